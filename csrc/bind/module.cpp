@@ -1,0 +1,47 @@
+// module: the Python extension. One bind_* function per area, each in its own file.
+#include <nanobind/nanobind.h>
+
+#include "core/error.h"
+
+namespace nb = nanobind;
+
+void bind_core(nb::module_& module);
+void bind_quant(nb::module_& module);
+void bind_text(nb::module_& module);
+
+namespace {
+
+const char* python_class(weft::ErrorKind kind) {
+  switch (kind) {
+    case weft::ErrorKind::input: return "InputError";
+    case weft::ErrorKind::too_long: return "TooLongError";
+    case weft::ErrorKind::shape: return "ShapeError";
+    case weft::ErrorKind::format: return "FormatError";
+    case weft::ErrorKind::unsupported: return "UnsupportedError";
+    case weft::ErrorKind::weight: return "WeightError";
+    case weft::ErrorKind::not_found: return "NotFoundError";
+    case weft::ErrorKind::memory: return "MemoryPlanError";
+    case weft::ErrorKind::backend: return "BackendError";
+  }
+  return "WeftError";
+}
+
+void translate(const std::exception_ptr& pointer, void*) {
+  try {
+    std::rethrow_exception(pointer);
+  } catch (const weft::Error& error) {
+    nb::object type = nb::module_::import_("weft.errors").attr(python_class(error.kind));
+    PyErr_SetString(type.ptr(), error.what());
+  }
+}
+
+}  // namespace
+
+NB_MODULE(_core, module) {
+  nb::register_exception_translator(translate);
+  bind_core(module);
+  nb::module_ quant = module.def_submodule("quant");
+  bind_quant(quant);
+  nb::module_ text = module.def_submodule("text");
+  bind_text(text);
+}

@@ -1,0 +1,1 @@
+// table: the kernels of one instruction set, by op name. Compiled once per target.

@@ -1,0 +1,83 @@
+"""Every error weft raises on purpose.
+
+    WeftError
+    ├── InputError (ValueError)         what the caller gave: arguments, texts, shapes
+    │   ├── TooLongError                more tokens than the model or the plan takes
+    │   └── ShapeError                  operands that do not fit an op
+    ├── ModelError                      what a model's files say
+    │   ├── FormatError                 a malformed file: its name, the field, the offset
+    │   ├── UnsupportedError            well formed, but not something weft runs: names it
+    │   └── WeightError                 a tensor missing, left over, or of the wrong shape or type
+    ├── NotFoundError (LookupError)     a model name, file or option that does not exist
+    ├── DownloadError (OSError)         the network or the package index
+    │   ├── OfflineError                offline mode, and the file is not in the cache
+    │   └── ChecksumError               bytes that are not the pinned ones
+    ├── MemoryPlanError (MemoryError)   the plan does not fit the machine
+    └── BackendError (RuntimeError)     a backend that cannot run what it was given
+
+Messages read `[where] what is wrong: what was given; what to do`. Assertions are for weft's own bugs.
+"""
+
+
+class WeftError(Exception):
+    """The root: `except weft.WeftError` catches everything weft raises on purpose."""
+
+
+class InputError(WeftError, ValueError):
+    """What the caller gave cannot be used."""
+
+
+class TooLongError(InputError):
+    """More tokens than fit; `length` and `limit` say how many."""
+
+    def __init__(self, message: str, *, length: int = 0, limit: int = 0) -> None:
+        super().__init__(message)
+        self.length = length
+        self.limit = limit
+
+
+class ShapeError(InputError):
+    """Operands that do not fit an op."""
+
+
+class ModelError(WeftError):
+    """A model's files are at fault."""
+
+
+class FormatError(ModelError):
+    """A malformed file."""
+
+
+class UnsupportedError(ModelError):
+    """A well-formed file that asks for something weft does not do."""
+
+
+class WeightError(ModelError):
+    """A tensor is missing, left over, or has the wrong shape or type."""
+
+
+class NotFoundError(WeftError, LookupError):
+    """A model, file or option that does not exist."""
+
+    def __str__(self) -> str:  # LookupError subclasses may quote their argument
+        return str(self.args[0]) if self.args else ""
+
+
+class DownloadError(WeftError, OSError):
+    """A download failed."""
+
+
+class OfflineError(DownloadError):
+    """Offline mode is on and the file is not in the cache."""
+
+
+class ChecksumError(DownloadError):
+    """The bytes are not the pinned ones."""
+
+
+class MemoryPlanError(WeftError, MemoryError):
+    """The plan does not fit the machine."""
+
+
+class BackendError(WeftError, RuntimeError):
+    """A backend cannot run what it was given."""
