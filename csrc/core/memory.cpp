@@ -1,0 +1,43 @@
+#include "core/memory.h"
+
+#include <sys/mman.h>
+
+#include <string>
+
+#include "core/error.h"
+
+namespace weft {
+
+static constexpr size_t kHugePage = size_t{2} << 20;
+
+static size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+Memory::Memory(size_t bytes) {
+  if (bytes == 0) return;
+  // A whole number of huge pages, and room to slide the start to a huge-page boundary.
+  bool large = bytes >= kHugePage;
+  size_t wanted = round_up(bytes, large ? kHugePage : 4096);
+  size_t reserve = wanted + (large ? kHugePage : 0);
+  void* start = mmap(nullptr, reserve, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (start == MAP_FAILED)
+    fail(ErrorKind::memory, "[memory] the system refused " + std::to_string(bytes) + " bytes");
+  auto* base = static_cast<std::byte*>(start);
+  if (large) {
+    auto address = reinterpret_cast<size_t>(base);
+    size_t skip = round_up(address, kHugePage) - address;
+    if (skip) munmap(base, skip);
+    base += skip;
+    if (kHugePage - skip) munmap(base + wanted, kHugePage - skip);
+#ifdef MADV_HUGEPAGE
+    madvise(base, wanted, MADV_HUGEPAGE);
+#endif
+  }
+  data_ = base;
+  bytes_ = wanted;
+}
+
+Memory::~Memory() {
+  if (data_) munmap(data_, bytes_);
+}
+
+}  // namespace weft

@@ -1,0 +1,30 @@
+// memory: 64-byte aligned storage, zeroed; large blocks ask for huge pages (4 kB pages cost a fifth of the bandwidth).
+#pragma once
+#include <cstddef>
+#include <utility>
+
+namespace weft {
+
+class Memory {
+ public:
+  Memory() = default;
+  explicit Memory(size_t bytes);  // throws Error(memory) when the system refuses
+  ~Memory();
+  Memory(Memory&& other) noexcept { *this = std::move(other); }
+  Memory& operator=(Memory&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  std::byte* data() const { return data_; }
+  size_t size() const { return bytes_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+}  // namespace weft

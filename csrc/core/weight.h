@@ -1,0 +1,27 @@
+// weight: a tensor of the model as the kernels read it. Immutable once made.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "core/dtype.h"
+#include "core/memory.h"
+
+namespace weft {
+
+// rows     the file's layout: row after row, quantised rows as whole blocks. Borrowed from the mapped file.
+// panels   16 rows interleaved, so that one vector holds 16 outputs: see pack/panels.h. Owned.
+enum class Layout : uint8_t { rows, panels };
+
+struct Weight {
+  DType dtype = DType::f32;
+  Layout layout = Layout::rows;
+  int64_t rows = 0;  // outputs; 1 for a vector
+  int64_t cols = 0;  // inputs
+  const std::byte* data = nullptr;
+  size_t bytes = 0;
+  Memory owned;
+  std::shared_ptr<void> borrowed;  // keeps the mapping alive when `owned` is empty
+};
+
+}  // namespace weft

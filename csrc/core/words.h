@@ -1,0 +1,12 @@
+// words: attribute values that are words, as the kernels see them. The same lists stand in weft/ops/registry.py.
+#pragma once
+
+namespace weft {
+
+enum class Activation : int { none, gelu, gelu_tanh, silu, relu, tanh, sigmoid };
+inline constexpr const char* kActivations[] = {"none", "gelu", "gelu_tanh", "silu", "relu", "tanh", "sigmoid"};
+
+enum class PoolMode : int { mean, first, last, max };
+inline constexpr const char* kPoolModes[] = {"mean", "first", "last", "max"};
+
+}  // namespace weft
