@@ -1,0 +1,58 @@
+#include "core/levels.h"
+
+#include "core/error.h"
+
+namespace weft {
+
+extern const KernelEntry kernels_scalar[];
+#ifdef WEFT_X86
+extern const KernelEntry kernels_avx2[];
+extern const KernelEntry kernels_avx512[];
+
+// The compiler's builtins check the operating system's part (saved registers) too.
+static bool has_avx2() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") &&
+         __builtin_cpu_supports("f16c");
+}
+static bool has_avx512() {
+  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
+}
+#endif
+static bool always() { return true; }
+
+const std::vector<Level>& levels() {
+  static const std::vector<Level> all = {
+      {"scalar", kernels_scalar, always},
+#ifdef WEFT_X86
+      {"avx2", kernels_avx2, has_avx2},
+      {"avx512", kernels_avx512, has_avx512},
+#endif
+  };
+  return all;
+}
+
+std::vector<std::string> levels_present() {
+  std::vector<std::string> names;
+  for (const Level& level : levels())
+    if (level.present()) names.emplace_back(level.name);
+  return names;
+}
+
+const Level& level_named(std::string_view name) {
+  const Level* best = nullptr;
+  for (const Level& level : levels())
+    if (level.present() && (name.empty() || name == level.name)) best = &level;
+  if (best) return *best;
+  std::string known;
+  for (const std::string& present : levels_present()) known += (known.empty() ? "" : ", ") + present;
+  fail(ErrorKind::backend, "[cpu] this machine cannot run the level '" + std::string(name) + "': it has " + known);
+}
+
+Kernel find_kernel(const Level& level, std::string_view op) {
+  for (const KernelEntry* entry = level.kernels; entry->name; ++entry)
+    if (op == entry->name) return entry->run;
+  return nullptr;
+}
+
+}  // namespace weft
