@@ -21,7 +21,10 @@ WEFT_INLINE uint32_t bits_of(float value) {
 WEFT_INLINE float half_to_float(uint16_t h) {
   uint32_t sign = static_cast<uint32_t>(h & 0x8000u) << 16;
   uint32_t exponent = (h >> 10) & 31u, mantissa = h & 1023u;
-  if (exponent == 31) return float_from_bits(sign | 0x7F800000u | (mantissa << 13));
+  if (exponent == 31) {  // infinity, or NaN made quiet as the instructions do
+    uint32_t quiet = mantissa ? 0x00400000u : 0u;
+    return float_from_bits(sign | 0x7F800000u | quiet | (mantissa << 13));
+  }
   if (exponent == 0) {  // zero or subnormal: mantissa * 2^-24, exact in f32
     float magnitude = static_cast<float>(mantissa) * 5.9604644775390625e-08f;
     return float_from_bits(bits_of(magnitude) | sign);
