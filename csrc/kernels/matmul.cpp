@@ -13,7 +13,7 @@ namespace weft::ISA {
 
 // kRows x kPanels sums fill the register file; a single row takes kAhead panels at once to hide the latency of its fmas.
 #if defined(WEFT_ISA_avx512)
-constexpr int kRows = 6, kPanels = 4, kAhead = 8;
+constexpr int kRows = 12, kPanels = 2, kAhead = 8;
 #elif defined(WEFT_ISA_avx2)
 constexpr int kRows = 6, kPanels = 1, kAhead = 4;
 #else
@@ -75,18 +75,24 @@ static void tile(const Block<T>& b) {
       store_n(b.y + r * b.y_stride + p * 16, acc[r][p], smaller(16, b.columns - p * 16));
 }
 
-// Rows [0, rows) of a block with P panels.
-template <int P, int R = kRows>
-static void tile_rows(Block<float> b, int64_t rows) {
-  for (; rows >= R; rows -= R, b.x += R * b.x_stride, b.y += R * b.y_stride) tile<float, R, P>(b);
-  if constexpr (R > 1)
-    if (rows) tile_rows<P, R - 1>(b, rows);
+template <int R = kRows, int P = kPanels>
+static void tile_sized(const Block<float>& b, int64_t rows, int64_t panels) {
+  if (rows < R) {
+    if constexpr (R > 1) tile_sized<R - 1, P>(b, rows, panels);
+  } else if (panels < P) {
+    if constexpr (P > 1) tile_sized<R, P - 1>(b, rows, panels);
+  } else {
+    tile<float, R, P>(b);
+  }
 }
 
-template <int P = kPanels>
-static void tile_panels(const Block<float>& b, int64_t rows, int64_t panels) {
-  if (panels == P) return tile_rows<P>(b, rows);
-  if constexpr (P > 1) tile_panels<P - 1>(b, rows, panels);
+// Any number of rows, cut into tiles of nearly equal height.
+static void tile_rows(Block<float> b, int64_t rows, int64_t panels) {
+  while (rows) {
+    const int64_t height = parts(rows, parts(rows, kRows));
+    tile_sized(b, height, panels);
+    rows -= height, b.x += height * b.x_stride, b.y += height * b.y_stride;
+  }
 }
 
 // One row of x against panels, straight from their element type.
@@ -149,7 +155,7 @@ static void many_rows(const Product& a, int64_t row, int64_t row_end, int64_t pa
       Block<float> b{a.x + row * a.depth + k, a.depth, nullptr, 0, smaller(kDepth, a.depth - k),
                      a.y + row * a.columns + panel * 16, a.columns, a.columns - panel * 16, k == 0};
       fetch_panels(a, panel, count, k, b);
-      tile_panels(b, row_end - row, count);
+      tile_rows(b, row_end - row, count);
     }
   }
 }
