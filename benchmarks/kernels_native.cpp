@@ -3,9 +3,9 @@
 // matmul with many rows is bound by arithmetic (GFLOP/s); with one row by memory: the weights are a set larger than the
 // second-level cache, walked one after another (GB/s of packed weight).
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <string>
 #include <vector>
 
@@ -22,7 +22,12 @@ struct Case {
   int64_t rows, cols, depth;  // M, N, K
 };
 
-double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+// Time of this thread alone: what else the machine does meanwhile does not count.
+double seconds() {
+  timespec now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
 
 // Weights enough for `total` bytes, each a matrix of the case. Every byte is 0x3C: an ordinary number as f32, f16, bf16
 // and as a code, so that no subnormal slows the arithmetic down.
