@@ -15,6 +15,7 @@ class Step:
     positions: Any  # [T] position of each token in its sequence
     segments: Any  # [B+1] where each sequence starts in the flat list
     rows: Any  # [L] which tokens need logits or hidden states
+    types: Any = None  # [T] which of a pair's texts a token belongs to (BERT); None for models without
     pages: Any = None  # [B, max_pages] page table into the pooled key/value state; None for models without one
 
     def arrays(self) -> dict[str, Any]:
