@@ -6,7 +6,6 @@ import math
 from typing import TYPE_CHECKING
 
 from weft import ops
-from weft.graph.trace import current
 
 if TYPE_CHECKING:
     from weft.graph.tensor import Tensor
@@ -18,6 +17,6 @@ def attend(q: Tensor, k: Tensor, v: Tensor, step: Step, layer: int, *, causal: b
     scale = 1.0 / math.sqrt(q.shape[-1])
     if step.pages is None:
         return ops.attention(q, k, v, step.segments, causal=causal, scale=scale, window=window)
-    state = current().state(f"kv.{layer}", (k.shape[1], k.shape[2]))
+    state = step.kv(layer, k.shape[1], k.shape[2])
     ops.kv_write(k, v, state, step.positions, step.segments, step.pages)
     return ops.attention_paged(q, state, step.positions, step.segments, step.pages, scale=scale, window=window)

@@ -10,7 +10,6 @@ import numpy as np
 
 from weft import ops
 from weft.errors import UnsupportedError
-from weft.graph.trace import current
 
 if TYPE_CHECKING:
     from weft.graph.tensor import Tensor
@@ -54,5 +53,5 @@ SCALINGS = {"default": lambda plain, _: plain, "linear": _linear, "llama3": _lla
 
 def rotate(x: Tensor, step: Step, frequencies: np.ndarray) -> Tensor:
     """x [T, heads, dim] turned by its positions; channel i pairs with i + dim/2."""
-    inv_freq = current().constant("rope.inv_freq", frequencies)
+    inv_freq = x.trace.constant("rope.inv_freq", frequencies)
     return ops.rope(x, step.positions, inv_freq, interleaved=False, scale=1.0)
