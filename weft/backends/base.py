@@ -16,9 +16,10 @@ class Executable(ABC):
     """A program bound to its weights and states."""
 
     @abstractmethod
-    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """One step: arrays for every input of the program, by name; its outputs, by name. States change in place.
 
+        Arrays may be views. Values of the int8 row types, which only tests have at a program's edge, are `Packed`.
         T, B and L are read off the inputs' shapes (`weft.graph.program.bind_sizes`); InputError where they do not fit.
         """
 

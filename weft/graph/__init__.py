@@ -1,4 +1,4 @@
-"""Models become programs: trace one with `Trace`, optimise it (passes), plan its memory (plan), hand it to a backend."""
+"""Models become programs: trace one (trace), rewrite it (passes), plan its memory (plan), give it to a backend."""
 
 from weft.graph.program import Program
 from weft.graph.tensor import B, Dim, L, T, Tensor, named

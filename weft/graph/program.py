@@ -6,6 +6,7 @@ core reads: docs/design/core.md.
 """
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,6 +18,8 @@ from weft.ops.registry import Op, find
 from weft.ops.spec import Dim, Shape, Spec, as_dtype, linear, parse_size
 
 VERSION = 1
+NAME = re.compile(r"[A-Za-z_][\w./:-]*")  # of everything but buffers; also of labels
+BUFFER = re.compile(rf"%\d+(?:\.{NAME.pattern})?")
 KINDS = ("input", "weight", "state", "buffer", "output")
 
 
@@ -91,6 +94,25 @@ class Program:
     def table(self) -> dict[str, Value]:
         return {value.name: value for value in self.values}
 
+    @cached_property
+    def writer(self) -> dict[str, int]:
+        """The index of the instruction that writes a value."""
+        return {name: index for index, instr in enumerate(self.body) for name in instr.outputs}
+
+    @cached_property
+    def readers(self) -> dict[str, tuple[int, ...]]:
+        """The indices of the instructions that read a value, each as often as it reads it."""
+        found: dict[str, tuple[int, ...]] = {value.name: () for value in self.values}
+        for index, instr in enumerate(self.body):
+            for name in instr.operands:
+                found[name] += (index,)
+        return found
+
+    def only_reader(self, name: str) -> int | None:
+        """The one instruction that reads a buffer, once; None when there are more, or when it is no buffer."""
+        readers = self.readers[name]
+        return readers[0] if len(readers) == 1 and self.table[name].kind == "buffer" else None
+
     def to_json(self) -> str:
         """The form the native core reads."""
         slots = [{**{s: getattr(d, s) for s in "TBL" if getattr(d, s)}, "const": d.const} for d in self.slots]
@@ -113,8 +135,8 @@ class Program:
             values = tuple(_value_from_json(value) for value in document["values"])
             table = {value.name: value for value in values}
             body = tuple(_instr_from_json(instr, table) for instr in document["body"])
-            slots = tuple(Dim(**slot) for slot in document["slots"])
-            return cls(str(document["name"]), values, body, slots)
+            slots = tuple(Dim(**{key: _typed(int, size) for key, size in slot.items()}) for slot in document["slots"])
+            return cls(_typed(str, document["name"]), values, body, slots)
         except (KeyError, TypeError, ValueError, AttributeError, NotFoundError, RecursionError) as error:
             raise FormatError(f"[program] not a program: {type(error).__name__} {error}") from error
 
@@ -196,7 +218,8 @@ def _value_from_json(entry: Mapping[str, Any]) -> Value:
     if entry["kind"] not in KINDS:
         raise ShapeError(f"unknown kind {entry['kind']!r}")
     shape = tuple(parse_size(size) for size in entry["shape"])
-    return Value(entry["name"], entry["kind"], as_dtype(entry["dtype"]), shape, entry.get("slot"))
+    slot = _typed(int, entry["slot"]) if "slot" in entry else None
+    return Value(_typed(str, entry["name"]), entry["kind"], as_dtype(entry["dtype"]), shape, slot)
 
 
 def _instr_to_json(instr: Instr) -> dict[str, Any]:
@@ -204,6 +227,13 @@ def _instr_to_json(instr: Instr) -> dict[str, Any]:
 
 
 def _instr_from_json(entry: Mapping[str, Any], table: Mapping[str, Value]) -> Instr:
-    outputs = tuple(entry["out"])
+    inputs = tuple(None if name is None else _typed(str, name) for name in entry["in"])
+    outputs = tuple(_typed(str, name) for name in entry["out"])
     attrs = read_attrs(find(entry["op"]), entry["attrs"], table[outputs[0]] if outputs else None)
-    return Instr(entry["op"], tuple(entry["in"]), outputs, attrs)
+    return Instr(entry["op"], inputs, outputs, attrs)
+
+
+def _typed(kind: type, value: Any) -> Any:
+    if type(value) is not kind:
+        raise TypeError(f"{value!r} is no {kind.__name__}")
+    return value

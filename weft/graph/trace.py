@@ -1,6 +1,5 @@
 """Running a model into a program: a trace hands out symbolic inputs, weights and states, and records the ops called."""
 
-import re
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
@@ -9,14 +8,12 @@ import numpy as np
 
 from weft.dtype import DType
 from weft.errors import InputError
-from weft.graph.program import Instr, Program, Value, arrange
+from weft.graph.program import NAME, Instr, Program, Value, arrange
 from weft.graph.tensor import Tensor
 from weft.graph.verify import verify
 from weft.ops.elementwise import scale
 from weft.ops.registry import Op, Symbolic
 from weft.ops.spec import Shape, Spec, as_dtype
-
-NAME = re.compile(r"[A-Za-z_][\w./:-]*")
 
 
 class Trace:

@@ -5,15 +5,15 @@ from itertools import pairwise
 from weft.dtype import DTYPES
 from weft.errors import FormatError, InputError, ShapeError
 from weft.graph.lifetime import lifetimes, may_overwrite
-from weft.graph.program import KINDS, Instr, Program, Value
+from weft.graph.program import BUFFER, KINDS, NAME, Instr, Program, Value
 from weft.ops.registry import catalogue
 from weft.ops.spec import Dim, linear
 
 MAX_RANK = 4  # csrc/core/kernel.h: Operand
 TYPES = {
-    "input": ("f32", "i32"),
+    "input": ("f32", "i32", "a8_32", "a8_256"),
     "buffer": ("f32", "a8_32", "a8_256"),
-    "output": ("f32",),
+    "output": ("f32", "a8_32", "a8_256"),
     "state": ("f32", "f16"),
     "weight": ("f32", "f16", "bf16", *(d.name for d in DTYPES.values() if d.gguf is not None and d.quantised)),
 }
@@ -21,6 +21,7 @@ TYPES = {
 
 def verify(program: Program) -> None:
     """Raise FormatError naming the value or instruction that breaks a rule."""
+    _need(program.name.isprintable(), program, "name", "must be printable")
     _check_values(program)
     written: set[str] = {value.name for value in program.values if value.kind in ("input", "weight", "state")}
     for index, instr in enumerate(program.body):
@@ -44,7 +45,8 @@ def _check_values(program: Program) -> None:
         _need(name not in seen, program, name, "name is used twice")
         seen.add(name)
         _need(value.kind in KINDS, program, name, f"unknown kind {value.kind}")
-        _need(name.startswith("%") == (value.kind == "buffer"), program, name, f"not the name of a {value.kind}")
+        pattern = BUFFER if value.kind == "buffer" else NAME
+        _need(pattern.fullmatch(name) is not None, program, name, f"not the name of a {value.kind}")
         _need(value.dtype.name in TYPES[value.kind], program, name, f"a {value.kind} cannot be {value.dtype}")
         _need(value.slot is None or value.kind == "buffer", program, name, f"a {value.kind} has no slot")
         _need(value.kind != "state" or len(value.shape) == 2, program, name, "a state is [heads, dim]")

@@ -167,7 +167,7 @@ def _(rng: np.random.Generator) -> Iterator[Sample]:
         yield (normal(rng, sum(lengths), heads, dim), normal(rng, sum(lengths), heads, dim), state, *table), {}
     state, *table = paged(rng, [30], [5], 2, 16, "f16")
     k, v = (part.transpose(1, 0, 2) for part in np.clip(ugly(rng, 2, 2, 5, 16), -6e4, 6e4))
-    yield (k, v, state, *table), {}  # a view, with values that f16 rounds to zero and to its largest
+    yield (k, v, state, *table), {}  # views, with values that f16 rounds to zero and values near its largest
 
 
 kv_write.no_gradient("the cache is not differentiated; training uses attention, which keeps no state")

@@ -57,7 +57,7 @@ class ReferenceExecutable(Executable):
         self.last_use = {name: index for index, instr in enumerate(program.body) for name in instr.operands}
         self.watched = set(filter(None, os.environ.get("WEFT_WATCH", "").split(",")))
 
-    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         sizes = bind_sizes(self.program, inputs)
         given = {value.name: self._typed(value, inputs[value.name]) for value in self.program.inputs}
         live: dict[str, Any] = {**self.bound, **given}
@@ -68,7 +68,9 @@ class ReferenceExecutable(Executable):
                     live.pop(name, None)
         return {value.name: live[value.name] for value in self.program.outputs}
 
-    def _typed(self, value: Value, array: np.ndarray) -> np.ndarray:
+    def _typed(self, value: Value, array: Any) -> Any:
+        if isinstance(array, Packed):
+            return array
         if (value.dtype.name == "i32") != (array.dtype.kind in "iu"):
             raise BackendError(f"[{self.program.name}] {value.name} must be {value.dtype}: got {array.dtype}")
         return array.astype(np.int32) if value.dtype.name == "i32" else array.astype(np.float64)
