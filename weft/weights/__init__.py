@@ -1,0 +1,1 @@
+"""What is on disk: checkpoints as mapped tensors, their formats and their names."""
