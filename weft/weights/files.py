@@ -111,10 +111,12 @@ class TensorView:
         """The stored bytes, uint8 [nbytes]; no copy."""
         return self._data
 
-    def rows(self) -> np.ndarray:
-        """The stored bytes row by row, uint8 [rows, row bytes]; whole rows may be permuted without touching blocks."""
-        count = self.size // self.shape[-1] if self.shape and self.shape[-1] else 1
-        return self.bytes().reshape(count, -1)
+    def take(self, order: np.ndarray) -> "TensorView":
+        """The entries `order` of the first axis, in stored form: rows of blocks move whole."""
+        if self.dtype.quantised and len(self.shape) < 2:
+            raise WeightError(f"[weights] the elements of {self.shape} of {self.dtype} cannot be taken one by one")
+        entries = self.bytes().reshape(self.shape[0], -1)[order]
+        return TensorView(self.dtype, (len(order), *self.shape[1:]), entries)
 
     def numpy(self) -> np.ndarray:
         """The values in `shape`: a read-only view where numpy has the type, else float32 (bf16 and quantised)."""

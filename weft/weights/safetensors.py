@@ -31,8 +31,8 @@ MAX_INDEX = 64 << 20
 _WORD = 1 << 64
 
 # Types of the format that weft stores and sizes but does not compute with. Smaller than a byte: counted in blocks.
-_FOREIGN: dict[str | None, DType] = {
-    d.safetensors: d
+_FOREIGN = {
+    str(d.safetensors): d
     for d in (
         DType("f4", 2, 1, None, "F4"),
         DType("f6_e2m3", 4, 3, None, "F6_E2M3"),
@@ -48,7 +48,7 @@ _FOREIGN: dict[str | None, DType] = {
         DType("u64", 1, 8, None, "U64", "<u8"),
     )
 }
-_TYPES: dict[str | None, DType] = {**BY_SAFETENSORS, **_FOREIGN}
+_TYPES = {**BY_SAFETENSORS, **_FOREIGN}
 
 # The writer puts the widest elements first, then goes by name, so that data stays aligned; this is the format's order.
 _ORDER = [
