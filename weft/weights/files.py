@@ -32,6 +32,8 @@ class MappedFile:
             if self.size == 0:
                 raise FormatError(f"[weights] {self.name} is empty")
             self._map: mmap.mmap | None = mmap.mmap(handle, 0, access=mmap.ACCESS_READ)
+        except OSError as error:
+            raise NotFoundError(f"[weights] {self.name} cannot be mapped: {error.strerror}") from None
         finally:
             os.close(handle)
         self.size = len(self._map)  # what is mapped is what may be read, had the file grown or shrunk in between

@@ -85,9 +85,9 @@ class _Header:
             for name, value, at in strict_json.members(text):
                 if name in entries:
                     self.fail(f"the name {name[:80]!r} is given twice; again at header character {at}")
-                if len(entries) > MAX_TENSORS:
-                    self.fail(f"more than {MAX_TENSORS} tensors")
                 entries[name] = value
+                if len(entries) - ("__metadata__" in entries) > MAX_TENSORS:
+                    self.fail(f"more than {MAX_TENSORS} tensors")
         except strict_json.JsonError as error:
             self.fail(f"the header is not JSON: {error}")
         metadata = self._metadata(entries.pop("__metadata__", None))
@@ -117,27 +117,27 @@ class _Header:
     def _tensor(self, name: str, entry: Any) -> tuple[int, int, str, DType, tuple[int, ...]]:
         """Begin, end, name, dtype and shape of one tensor; its size is checked, its place is not yet."""
         if not isinstance(entry, dict):
-            self.fail(f"tensor {name!r} is not described by an object")
+            self.fail(f"tensor {name[:80]!r} is not described by an object")
         dtype = _TYPES.get(entry["dtype"]) if isinstance(entry.get("dtype"), str) else None
         if dtype is None:
-            self.fail(f"tensor {name!r}: unknown dtype: {str(entry.get('dtype'))[:40]!r}")
+            self.fail(f"tensor {name[:80]!r}: unknown dtype: {str(entry.get('dtype'))[:40]!r}")
         shape = self._numbers(name, entry, "shape")
         if len(shape) > MAX_RANK:
-            self.fail(f"tensor {name!r}: {len(shape)} dimensions; at most {MAX_RANK}")
+            self.fail(f"tensor {name[:80]!r}: {len(shape)} dimensions; at most {MAX_RANK}")
         offsets = self._numbers(name, entry, "data_offsets")
         if len(offsets) != 2 or offsets[0] > offsets[1]:
-            self.fail(f"tensor {name!r}: data_offsets are not a begin and an end: {offsets[:4]}")
+            self.fail(f"tensor {name[:80]!r}: data_offsets are not a begin and an end: {offsets[:4]}")
         size = self._size(name, dtype, shape)
         if offsets[1] - offsets[0] != size:
             taken = offsets[1] - offsets[0]
-            self.fail(f"tensor {name!r}: data_offsets hold {taken} bytes, {list(shape)} of {dtype} takes {size}")
+            self.fail(f"tensor {name[:80]!r}: data_offsets hold {taken} bytes, {list(shape)} of {dtype} takes {size}")
         return offsets[0], offsets[1], name, dtype, tuple(shape)
 
     def _numbers(self, name: str, entry: dict[str, Any], field: str) -> list[int]:
         values = entry.get(field)
         # type() and not isinstance(): True is an int to isinstance
         if not isinstance(values, list) or not all(type(v) is int and 0 <= v < _WORD for v in values):
-            self.fail(f"tensor {name!r}: {field} is not a list of 64-bit counts")
+            self.fail(f"tensor {name[:80]!r}: {field} is not a list of 64-bit counts")
         return values
 
     def _size(self, name: str, dtype: DType, shape: list[int]) -> int:
@@ -146,12 +146,12 @@ class _Header:
         for n in shape:
             count *= n
             if count >= _WORD:
-                self.fail(f"tensor {name!r}: shape overflows: {shape}")
+                self.fail(f"tensor {name[:80]!r}: shape overflows: {shape}")
         bits = 8 * dtype.size_bytes // dtype.block
         if count * bits >= _WORD:
-            self.fail(f"tensor {name!r}: shape overflows: {shape} of {dtype}")
+            self.fail(f"tensor {name[:80]!r}: shape overflows: {shape} of {dtype}")
         if count % dtype.block:
-            self.fail(f"tensor {name!r}: {count} elements of {dtype} do not end on a byte")
+            self.fail(f"tensor {name[:80]!r}: {count} elements of {dtype} do not end on a byte")
         return dtype.nbytes(count)
 
     def _place(
@@ -164,7 +164,7 @@ class _Header:
         for begin, end, name, dtype, shape in tensors:
             if begin != expected:
                 gap = "leaves a hole" if begin > expected else "overlaps another tensor"
-                self.fail(f"tensor {name!r} {gap}: begins at data byte {begin}, the one before ends at {expected}")
+                self.fail(f"tensor {name[:80]!r} {gap}: begins at data byte {begin}, the one before ends at {expected}")
             placed[name] = TensorInfo(name, dtype, shape, self.file, data_start + begin)
             expected = end
         if data_start + expected != self.file.size:
@@ -179,11 +179,9 @@ def _open_sharded(path: Path) -> TensorFile[dict[str, str]]:
     tensors: dict[str, TensorInfo] = {}
     for name, shard in weight_map.items():
         if shard not in shards:
-            if len(shards) == MAX_SHARDS:
-                raise FormatError(f"[safetensors] {path.name}: more than {MAX_SHARDS} shards")
             shards[shard] = _open_single(_shard_path(path, shard))
         if name not in shards[shard].tensors:
-            raise FormatError(f"[safetensors] {path.name}: tensor {name!r} is not in {shard!r}")
+            raise FormatError(f"[safetensors] {path.name}: tensor {name[:80]!r} is not in {shard!r}")
         tensors[name] = shards[shard].tensors[name]
     return TensorFile("safetensors", tensors, metadata, [file for shard in shards.values() for file in shard.files])
 
@@ -204,6 +202,8 @@ def _read_index(path: Path) -> tuple[dict[str, str], dict[str, str]]:
         raise FormatError(f"[safetensors] {path.name}: weight_map is not an object of file names")
     if not weight_map:
         raise FormatError(f"[safetensors] {path.name}: weight_map is empty")
+    if len(set(weight_map.values())) > MAX_SHARDS:
+        raise FormatError(f"[safetensors] {path.name}: more than {MAX_SHARDS} shards")
     metadata = index.get("metadata")
     return weight_map, {k: str(v) for k, v in metadata.items()} if isinstance(metadata, dict) else {}
 
