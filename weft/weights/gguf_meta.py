@@ -131,6 +131,13 @@ class Metadata(Mapping[str, Any]):
             self.fail(key, f"must be an array of {kind}: it is {value}")
         return value.data
 
+    def stored(self) -> dict[str, Any]:
+        """The values in the types they are stored in, as write_gguf takes them: a copy of a file keeps every type."""
+        return {
+            key: np.dtype(NUMPY[value.type]).type(value.data) if value.type in NUMPY else value.data
+            for key, value in self.values_by_key.items()
+        }
+
     def is_array(self, key: str) -> bool:
         return key in self and self._value(key).type == ARRAY
 

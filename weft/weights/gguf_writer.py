@@ -10,7 +10,7 @@ import numpy as np
 from weft.errors import InputError
 from weft.weights import gguf_meta as meta
 from weft.weights.files import TensorView, replacing
-from weft.weights.gguf import DEFAULT_ALIGNMENT, MAGIC, MAX_DIMS, MAX_KEY, MAX_NAME
+from weft.weights.gguf import DEFAULT_ALIGNMENT, MAGIC, MAX_DIMS, MAX_KEY, MAX_NAME, is_alignment
 
 _BY_NUMPY = {np.dtype(name).str: kind for kind, name in meta.NUMPY.items()}
 
@@ -23,6 +23,8 @@ def write_gguf(path: str | os.PathLike[str], tensors: Mapping[str, Any], metadat
     """
     views = {name: _checked(name, TensorView.of(value)) for name, value in tensors.items()}
     alignment = int(metadata.get("general.alignment", DEFAULT_ALIGNMENT))
+    if not is_alignment(alignment):
+        raise InputError(f"[gguf] general.alignment cannot be {alignment}")
     head = [MAGIC, struct.pack("<IQQ", 3, len(views), len(metadata))]
     head += [_string(key, MAX_KEY) + _value(key, value) for key, value in metadata.items()]
     offset = 0

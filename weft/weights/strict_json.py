@@ -77,7 +77,9 @@ def _value(text: str, at: int) -> tuple[Any, int]:
         raise JsonError(f"{error.msg} at character {error.pos}") from None
     except RecursionError:
         raise JsonError(f"nested deeper than {MAX_DEPTH} at character {at}") from None
-    _check(value)
+    # The walk is needed only where the text has brackets enough to be too deep, or an escaped surrogate.
+    if text.count("[", at, end) + text.count("{", at, end) > MAX_DEPTH or text.find("\\u", at, end) >= 0:
+        _check(value)
     return value, end
 
 
