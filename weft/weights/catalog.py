@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.errors import FormatError, NotFoundError
-from weft.weights.folders import inside
+from weft.weights.folders import inside, weft_cache
 
 KINDS = ("embed", "generate")
 POOLINGS = ("mean", "cls", "last")
@@ -87,6 +87,10 @@ class Entry:
         """Twelve hex digits that change whenever a pinned file does; names the folder in weft's cache."""
         lines = sorted(f"{file.name} {file.bytes} {file.sha256}\n" for file in self.files)
         return hashlib.sha256("".join(lines).encode()).hexdigest()[:12]
+
+    def home(self) -> Path:
+        """The entry's folder in weft's cache, where it lies when it did not come from the hub."""
+        return weft_cache() / "models" / self.name / self.fingerprint
 
     def path(self, folder: Path) -> Path:
         """What to load once the files lie in `folder`: the first GGUF file, else the folder itself."""

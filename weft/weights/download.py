@@ -3,7 +3,7 @@
 The target either does not exist or holds the right bytes. Bytes gather in `<target>.<random>.part` beside it; a part
 left by an interrupted run is taken over by the next one. Where locks work only one process at a time does this. Where
 they do not, two writers of one part still write the same bytes at the same offsets (nothing is appended, nothing is
-truncated) and each checks the whole before its rename.
+truncated), each checks the whole before its rename, and the one whose part was taken over starts again.
 """
 
 import hashlib
@@ -85,17 +85,18 @@ def download(
     Interrupting leaves a part that the next call continues from; a part is only ever continued where a digest will
     prove the result.
     """
-    if target.is_file() and target.stat().st_size == expected.size:
+    if target.is_file() and _length(target) == expected.size:
         return
     target.parent.mkdir(parents=True, exist_ok=True)
     part = _claim(target, expected)
-    _check_space(target.parent, expected.size, name)
+    _check_space(target.parent, expected.size - _length(part), name)
     failures = 0
     for _ in range(ATTEMPTS_IN_ALL):
         before = _length(part)
         try:
             _receive(url, part, expected, name, token, progress)
-            break
+            _place(part, target, expected)
+            return
         except transfer.TransientError as error:
             failures = 1 if _length(part) > before else failures + 1
             if failures >= ATTEMPTS:
@@ -106,9 +107,7 @@ def download(
             if before == 0 or failures >= ATTEMPTS:
                 raise  # a host that never answered gets no second chance here: another source may do
             time.sleep(transfer.backoff_s(failures))
-    else:
-        raise DownloadError(f"[download] {name}: the connection broke {ATTEMPTS_IN_ALL} times; a later run continues")
-    _place(part, target, expected)
+    raise DownloadError(f"[download] {name}: the connection broke {ATTEMPTS_IN_ALL} times; a later run continues")
 
 
 def _length(path: Path) -> int:
@@ -139,8 +138,8 @@ def _check_space(folder: Path, size: int, name: str) -> None:
     free = shutil.disk_usage(folder).free
     if free < size:
         raise DownloadError(
-            f"[download] {name} needs {size / 1e6:.0f} MB and {folder} has {free / 1e6:.0f} MB free; make room, or "
-            "set HF_HUB_CACHE or WEFT_CACHE to a larger disk"
+            f"[download] {name} needs {size / 1e6:.0f} MB more and {folder} has {free / 1e6:.0f} MB free; make room, "
+            "or set HF_HUB_CACHE or WEFT_CACHE to a larger disk"
         )
 
 
@@ -150,6 +149,7 @@ def _receive(url: str, part: Path, expected: Expected, name: str, token: str | N
         check = _Check(expected)
         while block := file.read(BLOCK):
             check.update(block)
+        resumed = check.size > 0
         progress(name, check.size, expected.size)
         if check.size < expected.size:
             headers = {"Range": f"bytes={check.size}-"} if check.size else {}
@@ -164,8 +164,10 @@ def _receive(url: str, part: Path, expected: Expected, name: str, token: str | N
         os.fsync(file.fileno())
     try:
         check.finish(name)
-    except ChecksumError:
+    except ChecksumError as error:
         part.unlink(missing_ok=True)
+        if resumed:  # perhaps the old half was bad, not the new one: a fresh start decides
+            raise transfer.TransientError(f"[download] {name} was damaged before this run; starting again") from error
         raise
 
 
@@ -207,7 +209,7 @@ def _place(part: Path, target: Path, expected: Expected) -> None:
     try:
         os.replace(part, target)
     except FileNotFoundError:
-        # Another process took the part over, which only happens without working locks; its result is as good.
-        if _length(target) != expected.size:
-            raise DownloadError(f"[download] {target.name}: another process moved the download; run again") from None
+        # Only without working locks: another process took the part over. Its result is as good, once it is there.
+        if not target.is_file() or _length(target) != expected.size:
+            raise transfer.TransientError(f"[download] another process took over {target.name}") from None
     sync_folder(target.parent)

@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
 from weft import flags
@@ -79,22 +79,16 @@ def lock(path: Path) -> Iterator[None]:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a+b") as file:
-        try:
+        with suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_EX)
-        except OSError:
-            pass
         yield
 
 
 def sync_folder(folder: Path) -> None:
     """Make a rename in `folder` survive a power cut, where the system can."""
-    try:
+    with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(handle)
-    except OSError:
-        pass
-    finally:
-        os.close(handle)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

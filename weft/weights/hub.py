@@ -1,11 +1,4 @@
-"""Models on the Hugging Face hub, and the cache that every tool of that world shares.
-
-The cache layout is the hub's own, so files fetched by weft serve other tools and the other way round:
-
-    models--org--name/blobs/<etag>               contents: SHA-256 for large files, git's SHA-1 for small ones
-    models--org--name/snapshots/<commit>/<file>  relative links to blobs
-    models--org--name/refs/<revision>            the commit a branch or tag meant when it was last asked
-"""
+"""Talking to the Hugging Face hub: what a repository holds, and bringing files of it into the shared cache."""
 
 import json
 import os
@@ -24,9 +17,9 @@ from weft.weights.catalog import File
 from weft.weights.download import Expected, download
 from weft.weights.folders import hub_cache, hub_token, inside, lock
 from weft.weights.progress import Progress, silent
+from weft.weights.snapshots import COMMIT, repo_folder
 
 LISTING_BYTES = 64 << 20  # a listing longer than this is not one
-COMMIT = re.compile(r"[0-9a-f]{40}")
 _ETAG = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
@@ -49,34 +42,6 @@ class Listing:
     repo: str
     commit: str
     rows: Mapping[str, Mapping[str, Any]]
-
-
-def repo_folder(repo: str) -> Path:
-    return hub_cache() / f"models--{repo.replace('/', '--')}"
-
-
-def local_commit(repo: str, revision: str) -> str | None:
-    """The commit that `revision` last meant on this machine."""
-    if COMMIT.fullmatch(revision):
-        return revision
-    try:
-        commit = inside(repo_folder(repo) / "refs", revision).read_text(encoding="ascii").strip()
-    except (OSError, ValueError):
-        return None
-    return commit if COMMIT.fullmatch(commit) else None
-
-
-def snapshot(repo: str, revision: str) -> Path | None:
-    """The snapshot folder of `revision`, where this machine has one; it may lack files."""
-    commit = local_commit(repo, revision)
-    folder = repo_folder(repo) / "snapshots" / commit if commit else None
-    return folder if folder and folder.is_dir() else None
-
-
-def files_in(folder: Path) -> list[str]:
-    """Names of the files below `folder`, with forward slashes, sorted; links that lead nowhere are left out."""
-    found = (Path(base) / name for base, _, names in os.walk(folder) for name in names)
-    return sorted(path.relative_to(folder).as_posix() for path in found if path.is_file())
 
 
 def _json(url: str) -> Any:
@@ -122,21 +87,25 @@ def remote(found: Listing, name: str) -> Remote:
     """Size and digest of one file: from the listing, or by asking where a mirror's listing has none."""
     row = found.rows[name]
     large = row.get("lfs")
-    size, etag = (
-        (large.get("size"), large.get("sha256")) if isinstance(large, dict) else (row.get("size"), row.get("blobId"))
-    )
+    size, etag = row.get("size"), row.get("blobId")
+    if isinstance(large, dict):
+        size, etag = large.get("size"), large.get("sha256")
     if size is None or etag is None:
-        with transfer.patiently(
-            lambda: transfer.request(_address(found, name), token=hub_token(), method="HEAD")
-        ) as answer:
-            etag = (
-                (answer.headers.get("X-Linked-ETag") or answer.headers.get("ETag") or "").removeprefix("W/").strip('"')
-            )
-            length = answer.headers.get("X-Linked-Size") or answer.headers.get("Content-Length") or ""
-            size = int(length) if length.isdigit() else None
+        size, etag = _ask(found, name)
     if not isinstance(size, int) or size < 0 or not isinstance(etag, str) or not _ETAG.fullmatch(etag):
         raise DownloadError(f"[hub] {found.repo}/{name} has no usable size and digest: {size!r}, {etag!r}; refused")
     return Remote(name, size, etag)
+
+
+def _ask(found: Listing, name: str) -> tuple[int | None, str]:
+    """Size and digest from the headers of a file; a redirect describes large files in headers of its own."""
+    url = _address(found, name)
+    with transfer.patiently(lambda: transfer.request(url, token=hub_token(), method="HEAD")) as answer:
+        etag = answer.headers.get("X-Linked-ETag") or answer.headers.get("ETag") or ""
+        length = answer.headers.get("X-Linked-Size")
+        if length is None and answer.status == 200:
+            length = answer.headers.get("Content-Length")
+    return int(length) if length and length.isdigit() else None, etag.removeprefix("W/").strip('"')
 
 
 def fetch(
@@ -203,18 +172,6 @@ def _write_ref(root: Path, revision: str, commit: str) -> None:
     own = ref.with_name(f"{ref.name}.{os.getpid()}.new")
     own.write_text(commit, encoding="ascii")
     os.replace(own, ref)
-
-
-def cached(repo: str, revision: str, quant: str | None, *, lenient: bool = False) -> tuple[Path, str] | None:
-    """What to load and its commit, from this machine alone; None where something is missing.
-
-    `lenient` accepts a snapshot without tokenizer files: other tools may have fetched less than weft would.
-    """
-    folder = snapshot(repo, revision)
-    if folder is None:
-        return None
-    path = choice.ready(folder, files_in(folder), quant, lenient=lenient)
-    return (path, folder.name) if path else None
 
 
 def pull(repo: str, revision: str, quant: str | None, progress: Progress = silent) -> tuple[Path, str]:

