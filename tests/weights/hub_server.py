@@ -132,12 +132,18 @@ class Handler(BaseHTTPRequestHandler):
         self.hub.bytes_sent += len(body) if "ETag" in headers else 0
 
 
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Clients that hang up are part of the play."""
+
+
 @contextmanager
 def serving(hub: Hub) -> Iterator[Hub]:
     """The hub, answering on a free port until the block ends."""
     handler = type("Bound", (Handler,), {"hub": hub})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
+    server = Server(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     hub.address = f"http://127.0.0.1:{server.server_address[1]}"

