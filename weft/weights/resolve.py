@@ -74,8 +74,8 @@ def _locate(
     if entry is not None:
         with shown(progress) as report:
             return _from_catalogue(text, entry, _offline_by(offline), report)
-    path = Path(text).expanduser()
-    if not isinstance(spec, str) or path.exists() or _looks_like_path(text):
+    path = Path(os.path.expanduser(text))
+    if not isinstance(spec, str) or os.path.exists(path) or _looks_like_path(text):
         return _from_path(text, path)
     asked = _REPO.fullmatch(text)
     if asked is None:
@@ -100,13 +100,13 @@ def _looks_like_path(text: str) -> bool:
 
 def _from_path(spec: str, path: Path) -> Located:
     if path.is_dir():
-        names = snapshots.files_in(path)
+        names = snapshots.files_in(path, depth=2)
         found = choice.ready(path, names, None, lenient=True)
         if found is None:
             choice.choose(str(path), names, None)  # says what is wrong where nothing in the folder is a model
             raise NotFoundError(f"[models] {path} lacks config.json or a part of its weights")
         return Located(found, spec, None, "folder", None)
-    if not path.exists():
+    if not os.path.exists(path):
         raise NotFoundError(f"[models] no such file or folder: {path}")
     if path.suffix.lower() in choice.PICKLES:
         raise UnsupportedError(f"[models] {path.name} is a pickled file, which can run code when opened; refused")

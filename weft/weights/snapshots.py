@@ -39,10 +39,15 @@ def snapshot(repo: str, revision: str) -> Path | None:
     return folder if folder and folder.is_dir() else None
 
 
-def files_in(folder: Path) -> list[str]:
+def files_in(folder: Path, *, depth: int = 16) -> list[str]:
     """Names of the files below `folder`, with forward slashes, sorted; links that lead nowhere are left out."""
-    found = (Path(base) / name for base, _, names in os.walk(folder) for name in names)
-    return sorted(path.relative_to(folder).as_posix() for path in found if path.is_file())
+    found: list[str] = []
+    for base, folders, names in os.walk(folder):
+        place = Path(base).relative_to(folder)
+        if len(place.parts) >= depth - 1:
+            folders.clear()
+        found.extend((place / name).as_posix() for name in names if (folder / place / name).is_file())
+    return sorted(found)
 
 
 def cached(repo: str, revision: str, quant: str | None, *, lenient: bool = False) -> tuple[Path, str] | None:

@@ -9,11 +9,12 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import lru_cache
+from itertools import zip_longest
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 from weft import flags
-from weft.errors import DownloadError, NotFoundError
+from weft.errors import DownloadError, InputError, NotFoundError
 
 CONNECT_S = 3.0  # for the name lookup, and again for the whole walk through the addresses
 AGENT = "weft"
@@ -45,35 +46,41 @@ def origin(url: str) -> tuple[str, str, int | None]:
 def _lookup(host: str, port: int) -> list[Any]:
     """getaddrinfo with a time limit, which the system's resolver does not have."""
     found: list[Any] = []
-    failed: list[OSError] = []
+    failed: list[Exception] = []
 
     def resolve() -> None:
         try:
             found.extend(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # the second for names that cannot be one
             failed.append(error)
 
     thread = threading.Thread(target=resolve, daemon=True)
     thread.start()
     thread.join(CONNECT_S)
     if failed:
-        raise failed[0]
+        raise OSError(str(failed[0])) from failed[0]
     if not found:
         raise TimeoutError(f"no address for {host} within {CONNECT_S:g} s")
     return found
 
 
 def dial(address: tuple[str, int], timeout: Any = None, source_address: Any = None) -> socket.socket:
-    """A connected socket; all addresses together get CONNECT_S."""
+    """A connected socket; all addresses together get CONNECT_S.
+
+    Families take turns and no address gets it all, so a network that swallows IPv6 costs a second, not the connection.
+    """
+    found = _lookup(*address)
+    families = [[row for row in found if row[0] == family] for family in dict.fromkeys(row[0] for row in found)]
+    turns = [row for rows in zip_longest(*families) for row in rows if row is not None]
     ends = time.monotonic() + CONNECT_S
     last: OSError = TimeoutError(f"no connection to {address[0]} within {CONNECT_S:g} s")
-    for family, kind, protocol, _, target in _lookup(*address):
+    for position, (family, kind, protocol, _, target) in enumerate(turns):
         left = ends - time.monotonic()
         if left <= 0:
             break
         sock = socket.socket(family, kind, protocol)
         try:
-            sock.settimeout(left)
+            sock.settimeout(min(left, max(1.0, left / (len(turns) - position))))
             sock.connect(target)
         except OSError as error:
             sock.close()
@@ -96,7 +103,7 @@ def _opener(certificates: str | None, proxies: tuple[tuple[str, str], ...]) -> A
 
         def __init__(self, *args: Any, **options: Any) -> None:
             super().__init__(*args, **options)
-            self._create_connection = dial
+            self._create_connection = dial  # the library's own hook; its default tries each address for the full time
 
         def connect(self) -> None:
             super().connect()
@@ -131,7 +138,12 @@ def _opener(certificates: str | None, proxies: tuple[tuple[str, str], ...]) -> A
                     following.add_unredirected_header("Authorization", token)
             return following
 
-    context = ssl.create_default_context(cafile=certificates)
+    try:
+        context = ssl.create_default_context(cafile=certificates)
+    except OSError as error:
+        raise InputError(
+            f"[flags] REQUESTS_CA_BUNDLE is not a file of certificates: {certificates} ({error})"
+        ) from error
     return urllib.request.build_opener(
         urllib.request.ProxyHandler(dict(proxies)), PlainHandler, SecureHandler, Redirect
     )
@@ -150,9 +162,9 @@ def request(
     )
     if token:
         asked.add_unredirected_header("Authorization", f"Bearer {token}")
+    bundle = flags.get("REQUESTS_CA_BUNDLE")
+    opener = _opener(str(bundle) if bundle else None, tuple(sorted(urllib.request.getproxies().items())))
     try:
-        bundle = flags.get("REQUESTS_CA_BUNDLE")
-        opener = _opener(str(bundle) if bundle else None, tuple(sorted(urllib.request.getproxies().items())))
         return opener.open(asked)
     except urllib.error.HTTPError as error:
         if method == "HEAD" and error.code in (301, 302, 303, 307, 308):
@@ -163,6 +175,16 @@ def request(
         _failed(url, error.reason if isinstance(error.reason, Exception) else error)
     except (OSError, http.client.HTTPException) as error:
         _failed(url, error)
+
+
+def read(response: Any, size: int, *, partly: bool = False) -> bytes:
+    """Up to `size` bytes of the body, all that come or (`partly`) the next that are there; empty at the end."""
+    import http.client
+
+    try:
+        return response.read1(size) if partly else response.read(size)
+    except (OSError, http.client.HTTPException) as error:
+        raise TransientError(f"[download] the connection broke: {error!r}") from error
 
 
 def _refused(url: str, code: int, headers: Any, token: str | None) -> NoReturn:
@@ -202,17 +224,15 @@ def _failed(url: str, error: Exception) -> NoReturn:
 
 
 def backoff_s(attempt: int, after_s: float = 0.0) -> float:
-    """Seconds to wait before attempt `attempt` (from 1): doubling from a half to eight, or what the server asked."""
-    return min(30.0, max(after_s, 0.5 * 2 ** min(attempt - 1, 4)))
+    """Seconds to wait after the failure number `attempt` (from 1): doubling from a half, or as the server asks; ≤ 8."""
+    return min(8.0, max(after_s, 0.5 * 2 ** (attempt - 1)))
 
 
-def patiently(action: Callable[[], Any], *, attempts: int = 3, sleep: Callable[[float], None] | None = None) -> Any:
-    """`action()`, tried again after a transient failure; a host that does not answer at all is not asked twice."""
-    for attempt in range(1, attempts + 1):
+def patiently(action: Callable[[], Any]) -> Any:
+    """`action()`, tried up to three times after transient failures; a host that does not answer is not asked twice."""
+    for attempt in (1, 2):
         try:
             return action()
         except TransientError as error:
-            if attempt == attempts:
-                raise
-            (sleep or time.sleep)(backoff_s(attempt, error.after_s))
-    raise AssertionError("unreachable")
+            time.sleep(backoff_s(attempt, error.after_s))
+    return action()
