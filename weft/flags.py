@@ -86,7 +86,7 @@ def _names(name: str, text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-def _folder(name: str, text: str) -> Path | None:
+def _path(name: str, text: str) -> Path | None:
     return Path(os.path.expandvars(text)).expanduser() if text.strip() else None
 
 
@@ -108,7 +108,7 @@ PARSERS: dict[str, Callable[[str, str], Any]] = {
     "seconds": _seconds,
     "text": _text,
     "names": _names,
-    "folder": _folder,
+    "path": _path,
     "address": _address,
     "present": _present,
 }
@@ -119,9 +119,7 @@ FLAGS = (
     ),
     Flag("WEFT_THREADS", "count", None, "Worker threads; empty means what the affinity mask and the CPU quota allow."),
     Flag("WEFT_WATCH", "names", (), "Names of intermediates to print while a model runs, separated by commas."),
-    Flag(
-        "WEFT_CACHE", "folder", None, "Folder of weft's own cache; empty means $XDG_CACHE_HOME/weft or ~/.cache/weft."
-    ),
+    Flag("WEFT_CACHE", "path", None, "Folder of weft's own cache; empty means $XDG_CACHE_HOME/weft or ~/.cache/weft."),
     Flag(
         "WEFT_OFFLINE", "switch", False, "Never open a connection or start a downloader; use what is on this machine."
     ),
@@ -130,14 +128,14 @@ FLAGS = (
     Flag("TRANSFORMERS_OFFLINE", "switch", False, "An older name for offline mode; the same as WEFT_OFFLINE."),
     Flag("HF_ENDPOINT", "address", "https://huggingface.co", "Address of the hub, or of a mirror that speaks its API."),
     Flag("HF_TOKEN", "text", None, "Access token for gated and private models on the hub.", secret=True),
-    Flag("HF_TOKEN_PATH", "folder", None, "File that holds the access token; empty means $HF_HOME/token."),
-    Flag("HF_HUB_CACHE", "folder", None, "Folder of the hub's cache; empty means $HF_HOME/hub."),
-    Flag("HUGGINGFACE_HUB_CACHE", "folder", None, "An older name for HF_HUB_CACHE, read after it."),
-    Flag("HF_HOME", "folder", None, "Folder of the hub's files; empty means $XDG_CACHE_HOME/huggingface."),
+    Flag("HF_TOKEN_PATH", "path", None, "File that holds the access token; empty means $HF_HOME/token."),
+    Flag("HF_HUB_CACHE", "path", None, "Folder of the hub's cache; empty means $HF_HOME/hub."),
+    Flag("HUGGINGFACE_HUB_CACHE", "path", None, "An older name for HF_HUB_CACHE, read after it."),
+    Flag("HF_HOME", "path", None, "Folder of the hub's files; empty means $XDG_CACHE_HOME/huggingface."),
     Flag("HF_HUB_DOWNLOAD_TIMEOUT", "seconds", 10.0, "Seconds without a byte after which a transfer is tried again."),
     Flag("HF_HUB_DISABLE_PROGRESS_BARS", "switch", False, "Draw no progress bars; the same as WEFT_NO_PROGRESS."),
-    Flag("REQUESTS_CA_BUNDLE", "folder", None, "File of certificates to trust instead of the system's."),
-    Flag("XDG_CACHE_HOME", "folder", None, "Folder of caches; empty means ~/.cache."),
+    Flag("REQUESTS_CA_BUNDLE", "path", None, "File of certificates to trust instead of the system's."),
+    Flag("XDG_CACHE_HOME", "path", None, "Folder of caches; empty means ~/.cache."),
     Flag("NO_COLOR", "present", False, "Any value: no colours on the terminal."),
 )
 

@@ -132,10 +132,13 @@ def test_a_wheel_without_the_member_is_refused(index: Path, model: Any, tmp_path
 
 def test_a_source_archive_is_never_built(index: Path, model: Any, tmp_path: Path) -> None:
     marker = tmp_path / "code-was-run"
-    setup = tmp_path / "setup.py"
-    setup.write_text(f"open({str(marker)!r}, 'w'); from setuptools import setup; setup(name='tiny-pkg', version='1.0')")
+    (tmp_path / "pyproject.toml").write_text(
+        '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    )
+    (tmp_path / "backend.py").write_text(f"open({str(marker)!r}, 'w')\n")
     with tarfile.open(index / "tiny_pkg-1.0.tar.gz", "w:gz") as archive:
-        archive.add(setup, "tiny_pkg-1.0/setup.py")
+        for name in ("pyproject.toml", "backend.py"):
+            archive.add(tmp_path / name, f"tiny_pkg-1.0/{name}")
     model(pinned(a__gguf=WEIGHTS), "pypi:tiny-pkg==1.0!t/a.gguf")
     with pytest.raises(DownloadError, match="pip could not fetch"):
         locate("tiny")

@@ -60,7 +60,7 @@ def inside(folder: Path, name: str) -> Path:
         and len(name) <= 512
         and "/".join(parts) == name  # no leading, doubled or trailing slash, no lone dot
         and not _FORBIDDEN.search(name)
-        and all(part != ".." and part[-1] not in ". " for part in parts)
+        and all(part[-1] not in ". " for part in parts)  # `..` is one of these
     )
     if not plain:
         raise DownloadError(f"[download] file name leads outside its folder or is malformed: {name!r}; refused")
