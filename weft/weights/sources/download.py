@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from weft.errors import ChecksumError, DownloadError
-from weft.weights import transfer
-from weft.weights.folders import check_space, sync_folder
-from weft.weights.progress import Progress, silent
+from weft.weights.sources import transfer
+from weft.weights.sources.folders import check_space, sync_folder
+from weft.weights.sources.progress import Progress, silent
 
 BLOCK = 1 << 20
 ATTEMPTS = 5  # in a row without a new byte

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from weft.errors import DownloadError, FormatError
-from weft.weights import catalog
-from weft.weights.catalog import HubSource, PackageSource
+from weft.weights.sources import catalog
+from weft.weights.sources.catalog import HubSource, PackageSource
 
 ROW: dict[str, Any] = {
     "name": "tiny",

@@ -11,8 +11,8 @@ import os
 import re
 from pathlib import Path
 
-from weft.weights import choice
-from weft.weights.folders import hub_cache, inside
+from weft.weights.sources import choice
+from weft.weights.sources.folders import hub_cache, inside
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 

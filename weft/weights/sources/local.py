@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from weft.weights import catalog, choice
-from weft.weights.folders import hub_cache
-from weft.weights.snapshots import COMMIT, files_in, local_commit
+from weft.weights.sources import catalog, choice
+from weft.weights.sources.folders import hub_cache
+from weft.weights.sources.snapshots import COMMIT, files_in, local_commit
 
 
 @dataclass(frozen=True)

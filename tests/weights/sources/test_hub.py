@@ -11,7 +11,7 @@ import pytest
 from hub_server import COMMIT, Hub, git_sha1, serving, sha256
 
 from weft.errors import DownloadError, InputError, NotFoundError, OfflineError, UnsupportedError
-from weft.weights import choice, list_local, locate, pull
+from weft.weights.sources import choice, list_local, locate, pull
 
 CONFIG = b'{"model_type": "bert"}'
 WEIGHTS = b"weights " * 4096

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from weft.errors import NotFoundError, UnsupportedError
-from weft.weights.folders import inside
+from weft.weights.sources.folders import inside
 
 DEFAULT_QUANT = "Q4_K_M"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".h5", ".msgpack")

@@ -11,8 +11,8 @@ import pytest
 from hub_server import COMMIT, Hub, git_sha1, serving, sha256
 
 from weft.errors import ChecksumError, DownloadError, NotFoundError
-from weft.weights import transfer
-from weft.weights.download import Expected, download
+from weft.weights.sources import transfer
+from weft.weights.sources.download import Expected, download
 
 DATA = random.Random(7).randbytes(3_000_000)
 
@@ -199,8 +199,8 @@ def test_the_target_is_right_or_absent_whatever_goes_wrong(hub: Hub, tmp_path: P
 CHILD = """
 import sys
 from pathlib import Path
-from weft.weights.download import Expected, download
-from weft.weights.folders import lock
+from weft.weights.sources.download import Expected, download
+from weft.weights.sources.folders import lock
 url, target, size, digest, locked = sys.argv[1:]
 target = Path(target)
 def run():

@@ -16,7 +16,7 @@ import pytest
 from hub_server import Hub, serving, sha256
 
 from weft.errors import ChecksumError, DownloadError
-from weft.weights import catalog, list_local, locate, pypi
+from weft.weights.sources import catalog, list_local, locate, pypi
 
 CONFIG, WEIGHTS = b'{"model_type": "bert"}', b"0123456789" * 50_000
 
@@ -273,7 +273,7 @@ def test_a_cache_that_cannot_be_written_is_an_error_with_a_way_out(
 
 CHILD = """
 import json, sys
-from weft.weights import catalog, locate
+from weft.weights.sources import catalog, locate
 entries = catalog.parse(sys.argv[1])
 catalog.entries = lambda: entries
 print(locate("tiny").path)

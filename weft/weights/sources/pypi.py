@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from weft.errors import ChecksumError, DownloadError
-from weft.weights.catalog import Entry, File, PackageSource
-from weft.weights.folders import check_space, inside, lock, sync_folder, weft_cache
-from weft.weights.progress import Progress, silent
+from weft.weights.sources.catalog import Entry, File, PackageSource
+from weft.weights.sources.folders import check_space, inside, lock, sync_folder, weft_cache
+from weft.weights.sources.progress import Progress, silent
 
 BLOCK = 1 << 20
 POLL_S = 0.1

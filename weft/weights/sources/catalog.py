@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.errors import FormatError, NotFoundError
-from weft.weights.folders import inside, weft_cache
+from weft.weights.sources.folders import inside, weft_cache
 
 KINDS = ("embed", "generate")
 POOLINGS = ("mean", "cls", "last")

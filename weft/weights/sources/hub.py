@@ -12,12 +12,12 @@ from urllib.parse import quote
 
 from weft import flags
 from weft.errors import ChecksumError, DownloadError, NotFoundError
-from weft.weights import choice, transfer
-from weft.weights.catalog import File
-from weft.weights.download import Expected, download
-from weft.weights.folders import hub_cache, hub_token, inside, lock
-from weft.weights.progress import Progress, silent
-from weft.weights.snapshots import COMMIT, repo_folder
+from weft.weights.sources import choice, transfer
+from weft.weights.sources.catalog import File
+from weft.weights.sources.download import Expected, download
+from weft.weights.sources.folders import hub_cache, hub_token, inside, lock
+from weft.weights.sources.progress import Progress, silent
+from weft.weights.sources.snapshots import COMMIT, repo_folder
 
 LISTING_BYTES = 64 << 20  # a listing longer than this is not one
 _ETAG = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from weft.weights.progress import Bar, shown, silent
+from weft.weights.sources.progress import Bar, shown, silent
 
 
 class Terminal(io.StringIO):
@@ -64,6 +64,6 @@ def test_no_terminal_means_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_finding_a_model_imports_no_network_and_no_terminal_library() -> None:
     heavy = "{'rich', 'ssl', 'socket', 'urllib.request', 'http.client', 'subprocess', 'zipfile'}"
-    code = f"import sys; from weft.weights import locate; locate; print(sorted({heavy} & set(sys.modules)))"
+    code = f"import sys; from weft.weights.sources import locate; locate; print(sorted({heavy} & set(sys.modules)))"
     answer = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert answer.stdout.strip() == "[]"
