@@ -161,7 +161,8 @@ class Engine:
         """Logits [rows, vocab] of the requests that this step completes, in the order of `work`."""
         ids: list[int] = []
         positions: list[int] = []
-        segments, rows = [0], []
+        segments = [0]
+        rows: list[int] = []
         for item, sequence in zip(work, sequences):
             ids += sequence.tokens[item.start : item.stop]
             positions += range(item.start, item.stop)
@@ -169,8 +170,8 @@ class Engine:
             if item.stop == len(sequence.tokens):
                 rows.append(len(ids) - 1)
         table = np.stack([sequence.table for sequence in sequences])
-        flat = (np.array(values, np.int32) for values in (ids, positions, segments, rows))
-        logits = self._decoder.run(Step(*flat, table))
+        step = Step(_int32(ids), _int32(positions), _int32(segments), _int32(rows), table)
+        logits = self._decoder.run(step)
         expected = (len(rows), self._decoder.vocab_size)
         if logits.shape != expected or logits.dtype != np.float32:
             raise BackendError(f"[engine] the decoder returned {logits.dtype} {logits.shape}, not float32 {expected}")
@@ -227,6 +228,10 @@ class Engine:
                 self._end_cancelled()
             finally:
                 self._lock.release()
+
+
+def _int32(values: list[int]) -> np.ndarray:
+    return np.array(values, np.int32)
 
 
 class Handle:
