@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from weft.errors import InputError
-from weft.generate.sampling import Sampler, Sampling, draw, penalise, uniform
+from weft.generate.sampling import Sampler, Sampling, _top_k, draw, penalise, uniform
 
 
 def normalised(p: list[float]) -> list[float]:
@@ -72,6 +72,15 @@ def test_a_large_vocabulary_is_drawn_like_a_small_one(spread: float, top_p: floa
     for r in (0.0, 0.1, 0.5, 0.9, 0.999, 1 - 2**-53):
         rules = Sampling(temperature=0.9, top_p=top_p)
         assert draw(logits, rules, r) == slow_choice(logits, set(), rules, r)
+
+
+@pytest.mark.parametrize("k", [1, 2, 40, 256, 257, 8999])
+@pytest.mark.parametrize("levels", [3, 50, 10**6])
+def test_the_k_largest_of_many_are_found_with_their_ties(k: int, levels: int) -> None:
+    rng = np.random.default_rng(k)
+    logits = rng.integers(-levels, levels, 9000).astype(np.float32)
+    wanted = sorted(range(9000), key=lambda i: (-logits[i], i))[:k]
+    assert sorted(_top_k(logits, k).tolist()) == sorted(wanted)
 
 
 def test_equal_logits_are_taken_in_order_of_their_ids() -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from weft.errors import BackendError, BusyError, InputError, TooLongError
 from weft.generate.decoder import Decoder, Detokenizer
-from weft.generate.interrupts import interrupts_held
+from weft.generate.interrupts import InterruptsHeld
 from weft.generate.request import Request, fit
 from weft.generate.result import Generation, Piece
 from weft.generate.schedule import State, Work, schedule
@@ -75,7 +75,8 @@ class Engine:
         """Queue `request`; an error where it can never run, BusyError where too many wait. Nothing is computed yet."""
         prompt, max_tokens = self._admit(request)
         with self._lock:
-            self._end_cancelled()
+            with InterruptsHeld():
+                self._end_cancelled()
             if self.waiting >= self._max_waiting:
                 raise BusyError(f"[engine] {self.waiting} requests wait, which is the most; try again later")
             sequence = Sequence(
@@ -119,24 +120,21 @@ class Engine:
         What goes wrong with requests is raised by their handles, not here. An interrupt during the step leaves
         everything as it was before it: what the decoder wrote by then is beyond `computed`, and is written again.
         """
-        with self._lock:
+        with self._lock, InterruptsHeld() as held:
             self._end_cancelled()
-            with interrupts_held():
-                work = self._prepare()
-            if not work:
-                return False
+            work = self._prepare()
             sequences = [self._sequences[w.key] for w in work]
-            try:
-                logits = self._run(work, sequences)
-            except Exception as error:
-                with interrupts_held():
+            if work:
+                try:
+                    with held.released():
+                        logits = self._run(work, sequences)
+                except Exception as error:
                     for sequence in sequences:
                         self._fail(sequence, error)
-                return True
-            with interrupts_held():
-                self._commit(work, sequences, logits)
-            self._end_cancelled()
-        return True
+                else:
+                    self._commit(work, sequences, logits)
+                self._end_cancelled()
+        return bool(work)
 
     def _prepare(self) -> tuple[Work, ...]:
         """Schedule the next step, and move the pages as the plan says."""
@@ -148,7 +146,8 @@ class Engine:
             self.preemptions += 1
         for item in plan.work:
             sequence = self._sequences[item.key]
-            sequence.grow(pool.take(item.new_pages))
+            if item.new_pages:
+                sequence.grow(pool.take(item.new_pages))
             sequence.start(now)
         if self._sequences and not plan.work:
             raise BackendError(
@@ -179,26 +178,22 @@ class Engine:
 
     def _commit(self, work: tuple[Work, ...], sequences: list[Sequence], logits: np.ndarray) -> None:
         """Note what was computed, and give every completed request its next token."""
-        row = iter(logits)
+        finite = np.isfinite(logits.max(axis=1)) & np.isfinite(logits.min(axis=1))  # a NaN is both
+        rows = iter(zip(logits, finite.tolist()))
+        now = time.perf_counter()
         for item, sequence in zip(work, sequences):
             sequence.computed = item.stop
             if item.stop < len(sequence.tokens):
                 continue
+            row, row_is_finite = next(rows)
             try:
-                sequence.accept(self._choose(sequence, next(row)), time.perf_counter())
+                if not row_is_finite:
+                    raise _not_finite(sequence, row)
+                sequence.accept(sequence.sampler.choose(row, sequence.generated), now)
             except Exception as error:
                 self._fail(sequence, error)
             if sequence.finished:
                 self._retire(sequence)
-
-    def _choose(self, sequence: Sequence, logits: np.ndarray) -> int:
-        if not (np.isfinite(logits.max()) and np.isfinite(logits.min())):  # both carry NaN on
-            bad = int(np.flatnonzero(~np.isfinite(logits))[0])
-            raise BackendError(
-                f"[engine] request {sequence.key}: the logits after token {len(sequence.tokens) - 1} are not finite: "
-                f"{logits[bad]} for id {bad}; the weights or the backend are at fault"
-            )
-        return sequence.sampler.choose(logits, sequence.generated)
 
     def _fail(self, sequence: Sequence, error: Exception) -> None:
         sequence.error = error
@@ -211,11 +206,10 @@ class Engine:
 
     def _end_cancelled(self) -> None:
         while self._cancelled:
-            with interrupts_held():
-                sequence = self._cancelled.popleft()
-                if not sequence.finished:
-                    sequence.finish("cancelled", time.perf_counter())
-                    self._retire(sequence)
+            sequence = self._cancelled.popleft()
+            if not sequence.finished:
+                sequence.finish("cancelled", time.perf_counter())
+                self._retire(sequence)
 
     def _cancel(self, sequence: Sequence) -> None:
         """End `sequence` now, or at the end of the step that is running.
@@ -225,13 +219,22 @@ class Engine:
         self._cancelled.append(sequence)
         if self._lock.acquire(blocking=False):
             try:
-                self._end_cancelled()
+                with InterruptsHeld():
+                    self._end_cancelled()
             finally:
                 self._lock.release()
 
 
 def _int32(values: list[int]) -> np.ndarray:
     return np.array(values, np.int32)
+
+
+def _not_finite(sequence: Sequence, logits: np.ndarray) -> BackendError:
+    bad = int(np.flatnonzero(~np.isfinite(logits))[0])
+    return BackendError(
+        f"[engine] request {sequence.key}: the logits after token {len(sequence.tokens) - 1} are not finite: "
+        f"{logits[bad]} for id {bad}; the weights or the backend are at fault"
+    )
 
 
 class Handle:

@@ -24,7 +24,8 @@ from weft.errors import InputError
 
 _MASK = (1 << 64) - 1
 _LARGEST = float(np.finfo(np.float32).max)
-_SMALL = 2048  # up to here candidates are sorted as they are; of more, only the head that can be drawn
+_SMALL = 2048  # up to here all candidates are sorted; of more, only the head that can be drawn
+_COLUMNS = 1024  # that the vocabulary is cut into to find the k largest
 _HEADS = (0.2, 0.05, 1e-2, 2e-3, 1e-4, 1e-6, 1e-9, 1e-15)  # where a head may end: weights, the largest being 1
 
 
@@ -121,43 +122,72 @@ def penalise(logits: np.ndarray, seen: np.ndarray, penalty: float) -> np.ndarray
 def draw(logits: np.ndarray, rules: Sampling, r: float) -> int:
     """Rules 2 to 7 on logits [vocab] (float32, finite), with temperature above 0 and r in [0, 1)."""
     top = float(logits.max())
-    ids = _candidates(logits, top, rules)
+    ids, beyond = _candidates(logits, top, rules, r)
+    ids = _descending(logits, ids)
     with np.errstate(over="ignore"):  # a tiny temperature: exp(-inf) is the 0 that is meant
-        weights = np.exp((logits[ids].astype(np.float64) - top) / rules.temperature)  # the largest is exactly 1
+        weights = np.exp((logits[ids].astype(np.float64) - top) / rules.temperature)  # descending from exactly 1
     if rules.min_p > 0:
-        kept = weights >= rules.min_p
-        ids, weights = ids[kept], weights[kept]
-    total = float(weights.sum())
-    ids, weights = _head(ids, weights, total * (rules.top_p if rules.top_p < 1 else r))
-    order = np.argsort(-weights, kind="stable")  # ids ascend, so a stable sort puts the lower one first
-    sums = np.cumsum(weights[order])
-    last = len(sums) - 1
+        weights = weights[: np.count_nonzero(weights >= rules.min_p)]
+    sums = np.cumsum(weights)
+    last, total = len(sums) - 1, float(sums[-1]) + beyond
     if rules.top_p < 1:
         last = min(int(np.searchsorted(sums, rules.top_p * total)), last)
         total = float(sums[last])
-    return int(ids[order[min(int(np.searchsorted(sums, r * total, side="right")), last)]])
+    return int(ids[min(int(np.searchsorted(sums, r * total, side="right")), last)])
 
 
-def _candidates(logits: np.ndarray, top: float, rules: Sampling) -> np.ndarray:
-    """Ids, ascending, that top-k keeps; without top-k, at least those that min-p will keep."""
+def _candidates(logits: np.ndarray, top: float, rules: Sampling, r: float) -> tuple[np.ndarray, float]:
+    """Ids that contain all that can be drawn, and the weight of what was left out (the largest logit weighs 1)."""
     if 0 < rules.top_k < len(logits):
-        least = np.partition(logits, len(logits) - rules.top_k)[len(logits) - rules.top_k]
-        above = np.flatnonzero(logits > least)
-        equal = np.flatnonzero(logits == least)[: rules.top_k - len(above)]
-        return np.sort(np.concatenate([above, equal]))
+        return _top_k(logits, rules.top_k), 0.0
     if rules.min_p > 0:
         # exp((x - top) / T) >= min_p, solved for x and lowered by more than the comparison in float32 can err.
         bound = top + rules.temperature * math.log(rules.min_p)
         bound -= 1e-6 * (1 + abs(top) + abs(bound))
-        return np.flatnonzero(logits >= np.float32(max(bound, -_LARGEST)))
-    return np.arange(len(logits))
+        return np.flatnonzero(logits >= np.float32(max(bound, -_LARGEST))), 0.0
+    return _head(logits, top, rules, r)
 
 
-def _head(ids: np.ndarray, weights: np.ndarray, needed: float) -> tuple[np.ndarray, np.ndarray]:
-    """The largest of many candidates, enough of them to weigh `needed`: sorting the tail would change nothing."""
-    if len(ids) > _SMALL:
-        for least in _HEADS:
-            head = np.flatnonzero(weights >= least)
-            if weights[head].sum() > needed * (1 + 1e-9):  # the margin covers another order of summation
-                return ids[head], weights[head]
-    return ids, weights
+def _top_k(logits: np.ndarray, k: int) -> np.ndarray:
+    """Ids of the k largest logits, lower ones first among equals."""
+    ids = np.arange(len(logits)) if 4 * k > _COLUMNS or len(logits) < 8 * _COLUMNS else _above_k_maxima(logits, k)
+    values = logits[ids]
+    least = np.partition(values, len(values) - k)[len(values) - k]
+    above = ids[values > least]
+    return np.concatenate([above, ids[values == least][: k - len(above)]])
+
+
+def _above_k_maxima(logits: np.ndarray, k: int) -> np.ndarray:
+    """Few ids, ascending, with the k largest logits among them; much cheaper than selecting from all.
+
+    Of the largest logits of each of many columns, k are at or above the k-th largest; so are then the k largest of all.
+    """
+    columns = logits[: len(logits) // _COLUMNS * _COLUMNS].reshape(-1, _COLUMNS).max(axis=0)
+    return np.flatnonzero(logits >= np.partition(columns, _COLUMNS - k)[_COLUMNS - k])
+
+
+def _head(logits: np.ndarray, top: float, rules: Sampling, r: float) -> tuple[np.ndarray, float]:
+    """The most probable ids, enough of them for this draw, and the weight of the tail, which is not sorted.
+
+    The tail only enters the total, so its weight is summed from float32 exponentials: off by 1e-7 of the tail at most.
+    """
+    if len(logits) <= _SMALL:
+        return np.arange(len(logits)), 0.0
+    with np.errstate(over="ignore"):
+        weights = np.exp((logits - np.float32(top)) / np.float32(min(max(rules.temperature, 1e-30), 1e30)))
+    total = float(weights.sum(dtype=np.float64))
+    needed = total * (rules.top_p if rules.top_p < 1 else r)
+    for least in _HEADS:
+        head = np.flatnonzero(weights >= least)
+        mass = float(weights[head].sum(dtype=np.float64))
+        if mass > needed * (1 + 1e-5):  # the margin covers float32
+            return head, total - mass
+    return np.arange(len(logits)), 0.0
+
+
+def _descending(logits: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """`ids` by falling logit, lower ones first among equals: one sort of 64-bit keys (logit, id)."""
+    bits = (logits[ids] + np.float32(0)).view(np.uint32)  # + 0: the two zeros are equal
+    falling = np.where(bits >> 31, bits, ~(bits | np.uint32(0x80000000)))  # as an unsigned number, falls with the logit
+    keys = (falling.astype(np.uint64) << np.uint64(32)) | ids.astype(np.uint64)
+    return (np.sort(keys) & np.uint64(0xFFFFFFFF)).astype(np.int64)
