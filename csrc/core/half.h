@@ -1,11 +1,7 @@
-<<<<<<< HEAD
 // half: exact conversions between float32 and the two 16-bit floats, in integer arithmetic.
 //
 // Widening is exact, subnormals, infinities and NaNs included (a NaN is made quiet and keeps its payload, as the x86
 // and Arm instructions do). Narrowing rounds to nearest, ties to even; overflow gives infinity; a NaN stays a NaN.
-=======
-// half: float16 and bfloat16 conversions, exact and rounded to nearest even; subnormals, infinities and NaN included.
->>>>>>> matmul
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -23,7 +19,6 @@ WEFT_INLINE To bit_cast(From from) {
   return to;
 }
 
-<<<<<<< HEAD
 // Half: 1 sign, 5 exponent (bias 15), 10 mantissa bits. Float: 1, 8 (bias 127), 23.
 WEFT_INLINE float half_to_float(uint16_t half) {
   const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
@@ -31,18 +26,6 @@ WEFT_INLINE float half_to_float(uint16_t half) {
   if (magnitude >= 0x7C00u) {  // infinity or NaN
     const uint32_t quiet = magnitude > 0x7C00u ? 0x00400000u : 0;
     return bit_cast<float>(sign | 0x7F800000u | quiet | ((magnitude & 0x03FFu) << 13));
-=======
-WEFT_INLINE float half_to_float(uint16_t h) {
-  uint32_t sign = static_cast<uint32_t>(h & 0x8000u) << 16;
-  uint32_t exponent = (h >> 10) & 31u, mantissa = h & 1023u;
-  if (exponent == 31) {  // infinity, or NaN made quiet as the instructions do
-    uint32_t quiet = mantissa ? 0x00400000u : 0u;
-    return float_from_bits(sign | 0x7F800000u | quiet | (mantissa << 13));
-  }
-  if (exponent == 0) {  // zero or subnormal: mantissa * 2^-24, exact in f32
-    float magnitude = static_cast<float>(mantissa) * 5.9604644775390625e-08f;
-    return float_from_bits(bits_of(magnitude) | sign);
->>>>>>> matmul
   }
   if (magnitude >= 0x0400u)  // normal: move the exponent's bias from 15 to 127
     return bit_cast<float>(sign | ((magnitude << 13) + ((127u - 15u) << 23)));
@@ -72,13 +55,8 @@ WEFT_INLINE uint16_t float_to_half(float value) {
 WEFT_INLINE float bf16_to_float(uint16_t bits) { return bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
 WEFT_INLINE uint16_t float_to_bf16(float value) {
-<<<<<<< HEAD
   const uint32_t bits = bit_cast<uint32_t>(value);
   if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return static_cast<uint16_t>((bits >> 16) | 0x0040u);
-=======
-  uint32_t bits = bits_of(value);
-  if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);
->>>>>>> matmul
   return static_cast<uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
 }
 
