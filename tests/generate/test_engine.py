@@ -244,6 +244,21 @@ def test_logits_of_another_shape_or_type_are_refused() -> None:
         generate(Engine(decoder), [1])
 
 
+@pytest.mark.parametrize("cancel", [True, False])
+def test_a_tokenizer_that_fails_ends_the_request_and_loses_no_page(cancel: bool) -> None:
+    decoder, tokenizer = FakeDecoder(eos_ids=frozenset()), FakeTokenizer()
+    engine = Engine(decoder, tokenizer)
+    handle = engine.submit(Request((1,), max_tokens=3))
+    engine.step()
+    tokenizer.pieces.clear()
+    handle._sequence._stream.finish = lambda: tokenizer.pieces[0]  # type: ignore[method-assign, union-attr]
+    if cancel:
+        handle.cancel()
+    with pytest.raises(IndexError):
+        handle.result()
+    assert all_free(engine, decoder)
+
+
 class Interrupting:
     """Sends this process one SIGINT at the n-th call."""
 
