@@ -165,7 +165,11 @@ def test_too_many_waiting_requests_are_turned_away_and_may_come_back() -> None:
         ({"prompt": (1, VOCAB)}, f"prompt has token id {VOCAB}"),
         ({"prompt": (-1,)}, "token id -1"),
         ({"prompt": (1.5,)}, "prompt must be whole numbers"),
-        ({"prompt": (True,)}, "True was given"),
+        ({"prompt": (1, True)}, "a truth value"),
+        ({"prompt": "words"}, "prompt must be whole numbers"),
+        ({"prompt": None}, "prompt must be whole numbers"),
+        ({"prompt": (1,), "max_tokens": True}, "max_tokens must be"),
+        ({"prompt": (1,), "stop": 5}, "stop is 5"),
         ({"prompt": (1,), "max_tokens": 0}, "max_tokens is 0"),
         ({"prompt": (1,), "max_tokens": "5"}, "max_tokens must be"),
         ({"prompt": (1,), "stop_ids": (VOCAB,)}, "stop_ids has token id"),
@@ -238,6 +242,21 @@ def test_logits_of_another_shape_or_type_are_refused() -> None:
     decoder.run = lambda step: run(step).astype(np.float64)  # type: ignore[method-assign]
     with pytest.raises(BackendError, match="float64"):
         generate(Engine(decoder), [1])
+
+
+@pytest.mark.parametrize("cancel", [True, False])
+def test_a_tokenizer_that_fails_ends_the_request_and_loses_no_page(cancel: bool) -> None:
+    decoder, tokenizer = FakeDecoder(eos_ids=frozenset()), FakeTokenizer()
+    engine = Engine(decoder, tokenizer)
+    handle = engine.submit(Request((1,), max_tokens=3))
+    engine.step()
+    tokenizer.pieces.clear()
+    handle._sequence._stream.finish = lambda: tokenizer.pieces[0]  # type: ignore[method-assign, union-attr]
+    if cancel:
+        handle.cancel()
+    with pytest.raises(IndexError):
+        handle.result()
+    assert all_free(engine, decoder)
 
 
 class Interrupting:

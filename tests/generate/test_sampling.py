@@ -109,12 +109,16 @@ def test_a_penalty_beyond_all_bounds_keeps_logits_finite() -> None:
         assert np.isfinite(penalise(logits, np.arange(3), penalty)).all()
 
 
-@pytest.mark.parametrize("temperature", [5e-324, 1e-30, 1e30, 1e308])
+@pytest.mark.parametrize("temperature", [5e-324, 1e-30, 1e-3, 1e3, 1e30, 1e308])
 def test_extreme_temperatures_are_greedy_or_flat_and_raise_nothing(temperature: float) -> None:
     logits = np.array([0.0, 3.0, 1.0, -2.0], np.float32)
     with np.errstate(all="raise", under="ignore", over="ignore"):
         drawn = {draw(logits, Sampling(temperature=temperature, min_p=0.01), r / 8) for r in range(8)}
     assert drawn == ({1} if temperature < 1 else {0, 1, 2, 3})
+    many = np.resize(np.array([0.0, 3e38, 1.0, -3e38], np.float32), 3000)
+    rules = Sampling(temperature=temperature)
+    for r in (0.0, 0.3003, 0.6006, 0.9901):  # no multiples of 1 in 3000
+        assert draw(many, rules, r) == slow_choice(many, set(), rules, r)
 
 
 def test_frequencies_follow_the_probabilities() -> None:

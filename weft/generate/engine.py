@@ -117,8 +117,8 @@ class Engine:
     def step(self) -> bool:
         """Run one step; False when there was nothing to do.
 
-        What goes wrong with requests is raised by their handles, not here. An interrupt during the step leaves
-        everything as it was before it: what the decoder wrote by then is beyond `computed`, and is written again.
+        What goes wrong with requests is raised by their handles, not here. An interrupt while the model computes
+        loses nothing: what was written by then is beyond `computed`, and the next step writes it again.
         """
         with self._lock, InterruptsHeld() as held:
             self._end_cancelled()
@@ -207,9 +207,13 @@ class Engine:
     def _end_cancelled(self) -> None:
         while self._cancelled:
             sequence = self._cancelled.popleft()
-            if not sequence.finished:
+            if sequence.finished:
+                continue
+            try:
                 sequence.finish("cancelled", time.perf_counter())
-                self._retire(sequence)
+            except Exception as error:  # of the tokenizer; the pages are freed all the same
+                sequence.error = error
+            self._retire(sequence)
 
     def _cancel(self, sequence: Sequence) -> None:
         """End `sequence` now, or at the end of the step that is running.

@@ -55,16 +55,17 @@ def _ids(name: str, values: Iterable[Any]) -> tuple[int, ...]:
     """Whole numbers as a tuple of ints; truth values are not numbers here."""
     try:
         values = tuple(values)
-        bad = next((v for v in values if type(v) is bool), None)
-        if bad is None:
+        if bool not in map(type, values):
             return tuple(map(operator.index, values))
     except TypeError as error:
         raise InputError(f"[request] {name} must be whole numbers: {error}") from None
-    raise InputError(f"[request] {name} must be whole numbers: {bad!r} was given")
+    raise InputError(f"[request] {name} must be whole numbers: a truth value was given")
 
 
 def _stops(stops: Any) -> tuple[str, ...]:
     """Stop strings as a tuple without repeats; one string alone is a tuple of one."""
+    if not isinstance(stops, Iterable):
+        raise InputError(f"[request] stop is {stops!r}; give a string or strings")
     stops = (stops,) if isinstance(stops, str) else tuple(stops)
     if len(stops) > MAX_STOPS:
         raise InputError(f"[request] {len(stops)} stop strings given; at most {MAX_STOPS} are taken")

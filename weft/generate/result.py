@@ -20,7 +20,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Usage:
-    """Token counts. `prompt_tokens` were computed; `truncated_tokens` more were given and dropped."""
+    """Token counts. `prompt_tokens` are those that ran; `truncated_tokens` more were given and dropped."""
 
     prompt_tokens: int
     completion_tokens: int
