@@ -76,7 +76,7 @@ def weights_of(config: dict[str, Any]) -> dict[str, np.ndarray]:
         shapes["embeddings.token_type_embeddings.weight"] = (config["type_vocab_size"], width)
         shapes["encoder.layer.0.attention.self.query.weight"] = (width, width)
     else:
-        q, kv = (config[name] * config["head_dim"] for name in ("num_attention_heads", "num_key_value_heads"))
+        q, kv = (config[name] * (config["head_dim"] or 16) for name in ("num_attention_heads", "num_key_value_heads"))
         shapes = {"model.embed_tokens.weight": (config["vocab_size"], width)}
         shapes.update({f"model.layers.{i}.self_attn.q_proj.weight": (q, width) for i in layers})
         shapes.update({f"model.layers.{i}.self_attn.k_proj.weight": (kv, width) for i in layers})
@@ -88,7 +88,7 @@ def write_model(path: Path, config: dict[str, Any], extra: dict[str, Any] | None
     """A GGUF of this config with weights as a converter would store them, quantised to q8_0."""
     arch, tensors = config["model_type"], {}
     for name, values in weights_of(config).items():
-        order = stored_order(arch, name, config)
+        order = stored_order(arch, name, {**LLAMA, **config, "head_dim": config["head_dim"] or 16})
         view = quantise(values, "q8_0")
         tensors[str(gguf_name(arch, name))] = view if order is None else view.take(order)
     written = {**gguf_from_config(config), **{key.replace("__", "."): value for key, value in metadata.items()}}
@@ -244,9 +244,10 @@ OUT_OF_RANGE = [
     ("llama.block_count", (0, 1025, (1 << 32) - 1)),
     ("llama.embedding_length", (0, 65, 65_537)),
     ("llama.attention.head_count", (0, 1025)),
-    ("llama.attention.head_count_kv", (0, 3, 1025)),
+    ("llama.attention.head_count_kv", (0, 3, 1025, [0, 0], [1025, 1025])),
     ("llama.attention.key_length", (0, 15, 65_537)),
     ("llama.rope.dimension_count", (0, 8)),
+    ("llama.attention.value_length", (0, 8)),
     ("llama.context_length", (0, 16_777_217)),
     ("llama.feed_forward_length", (0, (1 << 32) - 1)),
     ("llama.attention.layer_norm_rms_epsilon", (np.float32("nan"), np.float32("inf"))),
@@ -254,6 +255,7 @@ OUT_OF_RANGE = [
     ("tokenizer.ggml.bos_token_id", (32, (1 << 32) - 1)),
     ("tokenizer.ggml.eos_token_id", (32, -1)),
     ("llama.expert_count", (8,)),
+    ("llama.rope.scale_linear", (np.float32("nan"),)),
     ("general.architecture", ("", "gpt2", "x" * 1000)),
     ("tokenizer.ggml.tokens", (["t"] * 33,)),
 ]
@@ -282,6 +284,39 @@ def test_a_value_of_the_wrong_type_is_refused(tmp_path: Path, key: str) -> None:
             file = model(tmp_path, LLAMA, **{key.replace(".", "__"): value})
             with pytest.raises(ModelError, match=r"must be|not one of"):
                 config_from_gguf(file)
+
+
+def test_rope_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    for scaling in ({"rope_type": "linear", "factor": 0.0}, {"rope_type": "yarn", "factor": -1.0}):
+        with pytest.raises(FormatError, match="above zero"):
+            config_from_gguf(model(tmp_path, {**LLAMA, "rope_scaling": scaling}))
+    for factors in (
+        np.zeros(8, np.float32),
+        np.full(8, np.nan, np.float32),
+        np.ones(8, np.float16),
+        np.ones((2, 4), "f4"),
+    ):
+        with pytest.raises(WeightError, match=r"rope_freqs\.weight"):
+            config_from_gguf(model(tmp_path, LLAMA, {"rope_freqs.weight": factors}))
+    with pytest.raises(FormatError, match="odd"):
+        config_from_gguf(model(tmp_path, LLAMA, **{f"llama__{key}": 15 for key in HEAD_WIDTHS}))
+    with pytest.raises(UnsupportedError, match="dynamic"):
+        gguf_from_config({**LLAMA, "rope_scaling": {"rope_type": "dynamic", "factor": 2.0}})
+
+
+HEAD_WIDTHS = ("attention__key_length", "attention__value_length", "rope__dimension_count")
+
+
+def test_an_embedding_of_another_shape_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(WeightError, match="wants"):
+        config_from_gguf(model(tmp_path, LLAMA, llama__embedding_length=128))
+    with pytest.raises(FormatError, match="does not divide the embedding length"):
+        config_from_gguf(model(tmp_path, {**LLAMA, "head_dim": None}, llama__attention__head_count=3))
+    with pytest.raises(FormatError, match="does not divide the embedding length"):
+        config_from_gguf(model(tmp_path, BERT, bert__attention__head_count=3))
+    monkeypatch.setattr("weft.weights.gguf_config.MAX_VOCAB", 31)
+    with pytest.raises(FormatError, match="32 tokens; at most 31"):
+        config_from_gguf(model(tmp_path, LLAMA))
 
 
 def test_a_missing_key_is_named(tmp_path: Path) -> None:

@@ -54,8 +54,11 @@ class _ConfigReader:
         return int(values[0])
 
     def real(self, name: str, default: float | None = None) -> float:
-        """A float as the shortest decimal that is the same f32: 1e-05, not 9.999999747378752e-06."""
-        return float(str(np.float32(self.meta.get_float(self.key(name), default))))
+        """A number above zero, as the shortest decimal that is the same f32: 1e-05, not 9.999999747378752e-06."""
+        number = float(str(np.float32(self.meta.get_float(self.key(name), default))))
+        if number <= 0:
+            self.meta.fail(self.key(name), f"must be above zero: {number}")
+        return number
 
     def tensor(self, name: str, rank: int) -> TensorInfo:
         tensor = self.tensors.get(name)
@@ -72,8 +75,6 @@ class _ConfigReader:
             raise WeightError(f"[gguf] token_embd.weight has shape {embedding.shape}, the model wants (…, {hidden})")
         if vocab > MAX_VOCAB:
             raise FormatError(f"[gguf] {self.meta.file_name}: {vocab} tokens; at most {MAX_VOCAB}")
-        if hidden % heads and self.key("attention.key_length") not in self.meta:
-            self.meta.fail(self.key("attention.head_count"), f"does not divide the embedding length: {heads}, {hidden}")
         config = {
             "model_type": self.arch,
             "hidden_size": hidden,
@@ -102,23 +103,32 @@ class _ConfigReader:
         kv_heads = self.count("attention.head_count_kv", MAX_HEADS, heads)
         if heads % kv_heads:
             self.meta.fail(self.key("attention.head_count_kv"), f"does not divide {heads} heads: {kv_heads}")
+        dim = self.head_dim(config)
         return {
             **config,
             "architectures": ["LlamaForCausalLM"],
             "hidden_act": "silu",
             "num_key_value_heads": kv_heads,
-            "head_dim": self.head_dim(config["hidden_size"] // heads),
+            "head_dim": dim,
             "rms_norm_eps": self.real("attention.layer_norm_rms_epsilon"),
             "rope_theta": self.real("rope.freq_base", 10_000.0),
-            "rope_scaling": self.rope_scaling(),
+            "rope_scaling": self.rope_scaling(dim),
             "attention_bias": "blk.0.attn_q.bias" in self.tensors,
             "mlp_bias": "blk.0.ffn_up.bias" in self.tensors,
             "tie_word_embeddings": "output.weight" not in self.tensors,
         }
 
-    def head_dim(self, default: int) -> int:
+    def even_split(self, config: dict[str, Any]) -> int:
+        """The width of a head when the heads share the embedding."""
+        hidden, heads = config["hidden_size"], config["num_attention_heads"]
+        if hidden % heads:
+            self.meta.fail(self.key("attention.head_count"), f"does not divide the embedding length: {heads}, {hidden}")
+        return int(hidden // heads)
+
+    def head_dim(self, config: dict[str, Any]) -> int:
         """The width of a head, the same for keys, values and the rotation: weft's llama has no other kind."""
-        dim = self.count("attention.key_length", MAX_EMBEDDING, default)
+        given = self.key("attention.key_length") in self.meta
+        dim = self.count("attention.key_length", MAX_EMBEDDING) if given else self.even_split(config)
         for name in ("attention.value_length", "rope.dimension_count"):
             if self.count(name, MAX_EMBEDDING, dim) != dim:
                 raise UnsupportedError(
@@ -128,9 +138,9 @@ class _ConfigReader:
             self.meta.fail(self.key("attention.key_length"), f"is odd, which cannot be rotated in pairs: {dim}")
         return dim
 
-    def rope_scaling(self) -> dict[str, Any] | None:
+    def rope_scaling(self, dim: int) -> dict[str, Any] | None:
         if "rope_freqs.weight" in self.tensors:
-            return {"rope_type": "llama3", "factors": self.rope_factors()}
+            return {"rope_type": "llama3", "factors": self.rope_factors(dim // 2)}
         kind = self.meta.get_str(self.key("rope.scaling.type"), "none")
         if kind == "none":
             factor = self.real("rope.scale_linear", 1.0)  # what files had before there were kinds
@@ -140,16 +150,14 @@ class _ConfigReader:
                 f"[gguf] {self.key('rope.scaling.type')} is {kind[:40]!r}; weft knows linear and yarn"
             )
         scaling: dict[str, Any] = {"rope_type": kind, "factor": self.real("rope.scaling.factor")}
-        if scaling["factor"] <= 0:
-            self.meta.fail(self.key("rope.scaling.factor"), f"must be above zero: {scaling['factor']}")
         if kind == "yarn":
             scaling.update(self.yarn())
         return scaling
 
-    def rope_factors(self) -> list[float]:
+    def rope_factors(self, count: int) -> list[float]:
         factors = self.tensor("rope_freqs.weight", 1)
-        if factors.dtype.name != "f32" or factors.shape[0] > MAX_EMBEDDING:
-            raise WeightError(f"[gguf] rope_freqs.weight must be f32, one a frequency: {factors}")
+        if factors.dtype.name != "f32" or factors.shape != (count,):
+            raise WeightError(f"[gguf] rope_freqs.weight must be f32, one for each of {count} frequencies: {factors}")
         values = factors.numpy()
         if not (np.isfinite(values).all() and (values > 0).all()):
             raise WeightError("[gguf] rope_freqs.weight holds factors that are not above zero and finite")
@@ -171,13 +179,11 @@ class _ConfigReader:
         positions = self.tensor("position_embd.weight", 2).shape[0]
         pooling = self.meta.get_int(self.key("pooling_type"), 0, high=len(POOLING) - 1)
         has_types = "token_types.weight" in self.tensors
-        if config["hidden_size"] % config["num_attention_heads"]:
-            self.meta.fail(self.key("attention.head_count"), "does not divide the embedding length")
         return {
             **config,
             "architectures": ["BertModel"],
             "hidden_act": "gelu",
-            "head_dim": config["hidden_size"] // config["num_attention_heads"],
+            "head_dim": self.even_split(config),
             "num_key_value_heads": config["num_attention_heads"],
             "max_position_embeddings": min(positions, config["max_position_embeddings"]),
             "layer_norm_eps": self.real("attention.layer_norm_epsilon"),
