@@ -251,7 +251,7 @@ OUT_OF_RANGE = [
     ("llama.context_length", (0, 16_777_217)),
     ("llama.feed_forward_length", (0, (1 << 32) - 1)),
     ("llama.attention.layer_norm_rms_epsilon", (np.float32("nan"), np.float32("inf"))),
-    ("llama.rope.freq_base", (np.float32("nan"), np.float32("-inf"))),
+    ("llama.rope.freq_base", (np.float32("nan"), np.float32("-inf"), np.float32(0))),
     ("tokenizer.ggml.bos_token_id", (32, (1 << 32) - 1)),
     ("tokenizer.ggml.eos_token_id", (32, -1)),
     ("llama.expert_count", (8,)),
@@ -294,7 +294,7 @@ def test_rope_that_cannot_be_is_refused(tmp_path: Path) -> None:
         np.zeros(8, np.float32),
         np.full(8, np.nan, np.float32),
         np.ones(8, np.float16),
-        np.ones((2, 4), "f4"),
+        np.ones(9, "f4"),
     ):
         with pytest.raises(WeightError, match=r"rope_freqs\.weight"):
             config_from_gguf(model(tmp_path, LLAMA, {"rope_freqs.weight": factors}))
@@ -311,7 +311,7 @@ def test_an_embedding_of_another_shape_is_refused(tmp_path: Path, monkeypatch: p
     with pytest.raises(WeightError, match="wants"):
         config_from_gguf(model(tmp_path, LLAMA, llama__embedding_length=128))
     with pytest.raises(FormatError, match="does not divide the embedding length"):
-        config_from_gguf(model(tmp_path, {**LLAMA, "head_dim": None}, llama__attention__head_count=3))
+        config_from_gguf(model(tmp_path, {**LLAMA, "head_dim": None}, llama__attention__head_count=6))
     with pytest.raises(FormatError, match="does not divide the embedding length"):
         config_from_gguf(model(tmp_path, BERT, bert__attention__head_count=3))
     monkeypatch.setattr("weft.weights.gguf_config.MAX_VOCAB", 31)
