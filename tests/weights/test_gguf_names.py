@@ -17,6 +17,7 @@ from weft.weights import (
     open_gguf,
     open_safetensors,
     quantise,
+    rope_factors,
     row_order,
     stored_order,
     write_gguf,
@@ -232,6 +233,31 @@ def test_rope_scaling_of_every_kind_is_read(tmp_path: Path) -> None:
     assert llama3 == {"rope_type": "llama3", "factors": factors.tolist()}
     with pytest.raises(UnsupportedError, match="longrope"):
         config_from_gguf(model(tmp_path, LLAMA, llama__rope__scaling__type="longrope"))
+
+
+def test_llama3_factors_divide_the_frequencies_as_the_rule_says(tmp_path: Path) -> None:
+    rule = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    config = {**LLAMA, "head_dim": 16, "rope_scaling": {**rule, "original_max_position_embeddings": 64}}
+    expected = []
+    for i in range(8):
+        frequency = 500000.0 ** -(i / 8)
+        wave = 2 * np.pi / frequency
+        if wave < 64 / 4:
+            scaled = frequency
+        elif wave > 64 / 1:
+            scaled = frequency / 8
+        else:
+            smooth = (64 / wave - 1) / (4 - 1)
+            scaled = (1 - smooth) * frequency / 8 + smooth * frequency
+        expected.append(frequency / scaled)
+    factors = rope_factors(config)
+    assert factors is not None and np.allclose(factors, expected, rtol=1e-6) and len(set(expected)) > 2
+    read = config_from_gguf(model(tmp_path, config, {"rope_freqs.weight": factors}))
+    assert np.array_equal(rope_factors(read), factors) and rope_factors(LLAMA) is None
+
+
+def test_whole_numbers_in_a_config_become_the_floats_they_stand_for(tmp_path: Path) -> None:
+    assert config_from_gguf(model(tmp_path, {**LLAMA, "rope_theta": 500000})) == LLAMA
 
 
 def test_head_counts_may_be_given_layer_by_layer_if_they_agree(tmp_path: Path) -> None:

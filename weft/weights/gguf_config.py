@@ -32,6 +32,8 @@ def config_from_gguf(file: TensorFile[Metadata]) -> dict[str, Any]:
 
 
 class _ConfigReader:
+    """Reads a config out of metadata and the shapes of a few tensors, checking as it goes."""
+
     def __init__(self, file: TensorFile[Metadata]) -> None:
         self.meta = file.metadata
         self.tensors = file.tensors
@@ -178,7 +180,6 @@ class _ConfigReader:
         config = self.common()
         positions = self.tensor("position_embd.weight", 2).shape[0]
         pooling = self.meta.get_int(self.key("pooling_type"), 0, high=len(POOLING) - 1)
-        has_types = "token_types.weight" in self.tensors
         return {
             **config,
             "architectures": ["BertModel"],
@@ -187,12 +188,19 @@ class _ConfigReader:
             "num_key_value_heads": config["num_attention_heads"],
             "max_position_embeddings": min(positions, config["max_position_embeddings"]),
             "layer_norm_eps": self.real("attention.layer_norm_epsilon"),
-            "type_vocab_size": self.tensor("token_types.weight", 2).shape[0] if has_types else 0,
+            "type_vocab_size": self.token_types(),
             "position_embedding_type": "absolute",
             "pooling_type": POOLING[pooling],
             "causal": self.meta.get_bool(self.key("attention.causal"), False),
             "tie_word_embeddings": True,
         }
+
+    def token_types(self) -> int:
+        """How many kinds of tokens; a table of one row may be stored without its outer dimension."""
+        if "token_types.weight" not in self.tensors:
+            return 0
+        shape = self.tensors["token_types.weight"].shape
+        return shape[0] if len(shape) > 1 else 1
 
 
 _YARN = {
@@ -201,13 +209,15 @@ _YARN = {
     "attention_factor": "rope.scaling.yarn_attn_factor",
 }
 
-_WRITTEN = {
+_COUNTS = {
     "hidden_size": "embedding_length",
     "num_hidden_layers": "block_count",
     "num_attention_heads": "attention.head_count",
     "num_key_value_heads": "attention.head_count_kv",
     "intermediate_size": "feed_forward_length",
     "max_position_embeddings": "context_length",
+}
+_REALS = {
     "rms_norm_eps": "attention.layer_norm_rms_epsilon",
     "layer_norm_eps": "attention.layer_norm_epsilon",
     "rope_theta": "rope.freq_base",
@@ -215,13 +225,12 @@ _WRITTEN = {
 
 
 def gguf_from_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """GGUF metadata of a model with this config.json; llama3 factors go beside the weights as `rope_freqs.weight`."""
+    """GGUF metadata of a model with this config.json; see rope_factors for what goes beside the weights."""
     arch = config["model_type"]
     name_map(arch)
     metadata: dict[str, Any] = {"general.architecture": arch}
-    for hf, gguf in _WRITTEN.items():
-        if config.get(hf) is not None:
-            metadata[f"{arch}.{gguf}"] = config[hf] if isinstance(config[hf], int) else float(config[hf])
+    metadata.update({f"{arch}.{gguf}": int(config[hf]) for hf, gguf in _COUNTS.items() if config.get(hf) is not None})
+    metadata.update({f"{arch}.{gguf}": float(config[hf]) for hf, gguf in _REALS.items() if config.get(hf) is not None})
     if arch == "llama" and config.get("head_dim") is not None:
         for name in ("attention.key_length", "attention.value_length", "rope.dimension_count"):
             metadata[f"{arch}.{name}"] = config["head_dim"]
@@ -233,6 +242,24 @@ def gguf_from_config(config: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(config.get(name), int):
             metadata[f"tokenizer.ggml.{word}_token_id"] = config[name]
     return metadata
+
+
+def rope_factors(config: Mapping[str, Any]) -> np.ndarray | None:
+    """The divisors of the rotary frequencies, f32 [head_dim / 2], that a llama3 model keeps as `rope_freqs.weight`.
+
+    Where a wave is short against the original context nothing changes, where it is long the frequency is divided by
+    `factor`, and in between the two are mixed. None for a model without this scaling.
+    """
+    scaling = config.get("rope_scaling") or {}
+    if scaling.get("rope_type", scaling.get("type")) != "llama3":
+        return None
+    if "factors" in scaling:
+        return np.asarray(scaling["factors"], np.float32)
+    dim, factor = config["head_dim"], scaling["factor"]
+    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+    waves = 2 * np.pi * config["rope_theta"] ** (np.arange(0, dim, 2) / dim)  # in tokens
+    share = np.clip((scaling["original_max_position_embeddings"] / waves - low) / (high - low), 0, 1)
+    return (1 / ((1 - share) / factor + share)).astype(np.float32)
 
 
 def _written_scaling(arch: str, scaling: Mapping[str, Any]) -> dict[str, Any]:
