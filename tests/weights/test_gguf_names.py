@@ -1,5 +1,6 @@
 """A model in GGUF has the names, the row order and the config.json it had before, and hostile numbers are refused."""
 
+import filecmp
 import os
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from weft.weights import (
     row_order,
     stored_order,
     write_gguf,
+    write_safetensors,
 )
 from weft.weights.gguf_meta import Metadata
 
@@ -371,6 +373,16 @@ def test_a_real_llama_has_names_and_a_config() -> None:
     for name in file.tensors:
         known = hf_name("llama", name)
         assert known is None or gguf_name("llama", known) == name
+
+
+@pytest.mark.weights
+def test_real_files_are_rewritten_byte_for_byte(tmp_path: Path) -> None:
+    stored = open_gguf(checkpoint("WEFT_TEST_GGUF"))
+    write_gguf(tmp_path / "copy.gguf", stored.tensors, stored.metadata.stored())
+    assert filecmp.cmp(tmp_path / "copy.gguf", stored.files[0].path, shallow=False)
+    plain = open_safetensors(checkpoint("WEFT_TEST_SAFETENSORS"))
+    write_safetensors(tmp_path / "copy.safetensors", plain.tensors, plain.metadata)
+    assert filecmp.cmp(tmp_path / "copy.safetensors", plain.files[0].path, shallow=False)
 
 
 @pytest.mark.weights
