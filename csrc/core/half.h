@@ -43,7 +43,7 @@ WEFT_INLINE uint16_t float_to_half(float value) {
   if (magnitude >= 0x477FF000u)  // 65520 and above rounds past the largest half, 65504
     return static_cast<uint16_t>(sign | 0x7C00u);
   if (magnitude < 0x38800000u) {  // below 2^-14: subnormal
-    // Adding 0.5 puts the half's last subnormal bit (2^-24) at float32's last bit, so the addition rounds to nearest even.
+    // Adding 0.5 puts the half's last subnormal bit (2^-24) at float32's last, so the addition rounds to nearest even.
     const float shifted = bit_cast<float>(magnitude) + 0.5f;
     return static_cast<uint16_t>(sign | (bit_cast<uint32_t>(shifted) - 0x3F000000u));
   }

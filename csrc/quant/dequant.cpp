@@ -55,7 +55,8 @@ void decode(const BlockQ8_0& block, float* out) {
 struct TwoBits {
   const uint8_t* bytes;
   int shift;
-  TwoBits(const uint8_t* planes, int group) : bytes(planes + group / 8 * 32 + group % 2 * 16), shift(group / 2 % 4 * 2) {}
+  TwoBits(const uint8_t* planes, int group)
+      : bytes(planes + group / 8 * 32 + group % 2 * 16), shift(group / 2 % 4 * 2) {}
   int operator[](int i) const { return bytes[i] >> shift & 3; }
 };
 
@@ -116,7 +117,7 @@ void decode(const BlockQ6K& block, float* out) {
   }
 }
 
-// A ternary byte holds ceil(n * 256 / 243) for the base-3 number n: multiplying by 3^k modulo 256 brings digit k on top.
+// A ternary byte holds ceil(n * 256 / 243) for the base-3 number n: times 3^k modulo 256 brings digit k on top.
 static int ternary(uint8_t byte, uint8_t power) { return (static_cast<uint8_t>(byte * power) * 3 >> 8) - 1; }
 
 void decode(const BlockTQ1_0& block, float* out) {

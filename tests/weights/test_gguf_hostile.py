@@ -150,12 +150,12 @@ def test_errors_say_field_and_byte(tmp_path: Path) -> None:
 def test_flipped_bits_never_escape_as_anything_but_errors(tmp_path: Path) -> None:
     rng = random.Random(11)
     refused = 0
-    for _ in range(1000):
+    for _ in range(500):
         raw = bytearray(GOOD)
         for _ in range(rng.choice((1, 8, 64))):
             raw[rng.randrange(len(raw) - 108)] ^= 1 << rng.randrange(8)
         refused += refuses(tmp_path, bytes(raw))
-    assert 300 < refused < 1000
+    assert 150 < refused < 500
 
 
 def test_what_the_reference_refuses_is_refused(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_what_the_reference_refuses_is_refused(tmp_path: Path) -> None:
     reader = pytest.importorskip("gguf").GGUFReader
     rng = random.Random(12)
     missed = []
-    for _ in range(800):
+    for _ in range(500):
         raw = bytearray(GOOD)
         raw[rng.randrange(4, len(raw))] = rng.choice((0, 1, 2, 4, 8, 16, 32, 127, 128, 255))
         if refuses(tmp_path, bytes(raw)):

@@ -1,5 +1,6 @@
 """A model in GGUF has the names, the row order and the config.json it had before, and hostile numbers are refused."""
 
+import filecmp
 import os
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,11 @@ from weft.weights import (
     open_gguf,
     open_safetensors,
     quantise,
+    rope_factors,
     row_order,
     stored_order,
     write_gguf,
+    write_safetensors,
 )
 from weft.weights.gguf_meta import Metadata
 
@@ -76,7 +79,7 @@ def weights_of(config: dict[str, Any]) -> dict[str, np.ndarray]:
         shapes["embeddings.token_type_embeddings.weight"] = (config["type_vocab_size"], width)
         shapes["encoder.layer.0.attention.self.query.weight"] = (width, width)
     else:
-        q, kv = (config[name] * config["head_dim"] for name in ("num_attention_heads", "num_key_value_heads"))
+        q, kv = (config[name] * (config["head_dim"] or 16) for name in ("num_attention_heads", "num_key_value_heads"))
         shapes = {"model.embed_tokens.weight": (config["vocab_size"], width)}
         shapes.update({f"model.layers.{i}.self_attn.q_proj.weight": (q, width) for i in layers})
         shapes.update({f"model.layers.{i}.self_attn.k_proj.weight": (kv, width) for i in layers})
@@ -88,7 +91,7 @@ def write_model(path: Path, config: dict[str, Any], extra: dict[str, Any] | None
     """A GGUF of this config with weights as a converter would store them, quantised to q8_0."""
     arch, tensors = config["model_type"], {}
     for name, values in weights_of(config).items():
-        order = stored_order(arch, name, config)
+        order = stored_order(arch, name, {**LLAMA, **config, "head_dim": config["head_dim"] or 16})
         view = quantise(values, "q8_0")
         tensors[str(gguf_name(arch, name))] = view if order is None else view.take(order)
     written = {**gguf_from_config(config), **{key.replace("__", "."): value for key, value in metadata.items()}}
@@ -234,6 +237,31 @@ def test_rope_scaling_of_every_kind_is_read(tmp_path: Path) -> None:
         config_from_gguf(model(tmp_path, LLAMA, llama__rope__scaling__type="longrope"))
 
 
+def test_llama3_factors_divide_the_frequencies_as_the_rule_says(tmp_path: Path) -> None:
+    rule = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    config = {**LLAMA, "head_dim": 16, "rope_scaling": {**rule, "original_max_position_embeddings": 64}}
+    expected = []
+    for i in range(8):
+        frequency = 500000.0 ** -(i / 8)
+        wave = 2 * np.pi / frequency
+        if wave < 64 / 4:
+            scaled = frequency
+        elif wave > 64 / 1:
+            scaled = frequency / 8
+        else:
+            smooth = (64 / wave - 1) / (4 - 1)
+            scaled = (1 - smooth) * frequency / 8 + smooth * frequency
+        expected.append(frequency / scaled)
+    factors = rope_factors(config)
+    assert factors is not None and np.allclose(factors, expected, rtol=1e-6) and len(set(expected)) > 2
+    read = config_from_gguf(model(tmp_path, config, {"rope_freqs.weight": factors}))
+    assert np.array_equal(rope_factors(read), factors) and rope_factors(LLAMA) is None
+
+
+def test_whole_numbers_in_a_config_become_the_floats_they_stand_for(tmp_path: Path) -> None:
+    assert config_from_gguf(model(tmp_path, {**LLAMA, "rope_theta": 500000})) == LLAMA
+
+
 def test_head_counts_may_be_given_layer_by_layer_if_they_agree(tmp_path: Path) -> None:
     assert config_from_gguf(model(tmp_path, LLAMA, llama__attention__head_count_kv=[2, 2])) == LLAMA
     with pytest.raises(UnsupportedError, match="from layer to layer"):
@@ -244,16 +272,18 @@ OUT_OF_RANGE = [
     ("llama.block_count", (0, 1025, (1 << 32) - 1)),
     ("llama.embedding_length", (0, 65, 65_537)),
     ("llama.attention.head_count", (0, 1025)),
-    ("llama.attention.head_count_kv", (0, 3, 1025)),
+    ("llama.attention.head_count_kv", (0, 3, 1025, [0, 0], [1025, 1025])),
     ("llama.attention.key_length", (0, 15, 65_537)),
     ("llama.rope.dimension_count", (0, 8)),
+    ("llama.attention.value_length", (0, 8)),
     ("llama.context_length", (0, 16_777_217)),
     ("llama.feed_forward_length", (0, (1 << 32) - 1)),
     ("llama.attention.layer_norm_rms_epsilon", (np.float32("nan"), np.float32("inf"))),
-    ("llama.rope.freq_base", (np.float32("nan"), np.float32("-inf"))),
+    ("llama.rope.freq_base", (np.float32("nan"), np.float32("-inf"), np.float32(0))),
     ("tokenizer.ggml.bos_token_id", (32, (1 << 32) - 1)),
     ("tokenizer.ggml.eos_token_id", (32, -1)),
     ("llama.expert_count", (8,)),
+    ("llama.rope.scale_linear", (np.float32("nan"),)),
     ("general.architecture", ("", "gpt2", "x" * 1000)),
     ("tokenizer.ggml.tokens", (["t"] * 33,)),
 ]
@@ -284,6 +314,39 @@ def test_a_value_of_the_wrong_type_is_refused(tmp_path: Path, key: str) -> None:
                 config_from_gguf(file)
 
 
+def test_rope_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    for scaling in ({"rope_type": "linear", "factor": 0.0}, {"rope_type": "yarn", "factor": -1.0}):
+        with pytest.raises(FormatError, match="above zero"):
+            config_from_gguf(model(tmp_path, {**LLAMA, "rope_scaling": scaling}))
+    for factors in (
+        np.zeros(8, np.float32),
+        np.full(8, np.nan, np.float32),
+        np.ones(8, np.float16),
+        np.ones(9, "f4"),
+    ):
+        with pytest.raises(WeightError, match=r"rope_freqs\.weight"):
+            config_from_gguf(model(tmp_path, LLAMA, {"rope_freqs.weight": factors}))
+    with pytest.raises(FormatError, match="odd"):
+        config_from_gguf(model(tmp_path, LLAMA, **{f"llama__{key}": 15 for key in HEAD_WIDTHS}))
+    with pytest.raises(UnsupportedError, match="dynamic"):
+        gguf_from_config({**LLAMA, "rope_scaling": {"rope_type": "dynamic", "factor": 2.0}})
+
+
+HEAD_WIDTHS = ("attention__key_length", "attention__value_length", "rope__dimension_count")
+
+
+def test_an_embedding_of_another_shape_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(WeightError, match="wants"):
+        config_from_gguf(model(tmp_path, LLAMA, llama__embedding_length=128))
+    with pytest.raises(FormatError, match="does not divide the embedding length"):
+        config_from_gguf(model(tmp_path, {**LLAMA, "head_dim": None}, llama__attention__head_count=6))
+    with pytest.raises(FormatError, match="does not divide the embedding length"):
+        config_from_gguf(model(tmp_path, BERT, bert__attention__head_count=3))
+    monkeypatch.setattr("weft.weights.gguf_config.MAX_VOCAB", 31)
+    with pytest.raises(FormatError, match="32 tokens; at most 31"):
+        config_from_gguf(model(tmp_path, LLAMA))
+
+
 def test_a_missing_key_is_named(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match=r"llama\.block_count is missing"):
         config_from_gguf(model(tmp_path, LLAMA, llama__block_count=None))
@@ -310,6 +373,16 @@ def test_a_real_llama_has_names_and_a_config() -> None:
     for name in file.tensors:
         known = hf_name("llama", name)
         assert known is None or gguf_name("llama", known) == name
+
+
+@pytest.mark.weights
+def test_real_files_are_rewritten_byte_for_byte(tmp_path: Path) -> None:
+    stored = open_gguf(checkpoint("WEFT_TEST_GGUF"))
+    write_gguf(tmp_path / "copy.gguf", stored.tensors, stored.metadata.stored())
+    assert filecmp.cmp(tmp_path / "copy.gguf", stored.files[0].path, shallow=False)
+    plain = open_safetensors(checkpoint("WEFT_TEST_SAFETENSORS"))
+    write_safetensors(tmp_path / "copy.safetensors", plain.tensors, plain.metadata)
+    assert filecmp.cmp(tmp_path / "copy.safetensors", plain.files[0].path, shallow=False)
 
 
 @pytest.mark.weights

@@ -7,7 +7,7 @@ from typing import Any
 from weft.errors import NotFoundError, UnsupportedError
 from weft.weights.files import MappedFile, TensorFile, TensorInfo, TensorView
 from weft.weights.gguf import MAGIC, open_gguf
-from weft.weights.gguf_config import config_from_gguf, gguf_from_config
+from weft.weights.gguf_config import config_from_gguf, gguf_from_config, rope_factors
 from weft.weights.gguf_meta import Metadata, StringArray
 from weft.weights.gguf_writer import write_gguf
 from weft.weights.names import gguf_name, hf_name, row_order, stored_order
@@ -29,6 +29,7 @@ __all__ = [
     "open_safetensors",
     "open_weights",
     "quantise",
+    "rope_factors",
     "row_order",
     "stored_order",
     "write_gguf",

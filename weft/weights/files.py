@@ -28,15 +28,14 @@ class MappedFile:
         self.name = self.path.name
         handle = _open_regular(self.path)
         try:
-            self.size = os.fstat(handle).st_size
-            if self.size == 0:
-                raise FormatError(f"[weights] {self.name} is empty")
             self._map: mmap.mmap | None = mmap.mmap(handle, 0, access=mmap.ACCESS_READ)
+        except ValueError:
+            raise FormatError(f"[weights] {self.name} is empty") from None
         except OSError as error:
             raise NotFoundError(f"[weights] {self.name} cannot be mapped: {error.strerror}") from None
         finally:
             os.close(handle)
-        self.size = len(self._map)  # what is mapped is what may be read, had the file grown or shrunk in between
+        self.size = len(self._map)
 
     def view(self, start: int = 0, end: int | None = None) -> np.ndarray:
         """Bytes start..end as a read-only uint8 array into the mapping; no copy."""

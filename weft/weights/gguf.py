@@ -37,7 +37,7 @@ _MIN_TENSOR_RECORD = 8 + 1 + 4 + 8 + 4 + 8
 _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
 _SCALARS = {kind: struct.Struct("<" + form) for kind, form in enumerate("BbHhIif???Qqd") if form != "?"}
 
-_SPLIT_NAME = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
+_SPLIT_NAME = re.compile(r"(?P<stem>.+)-[0-9]{5}-of-(?P<count>[0-9]{5})\.gguf", re.DOTALL)
 
 
 def open_gguf(path: str | os.PathLike[str]) -> TensorFile[Metadata]:

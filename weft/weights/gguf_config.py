@@ -32,6 +32,8 @@ def config_from_gguf(file: TensorFile[Metadata]) -> dict[str, Any]:
 
 
 class _ConfigReader:
+    """Reads a config out of metadata and the shapes of a few tensors, checking as it goes."""
+
     def __init__(self, file: TensorFile[Metadata]) -> None:
         self.meta = file.metadata
         self.tensors = file.tensors
@@ -54,8 +56,11 @@ class _ConfigReader:
         return int(values[0])
 
     def real(self, name: str, default: float | None = None) -> float:
-        """A float as the shortest decimal that is the same f32: 1e-05, not 9.999999747378752e-06."""
-        return float(str(np.float32(self.meta.get_float(self.key(name), default))))
+        """A number above zero, as the shortest decimal that is the same f32: 1e-05, not 9.999999747378752e-06."""
+        number = float(str(np.float32(self.meta.get_float(self.key(name), default))))
+        if number <= 0:
+            self.meta.fail(self.key(name), f"must be above zero: {number}")
+        return number
 
     def tensor(self, name: str, rank: int) -> TensorInfo:
         tensor = self.tensors.get(name)
@@ -72,8 +77,6 @@ class _ConfigReader:
             raise WeightError(f"[gguf] token_embd.weight has shape {embedding.shape}, the model wants (…, {hidden})")
         if vocab > MAX_VOCAB:
             raise FormatError(f"[gguf] {self.meta.file_name}: {vocab} tokens; at most {MAX_VOCAB}")
-        if hidden % heads and self.key("attention.key_length") not in self.meta:
-            self.meta.fail(self.key("attention.head_count"), f"does not divide the embedding length: {heads}, {hidden}")
         config = {
             "model_type": self.arch,
             "hidden_size": hidden,
@@ -102,23 +105,32 @@ class _ConfigReader:
         kv_heads = self.count("attention.head_count_kv", MAX_HEADS, heads)
         if heads % kv_heads:
             self.meta.fail(self.key("attention.head_count_kv"), f"does not divide {heads} heads: {kv_heads}")
+        dim = self.head_dim(config)
         return {
             **config,
             "architectures": ["LlamaForCausalLM"],
             "hidden_act": "silu",
             "num_key_value_heads": kv_heads,
-            "head_dim": self.head_dim(config["hidden_size"] // heads),
+            "head_dim": dim,
             "rms_norm_eps": self.real("attention.layer_norm_rms_epsilon"),
             "rope_theta": self.real("rope.freq_base", 10_000.0),
-            "rope_scaling": self.rope_scaling(),
+            "rope_scaling": self.rope_scaling(dim),
             "attention_bias": "blk.0.attn_q.bias" in self.tensors,
             "mlp_bias": "blk.0.ffn_up.bias" in self.tensors,
             "tie_word_embeddings": "output.weight" not in self.tensors,
         }
 
-    def head_dim(self, default: int) -> int:
+    def even_split(self, config: dict[str, Any]) -> int:
+        """The width of a head when the heads share the embedding."""
+        hidden, heads = config["hidden_size"], config["num_attention_heads"]
+        if hidden % heads:
+            self.meta.fail(self.key("attention.head_count"), f"does not divide the embedding length: {heads}, {hidden}")
+        return int(hidden // heads)
+
+    def head_dim(self, config: dict[str, Any]) -> int:
         """The width of a head, the same for keys, values and the rotation: weft's llama has no other kind."""
-        dim = self.count("attention.key_length", MAX_EMBEDDING, default)
+        given = self.key("attention.key_length") in self.meta
+        dim = self.count("attention.key_length", MAX_EMBEDDING) if given else self.even_split(config)
         for name in ("attention.value_length", "rope.dimension_count"):
             if self.count(name, MAX_EMBEDDING, dim) != dim:
                 raise UnsupportedError(
@@ -128,9 +140,9 @@ class _ConfigReader:
             self.meta.fail(self.key("attention.key_length"), f"is odd, which cannot be rotated in pairs: {dim}")
         return dim
 
-    def rope_scaling(self) -> dict[str, Any] | None:
+    def rope_scaling(self, dim: int) -> dict[str, Any] | None:
         if "rope_freqs.weight" in self.tensors:
-            return {"rope_type": "llama3", "factors": self.rope_factors()}
+            return {"rope_type": "llama3", "factors": self.rope_factors(dim // 2)}
         kind = self.meta.get_str(self.key("rope.scaling.type"), "none")
         if kind == "none":
             factor = self.real("rope.scale_linear", 1.0)  # what files had before there were kinds
@@ -140,16 +152,14 @@ class _ConfigReader:
                 f"[gguf] {self.key('rope.scaling.type')} is {kind[:40]!r}; weft knows linear and yarn"
             )
         scaling: dict[str, Any] = {"rope_type": kind, "factor": self.real("rope.scaling.factor")}
-        if scaling["factor"] <= 0:
-            self.meta.fail(self.key("rope.scaling.factor"), f"must be above zero: {scaling['factor']}")
         if kind == "yarn":
             scaling.update(self.yarn())
         return scaling
 
-    def rope_factors(self) -> list[float]:
+    def rope_factors(self, count: int) -> list[float]:
         factors = self.tensor("rope_freqs.weight", 1)
-        if factors.dtype.name != "f32" or factors.shape[0] > MAX_EMBEDDING:
-            raise WeightError(f"[gguf] rope_freqs.weight must be f32, one a frequency: {factors}")
+        if factors.dtype.name != "f32" or factors.shape != (count,):
+            raise WeightError(f"[gguf] rope_freqs.weight must be f32, one for each of {count} frequencies: {factors}")
         values = factors.numpy()
         if not (np.isfinite(values).all() and (values > 0).all()):
             raise WeightError("[gguf] rope_freqs.weight holds factors that are not above zero and finite")
@@ -170,23 +180,27 @@ class _ConfigReader:
         config = self.common()
         positions = self.tensor("position_embd.weight", 2).shape[0]
         pooling = self.meta.get_int(self.key("pooling_type"), 0, high=len(POOLING) - 1)
-        has_types = "token_types.weight" in self.tensors
-        if config["hidden_size"] % config["num_attention_heads"]:
-            self.meta.fail(self.key("attention.head_count"), "does not divide the embedding length")
         return {
             **config,
             "architectures": ["BertModel"],
             "hidden_act": "gelu",
-            "head_dim": config["hidden_size"] // config["num_attention_heads"],
+            "head_dim": self.even_split(config),
             "num_key_value_heads": config["num_attention_heads"],
             "max_position_embeddings": min(positions, config["max_position_embeddings"]),
             "layer_norm_eps": self.real("attention.layer_norm_epsilon"),
-            "type_vocab_size": self.tensor("token_types.weight", 2).shape[0] if has_types else 0,
+            "type_vocab_size": self.token_types(),
             "position_embedding_type": "absolute",
             "pooling_type": POOLING[pooling],
             "causal": self.meta.get_bool(self.key("attention.causal"), False),
             "tie_word_embeddings": True,
         }
+
+    def token_types(self) -> int:
+        """How many kinds of tokens; a table of one row may be stored without its outer dimension."""
+        if "token_types.weight" not in self.tensors:
+            return 0
+        shape = self.tensors["token_types.weight"].shape
+        return shape[0] if len(shape) > 1 else 1
 
 
 _YARN = {
@@ -195,13 +209,15 @@ _YARN = {
     "attention_factor": "rope.scaling.yarn_attn_factor",
 }
 
-_WRITTEN = {
+_COUNTS = {
     "hidden_size": "embedding_length",
     "num_hidden_layers": "block_count",
     "num_attention_heads": "attention.head_count",
     "num_key_value_heads": "attention.head_count_kv",
     "intermediate_size": "feed_forward_length",
     "max_position_embeddings": "context_length",
+}
+_REALS = {
     "rms_norm_eps": "attention.layer_norm_rms_epsilon",
     "layer_norm_eps": "attention.layer_norm_epsilon",
     "rope_theta": "rope.freq_base",
@@ -209,13 +225,12 @@ _WRITTEN = {
 
 
 def gguf_from_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """GGUF metadata of a model with this config.json; llama3 factors go beside the weights as `rope_freqs.weight`."""
+    """GGUF metadata of a model with this config.json; see rope_factors for what goes beside the weights."""
     arch = config["model_type"]
     name_map(arch)
     metadata: dict[str, Any] = {"general.architecture": arch}
-    for hf, gguf in _WRITTEN.items():
-        if config.get(hf) is not None:
-            metadata[f"{arch}.{gguf}"] = config[hf] if isinstance(config[hf], int) else float(config[hf])
+    metadata.update({f"{arch}.{gguf}": int(config[hf]) for hf, gguf in _COUNTS.items() if config.get(hf) is not None})
+    metadata.update({f"{arch}.{gguf}": float(config[hf]) for hf, gguf in _REALS.items() if config.get(hf) is not None})
     if arch == "llama" and config.get("head_dim") is not None:
         for name in ("attention.key_length", "attention.value_length", "rope.dimension_count"):
             metadata[f"{arch}.{name}"] = config["head_dim"]
@@ -227,6 +242,24 @@ def gguf_from_config(config: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(config.get(name), int):
             metadata[f"tokenizer.ggml.{word}_token_id"] = config[name]
     return metadata
+
+
+def rope_factors(config: Mapping[str, Any]) -> np.ndarray | None:
+    """The divisors of the rotary frequencies, f32 [head_dim / 2], that a llama3 model keeps as `rope_freqs.weight`.
+
+    Where a wave is short against the original context nothing changes, where it is long the frequency is divided by
+    `factor`, and in between the two are mixed. None for a model without this scaling.
+    """
+    scaling = config.get("rope_scaling") or {}
+    if scaling.get("rope_type", scaling.get("type")) != "llama3":
+        return None
+    if "factors" in scaling:
+        return np.asarray(scaling["factors"], np.float32)
+    dim, factor = config["head_dim"], scaling["factor"]
+    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+    waves = 2 * np.pi * config["rope_theta"] ** (np.arange(0, dim, 2) / dim)  # in tokens
+    share = np.clip((scaling["original_max_position_embeddings"] / waves - low) / (high - low), 0, 1)
+    return (1 / ((1 - share) / factor + share)).astype(np.float32)
 
 
 def _written_scaling(arch: str, scaling: Mapping[str, Any]) -> dict[str, Any]:
