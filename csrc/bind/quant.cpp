@@ -55,5 +55,6 @@ void bind_quant(nb::module_& module) {
              "`count` elements of type `dtype` stored in `bytes` (uint8, exactly their size) as float32 [count].");
   module.def("string_offsets", &string_offsets, "bytes"_a, "start"_a, "count"_a, "limit"_a,
              "Where each of `count` length-prefixed strings begins, from byte `start` on; uint64 [count + 1].\n\n"
-             "String i is bytes[offsets[i] + 8 : offsets[i + 1]]. FormatError for one over `limit` bytes or past the end.");
+             "String i is bytes[offsets[i] + 8 : offsets[i + 1]]. One over `limit` bytes, or past the end, is a "
+             "FormatError.");
 }

@@ -50,29 +50,36 @@ void decode(const BlockQ8_0& block, float* out) {
   for (int i = 0; i < 32; ++i) out[i] = static_cast<float>(block.qs[i]) * d;
 }
 
-// The two-bit planes of Q2_K, Q3_K and TQ2_0: element i of a block lies in byte i % 32 of its half, at plane i / 32 % 4.
-static int two_bits(const uint8_t* qs, int i) { return qs[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3; }
+// Q2_K, Q3_K, Q6_K and TQ2_0 keep two bits of each element in planes: a half block is 32 bytes, and plane p of it, the
+// bits 2p and 2p + 1 of each byte, is 32 elements. A group of 16 elements is half a plane.
+struct TwoBits {
+  const uint8_t* bytes;
+  int shift;
+  TwoBits(const uint8_t* planes, int group)
+      : bytes(planes + group / 8 * 32 + group % 2 * 16), shift(group / 2 % 4 * 2) {}
+  int operator[](int i) const { return bytes[i] >> shift & 3; }
+};
 
 void decode(const BlockQ2K& block, float* out) {
   const float d = half_to_float(block.d), dmin = half_to_float(block.dmin);
-  for (int group = 0; group < 16; ++group) {
+  for (int group = 0; group < 16; ++group, out += 16) {
     const float scale = d * static_cast<float>(block.scales[group] & 15);
     const float min = dmin * static_cast<float>(block.scales[group] >> 4);
-    for (int i = group * 16; i < group * 16 + 16; ++i) out[i] = scale * static_cast<float>(two_bits(block.qs, i)) - min;
+    const TwoBits q(block.qs, group);
+    for (int i = 0; i < 16; ++i) out[i] = scale * static_cast<float>(q[i]) - min;
   }
 }
 
 void decode(const BlockQ3K& block, float* out) {
   const float d = half_to_float(block.d);
-  for (int group = 0; group < 16; ++group) {
+  for (int group = 0; group < 16; ++group, out += 16) {
     // Low four bits: two a byte in bytes 0..7; high two bits: four a byte in bytes 8..11.
     const int low = block.scales[group % 8] >> (group / 8 * 4) & 15;
     const int high = block.scales[8 + group % 4] >> (group / 4 * 2) & 3;
     const float scale = d * static_cast<float>((low | high << 4) - 32);
-    for (int i = group * 16; i < group * 16 + 16; ++i) {
-      const int third = block.hmask[i % 32] >> (i / 32) & 1;  // set: no offset
-      out[i] = scale * static_cast<float>(two_bits(block.qs, i) - (third ? 0 : 4));
-    }
+    const TwoBits q(block.qs, group);
+    const uint8_t* third = block.hmask + group % 2 * 16;  // bit group / 2; set: no offset
+    for (int i = 0; i < 16; ++i) out[i] = scale * static_cast<float>(q[i] + 4 * (third[i] >> (group / 2) & 1) - 4);
   }
 }
 
@@ -101,14 +108,16 @@ void decode(const BlockQ5K& block, float* out) {
 
 void decode(const BlockQ6K& block, float* out) {
   const float d = half_to_float(block.d);
-  for (int i = 0; i < 256; ++i) {
-    const float scale = d * static_cast<float>(block.scales[i / 16]);
-    const int low = block.ql[i / 128 * 64 + i % 64] >> (i / 64 % 2 * 4) & 15;
-    out[i] = scale * static_cast<float>((low | two_bits(block.qh, i) << 4) - 32);
+  for (int group = 0; group < 16; ++group, out += 16) {
+    const float scale = d * static_cast<float>(block.scales[group]);
+    const uint8_t* low = block.ql + group / 8 * 64 + group % 4 * 16;
+    const TwoBits high(block.qh, group);
+    for (int i = 0; i < 16; ++i)
+      out[i] = scale * static_cast<float>(((low[i] >> (group / 4 % 2 * 4) & 15) | high[i] << 4) - 32);
   }
 }
 
-// A ternary byte holds ceil(n * 256 / 243) for the base-3 number n: multiplying by 3^k modulo 256 brings digit k on top.
+// A ternary byte holds ceil(n * 256 / 243) for the base-3 number n: times 3^k modulo 256 brings digit k on top.
 static int ternary(uint8_t byte, uint8_t power) { return (static_cast<uint8_t>(byte * power) * 3 >> 8) - 1; }
 
 void decode(const BlockTQ1_0& block, float* out) {
@@ -124,7 +133,10 @@ void decode(const BlockTQ1_0& block, float* out) {
 
 void decode(const BlockTQ2_0& block, float* out) {
   const float d = half_to_float(block.d);
-  for (int i = 0; i < 256; ++i) out[i] = d * static_cast<float>(two_bits(block.qs, i) - 1);
+  for (int group = 0; group < 16; ++group, out += 16) {
+    const TwoBits q(block.qs, group);
+    for (int i = 0; i < 16; ++i) out[i] = d * static_cast<float>(q[i] - 1);
+  }
 }
 
 void decode(const BlockMXFP4& block, float* out) {

@@ -1,4 +1,4 @@
-// dequant: quantised blocks to float32, one block or a span of them; scalar, the meaning every faster kernel must match.
+// dequant: quantised blocks to float32, one block or a span; scalar, the meaning that every faster kernel must match.
 //
 // The order of the float operations is part of the meaning: results are equal, bit for bit, to those of the format's
 // reference implementation in Python.
@@ -10,9 +10,9 @@
 
 namespace weft {
 
-// One row or any other whole number of blocks: `count` elements (a multiple of the type's block) from `blocks` to `out`.
-// `blocks` may have any alignment. Takes f32, f16, bf16 and every quantised GGUF type; throws Error(unsupported) for
-// other types and Error(input) for a part of a block.
+// One row, or any other whole number of blocks: `count` elements (a multiple of the type's block) from `blocks`, at any
+// alignment, to `out`. Takes f32, f16, bf16 and every quantised GGUF type; throws Error(unsupported) for other types
+// and Error(input) for a part of a block.
 void dequantise(DType dtype, const std::byte* blocks, float* out, size_t count);
 
 // One block; `out` takes Block::kCount floats.

@@ -3,7 +3,6 @@
 // A grid entry is 16 bits: eight 2-bit (IQ1, IQ2) or four 4-bit (IQ3) indices into a short list of levels, lowest bits
 // first. Float order: (scale * level) * sign.
 #include <bit>
-#include <cstring>
 
 #include "core/half.h"
 #include "quant/dequant.h"
@@ -21,7 +20,8 @@ static int with_parity(uint32_t seven) { return static_cast<int>(seven | (std::p
 
 static uint32_t word(const uint16_t* halves) { return halves[0] | static_cast<uint32_t>(halves[1]) << 16; }
 
-static float signed_by(int signs, int i) { return signs >> i & 1 ? -1.0f : 1.0f; }
+// Without a branch: the signs of weights cannot be predicted.
+static float signed_by(int signs, int i) { return static_cast<float>(1 - 2 * (signs >> i & 1)); }
 
 static void eight(uint16_t entry, float scale, int signs, float* out) {
   for (int i = 0; i < 8; ++i) out[i] = scale * kLevelsIQ2[entry >> (2 * i) & 3] * signed_by(signs, i);

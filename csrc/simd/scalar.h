@@ -56,7 +56,7 @@ WEFT_INLINE f32x16 where_less(f32x16 x, f32x16 y, f32x16 a, f32x16 b) {
 }
 // 1.5 * 2^23 + 127 leaves n + 127 in the low bits of the sum; the shift makes it the exponent. NaN needs no care.
 WEFT_INLINE f32x16 exp2_integer(f32x16 n) {
-  return lanes([&](int i) { return float_from_bits(bits_of(n.v[i] + 12583039.0f) << 23); });
+  return lanes([&](int i) { return bit_cast<float>(bit_cast<uint32_t>(n.v[i] + 12583039.0f) << 23); });
 }
 
 WEFT_INLINE float sum(f32x16 a) {

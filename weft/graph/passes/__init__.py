@@ -1,0 +1,26 @@
+"""Passes: pure functions from program to program, one per file, each leaving the meaning as it was."""
+
+from weft.errors import InputError
+from weft.graph.passes.dead_code import dead_code
+from weft.graph.passes.fold_activation import fold_activation
+from weft.graph.passes.fold_bias import fold_bias
+from weft.graph.passes.fuse_norm import fuse_norm
+from weft.graph.passes.lower_int8 import lower_int8
+from weft.graph.program import Program
+from weft.graph.verify import verify
+
+COMPUTE = ("f32", "int8")
+
+
+def optimise(program: Program, *, compute: str = "f32") -> Program:
+    """All passes in order; verified, unplanned.
+
+    compute="int8" changes numbers: activations are rounded to int8 rows before products with quantised weights.
+    """
+    if compute not in COMPUTE:
+        raise InputError(f"[optimise] compute must be one of {', '.join(COMPUTE)}: got {compute!r}")
+    passes = [dead_code, fold_bias, fold_activation, fuse_norm]  # bias first: an activation comes after the bias
+    for rewrite in [*passes, lower_int8] if compute == "int8" else passes:
+        program = rewrite(program)
+    verify(program)
+    return program

@@ -1,0 +1,15 @@
+"""Instructions whose results nobody reads go, and then weights that nobody reads."""
+
+from weft.graph.program import Program, arrange
+
+
+def dead_code(program: Program) -> Program:
+    """Keep what an output or a state needs. Inputs and states stay: they are the program's signature."""
+    needed = {value.name for value in program.outputs}
+    body = []
+    for instr in reversed(program.body):
+        if instr.meaning.effect or needed.intersection(instr.outputs):
+            needed.update(instr.operands)
+            body.append(instr)
+    values = [value for value in program.values if value.kind != "weight" or value.name in needed]
+    return arrange(program.name, values, reversed(body))

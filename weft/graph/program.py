@@ -1,0 +1,239 @@
+"""The program: what a model becomes. Flat, frozen, and data: it prints (text.py), serialises, and compares.
+
+Names say what a value is. Buffers are `%0`, `%1`, … in the order they are written, with a label after a dot where the
+model named one (`%7.attn_out`); everything else has the name the model gave it. The JSON form is the one the native
+core reads: docs/design/core.md.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from weft.dtype import DType
+from weft.errors import FormatError, InputError, NotFoundError, ShapeError
+from weft.ops.registry import Op, find
+from weft.ops.spec import Dim, Shape, Spec, as_dtype, linear, parse_size
+
+VERSION = 1
+NAME = re.compile(r"[A-Za-z_][\w./:-]*")  # of everything but buffers; also of labels
+BUFFER = re.compile(rf"%\d+(?:\.{NAME.pattern})?")
+KINDS = ("input", "weight", "state", "buffer", "output")
+
+
+@dataclass(frozen=True)
+class Value:
+    """Something instructions read or write. Only a planned buffer has a slot."""
+
+    name: str
+    kind: str
+    dtype: DType
+    shape: Shape
+    slot: int | None = None
+
+    @property
+    def spec(self) -> Spec:
+        return Spec(self.shape, self.dtype)
+
+    @property
+    def label(self) -> str:
+        """What a debugger calls it: the label of a buffer ("" without one), the name of anything else."""
+        return self.name.partition(".")[2] if self.kind == "buffer" else self.name
+
+
+@dataclass(frozen=True)
+class Instr:
+    """One op. An absent optional operand is None; every attribute of the op is there, in the op's order."""
+
+    op: str
+    inputs: tuple[str | None, ...]
+    outputs: tuple[str, ...]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """The operands that are present."""
+        return tuple(name for name in self.inputs if name is not None)
+
+    @property
+    def meaning(self) -> Op:
+        return find(self.op)
+
+
+@dataclass(frozen=True)
+class Program:
+    """Values by kind (input, weight, state, buffer, output), and the instructions in order. `slots` once planned."""
+
+    name: str
+    values: tuple[Value, ...]
+    body: tuple[Instr, ...]
+    slots: tuple[Dim, ...] = ()
+
+    def of_kind(self, kind: str) -> tuple[Value, ...]:
+        return tuple(value for value in self.values if value.kind == kind)
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return self.of_kind("input")
+
+    @property
+    def weights(self) -> tuple[Value, ...]:
+        return self.of_kind("weight")
+
+    @property
+    def states(self) -> tuple[Value, ...]:
+        return self.of_kind("state")
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        return self.of_kind("output")
+
+    @cached_property
+    def table(self) -> dict[str, Value]:
+        return {value.name: value for value in self.values}
+
+    @cached_property
+    def writer(self) -> dict[str, int]:
+        """The index of the instruction that writes a value."""
+        return {name: index for index, instr in enumerate(self.body) for name in instr.outputs}
+
+    @cached_property
+    def readers(self) -> dict[str, tuple[int, ...]]:
+        """The indices of the instructions that read a value, each as often as it reads it."""
+        found: dict[str, tuple[int, ...]] = {value.name: () for value in self.values}
+        for index, instr in enumerate(self.body):
+            for name in instr.operands:
+                found[name] += (index,)
+        return found
+
+    def only_reader(self, name: str) -> int | None:
+        """The one instruction that reads a buffer, once; None when there are more, or when it is no buffer."""
+        readers = self.readers[name]
+        return readers[0] if len(readers) == 1 and self.table[name].kind == "buffer" else None
+
+    def to_json(self) -> str:
+        """The form the native core reads."""
+        slots = [{**{s: getattr(d, s) for s in "TBL" if getattr(d, s)}, "const": d.const} for d in self.slots]
+        document = {
+            "weft": VERSION,
+            "name": self.name,
+            "values": [_value_to_json(value) for value in self.values],
+            "slots": slots,
+            "body": [_instr_to_json(instr) for instr in self.body],
+        }
+        return json.dumps(document, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Program":
+        """Read what `to_json` wrote; FormatError for anything else. The result is not verified yet."""
+        try:
+            document = json.loads(text)
+            if document["weft"] != VERSION:
+                raise FormatError(f"[program] version {document['weft']} is not {VERSION}")
+            values = tuple(_value_from_json(value) for value in document["values"])
+            table = {value.name: value for value in values}
+            body = tuple(_instr_from_json(instr, table) for instr in document["body"])
+            slots = tuple(Dim(**{key: _typed(int, size) for key, size in slot.items()}) for slot in document["slots"])
+            return cls(_typed(str, document["name"]), values, body, slots)
+        except (KeyError, TypeError, ValueError, AttributeError, NotFoundError, RecursionError) as error:
+            raise FormatError(f"[program] not a program: {type(error).__name__} {error}") from error
+
+
+def arrange(name: str, values: Iterable[Value], body: Iterable[Instr]) -> Program:
+    """The canonical program of these parts, unplanned: passes end with this, so equal programs print equally.
+
+    Buffers are renumbered in the order they are written, unwritten ones dropped, and values grouped by kind.
+    """
+    body = tuple(body)
+    table = {value.name: value for value in values}
+    written = [name for instr in body for name in instr.outputs if table[name].kind == "buffer"]
+    renamed: dict[str | None, str] = {}
+    for number, old in enumerate(written):
+        label = table[old].label
+        renamed[old] = f"%{number}.{label}" if label else f"%{number}"
+    groups: dict[str, list[Value]] = {kind: [] for kind in KINDS}
+    for value in table.values():
+        if value.kind != "buffer":
+            groups[value.kind].append(replace(value, slot=None))
+    groups["buffer"] = [replace(table[old], name=renamed[old], slot=None) for old in written]
+    new_body = tuple(
+        replace(
+            instr,
+            inputs=tuple(renamed.get(operand, operand) for operand in instr.inputs),
+            outputs=tuple(renamed.get(result, result) for result in instr.outputs),
+        )
+        for instr in body
+    )
+    return Program(name, tuple(value for kind in KINDS for value in groups[kind]), new_body)
+
+
+def bind_sizes(program: Program, inputs: Mapping[str, Any]) -> dict[str, int]:
+    """The values of T, B and L in a step, from the shapes of its inputs; InputError where they do not fit."""
+    sizes: dict[str, int] = {}
+    wanted = {value.name: value for value in program.inputs}
+    if set(inputs) != set(wanted):
+        raise InputError(f"[{program.name}] inputs must be {', '.join(wanted)}: got {', '.join(inputs)}")
+    for name, value in wanted.items():
+        shape = tuple(inputs[name].shape)
+        if len(shape) != len(value.shape):
+            raise InputError(f"[{program.name}] {name} must be {value.spec}: got shape {shape}")
+        for size, want in zip(shape, value.shape):
+            form = linear(want)
+            unknown = [symbol for symbol in "TBL" if getattr(form, symbol) and symbol not in sizes]
+            if len(unknown) == 1:
+                rest = size - form.at(**{**dict.fromkeys("TBL", 0), **sizes})
+                sizes[unknown[0]] = rest // getattr(form, unknown[0])
+            if form.at(**sizes) != size or any(number < 0 for number in sizes.values()):
+                known = ", ".join(f"{symbol}={number}" for symbol, number in sizes.items())
+                raise InputError(f"[{program.name}] {name} must be {value.spec}: got shape {shape} with {known}")
+    return {symbol: sizes.get(symbol, 0) for symbol in "TBL"}
+
+
+def _shape_attribute(op: Op) -> str | None:
+    """The attribute that only repeats the result's shape (reshape has one): not written out, read back from there."""
+    return next((name for name, attribute in op.attributes.items() if attribute.kind == "shape"), None)
+
+
+def written_attrs(instr: Instr) -> dict[str, Any]:
+    """The attributes that text and JSON carry."""
+    hidden = _shape_attribute(instr.meaning)
+    return {name: value for name, value in instr.attrs.items() if name != hidden}
+
+
+def read_attrs(op: Op, attrs: Mapping[str, Any], result: Value | None) -> dict[str, Any]:
+    """All attributes, from the written ones and the first result."""
+    hidden = _shape_attribute(op)
+    return {**attrs, hidden: result.shape} if hidden and result is not None else dict(attrs)
+
+
+def _value_to_json(value: Value) -> dict[str, Any]:
+    shape = [size if isinstance(size, int) else str(size) for size in value.shape]
+    slot = {} if value.slot is None else {"slot": value.slot}
+    return {"name": value.name, "kind": value.kind, "dtype": value.dtype.name, "shape": shape, **slot}
+
+
+def _value_from_json(entry: Mapping[str, Any]) -> Value:
+    if entry["kind"] not in KINDS:
+        raise ShapeError(f"unknown kind {entry['kind']!r}")
+    shape = tuple(parse_size(size) for size in entry["shape"])
+    slot = _typed(int, entry["slot"]) if "slot" in entry else None
+    return Value(_typed(str, entry["name"]), entry["kind"], as_dtype(entry["dtype"]), shape, slot)
+
+
+def _instr_to_json(instr: Instr) -> dict[str, Any]:
+    return {"op": instr.op, "in": list(instr.inputs), "out": list(instr.outputs), "attrs": written_attrs(instr)}
+
+
+def _instr_from_json(entry: Mapping[str, Any], table: Mapping[str, Value]) -> Instr:
+    inputs = tuple(None if name is None else _typed(str, name) for name in entry["in"])
+    outputs = tuple(_typed(str, name) for name in entry["out"])
+    attrs = read_attrs(find(entry["op"]), entry["attrs"], table[outputs[0]] if outputs else None)
+    return Instr(entry["op"], inputs, outputs, attrs)
+
+
+def _typed(kind: type, value: Any) -> Any:
+    if type(value) is not kind:
+        raise TypeError(f"{value!r} is no {kind.__name__}")
+    return value

@@ -1,0 +1,48 @@
+"""One op as a whole program: how the catalogue's samples reach a backend, in tests and in kernel benchmarks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from weft.graph.plan import plan
+from weft.graph.program import Program
+from weft.graph.trace import Trace
+from weft.ops.packed import Packed
+from weft.ops.registry import Op
+from weft.ops.spec import spec_of
+
+
+@dataclass(frozen=True)
+class Single:
+    """A planned program of one instruction, and what to bind to it; results are its outputs `out0`, `out1`, …"""
+
+    program: Program
+    inputs: dict[str, Any]
+    weights: dict[str, Any]
+    states: dict[str, Any]
+
+
+def single(op: Op, operands: Sequence[Any], attrs: dict[str, Any]) -> Single:
+    """The op on these operands: weights and states by their role, the rest as inputs, all with fixed sizes."""
+    given: dict[str, dict[str, Any]] = {"input": {}, "weight": {}, "state": {}}
+    trace = Trace(op.name)
+    symbols: list[Any] = []
+    for operand, value in zip(op.operands, operands):
+        if value is None:
+            symbols.append(None)
+            continue
+        kind = operand.role if operand.role in ("weight", "state") else "input"
+        spec = spec_of(value)
+        declare: Any = getattr(trace, kind)
+        symbols.append(declare(operand.name, *(spec.shape if kind == "state" else (spec.shape,)), dtype=spec.dtype))
+        given[kind][operand.name] = value
+    results = op(*symbols, **attrs)
+    for index, result in enumerate([] if results is None else results if isinstance(results, tuple) else [results]):
+        trace.output(f"out{index}", result)
+    return Single(plan(trace.program()), given["input"], given["weight"], given["state"])
+
+
+def size_bytes(bound: Single) -> int:
+    """Bytes of the operands: what a benchmark checks against the size of a cache."""
+    values = [*bound.inputs.values(), *bound.weights.values()]
+    return sum(value.data.nbytes if isinstance(value, Packed) else value.nbytes for value in values)

@@ -1,0 +1,139 @@
+"""Running a model into a program: a trace hands out symbolic inputs, weights and states, and records the ops called."""
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from weft.dtype import DType
+from weft.errors import InputError
+from weft.graph.program import NAME, Instr, Program, Value, arrange
+from weft.graph.tensor import Tensor
+from weft.graph.verify import verify
+from weft.ops.elementwise import scale
+from weft.ops.registry import Op, Symbolic
+from weft.ops.spec import Shape, Spec, as_dtype
+
+
+class Trace:
+    """Records one model.
+
+    with Trace("toy") as trace:
+        ids = trace.input("ids", (T,), "i32")
+        x = embedding(ids, trace.weight("embed.weight", (100, 64)))
+        trace.output("hidden", x)
+    program = trace.program()
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.constants: dict[str, np.ndarray] = {}
+        self._declared: dict[str, Tensor] = {}
+        self._results: list[Tensor] = []
+        self._body: list[tuple[Op, tuple[Tensor | None, ...], tuple[Tensor, ...], dict[str, Any]]] = []
+        self._outputs: dict[str, Tensor] = {}
+
+    def __enter__(self) -> "Trace":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if kind is None and not self._outputs and not any(op.effect for op, *_ in self._body):
+            raise InputError(f"[trace] {self.name} has no output; call trace.output(name, tensor)")
+
+    # Declarations.
+
+    def input(self, name: str, shape: Shape, dtype: str | DType = "f32") -> Tensor:
+        """An array that comes with every step."""
+        return self._declare(name, "input", Spec(tuple(shape), as_dtype(dtype)))
+
+    def weight(self, name: str, shape: Shape, dtype: str | DType = "f32") -> Tensor:
+        """A tensor of the model. Asking again gives the same one, which must have the same shape and type."""
+        return self._declare(name, "weight", Spec(tuple(shape), as_dtype(dtype)))
+
+    def constant(self, name: str, values: np.ndarray) -> Tensor:
+        """A float32 weight whose values the model knows (rope frequencies); `constants` keeps them for the loader."""
+        values = np.ascontiguousarray(values, np.float32)
+        known = self.constants.setdefault(name, values)
+        if not np.array_equal(known, values):
+            raise InputError(f"[trace] constant {name} is declared twice with different values")
+        return self.weight(name, values.shape)
+
+    def state(self, name: str, heads: int, dim: int, dtype: str | DType = "f32") -> Tensor:
+        """The paged keys and values of one layer."""
+        return self._declare(name, "state", Spec((heads, dim), as_dtype(dtype)))
+
+    def output(self, name: str, tensor: Tensor) -> None:
+        """Make a tensor a result of the program."""
+        if name in self._declared or name in self._outputs or not NAME.fullmatch(name):
+            raise InputError(f"[trace] {name!r} is no free name for an output")
+        self._outputs[name] = tensor
+
+    def label(self, tensor: Tensor, label: str) -> Tensor:
+        """Label a result; inputs, weights and states have their names already."""
+        if not NAME.fullmatch(label):
+            raise InputError(f"[trace] not a label: {label!r}; use letters, digits and ._-/:")
+        tensor.label = label
+        return tensor
+
+    def _declare(self, name: str, kind: str, spec: Spec) -> Tensor:
+        if not NAME.fullmatch(name):
+            raise InputError(f"[trace] not a name: {name!r}; use letters, digits and ._-/:")
+        known = self._declared.setdefault(name, Tensor(self, name, kind, spec))
+        if (known.kind, known.spec) != (kind, spec):
+            raise InputError(f"[trace] {name} is a {known.kind} {known.spec} already; now asked for as {kind} {spec}")
+        return known
+
+    # Recording.
+
+    def record(self, op: Op, operands: Sequence[Symbolic | None], attrs: dict[str, Any]) -> Any:
+        """Append an instruction; its results as ops return them: one alone, several as a tuple, none as None."""
+        given = tuple(self._own(op, operand) for operand in operands)
+        if op.name == "reshape" and given[0] is not None and given[0].kind != "buffer":
+            given = (scale(given[0], by=1.0),)  # a reshape shares its operand's slot, so the operand needs one
+        specs = op.infer([None if tensor is None else tensor.spec for tensor in given], attrs)
+        results = tuple(Tensor(self, f"%{len(self._results) + i}", "buffer", spec) for i, spec in enumerate(specs))
+        self._results += results
+        self._body.append((op, given, results, attrs))
+        return None if not results else results[0] if len(results) == 1 else results
+
+    def _own(self, op: Op, operand: Symbolic | None) -> Tensor | None:
+        if operand is None:
+            return None
+        if not isinstance(operand, Tensor) or operand.trace is not self:
+            raise InputError(f"[{op.name}] operand {operand!r} belongs to another trace")
+        return operand
+
+    def program(self) -> Program:
+        """The verified program of what was recorded, unoptimised and unplanned."""
+        renamed = self._place_outputs()
+        values = [Value(t.name, t.kind, t.dtype, t.shape) for t in self._declared.values()]
+        for tensor in self._results:
+            name = renamed.get(tensor, f"{tensor.name}.{tensor.label}" if tensor.label else tensor.name)
+            values.append(Value(name, "output" if tensor in renamed else "buffer", tensor.dtype, tensor.shape))
+        final = {tensor: value.name for tensor, value in zip([*self._declared.values(), *self._results], values)}
+        body = [
+            Instr(
+                op.name, tuple(None if t is None else final[t] for t in given), tuple(final[t] for t in results), attrs
+            )
+            for op, given, results, attrs in self._body
+        ]
+        program = arrange(self.name, values, body)
+        verify(program)
+        return program
+
+    def _place_outputs(self) -> dict[Tensor, str]:
+        """Which tensor is written as which output.
+
+        A tensor that cannot be one (declared, reshaped, or an output already) is copied, so that an output is always
+        written by exactly one op and never shares its memory.
+        """
+        renamed: dict[Tensor, str] = {}
+        for name, tensor in list(self._outputs.items()):
+            reshaped = any(
+                op.name == "reshape" and tensor in (*given, *results) for op, given, results, _ in self._body
+            )
+            if tensor.kind != "buffer" or reshaped or tensor in renamed:
+                tensor = self._outputs[name] = scale(tensor, by=1.0)
+            renamed[tensor] = name
+        return renamed

@@ -1,0 +1,230 @@
+"""Attention over a ragged batch: within the step's own tokens, and over the pages of a key/value state.
+
+Both have one meaning: a token sees keys of its own sequence, those up to itself when causal, and with a window W > 0
+only itself and the W - 1 before it. Query head h reads key/value head h // (H / G).
+"""
+
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from weft.ops.reduce import softmax
+from weft.ops.registry import Array, Cost, Integers, Sample, State, op, require
+from weft.ops.samples import normal, paged, ugly
+from weft.ops.samples import segments as starts_of
+from weft.ops.spec import Spec
+from weft.ops.state import PAGE
+from weft.ops.tolerance import chain
+
+
+def _mask(queries: np.ndarray, keys: int, causal: bool, window: int) -> np.ndarray:
+    """0 where a query at its position sees the key, -inf elsewhere: [queries, keys]."""
+    ahead = np.arange(keys)[None, :] - queries[:, None]  # key position minus query position
+    hidden = (causal & (ahead > 0)) | ((window > 0) & (ahead <= -window))
+    return np.where(hidden, -np.inf, 0.0)
+
+
+def _attend(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray, scale: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """One sequence: q [n, H, D], k, v [m, G, D], mask [n, m] -> result [n, H, D] and weights [H, n, m]."""
+    group = q.shape[1] // k.shape[1]
+    keys, values = np.repeat(k, group, axis=1), np.repeat(v, group, axis=1)  # [m, H, D]
+    scores = np.einsum("nhd,mhd->hnm", q, keys) * scale + mask
+    weights = softmax.reference(scores)
+    return np.einsum("hnm,mhd->nhd", weights, values), weights
+
+
+def _check(where: str, q: Spec, heads: Any, dim: Any, window: int) -> None:
+    require(q.rank == 3, where, f"q must be [T, H, D]: got {q}")
+    fits = q.shape[2] == dim and q.shape[1] % heads == 0
+    require(fits, where, f"{heads} key heads of {dim} do not fit q {q}; query heads must be a multiple")
+    require(window >= 0, where, f"window must be 0 (none) or the tokens seen: got {window}")
+
+
+@op
+def attention(
+    q: Array, k: Array, v: Array, segments: Integers, *, causal: bool, scale: float, window: int = 0
+) -> Array:
+    """Softmax(q kᵀ * scale) v within each sequence.  q [T, H, D], k, v [T, G, D], segments [B+1] -> [T, H, D]"""
+    out = np.zeros(q.shape)
+    for start, end in pairwise(segments):
+        mask = _mask(np.arange(end - start), end - start, causal, window)
+        out[start:end] = _attend(q[start:end], k[start:end], v[start:end], mask, scale)[0]
+    return out
+
+
+@attention.shape
+def _(q: Spec, k: Spec, v: Spec, segments: Spec, *, causal: bool, scale: float, window: int) -> Spec:
+    require(k.rank == 3 and k == v, "attention", f"k {k} and v {v} must be the same [T, G, D]")
+    _check("attention", q, k.shape[1], k.shape[2], window)
+    require(k.shape[0] == q.shape[0], "attention", f"k {k} does not have the tokens of q {q}")
+    require(segments.rank == 1, "attention", f"segments must be [B+1]: got {segments}")
+    require(causal or not window, "attention", "a window looks back; it needs causal attention")
+    return q
+
+
+@attention.cost
+def _(q: Spec, k: Spec, v: Spec, segments: Spec, *, causal: bool, scale: float, window: int) -> Cost:
+    tokens, sequences = q.shape[0], segments.shape[0] - 1
+    seen = -(-tokens // max(sequences, 1))  # sequences of one length: the segments' values are not known here
+    seen = min(seen, window) if window else seen
+    flops = 4 * q.size * seen // (2 if causal else 1)
+    return Cost(flops=flops, bytes=2 * q.nbytes + k.nbytes + v.nbytes + segments.nbytes)
+
+
+@attention.samples
+def _(rng: np.random.Generator) -> Iterator[Sample]:
+    for lengths, heads, kv_heads, dim in [
+        ([1], 1, 1, 1),
+        ([5, 1, 17], 2, 2, 32),
+        ([33, 2], 4, 2, 17),
+        ([31, 32, 65], 6, 2, 64),
+    ]:
+        tokens, scale = sum(lengths), 1 / math.sqrt(dim)
+        q = normal(rng, tokens, heads, dim)
+        k, v = normal(rng, tokens, kv_heads, dim), normal(rng, tokens, kv_heads, dim)
+        for causal in (False, True):
+            yield (q, k, v, starts_of(lengths)), {"causal": causal, "scale": scale}
+        yield (q, k, v, starts_of(lengths)), {"causal": True, "scale": scale, "window": 4}
+    view = normal(rng, 3, 2, 40, 16)  # heads before tokens, as a transposed view
+    q, k, v = (part.transpose(1, 0, 2) for part in view)
+    yield (q, k, v, starts_of([40])), {"causal": True, "scale": 0.25}
+    q, k, v = normal(rng, 50, 2, 16, scale=3.0), normal(rng, 50, 1, 16, scale=3.0), ugly(rng, 50, 1, 16)
+    yield (q, k, v, starts_of([50])), {"causal": False, "scale": 0.25}
+
+
+@attention.vjp
+def _(
+    grad: np.ndarray, q: Any, k: Any, v: Any, segments: Any, *, causal: bool, scale: float, window: int = 0
+) -> tuple[Any, ...]:
+    to_q, to_k, to_v = np.zeros(q.shape), np.zeros(k.shape), np.zeros(v.shape)
+    heads, kv_heads = q.shape[1], k.shape[1]
+    for start, end in pairwise(segments):
+        here = slice(start, end)
+        mask = _mask(np.arange(end - start), end - start, causal, window)
+        weights = _attend(q[here], k[here], v[here], mask, scale)[1]
+        keys, values = (np.repeat(part[here], heads // kv_heads, axis=1) for part in (k, v))
+        to_weights = np.einsum("nhd,mhd->hnm", grad[here], values)
+        to_scores = weights * (to_weights - np.sum(weights * to_weights, axis=-1, keepdims=True)) * scale
+        to_q[here] = np.einsum("hnm,mhd->nhd", to_scores, keys)
+        grouped = (end - start, kv_heads, heads // kv_heads, q.shape[2])
+        to_k[here] = np.einsum("hnm,nhd->mhd", to_scores, q[here]).reshape(grouped).sum(axis=2)
+        to_v[here] = np.einsum("hnm,nhd->mhd", weights, grad[here]).reshape(grouped).sum(axis=2)
+    return to_q, to_k, to_v, None
+
+
+attention.tolerance(f32=chain(4096), because="scores of up to 30 carry an f32 chain's error into the exponent")
+
+
+def _page_of(pages: np.ndarray, sequence: int, position: int) -> tuple[int, int]:
+    return int(pages[sequence, position // PAGE]), position % PAGE
+
+
+def _check_table(where: str, tokens: Any, positions: Spec, segments: Spec, pages: Spec) -> None:
+    require(positions.shape == (tokens,), where, f"positions {positions} must be [{tokens}]")
+    fits = segments.rank == 1 and pages.rank == 2 and segments.shape[0] == pages.shape[0] + 1
+    require(fits, where, f"segments {segments} and pages {pages} must be [B+1] and [B, P]")
+
+
+@op(effect=True)
+def kv_write(k: Array, v: Array, state: State, positions: Integers, segments: Integers, pages: Integers) -> None:
+    """Store the step's keys and values in the state.  k, v [T, G, D], state [G, D], positions [T], segments [B+1],
+    pages [B, P]
+
+    Token t of sequence b goes to column positions[t] % PAGE of page pages[b, positions[t] // PAGE], rounded to the
+    state's type.
+    """
+    for b, (start, end) in enumerate(pairwise(segments)):
+        for t in range(start, end):
+            state.write(*_page_of(pages, b, int(positions[t])), k[t], v[t])
+
+
+@kv_write.shape
+def _(k: Spec, v: Spec, state: Spec, positions: Spec, segments: Spec, pages: Spec) -> tuple[Spec, ...]:
+    require(k.rank == 3 and k == v, "kv_write", f"k {k} and v {v} must be the same [T, G, D]")
+    require(k.shape[1:] == state.shape, "kv_write", f"state {state} does not fit k {k}")
+    _check_table("kv_write", k.shape[0], positions, segments, pages)
+    return ()
+
+
+@kv_write.cost
+def _(k: Spec, v: Spec, state: Spec, positions: Spec, segments: Spec, pages: Spec) -> Cost:
+    return Cost(flops=0, bytes=2 * k.nbytes + 2 * k.size * state.dtype.size_bytes + positions.nbytes)
+
+
+@kv_write.samples
+def _(rng: np.random.Generator) -> Iterator[Sample]:
+    for starts, lengths, heads, dim, dtype in [
+        ([0], [1], 1, 1, "f32"),
+        ([0, 31, 64], [5, 2, 1], 2, 17, "f32"),
+        ([3, 0], [65, 33], 3, 64, "f16"),
+    ]:
+        state, *table = paged(rng, starts, lengths, heads, dim, dtype)
+        yield (normal(rng, sum(lengths), heads, dim), normal(rng, sum(lengths), heads, dim), state, *table), {}
+    state, *table = paged(rng, [30], [5], 2, 16, "f16")
+    k, v = (part.transpose(1, 0, 2) for part in np.clip(ugly(rng, 2, 2, 5, 16), -6e4, 6e4))
+    yield (k, v, state, *table), {}  # views, with values that f16 rounds to zero and values near its largest
+
+
+kv_write.no_gradient("the cache is not differentiated; training uses attention, which keeps no state")
+kv_write.tolerance(f32=0.0, f16=0.0, because="stored values are copied or rounded once, to nearest even")
+
+
+@op
+def attention_paged(
+    q: Array, state: State, positions: Integers, segments: Integers, pages: Integers, *, scale: float, window: int = 0
+) -> Array:
+    """Causal attention over the state.  q [T, H, D], state [G, D], positions [T], segments [B+1], pages [B, P]
+    -> [T, H, D]
+
+    Token t of sequence b sees the keys at positions up to positions[t] in the pages of b, its own included: kv_write
+    comes first.
+    """
+    out = np.zeros(q.shape)
+    for b, (start, end) in enumerate(pairwise(segments)):
+        if start == end:
+            continue
+        k, v = state.read(pages[b], int(positions[start:end].max()) + 1)
+        mask = _mask(positions[start:end], len(k), True, window)
+        out[start:end] = _attend(q[start:end], k, v, mask, scale)[0]
+    return out
+
+
+@attention_paged.shape
+def _(q: Spec, state: Spec, positions: Spec, segments: Spec, pages: Spec, *, scale: float, window: int) -> Spec:
+    _check("attention_paged", q, state.shape[0], state.shape[1], window)
+    _check_table("attention_paged", q.shape[0], positions, segments, pages)
+    return q
+
+
+@attention_paged.cost
+def _(q: Spec, state: Spec, positions: Spec, segments: Spec, pages: Spec, *, scale: float, window: int) -> Cost:
+    seen = pages.shape[1] * PAGE  # as if every page in the table were full: positions are not known here
+    seen = min(seen, window) if window else seen
+    read = 2 * pages.shape[0] * seen * state.size * state.dtype.size_bytes
+    return Cost(flops=4 * q.size * seen, bytes=2 * q.nbytes + read + pages.nbytes)
+
+
+@attention_paged.samples
+def _(rng: np.random.Generator) -> Iterator[Sample]:
+    for starts, lengths, heads, kv_heads, dim, dtype in [
+        ([0], [1], 1, 1, 1, "f32"),
+        ([0, 31, 64], [5, 2, 1], 2, 2, 17, "f32"),
+        ([3, 0, 40], [65, 33, 1], 6, 3, 64, "f16"),
+        ([100], [1], 4, 1, 32, "f32"),
+    ]:
+        state, *table = paged(rng, starts, lengths, kv_heads, dim, dtype)
+        q = normal(rng, sum(lengths), heads, dim)
+        for window in (0, 7):
+            yield (q, state, *table), {"scale": 1 / math.sqrt(dim), "window": window}
+    state, *table = paged(rng, [30], [40], 1, 16, "f32")
+    state.value[...] = ugly(rng, *state.value.shape)
+    yield (normal(rng, 2, 40, 16, scale=3.0).transpose(1, 0, 2), state, *table), {"scale": 0.25}
+
+
+attention_paged.no_gradient("the cache is not differentiated; training uses attention, which keeps no state")
+attention_paged.tolerance(f32=chain(4096), because="as attention")

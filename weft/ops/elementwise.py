@@ -1,0 +1,233 @@
+"""Elementwise ops: an element of the result needs only the operands' elements at its place, so may overwrite them."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from weft.ops.registry import Activation, Array, Cost, Sample, get_args, op, require
+from weft.ops.samples import normal, strided, ugly
+from weft.ops.spec import Spec
+
+GELU_TANH = math.sqrt(2 / math.pi), 0.044715  # gelu's tanh form: 0.5 x (1 + tanh(a (x + b x^3)))
+
+
+def _erf(x: np.ndarray) -> np.ndarray:
+    """numpy has no erf; this one is float64 throughout."""
+    return np.asarray(np.frompyfunc(math.erf, 1, 1)(x)).astype(np.float64)
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    small = np.exp(-np.abs(x))  # never overflows
+    return np.where(x >= 0, 1.0, small) / (1.0 + small)
+
+
+def activation(kind: str, x: np.ndarray) -> np.ndarray:
+    """The activation `kind` of float64 x; "none" is x."""
+    if kind == "gelu":
+        return 0.5 * x * (1.0 + _erf(x / math.sqrt(2)))
+    if kind == "gelu_tanh":
+        a, b = GELU_TANH
+        return 0.5 * x * (1.0 + np.tanh(a * (x + b * x**3)))
+    if kind == "silu":
+        return x * _sigmoid(x)
+    if kind == "tanh":
+        return np.tanh(x)
+    if kind == "sigmoid":
+        return _sigmoid(x)
+    return np.maximum(x, 0.0) if kind == "relu" else x
+
+
+def activation_slope(kind: str, x: np.ndarray) -> np.ndarray:
+    """The derivative of `activation` at x; relu's at 0 is 0."""
+    if kind == "gelu":
+        return 0.5 * (1.0 + _erf(x / math.sqrt(2))) + x * np.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
+    if kind == "gelu_tanh":
+        a, b = GELU_TANH
+        t = np.tanh(a * (x + b * x**3))
+        return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * a * (1.0 + 3.0 * b * x * x)
+    s = _sigmoid(x)
+    if kind == "silu":
+        return s + x * s * (1.0 - s)
+    return {"none": np.ones_like(x), "relu": (x > 0).astype(np.float64), "tanh": 1.0 - np.tanh(x) ** 2,
+            "sigmoid": s * (1.0 - s)}[kind]  # fmt: skip
+
+
+def fold_to(grad: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Sum a gradient over the leading axes that broadcasting added."""
+    return grad.sum(axis=tuple(range(grad.ndim - len(shape))))
+
+
+def _broadcast_shape(where: str, x: Spec, y: Spec) -> Spec:
+    require(x.rank >= 1, where, f"x must have an axis: got {x}")
+    fits = y.shape in (x.shape, x.shape[-1:]) and y.dtype == x.dtype
+    require(fits, where, f"y {y} does not fit x {x}; it must be the same or one row")
+    return x
+
+
+def _pair_samples(rng: np.random.Generator) -> Iterator[Sample]:
+    for rows, dim in [(1, 1), (3, 65), (5, 64)]:
+        yield (normal(rng, rows, dim), normal(rng, rows, dim)), {}
+    yield (normal(rng, 4, 17), normal(rng, 17)), {}
+    yield (normal(rng, 2, 3, 33), normal(rng, 33)), {}
+    yield (strided(rng, 7, 19), strided(rng, 7, 19)), {}
+    yield (ugly(rng, 9, 65), ugly(rng, 9, 65)), {}
+
+
+@op(in_place=(("x", "y"),))
+def add(x: Array, y: Array) -> Array:
+    """x + y.  x [..., D], y the same or [D] -> [..., D]"""
+    return x + y
+
+
+@add.shape
+def _(x: Spec, y: Spec) -> Spec:
+    return _broadcast_shape("add", x, y)
+
+
+@add.cost
+def _(x: Spec, y: Spec) -> Cost:
+    return Cost(flops=x.size, bytes=2 * x.nbytes + y.nbytes)
+
+
+add.samples(_pair_samples)
+
+
+@add.vjp
+def _(grad: np.ndarray, x: np.ndarray, y: np.ndarray) -> tuple[Any, ...]:
+    return grad, fold_to(grad, y.shape)
+
+
+add.tolerance(because="one rounding")
+
+
+@op(in_place=(("x", "y"),))
+def mul(x: Array, y: Array) -> Array:
+    """x * y.  x [..., D], y the same or [D] -> [..., D]"""
+    return x * y
+
+
+@mul.shape
+def _(x: Spec, y: Spec) -> Spec:
+    return _broadcast_shape("mul", x, y)
+
+
+@mul.cost
+def _(x: Spec, y: Spec) -> Cost:
+    return Cost(flops=x.size, bytes=2 * x.nbytes + y.nbytes)
+
+
+mul.samples(_pair_samples)
+
+
+@mul.vjp
+def _(grad: np.ndarray, x: np.ndarray, y: np.ndarray) -> tuple[Any, ...]:
+    return grad * y, fold_to(grad * x, y.shape)
+
+
+mul.tolerance(because="one rounding")
+
+
+@op(in_place=(("x",),))
+def scale(x: Array, *, by: float) -> Array:
+    """x * by.  x [...] -> [...]; by = 1 is a copy"""
+    return x * by
+
+
+@scale.shape
+def _(x: Spec, *, by: float) -> Spec:
+    return x
+
+
+@scale.cost
+def _(x: Spec, *, by: float) -> Cost:
+    return Cost(flops=x.size, bytes=2 * x.nbytes)
+
+
+@scale.samples
+def _(rng: np.random.Generator) -> Iterator[Sample]:
+    for rows, dim in [(1, 1), (3, 65), (2, 64)]:
+        yield (normal(rng, rows, dim),), {"by": 0.125}
+    yield (strided(rng, 5, 17),), {"by": -3.0}
+    yield (ugly(rng, 9, 65),), {"by": 1.0}
+
+
+@scale.vjp
+def _(grad: np.ndarray, x: np.ndarray, *, by: float) -> tuple[Any, ...]:
+    return (grad * by,)
+
+
+scale.tolerance(because="the factor and the product are rounded once each")
+
+
+@op(in_place=(("x",),))
+def activate(x: Array, *, kind: Activation) -> Array:
+    """activation(x), element by element.  x [...] -> [...]; gelu is the erf form, gelu_tanh its approximation"""
+    return activation(kind, x)
+
+
+@activate.shape
+def _(x: Spec, *, kind: str) -> Spec:
+    return x
+
+
+@activate.cost
+def _(x: Spec, *, kind: str) -> Cost:
+    return Cost(flops=16 * x.size, bytes=2 * x.nbytes)  # 16: a polynomial of degree about 8
+
+
+@activate.samples
+def _(rng: np.random.Generator) -> Iterator[Sample]:
+    for kind in get_args(Activation):
+        yield (normal(rng, 1, 1),), {"kind": kind}
+        yield (normal(rng, 3, 65, scale=3.0),), {"kind": kind}
+        yield (strided(rng, 5, 17),), {"kind": kind}
+        yield (ugly(rng, 9, 64),), {"kind": kind}
+
+
+@activate.vjp
+def _(grad: np.ndarray, x: np.ndarray, *, kind: str) -> tuple[Any, ...]:
+    return (grad * activation_slope(kind, x),)
+
+
+activate.tolerance(because="a polynomial good to a few units in the last place and at most three products")
+
+
+@op(in_place=(("gate", "up"),))
+def gated(gate: Array, up: Array, *, kind: Activation) -> Array:
+    """activation(gate) * up.  gate, up [...] -> [...]"""
+    return activation(kind, gate) * up
+
+
+@gated.shape
+def _(gate: Spec, up: Spec, *, kind: str) -> Spec:
+    require(gate == up, "gated", f"up {up} does not fit gate {gate}")
+    return gate
+
+
+@gated.cost
+def _(gate: Spec, up: Spec, *, kind: str) -> Cost:
+    return Cost(flops=17 * gate.size, bytes=3 * gate.nbytes)
+
+
+@gated.samples
+def _(rng: np.random.Generator) -> Iterator[Sample]:
+    for kind in get_args(Activation):
+        yield (normal(rng, 3, 65), normal(rng, 3, 65)), {"kind": kind}
+    yield (normal(rng, 1, 1), normal(rng, 1, 1)), {"kind": "silu"}
+    yield (strided(rng, 5, 17), strided(rng, 5, 17)), {"kind": "gelu"}
+    yield (ugly(rng, 9, 64), ugly(rng, 9, 64)), {"kind": "silu"}
+
+
+@gated.vjp
+def _(grad: np.ndarray, gate: np.ndarray, up: np.ndarray, *, kind: str) -> tuple[Any, ...]:
+    return grad * up * activation_slope(kind, gate), grad * activation(kind, gate)
+
+
+@gated.decompose
+def _(gate: Any, up: Any, *, kind: Any) -> Any:
+    return mul(activate(gate, kind=kind), up)
+
+
+gated.tolerance(because="an activation and one product")

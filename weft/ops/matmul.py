@@ -1,0 +1,81 @@
+"""The product of activations and a weight, with bias and activation, over every storage type of the weight."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from weft.ops.elementwise import activate, activation_slope, add
+from weft.ops.elementwise import activation as _activation
+from weft.ops.packed import Packed, wide
+from weft.ops.registry import ACTIVATIONS, ActivationOrNone, Array, Cost, Sample, Weight, op, require
+from weft.ops.samples import SCALES, normal, strided, ugly, weight
+from weft.ops.spec import Spec
+from weft.ops.tolerance import chain
+
+
+def product_shape(where: str, x: Spec, weight: Spec, bias: Spec | None) -> Spec:
+    """The result of x [..., K] times weight [N, K], or a ShapeError."""
+    fits = x.rank >= 1 and weight.rank == 2 and weight.shape[1] == x.shape[-1]
+    require(fits, where, f"weight {weight} does not fit x {x}; it must be [N, {x.shape[-1] if x.rank else '?'}]")
+    if bias is not None:
+        require(bias.shape == weight.shape[:1] and bias.floating, where, f"bias {bias} does not fit weight {weight}")
+    return x.like(*x.shape[:-1], weight.shape[0])
+
+
+def product_cost(x: Spec, weight: Spec, bias: Spec | None) -> Cost:
+    rows = x.size // x.shape[-1]
+    out = rows * weight.shape[0]
+    return Cost(flops=2 * rows * weight.size, bytes=x.nbytes + weight.nbytes + 4 * out + (bias.nbytes if bias else 0))
+
+
+@op
+def matmul(x: Array, weight: Weight, bias: Weight | None = None, *, activation: ActivationOrNone = "none") -> Array:
+    """act(x Wᵀ + b).  x [..., K], weight [N, K] of any type, bias [N] or absent -> [..., N]"""
+    product = x @ wide(weight).T
+    return _activation(activation, product if bias is None else product + bias)
+
+
+@matmul.shape
+def _(x: Spec, weight: Spec, bias: Spec | None, *, activation: str) -> Spec:
+    return product_shape("matmul", x, weight, bias)
+
+
+@matmul.cost
+def _(x: Spec, weight: Spec, bias: Spec | None, *, activation: str) -> Cost:
+    return product_cost(x, weight, bias)
+
+
+@matmul.samples
+def _(rng: np.random.Generator) -> Iterator[Sample]:
+    for rows, n, k in [(1, 1, 1), (1, 17, 65), (3, 16, 64), (7, 33, 100), (33, 65, 257)]:
+        yield (normal(rng, rows, k), normal(rng, n, k), None), {}
+    yield (normal(rng, 2, 3, 32), normal(rng, 5, 32), normal(rng, 5)), {}
+    for kind in ACTIVATIONS:
+        yield (normal(rng, 3, 65), normal(rng, 17, 65, scale=0.2), normal(rng, 17)), {"activation": kind}
+    yield (strided(rng, 5, 33), strided(rng, 17, 33), normal(rng, 17)), {}
+    yield (ugly(rng, 5, 65), normal(rng, 17, 65), None), {}
+    for dtype in ("f16", "bf16"):
+        yield (normal(rng, 5, 65), weight(rng, dtype, 33, 65), normal(rng, 33)), {}
+    for dtype in SCALES:
+        yield (normal(rng, 3, 512), weight(rng, dtype, 17, 512), None), {}
+
+
+@matmul.vjp
+def _(grad: np.ndarray, x: np.ndarray, weight: Any, bias: Any = None, *, activation: str = "none") -> tuple[Any, ...]:
+    dense = wide(weight)
+    product = x @ dense.T
+    inner = grad * activation_slope(activation, product if bias is None else product + bias)
+    rows = inner.reshape(-1, inner.shape[-1])
+    to_weight = None if isinstance(weight, Packed) else rows.T @ x.reshape(-1, x.shape[-1])  # packed weights are frozen
+    return inner @ dense, to_weight, None if bias is None else rows.sum(axis=0)
+
+
+@matmul.decompose
+def _(x: Any, weight: Any, bias: Any = None, *, activation: Any = "none") -> Any:
+    product = matmul(x, weight)
+    total = product if bias is None else add(product, bias)
+    return total if activation == "none" else activate(total, kind=activation)
+
+
+matmul.tolerance(f32=chain(4096), because="one f32 chain over K, for every K in use")
