@@ -12,6 +12,9 @@ from weft import ops
 from weft.errors import UnsupportedError
 from weft.nn import Scope, Step, attend, embedding, inverse_frequencies, linear, rms_norm, rotate, tied_linear
 
+# what transformers calls them -> the catalogue's word
+ACTIVATIONS = {"silu": "silu", "gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh", "relu": "relu"}
+
 if TYPE_CHECKING:
     from weft.graph.tensor import Tensor
 
@@ -37,8 +40,8 @@ class Config:
     mlp_bias: bool = False
 
     def __post_init__(self) -> None:
-        if self.hidden_act not in ops.ACTIVATIONS:
-            raise UnsupportedError(f"[llama] hidden_act {self.hidden_act!r}; known are {', '.join(ops.ACTIVATIONS)}")
+        if self.hidden_act not in ACTIVATIONS:
+            raise UnsupportedError(f"[llama] hidden_act {self.hidden_act!r}; known are {', '.join(ACTIVATIONS)}")
         if self.num_attention_heads % self.kv_heads:
             raise UnsupportedError(f"[llama] {self.num_attention_heads} heads do not share {self.kv_heads} key heads evenly")
 
@@ -64,7 +67,7 @@ def self_attention(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> 
 def mlp(x: Tensor, w: Scope, cfg: Config) -> Tensor:
     gate = linear(x, w / "gate_proj", cfg.intermediate_size, cfg.mlp_bias)
     up = linear(x, w / "up_proj", cfg.intermediate_size, cfg.mlp_bias)
-    return linear(ops.gated(gate, up, kind=cfg.hidden_act), w / "down_proj", cfg.hidden_size, cfg.mlp_bias)
+    return linear(ops.gated(gate, up, kind=ACTIVATIONS[cfg.hidden_act]), w / "down_proj", cfg.hidden_size, cfg.mlp_bias)
 
 
 def block(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> Tensor:

@@ -3,11 +3,14 @@
 from weft.nn.attention import attend
 from weft.nn.config import read_config
 from weft.nn.layers import embedding, layer_norm, linear, rms_norm, tied_linear
+from weft.nn.pooling import DenseLayer, Head, pooled
 from weft.nn.rope import inverse_frequencies, rotate
 from weft.nn.scope import Scope
 from weft.nn.step import Step
 
 __all__ = [
+    "DenseLayer",
+    "Head",
     "Scope",
     "Step",
     "attend",
@@ -15,6 +18,7 @@ __all__ = [
     "inverse_frequencies",
     "layer_norm",
     "linear",
+    "pooled",
     "read_config",
     "rms_norm",
     "rotate",

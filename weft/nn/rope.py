@@ -32,7 +32,12 @@ def _linear(plain: np.ndarray, scaling: Mapping[str, Any]) -> np.ndarray:
 
 
 def _llama3(plain: np.ndarray, scaling: Mapping[str, Any]) -> np.ndarray:
-    """Long waves are stretched by `factor`, short ones kept, those between blended (Llama 3.1)."""
+    """Long waves are stretched by `factor`, short ones kept, those between blended (Llama 3.1).
+
+    GGUF files hold the divisor of each pair in place of the rule.
+    """
+    if "factors" in scaling:
+        return _factors(plain, scaling)
     factor, low, high = (float(scaling[k]) for k in ("factor", "low_freq_factor", "high_freq_factor"))
     context = float(scaling["original_max_position_embeddings"])
     turns = context * plain / (2 * math.pi)  # how often a pair turns within the original context
@@ -41,14 +46,13 @@ def _llama3(plain: np.ndarray, scaling: Mapping[str, Any]) -> np.ndarray:
 
 
 def _factors(plain: np.ndarray, scaling: Mapping[str, Any]) -> np.ndarray:
-    """Divisors per pair, as GGUF files store them (rope_freqs.weight)."""
     factors = np.asarray(scaling["factors"], dtype=np.float64)
     if factors.shape != plain.shape:
         raise UnsupportedError(f"[rope] {factors.shape[0]} rope factors for {plain.shape[0]} pairs")
     return plain / factors
 
 
-SCALINGS = {"default": lambda plain, _: plain, "linear": _linear, "llama3": _llama3, "factors": _factors}
+SCALINGS = {"default": lambda plain, _: plain, "linear": _linear, "llama3": _llama3}
 
 
 def rotate(x: Tensor, step: Step, frequencies: np.ndarray) -> Tensor:

@@ -98,7 +98,7 @@ def open_checkpoint(path: Path) -> Checkpoint:
 
 
 def _open_folder(folder: Path, file: Path | None = None) -> Checkpoint:
-    from weft.weights.safetensors import open_safetensors
+    from weft.weights import open_safetensors
 
     config = read_object(folder / "config.json", missing={})
     if not config:
@@ -172,8 +172,7 @@ def _folder_tokenizer(folder: Path) -> Callable[[], Tokenizer] | None:
 
 
 def _open_gguf(path: Path) -> Checkpoint:
-    from weft.weights.gguf import open_gguf
-    from weft.weights.names import config_from_gguf, hf_name, row_order
+    from weft.weights import config_from_gguf, hf_name, open_gguf, row_order
 
     opened = open_gguf(path)
     meta = opened.metadata
@@ -190,7 +189,7 @@ def _open_gguf(path: Path) -> Checkpoint:
         config=config,
         tensors=tensors,
         size_bytes=opened.nbytes,
-        chat_template=meta.get_str("tokenizer.chat_template", None) if "tokenizer.chat_template" in meta else None,
+        chat_template=meta.get_str("tokenizer.chat_template") if "tokenizer.chat_template" in meta else None,
         make_tokenizer=_gguf_tokenizer(meta),
         metadata=meta,
     )

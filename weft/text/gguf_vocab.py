@@ -72,6 +72,8 @@ def _strings(metadata: Mapping[str, Any], key: str, *, required: bool) -> String
         if required:
             raise FormatError(f"[gguf] a key is missing: {_PREFIX}{key}")
         value = []
+    if hasattr(value, "packed"):  # a reader's own array of strings
+        value = value.packed()
     if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], np.ndarray):
         data, offsets = value
         return np.ascontiguousarray(data, dtype=np.uint8), np.ascontiguousarray(offsets, dtype=np.uint64)

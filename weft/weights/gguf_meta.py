@@ -55,6 +55,17 @@ class StringArray(Sequence[str]):
         for begin, end in pairwise(offsets):
             yield data[begin + 8 : end].decode("utf-8", errors="replace")
 
+    def packed(self) -> tuple[np.ndarray, np.ndarray]:
+        """The strings one after another (uint8) and where each starts (uint64 [n + 1]): the lengths between them gone."""
+        if not len(self):
+            return np.empty(0, np.uint8), np.zeros(1, np.uint64)
+        start = int(self.offsets[0])
+        offsets = self.offsets.astype(np.int64) - start
+        keep = np.ones(int(offsets[-1]), bool)
+        keep[offsets[:-1, None] + np.arange(8)] = False
+        data = self.buffer[start : start + int(offsets[-1])][keep]
+        return data, (offsets - 8 * np.arange(len(offsets))).astype(np.uint64)
+
     def __repr__(self) -> str:
         return f"StringArray({len(self)} strings)"
 
