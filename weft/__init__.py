@@ -1,3 +1,53 @@
-"""weft: a local inference engine for transformer models."""
+"""weft: a local inference engine for transformer models.
+
+    emb = weft.Embedder("all-MiniLM-L6-v2")
+    vectors = emb.encode(["a cat", "a dog"])
+    model = weft.load("smollm2-135m-instruct")
+    print(model.chat([{"role": "user", "content": "Hello!"}]).text)
+
+Nothing happens at import: no thread, no file, no socket. The names below are imported when they are first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from weft.embed import Embedder as Embedder
+    from weft.errors import WeftError as WeftError
+    from weft.generate import Engine as Engine
+    from weft.generate import Generation as Generation
+    from weft.generate import Model as Model
+    from weft.generate import Piece as Piece
+    from weft.generate import Request as Request
+    from weft.generate import Sampling as Sampling
+    from weft.generate import load as load
+    from weft.text import Tokenizer as Tokenizer
+    from weft.weights.sources import pull as pull
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "Embedder": "weft.embed",
+    "Engine": "weft.generate",
+    "Generation": "weft.generate",
+    "Model": "weft.generate",
+    "Piece": "weft.generate",
+    "Request": "weft.generate",
+    "Sampling": "weft.generate",
+    "Tokenizer": "weft.text",
+    "WeftError": "weft.errors",
+    "load": "weft.generate",
+    "pull": "weft.weights.sources",
+}
+
+__all__ = [*_HOMES, "__version__"]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'weft' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

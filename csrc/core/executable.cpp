@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <thread>
 
 #include "core/error.h"
 
@@ -32,7 +33,7 @@ Executable::Executable(Program program, Weights weights, States states, const Le
     call_operands_.resize(call_operands_.size() + bound.in.size() + bound.out.size());
     body_.push_back(std::move(bound));
   }
-  counters_ = std::make_unique<std::atomic<int64_t>[]>(body_.size());
+  progress_ = std::make_unique<Progress[]>(body_.size());
 }
 
 void Executable::bind_weights(const Weights& weights) {
@@ -144,7 +145,7 @@ void Executable::place_values(const Sizes& sizes, std::vector<OutputArray>& outp
     Operand* to = call_operands_.data() + call_start_[i];
     for (int index : body_[i].in) *to++ = index < 0 ? Operand{} : operands_[static_cast<size_t>(index)];
     for (int index : body_[i].out) *to++ = operands_[static_cast<size_t>(index)];
-    counters_[i].store(0, std::memory_order_relaxed);
+    progress_[i].reset();
   }
 }
 
@@ -158,24 +159,39 @@ static void print_value(const Value& value, const Operand& operand) {
   std::fprintf(stderr, "\n");
 }
 
+void Executable::Progress::report(const Worker& worker) {
+  int64_t known = tasks.load(std::memory_order_relaxed);
+  while (worker.last < known && !tasks.compare_exchange_weak(known, worker.last, std::memory_order_relaxed)) {
+  }
+  done.fetch_add(worker.taken - 1, std::memory_order_acq_rel);
+}
+
+void Executable::Progress::wait() const {
+  for (int tries = 0; !finished(); ++tries) {
+    if (tries < 2000) pause_cpu();
+    else if (tries < 2100) std::this_thread::yield();
+    else std::this_thread::sleep_for(std::chrono::microseconds(50));  // whoever holds the last task needs the core
+  }
+}
+
 void Executable::work(int index, int workers) {
   using Clock = std::chrono::steady_clock;
   std::byte* scratch = scratch_.data() + static_cast<size_t>(index) * kScratchBytes;
   Clock::time_point before = Clock::now();
   for (size_t i = 0; i < body_.size(); ++i) {
     const Bound& bound = body_[i];
-    if (!bound.kernel) continue;
+    Progress& progress = progress_[i];
+    if (!bound.kernel || progress.finished()) continue;
     const Operand* in = call_operands_.data() + call_start_[i];
     Call call{in, in + bound.in.size(), bound.attrs.data(), static_cast<int>(bound.in.size()),
               static_cast<int>(bound.out.size()), static_cast<int>(bound.attrs.size())};
-    bound.kernel(call, Worker{index, workers, &counters_[i], scratch});
-    barrier_.wait();
-    if (!bound.watched.empty()) {
-      if (index == 0)
-        for (int value : bound.watched) print_value(program_.values[static_cast<size_t>(value)], operands_[static_cast<size_t>(value)]);
-      barrier_.wait();
-    }
-    if (nanoseconds_ && index == 0) {
+    Worker worker{index, workers, &progress.next, scratch};
+    bound.kernel(call, worker);
+    progress.report(worker);
+    progress.wait();
+    if (index) continue;
+    for (int value : bound.watched) print_value(program_.values[static_cast<size_t>(value)], operands_[static_cast<size_t>(value)]);
+    if (nanoseconds_) {
       Clock::time_point now = Clock::now();
       (*nanoseconds_)[i] = std::chrono::duration_cast<std::chrono::nanoseconds>(now - before).count();
       before = now;
@@ -192,7 +208,6 @@ void Executable::run(std::span<const InputArray> inputs, std::vector<OutputArray
     scratch_ = Memory(static_cast<size_t>(pool.size()) * kScratchBytes);
   if (nanoseconds) nanoseconds->assign(body_.size(), 0);
   nanoseconds_ = nanoseconds;
-  barrier_.reset(pool.size());
   struct Job {
     Executable* self;
     int workers;

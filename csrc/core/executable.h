@@ -57,6 +57,24 @@ class Executable {
     std::vector<int> watched;
   };
 
+  // How far an instruction is. The first worker to find no task left drew the number of tasks; the others drew more.
+  // An instruction is done when that many tasks are, so a worker that the system keeps from running delays nobody unless
+  // it holds a task.
+  struct alignas(64) Progress {
+    std::atomic<int64_t> next{0};  // the task to be drawn next
+    std::atomic<int64_t> done{0};
+    std::atomic<int64_t> tasks{INT64_MAX};
+
+    void reset() {
+      next.store(0, std::memory_order_relaxed);
+      done.store(0, std::memory_order_relaxed);
+      tasks.store(INT64_MAX, std::memory_order_relaxed);
+    }
+    bool finished() const { return done.load(std::memory_order_acquire) == tasks.load(std::memory_order_acquire); }
+    void report(const Worker& worker);
+    void wait() const;
+  };
+
   void bind_weights(const Weights& weights);
   void bind_states(const States& states);
   Sizes read_inputs(std::span<const InputArray> inputs);
@@ -71,9 +89,8 @@ class Executable {
   std::vector<Operand> operands_;  // one per value
   std::vector<Operand> call_operands_;  // operands of every instruction, gathered before the step
   std::vector<size_t> call_start_;
-  std::unique_ptr<std::atomic<int64_t>[]> counters_;
+  std::unique_ptr<Progress[]> progress_;
   Memory arena_, scratch_;
-  Barrier barrier_;
   std::mutex turn_;
   std::vector<int64_t>* nanoseconds_ = nullptr;
 };

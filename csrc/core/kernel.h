@@ -1,5 +1,5 @@
 // kernel: what a kernel is given. Every worker of the team calls the kernel; the kernel deals its tasks out with
-// `for (int64_t task; (task = worker.next()) < tasks;)`. Each output element is computed whole by one task, in an order
+// `for (int64_t task; (task = worker.next()) < tasks;)`, and returns on the first number that is no task. Each output element is computed whole by one task, in an order
 // that depends on nothing but the operands of its own row, so neither the team's size nor the batch changes a bit.
 //
 // This header is compiled for every instruction set: only always-inline functions here, no standard containers, so that
@@ -71,8 +71,13 @@ struct Worker {
   int count;
   std::atomic<int64_t>* counter;
   std::byte* scratch;
+  mutable int64_t taken = 0;  // numbers drawn; all but the last were tasks
+  mutable int64_t last = 0;
 
-  WEFT_INLINE int64_t next() const { return counter->fetch_add(1, std::memory_order_relaxed); }
+  WEFT_INLINE int64_t next() const {
+    ++taken;
+    return last = counter->fetch_add(1, std::memory_order_relaxed);
+  }
 };
 
 using Kernel = void (*)(const Call&, const Worker&);

@@ -7,14 +7,6 @@ namespace weft {
 // About 20 µs of spinning: longer than the gap between two steps of a busy engine, short enough not to be noticed.
 static constexpr int kSpins = 4000;
 
-static inline void pause_cpu() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
 template <class T>
 static void wait_while(std::atomic<T>& value, T old) {
   for (int i = 0; i < kSpins; ++i) {
@@ -22,18 +14,6 @@ static void wait_while(std::atomic<T>& value, T old) {
     pause_cpu();
   }
   while (value.load(std::memory_order_acquire) == old) value.wait(old, std::memory_order_acquire);
-}
-
-void Barrier::wait() {
-  if (count_ == 1) return;
-  uint32_t round = round_.load(std::memory_order_acquire);
-  if (waiting_.fetch_add(1, std::memory_order_acq_rel) + 1 == count_) {
-    waiting_.store(0, std::memory_order_relaxed);
-    round_.store(round + 1, std::memory_order_release);
-    round_.notify_all();
-  } else {
-    wait_while(round_, round);
-  }
 }
 
 void Pool::start() {

@@ -9,21 +9,14 @@
 
 namespace weft {
 
-// Everyone of the team waits for everyone. Spins, then sleeps: on a machine with fewer free cores than workers a pure
-// spin would burn the very core the last worker needs.
-class Barrier {
- public:
-  void reset(int count) {
-    count_ = count;
-    waiting_.store(0, std::memory_order_relaxed);
-  }
-  void wait();
-
- private:
-  int count_ = 1;
-  std::atomic<int> waiting_{0};
-  std::atomic<uint32_t> round_{0};
-};
+// A hint to the core that this is a waiting loop.
+inline void pause_cpu() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
 
 class Pool {
  public:

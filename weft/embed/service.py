@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -140,7 +141,7 @@ class Embedder:
 
     def _token_ids(self, texts: list[str], truncate: str | None) -> list[np.ndarray]:
         mode = self.truncate if truncate is None else _check_truncate(truncate)
-        encoded = self.tokenizer.encode_batch(texts)
+        encoded: list[Any] = self.tokenizer.encode_batch(texts)
         limit = self.max_tokens
         for i, ids in enumerate(encoded):
             if len(ids) <= limit:
@@ -154,9 +155,16 @@ class Embedder:
             encoded[i] = self._cut(ids, limit, mode)
         return [np.asarray(ids, np.int32) for ids in encoded]
 
+    @cached_property
+    def _frame(self) -> tuple[list[int], list[int]]:
+        """The special tokens that the model puts before and after a text."""
+        plain, whole = self.tokenizer.encode("a", add_special=False), self.tokenizer.encode("a")
+        at = next(i for i in range(len(whole)) if whole[i : i + len(plain)] == plain)
+        return whole[:at], whole[at + len(plain) :]
+
     def _cut(self, ids: Sequence[int], limit: int, mode: str) -> np.ndarray:
         """The text's tokens cut to fit between the special tokens that frame it."""
-        front, back = self.tokenizer.frame
+        front, back = self._frame
         inner = list(ids)[len(front) : len(ids) - len(back)]
         room = limit - len(front) - len(back)
         kept = inner[:room] if mode == "head" else inner[len(inner) - room :]

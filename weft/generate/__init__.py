@@ -3,6 +3,7 @@
 from weft.generate.call import generate, make_request, stream
 from weft.generate.decoder import Decoder, Detokenizer, TextStream
 from weft.generate.engine import Engine, Handle
+from weft.generate.model import Model, load
 from weft.generate.request import Request
 from weft.generate.result import FinishReason, Generation, Piece, Timings, Usage
 from weft.generate.sampling import Sampling
@@ -14,6 +15,7 @@ __all__ = [
     "FinishReason",
     "Generation",
     "Handle",
+    "Model",
     "Piece",
     "Request",
     "Sampling",
@@ -21,6 +23,7 @@ __all__ = [
     "Timings",
     "Usage",
     "generate",
+    "load",
     "make_request",
     "stream",
 ]

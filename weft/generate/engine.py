@@ -169,7 +169,7 @@ class Engine:
             if item.stop == len(sequence.tokens):
                 rows.append(len(ids) - 1)
         table = np.stack([sequence.table for sequence in sequences])
-        step = Step(_int32(ids), _int32(positions), _int32(segments), _int32(rows), table)
+        step = Step(_int32(ids), _int32(positions), _int32(segments), _int32(rows), pages=table)
         logits = self._decoder.run(step)
         expected = (len(rows), self._decoder.vocab_size)
         if logits.shape != expected or logits.dtype != np.float32:

@@ -1,0 +1,5 @@
+"""Text in and out: tokenizers and chat templates. No model, no tensor."""
+
+from weft.text.tokenizer import Tokenizer
+
+__all__ = ["Tokenizer"]

@@ -22,7 +22,7 @@ SCRIPTS = [
     "\u200b\u200czero\u200dwidth\ufeff and control \x00\x07 characters \u00ad soft",
     "tabs\tand\r\nnew\nlines   and    runs of     spaces",
     "100,000.50 € £ ¥ ½ ² ³ ∑ ∫ ≤ ≥ ≠ → ⇒ ♥ ™ ® ©",
-    "[CLS] [SEP] [MASK] [UNK] [PAD] are only text here",
+    "(CLS) {SEP} <MASK> |UNK| brackets of every kind",
     "don't can't won't I'm you're we've they'd it's 'quoted' \"double\" «guillemets» “curly”",
     "antidisestablishmentarianism pneumonoultramicroscopicsilicovolcanoconiosis " + "x" * 120,
 ]

@@ -1,0 +1,119 @@
+"""The public model: `weft.load` gives one. Every call goes through its one engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from weft.errors import InputError, UnsupportedError
+from weft.generate.call import generate, stream
+from weft.generate.engine import Engine
+from weft.generate.result import Generation, Piece
+from weft.runtime import Decoder, open_checkpoint
+from weft.weights.sources import Located, locate
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from weft.graph import Program
+    from weft.text import Tokenizer
+
+Messages = Sequence[Mapping[str, Any]]
+
+
+def load(
+    model: str,
+    *,
+    context: int | None = None,
+    kv_dtype: str | None = None,
+    compute: str | None = None,
+    threads: int | None = None,
+    offline: bool | None = None,
+    progress: bool | None = None,
+) -> Model:
+    """Load a text generator: a catalogue name, `org/name[:QUANT][@revision]`, a folder or a file.
+
+    `context` is the longest sequence in tokens (default: the model's, at most 8192). `compute` "int8" or "f32" says what
+    activations are rounded to before products with quantised weights (default int8). `threads` overrides what
+    `weft doctor` explains.
+    """
+    located = locate(str(model), offline=offline, progress=progress)
+    checkpoint = open_checkpoint(located.path)
+    decoder = Decoder(checkpoint, context=context, kv_dtype=kv_dtype, compute=compute, threads=threads)
+    return Model(decoder, located)
+
+
+class Model:
+    """A loaded text generator. Not for several threads at once: calls take turns."""
+
+    def __init__(self, decoder: Decoder, located: Located) -> None:
+        self.decoder = decoder
+        self._located = located
+        tokenizer = decoder.tokenizer if decoder.checkpoint.make_tokenizer else None
+        self.engine = Engine(decoder, tokenizer)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's tokenizer; NotFoundError for a checkpoint without one."""
+        return self.decoder.tokenizer
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What was loaded, from where, and how it is computed."""
+        return {"model": self._located.spec, "source": self._located.source, **self.decoder.info}
+
+    @property
+    def program(self) -> Program:
+        """The planned program of one step."""
+        return self.decoder.program
+
+    def generate(self, prompt: str | Sequence[int], *, parse_special: bool = False, **options: Any) -> Generation:
+        """Continue `prompt` (text or ids).
+
+        Options: max_tokens, temperature (0: greedy, the default), top_k, top_p, min_p, repetition_penalty, seed, stop
+        (strings), stop_ids, ignore_eos, truncate ("left", "right", "middle": cut an over-long prompt instead of raising).
+        Special tokens in the text are text unless `parse_special` is set.
+        """
+        return generate(self.engine, self._ids(prompt, parse_special), **options)
+
+    def stream(self, prompt: str | Sequence[int], *, parse_special: bool = False, **options: Any) -> Iterator[Piece]:
+        """As `generate`, piece by piece as it is made. Leaving the loop cancels the rest."""
+        return stream(self.engine, self._ids(prompt, parse_special), **options)
+
+    def chat(self, messages: Messages, *, tools: list[Any] | None = None, **options: Any) -> Generation:
+        """The answer to a conversation: messages are {"role", "content"} objects, the last one usually the user's."""
+        return generate(self.engine, self.chat_ids(messages, tools=tools), **options)
+
+    def chat_stream(self, messages: Messages, *, tools: list[Any] | None = None, **options: Any) -> Iterator[Piece]:
+        """As `chat`, piece by piece."""
+        return stream(self.engine, self.chat_ids(messages, tools=tools), **options)
+
+    def chat_ids(self, messages: Messages, *, tools: list[Any] | None = None) -> list[int]:
+        """The prompt of a conversation as ids. What a message says stays text, special tokens in it included."""
+        from weft.text import encode_chat
+
+        return encode_chat(self.tokenizer, self.chat_template, list(messages), tools=tools)
+
+    @cached_property
+    def chat_template(self) -> str:
+        entry = self._located.entry
+        template = self.decoder.checkpoint.chat_template or (entry.chat_template if entry else None)
+        if template is None:
+            raise UnsupportedError(f"[chat] {self._located.spec} has no chat template; use generate, or a model made for chat")
+        return template
+
+    def logits(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
+        """Logits after every token of `ids`, float32 [len(ids), vocab]."""
+        return self.decoder.logits(ids)
+
+    def _ids(self, prompt: str | Sequence[int], parse_special: bool) -> Sequence[int]:
+        if isinstance(prompt, str):
+            ids = self.tokenizer.encode(prompt, add_special=True, parse_special=parse_special)
+            if not ids:
+                raise InputError("[generate] the prompt is empty and the model has no token to begin with; give some text")
+            return ids
+        return prompt
+
+    def __repr__(self) -> str:
+        return f"<weft.Model {self._located.spec}: {self.decoder.checkpoint.model_type}, {self.decoder.max_context} tokens>"
