@@ -136,6 +136,10 @@ class Spec:
     def floating(self) -> bool:
         return self.dtype.name in ("f16", "f32", "f64")
 
+    def is_vector(self, size: Size) -> bool:
+        """[size] of f32 or f64. Vectors are small, and kernels read them as f32 whatever the matrices are stored in."""
+        return self.shape == (size,) and self.dtype.name in ("f32", "f64")
+
     def like(self, *shape: Size, dtype: str | DType | None = None) -> "Spec":
         """Another shape, the same element type unless one is given."""
         return replace(self, shape=shape, dtype=self.dtype if dtype is None else as_dtype(dtype))
