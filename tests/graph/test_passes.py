@@ -10,7 +10,7 @@ from toy_model import Toy, step
 from weft.backends.reference import ReferenceBackend
 from weft.errors import InputError
 from weft.graph import Program, T, Trace
-from weft.graph.passes import dead_code, fold_activation, fold_bias, fuse_norm, lower_int8, optimise
+from weft.graph.passes import dead_code, decompose, fold_activation, fold_bias, fuse_norm, lower_int8, optimise
 from weft.graph.plan import plan
 from weft.graph.verify import verify
 from weft.ops import activate, add, gated, layer_norm, matmul, mul, rms_norm, scale
@@ -227,6 +227,27 @@ def test_the_whole_toy_in_int8_is_close():
         for compute in ("f32", "int8")
     )
     assert 0 < relative_error(close, exact) < 0.1
+
+
+def test_fused_ops_that_a_backend_lacks_are_taken_apart():
+    net = Net()
+    hidden = activate(add(net.linear(net.x), net.bias), kind="gelu")
+    total = add(net.x, gated(hidden, net.linear(net.x, "v"), kind="silu"))
+    program = optimise(net.done(sum=total, y=rms_norm(total, net.norm, eps=1e-5)))
+    assert ops_of(program) == Counter(matmul=2, gated=1, add_rms_norm=1)
+    plain = ("matmul", "add", "mul", "activate", "rms_norm")
+    after = decompose(program, lambda op, dtypes: op in plain)
+    assert ops_of(after) == Counter(matmul=2, activate=1, mul=1, add=1, rms_norm=1)
+    assert optimise(after) == program
+    for name, want in run(program).items():
+        np.testing.assert_allclose(run(after)[name], want, rtol=1e-12)
+
+
+def test_taking_apart_ends_when_nothing_is_left_to_take_apart():
+    net = Net()
+    program = net.done(y=activate(add(net.linear(net.x), net.bias), kind="gelu"))
+    after = decompose(optimise(program), lambda op, dtypes: False)
+    assert after == dead_code(program)
 
 
 def test_an_unknown_compute_is_refused():

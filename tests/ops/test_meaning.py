@@ -24,6 +24,7 @@ from weft.ops.packed import A8, Packed, pack
 from weft.ops.samples import integers, normal, paged, segments, weight
 from weft.ops.spec import as_dtype
 from weft.ops.state import PAGE, KvArray
+from weft.ops.tolerance import relative_error
 
 f32 = np.float32
 
@@ -73,6 +74,27 @@ def test_matmul_q_is_matmul_of_what_the_codes_stand_for(block, dtype):
     w = weight(rng, dtype, 5, 2 * block)
     np.testing.assert_allclose(matmul_q(rows, w), matmul(rows.dense(), w), rtol=2e-5, atol=1e-4)
     assert np.abs(rows.data.view(A8[f"a8_{block}"])["q"]).max() == 127
+
+
+@pytest.mark.parametrize("dtype", ["q8_0", "q4_1"])
+def test_the_float32_chain_over_blocks_meets_the_tolerance_of_matmul_q(dtype):
+    """The order of docs/design/core.md, one rounding per product and sum, against the reference."""
+    rng = np.random.default_rng(8)
+    rows, w = quantise_rows(normal(rng, 3, 512), block=32), weight(rng, dtype, 5, 512)
+    x = rows.data.view(A8["a8_32"]).reshape(3, 1, 16)  # [rows, 1, blocks]
+    layout = [("d", "<f2"), ("q", "i1", 32)] if dtype == "q8_0" else [("d", "<f2"), ("m", "<f2"), ("q", "u1", 16)]
+    blocks = w.data.view(np.dtype(layout)).reshape(1, 5, 16)
+    codes = blocks["q"] if dtype == "q8_0" else np.concatenate([blocks["q"] & 15, blocks["q"] >> 4], axis=-1)
+    dot = (codes.astype(np.int64) * x["q"]).sum(axis=-1).astype(f32)  # exact
+    acc = np.zeros((3, 5), f32)
+    for b in range(16):
+        acc = acc + blocks["d"][:, :, b].astype(f32) * x["d"][:, :, b] * dot[:, :, b]
+        if dtype == "q4_1":
+            acc = acc + blocks["m"][:, :, b].astype(f32) * (
+                x["d"][:, :, b] * x["sum"][:, :, b].sum(axis=-1).astype(f32)
+            )
+    assert acc.dtype == f32
+    assert 0 < relative_error(acc, matmul_q(rows, w)) < matmul_q.tolerance_for((rows, w))
 
 
 def test_known_activations():
