@@ -82,6 +82,19 @@ def test_a_residual_is_no_bias():
     check(fold_bias, net.done(y=add(net.linear(net.x), net.x)), matmul=1, add=1)
 
 
+def test_a_row_that_comes_with_the_step_is_no_bias():
+    net = Net()
+    row = net.trace.input("row", (32,))
+    program = net.done(y=add(net.linear(net.x), row))
+    assert fold_bias(program) == program
+
+
+def test_a_bias_does_not_slip_under_an_activation():
+    net = Net()
+    product = matmul(net.x, net.trace.weight("w", (32, 32)), activation="gelu")
+    check(fold_bias, net.done(y=add(product, net.bias)), matmul=1, add=1)
+
+
 def test_a_second_bias_is_not_lost():
     net = Net()
     check(fold_bias, net.done(y=add(add(net.linear(net.x), net.bias), net.norm)), matmul=1, add=1)
@@ -108,6 +121,9 @@ def test_two_activations_do_not_fold_into_one():
     net = Net()
     twice = activate(activate(net.linear(net.x), kind="gelu"), kind="tanh")
     check(optimise, net.done(y=twice), matmul=1, activate=1)
+    net = Net()
+    product = matmul(net.x, net.trace.weight("w", (32, 32)), activation="gelu")
+    check(optimise, net.done(y=activate(product, kind="tanh")), matmul=1, activate=1)
 
 
 @pytest.mark.parametrize("first", [True, False])
