@@ -311,7 +311,7 @@ def _check_role(where: str, operand: Operand, spec: Spec) -> None:
 
 def _widened(operand: Any) -> Any:
     if isinstance(operand, np.ndarray) and operand.dtype.kind == "f":
-        return operand.astype(np.float64)
+        return operand.astype(np.float64, copy=False)
     return operand
 
 

@@ -7,6 +7,7 @@ that are asked for). Linear is enough for every shape of a ragged batch, and kee
 import math
 import re
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -149,7 +150,12 @@ class Spec:
         return replace(self, shape=tuple(linear(size).at(**sizes) for size in self.shape))
 
     def __str__(self) -> str:
-        return f"{self.dtype.name}[{', '.join(map(str, self.shape))}]"
+        return _spec_text(self.dtype.name, self.shape)
+
+
+@lru_cache(maxsize=4096)  # every complaint that is not made formats its specs: a quarter of a trace otherwise
+def _spec_text(dtype: str, shape: tuple[Any, ...]) -> str:
+    return f"{dtype}[{', '.join(map(str, shape))}]"
 
 
 def spec_of(operand: Any) -> Spec:

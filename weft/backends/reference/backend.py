@@ -51,7 +51,9 @@ class ReferenceExecutable(Executable):
         self, program: Program, weights: dict[str, np.ndarray | Packed], states: dict[str, KvArray], wide: bool
     ) -> None:
         self.program = program
-        self.bound: dict[str, Any] = {**weights, **states}
+        # Widened once, here, where it is possible; packed weights are widened by each op that reads them.
+        dense = {name: w if isinstance(w, Packed) else w.astype(np.float64) for name, w in weights.items()}
+        self.bound: dict[str, Any] = {**dense, **states}
         self.wide = wide
         self.table = program.table
         self.last_use = {name: index for index, instr in enumerate(program.body) for name in instr.operands}
