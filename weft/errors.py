@@ -13,6 +13,7 @@
     │   ├── OfflineError                offline mode, and the file is not in the cache
     │   └── ChecksumError               bytes that are not the pinned ones
     ├── MemoryPlanError (MemoryError)   the plan does not fit the machine
+    ├── BusyError (RuntimeError)        a queue is full; the same call may succeed later
     └── BackendError (RuntimeError)     a backend that cannot run what it was given
 
 Messages read `[where] what is wrong: what was given; what to do`. Assertions are for weft's own bugs.
@@ -77,6 +78,10 @@ class ChecksumError(DownloadError):
 
 class MemoryPlanError(WeftError, MemoryError):
     """The plan does not fit the machine."""
+
+
+class BusyError(WeftError, RuntimeError):
+    """A queue is full; the same call may succeed later."""
 
 
 class BackendError(WeftError, RuntimeError):

@@ -1,6 +1,138 @@
-// core: bindings of csrc/core.
+// core: bindings of the executable, the thread pool and the paged state.
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unordered_map.h>
+#include <nanobind/stl/vector.h>
+
+#include "core/error.h"
+#include "core/executable.h"
 
 namespace nb = nanobind;
+using namespace weft;
 
-void bind_core(nb::module_&) {}
+namespace {
+
+using AnyArray = nb::ndarray<nb::numpy, nb::c_contig, nb::device::cpu>;
+
+DType element_type(const AnyArray& array) {
+  if (array.dtype() == nb::dtype<float>()) return DType::f32;
+  if (array.dtype() == nb::dtype<int32_t>()) return DType::i32;
+  if (array.dtype() == nb::dtype<int8_t>()) return DType::i8;
+  if (array.dtype() == nb::dtype<uint8_t>()) return DType::u8;
+  if (array.dtype() == nb::dtype<int64_t>()) return DType::i64;
+  fail(ErrorKind::input, "[run] inputs are float32, int32, int64, int8 or uint8 arrays");
+}
+
+// Activations in int8 rows cross the boundary as bytes: a program with an a8 input or output sees uint8 [rows, bytes].
+std::vector<int64_t> element_shape(const AnyArray& array, DType wanted) {
+  std::vector<int64_t> shape;
+  for (size_t d = 0; d < array.ndim(); ++d) shape.push_back(static_cast<int64_t>(array.shape(d)));
+  if (is_quantised(wanted) && !shape.empty()) shape.back() = shape.back() / info(wanted).bytes * info(wanted).block;
+  return shape;
+}
+
+void allocate_output(OutputArray& output) {
+  size_t count = 1;
+  for (int64_t size : output.shape) count *= static_cast<size_t>(size);
+  output.data = reinterpret_cast<std::byte*>(new float[count ? count : 1]());
+}
+
+nb::object to_numpy(const OutputArray& output, DType dtype) {
+  auto* data = reinterpret_cast<float*>(output.data);
+  nb::capsule owner(data, [](void* pointer) noexcept { delete[] static_cast<float*>(pointer); });
+  std::vector<size_t> shape(output.shape.begin(), output.shape.end());
+  if (is_quantised(dtype)) {
+    shape.back() = shape.back() / static_cast<size_t>(info(dtype).block) * static_cast<size_t>(info(dtype).bytes);
+    return nb::cast(nb::ndarray<nb::numpy, uint8_t>(data, shape.size(), shape.data(), owner));
+  }
+  return nb::cast(nb::ndarray<nb::numpy, float>(data, shape.size(), shape.data(), owner));
+}
+
+nb::dict run(Executable& self, nb::dict inputs, Pool& pool, std::vector<int64_t>* nanoseconds) {
+  std::vector<std::string> names;
+  std::vector<AnyArray> arrays;
+  std::vector<std::vector<int64_t>> shapes;
+  for (auto [name, value] : inputs) {
+    names.push_back(nb::cast<std::string>(name));
+    arrays.push_back(nb::cast<AnyArray>(value));
+  }
+  std::vector<InputArray> given;
+  shapes.reserve(names.size());
+  for (size_t i = 0; i < names.size(); ++i) {
+    DType wanted = self.program().values[static_cast<size_t>(self.program().index_of(names[i]))].dtype;
+    DType dtype = element_type(arrays[i]);
+    if (is_quantised(wanted) && dtype == DType::u8) dtype = wanted;
+    shapes.push_back(element_shape(arrays[i], wanted));
+    given.push_back({names[i], dtype, shapes.back(), static_cast<const std::byte*>(arrays[i].data())});
+  }
+  std::vector<OutputArray> outputs;
+  {
+    nb::gil_scoped_release release;
+    self.run(given, outputs, allocate_output, pool, nanoseconds);
+  }
+  nb::dict results;
+  for (const OutputArray& output : outputs) {
+    const Value& value = self.program().values[static_cast<size_t>(self.program().index_of(output.name))];
+    results[output.name.c_str()] = to_numpy(output, value.dtype);
+  }
+  return results;
+}
+
+std::shared_ptr<KvState> make_state(const std::string& dtype, int64_t pages, int64_t heads, int64_t dim) {
+  DType type = dtype_named(dtype);
+  if (type != DType::f32 && type != DType::f16) fail(ErrorKind::unsupported, "[state] keys and values are f32 or f16, not " + dtype);
+  if (pages < 1 || heads < 1 || dim < 1 || pages > (int64_t{1} << 32) || heads > 65536 || dim > 65536)
+    fail(ErrorKind::input, "[state] pages, heads and dim must be positive");
+  return std::make_shared<KvState>(type, pages, heads, dim);
+}
+
+// The state's own memory as a numpy array; it lives as long as the state.
+nb::object state_array(nb::handle self, bool key) {
+  const auto& state = nb::cast<const KvState&>(self);
+  auto pages = static_cast<size_t>(state.pages), heads = static_cast<size_t>(state.heads), dim = static_cast<size_t>(state.dim);
+  auto page = static_cast<size_t>(kPage);
+  std::vector<size_t> shape = key ? std::vector<size_t>{pages, heads, dim, page} : std::vector<size_t>{pages, heads, page, dim};
+  void* data = (key ? state.key : state.value).data();
+  if (state.dtype == DType::f32) return nb::cast(nb::ndarray<nb::numpy, float>(data, 4, shape.data(), self));
+  return nb::cast(nb::ndarray<nb::numpy, uint16_t>(data, 4, shape.data(), self));
+}
+
+}  // namespace
+
+void bind_core(nb::module_& module) {
+  module.def("levels_present", &levels_present, "Names of the instruction-set levels this machine runs, lowest first.");
+  module.def("kernels", [](const std::string& level) {
+    std::vector<std::string> names;
+    for (const KernelEntry* entry = level_named(level).kernels; entry->name; ++entry) names.emplace_back(entry->name);
+    return names;
+  });
+  module.attr("PAGE_TOKENS") = kPage;
+
+  nb::class_<Pool>(module, "Pool").def(nb::init<int>()).def_prop_ro("size", &Pool::size);
+
+  nb::class_<KvState>(module, "KvState")
+      .def_static("make", &make_state)
+      .def_prop_ro("key", [](nb::handle self) { return state_array(self, true); })
+      .def_prop_ro("value", [](nb::handle self) { return state_array(self, false); })
+      .def_prop_ro("nbytes", [](const KvState& s) { return s.key.size() + s.value.size(); });
+
+  nb::class_<Executable>(module, "Executable")
+      .def("__init__",
+           [](Executable* self, const std::string& program, Executable::Weights weights, Executable::States states,
+              const std::string& level) {
+             new (self) Executable(read_program(program), std::move(weights), std::move(states), level_named(level));
+           })
+      .def("run", [](Executable& self, nb::dict inputs, Pool& pool) { return run(self, inputs, pool, nullptr); })
+      .def("profile",
+           [](Executable& self, nb::dict inputs, Pool& pool) {
+             std::vector<int64_t> nanoseconds;
+             nb::dict results = run(self, inputs, pool, &nanoseconds);
+             return std::pair(results, nanoseconds);
+           })
+      .def("watch", &Executable::watch)
+      .def("arena_bytes", [](const Executable& self, int64_t t, int64_t b, int64_t l) { return self.arena_bytes({t, b, l}); })
+      .def_prop_ro("level", [](const Executable& self) { return std::string(self.level().name); });
+}

@@ -6,6 +6,7 @@
 namespace nb = nanobind;
 
 void bind_core(nb::module_& module);
+void bind_pack(nb::module_& module);
 void bind_quant(nb::module_& module);
 void bind_text(nb::module_& module);
 
@@ -40,6 +41,8 @@ void translate(const std::exception_ptr& pointer, void*) {
 NB_MODULE(_core, module) {
   nb::register_exception_translator(translate);
   bind_core(module);
+  nb::module_ pack = module.def_submodule("pack");
+  bind_pack(pack);
   nb::module_ quant = module.def_submodule("quant");
   bind_quant(quant);
   nb::module_ text = module.def_submodule("text");

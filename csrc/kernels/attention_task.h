@@ -1,0 +1,33 @@
+// attention_task: how the rows of attention are dealt out.
+#pragma once
+#include "kernels/rows.h"
+
+namespace weft::ISA {
+
+// `count` rows from `first` on, of one sequence and key/value head. Row r is the query head r % share (of the `share`
+// query heads that read this key/value head) of the sequence's token r / share.
+struct SpanTask {
+  int64_t sequence, head, first, count;
+};
+
+// Calls f(SpanTask) for every span of at most `most` rows. A worker's tasks only grow, so one walk over the sequences
+// serves all of them.
+template <class F>
+WEFT_INLINE void deal_spans(const Worker& worker, const int32_t* segments, int64_t batch, int64_t heads, int64_t share,
+                            int64_t most, F f) {
+  int64_t sequence = 0, before = 0;  // tasks of the sequences before this one
+  for (;;) {
+    const int64_t task = worker.next();
+    int64_t rows = 0, spans = 0;
+    for (;; ++sequence, before += spans * heads) {
+      if (sequence == batch) return;
+      rows = (segments[sequence + 1] - segments[sequence]) * share;
+      spans = (rows + most - 1) / most;
+      if (task < before + spans * heads) break;
+    }
+    const int64_t head = (task - before) / spans, first = (task - before) % spans * most;
+    f(SpanTask{sequence, head, first, smaller(most, rows - first)});
+  }
+}
+
+}  // namespace weft::ISA

@@ -1,0 +1,187 @@
+// matmul: y = act(x Wᵀ + b), float32 activations.
+//
+// Meaning  weft/ops/matmul.py
+// Layout   x [M, K], y [M, N] contiguous; W in panels [N / 16][K][16] of f32, f16 or bf16, or rows of any type
+// Method   register tiles of rows x panels; one fma chain over k per element, kept in y between blocks of k;
+//          everything but f32 panels is widened or dequantised to f32 panels in scratch, 256 columns at a time
+// Bound    fma throughput from about 8 rows on; memory, one pass over W, below
+#include "core/weight.h"
+#include "kernels/matmul_epilogue.h"
+#include "quant/dequant.h"
+
+namespace weft::ISA {
+
+// kRows x kPanels sums fill the register file; a single row takes kAhead panels at once to hide the latency of its fmas.
+#if defined(WEFT_ISA_avx512)
+constexpr int kRows = 12, kPanels = 2, kAhead = 8;
+#elif defined(WEFT_ISA_avx2)
+constexpr int kRows = 6, kPanels = 1, kAhead = 4;
+#else
+constexpr int kRows = 2, kPanels = 1, kAhead = 1;
+#endif
+constexpr int64_t kDepth = 256;    // columns widened to scratch at once, and per pass over a tile of rows
+constexpr int64_t kRowStep = 96;   // rows of x that share one pass over W
+constexpr int64_t kPanelStep = 32;
+
+struct F16 {
+  uint16_t bits;
+};
+struct Bf16 {
+  uint16_t bits;
+};
+WEFT_INLINE f32x16 widen(const float* p) { return load(p); }
+WEFT_INLINE f32x16 widen(const F16* p) { return load_f16(&p->bits); }
+WEFT_INLINE f32x16 widen(const Bf16* p) { return load_bf16(&p->bits); }
+
+// What a register tile reads and writes. Sums go on from y unless this is the first block of k.
+template <class T>
+struct Block {
+  const float* x;  // first row, first column of the block of k
+  int64_t x_stride;
+  const T* w;  // first panel, first column
+  int64_t w_stride;  // between panels
+  int64_t depth;
+  float* y;
+  int64_t y_stride, columns;  // columns: of y from here on
+  bool first;
+};
+
+template <class T, int R, int P>
+static void tile(const Block<T>& b) {
+  f32x16 acc[R][P];
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 16
+    for (int p = 0; p < P; ++p)
+      acc[r][p] = b.first ? zero() : load_n(b.y + r * b.y_stride + p * 16, smaller(16, b.columns - p * 16));
+  const float* x = b.x;
+  const T* w = b.w;
+  const int64_t x_stride = b.x_stride, w_stride = b.w_stride;
+  for (int64_t k = 0; k < b.depth; ++k, ++x, w += 16) {
+    f32x16 column[P];
+#pragma GCC unroll 16
+    for (int p = 0; p < P; ++p) column[p] = widen(w + p * w_stride);
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+      const f32x16 value = splat(x[r * x_stride]);
+#pragma GCC unroll 16
+      for (int p = 0; p < P; ++p) acc[r][p] = fma(value, column[p], acc[r][p]);
+    }
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 16
+    for (int p = 0; p < P; ++p)
+      store_n(b.y + r * b.y_stride + p * 16, acc[r][p], smaller(16, b.columns - p * 16));
+}
+
+template <int R = kRows, int P = kPanels>
+static void tile_sized(const Block<float>& b, int64_t rows, int64_t panels) {
+  if (rows < R) {
+    if constexpr (R > 1) tile_sized<R - 1, P>(b, rows, panels);
+  } else if (panels < P) {
+    if constexpr (P > 1) tile_sized<R, P - 1>(b, rows, panels);
+  } else {
+    tile<float, R, P>(b);
+  }
+}
+
+// Any number of rows, cut into tiles of nearly equal height.
+static void tile_rows(Block<float> b, int64_t rows, int64_t panels) {
+  while (rows) {
+    const int64_t height = parts(rows, parts(rows, kRows));
+    tile_sized(b, height, panels);
+    rows -= height, b.x += height * b.x_stride, b.y += height * b.y_stride;
+  }
+}
+
+// One row of x against panels, straight from their element type.
+template <class T, int P = kAhead>
+static void single_row(Block<T> b, int64_t panels) {
+  for (; panels >= P; panels -= P, b.w += P * b.w_stride, b.y += P * 16, b.columns -= P * 16) tile<T, 1, P>(b);
+  if constexpr (P > 1)
+    if (panels) single_row<T, P / 2>(b, panels);
+}
+
+struct Product {
+  const float* x;
+  float* y;
+  const Weight& weight;
+  int64_t depth, columns;  // K, N
+  std::byte* scratch;
+};
+
+template <class T>
+static void widen_panel(const Product& a, int64_t panel, int64_t k, int64_t depth, float* out) {
+  const T* from = reinterpret_cast<const T*>(a.weight.data) + (panel * a.depth + k) * 16;
+  for (int64_t i = 0; i < depth; ++i) store(out + i * 16, widen(from + i * 16));
+}
+
+// Rows of any type: 16 rows are dequantised beside the panel, then interleaved.
+static void dequantise_panel(const Product& a, int64_t panel, int64_t k, int64_t depth, float* out) {
+  float* row_values = reinterpret_cast<float*>(a.scratch + kPanels * kDepth * 16 * sizeof(float));
+  const DTypeInfo& type = info(a.weight.dtype);
+  const int64_t row_bytes = a.depth / type.block * type.bytes, skip = k / type.block * type.bytes;
+  for (int64_t r = 0; r < 16; ++r) {
+    const int64_t row = panel * 16 + r;
+    if (row < a.columns)
+      dequantise(a.weight.dtype, a.weight.data + row * row_bytes + skip, row_values, static_cast<size_t>(depth));
+    for (int64_t i = 0; i < depth; ++i) out[i * 16 + r] = row < a.columns ? row_values[i] : 0.0f;
+  }
+}
+
+// Columns [k, k + depth) of panels [panel, panel + count) as float32, in place or in scratch.
+static void fetch_panels(const Product& a, int64_t panel, int64_t count, int64_t k, Block<float>& b) {
+  const bool packed = a.weight.layout == Layout::panels;
+  if (packed && a.weight.dtype == DType::f32) {
+    b.w = reinterpret_cast<const float*>(a.weight.data) + (panel * a.depth + k) * 16;
+    b.w_stride = a.depth * 16;
+    return;
+  }
+  float* out = reinterpret_cast<float*>(a.scratch);
+  b.w = out;
+  b.w_stride = kDepth * 16;
+  for (int64_t p = 0; p < count; ++p, out += b.w_stride) {
+    if (!packed) dequantise_panel(a, panel + p, k, b.depth, out);
+    else if (a.weight.dtype == DType::f16) widen_panel<F16>(a, panel + p, k, b.depth, out);
+    else widen_panel<Bf16>(a, panel + p, k, b.depth, out);
+  }
+}
+
+static void many_rows(const Product& a, int64_t row, int64_t row_end, int64_t panel, int64_t panel_end) {
+  for (; panel < panel_end; panel += kPanels) {
+    const int64_t count = smaller(kPanels, panel_end - panel);
+    for (int64_t k = 0; k < a.depth; k += kDepth) {
+      Block<float> b{a.x + row * a.depth + k, a.depth, nullptr, 0, smaller(kDepth, a.depth - k),
+                     a.y + row * a.columns + panel * 16, a.columns, a.columns - panel * 16, k == 0};
+      fetch_panels(a, panel, count, k, b);
+      tile_rows(b, row_end - row, count);
+    }
+  }
+}
+
+template <class T>
+static void one_row(const Product& a, int64_t row, int64_t panel, int64_t panel_end) {
+  single_row<T>({a.x + row * a.depth, a.depth, reinterpret_cast<const T*>(a.weight.data) + panel * a.depth * 16,
+                 a.depth * 16, a.depth, a.y + row * a.columns + panel * 16, a.columns, a.columns - panel * 16, true},
+                panel_end - panel);
+}
+
+KERNEL(matmul) {
+  const Weight& weight = *call.in[1].weight;
+  const Product a{call.in[0].as<float>(), call.out[0].as<float>(), weight, weight.cols, weight.rows, worker.scratch};
+  const Epilogue epilogue(call);
+  const Tasks tasks(call.in[0].rows(), parts(a.columns, 16), kRowStep, kPanelStep, 8, worker.count);
+  const bool packed = weight.layout == Layout::panels;
+  for (int64_t task; (task = worker.next()) < tasks.count();) {
+    const int64_t row = tasks.row(task), row_end = tasks.row_end(task);
+    const int64_t panel = tasks.panel(task), panel_end = tasks.panel_end(task);
+    if (row_end - row > 1 || !packed) many_rows(a, row, row_end, panel, panel_end);
+    else if (weight.dtype == DType::f32) one_row<float>(a, row, panel, panel_end);
+    else if (weight.dtype == DType::f16) one_row<F16>(a, row, panel, panel_end);
+    else one_row<Bf16>(a, row, panel, panel_end);
+    finish(epilogue, a.y, a.columns, row, row_end, panel * 16, smaller(a.columns, panel_end * 16));
+  }
+}
+
+}  // namespace weft::ISA

@@ -1,0 +1,56 @@
+// matmul_epilogue: what every product shares around its sums: how outputs are cut into tasks, and bias and activation.
+#pragma once
+#include "core/words.h"
+#include "simd/simd.h"
+
+namespace weft::ISA {
+
+WEFT_INLINE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+WEFT_INLINE int64_t parts(int64_t whole, int64_t part) { return (whole + part - 1) / part; }
+
+// Outputs [rows, 16 * panels] cut into tasks of row_step x panel_step, panel steps of one row step after another.
+struct Tasks {
+  int64_t rows, panels, row_step, panel_step, row_tasks, panel_tasks;
+
+  // At most max_rows x max_panels a task; panels are halved down to min_panels until each worker has several tasks.
+  WEFT_INLINE Tasks(int64_t rows, int64_t panels, int64_t max_rows, int64_t max_panels, int64_t min_panels, int workers)
+      : rows(rows), panels(panels), row_step(max_rows), panel_step(max_panels) {
+    row_tasks = parts(rows, row_step);
+    while (panel_step > min_panels && row_tasks * parts(panels, panel_step) < 4 * workers) panel_step /= 2;
+    panel_tasks = parts(panels, panel_step);
+  }
+  WEFT_INLINE int64_t count() const { return row_tasks * panel_tasks; }
+  WEFT_INLINE int64_t row(int64_t task) const { return task / panel_tasks * row_step; }
+  WEFT_INLINE int64_t row_end(int64_t task) const { return smaller(rows, row(task) + row_step); }
+  WEFT_INLINE int64_t panel(int64_t task) const { return task % panel_tasks * panel_step; }
+  WEFT_INLINE int64_t panel_end(int64_t task) const { return smaller(panels, panel(task) + panel_step); }
+};
+
+struct Epilogue {
+  const float* bias;  // null: none
+  Activation activation;
+
+  WEFT_INLINE explicit Epilogue(const Call& call)
+      : bias(call.n_in > 2 ? call.in[2].as<float>() : nullptr),
+        activation(static_cast<Activation>(call.integer("activation"))) {}
+};
+
+// Columns [begin, end) of one row of sums y: + bias, then the activation.
+static void finish_row(const Epilogue& epilogue, float* y, int64_t begin, int64_t end) {
+  for (int64_t i = begin; i < end; i += 16) {
+    const int64_t count = smaller(16, end - i);
+    f32x16 v = load_n(y + i, count);
+    if (epilogue.bias) v = v + load_n(epilogue.bias + i, count);
+    if (epilogue.activation != Activation::none) v = activate(epilogue.activation, v);
+    store_n(y + i, v, count);
+  }
+}
+
+// Rows [row, row_end), columns [begin, end) of y [rows, stride].
+static void finish(const Epilogue& epilogue, float* y, int64_t stride, int64_t row, int64_t row_end, int64_t begin,
+                   int64_t end) {
+  if (!epilogue.bias && epilogue.activation == Activation::none) return;
+  for (; row < row_end; ++row) finish_row(epilogue, y + row * stride, begin, end);
+}
+
+}  // namespace weft::ISA

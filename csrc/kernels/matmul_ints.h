@@ -1,0 +1,30 @@
+// matmul_ints: the integer vectors of the quantised products, beside the floats of simd.h. 16 lanes at every level:
+//
+//   i32x16   one integer per lane        zero_i splat_i + * to_float
+//   u8x64    four bytes per lane         load_bytes | bits<at, count, to> (a bit field, moved) look_up (16 levels)
+//   pairs    two int16 per lane          load_pairs (from bytes) low_nibbles high_nibbles even odd (widened halves)
+//   dot      sums of codes times activations, four to a lane; dot_pairs: acc + pairs . two int16
+//   store_i8 16 integral floats in [-128, 127] to bytes
+// Everything is exact, so the levels agree to the bit whatever the order of their additions.
+#pragma once
+#include "core/half.h"
+#include "simd/simd.h"
+
+namespace weft::ISA {
+
+// Activation bytes are broadcast four at a time, their sums two at a time.
+WEFT_INLINE int32_t four_bytes(const void* p) {
+  int32_t value;
+  std::memcpy(&value, p, 4);
+  return value;
+}
+
+}  // namespace weft::ISA
+
+#if defined(WEFT_ISA_avx512)
+#include "kernels/matmul_ints_avx512.h"
+#elif defined(WEFT_ISA_avx2)
+#include "kernels/matmul_ints_avx2.h"
+#else
+#include "kernels/matmul_ints_scalar.h"
+#endif

@@ -1,0 +1,235 @@
+// matmul_q: y = act(x Wᵀ + b) with int8 activations and quantised weights, integers inside a block.
+//
+// Meaning  weft/ops/quant.py; docs/design/core.md has the formulas
+// Layout   x rows of A8 blocks (matmul_a8.h); W quantised panels (pack/panels.h); y [M, N] float32
+// Method   a chunk of 16 rows of W x 32 columns is unpacked once and multiplied with up to kRows rows of x; one float
+//          chain over the blocks per element, multiplication and addition rounded apart
+// Bound    memory with few rows, one pass over W; integer multiply-adds from about 16 rows on
+#include "core/weight.h"
+#include "kernels/matmul_a8.h"
+#include "kernels/matmul_epilogue.h"
+#include "kernels/matmul_ints.h"
+#include "pack/formats.h"
+
+namespace weft::ISA {
+
+#if defined(WEFT_ISA_avx512)
+constexpr int kRows = 12;
+#elif defined(WEFT_ISA_avx2)
+constexpr int kRows = 4;
+#else
+constexpr int kRows = 2;
+#endif
+constexpr int64_t kRowStep = 48, kPanelStep = 32;
+
+// The levels of the non-linear 4-bit types (quant/dequant.h), + 128.
+constexpr uint8_t kShiftedLevels[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
+
+// Group g of a chunk: its bits out of both planes.
+template <DType type, int g>
+WEFT_INLINE u8x64 unpack_group(const std::byte* chunk) {
+  constexpr Format f = format_of(type);
+  u8x64 code = bits<g / f.low * f.low, f.low, 0>(load_bytes(chunk + g % f.low * 64));
+  if constexpr (f.high > 0)
+    code = code | bits<g / f.high * f.high, f.high, f.low>(load_bytes(chunk + (f.low + g % f.high) * 64));
+  if constexpr (f.levels) code = look_up(kShiftedLevels, code);
+  return code;
+}
+
+// With few rows the codes come from memory: a panel is read in order, and asking for what lies kAhead bytes on doubles
+// the speed of one row, because the hardware's prefetcher alone does not run far enough ahead in one stream.
+constexpr int kAhead = 1024;
+
+template <DType type, int R>
+WEFT_INLINE void unpack(const std::byte* chunk, u8x64* codes) {
+  if constexpr (R <= 4)
+    for (int i = 0; i < format_of(type).chunk_bytes(); i += 64) __builtin_prefetch(chunk + kAhead + i);
+  codes[0] = unpack_group<type, 0>(chunk), codes[1] = unpack_group<type, 1>(chunk);
+  codes[2] = unpack_group<type, 2>(chunk), codes[3] = unpack_group<type, 3>(chunk);
+  codes[4] = unpack_group<type, 4>(chunk), codes[5] = unpack_group<type, 5>(chunk);
+  codes[6] = unpack_group<type, 6>(chunk), codes[7] = unpack_group<type, 7>(chunk);
+}
+
+template <DType type>
+constexpr int largest_code() {
+  constexpr Format f = format_of(type);
+  return f.levels ? 255 : (1 << f.bits()) - 1;
+}
+
+// What the products need to know of a row of x beside its codes, worked out once per task. Four-byte words per block:
+//   types with an offset     -offset * sum of q, an integer per sub-block
+//   q4_1, q5_1               d * sum of q, a float
+//   q4_k, q5_k               sums of 32 q as int16, in pairs; q2_k reads the sums of 16 in the block itself
+template <DType type>
+constexpr int note_words() {
+  constexpr Format f = format_of(type);
+  if (f.offset) return f.subs ? f.subs : 1;
+  return f.subs == 0 ? 1 : f.subs == 8 ? 4 : 0;
+}
+
+template <DType type>
+static void take_notes(const A8<format_of(type).block>& x, int32_t* notes) {
+  constexpr Format f = format_of(type);
+  if constexpr (f.subs == 16) {
+    if constexpr (f.offset > 0)
+      for (int j = 0; j < 16; ++j) notes[j] = -f.offset * x.sum[j];
+    return;
+  }
+  for (int j = 0; j < f.chunks(); ++j) {
+    const int total = x.sum[2 * j] + x.sum[2 * j + 1];
+    const auto small = static_cast<int16_t>(total);
+    const float shift = x.d * static_cast<float>(total);
+    if constexpr (f.offset > 0) notes[j] = -f.offset * total;
+    else if constexpr (f.subs == 8) std::memcpy(reinterpret_cast<char*>(notes) + 2 * j, &small, 2);
+    else std::memcpy(notes, &shift, 4);
+  }
+}
+
+// Rows of x with their notes, one panel of W.
+template <DType type>
+struct Strip {
+  const A8<format_of(type).block>* x;
+  const int32_t* notes;
+  const std::byte *codes, *heads;
+  int64_t blocks;  // of a row
+
+  WEFT_INLINE const auto& block(int r, int64_t b) const { return x[r * blocks + b]; }
+  WEFT_INLINE const int32_t* note(int r, int64_t b) const { return notes + (r * blocks + b) * note_words<type>(); }
+  WEFT_INLINE i32x16 start(int r, int64_t b, int sub) const {
+    return format_of(type).offset ? splat_i(note(r, b) + sub) : zero_i();
+  }
+  WEFT_INLINE f32x16 half(int64_t b, int which) const {
+    return load_f16(reinterpret_cast<const uint16_t*>(heads + b * format_of(type).head_bytes()) + which * 16);
+  }
+};
+
+// Block b of a 32-wide type: one scale a row, and for q4_1 and q5_1 a minimum.
+template <DType type, int R>
+WEFT_INLINE void add_block(const Strip<type>& s, int64_t b, f32x16* acc) {
+  constexpr Format f = format_of(type);
+  u8x64 codes[8];
+  unpack<type, R>(s.codes + b * f.chunk_bytes(), codes);
+  const f32x16 d = s.half(b, 0);
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) {
+    const auto& x = s.block(r, b);
+    const i32x16 total = dot<largest_code<type>(), 8>(s.start(r, b, 0), codes, x.q);
+    acc[r] = acc[r] + d * splat(x.d) * to_float(total);
+    if constexpr (f.mins) {
+      float shift;
+      std::memcpy(&shift, s.note(r, b), 4);
+      acc[r] = acc[r] + s.half(b, 1) * splat(shift);
+    }
+  }
+}
+
+// Pair j of the sub-blocks of super-block b: 2 x 32 or 2 x 16 columns, each half times its integer scale.
+template <DType type, int R>
+WEFT_INLINE void add_pair(const Strip<type>& s, int64_t b, int j, pairs scale, i32x16* total) {
+  constexpr Format f = format_of(type);
+  constexpr int limit = largest_code<type>();
+  const std::byte* chunk = s.codes + (b * 8 + j * 16 / f.subs) * f.chunk_bytes();
+  u8x64 codes[8];
+  unpack<type, R>(chunk, codes);
+  const i32x16 scales[2] = {even(scale), odd(scale)};
+#pragma GCC unroll 2
+  for (int h = 0; h < 2; ++h) {
+    if (f.subs == 8 && h == 1) unpack<type, R>(chunk + f.chunk_bytes(), codes);
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+      const int8_t* q = s.block(r, b).q + (2 * j + h) * (256 / f.subs);
+      const i32x16 start = s.start(r, b, 2 * j + h);
+      if constexpr (f.subs == 8) total[r] = total[r] + scales[h] * dot<limit, 8>(start, codes, q);
+      else total[r] = total[r] + scales[h] * dot<limit, 4>(start, codes + 4 * h, q);
+    }
+  }
+}
+
+template <DType type, int R>
+WEFT_INLINE void add_super_block(const Strip<type>& s, int64_t b, f32x16* acc) {
+  constexpr Format f = format_of(type);
+  const std::byte* scales = s.heads + b * f.head_bytes() + (f.mins ? 64 : 32);
+  i32x16 total[R], low[R];
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) total[r] = low[r] = zero_i();
+  for (int j = 0; j < f.subs / 2; ++j) {
+    pairs scale = load_pairs<f.signed_subs>(scales + j * 32);
+    if constexpr (f.mins) {
+      const pairs min = f.nibbles ? high_nibbles(scale) : load_pairs<false>(scales + f.scales_bytes() + j * 32);
+      if constexpr (f.nibbles) scale = low_nibbles(scale);
+#pragma GCC unroll 16
+      for (int r = 0; r < R; ++r) {
+        const auto* sums = f.subs == 16 ? s.block(r, b).sum : reinterpret_cast<const int16_t*>(s.note(r, b));
+        low[r] = dot_pairs(low[r], min, sums + 2 * j);
+      }
+    }
+    add_pair<type, R>(s, b, j, scale, total);
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) {
+    const f32x16 dx = splat(s.block(r, b).d);
+    acc[r] = acc[r] + s.half(b, 0) * dx * to_float(total[r]);
+    if constexpr (f.mins) acc[r] = acc[r] - s.half(b, 1) * dx * to_float(low[r]);
+  }
+}
+
+template <DType type, int R>
+static void tile(const Strip<type>& s, float* y, int64_t y_stride, int64_t columns) {
+  f32x16 acc[R];
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) acc[r] = zero();
+  for (int64_t b = 0; b < s.blocks; ++b) {
+    if constexpr (format_of(type).subs == 0) add_block<type, R>(s, b, acc);
+    else add_super_block<type, R>(s, b, acc);
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) store_n(y + r * y_stride, acc[r], smaller(16, columns));
+}
+
+// Any number of rows: as many tiles of R rows as fit, the rest in lower tiles.
+template <DType type, int R = kRows>
+static void tile_rows(Strip<type> s, int64_t rows, float* y, int64_t y_stride, int64_t columns) {
+  for (; rows >= R; rows -= R, y += R * y_stride) {
+    tile<type, R>(s, y, y_stride, columns);
+    s.x += R * s.blocks;
+    s.notes += R * s.blocks * note_words<type>();
+  }
+  if constexpr (R > 1)
+    if (rows) tile_rows<type, R / 2>(s, rows, y, y_stride, columns);
+}
+
+template <DType type>
+static void product(const Call& call, const Worker& worker) {
+  constexpr Format f = format_of(type);
+  const Weight& weight = *call.in[1].weight;
+  const int64_t rows = call.in[0].rows(), columns = weight.rows, blocks = weight.cols / f.block;
+  const auto* x = call.in[0].as<A8<f.block>>();
+  float* y = call.out[0].as<float>();
+  auto* notes = reinterpret_cast<int32_t*>(worker.scratch);
+  const int64_t note_bytes = blocks * note_words<type>() * 4;
+  const int64_t row_step = smaller(kRowStep, note_bytes ? static_cast<int64_t>(kScratchBytes) / note_bytes : kRowStep);
+  const Epilogue epilogue(call);
+  const Tasks tasks(rows, parts(columns, 16), row_step, kPanelStep, 4, worker.count);
+  for (int64_t task; (task = worker.next()) < tasks.count();) {
+    const int64_t row = tasks.row(task), count = tasks.row_end(task) - row;
+    for (int64_t i = 0; i < count * blocks; ++i) take_notes<type>(x[row * blocks + i], notes + i * note_words<type>());
+    for (int64_t panel = tasks.panel(task); panel < tasks.panel_end(task); ++panel) {
+      const std::byte* codes = weight.data + panel * f.panel_bytes(weight.cols);
+      const Strip<type> strip{x + row * blocks, notes, codes, codes + f.code_bytes(weight.cols), blocks};
+      tile_rows(strip, count, y + row * columns + panel * 16, columns, columns - panel * 16);
+    }
+    finish(epilogue, y, columns, row, row + count, tasks.panel(task) * 16, smaller(columns, tasks.panel_end(task) * 16));
+  }
+}
+
+KERNEL(matmul_q) {
+  switch (call.in[1].weight->dtype) {
+#define X(name) \
+  case DType::name: return product<DType::name>(call, worker);
+    WEFT_PACKED_TYPES(X)
+#undef X
+    default: __builtin_trap();  // verified when the program was bound
+  }
+}
+
+}  // namespace weft::ISA

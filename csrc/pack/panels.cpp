@@ -1,0 +1,145 @@
+#include "pack/panels.h"
+
+#include <cstring>
+#include <string>
+
+#include "core/error.h"
+#include "pack/formats.h"
+#include "pack/plain.h"
+#include "quant/dequant.h"
+
+namespace weft {
+
+static const Format* find_format(DType dtype) {
+  for (const Format& format : kFormats)
+    if (format.dtype == dtype) return &format;
+  return nullptr;
+}
+
+static bool is_float(DType dtype) { return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16; }
+
+bool has_panels(DType dtype) { return is_float(dtype) || find_format(dtype); }
+
+size_t panel_bytes(DType dtype, int64_t cols) {
+  if (is_float(dtype)) return bytes_of(dtype, static_cast<size_t>(cols * kPanelRows));
+  if (const Format* format = find_format(dtype)) return static_cast<size_t>(format->panel_bytes(cols));
+  fail(ErrorKind::unsupported, "[pack] this type is not packed: " + std::string(info(dtype).name));
+}
+
+size_t panels_bytes(DType dtype, int64_t rows, int64_t cols) {
+  return static_cast<size_t>((rows + kPanelRows - 1) / kPanelRows) * panel_bytes(dtype, cols);
+}
+
+namespace {
+
+// Where the parts of one row of one block lie in a quantised panel.
+struct Place {
+  const Format& format;
+  std::byte* codes;  // of the block's first chunk
+  std::byte* head;
+  int row;
+
+  Place(const Format& format, std::byte* panel, int64_t cols, int64_t block, int row)
+      : format(format), codes(panel + block * format.chunks() * format.chunk_bytes()),
+        head(panel + format.code_bytes(cols) + block * format.head_bytes()), row(row) {}
+
+  uint8_t* code_byte(int i, bool high) const {  // the byte that holds code i of the block, in one plane
+    const int group = i % kChunk / 4, vector = high ? format.low + group % format.high : group % format.low;
+    return reinterpret_cast<uint8_t*>(codes) + i / kChunk * format.chunk_bytes() + vector * 64 + row * 4 + i % 4;
+  }
+  static int shift(int i, int bits) { return i % kChunk / 4 / bits * bits; }
+  std::byte* half(int which) const { return head + which * 2 * kPanelRows + row * 2; }
+  uint8_t* sub(int j, bool min) const {
+    const int start = 2 * kPanelRows * (format.mins ? 2 : 1) + (min ? format.scales_bytes() : 0);
+    return reinterpret_cast<uint8_t*>(head) + start + j / 2 * 2 * kPanelRows + row * 2 + j % 2;
+  }
+};
+
+void put(const Place& place, const Plain& plain) {
+  const Format& format = place.format;
+  for (int i = 0; i < format.block; ++i) {
+    const int code = plain.code[i], low = code & ((1 << format.low) - 1);
+    *place.code_byte(i, false) |= static_cast<uint8_t>(low << Place::shift(i, format.low));
+    if (format.high)
+      *place.code_byte(i, true) |= static_cast<uint8_t>(code >> format.low << Place::shift(i, format.high));
+  }
+  std::memcpy(place.half(0), &plain.d, 2);
+  if (format.mins) std::memcpy(place.half(1), &plain.m, 2);
+  for (int j = 0; j < format.subs; ++j) {
+    *place.sub(j, false) = format.nibbles ? static_cast<uint8_t>(plain.scale[j] | plain.min[j] << 4) : plain.scale[j];
+    if (format.mins && !format.nibbles) *place.sub(j, true) = plain.min[j];
+  }
+}
+
+void get(const Place& place, Plain& plain) {
+  const Format& format = place.format;
+  for (int i = 0; i < format.block; ++i) {
+    int code = *place.code_byte(i, false) >> Place::shift(i, format.low) & ((1 << format.low) - 1);
+    if (format.high)
+      code |= (*place.code_byte(i, true) >> Place::shift(i, format.high) & ((1 << format.high) - 1)) << format.low;
+    plain.code[i] = static_cast<uint8_t>(code);
+  }
+  std::memcpy(&plain.d, place.half(0), 2);
+  if (format.mins) std::memcpy(&plain.m, place.half(1), 2);
+  for (int j = 0; j < format.subs; ++j) {
+    const uint8_t scale = *place.sub(j, false);
+    plain.scale[j] = format.nibbles ? scale & 15 : scale;
+    if (format.mins) plain.min[j] = format.nibbles ? scale >> 4 : *place.sub(j, true);
+  }
+}
+
+void pack_floats(size_t size, const std::byte* from, int64_t cols, int row, std::byte* panel) {
+  std::byte* to = panel + static_cast<size_t>(row) * size;
+  for (int64_t k = 0; k < cols; ++k, from += size, to += kPanelRows * size) std::memcpy(to, from, size);
+}
+
+void pack_blocks(const Format& format, const std::byte* from, int64_t cols, int row, std::byte* panel) {
+  const auto bytes = static_cast<size_t>(info(format.dtype).bytes);
+  for (int64_t block = 0; block < cols / format.block; ++block, from += bytes) {
+    Plain plain;
+    spread(format.dtype, from, plain);
+    put(Place(format, panel, cols, block, row), plain);
+  }
+}
+
+}  // namespace
+
+void pack_panels(DType dtype, const std::byte* rows_data, size_t row_bytes, const int32_t* row_order, int64_t rows,
+                 int64_t cols, std::byte* out, int64_t panel_begin, int64_t panel_end) {
+  const Format* format = find_format(dtype);
+  const size_t stride = panel_bytes(dtype, cols);
+  for (int64_t panel = panel_begin; panel < panel_end; ++panel)
+    for (int row = 0; row < kPanelRows && panel * kPanelRows + row < rows; ++row) {
+      const int64_t place = panel * kPanelRows + row;
+      const std::byte* from = rows_data + static_cast<size_t>(row_order ? row_order[place] : place) * row_bytes;
+      std::byte* to = out + static_cast<size_t>(panel) * stride;
+      if (format) pack_blocks(*format, from, cols, row, to);
+      else pack_floats(bytes_of(dtype, 1), from, cols, row, to);
+    }
+}
+
+static void read_packed(const Weight& weight, int64_t row, float* out) {
+  const size_t stride = panel_bytes(weight.dtype, weight.cols);
+  // Place only writes through what `put` is given; reading shares its arithmetic.
+  auto* panel = const_cast<std::byte*>(weight.data) + static_cast<size_t>(row / kPanelRows) * stride;
+  const int lane = static_cast<int>(row % kPanelRows);
+  if (const Format* format = find_format(weight.dtype)) {
+    for (int64_t block = 0; block < weight.cols / format->block; ++block) {
+      Plain plain;
+      get(Place(*format, panel, weight.cols, block, lane), plain);
+      values(*format, plain, out + block * format->block);
+    }
+    return;
+  }
+  const size_t size = bytes_of(weight.dtype, 1);
+  for (int64_t k = 0; k < weight.cols; ++k)
+    dequantise(weight.dtype, panel + static_cast<size_t>(k * kPanelRows + lane) * size, out + k, 1);
+}
+
+void read_row(const Weight& weight, int64_t row, float* out) {
+  if (weight.layout == Layout::panels) return read_packed(weight, row, out);
+  const auto cols = static_cast<size_t>(weight.cols);
+  dequantise(weight.dtype, weight.data + static_cast<size_t>(row) * bytes_of(weight.dtype, cols), out, cols);
+}
+
+}  // namespace weft

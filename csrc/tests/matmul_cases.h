@@ -1,0 +1,104 @@
+// matmul_cases: what the tests of the products share: random weights of any type, packed or not, and running a product.
+#pragma once
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "core/half.h"
+#include "core/weight.h"
+#include "core/words.h"
+#include "pack/panels.h"
+#include "quant/dequant.h"
+#include "tests/test.h"
+
+namespace weft::test {
+
+inline std::vector<float> random_floats(size_t count, std::mt19937& random) {
+  std::normal_distribution<float> normal;
+  std::vector<float> values(count);
+  for (float& v : values) v = normal(random);
+  return values;
+}
+
+// Where the half-precision scales lie in a block of the type: offsets in bytes, -1 for none.
+inline std::vector<int> half_fields(DType dtype) {
+  switch (dtype) {
+    case DType::q4_1: case DType::q5_1: case DType::q4_k: case DType::q5_k: return {0, 2};
+    case DType::q2_k: return {80, 82};
+    case DType::q3_k: return {108};
+    case DType::q6_k: return {208};
+    case DType::tq1_0: return {52};
+    case DType::tq2_0: return {64};
+    case DType::iq1_m: case DType::mxfp4: return {};
+    default: return {0};
+  }
+}
+
+// Random bytes of `count` elements, with scales of ordinary size.
+inline std::vector<std::byte> random_weights(DType dtype, size_t count, std::mt19937& random) {
+  std::normal_distribution<float> normal;
+  std::vector<std::byte> bytes(bytes_of(dtype, count));
+  const auto step = static_cast<size_t>(info(dtype).bytes);
+  for (size_t at = 0; at < bytes.size(); at += step) {
+    const float value = normal(random);
+    const uint16_t half = float_to_half(value), brain = float_to_bf16(value);
+    if (dtype == DType::f32) std::memcpy(&bytes[at], &value, 4);
+    else if (dtype == DType::f16) std::memcpy(&bytes[at], &half, 2);
+    else if (dtype == DType::bf16) std::memcpy(&bytes[at], &brain, 2);
+    else {
+      for (size_t i = 0; i < step; ++i) bytes[at + i] = static_cast<std::byte>(random() & 255);
+      for (int field : half_fields(dtype)) {
+        const uint16_t scale = float_to_half(0.02f * normal(random));
+        std::memcpy(&bytes[at + static_cast<size_t>(field)], &scale, 2);
+      }
+      if (dtype == DType::mxfp4) bytes[at] = static_cast<std::byte>(120 + random() % 10);
+      if (dtype == DType::iq1_m)  // the top nibbles of the four scale words are the half 0x2A66
+        for (int i = 0; i < 4; ++i) {
+          const size_t high = at + 48 + 2 * static_cast<size_t>(i) + 1;
+          bytes[high] = (bytes[high] & std::byte{15}) | static_cast<std::byte>((0x2A66 >> (4 * i) & 15) << 4);
+        }
+    }
+  }
+  return bytes;
+}
+
+struct Matrix {
+  DType dtype;
+  int64_t rows, cols;
+  std::vector<std::byte> file;  // as a checkpoint has it
+
+  Matrix(DType dtype, int64_t rows, int64_t cols, std::mt19937& random)
+      : dtype(dtype), rows(rows), cols(cols), file(random_weights(dtype, static_cast<size_t>(rows * cols), random)) {}
+
+  size_t row_bytes() const { return bytes_of(dtype, static_cast<size_t>(cols)); }
+  Weight as_rows() const {
+    Weight weight;
+    weight.dtype = dtype, weight.rows = rows, weight.cols = cols;
+    weight.data = file.data(), weight.bytes = file.size();
+    return weight;
+  }
+  Weight as_panels(const int32_t* order = nullptr) const {
+    Weight weight;
+    weight.dtype = dtype, weight.layout = Layout::panels, weight.rows = rows, weight.cols = cols;
+    weight.bytes = panels_bytes(dtype, rows, cols);
+    weight.owned = Memory(weight.bytes);
+    weight.data = weight.owned.data();
+    pack_panels(dtype, file.data(), row_bytes(), order, rows, cols, weight.owned.data(), 0, (rows + 15) / 16);
+    return weight;
+  }
+  std::vector<float> row(int64_t i) const {
+    std::vector<float> values(static_cast<size_t>(cols));
+    dequantise(dtype, file.data() + static_cast<size_t>(i) * row_bytes(), values.data(), values.size());
+    return values;
+  }
+};
+
+inline Operand floats(std::vector<float>& values, int64_t rows, int64_t cols, int64_t skip = 0) {
+  return {reinterpret_cast<std::byte*>(values.data() + skip), DType::f32, 2, {rows, cols}};
+}
+
+inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+}  // namespace weft::test

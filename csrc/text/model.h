@@ -1,0 +1,135 @@
+// model: what turns one pre-token (a "word") into ids. A further kind of model is one more class here.
+#pragma once
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/vocab.h"
+
+namespace weft::text {
+
+using Ids = std::vector<int32_t>;
+
+// Ids of words seen before. Direct mapped and of fixed size; the key is compared on every hit. Long words are not kept.
+class WordCache {
+ public:
+  static constexpr size_t kMaxKey = 22, kMaxIds = 8, kSlots = 1 << 13;
+
+  bool get(std::string_view word, uint64_t hash, Ids& out) const {
+    const Slot& slot = slots_[hash >> 20 & (kSlots - 1)];
+    if (slot.hash != hash || slot.size != word.size() || std::memcmp(slot.key, word.data(), word.size()) != 0) return false;
+    out.insert(out.end(), slot.ids, slot.ids + slot.count);
+    return true;
+  }
+
+  void put(std::string_view word, uint64_t hash, const int32_t* ids, size_t count) {
+    if (word.size() > kMaxKey || count > kMaxIds) return;
+    Slot& slot = slots_[hash >> 20 & (kSlots - 1)];
+    slot.hash = hash;
+    slot.size = static_cast<uint8_t>(word.size());
+    slot.count = static_cast<uint8_t>(count);
+    std::memcpy(slot.key, word.data(), word.size());
+    std::copy_n(ids, count, slot.ids);
+  }
+
+ private:
+  struct alignas(64) Slot {
+    uint64_t hash = 0;
+    uint8_t size = 0xFF;  // free: no key is that long
+    uint8_t count = 0;
+    char key[kMaxKey] = {};
+    int32_t ids[kMaxIds] = {};
+  };
+  std::vector<Slot> slots_ = std::vector<Slot>(kSlots);
+};
+
+// What one thread needs while encoding; kept between calls so that encoding allocates nothing per word.
+struct Workspace {
+  struct Symbol {
+    int32_t id;
+    int32_t before, after;  // neighbours; kNone at the ends
+  };
+  struct Candidate {
+    uint32_t rank;
+    int32_t position;
+    int32_t left, right;  // ids of the pair when it was found: another pair there now makes it stale
+  };
+
+  WordCache cache;
+  std::vector<Symbol> symbols;
+  std::vector<Candidate> heap;
+  std::array<std::string, 2> normalised;
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+  // Appends the ids of `word`, which is not empty.
+  virtual void encode(std::string_view word, Workspace& work, Ids& out) const = 0;
+};
+
+// Greedy: the longest token, then the longest continuation with the prefix, and so on; a word that cannot be finished,
+// or is longer than max_chars characters, is one unknown token.
+class WordPiece final : public Model {
+ public:
+  WordPiece(const Vocab& vocab, std::string_view prefix, int32_t unknown, size_t max_chars);
+  void encode(std::string_view word, Workspace& work, Ids& out) const override;
+
+ private:
+  void encode_fresh(std::string_view word, Ids& out) const;
+
+  Trie trie_;
+  uint32_t continuation_;
+  int32_t unknown_;
+  size_t max_chars_;
+};
+
+// Byte-level byte-pair encoding: words are bytes, the lowest-ranked pair is merged first, the leftmost of equals first.
+class ByteBpe final : public Model {
+ public:
+  struct Merge {
+    std::string_view left, right;  // as written in the file, in the byte alphabet
+  };
+  struct Options {
+    bool whole_words = false;  // a word that is a token is that token, whatever the merges say ("ignore_merges")
+    int32_t unknown = kNone;   // for bytes without a token; kNone leaves them out
+    bool fuse_unknown = false;
+  };
+  ByteBpe(const Vocab& vocab, const std::vector<Merge>& merges, const Options& options);
+  void encode(std::string_view word, Workspace& work, Ids& out) const override;
+
+ private:
+  struct Pair {
+    int32_t left = kNone, right = kNone;
+    uint32_t rank = 0;
+    int32_t id = kNone;
+  };
+  static constexpr uint32_t kNoRank = 0xFFFFFFFF;
+
+  void add_merge(const Vocab& vocab, const Merge& merge, uint32_t rank, std::string& scratch);
+  const Pair* find(int32_t left, int32_t right) const;
+  void encode_fresh(std::string_view word, Workspace& work, Ids& out) const;
+  size_t first_ids(std::string_view word, Ids& out) const;
+  size_t merge_short(int32_t* ids, size_t count) const;
+  size_t merge_long(int32_t* ids, size_t count, Workspace& work) const;
+  void push(Workspace& work, int32_t position) const;
+
+  std::array<int32_t, 256> byte_ids_;
+  std::vector<Pair> pairs_;  // open addressing by (left, right)
+  size_t pair_mask_;
+  Vocab words_;  // bytes of every token, when whole_words
+  Options options_;
+};
+
+// The printable alphabet of byte-level tokenizers: each byte stands as one character.
+namespace byte_alphabet {
+char32_t character(unsigned char byte);
+int byte(char32_t character);                           // -1 when the character is not of the alphabet
+bool decode(std::string_view token, std::string& out);  // appends the bytes; false (and nothing) when one is foreign
+}  // namespace byte_alphabet
+
+}  // namespace weft::text

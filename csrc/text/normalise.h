@@ -1,0 +1,46 @@
+// normalise: what happens to a text before it is cut into words.
+#pragma once
+#include <array>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/unicode.h"
+
+namespace weft::text {
+
+class Normaliser {
+ public:
+  virtual ~Normaliser() = default;
+  // Appends the normalised text to `out`; false when `text` stays as it is, and `out` is then left alone.
+  virtual bool apply(std::string_view text, std::string& out) const = 0;
+};
+
+struct BertRules {
+  bool clean = true;          // control characters away, white space to ' '
+  bool space_cjk = true;      // ideographs become words
+  bool strip_accents = true;  // decompose, then drop accents
+  bool lower = true;
+};
+
+std::unique_ptr<Normaliser> bert_normaliser(const BertRules& rules);
+std::unique_ptr<Normaliser> form_normaliser(Form form);
+std::unique_ptr<Normaliser> lowercase_normaliser();
+std::unique_ptr<Normaliser> strip_accents_normaliser();
+std::unique_ptr<Normaliser> strip_normaliser(bool left, bool right);
+std::unique_ptr<Normaliser> prepend_normaliser(std::string_view text);
+std::unique_ptr<Normaliser> replace_normaliser(std::string_view from, std::string_view to);
+
+// One after another. The result is `text` itself or lies in one of the two buffers.
+class NormaliserChain {
+ public:
+  void add(std::unique_ptr<Normaliser> step) { steps_.push_back(std::move(step)); }
+  bool empty() const { return steps_.empty(); }
+  std::string_view apply(std::string_view text, std::array<std::string, 2>& buffers) const;
+
+ private:
+  std::vector<std::unique_ptr<Normaliser>> steps_;
+};
+
+}  // namespace weft::text

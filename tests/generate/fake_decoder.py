@@ -1,0 +1,100 @@
+"""A decoder and a tokenizer that need no model, and an oracle that needs no engine."""
+
+import hashlib
+
+import numpy as np
+
+from weft.generate.request import Request
+from weft.generate.sampling import Sampler
+from weft.nn.step import Step
+from weft.runtime.pages import PAGE_TOKENS, PagePool
+
+VOCAB = 61
+EOS = 7
+
+
+def logits_after(tokens: list[int]) -> np.ndarray:
+    """Logits [VOCAB] that depend on every token of the history and on their order."""
+    digest = hashlib.blake2b(np.asarray(tokens, np.int32).tobytes(), digest_size=8).digest()
+    return np.random.default_rng(int.from_bytes(digest, "little")).normal(0, 2, VOCAB).astype(np.float32)
+
+
+class FakeDecoder:
+    """Keeps token ids in pages and computes logits from what the page table finds there.
+
+    A wrong page, a token at a wrong place, a missing token or a mixed-up row gives other logits.
+    """
+
+    def __init__(self, pages: int = 64, max_context: int = 640, eos_ids: frozenset[int] = frozenset({EOS})) -> None:
+        self.vocab_size = VOCAB
+        self.max_context = max_context
+        self.max_pages = -(-max_context // PAGE_TOKENS)
+        self.pages = PagePool(pages)
+        self.eos_ids = eos_ids
+        self.store = np.full((pages, PAGE_TOKENS), -1, np.int32)
+        self.steps: list[Step] = []
+
+    def run(self, step: Step) -> np.ndarray:
+        self.check(step)
+        self.steps.append(step)
+        owner = np.repeat(np.arange(len(step.segments) - 1), np.diff(step.segments))  # [T]
+        self.store[step.pages[owner, step.positions // PAGE_TOKENS], step.positions % PAGE_TOKENS] = step.ids
+        out = np.empty((len(step.rows), VOCAB), np.float32)
+        for i, row in enumerate(step.rows):
+            history = self.store[step.pages[owner[row]]].reshape(-1)[: step.positions[row] + 1]
+            out[i] = logits_after(history.tolist())
+        return out
+
+    def check(self, step: Step) -> None:
+        """The shapes, types and ranges that the protocol promises."""
+        for array in step.arrays().values():
+            assert array.dtype == np.int32
+        assert step.pages.shape == (len(step.segments) - 1, self.max_pages)
+        assert len(step.ids) == len(step.positions) == step.segments[-1]
+        assert step.segments[0] == 0 and (np.diff(step.segments) > 0).all()
+        used = [
+            set(row[: -(-(step.positions[end - 1] + 1) // PAGE_TOKENS)].tolist())
+            for row, end in zip(step.pages, step.segments[1:])
+        ]
+        assert sum(map(len, used)) == len(set().union(*used)), "a page in two places"
+
+
+class FakeTokenizer:
+    """Pieces of nought to three letters from a small alphabet; a piece comes out one token late, as bytes would."""
+
+    def __init__(self) -> None:
+        rng = np.random.default_rng(5)
+        self.pieces = ["".join(rng.choice(list("abc "), rng.integers(0, 4))) for _ in range(VOCAB)]
+
+    def text(self, tokens: tuple[int, ...]) -> str:
+        return "".join(self.pieces[t] for t in tokens)
+
+    def stream(self) -> "FakeStream":
+        return FakeStream(self.pieces)
+
+
+class FakeStream:
+    def __init__(self, pieces: list[str]) -> None:
+        self._pieces = pieces
+        self._late = ""
+
+    def add(self, token: int) -> str:
+        text, self._late = self._late, self._pieces[token]
+        return text
+
+    def finish(self) -> str:
+        text, self._late = self._late, ""
+        return text
+
+
+def expected_tokens(request: Request, max_tokens: int) -> tuple[tuple[int, ...], str]:
+    """Tokens and finish reason of a request without stop strings: one token after another, no engine, no pages."""
+    tokens, sampler = list(request.prompt), Sampler(request.sampling, request.prompt)
+    stops = set(request.stop_ids) | (set() if request.ignore_eos else {EOS})
+    for index in range(max_tokens):
+        token = sampler.choose(logits_after(tokens), index)
+        if token in stops:
+            return tuple(tokens[len(request.prompt) :]), "stop"
+        tokens.append(token)
+        sampler.note(token)
+    return tuple(tokens[len(request.prompt) :]), "length"

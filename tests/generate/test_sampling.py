@@ -1,0 +1,174 @@
+"""Sampling follows its rules in their order, and a seed fixes the draw."""
+
+import math
+from itertools import accumulate
+
+import numpy as np
+import pytest
+
+from weft.errors import InputError
+from weft.generate.sampling import Sampler, Sampling, _top_k, draw, penalise, uniform
+
+
+def normalised(p: list[float]) -> list[float]:
+    total = sum(p)
+    return [q / total for q in p]
+
+
+def slow_choice(logits: np.ndarray, seen: set[int], rules: Sampling, r: float) -> int:
+    """The rules read aloud, on Python floats."""
+    x = [float(v) for v in logits]
+    for i in seen:
+        x[i] = float(np.float32(x[i] / rules.repetition_penalty if x[i] > 0 else x[i] * rules.repetition_penalty))
+    if rules.temperature == 0:
+        return x.index(max(x))
+    order = sorted(range(len(x)), key=lambda i: (-x[i], i))
+    if rules.top_k:
+        order = order[: rules.top_k]
+    p = normalised([math.exp((x[i] - x[order[0]]) / rules.temperature) for i in order])
+    keep = [q >= rules.min_p * p[0] for q in p]
+    order, p = [i for i, k in zip(order, keep) if k], [q for q, k in zip(p, keep) if k]
+    p = normalised(p)
+    if rules.top_p < 1:
+        count = next((n for n, total in enumerate(accumulate(p), 1) if total >= rules.top_p), len(p))
+        order, p = order[:count], p[:count]
+        p = normalised(p)
+    total = 0.0
+    for i, q in zip(order, p):
+        total += q
+        if r < total:
+            return i
+    return order[-1]
+
+
+def random_rules(rng: np.random.Generator) -> Sampling:
+    return Sampling(
+        temperature=float(rng.choice([0.0, 0.3, 0.8, 1.0, 2.5])),
+        top_k=int(rng.choice([0, 1, 5, 40, 1000])),
+        top_p=float(rng.choice([1.0, 0.95, 0.5, 0.01, 0.0])),
+        min_p=float(rng.choice([0.0, 0.05, 0.3, 1.0])),
+        repetition_penalty=float(rng.choice([1.0, 1.1, 1.7, 0.8])),
+        seed=int(rng.integers(2**63)),
+    )
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_rule_agrees_with_the_slow_reading(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    for _ in range(30):
+        logits = rng.normal(0, rng.choice([0.5, 3.0]), rng.integers(2, 300)).astype(np.float32)
+        rules = random_rules(rng)
+        prompt = rng.integers(0, len(logits), 20).tolist()
+        index = int(rng.integers(1000))
+        got = Sampler(rules, prompt).choose(logits, index)
+        assert got == slow_choice(logits, set(prompt), rules, uniform(rules.seed or 0, index)), rules
+
+
+@pytest.mark.parametrize("spread", [0.1, 1.0, 4.0])
+@pytest.mark.parametrize("top_p", [1.0, 0.9, 0.3])
+def test_a_large_vocabulary_is_drawn_like_a_small_one(spread: float, top_p: float) -> None:
+    rng = np.random.default_rng(3)
+    logits = rng.normal(0, spread, 9000).astype(np.float32)  # large enough that only a head is sorted
+    for r in (0.0, 0.1, 0.5, 0.9, 0.999, 1 - 2**-53):
+        rules = Sampling(temperature=0.9, top_p=top_p)
+        assert draw(logits, rules, r) == slow_choice(logits, set(), rules, r)
+
+
+@pytest.mark.parametrize("k", [1, 2, 40, 256, 257, 8999])
+@pytest.mark.parametrize("levels", [3, 50, 10**6])
+def test_the_k_largest_of_many_are_found_with_their_ties(k: int, levels: int) -> None:
+    rng = np.random.default_rng(k)
+    logits = rng.integers(-levels, levels, 9000).astype(np.float32)
+    wanted = sorted(range(9000), key=lambda i: (-logits[i], i))[:k]
+    assert sorted(_top_k(logits, k).tolist()) == sorted(wanted)
+
+
+def test_equal_logits_are_taken_in_order_of_their_ids() -> None:
+    flat = np.zeros(10, np.float32)
+    assert Sampler(Sampling(), ()).choose(flat, 0) == 0
+    assert [draw(flat, Sampling(temperature=1.0), (i + 0.5) / 10) for i in range(10)] == list(range(10))
+    assert {draw(flat, Sampling(temperature=1.0, top_k=3), r / 100) for r in range(100)} == {0, 1, 2}
+    assert {draw(flat, Sampling(temperature=1.0, top_p=0.35), r / 100) for r in range(100)} == {0, 1, 2, 3}
+    steps = np.array([1, 2, 2, 0, 2], np.float32)
+    assert {draw(steps, Sampling(temperature=1.0, top_k=2), r / 100) for r in range(100)} == {1, 2}
+
+
+def test_the_penalty_falls_once_on_each_id_and_always_downwards() -> None:
+    logits = np.array([2.0, -2.0, 0.0, 4.0], np.float32)
+    assert penalise(logits, np.array([0, 1, 2]), 2.0).tolist() == [1.0, -4.0, 0.0, 4.0]
+    assert logits.tolist() == [2.0, -2.0, 0.0, 4.0]
+    repeated = Sampler(Sampling(repetition_penalty=1.5), [3, 3, 3, 3])
+    assert repeated.choose(np.array([2.5, 0, 0, 4.0], np.float32), 0) == 3  # 4 / 1.5 > 2.5, but 4 / 1.5^2 < 2.5
+    repeated.note(0)
+    assert repeated.choose(np.array([3.9, 2.65, 0, 4.0], np.float32), 1) == 3
+
+
+def test_a_penalty_beyond_all_bounds_keeps_logits_finite() -> None:
+    logits = np.array([3e38, -3e38, 1.0], np.float32)
+    for penalty in (1e-300, 1e300):
+        assert np.isfinite(penalise(logits, np.arange(3), penalty)).all()
+
+
+@pytest.mark.parametrize("temperature", [5e-324, 1e-30, 1e-3, 1e3, 1e30, 1e308])
+def test_extreme_temperatures_are_greedy_or_flat_and_raise_nothing(temperature: float) -> None:
+    logits = np.array([0.0, 3.0, 1.0, -2.0], np.float32)
+    with np.errstate(all="raise", under="ignore", over="ignore"):
+        drawn = {draw(logits, Sampling(temperature=temperature, min_p=0.01), r / 8) for r in range(8)}
+    assert drawn == ({1} if temperature < 1 else {0, 1, 2, 3})
+    many = np.resize(np.array([0.0, 3e38, 1.0, -3e38], np.float32), 3000)
+    rules = Sampling(temperature=temperature)
+    for r in (0.0, 0.3003, 0.6006, 0.9901):  # no multiples of 1 in 3000
+        assert draw(many, rules, r) == slow_choice(many, set(), rules, r)
+
+
+def test_frequencies_follow_the_probabilities() -> None:
+    logits = np.log(np.array([0.5, 0.25, 0.15, 0.1], np.float32))
+    draws = 20_000
+    sampler = Sampler(Sampling(temperature=1.0, seed=1), ())
+    counts = np.bincount([sampler.choose(logits, i) for i in range(draws)], minlength=4)
+    wanted = np.array([0.5, 0.25, 0.15, 0.1]) * draws
+    assert ((counts - wanted) ** 2 / wanted).sum() < 16.3  # chi-square, 3 degrees of freedom: p = 0.001
+
+
+def test_neighbouring_seeds_draw_independently() -> None:
+    bins = np.zeros((8, 8))
+    for seed in range(20_000):
+        bins[int(uniform(seed, 0) * 8), int(uniform(seed + 1, 0) * 8)] += 1
+    wanted = 20_000 / 64
+    assert ((bins - wanted) ** 2 / wanted).sum() < 103.5  # 63 degrees of freedom: p = 0.001
+
+
+def test_the_uniform_numbers_are_splitmix64() -> None:
+    outputs = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431]
+    assert [uniform(1234567, i) for i in range(4)] == [(z >> 11) * 2.0**-53 for z in outputs]
+    assert max(uniform(2**64 - 1, i) for i in range(1000)) < 1.0
+
+
+def test_a_seed_nobody_gave_is_fresh_and_known() -> None:
+    first, second = Sampler(Sampling(temperature=1.0), ()), Sampler(Sampling(temperature=1.0), ())
+    assert first.seed != second.seed
+    logits = np.zeros(100, np.float32)
+    again = Sampler(Sampling(temperature=1.0, seed=first.seed), ())
+    assert [first.choose(logits, i) for i in range(50)] == [again.choose(logits, i) for i in range(50)]
+
+
+BAD = [
+    *[("temperature", v) for v in (-0.1, math.nan, math.inf, True, "1", None, 10**400)],
+    *[("top_k", v) for v in (-1, 1.0, True, "5", None, 2**31)],
+    *[(name, v) for name in ("top_p", "min_p") for v in (-0.01, 1.01, math.nan, False, "0.5", None)],
+    *[("repetition_penalty", v) for v in (0, 0.0, -1, math.nan, math.inf, True, "1")],
+    *[("seed", v) for v in (-1, 2**64, 1.5, True, "0")],
+]
+
+
+@pytest.mark.parametrize("name, value", BAD)
+def test_a_bad_value_is_refused_by_name(name: str, value: object) -> None:
+    with pytest.raises(InputError, match=rf"\[sampling\] {name} is .*; give ") as caught:
+        Sampling(**{name: value})  # type: ignore[arg-type]
+    assert repr(value) in str(caught.value)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    rules = Sampling(temperature=np.float32(0.5), top_k=np.int64(3), seed=np.uint64(2**64 - 1))  # type: ignore[arg-type]
+    assert rules == Sampling(temperature=0.5, top_k=3, seed=2**64 - 1)
+    assert type(rules.top_k) is int and type(rules.temperature) is float

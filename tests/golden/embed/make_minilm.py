@@ -1,0 +1,24 @@
+"""Make minilm.npz: what sentence-transformers computes in float32 for the texts of texts.py.
+
+    python tests/golden/embed/make_minilm.py FOLDER     (the model's folder; needs sentence-transformers)
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import sentence_transformers
+from texts import texts
+
+HERE = Path(__file__).resolve().parent
+
+
+def main() -> None:
+    model = sentence_transformers.SentenceTransformer(sys.argv[1], device="cpu")
+    # one text at a time: what a padded batch changes in the last bits is not the model's meaning
+    vectors = np.stack([model.encode([text])[0] for text in texts()]).astype(np.float32)
+    np.savez_compressed(HERE / "minilm.npz", vectors=vectors)
+    print(f"sentence-transformers {sentence_transformers.__version__}: {vectors.shape}")
+
+
+main()

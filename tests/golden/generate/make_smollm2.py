@@ -1,0 +1,157 @@
+"""Make smollm2.json: what llama.cpp computes for SmolLM2-135M-Instruct Q4_1.
+
+    python make_smollm2.py MODEL.gguf [wiki.test.raw]       (needs the xllamacpp wheel, which carries llama.cpp)
+
+For each prompt: its ids, 64 greedy tokens, and at each step the gap between the two best logits. With the text file also
+the perplexity of its first 8,192 tokens in windows of 512, every token of a window but the first scored. Keys and values
+are kept in f32 and flash attention is off, so that llama.cpp rounds nothing but weights and activations.
+"""
+
+import ctypes
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import xllamacpp.xllamacpp as wheel
+
+HERE = Path(__file__).resolve().parent
+TOKENS, WINDOW, SCORED = 64, 512, 8192
+PROMPTS = [
+    "Once upon a time",
+    "The capital of France is",
+    "def fibonacci(n):",
+    "Water boils at a temperature of",
+    "<|im_start|>user\nWrite a haiku about the sea.<|im_end|>\n<|im_start|>assistant\n",
+    "<|im_start|>user\nExplain what a prime number is in one sentence.<|im_end|>\n<|im_start|>assistant\n",
+    "<|im_start|>user\nName three fruits.<|im_end|>\n<|im_start|>assistant\n",
+    "The three most important things in life are",
+    "In 1969, humans first",
+    "Dear Sir or Madam,\n\nI am writing to",
+    "import numpy as np\n\n",
+    "Q: What is the largest planet in the solar system?\nA:",
+    "The history of the Roman Empire begins",
+    "To bake bread you need flour, water,",
+    "1, 2, 3, 4, 5,",
+    "La vie est belle et",
+    "Photosynthesis is the process by which",
+    "She opened the door and saw",
+    "<|im_start|>system\nYou are a pirate.<|im_end|>\n<|im_start|>user\nHello!<|im_end|>\n<|im_start|>assistant\n",
+    "{\"name\": \"Alice\", \"age\":",
+]
+
+
+class Params(ctypes.Structure):
+    """llama_context_params or llama_model_params of this build; longer than either, fields by offset."""
+
+    _fields_ = [("raw", ctypes.c_uint8 * 512)]
+
+    def put(self, offset: int, value: int) -> None:
+        ctypes.c_int32.from_buffer(self.raw, offset).value = value
+
+
+class Batch(ctypes.Structure):
+    _fields_ = [
+        ("n_tokens", ctypes.c_int32),
+        ("token", ctypes.POINTER(ctypes.c_int32)),
+        ("embd", ctypes.c_void_p),
+        ("pos", ctypes.POINTER(ctypes.c_int32)),
+        ("n_seq_id", ctypes.POINTER(ctypes.c_int32)),
+        ("seq_id", ctypes.POINTER(ctypes.POINTER(ctypes.c_int32))),
+        ("logits", ctypes.POINTER(ctypes.c_int8)),
+    ]
+
+
+class Llama:
+    def __init__(self, path: str) -> None:
+        lib = self.lib = ctypes.CDLL(wheel.__file__)
+        for name in ("llama_model_default_params", "llama_context_default_params"):
+            getattr(lib, name).restype = Params
+        for name in ("llama_model_load_from_file", "llama_init_from_model", "llama_model_get_vocab", "llama_get_memory"):
+            getattr(lib, name).restype = ctypes.c_void_p
+        lib.llama_model_load_from_file.argtypes = [ctypes.c_char_p, Params]
+        lib.llama_init_from_model.argtypes = [ctypes.c_void_p, Params]
+        lib.llama_model_get_vocab.argtypes = lib.llama_get_memory.argtypes = [ctypes.c_void_p]
+        lib.llama_memory_clear.argtypes = [ctypes.c_void_p, ctypes.c_bool]
+        lib.llama_vocab_n_tokens.argtypes = [ctypes.c_void_p]
+        lib.llama_batch_init.restype = Batch
+        lib.llama_decode.argtypes = [ctypes.c_void_p, Batch]
+        lib.llama_get_logits.restype = ctypes.POINTER(ctypes.c_float)
+        lib.llama_get_logits.argtypes = [ctypes.c_void_p]
+        lib.llama_tokenize.argtypes = [
+            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int32, ctypes.POINTER(ctypes.c_int32), ctypes.c_int32, ctypes.c_bool, ctypes.c_bool,
+        ]  # fmt: skip
+        self.log = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(lambda *_: None)
+        lib.llama_log_set(self.log, None)
+        lib.llama_backend_init()
+        self.model = lib.llama_model_load_from_file(path.encode(), lib.llama_model_default_params())
+        params = lib.llama_context_default_params()
+        for offset, value in ((0, 2048), (28, 2), (32, 2), (52, 0), (104, 0), (108, 0)):
+            params.put(offset, value)  # n_ctx, n_threads, n_threads_batch, flash_attn_type off, type_k f32, type_v f32
+        self.context = lib.llama_init_from_model(self.model, params)
+        self.vocab = lib.llama_model_get_vocab(self.model)
+        self.size = lib.llama_vocab_n_tokens(self.vocab)
+        self.batch = lib.llama_batch_init(2048, 0, 1)
+
+    def tokenize(self, text: str) -> list[int]:
+        raw = text.encode()
+        room = (ctypes.c_int32 * (len(raw) + 8))()
+        count = self.lib.llama_tokenize(self.vocab, raw, len(raw), room, len(room), True, True)
+        return list(room[:count])
+
+    def clear(self) -> None:
+        self.lib.llama_memory_clear(self.lib.llama_get_memory(self.context), True)
+
+    def decode(self, tokens: list[int], start: int, every: bool) -> np.ndarray:
+        """Logits [len(tokens) or 1, vocab]."""
+        self.batch.n_tokens = len(tokens)
+        for i, token in enumerate(tokens):
+            self.batch.token[i], self.batch.pos[i] = token, start + i
+            self.batch.n_seq_id[i], self.batch.seq_id[i][0] = 1, 0
+            self.batch.logits[i] = every or i + 1 == len(tokens)
+        assert self.lib.llama_decode(self.context, self.batch) == 0
+        rows = len(tokens) if every else 1
+        return np.ctypeslib.as_array(self.lib.llama_get_logits(self.context), (rows, self.size)).copy()
+
+
+def greedy(llama: Llama, ids: list[int]) -> tuple[list[int], list[float]]:
+    llama.clear()
+    logits, out, gaps = llama.decode(ids, 0, False)[0], [], []
+    for i in range(TOKENS):
+        best = np.partition(logits, -2)[-2:]
+        gaps.append(round(float(best[1] - best[0]), 4))
+        out.append(int(logits.argmax()))
+        if i + 1 < TOKENS:
+            logits = llama.decode([out[-1]], len(ids) + i, False)[0]
+    return out, gaps
+
+
+def perplexity(llama: Llama, ids: list[int]) -> float:
+    total, count = 0.0, 0
+    for first in range(0, len(ids), WINDOW):
+        window = ids[first : first + WINDOW]
+        llama.clear()
+        logits = llama.decode(window, 0, True).astype(np.float64)
+        logits -= logits.max(axis=1, keepdims=True)
+        logprobs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+        total -= float(logprobs[np.arange(len(window) - 1), window[1:]].sum())
+        count += len(window) - 1
+    return float(np.exp(total / count))
+
+
+def main() -> None:
+    llama = Llama(sys.argv[1])
+    cases = []
+    for prompt in PROMPTS:
+        ids = llama.tokenize(prompt)
+        tokens, gaps = greedy(llama, ids)
+        cases.append({"prompt": prompt, "ids": ids, "tokens": tokens, "gaps": gaps})
+    found = {"model": Path(sys.argv[1]).name, "cases": cases}
+    if len(sys.argv) > 2:
+        ids = llama.tokenize(Path(sys.argv[2]).read_text(encoding="utf-8"))[:SCORED]
+        found["perplexity"] = {"window": WINDOW, "tokens": len(ids), "first_ids": ids[:16], "value": perplexity(llama, ids)}
+    (HERE / "smollm2.json").write_text(json.dumps(found, indent=None, separators=(",", ":")) + "\n")
+    print(found.get("perplexity"), len(cases))
+
+
+main()

@@ -1,0 +1,154 @@
+"""Tiny random checkpoints: configs and weights that come from a seed alone, the same in the tests and in the scripts
+that make goldens, so only the expected outputs are stored."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+LENGTHS = (1, 7, 40, 130)
+
+LLAMA: dict[str, Any] = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "vocab_size": 101,
+    "hidden_size": 48,
+    "intermediate_size": 80,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "hidden_act": "silu",
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "max_position_embeddings": 256,
+    "tie_word_embeddings": False,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+LLAMA3_ROPE = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+BERT: dict[str, Any] = {
+    "model_type": "bert",
+    "architectures": ["BertModel"],
+    "vocab_size": 101,
+    "hidden_size": 48,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "hidden_act": "gelu",
+    "layer_norm_eps": 1e-12,
+    "max_position_embeddings": 160,
+    "type_vocab_size": 2,
+    "pad_token_id": 0,
+}
+
+CONFIGS: dict[str, dict[str, Any]] = {
+    "llama-grouped": LLAMA,
+    "llama-full-tied": {**LLAMA, "num_key_value_heads": 6, "tie_word_embeddings": True},
+    "llama-llama3-rope": {**LLAMA, "rope_theta": 500000.0, "rope_scaling": LLAMA3_ROPE, "tie_word_embeddings": True},
+    "llama-linear-rope": {**LLAMA, "rope_scaling": {"rope_type": "linear", "factor": 4.0}},
+    "llama-wide-heads-bias": {**LLAMA, "head_dim": 20, "attention_bias": True, "mlp_bias": True, "num_key_value_heads": 3},
+    "bert": BERT,
+    "bert-tanh": {**BERT, "hidden_act": "gelu_new", "num_attention_heads": 3, "num_hidden_layers": 3},
+}
+
+
+def uniform(seed: int, count: int) -> np.ndarray:
+    """`count` float32 numbers in [-1, 1): splitmix64 of seed and place, so no library's generator can change them."""
+    with np.errstate(over="ignore"):
+        z = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        z ^= z >> np.uint64(31)
+    return ((z >> np.uint64(40)).astype(np.float64) / (1 << 23) - 1.0).astype(np.float32)
+
+
+def shapes(cfg: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of every tensor of the checkpoint."""
+    return _llama_shapes(cfg) if cfg["model_type"] == "llama" else _bert_shapes(cfg)
+
+
+def _llama_shapes(cfg: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    hidden, inner, heads = cfg["hidden_size"], cfg["intermediate_size"], cfg["num_attention_heads"]
+    dim = cfg.get("head_dim") or hidden // heads
+    rows = {"q_proj": heads * dim, "k_proj": cfg["num_key_value_heads"] * dim, "v_proj": cfg["num_key_value_heads"] * dim}
+    found: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (cfg["vocab_size"], hidden)}
+    for i in range(cfg["num_hidden_layers"]):
+        at = f"model.layers.{i}."
+        for name, count in rows.items():
+            found[f"{at}self_attn.{name}.weight"] = (count, hidden)
+            if cfg.get("attention_bias"):
+                found[f"{at}self_attn.{name}.bias"] = (count,)
+        found[f"{at}self_attn.o_proj.weight"] = (hidden, heads * dim)
+        if cfg.get("attention_bias"):
+            found[f"{at}self_attn.o_proj.bias"] = (hidden,)
+        for name, shape in {"gate_proj": (inner, hidden), "up_proj": (inner, hidden), "down_proj": (hidden, inner)}.items():
+            found[f"{at}mlp.{name}.weight"] = shape
+            if cfg.get("mlp_bias"):
+                found[f"{at}mlp.{name}.bias"] = (shape[0],)
+        found[f"{at}input_layernorm.weight"] = found[f"{at}post_attention_layernorm.weight"] = (hidden,)
+    found["model.norm.weight"] = (hidden,)
+    if not cfg["tie_word_embeddings"]:
+        found["lm_head.weight"] = (cfg["vocab_size"], hidden)
+    return found
+
+
+def _bert_shapes(cfg: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    hidden, inner = cfg["hidden_size"], cfg["intermediate_size"]
+    found: dict[str, tuple[int, ...]] = {
+        "embeddings.word_embeddings.weight": (cfg["vocab_size"], hidden),
+        "embeddings.position_embeddings.weight": (cfg["max_position_embeddings"], hidden),
+        "embeddings.token_type_embeddings.weight": (cfg["type_vocab_size"], hidden),
+        "embeddings.LayerNorm.weight": (hidden,),
+        "embeddings.LayerNorm.bias": (hidden,),
+    }
+    for i in range(cfg["num_hidden_layers"]):
+        at = f"encoder.layer.{i}."
+        parts = {
+            "attention.self.query": (hidden, hidden),
+            "attention.self.key": (hidden, hidden),
+            "attention.self.value": (hidden, hidden),
+            "attention.output.dense": (hidden, hidden),
+            "intermediate.dense": (inner, hidden),
+            "output.dense": (hidden, inner),
+        }
+        for name, shape in parts.items():
+            found[f"{at}{name}.weight"] = shape
+            found[f"{at}{name}.bias"] = (shape[0],)
+        for name in ("attention.output.LayerNorm", "output.LayerNorm"):
+            found[f"{at}{name}.weight"] = found[f"{at}{name}.bias"] = (hidden,)
+    return found
+
+
+def weights(cfg: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Every tensor, float32: matrices near 1/sqrt(inputs), norms near one, biases near zero."""
+    made = {}
+    for seed, (name, shape) in enumerate(sorted(shapes(cfg).items()), 1):
+        values = uniform(seed * 1_000_003, int(np.prod(shape))).reshape(shape)
+        if len(shape) > 1:
+            values = values * np.float32(1.0 if "embed" in name else 2.0 / np.sqrt(shape[1]))
+        else:
+            values = np.float32(0.1) * values + np.float32(1.0 if name.endswith("norm.weight") or "LayerNorm.weight" in name else 0.0)
+        made[name] = values
+    return made
+
+
+def token_ids(cfg: dict[str, Any], length: int, seed: int = 7) -> np.ndarray:
+    """Token ids, int32 [length]; a shorter list is a prefix of a longer one."""
+    return ((uniform(seed, length) + 1) / 2 * cfg["vocab_size"]).astype(np.int32)
+
+
+def write_folder(folder: Path, cfg: dict[str, Any]) -> Path:
+    """A Hugging Face folder without tokenizer files."""
+    from weft.weights.safetensors import write_safetensors
+
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(cfg))
+    write_safetensors(folder / "model.safetensors", weights(cfg))
+    return folder

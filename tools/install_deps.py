@@ -1,0 +1,26 @@
+"""Install what pyproject.toml names: the build tools, weft's dependencies and the dev extra, without building weft.
+
+make dev builds the core in the checkout, so that a changed file is a changed package; pip would build a copy.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+BUILD_TOOLS = ["cmake", "ninja"]  # scikit-build-core asks for these itself when pip builds a wheel
+
+
+def table(text: str, start: str) -> list[str]:
+    """The strings of the TOML array that follows `start`; Python 3.10 has no TOML reader."""
+    body = text.split(start, 1)[1].split("]", 1)[0]
+    return [part for part in body.replace("'", '"').split('"')[1::2]]
+
+
+def main() -> None:
+    text = Path(__file__).resolve().parent.parent.joinpath("pyproject.toml").read_text()
+    wanted = table(text, "requires = [") + table(text, "dependencies = [") + table(text, "dev = [") + BUILD_TOOLS
+    print("installing", ", ".join(wanted), flush=True)
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *wanted], check=True)
+
+
+main()

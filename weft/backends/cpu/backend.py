@@ -1,0 +1,91 @@
+"""The CPU backend: a program goes to the core as JSON, once; after that a step is one native call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft import _core, flags
+from weft.backends.base import Backend, Executable
+from weft.backends.cpu.binding import native_weight, weight_layouts
+from weft.dtype import DType, dtype
+from weft.graph.program import Program
+from weft.ops.packed import A8, Packed
+from weft.ops.state import KvArray
+
+
+def levels_present() -> list[str]:
+    """Instruction-set levels that this machine runs, lowest first."""
+    return list(_core.levels_present())
+
+
+class CpuBackend(Backend):
+    """`level` forces a lower instruction set (default: WEFT_ISA, else the best); `threads` is the team's size."""
+
+    def __init__(self, level: str | None = None, threads: int = 1) -> None:
+        asked = level if level is not None else flags.get("WEFT_ISA")
+        self.level = asked or levels_present()[-1]
+        self.name = f"cpu-{self.level}"
+        self._kernels = frozenset(_core.kernels(self.level))
+        self.pool = _core.Pool(threads)
+
+    def supports(self, op: str, dtypes: Sequence[DType]) -> bool:
+        return op == "reshape" or op in self._kernels
+
+    def compile(self, program: Program, weights: Mapping[str, Any], states: Mapping[str, Any]) -> CpuExecutable:
+        """Weights may be arrays, `Packed`, or the core's own (`native_weight`), which programs can share."""
+        layouts = weight_layouts(program)
+        native = {
+            name: value if isinstance(value, _core.pack.Weight) else native_weight(value, layouts[name])
+            for name, value in weights.items()
+            if name in layouts
+        }
+        wanted = {value.name for value in program.states}
+        bound = {name: state for name, state in states.items() if name in wanted}
+        return CpuExecutable(_core.Executable(program.to_json(), native, bound, self.level), program, self.pool)
+
+    def state_from(self, array: KvArray) -> Any:
+        heads, dim = array.spec.shape
+        state = _core.KvState.make(array.dtype.name, array.pages, heads, dim)
+        for own, given in ((state.key, array.key), (state.value, array.value)):
+            own[...] = given if array.dtype.name == "f32" else given.view(np.uint16)
+        return state
+
+    def state_to_array(self, state: Any) -> KvArray:
+        if state.key.dtype == np.float32:
+            return KvArray(dtype("f32"), state.key.copy(), state.value.copy())
+        return KvArray(dtype("f16"), state.key.view(np.float16).copy(), state.value.view(np.float16).copy())
+
+
+class CpuExecutable(Executable):
+    """A bound program. Steps take turns; the GIL is released while one runs."""
+
+    def __init__(self, native: Any, program: Program, pool: Any) -> None:
+        self.native = native
+        self.program = program
+        self._pool = pool
+        self._packed = {v.name: v for v in (*program.inputs, *program.outputs) if v.dtype.name in A8}
+        watched = flags.get("WEFT_WATCH")
+        if watched:
+            labels = {value.label: value.name for value in program.values}
+            native.watch([labels[label] for label in watched if label in labels])
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        results = self.native.run({name: self._given(name, value) for name, value in inputs.items()}, self._pool)
+        for name in self._packed.keys() & results.keys():
+            raw = results[name]
+            shape = (*raw.shape[:-1], raw.shape[-1] // self._packed[name].dtype.size_bytes * self._packed[name].dtype.block)
+            results[name] = Packed(self._packed[name].dtype, shape, raw.reshape(-1))
+        return dict(results)
+
+    def profile(self, inputs: Mapping[str, Any]) -> list[tuple[str, int]]:
+        """The op and the nanoseconds of every instruction of one step."""
+        _, times = self.native.profile({name: self._given(name, value) for name, value in inputs.items()}, self._pool)
+        return [(instr.op, time) for instr, time in zip(self.program.body, times)]
+
+    def _given(self, name: str, value: Any) -> np.ndarray:
+        if isinstance(value, Packed):
+            return value.data.reshape(*value.shape[:-1], -1)
+        return np.ascontiguousarray(value)

@@ -1,0 +1,53 @@
+"""Weights as the kernels read them: which layout a program wants for each, and making it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from weft._core import pack
+from weft.graph.program import Program
+from weft.ops.packed import Packed
+
+PRODUCTS = ("matmul", "matmul_q")
+
+
+def weight_layouts(program: Program) -> dict[str, str]:
+    """The layout of every weight: "vector", "rows" (as in the file, zero copy) or "panels" (16 rows interleaved).
+
+    A matrix that is multiplied goes into panels, except a quantised one that meets f32 activations: that is widened tile
+    by tile out of the file's own blocks. A table that is only looked up stays as it is in the file.
+    """
+    used = {name: "rows" for name in (value.name for value in program.weights)}
+    table = program.table
+    for instr in program.body:
+        if instr.op in PRODUCTS and instr.inputs[1] is not None:
+            dtype = table[instr.inputs[1]].dtype
+            if pack.has_panels(dtype.name) and (instr.op == "matmul_q" or not dtype.quantised):
+                used[instr.inputs[1]] = "panels"
+    return {name: "vector" if len(table[name].shape) == 1 else layout for name, layout in used.items()}
+
+
+def native_weight(
+    value: np.ndarray | Packed, layout: str, *, row_order: np.ndarray | None = None, threads: int = 1
+) -> pack.Weight:
+    """The kernels' form of a weight. Rows are borrowed, not copied; panels and vectors are the core's own memory."""
+    if layout == "vector":
+        dense = value.dense() if isinstance(value, Packed) else value
+        return pack.Weight.vector(np.ascontiguousarray(dense, np.float32).reshape(-1))
+    packed = value if isinstance(value, Packed) else _as_packed(value)
+    rows, cols = math.prod(packed.shape[:-1]), packed.shape[-1]
+    if layout == "panels":
+        order = None if row_order is None else np.ascontiguousarray(row_order, np.int32)
+        return pack.Weight.in_panels(packed.dtype.name, rows, cols, packed.data, order, threads)
+    data = packed.data if row_order is None else packed.take(row_order).data
+    return pack.Weight.in_rows(packed.dtype.name, rows, cols, np.ascontiguousarray(data))
+
+
+def _as_packed(values: np.ndarray) -> Packed:
+    from weft.dtype import dtype
+
+    name = "f16" if values.dtype == np.float16 else "f32"
+    stored = np.ascontiguousarray(values, np.float16 if name == "f16" else np.float32)
+    return Packed(dtype(name), stored.shape, stored.reshape(-1).view(np.uint8))

@@ -1,0 +1,165 @@
+"""Every environment variable weft reads, each with its type, default and a sentence; `weft env` prints this table.
+
+Nothing is read at import: `get` parses the environment each time it is asked, so a test or a program may change a
+variable while it runs. A value that does not parse is an error that names the variable, never a silent default.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from weft.errors import InputError
+
+YES = ("1", "true", "yes", "on")
+NO = ("0", "false", "no", "off", "")
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One variable. `kind` names its parser below; a `secret` value is never printed."""
+
+    name: str
+    kind: str
+    default: Any
+    sentence: str
+    secret: bool = False
+
+    @property
+    def given(self) -> bool:
+        return self.name in os.environ
+
+    def read(self) -> Any:
+        """The parsed value, or the default where the variable is not set."""
+        text = os.environ.get(self.name)
+        return self.default if text is None else PARSERS[self.kind](self.name, text)
+
+    def shown(self) -> str:
+        """The value as `weft env` prints it."""
+        value = self.read()
+        if self.secret:
+            return "set" if value else "not set"
+        if value is None:
+            return ""
+        return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+def _refuse(name: str, text: str, wanted: str) -> InputError:
+    return InputError(f"[flags] {name} must be {wanted}: got {text!r}; change or unset the variable")
+
+
+def _switch(name: str, text: str) -> bool:
+    word = text.strip().lower()
+    if word not in YES + NO:
+        raise _refuse(name, text, "1 or 0 (also true/false, yes/no, on/off)")
+    return word in YES
+
+
+def _count(name: str, text: str) -> int | None:
+    if not text.strip():
+        return None
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise _refuse(name, text, "a whole number of at least 1")
+    return value
+
+
+def _seconds(name: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1e6:  # also refuses nan
+        raise _refuse(name, text, "a positive number of seconds")
+    return value
+
+
+def _text(name: str, text: str) -> str | None:
+    return text.strip() or None
+
+
+def _names(name: str, text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _path(name: str, text: str) -> Path | None:
+    return Path(os.path.expandvars(text)).expanduser() if text.strip() else None
+
+
+def _address(name: str, text: str) -> str | None:
+    if not text.strip():
+        return None
+    if not text.startswith(("http://", "https://")):
+        raise _refuse(name, text, "an address that starts with http:// or https://")
+    return text.strip().rstrip("/")
+
+
+def _present(name: str, text: str) -> bool:
+    return text != ""  # the rule of NO_COLOR: any non-empty value counts, "0" included
+
+
+PARSERS: dict[str, Callable[[str, str], Any]] = {
+    "switch": _switch,
+    "count": _count,
+    "seconds": _seconds,
+    "text": _text,
+    "names": _names,
+    "path": _path,
+    "address": _address,
+    "present": _present,
+}
+
+FLAGS = (
+    Flag(
+        "WEFT_ISA", "text", None, "Highest instruction set to use, such as avx2 or scalar; empty means the best here."
+    ),
+    Flag("WEFT_THREADS", "count", None, "Worker threads; empty means what the affinity mask and the CPU quota allow."),
+    Flag("WEFT_WATCH", "names", (), "Names of intermediates to print while a model runs, separated by commas."),
+    Flag("WEFT_CACHE", "path", None, "Folder of weft's own cache; empty means $XDG_CACHE_HOME/weft or ~/.cache/weft."),
+    Flag(
+        "WEFT_OFFLINE", "switch", False, "Never open a connection or start a downloader; use what is on this machine."
+    ),
+    Flag("WEFT_NO_PROGRESS", "switch", False, "Draw no progress bars."),
+    Flag("HF_HUB_OFFLINE", "switch", False, "The hub's own name for offline mode; the same as WEFT_OFFLINE."),
+    Flag("TRANSFORMERS_OFFLINE", "switch", False, "An older name for offline mode; the same as WEFT_OFFLINE."),
+    Flag("HF_ENDPOINT", "address", "https://huggingface.co", "Address of the hub, or of a mirror that speaks its API."),
+    Flag("HF_TOKEN", "text", None, "Access token for gated and private models on the hub.", secret=True),
+    Flag("HF_TOKEN_PATH", "path", None, "File that holds the access token; empty means $HF_HOME/token."),
+    Flag("HF_HUB_CACHE", "path", None, "Folder of the hub's cache; empty means $HF_HOME/hub."),
+    Flag("HUGGINGFACE_HUB_CACHE", "path", None, "An older name for HF_HUB_CACHE, read after it."),
+    Flag("HF_HOME", "path", None, "Folder of the hub's files; empty means $XDG_CACHE_HOME/huggingface."),
+    Flag("HF_HUB_DOWNLOAD_TIMEOUT", "seconds", 10.0, "Seconds without a byte after which a transfer is tried again."),
+    Flag("HF_HUB_DISABLE_PROGRESS_BARS", "switch", False, "Draw no progress bars; the same as WEFT_NO_PROGRESS."),
+    Flag("REQUESTS_CA_BUNDLE", "path", None, "File of certificates to trust instead of the system's."),
+    Flag("XDG_CACHE_HOME", "path", None, "Folder of caches; empty means ~/.cache."),
+    Flag("NO_COLOR", "present", False, "Any value: no colours on the terminal."),
+)
+
+_BY_NAME = {flag.name: flag for flag in FLAGS}
+
+
+def all_flags() -> tuple[Flag, ...]:
+    """Every flag in the order `weft env` prints them."""
+    return FLAGS
+
+
+def get(name: str) -> Any:
+    """The value of one flag now, parsed; a name that is not in the table is a bug of ours (KeyError)."""
+    return _BY_NAME[name].read()
+
+
+def offline_reason() -> str | None:
+    """The variable that switched offline mode on, or None when the network may be used."""
+    for name in ("WEFT_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
+        if get(name):
+            return name
+    return None
+
+
+def progress_wanted() -> bool:
+    """False where a variable switched progress bars off."""
+    return not (get("WEFT_NO_PROGRESS") or get("HF_HUB_DISABLE_PROGRESS_BARS"))

@@ -1,0 +1,34 @@
+"""One call, one request: what `model.generate` and `model.stream` are made of."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from typing import Any
+
+from weft.errors import InputError
+from weft.generate.engine import Engine
+from weft.generate.request import Request
+from weft.generate.result import Generation, Piece
+from weft.generate.sampling import Sampling
+
+_SAMPLING = frozenset(f.name for f in fields(Sampling))
+_REQUEST = frozenset(f.name for f in fields(Request)) - {"prompt", "sampling"}
+
+
+def make_request(prompt_ids: Sequence[int], **options: Any) -> Request:
+    """A Request from flat options: the fields of Sampling and of Request, all by name."""
+    unknown = sorted(options.keys() - _SAMPLING - _REQUEST)
+    if unknown:
+        known = ", ".join(sorted(_SAMPLING | _REQUEST))
+        raise InputError(f"[generate] unknown option {', '.join(unknown)}; there are {known}")
+    sampling = Sampling(**{name: options.pop(name) for name in options.keys() & _SAMPLING})
+    return Request(tuple(prompt_ids), sampling, **options)
+
+
+def generate(engine: Engine, prompt_ids: Sequence[int], **options: Any) -> Generation:
+    """Continue `prompt_ids` to the end."""
+    return engine.submit(make_request(prompt_ids, **options)).result()
+
+
+def stream(engine: Engine, prompt_ids: Sequence[int], **options: Any) -> Iterator[Piece]:
+    """Continue `prompt_ids` piece by piece. Errors in the options are raised here; dropping the iterator cancels."""
+    return iter(engine.submit(make_request(prompt_ids, **options)))

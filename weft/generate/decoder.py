@@ -1,0 +1,42 @@
+"""What the engine asks of its neighbours: a model that runs steps, a tokenizer that turns ids into text."""
+
+from typing import Protocol
+
+import numpy as np
+
+from weft.nn.step import Step
+from weft.runtime.pages import PagePool
+
+
+class Decoder(Protocol):
+    """A causal model over paged state; the runtime makes these.
+
+    Running the same tokens at the same positions again is allowed and leaves the same state: a step that was
+    interrupted, and a request that was preempted, are simply run once more.
+    """
+
+    vocab_size: int
+    max_context: int  # positions that the model knows
+    max_pages: int  # width of the page table
+    pages: PagePool
+    eos_ids: frozenset[int]
+
+    def run(self, step: Step) -> np.ndarray:
+        """Logits [L, vocab_size] (float32) of `step.rows`; L may be 0. The arrays of the step are int32."""
+
+
+class TextStream(Protocol):
+    """Turns the ids of one sequence into text as they come; bytes of an unfinished character wait inside."""
+
+    def add(self, token: int) -> str:
+        """The text that became certain with `token`, perhaps none."""
+
+    def finish(self) -> str:
+        """What is left when no more tokens come."""
+
+
+class Detokenizer(Protocol):
+    """The part of a tokenizer that the engine uses."""
+
+    def stream(self) -> TextStream:
+        """A new stream, for one sequence."""

@@ -1,0 +1,193 @@
+"""Sampling: which token follows, given logits. The same seed gives the same tokens, whatever else is in the batch.
+
+The order of the rules, each on what the one before left:
+
+1. repetition penalty: the logit of every id seen so far, prompt included and each id once, is divided by the penalty
+   where it is positive and multiplied by it where it is not;
+2. temperature 0 takes the largest logit, the lowest id among equals, and nothing below applies; else divide by it;
+3. top-k keeps the k largest logits, lower ids first among equals;
+4. softmax of those that are left;
+5. min-p keeps what has at least `min_p` times the largest probability, and renormalises;
+6. top-p keeps the fewest tokens, most probable first, that together reach `top_p` (at least one), and renormalises;
+7. the token drawn is the first, most probable first and lower ids first among equals, where r < cumulative sum.
+"""
+
+import math
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from numbers import Integral, Real
+
+import numpy as np
+
+from weft.errors import InputError
+
+_MASK = (1 << 64) - 1
+_LARGEST = float(np.finfo(np.float32).max)
+_SMALL = 2048  # up to here all candidates are sorted; of more, only the head that can be drawn
+_COLUMNS = 1024  # that the vocabulary is cut into to find the k largest
+_HEADS = (0.2, 0.05, 1e-2, 2e-3, 1e-4, 1e-6, 1e-9, 1e-15)  # where a head may end: weights, the largest being 1
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How tokens are chosen; the default is greedy. `seed` None takes a fresh one, which the result reports."""
+
+    temperature: float = 0.0
+    top_k: int = 0  # 0: off
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        _real(self, "temperature", 0.0, math.inf, "a finite number of at least 0")
+        _real(self, "top_p", 0.0, 1.0, "a number from 0 to 1")
+        _real(self, "min_p", 0.0, 1.0, "a number from 0 to 1")
+        _real(self, "repetition_penalty", math.ulp(0.0), math.inf, "a finite number above 0")
+        _whole(self, "top_k", 2**31 - 1, "a whole number from 0 (off) to 2^31 - 1")
+        if self.seed is not None:
+            _whole(self, "seed", _MASK, "None or a whole number from 0 to 2^64 - 1")
+
+
+def _real(sampling: Sampling, name: str, low: float, high: float, wanted: str) -> None:
+    """Hold field `name` to low..high and make it a float."""
+    value = getattr(sampling, name)
+    try:
+        number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    except OverflowError:  # a whole number beyond the floats
+        number = math.inf
+    if not (math.isfinite(number) and low <= number <= high):
+        raise InputError(f"[sampling] {name} is {value!r}; give {wanted}")
+    object.__setattr__(sampling, name, number)
+
+
+def _whole(sampling: Sampling, name: str, high: int, wanted: str) -> None:
+    """Hold field `name` to 0..high and make it an int."""
+    value = getattr(sampling, name)
+    if not isinstance(value, Integral) or isinstance(value, bool) or not 0 <= int(value) <= high:
+        raise InputError(f"[sampling] {name} is {value!r}; give {wanted}")
+    object.__setattr__(sampling, name, int(value))
+
+
+def fresh_seed() -> int:
+    """A seed nobody chose; 53 bits, so that it survives as a number in JSON."""
+    return int.from_bytes(os.urandom(8), "little") >> 11
+
+
+def uniform(seed: int, index: int) -> float:
+    """The number in [0, 1) that draws token `index` of a request: output `index` of splitmix64 from `seed`, 53 bits."""
+    z = (seed + (index + 1) * 0x9E3779B97F4A7C15) & _MASK
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
+    return ((z ^ (z >> 31)) >> 11) * 2.0**-53
+
+
+class Sampler:
+    """The choices of one request: its rules, its seed, and the ids that it has seen."""
+
+    def __init__(self, sampling: Sampling, prompt: Iterable[int]) -> None:
+        self.rules = sampling
+        self.seed = fresh_seed() if sampling.seed is None else sampling.seed
+        self._penalised = sampling.repetition_penalty != 1.0
+        self._seen = dict.fromkeys(prompt) if self._penalised else {}
+        self._seen_ids: np.ndarray | None = None  # the keys of _seen, until a new one comes
+
+    def choose(self, logits: np.ndarray, index: int) -> int:
+        """Token `index` of the request, from logits [vocab] (float32, finite)."""
+        if self._penalised:
+            if self._seen_ids is None:
+                self._seen_ids = np.fromiter(self._seen, np.int64, len(self._seen))
+            logits = penalise(logits, self._seen_ids, self.rules.repetition_penalty)
+        if self.rules.temperature == 0:
+            return int(logits.argmax())
+        return draw(logits, self.rules, uniform(self.seed, index))
+
+    def note(self, token: int) -> None:
+        """`token` is now part of the sequence."""
+        if self._penalised and token not in self._seen:
+            self._seen[token] = None
+            self._seen_ids = None
+
+
+def penalise(logits: np.ndarray, seen: np.ndarray, penalty: float) -> np.ndarray:
+    """Logits [vocab] with those of the ids `seen` (each once) made less likely; rounded to float32, and kept finite."""
+    out = logits.copy()
+    x = logits[seen].astype(np.float64)
+    with np.errstate(over="ignore"):
+        out[seen] = np.clip(np.where(x > 0, x / penalty, x * penalty), -_LARGEST, _LARGEST)
+    return out
+
+
+def draw(logits: np.ndarray, rules: Sampling, r: float) -> int:
+    """Rules 2 to 7 on logits [vocab] (float32, finite), with temperature above 0 and r in [0, 1)."""
+    top = float(logits.max())
+    ids, beyond = _candidates(logits, top, rules, r)
+    ids = _descending(logits, ids)
+    with np.errstate(over="ignore"):  # a tiny temperature: exp(-inf) is the 0 that is meant
+        weights = np.exp((logits[ids].astype(np.float64) - top) / rules.temperature)  # descending from exactly 1
+    if rules.min_p > 0:
+        weights = weights[: np.count_nonzero(weights >= rules.min_p)]
+    sums = np.cumsum(weights)
+    last, total = len(sums) - 1, float(sums[-1]) + beyond
+    if rules.top_p < 1:
+        last = min(int(np.searchsorted(sums, rules.top_p * total)), last)
+        total = float(sums[last])
+    return int(ids[min(int(np.searchsorted(sums, r * total, side="right")), last)])
+
+
+def _candidates(logits: np.ndarray, top: float, rules: Sampling, r: float) -> tuple[np.ndarray, float]:
+    """Ids that contain all that can be drawn, and the weight of what was left out (the largest logit weighs 1)."""
+    if 0 < rules.top_k < len(logits):
+        return _top_k(logits, rules.top_k), 0.0
+    if rules.min_p > 0:
+        # exp((x - top) / T) >= min_p, solved for x and lowered by more than the comparison in float32 can err.
+        bound = top + rules.temperature * math.log(rules.min_p)
+        bound -= 1e-6 * (1 + abs(top) + abs(bound))
+        return np.flatnonzero(logits >= np.float32(max(bound, -_LARGEST))), 0.0
+    return _head(logits, top, rules, r)
+
+
+def _top_k(logits: np.ndarray, k: int) -> np.ndarray:
+    """Ids of the k largest logits, lower ones first among equals."""
+    ids = np.arange(len(logits)) if 4 * k > _COLUMNS or len(logits) < 8 * _COLUMNS else _above_k_maxima(logits, k)
+    values = logits[ids]
+    least = np.partition(values, len(values) - k)[len(values) - k]
+    above = ids[values > least]
+    return np.concatenate([above, ids[values == least][: k - len(above)]])
+
+
+def _above_k_maxima(logits: np.ndarray, k: int) -> np.ndarray:
+    """Few ids, ascending, with the k largest logits among them; much cheaper than selecting from all.
+
+    Of the largest logits of each of many columns, k are at or above the k-th largest; so are then the k largest of all.
+    """
+    columns = logits[: len(logits) // _COLUMNS * _COLUMNS].reshape(-1, _COLUMNS).max(axis=0)
+    return np.flatnonzero(logits >= np.partition(columns, _COLUMNS - k)[_COLUMNS - k])
+
+
+def _head(logits: np.ndarray, top: float, rules: Sampling, r: float) -> tuple[np.ndarray, float]:
+    """The most probable ids, enough of them for this draw, and the weight of the tail, which is not sorted.
+
+    The tail only enters the total, so its weight is summed from float32 exponentials, within 1e-5 of it.
+    """
+    if len(logits) <= _SMALL or not 1e-6 < rules.temperature < 1e6:  # beyond, float32 says too little
+        return np.arange(len(logits)), 0.0
+    with np.errstate(over="ignore"):
+        weights = np.exp((logits - np.float32(top)) / np.float32(rules.temperature))
+    total = float(weights.sum(dtype=np.float64))
+    needed = total * (rules.top_p if rules.top_p < 1 else r)
+    for least in _HEADS:
+        head = np.flatnonzero(weights >= least)
+        mass = float(weights[head].sum(dtype=np.float64))
+        if mass > needed * (1 + 1e-5):  # the margin is the error of float32
+            return head, total - mass
+    return np.arange(len(logits)), 0.0
+
+
+def _descending(logits: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """`ids` by falling logit, lower ones first among equals: one sort of 64-bit keys (logit, id)."""
+    bits = (logits[ids] + np.float32(0)).view(np.uint32)  # + 0: the two zeros are equal
+    falling = np.where(bits >> 31, bits, ~(bits | np.uint32(0x80000000)))  # as an unsigned number, falls with the logit
+    keys = (falling.astype(np.uint64) << np.uint64(32)) | ids.astype(np.uint64)
+    return (np.sort(keys) & np.uint64(0xFFFFFFFF)).astype(np.int64)

@@ -1,0 +1,58 @@
+"""Stop strings, matched across token boundaries. Text that may still become a stop string is held back."""
+
+from collections.abc import Sequence
+
+
+class _Prefix:
+    """How much of the end of a text is the beginning of one stop string (Knuth, Morris and Pratt)."""
+
+    def __init__(self, stop: str) -> None:
+        self.stop = stop
+        self.length = 0  # characters at the end of the text that are stop[:length]
+        self._shorter = [0] * len(stop)  # the longest proper prefix of stop[: i + 1] that is also its suffix
+        for i in range(1, len(stop)):
+            self._shorter[i] = self._extend(self._shorter[i - 1], stop[i])
+
+    def _extend(self, length: int, character: str) -> int:
+        while length and self.stop[length] != character:
+            length = self._shorter[length - 1]
+        return length + (self.stop[length] == character)
+
+    def add(self, character: str) -> bool:
+        """Whether `character` completes the stop string, after which nothing may be added."""
+        self.length = self._extend(self.length, character)
+        return self.length == len(self.stop)
+
+
+class StopText:
+    """A text up to the first stop string, which is not part of it; what comes out does not depend on the cut.
+
+    The first is the one that ends first, and of two that end together the longer. Only the longest end of the text
+    that is a proper beginning of a stop string is held back.
+    """
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        self.stopped = False
+        self._prefixes = [_Prefix(stop) for stop in stops]
+        self._held = ""
+
+    def add(self, text: str) -> str:
+        """The part of the text so far that became certain with `text`."""
+        if not self._prefixes:
+            return text
+        if self.stopped:
+            return ""
+        text = self._held + text
+        for end in range(len(self._held), len(text)):
+            complete = [p.length for p in self._prefixes if p.add(text[end])]
+            if complete:
+                self.stopped, self._held = True, ""
+                return text[: end + 1 - max(complete)]
+        held = max(p.length for p in self._prefixes)
+        self._held = text[len(text) - held :]
+        return text[: len(text) - held]
+
+    def finish(self) -> str:
+        """What was held back, now that no more text comes; nothing after a stop string."""
+        held, self._held = self._held, ""
+        return held

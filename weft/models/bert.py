@@ -1,0 +1,76 @@
+"""BERT (MiniLM, BGE, E5-en): learned positions, attention both ways, norms after the residual sums.
+
+Reference: transformers/models/bert. Checkpoint names are the scope names below.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from weft import ops
+from weft.errors import UnsupportedError
+from weft.nn import Scope, Step, attend, embedding, layer_norm, linear
+
+if TYPE_CHECKING:
+    from weft.graph.tensor import Tensor
+
+KIND = "encoder"
+# what transformers calls them -> the catalogue's word
+ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu", "silu": "silu"}
+
+
+@dataclass(frozen=True)
+class Config:
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    hidden_act: str = "gelu"
+    layer_norm_eps: float = 1e-12
+    position_embedding_type: str = "absolute"
+
+    def __post_init__(self) -> None:
+        if self.position_embedding_type != "absolute":
+            raise UnsupportedError(f"[bert] position_embedding_type {self.position_embedding_type!r}; only absolute is known")
+        if self.hidden_act not in ACTIVATIONS:
+            raise UnsupportedError(f"[bert] hidden_act {self.hidden_act!r}; known are {', '.join(ACTIVATIONS)}")
+        if self.hidden_size % self.num_attention_heads:
+            raise UnsupportedError(f"[bert] {self.hidden_size} channels do not split into {self.num_attention_heads} heads")
+
+
+def embeddings(w: Scope, cfg: Config, step: Step) -> Tensor:
+    words = embedding(step.ids, w / "word_embeddings", cfg.vocab_size, cfg.hidden_size)
+    places = embedding(step.positions, w / "position_embeddings", cfg.max_position_embeddings, cfg.hidden_size)
+    types = embedding(step.types, w / "token_type_embeddings", cfg.type_vocab_size, cfg.hidden_size)
+    return layer_norm(words + types + places, w / "LayerNorm", cfg.layer_norm_eps)
+
+
+def self_attention(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> Tensor:
+    tokens, heads = x.shape[0], cfg.num_attention_heads
+    dim = cfg.hidden_size // heads
+    q, k, v = (
+        linear(x, w / "self" / name, cfg.hidden_size, bias=True).reshape(tokens, heads, dim)
+        for name in ("query", "key", "value")
+    )
+    out = attend(q, k, v, step, layer, causal=False).reshape(tokens, cfg.hidden_size)
+    out = linear(out, w / "output" / "dense", cfg.hidden_size, bias=True)
+    return layer_norm(out + x, w / "output" / "LayerNorm", cfg.layer_norm_eps)
+
+
+def block(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> Tensor:
+    x = self_attention(x, w / "attention", cfg, step, layer)
+    inner = linear(x, w / "intermediate" / "dense", cfg.intermediate_size, bias=True)
+    out = linear(ops.activate(inner, kind=ACTIVATIONS[cfg.hidden_act]), w / "output" / "dense", cfg.hidden_size, bias=True)
+    return layer_norm(out + x, w / "output" / "LayerNorm", cfg.layer_norm_eps)
+
+
+def hidden_states(w: Scope, cfg: Config, step: Step) -> Tensor:
+    """The last hidden state of every token [T, hidden]."""
+    x = embeddings(w / "embeddings", cfg, step)
+    for layer in range(cfg.num_hidden_layers):
+        x = block(x, w / "encoder" / "layer" / layer, cfg, step, layer)
+    return x

@@ -1,0 +1,22 @@
+"""Attention over a step: with a state the keys are appended to its pages, without one the step's own tokens are all."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from weft import ops
+
+if TYPE_CHECKING:
+    from weft.graph.tensor import Tensor
+    from weft.nn.step import Step
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, step: Step, layer: int, *, causal: bool = True, window: int = 0) -> Tensor:
+    """Scaled dot-product attention.  q [T, heads, dim], k and v [T, kv_heads, dim] -> [T, heads, dim]"""
+    scale = 1.0 / math.sqrt(q.shape[-1])
+    if step.pages is None:
+        return ops.attention(q, k, v, step.segments, causal=causal, scale=scale, window=window)
+    state = step.kv(layer, k.shape[1], k.shape[2])
+    ops.kv_write(k, v, state, step.positions, step.segments, step.pages)
+    return ops.attention_paged(q, state, step.positions, step.segments, step.pages, scale=scale, window=window)

@@ -1,0 +1,36 @@
+"""Layers: functions over a weight scope. What a weight is (dense, quantised) is the weight's affair, never the model's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft import ops
+from weft.nn.scope import Scope
+
+if TYPE_CHECKING:
+    from weft.graph.tensor import Tensor
+
+
+def linear(x: Tensor, w: Scope, out: int, bias: bool = False) -> Tensor:
+    """x Wᵀ (+ b).  x [..., in], weight [out, in] -> [..., out]"""
+    y = ops.matmul(x, w.weight("weight", out, x.shape[-1]))
+    return y + w.weight("bias", out) if bias else y
+
+
+def embedding(ids: Tensor, w: Scope, count: int, dim: int) -> Tensor:
+    """Rows of the table.  ids [T], weight [count, dim] -> [T, dim]"""
+    return ops.embedding(ids, w.weight("weight", count, dim))
+
+
+def rms_norm(x: Tensor, w: Scope, eps: float) -> Tensor:
+    return ops.rms_norm(x, w.weight("weight", x.shape[-1]), eps=eps)
+
+
+def layer_norm(x: Tensor, w: Scope, eps: float) -> Tensor:
+    dim = x.shape[-1]
+    return ops.layer_norm(x, w.weight("weight", dim), w.weight("bias", dim), eps=eps)
+
+
+def tied_linear(x: Tensor, w: Scope, out: int) -> Tensor:
+    """The head that is the embedding table itself: x Eᵀ."""
+    return ops.matmul(x, w.weight("weight", out, x.shape[-1]))

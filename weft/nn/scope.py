@@ -1,0 +1,34 @@
+"""The weight scope: a place in the checkpoint's tree of names. `w / "q_proj"` goes down; using a weight declares it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from weft.dtype import DType, dtype
+
+if TYPE_CHECKING:
+    from weft.graph.tensor import Tensor
+    from weft.graph.trace import Trace
+
+
+class Scope:
+    """Names below `path`. `stored` tells how the checkpoint holds a tensor, None when it has no such tensor."""
+
+    def __init__(self, trace: Trace, stored: Callable[[str], DType | None], path: str = "") -> None:
+        self._trace = trace
+        self._stored = stored
+        self.path = path
+
+    def __truediv__(self, name: str | int) -> Scope:
+        return Scope(self._trace, self._stored, f"{self.path}.{name}" if self.path else str(name))
+
+    def __contains__(self, name: str) -> bool:
+        return self._stored((self / name).path) is not None
+
+    def weight(self, name: str, *shape: int) -> Tensor:
+        """The tensor `name` of this scope. Vectors are read as f32; matrices keep the checkpoint's element type."""
+        full = (self / name).path
+        stored = self._stored(full)
+        kind = stored if stored is not None and len(shape) > 1 else dtype("f32")
+        return self._trace.weight(full, shape, kind)

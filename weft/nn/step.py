@@ -1,0 +1,25 @@
+"""The step: one ragged batch of tokens from any number of sequences. Nothing is padded."""
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a model is told about the tokens of one step; while tracing the fields are symbolic, when running arrays.
+
+    Nobody changes a step. T tokens, B sequences, L rows that are asked for.
+    """
+
+    ids: Any  # [T] token ids, all sequences one after another
+    positions: Any  # [T] position of each token in its sequence
+    segments: Any  # [B+1] where each sequence starts in the flat list
+    rows: Any  # [L] which tokens need logits or hidden states
+    types: Any = None  # [T] which of a pair's texts a token belongs to (BERT); None for models without
+    pages: Any = None  # [B, max_pages] page table into the pooled key/value state; None for models without one
+
+    kv: Any = None  # kv(layer, heads, dim) declares a layer's paged keys and values; only while tracing
+
+    def arrays(self) -> dict[str, Any]:
+        """The fields that are there, by name: the inputs of a program."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "kv" and getattr(self, f.name) is not None}

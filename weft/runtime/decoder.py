@@ -1,0 +1,191 @@
+"""A decoder: the executable of a causal language model with its paged state. `run` is one step of any mixture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from weft import _core
+from weft.errors import InputError, MemoryPlanError, NotFoundError, TooLongError, UnsupportedError
+from weft.graph import Program, Tensor, Trace
+from weft.graph.plan import peak_bytes
+from weft.nn import Scope, Step
+from weft.runtime.checkpoint import Checkpoint
+from weft.runtime.memory import SHARE, free_memory
+from weft.runtime.pages import PAGE_TOKENS, PagePool, pages_for
+from weft.runtime.programs import Programs, step_inputs
+from weft.runtime.threads import plan_threads
+
+if TYPE_CHECKING:
+    from weft.text import Tokenizer
+
+STEP_TOKENS = 512  # tokens of one step: long prompts are cut into chunks of this many
+DEFAULT_CONTEXT = 8192  # a longer context costs memory, so it is asked for
+COMPUTES = ("int8", "f32")
+
+
+class Decoder:
+    """`context` tokens at most per sequence; `kv_tokens` in all sequences together (default: two full contexts).
+
+    `compute` "int8" rounds activations to int8 before products with quantised weights (the default for them), "f32"
+    does not. `kv_dtype` is f32 for f32 checkpoints, else f16.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        *,
+        context: int | None = None,
+        kv_tokens: int | None = None,
+        kv_dtype: str | None = None,
+        compute: str | None = None,
+        threads: int | None = None,
+        level: str | None = None,
+    ) -> None:
+        self.checkpoint = checkpoint
+        self.thread_plan = plan_threads(threads)
+        self._programs = Programs(
+            checkpoint, compute=_pick_compute(checkpoint, compute), threads=self.thread_plan.count, level=level
+        )
+        self.module = self._programs.module
+        if self.module.KIND != "decoder":
+            raise UnsupportedError(f"[load] {checkpoint.model_type} does not generate text; use weft.Embedder")
+        self.config = self._programs.config
+        self.vocab_size: int = self.config.vocab_size
+        self.max_context = _pick_context(context, self.config.max_position_embeddings)
+        self.max_pages = pages_for(self.max_context)
+        self.kv_dtype = kv_dtype or ("f32" if _is_f32(checkpoint) else "f16")
+        if self.kv_dtype not in ("f32", "f16"):
+            raise UnsupportedError(f"[load] kv_dtype {kv_dtype!r}; f32 or f16")
+        self.pages = PagePool(max(self.max_pages, pages_for(kv_tokens or 2 * self.max_context)))
+        self.eos_ids = _eos_ids(checkpoint)
+        program, constants = self._traced
+        self._check_memory(program)
+        self._states = {
+            value.name: _core.KvState.make(value.dtype.name, self.pages.count, *value.shape) for value in program.states
+        }
+        self._executable = self._programs.compile(program, constants, self._states)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        if self.checkpoint.make_tokenizer is None:
+            raise NotFoundError(f"[tokenizer] {self.checkpoint.path.name} has no tokenizer files; only ids can be used")
+        return self.checkpoint.make_tokenizer()
+
+    @property
+    def program(self) -> Program:
+        """The planned program of one step."""
+        return self._traced[0]
+
+    @cached_property
+    def _traced(self) -> tuple[Program, dict[str, np.ndarray]]:
+        def build(trace: Trace, w: Scope) -> Mapping[str, Tensor]:
+            def kv(layer: int, heads: int, dim: int) -> Tensor:
+                return trace.state(f"kv.{layer}", heads, dim, self.kv_dtype)
+
+            return {"logits": self.module.forward(w, self.config, step_inputs(trace, max_pages=self.max_pages, kv=kv))}
+
+        return self._programs.trace(self.checkpoint.model_type, build)
+
+    def memory_plan(self, program: Program | None = None) -> dict[str, int]:
+        """Bytes of weights, key/value pages (all of them in use) and working memory of a full step."""
+        program = program or self.program
+        per_page = sum(2 * value.spec.nbytes * PAGE_TOKENS for value in program.states)
+        return {
+            "weights": self.checkpoint.size_bytes,
+            "kv": per_page * self.pages.count,
+            "work": peak_bytes(program, T=STEP_TOKENS, B=1, L=1) + 4 * self.vocab_size,
+        }
+
+    def _check_memory(self, program: Program) -> None:
+        plan, free = self.memory_plan(program), free_memory()
+        if sum(plan.values()) > SHARE * free.available_bytes:
+            parts = ", ".join(f"{name} {size / 1e9:.2f} GB" for name, size in plan.items())
+            raise MemoryPlanError(
+                f"[load] the model does not fit: {parts}; {free.reason} is {free.available_bytes / 1e9:.2f} GB. "
+                "Give a smaller context or kv_tokens, or a smaller quantisation"
+            )
+
+    @property
+    def info(self) -> dict[str, Any]:
+        return {
+            "model_type": self.checkpoint.model_type,
+            "format": self.checkpoint.format,
+            "path": str(self.checkpoint.path),
+            "file_bytes": self.checkpoint.size_bytes,
+            "weight_bytes": self._programs.weight_bytes,
+            "compute": self._programs.compute,
+            "kv_dtype": self.kv_dtype,
+            "context": self.max_context,
+            "level": self._programs.backend.level,
+            "threads": self.thread_plan.count,
+            "vocab_size": self.vocab_size,
+            "eos_ids": sorted(self.eos_ids),
+        }
+
+    def run(self, step: Step) -> np.ndarray:
+        """Logits of step.rows, float32 [L, vocab]."""
+        ids = step.ids
+        if ids.size and (ids.min() < 0 or ids.max() >= self.vocab_size):
+            raise InputError(f"[generate] token ids must be 0 to {self.vocab_size - 1}: got {ids.min()} to {ids.max()}")
+        return self._executable.run(step.arrays())["logits"]
+
+    def profile(self, step: Step) -> list[tuple[str, int]]:
+        """The op and the nanoseconds of every instruction of one step."""
+        return self._executable.profile(step.arrays())
+
+    def logits(self, ids: Sequence[int] | np.ndarray, *, chunk: int = STEP_TOKENS) -> np.ndarray:
+        """Logits of every token of one sequence, float32 [len(ids), vocab]; computed in chunks of `chunk` tokens."""
+        tokens = np.asarray(ids)
+        if tokens.ndim != 1 or not tokens.size or tokens.dtype.kind not in "iu":
+            raise InputError("[logits] ids must be a non-empty list of integers")
+        if tokens.size > self.max_context:
+            raise TooLongError(
+                f"[logits] {tokens.size} tokens, the context holds {self.max_context}", length=tokens.size, limit=self.max_context
+            )
+        pages = self.pages.take(pages_for(tokens.size))
+        try:
+            table = np.zeros((1, self.max_pages), np.int32)
+            table[0, : len(pages)] = pages
+            return np.concatenate([self.run(step) for step in _chunks(tokens.astype(np.int32), table, chunk)])
+        finally:
+            self.pages.release(pages)
+
+
+def _chunks(tokens: np.ndarray, table: np.ndarray, chunk: int) -> Iterable[Step]:
+    for first in range(0, len(tokens), chunk):
+        part = tokens[first : first + chunk]
+        count = np.arange(len(part), dtype=np.int32)
+        segments = np.asarray([0, len(part)], np.int32)
+        yield Step(ids=part, positions=count + np.int32(first), segments=segments, rows=count, pages=table)
+
+
+def _is_f32(checkpoint: Checkpoint) -> bool:
+    return all(t.view.dtype.name == "f32" for t in checkpoint.tensors.values())
+
+
+def _pick_compute(checkpoint: Checkpoint, asked: str | None) -> str:
+    if asked is not None and asked not in COMPUTES:
+        raise UnsupportedError(f"[load] compute {asked!r}; one of {', '.join(COMPUTES)}")
+    quantised = any(t.view.dtype.quantised for t in checkpoint.tensors.values())
+    return asked or ("int8" if quantised else "f32")
+
+
+def _pick_context(asked: int | None, model: int) -> int:
+    if asked is None:
+        return min(model, DEFAULT_CONTEXT)
+    if not 1 <= asked <= model:
+        raise InputError(f"[load] context is {asked}; the model takes 1 to {model}")
+    return asked
+
+
+def _eos_ids(checkpoint: Checkpoint) -> frozenset[int]:
+    """Every id that ends a text, from generation_config.json and config.json."""
+    found: set[int] = set()
+    for source in (checkpoint.generation, checkpoint.config):
+        value = source.get("eos_token_id")
+        found.update(v for v in (value if isinstance(value, list) else [value]) if isinstance(v, int))
+    return frozenset(found)

@@ -1,0 +1,105 @@
+"""An encoder: sequences of ids in, one vector per sequence or the hidden states out. No state, nothing padded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from weft.errors import InputError, NotFoundError, TooLongError, UnsupportedError
+from weft.graph import Program, Tensor, Trace
+from weft.nn import Head, Scope, pooled
+from weft.runtime.checkpoint import Checkpoint
+from weft.runtime.programs import Programs, step_inputs
+from weft.runtime.threads import plan_threads
+
+if TYPE_CHECKING:
+    from weft.text import Tokenizer
+
+
+class Encoder:
+    """The executables of one encoder checkpoint; `head` says what is computed from the last hidden state."""
+
+    def __init__(self, checkpoint: Checkpoint, head: Head, *, threads: int | None = None, level: str | None = None) -> None:
+        self.checkpoint = checkpoint
+        self.head = head
+        self.thread_plan = plan_threads(threads)
+        self._programs = Programs(checkpoint, compute="f32", threads=self.thread_plan.count, level=level)
+        if self._programs.module.KIND != "encoder":
+            raise UnsupportedError(f"[embed] {checkpoint.model_type} generates text; use weft.load")
+        self.config = self._programs.config
+        self.dimension = head.dense[-1].outputs if head.dense else self.config.hidden_size
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        if self.checkpoint.make_tokenizer is None:
+            raise NotFoundError(f"[tokenizer] {self.checkpoint.path.name} has no tokenizer files; only ids can be used")
+        return self.checkpoint.make_tokenizer()
+
+    @property
+    def info(self) -> dict[str, Any]:
+        return {
+            "model_type": self.checkpoint.model_type,
+            "format": self.checkpoint.format,
+            "path": str(self.checkpoint.path),
+            "file_bytes": self.checkpoint.size_bytes,
+            "compute": self._programs.compute,
+            "level": self._programs.backend.level,
+            "threads": self.thread_plan.count,
+        }
+
+    def vectors(self, sequences: Sequence[np.ndarray]) -> np.ndarray:
+        """One vector per sequence of ids, float32 [len(sequences), dimension]."""
+        if not sequences:
+            return np.empty((0, self.dimension), np.float32)
+        return self._vectors.run(self._step(sequences))["vectors"]
+
+    def hidden_states(self, ids: Sequence[int]) -> np.ndarray:
+        """The last hidden state of every token, float32 [len(ids), hidden]."""
+        if not len(ids):
+            raise InputError("[hidden_states] no ids; at least one is needed")
+        return self._hidden.run(self._step([np.asarray(ids)]))["hidden"]
+
+    def program(self) -> Program:
+        """The planned program that makes vectors."""
+        return self._trace_vectors()[0]
+
+    @cached_property
+    def _vectors(self) -> Any:
+        return self._programs.compile(*self._trace_vectors(), states={})
+
+    @cached_property
+    def _hidden(self) -> Any:
+        def build(trace: Trace, w: Scope) -> Mapping[str, Tensor]:
+            return {"hidden": self._programs.module.hidden_states(w, self.config, step_inputs(trace, types=True))}
+
+        return self._programs.compile(*self._programs.trace(self.checkpoint.model_type, build), states={})
+
+    def _trace_vectors(self) -> tuple[Program, dict[str, np.ndarray]]:
+        def build(trace: Trace, w: Scope) -> Mapping[str, Tensor]:
+            step = step_inputs(trace, types=True)
+            hidden = self._programs.module.hidden_states(w, self.config, step)
+            return {"vectors": pooled(hidden, w, step, self.head)}
+
+        return self._programs.trace(self.checkpoint.model_type, build)
+
+    def _step(self, sequences: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+        lengths = [len(sequence) for sequence in sequences]
+        longest = max(lengths)
+        if longest > self.config.max_position_embeddings:
+            limit = self.config.max_position_embeddings
+            raise TooLongError(f"[embed] {longest} tokens, the model takes {limit}; shorten the text", length=longest, limit=limit)
+        ids = np.concatenate(sequences).astype(np.int32, copy=False)
+        if ids.size and (ids.min() < 0 or ids.max() >= self.config.vocab_size):
+            raise InputError(f"[embed] token ids must be 0 to {self.config.vocab_size - 1}: got {ids.min()} to {ids.max()}")
+        segments = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+        positions = np.arange(len(ids), dtype=np.int32) - np.repeat(segments[:-1], lengths)
+        return {
+            "ids": ids,
+            "positions": positions.astype(np.int32),
+            "segments": segments,
+            "rows": np.empty(0, np.int32),
+            "types": np.zeros(len(ids), np.int32),
+        }

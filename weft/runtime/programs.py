@@ -1,0 +1,96 @@
+"""From checkpoint to executable: find the model file, trace it, optimise, plan, and bind the weights once for all."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from weft.backends.cpu import CpuBackend, native_weight, weight_layouts
+from weft.backends.cpu.backend import CpuExecutable
+from weft.errors import UnsupportedError
+from weft.graph import Program, Tensor, Trace
+from weft.graph.passes import optimise
+from weft.graph.plan import plan
+from weft.graph.program import Value
+from weft.nn import Scope, Step, read_config
+from weft.ops.packed import Packed
+from weft.runtime.checkpoint import Checkpoint
+
+# Types that a matrix may have in a file besides the quantised blocks.
+DENSE = ("f32", "f16", "bf16")
+
+
+def model_module(model_type: str) -> ModuleType:
+    """The file weft/models/<model_type>.py."""
+    name = f"weft.models.{model_type}"
+    if not model_type.isidentifier() or importlib.util.find_spec(name) is None:
+        raise UnsupportedError(f"[load] model_type {model_type!r} is not one weft runs; see `weft list --models`")
+    return importlib.import_module(name)
+
+
+class Programs:
+    """The programs of one checkpoint on one backend. Weights are bound when first used and shared by all of them."""
+
+    def __init__(self, checkpoint: Checkpoint, *, compute: str, threads: int, level: str | None = None) -> None:
+        self.checkpoint = checkpoint
+        self.compute = compute
+        self.threads = threads
+        self.module = model_module(checkpoint.model_type)
+        self.config = read_config(self.module.Config, checkpoint.config)
+        self.backend = CpuBackend(level, threads)
+        self._weights: dict[str, Any] = {}
+
+    def trace(self, name: str, build: Callable[[Trace, Scope], Mapping[str, Tensor]]) -> tuple[Program, dict[str, np.ndarray]]:
+        """The planned program whose outputs `build` returns, and its constants."""
+        with Trace(name) as trace:
+            for output, tensor in build(trace, Scope(trace, self.checkpoint.stored)).items():
+                trace.output(output, tensor)
+        return plan(optimise(trace.program(), compute=self.compute)), trace.constants
+
+    def compile(self, program: Program, constants: Mapping[str, np.ndarray], states: Mapping[str, Any]) -> CpuExecutable:
+        layouts = weight_layouts(program)
+        for value in program.weights:
+            if value.name not in self._weights:
+                self._weights[value.name] = self._bind(value, constants, layouts[value.name])
+        return self.backend.compile(program, self._weights, states)
+
+    def _bind(self, value: Value, constants: Mapping[str, np.ndarray], layout: str) -> Any:
+        if value.name in constants:
+            return native_weight(constants[value.name], "vector")
+        shape = tuple(int(size) for size in value.shape)
+        tensor = self.checkpoint.tensor(value.name, shape)
+        if layout == "vector":
+            return native_weight(tensor.numpy(), "vector")
+        stored = tensor.view.dtype
+        if not stored.quantised and stored.name not in DENSE:
+            raise UnsupportedError(f"[weights] {value.name} is stored as {stored}; matrices are f32, f16, bf16 or quantised")
+        packed = Packed(stored, shape, tensor.view.bytes())
+        weight = native_weight(packed, layout, row_order=tensor.row_order, threads=self.threads)
+        if layout == "panels":
+            tensor.release()  # the file's pages of it are not needed again
+        return weight
+
+    @property
+    def weight_bytes(self) -> int:
+        """Memory of the weights bound so far."""
+        return sum(weight.nbytes for weight in self._weights.values())
+
+
+def step_inputs(trace: Trace, *, max_pages: int = 0, types: bool = False, kv: Any = None) -> Step:
+    """The symbolic step of a trace; `max_pages` 0 for a model without state."""
+    from weft.graph import B, L, T
+
+    return Step(
+        ids=trace.input("ids", (T,), "i32"),
+        positions=trace.input("positions", (T,), "i32"),
+        segments=trace.input("segments", (B + 1,), "i32"),
+        rows=trace.input("rows", (L,), "i32"),
+        types=trace.input("types", (T,), "i32") if types else None,
+        pages=trace.input("pages", (B, max_pages), "i32") if max_pages else None,
+        kv=kv,
+    )

@@ -1,0 +1,86 @@
+"""Reads the `tokenizer.ggml.*` metadata of a GGUF file into what the native tokenizer takes."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.errors import FormatError
+
+_PREFIX = "tokenizer.ggml."
+_IDS = {
+    "bos": "bos_token_id",
+    "eos": "eos_token_id",
+    "unk": "unknown_token_id",
+    "sep": "seperator_token_id",  # the format spells it so
+    "pad": "padding_token_id",
+    "cls": "cls_token_id",
+    "mask": "mask_token_id",
+}
+_FLAGS = {"add_bos": "add_bos_token", "add_eos": "add_eos_token"}
+
+Strings = tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint64]]
+
+
+def native_arguments(metadata: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Arguments of the native constructor: names, tokens, merges, types and the numbers that are present."""
+    tokens = _strings(metadata, "tokens", required=True)
+    merges = _strings(metadata, "merges", required=False)
+    types = _integers(metadata.get(_PREFIX + "token_type", ()), "token_type")
+    numbers = {name: _integer(metadata[_PREFIX + key], key) for name, key in _IDS.items() if _PREFIX + key in metadata}
+    flags = {name: int(bool(metadata[_PREFIX + key])) for name, key in _FLAGS.items() if _PREFIX + key in metadata}
+    return _text(metadata, "model"), _text(metadata, "pre", ""), *tokens, *merges, types, numbers | flags
+
+
+def special_names(metadata: Mapping[str, Any], vocab_size: int) -> dict[str, int | None]:
+    """The ids of the named special tokens; every one is inside the vocabulary."""
+    named: dict[str, int | None] = {}
+    for name, key in _IDS.items():
+        if _PREFIX + key not in metadata:
+            continue
+        id = _integer(metadata[_PREFIX + key], key)
+        if not 0 <= id < vocab_size:
+            raise FormatError(f"[gguf] {_PREFIX}{key} is outside the vocabulary: {id}; there are {vocab_size} tokens")
+        named[name] = id
+    return named
+
+
+def _text(metadata: Mapping[str, Any], key: str, default: str | None = None) -> str:
+    value = metadata.get(_PREFIX + key, default)
+    if not isinstance(value, str):
+        raise FormatError(f"[gguf] {_PREFIX}{key} is not a string: {type(value).__name__}")
+    return value
+
+
+def _integer(value: Any, key: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not -(2**31) <= int(value) < 2**31:
+        raise FormatError(f"[gguf] {_PREFIX}{key} is not a token id: {value!r}")
+    return int(value)
+
+
+def _integers(value: Any, key: str) -> npt.NDArray[np.int32]:
+    try:
+        return np.ascontiguousarray(value, dtype=np.int32).reshape(-1)
+    except (OverflowError, TypeError, ValueError) as error:
+        raise FormatError(f"[gguf] {_PREFIX}{key} is not an array of integers: {error}") from error
+
+
+def _strings(metadata: Mapping[str, Any], key: str, *, required: bool) -> Strings:
+    value = metadata.get(_PREFIX + key)
+    if value is None:
+        if required:
+            raise FormatError(f"[gguf] a key is missing: {_PREFIX}{key}")
+        value = []
+    if hasattr(value, "packed"):  # a reader's own array of strings
+        value = value.packed()
+    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], np.ndarray):
+        data, offsets = value
+        return np.ascontiguousarray(data, dtype=np.uint8), np.ascontiguousarray(offsets, dtype=np.uint64)
+    try:
+        parts = [text.encode() for text in value]
+    except (AttributeError, TypeError, UnicodeError) as error:
+        raise FormatError(f"[gguf] {_PREFIX}{key} is not a list of strings: {error}") from error
+    offsets = np.zeros(len(parts) + 1, dtype=np.uint64)
+    np.cumsum([len(part) for part in parts], out=offsets[1:])
+    return np.frombuffer(b"".join(parts), dtype=np.uint8), offsets

@@ -1,0 +1,275 @@
+"""GGUF: reader of versions 2 and 3, little-endian, split files included. The writer is gguf_writer.
+
+A file is a header (magic, version, counts), key-value metadata, one record a tensor, padding, then the data. Every
+count, length and offset is checked against the limits below and against what is left of the file before it is used.
+"""
+
+import os
+import re
+import struct
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from weft.dtype import BY_GGUF, DType
+from weft.errors import FormatError, UnsupportedError
+from weft.weights import gguf_meta as meta
+from weft.weights.files import MappedFile, TensorFile, TensorInfo
+from weft.weights.gguf_meta import Metadata, StringArray, Value
+
+MAGIC = b"GGUF"
+VERSIONS = (2, 3)
+MAX_KEYS = 65_536
+MAX_TENSORS = 65_536
+MAX_KEY = 65_535
+MAX_NAME = 63
+MAX_STRING = 16 << 20
+MAX_ARRAY = 64 << 20
+MAX_METADATA = 256 << 20
+MAX_DIMS = 4
+MIN_ALIGNMENT, DEFAULT_ALIGNMENT, MAX_ALIGNMENT = 8, 32, 1 << 20
+MAX_SPLITS = 4_096
+
+# The fewest bytes a record can take: a count from a file is never trusted past what is left of it.
+_MIN_KEY_RECORD = 8 + 1 + 4 + 1
+_MIN_TENSOR_RECORD = 8 + 1 + 4 + 8 + 4 + 8
+_U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
+_SCALARS = {kind: struct.Struct("<" + form) for kind, form in enumerate("BbHhIif???Qqd") if form != "?"}
+
+_SPLIT_NAME = re.compile(r"(?P<stem>.+)-[0-9]{5}-of-(?P<count>[0-9]{5})\.gguf", re.DOTALL)
+
+
+def open_gguf(path: str | os.PathLike[str]) -> TensorFile[Metadata]:
+    """Open a GGUF file; of a split model any part opens the whole. Only the metadata is read."""
+    path = Path(path)
+    file, metadata, tensors = _read(path)
+    if "split.count" in metadata and metadata.get_int("split.count", low=1, high=MAX_SPLITS) > 1:
+        return _open_split(path, metadata.get_int("split.count"))
+    return TensorFile("gguf", tensors, metadata, [file])
+
+
+def is_alignment(value: int) -> bool:
+    return MIN_ALIGNMENT <= value <= MAX_ALIGNMENT and value & (value - 1) == 0
+
+
+def _read(path: Path) -> tuple[MappedFile, Metadata, dict[str, TensorInfo]]:
+    file = MappedFile(path)
+    metadata, tensors = _Reader(file).parse()
+    return file, metadata, tensors
+
+
+class _Reader:
+    """A cursor over the head of one file; `take` is the only way forward and checks every step."""
+
+    def __init__(self, file: MappedFile) -> None:
+        self.file = file
+        self.bytes = file.view().data
+        self.at = 0
+        self.end = min(file.size, MAX_METADATA)
+
+    def fail(self, what: str, at: int | None = None) -> NoReturn:
+        raise FormatError(f"[gguf] {self.file.name}: {what}, at byte {self.at if at is None else at}")
+
+    def parse(self) -> tuple[Metadata, dict[str, TensorInfo]]:
+        n_tensors, n_keys = self._header()
+        metadata = self._metadata(n_keys)
+        alignment = self._alignment(metadata)
+        records = self._records(n_tensors)
+        data_start = -(-self.at // alignment) * alignment
+        return metadata, self._place(records, data_start, alignment)
+
+    def take(self, count: int, what: str) -> int:
+        """Step over `count` bytes; where they begin."""
+        if count > self.end - self.at:
+            if self.end < self.file.size:
+                self.fail(f"the metadata is over {MAX_METADATA} bytes ({what})")
+            self.fail(f"{what} reaches past the end: {count} of {self.end - self.at} bytes left; is the file whole?")
+        start = self.at
+        self.at += count
+        return start
+
+    def number(self, form: struct.Struct, what: str) -> Any:
+        return form.unpack_from(self.bytes, self.take(form.size, what))[0]
+
+    def string(self, limit: int, what: str) -> bytes:
+        length = self.number(_U64, f"the length of {what}")
+        if length > limit:
+            self.fail(f"{what} is too long: {length} bytes; at most {limit}", self.at - 8)
+        start = self.take(length, what)
+        return bytes(self.bytes[start : start + length])
+
+    def name(self, limit: int, what: str) -> str:
+        """A string that names something: not empty, UTF-8."""
+        start = self.at
+        raw = self.string(limit, what)
+        try:
+            text = raw.decode("utf-8")
+        except UnicodeDecodeError:
+            self.fail(f"{what} is not UTF-8", start)
+        if not text:
+            self.fail(f"{what} is empty", start)
+        return text
+
+    def _header(self) -> tuple[int, int]:
+        magic = bytes(self.bytes[:4])
+        if magic != MAGIC:
+            self.fail(f"not a GGUF file: it starts with {magic!r}")
+        self.take(4, "the magic")
+        version = self.number(_U32, "the version")
+        if int.from_bytes(_U32.pack(version), "big") in (1, *VERSIONS):
+            raise UnsupportedError(f"[gguf] {self.file.name} is big-endian; weft reads little-endian files: convert it")
+        if version not in VERSIONS:
+            raise UnsupportedError(f"[gguf] {self.file.name} is GGUF version {version}; weft reads 2 and 3: convert it")
+        n_tensors = self.number(_U64, "the tensor count")
+        n_keys = self.number(_U64, "the key count")
+        self._count("key count", n_keys, MAX_KEYS, _MIN_KEY_RECORD)
+        self._count("tensor count", n_tensors, MAX_TENSORS, _MIN_TENSOR_RECORD)
+        return n_tensors, n_keys
+
+    def _count(self, what: str, count: int, limit: int, record: int) -> None:
+        if count > limit:
+            self.fail(f"the {what} is over the limit: {count}; at most {limit}")
+        if count > (self.end - self.at) // record:
+            self.fail(f"the {what} does not fit the file: {count}; is the file whole?")
+
+    def _metadata(self, count: int) -> Metadata:
+        values: dict[str, Value] = {}
+        for index in range(count):
+            start = self.at
+            key = self.name(MAX_KEY, f"key {index}")
+            if key in values:
+                self.fail(f"the key {key[:80]!r} is given twice", start)
+            values[key] = self._value(key[:80])
+        return Metadata(self.file.name, values)
+
+    def _value(self, key: str) -> Value:
+        kind = self.number(_U32, f"the type of {key!r}")
+        if kind == meta.STRING:
+            return Value(kind, None, self.string(MAX_STRING, f"the value of {key!r}"))
+        if kind == meta.BOOL:
+            return Value(kind, None, self._bool(key))
+        if kind == meta.ARRAY:
+            return self._array(key)
+        if kind not in _SCALARS:
+            self.fail(f"{key!r} has an unknown type: {kind}", self.at - 4)
+        return Value(kind, None, self.number(_SCALARS[kind], f"the value of {key!r}"))
+
+    def _bool(self, key: str) -> bool:
+        byte = self.bytes[self.take(1, f"the value of {key!r}")]
+        if byte > 1:
+            self.fail(f"{key!r} is neither true nor false: {byte}", self.at - 1)
+        return byte == 1
+
+    def _array(self, key: str) -> Value:
+        element = self.number(_U32, f"the element type of {key!r}")
+        count = self.number(_U64, f"the length of {key!r}")
+        if count > MAX_ARRAY:
+            self.fail(f"the array {key!r} is too long: {count} elements; at most {MAX_ARRAY}", self.at - 8)
+        if element == meta.STRING:
+            return Value(meta.ARRAY, element, self._strings(key, count))
+        if element == meta.ARRAY:
+            self.fail(f"{key!r} is an array of arrays, which weft does not read", self.at - 12)
+        if element not in meta.NUMPY:
+            self.fail(f"the array {key!r} has an unknown element type: {element}", self.at - 12)
+        dtype = np.dtype(meta.NUMPY[element])
+        start = self.take(count * dtype.itemsize, f"the array {key!r}")
+        raw = self.file.view(start, self.at)
+        if element == meta.BOOL and raw.size and raw.max() > 1:
+            self.fail(f"the array {key!r} holds bytes that are neither true nor false", start)
+        return Value(meta.ARRAY, element, raw.view(dtype))
+
+    def _strings(self, key: str, count: int) -> StringArray:
+        from weft._core import quant
+
+        start = self.at
+        try:
+            offsets = quant.string_offsets(self.file.view(0, self.end), start, count, MAX_STRING)
+        except FormatError as error:
+            raise FormatError(f"[gguf] {self.file.name}: {key!r}: {error}") from None
+        self.take(int(offsets[-1]) - start, f"the array {key!r}")
+        return StringArray(self.file.view(start, self.at), offsets - np.uint64(start))
+
+    def _alignment(self, metadata: Metadata) -> int:
+        value = metadata.values_by_key.get("general.alignment")
+        if value is None:
+            return DEFAULT_ALIGNMENT
+        if value.type != meta.UINT32:
+            metadata.fail("general.alignment", f"must be a u32: it is {value}")
+        alignment: int = value.data
+        if not is_alignment(alignment):
+            limits = f"a power of two, {MIN_ALIGNMENT} to {MAX_ALIGNMENT}"
+            metadata.fail("general.alignment", f"is out of range: {alignment}; {limits}")
+        return alignment
+
+    def _records(self, count: int) -> dict[str, tuple[DType, tuple[int, ...], int]]:
+        """Type, shape and offset of each tensor; a shape is stored innermost first and turned here."""
+        records: dict[str, tuple[DType, tuple[int, ...], int]] = {}
+        for index in range(count):
+            start = self.at
+            name = self.name(MAX_NAME, f"the name of tensor {index}")
+            if name in records:
+                self.fail(f"the tensor {name!r} is given twice", start)
+            rank = self.number(_U32, f"the rank of {name!r}")
+            if not 1 <= rank <= MAX_DIMS:
+                self.fail(f"tensor {name!r} has {rank} dimensions; 1 to {MAX_DIMS}", self.at - 4)
+            shape = tuple(self.number(_U64, f"the shape of {name!r}") for _ in range(rank))[::-1]
+            if min(shape) < 1:
+                self.fail(f"tensor {name!r} has an empty dimension: {list(shape)}", start)
+            dtype = self._dtype(name, self.number(_U32, f"the type of {name!r}"))
+            if shape[-1] % dtype.block:
+                self.fail(f"rows of tensor {name!r} are not whole blocks of {dtype}: {shape[-1]} elements", start)
+            records[name] = (dtype, shape, self.number(_U64, f"the offset of {name!r}"))
+        return records
+
+    def _dtype(self, name: str, number: int) -> DType:
+        if number not in BY_GGUF:
+            raise UnsupportedError(
+                f"[gguf] {self.file.name}: tensor {name!r} has element type {number}, unknown to weft"
+            )
+        return BY_GGUF[number]
+
+    def _place(
+        self, records: dict[str, tuple[DType, tuple[int, ...], int]], data_start: int, alignment: int
+    ) -> dict[str, TensorInfo]:
+        """The tensors in the file's order, once each is known to lie inside the file and on no other."""
+        tensors: dict[str, TensorInfo] = {}
+        for name, (dtype, shape, offset) in records.items():
+            if offset % alignment:
+                self.fail(f"tensor {name!r} is not aligned to {alignment}: offset {offset}")
+            tensors[name] = TensorInfo(name, dtype, shape, self.file, data_start + offset)
+            if data_start + offset + tensors[name].nbytes > self.file.size:
+                size = tensors[name].nbytes
+                self.fail(
+                    f"tensor {name!r} reaches past the end: {size} bytes; is the file whole?", data_start + offset
+                )
+        end = 0
+        for name, (_, _, offset) in sorted(records.items(), key=lambda record: record[1][2]):
+            if offset < end:
+                self.fail(f"tensor {name!r} overlaps another", data_start + offset)
+            end = offset + tensors[name].nbytes
+        return tensors
+
+
+def _open_split(path: Path, count: int) -> TensorFile[Metadata]:
+    """All parts of a split model; the first part's metadata is the model's."""
+    match = _SPLIT_NAME.fullmatch(path.name)
+    if match is None or int(match["count"]) != count:
+        raise FormatError(f"[gguf] {path.name} is part of {count}; parts are called <name>-00001-of-{count:05}.gguf")
+    files: list[MappedFile] = []
+    tensors: dict[str, TensorInfo] = {}
+    whole: Metadata | None = None
+    for number in range(count):
+        file, metadata, part = _read(path.with_name(f"{match['stem']}-{number + 1:05}-of-{count:05}.gguf"))
+        if metadata.get_int("split.no") != number or metadata.get_int("split.count") != count:
+            metadata.fail("split.no", f"or split.count does not fit the file's name: {metadata.get_int('split.no')}")
+        if not tensors.keys().isdisjoint(part):
+            twice = next(name for name in part if name in tensors)
+            raise FormatError(f"[gguf] {file.name}: the tensor {twice!r} is also in an earlier part")
+        tensors.update(part)
+        files.append(file)
+        whole = whole or metadata
+    assert whole is not None
+    if whole.get_int("split.tensors.count", len(tensors)) != len(tensors):
+        whole.fail("split.tensors.count", f"is not the number of tensors in the parts: {len(tensors)}")
+    return TensorFile("gguf", tensors, whole, files)

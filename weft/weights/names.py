@@ -1,0 +1,138 @@
+"""What GGUF calls things: tensor names to and from Hugging Face's, and the order of rows, for `llama` and `bert`."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.errors import UnsupportedError, WeightError
+
+
+@dataclass(frozen=True)
+class NameMap:
+    """GGUF stem to Hugging Face stem, outside and inside layers; a stem is a name without its `.weight` or `.bias`.
+
+    `absent` are the stems of either side that the other has no tensor for: what they hold is elsewhere or unused.
+    """
+
+    root: Mapping[str, str]
+    layer: Mapping[str, str]
+    layer_prefix: str
+    absent: frozenset[str]
+
+    @property
+    def root_back(self) -> dict[str, str]:
+        return {hf: gguf for gguf, hf in self.root.items()}
+
+    @property
+    def layer_back(self) -> dict[str, str]:
+        return {hf: gguf for gguf, hf in self.layer.items()}
+
+
+LLAMA = NameMap(
+    root={"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"},
+    layer={
+        "attn_norm": "input_layernorm",
+        "attn_q": "self_attn.q_proj",
+        "attn_k": "self_attn.k_proj",
+        "attn_v": "self_attn.v_proj",
+        "attn_output": "self_attn.o_proj",
+        "ffn_norm": "post_attention_layernorm",
+        "ffn_gate": "mlp.gate_proj",
+        "ffn_up": "mlp.up_proj",
+        "ffn_down": "mlp.down_proj",
+    },
+    layer_prefix="model.layers",
+    absent=frozenset({"rope_freqs"}),  # the llama3 factors: in the config (gguf_config)
+)
+
+BERT = NameMap(
+    root={
+        "token_embd": "embeddings.word_embeddings",
+        "position_embd": "embeddings.position_embeddings",
+        "token_types": "embeddings.token_type_embeddings",
+        "token_embd_norm": "embeddings.LayerNorm",
+        "cls": "classifier.dense",
+        "cls.output": "classifier.out_proj",
+    },
+    layer={
+        "attn_q": "attention.self.query",
+        "attn_k": "attention.self.key",
+        "attn_v": "attention.self.value",
+        "attn_output": "attention.output.dense",
+        "attn_output_norm": "attention.output.LayerNorm",
+        "ffn_up": "intermediate.dense",
+        "ffn_down": "output.dense",
+        "layer_output_norm": "output.LayerNorm",
+    },
+    layer_prefix="encoder.layer",
+    absent=frozenset({"pooler.dense", "embeddings.position_ids"}),  # not used for embeddings, so not in GGUF
+)
+
+MAPS = {"llama": LLAMA, "bert": BERT}
+_GGUF_LAYER = re.compile(r"blk\.(0|[1-9][0-9]{0,3})\.(.+)")
+
+
+def name_map(arch: str) -> NameMap:
+    if arch not in MAPS:
+        raise UnsupportedError(f"[gguf] the architecture {arch[:40]!r} is not one of {', '.join(MAPS)}")
+    return MAPS[arch]
+
+
+def hf_name(arch: str, name: str) -> str | None:
+    """`blk.3.attn_q.weight` is `model.layers.3.self_attn.q_proj.weight`; None where Hugging Face has no such tensor."""
+    names = name_map(arch)
+    stem, suffix = _split(name)
+    if stem in names.absent:
+        return None
+    layer = _GGUF_LAYER.fullmatch(stem)
+    if layer is None and stem in names.root:
+        return f"{names.root[stem]}.{suffix}"
+    if layer is not None and layer[2] in names.layer:
+        return f"{names.layer_prefix}.{layer[1]}.{names.layer[layer[2]]}.{suffix}"
+    raise WeightError(f"[gguf] the tensor {name!r} is not one of a {arch} model")
+
+
+def gguf_name(arch: str, name: str) -> str | None:
+    """The way back: what GGUF calls a tensor of a Hugging Face model; None where it keeps no such tensor."""
+    names = name_map(arch)
+    stem, suffix = _split(name)
+    if stem in names.absent or name in names.absent:
+        return None
+    layer = re.fullmatch(re.escape(names.layer_prefix) + r"\.(0|[1-9][0-9]{0,3})\.(.+)", stem)
+    if layer is None and stem in names.root_back:
+        return f"{names.root_back[stem]}.{suffix}"
+    if layer is not None and layer[2] in names.layer_back:
+        return f"blk.{layer[1]}.{names.layer_back[layer[2]]}.{suffix}"
+    raise WeightError(f"[gguf] the tensor {name!r} is not one of a {arch} model")
+
+
+def _split(name: str) -> tuple[str, str]:
+    stem, _, suffix = name.rpartition(".")
+    return stem, suffix
+
+
+_ROTATED = re.compile(r"model\.layers\.[0-9]+\.self_attn\.([qk])_proj\.(?:weight|bias)")
+
+
+def row_order(arch: str, name: str, config: Mapping[str, Any]) -> np.ndarray | None:
+    """Which stored row is each row of the Hugging Face tensor `name`, or None where they are in order.
+
+    Rotary embedding pairs the two halves of a head in Hugging Face's order; a llama GGUF has each pair side by side.
+    Row j of half t of a head of d rows, t * d/2 + j, is stored as row 2j + t. Use with TensorView.take.
+    """
+    match = _ROTATED.fullmatch(name)
+    if arch != "llama" or match is None:
+        return None
+    heads = config["num_attention_heads"] if match[1] == "q" else config["num_key_value_heads"]
+    dim = config["head_dim"]
+    rows = np.arange(heads * dim).reshape(heads, dim // 2, 2)
+    return rows.swapaxes(1, 2).reshape(-1)
+
+
+def stored_order(arch: str, name: str, config: Mapping[str, Any]) -> np.ndarray | None:
+    """The inverse of `row_order`, for writing: which row of the Hugging Face tensor is each stored row."""
+    order = row_order(arch, name, config)
+    return None if order is None else np.argsort(order)

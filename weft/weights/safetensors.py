@@ -1,0 +1,267 @@
+"""safetensors: reader (one file, or shards behind an index) and writer.
+
+A file is an 8-byte little-endian header length, the header (a JSON object: tensor name to dtype, shape and data
+offsets, and `__metadata__`, text to text), then the data. Every rule of the format holds here, those the reference
+leaves to good will included: the header starts with `{` and may only be padded with spaces; no name comes twice;
+offsets cover the data from its first byte to the file's last without hole or overlap. What the reference refuses is
+refused here.
+"""
+
+import json
+import os
+import struct
+from collections.abc import Mapping
+from pathlib import Path, PureWindowsPath
+from typing import Any, NoReturn
+
+import numpy as np
+
+from weft.dtype import BY_SAFETENSORS, DType
+from weft.errors import FormatError, InputError, NotFoundError
+from weft.weights import strict_json
+from weft.weights.files import MappedFile, TensorFile, TensorInfo, TensorView, replacing
+
+INDEX_NAME = "model.safetensors.index.json"
+
+MAX_HEADER = 100_000_000
+MAX_TENSORS = 131_072
+MAX_RANK = 8
+MAX_SHARDS = 4_096
+MAX_INDEX = 64 << 20
+_WORD = 1 << 64
+
+# Types of the format that weft stores and sizes but does not compute with. Smaller than a byte: counted in blocks.
+_FOREIGN = {
+    str(d.safetensors): d
+    for d in (
+        DType("f4", 2, 1, None, "F4"),
+        DType("f6_e2m3", 4, 3, None, "F6_E2M3"),
+        DType("f6_e3m2", 4, 3, None, "F6_E3M2"),
+        DType("f8_e5m2", 1, 1, None, "F8_E5M2"),
+        DType("f8_e4m3", 1, 1, None, "F8_E4M3"),
+        DType("f8_e8m0", 1, 1, None, "F8_E8M0"),
+        DType("f8_e4m3fnuz", 1, 1, None, "F8_E4M3FNUZ"),
+        DType("f8_e5m2fnuz", 1, 1, None, "F8_E5M2FNUZ"),
+        DType("u16", 1, 2, None, "U16", "<u2"),
+        DType("u32", 1, 4, None, "U32", "<u4"),
+        DType("c64", 1, 8, None, "C64", "<c8"),
+        DType("u64", 1, 8, None, "U64", "<u8"),
+    )
+}
+_TYPES = {**BY_SAFETENSORS, **_FOREIGN}
+
+# The writer puts the widest elements first, then goes by name, so that data stays aligned; this is the format's order.
+_ORDER = [
+    *("BOOL", "F4", "F6_E2M3", "F6_E3M2", "U8", "I8", "F8_E5M2", "F8_E4M3", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"),
+    *("I16", "U16", "F16", "BF16", "I32", "U32", "F32", "C64", "F64", "I64", "U64"),
+]
+
+
+def open_safetensors(path: str | os.PathLike[str]) -> TensorFile[dict[str, str]]:
+    """Open one `.safetensors` file, or all shards of an index (`*.index.json`); nothing but the headers is read."""
+    path = Path(path)
+    return _open_sharded(path) if path.name.endswith(".json") else _open_single(path)
+
+
+def _open_single(path: Path) -> TensorFile[dict[str, str]]:
+    file = MappedFile(path)
+    tensors, metadata = _Header(file).parse()
+    return TensorFile("safetensors", tensors, metadata, [file])
+
+
+class _Header:
+    """The header of one mapped file, on its way to checked tensors."""
+
+    def __init__(self, file: MappedFile) -> None:
+        self.file = file
+
+    def fail(self, what: str) -> NoReturn:
+        raise FormatError(f"[safetensors] {self.file.name}: {what}")
+
+    def parse(self) -> tuple[dict[str, TensorInfo], dict[str, str]]:
+        text, data_start = self._text()
+        entries: dict[str, Any] = {}
+        try:
+            for name, value, at in strict_json.members(text):
+                if name in entries:
+                    self.fail(f"the name {name[:80]!r} is given twice; again at header character {at}")
+                entries[name] = value
+                if len(entries) - ("__metadata__" in entries) > MAX_TENSORS:
+                    self.fail(f"more than {MAX_TENSORS} tensors")
+        except strict_json.JsonError as error:
+            self.fail(f"the header is not JSON: {error}")
+        metadata = self._metadata(entries.pop("__metadata__", None))
+        return self._place([self._tensor(name, entry) for name, entry in entries.items()], data_start), metadata
+
+    def _text(self) -> tuple[str, int]:
+        size = self.file.size
+        if size < 8:
+            self.fail(f"too short for a header: {size} bytes")
+        (length,) = struct.unpack("<Q", self.file.view(0, 8).tobytes())
+        if length > MAX_HEADER:
+            self.fail(f"header length at byte 0 is over the limit: {length}; at most {MAX_HEADER}")
+        if length > size - 8:
+            self.fail(f"header length at byte 0 reaches past the end: {length} of {size - 8} bytes; is the file whole?")
+        try:
+            return strict_json.text_of(self.file.view(8, 8 + length).tobytes()), 8 + length
+        except strict_json.JsonError as error:
+            self.fail(f"the header is {error}")
+
+    def _metadata(self, value: Any) -> dict[str, str]:
+        if value is None:
+            return {}
+        if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
+            self.fail("__metadata__ is not an object of strings")
+        return value
+
+    def _tensor(self, name: str, entry: Any) -> tuple[int, int, str, DType, tuple[int, ...]]:
+        """Begin, end, name, dtype and shape of one tensor; its size is checked, its place is not yet."""
+        if not isinstance(entry, dict):
+            self.fail(f"tensor {name[:80]!r} is not described by an object")
+        dtype = _TYPES.get(entry["dtype"]) if isinstance(entry.get("dtype"), str) else None
+        if dtype is None:
+            self.fail(f"tensor {name[:80]!r}: unknown dtype: {str(entry.get('dtype'))[:40]!r}")
+        shape = self._numbers(name, entry, "shape")
+        if len(shape) > MAX_RANK:
+            self.fail(f"tensor {name[:80]!r}: {len(shape)} dimensions; at most {MAX_RANK}")
+        offsets = self._numbers(name, entry, "data_offsets")
+        if len(offsets) != 2 or offsets[0] > offsets[1]:
+            self.fail(f"tensor {name[:80]!r}: data_offsets are not a begin and an end: {offsets[:4]}")
+        size = self._size(name, dtype, shape)
+        if offsets[1] - offsets[0] != size:
+            taken = offsets[1] - offsets[0]
+            self.fail(f"tensor {name[:80]!r}: data_offsets hold {taken} bytes, {list(shape)} of {dtype} takes {size}")
+        return offsets[0], offsets[1], name, dtype, tuple(shape)
+
+    def _numbers(self, name: str, entry: dict[str, Any], field: str) -> list[int]:
+        values = entry.get(field)
+        # type() and not isinstance(): True is an int to isinstance
+        if not isinstance(values, list) or not all(type(v) is int and 0 <= v < _WORD for v in values):
+            self.fail(f"tensor {name[:80]!r}: {field} is not a list of 64-bit counts")
+        return values
+
+    def _size(self, name: str, dtype: DType, shape: list[int]) -> int:
+        """Bytes of `shape`; every product on the way, in bits at the end, must fit 64 bits as in the reference."""
+        count = 1
+        for n in shape:
+            count *= n
+            if count >= _WORD:
+                self.fail(f"tensor {name[:80]!r}: shape overflows: {shape}")
+        bits = 8 * dtype.size_bytes // dtype.block
+        if count * bits >= _WORD:
+            self.fail(f"tensor {name[:80]!r}: shape overflows: {shape} of {dtype}")
+        if count % dtype.block:
+            self.fail(f"tensor {name[:80]!r}: {count} elements of {dtype} do not end on a byte")
+        return dtype.nbytes(count)
+
+    def _place(
+        self, tensors: list[tuple[int, int, str, DType, tuple[int, ...]]], data_start: int
+    ) -> dict[str, TensorInfo]:
+        """The tensors in file order, once they are known to cover the data exactly."""
+        tensors.sort(key=lambda tensor: tensor[:2])
+        placed: dict[str, TensorInfo] = {}
+        expected = 0
+        for begin, end, name, dtype, shape in tensors:
+            if begin != expected:
+                gap = "leaves a hole" if begin > expected else "overlaps another tensor"
+                self.fail(f"tensor {name[:80]!r} {gap}: begins at data byte {begin}, the one before ends at {expected}")
+            placed[name] = TensorInfo(name, dtype, shape, self.file, data_start + begin)
+            expected = end
+        if data_start + expected != self.file.size:
+            have = self.file.size - data_start
+            self.fail(f"the data does not end with the file: {expected} bytes described, {have} there")
+        return placed
+
+
+def _open_sharded(path: Path) -> TensorFile[dict[str, str]]:
+    weight_map, metadata = _read_index(path)
+    shards: dict[str, TensorFile[dict[str, str]]] = {}
+    tensors: dict[str, TensorInfo] = {}
+    for name, shard in weight_map.items():
+        if shard not in shards:
+            shards[shard] = _open_single(_shard_path(path, shard))
+        if name not in shards[shard].tensors:
+            raise FormatError(f"[safetensors] {path.name}: tensor {name[:80]!r} is not in {shard!r}")
+        tensors[name] = shards[shard].tensors[name]
+    return TensorFile("safetensors", tensors, metadata, [file for shard in shards.values() for file in shard.files])
+
+
+def _read_index(path: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """The weight map, and the index's own metadata as text."""
+    file = MappedFile(path)
+    if file.size > MAX_INDEX:
+        raise FormatError(
+            f"[safetensors] {path.name} is too large: {file.size} bytes; an index has at most {MAX_INDEX}"
+        )
+    try:
+        index = strict_json.parse(strict_json.text_of(file.view().tobytes()))
+    except strict_json.JsonError as error:
+        raise FormatError(f"[safetensors] {path.name} is not JSON: {error}") from None
+    weight_map = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(weight_map, dict) or not all(isinstance(shard, str) for shard in weight_map.values()):
+        raise FormatError(f"[safetensors] {path.name}: weight_map is not an object of file names")
+    if not weight_map:
+        raise FormatError(f"[safetensors] {path.name}: weight_map is empty")
+    if len(set(weight_map.values())) > MAX_SHARDS:
+        raise FormatError(f"[safetensors] {path.name}: more than {MAX_SHARDS} shards")
+    metadata = index.get("metadata")
+    return weight_map, {k: str(v) for k, v in metadata.items()} if isinstance(metadata, dict) else {}
+
+
+def _shard_path(index: Path, shard: str) -> Path:
+    """Where `shard` lies, which must be inside the index's folder.
+
+    A link may leave the folder only for the one that the index itself is linked from: caches keep the bytes of a whole
+    snapshot side by side in such a folder.
+    """
+    parts = shard.split("/")
+    plain = all(part.strip(". ") and part == part.rstrip(". ") and not _reserved(part) for part in parts)
+    if not plain or any(c in shard for c in "\\:\0") or not shard.isprintable():
+        raise FormatError(f"[safetensors] {index.name}: not a file name inside the folder: {shard[:80]!r}")
+    path = index.parent / shard
+    real = Path(os.path.realpath(path))
+    homes = (os.path.realpath(index.parent), os.path.dirname(os.path.realpath(index)))
+    if not any(real.is_relative_to(home) for home in homes):
+        raise FormatError(f"[safetensors] {index.name}: the shard {shard[:80]!r} is a link out of the folder")
+    if not real.is_file():
+        raise NotFoundError(f"[safetensors] {index.name} names a shard that is missing: {shard[:80]!r}")
+    return path
+
+
+def _reserved(part: str) -> bool:
+    """Whether Windows takes the name for a device, whatever its extension."""
+    stem = PureWindowsPath(part).stem.split(".")[0].upper()
+    return stem in {"CON", "PRN", "AUX", "NUL"} or (stem[:3] in {"COM", "LPT"} and stem[3:] in set("0123456789"))
+
+
+def write_safetensors(
+    path: str | os.PathLike[str], tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None
+) -> None:
+    """Write `tensors` (arrays, or TensorViews for bf16 and the like) to `path`; all of the file appears, or none."""
+    views = {name: TensorView.of(value) for name, value in tensors.items()}
+    for name, view in views.items():
+        if view.dtype.safetensors is None or name == "__metadata__":
+            raise InputError(f"[safetensors] {name!r} cannot be written: {view.dtype} is no type of the format")
+    order = sorted(views, key=lambda name: name.encode())
+    order.sort(key=lambda name: _ORDER.index(str(views[name].dtype.safetensors)), reverse=True)
+    header = _header(views, order, metadata)
+    with replacing(path) as out:
+        out.write(struct.pack("<Q", len(header)))
+        out.write(header)
+        for name in order:
+            out.write(np.ascontiguousarray(views[name].bytes()).data)
+
+
+def _header(views: Mapping[str, TensorView], order: list[str], metadata: Mapping[str, str] | None) -> bytes:
+    entries: dict[str, Any] = {}
+    if metadata is not None:
+        if not all(isinstance(k, str) and isinstance(v, str) for k, v in metadata.items()):
+            raise InputError("[safetensors] metadata must be text to text")
+        entries["__metadata__"] = dict(metadata)
+    end = 0
+    for name in order:
+        view = views[name]
+        begin, end = end, end + view.nbytes
+        entries[name] = {"dtype": view.dtype.safetensors, "shape": list(view.shape), "data_offsets": [begin, end]}
+    text = json.dumps(entries, ensure_ascii=False, separators=(",", ":")).encode()
+    return text + b" " * (-len(text) % 8)

@@ -1,0 +1,106 @@
+"""Where models lie on this machine: the hub's cache, weft's own cache, names that may become paths, locks."""
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path, PurePosixPath
+
+from weft import flags
+from weft.errors import DownloadError, InputError
+
+_FORBIDDEN = re.compile(r'[\x00-\x1f\x7f\\:*?"<>|]')
+
+
+def cache_home() -> Path:
+    """$XDG_CACHE_HOME or ~/.cache."""
+    return flags.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+
+
+def hub_home() -> Path:
+    return flags.get("HF_HOME") or cache_home() / "huggingface"
+
+
+def hub_cache() -> Path:
+    """The hub's cache, the folder that holds models--org--name; shared with every other tool that follows it."""
+    return flags.get("HF_HUB_CACHE") or flags.get("HUGGINGFACE_HUB_CACHE") or hub_home() / "hub"
+
+
+def hub_token() -> str | None:
+    """The access token from HF_TOKEN or the token file, or None."""
+    token, where = flags.get("HF_TOKEN"), "HF_TOKEN"
+    if token is None:
+        path = flags.get("HF_TOKEN_PATH") or hub_home() / "token"
+        where = str(path)
+        with suppress(OSError):
+            token = path.read_text(encoding="utf-8", errors="replace").strip() or None
+    if token is not None and not re.fullmatch(r"[\x21-\x7e]+", token):
+        raise InputError(f"[hub] the access token in {where} has characters no token has; set it again")
+    return token
+
+
+def weft_cache(*, create: bool = False) -> Path:
+    """weft's own cache; created readable by its owner only."""
+    root = flags.get("WEFT_CACHE") or cache_home() / "weft"
+    if create:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return root
+
+
+def inside(folder: Path, name: str) -> Path:
+    """`folder / name` for a name somebody else chose; refuses every name that could lead out of `folder`.
+
+    Only plain relative names with forward slashes pass: no `..`, no drive or stream colon, no backslash, no control
+    character, no part that Windows would rewrite (trailing dot or space).
+    """
+    parts = PurePosixPath(name).parts
+    plain = (
+        bool(parts)
+        and len(name) <= 512
+        and "/".join(parts) == name  # no leading, doubled or trailing slash, no lone dot
+        and not _FORBIDDEN.search(name)
+        and all(part[-1] not in ". " for part in parts)  # `..` is one of these
+    )
+    if not plain:
+        raise DownloadError(f"[download] file name leads outside its folder or is malformed: {name!r}; refused")
+    return folder.joinpath(*parts)
+
+
+@contextmanager
+def lock(path: Path) -> Iterator[None]:
+    """Hold an exclusive lock between processes while the block runs, waiting for it if need be.
+
+    It saves work (the second process finds the file finished) but correctness never depends on it: some network file
+    systems grant every lock at once, and some refuse them all.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a+b") as file:
+        with suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def check_space(folder: Path, size: int, name: str) -> None:
+    """Refuse to start what cannot be finished: `size` more bytes must fit on the disk of `folder`."""
+    free = shutil.disk_usage(folder).free
+    if free < size:
+        raise DownloadError(
+            f"[download] {name} needs {size / 1e6:.0f} MB more and {folder} has {free / 1e6:.0f} MB free; make room, "
+            "or set HF_HUB_CACHE or WEFT_CACHE to a larger disk"
+        )
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename in `folder` survive a power cut, where the system can."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

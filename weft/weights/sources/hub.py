@@ -1,0 +1,183 @@
+"""Talking to the Hugging Face hub: what a repository holds, and bringing files of it into the shared cache."""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from weft import flags
+from weft.errors import ChecksumError, DownloadError, NotFoundError
+from weft.weights.sources import choice, transfer
+from weft.weights.sources.catalog import File
+from weft.weights.sources.download import Expected, download
+from weft.weights.sources.folders import hub_cache, hub_token, inside, lock
+from weft.weights.sources.progress import Progress, silent
+from weft.weights.sources.snapshots import COMMIT, repo_folder
+
+LISTING_BYTES = 64 << 20  # a listing longer than this is not one
+_ETAG = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Remote:
+    """One file of a repository; `etag` names its blob and is its digest."""
+
+    name: str
+    size: int
+    etag: str
+
+    def expected(self, pin: File | None) -> Expected:
+        large = len(self.etag) == 64
+        sha256 = self.etag if large else pin.sha256 if pin else None
+        return Expected(self.size, sha256, None if large else self.etag)
+
+
+@dataclass(frozen=True)
+class Listing:
+    repo: str
+    commit: str
+    rows: Mapping[str, Mapping[str, Any]]
+
+
+def _json(url: str) -> Any:
+    def read() -> bytes:
+        with transfer.request(url, token=hub_token()) as response:
+            body = transfer.read(response, LISTING_BYTES + 1)
+            if response.length and len(body) <= LISTING_BYTES:
+                raise transfer.TransientError(f"[hub] the listing {url} broke off")
+            return body
+
+    body = transfer.patiently(read)
+    try:
+        if len(body) > LISTING_BYTES:
+            raise ValueError("too long")
+        return json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise DownloadError(f"[hub] {url} did not answer with a listing ({error}); check HF_ENDPOINT") from error
+
+
+def listing(repo: str, revision: str) -> Listing:
+    """What the repository holds at `revision`, in one request."""
+    endpoint = flags.get("HF_ENDPOINT")
+    url = f"{endpoint}/api/models/{quote(repo)}/revision/{quote(revision, safe='')}?blobs=true"
+    try:
+        answer = _json(url)
+    except NotFoundError as error:
+        raise NotFoundError(f"[hub] no repository {repo} with a revision {revision}; check both names") from error
+    commit = answer.get("sha") if isinstance(answer, dict) else None
+    siblings = answer.get("siblings") if isinstance(answer, dict) else None
+    if not isinstance(commit, str) or not COMMIT.fullmatch(commit) or not isinstance(siblings, list):
+        raise DownloadError(f"[hub] {url} did not answer with a listing; check HF_ENDPOINT")
+    rows = {
+        row["rfilename"]: row for row in siblings if isinstance(row, dict) and isinstance(row.get("rfilename"), str)
+    }
+    return Listing(repo, commit, rows)
+
+
+def _address(found: Listing, name: str) -> str:
+    return f"{flags.get('HF_ENDPOINT')}/{quote(found.repo)}/resolve/{found.commit}/{quote(name)}"
+
+
+def remote(found: Listing, name: str) -> Remote:
+    """Size and digest of one file: from the listing, or by asking where a mirror's listing has none."""
+    row = found.rows[name]
+    large = row.get("lfs")
+    size, etag = row.get("size"), row.get("blobId")
+    if isinstance(large, dict):
+        size, etag = large.get("size"), large.get("sha256")
+    if size is None or etag is None:
+        size, etag = _ask(found, name)
+    if not isinstance(size, int) or size < 0 or not isinstance(etag, str) or not _ETAG.fullmatch(etag):
+        raise DownloadError(f"[hub] {found.repo}/{name} has no usable size and digest: {size!r}, {etag!r}; refused")
+    return Remote(name, size, etag)
+
+
+def _ask(found: Listing, name: str) -> tuple[int | None, str]:
+    """Size and digest from the headers of a file; a redirect describes large files in headers of its own."""
+    url = _address(found, name)
+    with transfer.patiently(lambda: transfer.request(url, token=hub_token(), method="HEAD")) as answer:
+        etag = answer.headers.get("X-Linked-ETag") or answer.headers.get("ETag") or ""
+        length = answer.headers.get("X-Linked-Size")
+        if length is None and answer.status == 200:
+            length = answer.headers.get("Content-Length")
+    return int(length) if length and length.isdigit() else None, etag.removeprefix("W/").strip('"')
+
+
+def fetch(
+    repo: str,
+    revision: str,
+    found: Listing,
+    names: Iterable[str],
+    *,
+    pins: Mapping[str, File] | None = None,
+    progress: Progress = silent,
+) -> Path:
+    """Bring the named files into the cache; the snapshot folder comes back. `pins` are contents known beforehand.
+
+    The weights come last, so a snapshot that has its weights has everything.
+    """
+    root = repo_folder(repo)
+    folder = root / "snapshots" / found.commit
+    wanted = [(inside(folder, name), remote(found, name)) for name in names]  # every name is checked before any byte
+    last = choice.weights(file.name for _, file in wanted)
+    for target, file in sorted(wanted, key=lambda pair: (pair[1].name in last, pair[1].size)):
+        pin = (pins or {}).get(file.name)
+        _compare(file, pin)
+        blob = root / "blobs" / file.etag
+        with lock(hub_cache() / ".locks" / root.name / f"{file.etag}.lock"):
+            url = _address(found, file.name)
+            download(url, blob, file.expected(pin), name=file.name, token=hub_token(), progress=progress)
+            _link(blob, target)
+    if revision != found.commit:
+        _write_ref(root, revision, found.commit)
+    return folder
+
+
+def _compare(file: Remote, pin: File | None) -> None:
+    """Refuse a file that cannot be the pinned one before downloading it."""
+    if pin is None:
+        return
+    digest = file.etag if len(file.etag) == 64 else pin.sha256
+    if file.size != pin.bytes or (pin.sha256 is not None and digest != pin.sha256):
+        raise ChecksumError(
+            f"[hub] {file.name} is not the pinned file: {file.size} bytes, {file.etag}; expected {pin.bytes} bytes, "
+            f"sha256 {pin.sha256}"
+        )
+
+
+def _link(blob: Path, target: Path) -> None:
+    """A relative link from the snapshot to the blob; a hard link or a copy where the system has no links."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if target.is_file() and target.stat().st_size == blob.stat().st_size:
+        return
+    own = target.with_name(f"{target.name}.{os.getpid()}.link")
+    own.unlink(missing_ok=True)
+    try:
+        own.symlink_to(os.path.relpath(blob, target.parent))
+    except OSError:
+        try:
+            os.link(blob, own)
+        except OSError:
+            shutil.copyfile(blob, own)
+    os.replace(own, target)
+
+
+def _write_ref(root: Path, revision: str, commit: str) -> None:
+    ref = inside(root / "refs", revision)
+    ref.parent.mkdir(parents=True, exist_ok=True)
+    own = ref.with_name(f"{ref.name}.{os.getpid()}.new")
+    own.write_text(commit, encoding="ascii")
+    os.replace(own, ref)
+
+
+def pull(repo: str, revision: str, quant: str | None, progress: Progress = silent) -> tuple[Path, str]:
+    """Bring `repo` at `revision` up to date on this machine: what to load, and its commit."""
+    found = listing(repo, revision)
+    names = choice.choose(repo, list(found.rows), quant)
+    folder = fetch(repo, revision, found, names, progress=progress)
+    return choice.entry_point(folder, names), found.commit

@@ -1,0 +1,238 @@
+"""HTTP for downloads, on the standard library: quick to notice a dead host, careful with the token, plain errors.
+
+Everything heavy (ssl, http, urllib) is imported when the first request is made.
+"""
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import lru_cache
+from itertools import zip_longest
+from typing import Any, NoReturn
+from urllib.parse import urlsplit
+
+from weft import flags
+from weft.errors import DownloadError, InputError, NotFoundError
+
+CONNECT_S = 3.0  # for the name lookup, and again for the whole walk through the addresses
+AGENT = "weft"
+TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
+
+
+class UnreachableError(DownloadError):
+    """The host does not answer at all: another source may."""
+
+
+class TransientError(DownloadError):
+    """A failure that may pass; `after_s` is the server's wish, where it had one."""
+
+    def __init__(self, message: str, after_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.after_s = after_s
+
+
+class RangeError(TransientError):
+    """The server has no bytes from there on: what is on disk is not the start of this file."""
+
+
+def origin(url: str) -> tuple[str, str, int | None]:
+    """Scheme, host and port: what must stay the same for a token to be sent."""
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname or "", parts.port
+
+
+def _lookup(host: str, port: int) -> list[Any]:
+    """getaddrinfo with a time limit, which the system's resolver does not have."""
+    found: list[Any] = []
+    failed: list[Exception] = []
+
+    def resolve() -> None:
+        try:
+            found.extend(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        except (OSError, UnicodeError) as error:  # the second for names that cannot be one
+            failed.append(error)
+
+    thread = threading.Thread(target=resolve, daemon=True)
+    thread.start()
+    thread.join(CONNECT_S)
+    if failed:
+        raise OSError(str(failed[0])) from failed[0]
+    if not found:
+        raise TimeoutError(f"no address for {host} within {CONNECT_S:g} s")
+    return found
+
+
+def dial(address: tuple[str, int], timeout: Any = None, source_address: Any = None) -> socket.socket:
+    """A connected socket; all addresses together get CONNECT_S.
+
+    Families take turns and no address gets it all, so a network that swallows IPv6 costs a second, not the connection.
+    """
+    found = _lookup(*address)
+    families = [[row for row in found if row[0] == family] for family in dict.fromkeys(row[0] for row in found)]
+    turns = [row for rows in zip_longest(*families) for row in rows if row is not None]
+    ends = time.monotonic() + CONNECT_S
+    last: OSError = TimeoutError(f"no connection to {address[0]} within {CONNECT_S:g} s")
+    for position, (family, kind, protocol, _, target) in enumerate(turns):
+        left = ends - time.monotonic()
+        if left <= 0:
+            break
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.settimeout(min(left, max(1.0, left / (len(turns) - position))))
+            sock.connect(target)
+        except OSError as error:
+            sock.close()
+            last = error
+            continue
+        sock.settimeout(CONNECT_S)
+        return sock
+    raise last
+
+
+@lru_cache(maxsize=4)
+def _opener(certificates: str | None, proxies: tuple[tuple[str, str], ...]) -> Any:
+    """A urllib opener with our dialling and our redirect rule."""
+    import http.client
+    import ssl
+    import urllib.request
+
+    class Plain(http.client.HTTPConnection):
+        """Connects (through a proxy and TLS where it must) within CONNECT_S, then waits for bytes longer."""
+
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            self._create_connection = dial  # the library's own hook; its default tries each address for the full time
+
+        def connect(self) -> None:
+            super().connect()
+            self.sock.settimeout(flags.get("HF_HUB_DOWNLOAD_TIMEOUT"))
+
+    class Secure(Plain, http.client.HTTPSConnection):
+        pass
+
+    class PlainHandler(urllib.request.HTTPHandler):
+        def http_open(self, request: Any) -> Any:
+            return self.do_open(Plain, request)
+
+    class SecureHandler(urllib.request.HTTPSHandler):
+        def https_open(self, request: Any) -> Any:
+            return self.do_open(Secure, request, context=context)
+
+    class Redirect(urllib.request.HTTPRedirectHandler):
+        """Follows a redirect with the token only where scheme, host and port stay the same.
+
+        A HEAD request stops at the border instead: the hub describes a file in its own answer, not in its mirror's.
+        """
+
+        def redirect_request(self, request: Any, file: Any, code: int, reason: str, headers: Any, url: str) -> Any:
+            same = origin(url) == origin(request.full_url)
+            if not same and request.get_method() == "HEAD":
+                return None
+            following = super().redirect_request(request, file, code, reason, headers, url)
+            token = request.unredirected_hdrs.get("Authorization")
+            if following is not None and same:
+                following.method = request.get_method()  # older Pythons turn HEAD into GET
+                if token:
+                    following.add_unredirected_header("Authorization", token)
+            return following
+
+    try:
+        context = ssl.create_default_context(cafile=certificates)
+    except OSError as error:
+        raise InputError(
+            f"[flags] REQUESTS_CA_BUNDLE is not a file of certificates: {certificates} ({error})"
+        ) from error
+    return urllib.request.build_opener(
+        urllib.request.ProxyHandler(dict(proxies)), PlainHandler, SecureHandler, Redirect
+    )
+
+
+def request(
+    url: str, *, token: str | None = None, headers: dict[str, str] | None = None, method: str = "GET"
+) -> AbstractContextManager[Any]:
+    """The open response to one request; every failure is one of this module's errors or weft's own."""
+    import http.client
+    import urllib.error
+    import urllib.request
+
+    asked = urllib.request.Request(
+        url, headers={"User-Agent": AGENT, "Accept-Encoding": "identity", **(headers or {})}, method=method
+    )
+    if token:
+        asked.add_unredirected_header("Authorization", f"Bearer {token}")
+    bundle = flags.get("REQUESTS_CA_BUNDLE")
+    opener = _opener(str(bundle) if bundle else None, tuple(sorted(urllib.request.getproxies().items())))
+    try:
+        return opener.open(asked)
+    except urllib.error.HTTPError as error:
+        if method == "HEAD" and error.code in (301, 302, 303, 307, 308):
+            return error  # the answer before the border
+        with error:
+            _refused(url, error.code, error.headers, token)
+    except urllib.error.URLError as error:
+        _failed(url, error.reason if isinstance(error.reason, Exception) else error)
+    except (OSError, http.client.HTTPException) as error:
+        _failed(url, error)
+
+
+def read(response: Any, size: int, *, partly: bool = False) -> bytes:
+    """Up to `size` bytes of the body, all that come or (`partly`) the next that are there; empty at the end."""
+    import http.client
+
+    try:
+        return response.read1(size) if partly else response.read(size)
+    except (OSError, http.client.HTTPException) as error:
+        raise TransientError(f"[download] the connection broke: {error!r}") from error
+
+
+def _refused(url: str, code: int, headers: Any, token: str | None) -> NoReturn:
+    if code in TRANSIENT:
+        wait = headers.get("Retry-After") or ""
+        raise TransientError(
+            f"[download] the server answered {code}: {url}; try again later",
+            after_s=float(wait) if wait.isdigit() else 0.0,
+        )
+    if code == 416:
+        raise RangeError(f"[download] the server cannot continue {url} from there")
+    if code in (401, 403):
+        advice = "the token in use has no access to it" if token else "if it is private or gated, set HF_TOKEN"
+        raise DownloadError(
+            f"[download] access refused ({code}): {url}; check the name, {advice} and accept the model's terms"
+        )
+    if code == 404:
+        raise NotFoundError(f"[download] not found: {url}; check the name and the revision")
+    raise DownloadError(f"[download] the server answered {code}: {url}")
+
+
+def _failed(url: str, error: Exception) -> NoReturn:
+    import http.client
+    import ssl
+
+    host = urlsplit(url).hostname
+    if isinstance(error, ssl.SSLError):
+        raise UnreachableError(
+            f"[download] no trusted connection to {host}: {error}; set SSL_CERT_FILE or REQUESTS_CA_BUNDLE to your "
+            "certificates"
+        ) from error
+    if isinstance(error, (ConnectionResetError, BrokenPipeError, http.client.HTTPException)):
+        raise TransientError(f"[download] connection to {host} broke: {error!r}") from error
+    raise UnreachableError(
+        f"[download] cannot reach {host}: {error}; check the network, or HTTPS_PROXY where a proxy is needed"
+    ) from error
+
+
+def backoff_s(attempt: int, after_s: float = 0.0) -> float:
+    """Seconds to wait after the failure number `attempt` (from 1): doubling from a half, or as the server asks; ≤ 8."""
+    return min(8.0, max(after_s, 0.5 * 2 ** (attempt - 1)))
+
+
+def patiently(action: Callable[[], Any]) -> Any:
+    """`action()`, tried up to three times after transient failures; a host that does not answer is not asked twice."""
+    for attempt in (1, 2):
+        try:
+            return action()
+        except TransientError as error:
+            time.sleep(backoff_s(attempt, error.after_s))
+    return action()

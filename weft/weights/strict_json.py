@@ -1,0 +1,141 @@
+"""JSON that came with a model: duplicate keys, lone surrogates, odd numbers and deep nesting are refused.
+
+The standard library's decoder takes more than the JSON standard does (NaN, lone surrogates, a key twice with the last
+one winning), and every such difference lets one file mean two things to two readers.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+MAX_DEPTH = 64
+_SPACE = re.compile(r"[ \t\n\r]*")
+_MAX_DIGITS = 20  # of an unsigned 64-bit integer
+
+
+class JsonError(ValueError):
+    """What is wrong and at which character; readers turn it into a FormatError that names their file."""
+
+
+def text_of(raw: bytes) -> str:
+    """`raw` as text, which must be UTF-8."""
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise JsonError(f"not UTF-8 at byte {error.start}") from None
+
+
+def parse(text: str) -> Any:
+    """The one value in `text`; JsonError where it is not strictly JSON."""
+    value, end = _value(text, _skip(text, 0))
+    if _skip(text, end) != len(text):
+        raise JsonError(f"something follows the value at character {end}")
+    return value
+
+
+def members(text: str) -> Iterator[tuple[str, Any, int]]:
+    """Name, value and position of each member of the object that `text` is, parsed one at a time.
+
+    A reader that counts members can stop a hostile object early, before the whole of it is in memory. Only spaces may
+    follow the object. Duplicate names are the caller's to refuse.
+    """
+    if not text.startswith("{"):
+        raise JsonError("the object does not start with '{'")
+    at = _skip(text, 1)
+    more = text[at : at + 1] != "}"
+    while more:
+        if text[at : at + 1] != '"':
+            raise JsonError(f"no member name at character {at}")
+        start = at
+        name, at = _value(text, at)
+        at = _skip(text, at)
+        if text[at : at + 1] != ":":
+            raise JsonError(f"no ':' at character {at}")
+        value, at = _value(text, _skip(text, at + 1))
+        yield name, value, start
+        at = _skip(text, at)
+        more = text[at : at + 1] == ","
+        if more:
+            at = _skip(text, at + 1)
+    if text[at : at + 1] != "}":
+        raise JsonError(f"the object does not end at character {at}")
+    if text[at + 1 :].strip(" "):
+        raise JsonError(f"something follows the object at character {at + 1}")
+
+
+def _skip(text: str, at: int) -> int:
+    match = _SPACE.match(text, at)
+    assert match is not None
+    return match.end()
+
+
+def _value(text: str, at: int) -> tuple[Any, int]:
+    try:
+        value, end = _DECODER.raw_decode(text, at)
+    except json.JSONDecodeError as error:
+        raise JsonError(f"{error.msg} at character {error.pos}") from None
+    except RecursionError:
+        raise JsonError(f"nested deeper than {MAX_DEPTH} at character {at}") from None
+    # The walk is needed only where the text has brackets enough to be too deep, or an escaped surrogate.
+    if text.count("[", at, end) + text.count("{", at, end) > MAX_DEPTH or text.find("\\u", at, end) >= 0:
+        _check(value)
+    return value, end
+
+
+def _check(value: Any) -> None:
+    """No text with a lone surrogate and no nesting past the limit anywhere inside `value`."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        below: list[Any] = []
+        for item in level:
+            if isinstance(item, str):
+                if not item.isascii():
+                    _check_text(item)
+            elif isinstance(item, dict):
+                below.extend(item)
+                below.extend(item.values())
+            elif isinstance(item, list):
+                below.extend(item)
+        if not below:
+            return
+        level = below
+    raise JsonError(f"nested deeper than {MAX_DEPTH}")
+
+
+def _check_text(text: str) -> None:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise JsonError("a lone surrogate in a string") from None
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        seen: set[str] = set()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        raise JsonError(f"the key {twice[:80]!r} is given twice")
+    return result
+
+
+def _int(digits: str) -> int:
+    if len(digits) > _MAX_DIGITS:
+        raise JsonError(f"a number of {len(digits)} digits")
+    if digits == "-0":  # a float in strict readers; as an integer it would be one more way to write zero
+        raise JsonError("the number -0")
+    return int(digits)
+
+
+def _float(digits: str) -> float:
+    value = float(digits)
+    if value in (float("inf"), float("-inf")):
+        raise JsonError("a number out of range")
+    return value
+
+
+def _constant(name: str) -> float:
+    raise JsonError(f"{name} is not JSON")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_pairs, parse_int=_int, parse_float=_float, parse_constant=_constant)
