@@ -123,7 +123,7 @@ def _to_groups(x: np.ndarray, groups: int) -> np.ndarray:
     return x.reshape(groups, -1, *x.shape[1:]).sum(axis=1).swapaxes(0, 1)
 
 
-attention.tolerance(f32=chain(4096), because="scores of up to 30 carry an f32 chain's error into the exponent")
+attention.tolerance(f32=chain(256), because="scores of up to 30 carry an f32 chain's error into the exponent")
 
 
 def _page_of(pages: np.ndarray, sequence: int, position: int) -> tuple[int, int]:
@@ -233,4 +233,4 @@ def _(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 attention_paged.no_gradient("the cache is not differentiated; training uses attention, which keeps no state")
-attention_paged.tolerance(f32=chain(4096), because="as attention")
+attention_paged.tolerance(f32=chain(256), because="as attention: the keys are the same, wherever they lie")
