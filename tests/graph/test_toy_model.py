@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from toy_model import PAGES, VOCAB, Toy, states, step
 
+from weft.backends import backends_present
 from weft.backends.reference import ReferenceBackend
 from weft.graph.passes import optimise
 from weft.graph.plan import arena, plan
 from weft.graph.text import to_text
+from weft.ops.tolerance import relative_error
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "programs" / "toy.txt"
 LENGTHS = (70, 1, 33)  # over two pages, one token, one past a page
@@ -30,11 +32,13 @@ def stateless(prompts):
     return np.split(logits, np.cumsum(LENGTHS)[:-1])
 
 
-def run_in_chunks(prompts, size, program=None):
+def run_in_chunks(prompts, size, program=None, backend=None):
     """Every prompt at once, at most `size` tokens of each per step; logits per prompt."""
-    toy = Toy(paged=True)
+    toy, backend = Toy(paged=True), backend or ReferenceBackend()
     program = plan(program or toy.program())
-    executable = ReferenceBackend().compile(program, toy.weights(), states(PAGES * len(prompts)))
+    kind = "f64" if backend.name == "reference" else "f32"
+    own = {name: backend.state_from(state) for name, state in states(PAGES * len(prompts), kind).items()}
+    executable = backend.compile(program, toy.weights(), own)
     done, logits = [0] * len(prompts), [[] for _ in prompts]
     while any(start < len(ids) for start, ids in zip(done, prompts)):
         ends = [min(start + size, len(ids)) for start, ids in zip(done, prompts)]
@@ -56,6 +60,30 @@ def test_optimising_keeps_the_logits(prompts, stateless):
     assert len(optimised.body) < len(Toy(paged=True).program().body)
     for got, want in zip(run_in_chunks(prompts, 13, optimised), stateless):
         np.testing.assert_allclose(got, want, rtol=0, atol=1e-12 * np.abs(want).max())
+
+
+@pytest.mark.parametrize("backend", backends_present()[1:], ids=repr)
+@pytest.mark.parametrize("size", [100, 7])
+def test_every_backend_gives_these_logits(prompts, stateless, backend, size):
+    for got, want in zip(run_in_chunks(prompts, size, optimise(Toy(paged=True).program()), backend), stateless):
+        assert relative_error(got, want) < 1e-5
+
+
+@pytest.mark.parametrize("backend", backends_present()[1:], ids=repr)
+def test_every_backend_gives_the_same_bits_in_chunks(prompts, backend):
+    for whole, parts in zip(run_in_chunks(prompts, 100, backend=backend), run_in_chunks(prompts, 7, backend=backend)):
+        np.testing.assert_array_equal(whole, parts)
+
+
+@pytest.mark.parametrize("backend", backends_present()[1:], ids=repr)
+@pytest.mark.parametrize("compute", ["f32", "int8"])
+def test_every_backend_runs_quantised_weights(prompts, backend, compute):
+    toy = Toy(paged=False, dtype="q8_0")
+    program = plan(optimise(toy.program(), compute=compute))
+    inputs = step(prompts, [0] * 3, LENGTHS, paged=False)
+    want, got = (b.compile(program, toy.weights(), {}).run(inputs)["logits"] for b in (ReferenceBackend(), backend))
+    # A sum that falls between two codes may round either way: one step in 127 of one value, seldom.
+    assert relative_error(got, want) < (1e-5 if compute == "f32" else 1e-2)
 
 
 def test_a_sequence_does_not_see_its_neighbours(prompts, stateless):

@@ -81,9 +81,9 @@ class Toy:
         }
 
 
-def states(pages: int) -> dict[str, KvArray]:
-    """Float64 states: the oracle's cache rounds nothing."""
-    return {f"kv.{layer}": KvArray.zeros(pages, KV_HEADS, DIM, "f64") for layer in range(LAYERS)}
+def states(pages: int, dtype: str) -> dict[str, KvArray]:
+    """Empty states; of float64 for the oracle, whose cache rounds nothing."""
+    return {f"kv.{layer}": KvArray.zeros(pages, KV_HEADS, DIM, dtype) for layer in range(LAYERS)}
 
 
 def step(prompts: Sequence[np.ndarray], starts: Sequence[int], ends: Sequence[int], paged: bool) -> dict:

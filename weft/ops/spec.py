@@ -127,11 +127,9 @@ class Spec:
     @property
     def nbytes(self) -> Any:
         """Bytes; linear in the symbols. The last axis is whole blocks."""
-        return (
-            math.prod(self.shape[:-1]) * self.dtype.nbytes(self.shape[-1])
-            if self.dtype.quantised
-            else (self.size * self.dtype.size_bytes)
-        )
+        if self.dtype.quantised:
+            return math.prod(self.shape[:-1]) * self.dtype.nbytes(self.shape[-1])
+        return self.size * self.dtype.size_bytes
 
     @property
     def floating(self) -> bool:
