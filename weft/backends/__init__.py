@@ -1,8 +1,5 @@
 """Backends run programs. `reference` is numpy and always there; the others are present where their machine is."""
 
-from importlib import import_module
-from typing import Any
-
 from weft.backends.base import Backend
 
 
@@ -12,9 +9,7 @@ def backends_present() -> list[Backend]:
 
     found: list[Backend] = [ReferenceBackend()]
     try:
-        cpu: Any = import_module("weft.backends.cpu")
+        from weft.backends.cpu import CpuBackend, levels_present
     except ImportError:  # the compiled core is not built
         return found
-    if hasattr(cpu, "CpuBackend"):
-        found += [cpu.CpuBackend(level=level) for level in cpu.levels_present()]
-    return found
+    return found + [CpuBackend(level=level) for level in levels_present()]

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 
 from weft.dtype import DType
+from weft.errors import BackendError
 from weft.graph.program import Program
 from weft.ops.packed import Packed
+from weft.ops.spec import spec_of
 from weft.ops.state import KvArray
 
 
@@ -57,9 +59,6 @@ class Backend(ABC):
 
 def check_bindings(program: Program, weights: Mapping[str, Any], states: Mapping[str, Any]) -> None:
     """BackendError unless every weight and state of the program is given, weights with their shape and type."""
-    from weft.errors import BackendError
-    from weft.ops.spec import spec_of
-
     for value in program.weights:
         if value.name not in weights:
             raise BackendError(

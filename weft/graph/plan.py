@@ -5,7 +5,7 @@ every step. Each coefficient is a multiple of 64 bytes: slots laid end to end ar
 arena is the exact sum of its slots.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from weft.graph.lifetime import Lifetime, lifetimes, may_overwrite
@@ -19,15 +19,74 @@ ALIGN = 64  # bytes: one cache line, one AVX-512 register
 TYPICAL = {"T": 512, "B": 8, "L": 8}
 
 
+@dataclass
+class Unit:
+    """Buffers that share memory whatever the plan: a buffer, its reshapes, and results written over it in turn."""
+
+    size: Dim
+    start: int
+    end: int
+    names: set[str] = field(default_factory=set)
+
+    def meets(self, other: "Unit") -> bool:
+        return self.start <= other.end and other.start <= self.end
+
+
 def plan(program: Program) -> Program:
-    """The program with a slot for every buffer; verified."""
-    planner = _Planner(program)
-    for index, instr in enumerate(program.body):
-        planner.place(index, instr)
-    values = tuple(replace(value, slot=planner.slot_of.get(value.name)) for value in program.values)
-    planned = replace(program, values=values, slots=tuple(planner.sizes))
+    """The program with a slot for every buffer; verified.
+
+    Units are placed largest first, each in the slot that grows least and then wastes least: small ones fill the gaps in
+    time that large ones leave.
+    """
+    slots: list[list[Unit]] = []
+    sizes: list[Dim] = []
+    slot_of: dict[str, int] = {}
+    for unit in sorted(units(program), key=lambda unit: -unit.size.at(**TYPICAL)):
+        free = [slot for slot, others in enumerate(slots) if not any(unit.meets(other) for other in others)]
+        if not free:
+            free = [len(slots)]
+            slots.append([])
+            sizes.append(unit.size)
+        slot = min(free, key=lambda slot: _price(sizes[slot], unit.size))
+        slots[slot].append(unit)
+        sizes[slot] = _largest(sizes[slot], unit.size)
+        slot_of.update(dict.fromkeys(unit.names, slot))
+    values = tuple(replace(value, slot=slot_of.get(value.name)) for value in program.values)
+    planned = replace(program, values=values, slots=tuple(sizes))
     verify(planned)
     return planned
+
+
+def units(program: Program) -> list[Unit]:
+    """The units of a program, in the order they are first written."""
+    lives, table = lifetimes(program), program.table
+    found: list[Unit] = []
+    unit_of: dict[str, Unit] = {}
+    for index, instr in enumerate(program.body):
+        for name in instr.outputs:
+            life = lives.get(name)
+            if life is None or life.root != name:
+                continue  # an output, whose memory is the caller's, or a reshape, which came with its root
+            unit = _overwritten(program, instr, name, lives, unit_of)
+            if unit is None or unit.end != index:  # nothing dies here, or another result took it
+                unit = Unit(_aligned(table[name].spec.nbytes), index, index)
+                found.append(unit)
+            unit.end = max(life.end, index)
+            unit.names |= life.members
+            unit_of.update(dict.fromkeys(life.members, unit))
+    return found
+
+
+def _overwritten(
+    program: Program, instr: Instr, name: str, lives: dict[str, Lifetime], unit_of: dict[str, Unit]
+) -> Unit | None:
+    """The unit of an operand that dies in `instr` and that its result `name` may overwrite."""
+    here = program.writer[name]
+    for operand in instr.operands:
+        life = lives.get(operand)
+        if life and life.end == here and may_overwrite(program, instr, name, life.members):
+            return unit_of[operand]
+    return None
 
 
 def arena(program: Program) -> Dim:
@@ -57,52 +116,7 @@ def _largest(a: Dim, b: Dim) -> Dim:
     return Dim(*(max(x, y) for x, y in zip(a.coefficients, b.coefficients)))
 
 
-class _Planner:
-    def __init__(self, program: Program) -> None:
-        self.program = program
-        self.lives = lifetimes(program)
-        self.table = program.table
-        self.sizes: list[Dim] = []
-        self.busy_until: list[int] = []  # the last instruction that needs what lies in the slot
-        self.slot_of: dict[str, int] = {}
-
-    def place(self, index: int, instr: Instr) -> None:
-        taken: set[int] = set()
-        for name in instr.outputs:
-            if name not in self.lives:
-                continue  # an output: its memory is the caller's
-            life = self.lives[name]
-            if life.root != name:
-                self.slot_of[name] = self.slot_of[life.root]
-                continue
-            size = _aligned(self.table[name].spec.nbytes)
-            slot = self._overwritten(index, instr, name, taken)
-            if slot is None:
-                slot = self._free(index, size, taken)
-            taken.add(slot)
-            self.sizes[slot] = _largest(self.sizes[slot], size)
-            self.busy_until[slot] = life.end
-            self.slot_of[name] = slot
-
-    def _overwritten(self, index: int, instr: Instr, name: str, taken: set[int]) -> int | None:
-        """The slot of an operand that dies here and that the result may overwrite."""
-        for operand in instr.operands:
-            life: Lifetime | None = self.lives.get(operand)
-            dies = life is not None and life.end == index and self.slot_of[operand] not in taken
-            if life and dies and may_overwrite(self.program, instr, name, life.members):
-                return self.slot_of[operand]
-        return None
-
-    def _free(self, index: int, size: Dim, taken: set[int]) -> int:
-        """The free slot that grows least, and among those wastes least; a new one when none is free."""
-        free = [slot for slot, end in enumerate(self.busy_until) if end < index and slot not in taken]
-        if not free:
-            self.sizes.append(Dim())
-            self.busy_until.append(-1)
-            return len(self.sizes) - 1
-
-        def price(slot: int) -> tuple[int, int]:
-            now, then = self.sizes[slot].at(**TYPICAL), _largest(self.sizes[slot], size).at(**TYPICAL)
-            return then - now, then - size.at(**TYPICAL)
-
-        return min(free, key=price)
+def _price(slot: Dim, size: Dim) -> tuple[int, int]:
+    """What putting `size` into `slot` costs in a typical step: growth, then bytes left unused."""
+    now, then, needed = (form.at(**TYPICAL) for form in (slot, _largest(slot, size), size))
+    return then - now, then - needed

@@ -18,7 +18,7 @@ from weft.ops.registry import Op, find
 from weft.ops.spec import Dim, Shape, Spec, as_dtype, linear, parse_size
 
 VERSION = 1
-NAME = re.compile(r"[A-Za-z_][\w./:-]*")  # of everything but buffers; also of labels
+NAME = re.compile(r"\w[\w./:-]*")  # of everything but buffers; also of labels
 BUFFER = re.compile(rf"%\d+(?:\.{NAME.pattern})?")
 KINDS = ("input", "weight", "state", "buffer", "output")
 

@@ -7,7 +7,6 @@ from typing import Any
 from weft.graph.plan import plan
 from weft.graph.program import Program
 from weft.graph.trace import Trace
-from weft.ops.packed import Packed
 from weft.ops.registry import Op
 from weft.ops.spec import spec_of
 
@@ -40,9 +39,3 @@ def single(op: Op, operands: Sequence[Any], attrs: dict[str, Any]) -> Single:
     for index, result in enumerate([] if results is None else results if isinstance(results, tuple) else [results]):
         trace.output(f"out{index}", result)
     return Single(plan(trace.program()), given["input"], given["weight"], given["state"])
-
-
-def size_bytes(bound: Single) -> int:
-    """Bytes of the operands: what a benchmark checks against the size of a cache."""
-    values = [*bound.inputs.values(), *bound.weights.values()]
-    return sum(value.data.nbytes if isinstance(value, Packed) else value.nbytes for value in values)

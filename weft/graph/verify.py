@@ -10,6 +10,8 @@ from weft.ops.registry import catalogue
 from weft.ops.spec import Dim, linear
 
 MAX_RANK = 4  # csrc/core/kernel.h: Operand
+MAX_SIZE = 2**40  # of an axis
+MAX_BYTES = 2**60  # of a value, per symbol: the core computes sizes in 64 bits
 TYPES = {
     "input": ("f32", "i32", "a8_32", "a8_256"),
     "buffer": ("f32", "a8_32", "a8_256"),
@@ -57,12 +59,17 @@ def _check_shape(program: Program, value: Value) -> None:
     _need(0 < len(value.shape) <= MAX_RANK, program, value.name, f"{value.spec} must have 1 to {MAX_RANK} axes")
     for size in value.shape:
         form = linear(size)
-        grows = all(coefficient >= 0 for coefficient in form.coefficients[:3])
-        _need(grows and (isinstance(size, Dim) or size >= 0), program, value.name, f"{size} is not a size")
+        grows = all(0 <= coefficient < MAX_SIZE for coefficient in form.coefficients[:3])
+        known = -MAX_SIZE < form.const < MAX_SIZE and (isinstance(size, Dim) or size >= 0)
+        _need(grows and known, program, value.name, f"{size} is not a size")
         fixed = value.kind not in ("weight", "state") or isinstance(size, int)
         _need(fixed, program, value.name, f"a {value.kind} has fixed sizes: got {value.spec}")
+    symbolic = sum(isinstance(size, Dim) for size in value.shape)
+    _need(symbolic <= 1, program, value.name, f"{value.spec} has more than one symbolic axis")
     whole = isinstance(value.shape[-1], int) and value.shape[-1] % value.dtype.block == 0
     _need(whole or not value.dtype.quantised, program, value.name, f"rows of {value.spec} are not whole blocks")
+    small = all(abs(coefficient) < MAX_BYTES for coefficient in linear(value.spec.nbytes).coefficients)
+    _need(small, program, value.name, f"{value.spec} is beyond all memory")
 
 
 def _check_instr(program: Program, index: int, instr: Instr, written: set[str]) -> None:
@@ -84,12 +91,10 @@ def _check_instr(program: Program, index: int, instr: Instr, written: set[str]) 
     except (InputError, ShapeError) as error:
         raise FormatError(f"[program {program.name}] {where}: {error}") from error
     for operand, given in zip(op.operands, instr.inputs):
-        kind = None if given is None else table[given].kind
-        for role in ("weight", "state"):
-            wrong = kind is not None and (operand.role == role) != (kind == role)
-            # A weight may stand where any array may (a bias that is added); nothing else may stand for a weight.
-            wrong = wrong and not (role == "weight" and kind == "weight" and operand.role == "array")
-            _need(not wrong, program, where, f"{operand.name} is a {operand.role}: got the {kind} {given}")
+        if given is not None:
+            kind, role = table[given].kind, operand.role
+            fits = kind == role if role in ("weight", "state") else kind != "state"  # a weight may stand for an array
+            _need(fits, program, where, f"{operand.name} must be a {role}: got the {kind} {given}")
     _need(len(results) == len(instr.outputs), program, where, f"has {len(results)} results")
     for spec, name in zip(results, instr.outputs):
         _need(table[name].spec == spec, program, where, f"{name} is {table[name].spec}, the op gives {spec}")

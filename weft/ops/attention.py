@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.ops.reduce import softmax
+from weft.ops.reduce import softmax, softmax_slope
 from weft.ops.registry import Array, Cost, Integers, Sample, State, op, require
 from weft.ops.samples import normal, paged, ugly
 from weft.ops.samples import segments as starts_of
@@ -31,11 +31,14 @@ def _attend(
     q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray, scale: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """One sequence: q [n, H, D], k, v [m, G, D], mask [n, m] -> result [n, H, D] and weights [H, n, m]."""
-    group = q.shape[1] // k.shape[1]
-    keys, values = np.repeat(k, group, axis=1), np.repeat(v, group, axis=1)  # [m, H, D]
-    scores = np.einsum("nhd,mhd->hnm", q, keys) * scale + mask
-    weights = softmax.reference(scores)
-    return np.einsum("hnm,mhd->nhd", weights, values), weights
+    queries, keys, values = q.swapaxes(0, 1), _by_head(k, q.shape[1]), _by_head(v, q.shape[1])
+    weights = softmax.reference(queries @ keys.swapaxes(1, 2) * scale + mask)
+    return (weights @ values).swapaxes(0, 1), weights
+
+
+def _by_head(x: np.ndarray, heads: int) -> np.ndarray:
+    """Keys or values [m, G, D] as every query head sees them: [H, m, D]."""
+    return np.repeat(x, heads // x.shape[1], axis=1).swapaxes(0, 1)
 
 
 def _check(where: str, q: Spec, heads: Any, dim: Any, window: int) -> None:
@@ -102,22 +105,25 @@ def _(
     grad: np.ndarray, q: Any, k: Any, v: Any, segments: Any, *, causal: bool, scale: float, window: int = 0
 ) -> tuple[Any, ...]:
     to_q, to_k, to_v = np.zeros(q.shape), np.zeros(k.shape), np.zeros(v.shape)
-    heads, kv_heads = q.shape[1], k.shape[1]
     for start, end in pairwise(segments):
         here = slice(start, end)
         mask = _mask(np.arange(end - start), end - start, causal, window)
-        weights = _attend(q[here], k[here], v[here], mask, scale)[1]
-        keys, values = (np.repeat(part[here], heads // kv_heads, axis=1) for part in (k, v))
-        to_weights = np.einsum("nhd,mhd->hnm", grad[here], values)
-        to_scores = weights * (to_weights - np.sum(weights * to_weights, axis=-1, keepdims=True)) * scale
-        to_q[here] = np.einsum("hnm,mhd->nhd", to_scores, keys)
-        grouped = (end - start, kv_heads, heads // kv_heads, q.shape[2])
-        to_k[here] = np.einsum("hnm,nhd->mhd", to_scores, q[here]).reshape(grouped).sum(axis=2)
-        to_v[here] = np.einsum("hnm,nhd->mhd", weights, grad[here]).reshape(grouped).sum(axis=2)
+        weights = _attend(q[here], k[here], v[here], mask, scale)[1]  # [H, n, m]
+        queries, outward = q[here].swapaxes(0, 1), grad[here].swapaxes(0, 1)
+        to_weights = outward @ _by_head(v[here], q.shape[1]).swapaxes(1, 2)
+        to_scores = softmax_slope(weights, to_weights) * scale
+        to_q[here] = (to_scores @ _by_head(k[here], q.shape[1])).swapaxes(0, 1)
+        to_k[here] = _to_groups(to_scores.swapaxes(1, 2) @ queries, k.shape[1])
+        to_v[here] = _to_groups(weights.swapaxes(1, 2) @ outward, v.shape[1])
     return to_q, to_k, to_v, None
 
 
-attention.tolerance(f32=chain(4096), because="scores of up to 30 carry an f32 chain's error into the exponent")
+def _to_groups(x: np.ndarray, groups: int) -> np.ndarray:
+    """Gradients [H, m, D] added up over the query heads that share a key head: [m, G, D]."""
+    return x.reshape(groups, -1, *x.shape[1:]).sum(axis=1).swapaxes(0, 1)
+
+
+attention.tolerance(f32=chain(256), because="scores of up to 30 carry an f32 chain's error into the exponent")
 
 
 def _page_of(pages: np.ndarray, sequence: int, position: int) -> tuple[int, int]:
@@ -227,4 +233,4 @@ def _(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 attention_paged.no_gradient("the cache is not differentiated; training uses attention, which keeps no state")
-attention_paged.tolerance(f32=chain(4096), because="as attention")
+attention_paged.tolerance(f32=chain(256), because="as attention: the keys are the same, wherever they lie")

@@ -16,8 +16,7 @@ SIZES = [(1, 1), (1, 64), (3, 65), (5, 17), (4, 1024)]  # 65: one past the wides
 def _check(where: str, x: Spec, *vectors: Spec) -> None:
     require(x.rank >= 1, where, f"x must have an axis: got {x}")
     for vector in vectors:
-        fits = vector.shape == x.shape[-1:] and vector.floating
-        require(fits, where, f"weight or bias {vector} does not fit x {x}")
+        require(vector.is_vector(x.shape[-1]), where, f"weight or bias {vector} does not fit x {x}; it must be f32")
 
 
 def _centred(x: np.ndarray, eps: float) -> tuple[np.ndarray, np.ndarray]:

@@ -77,4 +77,4 @@ def pack(values: np.ndarray, dtype: str | DType) -> Packed:
 def wide(weight: "np.ndarray | Packed") -> np.ndarray:
     """A weight as float64, however it is stored."""
     dense = weight.dense() if isinstance(weight, Packed) else weight
-    return dense.astype(np.float64)
+    return dense.astype(np.float64, copy=False)

@@ -41,8 +41,12 @@ def _(rng: np.random.Generator) -> Iterator[Sample]:
 
 @softmax.vjp
 def _(grad: np.ndarray, x: np.ndarray) -> tuple[Any, ...]:
-    y = softmax.reference(x)
-    return (y * (grad - np.sum(grad * y, axis=-1, keepdims=True)),)
+    return (softmax_slope(softmax.reference(x), grad),)
+
+
+def softmax_slope(y: np.ndarray, grad: np.ndarray) -> np.ndarray:
+    """The gradient at x of a gradient at y = softmax(x)."""
+    return y * (grad - np.sum(grad * y, axis=-1, keepdims=True))
 
 
 softmax.tolerance(f32=chain(64), because="exp of a rounded difference of a few tens, and a sum")

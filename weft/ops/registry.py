@@ -86,6 +86,7 @@ class Attribute:
     def check(self, where: str, value: Any) -> Any:
         """The value in its canonical Python type; InputError for one that does not fit."""
         whole = isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.bool_))
+        whole = whole and abs(value) < 2**53  # kernels see every number as a double
         if self.kind == "bool" and isinstance(value, (bool, np.bool_)):
             return bool(value)
         if self.kind == "int" and whole:
@@ -97,7 +98,8 @@ class Attribute:
         listed: Sequence[Any] = value if isinstance(value, (tuple, list)) else (None,)
         if self.kind == "shape" and all(isinstance(size, (int, np.integer, Dim)) for size in listed):
             return tuple(size if isinstance(size, Dim) else int(size) for size in listed)
-        wanted = f"one of {', '.join(self.words)}" if self.words else f"a {self.kind}"
+        kinds = {"float": "a finite number", "int": "an integer", "bool": "a bool", "shape": "a tuple of sizes"}
+        wanted = f"one of {', '.join(self.words)}" if self.words else kinds[self.kind]
         raise InputError(f"[{where}] {self.name} must be {wanted}: got {value!r}")
 
 
@@ -309,7 +311,7 @@ def _check_role(where: str, operand: Operand, spec: Spec) -> None:
 
 def _widened(operand: Any) -> Any:
     if isinstance(operand, np.ndarray) and operand.dtype.kind == "f":
-        return operand.astype(np.float64)
+        return operand.astype(np.float64, copy=False)
     return operand
 
 

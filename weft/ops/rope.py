@@ -43,7 +43,7 @@ def rope(x: Array, positions: Integers, inv_freq: Weight, *, interleaved: bool =
 def _(x: Spec, positions: Spec, inv_freq: Spec, *, interleaved: bool, scale: float) -> Spec:
     require(x.rank == 3, "rope", f"x must be [T, H, D]: got {x}")
     require(positions.shape == x.shape[:1], "rope", f"positions {positions} do not fit x {x}")
-    fits = inv_freq.rank == 1 and inv_freq.floating and 2 * inv_freq.shape[0] <= x.shape[2]
+    fits = inv_freq.rank == 1 and inv_freq.is_vector(inv_freq.shape[0]) and 2 * inv_freq.shape[0] <= x.shape[2]
     require(fits, "rope", f"inv_freq {inv_freq} does not fit x {x}; it must be [R] with 2R <= {x.shape[2]}")
     return x
 

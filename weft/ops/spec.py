@@ -7,6 +7,7 @@ that are asked for). Linear is enough for every shape of a ragged batch, and kee
 import math
 import re
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -126,15 +127,17 @@ class Spec:
     @property
     def nbytes(self) -> Any:
         """Bytes; linear in the symbols. The last axis is whole blocks."""
-        return (
-            math.prod(self.shape[:-1]) * self.dtype.nbytes(self.shape[-1])
-            if self.dtype.quantised
-            else (self.size * self.dtype.size_bytes)
-        )
+        if self.dtype.quantised:
+            return math.prod(self.shape[:-1]) * self.dtype.nbytes(self.shape[-1])
+        return self.size * self.dtype.size_bytes
 
     @property
     def floating(self) -> bool:
         return self.dtype.name in ("f16", "f32", "f64")
+
+    def is_vector(self, size: Size) -> bool:
+        """[size] of f32 or f64. Vectors are small, and kernels read them as f32 whatever the matrices are stored in."""
+        return self.shape == (size,) and self.dtype.name in ("f32", "f64")
 
     def like(self, *shape: Size, dtype: str | DType | None = None) -> "Spec":
         """Another shape, the same element type unless one is given."""
@@ -145,7 +148,12 @@ class Spec:
         return replace(self, shape=tuple(linear(size).at(**sizes) for size in self.shape))
 
     def __str__(self) -> str:
-        return f"{self.dtype.name}[{', '.join(map(str, self.shape))}]"
+        return _spec_text(self.dtype.name, self.shape)
+
+
+@lru_cache(maxsize=4096)  # every complaint that is not made formats its specs: a quarter of a trace otherwise
+def _spec_text(dtype: str, shape: tuple[Any, ...]) -> str:
+    return f"{dtype}[{', '.join(map(str, shape))}]"
 
 
 def spec_of(operand: Any) -> Spec:

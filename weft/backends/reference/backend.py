@@ -5,13 +5,13 @@ rounds each result to its declared type, which is how far a perfect kernel could
 the norm and first values of results with these labels.
 """
 
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from weft import flags
 from weft.backends.base import Backend, Executable, check_bindings
 from weft.dtype import DType
 from weft.errors import BackendError
@@ -51,11 +51,13 @@ class ReferenceExecutable(Executable):
         self, program: Program, weights: dict[str, np.ndarray | Packed], states: dict[str, KvArray], wide: bool
     ) -> None:
         self.program = program
-        self.bound: dict[str, Any] = {**weights, **states}
+        # Widened once, here, where it is possible; packed weights are widened by each op that reads them.
+        dense = {name: w if isinstance(w, Packed) else w.astype(np.float64) for name, w in weights.items()}
+        self.bound: dict[str, Any] = {**dense, **states}
         self.wide = wide
         self.table = program.table
         self.last_use = {name: index for index, instr in enumerate(program.body) for name in instr.operands}
-        self.watched = set(filter(None, os.environ.get("WEFT_WATCH", "").split(",")))
+        self.watched = set(flags.get("WEFT_WATCH"))
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         sizes = bind_sizes(self.program, inputs)

@@ -2,12 +2,15 @@
 
 from weft.errors import InputError
 from weft.graph.passes.dead_code import dead_code
+from weft.graph.passes.decompose import decompose
 from weft.graph.passes.fold_activation import fold_activation
 from weft.graph.passes.fold_bias import fold_bias
 from weft.graph.passes.fuse_norm import fuse_norm
 from weft.graph.passes.lower_int8 import lower_int8
 from weft.graph.program import Program
 from weft.graph.verify import verify
+
+__all__ = ["dead_code", "decompose", "fold_activation", "fold_bias", "fuse_norm", "lower_int8", "optimise"]
 
 COMPUTE = ("f32", "int8")
 
