@@ -45,8 +45,13 @@ Tokenizer::Tokenizer(Parts parts) : parts_(std::move(parts)), special_(static_ca
     if (!parts_.vocab.has(token.id))
       fail(ErrorKind::format, "[tokenizer] an added token without an entry in the vocabulary: '" + token.content + "'");
     if (token.special) special_[static_cast<size_t>(token.id)] = true;
-    if (token.normalized) normalised_.add(token, parts_.normaliser.apply(token.content, buffers));
-    else raw_.add(token, token.content);
+    if (!token.normalized) {
+      raw_.add(token, token.content);
+      continue;
+    }
+    const std::string_view searched = parts_.normaliser.apply(token.content, buffers);
+    normalised_.add(token, searched);
+    if (searched != token.content) printed_.emplace(token.id, searched);
   }
 }
 
