@@ -49,11 +49,13 @@ bool AddedTokens::accept(std::string_view text, size_t taken, Parse parse, Found
   }
   if (token.lstrip) {
     const char* p = first + found.start;
-    while (p > first && has_at(before(p), kSpace)) p = before(p);
-    found.start = std::max(static_cast<size_t>(p - first), taken);  // what an earlier token took stays with it
+    const char* limit = first + std::min(taken, found.start);  // what an earlier token took stays with it
+    while (p > limit && has_at(before(p), kSpace)) p = before(p);
+    found.start = std::max(static_cast<size_t>(p - first), taken);
   }
   if (token.rstrip) {
-    const char* p = first + found.end;
+    // What is taken beyond this token is white space; not looking at it again keeps the scan linear.
+    const char* p = first + std::max(found.end, taken);
     for (const char* q = p; q < end && has(utf8::next(q), kSpace);) p = q;
     found.end = static_cast<size_t>(p - first);
   }

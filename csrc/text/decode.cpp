@@ -8,8 +8,15 @@ namespace weft::text {
 namespace {
 
 void replace_all(std::string& text, std::string_view from, std::string_view to) {
-  for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
-    text.replace(at, from.size(), to);
+  size_t found = text.find(from);
+  if (found == std::string::npos) return;
+  std::string out;
+  size_t start = 0;
+  for (; found != std::string::npos; found = text.find(from, start)) {
+    out.append(text, start, found - start).append(to);
+    start = found + from.size();
+  }
+  text = out.append(text, start, std::string::npos);
 }
 
 void clean_up(std::string& text) {
@@ -51,7 +58,8 @@ void Tokenizer::check_id(int32_t id) const {
 
 // Appends bytes, which need not end at the end of a character.
 void Tokenizer::append_token(int32_t id, bool first, std::string& out) const {
-  const std::string_view token = parts_.vocab.token(id);
+  const auto printed = printed_.find(id);
+  const std::string_view token = printed == printed_.end() ? parts_.vocab.token(id) : std::string_view(printed->second);
   const Decoder& decoder = parts_.decoder;
   switch (decoder.kind) {
     case Decoding::joined: out += token; return;

@@ -16,7 +16,10 @@ using json::Value;
   fail(ErrorKind::unsupported, "[tokenizer.json] weft does not support " + what);
 }
 
-std::string quoted(std::string_view text) { return "'" + std::string(text) + "'"; }
+constexpr size_t kMaxSteps = 16;         // normalisers, pre-tokenizers, parts of a template
+constexpr size_t kMaxReplacement = 256;  // bytes that a normaliser may put in
+
+std::string quoted(std::string_view text) { return std::string("'").append(text).append("'"); }
 
 bool given(Value value) { return value && !value.is_null(); }
 
@@ -75,8 +78,14 @@ void read_added(Value root, Parts& parts) {
 
 // ---- normaliser
 
+std::string_view inserted(Value text) {
+  if (text.string().size() > kMaxReplacement) unsupported("a normaliser that puts in more than 256 bytes");
+  return text.string();
+}
+
 void add_normaliser(Value value, NormaliserChain& chain) {
   if (!given(value)) return;
+  if (chain.size() == kMaxSteps) unsupported("more than 16 normalisers");
   const std::string_view type = value.at("type").string();
   if (type == "Sequence") {
     for (const Value item : value.at("normalizers").items()) add_normaliser(item, chain);
@@ -96,11 +105,11 @@ void add_normaliser(Value value, NormaliserChain& chain) {
   } else if (type == "Strip") {
     chain.add(strip_normaliser(value.boolean_or("strip_left", true), value.boolean_or("strip_right", true)));
   } else if (type == "Prepend") {
-    chain.add(prepend_normaliser(value.at("prepend").string()));
+    chain.add(prepend_normaliser(inserted(value.at("prepend"))));
   } else if (type == "Replace") {
     const Value pattern = value.at("pattern").find("String");
     if (!pattern || pattern.string().empty()) unsupported("a Replace normaliser with a regular expression");
-    chain.add(replace_normaliser(pattern.string(), value.at("content").string()));
+    chain.add(replace_normaliser(pattern.string(), inserted(value.at("content"))));
   } else {
     unsupported("the normaliser " + quoted(type));
   }
@@ -112,19 +121,16 @@ std::unique_ptr<Splitter> split_of(Value value) {
   const Value pattern = value.at("pattern");
   const Value expression = pattern.find("Regex");
   if (!expression) unsupported("a Split pre-tokenizer with a literal: " + quoted(pattern.at("String").string()));
-  auto splitter = split_by_expression(expression.string());
   const std::string_view behaviour = value.at("behavior").string();
-  const bool isolated = behaviour == "Isolated";
   const bool matches_only = behaviour == "Removed" && value.boolean_or("invert", false);
-  // Keeping matches only is isolating them where the expression matches every character: not so for DeepSeek's.
-  const bool total = expression.string().find("\\p{P}\\p{S}") == std::string_view::npos && expression.string().size() > 16;
-  if (!isolated && !(matches_only && total)) unsupported("a Split pre-tokenizer with behaviour " + quoted(behaviour));
-  return splitter;
+  if (behaviour != "Isolated" && !matches_only) unsupported("a Split pre-tokenizer with behaviour " + quoted(behaviour));
+  return split_by_expression(expression.string(), matches_only);
 }
 
 // Appends to the chain; true once it ends in the byte alphabet.
 bool add_splitters(Value value, Splitters& chain) {
   if (!given(value)) return false;
+  if (chain.size() == kMaxSteps) unsupported("more than 16 pre-tokenizers");
   const std::string_view type = value.at("type").string();
   if (type == "Sequence") {
     bool bytes = false;
@@ -155,6 +161,7 @@ bool add_splitters(Value value, Splitters& chain) {
 
 Template template_of(Value list, Value special_tokens, const Vocab& vocab) {
   Template parts;
+  if (list.size() > kMaxSteps) unsupported("a template of more than 16 parts");
   for (const Value item : list.items()) {
     if (const Value special = item.find("SpecialToken")) {
       const auto type = static_cast<int32_t>(special.at("type_id").integer());

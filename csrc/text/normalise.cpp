@@ -1,11 +1,14 @@
 // normalise: one small class per kind. BERT's does its four jobs in one pass, with ASCII by table.
 #include "text/normalise.h"
 
+#include "core/error.h"
 #include "core/utf8.h"
 
 namespace weft::text {
 
 namespace {
+
+constexpr size_t kMaxGrowth = 32;  // U+FDFA, the worst of Unicode, grows elevenfold
 
 class Bert final : public Normaliser {
  public:
@@ -172,11 +175,13 @@ std::unique_ptr<Normaliser> replace_normaliser(std::string_view from, std::strin
 }
 
 std::string_view NormaliserChain::apply(std::string_view text, std::array<std::string, 2>& buffers) const {
+  const size_t limit = text.size() * kMaxGrowth + 65'536;
   size_t next = 0;
   for (const auto& step : steps_) {
     buffers[next].clear();
     if (!step->apply(text, buffers[next])) continue;
     text = buffers[next];
+    if (text.size() > limit) fail(ErrorKind::too_long, "[encode] normalising makes a text too long: " + std::to_string(text.size()));
     next ^= 1;
   }
   return text;

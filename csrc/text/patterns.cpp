@@ -260,6 +260,7 @@ class DeepseekWords final : public Reader {
 
 struct Known {
   std::string_view expression;
+  bool total;  // matches every character of any text, so that dropping what does not match drops nothing
   std::unique_ptr<Splitter> (*make)();
 };
 
@@ -270,25 +271,25 @@ struct Known {
 #define O200K_LEAD "[^\\r\\n\\p{L}\\p{N}]?"
 
 const Known kKnown[] = {
-    {"'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+",
+    {"'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+", true,
      [] { return split_by(Pattern::gpt2); }},
-    {"'(?:[sdmt]|ll|ve|re)| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+",
+    {"'(?:[sdmt]|ll|ve|re)| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+", true,
      [] { return split_by(Pattern::gpt2); }},
-    {CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" SPACES,
+    {CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" SPACES, true,
      [] { return split_by(Pattern::llama3); }},
-    {CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" SPACES,
+    {CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" SPACES, true,
      [] { return split_by(Pattern::qwen2); }},
-    {CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" SPACES,
+    {CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" SPACES, true,
      [] { return split_by(Pattern::qwen35); }},
     {O200K_LEAD O200K_UPPER "*" O200K_LOWER "+" CONTRACTIONS "?|" O200K_LEAD O200K_UPPER "+" O200K_LOWER "*" CONTRACTIONS
                             "?|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" SPACES,
-     [] { return split_by(Pattern::o200k); }},
+     true, [] { return split_by(Pattern::o200k); }},
     {"[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+"
      "[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
-     [] { return split_by(Pattern::deepseek_words); }},
-    {"\\p{N}{1,3}", [] { return split_numbers(3); }},
-    {"\\p{N}", [] { return split_numbers(1); }},
-    {"[一-龥぀-ゟ゠-ヿ]+", [] { return split_ideographs(); }},
+     false, [] { return split_by(Pattern::deepseek_words); }},
+    {"\\p{N}{1,3}", false, [] { return split_numbers(3); }},
+    {"\\p{N}", false, [] { return split_numbers(1); }},
+    {"[一-龥぀-ゟ゠-ヿ]+", false, [] { return split_ideographs(); }},
 };
 
 }  // namespace
@@ -305,9 +306,9 @@ std::unique_ptr<Splitter> split_by(Pattern pattern) {
   return nullptr;
 }
 
-std::unique_ptr<Splitter> split_by_expression(std::string_view expression) {
+std::unique_ptr<Splitter> split_by_expression(std::string_view expression, bool matches_only) {
   for (const Known& known : kKnown)
-    if (known.expression == expression) return known.make();
+    if (known.expression == expression && (known.total || !matches_only)) return known.make();
   fail(ErrorKind::unsupported, "[tokenizer] a Split expression weft does not know: " + std::string(expression));
 }
 

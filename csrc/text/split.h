@@ -41,6 +41,7 @@ std::unique_ptr<Splitter> split_words();                                  // \w+
 std::unique_ptr<Splitter> split_nothing();                                // the whole text: for prepend_space alone
 
 // The splitter of a Split pre-tokenizer's regular expression; throws Error(unsupported), naming it, for an unknown one.
-std::unique_ptr<Splitter> split_by_expression(std::string_view expression);
+// `matches_only`: what does not match is dropped instead of kept.
+std::unique_ptr<Splitter> split_by_expression(std::string_view expression, bool matches_only);
 
 }  // namespace weft::text

@@ -4,18 +4,23 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <system_error>
 #include <thread>
 
 #include "core/error.h"
 
 namespace weft::text {
 
+namespace {
+constexpr size_t kPooled = 64;  // workspaces kept; reserved up front, so giving one back cannot fail
+}  // namespace
+
 class Tokenizer::Lease {
  public:
   explicit Lease(const Tokenizer& owner) : owner_(owner), work_(owner.take()) {}
   ~Lease() {
     const std::lock_guard lock(owner_.pool_mutex_);
-    owner_.pool_.push_back(std::move(work_));
+    if (owner_.pool_.size() < kPooled) owner_.pool_.push_back(std::move(work_));
   }
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
@@ -40,13 +45,18 @@ std::unique_ptr<Workspace> Tokenizer::take() const {
 
 Tokenizer::Tokenizer(Parts parts) : parts_(std::move(parts)), special_(static_cast<size_t>(parts_.vocab.size())) {
   std::array<std::string, 2> buffers;
-  pool_.reserve(64);
+  pool_.reserve(kPooled);
   for (const AddedToken& token : parts_.added) {
     if (!parts_.vocab.has(token.id))
       fail(ErrorKind::format, "[tokenizer] an added token without an entry in the vocabulary: '" + token.content + "'");
     if (token.special) special_[static_cast<size_t>(token.id)] = true;
-    if (token.normalized) normalised_.add(token, parts_.normaliser.apply(token.content, buffers));
-    else raw_.add(token, token.content);
+    if (!token.normalized) {
+      raw_.add(token, token.content);
+      continue;
+    }
+    const std::string_view searched = parts_.normaliser.apply(token.content, buffers);
+    normalised_.add(token, searched);
+    if (searched != token.content) printed_.emplace(token.id, searched);
   }
 }
 
@@ -90,7 +100,10 @@ std::vector<Ids> Tokenizer::encode_batch(const std::vector<std::string_view>& te
     }
   };
   std::vector<std::thread> helpers;
-  for (size_t i = 1; i < std::min(threads, texts.size()); ++i) helpers.emplace_back(work);
+  try {
+    for (size_t i = 1; i < std::min(threads, texts.size()); ++i) helpers.emplace_back(work);
+  } catch (const std::system_error&) {  // no more threads to be had: those there are do the work
+  }
   work();
   for (std::thread& helper : helpers) helper.join();
   if (error) std::rethrow_exception(error);

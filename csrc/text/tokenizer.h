@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "text/added.h"
@@ -100,6 +101,7 @@ class Tokenizer {
   Parts parts_;
   AddedTokens raw_, normalised_;
   std::vector<bool> special_;
+  std::unordered_map<int32_t, std::string> printed_;  // added tokens that print as they are after normalising
   mutable std::mutex pool_mutex_;
   mutable std::vector<std::unique_ptr<Workspace>> pool_;
 };

@@ -1,0 +1,157 @@
+"""Make the small tokenizers beside this file and what the tokenizers library does with them.
+
+    python tests/golden/text/make_tokenizers.py
+
+Needs the `tokenizers` package (0.23 made the committed files). Each <name>.json holds the tokenizer and its cases:
+text, ids with special tokens parsed, ids with them as text, and the decoded text.
+"""
+
+import json
+import random
+import sys
+from pathlib import Path
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parents[1] / "text"))
+from texts import random_texts  # noqa: E402
+
+LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|"
+    r"\s+(?!\S)|\s+"
+)
+SUBJECTS = [
+    "the weaver",
+    "a small engine",
+    "her brother",
+    "this machine",
+    "the old river",
+    "naïve readers",
+    "WE",
+    "они",
+    "das Mädchen",
+]
+VERBS = [
+    "doesn't run",
+    "has counted",
+    "is weaving",
+    "they'll see",
+    "kept 1234 of",
+    "schätzt",
+    "видит",
+    "won't stop",
+    "re-reads",
+]
+OBJECTS = [
+    "threads of wool",
+    "tokens, quickly!",
+    "12 numbers",
+    "the façade",
+    "[brackets] and {braces}",
+    "日本語の本",
+    "ничего",
+    "x += 1;\n",
+]
+
+
+def corpus() -> list[str]:
+    rng = random.Random(0)
+    return [f"{rng.choice(SUBJECTS)} {rng.choice(VERBS)} {rng.choice(OBJECTS)}." for _ in range(2000)]
+
+
+def added() -> list[AddedToken]:
+    """One token for every flag."""
+    return [
+        AddedToken("<|end|>", special=True, normalized=False),
+        AddedToken("<|end|>>", special=True, normalized=False),
+        AddedToken("<left>", lstrip=True, normalized=False),
+        AddedToken("<right>", rstrip=True, normalized=False),
+        AddedToken("<both>", lstrip=True, rstrip=True, special=True, normalized=False),
+        AddedToken("word", single_word=True, normalized=False),
+        AddedToken("Größe", normalized=True),
+        AddedToken("<think>", normalized=False),
+    ]
+
+
+def word_piece() -> Tokenizer:
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=40))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    tokenizer.train_from_iterator(corpus(), trainers.WordPieceTrainer(vocab_size=300, special_tokens=specials))
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    tokenizer.decoder = decoders.WordPiece()
+    return tokenizer
+
+
+def byte_bpe(split: pre_tokenizers.PreTokenizer, normaliser: normalizers.Normalizer | None) -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = split
+    if normaliser is not None:
+        tokenizer.normalizer = normaliser
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=600, special_tokens=["<s>"], initial_alphabet=alphabet)
+    tokenizer.train_from_iterator(corpus(), trainer)
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def gpt2() -> Tokenizer:
+    tokenizer = byte_bpe(pre_tokenizers.ByteLevel(add_prefix_space=True), None)
+    tokenizer.post_processor = processors.RobertaProcessing(("<s>", 0), ("<s>", 0))
+    return tokenizer
+
+
+def llama3() -> Tokenizer:
+    last = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    split = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(LLAMA3), "isolated"), last])
+    tokenizer = byte_bpe(split, normalizers.NFC())
+    tokenizer.post_processor = processors.Sequence(
+        [
+            processors.ByteLevel(),
+            processors.TemplateProcessing(single="<s> $A", pair="<s> $A <s>:1 $B:1", special_tokens=[("<s>", 0)]),
+        ]
+    )
+    return tokenizer
+
+
+def smollm() -> Tokenizer:
+    parts = [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    return byte_bpe(
+        pre_tokenizers.Sequence(parts), normalizers.Sequence([normalizers.NFD(), normalizers.StripAccents()])
+    )
+
+
+def cases(tokenizer: Tokenizer) -> list[list[object]]:
+    texts = random_texts(11, 80, [token.content for token in added()] + ["größe", "swordfish", "<|end|", "<s>"])
+    rows: list[list[object]] = []
+    for text in [*texts, "", " ", "word", "a" * 100, *corpus()[:20]]:
+        tokenizer.encode_special_tokens = False
+        ids = tokenizer.encode(text).ids
+        tokenizer.encode_special_tokens = True
+        plain = tokenizer.encode(text).ids
+        rows.append([text, ids, plain, tokenizer.decode(ids)])
+    return rows
+
+
+def main() -> None:
+    for name, make in {"word_piece": word_piece, "gpt2": gpt2, "llama3": llama3, "smollm": smollm}.items():
+        tokenizer = make()
+        tokenizer.add_tokens(added())
+        pairs = [[a, b, *_pair(tokenizer, a, b)] for a, b in [("the river", "ran <|end|> on"), ("", "x"), ("word", "")]]
+        content = {"tokenizer": json.loads(tokenizer.to_str()), "cases": cases(tokenizer), "pairs": pairs}
+        path = HERE / f"{name}.json"
+        path.write_text(json.dumps(content, ensure_ascii=True, separators=(",", ":")) + "\n")
+        print(path.name, path.stat().st_size)
+
+
+def _pair(tokenizer: Tokenizer, first: str, second: str) -> list[list[int]]:
+    encoded = tokenizer.encode(first, second)
+    return [encoded.ids, encoded.type_ids]
+
+
+if __name__ == "__main__":
+    main()

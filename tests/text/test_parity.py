@@ -1,0 +1,116 @@
+"""On generated texts the ids and decoded texts are those of the tokenizers library, for every tokenizer at hand.
+
+The small committed tokenizers are always compared. WEFT_TOKENIZERS may name more, separated like PATH: tokenizer.json
+files and GGUF files with SmolLM's vocabulary. WEFT_TOKENIZER_CASES sets the number of texts (3,000).
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from texts import random_texts
+
+from weft.text.tokenizer import Tokenizer
+
+library = pytest.importorskip("tokenizers", reason="the tokenizers package is not installed: nothing to compare with")
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = ROOT / "tests" / "golden" / "text"
+SHARED = Path(os.environ.get("WEFT_SHARED", ROOT.parent / "shared"))
+CASES = int(os.environ.get("WEFT_TOKENIZER_CASES", "3000"))
+SMALL = [GOLDEN / f"{name}.json" for name in ("word_piece", "gpt2", "llama3", "smollm")]
+NAMED = [Path(path) for path in os.environ.get("WEFT_TOKENIZERS", "").split(os.pathsep) if path]
+
+
+def name_of(path: Path) -> str:
+    return path.stem if path in SMALL else f"{path.parent.name}-{path.stem}"
+
+
+@pytest.fixture(params=SMALL + NAMED, ids=name_of, scope="module")
+def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Tokenizer, Any]:
+    """weft's tokenizer and the library's."""
+    path: Path = request.param
+    if path.suffix == ".gguf":
+        return smollm_from_gguf(path)
+    if path in SMALL:
+        text = json.dumps(json.loads(path.read_text())["tokenizer"])
+        path = tmp_path_factory.mktemp("parity") / "tokenizer.json"
+        path.write_text(text)
+    other = library.Tokenizer.from_file(str(path))
+    other.no_truncation()
+    other.no_padding()
+    return Tokenizer.from_file(path), other
+
+
+def gguf_metadata(path: Path) -> dict[str, Any]:
+    gguf = pytest.importorskip("gguf", reason="the gguf package is not installed: cannot read the vocabulary")
+    fields = gguf.GGUFReader(path).fields
+    return {key: field.contents() for key, field in fields.items() if key.startswith("tokenizer.")}
+
+
+def smollm_from_gguf(path: Path) -> tuple[Tokenizer, Any]:
+    """The library's tokenizer put together as SmolLM2's tokenizer.json does, from the same vocabulary."""
+    metadata = gguf_metadata(path)
+    tokens, merges = metadata["tokenizer.ggml.tokens"], metadata["tokenizer.ggml.merges"]
+    assert metadata["tokenizer.ggml.pre"] == "smollm"
+    pairs = [tuple(merge.split(" ")) for merge in merges]
+    other = library.Tokenizer(library.models.BPE({token: id for id, token in enumerate(tokens)}, pairs))
+    parts = library.pre_tokenizers
+    other.pre_tokenizer = parts.Sequence(
+        [parts.Digits(individual_digits=True), parts.ByteLevel(add_prefix_space=False)]
+    )
+    other.decoder = library.decoders.ByteLevel()
+    control = [token for token, kind in zip(tokens, metadata["tokenizer.ggml.token_type"]) if kind == 3]
+    other.add_special_tokens([library.AddedToken(token, normalized=False, special=True) for token in control])
+    return Tokenizer.from_gguf(metadata), other
+
+
+def test_generated_texts_agree(both: tuple[Tokenizer, Any]) -> None:
+    tokenizer, other = both
+    specials = [token for token, _, _ in tokenizer.added_tokens][:16]
+    for text in random_texts(5, CASES, specials):
+        ids = other.encode(text).ids
+        assert tokenizer.encode(text, parse_special=True) == ids, ascii(text)
+        assert tokenizer.decode(ids) == other.decode(ids), ascii(text)
+        stream = tokenizer.stream(skip_special=False)
+        streamed = "".join(stream.add(id) for id in ids) + stream.finish()
+        assert streamed == other.decode(ids, skip_special_tokens=False), ascii(text)
+
+
+def test_generated_texts_agree_with_special_tokens_as_text(both: tuple[Tokenizer, Any]) -> None:
+    tokenizer, other = both
+    other.encode_special_tokens = True
+    try:
+        for text in random_texts(6, CASES // 4, [token for token, _, _ in tokenizer.added_tokens][:16]):
+            assert tokenizer.encode(text, add_special=False) == other.encode(text, add_special_tokens=False).ids, ascii(
+                text
+            )
+    finally:
+        other.encode_special_tokens = False
+
+
+@pytest.mark.shared
+def test_wiki_text_agrees(both: tuple[Tokenizer, Any]) -> None:
+    path = SHARED / "data" / "wikitext-2" / "wiki.test.raw"
+    if not path.is_file():
+        pytest.skip("no wikitext-2 in the shared data")
+    tokenizer, other = both
+    text = path.read_text(encoding="utf-8")
+    assert tokenizer.encode(text, parse_special=True) == other.encode(text).ids
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("name", ["bert-bge", "gpt-2"])
+def test_published_vocabulary_tests_pass(name: str) -> None:
+    """Pairs of texts and ids that come with llama.cpp's vocabularies, computed there by the models' own tokenizers."""
+    path = SHARED / "data" / "vocabs" / f"ggml-vocab-{name}.gguf"
+    if not path.is_file():
+        pytest.skip("no vocabularies in the shared data")
+    tokenizer = Tokenizer.from_gguf(gguf_metadata(path))
+    texts = path.with_name(path.name + ".inp").read_bytes().decode().split("\n__ggml_vocab_test__\n")[:-1]
+    lines = path.with_name(path.name + ".out").read_text().splitlines()
+    assert len(texts) == len(lines) > 30
+    for text, line in zip(texts, lines):
+        assert tokenizer.encode(text, add_special=False) == [int(id) for id in line.split()], ascii(text)
