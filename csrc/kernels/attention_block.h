@@ -29,11 +29,17 @@ WEFT_INLINE f32x16 widen_n(const uint16_t* p, int64_t n) { return load_f16_n(p, 
 template <int rows>
 struct Group {};
 
-// Calls f(Group<n>{}, row) for groups of kGroup rows, then for halves of that, down to single rows.
-template <int size = kGroup, class F>
-WEFT_INLINE void in_groups(int64_t rows, F f, int64_t row = 0) {
-  for (; row + size <= rows; row += size) f(Group<size>{}, row);
-  if constexpr (size > 1) in_groups<size / 2>(rows, f, row);
+// Calls f(Group<n>{}, row) for groups of kGroup rows, then for one group of what is left.
+template <int n, class F>
+WEFT_INLINE void last_group(int64_t rows, int64_t row, F f) {
+  if (rows - row == n) return f(Group<n>{}, row);
+  if constexpr (n > 1) last_group<n - 1>(rows, row, f);
+}
+template <class F>
+WEFT_INLINE void in_groups(int64_t rows, F f) {
+  int64_t row = 0;
+  for (; row + kGroup <= rows; row += kGroup) f(Group<kGroup>{}, row);
+  last_group<kGroup - 1>(rows, row, f);
 }
 
 // One block of keys and values: key [dim][kPage], value [kPage] rows of dim, `stride` elements apart.
@@ -139,10 +145,11 @@ WEFT_INLINE void value_strip(float* out, int64_t padded, const float* weights, c
 template <int n, class T>
 static void value_group(float* out, const Span& span, const float* weights, const float* correction, const Block<T>& block,
                         int64_t begin, int64_t end) {
+  constexpr int width = 4 * n <= 2 * kGroup ? 4 : 2;  // few rows: more channels at once, to have enough chains in flight
   auto whole = [](const T* p) { return widen(p); };
   int64_t c = 0;
-  for (; c + 32 <= span.dim; c += 32)
-    value_strip<n, 2>(out + c, span.padded, weights, correction, block.value + c, block.stride, begin, end, whole);
+  for (; c + 16 * width <= span.dim; c += 16 * width)
+    value_strip<n, width>(out + c, span.padded, weights, correction, block.value + c, block.stride, begin, end, whole);
   for (; c + 16 <= span.dim; c += 16)
     value_strip<n, 1>(out + c, span.padded, weights, correction, block.value + c, block.stride, begin, end, whole);
   if (c < span.dim) {
