@@ -1,14 +1,12 @@
 """A sequence has the same bits alone and in any batch, cut into any chunks, on any number of threads."""
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "models"))
 import tiny
-from test_gguf import BLOCKED, write_model
+from test_gguf_models import BLOCKED, write_model
 
 from weft.runtime import Decoder, Encoder, Head, Step, open_checkpoint, pages_for
 
