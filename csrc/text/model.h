@@ -65,6 +65,15 @@ struct Workspace {
     int32_t left, right;  // ids of the pair when it was found: another pair there now makes it stale
   };
 
+  // Gives back what an unusually long text made it grow to.
+  void trim() {
+    constexpr size_t kKept = 1 << 16;
+    if (symbols.capacity() > kKept) std::vector<Symbol>().swap(symbols);
+    if (heap.capacity() > kKept) std::vector<Candidate>().swap(heap);
+    for (std::string& text : normalised)
+      if (text.capacity() > kKept * 16) std::string().swap(text);
+  }
+
   WordCache cache;
   std::vector<Symbol> symbols;
   std::vector<Candidate> heap;
