@@ -4,8 +4,8 @@
 
 The source is Python's unicodedata. Tokenizers must agree with the library their models were published with, and that
 library mixes Unicode versions: its regular expressions know 16.0, its case mapping and digits 17.0, its normalisation
-forms 9.0, its BERT rules 8.0. The lists below are the differences from Unicode 14.0, the version of the unicodedata of
-Python 3.11 (a newer unicodedata gives the same tables). Ranges are hexadecimal, both ends included.
+forms 9.0, its BERT rules 8.0. The lists below are the differences from Unicode 14.0, the version in Python 3.11; run it
+with that one. Ranges are hexadecimal, both ends included.
 """
 
 import sys
@@ -68,7 +68,7 @@ ACCENT_AFTER_8 = (
     "1E130-1E136 1E2AE 1E2EC-1E2EF 1E944-1E94A"
 )
 ACCENT_UNTIL_8 = "1734"
-CONTROL_AFTER_8 = "890-891 8E2 110CD 13430-13438"
+CONTROL_AFTER_8 = "890-891 8E2 110CD 13430-1343F"
 
 # What the normalisation forms and StripAccents of Unicode 9.0 do not know yet, or knew otherwise.
 MARK_AFTER_9 = (

@@ -23,8 +23,8 @@ std::string_view utf8_of(nb::handle text) {
   const char* data = PyUnicode_Check(text.ptr()) ? PyUnicode_AsUTF8AndSize(text.ptr(), &size) : nullptr;
   if (data == nullptr) {
     PyErr_Clear();
-    weft::fail(weft::ErrorKind::input, "[encode] a text is not a string of Unicode characters: " +
-                                           std::string(nb::repr(text.type()).c_str()) + "; lone surrogates have no UTF-8");
+    weft::fail(weft::ErrorKind::input, "[encode] a text has no UTF-8: " + std::string(nb::repr(text.type()).c_str()) +
+                                           "; give a str without lone surrogates");
   }
   return {data, static_cast<size_t>(size)};
 }
@@ -95,14 +95,16 @@ std::vector<std::string_view> views_of(Bytes data, Offsets offsets, const char* 
   out.reserve(count - 1);
   for (size_t i = 0; i + 1 < count; ++i) {
     if (at[i] > at[i + 1] || at[i + 1] > size)
-      weft::fail(weft::ErrorKind::format, std::string("[gguf] wild offsets in ") + what + ": entry " + std::to_string(i));
+      weft::fail(weft::ErrorKind::format,
+                 std::string("[gguf] wild offsets in ") + what + ": entry " + std::to_string(i));
     out.emplace_back(reinterpret_cast<const char*>(data.data()) + at[i], at[i + 1] - at[i]);
   }
   return out;
 }
 
-std::unique_ptr<Tokenizer> gguf(const std::string& model, const std::string& pre, Bytes token_bytes, Offsets token_offsets,
-                                Bytes merge_bytes, Offsets merge_offsets, Int32s types, nb::dict numbers) {
+std::unique_ptr<Tokenizer> gguf(const std::string& model, const std::string& pre, Bytes token_bytes,
+                                Offsets token_offsets, Bytes merge_bytes, Offsets merge_offsets, Int32s types,
+                                nb::dict numbers) {
   GgufVocab vocab;
   vocab.model = model;
   vocab.pre = pre;
@@ -124,8 +126,8 @@ std::unique_ptr<Tokenizer> gguf(const std::string& model, const std::string& pre
 }
 
 std::unique_ptr<Tokenizer> vocab_file(nb::bytes text, bool lower, bool strip_accents, bool space_cjk,
-                                      const std::string& unknown, const std::string& first, const std::string& separator,
-                                      const std::vector<std::string>& special) {
+                                      const std::string& unknown, const std::string& first,
+                                      const std::string& separator, const std::vector<std::string>& special) {
   VocabFileOptions options;
   options.rules = {true, space_cjk, strip_accents, lower};
   options.unknown = unknown;
@@ -166,6 +168,7 @@ nb::str to_text(const std::string& text) { return nb::str(text.data(), text.size
 void bind_text(nb::module_& module) {
   nb::class_<Tokenizer>(module, "Tokenizer")
       .def_static("from_json", [](nb::bytes text, const std::string& where) {
+        nb::gil_scoped_release release;
         return from_json({text.c_str(), text.size()}, where);
       })
       .def_static("from_vocab", &vocab_file)

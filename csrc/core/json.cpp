@@ -157,7 +157,8 @@ class Parser {
   void close(uint32_t container) {
     ++p_;
     store_.nodes[container].end = static_cast<uint32_t>(store_.nodes.size());
-    if (store_.nodes[container].type == Type::object && keys_.repeats(store_, container)) wrong("an object repeats a key");
+    const bool object = store_.nodes[container].type == Type::object;
+    if (object && keys_.repeats(store_, container)) wrong("an object repeats a key");
     open_.pop_back();
   }
 
@@ -264,7 +265,7 @@ class Parser {
 }
 
 const Node& checked(const Store* store, uint32_t index, Type wanted) {
-  if (store == nullptr) fail(ErrorKind::format, std::string("[json] expected ") + name_of(wanted) + ": nothing is there");
+  if (store == nullptr) fail(ErrorKind::format, std::string("[json] a value is missing: expected ") + name_of(wanted));
   const Node& node = store->nodes[index];
   if (node.type != wanted) mismatch(*store, node.type, name_of(wanted));
   return node;

@@ -10,8 +10,8 @@ namespace weft::utf8 {
 
 inline constexpr char32_t kReplacement = 0xFFFD;
 
-// One step of decoding: `size` bytes form `code`; ok is false for a malformed sequence, and then `size` is the length of
-// its longest well-formed prefix (at least 1), the number of bytes that one U+FFFD replaces.
+// One step of decoding: `size` bytes form `code`; ok is false for a malformed sequence, and then `size` is the length
+// of its longest well-formed prefix (at least 1), the number of bytes that one U+FFFD replaces.
 struct Step {
   char32_t code;
   uint8_t size;

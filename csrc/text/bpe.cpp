@@ -50,6 +50,10 @@ namespace {
 
 constexpr size_t kShort = 48;  // below this a scan of the ranks beats a heap
 
+bool comes_later(const Workspace::Candidate& a, const Workspace::Candidate& b) {
+  return a.rank != b.rank ? a.rank > b.rank : a.position > b.position;
+}
+
 uint64_t pair_hash(int32_t left, int32_t right) {
   return mix(static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right)) >> 20;
 }
@@ -81,8 +85,8 @@ void ByteBpe::add_merge(const Vocab& vocab, const Merge& merge, uint32_t rank, s
   scratch += merge.right;
   const Pair pair{vocab.find(merge.left), vocab.find(merge.right), rank, vocab.find(scratch)};
   if (pair.left == kNone || pair.right == kNone || pair.id == kNone)
-    fail(ErrorKind::format, "[vocabulary] a merge of tokens that do not exist: '" + std::string(merge.left) + "' and '" +
-                                std::string(merge.right) + "', merge " + std::to_string(rank));
+    fail(ErrorKind::format, "[vocabulary] a merge of tokens that do not exist: '" + std::string(merge.left) +
+                                "' and '" + std::string(merge.right) + "', merge " + std::to_string(rank));
   size_t slot = pair_hash(pair.left, pair.right) & pair_mask_;
   while (pairs_[slot].left != kNone && (pairs_[slot].left != pair.left || pairs_[slot].right != pair.right))
     slot = (slot + 1) & pair_mask_;
@@ -96,12 +100,7 @@ const ByteBpe::Pair* ByteBpe::find(int32_t left, int32_t right) const {
 }
 
 void ByteBpe::encode(std::string_view word, Workspace& work, Ids& out) const {
-  if (word.size() > WordCache::kMaxKey) return encode_fresh(word, work, out);
-  const uint64_t hash = hash_of(word);
-  if (work.cache.get(word, hash, out)) return;
-  const size_t before = out.size();
-  encode_fresh(word, work, out);
-  work.cache.put(word, hash, out.data() + before, out.size() - before);
+  work.cache.fetch(word, out, [&] { encode_fresh(word, work, out); });
 }
 
 void ByteBpe::encode_fresh(std::string_view word, Workspace& work, Ids& out) const {
@@ -158,9 +157,7 @@ void ByteBpe::push(Workspace& work, int32_t position) const {
   const Pair* pair = find(symbol.id, right);
   if (pair == nullptr) return;
   work.heap.push_back({pair->rank, position, symbol.id, right});
-  std::push_heap(work.heap.begin(), work.heap.end(), [](const auto& a, const auto& b) {
-    return a.rank != b.rank ? a.rank > b.rank : a.position > b.position;
-  });
+  std::push_heap(work.heap.begin(), work.heap.end(), comes_later);
 }
 
 size_t ByteBpe::merge_long(int32_t* ids, size_t count, Workspace& work) const {
@@ -174,9 +171,7 @@ size_t ByteBpe::merge_long(int32_t* ids, size_t count, Workspace& work) const {
   }
   for (size_t i = 0; i + 1 < count; ++i) push(work, static_cast<int32_t>(i));
   while (!heap.empty()) {
-    std::pop_heap(heap.begin(), heap.end(), [](const auto& a, const auto& b) {
-      return a.rank != b.rank ? a.rank > b.rank : a.position > b.position;
-    });
+    std::pop_heap(heap.begin(), heap.end(), comes_later);
     const Workspace::Candidate top = heap.back();
     heap.pop_back();
     Workspace::Symbol& left = symbols[static_cast<size_t>(top.position)];
@@ -191,7 +186,8 @@ size_t ByteBpe::merge_long(int32_t* ids, size_t count, Workspace& work) const {
     if (left.before != kNone) push(work, left.before);
   }
   size_t kept = 0;
-  for (int32_t i = 0; i != kNone; i = symbols[static_cast<size_t>(i)].after) ids[kept++] = symbols[static_cast<size_t>(i)].id;
+  for (int32_t i = 0; i != kNone; i = symbols[static_cast<size_t>(i)].after)
+    ids[kept++] = symbols[static_cast<size_t>(i)].id;
   return kept;
 }
 

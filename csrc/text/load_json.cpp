@@ -41,7 +41,8 @@ int32_t token_id(const Vocab& vocab, std::string_view token, const char* use) {
 
 int32_t checked_id(const Vocab& vocab, int64_t id, const char* use) {
   if (!vocab.has(id))
-    fail(ErrorKind::format, std::string("[tokenizer.json] the ") + use + " is not in the vocabulary: id " + std::to_string(id));
+    fail(ErrorKind::format, std::string("[tokenizer.json] the ") + use + " is not in the vocabulary: id " +
+                                std::to_string(id));
   return static_cast<int32_t>(id);
 }
 
@@ -97,7 +98,8 @@ void add_normaliser(Value value, NormaliserChain& chain) {
     rules.strip_accents = value.boolean_or("strip_accents", rules.lower);
     chain.add(bert_normaliser(rules));
   } else if (type == "NFC" || type == "NFD" || type == "NFKC" || type == "NFKD") {
-    chain.add(form_normaliser(type == "NFC" ? Form::nfc : type == "NFD" ? Form::nfd : type == "NFKC" ? Form::nfkc : Form::nfkd));
+    const bool compatible = type.size() == 4, composed = type.ends_with('C');
+    chain.add(form_normaliser(compatible ? (composed ? Form::nfkc : Form::nfkd) : composed ? Form::nfc : Form::nfd));
   } else if (type == "Lowercase") {
     chain.add(lowercase_normaliser());
   } else if (type == "StripAccents") {
@@ -123,7 +125,7 @@ std::unique_ptr<Splitter> split_of(Value value) {
   if (!expression) unsupported("a Split pre-tokenizer with a literal: " + quoted(pattern.at("String").string()));
   const std::string_view behaviour = value.at("behavior").string();
   const bool matches_only = behaviour == "Removed" && value.boolean_or("invert", false);
-  if (behaviour != "Isolated" && !matches_only) unsupported("a Split pre-tokenizer with behaviour " + quoted(behaviour));
+  if (behaviour != "Isolated" && !matches_only) unsupported("a Split with behaviour " + quoted(behaviour));
   return split_by_expression(expression.string(), matches_only);
 }
 
@@ -152,8 +154,9 @@ bool add_splitters(Value value, Splitters& chain) {
   else if (type == "Digits") chain.push_back(split_digits(value.boolean_or("individual_digits", false)));
   else if (type == "Whitespace") chain.push_back(split_words());
   else if (type == "WhitespaceSplit") chain.push_back(split_spaces());
-  else if (type == "Punctuation" && value.string_or("behavior", "Isolated") == "Isolated") chain.push_back(split_punctuation());
-  else unsupported("the pre-tokenizer " + quoted(type));
+  else if (type != "Punctuation") unsupported("the pre-tokenizer " + quoted(type));
+  else if (value.string_or("behavior", "Isolated") == "Isolated") chain.push_back(split_punctuation());
+  else unsupported("Punctuation with behaviour " + quoted(value.at("behavior").string()));
   return false;
 }
 

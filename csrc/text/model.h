@@ -17,26 +17,31 @@ using Ids = std::vector<int32_t>;
 // Ids of words seen before. Direct mapped and of fixed size; the key is compared on every hit. Long words are not kept.
 class WordCache {
  public:
-  static constexpr size_t kMaxKey = 22, kMaxIds = 8, kSlots = 1 << 13;
-
-  bool get(std::string_view word, uint64_t hash, Ids& out) const {
-    const Slot& slot = slots_[hash >> 20 & (kSlots - 1)];
-    if (slot.hash != hash || slot.size != word.size() || std::memcmp(slot.key, word.data(), word.size()) != 0) return false;
-    out.insert(out.end(), slot.ids, slot.ids + slot.count);
-    return true;
-  }
-
-  void put(std::string_view word, uint64_t hash, const int32_t* ids, size_t count) {
-    if (word.size() > kMaxKey || count > kMaxIds) return;
+  // Appends the ids of `word` to `out`: from the cache, or by calling fresh(), which appends them, and keeping them.
+  template <class Fresh>
+  void fetch(std::string_view word, Ids& out, Fresh&& fresh) {
+    if (word.size() > kMaxKey) return fresh();
+    const uint64_t hash = hash_of(word);
     Slot& slot = slots_[hash >> 20 & (kSlots - 1)];
+    if (slot.hash == hash && slot.size == word.size() && std::memcmp(slot.key, word.data(), word.size()) == 0) {
+      out.insert(out.end(), slot.ids, slot.ids + slot.count);
+      return;
+    }
+    const size_t before = out.size();
+    fresh();
+    const size_t count = out.size() - before;
+    if (count > kMaxIds) return;
     slot.hash = hash;
     slot.size = static_cast<uint8_t>(word.size());
     slot.count = static_cast<uint8_t>(count);
     std::memcpy(slot.key, word.data(), word.size());
-    std::copy_n(ids, count, slot.ids);
+    std::copy_n(out.data() + before, count, slot.ids);
   }
 
  private:
+  static constexpr size_t kMaxKey = 22, kMaxIds = 8;  // so that a slot is one cache line
+  static constexpr size_t kSlots = 1 << 13;
+
   struct alignas(64) Slot {
     uint64_t hash = 0;
     uint8_t size = 0xFF;  // free: no key is that long
@@ -44,6 +49,7 @@ class WordCache {
     char key[kMaxKey] = {};
     int32_t ids[kMaxIds] = {};
   };
+  static_assert(sizeof(Slot) == 64);
   std::vector<Slot> slots_ = std::vector<Slot>(kSlots);
 };
 
@@ -58,6 +64,15 @@ struct Workspace {
     int32_t position;
     int32_t left, right;  // ids of the pair when it was found: another pair there now makes it stale
   };
+
+  // Gives back what an unusually long text made it grow to.
+  void trim() {
+    constexpr size_t kKept = 1 << 16;
+    if (symbols.capacity() > kKept) std::vector<Symbol>().swap(symbols);
+    if (heap.capacity() > kKept) std::vector<Candidate>().swap(heap);
+    for (std::string& text : normalised)
+      if (text.capacity() > kKept * 16) std::string().swap(text);
+  }
 
   WordCache cache;
   std::vector<Symbol> symbols;

@@ -181,7 +181,8 @@ std::string_view NormaliserChain::apply(std::string_view text, std::array<std::s
     buffers[next].clear();
     if (!step->apply(text, buffers[next])) continue;
     text = buffers[next];
-    if (text.size() > limit) fail(ErrorKind::too_long, "[encode] normalising makes a text too long: " + std::to_string(text.size()));
+    if (text.size() > limit)
+      fail(ErrorKind::too_long, "[encode] normalising makes a text too long: " + std::to_string(text.size()));
     next ^= 1;
   }
   return text;

@@ -32,8 +32,8 @@ std::unique_ptr<Normaliser> strip_normaliser(bool left, bool right);
 std::unique_ptr<Normaliser> prepend_normaliser(std::string_view text);
 std::unique_ptr<Normaliser> replace_normaliser(std::string_view from, std::string_view to);
 
-// One after another. The result is `text` itself or lies in one of the two buffers. Throws Error(too_long) when the text
-// grows beyond reason, as a chain of replacements in a hostile file could make it.
+// One after another. The result is `text` itself or lies in one of the two buffers. Throws Error(too_long) when the
+// text grows beyond reason, as a chain of replacements in a hostile file could make it.
 class NormaliserChain {
  public:
   void add(std::unique_ptr<Normaliser> step) { steps_.push_back(std::move(step)); }

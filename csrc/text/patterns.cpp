@@ -266,9 +266,9 @@ struct Known {
 
 #define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 #define SPACES "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-#define O200K_UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
-#define O200K_LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
-#define O200K_LEAD "[^\\r\\n\\p{L}\\p{N}]?"
+#define UPPERISH "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LOWERISH "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LEAD "[^\\r\\n\\p{L}\\p{N}]?"
 
 const Known kKnown[] = {
     {"'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+", true,
@@ -281,8 +281,8 @@ const Known kKnown[] = {
      [] { return split_by(Pattern::qwen2); }},
     {CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" SPACES, true,
      [] { return split_by(Pattern::qwen35); }},
-    {O200K_LEAD O200K_UPPER "*" O200K_LOWER "+" CONTRACTIONS "?|" O200K_LEAD O200K_UPPER "+" O200K_LOWER "*" CONTRACTIONS
-                            "?|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" SPACES,
+    {LEAD UPPERISH "*" LOWERISH "+" CONTRACTIONS "?|" LEAD UPPERISH "+" LOWERISH "*" CONTRACTIONS
+     "?|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" SPACES,
      true, [] { return split_by(Pattern::o200k); }},
     {"[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+"
      "[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",

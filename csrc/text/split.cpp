@@ -47,41 +47,12 @@ std::unique_ptr<Splitter> runs(InClass in_class, size_t shortest = 1, size_t lon
 
 enum class Kind { space, single, first_run, second_run };
 
-// White space goes; each character marked single stands alone; the other characters form runs of their kind.
+// White space goes; each character marked single stands alone; the other characters form runs of their kind. ASCII goes
+// by table, for BERT's splitter is the hot one of its family.
 template <class KindOf>
 class Classes final : public Splitter {
  public:
-  explicit Classes(KindOf kind_of) : kind_of_(kind_of) {}
-
-  Piece take(std::string_view rest) const override {
-    const char *start = rest.data(), *end = start + rest.size(), *p = start;
-    const Kind kind = kind_of_(utf8::next(p));
-    while (kind != Kind::single && p < end) {
-      const char* next = p;
-      if (kind_of_(utf8::next(next)) != kind) break;
-      p = next;
-    }
-    return {static_cast<size_t>(p - start), kind != Kind::space};
-  }
-
- private:
-  KindOf kind_of_;
-};
-
-template <class KindOf>
-std::unique_ptr<Splitter> classes(KindOf kind_of) {
-  return std::make_unique<Classes<KindOf>>(kind_of);
-}
-
-class Whole final : public Splitter {
- public:
-  Piece take(std::string_view rest) const override { return {rest.size()}; }
-};
-
-// BERT's splitter is the hot one of its family: ASCII goes through a table.
-class Bert final : public Splitter {
- public:
-  Bert() {
+  explicit Classes(KindOf kind_of) : kind_of_(kind_of) {
     for (char32_t c = 0; c < 128; ++c) ascii_[c] = kind_of(c);
   }
 
@@ -97,16 +68,23 @@ class Bert final : public Splitter {
   }
 
  private:
-  static Kind kind_of(char32_t c) {
-    const uint32_t flags = property(c).flags;
-    return flags & kSpace ? Kind::space : flags & kBertPunctuation ? Kind::single : Kind::first_run;
-  }
   Kind next_kind(const char*& p) const {
     const auto byte = static_cast<unsigned char>(*p);
-    return byte < 128 ? (++p, ascii_[byte]) : kind_of(utf8::next(p));
+    return byte < 128 ? (++p, ascii_[byte]) : kind_of_(utf8::next(p));
   }
 
+  KindOf kind_of_;
   Kind ascii_[128];
+};
+
+template <class KindOf>
+std::unique_ptr<Splitter> classes(KindOf kind_of) {
+  return std::make_unique<Classes<KindOf>>(kind_of);
+}
+
+class Whole final : public Splitter {
+ public:
+  Piece take(std::string_view rest) const override { return {rest.size()}; }
 };
 
 bool is_number(char32_t c) { return has(c, kNumber); }
@@ -114,9 +92,14 @@ bool is_numeric(char32_t c) { return has(c, kNumeric); }
 bool is_bert_punctuation(char32_t c) { return has(c, kBertPunctuation); }
 bool is_ascii_digit(char32_t c) { return c >= '0' && c <= '9'; }
 bool is_mark(char32_t c) {
-  return has(c, kPunctuation) || (c < 128 && std::string_view("$+<=>^~|").find(static_cast<char>(c)) != std::string_view::npos);
+  constexpr std::string_view kMore = "$+<=>^~|";
+  return has(c, kPunctuation) || (c < 128 && kMore.find(static_cast<char>(c)) != std::string_view::npos);
 }
 bool is_ideograph(char32_t c) { return (c >= 0x4E00 && c <= 0x9FA5) || (c >= 0x3040 && c <= 0x30FF); }
+Kind bert_kind(char32_t c) {
+  const uint32_t flags = property(c).flags;
+  return flags & kSpace ? Kind::space : flags & kBertPunctuation ? Kind::single : Kind::first_run;
+}
 Kind space_kind(char32_t c) { return has(c, kSpace) ? Kind::space : Kind::first_run; }
 Kind word_kind(char32_t c) { return has(c, kSpace) ? Kind::space : has(c, kWord) ? Kind::first_run : Kind::second_run; }
 
@@ -130,7 +113,7 @@ std::unique_ptr<Splitter> split_punctuation() { return runs(is_bert_punctuation,
 std::unique_ptr<Splitter> split_marks() { return runs(is_mark); }
 std::unique_ptr<Splitter> split_digit_triples() { return runs(is_ascii_digit, 3, 3); }
 std::unique_ptr<Splitter> split_ideographs() { return runs(is_ideograph); }
-std::unique_ptr<Splitter> split_bert() { return std::make_unique<Bert>(); }
+std::unique_ptr<Splitter> split_bert() { return classes(bert_kind); }
 std::unique_ptr<Splitter> split_spaces() { return classes(space_kind); }
 std::unique_ptr<Splitter> split_words() { return classes(word_kind); }
 std::unique_ptr<Splitter> split_nothing() { return std::make_unique<Whole>(); }

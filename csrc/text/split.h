@@ -28,17 +28,21 @@ using Splitters = std::vector<std::unique_ptr<Splitter>>;
 enum class Pattern { gpt2, llama3, qwen2, qwen35, o200k, deepseek_words };
 
 std::unique_ptr<Splitter> split_by(Pattern pattern);
-// Runs of at most `longest` characters of a class, and what lies between them.
-std::unique_ptr<Splitter> split_numbers(size_t longest);                  // \p{N}
-std::unique_ptr<Splitter> split_digits(bool individual);                  // as the Digits pre-tokenizer
-std::unique_ptr<Splitter> split_punctuation();                            // one by one, as the Punctuation pre-tokenizer
-std::unique_ptr<Splitter> split_marks();                                  // [\p{P}\$\+<=>\^~\|]+
-std::unique_ptr<Splitter> split_digit_triples();                          // [0-9][0-9][0-9]
-std::unique_ptr<Splitter> split_ideographs();                             // [一-龥぀-ゟ゠-ヿ]+
-std::unique_ptr<Splitter> split_bert();                                   // white space away, punctuation one by one
-std::unique_ptr<Splitter> split_spaces();                                 // white space away
-std::unique_ptr<Splitter> split_words();                                  // \w+|[^\w\s]+
-std::unique_ptr<Splitter> split_nothing();                                // the whole text: for prepend_space alone
+
+// Runs of a class of characters, and what lies between them.
+std::unique_ptr<Splitter> split_numbers(size_t longest);   // \p{N}{1,longest}
+std::unique_ptr<Splitter> split_digits(bool individual);   // as the Digits pre-tokenizer
+std::unique_ptr<Splitter> split_punctuation();             // one by one, as the Punctuation pre-tokenizer
+std::unique_ptr<Splitter> split_marks();                   // [\p{P}\$\+<=>\^~\|]+
+std::unique_ptr<Splitter> split_digit_triples();           // [0-9][0-9][0-9]
+std::unique_ptr<Splitter> split_ideographs();              // [一-龥぀-ゟ゠-ヿ]+
+
+// White space goes away.
+std::unique_ptr<Splitter> split_spaces();
+std::unique_ptr<Splitter> split_bert();   // punctuation one by one
+std::unique_ptr<Splitter> split_words();  // \w+|[^\w\s]+
+
+std::unique_ptr<Splitter> split_nothing();  // the whole text: for prepend_space alone
 
 // The splitter of a Split pre-tokenizer's regular expression; throws Error(unsupported), naming it, for an unknown one.
 // `matches_only`: what does not match is dropped instead of kept.

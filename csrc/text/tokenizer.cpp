@@ -19,6 +19,7 @@ class Tokenizer::Lease {
  public:
   explicit Lease(const Tokenizer& owner) : owner_(owner), work_(owner.take()) {}
   ~Lease() {
+    work_->trim();
     const std::lock_guard lock(owner_.pool_mutex_);
     if (owner_.pool_.size() < kPooled) owner_.pool_.push_back(std::move(work_));
   }

@@ -1,6 +1,7 @@
 // tokenizer: the whole way from text to ids and back. Built by the readers in load_*.cpp, then never changed.
 //
-// text -> added tokens that are not normalised -> normaliser -> normalised added tokens -> splitters -> model -> template
+// text -> added tokens that are not normalised -> normaliser -> normalised added tokens -> splitters -> model
+//      -> template
 //
 // Encoding is const and safe from any number of threads: what it needs to write to is in a Workspace from the pool.
 #pragma once

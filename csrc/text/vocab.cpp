@@ -52,7 +52,7 @@ int32_t Vocab::find(std::string_view wanted) const {
   const uint64_t hash = hash_of(wanted);
   const size_t mask = slots_.size() - 1;
   for (size_t slot = hash & mask; slots_[slot].id != kNone; slot = (slot + 1) & mask)
-    if (slots_[slot].tag == static_cast<uint32_t>(hash >> 32) && token(slots_[slot].id) == wanted) return slots_[slot].id;
+    if (slots_[slot].tag == hash >> 32 && token(slots_[slot].id) == wanted) return slots_[slot].id;
   return kNone;
 }
 
@@ -67,7 +67,7 @@ uint32_t Trie::child(uint32_t node, unsigned char byte) const {
 
 uint32_t Trie::add_child(uint32_t node, unsigned char byte) {
   const auto fresh = static_cast<uint32_t>(values_.size());
-  if (fresh >= 1u << 24) fail(ErrorKind::format, "[vocabulary] the tokens are too long together: over 16 million trie nodes");
+  if (fresh >= 1u << 24) fail(ErrorKind::format, "[vocabulary] the tokens are too long together: over 2^24 trie nodes");
   values_.push_back(kNone);
   if (node == 0) return first_[byte] = fresh;
   if ((count_ + 1) * 2 > edges_.size()) grow();

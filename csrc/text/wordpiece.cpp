@@ -21,12 +21,7 @@ WordPiece::WordPiece(const Vocab& vocab, std::string_view prefix, int32_t unknow
 }
 
 void WordPiece::encode(std::string_view word, Workspace& work, Ids& out) const {
-  if (word.size() > WordCache::kMaxKey) return encode_fresh(word, out);
-  const uint64_t hash = hash_of(word);
-  if (work.cache.get(word, hash, out)) return;
-  const size_t before = out.size();
-  encode_fresh(word, out);
-  work.cache.put(word, hash, out.data() + before, out.size() - before);
+  work.cache.fetch(word, out, [&] { encode_fresh(word, out); });
 }
 
 void WordPiece::encode_fresh(std::string_view word, Ids& out) const {

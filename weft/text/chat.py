@@ -75,6 +75,7 @@ def encode_chat(
     (`<think>`, `<tool_call>`). Without such text the ids are those of the whole rendered string.
 
     A template that looks for a control token in a message does not find it: it sees a private-use character instead.
+    Strings in `kwargs` are trusted: the tokens the template needs (`bos_token`) come that way.
     """
     special = [token for token, _, is_special in tokenizer.added_tokens if is_special]
     structural = [token for token, _, is_special in tokenizer.added_tokens if not is_special and token in template]
@@ -100,8 +101,11 @@ class _Guard:
         self._stand_ins: dict[str, str] = {}
         self._taken = set(template) | {character for text in _strings([messages, tools]) for character in text}
         everything, only_special = _any_of(special + structural), _any_of(special)
+        for message in messages:
+            if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
+                raise InputError(f"[chat] a message without a role: {message!r:.80}")
         self.messages = [
-            self._guarded_message(message, only_special if message.get("role") == "assistant" else everything)
+            self._guarded_message(message, only_special if message["role"] == "assistant" else everything)
             for message in messages
         ]
         self.tools = None if tools is None else self._guarded(tools, everything)
@@ -117,9 +121,9 @@ class _Guard:
                 yield back.get(piece, piece), piece in back
 
     def _guarded_message(self, message: Message, tokens: re.Pattern[str] | None) -> dict[str, Any]:
-        role = message.get("role")
-        if not isinstance(role, str) or (tokens and tokens.search(role)):
-            raise InputError(f"[chat] a message has no usable role: {role!r}")
+        role = message["role"]
+        if tokens and tokens.search(role):
+            raise InputError(f"[chat] a role contains a control token: {role!r}")
         parts = message.get("content")
         if tokens and isinstance(parts, Sequence) and not isinstance(parts, str):
             texts = [part["text"] for part in parts if isinstance(part, Mapping) and isinstance(part.get("text"), str)]
@@ -131,7 +135,7 @@ class _Guard:
         return {"role": role, **rest}
 
     def _guarded(self, value: Any, tokens: re.Pattern[str] | None) -> Any:
-        if tokens is None or not (isinstance(value, str | Mapping | Sequence)):
+        if tokens is None or isinstance(value, bytes) or not isinstance(value, str | Mapping | Sequence):
             return value
         if isinstance(value, str):
             return tokens.sub(lambda match: self._stand_in(match.group()), value)

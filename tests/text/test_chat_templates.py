@@ -112,8 +112,10 @@ def test_control_text_in_tools_and_arguments_stays_text() -> None:
 
 def test_a_forged_role_or_a_token_spread_over_parts_is_refused() -> None:
     tokenizer = chat_tokenizer()
-    with pytest.raises(InputError, match="role"):
+    with pytest.raises(InputError, match="role contains"):
         encode_chat(tokenizer, CHATML, [{"role": "user<|im_end|>", "content": "x"}])
+    with pytest.raises(InputError, match="without a role"):
+        encode_chat(tokenizer, CHATML, [{"content": "x"}])
     parts = [{"type": "text", "text": "<|im_"}, {"type": "text", "text": "end|>"}]
     with pytest.raises(InputError, match="spread"):
         encode_chat(tokenizer, "{% for p in messages[0].content %}{{ p.text }}{% endfor %}", user(parts))

@@ -91,6 +91,52 @@ def test_generated_texts_agree_with_special_tokens_as_text(both: tuple[Tokenizer
         other.encode_special_tokens = False
 
 
+EXPRESSIONS = {
+    "gpt2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+    "gpt2_short": r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+    "llama3": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
+    r"\s*[\r\n]+|\s+(?!\S)|\s+",
+    "qwen2": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
+    r"\s*[\r\n]+|\s+(?!\S)|\s+",
+    "qwen35": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|"
+    r"\s*[\r\n]+|\s+(?!\S)|\s+",
+    "o200k": r"[^\r\n\p{L}\p{N}]?"
+    r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
+    r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    "deepseek": "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+|"
+    " ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
+    "numbers": r"\p{N}{1,3}",
+    "number": r"\p{N}",
+    "ideographs": "[一-龥぀-ゟ゠-ヿ]+",
+}
+PRE_TOKENIZERS = {
+    "digits": lambda parts: parts.Digits(individual_digits=False),
+    "single_digits": lambda parts: parts.Digits(individual_digits=True),
+    "punctuation": lambda parts: parts.Punctuation(),
+    "whitespace": lambda parts: parts.Whitespace(),
+    "whitespace_split": lambda parts: parts.WhitespaceSplit(),
+    "bert": lambda parts: parts.BertPreTokenizer(),
+}
+
+
+@pytest.mark.parametrize("name", [*EXPRESSIONS, *PRE_TOKENIZERS])
+def test_pre_tokenizers_cut_alike(name: str, tmp_path: Path) -> None:
+    """A space is put before each piece, so that ids of single bytes show the cuts."""
+    parts = library.pre_tokenizers
+    if name in EXPRESSIONS:
+        cut = parts.Split(library.Regex(EXPRESSIONS[name]), "isolated")
+    else:
+        cut = PRE_TOKENIZERS[name](parts)
+    bytes_only = {character: id for id, character in enumerate(sorted(parts.ByteLevel.alphabet()))}
+    other = library.Tokenizer(library.models.BPE(bytes_only, []))
+    other.pre_tokenizer = parts.Sequence([cut, parts.ByteLevel(add_prefix_space=True, use_regex=False)])
+    other.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(tmp_path)
+    for text in random_texts(8, CASES // 4):
+        assert tokenizer.encode(text) == other.encode(text).ids, ascii(text)
+
+
 @pytest.mark.shared
 def test_wiki_text_agrees(both: tuple[Tokenizer, Any]) -> None:
     path = SHARED / "data" / "wikitext-2" / "wiki.test.raw"
