@@ -186,7 +186,7 @@ KERNEL(matmul) {
   const Weight& weight = *call.in[1].weight;
   const Product a{call.in[0].as<float>(), call.out[0].as<float>(), weight, weight.cols, weight.rows, worker.scratch};
   const Epilogue epilogue(call);
-  const Tasks tasks(call.in[0].rows(), parts(a.columns, 16), kRowStep, kPanelStep, 8, worker.count);
+  const Tasks tasks(call.in[0].rows(), parts(a.columns, 16), kRows, kRowStep, kPanelStep, 4, worker.count);
   const bool packed = weight.layout == Layout::panels;
   for (int64_t task; (task = worker.next()) < tasks.count();) {
     const int64_t row = tasks.row(task), row_end = tasks.row_end(task);

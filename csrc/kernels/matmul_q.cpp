@@ -178,11 +178,15 @@ static void product(const Call& call, const Worker& worker) {
   auto* notes = reinterpret_cast<int32_t*>(worker.scratch);
   const int64_t note_bytes = blocks * note_words<type>() * 4;
   const int64_t row_step = smaller(kRowStep, note_bytes ? static_cast<int64_t>(kScratchBytes) / note_bytes : kRowStep);
+  if (row_step == 0) __builtin_trap();  // rows of millions of columns: refused when the program was bound
   const Epilogue epilogue(call);
-  const Tasks tasks(rows, parts(columns, 16), row_step, kPanelStep, 4, worker.count);
+  const Tasks tasks(rows, parts(columns, 16), kRows, row_step, kPanelStep, 4, worker.count);
+  int64_t noted = -1;  // the rows that the notes are of
   for (int64_t task; (task = worker.next()) < tasks.count();) {
     const int64_t row = tasks.row(task), count = tasks.row_end(task) - row;
-    for (int64_t i = 0; i < count * blocks; ++i) take_notes<type>(x[row * blocks + i], notes + i * note_words<type>());
+    if (row != noted)
+      for (int64_t i = 0; i < count * blocks; ++i) take_notes<type>(x[row * blocks + i], notes + i * note_words<type>());
+    noted = row;
     for (int64_t panel = tasks.panel(task); panel < tasks.panel_end(task); ++panel) {
       const std::byte* codes = weight.data + panel * f.panel_bytes(weight.cols);
       const Strip<type> strip{x + row * blocks, notes, codes, codes + f.code_bytes(weight.cols), blocks};
