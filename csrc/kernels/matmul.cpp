@@ -1,11 +1,12 @@
 // matmul: y = act(x Wᵀ + b), float32 activations.
 //
 // Meaning  weft/ops/matmul.py
-// Layout   x [M, K], y [M, N] contiguous; W in panels [N / 16][K][16] of f32, f16 or bf16, or rows of any type
+// Layout   x [M, K], y [M, N] contiguous; W in panels of any packed type (pack/panels.h), or rows of any type
 // Method   register tiles of rows x panels; one fma chain over k per element, kept in y between blocks of k;
 //          everything but f32 panels is widened or dequantised to f32 panels in scratch, 256 columns at a time
 // Bound    fma throughput from about 8 rows on; memory, one pass over W, below
 #include "core/weight.h"
+#include "kernels/matmul_decode.h"
 #include "kernels/matmul_epilogue.h"
 #include "quant/dequant.h"
 
@@ -112,7 +113,7 @@ struct Product {
 };
 
 template <class T>
-static void widen_panel(const Product& a, int64_t panel, int64_t k, int64_t depth, float* out) {
+static void widen_floats(const Product& a, int64_t panel, int64_t k, int64_t depth, float* out) {
   const T* from = reinterpret_cast<const T*>(a.weight.data) + (panel * a.depth + k) * 16;
   for (int64_t i = 0; i < depth; ++i) store(out + i * 16, widen(from + i * 16));
 }
@@ -130,6 +131,21 @@ static void dequantise_panel(const Product& a, int64_t panel, int64_t k, int64_t
   }
 }
 
+// Columns [k, k + depth) of one panel of any type but f32.
+static void widen_panel(const Product& a, int64_t panel, int64_t k, int64_t depth, float* out) {
+  switch (a.weight.dtype) {
+    case DType::f16: return widen_floats<F16>(a, panel, k, depth, out);
+    case DType::bf16: return widen_floats<Bf16>(a, panel, k, depth, out);
+#define X(name)                                                                                                        \
+  case DType::name:                                                                                                    \
+    return decode_panel<DType::name>(a.weight.data + panel * format_of(DType::name).panel_bytes(a.depth), a.depth, k, \
+                                     depth, out);
+      WEFT_PACKED_TYPES(X)
+#undef X
+    default: __builtin_trap();  // verified when the program was bound
+  }
+}
+
 // Columns [k, k + depth) of panels [panel, panel + count) as float32, in place or in scratch.
 static void fetch_panels(const Product& a, int64_t panel, int64_t count, int64_t k, Block<float>& b) {
   const bool packed = a.weight.layout == Layout::panels;
@@ -142,9 +158,8 @@ static void fetch_panels(const Product& a, int64_t panel, int64_t count, int64_t
   b.w = out;
   b.w_stride = kDepth * 16;
   for (int64_t p = 0; p < count; ++p, out += b.w_stride) {
-    if (!packed) dequantise_panel(a, panel + p, k, b.depth, out);
-    else if (a.weight.dtype == DType::f16) widen_panel<F16>(a, panel + p, k, b.depth, out);
-    else widen_panel<Bf16>(a, panel + p, k, b.depth, out);
+    if (packed) widen_panel(a, panel + p, k, b.depth, out);
+    else dequantise_panel(a, panel + p, k, b.depth, out);
   }
 }
 
@@ -171,15 +186,16 @@ KERNEL(matmul) {
   const Weight& weight = *call.in[1].weight;
   const Product a{call.in[0].as<float>(), call.out[0].as<float>(), weight, weight.cols, weight.rows, worker.scratch};
   const Epilogue epilogue(call);
-  const Tasks tasks(call.in[0].rows(), parts(a.columns, 16), kRowStep, kPanelStep, 8, worker.count);
+  const Tasks tasks(call.in[0].rows(), parts(a.columns, 16), kRows, kRowStep, kPanelStep, 4, worker.count);
   const bool packed = weight.layout == Layout::panels;
   for (int64_t task; (task = worker.next()) < tasks.count();) {
     const int64_t row = tasks.row(task), row_end = tasks.row_end(task);
     const int64_t panel = tasks.panel(task), panel_end = tasks.panel_end(task);
-    if (row_end - row > 1 || !packed) many_rows(a, row, row_end, panel, panel_end);
-    else if (weight.dtype == DType::f32) one_row<float>(a, row, panel, panel_end);
-    else if (weight.dtype == DType::f16) one_row<F16>(a, row, panel, panel_end);
-    else one_row<Bf16>(a, row, panel, panel_end);
+    const bool single = packed && row_end - row == 1;
+    if (single && weight.dtype == DType::f32) one_row<float>(a, row, panel, panel_end);
+    else if (single && weight.dtype == DType::f16) one_row<F16>(a, row, panel, panel_end);
+    else if (single && weight.dtype == DType::bf16) one_row<Bf16>(a, row, panel, panel_end);
+    else many_rows(a, row, row_end, panel, panel_end);
     finish(epilogue, a.y, a.columns, row, row_end, panel * 16, smaller(a.columns, panel_end * 16));
   }
 }

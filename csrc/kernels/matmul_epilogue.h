@@ -10,19 +10,24 @@ WEFT_INLINE int64_t parts(int64_t whole, int64_t part) { return (whole + part - 
 
 // Outputs [rows, 16 * panels] cut into tasks of row_step x panel_step, panel steps of one row step after another.
 struct Tasks {
-  int64_t rows, panels, row_step, panel_step, row_tasks, panel_tasks;
+  int64_t rows, panels, row_step, panel_step;
 
-  // At most max_rows x max_panels a task; panels are halved down to min_panels until each worker has several tasks.
-  WEFT_INLINE Tasks(int64_t rows, int64_t panels, int64_t max_rows, int64_t max_panels, int64_t min_panels, int workers)
+  // At most max_rows x max_panels a task. With too few tasks for the team, panels are halved down to min_panels, then
+  // rows down to one tile of `tile` rows. The cut never changes a result.
+  WEFT_INLINE Tasks(int64_t rows, int64_t panels, int64_t tile, int64_t max_rows, int64_t max_panels,
+                    int64_t min_panels, int workers)
       : rows(rows), panels(panels), row_step(max_rows), panel_step(max_panels) {
-    row_tasks = parts(rows, row_step);
-    while (panel_step > min_panels && row_tasks * parts(panels, panel_step) < 4 * workers) panel_step /= 2;
-    panel_tasks = parts(panels, panel_step);
+    if (rows == 0) return;
+    const auto whole_tiles = [&](int64_t step) { return smaller(max_rows, parts(step, tile) * tile); };
+    row_step = whole_tiles(parts(rows, parts(rows, max_rows)));
+    while (panel_step > min_panels && count() < 4 * workers) panel_step /= 2;
+    while (row_step > tile && count() < 2 * workers) row_step = whole_tiles(parts(row_step, 2));
   }
-  WEFT_INLINE int64_t count() const { return row_tasks * panel_tasks; }
-  WEFT_INLINE int64_t row(int64_t task) const { return task / panel_tasks * row_step; }
+  WEFT_INLINE int64_t panel_tasks() const { return parts(panels, panel_step); }
+  WEFT_INLINE int64_t count() const { return parts(rows, row_step) * panel_tasks(); }
+  WEFT_INLINE int64_t row(int64_t task) const { return task / panel_tasks() * row_step; }
   WEFT_INLINE int64_t row_end(int64_t task) const { return smaller(rows, row(task) + row_step); }
-  WEFT_INLINE int64_t panel(int64_t task) const { return task % panel_tasks * panel_step; }
+  WEFT_INLINE int64_t panel(int64_t task) const { return task % panel_tasks() * panel_step; }
   WEFT_INLINE int64_t panel_end(int64_t task) const { return smaller(panels, panel(task) + panel_step); }
 };
 

@@ -41,6 +41,11 @@ WEFT_INLINE u8x64 look_up(const uint8_t* levels, u8x64 index) {
   __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(levels)));
   return {_mm256_shuffle_epi8(table, index.lo), _mm256_shuffle_epi8(table, index.hi)};
 }
+template <int i>
+WEFT_INLINE i32x16 byte_of(u8x64 a) {
+  return {_mm256_and_si256(_mm256_srli_epi32(a.lo, 8 * i), _mm256_set1_epi32(255)),
+          _mm256_and_si256(_mm256_srli_epi32(a.hi, 8 * i), _mm256_set1_epi32(255))};
+}
 
 template <bool is_signed>
 WEFT_INLINE __m256i widen16(const std::byte* p) {

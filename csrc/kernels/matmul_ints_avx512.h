@@ -33,6 +33,10 @@ WEFT_INLINE u8x64 look_up(const uint8_t* levels, u8x64 index) {
   __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(levels));
   return {_mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), index.v)};
 }
+template <int i>
+WEFT_INLINE i32x16 byte_of(u8x64 a) {
+  return {_mm512_and_si512(_mm512_srli_epi32(a.v, 8 * i), _mm512_set1_epi32(255))};
+}
 
 // Bytes [16 lanes][2], as 16-bit integers.
 template <bool is_signed>

@@ -40,6 +40,10 @@ WEFT_INLINE u8x64 bits(u8x64 a) {
 WEFT_INLINE u8x64 look_up(const uint8_t* levels, u8x64 index) {
   return each<u8x64>([&](size_t i) { return levels[index.v[i]]; });
 }
+template <int i>
+WEFT_INLINE i32x16 byte_of(u8x64 a) {
+  return each<i32x16>([&](size_t lane) { return a.v[lane * 4 + i]; });
+}
 
 template <bool is_signed>
 WEFT_INLINE pairs load_pairs(const std::byte* p) {

@@ -7,9 +7,8 @@
 // Bound    memory with few rows, one pass over W; integer multiply-adds from about 16 rows on
 #include "core/weight.h"
 #include "kernels/matmul_a8.h"
+#include "kernels/matmul_codes.h"
 #include "kernels/matmul_epilogue.h"
-#include "kernels/matmul_ints.h"
-#include "pack/formats.h"
 
 namespace weft::ISA {
 
@@ -21,40 +20,7 @@ constexpr int kRows = 4;
 constexpr int kRows = 2;
 #endif
 constexpr int64_t kRowStep = 48, kPanelStep = 32;
-
-// The levels of the non-linear 4-bit types (quant/dequant.h), + 128.
-constexpr uint8_t kShiftedLevels[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
-
-// Group g of a chunk: its bits out of both planes.
-template <DType type, int g>
-WEFT_INLINE u8x64 unpack_group(const std::byte* chunk) {
-  constexpr Format f = format_of(type);
-  u8x64 code = bits<g / f.low * f.low, f.low, 0>(load_bytes(chunk + g % f.low * 64));
-  if constexpr (f.high > 0)
-    code = code | bits<g / f.high * f.high, f.high, f.low>(load_bytes(chunk + (f.low + g % f.high) * 64));
-  if constexpr (f.levels) code = look_up(kShiftedLevels, code);
-  return code;
-}
-
-// With few rows the codes come from memory: a panel is read in order, and asking for what lies kAhead bytes on doubles
-// the speed of one row, because the hardware's prefetcher alone does not run far enough ahead in one stream.
-constexpr int kAhead = 1024;
-
-template <DType type, int R>
-WEFT_INLINE void unpack(const std::byte* chunk, u8x64* codes) {
-  if constexpr (R <= 4)
-    for (int i = 0; i < format_of(type).chunk_bytes(); i += 64) __builtin_prefetch(chunk + kAhead + i);
-  codes[0] = unpack_group<type, 0>(chunk), codes[1] = unpack_group<type, 1>(chunk);
-  codes[2] = unpack_group<type, 2>(chunk), codes[3] = unpack_group<type, 3>(chunk);
-  codes[4] = unpack_group<type, 4>(chunk), codes[5] = unpack_group<type, 5>(chunk);
-  codes[6] = unpack_group<type, 6>(chunk), codes[7] = unpack_group<type, 7>(chunk);
-}
-
-template <DType type>
-constexpr int largest_code() {
-  constexpr Format f = format_of(type);
-  return f.levels ? 255 : (1 << f.bits()) - 1;
-}
+constexpr int lower_tile(int rows) { return rows == 12 ? 8 : rows / 2; }
 
 // What the products need to know of a row of x beside its codes, worked out once per task. Four-byte words per block:
 //   types with an offset     -offset * sum of q, an integer per sub-block
@@ -98,9 +64,7 @@ struct Strip {
   WEFT_INLINE i32x16 start(int r, int64_t b, int sub) const {
     return format_of(type).offset ? splat_i(note(r, b) + sub) : zero_i();
   }
-  WEFT_INLINE f32x16 half(int64_t b, int which) const {
-    return load_f16(reinterpret_cast<const uint16_t*>(heads + b * format_of(type).head_bytes()) + which * 16);
-  }
+  WEFT_INLINE const std::byte* head(int64_t b) const { return heads + b * format_of(type).head_bytes(); }
 };
 
 // Block b of a 32-wide type: one scale a row, and for q4_1 and q5_1 a minimum.
@@ -108,8 +72,8 @@ template <DType type, int R>
 WEFT_INLINE void add_block(const Strip<type>& s, int64_t b, f32x16* acc) {
   constexpr Format f = format_of(type);
   u8x64 codes[8];
-  unpack<type, R>(s.codes + b * f.chunk_bytes(), codes);
-  const f32x16 d = s.half(b, 0);
+  unpack<type, R <= 4>(s.codes + b * f.chunk_bytes(), codes);
+  const f32x16 d = half_row(s.head(b), 0);
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) {
     const auto& x = s.block(r, b);
@@ -118,7 +82,7 @@ WEFT_INLINE void add_block(const Strip<type>& s, int64_t b, f32x16* acc) {
     if constexpr (f.mins) {
       float shift;
       std::memcpy(&shift, s.note(r, b), 4);
-      acc[r] = acc[r] + s.half(b, 1) * splat(shift);
+      acc[r] = acc[r] + half_row(s.head(b), 1) * splat(shift);
     }
   }
 }
@@ -130,11 +94,11 @@ WEFT_INLINE void add_pair(const Strip<type>& s, int64_t b, int j, pairs scale, i
   constexpr int limit = largest_code<type>();
   const std::byte* chunk = s.codes + (b * 8 + j * 16 / f.subs) * f.chunk_bytes();
   u8x64 codes[8];
-  unpack<type, R>(chunk, codes);
+  unpack<type, R <= 4>(chunk, codes);
   const i32x16 scales[2] = {even(scale), odd(scale)};
 #pragma GCC unroll 2
   for (int h = 0; h < 2; ++h) {
-    if (f.subs == 8 && h == 1) unpack<type, R>(chunk + f.chunk_bytes(), codes);
+    if (f.subs == 8 && h == 1) unpack<type, R <= 4>(chunk + f.chunk_bytes(), codes);
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
       const int8_t* q = s.block(r, b).q + (2 * j + h) * (256 / f.subs);
@@ -145,31 +109,37 @@ WEFT_INLINE void add_pair(const Strip<type>& s, int64_t b, int j, pairs scale, i
   }
 }
 
+// The minima of super-block b times the sums of x under them.
+template <DType type, int R>
+WEFT_INLINE void add_mins(const Strip<type>& s, int64_t b, i32x16* low) {
+  constexpr Format f = format_of(type);
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) low[r] = zero_i();
+  for (int j = 0; j < f.subs / 2; ++j) {
+    const pairs min = min_pairs<type>(s.head(b), j);
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+      const auto* sums = f.subs == 16 ? s.block(r, b).sum : reinterpret_cast<const int16_t*>(s.note(r, b));
+      low[r] = dot_pairs(low[r], min, sums + 2 * j);
+    }
+  }
+}
+
 template <DType type, int R>
 WEFT_INLINE void add_super_block(const Strip<type>& s, int64_t b, f32x16* acc) {
   constexpr Format f = format_of(type);
-  const std::byte* scales = s.heads + b * f.head_bytes() + (f.mins ? 64 : 32);
-  i32x16 total[R], low[R];
+  i32x16 total[R];
 #pragma GCC unroll 16
-  for (int r = 0; r < R; ++r) total[r] = low[r] = zero_i();
-  for (int j = 0; j < f.subs / 2; ++j) {
-    pairs scale = load_pairs<f.signed_subs>(scales + j * 32);
-    if constexpr (f.mins) {
-      const pairs min = f.nibbles ? high_nibbles(scale) : load_pairs<false>(scales + f.scales_bytes() + j * 32);
-      if constexpr (f.nibbles) scale = low_nibbles(scale);
+  for (int r = 0; r < R; ++r) total[r] = zero_i();
+  for (int j = 0; j < f.subs / 2; ++j) add_pair<type, R>(s, b, j, scale_pairs<type>(s.head(b), j), total);
+  const f32x16 d = half_row(s.head(b), 0);
 #pragma GCC unroll 16
-      for (int r = 0; r < R; ++r) {
-        const auto* sums = f.subs == 16 ? s.block(r, b).sum : reinterpret_cast<const int16_t*>(s.note(r, b));
-        low[r] = dot_pairs(low[r], min, sums + 2 * j);
-      }
-    }
-    add_pair<type, R>(s, b, j, scale, total);
-  }
+  for (int r = 0; r < R; ++r) acc[r] = acc[r] + d * splat(s.block(r, b).d) * to_float(total[r]);
+  if constexpr (f.mins) {
+    const f32x16 dmin = half_row(s.head(b), 1);
+    add_mins<type, R>(s, b, total);
 #pragma GCC unroll 16
-  for (int r = 0; r < R; ++r) {
-    const f32x16 dx = splat(s.block(r, b).d);
-    acc[r] = acc[r] + s.half(b, 0) * dx * to_float(total[r]);
-    if constexpr (f.mins) acc[r] = acc[r] - s.half(b, 1) * dx * to_float(low[r]);
+    for (int r = 0; r < R; ++r) acc[r] = acc[r] - dmin * splat(s.block(r, b).d) * to_float(total[r]);
   }
 }
 
@@ -195,7 +165,7 @@ static void tile_rows(Strip<type> s, int64_t rows, float* y, int64_t y_stride, i
     s.notes += R * s.blocks * note_words<type>();
   }
   if constexpr (R > 1)
-    if (rows) tile_rows<type, R / 2>(s, rows, y, y_stride, columns);
+    if (rows) tile_rows<type, lower_tile(R)>(s, rows, y, y_stride, columns);
 }
 
 template <DType type>
@@ -208,11 +178,15 @@ static void product(const Call& call, const Worker& worker) {
   auto* notes = reinterpret_cast<int32_t*>(worker.scratch);
   const int64_t note_bytes = blocks * note_words<type>() * 4;
   const int64_t row_step = smaller(kRowStep, note_bytes ? static_cast<int64_t>(kScratchBytes) / note_bytes : kRowStep);
+  if (row_step == 0) __builtin_trap();  // rows of millions of columns: refused when the program was bound
   const Epilogue epilogue(call);
-  const Tasks tasks(rows, parts(columns, 16), row_step, kPanelStep, 4, worker.count);
+  const Tasks tasks(rows, parts(columns, 16), kRows, row_step, kPanelStep, 4, worker.count);
+  int64_t noted = -1;  // the rows that the notes are of
   for (int64_t task; (task = worker.next()) < tasks.count();) {
     const int64_t row = tasks.row(task), count = tasks.row_end(task) - row;
-    for (int64_t i = 0; i < count * blocks; ++i) take_notes<type>(x[row * blocks + i], notes + i * note_words<type>());
+    if (row != noted)
+      for (int64_t i = 0; i < count * blocks; ++i) take_notes<type>(x[row * blocks + i], notes + i * note_words<type>());
+    noted = row;
     for (int64_t panel = tasks.panel(task); panel < tasks.panel_end(task); ++panel) {
       const std::byte* codes = weight.data + panel * f.panel_bytes(weight.cols);
       const Strip<type> strip{x + row * blocks, notes, codes, codes + f.code_bytes(weight.cols), blocks};

@@ -43,11 +43,12 @@ struct Place {
       : format(format), codes(panel + block * format.chunks() * format.chunk_bytes()),
         head(panel + format.code_bytes(cols) + block * format.head_bytes()), row(row) {}
 
-  uint8_t* code_byte(int i, bool high) const {  // the byte that holds code i of the block, in one plane
-    const int group = i % kChunk / 4, vector = high ? format.low + group % format.high : group % format.low;
-    return reinterpret_cast<uint8_t*>(codes) + i / kChunk * format.chunk_bytes() + vector * 64 + row * 4 + i % 4;
+  // The four bytes that hold one plane of group `group` (four codes) of the block, and where in each byte it starts.
+  std::byte* word(int group, bool high) const {
+    const int g = group % 8, vector = high ? format.low + g % format.high : g % format.low;
+    return codes + group / 8 * format.chunk_bytes() + vector * 64 + row * 4;
   }
-  static int shift(int i, int bits) { return i % kChunk / 4 / bits * bits; }
+  static int shift(int group, int bits) { return group % 8 / bits * bits; }
   std::byte* half(int which) const { return head + which * 2 * kPanelRows + row * 2; }
   uint8_t* sub(int j, bool min) const {
     const int start = 2 * kPanelRows * (format.mins ? 2 : 1) + (min ? format.scales_bytes() : 0);
@@ -55,13 +56,30 @@ struct Place {
   }
 };
 
+// The lowest `bits` bits of every byte of a word.
+constexpr uint32_t mask(int bits) { return ((1u << bits) - 1u) * 0x01010101u; }
+
+void put_word(std::byte* place, uint32_t codes, int shift) {
+  uint32_t word;
+  std::memcpy(&word, place, 4);
+  word |= codes << shift;
+  std::memcpy(place, &word, 4);
+}
+
+uint32_t get_word(const std::byte* place, int bits, int shift) {
+  uint32_t word;
+  std::memcpy(&word, place, 4);
+  return word >> shift & mask(bits);
+}
+
 void put(const Place& place, const Plain& plain) {
   const Format& format = place.format;
-  for (int i = 0; i < format.block; ++i) {
-    const int code = plain.code[i], low = code & ((1 << format.low) - 1);
-    *place.code_byte(i, false) |= static_cast<uint8_t>(low << Place::shift(i, format.low));
+  for (int group = 0; group < format.block / 4; ++group) {
+    uint32_t codes;
+    std::memcpy(&codes, plain.code + group * 4, 4);
+    put_word(place.word(group, false), codes & mask(format.low), Place::shift(group, format.low));
     if (format.high)
-      *place.code_byte(i, true) |= static_cast<uint8_t>(code >> format.low << Place::shift(i, format.high));
+      put_word(place.word(group, true), codes >> format.low & mask(format.high), Place::shift(group, format.high));
   }
   std::memcpy(place.half(0), &plain.d, 2);
   if (format.mins) std::memcpy(place.half(1), &plain.m, 2);
@@ -73,11 +91,11 @@ void put(const Place& place, const Plain& plain) {
 
 void get(const Place& place, Plain& plain) {
   const Format& format = place.format;
-  for (int i = 0; i < format.block; ++i) {
-    int code = *place.code_byte(i, false) >> Place::shift(i, format.low) & ((1 << format.low) - 1);
+  for (int group = 0; group < format.block / 4; ++group) {
+    uint32_t codes = get_word(place.word(group, false), format.low, Place::shift(group, format.low));
     if (format.high)
-      code |= (*place.code_byte(i, true) >> Place::shift(i, format.high) & ((1 << format.high) - 1)) << format.low;
-    plain.code[i] = static_cast<uint8_t>(code);
+      codes |= get_word(place.word(group, true), format.high, Place::shift(group, format.high)) << format.low;
+    std::memcpy(plain.code + group * 4, &codes, 4);
   }
   std::memcpy(&plain.d, place.half(0), 2);
   if (format.mins) std::memcpy(&plain.m, place.half(1), 2);

@@ -83,6 +83,20 @@ TEST(matmul_of_quantised_rows_is_exact_to_rounding_and_invariant) {
     const auto dtype = static_cast<DType>(type);
     const Matrix matrix(dtype, 19, info(dtype).block == 256 ? 512 : 288, random);
     check_matrix(matrix, matrix.as_rows(), random);
+    if (has_panels(dtype)) check_matrix(matrix, matrix.as_panels(), random);
+  }
+}
+
+TEST(matmul_of_quantised_panels_equals_that_of_rows) {
+  std::mt19937 random(13);
+  for (int type = static_cast<int>(DType::q4_0); type <= static_cast<int>(DType::mxfp4); ++type) {
+    const auto dtype = static_cast<DType>(type);
+    if (!has_panels(dtype)) continue;
+    const Matrix matrix(dtype, 50, 512, random);
+    const std::vector<float> x = random_floats(3 * 512, random);
+    for (const Level& level : levels())
+      if (level.present())
+        CHECK(same_bits(run(level, matrix.as_panels(), x, 3, 1), run(level, matrix.as_rows(), x, 3, 1)));
   }
 }
 

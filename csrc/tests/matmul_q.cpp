@@ -109,52 +109,36 @@ TEST(matmul_q_equals_the_formulas_at_every_level) {
 }
 
 // Codes, scales and activations at the ends of their ranges: where a 16-bit or a saturating step would show.
-TEST(matmul_q_is_exact_at_the_extremes) {
-  std::mt19937 random(9);
-  for (const Format& f : kFormats) {
-    if (f.block != 256) continue;
-    for (int pattern : {0x00, 0xFF, 0x80, 0x7F}) {
-      Matrix matrix(f.dtype, 17, 512, random);
-      for (size_t at = 0; at < matrix.file.size(); ++at) matrix.file[at] = static_cast<std::byte>(pattern);
-      for (size_t at = 0; at < matrix.file.size(); at += static_cast<size_t>(info(f.dtype).bytes))
-        for (int field : half_fields(f.dtype)) {
-          const uint16_t one = float_to_half(1.0f);
-          std::memcpy(&matrix.file[at + static_cast<size_t>(field)], &one, 2);
-        }
-      const Weight weight = matrix.as_panels();
-      for (int sign : {-1, 1}) {
-        std::vector<A8<256>> x(2 * 3);
-        for (A8<256>& block : x) {
-          block.d = 0.5f;
-          for (int8_t& q : block.q) q = static_cast<int8_t>(127 * sign);
-          for (int16_t& sum : block.sum) sum = static_cast<int16_t>(16 * 127 * sign);
-        }
-        for (const Level& level : levels())
-          if (level.present()) CHECK(same_bits(run(level, weight, x, 3, 1), reference(f, matrix, x, 3)));
-      }
+template <int block>
+static void check_extremes(const Format& f, int pattern, std::mt19937& random) {
+  Matrix matrix(f.dtype, 17, 512, random);
+  const auto step = static_cast<size_t>(info(f.dtype).bytes);
+  std::fill(matrix.file.begin(), matrix.file.end(), static_cast<std::byte>(pattern));
+  for (size_t at = 0; at < matrix.file.size(); at += step)
+    for (int field : half_fields(f.dtype)) {
+      const uint16_t one = float_to_half(1.0f);
+      std::memcpy(&matrix.file[at + static_cast<size_t>(field)], &one, 2);
     }
+  const Weight weight = matrix.as_panels();
+  for (int sign : {-1, 1}) {
+    std::vector<A8<block>> x(3 * 512 / block);
+    for (A8<block>& part : x) {
+      part.d = 0.5f;
+      for (int8_t& q : part.q) q = static_cast<int8_t>(127 * sign);
+      for (int16_t& sum : part.sum) sum = static_cast<int16_t>(16 * 127 * sign);
+    }
+    for (const Level& level : levels())
+      if (level.present()) CHECK(same_bits(run(level, weight, x, 3, 1), reference(f, matrix, x, 3)));
   }
 }
 
-TEST(matmul_q_is_exact_at_the_extremes_of_32_wide_types) {
-  std::mt19937 random(10);
-  for (const Format& f : kFormats) {
-    if (f.block != 32) continue;
-    Matrix matrix(f.dtype, 17, 128, random);
-    for (size_t at = 0; at < matrix.file.size(); ++at)
-      if (at % static_cast<size_t>(info(f.dtype).bytes) > 3) matrix.file[at] = std::byte{static_cast<uint8_t>(at / 54 % 2 ? 0xFF : 0x80)};
-    const Weight weight = matrix.as_panels();
-    for (int sign : {-1, 1}) {
-      std::vector<A8<32>> x(4 * 3);
-      for (A8<32>& block : x) {
-        block.d = 0.5f;
-        for (int8_t& q : block.q) q = static_cast<int8_t>(127 * sign);
-        for (int16_t& sum : block.sum) sum = static_cast<int16_t>(16 * 127 * sign);
-      }
-      for (const Level& level : levels())
-        if (level.present()) CHECK(same_bits(run(level, weight, x, 3, 1), reference(f, matrix, x, 3)));
+TEST(matmul_q_is_exact_at_the_extremes) {
+  std::mt19937 random(9);
+  for (const Format& f : kFormats)
+    for (int pattern : {0x00, 0xFF, 0x80, 0x7F}) {
+      if (f.block == 32) check_extremes<32>(f, pattern, random);
+      else check_extremes<256>(f, pattern, random);
     }
-  }
 }
 
 TEST(matmul_q_adds_the_bias_and_then_activates) {
