@@ -25,12 +25,15 @@ WEFT_INLINE ExpParts exp_parts(f32x16 x) {
   return {n, fma(r * r, q, r)};
 }
 
-// e^x, within 1.1 ulp over the normal range. Scaled by 2^n in two steps, so that subnormal results are reached with one rounding; above
-// 88.73 the result is inf, below -103.98 it is 0. The clamping is written so that NaN stays NaN.
+// e^x, within 1.1 ulp. Above 88.73 the result is inf; below -87.33, where it would be subnormal, it is 0 by choice and not
+// by underflow, which costs the machine some 150 cycles, in softmax for every masked key. 2^n goes in two steps because
+// n = 128 is needed. The clamping is written so that NaN stays NaN.
 WEFT_INLINE f32x16 exp(f32x16 x) {
-  ExpParts e = exp_parts(min(splat(89.0f), max(splat(-104.0f), x)));
+  const f32x16 lowest = splat(-87.33f);
+  ExpParts e = exp_parts(min(splat(89.0f), max(lowest, x)));
   f32x16 half = round(e.n * splat(0.5f));
-  return (e.m + splat(1.0f)) * exp2_integer(half) * exp2_integer(e.n - half);
+  f32x16 result = (e.m + splat(1.0f)) * exp2_integer(half) * exp2_integer(e.n - half);
+  return where_less(x, lowest, zero(), result);
 }
 
 // e^x - 1 for x <= 0, without cancellation near 0.
