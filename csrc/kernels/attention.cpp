@@ -2,8 +2,8 @@
 //
 // Meaning  weft/ops/attention.py
 // Layout   q, out [T, H, D], k, v [T, G, D] contiguous, H a multiple of G; segments i32 [B+1]; out may be q
-// Method   kernels/attention_block.h; a task is a span of rows of one sequence and key/value head, which transposes each
-//          block of keys once for all its rows
+// Method   kernels/attention_block.h; a task is a span of rows of one sequence and key/value head, which transposes
+//          each block of keys once for all its rows
 // Bound    arithmetic, 4 D flops per row and key
 #include "kernels/attention_block.h"
 #include "kernels/attention_task.h"

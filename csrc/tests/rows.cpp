@@ -30,7 +30,8 @@ TEST(pool_gives_one_row_per_sequence_and_zeros_for_an_empty_one) {
     for (int64_t dim : {1, 15, 17, 300}) {
       Floats x = normal({41, dim}, 1, 1);
       const size_t d = static_cast<size_t>(dim);
-      check_op("pool", {x.operand(), segments.operand()}, {4, dim}, 1, {{"mode", double(mode)}}, map(4 * d, [&](size_t i) {
+      std::vector<Operand> in{x.operand(), segments.operand()};
+      check_op("pool", in, {4, dim}, 1, {{"mode", double(mode)}}, map(4 * d, [&](size_t i) {
                  auto at = [&](size_t b) { return static_cast<size_t>(segments[b]); };
                  return pooled(static_cast<PoolMode>(mode), x, at(i / d), at(i / d + 1), d, i % d);
                }), 1e-6);
