@@ -2,8 +2,8 @@
 //
 // Meaning  weft/ops/attention.py
 // Layout   q, out [T, H, D], k, v [T, G, D] contiguous, H a multiple of G; segments i32 [B+1]; out may be q
-// Method   kernels/attention_block.h; a task is a span of rows of one sequence and key/value head, which transposes each
-//          block of keys once for all its rows
+// Method   kernels/attention_block.h; a task is a span of rows of one sequence and key/value head, which transposes
+//          each block of keys once for all its rows
 // Bound    arithmetic, 4 D flops per row and key
 #include "kernels/attention_block.h"
 #include "kernels/attention_task.h"
@@ -12,10 +12,9 @@ namespace weft::ISA {
 
 // to [dim][kPage] from `count` keys, `stride` apart; the rest of the block is zero.
 static void transpose_keys(float* to, const float* key, int64_t stride, int64_t count, int64_t dim) {
-  for (int64_t c = 0; c < dim; ++c) {
-    for (int64_t j = 0; j < count; ++j) to[c * kPage + j] = key[j * stride + c];
-    for (int64_t j = count; j < kPage; ++j) to[c * kPage + j] = 0.0f;
-  }
+  if (count < kPage) fill(to, dim * kPage, [](auto) { return zero(); });
+  for (int64_t j = 0; j < count; ++j)
+    for (int64_t c = 0; c < dim; ++c) to[c * kPage + j] = key[j * stride + c];
 }
 
 // Keys that the token at `position` of a sequence of `length` sees. A window without `causal` reaches both ways.

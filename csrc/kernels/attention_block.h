@@ -1,5 +1,5 @@
-// attention_block: the arithmetic of attention, shared by `attention` and `attention_paged`, so that the same keys give the
-// same bits in both.
+// attention_block: the arithmetic of attention, shared by `attention` and `attention_paged`, so that the same keys give
+// the same bits in both.
 //
 // A row is one query head of one token. A span is a set of rows that read the same key/value head; it is taken past the
 // keys block by block (kPage keys, aligned to position 0), carrying per row the largest score so far, the sum of the
@@ -143,9 +143,9 @@ WEFT_INLINE void value_strip(float* out, int64_t padded, const float* weights, c
 }
 
 template <int n, class T>
-static void value_group(float* out, const Span& span, const float* weights, const float* correction, const Block<T>& block,
-                        int64_t begin, int64_t end) {
-  constexpr int width = 4 * n <= 2 * kGroup ? 4 : 2;  // few rows: more channels at once, to have enough chains in flight
+static void value_group(float* out, const Span& span, const float* weights, const float* correction,
+                        const Block<T>& block, int64_t begin, int64_t end) {
+  constexpr int width = 4 * n <= 2 * kGroup ? 4 : 2;  // few rows: more channels, to have enough chains in flight
   auto whole = [](const T* p) { return widen(p); };
   int64_t c = 0;
   for (; c + 16 * width <= span.dim; c += 16 * width)
@@ -223,7 +223,8 @@ WEFT_INLINE void add_values(const Span& span, int64_t first, int64_t rows, int64
       for (int64_t i = 0; i < n; ++i) {
         const Range own = visible(span, first + row + i, start);
         if (own.begin < own.end)
-          value_group<1>(out + i * span.padded, span, weights + i * kPage, correction + row + i, block, own.begin, own.end);
+          value_group<1>(out + i * span.padded, span, weights + i * kPage, correction + row + i, block, own.begin,
+                         own.end);
       }
     }
   });

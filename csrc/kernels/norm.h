@@ -11,7 +11,8 @@ WEFT_INLINE void rms_norm_row(float* to, const float* x, const float* weight, in
 }
 
 // The variance is that of the centred values, so that a large mean costs no digits. to may be x.
-WEFT_INLINE void layer_norm_row(float* to, const float* x, const float* weight, const float* bias, int64_t dim, float eps) {
+WEFT_INLINE void layer_norm_row(float* to, const float* x, const float* weight, const float* bias, int64_t dim,
+                                float eps) {
   const float count = static_cast<float>(dim);
   f32x16 mean = splat(sum(fold(dim, zero(), [&](auto at, f32x16 acc) { return acc + at(x); })) / count);
   float squares = sum(fold(dim, zero(), [&](auto at, f32x16 acc) {

@@ -1,5 +1,5 @@
-// sine: cosines and sines of f32 angles of any size, in plain double arithmetic, so that they are the same to the bit at
-// every level and need no particular libm.
+// sine: cosines and sines of f32 angles of any size, in plain double arithmetic, so that they are the same to the bit
+// at every level and need no particular libm.
 #pragma once
 #include <cmath>
 

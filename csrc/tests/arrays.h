@@ -71,8 +71,8 @@ inline double error_of(const Floats& got, const std::vector<double>& want) {
   return worst;
 }
 
-// Runs an op of one result at every level with 1 to 3 workers: the result is within `tolerance` of `want`, the number of
-// workers changes no bit, and the levels with a fused multiply-add agree to the bit.
+// Runs an op of one result at every level with 1 to 3 workers: the result is within `tolerance` of `want`, the number
+// of workers changes no bit, and the levels with a fused multiply-add agree to the bit.
 inline void check_op(const char* op, const std::vector<Operand>& in, const std::vector<int64_t>& shape, int shift,
                      const std::vector<Attr>& attrs, const std::vector<double>& want, double tolerance) {
   std::vector<Floats> fused;

@@ -90,15 +90,16 @@ TEST(a_sequence_attends_alone_as_in_a_batch) {
       for (size_t b = 0; b + 1 < x.segments.size(); ++b) {
         const int32_t begin = x.segments[b], end = x.segments[b + 1];
         Ints own = ints({0, end - begin});
-        run_kernel(level, "attention", {slice(x.q, begin, end), slice(x.k, begin, end), slice(x.v, begin, end), own.operand()},
-                   {slice(alone, begin, end)}, attributes(c));
+        auto part = [&](const Floats& a) { return slice(a, begin, end); };
+        run_kernel(level, "attention", {part(x.q), part(x.k), part(x.v), own.operand()}, {part(alone)}, attributes(c));
       }
       CHECK(same_bits(together, alone));
     }
 }
 
 // Two sequences read into a state whose pages lie in no order, `chunk` tokens of each at a time.
-static Floats attend_in_chunks(const Level& level, const Shape& c, const Inputs& x, DType dtype, int32_t chunk, int workers) {
+static Floats attend_in_chunks(const Level& level, const Shape& c, const Inputs& x, DType dtype, int32_t chunk,
+                               int workers) {
   const int64_t pages_each = 5, batch = 2;
   KvState state(dtype, 2 * batch * pages_each, c.kv_heads, c.dim);
   std::memset(state.key.data(), 0xFF, state.key.size());  // NaN in every slot that was never written
@@ -112,7 +113,8 @@ static Floats attend_in_chunks(const Level& level, const Shape& c, const Inputs&
   for (int32_t done = 0;; done += chunk) {
     int32_t begin[2], end[2], total = 0;
     for (size_t b = 0; b < 2; ++b) {
-      begin[b] = std::min(x.segments[b] + done, x.segments[b + 1]), end[b] = std::min(begin[b] + chunk, x.segments[b + 1]);
+      begin[b] = std::min(x.segments[b] + done, x.segments[b + 1]);
+      end[b] = std::min(begin[b] + chunk, x.segments[b + 1]);
       total += end[b] - begin[b];
     }
     if (total == 0) return out;
@@ -122,16 +124,18 @@ static Floats attend_in_chunks(const Level& level, const Shape& c, const Inputs&
     for (size_t b = 0; b < 2; ++b)
       for (int32_t t = begin[b]; t < end[b]; ++t, ++n) from[n] = t, positions[n] = t - x.segments[b];
     auto copy = [&](float* to, const float* source, int64_t width, bool back) {
-      for (int64_t i = 0; i < total; ++i)
-        std::memcpy(to + (back ? from[size_t(i)] : i) * width, source + (back ? i : from[size_t(i)]) * width, size_t(width) * 4);
+      for (int64_t i = 0; i < total; ++i) {
+        const int64_t whole = from[size_t(i)] * width, part = i * width;
+        std::memcpy(to + (back ? whole : part), source + (back ? part : whole), size_t(width) * 4);
+      }
     };
     copy(q.data(), x.q.data(), c.heads * c.dim, false);
     copy(k.data(), x.k.data(), c.kv_heads * c.dim, false);
     copy(v.data(), x.v.data(), c.kv_heads * c.dim, false);
-    run_kernel(level, "kv_write", {k.operand(), v.operand(), kv, positions.operand(), segments.operand(), pages.operand()},
-               {}, {}, workers);
-    run_kernel(level, "attention_paged", {q.operand(), kv, positions.operand(), segments.operand(), pages.operand()},
-               {y.operand()}, {{"scale", c.scale()}, {"window", double(c.window)}}, workers);
+    const Operand where[] = {positions.operand(), segments.operand(), pages.operand()};
+    run_kernel(level, "kv_write", {k.operand(), v.operand(), kv, where[0], where[1], where[2]}, {}, {}, workers);
+    run_kernel(level, "attention_paged", {q.operand(), kv, where[0], where[1], where[2]}, {y.operand()},
+               {{"scale", c.scale()}, {"window", double(c.window)}}, workers);
     copy(out.data(), y.data(), c.heads * c.dim, true);
   }
 }

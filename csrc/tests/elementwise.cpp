@@ -55,7 +55,8 @@ TEST(activations_reach_their_limits) {
       return y[0];
     };
     CHECK(run(Activation::tanh, inf) == 1 && run(Activation::tanh, -inf) == -1 && run(Activation::tanh, 0) == 0);
-    CHECK(run(Activation::sigmoid, inf) == 1 && run(Activation::sigmoid, -inf) == 0 && run(Activation::sigmoid, 0) == 0.5f);
+    CHECK(run(Activation::sigmoid, inf) == 1 && run(Activation::sigmoid, -inf) == 0);
+    CHECK(run(Activation::sigmoid, 0) == 0.5f);
     CHECK(run(Activation::gelu, 100) == 100 && run(Activation::gelu, -100) == 0 && run(Activation::gelu, inf) == inf);
     CHECK(run(Activation::gelu_tanh, 100) == 100 && run(Activation::gelu_tanh, -100) == 0);
     CHECK(run(Activation::silu, 200) == 200 && run(Activation::silu, -200) == 0);

@@ -27,7 +27,9 @@ static std::vector<double> layer_norm(const std::vector<double>& x, const Floats
 }
 static std::vector<double> rms_norm(const std::vector<double>& x, const Floats& w) {
   const size_t dim = w.size();
-  return map(x.size(), [&](size_t i) { return x[i] / std::sqrt(moments(x, i / dim, dim).squares + 1e-5) * w[i % dim]; });
+  return map(x.size(), [&](size_t i) {
+    return x[i] / std::sqrt(moments(x, i / dim, dim).squares + 1e-5) * w[i % dim];
+  });
 }
 
 TEST(layer_norm_agrees_with_double_precision) {
