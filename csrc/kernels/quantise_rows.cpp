@@ -21,7 +21,7 @@ static void quantise(const float* x, float scale, A8<block>& out) {
 
 static void quantise_block(const float* x, A8<32>& out) {
   const float largest = max_lane(max(abs(load(x)), abs(load(x + 16))));
-  out.d = half_to_float(float_to_half(largest / 127.0f));
+  out.d = largest / 127.0f;
   quantise(x, largest > 0 ? 127.0f / largest : 0.0f, out);
 }
 
