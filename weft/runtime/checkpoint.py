@@ -6,7 +6,7 @@ Tensors carry Hugging Face names and row order in both cases, so one model file 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +68,13 @@ class Checkpoint:
         """How `name` is stored, None when there is no such tensor."""
         tensor = self.tensors.get(name)
         return None if tensor is None else tensor.view.dtype
+
+    def with_tensors(self, prefix: str, path: Path) -> Checkpoint:
+        """The checkpoint with the tensors of another safetensors file below `prefix`."""
+        from weft.weights import open_safetensors
+
+        more = {f"{prefix}.{name}": Tensor(view) for name, view in open_safetensors(path).tensors.items()}
+        return replace(self, tensors={**self.tensors, **more})
 
     def tensor(self, name: str, shape: tuple[int, ...]) -> Tensor:
         tensor = self.tensors.get(name)

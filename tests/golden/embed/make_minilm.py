@@ -1,4 +1,4 @@
-"""Make minilm.npz: what sentence-transformers computes in float32 for the texts of texts.py.
+"""Make minilm.npz: what sentence-transformers computes in float32 for the texts of embed_texts.py.
 
     python tests/golden/embed/make_minilm.py FOLDER     (the model's folder; needs sentence-transformers)
 """
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import sentence_transformers
-from texts import texts
+from embed_texts import texts
 
 HERE = Path(__file__).resolve().parent
 

@@ -86,7 +86,7 @@ class Llama:
         lib.llama_backend_init()
         self.model = lib.llama_model_load_from_file(path.encode(), lib.llama_model_default_params())
         params = lib.llama_context_default_params()
-        for offset, value in ((0, 2048), (28, 2), (32, 2), (52, 0), (104, 0), (108, 0)):
+        for offset, value in ((0, 2048), (28, 1), (32, 1), (52, 0), (104, 0), (108, 0)):
             params.put(offset, value)  # n_ctx, n_threads, n_threads_batch, flash_attn_type off, type_k f32, type_v f32
         self.context = lib.llama_init_from_model(self.model, params)
         self.vocab = lib.llama_model_get_vocab(self.model)

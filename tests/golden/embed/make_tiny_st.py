@@ -1,0 +1,25 @@
+"""Make tiny-st.npz: what sentence-transformers computes for the folder of tests/models/tiny_st.py.
+
+    PYTHONPATH=. python tests/golden/embed/make_tiny_st.py       (needs sentence-transformers and the built package)
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import sentence_transformers
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent.parent / "models"))
+from tiny_st import TEXTS, write_st_folder  # noqa: E402
+
+with tempfile.TemporaryDirectory() as scratch:
+    model = sentence_transformers.SentenceTransformer(str(write_st_folder(Path(scratch) / "model")), device="cpu")
+    arrays = {
+        "plain": np.stack([model.encode([text])[0] for text in TEXTS]),
+        "query": np.stack([model.encode_query([text])[0] for text in TEXTS]),
+        "document": np.stack([model.encode_document([text])[0] for text in TEXTS]),
+    }
+    np.savez_compressed(HERE / "tiny-st.npz", **arrays)
+    print(sentence_transformers.__version__, {k: v.shape for k, v in arrays.items()})

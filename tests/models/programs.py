@@ -1,0 +1,33 @@
+"""The printed programs of the zoo, from tiny checkpoints:  python tests/models/programs.py  rewrites the goldens."""
+
+import sys
+import tempfile
+from pathlib import Path
+
+import tiny
+from test_gguf_models import BLOCKED, write_model
+
+from weft.graph.text import to_text
+from weft.runtime import Decoder, Encoder, Head, open_checkpoint
+
+FOLDER = Path(__file__).resolve().parent.parent / "golden" / "programs"
+
+
+def printed(folder: Path) -> dict[str, str]:
+    """Name of the golden -> its text."""
+    llama = open_checkpoint(tiny.write_folder(folder / "llama", tiny.CONFIGS["llama-full-tied"]))
+    quantised = open_checkpoint(write_model(folder / "llama.gguf", BLOCKED, "q4_1"))
+    bert = open_checkpoint(tiny.write_folder(folder / "bert", tiny.CONFIGS["bert"]))
+    programs = {
+        "llama-f32": Decoder(llama).program,
+        "llama-q4_1-int8": Decoder(quantised).program,
+        "bert-mean": Encoder(bert, Head("mean", normalise=True)).program(),
+    }
+    return {name: to_text(program) for name, program in programs.items()}
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as scratch:
+        for name, text in printed(Path(scratch)).items():
+            (FOLDER / f"{name}.txt").write_text(text)
+            print(FOLDER / f"{name}.txt", file=sys.stderr)

@@ -1,0 +1,64 @@
+"""Tiny random checkpoints give what transformers computes, in one step, in chunks and token by token."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+
+from weft.runtime import Decoder, Encoder, Head, open_checkpoint
+
+GOLDEN = np.load(Path(__file__).parent.parent / "golden" / "models" / "tiny-models.npz")
+LIMIT = 2e-4
+LLAMAS = [name for name, cfg in tiny.CONFIGS.items() if cfg["model_type"] == "llama"]
+BERTS = [name for name, cfg in tiny.CONFIGS.items() if cfg["model_type"] == "bert"]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("tiny")
+    return {name: tiny.write_folder(root / name, cfg) for name, cfg in tiny.CONFIGS.items()}
+
+
+@pytest.mark.parametrize("name", LLAMAS)
+@pytest.mark.parametrize("length", tiny.LENGTHS)
+def test_llama_logits_are_those_of_transformers(folders: dict[str, Path], name: str, length: int) -> None:
+    decoder = Decoder(open_checkpoint(folders[name]))
+    ids = tiny.token_ids(tiny.CONFIGS[name], length)
+    whole = decoder.logits(ids)
+    assert np.abs(whole - GOLDEN[f"{name}/130"][:length]).max() <= LIMIT
+    assert np.array_equal(whole, decoder.logits(ids, chunk=16))
+    assert np.array_equal(whole, decoder.logits(ids, chunk=1))
+    assert decoder.pages.free_count == decoder.pages.count
+
+
+@pytest.mark.parametrize("name", BERTS)
+@pytest.mark.parametrize("length", tiny.LENGTHS)
+def test_bert_hidden_states_are_those_of_transformers(folders: dict[str, Path], name: str, length: int) -> None:
+    encoder = Encoder(open_checkpoint(folders[name]), Head("mean"))
+    hidden = encoder.hidden_states(tiny.token_ids(tiny.CONFIGS[name], length))
+    assert np.abs(hidden - GOLDEN[f"{name}/{length}"]).max() <= LIMIT
+
+
+@pytest.mark.parametrize("name", ["llama-grouped", "llama-llama3-rope"])
+def test_a_half_precision_state_stays_close(folders: dict[str, Path], name: str) -> None:
+    decoder = Decoder(open_checkpoint(folders[name]), kv_dtype="f16")
+    logits, want = decoder.logits(tiny.token_ids(tiny.CONFIGS[name], 130)), GOLDEN[f"{name}/130"]
+    assert np.linalg.norm(logits - want) <= 1e-3 * np.linalg.norm(want)  # keys and values have 11 bits
+
+
+@pytest.mark.parametrize("name", [*LLAMAS, *BERTS])
+@pytest.mark.parametrize("level", ["scalar", "avx2", "avx512"])
+def test_every_level_gives_the_model(folders: dict[str, Path], name: str, level: str) -> None:
+    from weft.backends.cpu import levels_present
+
+    if level not in levels_present():
+        pytest.skip(f"this machine has no {level}")
+    cfg, checkpoint = tiny.CONFIGS[name], open_checkpoint(folders[name])
+    if cfg["model_type"] == "llama":
+        result = Decoder(checkpoint, level=level).logits(tiny.token_ids(cfg, 40))
+        want = GOLDEN[f"{name}/130"][:40]
+    else:
+        result = Encoder(checkpoint, Head("mean"), level=level).hidden_states(tiny.token_ids(cfg, 40))
+        want = GOLDEN[f"{name}/40"]
+    assert np.abs(result - want).max() <= LIMIT
