@@ -15,9 +15,10 @@ from weft.cli import options, screen
 @options.context()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def command(model: str | None, context: int | None, as_json: bool) -> None:
-    """Show what the machine has, what weft uses of it and why; with a model, what loading it would cost.
+    """Show the machine, and what a model would cost on it.
 
-    No weight is read. Key/value memory is counted in full, for two sequences of the whole context.
+    It says what weft uses of the machine and why. With a model it counts the memory that loading would take, without
+    reading a weight; key/value memory is counted in full, for two sequences of the whole context.
 
     \b
     Examples:

@@ -52,11 +52,12 @@ def command(
     pooling: str | None,
     threads: int | None,
 ) -> None:
-    """Embed texts: arguments, lines of a file, or lines of standard input.
+    """Turn texts into vectors.
 
-    Row n of the result is text n; empty lines are texts too. Two to twelve arguments in text format print a table of
-    their similarities instead of all numbers. `text` is one vector per line, `jsonl` one object per line with an
-    "embedding" (a .jsonl input keeps its other fields), `npy` a float32 matrix.
+    Texts are arguments, lines of a file, or lines of standard input. Row n of the result is text n; empty lines are
+    texts too. Two to twelve arguments in text format print a table of their similarities instead of all numbers. `text`
+    is one vector per line, `jsonl` one object per line with an "embedding" (a .jsonl input keeps its other fields),
+    `npy` a float32 matrix.
 
     \b
     Examples:

@@ -12,9 +12,10 @@ from weft.errors import InputError
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def command(as_json: bool) -> None:
-    """Show every environment variable weft reads: its value, its default and what it does.
+    """Show the environment variables weft reads.
 
-    Secrets are never printed. A value that does not parse is marked, with what is wanted.
+    Each has its value, its default and what it does. Secrets are never printed. A value that does not parse is marked,
+    with what is wanted.
 
     \b
     Examples:

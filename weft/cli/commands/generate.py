@@ -25,9 +25,10 @@ LOADING = ("threads", "context", "compute")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document at the end: text, tokens, timings.")
 @options.loading()
 def command(prompt: str | None, model: str, raw: bool, parse_special: bool, as_json: bool, **settings: Any) -> None:
-    """Generate text from a prompt: an argument, or standard input (`-`, or a pipe; its last newline is dropped).
+    """Continue a prompt, or answer it as a chat message.
 
-    The text is printed as it is made, timings go to standard error. Ctrl-C stops it and keeps what was made.
+    The prompt is an argument or, with `-` or a pipe, standard input less its last newline. The text is printed as it is
+    made, timings go to standard error. Ctrl-C stops it and keeps what was made.
 
     \b
     Examples:

@@ -23,10 +23,10 @@ LONG_ARRAY = 6  # elements
 @click.option("--metadata", is_flag=True, help="Show metadata in full.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def command(model: str, tensors: bool, metadata: bool, as_json: bool) -> None:
-    """Show what a GGUF or safetensors file holds: metadata, tensors, bits per weight.
+    """Show what a GGUF or safetensors file holds.
 
-    Only the head of the file is read. The architecture need not be one that weft runs; `weft show` says what weft
-    makes of a model.
+    That is its metadata, its tensors and their bits per weight; only the head of the file is read. The architecture
+    need not be one that weft runs; `weft show` says what weft makes of a model.
 
     \b
     Examples:

@@ -19,7 +19,7 @@ CELLS = {"kernel": "✓", "parts": "parts", "none": "–"}
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option("--markdown", is_flag=True, help="Print a Markdown table.")
 def command(as_json: bool, markdown: bool) -> None:
-    """Show every op and which backend of this machine has a kernel for it.
+    """Show every op and what runs it here.
 
     ✓ is a kernel, `parts` an op that runs as the simpler ops it is made of, – an op that the backend does not run.
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME…")
 def command(names: tuple[str, ...]) -> None:
-    """Fetch models, so that they are here when there is no network.
+    """Fetch models before they are needed.
 
     A model that is here already is not fetched again, unless its branch on the hub has moved.
 

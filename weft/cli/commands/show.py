@@ -22,10 +22,10 @@ TEMPLATE_LINES = 20
 @click.option("--template", is_flag=True, help="Only the chat template, whole.")
 @click.option("--pooling", help="How an encoder that does not say so pools: mean, first, last or max.")
 def command(model: str, weights: bool, program: bool, template: bool, pooling: str | None) -> None:
-    """Show what weft makes of a model, without reading its weights.
+    """Show what weft makes of a model.
 
     That is its config, its parameters, and how texts become vectors (embedders) or conversations become prompts
-    (generators).
+    (generators). No weight is read.
 
     \b
     Examples:
