@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from weft import flags
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
@@ -19,11 +21,11 @@ PIPE_WIDTH = 10_000  # columns: a line that another program reads is never wrapp
 
 
 def show(renderable: RenderableType) -> None:
-    """Print something of rich's; colours only on a terminal, and none where NO_COLOR is set."""
+    """Print something of rich's; styles only on a terminal, and none where NO_COLOR is set."""
     from rich.console import Console
 
-    watched = sys.stdout.isatty()
-    console = Console(width=None if watched else PIPE_WIDTH, highlight=False)
+    width = None if sys.stdout.isatty() else PIPE_WIDTH
+    console = Console(width=width, highlight=False, color_system=None if flags.get("NO_COLOR") else "auto")
     with console.capture() as captured:  # rich would end the process itself when a pipe breaks
         console.print(renderable)
     click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
