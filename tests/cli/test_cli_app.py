@@ -32,6 +32,11 @@ def test_the_help_lists_every_command_with_a_whole_sentence(run: Run) -> None:
     assert "..." not in listed
 
 
+def test_without_a_command_the_help_is_shown(run: Run) -> None:
+    result = run()
+    assert result.exit_code == 0 and result.stdout == run("--help").stdout
+
+
 def test_the_version_is_the_package_s(run: Run) -> None:
     assert run("--version").stdout == f"weft {weft.__version__}\n"
 
@@ -58,6 +63,7 @@ def test_a_wrong_option_is_one_line_that_names_the_command_s_help(run: Run) -> N
         (DownloadError("[x] no network"), 1),
         (MemoryPlanError("[x] too large"), 1),
         (BackendError("[x] no kernel"), 1),
+        (MemoryError(), 1),
         (PermissionError(13, "Permission denied"), 1),
         (KeyboardInterrupt(), 130),
         (ZeroDivisionError("oops"), 70),

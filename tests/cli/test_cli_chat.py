@@ -1,5 +1,6 @@
 """weft chat remembers, forgets when it must, obeys its commands, and survives errors."""
 
+import io
 import json
 from pathlib import Path
 
@@ -85,9 +86,7 @@ def test_a_model_without_a_template_is_refused_at_once(run: Run, tmp_path: Path)
     ],
 )
 def test_messages_of_several_lines(monkeypatch: pytest.MonkeyPatch, typed: str, messages: list[str]) -> None:
-    import io
-
-    monkeypatch.setattr("sys.stdin", io.StringIO(typed))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(typed.encode())))
     reader = Typed()
     assert list(iter(reader.message, None)) == messages
 

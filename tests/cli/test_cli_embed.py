@@ -72,6 +72,13 @@ def test_json_lines_keep_their_other_fields(run: Run, embedder: Path, expected: 
     assert np.array_equal(np.array([row["embedding"] for row in rows], np.float32), expected)
 
 
+def test_a_field_says_that_standard_input_is_json_lines(run: Run, embedder: Path, expected: np.ndarray) -> None:
+    lines = "".join(json.dumps({"body": text}) + "\n" for text in TEXTS)
+    result = run("embed", "-m", str(embedder), "--field", "body", "--format", "jsonl", "--output", "-", input=lines)
+    rows = [json.loads(line)["embedding"] for line in result.stdout.splitlines()]
+    assert np.array_equal(np.array(rows, np.float32), expected)
+
+
 def test_a_line_separator_inside_a_text_does_not_split_it(run: Run, embedder: Path) -> None:
     result = run("embed", "-m", str(embedder), "--format", "jsonl", input="a\u2028b\x0bc\r\nd\n")
     assert [json.loads(line)["text"] for line in result.stdout[:-1].split("\n")] == ["a\u2028b\x0bc", "d"]

@@ -67,9 +67,9 @@ def test_inspect_reads_a_safetensors_folder(run: Run, embedder: Path) -> None:
 
 
 def test_what_a_file_says_does_not_steer_the_terminal(run: Run, tmp_path: Path) -> None:
-    path = write_chat_model(tmp_path / "evil.gguf", general__name="a\x1b[2Jb")
+    path = write_chat_model(tmp_path / "evil.gguf", general__name="a\x1b[2Jb\x9b \u200d")
     text = run("inspect", str(path)).stdout
-    assert "\x1b" not in text and "a\ufffd[2Jb" in text
+    assert "\x1b" not in text and "a\ufffd[2Jb\ufffd \u200d" in text
 
 
 def test_inspect_of_a_broken_file_is_the_model_s_fault(run: Run, tmp_path: Path) -> None:

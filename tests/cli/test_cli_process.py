@@ -2,14 +2,16 @@
 
 import json
 import os
-import pty
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import pytest
 from running import COMMAND, environment, start
+
+pty = pytest.importorskip("pty", reason="needs a Unix terminal")
 
 HEAVY = ("numpy", "rich", "jinja2", "weft._core", "ssl", "asyncio")
 

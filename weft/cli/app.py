@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import click
 
 from weft import __version__, flags
+from weft.cli import screen
 from weft.errors import InputError, NotFoundError, WeftError
 
 # The order of the help page: what one does with models, where they come from, what they are, what the machine is.
@@ -76,8 +77,8 @@ class App(click.Group):
             return _usage(error)
         except WeftError as error:
             return _report(str(error), 2 if isinstance(error, (InputError, NotFoundError)) else 1)
-        except OSError as error:
-            return _report(str(error), 1)
+        except (OSError, MemoryError) as error:
+            return _report(str(error) or "out of memory", 1)
         except Exception as error:
             return _report(f"a bug in weft: {type(error).__name__}: {error}; WEFT_DEBUG=1 shows where", 70)
 
@@ -92,7 +93,7 @@ def _report(message: str, code: int) -> int:
     """Say in one line what went wrong, after the traceback where WEFT_DEBUG asks for it."""
     if _debugging():
         traceback.print_exc()
-    click.echo(f"weft: {' '.join(message.split())}", err=True)
+    click.echo(f"weft: {screen.clean(' '.join(message.split()))}", err=True)
     return code
 
 
@@ -105,12 +106,14 @@ def _debugging() -> bool:
 
 @click.group(
     cls=App,
+    invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="A MODEL is a name of the catalogue (`weft list --catalog`), org/name[:QUANT][@revision] on the hub, or the "
     "path of a folder or file. What is not on this machine is fetched when it is first used.",
 )
 @click.version_option(__version__, message="weft %(version)s")
-def app() -> None:
+@click.pass_context
+def app(context: click.Context) -> None:
     """Run transformer models on this machine: embed text, generate text, and look inside.
 
     \b
@@ -119,3 +122,5 @@ def app() -> None:
       weft embed "a cat" "a dog" "the stock market"
       weft generate "The capital of France is" --max-tokens 20
     """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())

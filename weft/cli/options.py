@@ -33,8 +33,11 @@ def context() -> Callable[[F], F]:
     return click.option("--context", type=click.IntRange(1), metavar="N", help=text)
 
 
+LOADING = ("threads", "context", "compute")
+
+
 def loading() -> Callable[[F], F]:
-    """How a generator is loaded: --threads, --context, --compute; the keyword arguments of weft.load."""
+    """How a generator is loaded: the options LOADING are keyword arguments of weft.load."""
     compute = click.option(
         "--compute",
         type=click.Choice(["int8", "f32"]),

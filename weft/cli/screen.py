@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 PIPE_WIDTH = 10_000  # columns: a line that another program reads is never wrapped
+CONTROLS = dict.fromkeys({*range(0x20), *range(0x7F, 0xA0)} - {ord("\n"), ord("\t")}, "\ufffd")
 
 
 def show(renderable: RenderableType) -> None:
@@ -60,8 +61,8 @@ def facts(rows: Iterable[tuple[str, Any]], *, title: str = "") -> None:
 
 
 def note(message: str) -> None:
-    """Say something about the result, on standard error."""
-    click.echo(message, err=True)
+    """Say something about the result, on standard error; dimmed on a terminal."""
+    click.echo(message if flags.get("NO_COLOR") else click.style(message, dim=True), err=True)
 
 
 def print_json(value: Any) -> None:
@@ -94,7 +95,7 @@ def shape(sizes: Sequence[Any]) -> str:
 
 def clean(text: str) -> str:
     """The text without control characters: what a file or a model says must not steer the terminal."""
-    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
+    return text.translate(CONTROLS)
 
 
 def cut(text: str, limit: int) -> str:

@@ -1,4 +1,4 @@
-"""Texts in, vectors out: the files that `weft embed` reads and writes."""
+"""Texts in, vectors out: the files and the standard input that commands read, and what `weft embed` writes."""
 
 from __future__ import annotations
 
@@ -14,32 +14,36 @@ from weft.errors import InputError, NotFoundError
 if TYPE_CHECKING:
     import numpy as np
 
-FORMATS = ("text", "jsonl", "npy")
 
+def read_rows(source: str, field: str | None) -> list[dict[str, Any]]:
+    """One object per text of a file or, for "-", of standard input; `field` of each is the text (default "text").
 
-def read_rows(source: str, field: str) -> list[dict[str, Any]]:
-    """One object per text of a file or, for "-", of standard input; `field` of each is the text.
-
-    A name that ends in .jsonl is read as JSON lines; of any other source each line is a text, empty ones included, so
-    that row n of the result is line n of the input.
+    With a field, or from a name that ends in .jsonl, JSON lines are read. Else each line is a text, empty ones
+    included, so that row n of the result is line n of the input.
     """
+    lines = _lines(read_text(source))
+    if field is None and not source.lower().endswith(".jsonl"):
+        return [{"text": line} for line in lines]
+    where = f"{_named(source)} line"
+    return [_object(line, field or "text", f"{where} {n}") for n, line in enumerate(lines, 1) if line.strip()]
+
+
+def read_text(source: str) -> str:
+    """The text of a file or, for "-", of standard input."""
     try:
-        if source == "-":
-            return [{field: line} for line in _lines(sys.stdin.buffer.read(), "standard input")]
-        content = Path(source).read_bytes()
+        content = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
+        return content.decode("utf-8-sig")
     except OSError as error:
-        raise NotFoundError(f"[embed] {source} cannot be read: {error.strerror}") from None
-    lines = _lines(content, source)
-    if not source.lower().endswith(".jsonl"):
-        return [{field: line} for line in lines]
-    return [_object(line, field, f"{source} line {n}") for n, line in enumerate(lines, 1) if line.strip()]
-
-
-def _lines(content: bytes, where: str) -> list[str]:
-    try:
-        text = content.decode("utf-8-sig")
+        raise NotFoundError(f"[input] {_named(source)} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise InputError(f"[embed] {where} is not UTF-8 at byte {error.start}; convert it") from None
+        raise InputError(f"[input] {_named(source)} is not UTF-8 at byte {error.start}; convert it") from None
+
+
+def _named(source: str) -> str:
+    return "standard input" if source == "-" else source
+
+
+def _lines(text: str) -> list[str]:
     lines = text.replace("\r\n", "\n").split("\n")  # and not at the other characters that splitlines knows
     return lines[:-1] if not lines[-1] else lines
 
@@ -55,7 +59,7 @@ def _object(line: str, field: str, where: str) -> dict[str, Any]:
 
 
 def write_vectors(rows: list[dict[str, Any]], vectors: np.ndarray, form: str, output: Path | None) -> None:
-    """Write `vectors` float32 [len(rows), dimension] in one of FORMATS to a file, or to standard output."""
+    """Write `vectors` float32 [len(rows), dimension] as text, jsonl or npy to a file, or to standard output."""
     with _target(output) as out:
         if form == "npy":
             import numpy as np
@@ -73,7 +77,7 @@ def write_vectors(rows: list[dict[str, Any]], vectors: np.ndarray, form: str, ou
 
 @contextlib.contextmanager
 def _target(output: Path | None) -> Iterator[BinaryIO]:
-    if output is None:
+    if output is None or str(output) == "-":
         sys.stdout.flush()
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()

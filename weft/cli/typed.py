@@ -38,8 +38,8 @@ class Typed:
             except EOFError:
                 print()
                 return None
-        line = sys.stdin.readline()
-        return line.removesuffix("\n") if line else None
+        line = sys.stdin.buffer.readline().decode("utf-8", errors="replace")
+        return line.removesuffix("\n").removesuffix("\r") if line else None
 
 
 def _opens(line: str, fenced: bool) -> bool:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from weft.cli import answer, options, screen
-from weft.cli.commands.generate import LOADING
 from weft.cli.conversation import Conversation
 from weft.cli.typed import Typed
 from weft.errors import WeftError
@@ -46,7 +45,7 @@ def command(model: str, system: str | None, **settings: Any) -> None:
     """
     import weft
 
-    loaded = weft.load(model, **{name: settings.pop(name) for name in LOADING})
+    loaded = weft.load(model, **{name: settings.pop(name) for name in options.LOADING})
     chat = Chat(loaded, Conversation(system), settings)
     if chat.typed.watched:
         info = loaded.info
@@ -82,7 +81,7 @@ class Chat:
             except (WeftError, OSError) as error:
                 if isinstance(error, BrokenPipeError):
                     raise
-                screen.note(f"weft: {error}")
+                click.echo(f"weft: {error}", err=True)
 
     def _handle(self, message: str) -> bool:
         """Obey a command or answer a message; False to leave."""

@@ -27,7 +27,7 @@ HEAD = 4  # numbers of a vector that the table shows
 @click.option("-i", "--input", "source", metavar="FILE|-", help="Read texts: one per line, or a .jsonl file.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write here, not to stdout.")
 @click.option("--format", "form", type=click.Choice(FORMATS), help="Default: what --output ends in, else text.")
-@click.option("--field", default="text", show_default=True, help="The field of a .jsonl line that holds the text.")
+@click.option("--field", metavar="NAME", help="Read JSON lines, whose text is in this field (.jsonl files: text).")
 @click.option("--prompt-name", help="Put the model's prompt of this name before each text: query, document.")
 @click.option(
     "--truncate",
@@ -45,7 +45,7 @@ def command(
     source: str | None,
     output: Path | None,
     form: str | None,
-    field: str,
+    field: str | None,
     prompt_name: str | None,
     truncate: str,
     no_normalise: bool,
@@ -55,25 +55,26 @@ def command(
     """Turn texts into vectors.
 
     Texts are arguments, lines of a file, or lines of standard input. Row n of the result is text n; empty lines are
-    texts too. Two to twelve arguments in text format print a table of their similarities instead of all numbers. `text`
-    is one vector per line, `jsonl` one object per line with an "embedding" (a .jsonl input keeps its other fields),
-    `npy` a float32 matrix.
+    texts too. Two to twelve arguments in text format print a table of their similarities; with `--output -` they print
+    their numbers as any others do. `text` is one vector per line, `jsonl` one object per line with an "embedding" (JSON
+    lines keep their other fields), `npy` a float32 matrix.
 
     \b
     Examples:
       weft embed "a cat" "a dog" "the stock market"
       weft embed --input lines.txt --output vectors.npy
       weft embed --input docs.jsonl --field body --output embedded.jsonl
-      cat lines.txt | weft embed --format npy > vectors.npy
+      cat docs.jsonl | weft embed --field body --format npy > vectors.npy
       weft embed "how do magnets work?" --prompt-name query --format jsonl
     """
     from weft.cli.texts import read_rows, write_vectors
 
-    _check_source(texts, source)
+    _check_source(texts, source, field)
     form = form or _form(output)
     if form == "npy" and output is None and sys.stdout.isatty():
         raise click.UsageError("npy is not for a terminal; give --output or redirect")
-    rows = [{field: text} for text in texts] if texts else read_rows(source or "-", field)
+    key = field or "text"
+    rows = [{key: text} for text in texts] if texts else read_rows(source or "-", field)
     from weft import Embedder
 
     start = time.perf_counter()
@@ -82,7 +83,7 @@ def command(
     )
     embedder.encode("a")  # binds the weights: that is loading, not embedding
     loaded = time.perf_counter()
-    vectors = _encode(embedder, [row[field] for row in rows], prompt_name)
+    vectors = _encode(embedder, [row[key] for row in rows], prompt_name)
     took = time.perf_counter() - loaded
     if form == "text" and output is None and len(texts) in TABLE_TEXTS:
         _print_table(embedder, texts, vectors)
@@ -113,9 +114,11 @@ def _form(output: Path | None) -> str:
     return ending if ending in FORMATS else "text"
 
 
-def _check_source(texts: tuple[str, ...], source: str | None) -> None:
+def _check_source(texts: tuple[str, ...], source: str | None, field: str | None) -> None:
     if texts and source is not None:
         raise click.UsageError("texts were given as arguments and as --input; give one of them")
+    if texts and field is not None:
+        raise click.UsageError("--field is for JSON lines, and the texts are arguments")
     if not texts and source is None and sys.stdin.isatty():
         raise click.UsageError("no texts; give some as arguments, name a file with --input, or pipe lines in")
 

@@ -13,8 +13,6 @@ from weft.cli import options, screen
 if TYPE_CHECKING:
     from weft.generate import Generation, Handle
 
-LOADING = ("threads", "context", "compute")
-
 
 @click.command()
 @click.argument("prompt", required=False)
@@ -43,7 +41,7 @@ def command(prompt: str | None, model: str, raw: bool, parse_special: bool, as_j
     import weft
     from weft.generate import make_request
 
-    loaded = weft.load(model, **{name: settings.pop(name) for name in LOADING})
+    loaded = weft.load(model, **{name: settings.pop(name) for name in options.LOADING})
     if raw:
         ids = loaded.tokenizer.encode(text, parse_special=parse_special)
     else:
@@ -59,7 +57,9 @@ def _prompt(given: str | None) -> str:
         return given
     if given is None and sys.stdin.isatty():
         raise click.UsageError("no prompt; give one as an argument, or pipe it in")
-    return sys.stdin.read().removesuffix("\n")
+    from weft.cli.texts import read_text
+
+    return read_text("-").removesuffix("\n")
 
 
 def _text(handle: Handle) -> Generation:

@@ -51,13 +51,12 @@ def command(model: str, tensors: bool, metadata: bool, as_json: bool) -> None:
 
 
 def _find(model: str) -> Path:
-    """A path as it stands, so that files weft would not run can be looked at; else a model's name."""
-    path = Path(model).expanduser()
-    if path.exists():
-        return path
+    """A path as it stands, so that files weft would not run can be looked at; else what the model's name means."""
     from weft.weights.sources import locate
+    from weft.weights.sources.catalog import find
 
-    return locate(model).path
+    path = Path(model).expanduser()
+    return path if path.exists() and find(model) is None else locate(model).path
 
 
 def _report(path: Path, opened: TensorFile[Any], full: bool) -> dict[str, Any]:

@@ -42,23 +42,32 @@ def _local() -> list[dict[str, Any]]:
 
 
 def _catalogue() -> list[dict[str, Any]]:
-    from weft.weights.sources import list_local
     from weft.weights.sources.catalog import HubSource, entries
 
-    here = {model.name for model in list_local()}
     return [
         {
             "name": e.name,
             "kind": e.kind,
             "size": e.bytes,
             "licence": e.licence,
-            "here": "yes" if e.name in here else "no",
+            "here": "yes" if _is_here(e.name) else "no",
             "origin": e.origin,
             "from": ", ".join("hub" if isinstance(source, HubSource) else "package index" for source in e.sources),
             "note": e.note,
         }
         for e in entries()
     ]
+
+
+def _is_here(name: str) -> bool:
+    from weft.errors import OfflineError
+    from weft.weights.sources import locate
+
+    try:
+        locate(name, offline=True)
+    except OfflineError:
+        return False
+    return True
 
 
 def _model_types() -> list[dict[str, Any]]:
