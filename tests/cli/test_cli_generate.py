@@ -96,3 +96,8 @@ def test_a_model_without_a_template_completes_but_does_not_chat(run: Run, tmp_pa
     assert run("generate", "a", "-m", str(path), "--max-tokens", "1").exit_code == 0
     result = run("generate", "a", "-m", str(path), "--chat")
     assert result.exit_code == 1 and "no chat template" in result.stderr
+
+
+def test_a_template_gets_the_model_s_own_bos_token(tmp_path: Path) -> None:
+    path = write_chat_model(tmp_path / "bos.gguf", template="{{ bos_token }}{{ messages[0].content }}{{ eos_token }}")
+    assert weft.load(str(path)).chat_ids([{"role": "user", "content": "a"}]) == [256, ord("a"), 257]
