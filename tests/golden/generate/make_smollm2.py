@@ -2,9 +2,9 @@
 
     python make_smollm2.py MODEL.gguf [wiki.test.raw]       (needs the xllamacpp wheel, which carries llama.cpp)
 
-For each prompt: its ids, 64 greedy tokens, and at each step the gap between the two best logits. With the text file also
-the perplexity of its first 8,192 tokens in windows of 512, every token of a window but the first scored. Keys and values
-are kept in f32 and flash attention is off, so that llama.cpp rounds nothing but weights and activations.
+For each prompt: its ids, 64 greedy tokens, and at each step the gap between the two best logits. With the text file
+also the perplexity of its first 8,192 tokens in windows of 512, every token of a window but the first scored. Keys and
+values are kept in f32 and flash attention is off, so that llama.cpp rounds nothing but weights and activations.
 """
 
 import ctypes
@@ -37,7 +37,7 @@ PROMPTS = [
     "Photosynthesis is the process by which",
     "She opened the door and saw",
     "<|im_start|>system\nYou are a pirate.<|im_end|>\n<|im_start|>user\nHello!<|im_end|>\n<|im_start|>assistant\n",
-    "{\"name\": \"Alice\", \"age\":",
+    '{"name": "Alice", "age":',
 ]
 
 
@@ -67,7 +67,12 @@ class Llama:
         lib = self.lib = ctypes.CDLL(wheel.__file__)
         for name in ("llama_model_default_params", "llama_context_default_params"):
             getattr(lib, name).restype = Params
-        for name in ("llama_model_load_from_file", "llama_init_from_model", "llama_model_get_vocab", "llama_get_memory"):
+        for name in (
+            "llama_model_load_from_file",
+            "llama_init_from_model",
+            "llama_model_get_vocab",
+            "llama_get_memory",
+        ):
             getattr(lib, name).restype = ctypes.c_void_p
         lib.llama_model_load_from_file.argtypes = [ctypes.c_char_p, Params]
         lib.llama_init_from_model.argtypes = [ctypes.c_void_p, Params]
@@ -79,7 +84,8 @@ class Llama:
         lib.llama_get_logits.restype = ctypes.POINTER(ctypes.c_float)
         lib.llama_get_logits.argtypes = [ctypes.c_void_p]
         lib.llama_tokenize.argtypes = [
-            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int32, ctypes.POINTER(ctypes.c_int32), ctypes.c_int32, ctypes.c_bool, ctypes.c_bool,
+            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int32, ctypes.POINTER(ctypes.c_int32), ctypes.c_int32,
+            ctypes.c_bool, ctypes.c_bool,
         ]  # fmt: skip
         self.log = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(lambda *_: None)
         lib.llama_log_set(self.log, None)
@@ -149,7 +155,12 @@ def main() -> None:
     found = {"model": Path(sys.argv[1]).name, "cases": cases}
     if len(sys.argv) > 2:
         ids = llama.tokenize(Path(sys.argv[2]).read_text(encoding="utf-8"))[:SCORED]
-        found["perplexity"] = {"window": WINDOW, "tokens": len(ids), "first_ids": ids[:16], "value": perplexity(llama, ids)}
+        found["perplexity"] = {
+            "window": WINDOW,
+            "tokens": len(ids),
+            "first_ids": ids[:16],
+            "value": perplexity(llama, ids),
+        }
     (HERE / "smollm2.json").write_text(json.dumps(found, indent=None, separators=(",", ":")) + "\n")
     print(found.get("perplexity"), len(cases))
 
