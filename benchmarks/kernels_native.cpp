@@ -1,5 +1,5 @@
 // kernels_native: speed of the matrix products alone, one thread, per level. Build and run by hand:
-//   tools/native-bench [op] [level]
+//   tools/native-bench [matmul | matmul_q] [level] [type]
 // matmul with many rows is bound by arithmetic (GFLOP/s); with one row by memory: the weights are a set larger than the
 // second-level cache, walked one after another (GB/s of packed weight).
 #include <algorithm>

@@ -12,7 +12,7 @@
 
 namespace weft::ISA {
 
-// kRows x kPanels sums fill the register file; a single row takes kAhead panels at once to hide the latency of its fmas.
+// kRows x kPanels sums fill the registers; a single row takes kAhead panels at once to hide the latency of its fmas.
 #if defined(WEFT_ISA_avx512)
 constexpr int kRows = 12, kPanels = 2, kAhead = 8;
 #elif defined(WEFT_ISA_avx2)

@@ -1,7 +1,7 @@
 // matmul_ints: the integer vectors of the quantised products, beside the floats of simd.h. 16 lanes at every level:
 //
 //   i32x16   one integer per lane        zero_i splat_i + * to_float
-//   u8x64    four bytes per lane         load_bytes | bits<at, count, to> (a bit field, moved) look_up (16 levels) byte_of
+//   u8x64    four bytes per lane         load_bytes | bits<at, count, to> (a bit field, moved) look_up byte_of<i>
 //   pairs    two int16 per lane          load_pairs (from bytes) low_nibbles high_nibbles even odd (widened halves)
 //   dot      sums of codes times activations, four to a lane; dot_pairs: acc + pairs . two int16
 //   store_i8 16 integral floats in [-128, 127] to bytes

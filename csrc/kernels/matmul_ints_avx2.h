@@ -15,7 +15,9 @@ struct pairs {
 
 WEFT_INLINE i32x16 zero_i() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
 WEFT_INLINE i32x16 splat_i(const int32_t* p) { return {_mm256_set1_epi32(*p), _mm256_set1_epi32(*p)}; }
-WEFT_INLINE i32x16 operator+(i32x16 a, i32x16 b) { return {_mm256_add_epi32(a.lo, b.lo), _mm256_add_epi32(a.hi, b.hi)}; }
+WEFT_INLINE i32x16 operator+(i32x16 a, i32x16 b) {
+  return {_mm256_add_epi32(a.lo, b.lo), _mm256_add_epi32(a.hi, b.hi)};
+}
 WEFT_INLINE i32x16 operator*(i32x16 a, i32x16 b) {
   return {_mm256_mullo_epi32(a.lo, b.lo), _mm256_mullo_epi32(a.hi, b.hi)};
 }

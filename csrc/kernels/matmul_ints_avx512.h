@@ -26,8 +26,9 @@ template <int at, int count, int to>
 WEFT_INLINE u8x64 bits(u8x64 a) {
   constexpr char mask = static_cast<char>(((1 << count) - 1) << to);
   if constexpr (count == 8) return a;
-  __m512i moved = at > to ? _mm512_srli_epi16(a.v, at > to ? at - to : 0) : _mm512_slli_epi16(a.v, at > to ? 0 : to - at);
-  return {_mm512_and_si512(at == to ? a.v : moved, _mm512_set1_epi8(mask))};
+  if constexpr (at > to) a.v = _mm512_srli_epi16(a.v, at - to);
+  if constexpr (at < to) a.v = _mm512_slli_epi16(a.v, to - at);
+  return {_mm512_and_si512(a.v, _mm512_set1_epi8(mask))};
 }
 WEFT_INLINE u8x64 look_up(const uint8_t* levels, u8x64 index) {
   __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(levels));

@@ -183,16 +183,16 @@ static void product(const Call& call, const Worker& worker) {
   const Tasks tasks(rows, parts(columns, 16), kRows, row_step, kPanelStep, 4, worker.count);
   int64_t noted = -1;  // the rows that the notes are of
   for (int64_t task; (task = worker.next()) < tasks.count();) {
-    const int64_t row = tasks.row(task), count = tasks.row_end(task) - row;
-    if (row != noted)
-      for (int64_t i = 0; i < count * blocks; ++i) take_notes<type>(x[row * blocks + i], notes + i * note_words<type>());
+    const int64_t row = tasks.row(task), count = tasks.row_end(task) - row, panel_end = tasks.panel_end(task);
+    for (int64_t i = 0; row != noted && i < count * blocks; ++i)
+      take_notes<type>(x[row * blocks + i], notes + i * note_words<type>());
     noted = row;
-    for (int64_t panel = tasks.panel(task); panel < tasks.panel_end(task); ++panel) {
+    for (int64_t panel = tasks.panel(task); panel < panel_end; ++panel) {
       const std::byte* codes = weight.data + panel * f.panel_bytes(weight.cols);
       const Strip<type> strip{x + row * blocks, notes, codes, codes + f.code_bytes(weight.cols), blocks};
       tile_rows(strip, count, y + row * columns + panel * 16, columns, columns - panel * 16);
     }
-    finish(epilogue, y, columns, row, row + count, tasks.panel(task) * 16, smaller(columns, tasks.panel_end(task) * 16));
+    finish(epilogue, y, columns, row, row + count, tasks.panel(task) * 16, smaller(columns, panel_end * 16));
   }
 }
 

@@ -21,7 +21,8 @@ std::vector<float> run(const Level& level, const Weight& weight, const std::vect
   return {y.begin() + shift, y.end()};
 }
 
-void check_against_double(const Matrix& matrix, const std::vector<float>& x, const std::vector<float>& y, int64_t rows) {
+void check_against_double(const Matrix& matrix, const std::vector<float>& x, const std::vector<float>& y,
+                          int64_t rows) {
   const double bound = 4e-7 * std::sqrt(static_cast<double>(matrix.cols)) + 2e-7;
   for (int64_t n = 0; n < matrix.rows; ++n) {
     const std::vector<float> w = matrix.row(n);
@@ -36,7 +37,7 @@ void check_against_double(const Matrix& matrix, const std::vector<float>& x, con
   }
 }
 
-// One matrix with every batch, team and level; `reference` is the first level's answer to compare the others with.
+// One matrix with every batch, team and level.
 void check_matrix(const Matrix& matrix, const Weight& weight, std::mt19937& random) {
   const std::vector<float> x = random_floats(static_cast<size_t>(64 * matrix.cols), random);
   std::vector<float> fused;  // of the first level with a fused multiply-add

@@ -20,7 +20,7 @@ inline std::vector<float> random_floats(size_t count, std::mt19937& random) {
   return values;
 }
 
-// Where the half-precision scales lie in a block of the type: offsets in bytes, -1 for none.
+// Where the half-precision scales lie in a block of the type: offsets in bytes.
 inline std::vector<int> half_fields(DType dtype) {
   switch (dtype) {
     case DType::q4_1: case DType::q5_1: case DType::q4_k: case DType::q5_k: return {0, 2};

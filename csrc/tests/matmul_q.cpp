@@ -60,7 +60,8 @@ std::vector<float> run(const Level& level, const Weight& weight, std::vector<A8<
   std::vector<float> y(static_cast<size_t>(rows * weight.rows));
   Operand w, none;
   w.weight = &weight;
-  Operand in{reinterpret_cast<std::byte*>(x.data()), block == 32 ? DType::a8_32 : DType::a8_256, 2, {rows, weight.cols}};
+  const DType a8 = block == 32 ? DType::a8_32 : DType::a8_256;
+  Operand in{reinterpret_cast<std::byte*>(x.data()), a8, 2, {rows, weight.cols}};
   run_kernel(level, "matmul_q", {in, w, bias ? floats(*bias, 1, weight.rows) : none}, {floats(y, rows, weight.rows)},
              {{"activation", static_cast<double>(activation)}}, workers);
   return y;
