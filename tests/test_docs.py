@@ -18,6 +18,7 @@ PAGES = [
     *ROOT.glob("weft/**/README.md"),
     *ROOT.glob("csrc/**/README.md"),
 ]
+HOWTOS = sorted(ROOT.glob("docs/howto/*.md"))
 EXAMPLES = sorted(path for path in ROOT.glob("examples/*.py") if path.stem != "demo")
 
 
@@ -46,6 +47,31 @@ def test_the_readme_prints_what_it_says(minilm, smollm2):
     with contextlib.redirect_stdout(printed):
         exec(compile(code, "README.md", "exec"), {})
     assert [line.strip() for line in printed.getvalue().splitlines()] == promised(code)
+
+
+@pytest.mark.parametrize("page", HOWTOS, ids=lambda page: page.stem)
+def test_what_a_howto_shows_to_run_runs(page):
+    done = subprocess.run(
+        [sys.executable, "-c", examples_of(page)], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+
+
+@pytest.mark.parametrize("page", HOWTOS, ids=lambda page: page.stem)
+def test_what_a_howto_quotes_is_in_the_tree(page):
+    """Every line of an excerpt stands in a file that the text above it names; `…` stands for what was left out."""
+    text = page.read_text(encoding="utf-8")
+    excerpts = list(re.finditer(r"^```(?:py|cpp)\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
+    assert excerpts
+    for excerpt in excerpts:
+        path = re.findall(
+            r"`((?:weft|csrc|tests)/[\w/]+\.(?:py|cpp|h))`", text[: excerpt.start()].rpartition("\n## ")[2]
+        )
+        lines = {line for name in path for line in (ROOT / name).read_text(encoding="utf-8").splitlines()}
+        assert not [
+            line for line in excerpt.group(1).splitlines() if line.strip() not in ("", "…") and line not in lines
+        ]
 
 
 @pytest.mark.weights
