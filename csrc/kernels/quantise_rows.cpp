@@ -19,10 +19,14 @@ static void quantise(const float* x, float scale, A8<block>& out) {
   }
 }
 
+// Blocks of zeros, and of values so small that their scale overflows, are all zero.
+static bool usable(float scale) { return scale - scale == 0; }
+
 static void quantise_block(const float* x, A8<32>& out) {
   const float largest = max_lane(max(abs(load(x)), abs(load(x + 16))));
-  out.d = half_to_float(float_to_half(largest / 127.0f));
-  quantise(x, largest > 0 ? 127.0f / largest : 0.0f, out);
+  const float scale = 127.0f / largest;
+  out.d = usable(scale) ? largest / 127.0f : 0.0f;
+  quantise(x, usable(scale) ? scale : 0.0f, out);
 }
 
 // The value of largest magnitude, with its sign; the first of them when both signs reach it.
@@ -41,9 +45,9 @@ static float extreme(const float* x) {
 
 static void quantise_block(const float* x, A8<256>& out) {
   const float m = extreme(x);
-  const bool some = m != 0;
-  out.d = some ? m / -127.0f : 0.0f;
-  quantise(x, some ? -127.0f / m : 0.0f, out);
+  const float scale = -127.0f / m;
+  out.d = usable(scale) ? m / -127.0f : 0.0f;
+  quantise(x, usable(scale) ? scale : 0.0f, out);
 }
 
 template <int block>

@@ -15,7 +15,7 @@ A8<block> quantise_reference(const float* x) {
   A8<block> out = {};
   if (extreme == 0) return out;
   const float largest = std::abs(extreme), scale = block == 32 ? 127.0f / largest : -127.0f / extreme;
-  out.d = block == 32 ? half_to_float(float_to_half(largest / 127.0f)) : extreme / -127.0f;
+  out.d = block == 32 ? largest / 127.0f : extreme / -127.0f;
   for (int i = 0; i < block; ++i) {
     out.q[i] = static_cast<int8_t>(std::min(127.0f, std::nearbyint(x[i] * scale)));
     out.sum[i / 16] = static_cast<int16_t>(out.sum[i / 16] + out.q[i]);

@@ -40,7 +40,7 @@ def quantised_by_hand(row: np.ndarray, block: int) -> bytes:
         if peak == 0:
             d, codes = f32(0), [0] * block
         elif block == 32:
-            d = f32(np.float16(f32(abs(peak)) / f32(127)))
+            d = f32(abs(peak)) / f32(127)
             codes = [round(float(f32(v * (f32(127) / f32(abs(peak)))))) for v in values]
         else:
             d = f32(peak / f32(-127))

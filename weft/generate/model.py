@@ -91,9 +91,12 @@ class Model:
 
     def chat_ids(self, messages: Messages, *, tools: list[Any] | None = None) -> list[int]:
         """The prompt of a conversation as ids. What a message says stays text, special tokens in it included."""
-        from weft.text import encode_chat
+        from weft.text.chat import encode_chat
 
-        return encode_chat(self.tokenizer, self.chat_template, list(messages), tools=tools)
+        tokenizer = self.tokenizer
+        ends = {"bos_token": tokenizer.bos_id, "eos_token": tokenizer.eos_id}  # templates write them by these names
+        names = {name: tokenizer.token(id) or "" for name, id in ends.items() if id is not None}
+        return encode_chat(tokenizer, self.chat_template, list(messages), tools=tools, **names)
 
     @cached_property
     def chat_template(self) -> str:

@@ -31,7 +31,8 @@ class Decoder:
     """`context` tokens at most per sequence; `kv_tokens` in all sequences together (default: two full contexts).
 
     `compute` "int8" rounds activations to int8 before products with quantised weights (the default for them), "f32"
-    does not. `kv_dtype` is f32 for f32 checkpoints, else f16.
+    does not. `kv_dtype` is f32 for f32 checkpoints, else f16. With `bind` False no weight is read and nothing is
+    allocated: program, info and memory_plan are there, run is not.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Decoder:
         compute: str | None = None,
         threads: int | None = None,
         level: str | None = None,
+        bind: bool = True,
     ) -> None:
         self.checkpoint = checkpoint
         self.thread_plan = plan_threads(threads)
@@ -62,6 +64,10 @@ class Decoder:
             raise UnsupportedError(f"[load] kv_dtype {kv_dtype!r}; f32 or f16")
         self.pages = PagePool(max(self.max_pages, pages_for(kv_tokens or 2 * self.max_context)))
         self.eos_ids = _eos_ids(checkpoint)
+        if bind:
+            self._bind()
+
+    def _bind(self) -> None:
         program, constants = self._traced
         self._check_memory(program)
         self._states = {

@@ -10,6 +10,7 @@ import numpy as np
 
 from weft.errors import InputError, NotFoundError, TooLongError, UnsupportedError
 from weft.graph import Program, Tensor, Trace
+from weft.graph.plan import peak_bytes
 from weft.nn import Head, Scope, pooled
 from weft.runtime.checkpoint import Checkpoint
 from weft.runtime.programs import Programs, step_inputs
@@ -67,6 +68,10 @@ class Encoder:
     def program(self) -> Program:
         """The planned program that makes vectors."""
         return self._trace_vectors()[0]
+
+    def memory_plan(self, tokens: int) -> dict[str, int]:
+        """Bytes of weights and of the working memory of a step of `tokens` tokens, however many texts they are."""
+        return {"weights": self.checkpoint.size_bytes, "work": peak_bytes(self.program(), T=tokens, B=tokens)}
 
     @cached_property
     def _vectors(self) -> Any:

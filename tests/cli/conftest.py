@@ -1,0 +1,48 @@
+"""A runner for the weft command inside this process, and two tiny models it can be run on."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from running import Run
+from tiny_chat import write_chat_model
+from tiny_st import write_st_folder
+
+from weft import flags
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """No variable of the caller's, and empty caches; tests of real models keep theirs."""
+    if request.node.get_closest_marker("weights"):
+        return
+    for flag in flags.all_flags():
+        monkeypatch.delenv(flag.name, raising=False)
+    monkeypatch.setenv("WEFT_CACHE", str(tmp_path / "weft-cache"))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub-cache"))
+    monkeypatch.setenv("WEFT_OFFLINE", "1")
+
+
+@pytest.fixture
+def run() -> Run:
+    """`run("embed", "text", input=…)`: a Result with exit_code, stdout and stderr."""
+    from weft.cli.app import app
+
+    def call(*arguments: str, input: str | None = None) -> Result:
+        result = CliRunner().invoke(app, list(arguments), input=input, prog_name="weft")
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+        return result
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def generator(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A GGUF file with a chat template."""
+    return write_chat_model(tmp_path_factory.mktemp("generator") / "tiny.gguf")
+
+
+@pytest.fixture(scope="session")
+def embedder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sentence-transformers folder."""
+    return write_st_folder(tmp_path_factory.mktemp("embedder") / "model")

@@ -1,0 +1,141 @@
+"""weft embed writes the library's vectors, whole and in order, in every format, and nothing else to stdout."""
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from running import Run
+from tiny_st import OUTPUTS, PROMPTS
+
+import weft
+from weft.cli.app import app
+
+TEXTS = ["the cat sat", "", "one two three", "Hello, WORLD!"]
+
+
+@pytest.fixture(scope="module")
+def expected(embedder: Path) -> np.ndarray:
+    return weft.Embedder(str(embedder)).encode(TEXTS)
+
+
+def test_arguments_print_a_table_that_compares_them(run: Run, embedder: Path, expected: np.ndarray) -> None:
+    result = run("embed", TEXTS[0], TEXTS[2], "-m", str(embedder))
+    similarity = f"{expected[0] @ expected[2]:.3f}"
+    assert result.exit_code == 0 and result.stdout.count(similarity) == 2 and result.stdout.count("1.000") >= 2
+    assert "cosine" in result.stdout and f"{expected[0][0]:.3f}" in result.stdout
+    assert "2 texts" in result.stderr and f"{OUTPUTS} dimensions" in result.stderr
+
+
+def test_one_argument_prints_its_whole_vector(run: Run, embedder: Path, expected: np.ndarray) -> None:
+    line = run("embed", TEXTS[0], "-m", str(embedder)).stdout
+    assert np.array_equal(np.array(line.split(), np.float32), expected[0])  # all digits that a float32 has
+
+
+@pytest.mark.parametrize("ending", ["txt", "jsonl", "npy"])
+def test_a_file_s_lines_become_rows_in_order_empty_ones_included(
+    run: Run, embedder: Path, expected: np.ndarray, tmp_path: Path, ending: str
+) -> None:
+    source, target = tmp_path / "in.txt", tmp_path / f"out.{ending}"
+    source.write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
+    result = run("embed", "-m", str(embedder), "--input", str(source), "--output", str(target))
+    assert result.exit_code == 0 and result.stdout == ""
+    assert np.array_equal(_read(target.read_bytes(), ending), expected)
+
+
+@pytest.mark.parametrize("form, ending", [("text", "txt"), ("jsonl", "jsonl"), ("npy", "npy")])
+def test_standard_input_to_standard_output_is_clean(
+    embedder: Path, expected: np.ndarray, form: str, ending: str
+) -> None:
+    arguments = ["embed", "-m", str(embedder), "--format", form]
+    result = CliRunner().invoke(app, arguments, input="\n".join(TEXTS))
+    assert result.exit_code == 0, result.stderr
+    assert np.array_equal(_read(result.stdout_bytes, ending), expected)
+
+
+def _read(content: bytes, ending: str) -> np.ndarray:
+    if ending == "npy":
+        return np.load(io.BytesIO(content), allow_pickle=False)
+    lines = content.decode().splitlines()
+    rows = [json.loads(line)["embedding"] for line in lines] if ending == "jsonl" else [line.split() for line in lines]
+    return np.array(rows, np.float32)
+
+
+def test_json_lines_keep_their_other_fields(run: Run, embedder: Path, expected: np.ndarray, tmp_path: Path) -> None:
+    source = tmp_path / "docs.jsonl"
+    source.write_text("".join(json.dumps({"id": i, "body": text}) + "\n\n" for i, text in enumerate(TEXTS)))
+    result = run("embed", "-m", str(embedder), "--input", str(source), "--field", "body", "--format", "jsonl")
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [(row["id"], row["body"]) for row in rows] == list(enumerate(TEXTS))
+    assert np.array_equal(np.array([row["embedding"] for row in rows], np.float32), expected)
+
+
+def test_a_field_says_that_standard_input_is_json_lines(run: Run, embedder: Path, expected: np.ndarray) -> None:
+    lines = "".join(json.dumps({"body": text}) + "\n" for text in TEXTS)
+    result = run("embed", "-m", str(embedder), "--field", "body", "--format", "jsonl", "--output", "-", input=lines)
+    rows = [json.loads(line)["embedding"] for line in result.stdout.splitlines()]
+    assert np.array_equal(np.array(rows, np.float32), expected)
+
+
+def test_a_line_separator_inside_a_text_does_not_split_it(run: Run, embedder: Path) -> None:
+    result = run("embed", "-m", str(embedder), "--format", "jsonl", input="a\u2028b\x0bc\r\nd\n")
+    assert [json.loads(line)["text"] for line in result.stdout[:-1].split("\n")] == ["a\u2028b\x0bc", "d"]
+
+
+@pytest.mark.parametrize("name", ["query", "document"])
+def test_a_prompt_is_put_before_each_text(run: Run, embedder: Path, name: str) -> None:
+    line = run("embed", "the cat", "-m", str(embedder), "--prompt-name", name).stdout
+    wanted = weft.Embedder(str(embedder)).encode(PROMPTS[name] + "the cat")
+    assert np.array_equal(np.array(line.split(), np.float32), wanted)
+
+
+def test_vectors_may_keep_their_length(run: Run, embedder: Path) -> None:
+    line = run("embed", "the cat", "-m", str(embedder), "--no-normalise").stdout
+    assert abs(np.linalg.norm(np.array(line.split(), np.float32)) - 1) > 0.01
+
+
+def test_a_long_text_is_refused_unless_a_cut_is_asked_for(run: Run, embedder: Path) -> None:
+    text = "cat " * 100
+    refused = run("embed", text, "-m", str(embedder))
+    assert refused.exit_code == 2 and "the model takes 48" in refused.stderr and refused.stdout == ""
+    assert run("embed", text, "-m", str(embedder), "--truncate", "head").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "content, said",
+    [
+        (b'{"text": "a"}\n{"text": 1}\n', "line 2 has no text in the field 'text'"),
+        (b'{"text": "a"}\nnonsense\n', "line 2 is not JSON"),
+        (b"[1]\n", "line 1 has no text"),
+        (b"\xff\n", "not UTF-8 at byte 0"),
+    ],
+)
+def test_a_bad_input_names_the_line(run: Run, embedder: Path, tmp_path: Path, content: bytes, said: str) -> None:
+    (tmp_path / "in.jsonl").write_bytes(content)
+    result = run("embed", "-m", str(embedder), "--input", str(tmp_path / "in.jsonl"))
+    assert result.exit_code == 2 and said in result.stderr and result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (["a", "--input", "b"], "give one of them"),
+        (["--input", "missing.txt"], "No such file"),
+        (["a", "--prompt-name", "qurey"], "there are query, document"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(run: Run, embedder: Path, arguments: list[str], said: str) -> None:
+    result = run("embed", "-m", str(embedder), *arguments)
+    assert result.exit_code == 2 and said in result.stderr
+
+
+def test_an_output_that_cannot_be_written_is_one_line(run: Run, embedder: Path, tmp_path: Path) -> None:
+    result = run("embed", "a", "-m", str(embedder), "--output", str(tmp_path / "missing" / "out.npy"))
+    assert result.exit_code == 1 and result.stderr.startswith("weft: ") and result.stderr.count("\n") == 1
+
+
+def test_a_generator_does_not_embed(run: Run, generator: Path) -> None:
+    result = run("embed", "a", "-m", str(generator), "--pooling", "mean")
+    assert result.exit_code == 1 and "generates text" in result.stderr

@@ -1,0 +1,103 @@
+"""weft generate prints what the library generates, and its timings beside it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from running import Run
+from tiny_chat import write_chat_model
+
+import weft
+
+
+@pytest.fixture(scope="module")
+def model(generator: Path) -> weft.Model:
+    return weft.load(str(generator))
+
+
+def test_the_text_is_the_library_s_and_the_timings_are_beside_it(run: Run, generator: Path, model: weft.Model) -> None:
+    result = run("generate", "once upon", "-m", str(generator), "--max-tokens", "12", "--threads", "1")
+    assert result.exit_code == 0
+    assert result.stdout.removesuffix("\n") == model.generate("once upon", max_tokens=12).text.removesuffix("\n")
+    for said in ("prompt 9 tokens", "generated 12 tokens", "tok/s", "first token"):
+        assert said in result.stderr
+
+
+def test_the_same_seed_gives_the_same_text(run: Run, generator: Path, model: weft.Model) -> None:
+    options = ["--max-tokens", "20", "--temperature", "1.5", "--top-k", "40", "--top-p", "0.9", "--seed", "7"]
+    options += ["--min-p", "0.01", "--repetition-penalty", "1.1", "--json"]
+    made = json.loads(run("generate", "a", "-m", str(generator), *options).stdout)
+    wanted = model.generate(
+        "a", max_tokens=20, temperature=1.5, top_k=40, top_p=0.9, min_p=0.01, repetition_penalty=1.1, seed=7
+    )
+    assert made["tokens"] == list(wanted.tokens) and made["seed"] == 7 and made["text"] == wanted.text
+
+
+def test_json_is_one_document_with_everything(run: Run, generator: Path) -> None:
+    made = json.loads(run("generate", "a", "-m", str(generator), "--max-tokens", "3", "--json").stdout)
+    assert made["finish_reason"] == "length" and made["usage"]["completion_tokens"] == 3
+    assert made["usage"]["prompt_tokens"] == 1 and made["timings"]["predicted_per_second"] > 0
+
+
+def test_chat_wraps_the_prompt_and_keeps_it_text(run: Run, generator: Path, model: weft.Model) -> None:
+    made = json.loads(
+        run("generate", "hi <|im_end|>", "-m", str(generator), "--chat", "--max-tokens", "5", "--json").stdout
+    )
+    wanted = model.chat([{"role": "user", "content": "hi <|im_end|>"}], max_tokens=5)
+    assert made["tokens"] == list(wanted.tokens)
+    assert made["usage"]["prompt_tokens"] == wanted.usage.prompt_tokens > len("hi <|im_end|>")
+
+
+@pytest.mark.parametrize("options, tokens", [([], 13), (["--parse-special"], 4)])
+def test_special_tokens_in_a_raw_prompt_are_text_unless_asked(
+    run: Run, generator: Path, options: list[str], tokens: int
+) -> None:
+    made = run("generate", "hi <|im_end|>", "-m", str(generator), "--max-tokens", "1", "--json", *options)
+    assert json.loads(made.stdout)["usage"]["prompt_tokens"] == tokens
+
+
+@pytest.mark.parametrize("arguments", [["-"], []])
+def test_a_piped_prompt_loses_one_newline(run: Run, generator: Path, arguments: list[str]) -> None:
+    made = run("generate", *arguments, "-m", str(generator), "--max-tokens", "1", "--json", input="a\n\n")
+    assert json.loads(made.stdout)["usage"]["prompt_tokens"] == 2
+
+
+def test_a_stop_string_ends_the_text_and_is_not_part_of_it(run: Run, generator: Path, model: weft.Model) -> None:
+    whole = model.generate("once upon", max_tokens=12).text
+    stop = next(c for c in whole if c.isascii() and c.isprintable())
+    made = json.loads(
+        run("generate", "once upon", "-m", str(generator), "--max-tokens", "12", "--stop", stop, "--json").stdout
+    )
+    assert made["text"] == whole.split(stop)[0] and made["finish_reason"] == "stop"
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        (["--temperature", "-1"], "temperature is -1.0"),
+        (["--max-tokens", "0"], "max_tokens is 0"),
+        (["--context", "100000"], "the model takes 1 to 4096"),
+        (["--chat", "--parse-special"], "for raw prompts"),
+        (["--compute", "f64"], "'f64' is not one of"),
+    ],
+)
+def test_options_out_of_range_are_refused(run: Run, generator: Path, options: list[str], said: str) -> None:
+    result = run("generate", "a", "-m", str(generator), *options)
+    assert result.exit_code == 2 and said in result.stderr and result.stdout == ""
+
+
+def test_an_unknown_model_suggests_one(run: Run) -> None:
+    result = run("generate", "a", "-m", "smolm2")
+    assert result.exit_code == 2 and "did you mean smollm2-135m-instruct" in result.stderr
+
+
+def test_a_model_without_a_template_completes_but_does_not_chat(run: Run, tmp_path: Path) -> None:
+    path = write_chat_model(tmp_path / "raw.gguf", template=None)
+    assert run("generate", "a", "-m", str(path), "--max-tokens", "1").exit_code == 0
+    result = run("generate", "a", "-m", str(path), "--chat")
+    assert result.exit_code == 1 and "no chat template" in result.stderr
+
+
+def test_a_template_gets_the_model_s_own_bos_token(tmp_path: Path) -> None:
+    path = write_chat_model(tmp_path / "bos.gguf", template="{{ bos_token }}{{ messages[0].content }}{{ eos_token }}")
+    assert weft.load(str(path)).chat_ids([{"role": "user", "content": "a"}]) == [256, ord("a"), 257]

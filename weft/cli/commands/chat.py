@@ -1,0 +1,162 @@
+"""weft chat: a conversation in the terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from weft.cli import answer, options, screen
+from weft.cli.conversation import Conversation
+from weft.cli.typed import Typed
+from weft.errors import WeftError
+
+if TYPE_CHECKING:
+    from weft.generate import Generation, Model
+
+HELP = """\
+/reset          start again; the system's words stay
+/system TEXT    set the system's words (none: take them away)
+/save FILE      write the conversation as JSON
+/load FILE      go on with a saved one
+/stats          tokens, speed, context
+/quit           leave (also Ctrl-D)
+A \\ at the end of a line, or ``` fences, make one message of several lines. // sends a line that begins with /.
+Ctrl-C interrupts an answer."""
+
+
+@click.command()
+@click.argument("model", default=options.DEFAULT_GENERATOR)
+@click.option("--system", help="The system's words, before the conversation.")
+@options.sampling(max_tokens=1024, temperature=0.7, top_p=0.9)
+@options.loading()
+def command(model: str, system: str | None, **settings: Any) -> None:
+    """Chat with a model (default: smollm2-135m-instruct).
+
+    Answers are printed as they are made. /help in the chat lists its commands: /reset /system /save /load /stats /quit.
+    When the conversation outgrows the context its oldest exchange is forgotten, and the chat says so.
+
+    \b
+    Examples:
+      weft chat
+      weft chat ./model.gguf --system "Answer in one sentence." --temperature 0.2
+      echo "What is a loom?" | weft chat
+    """
+    import weft
+
+    loaded = weft.load(model, **{name: settings.pop(name) for name in options.LOADING})
+    chat = Chat(loaded, Conversation(system), settings)
+    if chat.typed.watched:
+        info = loaded.info
+        screen.note(f"{model}: {info['context']} tokens of context, {info['threads']} threads. /help lists commands.")
+    chat.run()
+
+
+class Chat:
+    """The loop: read a message, obey or answer it. An error ends the turn, not the chat."""
+
+    def __init__(self, model: Model, conversation: Conversation, settings: dict[str, Any]) -> None:
+        assert model.chat_template  # raises where the model has none: better now than after the first question
+        self.model = model
+        self.conversation = conversation
+        self.settings = settings
+        self.typed = Typed()
+        self.results: list[Generation] = []
+
+    def run(self) -> None:
+        while True:
+            try:
+                message = self.typed.message()
+            except KeyboardInterrupt:
+                if not self.typed.watched:
+                    raise
+                screen.note("\n(/quit or Ctrl-D leaves)")
+                continue
+            if message is None:
+                return
+            try:
+                if not self._handle(message):
+                    return
+            except (WeftError, OSError) as error:
+                if isinstance(error, BrokenPipeError):
+                    raise
+                click.echo(f"weft: {error}", err=True)
+
+    def _handle(self, message: str) -> bool:
+        """Obey a command or answer a message; False to leave."""
+        if message.startswith("//"):
+            self._answer(message[1:])
+        elif message.startswith("/"):
+            return self._obey(*message.partition(" ")[::2])
+        elif message.strip():
+            self._answer(message)
+        return True
+
+    def _answer(self, message: str) -> None:
+        from weft.generate import make_request
+
+        self.conversation.say("user", message)
+        said = ""
+        try:
+            handle = self.model.engine.submit(make_request(self._fitting_ids(), **self.settings))
+            answer.write(handle)
+            result = handle.result()
+            said = result.text
+        finally:
+            if said:
+                self.conversation.say("assistant", said)
+            else:
+                self.conversation.take_back()  # a question without an answer would confuse the next one
+        click.echo()
+        self.results.append(result)
+        screen.note(f"[{answer.timings(result)}]")
+
+    def _fitting_ids(self) -> list[int]:
+        """The conversation as ids; its oldest exchanges are forgotten until an answer has room."""
+        context = self.model.info["context"]
+        room = min(self.settings["max_tokens"], context // 4)
+        ids = self.model.chat_ids(self.conversation.messages)
+        while len(ids) + room > context and self.conversation.forget():
+            screen.note("(the conversation has outgrown the context: its oldest exchange is forgotten)")
+            ids = self.model.chat_ids(self.conversation.messages)
+        return ids
+
+    def _obey(self, name: str, text: str) -> bool:
+        text = text.strip()
+        if name in ("/save", "/load") and not text:
+            screen.note(f"{name} needs a file")
+        elif name == "/quit":
+            return False
+        elif name == "/help":
+            screen.note(HELP)
+        elif name == "/reset":
+            self.conversation.reset()
+            screen.note("the conversation starts again")
+        elif name == "/system":
+            self.conversation.system = text or None
+            screen.note("the system's words are set" if text else "no system's words")
+        elif name == "/save":
+            self.conversation.save(Path(text).expanduser())
+            screen.note(f"{len(self.conversation.messages)} messages saved to {text}")
+        elif name == "/load":
+            self.conversation = Conversation.load(Path(text).expanduser())
+            screen.note(f"{len(self.conversation.messages)} messages loaded from {text}")
+        elif name == "/stats":
+            self._print_stats()
+        else:
+            screen.note(f"no such command: {name}; /help lists them")
+        return True
+
+    def _print_stats(self) -> None:
+        info = self.model.info
+        turns = self.conversation.turns
+        used = len(self.model.chat_ids(self.conversation.messages)) if turns else 0
+        made = sum(r.usage.completion_tokens for r in self.results)
+        after_first = sum(max(r.usage.completion_tokens - 1, 0) for r in self.results)
+        seconds = sum(r.timings.predicted_ms for r in self.results) / 1000
+        screen.note(f"model      {info['model']}: {info['model_type']}, {info['compute']}, {info['level']}")
+        screen.note(f"context    {used} of {info['context']} tokens, {len(turns)} messages")
+        screen.note(f"answers    {len(self.results)}, {made} tokens, {after_first / max(seconds, 1e-9):.1f} tok/s")
+        if self.results:
+            screen.note(f"last one   {answer.timings(self.results[-1])}")

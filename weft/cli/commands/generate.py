@@ -1,0 +1,82 @@
+"""weft generate: continue a prompt, or answer it."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from weft.cli import options, screen
+
+if TYPE_CHECKING:
+    from weft.generate import Generation, Handle
+
+
+@click.command()
+@click.argument("prompt", required=False)
+@click.option("-m", "--model", default=options.DEFAULT_GENERATOR, show_default=True, help="Name, folder or file.")
+@click.option("--raw/--chat", default=True, help="Continue the prompt as it is (default), or answer it as a message.")
+@click.option("--parse-special", is_flag=True, help="Read special tokens such as <|im_end|> in a raw prompt as such.")
+@options.sampling(max_tokens=256, temperature=0.0, top_p=1.0)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document at the end: text, tokens, timings.")
+@options.loading()
+def command(prompt: str | None, model: str, raw: bool, parse_special: bool, as_json: bool, **settings: Any) -> None:
+    """Continue a prompt, or answer it as a chat message.
+
+    The prompt is an argument or, with `-` or a pipe, standard input less its last newline. The text is printed as it is
+    made, timings go to standard error. Ctrl-C stops it and keeps what was made.
+
+    \b
+    Examples:
+      weft generate "The capital of France is" --max-tokens 20
+      weft generate --chat "Name three colours." --temperature 0.7 --seed 1
+      weft generate "def fib(n):" --stop $'\\n\\n'
+      cat letter.txt | weft generate --json --chat
+    """
+    if parse_special and not raw:
+        raise click.UsageError("--parse-special is for raw prompts; what a chat message says stays text")
+    text = _prompt(prompt)
+    import weft
+    from weft.generate import make_request
+
+    loaded = weft.load(model, **{name: settings.pop(name) for name in options.LOADING})
+    if raw:
+        ids = loaded.tokenizer.encode(text, parse_special=parse_special)
+    else:
+        ids = loaded.chat_ids([{"role": "user", "content": text}])
+    handle = loaded.engine.submit(make_request(ids, **settings))
+    result = _json(handle, model) if as_json else _text(handle)
+    if result.finish_reason == "cancelled":
+        raise click.exceptions.Exit(130)
+
+
+def _prompt(given: str | None) -> str:
+    if given is not None and given != "-":
+        return given
+    if given is None and sys.stdin.isatty():
+        raise click.UsageError("no prompt; give one as an argument, or pipe it in")
+    from weft.cli.texts import read_text
+
+    return read_text("-").removesuffix("\n")
+
+
+def _text(handle: Handle) -> Generation:
+    from weft.cli import answer
+
+    answer.write(handle)
+    result = handle.result()
+    if not result.text.endswith("\n"):
+        click.echo()
+    screen.note(answer.timings(result))
+    return result
+
+
+def _json(handle: Handle, model: str) -> Generation:
+    try:
+        result = handle.result()
+    except KeyboardInterrupt:
+        result = handle.result()  # what there was; the interrupt has ended it
+    screen.print_json({"model": model, **asdict(result)})
+    return result

@@ -1,0 +1,83 @@
+"""weft list: the models on this machine, in the catalogue, and the kinds weft runs."""
+
+from typing import Any
+
+import click
+
+from weft.cli import screen
+
+
+@click.command()
+@click.option("--catalog", is_flag=True, help="Everything the catalogue knows, here or not.")
+@click.option("--models", is_flag=True, help="The model types weft runs.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def command(catalog: bool, models: bool, as_json: bool) -> None:
+    """List the models on this machine.
+
+    \b
+    Examples:
+      weft list
+      weft list --catalog
+      weft list --models
+    """
+    if catalog and models:
+        raise click.UsageError("--catalog and --models are two different lists; give one")
+    rows = _catalogue() if catalog else _model_types() if models else _local()
+    if as_json:
+        screen.print_json(rows)
+    elif rows:
+        shown = [{**row, "size": screen.size(row["size"])} if isinstance(row.get("size"), int) else row for row in rows]
+        screen.table(list(shown[0]), [tuple(row.values()) for row in shown], right=("size",))
+    else:
+        screen.note("no models here yet; `weft list --catalog` shows what `weft pull` can fetch by name")
+
+
+def _local() -> list[dict[str, Any]]:
+    from weft.weights.sources import list_local
+
+    return [
+        {"name": m.name, "format": m.format, "size": m.bytes, "from": m.source, "path": str(m.path)}
+        for m in list_local()
+    ]
+
+
+def _catalogue() -> list[dict[str, Any]]:
+    from weft.weights.sources.catalog import HubSource, entries
+
+    return [
+        {
+            "name": e.name,
+            "kind": e.kind,
+            "size": e.bytes,
+            "licence": e.licence,
+            "here": "yes" if _is_here(e.name) else "no",
+            "origin": e.origin,
+            "from": ", ".join("hub" if isinstance(source, HubSource) else "package index" for source in e.sources),
+            "note": e.note,
+        }
+        for e in entries()
+    ]
+
+
+def _is_here(name: str) -> bool:
+    from weft.errors import OfflineError
+    from weft.weights.sources import locate
+
+    try:
+        locate(name, offline=True)
+    except OfflineError:
+        return False
+    return True
+
+
+def _model_types() -> list[dict[str, Any]]:
+    import pkgutil
+
+    import weft.models
+    from weft.runtime.programs import model_module
+
+    rows = []
+    for found in pkgutil.iter_modules(weft.models.__path__):
+        module = model_module(found.name)
+        rows.append({"model type": found.name, "kind": module.KIND, "what": (module.__doc__ or "").partition("\n")[0]})
+    return rows

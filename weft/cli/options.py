@@ -1,0 +1,65 @@
+"""Options that several commands share, so that they mean the same everywhere."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+DEFAULT_EMBEDDER = "all-MiniLM-L6-v2"
+DEFAULT_GENERATOR = "smollm2-135m-instruct"
+
+
+def together(*decorators: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Several options as one decorator, shown in the order they are given."""
+
+    def decorate(function: F) -> F:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return decorate
+
+
+def threads() -> Callable[[F], F]:
+    return click.option(
+        "--threads", type=click.IntRange(1), metavar="N", help="Worker threads (default: see `weft doctor`)."
+    )
+
+
+def context() -> Callable[[F], F]:
+    text = "Longest sequence in tokens (default: the model's, at most 8192)."
+    return click.option("--context", type=click.IntRange(1), metavar="N", help=text)
+
+
+LOADING = ("threads", "context", "compute")
+
+
+def loading() -> Callable[[F], F]:
+    """How a generator is loaded: the options LOADING are keyword arguments of weft.load."""
+    compute = click.option(
+        "--compute",
+        type=click.Choice(["int8", "f32"]),
+        help="What activations are rounded to before products with quantised weights (default: int8).",
+    )
+    return together(threads(), context(), compute)
+
+
+def sampling(*, max_tokens: int, temperature: float, top_p: float) -> Callable[[F], F]:
+    """How tokens are chosen; the keyword arguments of a request. Ranges are checked by the library."""
+    return together(
+        click.option("--max-tokens", type=int, default=max_tokens, show_default=True, help="Most tokens to make."),
+        click.option(
+            "--temperature", type=float, default=temperature, show_default=True, help="0 takes the best token."
+        ),
+        click.option("--top-k", type=int, default=0, show_default=True, help="Keep the k best tokens; 0 keeps all."),
+        click.option("--top-p", type=float, default=top_p, show_default=True, help="Keep this much probability."),
+        click.option(
+            "--min-p", type=float, default=0.0, show_default=True, help="Least share of the best's probability."
+        ),
+        click.option("--repetition-penalty", type=float, default=1.0, show_default=True, help="Above 1: repeat less."),
+        click.option("--seed", type=int, help="Repeats a result; default: a fresh one."),
+        click.option("--stop", multiple=True, metavar="TEXT", help="End before this text; may be given several times."),
+        click.option("--ignore-eos", is_flag=True, help="Go on past the model's own end."),
+    )

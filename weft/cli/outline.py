@@ -1,0 +1,63 @@
+"""A model opened to be looked at: config, recipe and program are there, no weight is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from weft.embed.recipe import Recipe
+    from weft.graph import Program
+    from weft.runtime import Checkpoint
+    from weft.weights.sources import Located
+
+
+@dataclass(frozen=True)
+class Outline:
+    """`memory` is in bytes by use; `recipe` is None for a model that generates."""
+
+    located: Located
+    checkpoint: Checkpoint
+    kind: str  # "encoder" or "decoder"
+    config: Any
+    info: dict[str, Any]
+    program: Program
+    memory: dict[str, int]
+    recipe: Recipe | None = None
+
+    @property
+    def chat_template(self) -> str | None:
+        entry = self.located.entry
+        return self.checkpoint.chat_template or (entry.chat_template if entry else None)
+
+
+def open_outline(model: str, *, context: int | None = None, pooling: str | None = None) -> Outline:
+    """The outline of a model, fetched where it is not on this machine yet."""
+    from weft.runtime import open_checkpoint
+    from weft.runtime.programs import model_module
+    from weft.weights.sources import locate
+
+    located = locate(model)
+    checkpoint = open_checkpoint(located.path)
+    kind: str = model_module(checkpoint.model_type).KIND
+    if kind == "decoder":
+        from weft.runtime import Decoder
+
+        decoder = Decoder(checkpoint, context=context, bind=False)
+        return Outline(located, checkpoint, kind, decoder.config, decoder.info, decoder.program, decoder.memory_plan())
+    from weft.embed.recipe import read_recipe
+    from weft.embed.service import BATCH_TOKENS
+    from weft.runtime import Encoder
+
+    recipe = read_recipe(checkpoint, located.entry, pooling)
+    encoder = Encoder(checkpoint, recipe.head(recipe.normalise))
+    return Outline(
+        located,
+        checkpoint,
+        kind,
+        encoder.config,
+        encoder.info,
+        encoder.program(),
+        encoder.memory_plan(BATCH_TOKENS),
+        recipe,
+    )
