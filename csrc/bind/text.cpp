@@ -6,6 +6,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "core/error.h"
+#include "core/memory.h"
 #include "text/tokenizer.h"
 
 namespace nb = nanobind;
@@ -122,7 +123,10 @@ std::unique_ptr<Tokenizer> gguf(const std::string& model, const std::string& pre
   number("add_bos", vocab.add_bos);
   number("add_eos", vocab.add_eos);
   nb::gil_scoped_release release;
-  return from_gguf(vocab);
+  auto tokenizer = from_gguf(vocab);
+  vocab = {};
+  weft::return_freed_memory();
+  return tokenizer;
 }
 
 std::unique_ptr<Tokenizer> vocab_file(nb::bytes text, bool lower, bool strip_accents, bool space_cjk,

@@ -1,6 +1,9 @@
 #include "core/memory.h"
 
 #include <sys/mman.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #include <string>
 
@@ -42,6 +45,12 @@ Memory::Memory(size_t bytes, bool huge_pages) {
 
 Memory::~Memory() {
   if (data_) munmap(data_, bytes_);
+}
+
+void return_freed_memory() {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
 }
 
 }  // namespace weft

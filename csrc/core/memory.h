@@ -28,4 +28,8 @@ class Memory {
   size_t bytes_ = 0;
 };
 
+// Hands freed heap memory back to the system, where the C library keeps it otherwise: after building something large
+// out of many small pieces, before the weights are read.
+void return_freed_memory();
+
 }  // namespace weft

@@ -5,7 +5,7 @@ Tensors carry Hugging Face names and row order in both cases, so one model file 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ import numpy as np
 from weft.dtype import DType
 from weft.errors import FormatError, NotFoundError, UnsupportedError, WeightError
 from weft.weights import strict_json
-from weft.weights.files import TensorView
+from weft.weights.files import MappedFile, TensorView
 
 if TYPE_CHECKING:
     from weft.text import Tokenizer
@@ -37,11 +37,6 @@ class Tensor:
         values = self.view.numpy()
         return values if self.row_order is None else values[self.row_order]
 
-    def release(self) -> None:
-        """Give back the memory that reading it took; the file is read again when it is touched."""
-        if hasattr(self.view, "release"):
-            self.view.release()
-
 
 @dataclass(frozen=True)
 class Checkpoint:
@@ -56,6 +51,12 @@ class Checkpoint:
     chat_template: str | None = None
     make_tokenizer: Callable[[], Tokenizer] | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    files: Sequence[MappedFile] = ()
+
+    def release(self) -> None:
+        """Give back the memory that reading the files took so far."""
+        for file in self.files:
+            file.release(0, file.size)
 
     @property
     def model_type(self) -> str:
@@ -132,6 +133,7 @@ def _open_folder(folder: Path, file: Path | None = None) -> Checkpoint:
         chat_template=_folder_template(folder),
         make_tokenizer=_folder_tokenizer(folder),
         metadata=opened.metadata,
+        files=opened.files,
     )
 
 
@@ -203,6 +205,7 @@ def _open_gguf(path: Path) -> Checkpoint:
         chat_template=meta.get_str("tokenizer.chat_template") if "tokenizer.chat_template" in meta else None,
         make_tokenizer=_gguf_tokenizer(meta),
         metadata=meta,
+        files=opened.files,
     )
 
 

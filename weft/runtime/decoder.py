@@ -68,6 +68,10 @@ class Decoder:
             self._bind()
 
     def _bind(self) -> None:
+        # The tokenizer first: what building it takes for a moment is then not on top of the weights.
+        if self.checkpoint.make_tokenizer is not None:
+            _ = self.tokenizer
+            self.checkpoint.release()
         program, constants = self._traced
         self._check_memory(program)
         self._states = {

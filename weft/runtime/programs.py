@@ -78,7 +78,8 @@ class Programs:
         packed = Packed(stored, shape, tensor.view.bytes())
         weight = native_weight(packed, layout, row_order=tensor.row_order, threads=self.threads)
         if layout == "panels":
-            tensor.release()  # the file's pages of it are not needed again
+            # All of the file, not only this tensor: a fault maps its neighbours too, and those would stay.
+            self.checkpoint.release()
         return weight
 
     @property

@@ -46,9 +46,9 @@ class MappedFile:
         return np.frombuffer(self._map, np.uint8, end - start, start) if end > start else np.empty(0, np.uint8)
 
     def release(self, start: int, end: int) -> None:
-        """Give the memory of the whole pages inside start..end back; they are read again from the file when touched."""
+        """Give the memory of the pages that hold start..end back; they are read again from the file when touched."""
         page = mmap.ALLOCATIONGRANULARITY
-        first, last = -(-start // page) * page, end // page * page
+        first, last = start // page * page, min(-(-end // page) * page, self.size)
         if self._map is not None and last > first and hasattr(mmap, "MADV_DONTNEED"):
             self._map.madvise(mmap.MADV_DONTNEED, first, last - first)
 
