@@ -34,7 +34,11 @@ def measure(run: Callable[[], Any], *, at_least: int = 20, seconds: float = 2.0)
         run()
         times.append(time.perf_counter() - before)
     ordered = sorted(times)
-    return {"median": statistics.median(ordered), "p05": ordered[len(ordered) // 20], "p95": ordered[-1 - len(ordered) // 20]}
+    return {
+        "median": statistics.median(ordered),
+        "p05": ordered[len(ordered) // 20],
+        "p95": ordered[-1 - len(ordered) // 20],
+    }
 
 
 def kernels() -> list[dict[str, Any]]:
@@ -84,7 +88,14 @@ def prefill_512() -> list[dict[str, Any]]:
     model = weft.load("smollm2-135m-instruct")
     prompt = [1000 + i * 7919 % 20000 for i in range(512)]
     found = measure(lambda: model.generate(prompt, max_tokens=1, ignore_eos=True), at_least=10)
-    return [{"name": "prefill_512", "tokens_s": 512 / found["median"], "low": 512 / found["p95"], "high": 512 / found["p05"]}]
+    return [
+        {
+            "name": "prefill_512",
+            "tokens_s": 512 / found["median"],
+            "low": 512 / found["p95"],
+            "high": 512 / found["p05"],
+        }
+    ]
 
 
 def embed_1() -> list[dict[str, Any]]:
@@ -102,7 +113,14 @@ def embed_256x128() -> list[dict[str, Any]]:
     texts = [" ".join(["word"] * 126)] * 256
     found = measure(lambda: embedder.encode(texts), at_least=5)
     tokens = 256 * 128
-    return [{"name": "embed_256x128", "tokens_s": tokens / found["median"], "low": tokens / found["p95"], "high": tokens / found["p05"]}]
+    return [
+        {
+            "name": "embed_256x128",
+            "tokens_s": tokens / found["median"],
+            "low": tokens / found["p95"],
+            "high": tokens / found["p05"],
+        }
+    ]
 
 
 CASES = {f.__name__: f for f in (kernels, decode_1, prefill_512, embed_1, embed_256x128)}
@@ -113,7 +131,10 @@ def machine() -> dict[str, Any]:
     from weft.runtime import plan_threads
 
     git = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=RESULTS)
-    cpu = next((line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), "")
+    cpu = next(
+        (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
+        "",
+    )
     return {
         "commit": git.stdout.strip(),
         "cpu": cpu or platform.processor(),
@@ -125,7 +146,9 @@ def machine() -> dict[str, Any]:
 
 def report(case: str, rows: list[dict[str, Any]], save: bool) -> None:
     columns = list(rows[0])
-    table = [columns] + [[f"{row[c]:.4g}" if isinstance(row[c], float) else str(row[c]) for c in columns] for row in rows]
+    table = [columns] + [
+        [f"{row[c]:.4g}" if isinstance(row[c], float) else str(row[c]) for c in columns] for row in rows
+    ]
     widths = [max(len(line[i]) for line in table) for i in range(len(columns))]
     for line in table:
         print("  ".join(cell.ljust(width) for cell, width in zip(line, widths)))

@@ -20,7 +20,9 @@ def main() -> None:
     text = Path(__file__).resolve().parent.parent.joinpath("pyproject.toml").read_text()
     wanted = table(text, "requires = [") + table(text, "dependencies = [") + table(text, "dev = [") + BUILD_TOOLS
     print("installing", ", ".join(wanted), flush=True)
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *wanted], check=True)
+    subprocess.run(
+        [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *wanted], check=True
+    )
 
 
 main()

@@ -40,7 +40,7 @@ _HOMES = {
     "pull": "weft.weights.sources",
 }
 
-__all__ = [*_HOMES, "__version__"]  # noqa: PLE0604
+__all__ = [*_HOMES, "__version__"]
 
 
 def __getattr__(name: str) -> Any:

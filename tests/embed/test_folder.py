@@ -21,7 +21,11 @@ def folder(tmp_path: Path) -> Path:
 def test_vectors_are_those_of_sentence_transformers(folder: Path) -> None:
     embedder = weft.Embedder(str(folder))
     assert (embedder.dimension, embedder.max_tokens) == (24, 48)
-    for made, name in ((embedder.encode, "plain"), (embedder.encode_query, "query"), (embedder.encode_document, "document")):
+    for made, name in (
+        (embedder.encode, "plain"),
+        (embedder.encode_query, "query"),
+        (embedder.encode_document, "document"),
+    ):
         assert np.abs(made(TEXTS) - GOLDEN[name]).max() <= 1e-5, name
 
 

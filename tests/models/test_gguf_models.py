@@ -63,7 +63,9 @@ BLOCKED = {**tiny.LLAMA, "hidden_size": 64, "intermediate_size": 96, "num_attent
 def test_quantised_weights_give_what_their_values_give(tmp_path: Path, dtype: str, compute: str) -> None:
     """f32 activations: the model of the dequantised weights; int8 activations: close to it."""
     ids = tiny.token_ids(BLOCKED, 40)
-    stored = Decoder(open_checkpoint(write_model(tmp_path / "stored.gguf", BLOCKED, dtype)), compute=compute, kv_dtype="f32")
+    stored = Decoder(
+        open_checkpoint(write_model(tmp_path / "stored.gguf", BLOCKED, dtype)), compute=compute, kv_dtype="f32"
+    )
     values = {}
     for name, tensor in stored.checkpoint.tensors.items():
         values[name] = np.asarray(tensor.numpy(), np.float32)

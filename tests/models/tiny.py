@@ -53,7 +53,13 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "llama-full-tied": {**LLAMA, "num_key_value_heads": 6, "tie_word_embeddings": True},
     "llama-llama3-rope": {**LLAMA, "rope_theta": 500000.0, "rope_scaling": LLAMA3_ROPE, "tie_word_embeddings": True},
     "llama-linear-rope": {**LLAMA, "rope_scaling": {"rope_type": "linear", "factor": 4.0}},
-    "llama-wide-heads-bias": {**LLAMA, "head_dim": 20, "attention_bias": True, "mlp_bias": True, "num_key_value_heads": 3},
+    "llama-wide-heads-bias": {
+        **LLAMA,
+        "head_dim": 20,
+        "attention_bias": True,
+        "mlp_bias": True,
+        "num_key_value_heads": 3,
+    },
     "bert": BERT,
     "bert-tanh": {**BERT, "hidden_act": "gelu_new", "num_attention_heads": 3, "num_hidden_layers": 3},
 }
@@ -77,7 +83,11 @@ def shapes(cfg: dict[str, Any]) -> dict[str, tuple[int, ...]]:
 def _llama_shapes(cfg: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     hidden, inner, heads = cfg["hidden_size"], cfg["intermediate_size"], cfg["num_attention_heads"]
     dim = cfg.get("head_dim") or hidden // heads
-    rows = {"q_proj": heads * dim, "k_proj": cfg["num_key_value_heads"] * dim, "v_proj": cfg["num_key_value_heads"] * dim}
+    rows = {
+        "q_proj": heads * dim,
+        "k_proj": cfg["num_key_value_heads"] * dim,
+        "v_proj": cfg["num_key_value_heads"] * dim,
+    }
     found: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (cfg["vocab_size"], hidden)}
     for i in range(cfg["num_hidden_layers"]):
         at = f"model.layers.{i}."
@@ -88,7 +98,11 @@ def _llama_shapes(cfg: dict[str, Any]) -> dict[str, tuple[int, ...]]:
         found[f"{at}self_attn.o_proj.weight"] = (hidden, heads * dim)
         if cfg.get("attention_bias"):
             found[f"{at}self_attn.o_proj.bias"] = (hidden,)
-        for name, shape in {"gate_proj": (inner, hidden), "up_proj": (inner, hidden), "down_proj": (hidden, inner)}.items():
+        for name, shape in {
+            "gate_proj": (inner, hidden),
+            "up_proj": (inner, hidden),
+            "down_proj": (hidden, inner),
+        }.items():
             found[f"{at}mlp.{name}.weight"] = shape
             if cfg.get("mlp_bias"):
                 found[f"{at}mlp.{name}.bias"] = (shape[0],)
@@ -134,7 +148,9 @@ def weights(cfg: dict[str, Any]) -> dict[str, np.ndarray]:
         if len(shape) > 1:
             values = values * np.float32(1.0 if "embed" in name else 2.0 / np.sqrt(shape[1]))
         else:
-            values = np.float32(0.1) * values + np.float32(1.0 if name.endswith("norm.weight") or "LayerNorm.weight" in name else 0.0)
+            values = np.float32(0.1) * values + np.float32(
+                1.0 if name.endswith("norm.weight") or "LayerNorm.weight" in name else 0.0
+            )
         made[name] = values
     return made
 

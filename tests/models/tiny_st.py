@@ -1,4 +1,4 @@
-"""A tiny sentence-transformers folder: BERT, first-token pooling, a dense layer, normalising, prompts, a short limit."""
+"""A tiny sentence-transformers folder: BERT, first-token pooling, a dense layer, a norm, prompts, a short limit."""
 
 import json
 from pathlib import Path
@@ -21,18 +21,28 @@ def write_st_folder(folder: Path) -> Path:
     _write(folder / "tokenizer_config.json", {"tokenizer_class": "BertTokenizer", "model_max_length": 160, **names})
     module = "sentence_transformers.models"
     kinds = [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Dense", "Dense"), ("3_Normalize", "Normalize")]
-    entries = [{"idx": i, "name": str(i), "path": path, "type": f"{module}.{kind}"} for i, (path, kind) in enumerate(kinds)]
+    entries = [
+        {"idx": i, "name": str(i), "path": path, "type": f"{module}.{kind}"} for i, (path, kind) in enumerate(kinds)
+    ]
     _write(folder / "modules.json", entries)
     _write(folder / "sentence_bert_config.json", {"max_seq_length": 48, "do_lower_case": False})
     _write(folder / "config_sentence_transformers.json", {"prompts": PROMPTS, "similarity_fn_name": "cosine"})
-    _write(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": 36, "pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False})
+    _write(
+        folder / "1_Pooling" / "config.json",
+        {"word_embedding_dimension": 36, "pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False},
+    )
     tanh = "torch.nn.modules.activation.Tanh"
-    _write(folder / "2_Dense" / "config.json", {"in_features": 36, "out_features": OUTPUTS, "bias": True, "activation_function": tanh})
+    _write(
+        folder / "2_Dense" / "config.json",
+        {"in_features": 36, "out_features": OUTPUTS, "bias": True, "activation_function": tanh},
+    )
     (folder / "3_Normalize").mkdir(exist_ok=True)
     from weft.weights import write_safetensors
 
     weight, bias = tiny.uniform(991, OUTPUTS * 36).reshape(OUTPUTS, 36), tiny.uniform(992, OUTPUTS)
-    write_safetensors(folder / "2_Dense" / "model.safetensors", {"linear.weight": np.float32(0.3) * weight, "linear.bias": bias})
+    write_safetensors(
+        folder / "2_Dense" / "model.safetensors", {"linear.weight": np.float32(0.3) * weight, "linear.bias": bias}
+    )
     return folder
 
 

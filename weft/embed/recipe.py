@@ -91,7 +91,8 @@ def _read_elsewhere(checkpoint: Checkpoint, entry: Entry | None, limit: int, poo
         return Recipe(GGUF_POOLINGS[stored], limit, normalise=True, source="GGUF metadata")
     if pooling is None:
         raise UnsupportedError(
-            f"[embed] {checkpoint.path.name} does not say how its hidden states are pooled; give pooling='mean', 'first' or 'last'"
+            f"[embed] {checkpoint.path.name} does not say how its hidden states are pooled; "
+            "give pooling='mean', 'first' or 'last'"
         )
     return Recipe("mean", limit, source="the caller")
 
@@ -153,7 +154,9 @@ def _read_pooling(config: Mapping[str, Any]) -> str:
     if isinstance(word, str):
         chosen = [POOLING_WORDS.get(word, word)]
     if len(chosen) != 1 or chosen[0] not in POOLINGS:
-        raise UnsupportedError(f"[embed] pooling by {' and '.join(chosen) or 'nothing'}; one of {', '.join(POOLINGS)} is known")
+        raise UnsupportedError(
+            f"[embed] pooling by {' and '.join(chosen) or 'nothing'}; one of {', '.join(POOLINGS)} is known"
+        )
     return chosen[0]
 
 
@@ -161,7 +164,9 @@ def _read_dense(folder: Path) -> Dense:
     config = read_object(folder / "config.json")
     activation = str(config.get("activation_function", "Identity")).rpartition(".")[2]
     if activation not in ACTIVATIONS:
-        raise UnsupportedError(f"[embed] {folder.name} asks for the activation {activation}; known are {', '.join(ACTIVATIONS)}")
+        raise UnsupportedError(
+            f"[embed] {folder.name} asks for the activation {activation}; known are {', '.join(ACTIVATIONS)}"
+        )
     try:
         inputs, outputs = int(config["in_features"]), int(config["out_features"])
     except (KeyError, TypeError, ValueError):

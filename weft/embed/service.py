@@ -118,7 +118,7 @@ class Embedder:
         return self.encode(texts, prompt_name=name or "document", **options)
 
     def similarity(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Similarity of every vector of `a` to every vector of `b` by the model's own measure, float32 [len(a), len(b)]."""
+        """Similarity of each vector of `a` to each of `b` by the model's own measure, float32 [len(a), len(b)]."""
         left, right = (np.atleast_2d(np.asarray(v, np.float32)) for v in (a, b))
         if left.shape[1] != right.shape[1]:
             raise InputError(f"[similarity] vectors of {left.shape[1]} and {right.shape[1]} numbers do not compare")
@@ -150,7 +150,8 @@ class Embedder:
                 continue
             if mode == "error":
                 raise TooLongError(
-                    f"[embed] text {i} has {len(ids)} tokens, the model takes {limit}; shorten it or give truncate='head'",
+                    f"[embed] text {i} has {len(ids)} tokens, the model takes {limit}; "
+                    "shorten it or give truncate='head'",
                     length=len(ids),
                     limit=limit,
                 )

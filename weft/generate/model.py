@@ -34,8 +34,8 @@ def load(
 ) -> Model:
     """Load a text generator: a catalogue name, `org/name[:QUANT][@revision]`, a folder or a file.
 
-    `context` is the longest sequence in tokens (default: the model's, at most 8192). `compute` "int8" or "f32" says what
-    activations are rounded to before products with quantised weights (default int8). `threads` overrides what
+    `context` is the longest sequence in tokens (default: the model's, at most 8192). `compute` "int8" or "f32" says
+    what activations are rounded to before products with quantised weights (default int8). `threads` overrides what
     `weft doctor` explains.
     """
     located = locate(str(model), offline=offline, progress=progress)
@@ -72,7 +72,7 @@ class Model:
         """Continue `prompt` (text or ids).
 
         Options: max_tokens, temperature (0: greedy, the default), top_k, top_p, min_p, repetition_penalty, seed, stop
-        (strings), stop_ids, ignore_eos, truncate ("left", "right", "middle": cut an over-long prompt instead of raising).
+        (strings), stop_ids, ignore_eos, truncate ("left", "right", "middle": cut an over-long prompt, do not raise).
         Special tokens in the text are text unless `parse_special` is set.
         """
         return generate(self.engine, self._ids(prompt, parse_special), **options)
@@ -103,7 +103,9 @@ class Model:
         entry = self._located.entry
         template = self.decoder.checkpoint.chat_template or (entry.chat_template if entry else None)
         if template is None:
-            raise UnsupportedError(f"[chat] {self._located.spec} has no chat template; use generate, or a model made for chat")
+            raise UnsupportedError(
+                f"[chat] {self._located.spec} has no chat template; use generate, or a model made for chat"
+            )
         return template
 
     def logits(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
@@ -114,9 +116,12 @@ class Model:
         if isinstance(prompt, str):
             ids = self.tokenizer.encode(prompt, add_special=True, parse_special=parse_special)
             if not ids:
-                raise InputError("[generate] the prompt is empty and the model has no token to begin with; give some text")
+                raise InputError(
+                    "[generate] the prompt is empty and the model has no token to begin with; give some text"
+                )
             return ids
         return prompt
 
     def __repr__(self) -> str:
-        return f"<weft.Model {self._located.spec}: {self.decoder.checkpoint.model_type}, {self.decoder.max_context} tokens>"
+        kind, context = self.decoder.checkpoint.model_type, self.decoder.max_context
+        return f"<weft.Model {self._located.spec}: {kind}, {context} tokens>"

@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 
 KIND = "encoder"
 # what transformers calls them -> the catalogue's word
-ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu", "silu": "silu"}
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+    "silu": "silu",
+}
 
 
 @dataclass(frozen=True)
@@ -35,11 +41,15 @@ class Config:
 
     def __post_init__(self) -> None:
         if self.position_embedding_type != "absolute":
-            raise UnsupportedError(f"[bert] position_embedding_type {self.position_embedding_type!r}; only absolute is known")
+            raise UnsupportedError(
+                f"[bert] position_embedding_type {self.position_embedding_type!r}; only absolute is known"
+            )
         if self.hidden_act not in ACTIVATIONS:
             raise UnsupportedError(f"[bert] hidden_act {self.hidden_act!r}; known are {', '.join(ACTIVATIONS)}")
         if self.hidden_size % self.num_attention_heads:
-            raise UnsupportedError(f"[bert] {self.hidden_size} channels do not split into {self.num_attention_heads} heads")
+            raise UnsupportedError(
+                f"[bert] {self.hidden_size} channels do not split into {self.num_attention_heads} heads"
+            )
 
 
 def embeddings(w: Scope, cfg: Config, step: Step) -> Tensor:
@@ -64,7 +74,9 @@ def self_attention(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> 
 def block(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> Tensor:
     x = self_attention(x, w / "attention", cfg, step, layer)
     inner = linear(x, w / "intermediate" / "dense", cfg.intermediate_size, bias=True)
-    out = linear(ops.activate(inner, kind=ACTIVATIONS[cfg.hidden_act]), w / "output" / "dense", cfg.hidden_size, bias=True)
+    out = linear(
+        ops.activate(inner, kind=ACTIVATIONS[cfg.hidden_act]), w / "output" / "dense", cfg.hidden_size, bias=True
+    )
     return layer_norm(out + x, w / "output" / "LayerNorm", cfg.layer_norm_eps)
 
 

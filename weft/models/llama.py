@@ -13,7 +13,13 @@ from weft.errors import UnsupportedError
 from weft.nn import Scope, Step, attend, embedding, inverse_frequencies, linear, rms_norm, rotate, tied_linear
 
 # what transformers calls them -> the catalogue's word
-ACTIVATIONS = {"silu": "silu", "gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh", "relu": "relu"}
+ACTIVATIONS = {
+    "silu": "silu",
+    "gelu": "gelu",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_new": "gelu_tanh",
+    "relu": "relu",
+}
 
 if TYPE_CHECKING:
     from weft.graph.tensor import Tensor
@@ -43,7 +49,9 @@ class Config:
         if self.hidden_act not in ACTIVATIONS:
             raise UnsupportedError(f"[llama] hidden_act {self.hidden_act!r}; known are {', '.join(ACTIVATIONS)}")
         if self.num_attention_heads % self.kv_heads:
-            raise UnsupportedError(f"[llama] {self.num_attention_heads} heads do not share {self.kv_heads} key heads evenly")
+            raise UnsupportedError(
+                f"[llama] {self.num_attention_heads} heads do not share {self.kv_heads} key heads evenly"
+            )
 
     @property
     def kv_heads(self) -> int:

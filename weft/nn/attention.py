@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 def attend(q: Tensor, k: Tensor, v: Tensor, step: Step, layer: int, *, causal: bool = True, window: int = 0) -> Tensor:
     """Scaled dot-product attention.  q [T, heads, dim], k and v [T, kv_heads, dim] -> [T, heads, dim]"""
-    scale = 1.0 / math.sqrt(q.shape[-1])
+    dim = q.shape[-1]
+    assert isinstance(dim, int)  # only tokens, sequences and rows are symbolic
+    scale = 1.0 / math.sqrt(dim)
     if step.pages is None:
         return ops.attention(q, k, v, step.segments, causal=causal, scale=scale, window=window)
     state = step.kv(layer, k.shape[1], k.shape[2])

@@ -1,4 +1,4 @@
-"""Layers: functions over a weight scope. What a weight is (dense, quantised) is the weight's affair, never the model's."""
+"""Layers: functions over a weight scope. What a weight is (dense, quantised) is its own affair, never the model's."""
 
 from __future__ import annotations
 

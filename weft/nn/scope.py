@@ -10,6 +10,7 @@ from weft.dtype import DType, dtype
 if TYPE_CHECKING:
     from weft.graph.tensor import Tensor
     from weft.graph.trace import Trace
+    from weft.ops.spec import Size
 
 
 class Scope:
@@ -26,7 +27,7 @@ class Scope:
     def __contains__(self, name: str) -> bool:
         return self._stored((self / name).path) is not None
 
-    def weight(self, name: str, *shape: int) -> Tensor:
+    def weight(self, name: str, *shape: Size) -> Tensor:
         """The tensor `name` of this scope. Vectors are read as f32; matrices keep the checkpoint's element type."""
         full = (self / name).path
         stored = self._stored(full)

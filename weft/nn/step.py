@@ -22,4 +22,6 @@ class Step:
 
     def arrays(self) -> dict[str, Any]:
         """The fields that are there, by name: the inputs of a program."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "kv" and getattr(self, f.name) is not None}
+        return {
+            f.name: getattr(self, f.name) for f in fields(self) if f.name != "kv" and getattr(self, f.name) is not None
+        }

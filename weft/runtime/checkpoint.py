@@ -14,8 +14,8 @@ import numpy as np
 
 from weft.dtype import DType
 from weft.errors import FormatError, NotFoundError, UnsupportedError, WeightError
-from weft.weights.files import MappedFile, TensorView
 from weft.weights import strict_json
+from weft.weights.files import MappedFile, TensorView
 
 if TYPE_CHECKING:
     from weft.text import Tokenizer
@@ -111,14 +111,18 @@ def _open_folder(folder: Path, file: Path | None = None) -> Checkpoint:
     config = read_object(folder / "config.json", missing={})
     if not config:
         raise NotFoundError(f"[load] {folder.name} has no config.json; weft does not guess what a model is")
-    weights = file or next((p for p in (folder / "model.safetensors", folder / "model.safetensors.index.json") if p.is_file()), None)
+    weights = file or next(
+        (p for p in (folder / "model.safetensors", folder / "model.safetensors.index.json") if p.is_file()), None
+    )
     if weights is None:
         pickled = any(folder.glob("*.bin")) or any(folder.glob("*.pt"))
         hint = "; pickled weights are refused, convert them to safetensors" if pickled else ""
         raise NotFoundError(f"[load] {folder.name} has no model.safetensors{hint}")
     opened = open_safetensors(weights)
     prefix = _prefix(str(config.get("model_type")), opened.tensors)
-    tensors = {name.removeprefix(prefix): Tensor(view) for name, view in opened.tensors.items() if name.startswith(prefix)}
+    tensors = {
+        name.removeprefix(prefix): Tensor(view) for name, view in opened.tensors.items() if name.startswith(prefix)
+    }
     return Checkpoint(
         path=folder,
         format="safetensors",
@@ -141,7 +145,7 @@ def _prefix(model_type: str, names: Mapping[str, Any]) -> str:
 
 
 def read_object(path: Path, *, kind: type = dict, missing: Any = None) -> Any:
-    """The JSON object (or list) in a file of at most 16 MiB; `missing`, when given, stands for a file that is not there."""
+    """The JSON object (or list) in a file of at most 16 MiB; `missing`, when given, stands for an absent file."""
     if not path.is_file():
         if missing is not None:
             return missing

@@ -154,7 +154,9 @@ class Decoder:
             raise InputError("[logits] ids must be a non-empty list of integers")
         if tokens.size > self.max_context:
             raise TooLongError(
-                f"[logits] {tokens.size} tokens, the context holds {self.max_context}", length=tokens.size, limit=self.max_context
+                f"[logits] {tokens.size} tokens, the context holds {self.max_context}",
+                length=tokens.size,
+                limit=self.max_context,
             )
         pages = self.pages.take(pages_for(tokens.size))
         try:

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 class Encoder:
     """The executables of one encoder checkpoint; `head` says what is computed from the last hidden state."""
 
-    def __init__(self, checkpoint: Checkpoint, head: Head, *, threads: int | None = None, level: str | None = None) -> None:
+    def __init__(
+        self, checkpoint: Checkpoint, head: Head, *, threads: int | None = None, level: str | None = None
+    ) -> None:
         self.checkpoint = checkpoint
         self.head = head
         self.thread_plan = plan_threads(threads)
@@ -95,10 +97,14 @@ class Encoder:
         longest = max(lengths)
         if longest > self.config.max_position_embeddings:
             limit = self.config.max_position_embeddings
-            raise TooLongError(f"[embed] {longest} tokens, the model takes {limit}; shorten the text", length=longest, limit=limit)
+            raise TooLongError(
+                f"[embed] {longest} tokens, the model takes {limit}; shorten the text", length=longest, limit=limit
+            )
         ids = np.concatenate(sequences).astype(np.int32, copy=False)
         if ids.size and (ids.min() < 0 or ids.max() >= self.config.vocab_size):
-            raise InputError(f"[embed] token ids must be 0 to {self.config.vocab_size - 1}: got {ids.min()} to {ids.max()}")
+            raise InputError(
+                f"[embed] token ids must be 0 to {self.config.vocab_size - 1}: got {ids.min()} to {ids.max()}"
+            )
         segments = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
         positions = np.arange(len(ids), dtype=np.int32) - np.repeat(segments[:-1], lengths)
         return {

@@ -33,7 +33,10 @@ def _available_bytes() -> int:
 
 def _cgroup_left() -> int | None:
     root = Path("/sys/fs/cgroup")
-    for limit_file, used_file in (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")):
+    for limit_file, used_file in (
+        ("memory.max", "memory.current"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    ):
         try:
             limit = (root / limit_file).read_text().strip()
             if limit == "max" or int(limit) >= 1 << 60:

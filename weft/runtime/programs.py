@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -45,14 +45,18 @@ class Programs:
         self.backend = CpuBackend(level, threads)
         self._weights: dict[str, Any] = {}
 
-    def trace(self, name: str, build: Callable[[Trace, Scope], Mapping[str, Tensor]]) -> tuple[Program, dict[str, np.ndarray]]:
+    def trace(
+        self, name: str, build: Callable[[Trace, Scope], Mapping[str, Tensor]]
+    ) -> tuple[Program, dict[str, np.ndarray]]:
         """The planned program whose outputs `build` returns, and its constants."""
         with Trace(name) as trace:
             for output, tensor in build(trace, Scope(trace, self.checkpoint.stored)).items():
                 trace.output(output, tensor)
         return plan(optimise(trace.program(), compute=self.compute)), trace.constants
 
-    def compile(self, program: Program, constants: Mapping[str, np.ndarray], states: Mapping[str, Any]) -> CpuExecutable:
+    def compile(
+        self, program: Program, constants: Mapping[str, np.ndarray], states: Mapping[str, Any]
+    ) -> CpuExecutable:
         layouts = weight_layouts(program)
         for value in program.weights:
             if value.name not in self._weights:
@@ -62,13 +66,15 @@ class Programs:
     def _bind(self, value: Value, constants: Mapping[str, np.ndarray], layout: str) -> Any:
         if value.name in constants:
             return native_weight(constants[value.name], "vector")
-        shape = tuple(int(size) for size in value.shape)
+        shape = cast(tuple[int, ...], value.shape)  # a weight's sizes are numbers
         tensor = self.checkpoint.tensor(value.name, shape)
         if layout == "vector":
             return native_weight(tensor.numpy(), "vector")
         stored = tensor.view.dtype
         if not stored.quantised and stored.name not in DENSE:
-            raise UnsupportedError(f"[weights] {value.name} is stored as {stored}; matrices are f32, f16, bf16 or quantised")
+            raise UnsupportedError(
+                f"[weights] {value.name} is stored as {stored}; matrices are f32, f16, bf16 or quantised"
+            )
         packed = Packed(stored, shape, tensor.view.bytes())
         weight = native_weight(packed, layout, row_order=tensor.row_order, threads=self.threads)
         if layout == "panels":

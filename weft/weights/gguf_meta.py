@@ -56,7 +56,7 @@ class StringArray(Sequence[str]):
             yield data[begin + 8 : end].decode("utf-8", errors="replace")
 
     def packed(self) -> tuple[np.ndarray, np.ndarray]:
-        """The strings one after another (uint8) and where each starts (uint64 [n + 1]): the lengths between them gone."""
+        """The strings one after another (uint8) and where each starts (uint64 [n + 1]), without their lengths."""
         if not len(self):
             return np.empty(0, np.uint8), np.zeros(1, np.uint64)
         start = int(self.offsets[0])

@@ -1,8 +1,24 @@
-"""The texts that embeddings are compared on: every length from nothing to past the limit, many scripts, odd characters."""
+"""The texts that embeddings are compared on: every length from none to past the limit, many scripts, odd characters."""
 
-SUBJECTS = ["The cat", "A small engine", "Our neighbour", "The committee", "An old map", "Rain", "The library", "This function"]
+SUBJECTS = [
+    "The cat",
+    "A small engine",
+    "Our neighbour",
+    "The committee",
+    "An old map",
+    "Rain",
+    "The library",
+    "This function",
+]
 VERBS = ["sleeps on", "describes", "repairs", "never mentions", "returns", "covers", "looks for", "depends on"]
-OBJECTS = ["the warm roof.", "three broken clocks.", "a list of numbers", "the northern coast!", "its own shadow?", "naïve façades"]
+OBJECTS = [
+    "the warm roof.",
+    "three broken clocks.",
+    "a list of numbers",
+    "the northern coast!",
+    "its own shadow?",
+    "naïve façades",
+]
 
 SCRIPTS = [
     "机器学习正在改变世界。",
@@ -32,8 +48,13 @@ def texts() -> list[str]:
     """At least 200 texts; the order is part of the golden."""
     made = ["", " ", "a", "cat", "!", "猫", "😀", "\u0301", "0"]
     made += SCRIPTS
-    made += [f"{s} {v} {o}" for i, s in enumerate(SUBJECTS) for j, v in enumerate(VERBS) for o in OBJECTS[(i + j) % 3 :: 3]]
-    made += [" ".join(["word"] * n) for n in (2, 3, 7, 15, 16, 17, 31, 33, 63, 65, 127, 129, 200, 253, 254, 255, 256, 300, 700)]
+    made += [
+        f"{s} {v} {o}" for i, s in enumerate(SUBJECTS) for j, v in enumerate(VERBS) for o in OBJECTS[(i + j) % 3 :: 3]
+    ]
+    made += [
+        " ".join(["word"] * n)
+        for n in (2, 3, 7, 15, 16, 17, 31, 33, 63, 65, 127, 129, 200, 253, 254, 255, 256, 300, 700)
+    ]
     made += [" ".join(SCRIPTS), "深" * 300, "é " * 400]
     made += [" ".join(made[i : i + n]) for i, n in ((30, 5), (40, 12), (60, 20), (90, 35))]
     made += [made[i].upper() for i in range(30, 70)]

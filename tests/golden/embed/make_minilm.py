@@ -1,6 +1,6 @@
 """Make minilm.npz: what sentence-transformers computes in float32 for the texts of embed_texts.py.
 
-    python tests/golden/embed/make_minilm.py FOLDER     (the model's folder; needs sentence-transformers)
+python tests/golden/embed/make_minilm.py FOLDER     (the model's folder; needs sentence-transformers)
 """
 
 import sys

@@ -1,6 +1,6 @@
 """Make tiny-st.npz: what sentence-transformers computes for the folder of tests/models/tiny_st.py.
 
-    PYTHONPATH=. python tests/golden/embed/make_tiny_st.py       (needs sentence-transformers and the built package)
+PYTHONPATH=. python tests/golden/embed/make_tiny_st.py       (needs sentence-transformers and the built package)
 """
 
 import sys

@@ -1,15 +1,15 @@
 """Make smollm2.json: what llama.cpp computes for SmolLM2-135M-Instruct Q4_1.
 
-    python make_smollm2.py MODEL.gguf WIDENED.gguf wiki.test.raw     (needs the xllamacpp wheel, which carries llama.cpp)
+    python make_smollm2.py MODEL.gguf WIDENED.gguf wiki.test.raw    (needs the xllamacpp wheel, which carries llama.cpp)
 
-For each prompt: its ids, 64 greedy tokens, and at each step the gap between the two best logits; and the perplexity of the
-text's first 8,192 tokens in windows of 512, every token of a window but the first scored. Keys and values are kept in f32
-and flash attention is off.
+For each prompt: its ids, 64 greedy tokens, and at each step the gap between the two best logits; and the perplexity of
+the text's first 8,192 tokens in windows of 512, every token of a window but the first scored. Keys and values are kept
+in f32 and flash attention is off.
 
-All of it twice. "int8" is the file as it is: llama.cpp rounds activations to int8 before each product. That is chaotic: one
-activation that rounds the other way in a low layer, for a difference of 1e-7, moves every later layer by the full rounding
-noise (about 0.2 in a logit here), so no two builds agree for long. "f32" is the same weights' values written as f32
-(WIDENED.gguf), where nothing is rounded and two right implementations must agree.
+All of it twice. "int8" is the file as it is: llama.cpp rounds activations to int8 before each product. That is chaotic:
+one activation that rounds the other way in a low layer, for a difference of 1e-7, moves every later layer by the full
+rounding noise (about 0.2 in a logit here), so no two builds agree for long. "f32" is the same weights' values written
+as f32 (WIDENED.gguf), where nothing is rounded and two right implementations must agree.
 """
 
 import ctypes
@@ -42,7 +42,7 @@ PROMPTS = [
     "Photosynthesis is the process by which",
     "She opened the door and saw",
     "<|im_start|>system\nYou are a pirate.<|im_end|>\n<|im_start|>user\nHello!<|im_end|>\n<|im_start|>assistant\n",
-    "{\"name\": \"Alice\", \"age\":",
+    '{"name": "Alice", "age":',
 ]
 
 
@@ -72,7 +72,12 @@ class Llama:
         lib = self.lib = ctypes.CDLL(wheel.__file__)
         for name in ("llama_model_default_params", "llama_context_default_params"):
             getattr(lib, name).restype = Params
-        for name in ("llama_model_load_from_file", "llama_init_from_model", "llama_model_get_vocab", "llama_get_memory"):
+        for name in (
+            "llama_model_load_from_file",
+            "llama_init_from_model",
+            "llama_model_get_vocab",
+            "llama_get_memory",
+        ):
             getattr(lib, name).restype = ctypes.c_void_p
         lib.llama_model_load_from_file.argtypes = [ctypes.c_char_p, Params]
         lib.llama_init_from_model.argtypes = [ctypes.c_void_p, Params]
@@ -84,7 +89,8 @@ class Llama:
         lib.llama_get_logits.restype = ctypes.POINTER(ctypes.c_float)
         lib.llama_get_logits.argtypes = [ctypes.c_void_p]
         lib.llama_tokenize.argtypes = [
-            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int32, ctypes.POINTER(ctypes.c_int32), ctypes.c_int32, ctypes.c_bool, ctypes.c_bool,
+            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int32, ctypes.POINTER(ctypes.c_int32), ctypes.c_int32,
+            ctypes.c_bool, ctypes.c_bool,
         ]  # fmt: skip
         self.log = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(lambda *_: None)
         lib.llama_log_set(self.log, None)

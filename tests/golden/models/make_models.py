@@ -1,6 +1,6 @@
 """Make tiny-models.npz: what transformers computes in float32 for the tiny random checkpoints of tests/models/tiny.py.
 
-    python tests/golden/models/make_models.py        (needs torch and transformers; the package needs neither)
+python tests/golden/models/make_models.py        (needs torch and transformers; the package needs neither)
 """
 
 import sys

@@ -76,7 +76,10 @@ class CpuExecutable(Executable):
         results = self.native.run({name: self._given(name, value) for name, value in inputs.items()}, self._pool)
         for name in self._packed.keys() & results.keys():
             raw = results[name]
-            shape = (*raw.shape[:-1], raw.shape[-1] // self._packed[name].dtype.size_bytes * self._packed[name].dtype.block)
+            shape = (
+                *raw.shape[:-1],
+                raw.shape[-1] // self._packed[name].dtype.size_bytes * self._packed[name].dtype.block,
+            )
             results[name] = Packed(self._packed[name].dtype, shape, raw.reshape(-1))
         return dict(results)
 

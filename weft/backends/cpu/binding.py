@@ -16,8 +16,8 @@ PRODUCTS = ("matmul", "matmul_q")
 def weight_layouts(program: Program) -> dict[str, str]:
     """The layout of every weight: "vector", "rows" (as in the file, zero copy) or "panels" (16 rows interleaved).
 
-    A matrix that is multiplied goes into panels, except a quantised one that meets f32 activations: that is widened tile
-    by tile out of the file's own blocks. A table that is only looked up stays as it is in the file.
+    A matrix that is multiplied goes into panels, except a quantised one that meets f32 activations: that is widened
+    tile by tile out of the file's own blocks. A table that is only looked up stays as it is in the file.
     """
     used = {name: "rows" for name in (value.name for value in program.weights)}
     table = program.table

@@ -1,0 +1,35 @@
+"""Whole models have the same bits on AVX2 and AVX-512; the scalar level, which cannot fuse, stays close."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+
+from weft.backends.cpu import levels_present
+from weft.runtime import Decoder, Encoder, Head, open_checkpoint
+
+
+def outputs(folder: Path, level: str) -> np.ndarray:
+    checkpoint = open_checkpoint(folder)
+    ids = tiny.token_ids(dict(checkpoint.config), 130)
+    if checkpoint.model_type == "bert":
+        return Encoder(checkpoint, Head("mean"), level=level).hidden_states(ids)
+    return Decoder(checkpoint, level=level).logits(ids)
+
+
+@pytest.mark.parametrize("name", tiny.CONFIGS)
+def test_fused_levels_agree_to_the_bit(tmp_path: Path, name: str) -> None:
+    if "avx512" not in levels_present():
+        pytest.skip("this machine has only one of avx2 and avx512")
+    folder = tiny.write_folder(tmp_path, tiny.CONFIGS[name])
+    assert np.array_equal(outputs(folder, "avx2"), outputs(folder, "avx512"))
+
+
+@pytest.mark.parametrize("name", tiny.CONFIGS)
+def test_the_scalar_level_stays_close(tmp_path: Path, name: str) -> None:
+    if len(levels_present()) < 2:
+        pytest.skip("this machine has no level but scalar")
+    folder = tiny.write_folder(tmp_path, tiny.CONFIGS[name])
+    scalar, best = outputs(folder, "scalar"), outputs(folder, levels_present()[-1])
+    assert np.linalg.norm(scalar - best) <= 1e-5 * np.linalg.norm(best)

@@ -1,0 +1,258 @@
+"""The tree keeps its own rules: imports point down, files stay small, nothing unsafe, both languages agree."""
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+BASE = ("errors", "flags", "dtype")
+
+# A part, and what it may import beside itself and BASE. docs/design/architecture.md shows this table and says why.
+MAY_IMPORT: dict[str, tuple[str, ...]] = {
+    "errors": (),
+    "flags": ("errors",),
+    "dtype": (),
+    "ops": ("_core",),
+    "graph": ("ops",),
+    "backends": ("graph", "ops", "backends/reference", "backends/cpu"),
+    "backends/reference": ("backends", "graph", "ops"),
+    "backends/cpu": ("backends", "graph", "ops", "_core"),
+    "nn": ("graph", "ops"),
+    "models": ("nn", "graph", "ops"),
+    "weights": ("ops", "_core"),
+    "weights/sources": (),
+    "text": ("_core",),
+    "runtime": ("models", "nn", "graph", "ops", "backends", "backends/cpu", "weights", "text", "_core"),
+    "generate": ("runtime", "nn", "graph", "text", "weights/sources"),
+    "embed": ("runtime", "text", "weights/sources"),
+    "cli": ("*",),
+    "__main__": ("cli",),
+    "__init__": ("embed", "generate", "text", "weights/sources"),
+}
+
+# Third-party packages and the parts that may import them. All others are refused, torch and its relatives included.
+THIRD_PARTY = {
+    "numpy": ("dtype", "ops", "graph", "backends", "backends/reference", "backends/cpu", "nn", "weights", "text",
+              "runtime", "generate", "embed", "cli"),
+    "jinja2": ("text",),
+    "rich": ("cli", "embed", "weights/sources"),  # progress bars, imported when one is drawn
+    "click": ("cli",),
+}  # fmt: skip
+
+MAX_FILE, MAX_FUNCTION, MAX_FOLDER, MAX_README = 500, 60, 12, 30
+# Folders where a file is the unit of growth (an op, a model, a pass, a command): their number is no sign of disorder.
+ONE_FILE_EACH = ("csrc/kernels", "csrc/tests", "weft/models", "weft/graph/passes", "weft/cli/commands")
+# Over the limit when the limit was written; these numbers may only fall.
+CROWDED = {"csrc/core": 14, "csrc/text": 14, "weft/ops": 14}
+
+UNSAFE_MODULES = ("pickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "ctypes")
+UNSAFE_CALLS = ("eval", "exec", "__import__")
+NO_NAMES = re.compile(r"(?:.*_)?(?:utils?|common|helpers?|misc)")
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def package_files() -> list[Path]:
+    return sorted((ROOT / "weft").rglob("*.py"))
+
+
+def python_files() -> list[Path]:
+    folders = ("weft", "tests", "tools", "benchmarks", "examples")
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def native_files() -> list[Path]:
+    return sorted(path for suffix in ("*.cpp", "*.h") for path in (ROOT / "csrc").rglob(suffix))
+
+
+def source_folders() -> list[Path]:
+    return sorted({path.parent for path in [*package_files(), *native_files()]} - {ROOT / "weft"})
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def part_of(path: Path) -> str:
+    """The part of MAY_IMPORT that a file of the package belongs to."""
+    parts = path.relative_to(ROOT / "weft").with_suffix("").parts
+    nested = "/".join(parts[:2])
+    return nested if nested in MAY_IMPORT else parts[0]
+
+
+def part_named(module: str) -> str:
+    """The part that the module `weft.a.b` belongs to; a public name of the package itself is `__init__`."""
+    inside = module.split(".")[1:]
+    nested = "/".join(inside[:2])
+    if nested in MAY_IMPORT:
+        return nested
+    return inside[0] if inside and (inside[0] in MAY_IMPORT or inside[0] == "_core") else "__init__"
+
+
+def imports_of(path: Path) -> Iterator[str]:
+    """Every module a file names in an import, wherever it stands; `from weft import x` is `weft.x`."""
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name_of(path)}:{node.lineno} relative import; name the module in full"
+            module = node.module or ""
+            if module in ("weft", "weft.backends", "weft.weights"):
+                yield from (f"{module}.{alias.name}" for alias in node.names)
+            else:
+                yield module
+
+
+def test_imports_point_down():
+    wrong = []
+    for path in package_files():
+        part = part_of(path)
+        assert part in MAY_IMPORT, f"weft/{part} is not in MAY_IMPORT; give the new part its place in the layers"
+        allowed = {part, *MAY_IMPORT[part], *(() if part in BASE else BASE)}
+        used = {part_named(module) for module in imports_of(path) if module.split(".")[0] == "weft"}
+        if "*" not in allowed and used - allowed:
+            wrong.append(f"{name_of(path)} may not import {', '.join(sorted(used - allowed))}")
+    assert not wrong
+
+
+def test_third_party_packages_stay_where_they_belong():
+    wrong = []
+    for path in package_files():
+        outside = {module.split(".")[0] for module in imports_of(path)} - {"weft", *sys.stdlib_module_names}
+        wrong += [f"{name_of(path)}: {name}" for name in outside if part_of(path) not in THIRD_PARTY.get(name, ())]
+    assert not wrong
+
+
+def test_the_architecture_page_shows_this_table():
+    page = (ROOT / "docs" / "design" / "architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^    (\S+) +<- +(.*?)(?: {2,}.*)?$", page.split("## Layers")[1], re.MULTILINE)
+    shown = {name: tuple(word for word in names.split() if word != "-") for name, names in rows}
+    assert shown == MAY_IMPORT
+
+
+def unsafe(node: ast.AST) -> str:
+    """What in one syntax node could run code that came as data, or nothing."""
+    if isinstance(node, ast.Call):
+        if isinstance(node.func, ast.Name) and node.func.id in UNSAFE_CALLS:
+            return node.func.id
+        for keyword in node.keywords:
+            off = isinstance(keyword.value, ast.Constant) and not keyword.value.value
+            if keyword.arg in ("shell", "allow_pickle") and not off:
+                return f"{keyword.arg}="
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        return f"os.{node.attr}" if node.value.id == "os" and node.attr in ("system", "popen") else ""
+    return ""
+
+
+def test_nothing_runs_code_that_came_as_data():
+    wrong = []
+    for path in package_files():
+        found = [f"{name_of(path)}:{node.lineno} {unsafe(node)}" for node in ast.walk(parsed(path)) if unsafe(node)]
+        modules = {module.split(".")[0] for module in imports_of(path)} & set(UNSAFE_MODULES)
+        wrong += found + [f"{name_of(path)} imports {module}" for module in modules]
+    assert not wrong
+
+
+@pytest.mark.parametrize("code", ["eval(x)", "run(x, shell=True)", "load(x, allow_pickle=y)", "os.system(x)"])
+def test_unsafe_code_would_be_noticed(code):
+    assert any(unsafe(node) for node in ast.walk(ast.parse(code)))
+
+
+def test_every_file_is_named_after_what_it_holds():
+    files = [path for path in [*python_files(), *native_files()] if NO_NAMES.fullmatch(path.stem.lower())]
+    folders = [path for path in source_folders() if NO_NAMES.fullmatch(path.name.lower())]
+    assert not [name_of(path) for path in files + folders]
+
+
+def test_files_stop_at_500_lines():
+    counts = {path: path.read_text(encoding="utf-8").count("\n") for path in [*python_files(), *native_files()]}
+    assert not [f"{name_of(path)} has {count} lines" for path, count in counts.items() if count > MAX_FILE]
+
+
+def test_functions_stop_at_60_lines():
+    wrong = []
+    for path in python_files():
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                count = (node.end_lineno or node.lineno) - node.lineno + 1
+                wrong += [f"{name_of(path)}: {node.name} has {count} lines"] if count > MAX_FUNCTION else []
+    assert not wrong
+
+
+def test_folders_stop_at_12_nouns():
+    wrong = []
+    for folder in source_folders():
+        sources = (path for path in folder.iterdir() if path.suffix in (".py", ".cpp", ".h"))
+        nouns = {path.stem for path in sources} - {"__init__"}  # x.h and x.cpp are one noun
+        limit = CROWDED.get(name_of(folder), MAX_FOLDER)
+        if len(nouns) > limit and name_of(folder) not in ONE_FILE_EACH:
+            wrong.append(f"{name_of(folder)} has {len(nouns)}; split it by noun, with a decision record")
+    assert not wrong
+
+
+def test_every_folder_says_what_lives_in_it():
+    pages = [folder / "README.md" for folder in source_folders()]
+    assert not [name_of(page) for page in pages if not page.is_file()]
+    assert not [name_of(page) for page in pages if page.read_text(encoding="utf-8").count("\n") > MAX_README]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "csrc" / "kernels").glob("*.cpp")), ids=lambda path: path.stem)
+def test_every_kernel_starts_with_its_five_lines(path):
+    header = re.match(r"(?://.*\n)+", path.read_text(encoding="utf-8"))
+    assert header, "the file starts without a comment"
+    lines = header.group().splitlines()
+    assert lines[0].startswith(f"// {path.stem}: ") and lines[1] == "//", lines[:2]
+    labels = re.findall(r"^// (Meaning|Layout|Method|Bound) ", header.group(), re.MULTILINE)
+    assert labels == ["Meaning", "Layout", "Method", "Bound"]
+    meaning = re.search(r"^// Meaning +(weft/ops/\w+\.py)", header.group(), re.MULTILINE)
+    assert meaning, "Meaning names the file that defines the op"
+    assert f"\ndef {path.stem}(" in (ROOT / meaning.group(1)).read_text(encoding="utf-8")
+
+
+def test_both_languages_have_the_same_element_types():
+    from weft.dtype import DTYPES
+
+    header = (ROOT / "csrc" / "core" / "dtype.h").read_text(encoding="utf-8")
+    rows = re.findall(r"X\((\w+), (\d+), (\d+), (-?\d+)\)", header)
+    native = {name: (int(block), int(size), None if gguf == "-1" else int(gguf)) for name, block, size, gguf in rows}
+    python = {name: (d.block, d.size_bytes, d.gguf) for name, d in DTYPES.items()}
+    in_files_only = {"i16", "f64", "bool"}  # tensors of these types are listed and never computed with
+    assert python.keys() - native.keys() == in_files_only
+    assert native == {name: row for name, row in python.items() if name not in in_files_only}
+
+
+def test_a_page_has_as_many_tokens_everywhere():
+    from weft.ops.state import PAGE
+    from weft.runtime.pages import PAGE_TOKENS
+
+    header = (ROOT / "csrc" / "core" / "state.h").read_text(encoding="utf-8")
+    native = re.search(r"kPage = (\d+);", header)
+    assert native and int(native.group(1)) == PAGE == PAGE_TOKENS
+
+
+@pytest.mark.parametrize("level", ["avx2", "avx512"])
+def test_code_for_newer_processors_stays_in_its_namespace(level):
+    """A weak symbol compiled for AVX-512 may be the copy the linker keeps for every caller, on a machine without it."""
+    folder = ROOT / "build" / "dev" / "CMakeFiles" / f"weft_kernels_{level}.dir"
+    objects = sorted(folder.rglob("*.o"))
+    nm = shutil.which("nm")
+    if not objects or nm is None:
+        pytest.skip(f"no objects of level {level} in build/dev, or no nm; `make core` builds them")
+    own = re.compile(rf"_Z[A-Z]*N[KVR]*4weft{len(level)}{level}|_ZN?4weft\d+kernels_{level}E?$")
+    listed = subprocess.run(
+        [nm, "--defined-only", "--extern-only", *objects], capture_output=True, text=True, check=True
+    )
+    symbols = [line.split()[-2:] for line in listed.stdout.splitlines() if len(line.split()) >= 2]
+    shared = {name for kind, name in symbols if len(kind) == 1 and not own.match(name)}
+    assert any(own.match(name) for _, name in symbols), "nm lists none of the kernels"
+    assert not shared, f"symbols of level {level} that other levels could be given: {sorted(shared)[:8]}"

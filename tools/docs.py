@@ -1,0 +1,148 @@
+"""Write the generated pages: docs/ops.md, flags.md, models.md, cli.md. `--check` compares instead and prints a diff.
+
+The pages depend on the source alone: not on this machine's processor, environment or terminal.
+"""
+
+import ast
+import difflib
+import re
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+NOTICE = "<!-- Written by tools/docs.py from {source}. Change that and run `make docs`. -->"
+
+
+def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A Markdown table; bars inside cells are escaped."""
+    cells = [list(header), *map(list, rows)]
+    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in cells]
+    return "\n".join([lines[0], "|" + "---|" * len(cells[0]), *lines[1:]])
+
+
+def page(title: str, source: str, *parts: str) -> str:
+    return "\n\n".join([f"# {title}", NOTICE.format(source=source), *parts]) + "\n"
+
+
+def levels() -> list[str]:
+    """The instruction-set levels of an x86-64 build, lowest first, as CMakeLists.txt has them."""
+    return re.findall(r"^ *weft_kernels\((\w+)", (ROOT / "CMakeLists.txt").read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def ops_page() -> str:
+    from weft.ops.registry import FAMILIES, Op, catalogue
+
+    kernels = {path.stem for path in (ROOT / "csrc" / "kernels").glob("*.cpp")}
+    built = f"reference, {', '.join(levels())}"
+
+    def row(op: Op) -> list[str]:
+        runs = f"{built} (free)" if op.name == "reshape" else built if op.name in kernels else "reference"
+        gradient = "yes" if op.gradient else f"no: {op.gradient_refused}"
+        tolerance = op.tolerances["f32"]
+        limit = f"{tolerance:.2g}: {op.because}" if tolerance else f"exact: {op.because}"
+        meaning = " ".join(line.strip() for line in (op.__doc__ or "").split("\n\n")[0].splitlines()).strip()
+        return [f"`{op.name}`", meaning, runs, "yes" if op.decomposition else "", gradient, limit]
+
+    header = ["op", "meaning", "runs on", "taken apart where it has no kernel", "gradient", "f32 tolerance and why"]
+    parts = []
+    for family in FAMILIES:
+        found = [op for op in catalogue().values() if op.family == family]
+        parts.append(f"## {family}\n\nDefined in `weft/ops/{family}.py`.\n\n{table(header, map(row, found))}")
+    intro = (
+        f"{len(catalogue())} ops. The reference runs all of them, a CPU level those with a file in `csrc/kernels`.\n"
+        "A tolerance is the largest relative error (2-norm) that a backend may have against the float64 reference."
+    )
+    return page("Ops", "the catalogue, `weft/ops`", intro, *parts)
+
+
+def flags_page() -> str:
+    from weft.flags import all_flags
+
+    def default(value: object) -> str:
+        return {None: "", False: "0", True: "1", (): ""}.get(value, str(value))  # type: ignore[call-overload]
+
+    rows = [[f"`{flag.name}`", flag.kind, default(flag.default), flag.sentence] for flag in all_flags()]
+    intro = "`weft env` prints this table with the values in force. A value that does not parse is an error."
+    return page(
+        "Environment variables", "`weft/flags.py`", intro, table(["variable", "kind", "default", "what it does"], rows)
+    )
+
+
+def model_types() -> list[list[str]]:
+    rows = []
+    for path in sorted((ROOT / "weft" / "models").glob("[a-z]*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        kind = next(
+            node.value.value
+            for node in tree.body
+            if isinstance(node, ast.Assign)
+            and ast.unparse(node.targets[0]) == "KIND"
+            and isinstance(node.value, ast.Constant)
+        )
+        rows.append([f"`{path.stem}`", str(kind), (ast.get_docstring(tree) or "").splitlines()[0]])
+    return rows
+
+
+def models_page() -> str:
+    from weft.weights.sources.catalog import Entry, entries
+
+    def row(entry: Entry) -> list[str]:
+        names = ", ".join(f"`{name}`" for name in (entry.name, *entry.aliases))
+        sources = ", ".join(f"`{source}`" for source in entry.sources)
+        return [names, entry.kind, entry.licence, f"{entry.bytes / 1e6:.1f} MB", entry.note, sources]
+
+    types = "## Model types\n\nOne file each in `weft/models`; a checkpoint of another type is refused by name.\n\n"
+    known = (
+        "## Models known by name\n\nThe catalogue pins every file's size and SHA-256. Sources are tried in order.\n"
+        "Any other checkpoint of a model type above loads by its path or as `org/name` from the hub.\n\n"
+    )
+    header = ["name", "for", "licence", "download", "what it is", "sources"]
+    return page(
+        "Models",
+        "`weft/models` and the catalogue of models",
+        types + table(["model_type", "kind", "what it is"], model_types()),
+        known + table(header, map(row, entries())),
+    )
+
+
+def cli_page() -> str:
+    from weft import cli
+
+    title, _, rest = cli.reference().partition("\n")
+    return page(title.removeprefix("# "), "the commands' own help, `weft/cli`", rest.strip())
+
+
+def has_commands() -> bool:
+    from weft import cli
+
+    return hasattr(cli, "reference")
+
+
+PAGES: dict[str, Callable[[], str]] = {"ops": ops_page, "flags": flags_page, "models": models_page, "cli": cli_page}
+
+
+def main(check: bool) -> int:
+    stale = 0
+    for name, make in PAGES.items():
+        if name == "cli" and not has_commands():
+            continue
+        path, made = ROOT / "docs" / f"{name}.md", make()
+        kept = path.read_text(encoding="utf-8") if path.is_file() else ""
+        if not check:
+            path.write_text(made, encoding="utf-8")
+        elif kept != made:
+            stale = 1
+            lines = difflib.unified_diff(
+                kept.splitlines(), made.splitlines(), f"docs/{name}.md", "made now", lineterm=""
+            )
+            print("\n".join(lines))
+    if stale:
+        print("generated pages are stale: run `make docs` and commit them")
+    return stale
+
+
+if __name__ == "__main__":
+    sys.exit(main("--check" in sys.argv[1:]))
