@@ -16,15 +16,14 @@ PRODUCTS = ("matmul", "matmul_q")
 def weight_layouts(program: Program) -> dict[str, str]:
     """The layout of every weight: "vector", "rows" (as in the file, zero copy) or "panels" (16 rows interleaved).
 
-    A matrix that is multiplied goes into panels, except a quantised one that meets f32 activations: that is widened
-    tile by tile out of the file's own blocks. A table that is only looked up stays as it is in the file.
+    A matrix that is multiplied goes into panels where its type has them; one of the lower iq types is widened tile by
+    tile out of the file's own blocks. A table that is only looked up stays as it is in the file.
     """
     used = {name: "rows" for name in (value.name for value in program.weights)}
     table = program.table
     for instr in program.body:
         if instr.op in PRODUCTS and instr.inputs[1] is not None:
-            dtype = table[instr.inputs[1]].dtype
-            if pack.has_panels(dtype.name) and (instr.op == "matmul_q" or not dtype.quantised):
+            if pack.has_panels(table[instr.inputs[1]].dtype.name):
                 used[instr.inputs[1]] = "panels"
     return {name: "vector" if len(table[name].shape) == 1 else layout for name, layout in used.items()}
 
