@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from weft._core import text as native
 
+from weft._core import text as native
 from weft.errors import FormatError, UnsupportedError
 
 

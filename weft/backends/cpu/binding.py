@@ -22,9 +22,9 @@ def weight_layouts(program: Program) -> dict[str, str]:
     used = {name: "rows" for name in (value.name for value in program.weights)}
     table = program.table
     for instr in program.body:
-        if instr.op in PRODUCTS and instr.inputs[1] is not None:
-            if pack.has_panels(table[instr.inputs[1]].dtype.name):
-                used[instr.inputs[1]] = "panels"
+        name = instr.inputs[1] if instr.op in PRODUCTS else None
+        if name is not None and pack.has_panels(table[name].dtype.name):
+            used[name] = "panels"
     return {name: "vector" if len(table[name].shape) == 1 else layout for name, layout in used.items()}
 
 
