@@ -1,6 +1,7 @@
 """Fixtures that several folders use: the two real models, and the extra data beside the checkout."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -9,6 +10,10 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 for folder in ("models", "golden/embed"):  # tiny checkpoints and texts that tests share with the golden scripts
     sys.path.insert(0, str(ROOT / "tests" / folder))
+
+# A job in the background of a shell starts with Ctrl-C ignored, and so would every process the tests start.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _located(name: str) -> Path:
