@@ -138,9 +138,15 @@ class Decoder:
 
     def run(self, step: Step) -> np.ndarray:
         """Logits of step.rows, float32 [L, vocab]."""
-        ids = step.ids
-        if ids.size and (ids.min() < 0 or ids.max() >= self.vocab_size):
-            raise InputError(f"[generate] token ids must be 0 to {self.vocab_size - 1}: got {ids.min()} to {ids.max()}")
+        # The kernels trust their indices, so what they index with is looked at here.
+        for name, values, limit in (
+            ("token ids", step.ids, self.vocab_size),
+            ("positions", step.positions, self.max_context),
+            ("pages", step.pages, self.pages.count),
+            ("rows", step.rows, len(step.ids)),
+        ):
+            if values.size and (values.min() < 0 or values.max() >= limit):
+                raise InputError(f"[generate] {name} must be 0 to {limit - 1}: got {values.min()} to {values.max()}")
         return self._executable.run(step.arrays())["logits"]
 
     def profile(self, step: Step) -> list[tuple[str, int]]:
