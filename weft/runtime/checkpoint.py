@@ -65,6 +65,12 @@ class Checkpoint:
             raise FormatError(f"[config] model_type is {kind!r}; config.json must name the model's type")
         return kind
 
+    def tokenizer(self) -> Tokenizer:
+        """A new tokenizer from the checkpoint's own files."""
+        if self.make_tokenizer is None:
+            raise NotFoundError(f"[tokenizer] {self.path.name} has no tokenizer files; only ids can be used")
+        return self.make_tokenizer()
+
     def stored(self, name: str) -> DType | None:
         """How `name` is stored, None when there is no such tensor."""
         tensor = self.tensors.get(name)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft import _core
-from weft.errors import InputError, MemoryPlanError, NotFoundError, TooLongError, UnsupportedError
+from weft.errors import InputError, MemoryPlanError, TooLongError, UnsupportedError
 from weft.graph import Program, Tensor, Trace
 from weft.graph.plan import peak_bytes
 from weft.nn import Scope, Step
@@ -81,9 +81,7 @@ class Decoder:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        if self.checkpoint.make_tokenizer is None:
-            raise NotFoundError(f"[tokenizer] {self.checkpoint.path.name} has no tokenizer files; only ids can be used")
-        return self.checkpoint.make_tokenizer()
+        return self.checkpoint.tokenizer()
 
     @property
     def program(self) -> Program:
@@ -122,16 +120,10 @@ class Decoder:
     @property
     def info(self) -> dict[str, Any]:
         return {
-            "model_type": self.checkpoint.model_type,
-            "format": self.checkpoint.format,
-            "path": str(self.checkpoint.path),
-            "file_bytes": self.checkpoint.size_bytes,
+            **self._programs.info,
             "weight_bytes": self._programs.weight_bytes,
-            "compute": self._programs.compute,
             "kv_dtype": self.kv_dtype,
             "context": self.max_context,
-            "level": self._programs.backend.level,
-            "threads": self.thread_plan.count,
             "vocab_size": self.vocab_size,
             "eos_ids": sorted(self.eos_ids),
         }

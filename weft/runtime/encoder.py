@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft.errors import InputError, NotFoundError, TooLongError, UnsupportedError
+from weft.errors import InputError, TooLongError, UnsupportedError
 from weft.graph import Program, Tensor, Trace
 from weft.graph.plan import peak_bytes
 from weft.nn import Head, Scope, pooled
@@ -37,21 +37,11 @@ class Encoder:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        if self.checkpoint.make_tokenizer is None:
-            raise NotFoundError(f"[tokenizer] {self.checkpoint.path.name} has no tokenizer files; only ids can be used")
-        return self.checkpoint.make_tokenizer()
+        return self.checkpoint.tokenizer()
 
     @property
     def info(self) -> dict[str, Any]:
-        return {
-            "model_type": self.checkpoint.model_type,
-            "format": self.checkpoint.format,
-            "path": str(self.checkpoint.path),
-            "file_bytes": self.checkpoint.size_bytes,
-            "compute": self._programs.compute,
-            "level": self._programs.backend.level,
-            "threads": self.thread_plan.count,
-        }
+        return self._programs.info
 
     def vectors(self, sequences: Sequence[np.ndarray]) -> np.ndarray:
         """One vector per sequence of ids, float32 [len(sequences), dimension]."""

@@ -83,6 +83,19 @@ class Programs:
         return weight
 
     @property
+    def info(self) -> dict[str, Any]:
+        """What is computed, and how."""
+        return {
+            "model_type": self.checkpoint.model_type,
+            "format": self.checkpoint.format,
+            "path": str(self.checkpoint.path),
+            "file_bytes": self.checkpoint.size_bytes,
+            "compute": self.compute,
+            "level": self.backend.level,
+            "threads": self.threads,
+        }
+
+    @property
     def weight_bytes(self) -> int:
         """Memory of the weights bound so far."""
         return sum(weight.nbytes for weight in self._weights.values())
