@@ -16,7 +16,10 @@ pytestmark = pytest.mark.weights
 @pytest.fixture(scope="module", params=["f32", "int8"])
 def compared(request: pytest.FixtureRequest, smollm2: Path) -> tuple[weft.Model, dict]:
     """The model, and what llama.cpp computes with activations rounded in the same way."""
-    return weft.load(str(smollm2), context=2048, kv_dtype="f32", compute=request.param), GOLDEN[request.param]
+    model, golden = weft.load(str(smollm2), context=2048, kv_dtype="f32", compute=request.param), GOLDEN[request.param]
+    if model.info["level"] == "scalar":  # minutes of plain arithmetic otherwise
+        golden = {**golden, "cases": golden["cases"][:3]}
+    return model, golden
 
 
 def parted(model: weft.Model, golden: dict) -> list[tuple[str, int, float]]:
@@ -61,6 +64,8 @@ def test_greedy_text_is_the_same_together_as_alone(compared: tuple[weft.Model, d
 
 def test_perplexity_is_that_of_llama_cpp(compared: tuple[weft.Model, dict], shared: Path) -> None:
     model, golden = compared[0], compared[1]["perplexity"]
+    if model.info["level"] == "scalar":
+        pytest.skip("8,192 tokens are minutes of plain arithmetic at the scalar level")
     text = (shared / "wikitext-2" / "wiki.test.raw").read_text(encoding="utf-8")
     ids = model.tokenizer.encode(text, add_special=True)[: golden["tokens"]]
     assert ids[:16] == golden["first_ids"]
