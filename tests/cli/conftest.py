@@ -17,7 +17,8 @@ def clean(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, tmp_p
     if request.node.get_closest_marker("weights"):
         return
     for flag in flags.all_flags():
-        monkeypatch.delenv(flag.name, raising=False)
+        if flag.name != "WEFT_ISA":  # the level under test stays
+            monkeypatch.delenv(flag.name, raising=False)
     monkeypatch.setenv("WEFT_CACHE", str(tmp_path / "weft-cache"))
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub-cache"))
     monkeypatch.setenv("WEFT_OFFLINE", "1")
