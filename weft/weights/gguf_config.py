@@ -28,7 +28,7 @@ def config_from_gguf(file: TensorFile[Metadata]) -> dict[str, Any]:
     `rope_scaling`: the divisor of each frequency, which GGUF keeps in place of the rule they come from.
     """
     reader = _ConfigReader(file)
-    return reader.llama() if reader.arch == "llama" else reader.bert()
+    return reader.bert() if reader.arch == "bert" else reader.llama()
 
 
 class _ConfigReader:
@@ -98,6 +98,7 @@ class _ConfigReader:
         return {name: self.meta.get_int(key, high=vocab - 1) for name, key in keys.items() if key in self.meta}
 
     def llama(self) -> dict[str, Any]:
+        """Llama and its relatives: the same keys below the architecture's name."""
         if self.meta.get_int(self.key("expert_count"), 0):
             raise UnsupportedError(f"[gguf] {self.meta.file_name} is a mixture of experts, which weft does not run yet")
         config = self.common()
@@ -108,7 +109,7 @@ class _ConfigReader:
         dim = self.head_dim(config)
         return {
             **config,
-            "architectures": ["LlamaForCausalLM"],
+            "architectures": [f"{self.arch.capitalize()}ForCausalLM"],
             "hidden_act": "silu",
             "num_key_value_heads": kv_heads,
             "head_dim": dim,
@@ -231,12 +232,14 @@ def gguf_from_config(config: Mapping[str, Any]) -> dict[str, Any]:
     metadata: dict[str, Any] = {"general.architecture": arch}
     metadata.update({f"{arch}.{gguf}": int(config[hf]) for hf, gguf in _COUNTS.items() if config.get(hf) is not None})
     metadata.update({f"{arch}.{gguf}": float(config[hf]) for hf, gguf in _REALS.items() if config.get(hf) is not None})
-    if arch == "llama" and config.get("head_dim") is not None:
+    if arch != "bert" and config.get("head_dim") is not None:
         for name in ("attention.key_length", "attention.value_length", "rope.dimension_count"):
             metadata[f"{arch}.{name}"] = config["head_dim"]
     if arch == "bert":
         metadata["bert.pooling_type"] = POOLING.index(config.get("pooling_type", "none"))
         metadata["bert.attention.causal"] = bool(config.get("causal", False))
+    if config.get("use_sliding_window"):
+        raise UnsupportedError(f"[gguf] use_sliding_window cannot be written; GGUF has no key for it in {arch}")
     metadata.update(_written_scaling(arch, config.get("rope_scaling") or {}))
     for name, word in _TOKENS.items():
         if isinstance(config.get(name), int):
