@@ -29,7 +29,18 @@ def write_model(path: Path, cfg: dict, dtype: str = "f32") -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", ["llama-grouped", "llama-full-tied", "llama-linear-rope"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "llama-grouped",
+        "llama-full-tied",
+        "llama-linear-rope",
+        "llama-yarn",
+        "qwen2",
+        "qwen3",
+        "qwen3-tied-yarn",
+    ],
+)
 def test_a_gguf_file_and_a_folder_give_the_same_bits(tmp_path: Path, name: str) -> None:
     cfg = tiny.CONFIGS[name]
     ids = tiny.token_ids(cfg, 40)

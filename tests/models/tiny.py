@@ -48,6 +48,34 @@ BERT: dict[str, Any] = {
     "pad_token_id": 0,
 }
 
+# Fewer tokens than LLAMA, which keeps the goldens small.
+QWEN2: dict[str, Any] = {
+    **LLAMA,
+    "model_type": "qwen2",
+    "architectures": ["Qwen2ForCausalLM"],
+    "vocab_size": 59,
+    "rope_theta": 1000000.0,
+    "use_sliding_window": False,
+    "sliding_window": 8,
+}
+QWEN3: dict[str, Any] = {
+    **QWEN2,
+    "model_type": "qwen3",
+    "architectures": ["Qwen3ForCausalLM"],
+    "head_dim": 16,
+    "sliding_window": None,
+    "attention_bias": False,
+}
+MISTRAL: dict[str, Any] = {
+    **LLAMA,
+    "model_type": "mistral",
+    "architectures": ["MistralForCausalLM"],
+    "vocab_size": 59,
+    "head_dim": 12,
+    "sliding_window": 37,
+}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+
 CONFIGS: dict[str, dict[str, Any]] = {
     "llama-grouped": LLAMA,
     "llama-full-tied": {**LLAMA, "num_key_value_heads": 6, "tie_word_embeddings": True},
@@ -60,6 +88,17 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "mlp_bias": True,
         "num_key_value_heads": 3,
     },
+    "llama-yarn": {**LLAMA, "vocab_size": 59, "rope_scaling": YARN},
+    "llama-dynamic-rope": {**LLAMA, "vocab_size": 37, "rope_scaling": {"rope_type": "dynamic", "factor": 2.0}},
+    "qwen2": QWEN2,
+    "qwen2-window-tied": {**QWEN2, "use_sliding_window": True, "max_window_layers": 1, "tie_word_embeddings": True},
+    "qwen3": QWEN3,
+    "qwen3-tied-yarn": {
+        **QWEN3,
+        "tie_word_embeddings": True,
+        "rope_scaling": {**YARN, "beta_fast": 8.0, "attention_factor": 1.25},
+    },
+    "mistral": MISTRAL,
     "bert": BERT,
     "bert-tanh": {**BERT, "hidden_act": "gelu_new", "num_attention_heads": 3, "num_hidden_layers": 3},
 }
@@ -77,7 +116,7 @@ def uniform(seed: int, count: int) -> np.ndarray:
 
 def shapes(cfg: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     """Names and shapes of every tensor of the checkpoint."""
-    return _llama_shapes(cfg) if cfg["model_type"] == "llama" else _bert_shapes(cfg)
+    return _bert_shapes(cfg) if "layer_norm_eps" in cfg else _llama_shapes(cfg)
 
 
 def _llama_shapes(cfg: dict[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -93,7 +132,7 @@ def _llama_shapes(cfg: dict[str, Any]) -> dict[str, tuple[int, ...]]:
         at = f"model.layers.{i}."
         for name, count in rows.items():
             found[f"{at}self_attn.{name}.weight"] = (count, hidden)
-            if cfg.get("attention_bias"):
+            if cfg.get("attention_bias") or cfg["model_type"] == "qwen2":
                 found[f"{at}self_attn.{name}.bias"] = (count,)
         found[f"{at}self_attn.o_proj.weight"] = (hidden, heads * dim)
         if cfg.get("attention_bias"):
@@ -106,6 +145,8 @@ def _llama_shapes(cfg: dict[str, Any]) -> dict[str, tuple[int, ...]]:
             found[f"{at}mlp.{name}.weight"] = shape
             if cfg.get("mlp_bias"):
                 found[f"{at}mlp.{name}.bias"] = (shape[0],)
+        if cfg["model_type"] == "qwen3":
+            found[f"{at}self_attn.q_norm.weight"] = found[f"{at}self_attn.k_norm.weight"] = (dim,)
         found[f"{at}input_layernorm.weight"] = found[f"{at}post_attention_layernorm.weight"] = (hidden,)
     found["model.norm.weight"] = (hidden,)
     if not cfg["tie_word_embeddings"]:
