@@ -1,13 +1,16 @@
 """Values that a model does not know are refused by name; both spellings of rope settings mean the same."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tiny
 
-from weft.errors import UnsupportedError
+from weft.errors import UnsupportedError, WeightError
 from weft.nn import read_config, rope
+from weft.runtime import Decoder, open_checkpoint
 from weft.runtime.programs import model_module
 
 REFUSED = [
@@ -36,7 +39,7 @@ SCALINGS = [
     ({"rope_type": "spiral"}, "unknown rope scaling: 'spiral'"),
     ({"rope_type": "linear"}, "factor is None"),
     ({"rope_type": "yarn", "factor": -1.0}, "factor is -1.0"),
-    ({"rope_type": "dynamic", "factor": 2.0, "original_max_position_embeddings": 64}, "from 64 to 256 positions"),
+    ({"rope_type": "dynamic", "factor": 2.0, "original_max_position_embeddings": 64}, "past 64 positions and 256"),
     ({"rope_type": "llama3", "factors": [1.0, 2.0]}, "2 rope factors for 4 pairs"),
 ]
 
@@ -44,7 +47,7 @@ SCALINGS = [
 @pytest.mark.parametrize(("scaling", "message"), SCALINGS)
 def test_a_scaling_that_cannot_be_exact_is_refused(scaling: dict[str, Any], message: str) -> None:
     with pytest.raises(UnsupportedError, match=message):
-        rope(8, 10_000.0, scaling, context=256)
+        rope(8, 10_000.0, scaling, positions=256)
 
 
 def test_rope_parameters_are_theta_and_scaling() -> None:
@@ -66,3 +69,17 @@ def test_listed_layer_types_go_before_the_rule() -> None:
     assert [config_of(raw).window(layer) for layer in (0, 1)] == [0, 8]
     listed = config_of({**raw, "layer_types": ["sliding_attention", "full_attention"]})
     assert [listed.window(layer) for layer in (0, 1)] == [8, 0]
+
+
+def test_a_fused_tensor_of_another_size_is_refused(tmp_path: Path) -> None:
+    """The rows that the model wants are there, but not at these places."""
+    folder = tiny.write_folder(tmp_path / "phi3", tiny.PHI3)
+    (folder / "config.json").write_text(json.dumps({**tiny.PHI3, "num_key_value_heads": 1}))
+    with pytest.raises(WeightError, match=r"qkv_proj.weight has shape \(80, 48\), the model wants \(64, 48\)"):
+        Decoder(open_checkpoint(folder))
+
+
+def test_longrope_past_the_original_context_names_the_context_to_ask_for(tmp_path: Path) -> None:
+    checkpoint = open_checkpoint(tiny.write_folder(tmp_path / "phi3", tiny.CONFIGS["phi3-part-longrope"]))
+    with pytest.raises(UnsupportedError, match="give a context of at most 256"):
+        Decoder(checkpoint)

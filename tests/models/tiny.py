@@ -74,6 +74,20 @@ MISTRAL: dict[str, Any] = {
     "head_dim": 12,
     "sliding_window": 37,
 }
+PHI3: dict[str, Any] = {
+    **LLAMA,
+    "model_type": "phi3",
+    "architectures": ["Phi3ForCausalLM"],
+    "vocab_size": 59,
+    "pad_token_id": 0,
+    "sliding_window": 45,
+    "original_max_position_embeddings": 256,
+}
+LONGROPE = {
+    "rope_type": "longrope",
+    "short_factor": [1.0, 1.25, 2.0],
+    "long_factor": [1.0, 8.0, 16.0],
+}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
 
 CONFIGS: dict[str, dict[str, Any]] = {
@@ -99,6 +113,15 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "rope_scaling": {**YARN, "beta_fast": 8.0, "attention_factor": 1.25},
     },
     "mistral": MISTRAL,
+    "phi3": PHI3,
+    "phi3-part-longrope": {
+        **PHI3,
+        "num_key_value_heads": 6,
+        "partial_rotary_factor": 0.75,
+        "max_position_embeddings": 512,
+        "sliding_window": None,
+        "rope_scaling": LONGROPE,
+    },
     "bert": BERT,
     "bert-tanh": {**BERT, "hidden_act": "gelu_new", "num_attention_heads": 3, "num_hidden_layers": 3},
 }
@@ -148,10 +171,19 @@ def _llama_shapes(cfg: dict[str, Any]) -> dict[str, tuple[int, ...]]:
         if cfg["model_type"] == "qwen3":
             found[f"{at}self_attn.q_norm.weight"] = found[f"{at}self_attn.k_norm.weight"] = (dim,)
         found[f"{at}input_layernorm.weight"] = found[f"{at}post_attention_layernorm.weight"] = (hidden,)
+        if cfg["model_type"] == "phi3":
+            _fuse(found, f"{at}self_attn.", "qkv_proj", ("q_proj", "k_proj", "v_proj"))
+            _fuse(found, f"{at}mlp.", "gate_up_proj", ("gate_proj", "up_proj"))
     found["model.norm.weight"] = (hidden,)
     if not cfg["tie_word_embeddings"]:
         found["lm_head.weight"] = (cfg["vocab_size"], hidden)
     return found
+
+
+def _fuse(found: dict[str, tuple[int, ...]], at: str, name: str, parts: tuple[str, ...]) -> None:
+    """One matrix with the rows of all `parts` in their place."""
+    stacked = [found.pop(f"{at}{part}.weight") for part in parts]
+    found[f"{at}{name}.weight"] = (sum(shape[0] for shape in stacked), stacked[0][1])
 
 
 def _bert_shapes(cfg: dict[str, Any]) -> dict[str, tuple[int, ...]]:

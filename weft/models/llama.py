@@ -89,7 +89,8 @@ def projections(x: Tensor, w: Scope, cfg: Config) -> tuple[Tensor, Tensor, Tenso
 
 
 def rotary_attention(q: Tensor, k: Tensor, v: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> Tensor:
-    turn = rope(cfg.channels, cfg.rope_theta, cfg.rope_scaling, context=cfg.max_position_embeddings)
+    positions = cfg.max_position_embeddings
+    turn = rope(cfg.channels, cfg.rope_theta, cfg.rope_scaling, positions=positions, context=step.context)
     out = attend(rotate(q, step, turn), rotate(k, step, turn), v, step, layer, window=cfg.window(layer))
     return linear(out.reshape(q.shape[0], q.shape[1] * q.shape[2]), w / "o_proj", cfg.hidden_size, cfg.out_bias)
 

@@ -25,14 +25,19 @@ class Rope:
     scale: float = 1.0
 
 
-def rope(dim: int, theta: float, scaling: Mapping[str, Any] | None = None, *, context: int = 0) -> Rope:
-    """The rotation of `dim` channels; `scaling` is the config's rope_scaling, `context` the longest text it allows."""
+def rope(
+    dim: int, theta: float, scaling: Mapping[str, Any] | None = None, *, positions: int = 0, context: int = 0
+) -> Rope:
+    """The rotation of `dim` channels; `scaling` is the config's rope_scaling.
+
+    `positions` is how many the model takes, `context` how many will be used (0: all of them): some ways depend on it.
+    """
     plain = theta ** -(np.arange(0, dim, 2, dtype=np.float64) / dim)
     scaling = scaling or {}
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     if kind not in SCALINGS:
         raise UnsupportedError(f"[rope] unknown rope scaling: {kind!r}; known are {', '.join(SCALINGS)}")
-    values, scale = SCALINGS[kind](_Rule(dim, theta, context, scaling), plain)
+    values, scale = SCALINGS[kind](_Rule(dim, theta, positions, context or positions, scaling), plain)
     return Rope(values.astype(np.float32), scale)
 
 
@@ -42,6 +47,7 @@ class _Rule:
 
     dim: int
     theta: float
+    positions: int
     context: int
     scaling: Mapping[str, Any]
 
@@ -52,9 +58,22 @@ class _Rule:
             raise UnsupportedError(f"[rope] {name} is {value!r}; a number above zero is wanted")
         return float(value)
 
+    @property
+    def original(self) -> float:
+        """The positions that the model was trained on before it was stretched."""
+        return self.number("original_max_position_embeddings", self.positions or None)
+
+    def within_original(self, kind: str) -> None:
+        """Refuse a longer context: past the original one `kind` turns keys anew that are stored already."""
+        if self.context > self.original:
+            raise UnsupportedError(
+                f"[rope] {kind} scaling changes stored keys past {self.original:.0f} positions and {self.context} are "
+                f"asked for; give a context of at most {self.original:.0f}"
+            )
+
     def divisors(self, name: str) -> np.ndarray:
         """One for each pair."""
-        values = np.asarray(self.scaling[name], dtype=np.float64)
+        values = np.asarray(self.scaling.get(name, ()), dtype=np.float64)
         if values.shape != (self.dim // 2,):
             raise UnsupportedError(f"[rope] {values.size} rope factors for {self.dim // 2} pairs")
         return values
@@ -84,7 +103,7 @@ def _llama3(rule: _Rule, plain: np.ndarray) -> tuple[np.ndarray, float]:
 def _yarn(rule: _Rule, plain: np.ndarray) -> tuple[np.ndarray, float]:
     """Pairs that turn fast are kept, slow ones divided by `factor`, with a ramp over the pairs between (YaRN)."""
     factor = rule.number("factor")
-    original = rule.number("original_max_position_embeddings", rule.context or None)
+    original = rule.original
 
     def pair(turns: float) -> float:
         """The (fractional) pair that turns so often within the original context."""
@@ -112,20 +131,27 @@ def _yarn_scale(rule: _Rule, factor: float) -> float:
 
 
 def _dynamic(rule: _Rule, plain: np.ndarray) -> tuple[np.ndarray, float]:
-    """Frequencies that change once a text outgrows the model's context; within it, which is all weft allows, none do.
-
-    Past the original context the rule turns every key anew with each token, which keys in pages cannot follow.
-    """
-    original = rule.number("original_max_position_embeddings", rule.context or None)
-    if original < rule.context:
-        raise UnsupportedError(
-            f"[rope] dynamic scaling from {original:.0f} to {rule.context} positions changes keys already stored; "
-            "weft runs it up to the original context only"
-        )
+    """Frequencies that fall as a text outgrows the original context; within it they are the plain ones."""
+    rule.within_original("dynamic")
     return plain, 1.0
 
 
-SCALINGS = {"default": _plain, "linear": _linear, "llama3": _llama3, "yarn": _yarn, "dynamic": _dynamic}
+def _longrope(rule: _Rule, plain: np.ndarray) -> tuple[np.ndarray, float]:
+    """Two lists of divisors, one for texts within the original context and one for longer texts (LongRoPE)."""
+    rule.within_original("longrope")
+    factor = rule.number("factor", rule.positions / rule.original)
+    stretched = math.sqrt(1.0 + math.log(factor) / math.log(rule.original)) if factor > 1 else 1.0
+    return plain / rule.divisors("short_factor"), rule.number("attention_factor", stretched)
+
+
+SCALINGS = {
+    "default": _plain,
+    "linear": _linear,
+    "llama3": _llama3,
+    "yarn": _yarn,
+    "dynamic": _dynamic,
+    "longrope": _longrope,
+}
 
 
 def rotate(x: Tensor, step: Step, turn: Rope) -> Tensor:

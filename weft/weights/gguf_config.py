@@ -101,6 +101,10 @@ class _ConfigReader:
         """Llama and its relatives: the same keys below the architecture's name."""
         if self.meta.get_int(self.key("expert_count"), 0):
             raise UnsupportedError(f"[gguf] {self.meta.file_name} is a mixture of experts, which weft does not run yet")
+        if "rope_factors_long.weight" in self.tensors:
+            raise UnsupportedError(
+                f"[gguf] {self.meta.file_name} has longrope factors; weft reads those of folders only"
+            )
         config = self.common()
         heads = config["num_attention_heads"]
         kv_heads = self.count("attention.head_count_kv", MAX_HEADS, heads)
@@ -109,6 +113,7 @@ class _ConfigReader:
         dim = self.head_dim(config)
         return {
             **config,
+            **self.window(),
             "architectures": [f"{self.arch.capitalize()}ForCausalLM"],
             "hidden_act": "silu",
             "num_key_value_heads": kv_heads,
@@ -120,6 +125,15 @@ class _ConfigReader:
             "mlp_bias": "blk.0.ffn_up.bias" in self.tensors,
             "tie_word_embeddings": "output.weight" not in self.tensors,
         }
+
+    def window(self) -> dict[str, Any]:
+        """The tokens that a token sees: phi3 files have the key; in other architectures it is a model weft has not."""
+        key = self.key("attention.sliding_window")
+        if key not in self.meta:
+            return {}
+        if self.arch != "phi3":
+            raise UnsupportedError(f"[gguf] {key} is set; weft's {self.arch} has no window")
+        return {"sliding_window": self.meta.get_int(key, low=1, high=MAX_CONTEXT)}
 
     def even_split(self, config: dict[str, Any]) -> int:
         """The width of a head when the heads share the embedding."""
@@ -238,6 +252,8 @@ def gguf_from_config(config: Mapping[str, Any]) -> dict[str, Any]:
     if arch == "bert":
         metadata["bert.pooling_type"] = POOLING.index(config.get("pooling_type", "none"))
         metadata["bert.attention.causal"] = bool(config.get("causal", False))
+    if arch == "phi3" and config.get("sliding_window") is not None:
+        metadata["phi3.attention.sliding_window"] = int(config["sliding_window"])
     if config.get("use_sliding_window"):
         raise UnsupportedError(f"[gguf] use_sliding_window cannot be written; GGUF has no key for it in {arch}")
     metadata.update(_written_scaling(arch, config.get("rope_scaling") or {}))

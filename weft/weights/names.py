@@ -73,8 +73,19 @@ BERT = NameMap(
 
 QWEN2 = replace(LLAMA, absent=frozenset())
 QWEN3 = replace(QWEN2, layer={**LLAMA.layer, "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"})
+PHI3 = replace(
+    QWEN2,
+    layer={
+        "attn_norm": "input_layernorm",
+        "attn_qkv": "self_attn.qkv_proj",
+        "attn_output": "self_attn.o_proj",
+        "ffn_norm": "post_attention_layernorm",
+        "ffn_up": "mlp.gate_up_proj",
+        "ffn_down": "mlp.down_proj",
+    },
+)
 
-MAPS = {"llama": LLAMA, "bert": BERT, "qwen2": QWEN2, "qwen3": QWEN3}
+MAPS = {"llama": LLAMA, "bert": BERT, "qwen2": QWEN2, "qwen3": QWEN3, "phi3": PHI3}
 _GGUF_LAYER = re.compile(r"blk\.(0|[1-9][0-9]{0,3})\.(.+)")
 
 
