@@ -20,10 +20,12 @@ def printed(folder: Path) -> dict[str, str]:
     quantised = open_checkpoint(write_model(folder / "llama.gguf", BLOCKED, "q4_1"))
     relatives = {f"{name}-f32": tiny.write_folder(folder / name, tiny.CONFIGS[name]) for name in RELATIVES}
     bert = open_checkpoint(tiny.write_folder(folder / "bert", tiny.CONFIGS["bert"]))
+    roberta = open_checkpoint(tiny.write_folder(folder / "roberta", tiny.CONFIGS["roberta"]))
     programs = {
         "llama-f32": Decoder(llama).program,
         "llama-q4_1-int8": Decoder(quantised).program,
         **{name: Decoder(open_checkpoint(path)).program for name, path in relatives.items()},
+        "roberta-mean": Encoder(roberta, Head("mean", normalise=True)).program(),
         "bert-mean": Encoder(bert, Head("mean", normalise=True)).program(),
     }
     return {name: to_text(program) for name, program in programs.items()}

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 import tiny
 
+from weft.errors import TooLongError
 from weft.runtime import Decoder, Encoder, Head, open_checkpoint
 from weft.runtime.programs import model_module
+from weft.weights import write_safetensors
 
 GOLDEN = np.load(Path(__file__).parent.parent / "golden" / "models" / "tiny-models.npz")
 LIMIT = 2e-4
@@ -40,6 +42,23 @@ def test_hidden_states_are_those_of_transformers(folders: dict[str, Path], name:
     encoder = Encoder(open_checkpoint(folders[name]), Head("mean"))
     hidden = encoder.hidden_states(tiny.token_ids(tiny.CONFIGS[name], length))
     assert np.abs(hidden - GOLDEN[f"{name}/{length}"]).max() <= LIMIT
+
+
+@pytest.mark.parametrize(("name", "limit"), [("bert", 160), ("roberta", 130), ("xlm_roberta", 130)])
+def test_a_text_longer_than_the_position_table_is_refused(folders: dict[str, Path], name: str, limit: int) -> None:
+    encoder = Encoder(open_checkpoint(folders[name]), Head("mean"))
+    assert encoder.hidden_states([5] * limit).shape[0] == limit
+    with pytest.raises(TooLongError, match=f"{limit + 1} tokens, the model takes {limit}"):
+        encoder.hidden_states([5] * (limit + 1))
+
+
+@pytest.mark.parametrize("name", ["roberta", "xlm_roberta"])
+def test_tensors_saved_inside_a_larger_model_are_found(tmp_path: Path, folders: dict[str, Path], name: str) -> None:
+    cfg = tiny.CONFIGS[name]
+    ids, folder = tiny.token_ids(cfg, 7), tiny.write_folder(tmp_path / name, cfg)
+    write_safetensors(folder / "model.safetensors", {f"roberta.{key}": v for key, v in tiny.weights(cfg).items()})
+    inside, alone = (Encoder(open_checkpoint(path), Head("mean")) for path in (folder, folders[name]))
+    assert np.array_equal(inside.hidden_states(ids), alone.hidden_states(ids))
 
 
 @pytest.mark.parametrize("name", ["llama-grouped", "llama-llama3-rope"])

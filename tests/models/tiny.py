@@ -47,6 +47,18 @@ BERT: dict[str, Any] = {
     "type_vocab_size": 2,
     "pad_token_id": 0,
 }
+# Padding ids that tiny.token_ids does not draw: transformers counts no position for padding.
+ROBERTA: dict[str, Any] = {
+    **BERT,
+    "model_type": "roberta",
+    "architectures": ["RobertaModel"],
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "layer_norm_eps": 1e-5,
+    "max_position_embeddings": 134,
+    "type_vocab_size": 1,
+    "pad_token_id": 3,
+}
 
 # Fewer tokens than LLAMA, which keeps the goldens small.
 QWEN2: dict[str, Any] = {
@@ -123,6 +135,15 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "rope_scaling": LONGROPE,
     },
     "bert": BERT,
+    "roberta": ROBERTA,
+    "xlm_roberta": {
+        **ROBERTA,
+        "model_type": "xlm-roberta",
+        "architectures": ["XLMRobertaModel"],
+        "hidden_size": 32,
+        "max_position_embeddings": 139,
+        "pad_token_id": 8,
+    },
     "bert-tanh": {**BERT, "hidden_act": "gelu_new", "num_attention_heads": 3, "num_hidden_layers": 3},
 }
 

@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 MAX_JSON_BYTES = 16 << 20
 
 # How the tensors of a saved model may be prefixed: BertModel inside BertForMaskedLM, inside sentence-transformers …
-PREFIXES = {"bert": ("", "bert.", "model.bert."), "llama": ("",)}
+PREFIXES = {
+    "bert": ("bert.", "model.bert."),
+    "roberta": ("roberta.", "model.roberta."),
+    "xlm-roberta": ("roberta.", "model.roberta."),
+}
 
 
 @dataclass(frozen=True)
@@ -157,8 +161,8 @@ def _open_folder(folder: Path, file: Path | None = None) -> Checkpoint:
 
 
 def _prefix(model_type: str, names: Mapping[str, Any]) -> str:
-    for prefix in PREFIXES.get(model_type, ("",)):
-        if prefix and any(name.startswith(prefix) for name in names):
+    for prefix in PREFIXES.get(model_type, ()):
+        if any(name.startswith(prefix) for name in names):
             return prefix
     return ""
 
