@@ -5,7 +5,7 @@ Reference: transformers/models/llama. Checkpoint names are the scope names below
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +74,16 @@ class Config:
     def out_bias(self) -> bool:
         return self.attention_bias
 
+    @property
+    def rotated(self) -> int:
+        """How many channels of a head are turned by their position."""
+        return self.channels
+
+    @property
+    def scaling(self) -> Mapping[str, Any] | None:
+        """How the rotation is stretched."""
+        return self.rope_scaling
+
     def window(self, layer: int) -> int:
         """How many tokens a token of this layer sees, itself included; 0 for all."""
         return 0
@@ -89,8 +99,7 @@ def projections(x: Tensor, w: Scope, cfg: Config) -> tuple[Tensor, Tensor, Tenso
 
 
 def rotary_attention(q: Tensor, k: Tensor, v: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> Tensor:
-    positions = cfg.max_position_embeddings
-    turn = rope(cfg.channels, cfg.rope_theta, cfg.rope_scaling, positions=positions, context=step.context)
+    turn = rope(cfg.rotated, cfg.rope_theta, cfg.scaling, positions=cfg.max_position_embeddings, context=step.context)
     out = attend(rotate(q, step, turn), rotate(k, step, turn), v, step, layer, window=cfg.window(layer))
     return linear(out.reshape(q.shape[0], q.shape[1] * q.shape[2]), w / "o_proj", cfg.hidden_size, cfg.out_bias)
 
@@ -106,11 +115,17 @@ def mlp(x: Tensor, w: Scope, cfg: Config) -> Tensor:
 
 
 def block(
-    x: Tensor, w: Scope, cfg: Config, step: Step, layer: int, attention: Callable[..., Tensor] = self_attention
+    x: Tensor,
+    w: Scope,
+    cfg: Config,
+    step: Step,
+    layer: int,
+    attention: Callable[..., Tensor] = self_attention,
+    feed_forward: Callable[..., Tensor] = mlp,
 ) -> Tensor:
-    """One layer; a relative gives its own attention."""
+    """One layer; a relative gives the parts that are its own."""
     x = x + attention(rms_norm(x, w / "input_layernorm", cfg.rms_norm_eps), w / "self_attn", cfg, step, layer)
-    return x + mlp(rms_norm(x, w / "post_attention_layernorm", cfg.rms_norm_eps), w / "mlp", cfg)
+    return x + feed_forward(rms_norm(x, w / "post_attention_layernorm", cfg.rms_norm_eps), w / "mlp", cfg)
 
 
 def hidden_states(w: Scope, cfg: Config, step: Step, layers: Callable[..., Tensor] = block) -> Tensor:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft import ops
 from weft.models import llama
-from weft.nn import Scope, Step, attend, linear, rms_norm, rope, rotate
+from weft.nn import Scope, Step, linear
 
 if TYPE_CHECKING:
     from weft.graph.tensor import Tensor
@@ -34,12 +34,11 @@ class Config(llama.Config):
 
     @property
     def rotated(self) -> int:
-        """How many channels of a head are turned."""
         return int(self.channels * self.partial_rotary_factor)
 
     @property
     def scaling(self) -> Mapping[str, Any]:
-        """rope_scaling with what this model keeps beside it; older files call longrope su or yarn."""
+        """With what this model keeps beside it; older files call longrope su or yarn."""
         given = self.rope_scaling or {}
         kind = given.get("rope_type", given.get("type", "default"))
         kind = "longrope" if kind in ("su", "yarn") else kind
@@ -55,9 +54,7 @@ def self_attention(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> 
     q = linear(x, fused, heads * dim, part=(0, rows)).reshape(tokens, heads, dim)
     k = linear(x, fused, groups * dim, part=(heads * dim, rows)).reshape(tokens, groups, dim)
     v = linear(x, fused, groups * dim, part=((heads + groups) * dim, rows)).reshape(tokens, groups, dim)
-    turn = rope(cfg.rotated, cfg.rope_theta, cfg.scaling, positions=cfg.max_position_embeddings, context=step.context)
-    out = attend(rotate(q, step, turn), rotate(k, step, turn), v, step, layer, window=cfg.window(layer))
-    return linear(out.reshape(tokens, heads * dim), w / "o_proj", cfg.hidden_size)
+    return llama.rotary_attention(q, k, v, w, cfg, step, layer)
 
 
 def mlp(x: Tensor, w: Scope, cfg: Config) -> Tensor:
@@ -68,8 +65,7 @@ def mlp(x: Tensor, w: Scope, cfg: Config) -> Tensor:
 
 
 def block(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> Tensor:
-    x = x + self_attention(rms_norm(x, w / "input_layernorm", cfg.rms_norm_eps), w / "self_attn", cfg, step, layer)
-    return x + mlp(rms_norm(x, w / "post_attention_layernorm", cfg.rms_norm_eps), w / "mlp", cfg)
+    return llama.block(x, w, cfg, step, layer, self_attention, mlp)
 
 
 def hidden_states(w: Scope, cfg: Config, step: Step) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from weft.dtype import DType, dtype
 
@@ -36,7 +36,7 @@ class Scope:
         full = (self / name).path
         if part is not None:
             first, total = part
-            full = f"{full}:{first}-{first + int(shape[0])}/{total}"  # type: ignore[arg-type]  # a weight's sizes are numbers
+            full = f"{full}:{first}-{first + cast(int, shape[0])}/{total}"  # a weight's sizes are numbers
         stored = self._stored(full)
         kind = stored if stored is not None and len(shape) > 1 else dtype("f32")
         return self._trace.weight(full, shape, kind)
