@@ -7,7 +7,7 @@ import pytest
 import tiny
 
 from weft.runtime import Decoder, Encoder, Head, open_checkpoint
-from weft.weights import gguf_from_config, gguf_name, quantise, stored_order, write_gguf
+from weft.weights import gguf_from_config, gguf_name, open_gguf, quantise, stored_order, write_gguf
 from weft.weights.files import TensorView
 
 
@@ -56,6 +56,17 @@ def test_llama3_rope_factors_of_a_gguf_file_are_the_rule_s(tmp_path: Path) -> No
     folder = Decoder(open_checkpoint(tiny.write_folder(tmp_path / "folder", cfg))).logits(ids)
     gguf = Decoder(open_checkpoint(write_model(tmp_path / "model.gguf", cfg))).logits(ids)
     assert np.abs(folder - gguf).max() <= 1e-4  # the file keeps the factors in f32
+
+
+def test_longrope_factors_of_a_gguf_file_are_the_folder_s(tmp_path: Path) -> None:
+    cfg = tiny.CONFIGS["phi3-part-longrope"]
+    ids, scaling = tiny.token_ids(cfg, 130), cfg["rope_scaling"]
+    folder = Decoder(open_checkpoint(tiny.write_folder(tmp_path / "folder", cfg)), context=256).logits(ids)
+    written = open_gguf(write_model(tmp_path / "plain.gguf", {**cfg, "rope_scaling": None}))
+    factors = {f"rope_factors_{kind}.weight": np.float32(scaling[f"{kind}_factor"]) for kind in ("short", "long")}
+    path = tmp_path / "model.gguf"
+    write_gguf(path, {**written.tensors, **factors}, written.metadata)
+    assert np.array_equal(folder, Decoder(open_checkpoint(path), context=256).logits(ids))
 
 
 def test_a_bert_gguf_file_and_a_folder_give_the_same_bits(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ BERT = NameMap(
 QWEN2 = replace(LLAMA, absent=frozenset())
 QWEN3 = replace(QWEN2, layer={**LLAMA.layer, "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"})
 PHI3 = replace(
-    QWEN2,
+    LLAMA,
     layer={
         "attn_norm": "input_layernorm",
         "attn_qkv": "self_attn.qkv_proj",
@@ -83,6 +83,7 @@ PHI3 = replace(
         "ffn_up": "mlp.gate_up_proj",
         "ffn_down": "mlp.down_proj",
     },
+    absent=frozenset({"rope_factors_short", "rope_factors_long"}),  # longrope's: in the config
 )
 
 MAPS = {"llama": LLAMA, "bert": BERT, "qwen2": QWEN2, "qwen3": QWEN3, "phi3": PHI3}
