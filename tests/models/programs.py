@@ -11,16 +11,21 @@ from weft.graph.text import to_text
 from weft.runtime import Decoder, Encoder, Head, open_checkpoint
 
 FOLDER = Path(__file__).resolve().parent.parent / "golden" / "programs"
+RELATIVES = ("mistral", "phi3", "qwen2", "qwen3")
 
 
 def printed(folder: Path) -> dict[str, str]:
     """Name of the golden -> its text."""
     llama = open_checkpoint(tiny.write_folder(folder / "llama", tiny.CONFIGS["llama-full-tied"]))
     quantised = open_checkpoint(write_model(folder / "llama.gguf", BLOCKED, "q4_1"))
+    relatives = {f"{name}-f32": tiny.write_folder(folder / name, tiny.CONFIGS[name]) for name in RELATIVES}
     bert = open_checkpoint(tiny.write_folder(folder / "bert", tiny.CONFIGS["bert"]))
+    roberta = open_checkpoint(tiny.write_folder(folder / "roberta", tiny.CONFIGS["roberta"]))
     programs = {
         "llama-f32": Decoder(llama).program,
         "llama-q4_1-int8": Decoder(quantised).program,
+        **{name: Decoder(open_checkpoint(path)).program for name, path in relatives.items()},
+        "roberta-mean": Encoder(roberta, Head("mean", normalise=True)).program(),
         "bert-mean": Encoder(bert, Head("mean", normalise=True)).program(),
     }
     return {name: to_text(program) for name, program in programs.items()}

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from programs import FOLDER, printed
+from programs import FOLDER, RELATIVES, printed
 
 
 @pytest.fixture(scope="module")
@@ -11,7 +11,9 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return printed(tmp_path_factory.mktemp("programs"))
 
 
-@pytest.mark.parametrize("name", ["llama-f32", "llama-q4_1-int8", "bert-mean"])
+@pytest.mark.parametrize(
+    "name", ["llama-f32", "llama-q4_1-int8", *(f"{name}-f32" for name in RELATIVES), "bert-mean", "roberta-mean"]
+)
 def test_the_program_is_the_golden_one(texts: dict[str, str], name: str) -> None:
     expected = (FOLDER / f"{name}.txt").read_text()
     assert texts[name] == expected, "run python tests/models/programs.py and review the diff"

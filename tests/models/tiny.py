@@ -47,6 +47,60 @@ BERT: dict[str, Any] = {
     "type_vocab_size": 2,
     "pad_token_id": 0,
 }
+# Padding ids that tiny.token_ids does not draw: transformers counts no position for padding.
+ROBERTA: dict[str, Any] = {
+    **BERT,
+    "model_type": "roberta",
+    "architectures": ["RobertaModel"],
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "layer_norm_eps": 1e-5,
+    "max_position_embeddings": 134,
+    "type_vocab_size": 1,
+    "pad_token_id": 3,
+}
+
+# Fewer tokens than LLAMA, which keeps the goldens small.
+QWEN2: dict[str, Any] = {
+    **LLAMA,
+    "model_type": "qwen2",
+    "architectures": ["Qwen2ForCausalLM"],
+    "vocab_size": 59,
+    "rope_theta": 1000000.0,
+    "use_sliding_window": False,
+    "sliding_window": 8,
+}
+QWEN3: dict[str, Any] = {
+    **QWEN2,
+    "model_type": "qwen3",
+    "architectures": ["Qwen3ForCausalLM"],
+    "head_dim": 16,
+    "sliding_window": None,
+    "attention_bias": False,
+}
+MISTRAL: dict[str, Any] = {
+    **LLAMA,
+    "model_type": "mistral",
+    "architectures": ["MistralForCausalLM"],
+    "vocab_size": 59,
+    "head_dim": 12,
+    "sliding_window": 37,
+}
+PHI3: dict[str, Any] = {
+    **LLAMA,
+    "model_type": "phi3",
+    "architectures": ["Phi3ForCausalLM"],
+    "vocab_size": 59,
+    "pad_token_id": 0,
+    "sliding_window": 45,
+    "original_max_position_embeddings": 256,
+}
+LONGROPE = {
+    "rope_type": "longrope",
+    "short_factor": [1.0, 1.25, 2.0],
+    "long_factor": [1.0, 8.0, 16.0],
+}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
 
 CONFIGS: dict[str, dict[str, Any]] = {
     "llama-grouped": LLAMA,
@@ -60,7 +114,36 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "mlp_bias": True,
         "num_key_value_heads": 3,
     },
+    "llama-yarn": {**LLAMA, "vocab_size": 59, "rope_scaling": YARN},
+    "llama-dynamic-rope": {**LLAMA, "vocab_size": 37, "rope_scaling": {"rope_type": "dynamic", "factor": 2.0}},
+    "qwen2": QWEN2,
+    "qwen2-window-tied": {**QWEN2, "use_sliding_window": True, "max_window_layers": 1, "tie_word_embeddings": True},
+    "qwen3": QWEN3,
+    "qwen3-tied-yarn": {
+        **QWEN3,
+        "tie_word_embeddings": True,
+        "rope_scaling": {**YARN, "beta_fast": 8.0, "attention_factor": 1.25},
+    },
+    "mistral": MISTRAL,
+    "phi3": PHI3,
+    "phi3-part-longrope": {
+        **PHI3,
+        "num_key_value_heads": 6,
+        "partial_rotary_factor": 0.75,
+        "max_position_embeddings": 512,
+        "sliding_window": None,
+        "rope_scaling": LONGROPE,
+    },
     "bert": BERT,
+    "roberta": ROBERTA,
+    "xlm_roberta": {
+        **ROBERTA,
+        "model_type": "xlm-roberta",
+        "architectures": ["XLMRobertaModel"],
+        "hidden_size": 32,
+        "max_position_embeddings": 139,
+        "pad_token_id": 8,
+    },
     "bert-tanh": {**BERT, "hidden_act": "gelu_new", "num_attention_heads": 3, "num_hidden_layers": 3},
 }
 
@@ -77,7 +160,7 @@ def uniform(seed: int, count: int) -> np.ndarray:
 
 def shapes(cfg: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     """Names and shapes of every tensor of the checkpoint."""
-    return _llama_shapes(cfg) if cfg["model_type"] == "llama" else _bert_shapes(cfg)
+    return _bert_shapes(cfg) if "layer_norm_eps" in cfg else _llama_shapes(cfg)
 
 
 def _llama_shapes(cfg: dict[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -93,7 +176,7 @@ def _llama_shapes(cfg: dict[str, Any]) -> dict[str, tuple[int, ...]]:
         at = f"model.layers.{i}."
         for name, count in rows.items():
             found[f"{at}self_attn.{name}.weight"] = (count, hidden)
-            if cfg.get("attention_bias"):
+            if cfg.get("attention_bias") or cfg["model_type"] == "qwen2":
                 found[f"{at}self_attn.{name}.bias"] = (count,)
         found[f"{at}self_attn.o_proj.weight"] = (hidden, heads * dim)
         if cfg.get("attention_bias"):
@@ -106,11 +189,22 @@ def _llama_shapes(cfg: dict[str, Any]) -> dict[str, tuple[int, ...]]:
             found[f"{at}mlp.{name}.weight"] = shape
             if cfg.get("mlp_bias"):
                 found[f"{at}mlp.{name}.bias"] = (shape[0],)
+        if cfg["model_type"] == "qwen3":
+            found[f"{at}self_attn.q_norm.weight"] = found[f"{at}self_attn.k_norm.weight"] = (dim,)
         found[f"{at}input_layernorm.weight"] = found[f"{at}post_attention_layernorm.weight"] = (hidden,)
+        if cfg["model_type"] == "phi3":
+            _fuse(found, f"{at}self_attn.", "qkv_proj", ("q_proj", "k_proj", "v_proj"))
+            _fuse(found, f"{at}mlp.", "gate_up_proj", ("gate_proj", "up_proj"))
     found["model.norm.weight"] = (hidden,)
     if not cfg["tie_word_embeddings"]:
         found["lm_head.weight"] = (cfg["vocab_size"], hidden)
     return found
+
+
+def _fuse(found: dict[str, tuple[int, ...]], at: str, name: str, parts: tuple[str, ...]) -> None:
+    """One matrix with the rows of all `parts` in their place."""
+    stacked = [found.pop(f"{at}{part}.weight") for part in parts]
+    found[f"{at}{name}.weight"] = (sum(shape[0] for shape in stacked), stacked[0][1])
 
 
 def _bert_shapes(cfg: dict[str, Any]) -> dict[str, tuple[int, ...]]:

@@ -68,6 +68,9 @@ BERT: dict[str, Any] = {
     "pad_token_id": 0,
 }
 
+QWEN3: dict[str, Any] = {**LLAMA, "model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "head_dim": 32}
+ALL = pytest.mark.parametrize("config", [LLAMA, BERT, QWEN3], ids=["llama", "bert", "qwen3"])
+
 
 def weights_of(config: dict[str, Any]) -> dict[str, np.ndarray]:
     """The few tensors a config is read from, and one layer's attention, by their Hugging Face names."""
@@ -105,12 +108,12 @@ def model(
     return open_gguf(folder / "m.gguf")
 
 
-@pytest.mark.parametrize("config", [LLAMA, BERT], ids=["llama", "bert"])
+@ALL
 def test_a_config_survives_the_round_trip(tmp_path: Path, config: dict[str, Any]) -> None:
     assert config_from_gguf(model(tmp_path, config)) == config
 
 
-@pytest.mark.parametrize("config", [LLAMA, BERT], ids=["llama", "bert"])
+@ALL
 def test_weights_survive_the_round_trip_in_order(tmp_path: Path, config: dict[str, Any]) -> None:
     file = model(tmp_path, config)
     arch = config["model_type"]

@@ -57,7 +57,7 @@ class Embedder:
     @property
     def max_tokens(self) -> int:
         """The longest input in tokens, special tokens and prompt included."""
-        return self.recipe.max_tokens
+        return min(self.recipe.max_tokens, self._encoder.max_tokens)
 
     @property
     def tokenizer(self) -> Tokenizer:

@@ -41,20 +41,31 @@ class Config:
 
     def __post_init__(self) -> None:
         if self.position_embedding_type != "absolute":
-            raise UnsupportedError(
-                f"[bert] position_embedding_type {self.position_embedding_type!r}; only absolute is known"
-            )
+            raise self.unsupported(f"position_embedding_type {self.position_embedding_type!r}; only absolute is known")
         if self.hidden_act not in ACTIVATIONS:
-            raise UnsupportedError(f"[bert] hidden_act {self.hidden_act!r}; known are {', '.join(ACTIVATIONS)}")
+            raise self.unsupported(f"hidden_act {self.hidden_act!r}; known are {', '.join(ACTIVATIONS)}")
         if self.hidden_size % self.num_attention_heads:
-            raise UnsupportedError(
-                f"[bert] {self.hidden_size} channels do not split into {self.num_attention_heads} heads"
-            )
+            raise self.unsupported(f"{self.hidden_size} channels do not split into {self.num_attention_heads} heads")
+
+    def unsupported(self, what: str) -> UnsupportedError:
+        """The error that names the model type, a relative's too."""
+        return UnsupportedError(f"[{type(self).__module__.rpartition('.')[2]}] {what}")
+
+    @property
+    def first_position(self) -> int:
+        """The row of the position table that the first token of a text takes."""
+        return 0
+
+    @property
+    def positions(self) -> int:
+        """The longest text in tokens."""
+        return self.max_position_embeddings - self.first_position
 
 
 def embeddings(w: Scope, cfg: Config, step: Step) -> Tensor:
     words = embedding(step.ids, w / "word_embeddings", cfg.vocab_size, cfg.hidden_size)
-    places = embedding(step.positions, w / "position_embeddings", cfg.max_position_embeddings, cfg.hidden_size)
+    part = (cfg.first_position, cfg.max_position_embeddings) if cfg.first_position else None
+    places = embedding(step.positions, w / "position_embeddings", cfg.positions, cfg.hidden_size, part=part)
     types = embedding(step.types, w / "token_type_embeddings", cfg.type_vocab_size, cfg.hidden_size)
     return layer_norm(words + types + places, w / "LayerNorm", cfg.layer_norm_eps)
 

@@ -5,12 +5,13 @@ Reference: transformers/models/llama. Checkpoint names are the scope names below
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from weft import ops
 from weft.errors import UnsupportedError
-from weft.nn import Scope, Step, attend, embedding, inverse_frequencies, linear, rms_norm, rotate, tied_linear
+from weft.nn import Scope, Step, attend, embedding, linear, rms_norm, rope, rotate, tied_linear
 
 # what transformers calls them -> the catalogue's word
 ACTIVATIONS = {
@@ -47,11 +48,13 @@ class Config:
 
     def __post_init__(self) -> None:
         if self.hidden_act not in ACTIVATIONS:
-            raise UnsupportedError(f"[llama] hidden_act {self.hidden_act!r}; known are {', '.join(ACTIVATIONS)}")
+            raise self.unsupported(f"hidden_act {self.hidden_act!r}; known are {', '.join(ACTIVATIONS)}")
         if self.num_attention_heads % self.kv_heads:
-            raise UnsupportedError(
-                f"[llama] {self.num_attention_heads} heads do not share {self.kv_heads} key heads evenly"
-            )
+            raise self.unsupported(f"{self.num_attention_heads} heads do not share {self.kv_heads} key heads evenly")
+
+    def unsupported(self, what: str) -> UnsupportedError:
+        """The error that names the model type, a relative's too."""
+        return UnsupportedError(f"[{type(self).__module__.rpartition('.')[2]}] {what}")
 
     @property
     def kv_heads(self) -> int:
@@ -61,15 +64,48 @@ class Config:
     def channels(self) -> int:
         return self.head_dim or self.hidden_size // self.num_attention_heads
 
+    # What relatives differ in.
+
+    @property
+    def qkv_bias(self) -> bool:
+        return self.attention_bias
+
+    @property
+    def out_bias(self) -> bool:
+        return self.attention_bias
+
+    @property
+    def rotated(self) -> int:
+        """How many channels of a head are turned by their position."""
+        return self.channels
+
+    @property
+    def scaling(self) -> Mapping[str, Any] | None:
+        """How the rotation is stretched."""
+        return self.rope_scaling
+
+    def window(self, layer: int) -> int:
+        """How many tokens a token of this layer sees, itself included; 0 for all."""
+        return 0
+
+
+def projections(x: Tensor, w: Scope, cfg: Config) -> tuple[Tensor, Tensor, Tensor]:
+    """x [T, hidden] -> queries [T, heads, dim], keys and values [T, kv_heads, dim]"""
+    tokens, heads, groups, dim = x.shape[0], cfg.num_attention_heads, cfg.kv_heads, cfg.channels
+    q = linear(x, w / "q_proj", heads * dim, cfg.qkv_bias).reshape(tokens, heads, dim)
+    k = linear(x, w / "k_proj", groups * dim, cfg.qkv_bias).reshape(tokens, groups, dim)
+    v = linear(x, w / "v_proj", groups * dim, cfg.qkv_bias).reshape(tokens, groups, dim)
+    return q, k, v
+
+
+def rotary_attention(q: Tensor, k: Tensor, v: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> Tensor:
+    turn = rope(cfg.rotated, cfg.rope_theta, cfg.scaling, positions=cfg.max_position_embeddings, context=step.context)
+    out = attend(rotate(q, step, turn), rotate(k, step, turn), v, step, layer, window=cfg.window(layer))
+    return linear(out.reshape(q.shape[0], q.shape[1] * q.shape[2]), w / "o_proj", cfg.hidden_size, cfg.out_bias)
+
 
 def self_attention(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> Tensor:
-    tokens, heads, groups, dim = x.shape[0], cfg.num_attention_heads, cfg.kv_heads, cfg.channels
-    q = linear(x, w / "q_proj", heads * dim, cfg.attention_bias).reshape(tokens, heads, dim)
-    k = linear(x, w / "k_proj", groups * dim, cfg.attention_bias).reshape(tokens, groups, dim)
-    v = linear(x, w / "v_proj", groups * dim, cfg.attention_bias).reshape(tokens, groups, dim)
-    frequencies = inverse_frequencies(dim, cfg.rope_theta, cfg.rope_scaling)
-    out = attend(rotate(q, step, frequencies), rotate(k, step, frequencies), v, step, layer)  # [tokens, heads, dim]
-    return linear(out.reshape(tokens, heads * dim), w / "o_proj", cfg.hidden_size, cfg.attention_bias)
+    return rotary_attention(*projections(x, w, cfg), w, cfg, step, layer)
 
 
 def mlp(x: Tensor, w: Scope, cfg: Config) -> Tensor:
@@ -78,22 +114,31 @@ def mlp(x: Tensor, w: Scope, cfg: Config) -> Tensor:
     return linear(ops.gated(gate, up, kind=ACTIVATIONS[cfg.hidden_act]), w / "down_proj", cfg.hidden_size, cfg.mlp_bias)
 
 
-def block(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> Tensor:
-    x = x + self_attention(rms_norm(x, w / "input_layernorm", cfg.rms_norm_eps), w / "self_attn", cfg, step, layer)
-    return x + mlp(rms_norm(x, w / "post_attention_layernorm", cfg.rms_norm_eps), w / "mlp", cfg)
+def block(
+    x: Tensor,
+    w: Scope,
+    cfg: Config,
+    step: Step,
+    layer: int,
+    attention: Callable[..., Tensor] = self_attention,
+    feed_forward: Callable[..., Tensor] = mlp,
+) -> Tensor:
+    """One layer; a relative gives the parts that are its own."""
+    x = x + attention(rms_norm(x, w / "input_layernorm", cfg.rms_norm_eps), w / "self_attn", cfg, step, layer)
+    return x + feed_forward(rms_norm(x, w / "post_attention_layernorm", cfg.rms_norm_eps), w / "mlp", cfg)
 
 
-def hidden_states(w: Scope, cfg: Config, step: Step) -> Tensor:
+def hidden_states(w: Scope, cfg: Config, step: Step, layers: Callable[..., Tensor] = block) -> Tensor:
     """The normed last hidden state of the tokens in step.rows [L, hidden]."""
     x = embedding(step.ids, w / "embed_tokens", cfg.vocab_size, cfg.hidden_size)
     for layer in range(cfg.num_hidden_layers):
-        x = block(x, w / "layers" / layer, cfg, step, layer)
+        x = layers(x, w / "layers" / layer, cfg, step, layer)
     return rms_norm(ops.take_rows(x, step.rows), w / "norm", cfg.rms_norm_eps)
 
 
-def forward(w: Scope, cfg: Config, step: Step) -> Tensor:
+def forward(w: Scope, cfg: Config, step: Step, layers: Callable[..., Tensor] = block) -> Tensor:
     """Logits of the tokens in step.rows [L, vocab]; step carries positions and the key/value pages."""
-    x = hidden_states(w / "model", cfg, step)
+    x = hidden_states(w / "model", cfg, step, layers)
     if cfg.tie_word_embeddings:
         return tied_linear(x, w / "model" / "embed_tokens", cfg.vocab_size)
     return linear(x, w / "lm_head", cfg.vocab_size)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any, TypeVar, get_type_hints
 
-from weft.errors import FormatError
+from weft.errors import FormatError, UnsupportedError
 
 T = TypeVar("T")
 
@@ -22,21 +22,37 @@ LIMITS = {
     "vocab_size": 4_194_304,
     "max_position_embeddings": 16_777_216,
     "type_vocab_size": 65_536,
+    "sliding_window": 16_777_216,
 }
 
 
 def read_config(cls: type[T], raw: Mapping[str, Any]) -> T:
     """An instance of the dataclass `cls` from the keys of `raw` that it has; a key without a default must be there."""
     hints = get_type_hints(cls)
-    values = {}
+    raw = _flat_rope(raw)
+    values: dict[str, Any] = {}
     for field in fields(cls):  # type: ignore[arg-type]
         value = raw.get(field.name)
         if value is None:
+            if field.name in raw and type(None) in getattr(hints[field.name], "__args__", ()):
+                values[field.name] = None  # null is a value of its own where the model says so
+                continue
             if field.default is MISSING and field.default_factory is MISSING:
                 raise FormatError(f"[config] {field.name} is missing; config.json does not describe this model")
             continue
         values[field.name] = _checked(field.name, value, hints[field.name])
     return cls(**values)
+
+
+def _flat_rope(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Newer files keep theta and scaling together in `rope_parameters`; older ones, and GGUF, in two keys."""
+    rope = raw.get("rope_parameters")
+    if not isinstance(rope, dict):
+        return raw
+    if any(isinstance(value, dict) for value in rope.values()):
+        raise UnsupportedError("[config] rope_parameters differ from layer to layer; weft runs no such model")
+    moved = {name: rope[name] for name in ("rope_theta", "partial_rotary_factor") if name in rope}
+    return {**raw, **moved, "rope_scaling": rope}
 
 
 def _checked(name: str, value: Any, hint: Any) -> Any:
@@ -54,6 +70,9 @@ def _checked(name: str, value: Any, hint: Any) -> Any:
         return value
     if str in options and isinstance(value, str):
         return value
-    if isinstance(value, dict) and dict in (getattr(option, "__origin__", option) for option in options):
+    kinds = tuple(getattr(option, "__origin__", option) for option in options)
+    if isinstance(value, dict) and dict in kinds:
+        return value
+    if isinstance(value, list) and list in kinds and all(isinstance(entry, str) for entry in value):
         return value
     raise FormatError(f"[config] {name} is {value!r} ({type(value).__name__}), which is not what the model takes")

@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from weft.graph.tensor import Tensor
 
 
-def linear(x: Tensor, w: Scope, out: int, bias: bool = False) -> Tensor:
-    """x Wᵀ (+ b).  x [..., in], weight [out, in] -> [..., out]"""
-    y = ops.matmul(x, w.weight("weight", out, x.shape[-1]))
-    return y + w.weight("bias", out) if bias else y
+def linear(x: Tensor, w: Scope, out: int, bias: bool = False, *, part: tuple[int, int] | None = None) -> Tensor:
+    """x Wᵀ (+ b).  x [..., in], weight [out, in] -> [..., out]; `part` is for weights stored fused, see Scope.weight"""
+    y = ops.matmul(x, w.weight("weight", out, x.shape[-1], part=part))
+    return y + w.weight("bias", out, part=part) if bias else y
 
 
-def embedding(ids: Tensor, w: Scope, count: int, dim: int) -> Tensor:
-    """Rows of the table.  ids [T], weight [count, dim] -> [T, dim]"""
-    return ops.embedding(ids, w.weight("weight", count, dim))
+def embedding(ids: Tensor, w: Scope, count: int, dim: int, *, part: tuple[int, int] | None = None) -> Tensor:
+    """Rows of the table.  ids [T], weight [count, dim] -> [T, dim]; `part` where the table is a part of a stored one"""
+    return ops.embedding(ids, w.weight("weight", count, dim, part=part))
 
 
 def rms_norm(x: Tensor, w: Scope, eps: float) -> Tensor:

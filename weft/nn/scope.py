@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from weft.dtype import DType, dtype
 
@@ -27,9 +27,16 @@ class Scope:
     def __contains__(self, name: str) -> bool:
         return self._stored((self / name).path) is not None
 
-    def weight(self, name: str, *shape: Size) -> Tensor:
-        """The tensor `name` of this scope. Vectors are read as f32; matrices keep the checkpoint's element type."""
+    def weight(self, name: str, *shape: Size, part: tuple[int, int] | None = None) -> Tensor:
+        """The tensor `name` of this scope. Vectors are read as f32; matrices keep the checkpoint's element type.
+
+        `part` (first, total) makes it the rows from `first` on of a stored tensor of `total` rows, and is in its name:
+        qkv_proj.weight:96-128/160.
+        """
         full = (self / name).path
+        if part is not None:
+            first, total = part
+            full = f"{full}:{first}-{first + cast(int, shape[0])}/{total}"  # a weight's sizes are numbers
         stored = self._stored(full)
         kind = stored if stored is not None and len(shape) > 1 else dtype("f32")
         return self._trace.weight(full, shape, kind)

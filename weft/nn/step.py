@@ -18,10 +18,13 @@ class Step:
     types: Any = None  # [T] which of a pair's texts a token belongs to (BERT); None for models without
     pages: Any = None  # [B, max_pages] page table into the pooled key/value state; None for models without one
 
+    context: int = 0  # positions that a sequence may reach, 0 for as many as the model has; only while tracing
     kv: Any = None  # kv(layer, heads, dim) declares a layer's paged keys and values; only while tracing
 
     def arrays(self) -> dict[str, Any]:
         """The fields that are there, by name: the inputs of a program."""
         return {
-            f.name: getattr(self, f.name) for f in fields(self) if f.name != "kv" and getattr(self, f.name) is not None
+            f.name: getattr(self, f.name)
+            for f in fields(self)
+            if f.name not in ("context", "kv") and getattr(self, f.name) is not None
         }

@@ -5,6 +5,7 @@ Tensors carry Hugging Face names and row order in both cases, so one model file 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,7 +24,11 @@ if TYPE_CHECKING:
 MAX_JSON_BYTES = 16 << 20
 
 # How the tensors of a saved model may be prefixed: BertModel inside BertForMaskedLM, inside sentence-transformers …
-PREFIXES = {"bert": ("", "bert.", "model.bert."), "llama": ("",)}
+PREFIXES = {
+    "bert": ("bert.", "model.bert."),
+    "roberta": ("roberta.", "model.roberta."),
+    "xlm-roberta": ("roberta.", "model.roberta."),
+}
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,14 @@ class Tensor:
 
     view: TensorView
     row_order: np.ndarray | None = None
+
+    def rows(self, first: int, end: int) -> Tensor:
+        """The tensor of these rows alone; no copy."""
+        if self.row_order is not None:
+            return Tensor(self.view.take(self.row_order[first:end]))
+        size = self.view.nbytes // self.view.shape[0]
+        data = self.view.bytes()[first * size : end * size]
+        return Tensor(TensorView(self.view.dtype, (end - first, *self.view.shape[1:]), data))
 
     def numpy(self) -> np.ndarray:
         values = self.view.numpy()
@@ -73,7 +86,7 @@ class Checkpoint:
 
     def stored(self, name: str) -> DType | None:
         """How `name` is stored, None when there is no such tensor."""
-        tensor = self.tensors.get(name)
+        tensor = self.tensors.get(name.partition(":")[0])
         return None if tensor is None else tensor.view.dtype
 
     def with_tensors(self, prefix: str, path: Path) -> Checkpoint:
@@ -84,12 +97,16 @@ class Checkpoint:
         return replace(self, tensors={**self.tensors, **more})
 
     def tensor(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        tensor = self.tensors.get(name)
+        """The tensor `name`, or for `name:first-end/total` those rows of a stored tensor of `total` rows."""
+        stored, _, rows = name.partition(":")
+        tensor = self.tensors.get(stored)
+        first, end, total = map(int, re.split("[-/]", rows)) if rows else (0, shape[0], shape[0])
+        wanted = (total, *shape[1:])
         if tensor is None:
-            raise WeightError(f"[weights] {name} is missing; the model wants {shape}")
-        if tensor.view.shape != shape:
-            raise WeightError(f"[weights] {name} has shape {tensor.view.shape}, the model wants {shape}")
-        return tensor
+            raise WeightError(f"[weights] {stored} is missing; the model wants {wanted}")
+        if tensor.view.shape != wanted:
+            raise WeightError(f"[weights] {stored} has shape {tensor.view.shape}, the model wants {wanted}")
+        return tensor.rows(first, end) if rows else tensor
 
 
 def open_checkpoint(path: Path) -> Checkpoint:
@@ -144,8 +161,8 @@ def _open_folder(folder: Path, file: Path | None = None) -> Checkpoint:
 
 
 def _prefix(model_type: str, names: Mapping[str, Any]) -> str:
-    for prefix in PREFIXES.get(model_type, ("",)):
-        if prefix and any(name.startswith(prefix) for name in names):
+    for prefix in PREFIXES.get(model_type, ()):
+        if any(name.startswith(prefix) for name in names):
             return prefix
     return ""
 

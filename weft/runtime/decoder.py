@@ -94,7 +94,8 @@ class Decoder:
             def kv(layer: int, heads: int, dim: int) -> Tensor:
                 return trace.state(f"kv.{layer}", heads, dim, self.kv_dtype)
 
-            return {"logits": self.module.forward(w, self.config, step_inputs(trace, max_pages=self.max_pages, kv=kv))}
+            step = step_inputs(trace, max_pages=self.max_pages, context=self.max_context, kv=kv)
+            return {"logits": self.module.forward(w, self.config, step)}
 
         return self._programs.trace(self.checkpoint.model_type, build)
 

@@ -33,6 +33,7 @@ class Encoder:
         if self._programs.module.KIND != "encoder":
             raise UnsupportedError(f"[embed] {checkpoint.model_type} generates text; use weft.load")
         self.config = self._programs.config
+        self.max_tokens: int = self.config.positions
         self.dimension = head.dense[-1].outputs if head.dense else self.config.hidden_size
 
     @cached_property
@@ -85,8 +86,8 @@ class Encoder:
     def _step(self, sequences: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         lengths = [len(sequence) for sequence in sequences]
         longest = max(lengths)
-        if longest > self.config.max_position_embeddings:
-            limit = self.config.max_position_embeddings
+        if longest > self.max_tokens:
+            limit = self.max_tokens
             raise TooLongError(
                 f"[embed] {longest} tokens, the model takes {limit}; shorten the text", length=longest, limit=limit
             )

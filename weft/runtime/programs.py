@@ -26,9 +26,10 @@ DENSE = ("f32", "f16", "bf16")
 
 
 def model_module(model_type: str) -> ModuleType:
-    """The file weft/models/<model_type>.py."""
-    name = f"weft.models.{model_type}"
-    if not model_type.isidentifier() or importlib.util.find_spec(name) is None:
+    """The file weft/models/<model_type>.py; xlm-roberta is xlm_roberta.py."""
+    file = model_type.replace("-", "_")
+    name = f"weft.models.{file}"
+    if not file.isidentifier() or importlib.util.find_spec(name) is None:
         raise UnsupportedError(f"[load] model_type {model_type!r} is not one weft runs; see `weft list --models`")
     return importlib.import_module(name)
 
@@ -101,7 +102,7 @@ class Programs:
         return sum(weight.nbytes for weight in self._weights.values())
 
 
-def step_inputs(trace: Trace, *, max_pages: int = 0, types: bool = False, kv: Any = None) -> Step:
+def step_inputs(trace: Trace, *, max_pages: int = 0, types: bool = False, context: int = 0, kv: Any = None) -> Step:
     """The symbolic step of a trace; `max_pages` 0 for a model without state."""
     from weft.graph import B, L, T
 
@@ -112,5 +113,6 @@ def step_inputs(trace: Trace, *, max_pages: int = 0, types: bool = False, kv: An
         rows=trace.input("rows", (L,), "i32"),
         types=trace.input("types", (T,), "i32") if types else None,
         pages=trace.input("pages", (B, max_pages), "i32") if max_pages else None,
+        context=context,
         kv=kv,
     )

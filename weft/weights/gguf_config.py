@@ -28,7 +28,7 @@ def config_from_gguf(file: TensorFile[Metadata]) -> dict[str, Any]:
     `rope_scaling`: the divisor of each frequency, which GGUF keeps in place of the rule they come from.
     """
     reader = _ConfigReader(file)
-    return reader.llama() if reader.arch == "llama" else reader.bert()
+    return reader.bert() if reader.arch == "bert" else reader.llama()
 
 
 class _ConfigReader:
@@ -98,6 +98,7 @@ class _ConfigReader:
         return {name: self.meta.get_int(key, high=vocab - 1) for name, key in keys.items() if key in self.meta}
 
     def llama(self) -> dict[str, Any]:
+        """Llama and its relatives: the same keys below the architecture's name."""
         if self.meta.get_int(self.key("expert_count"), 0):
             raise UnsupportedError(f"[gguf] {self.meta.file_name} is a mixture of experts, which weft does not run yet")
         config = self.common()
@@ -108,7 +109,8 @@ class _ConfigReader:
         dim = self.head_dim(config)
         return {
             **config,
-            "architectures": ["LlamaForCausalLM"],
+            **(self.phi3(dim) if self.arch == "phi3" else {}),
+            "architectures": [f"{self.arch.capitalize()}ForCausalLM"],
             "hidden_act": "silu",
             "num_key_value_heads": kv_heads,
             "head_dim": dim,
@@ -120,6 +122,26 @@ class _ConfigReader:
             "tie_word_embeddings": "output.weight" not in self.tensors,
         }
 
+    def phi3(self, dim: int) -> dict[str, Any]:
+        """What phi3 has beside llama's: a window, heads rotated in part, the context it was trained on."""
+        context = self.count("context_length", MAX_CONTEXT)
+        window = self.meta.get_int(self.key("attention.sliding_window"), 0, high=MAX_CONTEXT)
+        return {
+            "sliding_window": window or None,
+            "partial_rotary_factor": self.count("rope.dimension_count", dim, dim) / dim,
+            "original_max_position_embeddings": self.count(
+                "rope.scaling.original_context_length", MAX_CONTEXT, context
+            ),
+        }
+
+    def longrope(self, pairs: int) -> dict[str, Any]:
+        scaling: dict[str, Any] = {"rope_type": "longrope"}
+        for kind in ("short", "long"):
+            scaling[f"{kind}_factor"] = self.rope_factors(f"rope_factors_{kind}.weight", pairs)
+        if self.key("rope.scaling.attn_factor") in self.meta:
+            scaling["attention_factor"] = self.real("rope.scaling.attn_factor")
+        return scaling
+
     def even_split(self, config: dict[str, Any]) -> int:
         """The width of a head when the heads share the embedding."""
         hidden, heads = config["hidden_size"], config["num_attention_heads"]
@@ -128,10 +150,10 @@ class _ConfigReader:
         return int(hidden // heads)
 
     def head_dim(self, config: dict[str, Any]) -> int:
-        """The width of a head, the same for keys, values and the rotation: weft's llama has no other kind."""
+        """The width of a head, the same for keys, values and the rotation: only phi3 rotates a part of it."""
         given = self.key("attention.key_length") in self.meta
         dim = self.count("attention.key_length", MAX_EMBEDDING) if given else self.even_split(config)
-        for name in ("attention.value_length", "rope.dimension_count"):
+        for name in ("attention.value_length", *(() if self.arch == "phi3" else ("rope.dimension_count",))):
             if self.count(name, MAX_EMBEDDING, dim) != dim:
                 raise UnsupportedError(
                     f"[gguf] {self.key(name)} is not the head's width of {dim}; weft runs no such model"
@@ -142,7 +164,9 @@ class _ConfigReader:
 
     def rope_scaling(self, dim: int) -> dict[str, Any] | None:
         if "rope_freqs.weight" in self.tensors:
-            return {"rope_type": "llama3", "factors": self.rope_factors(dim // 2)}
+            return {"rope_type": "llama3", "factors": self.rope_factors("rope_freqs.weight", dim // 2)}
+        if self.arch == "phi3" and "rope_factors_long.weight" in self.tensors:
+            return self.longrope(self.count("rope.dimension_count", dim, dim) // 2)
         kind = self.meta.get_str(self.key("rope.scaling.type"), "none")
         if kind == "none":
             factor = self.real("rope.scale_linear", 1.0)  # what files had before there were kinds
@@ -156,13 +180,13 @@ class _ConfigReader:
             scaling.update(self.yarn())
         return scaling
 
-    def rope_factors(self, count: int) -> list[float]:
-        factors = self.tensor("rope_freqs.weight", 1)
+    def rope_factors(self, name: str, count: int) -> list[float]:
+        factors = self.tensor(name, 1)
         if factors.dtype.name != "f32" or factors.shape != (count,):
-            raise WeightError(f"[gguf] rope_freqs.weight must be f32, one for each of {count} frequencies: {factors}")
+            raise WeightError(f"[gguf] {name} must be f32, one for each of {count} frequencies: {factors}")
         values = factors.numpy()
         if not (np.isfinite(values).all() and (values > 0).all()):
-            raise WeightError("[gguf] rope_freqs.weight holds factors that are not above zero and finite")
+            raise WeightError(f"[gguf] {name} holds factors that are not above zero and finite")
         return [float(value) for value in values]
 
     def yarn(self) -> dict[str, Any]:
@@ -231,16 +255,31 @@ def gguf_from_config(config: Mapping[str, Any]) -> dict[str, Any]:
     metadata: dict[str, Any] = {"general.architecture": arch}
     metadata.update({f"{arch}.{gguf}": int(config[hf]) for hf, gguf in _COUNTS.items() if config.get(hf) is not None})
     metadata.update({f"{arch}.{gguf}": float(config[hf]) for hf, gguf in _REALS.items() if config.get(hf) is not None})
-    if arch == "llama" and config.get("head_dim") is not None:
+    if arch != "bert" and config.get("head_dim") is not None:
         for name in ("attention.key_length", "attention.value_length", "rope.dimension_count"):
             metadata[f"{arch}.{name}"] = config["head_dim"]
     if arch == "bert":
         metadata["bert.pooling_type"] = POOLING.index(config.get("pooling_type", "none"))
         metadata["bert.attention.causal"] = bool(config.get("causal", False))
+    if arch == "phi3":
+        metadata.update(_written_phi3(config))
+    if config.get("use_sliding_window"):
+        raise UnsupportedError(f"[gguf] use_sliding_window cannot be written; GGUF has no key for it in {arch}")
     metadata.update(_written_scaling(arch, config.get("rope_scaling") or {}))
     for name, word in _TOKENS.items():
         if isinstance(config.get(name), int):
             metadata[f"tokenizer.ggml.{word}_token_id"] = config[name]
+    return metadata
+
+
+def _written_phi3(config: Mapping[str, Any]) -> dict[str, Any]:
+    metadata: dict[str, Any] = {}
+    if config.get("sliding_window") is not None:
+        metadata["phi3.attention.sliding_window"] = int(config["sliding_window"])
+    if config.get("original_max_position_embeddings") is not None:
+        metadata["phi3.rope.scaling.original_context_length"] = int(config["original_max_position_embeddings"])
+    if config.get("head_dim") is not None:
+        metadata["phi3.rope.dimension_count"] = int(config["head_dim"] * config.get("partial_rotary_factor", 1.0))
     return metadata
 
 

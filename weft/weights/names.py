@@ -1,8 +1,8 @@
-"""What GGUF calls things: tensor names to and from Hugging Face's, and the order of rows, for `llama` and `bert`."""
+"""What GGUF calls things: tensor names to and from Hugging Face's, and the order of rows, by architecture."""
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -71,7 +71,22 @@ BERT = NameMap(
     absent=frozenset({"pooler.dense", "embeddings.position_ids"}),  # not used for embeddings, so not in GGUF
 )
 
-MAPS = {"llama": LLAMA, "bert": BERT}
+QWEN2 = replace(LLAMA, absent=frozenset())
+QWEN3 = replace(QWEN2, layer={**LLAMA.layer, "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"})
+PHI3 = replace(
+    LLAMA,
+    layer={
+        "attn_norm": "input_layernorm",
+        "attn_qkv": "self_attn.qkv_proj",
+        "attn_output": "self_attn.o_proj",
+        "ffn_norm": "post_attention_layernorm",
+        "ffn_up": "mlp.gate_up_proj",
+        "ffn_down": "mlp.down_proj",
+    },
+    absent=frozenset({"rope_factors_short", "rope_factors_long"}),  # longrope's: in the config
+)
+
+MAPS = {"llama": LLAMA, "bert": BERT, "qwen2": QWEN2, "qwen3": QWEN3, "phi3": PHI3}
 _GGUF_LAYER = re.compile(r"blk\.(0|[1-9][0-9]{0,3})\.(.+)")
 
 
@@ -120,8 +135,9 @@ _ROTATED = re.compile(r"model\.layers\.[0-9]+\.self_attn\.([qk])_proj\.(?:weight
 def row_order(arch: str, name: str, config: Mapping[str, Any]) -> np.ndarray | None:
     """Which stored row is each row of the Hugging Face tensor `name`, or None where they are in order.
 
-    Rotary embedding pairs the two halves of a head in Hugging Face's order; a llama GGUF has each pair side by side.
-    Row j of half t of a head of d rows, t * d/2 + j, is stored as row 2j + t. Use with TensorView.take.
+    Rotary embedding pairs the two halves of a head in Hugging Face's order; a llama GGUF, and no other architecture's,
+    has each pair side by side. Row j of half t of a head of d rows, t * d/2 + j, is stored as row 2j + t. Use with
+    TensorView.take.
     """
     match = _ROTATED.fullmatch(name)
     if arch != "llama" or match is None:

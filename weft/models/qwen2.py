@@ -1,0 +1,49 @@
+"""Qwen2 (1.5, 2, 2.5): Llama with biases on queries, keys and values only; upper layers may look back a window.
+
+Reference: transformers/models/qwen2. Checkpoint names are Llama's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.models import llama
+from weft.models.llama import forward, hidden_states
+
+__all__ = ["KIND", "Config", "forward", "hidden_states"]
+
+KIND = "decoder"
+LAYER_TYPES = ("full_attention", "sliding_attention")
+
+
+@dataclass(frozen=True)
+class Config(llama.Config):
+    max_position_embeddings: int = 32_768
+    use_sliding_window: bool = False
+    sliding_window: int | None = 4096
+    max_window_layers: int = 28
+    layer_types: list[str] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        unknown = sorted(set(self.layer_types or ()) - set(LAYER_TYPES))
+        if unknown:
+            raise self.unsupported(f"layer_types {', '.join(unknown)[:80]}; known are {', '.join(LAYER_TYPES)}")
+        if self.layer_types is not None and len(self.layer_types) != self.num_hidden_layers:
+            raise self.unsupported(f"{len(self.layer_types)} layer_types for {self.num_hidden_layers} layers")
+
+    @property
+    def qkv_bias(self) -> bool:
+        return True
+
+    @property
+    def out_bias(self) -> bool:
+        return False
+
+    def window(self, layer: int) -> int:
+        """Layers from max_window_layers on look back, unless the file lists each layer's type."""
+        if not self.use_sliding_window or self.sliding_window is None:
+            return 0
+        if self.layer_types is not None:
+            return self.sliding_window if self.layer_types[layer] == "sliding_attention" else 0
+        return self.sliding_window if layer >= self.max_window_layers else 0

@@ -1,0 +1,51 @@
+"""Qwen3: Qwen2 with norms over each head's queries and keys before the rotation, and a head size of its own.
+
+Reference: transformers/models/qwen3. Checkpoint names are Llama's, with q_norm and k_norm beside the projections.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from weft.models import llama, qwen2
+from weft.nn import Scope, Step, rms_norm
+
+if TYPE_CHECKING:
+    from weft.graph.tensor import Tensor
+
+KIND = "decoder"
+
+
+@dataclass(frozen=True)
+class Config(qwen2.Config):
+    head_dim: int = 128
+
+    @property
+    def qkv_bias(self) -> bool:
+        return self.attention_bias
+
+    @property
+    def out_bias(self) -> bool:
+        return self.attention_bias
+
+
+def self_attention(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> Tensor:
+    q, k, v = llama.projections(x, w, cfg)
+    q = rms_norm(q, w / "q_norm", cfg.rms_norm_eps)  # over the channels of each head
+    k = rms_norm(k, w / "k_norm", cfg.rms_norm_eps)
+    return llama.rotary_attention(q, k, v, w, cfg, step, layer)
+
+
+def block(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> Tensor:
+    return llama.block(x, w, cfg, step, layer, self_attention)
+
+
+def hidden_states(w: Scope, cfg: Config, step: Step) -> Tensor:
+    """The normed last hidden state of the tokens in step.rows [L, hidden]."""
+    return llama.hidden_states(w, cfg, step, block)
+
+
+def forward(w: Scope, cfg: Config, step: Step) -> Tensor:
+    """Logits of the tokens in step.rows [L, vocab]; step carries positions and the key/value pages."""
+    return llama.forward(w, cfg, step, block)

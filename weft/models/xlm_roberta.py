@@ -1,0 +1,20 @@
+"""XLM-RoBERTa (multilingual E5, BGE-M3's dense part): RoBERTa with many languages' tokens.
+
+Reference: transformers/models/xlm_roberta. Checkpoint names are BERT's; config.json says `xlm-roberta`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.models import roberta
+from weft.models.bert import hidden_states
+
+__all__ = ["KIND", "Config", "hidden_states"]
+
+KIND = "encoder"
+
+
+@dataclass(frozen=True)
+class Config(roberta.Config):
+    pass
