@@ -24,8 +24,8 @@ uint32_t offset(uint32_t unit) { return unit >> 10 << ((unit & 1 << 9) >> 6); }
 // Whether a character joins the grapheme before it. Close to Unicode's rule where a grapheme is under 6 bytes: no
 // longer one is looked up whole.
 bool joins(char32_t code) {
-  if (code == 0x200C || code == 0x200D || code == 0xE33 || code == 0xEB3 || code == 0xFF9E || code == 0xFF9F) return true;
-  if (code >= 0xE0020 && code <= 0xE007F) return true;
+  if (code == 0x200C || code == 0x200D || code == 0xE33 || code == 0xEB3) return true;
+  if (code == 0xFF9E || code == 0xFF9F || (code >= 0xE0020 && code <= 0xE007F)) return true;
   if (!has(code, kMark)) return false;
   switch (code) {  // marks with a place of their own
     case 0x102B: case 0x102C: case 0x1038: case 0x1083: case 0x108F: case 0x1A61: case 0x1A63: case 0x1A64:
@@ -153,7 +153,7 @@ Charsmap::Charsmap(std::string_view table) {
   if (utf8::first_malformed(replacements_) != replacements_.size()) malformed("a replacement is not UTF-8");
   for (size_t start = 0; start < replacements_.size();) {
     const size_t end = std::min(replacements_.find('\0', start), replacements_.size());
-    if (end - start > kMaxReplacement) malformed("a replacement is too long: " + std::to_string(end - start) + " bytes");
+    if (end - start > kMaxReplacement) malformed("a replacement is too long: " + std::to_string(end - start));
     start = end + 1;
   }
 }
@@ -185,7 +185,9 @@ std::optional<Charsmap::Match> Charsmap::match(std::string_view text, bool first
   return found;
 }
 
-std::unique_ptr<Normaliser> precompiled_normaliser(Charsmap map) { return std::make_unique<Precompiled>(std::move(map)); }
+std::unique_ptr<Normaliser> precompiled_normaliser(Charsmap map) {
+  return std::make_unique<Precompiled>(std::move(map));
+}
 std::unique_ptr<Normaliser> piece_normaliser(Charsmap map, const PieceRules& rules) {
   return std::make_unique<Pieces>(std::move(map), rules);
 }

@@ -1,7 +1,7 @@
 // charsmap: SentencePiece's compiled table of character replacements, and the normalisers that use it.
 //
-// The table is a file's: u32 size of the trie, the trie (a double array of u32 units), then the replacements, each ended
-// by a NUL. Every index is checked when it is followed.
+// A table is u32 size of the trie, the trie (a double array of u32 units), then the replacements, each ended by a NUL.
+// Every index is checked when it is followed.
 #pragma once
 #include <memory>
 #include <optional>
@@ -37,9 +37,9 @@ class Charsmap {
 std::unique_ptr<Normaliser> precompiled_normaliser(Charsmap map);
 
 struct PieceRules {
-  bool prefix = true;            // U+2581 before the text
-  bool collapse = true;          // runs of spaces to one, none at the ends
-  bool escape = true;            // spaces to U+2581
+  bool prefix = true;    // U+2581 before the text
+  bool collapse = true;  // runs of spaces to one, none at the ends
+  bool escape = true;    // spaces to U+2581
 };
 
 // As SentencePiece does it: the longest entry of the table at each place.

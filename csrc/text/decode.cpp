@@ -51,7 +51,8 @@ std::string take_complete(std::string& bytes, bool end, bool each) {
 
 // Appends text of pieces, less the spaces that its start loses.
 void append_text(const Decoder& decoder, std::string_view text, DecodeState& state, std::string& out) {
-  while (decoder.lead == Decoder::Lead::spaces && !state.text && state.stripped < decoder.strip && text.starts_with(' ')) {
+  const size_t strip = decoder.lead == Decoder::Lead::spaces && !state.text ? decoder.strip : 0;
+  while (state.stripped < strip && text.starts_with(' ')) {
     text.remove_prefix(1);
     ++state.stripped;
   }
@@ -102,8 +103,8 @@ void Tokenizer::append_piece(std::string_view token, bool first, DecodeState& st
     return;
   }
   finish_run(state, out);
-  const bool leads = !state.text && (decoder.lead == Lead::mark_again || (decoder.lead == Lead::mark && !state.stripped));
-  if (leads && token.starts_with(kSpaceMark)) {
+  const bool once = decoder.lead == Lead::mark && state.stripped == 0, again = decoder.lead == Lead::mark_again;
+  if (!state.text && (once || again) && token.starts_with(kSpaceMark)) {
     token.remove_prefix(kSpaceMark.size());
     ++state.stripped;
   }

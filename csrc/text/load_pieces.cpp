@@ -113,7 +113,8 @@ void read_trainer(std::string_view bytes, File& file) {
         break;
       case 24:
         want(field, 0);
-        if (field.value != 0) fail(ErrorKind::unsupported, "[tokenizer.model] weft does not support treat_whitespace_as_suffix");
+        if (field.value != 0)
+          fail(ErrorKind::unsupported, "[tokenizer.model] weft does not support treat_whitespace_as_suffix");
         break;
       case 35: want(field, 0), file.vocab.byte_fallback = field.value != 0; break;
       case 41: want(field, 0), file.bos = id; break;

@@ -32,8 +32,8 @@ class MergeTable {
     int32_t id = kNone;
   };
 
-  void reserve(size_t pairs);    // before the first add(), and never less than what is added
-  void add(const Pair& pair);    // of a repeated pair the last counts
+  void reserve(size_t pairs);  // before the first add(), and never less than what is added
+  void add(const Pair& pair);  // of a repeated pair the last counts
   // Joins ids[0 .. count) in place and returns how many are left.
   size_t apply(int32_t* ids, size_t count, MergeSpace& space) const;
 

@@ -1,5 +1,5 @@
-// pieces: the two SentencePiece models. Words are characters, U+2581 stands for a space, and a character without a piece
-// is its bytes (`<0x0A>`) or unknown.
+// pieces: the two SentencePiece models. Words are characters, U+2581 stands for a space, and a character without a
+// piece is its bytes (`<0x0A>`) or unknown.
 //
 // A text is not cut into words before them. They cut it themselves where no piece can lie across: before a U+2581 whose
 // neighbour on the left stands before no U+2581 in any piece. The ids stay the same and a word's can be remembered.
@@ -22,7 +22,7 @@ ByteIds byte_ids_of(const Vocab& vocab);  // kNone where there is no such token
 
 class WordCuts {
  public:
-  void note(std::string_view piece);       // that a piece exists
+  void note(std::string_view piece);                // that a piece exists
   void allow(bool allowed) { allowed_ = allowed; }  // only where U+2581 itself is a piece: unknowns never lie across it
 
   // Calls word(part) for the parts of `text` in order.

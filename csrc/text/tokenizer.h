@@ -63,10 +63,10 @@ struct Decoder {
 
 // How far decoding has come.
 struct DecodeState {
-  bool first = true;      // no token yet
-  bool text = false;      // some text
-  size_t stripped = 0;    // spaces or marks taken from the start
-  std::string run;        // bytes that wait for the end of their run
+  bool first = true;    // no token yet
+  bool text = false;    // some text
+  size_t stripped = 0;  // spaces or marks taken from the start
+  std::string run;      // bytes that wait for the end of their run
 };
 
 struct Parts {

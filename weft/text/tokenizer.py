@@ -1,4 +1,4 @@
-"""Tokenizers: text to ids and back. WordPiece, byte-level BPE and SentencePiece (BPE and Unigram), native (csrc/text) behind this class.
+"""Tokenizers: text to ids and back. WordPiece, byte-level BPE and SentencePiece, native (csrc/text) behind this class.
 
 A special token written in a text is text: only `parse_special=True` turns it into its id, for text that weft or the
 caller wrote, never for what a user typed. Added tokens that are not flagged special are found either way.
@@ -60,14 +60,14 @@ class Tokenizer:
         """From a tokenizer.json, a vocab.txt, a SentencePiece .model, or a folder with one of them (the first wins).
 
         tokenizer_config.json and special_tokens_map.json beside it name the special tokens; for vocab.txt the former
-        also says how to normalise, for a .model whether bos (if nothing is said) and eos (if told so) surround a text.
+        also says how to normalise, for a .model whether a text gets bos (it does where nothing is said) and eos.
         """
         path = Path(path)
         if path.is_dir():
             path = _file_in(path)
         if not path.is_file():
             raise NotFoundError(
-                f"[tokenizer] no such file: {path.name}; give a tokenizer.json, a vocab.txt, a tokenizer.model or a folder"
+                f"[tokenizer] no such file: {path.name}; give a tokenizer.json, vocab.txt, tokenizer.model or a folder"
             )
         settings = _settings_beside(path)
         if path.suffix == ".txt":
