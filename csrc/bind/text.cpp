@@ -16,6 +16,7 @@ namespace {
 
 using Bytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Offsets = nb::ndarray<const uint64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Floats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Int32s = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 // The UTF-8 of a Python string, which keeps it; the string must stay alive while the view is used.
@@ -104,13 +105,14 @@ std::vector<std::string_view> views_of(Bytes data, Offsets offsets, const char* 
 }
 
 std::unique_ptr<Tokenizer> gguf(const std::string& model, const std::string& pre, Bytes token_bytes,
-                                Offsets token_offsets, Bytes merge_bytes, Offsets merge_offsets, Int32s types,
-                                nb::dict numbers) {
+                                Offsets token_offsets, Bytes merge_bytes, Offsets merge_offsets, Floats scores,
+                                Int32s types, nb::dict numbers) {
   GgufVocab vocab;
   vocab.model = model;
   vocab.pre = pre;
   vocab.tokens = views_of(token_bytes, token_offsets, "tokens");
   vocab.merges = views_of(merge_bytes, merge_offsets, "merges");
+  vocab.scores.assign(scores.data(), scores.data() + scores.size());
   vocab.types.assign(types.data(), types.data() + types.size());
   const auto number = [&](const char* key, auto& into) {
     if (numbers.contains(key)) into = nb::cast<int32_t>(numbers[key]);
@@ -122,6 +124,7 @@ std::unique_ptr<Tokenizer> gguf(const std::string& model, const std::string& pre
   number("sep", vocab.separator);
   number("add_bos", vocab.add_bos);
   number("add_eos", vocab.add_eos);
+  number("add_space", vocab.add_space);
   nb::gil_scoped_release release;
   auto tokenizer = from_gguf(vocab);
   vocab = {};
@@ -174,6 +177,10 @@ void bind_text(nb::module_& module) {
       .def_static("from_json", [](nb::bytes text, const std::string& where) {
         nb::gil_scoped_release release;
         return from_json({text.c_str(), text.size()}, where);
+      })
+      .def_static("from_sentencepiece", [](nb::bytes file, bool add_bos, bool add_eos) {
+        nb::gil_scoped_release release;
+        return from_sentencepiece({file.c_str(), file.size()}, add_bos, add_eos);
       })
       .def_static("from_vocab", &vocab_file)
       .def_static("from_gguf", &gguf)

@@ -1,8 +1,16 @@
 // load_json: tokenizer.json, the file format of the tokenizers library.
 //
 // Its truncation and padding settings are not read: weft neither cuts nor pads a text behind the caller's back.
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+
 #include "core/error.h"
 #include "core/json.h"
+#include "text/charsmap.h"
+#include "text/pieces.h"
 #include "text/tokenizer.h"
 
 namespace weft::text {
@@ -50,7 +58,6 @@ int32_t checked_id(const Vocab& vocab, int64_t id, const char* use) {
 
 void read_vocab(Value model, Vocab& vocab) {
   const Value tokens = model.at("vocab");
-  if (!tokens.is(Type::object)) unsupported("a vocabulary that is a list (Unigram)");
   vocab.reserve(tokens.size() + 1024, tokens.size() * 9);
   for (const auto& [token, id] : tokens.members()) vocab.add(token, id.integer());
 }
@@ -84,6 +91,24 @@ std::string_view inserted(Value text) {
   return text.string();
 }
 
+std::string from_base64(std::string_view text) {
+  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::array<int8_t, 256> values;
+  values.fill(-1);
+  for (size_t i = 0; i < 64; ++i) values[static_cast<unsigned char>(kDigits[i])] = static_cast<int8_t>(i);
+  for (int padding = 0; padding < 2 && text.ends_with('='); ++padding) text.remove_suffix(1);
+  std::string out;
+  out.reserve(text.size() / 4 * 3 + 3);
+  uint32_t bits = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const int digit = values[static_cast<unsigned char>(text[i])];
+    if (digit < 0) fail(ErrorKind::format, "[tokenizer.json] malformed base64: at character " + std::to_string(i));
+    bits = bits << 6 | static_cast<uint32_t>(digit);
+    if (i % 4 != 0) out.push_back(static_cast<char>(bits >> (6 - i % 4 * 2) & 0xFF));
+  }
+  return out;
+}
+
 void add_normaliser(Value value, NormaliserChain& chain) {
   if (!given(value)) return;
   if (chain.size() == kMaxSteps) unsupported("more than 16 normalisers");
@@ -109,9 +134,13 @@ void add_normaliser(Value value, NormaliserChain& chain) {
   } else if (type == "Prepend") {
     chain.add(prepend_normaliser(inserted(value.at("prepend"))));
   } else if (type == "Replace") {
-    const Value pattern = value.at("pattern").find("String");
-    if (!pattern || pattern.string().empty()) unsupported("a Replace normaliser with a regular expression");
-    chain.add(replace_normaliser(pattern.string(), inserted(value.at("content"))));
+    const Value pattern = value.at("pattern").find("String"), expression = value.at("pattern").find("Regex");
+    const std::string_view content = inserted(value.at("content"));
+    if (pattern && !pattern.string().empty()) chain.add(replace_normaliser(pattern.string(), content));
+    else if (expression && expression.string() == " {2,}") chain.add(space_run_normaliser(content));
+    else unsupported("a Replace normaliser with this pattern: " + quoted(expression ? expression.string() : ""));
+  } else if (type == "Precompiled") {
+    chain.add(precompiled_normaliser(Charsmap(from_base64(value.string_or("precompiled_charsmap", "")))));
   } else {
     unsupported("the normaliser " + quoted(type));
   }
@@ -119,9 +148,26 @@ void add_normaliser(Value value, NormaliserChain& chain) {
 
 // ---- pre-tokenizer
 
+// Whether Metaspace puts its mark before a text: "always", "first" or "never".
+std::string_view prefix_scheme(Value value) {
+  const std::string_view scheme = value.string_or("prepend_scheme", "always");
+  if (scheme != "always" && scheme != "first" && scheme != "never") unsupported("Metaspace with " + quoted(scheme));
+  return value.boolean_or("add_prefix_space", true) ? scheme : "never";
+}
+
+std::unique_ptr<Splitter> metaspace_of(Value value) {
+  if (value.string_or("replacement", kSpaceMark) != kSpaceMark) unsupported("Metaspace with another replacement");
+  const std::string_view scheme = prefix_scheme(value);
+  const Prefix prefix = scheme == "always" ? Prefix::always : scheme == "first" ? Prefix::first : Prefix::never;
+  return split_marked_spaces(prefix, value.boolean_or("split", true));
+}
+
 std::unique_ptr<Splitter> split_of(Value value) {
   const Value pattern = value.at("pattern");
   const Value expression = pattern.find("Regex");
+  // Gemma's: its normaliser leaves no space to cut at.
+  if (!expression && pattern.at("String").string() == " " && value.at("behavior").string() == "MergedWithPrevious")
+    return split_behind_spaces();
   if (!expression) unsupported("a Split pre-tokenizer with a literal: " + quoted(pattern.at("String").string()));
   const std::string_view behaviour = value.at("behavior").string();
   const bool matches_only = behaviour == "Removed" && value.boolean_or("invert", false);
@@ -150,6 +196,7 @@ bool add_splitters(Value value, Splitters& chain) {
     return true;
   }
   if (type == "BertPreTokenizer") chain.push_back(split_bert());
+  else if (type == "Metaspace") chain.push_back(metaspace_of(value));
   else if (type == "Split") chain.push_back(split_of(value));
   else if (type == "Digits") chain.push_back(split_digits(value.boolean_or("individual_digits", false)));
   else if (type == "Whitespace") chain.push_back(split_words());
@@ -220,6 +267,54 @@ bool read_processor(Value value, Parts& parts) {
 
 // ---- decoder
 
+// One step of a Sequence of decoders for pieces; `fused`: the tokens are one text by now.
+void add_decoder_step(Value item, bool fused, Decoder& decoder) {
+  const std::string_view type = item.at("type").string();
+  const bool first = decoder.kind == Decoding::joined;  // no step before it
+  if (type == "Replace") {
+    const Value from = item.at("pattern").find("String");
+    if (!first || fused || !from || from.string() != kSpaceMark || item.at("content").string() != " ")
+      unsupported("a Replace decoder other than U+2581 to a space at the start");
+    decoder.spaces = true;
+  } else if (type == "ByteFallback") {
+    if (fused || (!first && decoder.kind != Decoding::pieces)) unsupported("a ByteFallback decoder in this place");
+    decoder.spaces = !first && decoder.spaces;
+    decoder.bytes = Decoder::Bytes::whole;
+  } else {
+    const int64_t start = item.integer_or("start", 0);
+    const bool space = item.string_or("content", " ") == " " && item.integer_or("stop", 0) == 0;
+    if (!fused || !space || start < 0 || (!first && decoder.kind != Decoding::pieces))
+      unsupported("a Strip decoder other than of spaces at the start of the text");
+    decoder.spaces = !first && decoder.spaces;
+    decoder.lead = Decoder::Lead::spaces;
+    decoder.strip = static_cast<size_t>(start);
+  }
+  decoder.kind = Decoding::pieces;
+}
+
+Decoder decoder_of(Value value);
+
+Decoder decoder_sequence(Value list) {
+  Decoder decoder;
+  decoder.kind = Decoding::joined;  // also what an empty sequence does
+  bool fused = false;
+  for (const Value item : list.items()) {
+    const std::string_view type = item.at("type").string();
+    if (type == "Replace" || type == "ByteFallback" || type == "Strip") {
+      add_decoder_step(item, fused, decoder);
+      continue;
+    }
+    const Decoder next = decoder_of(item);
+    if (next.kind == Decoding::joined) {
+      fused = true;
+      continue;
+    }
+    if (fused || decoder.kind != Decoding::joined) unsupported("a sequence of decoders where one follows another");
+    decoder = next;
+  }
+  return decoder;
+}
+
 Decoder decoder_of(Value value) {
   Decoder decoder;
   if (!given(value)) return decoder;
@@ -227,21 +322,17 @@ Decoder decoder_of(Value value) {
   if (type == "ByteLevel") {
     decoder.kind = Decoding::bytes;
   } else if (type == "WordPiece") {
-    decoder = {Decoding::word_piece, std::string(value.string_or("prefix", "##")), value.boolean_or("cleanup", true)};
+    decoder.kind = Decoding::word_piece;
+    decoder.prefix = value.string_or("prefix", "##");
+    decoder.cleanup = value.boolean_or("cleanup", true);
+  } else if (type == "Metaspace") {
+    if (value.string_or("replacement", kSpaceMark) != kSpaceMark) unsupported("Metaspace with another replacement");
+    decoder.kind = Decoding::pieces;
+    decoder.lead = prefix_scheme(value) == "never" ? Decoder::Lead::keep : Decoder::Lead::marks;
   } else if (type == "Fuse") {
     decoder.kind = Decoding::joined;
   } else if (type == "Sequence") {
-    decoder.kind = Decoding::joined;  // also what an empty sequence does
-    bool fused = false;
-    for (const Value item : value.at("decoders").items()) {
-      const Decoder next = decoder_of(item);
-      if (next.kind == Decoding::joined) {
-        fused = true;
-        continue;
-      }
-      if (fused || decoder.kind != Decoding::joined) unsupported("a sequence of decoders where one follows another");
-      decoder = next;
-    }
+    decoder = decoder_sequence(value.at("decoders"));
   } else {
     unsupported("the decoder " + quoted(type));
   }
@@ -265,7 +356,7 @@ std::unique_ptr<Model> word_piece(Value model, const Vocab& vocab) {
                                      static_cast<size_t>(longest));
 }
 
-ByteBpe::Merge merge_of(Value value) {
+Merge merge_of(Value value) {
   if (value.is(Type::array)) {
     if (value.size() != 2) fail(ErrorKind::format, "[tokenizer.json] a merge that is not of two tokens");
     auto items = value.items();
@@ -279,18 +370,81 @@ ByteBpe::Merge merge_of(Value value) {
   return {text.substr(0, space), text.substr(space + 1)};
 }
 
-std::unique_ptr<Model> byte_bpe(Value model, const Vocab& vocab) {
-  for (const char* option : {"byte_fallback", "dropout", "continuing_subword_prefix", "end_of_word_suffix"})
-    if (asks(model, option)) unsupported(std::string("BPE with ") + option);
-  std::vector<ByteBpe::Merge> merges;
+std::vector<Merge> merges_of(Value model) {
+  std::vector<Merge> merges;
   const Value list = model.at("merges");
   merges.reserve(list.size());
   for (const Value item : list.items()) merges.push_back(merge_of(item));
+  return merges;
+}
+
+std::unique_ptr<Model> byte_bpe(Value model, const Vocab& vocab) {
+  for (const char* option : {"byte_fallback", "dropout", "continuing_subword_prefix", "end_of_word_suffix"})
+    if (asks(model, option)) unsupported(std::string("BPE with ") + option);
   ByteBpe::Options options;
   options.whole_words = model.boolean_or("ignore_merges", false);
   options.fuse_unknown = model.boolean_or("fuse_unk", false);
   if (asks(model, "unk_token")) options.unknown = token_id(vocab, model.at("unk_token").string(), "unknown token");
-  return std::make_unique<ByteBpe>(vocab, merges, options);
+  return std::make_unique<ByteBpe>(vocab, merges_of(model), options);
+}
+
+std::unique_ptr<Model> char_bpe(Value model, const Vocab& vocab) {
+  for (const char* option : {"ignore_merges", "dropout", "continuing_subword_prefix", "end_of_word_suffix"})
+    if (asks(model, option)) unsupported(std::string("BPE of characters with ") + option);
+  Fallback fallback;
+  fallback.bytes = model.boolean_or("byte_fallback", false);
+  fallback.byte_ids = byte_ids_of(vocab);
+  fallback.fuse = model.boolean_or("fuse_unk", false);
+  if (asks(model, "unk_token")) fallback.unknown = token_id(vocab, model.at("unk_token").string(), "unknown token");
+  return std::make_unique<CharBpe>(vocab, merges_of(model), fallback);
+}
+
+// A score as the library's JSON reader rounds it: the digits as one integer, divided by a power of ten. It can be one
+// unit in the last place off, which decides between paths of equal score.
+double library_score(double score) {
+  char digits[40];
+  const auto end = std::to_chars(digits, digits + sizeof digits, std::fabs(score), std::chars_format::scientific).ptr;
+  uint64_t whole = 0;
+  int exponent = 0, decimals = 0;
+  const char* p = digits;
+  for (; p < end && *p != 'e'; ++p) {
+    if (*p == '.') continue;
+    whole = whole * 10 + static_cast<uint64_t>(*p - '0');
+    decimals += p > digits;
+  }
+  if (p + 2 <= end) std::from_chars(p + (p[1] == '+' ? 2 : 1), end, exponent);
+  exponent -= decimals;
+  if (whole == 0 || exponent < -22 || exponent > 22) return score;  // beyond what both read alike
+  double power = 1;
+  for (int i = 0; i < std::abs(exponent); ++i) power *= 10;  // exact up to 10^22
+  const double value = exponent < 0 ? static_cast<double>(whole) / power : static_cast<double>(whole) * power;
+  return score < 0 ? -value : value;
+}
+
+void read_unigram_vocab(Value model, Vocab& vocab, std::vector<double>& scores) {
+  const Value list = model.at("vocab");
+  vocab.reserve(list.size() + 1024, list.size() * 9);
+  scores.reserve(list.size());
+  for (const Value item : list.items()) {  // ["piece", -3.5]
+    if (item.size() != 2) fail(ErrorKind::format, "[tokenizer.json] a piece that is not a text and a score");
+    auto pair = item.items();
+    vocab.add((*pair.first).string(), static_cast<int64_t>(scores.size()));
+    scores.push_back(library_score((*++pair.first).number()));
+  }
+}
+
+// Built behind the added tokens: the text of a special one must not give its id.
+std::unique_ptr<Model> unigram(Value model, const Parts& parts, std::vector<double> scores) {
+  std::vector<bool> usable(static_cast<size_t>(parts.vocab.size()));
+  std::fill_n(usable.begin(), scores.size(), true);
+  for (const AddedToken& token : parts.added)
+    if (token.special) usable[static_cast<size_t>(token.id)] = false;
+  Fallback fallback;
+  fallback.bytes = model.boolean_or("byte_fallback", false);
+  fallback.byte_ids = byte_ids_of(parts.vocab);
+  if (const Value id = model.find("unk_id"); given(id))
+    fallback.unknown = checked_id(parts.vocab, id.integer(), "unknown token");
+  return std::make_unique<Unigram>(parts.vocab, usable, std::move(scores), fallback);
 }
 
 }  // namespace
@@ -299,14 +453,18 @@ std::unique_ptr<Tokenizer> from_json(std::string_view text, std::string_view whe
   const json::Document document = json::parse(text, where);
   const Value root = document.root(), model = root.at("model");
   const std::string_view type = model_type(model);
-  if (type != "BPE" && type != "WordPiece") unsupported("the model " + quoted(type));
+  if (type != "BPE" && type != "WordPiece" && type != "Unigram") unsupported("the model " + quoted(type));
   Parts parts;
   const bool bytes = add_splitters(root.find("pre_tokenizer"), parts.splitters);
-  if (bytes != (type == "BPE")) unsupported(bytes ? "WordPiece behind ByteLevel" : "BPE that is not ByteLevel");
-  read_vocab(model, parts.vocab);
-  // The model knows its own tokens only, so it is built before the added ones join the vocabulary.
-  parts.model = type == "BPE" ? byte_bpe(model, parts.vocab) : word_piece(model, parts.vocab);
+  if (bytes && type != "BPE") unsupported(std::string(type) + " behind ByteLevel");
+  std::vector<double> scores;
+  if (type == "Unigram") read_unigram_vocab(model, parts.vocab, scores);
+  else read_vocab(model, parts.vocab);
+  // These know the model's own tokens only, so they are built before the added ones join the vocabulary.
+  if (type == "WordPiece") parts.model = word_piece(model, parts.vocab);
+  if (type == "BPE") parts.model = bytes ? byte_bpe(model, parts.vocab) : char_bpe(model, parts.vocab);
   read_added(root, parts);
+  if (type == "Unigram") parts.model = unigram(model, parts, std::move(scores));
   add_normaliser(root.find("normalizer"), parts.normaliser);
   read_processor(root.find("post_processor"), parts);
   parts.decoder = decoder_of(root.find("decoder"));

@@ -1,7 +1,8 @@
 // load_vocab: BERT's vocab.txt, and the tokenizer.ggml.* metadata of GGUF files.
 #include "core/error.h"
 #include "core/utf8.h"
-#include "text/tokenizer.h"
+#include "text/load_pieces.h"
+#include "text/pieces.h"
 
 namespace weft::text {
 
@@ -9,11 +10,7 @@ namespace {
 
 using Kind = Part::Kind;
 
-constexpr std::string_view kWordStart = "\xE2\x96\x81";  // U+2581
 constexpr size_t kMaxWordCharacters = 100;
-
-// GGUF token types.
-constexpr int32_t kUnknownType = 2, kControlType = 3, kUserType = 4;
 
 void set_bert_parts(Parts& parts, int32_t unknown, int32_t cls, int32_t separator) {
   parts.splitters.push_back(split_bert());
@@ -33,7 +30,7 @@ int32_t needed(const Vocab& vocab, int64_t id, const char* key) {
 
 // GGUF marks the start of a word where vocab.txt marks its continuation.
 std::string word_piece_text(std::string_view token, bool normal) {
-  if (token.starts_with(kWordStart)) return std::string(token.substr(kWordStart.size()));
+  if (token.starts_with(kSpaceMark)) return std::string(token.substr(kSpaceMark.size()));
   const bool bracketed = token.starts_with('[') && token.ends_with(']');
   return std::string(normal && !bracketed ? "##" : "").append(token);
 }
@@ -50,7 +47,7 @@ void read_tokens(const GgufVocab& gguf, bool word_piece, Parts& parts) {
     if (utf8::first_malformed(token) != token.size())
       fail(ErrorKind::format, "[gguf] a token is not UTF-8: token " + std::to_string(i));
     const int32_t type = gguf.types.empty() ? 1 : gguf.types[i];
-    const bool added = type == kUnknownType || type == kControlType || type == kUserType;
+    const bool added = type == kUnknownPiece || type == kControlPiece || type == kUserPiece;
     const auto id = static_cast<int64_t>(i);
     if (word_piece) parts.vocab.add(word_piece_text(token, !added), id);
     else parts.vocab.add(token, id);
@@ -58,7 +55,7 @@ void read_tokens(const GgufVocab& gguf, bool word_piece, Parts& parts) {
     AddedToken extra;
     extra.content = parts.vocab.token(static_cast<int32_t>(i));
     extra.id = static_cast<int32_t>(i);
-    extra.special = type != kUserType;
+    extra.special = type != kUserPiece;
     parts.added.push_back(std::move(extra));
   }
 }
@@ -96,8 +93,8 @@ Pre read_pre(const std::string& name, Parts& parts) {
   return {};
 }
 
-std::vector<ByteBpe::Merge> merges_of(const GgufVocab& gguf) {
-  std::vector<ByteBpe::Merge> merges;
+std::vector<Merge> merges_of(const GgufVocab& gguf) {
+  std::vector<Merge> merges;
   merges.reserve(gguf.merges.size());
   for (const std::string_view text : gguf.merges) {
     const size_t space = text.find(' ', 1);  // from 1: a token is never empty
@@ -108,27 +105,55 @@ std::vector<ByteBpe::Merge> merges_of(const GgufVocab& gguf) {
   return merges;
 }
 
+void surround_as_told(const GgufVocab& gguf, bool bos_otherwise, Parts& parts) {
+  const bool bos = gguf.add_bos == -1 ? bos_otherwise : gguf.add_bos == 1, eos = gguf.add_eos == 1;
+  surround(bos ? needed(parts.vocab, gguf.bos, "bos_token_id") : kNone,
+           eos ? needed(parts.vocab, gguf.eos, "eos_token_id") : kNone, parts);
+}
+
 void set_bpe_parts(const GgufVocab& gguf, Parts& parts) {
   const Pre pre = read_pre(gguf.pre, parts);
   ByteBpe::Options options;
   options.whole_words = pre.whole_words;
   parts.model = std::make_unique<ByteBpe>(parts.vocab, merges_of(gguf), options);
   parts.decoder.kind = Decoding::bytes;
-  const bool bos = gguf.add_bos == -1 ? pre.bos : gguf.add_bos == 1, eos = gguf.add_eos == 1;
-  if (bos) {
-    const int32_t id = needed(parts.vocab, gguf.bos, "bos_token_id");
-    parts.single.insert(parts.single.begin(), {Kind::token, id, 0});
-    parts.pair = {{Kind::token, id, 0}, {Kind::first, kNone, 0}, {Kind::token, id, 1}, {Kind::second, kNone, 1}};
-  }
-  if (eos) {
-    const int32_t id = needed(parts.vocab, gguf.eos, "eos_token_id");
-    parts.single.push_back({Kind::token, id, 0});
-    parts.pair.insert(parts.pair.begin() + (bos ? 2 : 1), {Kind::token, id, 0});
-    parts.pair.push_back({Kind::token, id, 1});
-  }
+  surround_as_told(gguf, pre.bos, parts);
+}
+
+// The model that llama.cpp calls "llama": SentencePiece's BPE. A space goes before each piece between control tokens.
+void set_llama_parts(const GgufVocab& gguf, Parts& parts) {
+  PieceVocab source;
+  source.where = "[gguf]";
+  source.tokens = gguf.tokens;
+  source.types = gguf.types.empty() ? std::vector<int32_t>(gguf.tokens.size(), kNormalPiece) : gguf.types;
+  source.scores = gguf.scores;
+  for (const auto& [name, size] : {std::pair("scores", source.scores.size()), {"token_type", source.types.size()}})
+    if (size != gguf.tokens.size())
+      fail(ErrorKind::format, std::string("[gguf] tokenizer.ggml.") + name + " has another length than tokens: " +
+                                  std::to_string(size) + " and " + std::to_string(gguf.tokens.size()));
+  if (gguf.unknown != kNone && static_cast<size_t>(gguf.unknown) < gguf.tokens.size()) source.unknown = gguf.unknown;
+  source.byte_fallback = true;
+  source.rules = {gguf.add_space != 0, false, true};
+  source.prefix_everywhere = true;
+  set_piece_parts(source, false, {}, parts);
+  surround_as_told(gguf, true, parts);
 }
 
 }  // namespace
+
+void surround(int32_t bos, int32_t eos, Parts& parts) {
+  parts.single.clear();
+  parts.pair.clear();
+  const auto add = [](Template& parts, int32_t id, int32_t type) {
+    if (id != kNone) parts.push_back({Kind::token, id, type});
+  };
+  for (const auto& [kind, type] : {std::pair(Kind::first, 0), {Kind::second, 1}}) {
+    add(parts.pair, bos, type);
+    parts.pair.push_back({kind, kNone, type});
+    add(parts.pair, eos, type);
+    if (type == 0) parts.single = parts.pair;
+  }
+}
 
 std::unique_ptr<Tokenizer> from_vocab_file(std::string_view text, const VocabFileOptions& options) {
   if (const size_t bad = utf8::first_malformed(text); bad != text.size())
@@ -170,6 +195,8 @@ std::unique_ptr<Tokenizer> from_gguf(const GgufVocab& gguf) {
   } else if (gguf.model == "gpt2") {
     read_tokens(gguf, false, parts);
     set_bpe_parts(gguf, parts);
+  } else if (gguf.model == "llama") {
+    set_llama_parts(gguf, parts);
   } else {
     fail(ErrorKind::unsupported, "[gguf] weft does not support tokenizer.ggml.model: '" + gguf.model + "'");
   }

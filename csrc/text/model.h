@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "text/merges.h"
 #include "text/vocab.h"
 
 namespace weft::text {
@@ -55,28 +56,27 @@ class WordCache {
 
 // What one thread needs while encoding; kept between calls so that encoding allocates nothing per word.
 struct Workspace {
-  struct Symbol {
-    int32_t id;
-    int32_t before, after;  // neighbours; kNone at the ends
-  };
-  struct Candidate {
-    uint32_t rank;
-    int32_t position;
-    int32_t left, right;  // ids of the pair when it was found: another pair there now makes it stale
+  struct PathStep {  // of the best path to a byte of the word
+    double score;
+    int32_t size, id;  // of the last piece on it
   };
 
   // Gives back what an unusually long text made it grow to.
   void trim() {
     constexpr size_t kKept = 1 << 16;
-    if (symbols.capacity() > kKept) std::vector<Symbol>().swap(symbols);
-    if (heap.capacity() > kKept) std::vector<Candidate>().swap(heap);
+    if (merging.symbols.capacity() > kKept) std::vector<MergeSpace::Symbol>().swap(merging.symbols);
+    if (merging.heap.capacity() > kKept) std::vector<MergeSpace::Candidate>().swap(merging.heap);
+    if (path.capacity() > kKept) std::vector<PathStep>().swap(path);
+    for (std::string& text : cut)
+      if (text.capacity() > kKept * 16) std::string().swap(text);
     for (std::string& text : normalised)
       if (text.capacity() > kKept * 16) std::string().swap(text);
   }
 
   WordCache cache;
-  std::vector<Symbol> symbols;
-  std::vector<Candidate> heap;
+  MergeSpace merging;
+  std::vector<PathStep> path;
+  std::vector<std::string> cut;  // what the pre-tokenizers write, one string for each
   std::array<std::string, 2> normalised;
 };
 
@@ -103,12 +103,16 @@ class WordPiece final : public Model {
   size_t max_chars_;
 };
 
-// Byte-level byte-pair encoding: words are bytes, the lowest-ranked pair is merged first, the leftmost of equals first.
+struct Merge {
+  std::string_view left, right;  // as written in the file
+};
+
+// Throws Error(format) when one of the three tokens does not exist.
+MergeTable::Pair pair_of(const Vocab& vocab, const Merge& merge, uint32_t rank, std::string& scratch);
+
+// Byte-level byte-pair encoding: words are bytes, tokens are written in the byte alphabet.
 class ByteBpe final : public Model {
  public:
-  struct Merge {
-    std::string_view left, right;  // as written in the file, in the byte alphabet
-  };
   struct Options {
     bool whole_words = false;  // a word that is a token is that token, whatever the merges say ("ignore_merges")
     int32_t unknown = kNone;   // for bytes without a token; kNone leaves them out
@@ -118,24 +122,11 @@ class ByteBpe final : public Model {
   void encode(std::string_view word, Workspace& work, Ids& out) const override;
 
  private:
-  struct Pair {
-    int32_t left = kNone, right = kNone;
-    uint32_t rank = 0;
-    int32_t id = kNone;
-  };
-  static constexpr uint32_t kNoRank = 0xFFFFFFFF;
-
-  void add_merge(const Vocab& vocab, const Merge& merge, uint32_t rank, std::string& scratch);
-  const Pair* find(int32_t left, int32_t right) const;
   void encode_fresh(std::string_view word, Workspace& work, Ids& out) const;
   size_t first_ids(std::string_view word, Ids& out) const;
-  size_t merge_short(int32_t* ids, size_t count) const;
-  size_t merge_long(int32_t* ids, size_t count, Workspace& work) const;
-  void push(Workspace& work, int32_t position) const;
 
   std::array<int32_t, 256> byte_ids_;
-  std::vector<Pair> pairs_;  // open addressing by (left, right)
-  size_t pair_mask_;
+  MergeTable merges_;
   Vocab words_;  // bytes of every token, when whole_words
   Options options_;
 };

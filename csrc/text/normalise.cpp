@@ -1,6 +1,8 @@
 // normalise: one small class per kind. BERT's does its four jobs in one pass, with ASCII by table.
 #include "text/normalise.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "core/utf8.h"
 
@@ -16,7 +18,7 @@ class Bert final : public Normaliser {
     for (unsigned c = 0; c < 128; ++c) ascii_[c] = ascii(c);
   }
 
-  bool apply(std::string_view text, std::string& out) const override {
+  bool apply(std::string_view text, Place, std::string& out) const override {
     const char *p = text.data(), *end = p + text.size();
     out.reserve(out.size() + text.size());
     while (p < end) {
@@ -80,7 +82,7 @@ class Bert final : public Normaliser {
 class ToForm final : public Normaliser {
  public:
   explicit ToForm(Form form) : form_(form) {}
-  bool apply(std::string_view text, std::string& out) const override { return normalise(text, form_, out); }
+  bool apply(std::string_view text, Place, std::string& out) const override { return normalise(text, form_, out); }
 
  private:
   Form form_;
@@ -88,7 +90,7 @@ class ToForm final : public Normaliser {
 
 class Lowercase final : public Normaliser {
  public:
-  bool apply(std::string_view text, std::string& out) const override {
+  bool apply(std::string_view text, Place, std::string& out) const override {
     out.reserve(out.size() + text.size());
     for (const char *p = text.data(), *end = p + text.size(); p < end;) append_lower(out, utf8::next(p));
     return true;
@@ -97,7 +99,7 @@ class Lowercase final : public Normaliser {
 
 class StripAccents final : public Normaliser {
  public:
-  bool apply(std::string_view text, std::string& out) const override {
+  bool apply(std::string_view text, Place, std::string& out) const override {
     out.reserve(out.size() + text.size());
     for (const char *p = text.data(), *end = p + text.size(); p < end;) {
       const char32_t code = utf8::next(p);
@@ -110,7 +112,7 @@ class StripAccents final : public Normaliser {
 class Strip final : public Normaliser {
  public:
   Strip(bool left, bool right) : left_(left), right_(right) {}
-  bool apply(std::string_view text, std::string& out) const override {
+  bool apply(std::string_view text, Place, std::string& out) const override {
     const char *p = text.data(), *end = p + text.size();
     for (const char* q = p; left_ && q < end && has(utf8::next(q), kSpace);) p = q;
     while (right_ && p < end) {
@@ -131,7 +133,7 @@ class Strip final : public Normaliser {
 class Prepend final : public Normaliser {
  public:
   explicit Prepend(std::string_view text) : text_(text) {}
-  bool apply(std::string_view text, std::string& out) const override {
+  bool apply(std::string_view text, Place, std::string& out) const override {
     if (text.empty()) return false;
     out += text_;
     out += text;
@@ -145,7 +147,7 @@ class Prepend final : public Normaliser {
 class Replace final : public Normaliser {
  public:
   Replace(std::string_view from, std::string_view to) : from_(from), to_(to) {}
-  bool apply(std::string_view text, std::string& out) const override {
+  bool apply(std::string_view text, Place, std::string& out) const override {
     size_t found = text.find(from_);
     if (found == std::string_view::npos) return false;
     size_t start = 0;
@@ -162,6 +164,26 @@ class Replace final : public Normaliser {
   std::string from_, to_;
 };
 
+class SpaceRuns final : public Normaliser {
+ public:
+  explicit SpaceRuns(std::string_view to) : to_(to) {}
+  bool apply(std::string_view text, Place, std::string& out) const override {
+    size_t found = text.find("  ");
+    if (found == std::string_view::npos) return false;
+    size_t start = 0;
+    for (; found != std::string_view::npos; found = text.find("  ", start)) {
+      out += text.substr(start, found - start);
+      out += to_;
+      start = std::min(text.find_first_not_of(' ', found), text.size());
+    }
+    out += text.substr(start);
+    return true;
+  }
+
+ private:
+  std::string to_;
+};
+
 }  // namespace
 
 std::unique_ptr<Normaliser> bert_normaliser(const BertRules& rules) { return std::make_unique<Bert>(rules); }
@@ -173,16 +195,22 @@ std::unique_ptr<Normaliser> prepend_normaliser(std::string_view text) { return s
 std::unique_ptr<Normaliser> replace_normaliser(std::string_view from, std::string_view to) {
   return std::make_unique<Replace>(from, to);
 }
+std::unique_ptr<Normaliser> space_run_normaliser(std::string_view to) { return std::make_unique<SpaceRuns>(to); }
 
-std::string_view NormaliserChain::apply(std::string_view text, std::array<std::string, 2>& buffers) const {
-  const size_t limit = text.size() * kMaxGrowth + 65'536;
+size_t growth_limit(size_t size) { return size * kMaxGrowth + 65'536; }
+
+void check_growth(size_t size, size_t limit) {
+  if (size > limit) fail(ErrorKind::too_long, "[encode] normalising makes a text too long: " + std::to_string(size));
+}
+
+std::string_view NormaliserChain::apply(std::string_view text, Place place, std::array<std::string, 2>& buffers) const {
+  const size_t limit = growth_limit(text.size());
   size_t next = 0;
   for (const auto& step : steps_) {
     buffers[next].clear();
-    if (!step->apply(text, buffers[next])) continue;
+    if (!step->apply(text, place, buffers[next])) continue;
     text = buffers[next];
-    if (text.size() > limit)
-      fail(ErrorKind::too_long, "[encode] normalising makes a text too long: " + std::to_string(text.size()));
+    check_growth(text.size(), limit);
     next ^= 1;
   }
   return text;

@@ -10,12 +10,21 @@
 
 namespace weft::text {
 
+// Where a piece of text lies in the whole: added tokens cut it into pieces.
+struct Place {
+  bool first = true, last = true;
+};
+
 class Normaliser {
  public:
   virtual ~Normaliser() = default;
   // Appends the normalised text to `out`; false when `text` stays as it is, and `out` is then left alone.
-  virtual bool apply(std::string_view text, std::string& out) const = 0;
+  virtual bool apply(std::string_view text, Place place, std::string& out) const = 0;
 };
+
+// How long a text of `size` bytes may become, and Error(too_long) for one that is longer.
+size_t growth_limit(size_t size);
+void check_growth(size_t size, size_t limit);
 
 struct BertRules {
   bool clean = true;          // control characters away, white space to ' '
@@ -31,6 +40,7 @@ std::unique_ptr<Normaliser> strip_accents_normaliser();
 std::unique_ptr<Normaliser> strip_normaliser(bool left, bool right);
 std::unique_ptr<Normaliser> prepend_normaliser(std::string_view text);
 std::unique_ptr<Normaliser> replace_normaliser(std::string_view from, std::string_view to);
+std::unique_ptr<Normaliser> space_run_normaliser(std::string_view to);  // for / {2,}/
 
 // One after another. The result is `text` itself or lies in one of the two buffers. Throws Error(too_long) when the
 // text grows beyond reason, as a chain of replacements in a hostile file could make it.
@@ -38,7 +48,7 @@ class NormaliserChain {
  public:
   void add(std::unique_ptr<Normaliser> step) { steps_.push_back(std::move(step)); }
   size_t size() const { return steps_.size(); }
-  std::string_view apply(std::string_view text, std::array<std::string, 2>& buffers) const;
+  std::string_view apply(std::string_view text, Place place, std::array<std::string, 2>& buffers) const;
 
  private:
   std::vector<std::unique_ptr<Normaliser>> steps_;

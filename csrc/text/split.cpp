@@ -1,8 +1,10 @@
 // split: splitters that look at one character at a time. The published expressions are in patterns.cpp.
 #include "text/split.h"
 
+#include <algorithm>
 
 #include "core/utf8.h"
+#include "text/pieces.h"
 #include "text/unicode.h"
 
 namespace weft::text {
@@ -87,6 +89,40 @@ class Whole final : public Splitter {
   Piece take(std::string_view rest) const override { return {rest.size()}; }
 };
 
+class MarkedSpaces final : public Splitter {
+ public:
+  MarkedSpaces(Prefix prefix, bool cuts) : prefix_(prefix), cuts_(cuts) {}
+
+  std::string_view prepare(std::string_view text, bool first, std::string& buffer) const override {
+    const bool starts = text.starts_with(' ') || text.starts_with(kSpaceMark);
+    buffer.clear();
+    if (!starts && (prefix_ == Prefix::always || (prefix_ == Prefix::first && first))) buffer += kSpaceMark;
+    for (size_t start = 0; start < text.size();) {
+      const size_t space = std::min(text.find(' ', start), text.size());
+      buffer += text.substr(start, space - start);
+      if (space < text.size()) buffer += kSpaceMark;
+      start = space + 1;
+    }
+    return buffer;
+  }
+
+  Piece take(std::string_view rest) const override {
+    return {cuts_ ? std::min(rest.find(kSpaceMark, 1), rest.size()) : rest.size()};
+  }
+
+ private:
+  Prefix prefix_;
+  bool cuts_;
+};
+
+class BehindSpaces final : public Splitter {
+ public:
+  Piece take(std::string_view rest) const override {
+    const size_t space = rest.find(' ');
+    return {space == std::string_view::npos ? rest.size() : space + 1};
+  }
+};
+
 bool is_number(char32_t c) { return has(c, kNumber); }
 bool is_numeric(char32_t c) { return has(c, kNumeric); }
 bool is_bert_punctuation(char32_t c) { return has(c, kBertPunctuation); }
@@ -105,6 +141,13 @@ Kind word_kind(char32_t c) { return has(c, kSpace) ? Kind::space : has(c, kWord)
 
 }  // namespace
 
+std::string_view Splitter::prepare(std::string_view text, bool, std::string& buffer) const {
+  if (!prepend_space || text.front() == ' ') return text;
+  buffer.assign(1, ' ');
+  buffer += text;
+  return buffer;
+}
+
 std::unique_ptr<Splitter> split_numbers(size_t longest) { return runs(is_number, 1, longest); }
 std::unique_ptr<Splitter> split_digits(bool individual) {
   return individual ? runs(is_numeric, 1, 1) : runs(is_numeric);
@@ -116,6 +159,10 @@ std::unique_ptr<Splitter> split_ideographs() { return runs(is_ideograph); }
 std::unique_ptr<Splitter> split_bert() { return classes(bert_kind); }
 std::unique_ptr<Splitter> split_spaces() { return classes(space_kind); }
 std::unique_ptr<Splitter> split_words() { return classes(word_kind); }
+std::unique_ptr<Splitter> split_marked_spaces(Prefix prefix, bool cuts) {
+  return std::make_unique<MarkedSpaces>(prefix, cuts);
+}
+std::unique_ptr<Splitter> split_behind_spaces() { return std::make_unique<BehindSpaces>(); }
 std::unique_ptr<Splitter> split_nothing() { return std::make_unique<Whole>(); }
 
 }  // namespace weft::text

@@ -20,6 +20,9 @@ class Splitter {
   // The piece at the start of `rest`, which is not empty and runs to the end of the text being cut. Never empty.
   virtual Piece take(std::string_view rest) const = 0;
 
+  // The text to cut, which is `text` or lies in `buffer`. `first`: `text` is the start of the whole.
+  virtual std::string_view prepare(std::string_view text, bool first, std::string& buffer) const;
+
   bool prepend_space = false;  // before cutting, put a space in front of a text that does not start with one
 };
 
@@ -42,6 +45,11 @@ std::unique_ptr<Splitter> split_spaces();
 std::unique_ptr<Splitter> split_bert();   // punctuation one by one
 std::unique_ptr<Splitter> split_words();  // \w+|[^\w\s]+
 
+// U+2581 for spaces and before the text (unless it starts with one); cuts before each where `cuts`.
+enum class Prefix { always, first, never };
+std::unique_ptr<Splitter> split_marked_spaces(Prefix prefix, bool cuts);
+
+std::unique_ptr<Splitter> split_behind_spaces();  // after each ' '
 std::unique_ptr<Splitter> split_nothing();  // the whole text: for prepend_space alone
 
 // The splitter of a Split pre-tokenizer's regular expression; throws Error(unsupported), naming it, for an unknown one.

@@ -41,7 +41,9 @@ std::unique_ptr<Workspace> Tokenizer::take() const {
       return work;
     }
   }
-  return std::make_unique<Workspace>();
+  auto work = std::make_unique<Workspace>();
+  work->cut.resize(parts_.splitters.size());
+  return work;
 }
 
 Tokenizer::Tokenizer(Parts parts) : parts_(std::move(parts)), special_(static_cast<size_t>(parts_.vocab.size())) {
@@ -55,9 +57,9 @@ Tokenizer::Tokenizer(Parts parts) : parts_(std::move(parts)), special_(static_ca
       raw_.add(token, token.content);
       continue;
     }
-    const std::string_view searched = parts_.normaliser.apply(token.content, buffers);
+    const std::string_view searched = parts_.normaliser.apply(token.content, {}, buffers);
     normalised_.add(token, searched);
-    if (searched != token.content) printed_.emplace(token.id, searched);
+    if (searched != token.content) parts_.printed.emplace(token.id, searched);
   }
 }
 
@@ -117,34 +119,35 @@ void Tokenizer::encode_plain(std::string_view text, Parse parse, Workspace& work
                                   std::to_string(kMaxTextBytes));
   out.reserve(out.size() + text.size() / 4 + 8);
   raw_.scan(
-      text, parse, [&](std::string_view piece) { encode_normalised(piece, parse, work, out); },
+      text, parse,
+      [&](std::string_view piece) {
+        const Place place{piece.data() == text.data(), piece.data() + piece.size() == text.data() + text.size()};
+        encode_normalised(piece, place, parse, work, out);
+      },
       [&](int32_t id) { out.push_back(id); });
 }
 
-void Tokenizer::encode_normalised(std::string_view text, Parse parse, Workspace& work, Ids& out) const {
+void Tokenizer::encode_normalised(std::string_view text, Place place, Parse parse, Workspace& work, Ids& out) const {
+  const std::string_view whole = parts_.normaliser.apply(text, place, work.normalised);
   normalised_.scan(
-      parts_.normaliser.apply(text, work.normalised), parse,
-      [&](std::string_view piece) { cut(0, piece, work, out); }, [&](int32_t id) { out.push_back(id); });
+      whole, parse,
+      [&](std::string_view piece) { cut(0, piece, place.first && piece.data() == whole.data(), work, out); },
+      [&](int32_t id) { out.push_back(id); });
 }
 
-void Tokenizer::cut(size_t level, std::string_view text, Workspace& work, Ids& out) const {
+void Tokenizer::cut(size_t level, std::string_view text, bool first, Workspace& work, Ids& out) const {
   if (level == parts_.splitters.size()) return parts_.model->encode(text, work, out);
   const Splitter& splitter = *parts_.splitters[level];
-  std::string spaced;
-  if (splitter.prepend_space && text.front() != ' ') {
-    spaced.reserve(text.size() + 1);
-    spaced += ' ';
-    spaced += text;
-    text = spaced;
-  }
+  text = splitter.prepare(text, first, work.cut[level]);
   const bool last = level + 1 == parts_.splitters.size();
   while (!text.empty()) {
     const Splitter::Piece piece = splitter.take(text);
     if (piece.keep) {
       if (last) parts_.model->encode(text.substr(0, piece.size), work, out);
-      else cut(level + 1, text.substr(0, piece.size), work, out);
+      else cut(level + 1, text.substr(0, piece.size), first, work, out);
     }
     text.remove_prefix(piece.size);
+    first = false;
   }
 }
 

@@ -35,12 +35,38 @@ enum class Decoding : uint8_t {
   joined,      // tokens as they are
   bytes,       // the byte alphabet
   word_piece,  // continuation prefix away, a space before other tokens
+  pieces,      // U+2581 to a space, and tokens such as <0x0A> to their bytes
 };
 
 struct Decoder {
+  // What goes away at the start of a text of pieces.
+  enum class Lead : uint8_t {
+    keep,
+    spaces,      // up to `strip` spaces
+    marks,       // every U+2581 of the first token
+    mark,        // one U+2581
+    mark_again,  // one U+2581 of each token, until there is text
+  };
+  enum class Bytes : uint8_t {
+    text,   // <0x0A> is printed so
+    whole,  // a run of them that is not UTF-8 is one U+FFFD for each
+    each,   // one U+FFFD for each byte that is in no character
+  };
   Decoding kind = Decoding::spaced;
   std::string prefix;    // of continuations
   bool cleanup = false;  // no space before . ? ! , and English contractions
+  bool spaces = true;    // U+2581 to a space
+  Bytes bytes = Bytes::text;
+  Lead lead = Lead::keep;
+  size_t strip = 0;
+};
+
+// How far decoding has come.
+struct DecodeState {
+  bool first = true;    // no token yet
+  bool text = false;    // some text
+  size_t stripped = 0;  // spaces or marks taken from the start
+  std::string run;      // bytes that wait for the end of their run
 };
 
 struct Parts {
@@ -52,6 +78,7 @@ struct Parts {
   Template single{{Part::Kind::first, kNone, 0}};
   Template pair{{Part::Kind::first, kNone, 0}, {Part::Kind::second, kNone, 1}};
   Decoder decoder;
+  std::unordered_map<int32_t, std::string> printed;  // tokens that are not printed as they are written
 };
 
 struct Encoded {
@@ -85,15 +112,17 @@ class Tokenizer {
    private:
     const Tokenizer* tokenizer_;
     bool skip_special_;
-    bool first_ = true;
+    DecodeState state_;
     std::string waiting_;
   };
 
  private:
   void encode_plain(std::string_view text, Parse parse, Workspace& work, Ids& out) const;
-  void encode_normalised(std::string_view text, Parse parse, Workspace& work, Ids& out) const;
-  void cut(size_t level, std::string_view text, Workspace& work, Ids& out) const;
-  void append_token(int32_t id, bool first, std::string& out) const;
+  void encode_normalised(std::string_view text, Place place, Parse parse, Workspace& work, Ids& out) const;
+  void cut(size_t level, std::string_view text, bool first, Workspace& work, Ids& out) const;
+  void append_token(int32_t id, DecodeState& state, std::string& out) const;
+  void append_piece(std::string_view token, bool first, DecodeState& state, std::string& out) const;
+  void finish_run(DecodeState& state, std::string& out) const;
   void check_id(int32_t id) const;
 
   class Lease;  // a workspace, taken from the pool and given back
@@ -102,7 +131,6 @@ class Tokenizer {
   Parts parts_;
   AddedTokens raw_, normalised_;
   std::vector<bool> special_;
-  std::unordered_map<int32_t, std::string> printed_;  // added tokens that print as they are after normalising
   mutable std::mutex pool_mutex_;
   mutable std::vector<std::unique_ptr<Workspace>> pool_;
 };
@@ -121,10 +149,14 @@ std::unique_ptr<Tokenizer> from_vocab_file(std::string_view text, const VocabFil
 struct GgufVocab {
   std::string model, pre;
   std::vector<std::string_view> tokens, merges;
+  std::vector<float> scores;   // of SentencePiece's models: one per token
   std::vector<int32_t> types;  // empty, or one per token
   int32_t bos = kNone, eos = kNone, unknown = kNone, cls = kNone, separator = kNone;
-  int add_bos = -1, add_eos = -1;  // -1: the file does not say
+  int add_bos = -1, add_eos = -1, add_space = -1;  // -1: the file does not say
 };
 std::unique_ptr<Tokenizer> from_gguf(const GgufVocab& gguf);
+
+// SentencePiece's own file. `add_bos`, `add_eos`: which of the tokens that it names surround a text.
+std::unique_ptr<Tokenizer> from_sentencepiece(std::string_view file, bool add_bos, bool add_eos);
 
 }  // namespace weft::text

@@ -89,6 +89,16 @@ class Trie {
   void add(std::string_view key, int32_t value);  // a repeated key keeps its first value
   uint32_t walk(std::string_view key) const;      // the node where `key` ends; kDead when nothing starts with it
   Match longest(std::string_view text, uint32_t from = 0) const;
+  // Calls on_match(size, value) for every key that `text` starts with, the shortest first.
+  template <class OnMatch>
+  void prefixes(std::string_view text, OnMatch&& on_match) const {
+    uint32_t node = 0;
+    for (size_t i = 0; i < text.size(); ++i) {
+      node = child(node, static_cast<unsigned char>(text[i]));
+      if (node == 0) return;
+      if (values_[node] != kNone) on_match(i + 1, values_[node]);
+    }
+  }
   bool starts(unsigned char byte) const { return first_[byte] != 0; }
   bool empty() const { return values_.size() == 1; }
 

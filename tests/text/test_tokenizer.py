@@ -144,7 +144,8 @@ def test_gguf_adds_the_tokens_it_says() -> None:
 @pytest.mark.parametrize(
     "extra, error, match",
     [
-        ({"model": "llama"}, UnsupportedError, "llama"),
+        ({"model": "t5"}, UnsupportedError, "t5"),
+        ({"model": "llama"}, FormatError, "scores"),
         ({"pre": "nobody-knows"}, UnsupportedError, "nobody-knows"),
         ({"merges": ["a z z"]}, FormatError, "do not exist"),
         ({"merges": ["a"]}, FormatError, "two tokens"),
@@ -163,11 +164,11 @@ def test_gguf_metadata_that_is_wrong_is_named(extra: dict[str, Any], error: type
 @pytest.mark.parametrize(
     "part, value",
     [
-        ("normalizer", {"type": "Precompiled", "precompiled_charsmap": ""}),
+        ("normalizer", {"type": "Nmt"}),
         ("pre_tokenizer", {"type": "Metaspace", "replacement": "_"}),
         ("post_processor", {"type": "Sequence", "processors": [{"type": "Nothing"}]}),
         ("decoder", {"type": "CTC"}),
-        ("model", {"type": "Unigram", "vocab": [["a", 0.0]]}),
+        ("model", {"type": "WordLevel", "vocab": {"a": 0}}),
     ],
 )
 def test_a_part_weft_does_not_know_is_named(part: str, value: dict[str, Any], tmp_path: Path) -> None:

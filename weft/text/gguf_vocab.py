@@ -18,19 +18,20 @@ _IDS = {
     "cls": "cls_token_id",
     "mask": "mask_token_id",
 }
-_FLAGS = {"add_bos": "add_bos_token", "add_eos": "add_eos_token"}
+_FLAGS = {"add_bos": "add_bos_token", "add_eos": "add_eos_token", "add_space": "add_space_prefix"}
 
 Strings = tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint64]]
 
 
 def native_arguments(metadata: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Arguments of the native constructor: names, tokens, merges, types and the numbers that are present."""
+    """Arguments of the native constructor: names, tokens, merges, scores, types and the numbers that are present."""
     tokens = _strings(metadata, "tokens", required=True)
     merges = _strings(metadata, "merges", required=False)
+    scores = _floats(metadata.get(_PREFIX + "scores", ()), "scores")
     types = _integers(metadata.get(_PREFIX + "token_type", ()), "token_type")
     numbers = {name: _integer(metadata[_PREFIX + key], key) for name, key in _IDS.items() if _PREFIX + key in metadata}
     flags = {name: int(bool(metadata[_PREFIX + key])) for name, key in _FLAGS.items() if _PREFIX + key in metadata}
-    return _text(metadata, "model"), _text(metadata, "pre", ""), *tokens, *merges, types, numbers | flags
+    return _text(metadata, "model"), _text(metadata, "pre", ""), *tokens, *merges, scores, types, numbers | flags
 
 
 def special_names(metadata: Mapping[str, Any], vocab_size: int) -> dict[str, int | None]:
@@ -64,6 +65,13 @@ def _integers(value: Any, key: str) -> npt.NDArray[np.int32]:
         return np.ascontiguousarray(value, dtype=np.int32).reshape(-1)
     except (OverflowError, TypeError, ValueError) as error:
         raise FormatError(f"[gguf] {_PREFIX}{key} is not an array of integers: {error}") from error
+
+
+def _floats(value: Any, key: str) -> npt.NDArray[np.float32]:
+    try:
+        return np.ascontiguousarray(value, dtype=np.float32).reshape(-1)
+    except (OverflowError, TypeError, ValueError) as error:
+        raise FormatError(f"[gguf] {_PREFIX}{key} is not an array of numbers: {error}") from error
 
 
 def _strings(metadata: Mapping[str, Any], key: str, *, required: bool) -> Strings:

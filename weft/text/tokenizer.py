@@ -1,4 +1,4 @@
-"""Tokenizers: text to ids and back. WordPiece and byte-level BPE, native (csrc/text) behind this class.
+"""Tokenizers: text to ids and back. WordPiece, byte-level BPE and SentencePiece, native (csrc/text) behind this class.
 
 A special token written in a text is text: only `parse_special=True` turns it into its id, for text that weft or the
 caller wrote, never for what a user typed. Added tokens that are not flagged special are found either way.
@@ -57,21 +57,24 @@ class Tokenizer:
 
     @classmethod
     def from_file(cls, path: str | Path) -> "Tokenizer":
-        """From a tokenizer.json, a vocab.txt, or a folder with one of them (the first wins).
+        """From a tokenizer.json, a vocab.txt, a SentencePiece .model, or a folder with one of them (the first wins).
 
         tokenizer_config.json and special_tokens_map.json beside it name the special tokens; for vocab.txt the former
-        also says how to normalise.
+        also says how to normalise, for a .model whether a text gets bos (it does where nothing is said) and eos.
         """
         path = Path(path)
         if path.is_dir():
             path = _file_in(path)
         if not path.is_file():
             raise NotFoundError(
-                f"[tokenizer] no such file: {path.name}; give a tokenizer.json, a vocab.txt or a folder"
+                f"[tokenizer] no such file: {path.name}; give a tokenizer.json, vocab.txt, tokenizer.model or a folder"
             )
         settings = _settings_beside(path)
         if path.suffix == ".txt":
             native = _from_vocab(path, settings)
+        elif path.suffix == ".model":
+            add_bos, add_eos = bool(settings.get("add_bos_token", True)), bool(settings.get("add_eos_token", False))
+            native = _native.Tokenizer.from_sentencepiece(_read(path, _TOKENIZER_LIMIT), add_bos, add_eos)
         else:
             native = _native.Tokenizer.from_json(_read(path, _TOKENIZER_LIMIT), path.name)
         tokens = {name: _content(settings.get(f"{name}_token")) for name in _NAMES}
@@ -148,10 +151,10 @@ class Tokenizer:
 
 
 def _file_in(folder: Path) -> Path:
-    for name in ("tokenizer.json", "vocab.txt"):
+    for name in ("tokenizer.json", "vocab.txt", "tokenizer.model"):
         if (folder / name).is_file():
             return folder / name
-    raise NotFoundError(f"[tokenizer] neither tokenizer.json nor vocab.txt in the folder: {folder.name}")
+    raise NotFoundError(f"[tokenizer] no tokenizer.json, vocab.txt or tokenizer.model in the folder: {folder.name}")
 
 
 def _read(path: Path, limit: int) -> bytes:

@@ -125,6 +125,47 @@ def smollm() -> Tokenizer:
     )
 
 
+def llama2() -> Tokenizer:
+    """BPE of characters with bytes for the others, as Llama 2 is published."""
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    specials = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    spaced = pre_tokenizers.Metaspace(prepend_scheme="never")
+    tokenizer.pre_tokenizer = spaced  # for training only: no piece lies across words
+    tokenizer.train_from_iterator(corpus(), trainers.BpeTrainer(vocab_size=600, special_tokens=specials))
+    content = json.loads(tokenizer.to_str()) | {"pre_tokenizer": None}
+    content["added_tokens"] = content["added_tokens"][:3]
+    tokenizer = Tokenizer.from_str(json.dumps(content))
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A", pair="<s> $A <s>:1 $B:1", special_tokens=[("<s>", 1)]
+    )
+    return tokenizer
+
+
+def mistral() -> Tokenizer:
+    """The same, with the mark put in by the pre-tokenizer and only at the start of the whole text."""
+    tokenizer = llama2()
+    content = json.loads(tokenizer.to_str()) | {"normalizer": None}
+    content["pre_tokenizer"] = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": False}
+    return Tokenizer.from_str(json.dumps(content))
+
+
+def unigram() -> Tokenizer:
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    trainer = trainers.UnigramTrainer(vocab_size=300, special_tokens=["<pad>", "</s>", "<unk>"], unk_token="<unk>")
+    tokenizer.train_from_iterator(corpus(), trainer)
+    tokenizer.decoder = decoders.Metaspace()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", 1)]
+    )
+    return tokenizer
+
+
 def cases(tokenizer: Tokenizer) -> list[list[object]]:
     texts = random_texts(11, 80, [token.content for token in added()] + ["größe", "swordfish", "<|end|", "<s>"])
     rows: list[list[object]] = []
@@ -138,8 +179,8 @@ def cases(tokenizer: Tokenizer) -> list[list[object]]:
 
 
 def main() -> None:
-    for name, make in {"word_piece": word_piece, "gpt2": gpt2, "llama3": llama3, "smollm": smollm}.items():
-        tokenizer = make()
+    for make in (word_piece, gpt2, llama3, smollm, llama2, mistral, unigram):
+        name, tokenizer = make.__name__, make()
         tokenizer.add_tokens(added())
         pairs = [[a, b, *_pair(tokenizer, a, b)] for a, b in [("the river", "ran <|end|> on"), ("", "x"), ("word", "")]]
         content = {"tokenizer": json.loads(tokenizer.to_str()), "cases": cases(tokenizer), "pairs": pairs}

@@ -1,0 +1,29 @@
+// load_pieces: what the readers of SentencePiece's models share.
+#pragma once
+#include "text/charsmap.h"
+#include "text/tokenizer.h"
+
+namespace weft::text {
+
+// Types of pieces, in SentencePiece's files and in GGUF alike.
+inline constexpr int32_t kNormalPiece = 1, kUnknownPiece = 2, kControlPiece = 3, kUserPiece = 4, kUnusedPiece = 5,
+                         kBytePiece = 6;
+
+struct PieceVocab {
+  std::string_view where;  // for messages
+  std::vector<std::string_view> tokens;
+  std::vector<float> scores;
+  std::vector<int32_t> types;
+  int32_t unknown = kNone;  // kNone: the piece of that type
+  bool byte_fallback = false;
+  bool print_unknown = false;  // decode it as SentencePiece does, instead of leaving it out
+  bool prefix_everywhere = false;  // the space before a text goes before each piece between added tokens too
+  PieceRules rules;
+};
+
+void set_piece_parts(const PieceVocab& source, bool unigram, std::string_view charsmap, Parts& parts);
+
+// Puts the tokens, where they are not kNone, around each text.
+void surround(int32_t bos, int32_t eos, Parts& parts);
+
+}  // namespace weft::text
