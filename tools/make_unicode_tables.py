@@ -1,6 +1,6 @@
-"""Write csrc/text/unicode_tables.inc: character properties, case, decompositions and compositions.
+"""Write csrc/unicode/unicode_tables.inc: character properties, case, decompositions and compositions.
 
-    python tools/make_unicode_tables.py > csrc/text/unicode_tables.inc
+    python tools/make_unicode_tables.py > csrc/unicode/unicode_tables.inc
 
 The source is Python's unicodedata. Tokenizers must agree with the library their models were published with, and that
 library mixes Unicode versions: its regular expressions know 16.0, its case mapping and digits 17.0, its normalisation

@@ -6,7 +6,7 @@
 #include "core/error.h"
 #include "core/utf8.h"
 #include "text/split.h"
-#include "text/unicode.h"
+#include "unicode/unicode.h"
 
 namespace weft::text {
 

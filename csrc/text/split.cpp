@@ -5,7 +5,7 @@
 
 #include "core/utf8.h"
 #include "text/pieces.h"
-#include "text/unicode.h"
+#include "unicode/unicode.h"
 
 namespace weft::text {
 

@@ -14,7 +14,7 @@
 
 #include "text/added.h"
 #include "text/model.h"
-#include "text/normalise.h"
+#include "unicode/normalise.h"
 #include "text/split.h"
 #include "text/vocab.h"
 

@@ -1,7 +1,7 @@
-// load_vocab: BERT's vocab.txt, and the tokenizer.ggml.* metadata of GGUF files.
+// vocab: BERT's vocab.txt, and the tokenizer.ggml.* metadata of GGUF files.
 #include "core/error.h"
 #include "core/utf8.h"
-#include "text/load_pieces.h"
+#include "text/load/pieces.h"
 #include "text/pieces.h"
 
 namespace weft::text {

@@ -1,6 +1,6 @@
-// load_pieces: what the readers of SentencePiece's models share.
+// pieces: what the readers of SentencePiece's models share.
 #pragma once
-#include "text/charsmap.h"
+#include "unicode/charsmap.h"
 #include "text/tokenizer.h"
 
 namespace weft::text {

@@ -1,5 +1,5 @@
 // normalise: one small class per kind. BERT's does its four jobs in one pass, with ASCII by table.
-#include "text/normalise.h"
+#include "unicode/normalise.h"
 
 #include <algorithm>
 

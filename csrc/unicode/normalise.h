@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "text/unicode.h"
+#include "unicode/unicode.h"
 
 namespace weft::text {
 

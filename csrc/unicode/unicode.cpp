@@ -1,5 +1,5 @@
 // unicode: table lookups; normalisation by decomposing, ordering marks and, for the composed forms, joining again.
-#include "text/unicode.h"
+#include "unicode/unicode.h"
 
 #include <algorithm>
 #include <array>
@@ -12,7 +12,7 @@ namespace weft::text {
 
 namespace {
 
-#include "text/unicode_tables.inc"
+#include "unicode/unicode_tables.inc"
 
 constexpr size_t kBlock = 256;
 

@@ -1,10 +1,10 @@
-// load_pieces: SentencePiece's models, from its own file (a protobuf message) and from the metadata of GGUF files.
+// pieces: SentencePiece's models, from its own file (a protobuf message) and from the metadata of GGUF files.
 #include <cmath>
 
 #include "core/error.h"
 #include "core/utf8.h"
-#include "text/charsmap.h"
-#include "text/load_pieces.h"
+#include "unicode/charsmap.h"
+#include "text/load/pieces.h"
 #include "text/pieces.h"
 
 namespace weft::text {

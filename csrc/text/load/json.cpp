@@ -1,4 +1,4 @@
-// load_json: tokenizer.json, the file format of the tokenizers library.
+// json: tokenizer.json, the file format of the tokenizers library.
 //
 // Its truncation and padding settings are not read: weft neither cuts nor pads a text behind the caller's back.
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 #include "core/error.h"
 #include "core/json.h"
-#include "text/charsmap.h"
+#include "unicode/charsmap.h"
 #include "text/pieces.h"
 #include "text/tokenizer.h"
 

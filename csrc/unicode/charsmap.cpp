@@ -1,5 +1,5 @@
 // charsmap: a walk of the double array takes one byte of text per step, so it ends whatever the table holds.
-#include "text/charsmap.h"
+#include "unicode/charsmap.h"
 
 #include <algorithm>
 #include <cstring>

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "text/normalise.h"
+#include "unicode/normalise.h"
 
 namespace weft::text {
 
