@@ -28,7 +28,7 @@ struct InputArray {
 struct OutputArray {
   std::string name;
   std::vector<int64_t> shape;
-  std::byte* data = nullptr;  // to be filled by the caller between prepare() and run()
+  std::byte* data = nullptr;  // set by the `allocate` that run() is given
 };
 
 class Executable {
