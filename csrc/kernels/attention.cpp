@@ -33,7 +33,7 @@ KERNEL(attention) {
   float* out = call.out[0].as<float>();
   const bool causal = call.flag("causal");
   const int64_t window = call.integer("window");
-  const float scale = static_cast<float>(call.number("scale"));
+  const float scale = static_cast<float>(call.number("scale")), softcap = static_cast<float>(call.number("softcap"));
 
   deal_spans(worker, segments, batch, kv_heads, share, span_rows(dim), [&](SpanTask task) {
     const int64_t start = segments[task.sequence], length = segments[task.sequence + 1] - start;
@@ -41,7 +41,7 @@ KERNEL(attention) {
       const int64_t r = task.first + row;
       return ((start + r / share) * heads + task.head * share + r % share) * dim;
     };
-    const Span span = new_span(worker, task.count, dim, scale);
+    const Span span = new_span(worker, task.count, dim, scale, softcap);
     pack_queries(span, [&](int64_t row) { return q + offset(row); });
     for (int64_t row = 0; row < span.rows; ++row) see(span, row, (task.first + row) / share, length, causal, window);
     attend(span, [&](int64_t n) {

@@ -51,7 +51,7 @@ struct Block {
 
 struct Span {
   int64_t rows, dim, padded;  // padded: dim rounded up to 16
-  float scale;
+  float scale, softcap;       // softcap 0: none
   float* q;             // per tile and group [dim][rows of the group]
   float* out;           // [rows][padded]
   float *top, *total;   // [rows rounded up to 16]
@@ -66,11 +66,11 @@ WEFT_INLINE int64_t span_rows(int64_t dim) {
   return smaller(kSpanRows, (floats - fixed) / (2 * dim + kTile + 4));
 }
 
-WEFT_INLINE Span new_span(const Worker& worker, int64_t rows, int64_t dim, float scale) {
+WEFT_INLINE Span new_span(const Worker& worker, int64_t rows, int64_t dim, float scale, float softcap) {
   const int64_t padded = (dim + 15) / 16 * 16, lanes = (rows + 15) / 16 * 16;
   float* free = reinterpret_cast<float*>(worker.scratch);
   auto take = [&](int64_t count) { return (free += count) - count; };
-  Span span{rows, dim, padded, scale, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr};
+  Span span{rows, dim, padded, scale, softcap, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr};
   span.key = take(dim * kPage);
   span.scores = take(kTile * kPage);
   span.out = take(rows * padded);
@@ -118,6 +118,12 @@ static void score_group(float* scores, const float* q, const T* key, int64_t dim
     store(scores + i * kPage, acc[i][0] * splat(scale));
     store(scores + i * kPage + 16, acc[i][1] * splat(scale));
   }
+}
+
+// scores [n] = cap tanh(score / cap): none is beyond the cap.
+WEFT_INLINE void cap_scores(float* scores, int64_t n, float cap) {
+  const f32x16 most = splat(cap);
+  fill(scores, n, [&](auto at) { return most * tanh(at(scores) / most); });
 }
 
 // 16 * width channels of n rows: out = out * correction + weights . values, one key after another.
@@ -244,6 +250,7 @@ WEFT_INLINE void attend_block(const Span& span, int64_t start, const Block<T>& b
     in_groups(rows, [&]<int n>(Group<n>, int64_t row) {
       score_group<n>(span.scores + row * kPage, span.q + (first + row) * span.dim, block.key, span.dim, span.scale);
     });
+    if (span.softcap > 0) cap_scores(span.scores, rows * kPage, span.softcap);
     weigh_tile(span, first, rows, start, correction);
     add_values(span, first, rows, start, correction, block);
   }

@@ -22,7 +22,7 @@ WEFT_INLINE void attend_pages(const Call& call, const Worker& worker) {
   const T* keys = reinterpret_cast<const T*>(state.key.data());
   const T* values = reinterpret_cast<const T*>(state.value.data());
   const int64_t window = call.integer("window");
-  const float scale = static_cast<float>(call.number("scale"));
+  const float scale = static_cast<float>(call.number("scale")), softcap = static_cast<float>(call.number("softcap"));
 
   deal_spans(worker, segments, call.in[4].rows(), state.heads, share, span_rows(dim), [&](SpanTask task) {
     const int64_t start = segments[task.sequence];
@@ -30,7 +30,7 @@ WEFT_INLINE void attend_pages(const Call& call, const Worker& worker) {
       const int64_t r = task.first + row;
       return ((start + r / share) * heads + task.head * share + r % share) * dim;
     };
-    const Span span = new_span(worker, task.count, dim, scale);
+    const Span span = new_span(worker, task.count, dim, scale, softcap);
     pack_queries(span, [&](int64_t row) { return q + offset(row); });
     for (int64_t row = 0; row < span.rows; ++row) {
       const int32_t position = positions[start + (task.first + row) / share];

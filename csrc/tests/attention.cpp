@@ -10,11 +10,13 @@ using namespace weft::test;
 struct Shape {
   int64_t heads, kv_heads, dim, window;
   bool causal;
+  double softcap = 0;
   double scale() const { return static_cast<float>(1 / std::sqrt(double(dim))); }
 };
 static const Shape kShapes[] = {
     {1, 1, 1, 0, true},    {2, 2, 15, 0, false},  {4, 2, 16, 0, true},   {9, 3, 20, 0, true},  {3, 3, 32, 0, false},
     {20, 1, 17, 0, true},  {4, 2, 80, 40, true},  {6, 2, 32, 7, false},  {2, 1, 64, 1, true},  {2, 1, 256, 0, true},
+    {6, 2, 32, 40, true, 2.5}, {3, 3, 17, 0, false, 50},
 };
 
 struct Inputs {
@@ -26,7 +28,7 @@ struct Inputs {
 };
 
 static std::vector<Attr> attributes(const Shape& c) {
-  return {{"causal", double(c.causal)}, {"scale", c.scale()}, {"window", double(c.window)}};
+  return {{"causal", double(c.causal)}, {"scale", c.scale()}, {"window", double(c.window)}, {"softcap", c.softcap}};
 }
 
 static bool sees(const Shape& c, int64_t query, int64_t key) {
@@ -46,7 +48,9 @@ static std::vector<double> reference(const Shape& c, const Inputs& x) {
         for (int64_t s = x.segments[b]; s < x.segments[b + 1]; ++s) {
           double score = 0;
           for (int64_t i = 0; i < c.dim; ++i) score += double(q[i]) * x.k.data()[(s * c.kv_heads + g) * c.dim + i];
-          scores.push_back(sees(c, t, s) ? score * c.scale() : -INFINITY);
+          score *= c.scale();
+          if (c.softcap > 0) score = c.softcap * std::tanh(score / c.softcap);
+          scores.push_back(sees(c, t, s) ? score : -INFINITY);
           top = std::max(top, scores.back());
         }
         for (double& score : scores) total += score = std::exp(score - top);
@@ -135,7 +139,7 @@ static Floats attend_in_chunks(const Level& level, const Shape& c, const Inputs&
     const Operand where[] = {positions.operand(), segments.operand(), pages.operand()};
     run_kernel(level, "kv_write", {k.operand(), v.operand(), kv, where[0], where[1], where[2]}, {}, {}, workers);
     run_kernel(level, "attention_paged", {q.operand(), kv, where[0], where[1], where[2]}, {y.operand()},
-               {{"scale", c.scale()}, {"window", double(c.window)}}, workers);
+               {{"scale", c.scale()}, {"window", double(c.window)}, {"softcap", c.softcap}}, workers);
     copy(out.data(), y.data(), c.heads * c.dim, true);
   }
 }

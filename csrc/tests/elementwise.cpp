@@ -67,6 +67,22 @@ TEST(activations_reach_their_limits) {
   }
 }
 
+TEST(softcap_agrees_with_double_precision_and_never_passes_its_cap) {
+  for (int64_t count : {1, 17, 9001})
+    for (double cap : {0.5, 30.0}) {
+      Floats x = normal({count}, 6, 1, 40.0f);
+      check_op("softcap", {x.operand()}, {count}, 1, {{"cap", cap}},
+               map(x.size(), [&](size_t i) { return cap * std::tanh(x[i] / cap); }), 3e-7);
+    }
+  for (const Level& level : levels()) {
+    if (!level.present()) continue;
+    Floats x({3}), y({3});
+    x[0] = INFINITY, x[1] = -1e30f, x[2] = 0;
+    run_kernel(level, "softcap", {x.operand()}, {y.operand()}, {{"cap", 30.0}});
+    CHECK(y[0] == 30 && y[1] == -30 && y[2] == 0);
+  }
+}
+
 TEST(elementwise_ops_work_in_place) {
   for (const Level& level : levels()) {
     if (!level.present()) continue;

@@ -11,7 +11,7 @@ from weft.graph.text import to_text
 from weft.runtime import Decoder, Encoder, Head, open_checkpoint
 
 FOLDER = Path(__file__).resolve().parent.parent / "golden" / "programs"
-RELATIVES = ("mistral", "phi3", "qwen2", "qwen3")
+RELATIVES = ("gemma2", "gemma3_text", "mistral", "phi3", "qwen2", "qwen3")
 
 
 def printed(folder: Path) -> dict[str, str]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tiny
 
-from weft.errors import UnsupportedError, WeightError
+from weft.errors import InputError, ModelError, UnsupportedError, WeightError
 from weft.nn import read_config, rope
 from weft.runtime import Decoder, open_checkpoint
 from weft.runtime.programs import model_module
@@ -22,6 +22,13 @@ REFUSED = [
     ({**tiny.QWEN3, "layer_types": ["full_attention"]}, r"\[qwen3\] 1 layer_types for 2 layers"),
     ({**tiny.MISTRAL, "num_key_value_heads": 4}, r"\[mistral\] 6 heads do not share 4"),
     ({**tiny.LLAMA, "rope_parameters": {"full_attention": {"rope_theta": 1.0}}}, "differ from layer to layer"),
+    ({**tiny.GEMMA3, "rope_parameters": {"chunked_attention": {}}}, "differ from layer to layer"),
+    ({**tiny.GEMMA2, "hidden_activation": "gelu_9"}, r"\[gemma2\] hidden_act 'gelu_9'"),
+    ({**tiny.GEMMA2, "layer_types": ["full_attention"]}, r"\[gemma2\] 1 layer_types for 3 layers"),
+    ({**tiny.GEMMA2, "use_bidirectional_attention": True}, r"\[gemma2\] use_bidirectional_attention"),
+    ({**tiny.GEMMA2, "sliding_window": None}, r"\[gemma2\] sliding_window null for layers that slide"),
+    ({**tiny.GEMMA3, "use_bidirectional_attention": True}, r"\[gemma3_text\] use_bidirectional_attention"),
+    ({**tiny.GEMMA3, "attn_logit_softcapping": 50.0}, r"\[gemma3_text\] attn_logit_softcapping"),
 ]
 
 
@@ -35,17 +42,28 @@ def test_unknown_values_are_refused_by_name(raw: dict[str, Any], message: str) -
         config_of(raw)
 
 
+LONG = {"rope_type": "longrope", "short_factor": [1.0, 1.0, 2.0, 2.0], "long_factor": [4.0] * 4}
 SCALINGS = [
     ({"rope_type": "spiral"}, "unknown rope scaling: 'spiral'"),
     ({"rope_type": "linear"}, "factor is None"),
     ({"rope_type": "yarn", "factor": -1.0}, "factor is -1.0"),
-    ({"rope_type": "dynamic", "factor": 2.0, "original_max_position_embeddings": 64}, "past 64 positions and 256"),
+    ({"rope_type": ["linear"]}, "unknown rope scaling"),
+    ({"rope_type": "linear", "factor": True}, "factor is True"),
+    ({"rope_type": "linear", "factor": 10**30}, "factor is 1000"),
+    ({"rope_type": "dynamic"}, "factor is None"),
     ({"rope_type": "llama3", "factors": [1.0, 2.0]}, "2 rope factors for 4 pairs"),
+    ({"rope_type": "llama3", "factors": 4.0}, "0 rope factors for 4 pairs"),
+    ({**tiny.LLAMA3_ROPE, "low_freq_factor": 4.0}, "low_freq_factor 4.0 is not below high_freq_factor 4.0"),
+    ({"rope_type": "longrope", "short_factor": [1.0] * 4}, "long_factor: 0 rope factors"),
+    ({"rope_type": "longrope", "short_factor": [1.0, 2.0, None, 4.0], "long_factor": [1.0] * 4}, "short_factor holds"),
+    ({"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [1.0, "2", 3.0, 4.0]}, "long_factor holds"),
+    ({**LONG, "original_max_position_embeddings": 1}, "longrope of an original context of 1"),
+    ({**LONG, "original_max_position_embeddings": 0}, "original_max_position_embeddings is 0"),
 ]
 
 
 @pytest.mark.parametrize(("scaling", "message"), SCALINGS)
-def test_a_scaling_that_cannot_be_exact_is_refused(scaling: dict[str, Any], message: str) -> None:
+def test_a_scaling_that_cannot_be_is_refused(scaling: dict[str, Any], message: str) -> None:
     with pytest.raises(UnsupportedError, match=message):
         rope(8, 10_000.0, scaling, positions=256)
 
@@ -79,7 +97,80 @@ def test_a_fused_tensor_of_another_size_is_refused(tmp_path: Path) -> None:
         Decoder(open_checkpoint(folder))
 
 
-def test_longrope_past_the_original_context_names_the_context_to_ask_for(tmp_path: Path) -> None:
-    checkpoint = open_checkpoint(tiny.write_folder(tmp_path / "phi3", tiny.CONFIGS["phi3-part-longrope"]))
-    with pytest.raises(UnsupportedError, match="give a context of at most 256"):
-        Decoder(checkpoint)
+NO_NUMBERS = (0, -1, float("nan"), float("inf"), True, "8", [8], {})
+NO_COUNTS = (0, -1, 1 << 40, 2.5, True, "8", [8])
+HOSTILE: list[tuple[str, tuple[Any, ...]]] = [
+    ("query_pre_attn_scalar", NO_NUMBERS),
+    ("attn_logit_softcapping", NO_NUMBERS),
+    ("final_logit_softcapping", NO_NUMBERS),
+    ("rope_theta", NO_NUMBERS),
+    ("rope_local_base_freq", NO_NUMBERS),
+    ("rms_norm_eps", NO_NUMBERS),
+    ("sliding_window", NO_COUNTS),
+    ("sliding_window_pattern", NO_COUNTS),
+    ("hidden_activation", (1, "", [], {})),
+    ("layer_types", ("full_attention", [1, 2, 3], [None] * 3, {}, [])),
+    ("use_bidirectional_attention", (1, "no")),
+    ("rope_parameters", ({"full_attention": {"rope_theta": -1.0}}, {"sliding_attention": {"rope_theta": "x"}})),
+    ("rope_parameters", ({"full_attention": {}, "sliding_attention": 5}, {"full_attention": [1], "x": {}})),
+]
+
+
+@pytest.mark.parametrize(("name", "values"), HOSTILE)
+def test_a_bad_value_is_an_error_of_the_model(name: str, values: tuple[Any, ...]) -> None:
+    for value in values:
+        with pytest.raises(ModelError) as caught:
+            config_of({**tiny.GEMMA3, name: value})
+        assert name.partition("_p")[0] in str(caught.value) or "hidden_act" in str(caught.value)
+
+
+def test_theta_of_a_rotation_is_above_zero() -> None:
+    for theta in (0.0, -1.0, float("nan")):
+        with pytest.raises(UnsupportedError, match="rope_theta"):
+            rope(8, theta)
+    with pytest.raises(UnsupportedError, match="rope_theta above 1"):
+        rope(8, 1.0, tiny.YARN, positions=256)
+
+
+def test_layers_that_slide_turn_by_their_own_theta() -> None:
+    old = config_of({**tiny.GEMMA3, "rope_scaling": {"rope_type": "linear", "factor": 8.0}})
+    raw = {key: value for key, value in tiny.GEMMA3.items() if not key.startswith("rope")}
+    parameters = {
+        "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+    }
+    new = config_of({**raw, "rope_parameters": parameters})
+    for cfg in (old, new):
+        turns = [cfg.rotation(layer, 0) for layer in range(3)]
+        assert [turn.name for turn in turns] == ["rope.local.inv_freq", "rope.inv_freq", "rope.local.inv_freq"]
+        assert np.array_equal(turns[0].frequencies, rope(16, 1e4).frequencies)
+        assert np.array_equal(turns[1].frequencies * np.float32(8), rope(16, 1e6).frequencies)
+    both = {kind: {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4} for kind in parameters}
+    turns = [config_of({**raw, "rope_parameters": both}).rotation(layer, 0).frequencies for layer in (0, 1)]
+    assert np.array_equal(*turns) and np.array_equal(turns[0], rope(16, 1e4).frequencies / np.float32(2))
+
+
+def test_every_sixth_layer_sees_everything_unless_said_otherwise() -> None:
+    raw = {key: value for key, value in tiny.GEMMA3.items() if key != "sliding_window_pattern"}
+    cfg = config_of({**raw, "num_hidden_layers": 8})
+    assert [cfg.window(layer) for layer in range(8)] == [37] * 5 + [0] + [37] * 2
+    assert [config_of(tiny.GEMMA2).window(layer) for layer in range(3)] == [37, 0, 37]
+
+
+def test_a_context_is_by_default_one_that_reads_short_texts_as_ever(tmp_path: Path) -> None:
+    longrope = open_checkpoint(tiny.write_folder(tmp_path / "phi3", tiny.CONFIGS["phi3-part-longrope"]))
+    dynamic = open_checkpoint(tiny.write_folder(tmp_path / "llama", tiny.CONFIGS["llama-dynamic-rope"]))
+    for checkpoint, most in ((longrope, 1024), (dynamic, 768)):
+        assert Decoder(checkpoint, bind=False).max_context == 256
+        assert Decoder(checkpoint, context=most, bind=False).max_context == most
+        with pytest.raises(InputError, match=f"the model takes 1 to {most}"):
+            Decoder(checkpoint, context=most + 1, bind=False)
+
+
+def test_the_context_decides_once_how_far_dynamic_rope_is_stretched() -> None:
+    scaling = {"rope_type": "dynamic", "factor": 2.0}
+    plain = rope(8, 1e4).frequencies
+    for context in (1, 256):
+        assert np.array_equal(rope(8, 1e4, scaling, positions=256, context=context).frequencies, plain)
+    theta = 1e4 * (2.0 * 512 / 256 - 1.0) ** (8 / 6)
+    assert np.array_equal(rope(8, 1e4, scaling, positions=256, context=512).frequencies, rope(8, theta).frequencies)

@@ -13,7 +13,7 @@ from weft.weights import write_safetensors
 
 GOLDEN = np.load(Path(__file__).parent.parent / "golden" / "models" / "tiny-models.npz")
 LIMIT = 2e-4
-CONTEXT = 256  # longrope is exact up to the original context only
+SHORT = 256  # the context that the models of these tests were trained on before they were stretched
 DECODERS = [name for name, cfg in tiny.CONFIGS.items() if model_module(cfg["model_type"]).KIND == "decoder"]
 ENCODERS = [name for name in tiny.CONFIGS if name not in DECODERS]
 
@@ -24,27 +24,46 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: tiny.write_folder(root / name, cfg) for name, cfg in tiny.CONFIGS.items()}
 
 
+def context_of(length: int) -> int:
+    """The context to ask for: it decides by which rule a text is read, where transformers looks at the text."""
+    return SHORT if length <= SHORT else length
+
+
+def error_of(values: np.ndarray, name: str) -> float:
+    """The largest difference from what transformers computed, over the rows that are kept of it."""
+    length = len(values)
+    key = next(key for key in (f"{name}/{length}", f"{name}/130", f"{name}/600") if key in GOLDEN)
+    rows = [row for row in tiny.KEPT if row < length]
+    return float(np.abs(values[rows] - GOLDEN[key][: len(rows)]).max())
+
+
 @pytest.mark.parametrize("name", DECODERS)
 @pytest.mark.parametrize("length", tiny.LENGTHS)
 def test_logits_are_those_of_transformers(folders: dict[str, Path], name: str, length: int) -> None:
-    decoder = Decoder(open_checkpoint(folders[name]), context=CONTEXT)
+    decoder = Decoder(open_checkpoint(folders[name]), context=context_of(length))
     ids = tiny.token_ids(tiny.CONFIGS[name], length)
-    whole = decoder.logits(ids)
-    assert np.abs(whole - GOLDEN[f"{name}/130"][:length]).max() <= LIMIT
-    assert np.array_equal(whole, decoder.logits(ids, chunk=16))
-    assert np.array_equal(whole, decoder.logits(ids, chunk=1))
+    whole = decoder.logits(ids, chunk=length)
+    assert error_of(whole, name) <= LIMIT
+    for chunk in (16, 37, 1):
+        assert np.array_equal(whole, decoder.logits(ids, chunk=chunk))
     assert decoder.pages.free_count == decoder.pages.count
 
 
 @pytest.mark.parametrize("name", ENCODERS)
 @pytest.mark.parametrize("length", tiny.LENGTHS)
 def test_hidden_states_are_those_of_transformers(folders: dict[str, Path], name: str, length: int) -> None:
+    """RoBERTa's long texts have tokens with the padding's id, which are counted like any other."""
     encoder = Encoder(open_checkpoint(folders[name]), Head("mean"))
-    hidden = encoder.hidden_states(tiny.token_ids(tiny.CONFIGS[name], length))
-    assert np.abs(hidden - GOLDEN[f"{name}/{length}"]).max() <= LIMIT
+    assert error_of(encoder.hidden_states(tiny.token_ids(tiny.CONFIGS[name], length)), name) <= LIMIT
 
 
-@pytest.mark.parametrize(("name", "limit"), [("bert", 160), ("roberta", 130), ("xlm_roberta", 130)])
+@pytest.mark.parametrize("name", ["roberta", "xlm_roberta"])
+def test_the_longest_texts_have_padding_inside(name: str) -> None:
+    cfg = tiny.CONFIGS[name]
+    assert cfg["pad_token_id"] in tiny.token_ids(cfg, 600)
+
+
+@pytest.mark.parametrize(("name", "limit"), [("bert", 640), ("roberta", 608), ("xlm_roberta", 600)])
 def test_a_text_longer_than_the_position_table_is_refused(folders: dict[str, Path], name: str, limit: int) -> None:
     encoder = Encoder(open_checkpoint(folders[name]), Head("mean"))
     assert encoder.hidden_states([5] * limit).shape[0] == limit
@@ -64,7 +83,7 @@ def test_tensors_saved_inside_a_larger_model_are_found(tmp_path: Path, folders: 
 @pytest.mark.parametrize("name", ["llama-grouped", "llama-llama3-rope"])
 def test_a_half_precision_state_stays_close(folders: dict[str, Path], name: str) -> None:
     decoder = Decoder(open_checkpoint(folders[name]), kv_dtype="f16")
-    logits, want = decoder.logits(tiny.token_ids(tiny.CONFIGS[name], 130)), GOLDEN[f"{name}/130"]
+    logits, want = decoder.logits(tiny.token_ids(tiny.CONFIGS[name], 600))[list(tiny.KEPT)], GOLDEN[f"{name}/600"]
     assert np.linalg.norm(logits - want) <= 1e-3 * np.linalg.norm(want)  # keys and values have 11 bits
 
 
@@ -75,11 +94,9 @@ def test_every_level_gives_the_model(folders: dict[str, Path], name: str, level:
 
     if level not in levels_present():
         pytest.skip(f"this machine has no {level}")
-    cfg, checkpoint = tiny.CONFIGS[name], open_checkpoint(folders[name])
+    checkpoint, ids = open_checkpoint(folders[name]), tiny.token_ids(tiny.CONFIGS[name], 40)
     if name in DECODERS:
-        result = Decoder(checkpoint, context=CONTEXT, level=level).logits(tiny.token_ids(cfg, 40))
-        want = GOLDEN[f"{name}/130"][:40]
+        result = Decoder(checkpoint, context=SHORT, level=level).logits(ids)
     else:
-        result = Encoder(checkpoint, Head("mean"), level=level).hidden_states(tiny.token_ids(cfg, 40))
-        want = GOLDEN[f"{name}/40"]
-    assert np.abs(result - want).max() <= LIMIT
+        result = Encoder(checkpoint, Head("mean"), level=level).hidden_states(ids)
+    assert error_of(result, name) <= LIMIT

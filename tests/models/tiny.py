@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
-LENGTHS = (1, 7, 40, 130)
+LENGTHS = (1, 7, 40, 130, 600)
+# Of a long text the goldens keep these rows only: every one of a short text, the edges of pages, windows and contexts.
+KEPT = (*range(9), 16, 31, 32, 33, 38, 39, 64, 99, 127, 128, 129, 200, 255, 256, 257, 333, 400, 511, 512, 544, 598, 599)
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama",
@@ -21,7 +23,7 @@ LLAMA: dict[str, Any] = {
     "hidden_act": "silu",
     "rms_norm_eps": 1e-5,
     "rope_theta": 10000.0,
-    "max_position_embeddings": 256,
+    "max_position_embeddings": 640,
     "tie_word_embeddings": False,
     "bos_token_id": 1,
     "eos_token_id": 2,
@@ -43,7 +45,7 @@ BERT: dict[str, Any] = {
     "num_attention_heads": 4,
     "hidden_act": "gelu",
     "layer_norm_eps": 1e-12,
-    "max_position_embeddings": 160,
+    "max_position_embeddings": 640,
     "type_vocab_size": 2,
     "pad_token_id": 0,
 }
@@ -55,7 +57,7 @@ ROBERTA: dict[str, Any] = {
     "hidden_size": 32,
     "intermediate_size": 48,
     "layer_norm_eps": 1e-5,
-    "max_position_embeddings": 134,
+    "max_position_embeddings": 612,
     "type_vocab_size": 1,
     "pad_token_id": 3,
 }
@@ -100,6 +102,33 @@ LONGROPE = {
     "short_factor": [1.0, 1.25, 2.0],
     "long_factor": [1.0, 8.0, 16.0],
 }
+# Caps that scores and logits of these weights reach.
+GEMMA2: dict[str, Any] = {
+    **LLAMA,
+    "model_type": "gemma2",
+    "architectures": ["Gemma2ForCausalLM"],
+    "vocab_size": 59,
+    "num_hidden_layers": 3,
+    "head_dim": 16,
+    "hidden_act": "gelu_pytorch_tanh",
+    "hidden_activation": "gelu_pytorch_tanh",
+    "query_pre_attn_scalar": 16,
+    "sliding_window": 37,
+    "attn_logit_softcapping": 2.0,
+    "final_logit_softcapping": 15.0,
+    "pad_token_id": 0,
+    "tie_word_embeddings": True,
+}
+GEMMA3: dict[str, Any] = {
+    **GEMMA2,
+    "model_type": "gemma3_text",
+    "architectures": ["Gemma3ForCausalLM"],
+    "sliding_window_pattern": 2,
+    "rope_theta": 1000000.0,
+    "rope_local_base_freq": 10000.0,
+    "attn_logit_softcapping": None,
+    "final_logit_softcapping": None,
+}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
 
 CONFIGS: dict[str, dict[str, Any]] = {
@@ -115,7 +144,12 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "num_key_value_heads": 3,
     },
     "llama-yarn": {**LLAMA, "vocab_size": 59, "rope_scaling": YARN},
-    "llama-dynamic-rope": {**LLAMA, "vocab_size": 37, "rope_scaling": {"rope_type": "dynamic", "factor": 2.0}},
+    "llama-dynamic-rope": {
+        **LLAMA,
+        "vocab_size": 37,
+        "max_position_embeddings": 256,
+        "rope_scaling": {"rope_type": "dynamic", "factor": 3.0},
+    },
     "qwen2": QWEN2,
     "qwen2-window-tied": {**QWEN2, "use_sliding_window": True, "max_window_layers": 1, "tie_word_embeddings": True},
     "qwen3": QWEN3,
@@ -130,9 +164,28 @@ CONFIGS: dict[str, dict[str, Any]] = {
         **PHI3,
         "num_key_value_heads": 6,
         "partial_rotary_factor": 0.75,
-        "max_position_embeddings": 512,
+        "max_position_embeddings": 1024,
         "sliding_window": None,
         "rope_scaling": LONGROPE,
+    },
+    "gemma2": GEMMA2,
+    "gemma2-listed-bias": {
+        **GEMMA2,
+        "num_key_value_heads": 6,
+        "query_pre_attn_scalar": 24,
+        "attn_logit_softcapping": None,
+        "final_logit_softcapping": None,
+        "layer_types": ["full_attention", "full_attention", "sliding_attention"],
+        "attention_bias": True,
+    },
+    "gemma3_text": GEMMA3,
+    "gemma3_text-linear-capped": {
+        **GEMMA3,
+        "num_key_value_heads": 6,
+        "sliding_window_pattern": 3,
+        "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+        "final_logit_softcapping": 5.0,
+        "tie_word_embeddings": False,
     },
     "bert": BERT,
     "roberta": ROBERTA,
@@ -141,11 +194,14 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "model_type": "xlm-roberta",
         "architectures": ["XLMRobertaModel"],
         "hidden_size": 32,
-        "max_position_embeddings": 139,
+        "max_position_embeddings": 609,
         "pad_token_id": 8,
     },
     "bert-tanh": {**BERT, "hidden_act": "gelu_new", "num_attention_heads": 3, "num_hidden_layers": 3},
 }
+
+
+GEMMAS = ("gemma2", "gemma3_text")  # whose norms are stored less one
 
 
 def uniform(seed: int, count: int) -> np.ndarray:
@@ -189,9 +245,12 @@ def _llama_shapes(cfg: dict[str, Any]) -> dict[str, tuple[int, ...]]:
             found[f"{at}mlp.{name}.weight"] = shape
             if cfg.get("mlp_bias"):
                 found[f"{at}mlp.{name}.bias"] = (shape[0],)
-        if cfg["model_type"] == "qwen3":
+        if cfg["model_type"] in ("qwen3", "gemma3_text"):
             found[f"{at}self_attn.q_norm.weight"] = found[f"{at}self_attn.k_norm.weight"] = (dim,)
         found[f"{at}input_layernorm.weight"] = found[f"{at}post_attention_layernorm.weight"] = (hidden,)
+        if cfg["model_type"] in GEMMAS:
+            for side in ("pre", "post"):
+                found[f"{at}{side}_feedforward_layernorm.weight"] = (hidden,)
         if cfg["model_type"] == "phi3":
             _fuse(found, f"{at}self_attn.", "qkv_proj", ("q_proj", "k_proj", "v_proj"))
             _fuse(found, f"{at}mlp.", "gate_up_proj", ("gate_proj", "up_proj"))
@@ -243,7 +302,7 @@ def weights(cfg: dict[str, Any]) -> dict[str, np.ndarray]:
             values = values * np.float32(1.0 if "embed" in name else 2.0 / np.sqrt(shape[1]))
         else:
             values = np.float32(0.1) * values + np.float32(
-                1.0 if name.endswith("norm.weight") or "LayerNorm.weight" in name else 0.0
+                1.0 if cfg["model_type"] not in GEMMAS and name.lower().endswith("norm.weight") else 0.0
             )
         made[name] = values
     return made

@@ -5,13 +5,27 @@ Reference: transformers/models/llama. Checkpoint names are the scope names below
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from weft import ops
 from weft.errors import UnsupportedError
-from weft.nn import Scope, Step, attend, embedding, linear, rms_norm, rope, rotate, tied_linear
+from weft.nn import (
+    Rope,
+    Scope,
+    Step,
+    attend,
+    embedding,
+    linear,
+    most_positions,
+    rms_norm,
+    rope,
+    rotate,
+    settled_positions,
+    tied_linear,
+)
 
 # what transformers calls them -> the catalogue's word
 ACTIVATIONS = {
@@ -26,6 +40,7 @@ if TYPE_CHECKING:
     from weft.graph.tensor import Tensor
 
 KIND = "decoder"
+LAYER_TYPES = ("full_attention", "sliding_attention")
 
 
 @dataclass(frozen=True)
@@ -47,14 +62,22 @@ class Config:
     mlp_bias: bool = False
 
     def __post_init__(self) -> None:
-        if self.hidden_act not in ACTIVATIONS:
-            raise self.unsupported(f"hidden_act {self.hidden_act!r}; known are {', '.join(ACTIVATIONS)}")
+        if self.activation not in ACTIVATIONS:
+            raise self.unsupported(f"hidden_act {self.activation!r}; known are {', '.join(ACTIVATIONS)}")
         if self.num_attention_heads % self.kv_heads:
             raise self.unsupported(f"{self.num_attention_heads} heads do not share {self.kv_heads} key heads evenly")
 
     def unsupported(self, what: str) -> UnsupportedError:
         """The error that names the model type, a relative's too."""
         return UnsupportedError(f"[{type(self).__module__.rpartition('.')[2]}] {what}")
+
+    def check_layer_types(self, types: list[str] | None) -> None:
+        """Refuse a list of the layers' types that is not one known type for each layer."""
+        unknown = sorted(set(types or ()) - set(LAYER_TYPES))
+        if unknown:
+            raise self.unsupported(f"layer_types {', '.join(unknown)[:80]}; known are {', '.join(LAYER_TYPES)}")
+        if types is not None and len(types) != self.num_hidden_layers:
+            raise self.unsupported(f"{len(types)} layer_types for {self.num_hidden_layers} layers")
 
     @property
     def kv_heads(self) -> int:
@@ -64,7 +87,21 @@ class Config:
     def channels(self) -> int:
         return self.head_dim or self.hidden_size // self.num_attention_heads
 
+    @property
+    def positions(self) -> int:
+        """The longest text in tokens."""
+        return most_positions(self.scaling, self.max_position_embeddings)
+
+    @property
+    def settled_positions(self) -> int:
+        """The longest context in which positions turn as they do in short texts; a longer one is asked for."""
+        return settled_positions(self.scaling, self.max_position_embeddings)
+
     # What relatives differ in.
+
+    @property
+    def activation(self) -> str:
+        return self.hidden_act
 
     @property
     def qkv_bias(self) -> bool:
@@ -84,9 +121,25 @@ class Config:
         """How the rotation is stretched."""
         return self.rope_scaling
 
+    @property
+    def score_scale(self) -> float:
+        """What products of queries and keys are multiplied by."""
+        return 1.0 / math.sqrt(self.channels)
+
+    @property
+    def score_cap(self) -> float:
+        """What scores are softly held below; 0 for nothing."""
+        return 0.0
+
     def window(self, layer: int) -> int:
         """How many tokens a token of this layer sees, itself included; 0 for all."""
         return 0
+
+    def rotation(self, layer: int, context: int) -> Rope:
+        """How queries and keys of this layer are turned, in a context of so many tokens."""
+        return rope(
+            self.rotated, self.rope_theta, self.scaling, positions=self.max_position_embeddings, context=context
+        )
 
 
 def projections(x: Tensor, w: Scope, cfg: Config) -> tuple[Tensor, Tensor, Tensor]:
@@ -99,8 +152,9 @@ def projections(x: Tensor, w: Scope, cfg: Config) -> tuple[Tensor, Tensor, Tenso
 
 
 def rotary_attention(q: Tensor, k: Tensor, v: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> Tensor:
-    turn = rope(cfg.rotated, cfg.rope_theta, cfg.scaling, positions=cfg.max_position_embeddings, context=step.context)
-    out = attend(rotate(q, step, turn), rotate(k, step, turn), v, step, layer, window=cfg.window(layer))
+    turn = cfg.rotation(layer, step.context)
+    q, k = rotate(q, step, turn), rotate(k, step, turn)
+    out = attend(q, k, v, step, layer, window=cfg.window(layer), scale=cfg.score_scale, softcap=cfg.score_cap)
     return linear(out.reshape(q.shape[0], q.shape[1] * q.shape[2]), w / "o_proj", cfg.hidden_size, cfg.out_bias)
 
 
@@ -111,7 +165,7 @@ def self_attention(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> 
 def mlp(x: Tensor, w: Scope, cfg: Config) -> Tensor:
     gate = linear(x, w / "gate_proj", cfg.intermediate_size, cfg.mlp_bias)
     up = linear(x, w / "up_proj", cfg.intermediate_size, cfg.mlp_bias)
-    return linear(ops.gated(gate, up, kind=ACTIVATIONS[cfg.hidden_act]), w / "down_proj", cfg.hidden_size, cfg.mlp_bias)
+    return linear(ops.gated(gate, up, kind=ACTIVATIONS[cfg.activation]), w / "down_proj", cfg.hidden_size, cfg.mlp_bias)
 
 
 def block(
@@ -136,9 +190,13 @@ def hidden_states(w: Scope, cfg: Config, step: Step, layers: Callable[..., Tenso
     return rms_norm(ops.take_rows(x, step.rows), w / "norm", cfg.rms_norm_eps)
 
 
-def forward(w: Scope, cfg: Config, step: Step, layers: Callable[..., Tensor] = block) -> Tensor:
-    """Logits of the tokens in step.rows [L, vocab]; step carries positions and the key/value pages."""
-    x = hidden_states(w / "model", cfg, step, layers)
+def head(x: Tensor, w: Scope, cfg: Config) -> Tensor:
+    """Logits of hidden states: x [L, hidden] -> [L, vocab]"""
     if cfg.tie_word_embeddings:
         return tied_linear(x, w / "model" / "embed_tokens", cfg.vocab_size)
     return linear(x, w / "lm_head", cfg.vocab_size)
+
+
+def forward(w: Scope, cfg: Config, step: Step, layers: Callable[..., Tensor] = block) -> Tensor:
+    """Logits of the tokens in step.rows [L, vocab]; step carries positions and the key/value pages."""
+    return head(hidden_states(w / "model", cfg, step, layers), w, cfg)

@@ -61,7 +61,7 @@ def mlp(x: Tensor, w: Scope, cfg: Config) -> Tensor:
     inner, fused = cfg.intermediate_size, w / "gate_up_proj"
     gate = linear(x, fused, inner, part=(0, 2 * inner))
     up = linear(x, fused, inner, part=(inner, 2 * inner))
-    return linear(ops.gated(gate, up, kind=llama.ACTIVATIONS[cfg.hidden_act]), w / "down_proj", cfg.hidden_size)
+    return linear(ops.gated(gate, up, kind=llama.ACTIVATIONS[cfg.activation]), w / "down_proj", cfg.hidden_size)
 
 
 def block(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> Tensor:

@@ -13,7 +13,6 @@ from weft.models.llama import forward, hidden_states
 __all__ = ["KIND", "Config", "forward", "hidden_states"]
 
 KIND = "decoder"
-LAYER_TYPES = ("full_attention", "sliding_attention")
 
 
 @dataclass(frozen=True)
@@ -26,11 +25,7 @@ class Config(llama.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        unknown = sorted(set(self.layer_types or ()) - set(LAYER_TYPES))
-        if unknown:
-            raise self.unsupported(f"layer_types {', '.join(unknown)[:80]}; known are {', '.join(LAYER_TYPES)}")
-        if self.layer_types is not None and len(self.layer_types) != self.num_hidden_layers:
-            raise self.unsupported(f"{len(self.layer_types)} layer_types for {self.num_hidden_layers} layers")
+        self.check_layer_types(self.layer_types)
 
     @property
     def qkv_bias(self) -> bool:

@@ -4,7 +4,7 @@ from weft.nn.attention import attend
 from weft.nn.config import read_config
 from weft.nn.layers import embedding, layer_norm, linear, rms_norm, tied_linear
 from weft.nn.pooling import DenseLayer, Head, pooled
-from weft.nn.rope import Rope, rope, rotate
+from weft.nn.rope import Rope, most_positions, rope, rotate, settled_positions
 from weft.nn.scope import Scope
 from weft.nn.step import Step
 
@@ -18,10 +18,12 @@ __all__ = [
     "embedding",
     "layer_norm",
     "linear",
+    "most_positions",
     "pooled",
     "read_config",
     "rms_norm",
     "rope",
     "rotate",
+    "settled_positions",
     "tied_linear",
 ]

@@ -12,13 +12,29 @@ if TYPE_CHECKING:
     from weft.nn.step import Step
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, step: Step, layer: int, *, causal: bool = True, window: int = 0) -> Tensor:
-    """Scaled dot-product attention.  q [T, heads, dim], k and v [T, kv_heads, dim] -> [T, heads, dim]"""
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    step: Step,
+    layer: int,
+    *,
+    causal: bool = True,
+    window: int = 0,
+    scale: float | None = None,
+    softcap: float = 0.0,
+) -> Tensor:
+    """Dot-product attention.  q [T, heads, dim], k and v [T, kv_heads, dim] -> [T, heads, dim]
+
+    Scores are multiplied by `scale`, 1 / sqrt(dim) unless given, then held below `softcap` where that is not 0.
+    """
     dim = q.shape[-1]
     assert isinstance(dim, int)  # only tokens, sequences and rows are symbolic
-    scale = 1.0 / math.sqrt(dim)
+    scale = 1.0 / math.sqrt(dim) if scale is None else scale
     if step.pages is None:
-        return ops.attention(q, k, v, step.segments, causal=causal, scale=scale, window=window)
+        return ops.attention(q, k, v, step.segments, causal=causal, scale=scale, window=window, softcap=softcap)
     state = step.kv(layer, k.shape[1], k.shape[2])
     ops.kv_write(k, v, state, step.positions, step.segments, step.pages)
-    return ops.attention_paged(q, state, step.positions, step.segments, step.pages, scale=scale, window=window)
+    return ops.attention_paged(
+        q, state, step.positions, step.segments, step.pages, scale=scale, window=window, softcap=softcap
+    )

@@ -22,14 +22,27 @@ LIMITS = {
     "vocab_size": 4_194_304,
     "max_position_embeddings": 16_777_216,
     "type_vocab_size": 65_536,
+    "original_max_position_embeddings": 16_777_216,
     "sliding_window": 16_777_216,
+    "sliding_window_pattern": 1024,
 }
+# numbers that divide or are divided by, or stand below a root
+ABOVE_ZERO = (
+    "attn_logit_softcapping",
+    "final_logit_softcapping",
+    "layer_norm_eps",
+    "partial_rotary_factor",
+    "query_pre_attn_scalar",
+    "rms_norm_eps",
+    "rope_local_base_freq",
+    "rope_theta",
+)
 
 
 def read_config(cls: type[T], raw: Mapping[str, Any]) -> T:
     """An instance of the dataclass `cls` from the keys of `raw` that it has; a key without a default must be there."""
     hints = get_type_hints(cls)
-    raw = _flat_rope(raw)
+    raw = _flat_rope(raw, by_layer="rope_local_base_freq" in hints)
     values: dict[str, Any] = {}
     for field in fields(cls):  # type: ignore[arg-type]
         value = raw.get(field.name)
@@ -44,15 +57,28 @@ def read_config(cls: type[T], raw: Mapping[str, Any]) -> T:
     return cls(**values)
 
 
-def _flat_rope(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Newer files keep theta and scaling together in `rope_parameters`; older ones, and GGUF, in two keys."""
+def _flat_rope(raw: Mapping[str, Any], by_layer: bool) -> Mapping[str, Any]:
+    """Newer files keep theta and scaling together in `rope_parameters`; older ones, and GGUF, in two keys.
+
+    A model whose sliding layers turn at a rate of their own has them twice there, under the types of layers.
+    """
     rope = raw.get("rope_parameters")
     if not isinstance(rope, dict):
         return raw
-    if any(isinstance(value, dict) for value in rope.values()):
-        raise UnsupportedError("[config] rope_parameters differ from layer to layer; weft runs no such model")
-    moved = {name: rope[name] for name in ("rope_theta", "partial_rotary_factor") if name in rope}
-    return {**raw, **moved, "rope_scaling": rope}
+    if not any(isinstance(value, dict) for value in rope.values()):
+        moved = {name: rope[name] for name in ("rope_theta", "partial_rotary_factor") if name in rope}
+        return {**raw, **moved, "rope_scaling": rope}
+    if not by_layer or not set(rope) <= {"full_attention", "sliding_attention"}:
+        kinds = ", ".join(map(str, rope))
+        raise UnsupportedError(
+            f"[config] rope_parameters differ from layer to layer ({kinds[:80]}) as in no model of weft"
+        )
+    full, local = rope.get("full_attention"), rope.get("sliding_attention")
+    flat = {**raw, "rope_scaling": full, "rope_local_scaling": local}
+    for name, part in (("rope_theta", full), ("rope_local_base_freq", local)):
+        if isinstance(part, dict) and "rope_theta" in part:
+            flat[name] = part["rope_theta"]
+    return flat
 
 
 def _checked(name: str, value: Any, hint: Any) -> Any:
@@ -62,6 +88,8 @@ def _checked(name: str, value: Any, hint: Any) -> Any:
     if float in options and isinstance(value, int | float) and not isinstance(value, bool):
         if not math.isfinite(value):
             raise FormatError(f"[config] {name} is {value}; a finite number is wanted")
+        if name in ABOVE_ZERO and value <= 0:
+            raise FormatError(f"[config] {name} is {value}; a number above zero is wanted")
         return float(value)
     if int in options and isinstance(value, int) and not isinstance(value, bool):
         limit = LIMITS.get(name)

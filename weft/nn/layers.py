@@ -22,8 +22,9 @@ def embedding(ids: Tensor, w: Scope, count: int, dim: int, *, part: tuple[int, i
     return ops.embedding(ids, w.weight("weight", count, dim, part=part))
 
 
-def rms_norm(x: Tensor, w: Scope, eps: float) -> Tensor:
-    return ops.rms_norm(x, w.weight("weight", x.shape[-1]), eps=eps)
+def rms_norm(x: Tensor, w: Scope, eps: float, *, plus_one: bool = False) -> Tensor:
+    """x / sqrt(mean(x²) + eps) * weight, or * (1 + weight), over the last axis"""
+    return ops.rms_norm(x, w.weight("weight", x.shape[-1], plus_one=plus_one), eps=eps)
 
 
 def layer_norm(x: Tensor, w: Scope, eps: float) -> Tensor:

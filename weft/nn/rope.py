@@ -1,4 +1,8 @@
-"""Rotary positions: the frequencies, with the ways checkpoints stretch them, and the rotation of queries and keys."""
+"""Rotary positions: the frequencies, with the ways checkpoints stretch them, and the rotation of queries and keys.
+
+Some ways depend on how long a text is. Here the context that was asked for decides, once, and not the text: stored keys
+are never turned anew, and a result does not depend on how a text was cut (docs/decisions/0008).
+"""
 
 from __future__ import annotations
 
@@ -17,12 +21,19 @@ if TYPE_CHECKING:
     from weft.nn.step import Step
 
 
+MOST = 1e9  # what no count of positions and no factor reaches
+
+
 @dataclass(frozen=True)
 class Rope:
-    """Angle per position of each pair, float32 [pairs], and what cosine and sine are multiplied by."""
+    """Angle per position of each pair, float32 [pairs], and what cosine and sine are multiplied by.
+
+    `name` is the constant's in programs: a model that turns some layers differently has several.
+    """
 
     frequencies: np.ndarray
     scale: float = 1.0
+    name: str = "rope.inv_freq"
 
 
 def rope(
@@ -30,15 +41,39 @@ def rope(
 ) -> Rope:
     """The rotation of `dim` channels; `scaling` is the config's rope_scaling.
 
-    `positions` is how many the model takes, `context` how many will be used (0: all of them): some ways depend on it.
+    `positions` is how many the model takes, `context` how many will be used (0: all of them).
     """
+    if not 0 < theta < math.inf:
+        raise UnsupportedError(f"[rope] rope_theta is {theta}; a number above zero is wanted")
     plain = theta ** -(np.arange(0, dim, 2, dtype=np.float64) / dim)
-    scaling = scaling or {}
-    kind = scaling.get("rope_type", scaling.get("type", "default"))
-    if kind not in SCALINGS:
-        raise UnsupportedError(f"[rope] unknown rope scaling: {kind!r}; known are {', '.join(SCALINGS)}")
-    values, scale = SCALINGS[kind](_Rule(dim, theta, positions, context or positions, scaling), plain)
+    rule = _Rule(dim, theta, positions, context or positions, scaling or {})
+    values, scale = SCALINGS[_kind(rule.scaling)](rule, plain)
     return Rope(values.astype(np.float32), scale)
+
+
+def most_positions(scaling: Mapping[str, Any] | None, positions: int) -> int:
+    """The longest context that can be asked of a model that was trained on `positions`."""
+    if not scaling or _kind(scaling) != "dynamic":
+        return positions
+    return max(positions, int(min(positions * _Rule(0, 0.0, positions, 0, scaling).number("factor"), MOST)))
+
+
+def settled_positions(scaling: Mapping[str, Any] | None, positions: int) -> int:
+    """The longest context in which the rotation is the one of short texts: `positions` where nothing changes it."""
+    if scaling and _kind(scaling) == "longrope":
+        return int(min(_Rule(0, 0.0, positions, 0, scaling).original, positions))
+    return positions
+
+
+def _kind(scaling: Mapping[str, Any]) -> str:
+    kind = scaling.get("rope_type", scaling.get("type", "default"))
+    if not isinstance(kind, str) or kind not in SCALINGS:
+        raise UnsupportedError(f"[rope] unknown rope scaling: {kind!r}; known are {', '.join(SCALINGS)}")
+    return kind
+
+
+def _usable(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < MOST
 
 
 @dataclass(frozen=True)
@@ -54,7 +89,7 @@ class _Rule:
     def number(self, name: str, default: float | None = None) -> float:
         value = self.scaling.get(name)
         value = default if value is None else value
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        if value is None or not _usable(value):
             raise UnsupportedError(f"[rope] {name} is {value!r}; a number above zero is wanted")
         return float(value)
 
@@ -63,20 +98,15 @@ class _Rule:
         """The positions that the model was trained on before it was stretched."""
         return self.number("original_max_position_embeddings", self.positions or None)
 
-    def within_original(self, kind: str) -> None:
-        """Refuse a longer context: past the original one `kind` turns keys anew that are stored already."""
-        if self.context > self.original:
-            raise UnsupportedError(
-                f"[rope] {kind} scaling changes stored keys past {self.original:.0f} positions and {self.context} are "
-                f"asked for; give a context of at most {self.original:.0f}"
-            )
-
     def divisors(self, name: str) -> np.ndarray:
         """One for each pair."""
-        values = np.asarray(self.scaling.get(name, ()), dtype=np.float64)
-        if values.shape != (self.dim // 2,):
-            raise UnsupportedError(f"[rope] {values.size} rope factors for {self.dim // 2} pairs")
-        return values
+        given = self.scaling.get(name)
+        values = given if isinstance(given, list) else []
+        if len(values) != self.dim // 2:
+            raise UnsupportedError(f"[rope] {name}: {len(values)} rope factors for {self.dim // 2} pairs")
+        if not all(map(_usable, values)):
+            raise UnsupportedError(f"[rope] {name} holds what is no number above zero")
+        return np.asarray(values, dtype=np.float64)
 
 
 def _plain(rule: _Rule, plain: np.ndarray) -> tuple[np.ndarray, float]:
@@ -95,15 +125,20 @@ def _llama3(rule: _Rule, plain: np.ndarray) -> tuple[np.ndarray, float]:
     if "factors" in rule.scaling:
         return plain / rule.divisors("factors"), 1.0
     factor, low, high = (rule.number(k) for k in ("factor", "low_freq_factor", "high_freq_factor"))
+    if low >= high:
+        raise UnsupportedError(f"[rope] low_freq_factor {low} is not below high_freq_factor {high}")
     turns = rule.number("original_max_position_embeddings") * plain / (2 * math.pi)  # within the original context
     blend = np.clip((turns - low) / (high - low), 0.0, 1.0)
-    return plain * (blend + (1.0 - blend) / factor), 1.0
+    divisors = (1.0 / (blend + (1.0 - blend) / factor)).astype(np.float32)  # as GGUF keeps them, for the same bits
+    return plain / divisors, 1.0
 
 
 def _yarn(rule: _Rule, plain: np.ndarray) -> tuple[np.ndarray, float]:
     """Pairs that turn fast are kept, slow ones divided by `factor`, with a ramp over the pairs between (YaRN)."""
     factor = rule.number("factor")
     original = rule.original
+    if rule.theta <= 1:
+        raise UnsupportedError(f"[rope] yarn takes a rope_theta above 1: got {rule.theta}")
 
     def pair(turns: float) -> float:
         """The (fractional) pair that turns so often within the original context."""
@@ -131,17 +166,23 @@ def _yarn_scale(rule: _Rule, factor: float) -> float:
 
 
 def _dynamic(rule: _Rule, plain: np.ndarray) -> tuple[np.ndarray, float]:
-    """Frequencies that fall as a text outgrows the original context; within it they are the plain ones."""
-    rule.within_original("dynamic")
-    return plain, 1.0
+    """Frequencies that fall with the length of the context past what the model was trained on (NTK-aware)."""
+    factor = rule.number("factor")
+    if rule.context <= rule.positions or rule.dim <= 2:
+        return plain, 1.0
+    grown = factor * rule.context / rule.positions - (factor - 1.0)
+    theta = rule.theta * grown ** (rule.dim / (rule.dim - 2))
+    return theta ** -(np.arange(0, rule.dim, 2, dtype=np.float64) / rule.dim), 1.0
 
 
 def _longrope(rule: _Rule, plain: np.ndarray) -> tuple[np.ndarray, float]:
-    """Two lists of divisors, one for texts within the original context and one for longer texts (LongRoPE)."""
-    rule.within_original("longrope")
+    """Two lists of divisors, one for contexts within the original one and one for longer ones (LongRoPE)."""
+    short, long = rule.divisors("short_factor"), rule.divisors("long_factor")
+    if rule.original <= 1:
+        raise UnsupportedError(f"[rope] longrope of an original context of {rule.original:g}")
     factor = rule.number("factor", rule.positions / rule.original)
     stretched = math.sqrt(1.0 + math.log(factor) / math.log(rule.original)) if factor > 1 else 1.0
-    return plain / rule.divisors("short_factor"), rule.number("attention_factor", stretched)
+    return plain / (long if rule.context > rule.original else short), rule.number("attention_factor", stretched)
 
 
 SCALINGS = {
@@ -156,5 +197,5 @@ SCALINGS = {
 
 def rotate(x: Tensor, step: Step, turn: Rope) -> Tensor:
     """x [T, heads, dim] turned by its positions; channel i pairs with i + pairs, channels past the pairs stay."""
-    inv_freq = x.trace.constant("rope.inv_freq", turn.frequencies)
+    inv_freq = x.trace.constant(turn.name, turn.frequencies)
     return ops.rope(x, step.positions, inv_freq, interleaved=False, scale=turn.scale)

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from weft.ops.spec import Size
 
 
+PLUS_ONE = ":plus1"  # in a weight's name: the stored tensor and one; a file may hold it in that form already
+
+
 class Scope:
     """Names below `path`. `stored` tells how the checkpoint holds a tensor, None when it has no such tensor."""
 
@@ -27,16 +30,18 @@ class Scope:
     def __contains__(self, name: str) -> bool:
         return self._stored((self / name).path) is not None
 
-    def weight(self, name: str, *shape: Size, part: tuple[int, int] | None = None) -> Tensor:
+    def weight(self, name: str, *shape: Size, part: tuple[int, int] | None = None, plus_one: bool = False) -> Tensor:
         """The tensor `name` of this scope. Vectors are read as f32; matrices keep the checkpoint's element type.
 
         `part` (first, total) makes it the rows from `first` on of a stored tensor of `total` rows, and is in its name:
-        qkv_proj.weight:96-128/160.
+        qkv_proj.weight:96-128/160. `plus_one` is for vectors that are stored less one: norm.weight:plus1.
         """
         full = (self / name).path
         if part is not None:
             first, total = part
             full = f"{full}:{first}-{first + cast(int, shape[0])}/{total}"  # a weight's sizes are numbers
+        if plus_one:
+            full += PLUS_ONE
         stored = self._stored(full)
         kind = stored if stored is not None and len(shape) > 1 else dtype("f32")
         return self._trace.weight(full, shape, kind)

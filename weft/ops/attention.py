@@ -1,7 +1,8 @@
 """Attention over a ragged batch: within the step's own tokens, and over the pages of a key/value state.
 
 Both have one meaning: a token sees keys of its own sequence, those up to itself when causal, and with a window W > 0
-only itself and the W - 1 before it. Query head h reads key/value head h // (H / G).
+only itself and the W - 1 before it. Query head h reads key/value head h // (H / G). A softcap C > 0 makes a score s
+C tanh(s / C) before the mask.
 """
 
 import math
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.ops.elementwise import capped
 from weft.ops.reduce import softmax, softmax_slope
 from weft.ops.registry import Array, Cost, Integers, Sample, State, op, require
 from weft.ops.samples import normal, paged, ugly
@@ -28,12 +30,15 @@ def _mask(queries: np.ndarray, keys: int, causal: bool, window: int) -> np.ndarr
 
 
 def _attend(
-    q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray, scale: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """One sequence: q [n, H, D], k, v [m, G, D], mask [n, m] -> result [n, H, D] and weights [H, n, m]."""
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray, scale: float, cap: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """One sequence: q [n, H, D], k, v [m, G, D], mask [n, m] -> result [n, H, D], weights and scores [H, n, m]."""
     queries, keys, values = q.swapaxes(0, 1), _by_head(k, q.shape[1]), _by_head(v, q.shape[1])
-    weights = softmax.reference(queries @ keys.swapaxes(1, 2) * scale + mask)
-    return (weights @ values).swapaxes(0, 1), weights
+    scores = queries @ keys.swapaxes(1, 2) * scale
+    if cap:
+        scores = capped(scores, cap)
+    weights = softmax.reference(scores + mask)
+    return (weights @ values).swapaxes(0, 1), weights, scores
 
 
 def _by_head(x: np.ndarray, heads: int) -> np.ndarray:
@@ -41,29 +46,38 @@ def _by_head(x: np.ndarray, heads: int) -> np.ndarray:
     return np.repeat(x, heads // x.shape[1], axis=1).swapaxes(0, 1)
 
 
-def _check(where: str, q: Spec, heads: Any, dim: Any, window: int) -> None:
+def _check(where: str, q: Spec, heads: Any, dim: Any, window: int, softcap: float) -> None:
     require(q.rank == 3, where, f"q must be [T, H, D]: got {q}")
     fits = q.shape[2] == dim and q.shape[1] % heads == 0
     require(fits, where, f"{heads} key heads of {dim} do not fit q {q}; query heads must be a multiple")
     require(window >= 0, where, f"window must be 0 (none) or the tokens seen: got {window}")
+    require(softcap >= 0, where, f"softcap must be 0 (none) or the largest score: got {softcap}")
 
 
 @op
 def attention(
-    q: Array, k: Array, v: Array, segments: Integers, *, causal: bool, scale: float, window: int = 0
+    q: Array,
+    k: Array,
+    v: Array,
+    segments: Integers,
+    *,
+    causal: bool,
+    scale: float,
+    window: int = 0,
+    softcap: float = 0.0,
 ) -> Array:
     """Softmax(q kᵀ * scale) v within each sequence.  q [T, H, D], k, v [T, G, D], segments [B+1] -> [T, H, D]"""
     out = np.zeros(q.shape)
     for start, end in pairwise(segments):
         mask = _mask(np.arange(end - start), end - start, causal, window)
-        out[start:end] = _attend(q[start:end], k[start:end], v[start:end], mask, scale)[0]
+        out[start:end] = _attend(q[start:end], k[start:end], v[start:end], mask, scale, softcap)[0]
     return out
 
 
 @attention.shape
-def _(q: Spec, k: Spec, v: Spec, segments: Spec, *, causal: bool, scale: float, window: int) -> Spec:
+def _(q: Spec, k: Spec, v: Spec, segments: Spec, *, causal: bool, scale: float, window: int, softcap: float) -> Spec:
     require(k.rank == 3 and k == v, "attention", f"k {k} and v {v} must be the same [T, G, D]")
-    _check("attention", q, k.shape[1], k.shape[2], window)
+    _check("attention", q, k.shape[1], k.shape[2], window, softcap)
     require(k.shape[0] == q.shape[0], "attention", f"k {k} does not have the tokens of q {q}")
     require(segments.rank == 1, "attention", f"segments must be [B+1]: got {segments}")
     require(causal or not window, "attention", "a window looks back; it needs causal attention")
@@ -71,7 +85,7 @@ def _(q: Spec, k: Spec, v: Spec, segments: Spec, *, causal: bool, scale: float, 
 
 
 @attention.cost
-def _(q: Spec, k: Spec, v: Spec, segments: Spec, *, causal: bool, scale: float, window: int) -> Cost:
+def _(q: Spec, k: Spec, v: Spec, segments: Spec, *, causal: bool, scale: float, window: int, softcap: float) -> Cost:
     tokens, sequences = q.shape[0], segments.shape[0] - 1
     seen = -(-tokens // max(sequences, 1))  # sequences of one length: the segments' values are not known here
     seen = min(seen, window) if window else seen
@@ -93,6 +107,7 @@ def _(rng: np.random.Generator) -> Iterator[Sample]:
         for causal in (False, True):
             yield (q, k, v, starts_of(lengths)), {"causal": causal, "scale": scale}
         yield (q, k, v, starts_of(lengths)), {"causal": True, "scale": scale, "window": 4}
+        yield (q, k, v, starts_of(lengths)), {"causal": True, "scale": scale, "softcap": 1.5}
     view = normal(rng, 3, 2, 40, 16)  # heads before tokens, as a transposed view
     q, k, v = (part.transpose(1, 0, 2) for part in view)
     yield (q, k, v, starts_of([40])), {"causal": True, "scale": 0.25}
@@ -102,16 +117,27 @@ def _(rng: np.random.Generator) -> Iterator[Sample]:
 
 @attention.vjp
 def _(
-    grad: np.ndarray, q: Any, k: Any, v: Any, segments: Any, *, causal: bool, scale: float, window: int = 0
+    grad: np.ndarray,
+    q: Any,
+    k: Any,
+    v: Any,
+    segments: Any,
+    *,
+    causal: bool,
+    scale: float,
+    window: int = 0,
+    softcap: float = 0.0,
 ) -> tuple[Any, ...]:
     to_q, to_k, to_v = np.zeros(q.shape), np.zeros(k.shape), np.zeros(v.shape)
     for start, end in pairwise(segments):
         here = slice(start, end)
         mask = _mask(np.arange(end - start), end - start, causal, window)
-        weights = _attend(q[here], k[here], v[here], mask, scale)[1]  # [H, n, m]
+        _, weights, scores = _attend(q[here], k[here], v[here], mask, scale, softcap)  # [H, n, m]
         queries, outward = q[here].swapaxes(0, 1), grad[here].swapaxes(0, 1)
         to_weights = outward @ _by_head(v[here], q.shape[1]).swapaxes(1, 2)
         to_scores = softmax_slope(weights, to_weights) * scale
+        if softcap:
+            to_scores = to_scores * (1.0 - (scores / softcap) ** 2)  # tanh's slope, from its value
         to_q[here] = (to_scores @ _by_head(k[here], q.shape[1])).swapaxes(0, 1)
         to_k[here] = _to_groups(to_scores.swapaxes(1, 2) @ queries, k.shape[1])
         to_v[here] = _to_groups(weights.swapaxes(1, 2) @ outward, v.shape[1])
@@ -182,7 +208,15 @@ kv_write.tolerance(f32=0.0, f16=0.0, because="stored values are copied or rounde
 
 @op
 def attention_paged(
-    q: Array, state: State, positions: Integers, segments: Integers, pages: Integers, *, scale: float, window: int = 0
+    q: Array,
+    state: State,
+    positions: Integers,
+    segments: Integers,
+    pages: Integers,
+    *,
+    scale: float,
+    window: int = 0,
+    softcap: float = 0.0,
 ) -> Array:
     """Causal attention over the state.  q [T, H, D], state [G, D], positions [T], segments [B+1], pages [B, P]
     -> [T, H, D]
@@ -196,19 +230,23 @@ def attention_paged(
             continue
         k, v = state.read(pages[b], int(positions[start:end].max()) + 1)
         mask = _mask(positions[start:end], len(k), True, window)
-        out[start:end] = _attend(q[start:end], k, v, mask, scale)[0]
+        out[start:end] = _attend(q[start:end], k, v, mask, scale, softcap)[0]
     return out
 
 
 @attention_paged.shape
-def _(q: Spec, state: Spec, positions: Spec, segments: Spec, pages: Spec, *, scale: float, window: int) -> Spec:
-    _check("attention_paged", q, state.shape[0], state.shape[1], window)
+def _(
+    q: Spec, state: Spec, positions: Spec, segments: Spec, pages: Spec, *, scale: float, window: int, softcap: float
+) -> Spec:
+    _check("attention_paged", q, state.shape[0], state.shape[1], window, softcap)
     _check_table("attention_paged", q.shape[0], positions, segments, pages)
     return q
 
 
 @attention_paged.cost
-def _(q: Spec, state: Spec, positions: Spec, segments: Spec, pages: Spec, *, scale: float, window: int) -> Cost:
+def _(
+    q: Spec, state: Spec, positions: Spec, segments: Spec, pages: Spec, *, scale: float, window: int, softcap: float
+) -> Cost:
     seen = pages.shape[1] * PAGE  # as if every page in the table were full: positions are not known here
     seen = min(seen, window) if window else seen
     read = 2 * pages.shape[0] * seen * state.size * state.dtype.size_bytes
@@ -227,6 +265,8 @@ def _(rng: np.random.Generator) -> Iterator[Sample]:
         q = normal(rng, sum(lengths), heads, dim)
         for window in (0, 7):
             yield (q, state, *table), {"scale": 1 / math.sqrt(dim), "window": window}
+        if dim > 1:
+            yield (q, state, *table), {"scale": 1 / math.sqrt(dim), "window": 7, "softcap": 1.5}
     state, *table = paged(rng, [30], [40], 1, 16, "f32")
     state.value[...] = ugly(rng, *state.value.shape)
     yield (normal(rng, 2, 40, 16, scale=3.0).transpose(1, 0, 2), state, *table), {"scale": 0.25}

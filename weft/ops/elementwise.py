@@ -54,6 +54,11 @@ def activation_slope(kind: str, x: np.ndarray) -> np.ndarray:
             "sigmoid": s * (1.0 - s)}[kind]  # fmt: skip
 
 
+def capped(x: np.ndarray, cap: float) -> np.ndarray:
+    """cap tanh(x / cap): near x where that is small against the cap, and never beyond it."""
+    return cap * np.tanh(x / cap)
+
+
 def fold_to(grad: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Sum a gradient over the leading axes that broadcasting added."""
     return grad.sum(axis=tuple(range(grad.ndim - len(shape))))
@@ -192,6 +197,39 @@ def _(grad: np.ndarray, x: np.ndarray, *, kind: str) -> tuple[Any, ...]:
 
 
 activate.tolerance(because="a polynomial good to a few units in the last place and at most three products")
+
+
+@op(in_place=(("x",),))
+def softcap(x: Array, *, cap: float) -> Array:
+    """cap * tanh(x / cap), element by element.  x [...] -> [...], cap > 0"""
+    return capped(x, cap)
+
+
+@softcap.shape
+def _(x: Spec, *, cap: float) -> Spec:
+    require(cap > 0, "softcap", f"cap must be above zero: got {cap}")
+    return x
+
+
+@softcap.cost
+def _(x: Spec, *, cap: float) -> Cost:
+    return Cost(flops=18 * x.size, bytes=2 * x.nbytes)  # an activation, a quotient and a product
+
+
+@softcap.samples
+def _(rng: np.random.Generator) -> Iterator[Sample]:
+    for rows, dim in [(1, 1), (3, 65), (2, 64)]:
+        yield (normal(rng, rows, dim, scale=30.0),), {"cap": 30.0}
+    yield (strided(rng, 5, 17),), {"cap": 0.25}
+    yield (ugly(rng, 9, 65),), {"cap": 50.0}
+
+
+@softcap.vjp
+def _(grad: np.ndarray, x: np.ndarray, *, cap: float) -> tuple[Any, ...]:
+    return (grad * activation_slope("tanh", x / cap),)
+
+
+softcap.tolerance(because="an activation between a quotient and a product")
 
 
 @op(in_place=(("gate", "up"),))

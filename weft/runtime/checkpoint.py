@@ -15,6 +15,7 @@ import numpy as np
 
 from weft.dtype import DType
 from weft.errors import FormatError, NotFoundError, UnsupportedError, WeightError
+from weft.nn.scope import PLUS_ONE
 from weft.weights import strict_json
 from weft.weights.files import MappedFile, TensorView
 
@@ -29,14 +30,22 @@ PREFIXES = {
     "roberta": ("roberta.", "model.roberta."),
     "xlm-roberta": ("roberta.", "model.roberta."),
 }
+# A model with more than a text part: the type of that part, and what its tensors' names begin with, older files first.
+TEXT_PARTS = {
+    "gemma3": ("gemma3_text", {"language_model.": "", "model.language_model.": "model.", "lm_head.": "lm_head."}),
+}
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """One stored tensor; `row_order` gives the stored row that belongs at each place, None for as they are."""
+    """One stored tensor; `row_order` gives the stored row that belongs at each place, None for as they are.
+
+    With `plus_one` its values are one more than those stored.
+    """
 
     view: TensorView
     row_order: np.ndarray | None = None
+    plus_one: bool = False
 
     def rows(self, first: int, end: int) -> Tensor:
         """The tensor of these rows alone; no copy."""
@@ -48,7 +57,8 @@ class Tensor:
 
     def numpy(self) -> np.ndarray:
         values = self.view.numpy()
-        return values if self.row_order is None else values[self.row_order]
+        values = values if self.row_order is None else values[self.row_order]
+        return values.astype(np.float32) + np.float32(1) if self.plus_one else values
 
 
 @dataclass(frozen=True)
@@ -86,7 +96,7 @@ class Checkpoint:
 
     def stored(self, name: str) -> DType | None:
         """How `name` is stored, None when there is no such tensor."""
-        tensor = self.tensors.get(name.partition(":")[0])
+        tensor = self.tensors.get(name) or self.tensors.get(name.partition(":")[0])
         return None if tensor is None else tensor.view.dtype
 
     def with_tensors(self, prefix: str, path: Path) -> Checkpoint:
@@ -97,8 +107,13 @@ class Checkpoint:
         return replace(self, tensors={**self.tensors, **more})
 
     def tensor(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """The tensor `name`, or for `name:first-end/total` those rows of a stored tensor of `total` rows."""
-        stored, _, rows = name.partition(":")
+        """The tensor `name`, or for `name:first-end/total` those rows of a stored tensor of `total` rows.
+
+        `name:plus1` is the tensor and one; a GGUF file may hold it so, under that name.
+        """
+        if name.endswith(PLUS_ONE) and name not in self.tensors:
+            return replace(self.tensor(name.removesuffix(PLUS_ONE), shape), plus_one=True)
+        stored, _, rows = (name, "", "") if name in self.tensors else name.partition(":")
         tensor = self.tensors.get(stored)
         first, end, total = map(int, re.split("[-/]", rows)) if rows else (0, shape[0], shape[0])
         wanted = (total, *shape[1:])
@@ -142,14 +157,18 @@ def _open_folder(folder: Path, file: Path | None = None) -> Checkpoint:
         hint = "; pickled weights are refused, convert them to safetensors" if pickled else ""
         raise NotFoundError(f"[load] {folder.name} has no model.safetensors{hint}")
     opened = open_safetensors(weights)
-    prefix = _prefix(str(config.get("model_type")), opened.tensors)
+    kind = str(config.get("model_type"))
+    starts = TEXT_PARTS[kind][1] if kind in TEXT_PARTS else {_prefix(kind, opened.tensors): ""}
     tensors = {
-        name.removeprefix(prefix): Tensor(view) for name, view in opened.tensors.items() if name.startswith(prefix)
+        start + name.removeprefix(prefix): Tensor(view)
+        for name, view in opened.tensors.items()
+        for prefix, start in starts.items()
+        if name.startswith(prefix)
     }
     return Checkpoint(
         path=folder,
         format="safetensors",
-        config=config,
+        config=_text_config(config) if kind in TEXT_PARTS else config,
         tensors=tensors,
         size_bytes=opened.nbytes,
         generation=read_object(folder / "generation_config.json", missing={}),
@@ -165,6 +184,16 @@ def _prefix(model_type: str, names: Mapping[str, Any]) -> str:
         if any(name.startswith(prefix) for name in names):
             return prefix
     return ""
+
+
+def _text_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The config of the text part, with what the larger one says of tokens and of the head."""
+    text = config.get("text_config")
+    if not isinstance(text, dict):
+        raise FormatError(f"[config] text_config of a {config['model_type']} is {type(text).__name__}, not an object")
+    shared = ("bos_token_id", "eos_token_id", "pad_token_id", "tie_word_embeddings")
+    outer = {name: config[name] for name in shared if config.get(name) is not None}
+    return {**text, **outer, "model_type": TEXT_PARTS[config["model_type"]][0]}
 
 
 def read_object(path: Path, *, kind: type = dict, missing: Any = None) -> Any:
@@ -208,7 +237,7 @@ def _folder_tokenizer(folder: Path) -> Callable[[], Tokenizer] | None:
 
 
 def _open_gguf(path: Path) -> Checkpoint:
-    from weft.weights import config_from_gguf, hf_name, open_gguf, row_order
+    from weft.weights import config_from_gguf, hf_name, holds_plus_one, open_gguf, row_order
 
     opened = open_gguf(path)
     meta = opened.metadata
@@ -218,7 +247,8 @@ def _open_gguf(path: Path) -> Checkpoint:
     for name, view in opened.tensors.items():
         full = hf_name(architecture, name)
         if full is not None:
-            tensors[full] = Tensor(view, row_order(architecture, full, config))
+            read_as = full + PLUS_ONE if holds_plus_one(architecture, full) else full
+            tensors[read_as] = Tensor(view, row_order(architecture, full, config))
     return Checkpoint(
         path=path,
         format="gguf",

@@ -57,7 +57,7 @@ class Decoder:
             raise UnsupportedError(f"[load] {checkpoint.model_type} does not generate text; use weft.Embedder")
         self.config = self._programs.config
         self.vocab_size: int = self.config.vocab_size
-        self.max_context = _pick_context(context, self.config.max_position_embeddings)
+        self.max_context = _pick_context(context, self.config.positions, self.config.settled_positions)
         self.max_pages = pages_for(self.max_context)
         self.kv_dtype = kv_dtype or ("f32" if _is_f32(checkpoint) else "f16")
         if self.kv_dtype not in ("f32", "f16"):
@@ -185,9 +185,10 @@ def _pick_compute(checkpoint: Checkpoint, asked: str | None) -> str:
     return asked or ("int8" if quantised else "f32")
 
 
-def _pick_context(asked: int | None, model: int) -> int:
+def _pick_context(asked: int | None, model: int, settled: int) -> int:
+    """A context past `settled` changes how short texts are read too, so it is asked for."""
     if asked is None:
-        return min(model, DEFAULT_CONTEXT)
+        return min(settled, DEFAULT_CONTEXT)
     if not 1 <= asked <= model:
         raise InputError(f"[load] context is {asked}; the model takes 1 to {model}")
     return asked

@@ -7,10 +7,11 @@ from typing import Any
 from weft.errors import NotFoundError, UnsupportedError
 from weft.weights.files import MappedFile, TensorFile, TensorInfo, TensorView
 from weft.weights.gguf import MAGIC, open_gguf
-from weft.weights.gguf_config import config_from_gguf, gguf_from_config, rope_factors
+from weft.weights.gguf_config import config_from_gguf
+from weft.weights.gguf_export import gguf_from_config, gguf_tensors, rope_factors
 from weft.weights.gguf_meta import Metadata, StringArray
 from weft.weights.gguf_writer import write_gguf
-from weft.weights.names import gguf_name, hf_name, row_order, stored_order
+from weft.weights.names import gguf_name, hf_name, holds_plus_one, row_order, stored_order
 from weft.weights.pack import describe, quantise
 from weft.weights.safetensors import INDEX_NAME, open_safetensors, write_safetensors
 
@@ -24,7 +25,9 @@ __all__ = [
     "describe",
     "gguf_from_config",
     "gguf_name",
+    "gguf_tensors",
     "hf_name",
+    "holds_plus_one",
     "open_gguf",
     "open_safetensors",
     "open_weights",

@@ -1,6 +1,6 @@
-"""The configuration of a model that came as GGUF, in the words of a Hugging Face config.json, and back."""
+"""The configuration of a model that came as GGUF, in the words of a Hugging Face config.json."""
 
-from collections.abc import Mapping
+import math
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,17 @@ MAX_HEADS = 1_024
 MAX_VOCAB = 4_194_304
 MAX_CONTEXT = 16_777_216
 
+# Layers of the one size of each Gemma whose scores are scaled by a head's share of the embedding and not by the head's
+# own width: no key says so, readers know it by this number.
+GEMMA_WIDE = {"gemma2": 46, "gemma3": 62}
+GEMMA_PATTERN = {"gemma2": 2, "gemma3": 6}  # one layer of so many sees everything, unless a key says otherwise
+YARN = {
+    "beta_fast": "rope.scaling.yarn_beta_fast",
+    "beta_slow": "rope.scaling.yarn_beta_slow",
+    "attention_factor": "rope.scaling.yarn_attn_factor",
+}
 POOLING = ("none", "mean", "cls", "last", "rank")
-_TOKENS = {"bos_token_id": "bos", "eos_token_id": "eos", "pad_token_id": "padding", "unk_token_id": "unknown"}
+TOKENS = {"bos_token_id": "bos", "eos_token_id": "eos", "pad_token_id": "padding", "unk_token_id": "unknown"}
 
 
 def config_from_gguf(file: TensorFile[Metadata]) -> dict[str, Any]:
@@ -78,7 +87,7 @@ class _ConfigReader:
         if vocab > MAX_VOCAB:
             raise FormatError(f"[gguf] {self.meta.file_name}: {vocab} tokens; at most {MAX_VOCAB}")
         config = {
-            "model_type": self.arch,
+            "model_type": "gemma3_text" if self.arch == "gemma3" else self.arch,
             "hidden_size": hidden,
             "num_hidden_layers": self.count("block_count", MAX_LAYERS),
             "num_attention_heads": heads,
@@ -94,7 +103,7 @@ class _ConfigReader:
             self.meta.fail(
                 "tokenizer.ggml.tokens", f"has more tokens than the embedding has rows: {len(tokens)}, {vocab}"
             )
-        keys = {name: f"tokenizer.ggml.{word}_token_id" for name, word in _TOKENS.items()}
+        keys = {name: f"tokenizer.ggml.{word}_token_id" for name, word in TOKENS.items()}
         return {name: self.meta.get_int(key, high=vocab - 1) for name, key in keys.items() if key in self.meta}
 
     def llama(self) -> dict[str, Any]:
@@ -109,7 +118,6 @@ class _ConfigReader:
         dim = self.head_dim(config)
         return {
             **config,
-            **(self.phi3(dim) if self.arch == "phi3" else {}),
             "architectures": [f"{self.arch.capitalize()}ForCausalLM"],
             "hidden_act": "silu",
             "num_key_value_heads": kv_heads,
@@ -120,7 +128,43 @@ class _ConfigReader:
             "attention_bias": "blk.0.attn_q.bias" in self.tensors,
             "mlp_bias": "blk.0.ffn_up.bias" in self.tensors,
             "tie_word_embeddings": "output.weight" not in self.tensors,
+            **(self.phi3(dim) if self.arch == "phi3" else {}),
+            **(self.gemma(config, dim) if self.arch in GEMMA_PATTERN else {}),
         }
+
+    def gemma(self, config: dict[str, Any], dim: int) -> dict[str, Any]:
+        """What both Gemmas have beside llama's: sliding layers, caps, a scale and an activation of their own."""
+        layers, hidden, heads = (config[k] for k in ("num_hidden_layers", "hidden_size", "num_attention_heads"))
+        default = 4096 if self.arch == "gemma2" else 0  # without a window no layer of a gemma3 slides
+        window = self.meta.get_int(self.key("attention.sliding_window"), default, high=MAX_CONTEXT)
+        slides = self.sliding_layers(layers) if window else [False] * layers
+        found: dict[str, Any] = {
+            "hidden_act": "gelu_pytorch_tanh",
+            "hidden_activation": "gelu_pytorch_tanh",
+            "query_pre_attn_scalar": hidden // heads if layers == GEMMA_WIDE[self.arch] else dim,
+            "sliding_window": window or None,
+            "layer_types": ["sliding_attention" if slide else "full_attention" for slide in slides],
+            "attn_logit_softcapping": None,
+            "final_logit_softcapping": None,
+        }
+        if self.arch == "gemma2":
+            found["attn_logit_softcapping"] = self.real("attn_logit_softcapping", 50.0)
+            found["final_logit_softcapping"] = self.real("final_logit_softcapping", 30.0)
+            return found
+        if self.key("final_logit_softcapping") in self.meta:
+            found["final_logit_softcapping"] = self.real("final_logit_softcapping")
+        return {**found, "rope_local_base_freq": self.real("rope.freq_base_swa", 10_000.0)}
+
+    def sliding_layers(self, layers: int) -> list[bool]:
+        """Which layers see a window: a yes or no for each, or how many layers it takes until one sees everything."""
+        key = self.key("attention.sliding_window_pattern")
+        if self.meta.is_array(key):
+            listed = [bool(slide) for slide in self.meta.get_array(key, "bool")]
+            if len(listed) != layers:
+                self.meta.fail(key, f"has {len(listed)} entries for {layers} layers")
+            return listed
+        period = self.meta.get_int(key, GEMMA_PATTERN[self.arch], high=MAX_LAYERS)
+        return [period == 0 or (layer + 1) % period != 0 for layer in range(layers)]
 
     def phi3(self, dim: int) -> dict[str, Any]:
         """What phi3 has beside llama's: a window, heads rotated in part, the context it was trained on."""
@@ -177,7 +221,7 @@ class _ConfigReader:
             )
         scaling: dict[str, Any] = {"rope_type": kind, "factor": self.real("rope.scaling.factor")}
         if kind == "yarn":
-            scaling.update(self.yarn())
+            scaling.update(self.yarn(scaling["factor"]))
         return scaling
 
     def rope_factors(self, name: str, count: int) -> list[float]:
@@ -189,15 +233,20 @@ class _ConfigReader:
             raise WeightError(f"[gguf] {name} holds factors that are not above zero and finite")
         return [float(value) for value in values]
 
-    def yarn(self) -> dict[str, Any]:
+    def yarn(self, factor: float) -> dict[str, Any]:
+        """Converters write Hugging Face's attention_factor as yarn_attn_factor, in place of the rule's own number;
+        attn_factor is what readers multiply that number with."""
         scaling: dict[str, Any] = {}
         if self.key("rope.scaling.original_context_length") in self.meta:
             scaling["original_max_position_embeddings"] = self.count(
                 "rope.scaling.original_context_length", MAX_CONTEXT
             )
-        for hf, gguf in _YARN.items():
+        for hf, gguf in YARN.items():
             if self.key(gguf) in self.meta:
                 scaling[hf] = self.real(gguf)
+        if "attention_factor" not in scaling and self.key("rope.scaling.attn_factor") in self.meta:
+            product = self.real("rope.scaling.attn_factor") * yarn_magnitude(factor)
+            scaling["attention_factor"] = float(str(np.float32(product)))
         return scaling
 
     def bert(self) -> dict[str, Any]:
@@ -227,88 +276,6 @@ class _ConfigReader:
         return shape[0] if len(shape) > 1 else 1
 
 
-_YARN = {
-    "beta_fast": "rope.scaling.yarn_beta_fast",
-    "beta_slow": "rope.scaling.yarn_beta_slow",
-    "attention_factor": "rope.scaling.yarn_attn_factor",
-}
-
-_COUNTS = {
-    "hidden_size": "embedding_length",
-    "num_hidden_layers": "block_count",
-    "num_attention_heads": "attention.head_count",
-    "num_key_value_heads": "attention.head_count_kv",
-    "intermediate_size": "feed_forward_length",
-    "max_position_embeddings": "context_length",
-}
-_REALS = {
-    "rms_norm_eps": "attention.layer_norm_rms_epsilon",
-    "layer_norm_eps": "attention.layer_norm_epsilon",
-    "rope_theta": "rope.freq_base",
-}
-
-
-def gguf_from_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """GGUF metadata of a model with this config.json; see rope_factors for what goes beside the weights."""
-    arch = config["model_type"]
-    name_map(arch)
-    metadata: dict[str, Any] = {"general.architecture": arch}
-    metadata.update({f"{arch}.{gguf}": int(config[hf]) for hf, gguf in _COUNTS.items() if config.get(hf) is not None})
-    metadata.update({f"{arch}.{gguf}": float(config[hf]) for hf, gguf in _REALS.items() if config.get(hf) is not None})
-    if arch != "bert" and config.get("head_dim") is not None:
-        for name in ("attention.key_length", "attention.value_length", "rope.dimension_count"):
-            metadata[f"{arch}.{name}"] = config["head_dim"]
-    if arch == "bert":
-        metadata["bert.pooling_type"] = POOLING.index(config.get("pooling_type", "none"))
-        metadata["bert.attention.causal"] = bool(config.get("causal", False))
-    if arch == "phi3":
-        metadata.update(_written_phi3(config))
-    if config.get("use_sliding_window"):
-        raise UnsupportedError(f"[gguf] use_sliding_window cannot be written; GGUF has no key for it in {arch}")
-    metadata.update(_written_scaling(arch, config.get("rope_scaling") or {}))
-    for name, word in _TOKENS.items():
-        if isinstance(config.get(name), int):
-            metadata[f"tokenizer.ggml.{word}_token_id"] = config[name]
-    return metadata
-
-
-def _written_phi3(config: Mapping[str, Any]) -> dict[str, Any]:
-    metadata: dict[str, Any] = {}
-    if config.get("sliding_window") is not None:
-        metadata["phi3.attention.sliding_window"] = int(config["sliding_window"])
-    if config.get("original_max_position_embeddings") is not None:
-        metadata["phi3.rope.scaling.original_context_length"] = int(config["original_max_position_embeddings"])
-    if config.get("head_dim") is not None:
-        metadata["phi3.rope.dimension_count"] = int(config["head_dim"] * config.get("partial_rotary_factor", 1.0))
-    return metadata
-
-
-def rope_factors(config: Mapping[str, Any]) -> np.ndarray | None:
-    """The divisors of the rotary frequencies, f32 [head_dim / 2], that a llama3 model keeps as `rope_freqs.weight`.
-
-    Where a wave is short against the original context nothing changes, where it is long the frequency is divided by
-    `factor`, and in between the two are mixed. None for a model without this scaling.
-    """
-    scaling = config.get("rope_scaling") or {}
-    if scaling.get("rope_type", scaling.get("type")) != "llama3":
-        return None
-    if "factors" in scaling:
-        return np.asarray(scaling["factors"], np.float32)
-    dim, factor = config["head_dim"], scaling["factor"]
-    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
-    waves = 2 * np.pi * config["rope_theta"] ** (np.arange(0, dim, 2) / dim)  # in tokens
-    share = np.clip((scaling["original_max_position_embeddings"] / waves - low) / (high - low), 0, 1)
-    return (1 / ((1 - share) / factor + share)).astype(np.float32)
-
-
-def _written_scaling(arch: str, scaling: Mapping[str, Any]) -> dict[str, Any]:
-    kind = scaling.get("rope_type", scaling.get("type", "llama3"))
-    if kind in ("llama3", "default"):
-        return {}
-    if kind not in ("linear", "yarn"):
-        raise UnsupportedError(f"[gguf] rope_scaling of type {kind!r} cannot be written; weft knows linear and yarn")
-    prefix = f"{arch}.rope.scaling"
-    metadata: dict[str, Any] = {f"{prefix}.type": kind, f"{prefix}.factor": float(scaling["factor"])}
-    if "original_max_position_embeddings" in scaling:
-        metadata[f"{prefix}.original_context_length"] = scaling["original_max_position_embeddings"]
-    return {**metadata, **{f"{arch}.{gguf}": float(scaling[hf]) for hf, gguf in _YARN.items() if hf in scaling}}
+def yarn_magnitude(factor: float, by: float = 1.0) -> float:
+    """What YaRN multiplies cosine and sine with, by its own rule."""
+    return 1.0 + 0.1 * by * math.log(factor) if factor > 1 else 1.0

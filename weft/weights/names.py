@@ -86,7 +86,34 @@ PHI3 = replace(
     absent=frozenset({"rope_factors_short", "rope_factors_long"}),  # longrope's: in the config
 )
 
-MAPS = {"llama": LLAMA, "bert": BERT, "qwen2": QWEN2, "qwen3": QWEN3, "phi3": PHI3}
+GEMMA2 = replace(
+    LLAMA,
+    root={"token_embd": "model.embed_tokens", "output_norm": "model.norm"},  # the head is always the embedding
+    layer={
+        **LLAMA.layer,
+        "post_attention_norm": "post_attention_layernorm",
+        "ffn_norm": "pre_feedforward_layernorm",
+        "post_ffw_norm": "post_feedforward_layernorm",
+    },
+    absent=frozenset(),
+)
+GEMMA3 = replace(
+    GEMMA2,
+    root=LLAMA.root,
+    layer={**GEMMA2.layer, "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"},
+)
+
+MAPS = {
+    "llama": LLAMA,
+    "bert": BERT,
+    "qwen2": QWEN2,
+    "qwen3": QWEN3,
+    "phi3": PHI3,
+    "gemma2": GEMMA2,
+    "gemma3": GEMMA3,
+}
+# model_type of config.json -> the architecture GGUF calls it, where that is another word
+ARCHITECTURES = {"mistral": "llama", "roberta": "bert", "xlm-roberta": "bert", "gemma3_text": "gemma3"}
 _GGUF_LAYER = re.compile(r"blk\.(0|[1-9][0-9]{0,3})\.(.+)")
 
 
@@ -94,6 +121,18 @@ def name_map(arch: str) -> NameMap:
     if arch not in MAPS:
         raise UnsupportedError(f"[gguf] the architecture {arch[:40]!r} is not one of {', '.join(MAPS)}")
     return MAPS[arch]
+
+
+def gguf_arch(model_type: str) -> str:
+    """The architecture of GGUF that a model of this type is written as."""
+    arch = ARCHITECTURES.get(model_type, model_type)
+    name_map(arch)
+    return arch
+
+
+def holds_plus_one(arch: str, name: str) -> bool:
+    """Whether a GGUF file holds the tensor `name` of Hugging Face with one added to it: Gemma's norms."""
+    return arch in ("gemma2", "gemma3") and name.endswith("norm.weight")
 
 
 def hf_name(arch: str, name: str) -> str | None:
