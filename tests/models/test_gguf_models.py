@@ -39,8 +39,9 @@ REFUSED: dict[str, tuple[str, dict]] = {
     "qwen2-window-tied": ("use_sliding_window", {"use_sliding_window": False}),
     "mistral": ("a sliding_window of 37", {"sliding_window": None}),
     "gemma2-listed-bias": (
-        "query_pre_attn_scalar",
+        "attention_bias",
         {
+            "attention_bias": False,
             "query_pre_attn_scalar": 16,
             "attn_logit_softcapping": 2.0,
             "final_logit_softcapping": 15.0,
@@ -66,7 +67,7 @@ def test_a_model_that_gguf_has_no_words_for_is_not_written(name: str) -> None:
 
 def test_layers_that_slide_by_no_period_are_not_written() -> None:
     types = ["sliding_attention", "full_attention", "full_attention"]
-    with pytest.raises(UnsupportedError, match="these layer_types cannot be written"):
+    with pytest.raises(UnsupportedError, match="a list of layer_types"):
         gguf_from_config({**tiny.GEMMA3, "layer_types": types})
     for types in (["full_attention"] * 3, ["sliding_attention"] * 3):
         gguf_from_config({**tiny.GEMMA2, "layer_types": types})

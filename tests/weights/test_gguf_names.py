@@ -173,6 +173,11 @@ NAMES = [
     ("bert", "blk.0.attn_output_norm.weight", "encoder.layer.0.attention.output.LayerNorm.weight"),
     ("bert", "blk.0.ffn_up.bias", "encoder.layer.0.intermediate.dense.bias"),
     ("bert", "blk.5.layer_output_norm.weight", "encoder.layer.5.output.LayerNorm.weight"),
+    ("gemma2", "blk.0.post_attention_norm.weight", "model.layers.0.post_attention_layernorm.weight"),
+    ("gemma2", "blk.0.ffn_norm.weight", "model.layers.0.pre_feedforward_layernorm.weight"),
+    ("gemma2", "blk.0.post_ffw_norm.weight", "model.layers.0.post_feedforward_layernorm.weight"),
+    ("gemma3", "blk.0.attn_q_norm.weight", "model.layers.0.self_attn.q_norm.weight"),
+    ("gemma3", "output.weight", "lm_head.weight"),
 ]
 
 
@@ -181,7 +186,7 @@ def test_names_go_both_ways(arch: str, gguf: str, hf: str) -> None:
     assert hf_name(arch, gguf) == hf and gguf_name(arch, hf) == gguf
 
 
-@pytest.mark.parametrize("arch", ["llama", "bert"])
+@pytest.mark.parametrize("arch", ["llama", "bert", "qwen2", "qwen3", "phi3", "gemma2", "gemma3"])
 def test_names_agree_with_the_reference(arch: str) -> None:
     gguf = pytest.importorskip("gguf")
     kind = {name: key for key, name in gguf.MODEL_ARCH_NAMES.items()}[arch]
@@ -199,6 +204,8 @@ def _layer_stems(arch: str) -> list[str]:
 def test_unknown_names_are_refused_and_known_absences_are_none() -> None:
     assert hf_name("llama", "rope_freqs.weight") is None
     assert gguf_name("bert", "pooler.dense.weight") is None and gguf_name("bert", "embeddings.position_ids") is None
+    with pytest.raises(WeightError):
+        gguf_name("gemma2", "lm_head.weight")
     for name in (
         "blk.0.ffn_gate_exps.weight",
         "blk.x.attn_q.weight",

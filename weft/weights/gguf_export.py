@@ -32,7 +32,7 @@ _ACTIVATIONS = {"bert": "gelu", "gemma2": "gelu_pytorch_tanh", "gemma3": "gelu_p
 
 def gguf_tensors(config: Mapping[str, Any], tensors: Mapping[str, TensorView]) -> dict[str, TensorView]:
     """The tensors of a Hugging Face model as a GGUF file of it holds them, rope factors among them."""
-    arch, full = gguf_arch(config["model_type"]), _with_head_dim(config)
+    arch, full = gguf_arch(config["model_type"]), _with_head_dim(_flat_rope(config))
     stored = {}
     for name, view in tensors.items():
         known = gguf_name(arch, name)
@@ -50,7 +50,7 @@ def gguf_tensors(config: Mapping[str, Any], tensors: Mapping[str, TensorView]) -
 
 def gguf_from_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """GGUF metadata of a model with this config.json; gguf_tensors has what goes beside it."""
-    arch = gguf_arch(config["model_type"])
+    arch, config = gguf_arch(config["model_type"]), _flat_rope(config)
     _check_writable(arch, config)
     metadata: dict[str, Any] = {"general.architecture": arch}
     metadata.update({f"{arch}.{gguf}": int(config[hf]) for hf, gguf in _COUNTS.items() if config.get(hf) is not None})
@@ -109,6 +109,19 @@ def _scaling(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**scaling, "rope_type": kind}
 
 
+def _flat_rope(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Newer files keep theta and scaling in `rope_parameters`, for layers that slide apart."""
+    rope = config.get("rope_parameters")
+    if not isinstance(rope, dict):
+        return config
+    full, local = (rope.get(f"{kind}_attention") for kind in ("full", "sliding"))
+    flat: dict[str, Any] = {**config, "rope_scaling": full or rope, "rope_local_scaling": local}
+    for name, part in (("rope_theta", full or rope), ("rope_local_base_freq", local)):
+        if part and "rope_theta" in part:
+            flat[name] = part["rope_theta"]
+    return flat
+
+
 def _with_head_dim(config: Mapping[str, Any]) -> dict[str, Any]:
     heads = config["num_attention_heads"]
     return {
@@ -124,27 +137,35 @@ def _first_position(config: Mapping[str, Any]) -> int:
 
 
 def _check_writable(arch: str, config: Mapping[str, Any]) -> None:
-    def refuse(what: str) -> None:
-        raise UnsupportedError(f"[gguf] {what} cannot be written; GGUF has no key for it in {arch}")
-
     wanted, act = _ACTIVATIONS.get(arch, "silu"), config.get("hidden_activation") or config.get("hidden_act")
     if act is not None and act != wanted:
-        refuse(f"the activation {act}")
+        raise _unwritable(arch, f"the activation {act}")
     if config.get("use_sliding_window"):
-        refuse("use_sliding_window")
-    window = config.get("sliding_window")
-    if config["model_type"] == "mistral" and window is not None and window < config["max_position_embeddings"]:
-        refuse(f"a sliding_window of {window}")
+        raise _unwritable(arch, "use_sliding_window")
+    window = config.get("sliding_window", 4096) if config["model_type"] == "mistral" else None
+    if window is not None and window < config["max_position_embeddings"]:
+        raise _unwritable(arch, f"a sliding_window of {window}")
     if arch in GEMMA_WIDE:
-        layers, hidden, heads = (config[k] for k in ("num_hidden_layers", "hidden_size", "num_attention_heads"))
-        scalar = hidden // heads if layers == GEMMA_WIDE[arch] else config["head_dim"]
-        if config.get("query_pre_attn_scalar", 256) != scalar:
-            refuse(f"a query_pre_attn_scalar that is not {scalar}")
-        if arch == "gemma2" and None in (
-            config.get("attn_logit_softcapping", 50),
-            config.get("final_logit_softcapping", 30),
-        ):
-            refuse("the absence of a cap")
+        _check_gemma(arch, config)
+
+
+def _check_gemma(arch: str, config: Mapping[str, Any]) -> None:
+    layers, hidden, heads = (config[k] for k in ("num_hidden_layers", "hidden_size", "num_attention_heads"))
+    scalar = hidden // heads if layers == GEMMA_WIDE[arch] else config["head_dim"]
+    if config.get("attention_bias"):
+        raise _unwritable(arch, "attention_bias")
+    if config.get("query_pre_attn_scalar", 256) != scalar:
+        raise _unwritable(arch, f"a query_pre_attn_scalar that is not {scalar}")
+    caps = (config.get("attn_logit_softcapping", 50.0), config.get("final_logit_softcapping", 30.0))
+    if arch == "gemma2" and None in caps:
+        raise _unwritable(arch, "the absence of a cap")
+    local = config.get("rope_local_scaling") or {}
+    if local.get("rope_type", "default") != "default":
+        raise _unwritable(arch, "a rope_scaling of layers that slide")
+
+
+def _unwritable(arch: str, what: str) -> UnsupportedError:
+    return UnsupportedError(f"[gguf] {what} cannot be written; GGUF has no key for it in {arch}")
 
 
 def _written_phi3(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -175,6 +196,7 @@ def _written_gemma(arch: str, config: Mapping[str, Any]) -> dict[str, Any]:
         if cap is not None:
             metadata[f"{arch}.{name}"] = float(cap)
     if arch == "gemma3":
+        metadata["gemma3.rope.freq_base"] = float(config.get("rope_theta", 1_000_000.0))
         metadata["gemma3.rope.freq_base_swa"] = float(config.get("rope_local_base_freq", 10_000.0))
     return metadata
 
@@ -183,9 +205,7 @@ def _period(arch: str, slides: list[bool]) -> int:
     """How many layers it takes until one sees everything; 0 where none does."""
     period = slides.index(False) + 1 if False in slides else 0
     if slides != [period == 0 or (layer + 1) % period != 0 for layer in range(len(slides))]:
-        raise UnsupportedError(
-            f"[gguf] these layer_types cannot be written; in {arch} every n-th layer sees everything"
-        )
+        raise _unwritable(arch, "a list of layer_types in which not every n-th layer sees everything")
     return period
 
 
@@ -197,9 +217,7 @@ def _written_scaling(arch: str, config: Mapping[str, Any]) -> dict[str, Any]:
     if kind == "longrope" and arch == "phi3":
         return {f"{prefix}.type": kind, f"{prefix}.attn_factor": _longrope_magnitude(config, scaling)}
     if kind not in ("linear", "yarn") or scaling.get("truncate") is False:
-        raise UnsupportedError(
-            f"[gguf] rope_scaling of type {kind!r} cannot be written; GGUF has no words for it in {arch}"
-        )
+        raise _unwritable(arch, f"rope_scaling of type {kind!r}")
     metadata: dict[str, Any] = {f"{prefix}.type": kind, f"{prefix}.factor": float(scaling["factor"])}
     if "original_max_position_embeddings" in scaling:
         metadata[f"{prefix}.original_context_length"] = scaling["original_max_position_embeddings"]
