@@ -7,8 +7,10 @@ import pytest
 import tiny
 
 from weft.errors import TooLongError
+from weft.graph import Tensor, Trace
+from weft.nn import Scope
 from weft.runtime import Decoder, Encoder, Head, open_checkpoint
-from weft.runtime.programs import model_module
+from weft.runtime.programs import Programs, model_module, step_inputs
 from weft.weights import write_safetensors
 
 GOLDEN = np.load(Path(__file__).parent.parent / "golden" / "models" / "tiny-models.npz")
@@ -47,6 +49,33 @@ def test_logits_are_those_of_transformers(folders: dict[str, Path], name: str, l
     for chunk in (16, 37, 1):
         assert np.array_equal(whole, decoder.logits(ids, chunk=chunk))
     assert decoder.pages.free_count == decoder.pages.count
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_hidden_states_without_a_state_are_what_the_logits_come_from(folders: dict[str, Path], name: str) -> None:
+    """Two texts in one step, as vectors are made of them."""
+    checkpoint = open_checkpoint(folders[name])
+    programs = Programs(checkpoint, compute="f32", threads=1)
+
+    def build(trace: Trace, w: Scope) -> dict[str, Tensor]:
+        return {
+            "hidden": programs.module.hidden_states(w / "model", programs.config, step_inputs(trace, context=SHORT))
+        }
+
+    executable = programs.compile(*programs.trace(name, build), states={})
+    texts = [tiny.token_ids(tiny.CONFIGS[name], 130), tiny.token_ids(tiny.CONFIGS[name], 40, seed=8)]
+    arrays = {
+        "ids": np.concatenate(texts),
+        "positions": np.concatenate([np.arange(len(text), dtype=np.int32) for text in texts]),
+        "segments": np.array([0, 130, 170], np.int32),
+        "rows": np.arange(170, dtype=np.int32),
+    }
+    head = checkpoint.tensors.get("lm_head.weight") or checkpoint.tensors["model.embed_tokens.weight"]
+    logits = executable.run(arrays)["hidden"] @ head.numpy().T
+    cap = getattr(programs.config, "final_logit_softcapping", None)
+    logits = cap * np.tanh(logits / cap) if cap else logits
+    decoder = Decoder(checkpoint, context=SHORT)
+    assert np.abs(logits - np.concatenate([decoder.logits(text) for text in texts])).max() <= LIMIT
 
 
 @pytest.mark.parametrize("name", ENCODERS)

@@ -15,13 +15,14 @@ import numpy as np
 
 from weft import ops
 from weft.errors import UnsupportedError
+from weft.nn.config import LIMITS
 
 if TYPE_CHECKING:
     from weft.graph.tensor import Tensor
     from weft.nn.step import Step
 
 
-MOST = 1e9  # what no count of positions and no factor reaches
+MOST = 1e9  # what no factor reaches
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,8 @@ def most_positions(scaling: Mapping[str, Any] | None, positions: int) -> int:
     """The longest context that can be asked of a model that was trained on `positions`."""
     if not scaling or _kind(scaling) != "dynamic":
         return positions
-    return max(positions, int(min(positions * _Rule(0, 0.0, positions, 0, scaling).number("factor"), MOST)))
+    longest = positions * _Rule(0, 0.0, positions, 0, scaling).number("factor")
+    return max(positions, int(min(longest, LIMITS["max_position_embeddings"])))
 
 
 def settled_positions(scaling: Mapping[str, Any] | None, positions: int) -> int:
