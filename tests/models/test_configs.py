@@ -20,6 +20,8 @@ REFUSED = [
         r"\[qwen3\] layer_types chunked_attention",
     ),
     ({**tiny.QWEN3, "layer_types": ["full_attention"]}, r"\[qwen3\] 1 layer_types for 2 layers"),
+    ({**tiny.LLAMA, "head_dim": 7}, r"\[llama\] heads of 7 channels"),
+    ({**tiny.LLAMA, "hidden_size": 2}, r"\[llama\] heads of 0 channels"),
     ({**tiny.MISTRAL, "num_key_value_heads": 4}, r"\[mistral\] 6 heads do not share 4"),
     ({**tiny.LLAMA, "rope_parameters": {"full_attention": {"rope_theta": 1.0}}}, "differ from layer to layer"),
     ({**tiny.GEMMA3, "rope_parameters": {"chunked_attention": {}}}, "differ from layer to layer"),
@@ -50,6 +52,7 @@ SCALINGS = [
     ({"rope_type": ["linear"]}, "unknown rope scaling"),
     ({"rope_type": "linear", "factor": True}, "factor is True"),
     ({"rope_type": "linear", "factor": 10**30}, "factor is 1000"),
+    ({"rope_type": "linear", "factor": 1e-300}, "factor is 1e-300"),
     ({"rope_type": "dynamic"}, "factor is None"),
     ({"rope_type": "llama3", "factors": [1.0, 2.0]}, "2 rope factors for 4 pairs"),
     ({"rope_type": "llama3", "factors": 4.0}, "0 rope factors for 4 pairs"),
@@ -124,8 +127,8 @@ def test_a_bad_value_is_an_error_of_the_model(name: str, values: tuple[Any, ...]
         assert name.partition("_p")[0] in str(caught.value) or "hidden_act" in str(caught.value)
 
 
-def test_theta_of_a_rotation_is_above_zero() -> None:
-    for theta in (0.0, -1.0, float("nan")):
+def test_theta_of_a_rotation_is_at_least_one() -> None:
+    for theta in (0.0, -1.0, 0.99, float("nan"), float("inf")):
         with pytest.raises(UnsupportedError, match="rope_theta"):
             rope(8, theta)
     with pytest.raises(UnsupportedError, match="rope_theta above 1"):

@@ -19,6 +19,7 @@ from weft.ops import (
     pool,
     quantise_rows,
     rope,
+    softcap,
 )
 from weft.ops.packed import A8, Packed, pack
 from weft.ops.samples import integers, normal, paged, segments, weight
@@ -128,37 +129,46 @@ def test_rope_is_a_product_of_complex_numbers():
     np.testing.assert_array_equal(got[..., 8:], x[..., 8:])
 
 
-def attended_by_hand(q, k, v, seen, scale):
+def test_softcap_lets_small_numbers_through_and_none_beyond_its_cap():
+    np.testing.assert_allclose(softcap(np.array([1e-3, -1e-3]), cap=30.0), [1e-3, -1e-3], rtol=1e-8)
+    np.testing.assert_allclose(softcap(np.array([30.0, -1e9]), cap=30.0), [30 * math.tanh(1), -30.0], rtol=1e-12)
+
+
+def attended_by_hand(q, k, v, seen, scale, cap=0.0):
     """One query head over the keys it sees: q [D], k, v [m, D]."""
-    raised = [math.exp(scale * float(q @ k[j])) for j in seen]
+    scores = [scale * float(q @ k[j]) for j in seen]
+    raised = [math.exp(cap * math.tanh(score / cap) if cap else score) for score in scores]
     return sum(e * v[j] for e, j in zip(raised, seen)) / sum(raised)
 
 
-@pytest.mark.parametrize("causal, window", [(False, 0), (True, 0), (True, 1), (True, 3)])
-def test_attention_sees_its_own_sequence_only(causal, window):
+@pytest.mark.parametrize(
+    "causal, window, cap",
+    [(False, 0, 0.0), (True, 0, 0.0), (True, 1, 0.0), (True, 3, 0.0), (False, 0, 0.5), (True, 3, 0.5)],
+)
+def test_attention_sees_its_own_sequence_only(causal, window, cap):
     rng = np.random.default_rng(3)
     lengths = [4, 1, 6]
     q, k, v = rng.standard_normal((11, 4, 5)), rng.standard_normal((11, 2, 5)), rng.standard_normal((11, 2, 5))
-    got = attention(q, k, v, segments(lengths), causal=causal, scale=0.3, window=window)
+    got = attention(q, k, v, segments(lengths), causal=causal, scale=0.3, window=window, softcap=cap)
     starts = np.repeat(np.cumsum([0, *lengths])[:-1], lengths)
     ends = np.repeat(np.cumsum(lengths), lengths)
     for t in range(11):
         seen = [j for j in range(starts[t], ends[t]) if not causal or (j <= t and (not window or j > t - window))]
         for h in range(4):
-            want = attended_by_hand(q[t, h], k[:, h // 2], v[:, h // 2], seen, 0.3)
+            want = attended_by_hand(q[t, h], k[:, h // 2], v[:, h // 2], seen, 0.3, cap)
             np.testing.assert_allclose(got[t, h], want, rtol=1e-12)
 
 
-@pytest.mark.parametrize("window", [0, 5])
-def test_paged_attention_is_attention_over_what_was_written(window):
+@pytest.mark.parametrize("window, cap", [(0, 0.0), (5, 0.0), (5, 0.5)])
+def test_paged_attention_is_attention_over_what_was_written(window, cap):
     rng = np.random.default_rng(4)
     lengths = [70, 3]
     q, k, v = rng.standard_normal((73, 4, 8)), rng.standard_normal((73, 2, 8)), rng.standard_normal((73, 2, 8))
     _, positions, starts, pages = paged(rng, [0, 0], lengths, 2, 8, "f32")
     state = KvArray.zeros(8, 2, 8, "f64")
     kv_write(k, v, state, positions, starts, pages)
-    got = attention_paged(q, state, positions, starts, pages, scale=0.3, window=window)
-    want = attention(q, k, v, starts, causal=True, scale=0.3, window=window)
+    got = attention_paged(q, state, positions, starts, pages, scale=0.3, window=window, softcap=cap)
+    want = attention(q, k, v, starts, causal=True, scale=0.3, window=window, softcap=cap)
     np.testing.assert_allclose(got, want, rtol=1e-12)
 
 

@@ -150,6 +150,15 @@ def test_a_factor_that_readers_multiply_with_is_read_so(tmp_path: Path) -> None:
     assert scaling["attention_factor"] == 1.5
 
 
+def test_a_width_of_heads_that_a_config_leaves_out_is_upstream_s(tmp_path: Path) -> None:
+    for kind, dim in (("llama", 16), ("qwen3", 128), ("phi3", 16)):
+        config = {**LLAMA, "model_type": kind, "partial_rotary_factor": 0.75}
+        assert read(tmp_path, {key: v for key, v in config.items() if key != "head_dim"})["head_dim"] == dim
+    assert gguf_from_config({k: v for k, v in config.items() if k != "head_dim"})["phi3.rope.dimension_count"] == 12
+    raw = {key: value for key, value in GEMMA2.items() if key not in ("head_dim", "query_pre_attn_scalar")}
+    assert read(tmp_path, raw)["head_dim"] == 256
+
+
 def test_rope_that_gguf_cannot_say_is_refused() -> None:
     for scaling in ({**YARN, "truncate": False}, {"rope_type": "dynamic", "factor": 2.0}, {"rope_type": "longrope"}):
         with pytest.raises(UnsupportedError, match="cannot be written"):

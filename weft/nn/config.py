@@ -103,4 +103,4 @@ def _checked(name: str, value: Any, hint: Any) -> Any:
         return value
     if isinstance(value, list) and list in kinds and all(isinstance(entry, str) for entry in value):
         return value
-    raise FormatError(f"[config] {name} is {value!r} ({type(value).__name__}), which is not what the model takes")
+    raise FormatError(f"[config] {name} is {value!r:.80} ({type(value).__name__}), which is not what the model takes")

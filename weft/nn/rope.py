@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from weft.nn.step import Step
 
 
-MOST = 1e9  # what no factor reaches
+LEAST, MOST = 1e-9, 1e9  # what no factor of a real model reaches, and float32 does
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ def rope(
 
     `positions` is how many the model takes, `context` how many will be used (0: all of them).
     """
-    if not 0 < theta < math.inf:
-        raise UnsupportedError(f"[rope] rope_theta is {theta}; a number above zero is wanted")
+    if not 1 <= theta < math.inf:
+        raise UnsupportedError(f"[rope] rope_theta is {theta}; a number of at least 1 is wanted")
     plain = theta ** -(np.arange(0, dim, 2, dtype=np.float64) / dim)
     rule = _Rule(dim, theta, positions, context or positions, scaling or {})
     values, scale = SCALINGS[_kind(rule.scaling)](rule, plain)
@@ -70,12 +70,12 @@ def settled_positions(scaling: Mapping[str, Any] | None, positions: int) -> int:
 def _kind(scaling: Mapping[str, Any]) -> str:
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     if not isinstance(kind, str) or kind not in SCALINGS:
-        raise UnsupportedError(f"[rope] unknown rope scaling: {kind!r}; known are {', '.join(SCALINGS)}")
+        raise UnsupportedError(f"[rope] unknown rope scaling: {kind!r:.80}; known are {', '.join(SCALINGS)}")
     return kind
 
 
 def _usable(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < MOST
+    return isinstance(value, int | float) and not isinstance(value, bool) and LEAST < value < MOST
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class _Rule:
         value = self.scaling.get(name)
         value = default if value is None else value
         if value is None or not _usable(value):
-            raise UnsupportedError(f"[rope] {name} is {value!r}; a number above zero is wanted")
+            raise UnsupportedError(f"[rope] {name} is {value!r:.80}; a number above zero is wanted")
         return float(value)
 
     @property
@@ -139,7 +139,7 @@ def _yarn(rule: _Rule, plain: np.ndarray) -> tuple[np.ndarray, float]:
     """Pairs that turn fast are kept, slow ones divided by `factor`, with a ramp over the pairs between (YaRN)."""
     factor = rule.number("factor")
     original = rule.original
-    if rule.theta <= 1:
+    if rule.theta == 1:
         raise UnsupportedError(f"[rope] yarn takes a rope_theta above 1: got {rule.theta}")
 
     def pair(turns: float) -> float:

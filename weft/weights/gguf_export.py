@@ -27,6 +27,7 @@ _REALS = {
     "layer_norm_eps": "attention.layer_norm_epsilon",
     "rope_theta": "rope.freq_base",
 }
+_HEAD_DIMS = {"qwen3": 128, "gemma2": 256, "gemma3_text": 256}  # of configs that name none; others share the embedding
 _ACTIVATIONS = {"bert": "gelu", "gemma2": "gelu_pytorch_tanh", "gemma3": "gelu_pytorch_tanh"}  # others: silu
 
 
@@ -51,6 +52,8 @@ def gguf_tensors(config: Mapping[str, Any], tensors: Mapping[str, TensorView]) -
 def gguf_from_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """GGUF metadata of a model with this config.json; gguf_tensors has what goes beside it."""
     arch, config = gguf_arch(config["model_type"]), _flat_rope(config)
+    if config["model_type"] in _HEAD_DIMS:
+        config = _with_head_dim(config)
     _check_writable(arch, config)
     metadata: dict[str, Any] = {"general.architecture": arch}
     metadata.update({f"{arch}.{gguf}": int(config[hf]) for hf, gguf in _COUNTS.items() if config.get(hf) is not None})
@@ -86,7 +89,7 @@ def rope_factors(config: Mapping[str, Any]) -> np.ndarray | None:
         return np.asarray(scaling["factors"], np.float32)
     dim, factor = config["head_dim"], scaling["factor"]
     low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
-    plain = float(config["rope_theta"]) ** -(np.arange(0, dim, 2, dtype=np.float64) / dim)
+    plain = float(config.get("rope_theta", 10_000.0)) ** -(np.arange(0, dim, 2, dtype=np.float64) / dim)
     turns = scaling["original_max_position_embeddings"] * plain / (2 * math.pi)  # within the original context
     blend = np.clip((turns - low) / (high - low), 0.0, 1.0)
     return (1.0 / (blend + (1.0 - blend) / factor)).astype(np.float32)
@@ -126,7 +129,7 @@ def _with_head_dim(config: Mapping[str, Any]) -> dict[str, Any]:
     heads = config["num_attention_heads"]
     return {
         **config,
-        "head_dim": config.get("head_dim") or config["hidden_size"] // heads,
+        "head_dim": config.get("head_dim") or _HEAD_DIMS.get(config["model_type"]) or config["hidden_size"] // heads,
         "num_key_value_heads": config.get("num_key_value_heads") or heads,
     }
 
@@ -172,11 +175,13 @@ def _written_phi3(config: Mapping[str, Any]) -> dict[str, Any]:
     metadata: dict[str, Any] = {}
     if config.get("sliding_window") is not None:
         metadata["phi3.attention.sliding_window"] = int(config["sliding_window"])
-    if config.get("original_max_position_embeddings") is not None:
-        metadata["phi3.rope.scaling.original_context_length"] = int(config["original_max_position_embeddings"])
-    if config.get("head_dim") is not None:
-        metadata["phi3.rope.dimension_count"] = int(config["head_dim"] * config.get("partial_rotary_factor", 1.0))
-    return metadata
+    metadata["phi3.rope.scaling.original_context_length"] = _phi3_original(config)
+    rotated = _with_head_dim(config)["head_dim"] * config.get("partial_rotary_factor", 1.0)
+    return {**metadata, "phi3.rope.dimension_count": int(rotated)}
+
+
+def _phi3_original(config: Mapping[str, Any]) -> int:
+    return int(config.get("original_max_position_embeddings") or 4096)
 
 
 def _written_gemma(arch: str, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -241,6 +246,6 @@ def _written_yarn(arch: str, scaling: Mapping[str, Any]) -> dict[str, Any]:
 def _longrope_magnitude(config: Mapping[str, Any], scaling: Mapping[str, Any]) -> float:
     if scaling.get("attention_factor") is not None:
         return float(scaling["attention_factor"])
-    original = config.get("original_max_position_embeddings") or scaling["original_max_position_embeddings"]
+    original = _phi3_original(config)
     factor = scaling.get("factor") or config["max_position_embeddings"] / original
     return math.sqrt(1.0 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
