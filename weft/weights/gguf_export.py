@@ -195,7 +195,7 @@ def _written_gemma(arch: str, config: Mapping[str, Any]) -> dict[str, Any]:
         metadata[f"{arch}.attention.sliding_window"] = int(window)
         metadata[f"{arch}.attention.sliding_window_pattern"] = _period(arch, slides)
     elif arch == "gemma2":
-        metadata[f"{arch}.attention.sliding_window_pattern"] = 1
+        raise _unwritable(arch, "a list of layer_types in which none slides")
     for name, default in (("attn_logit_softcapping", 50.0), ("final_logit_softcapping", 30.0)):
         cap = config.get(name, default if arch == "gemma2" else None)
         if cap is not None:
