@@ -1,5 +1,7 @@
 """Tiny random checkpoints give what transformers computes, in one step, in chunks and token by token."""
 
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +28,12 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: tiny.write_folder(root / name, cfg) for name, cfg in tiny.CONFIGS.items()}
 
 
+@pytest.fixture(scope="module")
+def decoder_of(folders: dict[str, Path]) -> Callable[[str, int], Decoder]:
+    """The decoder of a name with a context, made once."""
+    return cache(lambda name, context: Decoder(open_checkpoint(folders[name]), context=context))
+
+
 def context_of(length: int) -> int:
     """The context to ask for: it decides by which rule a text is read, where transformers looks at the text."""
     return SHORT if length <= SHORT else length
@@ -41,8 +49,8 @@ def error_of(values: np.ndarray, name: str) -> float:
 
 @pytest.mark.parametrize("name", DECODERS)
 @pytest.mark.parametrize("length", tiny.LENGTHS)
-def test_logits_are_those_of_transformers(folders: dict[str, Path], name: str, length: int) -> None:
-    decoder = Decoder(open_checkpoint(folders[name]), context=context_of(length))
+def test_logits_are_those_of_transformers(decoder_of: Callable[[str, int], Decoder], name: str, length: int) -> None:
+    decoder = decoder_of(name, context_of(length))
     ids = tiny.token_ids(tiny.CONFIGS[name], length)
     whole = decoder.logits(ids, chunk=length)
     assert error_of(whole, name) <= LIMIT
@@ -52,9 +60,12 @@ def test_logits_are_those_of_transformers(folders: dict[str, Path], name: str, l
 
 
 @pytest.mark.parametrize("name", DECODERS)
-def test_hidden_states_without_a_state_are_what_the_logits_come_from(folders: dict[str, Path], name: str) -> None:
+def test_hidden_states_without_a_state_are_what_the_logits_come_from(
+    decoder_of: Callable[[str, int], Decoder], name: str
+) -> None:
     """Two texts in one step, as vectors are made of them."""
-    checkpoint = open_checkpoint(folders[name])
+    decoder = decoder_of(name, SHORT)
+    checkpoint = decoder.checkpoint
     programs = Programs(checkpoint, compute="f32", threads=1)
 
     def build(trace: Trace, w: Scope) -> dict[str, Tensor]:
@@ -74,7 +85,6 @@ def test_hidden_states_without_a_state_are_what_the_logits_come_from(folders: di
     logits = executable.run(arrays)["hidden"] @ head.numpy().T
     cap = getattr(programs.config, "final_logit_softcapping", None)
     logits = cap * np.tanh(logits / cap) if cap else logits
-    decoder = Decoder(checkpoint, context=SHORT)
     assert np.abs(logits - np.concatenate([decoder.logits(text) for text in texts])).max() <= LIMIT
 
 
