@@ -101,9 +101,9 @@ def models_page() -> str:
     types = "## Model types\n\nOne file each in `weft/models`; a checkpoint of another type is refused by name.\n\n"
     known = (
         "## Models known by name\n\n"
-        "The catalogue names the files of every model at a commit, and the SHA-256 of each where it is published. A file\n"
-        "without one is written down at the first download on a machine, and stay the same. Sources are tried in order.\n"
-        "Any other checkpoint of a model type above loads by its path or as `org/name` from the hub.\n\n"
+        "The catalogue names the files of every model at a commit, and the SHA-256 of each where it is published. A\n"
+        "file without one is written down at the first download on a machine, and must stay the same. Sources are\n"
+        "tried in order. Any other checkpoint of a type above loads by its path or as `org/name` from the hub.\n\n"
     )
     header = ["name", "for", "licence", "download", "pinned files", "what it is", "sources"]
     return page(

@@ -270,6 +270,35 @@ def test_a_marker_the_template_writes_stays_text_except_from_the_assistant() -> 
     assert THINK in encode_chat(tokenizer, CHATML, user("<think>"))  # to that template it is an ordinary token
 
 
+def space_tokenizer() -> Tokenizer:
+    """A SentencePiece model that puts a space before every text: bytes, a few letters, and a line break of its own."""
+    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{b:02X}>" for b in range(256)), "▁", *"abcs></", "▁b", "</", "\n\n"]
+    types = [2, 3, 3, *[6] * 256, *[1] * (len(tokens) - 260), 4]
+    keys: dict[str, Any] = {
+        "model": "llama",
+        "tokens": tokens,
+        "token_type": types,
+        "scores": [-float(i) for i in range(len(tokens))],
+    }
+    keys |= {"bos_token_id": 1, "eos_token_id": 2, "unknown_token_id": 0}
+    return Tokenizer.from_gguf({f"tokenizer.ggml.{key}": value for key, value in keys.items()})
+
+
+@pytest.mark.parametrize("content", ["a</s>b", "a </s> b", "</s></s>", "<s>a</s>\n\n<s>"])
+def test_a_token_kept_as_text_brings_no_space_into_the_text(content: str) -> None:
+    tokenizer = space_tokenizer()
+    template = "{% for m in messages %}<s>{{ m.content }}</s>{% endfor %}"
+    ids = encode_chat(tokenizer, template, user(content))
+    assert [id for id in ids if id in (1, 2)] == [1, 2]
+    assert tokenizer.decode(ids[1:-1], skip_special=False).removeprefix(" ") == content
+
+
+def test_line_breaks_that_are_added_tokens_stay_tokens() -> None:
+    tokenizer, template = space_tokenizer(), "<s>{{ messages[0].content }}{{ '\n\n' }}</s>"
+    ids = encode_chat(tokenizer, template, user("a\n\nb"))
+    assert ids == tokenizer.encode("<s>a\n\nb\n\n</s>", add_special=False, parse_special=True)
+
+
 def test_control_text_in_tools_and_arguments_stays_text() -> None:
     tokenizer = chat_tokenizer()
     template = "{{ tools | tojson }}{{ messages[0].tool_calls | tojson }}<|im_end|>"

@@ -5,7 +5,8 @@ Messages are rendered as transformers renders them, byte for byte. Where templat
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from weft.errors import InputError, UnsupportedError
@@ -178,12 +179,23 @@ def encode_chat(
     chosen = choose_template(template, tools)
     special = [token for token, _, is_special in tokenizer.added_tokens if is_special]
     structural = [token for token, _, is_special in tokenizer.added_tokens if not is_special and token in chosen]
+    structural = [token for token in structural if not token.isspace()]  # a line break is nobody's control token
     guard = _Guard(special, structural, chosen, messages, tools)
     rendered = render(chosen, guard.messages, tools=guard.tools, **kwargs)
     ids: list[int] = []
-    for piece, is_text in guard.pieces(rendered):
-        ids += tokenizer.encode(piece, add_special=False, parse_special=True, parse_added=not is_text)
+    for position, (piece, is_text) in enumerate(guard.pieces(rendered)):
+        encode = partial(tokenizer.encode, add_special=False, parse_special=True, parse_added=not is_text)
+        ids += _encode_inside(encode, piece) if position else encode(piece)
     return ids
+
+
+def _encode_inside(encode: Callable[[str], list[int]], piece: str) -> list[int]:
+    """The ids of a piece from the middle of a text: a tokenizer that puts a space before texts must not do so here."""
+    line = encode("\n")
+    if encode("\na")[len(line) :] == encode("a"):
+        return encode(piece)
+    both = encode("\n" + piece)
+    return both[len(line) :] if both[: len(line)] == line else encode(piece)
 
 
 class _Guard:
