@@ -180,6 +180,8 @@ BOMBS = {
     "doubling by ~": "{% set x = 'x' %}" + "{% set x = x ~ x %}" * 60,
     "doubling by replacing": "{% set x = 'x' %}" + "{% set x = x.replace('x', 'xx') %}" * 60,
     "squaring by replacing": "{% set x = 'x' * 100000 %}{{ x | replace('x', x) }}",
+    "replacing nothing": "{% set x = 'x' * 100000 %}{{ x.replace('', x) }}",
+    "replacing by name": "{% set x = 'x' * 100000 %}{{ x | replace(new=x, old='x') }}",
     "joining": "{{ range(99999) | join('x' * 100000) }}",
     "joining by method": "{{ ('x' * 100000).join(range(99999) | map('string') | list) }}",
     "padding": "{{ 'x'.center(10 ** 10) }}",
@@ -205,6 +207,14 @@ def test_a_template_that_asks_for_too_much_is_stopped(name: str, monkeypatch: py
     with pytest.raises((InputError, UnsupportedError)):
         render(BOMBS[name], user("x" * 1000))
     assert time.thread_time() - began < 5.0  # a tenth of it in most cases; machines differ
+
+
+def test_what_templates_do_with_long_texts_is_within_the_limits() -> None:
+    text = "a line of words\n" * 100_000
+    template = "{{ messages[0].content.replace('a line', 'one line') | replace('words', 'many words') | indent(2) }}"
+    changed = text.replace("a line", "one line").replace("words", "many words").splitlines()
+    assert render(template, user(text)) == "\n  ".join(changed) + "\n"
+    assert render("{{ messages[0].content.split('\n') | join(', ') | length }}", user(text)) == str(len(text) + 100_000)
 
 
 def test_a_long_conversation_is_within_the_limits() -> None:

@@ -9,11 +9,12 @@ filter and concatenation passes through here.
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
 from functools import lru_cache, wraps
+from math import prod
 from typing import Any
 
 from jinja2 import nodes
@@ -92,17 +93,29 @@ def _bounded(result: Any) -> Any:
     return result
 
 
-def _check_call(name: str, values: tuple[Any, ...]) -> None:
+def _growth(name: str, values: tuple[Any, ...]) -> int:
+    """A bound on the length that a multiplying function adds to what it was given, `values`, in positional order."""
+    match values:
+        case [str(text), str(old), str(new), *_] if name == "replace":
+            return (len(text) // max(1, len(old)) + 1) * len(new)
+        case [str(text), int(width), *_] if name == "indent":
+            return text.count("\n") * abs(width)
+        case _:
+            return prod(max(1, _size(value)) for value in values)
+
+
+def _check_call(name: str, values: tuple[Any, ...], named: Mapping[str, Any]) -> None:
     """Refuse a call whose result could be out of proportion to what the template was given."""
     if name not in _MULTIPLYING:
         return
-    product = 1
-    for value in values:
-        product *= max(1, _size(value))
-    _bound(product >> 6)  # most such calls multiply far less than they could; the product may be 64 times the limit
-    for value in values:
-        if name == "format" and isinstance(value, str) and _WIDE_FORMAT.search(value):
-            raise SecurityError("a format string with a field width of five digits or a computed one")
+    _bound(_growth("" if named else name, (*values, *named.values())))
+    if name == "format" and isinstance(values[0], str):
+        _check_format(values[0])
+
+
+def _check_format(form: str) -> None:
+    if _WIDE_FORMAT.search(form):
+        raise SecurityError("a format string with a field width of five digits or a computed one")
 
 
 class _Metered(NodeTransformer):
@@ -155,8 +168,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # a template may give `self`
         _spend()
-        owner = getattr(__obj, "__self__", None)
-        _check_call(getattr(__obj, "__name__", ""), (owner, *args, *kwargs.values()))
+        _check_call(getattr(__obj, "__name__", ""), (getattr(__obj, "__self__", None), *args), kwargs)
         return _bounded(super().call(__context, __obj, *args, **kwargs))
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
@@ -170,13 +182,13 @@ class Sandbox(ImmutableSandboxedEnvironment):
         elif operator == "+" and not isinstance(left, int) and not isinstance(right, int):
             _bound(_size(left) + _size(right))
         elif operator == "%" and isinstance(left, str):
-            _check_call("format", (left,))
+            _check_format(left)
         return super().call_binop(context, operator, left, right)
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
         wrapped = super().wrap_str_format(value)
         if wrapped is not None:
-            _check_call("format", (value.__self__,))
+            _check_format(value.__self__)
         return wrapped
 
 
@@ -226,9 +238,9 @@ class _Namespace(Namespace):
 def _metered_filter(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)  # jinja2 reads the attributes that say what a filter wants as its first argument
     def call(*args: Any, **kwargs: Any) -> Any:
-        values = (*args[1:], *kwargs.values()) if hasattr(function, "jinja_pass_arg") else (*args, *kwargs.values())
-        _spend(1 + _size(values[0]) if values and not isinstance(values[0], str | int) else 1)
-        _check_call(name, values)
+        values = args[1:] if hasattr(function, "jinja_pass_arg") else args
+        _spend(1 if isinstance(values[0], str | int) else 1 + _size(values[0]))
+        _check_call(name, values, kwargs)
         return _bounded(function(*args, **kwargs))
 
     return call
