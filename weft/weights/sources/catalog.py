@@ -128,8 +128,8 @@ class Entry:
 
     def complete(self, folder: Path) -> bool:
         """Whether every file lies in `folder` with its right size (hashes were checked when it arrived)."""
-        sizes = {file.name: _size(folder / file.name) for file in self.known()}
-        return all(sizes[file.name] >= 0 and file.bytes in (None, sizes[file.name]) for file in self.known())
+        sizes = [(_size(folder / file.name), file.bytes) for file in self.known()]
+        return all(size >= 0 and wanted in (None, size) for size, wanted in sizes)
 
     def known(self) -> tuple[File, ...]:
         """The files with what is known of them here: what the catalogue pins, else what the first download was."""

