@@ -9,7 +9,7 @@ filter and concatenation passes through here.
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
@@ -37,6 +37,10 @@ TIME_LIMIT_S = 5.0
 _MULTIPLYING = frozenset(
     ("batch", "center", "expandtabs", "format", "indent", "join", "ljust", "replace", "rjust", "slice", "zfill")
 )
+# Filters that look at no element of what they are given, or at one.
+_CONSTANT_TIME = frozenset(("count", "d", "default", "first", "last", "length"))
+_REFUSED = frozenset(("to_bytes", "translate"))  # methods of numbers and strings that can make any length of anything
+_VIEWS = (KeysView, ValuesView, ItemsView)
 # A field width of five digits or one that is computed; with those a format string makes any length.
 _WIDE_FORMAT = re.compile(r"\d{5}|%[^a-zA-Z%]*\*|\{[^{}]*\{")
 
@@ -79,12 +83,41 @@ def _size(value: Any) -> int:
     """How much a value multiplies: a whole number by itself, a collection by its length."""
     if isinstance(value, int):
         return abs(value)
-    return len(value) if isinstance(value, str | list | tuple | dict | range) else 1
+    return len(value) if isinstance(value, str | bytes | list | tuple | dict | range) else 1
 
 
 def _bound(size: int) -> None:
     if size > SIZE_LIMIT:
         raise InputError(f"[chat template] a value is too long: over {SIZE_LIMIT} characters or elements")
+
+
+def _weight(value: Any, seen: dict[int, tuple[int, Any]]) -> int:
+    """Characters and elements of a value written out, in time that follows what it takes in memory.
+
+    A list that holds another one twice is small however often that is repeated; written out, or compared with its like,
+    it is not.
+    """
+    if isinstance(value, str | bytes):
+        return len(value) + 1
+    if isinstance(value, Namespace):
+        value = object.__getattribute__(value, "_Namespace__attrs")
+    if not isinstance(value, (list, tuple, dict, *_VIEWS)):
+        return 1
+    if id(value) not in seen:
+        items = [*value.keys(), *value.values()] if isinstance(value, dict) else list(value)
+        seen[id(value)] = 1 + sum(_weight(item, seen) for item in items), items  # kept alive, or an id could come again
+    return seen[id(value)][0]
+
+
+def _weigh(*values: Any) -> None:
+    for value in values:
+        if not isinstance(value, str | int | float):
+            _bound(_weight(value, {}))
+
+
+def _weighed(value: Any) -> Any:
+    _weigh(value)
+    return value
 
 
 def _bounded(result: Any) -> Any:
@@ -106,6 +139,8 @@ def _growth(name: str, values: tuple[Any, ...]) -> int:
 
 def _check_call(name: str, values: tuple[Any, ...], named: Mapping[str, Any]) -> None:
     """Refuse a call whose result could be out of proportion to what the template was given."""
+    if name in _REFUSED:
+        raise SecurityError(f"the method {name}")
     if name not in _MULTIPLYING:
         return
     _bound(_growth("" if named else name, (*values, *named.values())))
@@ -119,12 +154,23 @@ def _check_format(form: str) -> None:
 
 
 class _Metered(NodeTransformer):
-    """Puts the meters into a template: loops pay for all they go over and look at the clock, `~` is `joined`."""
+    """Puts the meters into a template: loops pay for all they go over and look at the clock, `~` is `joined`.
+
+    What is compared is weighed, because comparing goes through everything that two values hold.
+    """
 
     def visit_For(self, node: nodes.For) -> nodes.For:
         self.generic_visit(node)
         node.iter = _method("metered", node.iter)
         node.body.insert(0, nodes.ExprStmt(_method("clocked")))
+        return node
+
+    def visit_Compare(self, node: nodes.Compare) -> nodes.Compare:
+        self.generic_visit(node)
+        parts: list[Any] = [node, *node.ops]
+        for part in parts:
+            if not isinstance(part.expr, nodes.Const):
+                part.expr = _method("weighed", part.expr)
         return node
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
@@ -151,12 +197,17 @@ class Sandbox(ImmutableSandboxedEnvironment):
         _spend(len(values))
         return values
 
+    def weighed(self, value: Any) -> Any:
+        """One side of a comparison."""
+        return _weighed(value)
+
     def clocked(self) -> None:
         """The beginning of a loop's round."""
         _spend(0)
 
     def joined(self, *values: Any) -> str:
         """The `~` operator."""
+        _weigh(*values)
         return self.concat(str(value) for value in values)
 
     @staticmethod
@@ -168,7 +219,10 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # a template may give `self`
         _spend()
-        _check_call(getattr(__obj, "__name__", ""), (getattr(__obj, "__self__", None), *args), kwargs)
+        if getattr(__obj, "__self__", None) is not __self:  # else one of the meters
+            owner = getattr(__obj, "__self__", None)
+            _weigh(owner, *args, *kwargs.values())
+            _check_call(getattr(__obj, "__name__", ""), (owner, *args), kwargs)
         return _bounded(super().call(__context, __obj, *args, **kwargs))
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
@@ -182,6 +236,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         elif operator == "+" and not isinstance(left, int) and not isinstance(right, int):
             _bound(_size(left) + _size(right))
         elif operator == "%" and isinstance(left, str):
+            _weigh(right)
             _check_format(left)
         return super().call_binop(context, operator, left, right)
 
@@ -235,11 +290,22 @@ class _Namespace(Namespace):
             raise SecurityError(f"a namespace cannot hold {name!r}")
 
 
+def _metered_test(function: Any) -> Callable[..., Any]:
+    @wraps(function)
+    def call(*args: Any) -> Any:
+        _weigh(*args)
+        return function(*args)
+
+    return call
+
+
 def _metered_filter(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)  # jinja2 reads the attributes that say what a filter wants as its first argument
     def call(*args: Any, **kwargs: Any) -> Any:
         values = args[1:] if hasattr(function, "jinja_pass_arg") else args
         _spend(1 if isinstance(values[0], str | int) else 1 + _size(values[0]))
+        if name not in _CONSTANT_TIME:
+            _weigh(*values, *kwargs.values())
         _check_call(name, values, kwargs)
         return _bounded(function(*args, **kwargs))
 
@@ -268,9 +334,12 @@ def _time_now(form: str) -> str:
 
 @lru_cache(maxsize=1)
 def _environment() -> Sandbox:
-    sandbox = Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation], autoescape=False)
+    extensions = [loopcontrols, _Generation]
+    sandbox = Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=extensions, autoescape=False, finalize=_weighed)
     sandbox.filters["tojson"] = _to_json
     sandbox.filters = {name: _metered_filter(name, function) for name, function in sandbox.filters.items()}
+    for name in ("eq", "==", "equalto", "ne", "!=", "in", "lt", "<", "lessthan", "le", "<=", "gt", ">", "ge", ">="):
+        sandbox.tests[name] = _metered_test(sandbox.tests[name])
     sandbox.globals.update(raise_exception=_reject, strftime_now=_time_now, dict=_Dict(), namespace=_Namespace)
     del sandbox.globals["lipsum"]
     return sandbox
