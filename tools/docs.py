@@ -92,14 +92,20 @@ def models_page() -> str:
     def row(entry: Entry) -> list[str]:
         names = ", ".join(f"`{name}`" for name in (entry.name, *entry.aliases))
         sources = ", ".join(f"`{source}`" for source in entry.sources)
-        return [names, entry.kind, entry.licence, f"{entry.bytes / 1e6:.1f} MB", entry.note, sources]
+        licence = f"{entry.licence}, to be accepted on the hub" if entry.gated else entry.licence
+        pins = sum(file.sha256 is not None for file in entry.files)
+        size = sum(file.bytes or 0 for file in entry.files)
+        shown = f"{size / 1e6:.0f} MB" if size else "unknown"
+        return [names, entry.kind, licence, shown, f"{pins} of {len(entry.files)}", entry.note, sources]
 
     types = "## Model types\n\nOne file each in `weft/models`; a checkpoint of another type is refused by name.\n\n"
     known = (
-        "## Models known by name\n\nThe catalogue pins every file's size and SHA-256. Sources are tried in order.\n"
-        "Any other checkpoint of a model type above loads by its path or as `org/name` from the hub.\n\n"
+        "## Models known by name\n\n"
+        "The catalogue names the files of every model at a commit, and the SHA-256 of each where it is published. A\n"
+        "file without one is written down at the first download on a machine, and must stay the same. Sources are\n"
+        "tried in order. Any other checkpoint of a type above loads by its path or as `org/name` from the hub.\n\n"
     )
-    header = ["name", "for", "licence", "download", "what it is", "sources"]
+    header = ["name", "for", "licence", "download", "pinned files", "what it is", "sources"]
     return page(
         "Models",
         "`weft/models` and the catalogue of models",

@@ -24,7 +24,9 @@ def test_the_catalogue_is_listed_whole(run: Run) -> None:
     for entry in entries():
         assert entry.name in text and entry.licence in text and entry.origin in text
     rows = json.loads(run("list", "--catalog", "--json").stdout)
-    assert [row["size"] for row in rows] == [entry.bytes for entry in entries()]
+    assert [row["size"] for row in rows] == [entry.bytes or None for entry in entries()]
+    gated = [row["name"] for row in rows if "licence to accept" in row["from"]]
+    assert gated == [entry.name for entry in entries() if entry.gated] and "unknown" in text
 
 
 def test_the_model_types_are_the_files_of_models(run: Run) -> None:

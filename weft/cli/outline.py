@@ -27,8 +27,12 @@ class Outline:
 
     @property
     def chat_template(self) -> str | None:
+        """The template of a conversation without tools."""
+        from weft.text import choose_template
+
         entry = self.located.entry
-        return self.checkpoint.chat_template or (entry.chat_template if entry else None)
+        template = self.checkpoint.chat_template or (entry.chat_template if entry else None)
+        return choose_template(template) if template else None
 
 
 def open_outline(model: str, *, context: int | None = None, pooling: str | None = None) -> Outline:

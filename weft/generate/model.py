@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from weft.graph import Program
-    from weft.text import Tokenizer
+    from weft.text import Template, Tokenizer
 
 Messages = Sequence[Mapping[str, Any]]
 
@@ -99,7 +99,8 @@ class Model:
         return encode_chat(tokenizer, self.chat_template, list(messages), tools=tools, **names)
 
     @cached_property
-    def chat_template(self) -> str:
+    def chat_template(self) -> Template:
+        """The model's template, or its templates by name."""
         entry = self._located.entry
         template = self.decoder.checkpoint.chat_template or (entry.chat_template if entry else None)
         if template is None:

@@ -20,7 +20,7 @@ from weft.weights import strict_json
 from weft.weights.files import MappedFile, TensorView
 
 if TYPE_CHECKING:
-    from weft.text import Tokenizer
+    from weft.text import Template, Tokenizer
 
 MAX_JSON_BYTES = 16 << 20
 
@@ -71,7 +71,7 @@ class Checkpoint:
     tensors: Mapping[str, Tensor]
     size_bytes: int
     generation: Mapping[str, Any] = field(default_factory=dict)
-    chat_template: str | None = None
+    chat_template: Template | None = None
     make_tokenizer: Callable[[], Tokenizer] | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     files: Sequence[MappedFile] = ()
@@ -213,15 +213,36 @@ def read_object(path: Path, *, kind: type = dict, missing: Any = None) -> Any:
     return value
 
 
-def _folder_template(folder: Path) -> str | None:
-    beside = folder / "chat_template.jinja"
-    if beside.is_file():
-        return beside.read_text(encoding="utf-8")
-    template = read_object(folder / "tokenizer_config.json", missing={}).get("chat_template")
-    if isinstance(template, list):  # several named templates: the default one
-        named = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
-        template = named.get("default")
-    return template if isinstance(template, str) else None
+def _folder_template(folder: Path) -> Template | None:
+    """The chat template of a folder, or its templates by name: .jinja files go before what a JSON file says."""
+    files = {path.stem: path for path in sorted((folder / "additional_chat_templates").glob("*.jinja"))}
+    if (folder / "chat_template.jinja").is_file():
+        files["default"] = folder / "chat_template.jinja"
+    if files:
+        return _one_or_named({name: _read_template(path) for name, path in files.items()})
+    for name in ("tokenizer_config.json", "chat_template.json"):
+        template = read_object(folder / name, missing={}).get("chat_template")
+        if isinstance(template, list):
+            rows = [row for row in template if isinstance(row, dict)]
+            template = _one_or_named({str(row.get("name")): row.get("template") for row in rows})
+        if template:
+            return template
+    return None
+
+
+def _one_or_named(templates: Mapping[str, Any]) -> Template | None:
+    """A lone default as it is, several by name; entries that are no text are left out."""
+    found = {name: text for name, text in templates.items() if isinstance(text, str)}
+    return found["default"] if list(found) == ["default"] else found or None
+
+
+def _read_template(path: Path) -> str:
+    if path.stat().st_size > MAX_JSON_BYTES:
+        raise FormatError(f"[chat template] {path.name} is too long: at most {MAX_JSON_BYTES} bytes are read")
+    try:
+        return path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise FormatError(f"[chat template] {path.name} is not UTF-8: {error}") from error
 
 
 def _folder_tokenizer(folder: Path) -> Callable[[], Tokenizer] | None:
@@ -255,11 +276,20 @@ def _open_gguf(path: Path) -> Checkpoint:
         config=config,
         tensors=tensors,
         size_bytes=opened.nbytes,
-        chat_template=meta.get_str("tokenizer.chat_template") if "tokenizer.chat_template" in meta else None,
+        chat_template=_gguf_template(meta),
         make_tokenizer=_gguf_tokenizer(meta),
         metadata=meta,
         files=opened.files,
     )
+
+
+def _gguf_template(meta: Any) -> Template | None:
+    """The template of a GGUF file, or its templates by name: those have keys of their own, after a dot."""
+    key = "tokenizer.chat_template"
+    named = {name: name.removeprefix(f"{key}.") for name in meta if name.startswith(f"{key}.")}
+    if key in meta:
+        named[key] = "default"
+    return _one_or_named({short: meta.get_str(name) for name, short in named.items()})
 
 
 def _gguf_tokenizer(meta: Any) -> Callable[[], Tokenizer] | None:

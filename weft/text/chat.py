@@ -1,49 +1,96 @@
 """Chat templates: messages to text, and to ids in which no message can forge a control token.
 
-A template is code from a model's files. It runs in jinja2's immutable sandbox, with limits on source and output.
+Messages are rendered as transformers renders them, byte for byte. Where templates run, and within which limits, is
+`sandbox.py`; it and jinja2 are imported when the first template is rendered.
 """
 
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from weft.errors import FormatError, InputError, UnsupportedError
+from weft.errors import InputError, UnsupportedError
 from weft.text.tokenizer import Tokenizer
 
-SOURCE_LIMIT = 256 << 10
-OUTPUT_LIMIT = 4 << 20
-
 Message = Mapping[str, Any]
+# One template, or several by name: "default", and "tool_use" for conversations with tools.
+Template = str | Mapping[str, str]
+
+# Names under which a message's reasoning is known; templates read the first two.
+_REASONING = ("reasoning_content", "thinking", "reasoning")
 
 # Stand-ins for control tokens written in messages come from here: supplementary private use area B.
 _PRIVATE_USE = range(0x100000, 0x10FFFE)
 
 
+def choose_template(template: Template, tools: Sequence[Mapping[str, Any]] | None = None) -> str:
+    """The one template to use: of several, "tool_use" where tools are given and it exists, else "default"."""
+    if isinstance(template, str):
+        return template
+    name = "tool_use" if tools is not None and "tool_use" in template else "default"
+    if name not in template:
+        raise InputError(
+            f"[chat template] the model has several and none is the default: {', '.join(sorted(template))}"
+        )
+    return template[name]
+
+
 def render(
-    template: str,
+    template: Template,
     messages: Sequence[Message],
     *,
     bos_token: str = "",
     eos_token: str = "",
-    add_generation_prompt: bool = True,
+    add_generation_prompt: bool | None = None,
+    continue_final_message: bool = False,
     tools: Sequence[Mapping[str, Any]] | None = None,
+    documents: Sequence[Mapping[str, Any]] | None = None,
     **kwargs: Any,
 ) -> str:
     """The text of a conversation as the model's template writes it; `kwargs` are further variables of the template.
 
-    The template may reject the messages (InputError), be malformed (FormatError), or reach for what the sandbox does
-    not allow (UnsupportedError).
+    `continue_final_message` ends the text inside the last message, for the model to go on from there; without it the
+    header of an answer follows, unless `add_generation_prompt` is False. The template may reject the messages
+    (InputError), be malformed (FormatError), or reach for what the sandbox does not allow (UnsupportedError).
     """
+    from weft.text import sandbox
+
+    chosen = choose_template(template, tools)
+    if continue_final_message and add_generation_prompt:
+        raise InputError("[chat] continue_final_message and add_generation_prompt exclude each other; give one")
+    if not messages:
+        raise InputError("[chat] a conversation without messages; give at least one")
+    given = {**kwargs, "tools": tools, "documents": documents, "messages": messages}
+    try:
+        names = {name: _plain(value) for name, value in given.items()}
+    except RecursionError:
+        raise InputError("[chat] messages or tools are nested too deeply") from None
+    names.update(bos_token=bos_token, eos_token=eos_token, messages=[_with_reasoning(m) for m in names["messages"]])
+    names["add_generation_prompt"] = (
+        not continue_final_message if add_generation_prompt is None else add_generation_prompt
+    )
+    end = _Continued(names["messages"], chosen) if continue_final_message else None
+    with sandbox.budget():
+        text = _run(chosen, names)
+    return end.cut(text) if end else text
+
+
+def _run(template: str, names: dict[str, Any]) -> str:
+    """The template's output; every way to fail is one of weft's errors."""
     from jinja2.exceptions import SecurityError, TemplateError
 
-    compiled = _compile(template)
-    names = dict(kwargs, messages=messages, tools=tools, add_generation_prompt=add_generation_prompt)
-    names.update(bos_token=bos_token, eos_token=eos_token)
+    from weft.text import sandbox
+
+    compiled = sandbox.compiled(template)
+    pieces, size = [], 0
     try:
-        return _joined(compiled.generate(names))
+        for piece in compiled.generate(names):
+            size += len(piece)
+            if size > sandbox.SIZE_LIMIT:
+                raise InputError(f"[chat template] the output is too long: over {sandbox.SIZE_LIMIT} characters")
+            pieces.append(piece)
+    except InputError:
+        raise
     except SecurityError as error:
         raise UnsupportedError(f"[chat template] the sandbox does not allow this: {error}") from error
     except (
@@ -55,14 +102,66 @@ def render(
         AttributeError,
         RecursionError,
     ) as error:
-        if isinstance(error, InputError):
-            raise
         raise InputError(f"[chat template] the template cannot render these messages: {error}") from error
+    return "".join(pieces)
+
+
+def _plain(value: Any) -> Any:
+    """A copy made of JSON's types alone: a template can reach the methods of anything else it is given."""
+    if value is None or type(value) in (str, int, float, bool):
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int.__int__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
+    if isinstance(value, Mapping):
+        return {_plain(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return tuple(_plain(item) for item in value)
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
+        return [_plain(item) for item in value]
+    raise InputError(f"[chat] messages and tools hold what JSON can hold: got a {type(value).__name__}")
+
+
+def _with_reasoning(message: Any) -> Any:
+    """A message whose reasoning, under whichever name it came, is there under the names that templates read."""
+    if not isinstance(message, dict):
+        raise InputError(f"[chat] a message is an object with a role: got a {type(message).__name__}")
+    found = next((message[name] for name in _REASONING if message.get(name) is not None), None)
+    return message if found is None else {"thinking": found, **message, "reasoning_content": found}
+
+
+class _Continued:
+    """A mark at the end of the last message's text, and the rendered text cut off there."""
+
+    def __init__(self, messages: list[dict[str, Any]], template: str) -> None:
+        taken = "\0".join([template, *_strings(messages)])
+        self.mark = "CONTINUED"  # letters: they stay what they are however a template writes them
+        while self.mark in taken:
+            self.mark += "D"
+        content = messages[-1].get("content")
+        parts = content if isinstance(content, list) else []
+        texts = [part for part in parts if isinstance(part, dict) and "text" in part]
+        holder, key = (texts[-1], "text") if texts else (messages[-1], "content")
+        text = holder.get(key)
+        if not isinstance(text, str):
+            raise InputError("[chat] continue_final_message, and the last message has no text to continue")
+        self.text = text
+        holder[key] = f"{text}{self.mark} "  # the space shows whether the template trims what it is given
+
+    def cut(self, rendered: str) -> str:
+        place = rendered.rfind(self.mark)
+        if place < 0 or self.text.strip() not in rendered:
+            raise InputError("[chat] continue_final_message, and the template does not write the last message as it is")
+        before, after = rendered[:place], rendered[place + len(self.mark) :]
+        return before if after.startswith(" ") else before.rstrip()
 
 
 def encode_chat(
     tokenizer: Tokenizer,
-    template: str,
+    template: Template,
     messages: Sequence[Message],
     *,
     tools: Sequence[Mapping[str, Any]] | None = None,
@@ -77,14 +176,26 @@ def encode_chat(
     A template that looks for a control token in a message does not find it: it sees a private-use character instead.
     Strings in `kwargs` are trusted: the tokens the template needs (`bos_token`) come that way.
     """
+    chosen = choose_template(template, tools)
     special = [token for token, _, is_special in tokenizer.added_tokens if is_special]
-    structural = [token for token, _, is_special in tokenizer.added_tokens if not is_special and token in template]
-    guard = _Guard(special, structural, template, messages, tools)
-    rendered = render(template, guard.messages, tools=guard.tools, **kwargs)
+    structural = [token for token, _, is_special in tokenizer.added_tokens if not is_special and token in chosen]
+    structural = [token for token in structural if not token.isspace()]  # a line break is nobody's control token
+    guard = _Guard(special, structural, chosen, messages, tools)
+    rendered = render(chosen, guard.messages, tools=guard.tools, **kwargs)
     ids: list[int] = []
-    for piece, is_text in guard.pieces(rendered):
-        ids += tokenizer.encode(piece, add_special=False, parse_special=True, parse_added=not is_text)
+    for position, (piece, is_text) in enumerate(guard.pieces(rendered)):
+        encode = partial(tokenizer.encode, add_special=False, parse_special=True, parse_added=not is_text)
+        ids += _encode_inside(encode, piece) if position else encode(piece)
     return ids
+
+
+def _encode_inside(encode: Callable[[str], list[int]], piece: str) -> list[int]:
+    """The ids of a piece from the middle of a text: a tokenizer that puts a space before texts must not do so here."""
+    line = encode("\n")
+    if encode("\na")[len(line) :] == encode("a"):
+        return encode(piece)
+    both = encode("\n" + piece)
+    return both[len(line) :] if both[: len(line)] == line else encode(piece)
 
 
 class _Guard:
@@ -145,12 +256,18 @@ class _Guard:
 
     def _stand_in(self, token: str) -> str:
         if token not in self._stand_ins:
-            free = next((chr(point) for point in _PRIVATE_USE if chr(point) not in self._taken), None)
-            if free is None:
-                raise InputError("[chat] the messages use every private-use character: none is left to guard them")
+            free = _free_character(self._taken)
             self._taken.add(free)
             self._stand_ins[token] = free
         return self._stand_ins[token]
+
+
+def _free_character(taken: set[str]) -> str:
+    """A private-use character that is not `taken`."""
+    free = next((chr(point) for point in _PRIVATE_USE if chr(point) not in taken), None)
+    if free is None:
+        raise InputError("[chat] the messages use every private-use character: none is left to guard them")
+    return free
 
 
 def _any_of(tokens: list[str]) -> re.Pattern[str] | None:
@@ -168,68 +285,3 @@ def _strings(value: Any) -> Iterator[str]:
     elif isinstance(value, Sequence) and not isinstance(value, bytes):
         for item in value:
             yield from _strings(item)
-
-
-def _joined(pieces: Iterator[str]) -> str:
-    parts, size = [], 0
-    for piece in pieces:
-        size += len(piece)
-        if size > OUTPUT_LIMIT:
-            raise InputError(f"[chat template] the output is too long: over {OUTPUT_LIMIT} characters")
-        parts.append(piece)
-    return "".join(parts)
-
-
-@lru_cache(maxsize=32)
-def _compile(source: str) -> Any:
-    from jinja2.exceptions import TemplateError
-
-    if len(source.encode("utf-8", "surrogatepass")) > SOURCE_LIMIT:
-        raise FormatError(f"[chat template] the source is too long: over {SOURCE_LIMIT} bytes")
-    try:
-        return _environment().from_string(source)
-    except (TemplateError, RecursionError, SyntaxError, ValueError) as error:
-        raise FormatError(f"[chat template] malformed: {error}") from error
-
-
-@lru_cache(maxsize=1)
-def _environment() -> Any:
-    from jinja2 import nodes
-    from jinja2.ext import Extension, loopcontrols
-    from jinja2.parser import Parser
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-    class Generation(Extension):
-        """{% generation %} marks what the assistant said, for training; here it only holds its body."""
-
-        tags = {"generation"}  # noqa: RUF012 (the base class declares it so)
-
-        def parse(self, parser: Parser) -> list[nodes.Node]:
-            next(parser.stream)
-            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, Generation], autoescape=False
-    )
-    environment.filters["tojson"] = _to_json
-    environment.globals["raise_exception"] = _reject
-    environment.globals["strftime_now"] = _time_now
-    return environment
-
-
-def _to_json(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-
-
-def _reject(message: str) -> None:
-    raise InputError(f"[chat template] the template rejects these messages: {message}")
-
-
-def _time_now(form: str) -> str:
-    return datetime.now().strftime(form)

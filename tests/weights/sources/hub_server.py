@@ -32,7 +32,7 @@ class Behaviour:
     bare_listing: bool = False  # a mirror that lists names only
     redirect_to: str | None = None  # address of another server that has the bytes of large files
     moved: dict[str, str] = field(default_factory=dict)  # paths of this server that lead to others
-    statuses: list[int] = field(default_factory=list)  # answers to give before behaving
+    statuses: list[int] = field(default_factory=list)  # answers to give before behaving; 200 behaves
     extra_names: list[str] = field(default_factory=list)
 
 
@@ -78,8 +78,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         self.hub.seen.append((self.command, self.path, dict(self.headers)))
-        if self.hub.behaviour.statuses:
-            self._send(self.hub.behaviour.statuses.pop(0), b"busy", {})
+        if self.hub.behaviour.statuses and (status := self.hub.behaviour.statuses.pop(0)) != 200:
+            self._send(status, b"busy", {})
             return
         path = unquote(urlsplit(self.path).path)
         if path in self.hub.behaviour.moved:

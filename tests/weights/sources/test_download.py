@@ -131,7 +131,7 @@ def test_busy_answers_are_tried_again_and_refusals_are_not(hub: Hub, tmp_path: P
     hub.behaviour.statuses = [503, 429]
     fetch(hub, tmp_path / "blob")
     assert len(hub.seen) == 3
-    for status, kind, words in [(403, DownloadError, "HF_TOKEN"), (404, NotFoundError, "not found")]:
+    for status, kind, words in [(403, DownloadError, "access refused"), (404, NotFoundError, "not found")]:
         hub.seen.clear()
         hub.behaviour.statuses = [status]
         with pytest.raises(kind, match=words):

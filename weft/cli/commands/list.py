@@ -26,10 +26,14 @@ def command(catalog: bool, models: bool, as_json: bool) -> None:
     if as_json:
         screen.print_json(rows)
     elif rows:
-        shown = [{**row, "size": screen.size(row["size"])} if isinstance(row.get("size"), int) else row for row in rows]
+        shown = [{**row, "size": _size(row["size"])} if "size" in row else row for row in rows]
         screen.table(list(shown[0]), [tuple(row.values()) for row in shown], right=("size",))
     else:
         screen.note("no models here yet; `weft list --catalog` shows what `weft pull` can fetch by name")
+
+
+def _size(count: int | None) -> str:
+    return screen.size(count) if count else "unknown"
 
 
 def _local() -> list[dict[str, Any]]:
@@ -42,17 +46,20 @@ def _local() -> list[dict[str, Any]]:
 
 
 def _catalogue() -> list[dict[str, Any]]:
-    from weft.weights.sources.catalog import HubSource, entries
+    from weft.weights.sources.catalog import HubSource, PackageSource, entries
+
+    def place(source: HubSource | PackageSource, gated: bool) -> str:
+        return "package index" if isinstance(source, PackageSource) else "hub, licence to accept" if gated else "hub"
 
     return [
         {
             "name": e.name,
             "kind": e.kind,
-            "size": e.bytes,
+            "size": e.bytes or None,
             "licence": e.licence,
             "here": "yes" if _is_here(e.name) else "no",
             "origin": e.origin,
-            "from": ", ".join("hub" if isinstance(source, HubSource) else "package index" for source in e.sources),
+            "from": ", ".join(place(source, e.gated) for source in e.sources),
             "note": e.note,
         }
         for e in entries()

