@@ -162,6 +162,8 @@ def test_messages_are_what_json_can_hold() -> None:
         deep = [deep]
     with pytest.raises(InputError, match="nested too deeply"):
         render(CHATML, user(deep))
+    with pytest.raises(InputError, match="nested too deeply"):
+        encode_chat(chat_tokenizer(), CHATML, user(deep))
 
 
 BOMBS = {

@@ -180,7 +180,10 @@ def encode_chat(
     special = [token for token, _, is_special in tokenizer.added_tokens if is_special]
     structural = [token for token, _, is_special in tokenizer.added_tokens if not is_special and token in chosen]
     structural = [token for token in structural if not token.isspace()]  # a line break is nobody's control token
-    guard = _Guard(special, structural, chosen, messages, tools)
+    try:
+        guard = _Guard(special, structural, chosen, messages, tools)
+    except RecursionError:
+        raise InputError("[chat] messages or tools are nested too deeply") from None
     rendered = render(chosen, guard.messages, tools=guard.tools, **kwargs)
     ids: list[int] = []
     for position, (piece, is_text) in enumerate(guard.pieces(rendered)):
