@@ -19,7 +19,10 @@ BUILD = ROOT / "build" / "fuzz"
 CORPUS = ROOT / "tests" / "fuzz" / "corpus"
 NATIVE = sorted(path.stem for path in (ROOT / "csrc" / "fuzz").glob("*.cpp") if path.stem != "replay")
 PYTHON = ("gguf_head", "gguf_model", "safetensors_header", "model_folder")
-COMPILERS = ("clang++", *(f"clang++-{version}" for version in range(25, 16, -1)))  # 17 is the first that builds the core
+COMPILERS = (
+    "clang++",
+    *(f"clang++-{version}" for version in range(25, 16, -1)),
+)  # 17 is the first that builds the core
 # A single input may take 2 s and 512 MiB. Leaks are looked for in the native targets only: an interpreter has its own.
 LIMITS = ("-timeout=2", "-rss_limit_mb=512", "-print_final_stats=1", "-detect_leaks=0")
 SANITIZERS = {
@@ -73,7 +76,11 @@ def run(target: str, seconds: int) -> bool:
 def report(target: str, log: str, code: int) -> str:
     """One line: executions, edges, corpus."""
     last = (re.findall(r"^#\d+\s.*cov: (\d+) ft: (\d+) corp: (\d+)/(\S+)", log, re.MULTILINE) or [("?",) * 4])[-1]
-    runs = re.findall(r"stat::number_of_executed_units: (\d+)", log) or re.findall(r"^#(\d+)\s", log, re.MULTILINE) or ["?"]
+    runs = (
+        re.findall(r"stat::number_of_executed_units: (\d+)", log)
+        or re.findall(r"^#(\d+)\s", log, re.MULTILINE)
+        or ["?"]
+    )
     end = "nothing found" if code == 0 else f"FOUND something (exit code {code}): see build/fuzz/{target}.log"
     return f"{target:20} {runs[-1]:>12} runs  {last[0]:>6} edges  {last[2]:>5} inputs ({last[3]})  {end}"
 

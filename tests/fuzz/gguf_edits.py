@@ -1,4 +1,4 @@
-"""Edits of GGUF files field by field: counts, lengths, types and offsets go wrong one at a time, the rest stays whole."""
+"""Edits of GGUF files field by field: a count, length, type or offset goes wrong, the rest stays whole."""
 
 import random
 import struct

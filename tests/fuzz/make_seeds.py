@@ -17,7 +17,12 @@ from seeds_models import python_seeds
 
 MARK = "\u2581"
 VOCAB = ["<unk>", "a", "b", "ab", MARK, MARK + "a", "##b", "\u00e9", "<0x0A>", "!"]
-BPE = {"type": "BPE", "vocab": {t: i for i, t in enumerate(VOCAB)}, "merges": ["a b", [MARK, "a"]], "unk_token": "<unk>"}
+BPE = {
+    "type": "BPE",
+    "vocab": {t: i for i, t in enumerate(VOCAB)},
+    "merges": ["a b", [MARK, "a"]],
+    "unk_token": "<unk>",
+}
 UNIGRAM = {"type": "Unigram", "unk_id": 0, "vocab": [[t, -0.5 * i] for i, t in enumerate(VOCAB)], "byte_fallback": True}
 WORD_PIECE = {"type": "WordPiece", "vocab": BPE["vocab"], "unk_token": "<unk>", "max_input_chars_per_word": 20}
 GPT2_EXPRESSION = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -45,7 +50,13 @@ def double_array(entries: dict[bytes, int]) -> bytes:
 
 def charsmap() -> bytes:
     """A table that replaces four texts: to one character, to two, to nothing, and e with its accent to one."""
-    texts = {"\u00c9".encode(): "\u00e9", "\ufb01".encode(): "fi", b"\x07": "", "e\u0301".encode(): "\u00e9", b"\t": " "}
+    texts = {
+        "\u00c9".encode(): "\u00e9",
+        "\ufb01".encode(): "fi",
+        b"\x07": "",
+        "e\u0301".encode(): "\u00e9",
+        b"\t": " ",
+    }
     replacements, entries = b"", {}
     for key, text in texts.items():
         entries[key] = len(replacements)
@@ -69,7 +80,15 @@ def tokenizer_parts() -> Iterator[tuple[str, str, Any]]:
     yield "normalizer", "Replace", {"type": "Replace", "pattern": string, "content": MARK}
     yield "normalizer", "runs", {"type": "Replace", "pattern": regex, "content": " "}
     yield "normalizer", "Precompiled", {"type": "Precompiled", "precompiled_charsmap": base64_of(charsmap())}
-    for kind in ("BertPreTokenizer", "Metaspace", "Whitespace", "WhitespaceSplit", "Punctuation", "Digits", "ByteLevel"):
+    for kind in (
+        "BertPreTokenizer",
+        "Metaspace",
+        "Whitespace",
+        "WhitespaceSplit",
+        "Punctuation",
+        "Digits",
+        "ByteLevel",
+    ):
         yield "pre_tokenizer", kind, {"type": kind}
     split = {"type": "Split", "pattern": {"Regex": GPT2_EXPRESSION}, "behavior": "Isolated", "invert": False}
     bytes_ = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}
@@ -165,7 +184,11 @@ def native_seeds() -> Iterator[tuple[str, Iterator[Seed]]]:
     yield "charsmap", ((str(i), part + table + texts[2].encode() + b"\xef\xac\x81\t") for i, part in enumerate(head))
     yield (
         "round_trip",
-        ((f"{kind}-{i}", bytes([kind, 3, *range(6)]) + text.encode()) for kind in range(5) for i, text in enumerate(texts)),
+        (
+            (f"{kind}-{i}", bytes([kind, 3, *range(6)]) + text.encode())
+            for kind in range(5)
+            for i, text in enumerate(texts)
+        ),
     )
     yield "blocks", ((str(kind), bytes([kind, 17]) + bytes(range(1, 90))) for kind in range(31))
 

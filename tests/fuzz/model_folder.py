@@ -5,9 +5,9 @@ An input is `name NUL text NUL name NUL text …`; the weights and the tokenizer
 
 import random
 
-from tiny_folders import NAMES, write_models
 from fuzzing import Scratch, odd_bytes, refusals
 from json_edits import edit_json
+from tiny_folders import NAMES, write_models
 
 from weft.embed.recipe import read_recipe
 from weft.runtime import Decoder, Encoder, open_checkpoint

@@ -77,9 +77,17 @@ def gguf_heads() -> Iterator[tuple[str, bytes]]:
     """Files whose head is all that matters: each architecture's keys, a short vocabulary, few tensors."""
     yield "good", gguf_corpus.GOOD
     embedding = np.zeros((8, 32), np.float16)
-    ends = {"tokenizer.ggml.bos_token_id": 1, "tokenizer.ggml.eos_token_id": 2, "tokenizer.ggml.tokens": PIECES["llama"]}
+    ends = {
+        "tokenizer.ggml.bos_token_id": 1,
+        "tokenizer.ggml.eos_token_id": 2,
+        "tokenizer.ggml.tokens": PIECES["llama"],
+    }
     words = {"tokenizer.ggml.model": "llama", "tokenizer.ggml.scores": [-1.0] * 6, "tokenizer.ggml.token_type": [1] * 6}
-    for kind, config in (("llama", LLAMA), ("bert", {**tiny.BERT, "hidden_size": 32}), ("phi3", {**tiny.PHI3, "head_dim": 8})):
+    for kind, config in (
+        ("llama", LLAMA),
+        ("bert", {**tiny.BERT, "hidden_size": 32}),
+        ("phi3", {**tiny.PHI3, "head_dim": 8}),
+    ):
         tensors = {"token_embd.weight": embedding, "rope_freqs.weight": np.ones(8, np.float32)}
         if kind == "phi3":
             factors = np.ones(4, np.float32)

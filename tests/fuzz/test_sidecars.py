@@ -1,4 +1,4 @@
-"""A model's JSON files, made wrong in over 400 ways, each end in weft's own error that names file and field, and no file
+"""A model's JSON files, made wrong in over 400 ways, each end in weft's own error that names file or field; no file
 outside the model's folder is opened on the way."""
 
 import os

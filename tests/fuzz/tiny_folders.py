@@ -1,4 +1,4 @@
-"""Two tiny models as folders, with every JSON file that weft reads: a sharded llama and a sentence-transformers bert."""
+"""Two tiny models as folders, with every JSON file that weft reads: a llama in shards and a bert with its modules."""
 
 import json
 import sys

@@ -24,6 +24,8 @@ LIMITS = {
     "type_vocab_size": 65_536,
     "sliding_window": 16_777_216,
 }
+# numbers that are divided by, or whose root or logarithm is taken
+ABOVE_ZERO = ("rms_norm_eps", "layer_norm_eps", "rope_theta", "partial_rotary_factor")
 
 
 def read_config(cls: type[T], raw: Mapping[str, Any]) -> T:
@@ -62,6 +64,8 @@ def _checked(name: str, value: Any, hint: Any) -> Any:
     if float in options and isinstance(value, int | float) and not isinstance(value, bool):
         if not math.isfinite(value):
             raise FormatError(f"[config] {name} is {value}; a finite number is wanted")
+        if name in ABOVE_ZERO and value <= 0:
+            raise FormatError(f"[config] {name} is {value}; a number above zero is wanted")
         return float(value)
     if int in options and isinstance(value, int) and not isinstance(value, bool):
         limit = LIMITS.get(name)
@@ -75,4 +79,4 @@ def _checked(name: str, value: Any, hint: Any) -> Any:
         return value
     if isinstance(value, list) and list in kinds and all(isinstance(entry, str) for entry in value):
         return value
-    raise FormatError(f"[config] {name} is {value!r} ({type(value).__name__}), which is not what the model takes")
+    raise FormatError(f"[config] {name} is {value!r:.80} ({type(value).__name__}), which is not what the model takes")

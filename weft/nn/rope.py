@@ -32,13 +32,20 @@ def rope(
 
     `positions` is how many the model takes, `context` how many will be used (0: all of them): some ways depend on it.
     """
-    plain = theta ** -(np.arange(0, dim, 2, dtype=np.float64) / dim)
     scaling = scaling or {}
     kind = scaling.get("rope_type", scaling.get("type", "default"))
-    if kind not in SCALINGS:
-        raise UnsupportedError(f"[rope] unknown rope scaling: {kind!r}; known are {', '.join(SCALINGS)}")
-    values, scale = SCALINGS[kind](_Rule(dim, theta, positions, context or positions, scaling), plain)
-    return Rope(values.astype(np.float32), scale)
+    if not isinstance(kind, str) or kind not in SCALINGS:
+        raise UnsupportedError(f"[rope] unknown rope scaling: {kind!r:.80}; known are {', '.join(SCALINGS)}")
+    try:
+        with np.errstate(all="ignore"):
+            plain = theta ** -(np.arange(0, dim, 2, dtype=np.float64) / dim)
+            values, scale = SCALINGS[kind](_Rule(dim, theta, positions, context or positions, scaling), plain)
+            turn = Rope(values.astype(np.float32), scale)
+    except (ArithmeticError, ValueError):  # a logarithm, root or quotient that is none
+        turn = Rope(np.asarray([math.nan]))
+    if not np.isfinite(turn.frequencies).all() or not math.isfinite(turn.scale):
+        raise UnsupportedError(f"[rope] rope_theta {theta} and rope_scaling of type {kind} give no finite frequencies")
+    return turn
 
 
 @dataclass(frozen=True)
@@ -52,10 +59,10 @@ class _Rule:
     scaling: Mapping[str, Any]
 
     def number(self, name: str, default: float | None = None) -> float:
-        value = self.scaling.get(name)
+        value: Any = self.scaling.get(name)
         value = default if value is None else value
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-            raise UnsupportedError(f"[rope] {name} is {value!r}; a number above zero is wanted")
+        if not _above_zero(value):
+            raise UnsupportedError(f"[rope] {name} is {value!r:.80}; a number above zero is wanted")
         return float(value)
 
     @property
@@ -73,10 +80,15 @@ class _Rule:
 
     def divisors(self, name: str) -> np.ndarray:
         """One for each pair."""
-        values = np.asarray(self.scaling.get(name, ()), dtype=np.float64)
-        if values.shape != (self.dim // 2,):
-            raise UnsupportedError(f"[rope] {values.size} rope factors for {self.dim // 2} pairs")
-        return values
+        given = self.scaling.get(name)
+        numbers = given if isinstance(given, list) else []
+        if len(numbers) != self.dim // 2 or not all(_above_zero(number) for number in numbers):
+            raise UnsupportedError(f"[rope] {name} is no list of {self.dim // 2} numbers above zero, one for each pair")
+        return np.asarray(numbers, dtype=np.float64)
+
+
+def _above_zero(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e300
 
 
 def _plain(rule: _Rule, plain: np.ndarray) -> tuple[np.ndarray, float]:

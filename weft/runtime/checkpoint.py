@@ -169,14 +169,17 @@ def _prefix(model_type: str, names: Mapping[str, Any]) -> str:
 
 def read_object(path: Path, *, kind: type = dict, missing: Any = None) -> Any:
     """The JSON object (or list) in a file of at most 16 MiB; `missing`, when given, stands for an absent file."""
-    if not path.is_file():
-        if missing is not None:
-            return missing
-        raise NotFoundError(f"[config] no such file: {path.name}")
-    if path.stat().st_size > MAX_JSON_BYTES:
-        raise FormatError(f"[config] {path.name} has {path.stat().st_size} bytes; at most {MAX_JSON_BYTES} are read")
     try:
+        if not path.is_file():
+            if missing is not None:
+                return missing
+            raise NotFoundError(f"[config] no such file: {path.name}")
+        size = path.stat().st_size
+        if size > MAX_JSON_BYTES:
+            raise FormatError(f"[config] {path.name} has {size} bytes; at most {MAX_JSON_BYTES} are read")
         value = strict_json.parse(strict_json.text_of(path.read_bytes()))
+    except OSError as error:
+        raise NotFoundError(f"[config] {path.name} cannot be read: {error.strerror}") from None
     except strict_json.JsonError as error:
         raise FormatError(f"[config] {path.name}: {error}") from None
     if not isinstance(value, kind):
@@ -184,15 +187,30 @@ def read_object(path: Path, *, kind: type = dict, missing: Any = None) -> Any:
     return value
 
 
+def member(table: Mapping[str, Any], name: str, kind: type, otherwise: Any, *, file: str) -> Any:
+    """`table[name]`, which must be of `kind`; `otherwise` where it is missing or null. `file` is for the message."""
+    value = table.get(name)
+    if value is None:
+        return otherwise
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise FormatError(f"[config] {file}: {name} is {value!r:.80}, not of type {kind.__name__}")
+    return value
+
+
 def _folder_template(folder: Path) -> str | None:
     beside = folder / "chat_template.jinja"
     if beside.is_file():
         return beside.read_text(encoding="utf-8")
-    template = read_object(folder / "tokenizer_config.json", missing={}).get("chat_template")
-    if isinstance(template, list):  # several named templates: the default one
-        named = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
-        template = named.get("default")
-    return template if isinstance(template, str) else None
+    name = "tokenizer_config.json"
+    settings = read_object(folder / name, missing={})
+    if not isinstance(settings.get("chat_template"), list):
+        return member(settings, "chat_template", str, None, file=name)
+    for entry in settings["chat_template"]:  # several named templates: the default one
+        if not isinstance(entry, dict):
+            raise FormatError(f"[config] {name}: chat_template is a list of something else than objects")
+        if member(entry, "name", str, None, file=name) == "default":
+            return member(entry, "template", str, None, file=name)
+    return None
 
 
 def _folder_tokenizer(folder: Path) -> Callable[[], Tokenizer] | None:
