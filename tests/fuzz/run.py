@@ -6,6 +6,9 @@ atheris drives it: libFuzzer, guided by which lines of weft an input reaches. On
 import importlib
 import random
 import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))  # not there by itself when PYTHONSAFEPATH is set
 
 
 def main() -> None:

@@ -82,8 +82,10 @@ class _Rule:
         """One for each pair."""
         given = self.scaling.get(name)
         numbers = given if isinstance(given, list) else []
-        if len(numbers) != self.dim // 2 or not all(_above_zero(number) for number in numbers):
-            raise UnsupportedError(f"[rope] {name} is no list of {self.dim // 2} numbers above zero, one for each pair")
+        if len(numbers) != self.dim // 2:
+            raise UnsupportedError(f"[rope] {name}: {len(numbers)} rope factors for {self.dim // 2} pairs")
+        if not all(_above_zero(number) for number in numbers):
+            raise UnsupportedError(f"[rope] {name} holds something else than numbers above zero")
         return np.asarray(numbers, dtype=np.float64)
 
 
