@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tiny_folders import NAMES
+from tiny_folders import NAMES, write_models
+
+import weft
+from weft.errors import WeftError
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,38 @@ def all_cases(folder: Path) -> list[Case]:
             good = (folder / model / file).read_bytes()
             cases += [*documents(model, file, good), *other_types(model, file, json.loads(good))]
     return [*cases, *shard_names(folder), *module_paths(folder), *vocabularies(folder)]
+
+
+def write_linked_models(root: Path) -> Path:
+    """The two folders below `root`, with a shard and a folder outside them that links point to."""
+    decoder, encoder = write_models(root)
+    (root / "model-1.safetensors").write_bytes((decoder / "model-1.safetensors").read_bytes())
+    (decoder / "linked.safetensors").symlink_to(root / "model-1.safetensors")
+    for folder in (decoder, encoder):
+        (folder / "out").symlink_to(root)
+    return root
+
+
+def use(folder: Path) -> None:
+    """Load the model and ask it for something, as a user would."""
+    if folder.name == "decoder":
+        weft.load(str(folder), threads=1).generate("the", max_tokens=1)
+    else:
+        weft.Embedder(str(folder), threads=1).encode("the cat")
+
+
+def outcome(models: Path, case: Case) -> str | None:
+    """The message of weft's error, None when there is none; the file is put back. Other exceptions come through."""
+    file = models / case.model / case.file
+    good = file.read_bytes()
+    file.write_bytes(case.data)
+    try:
+        use(models / case.model)
+    except WeftError as error:
+        return str(error)
+    finally:
+        file.write_bytes(good)
+    return None
 
 
 def documents(model: str, file: str, good: bytes) -> Iterator[Case]:

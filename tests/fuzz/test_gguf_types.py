@@ -18,7 +18,12 @@ SCALARS: dict[str, Any] = {
     "bool": np.bool_(True),
     "str": "odd",
 }
-FAMILIES = {name: "int" for name in SCALARS if name[0] in "ui"} | {"f4": "float", "f8": "float", "bool": "bool", "str": "str"}
+FAMILIES = {name: "int" for name in SCALARS if name[0] in "ui"} | {
+    "f4": "float",
+    "f8": "float",
+    "bool": "bool",
+    "str": "str",
+}
 # Keys that weft reads only where something else asks for them, or not at all.
 UNREAD = {"general.name", "general.file_type"}
 PHI3 = {**tiny.PHI3, "hidden_size": 32, "head_dim": 16, "num_attention_heads": 2, "num_key_value_heads": 1}
@@ -28,7 +33,10 @@ def metadata(kind: str) -> dict[str, Any]:
     config = {"llama": LLAMA, "bert": {**tiny.BERT, "hidden_size": 32}, "phi3": PHI3}[kind]
     words = vocabulary("gpt2" if kind == "phi3" else "llama")
     flags = {f"tokenizer.ggml.add_{name}": True for name in ("bos_token", "eos_token", "space_prefix")}
-    ids = {f"tokenizer.ggml.{name}_token_id": 256 for name in ("bos", "eos", "unknown", "padding", "cls", "mask", "seperator")}
+    ids = {
+        f"tokenizer.ggml.{name}_token_id": 256
+        for name in ("bos", "eos", "unknown", "padding", "cls", "mask", "seperator")
+    }
     return {**gguf_from_config(config), **words, **flags, **ids}
 
 

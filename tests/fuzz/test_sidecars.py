@@ -7,11 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sidecars import Case, all_cases, large
-from tiny_folders import write_models
+from sidecars import Case, all_cases, large, outcome, use, write_linked_models
 
 import weft
-from weft.errors import WeftError
 
 OPENED: list[str] | None = None  # what was opened while it is a list
 
@@ -26,36 +24,7 @@ sys.addaudithook(_note)  # hooks stay for good; this one listens only when asked
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The two folders, with a shard and a folder outside them that links point to."""
-    root = tmp_path_factory.mktemp("models")
-    decoder, encoder = write_models(root)
-    (root / "model-1.safetensors").write_bytes((decoder / "model-1.safetensors").read_bytes())
-    (decoder / "linked.safetensors").symlink_to(root / "model-1.safetensors")
-    for folder in (decoder, encoder):
-        (folder / "out").symlink_to(root)
-    return root
-
-
-def use(folder: Path) -> None:
-    """Load the model and ask it for something, as a user would."""
-    if folder.name == "decoder":
-        weft.load(str(folder), threads=1).generate("the", max_tokens=1)
-    else:
-        weft.Embedder(str(folder), threads=1).encode("the cat")
-
-
-def outcome(models: Path, case: Case) -> str | None:
-    """The message of weft's error, None when there is none; the file is put back. Other exceptions come through."""
-    file = models / case.model / case.file
-    good = file.read_bytes()
-    file.write_bytes(case.data)
-    try:
-        use(models / case.model)
-    except WeftError as error:
-        return str(error)
-    finally:
-        file.write_bytes(good)
-    return None
+    return write_linked_models(tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture(scope="module")
