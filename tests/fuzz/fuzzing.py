@@ -1,7 +1,7 @@
 """What the fuzz targets of the Python readers share: files to read, errors that count as answers, odd values.
 
 A target is a module with `check(data)`, which takes any bytes and raises for a bug, and `mutate(data, rng)`, which
-edits an input so that most of it still parses. The test suite replays the corpus with `check`, `run.py` fuzzes with both.
+edits an input so that most of it still parses. The tests replay the corpus with `check`, `run.py` fuzzes with both.
 """
 
 import os

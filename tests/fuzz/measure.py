@@ -1,6 +1,6 @@
 """Time and memory that refusing each malformed file takes, every file in a process of its own.
 
-`python tests/fuzz/measure.py` prints, for GGUF, safetensors and JSON files, how many were refused and the worst of them.
+`python tests/fuzz/measure.py` prints, for GGUF, safetensors and JSON files, how many were refused and the worst one.
 The limits are 1 s and 64 MiB; the exit code is 1 when a file goes past them or ends in anything but weft's own error.
 """
 
@@ -8,11 +8,12 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from seeds_models import gguf_corpus, safetensors_corpus
-from sidecars import all_cases, large, outcome, write_linked_models
+from sidecars import Case, all_cases, large, outcome, write_linked_models
 
 from weft.errors import WeftError
 from weft.weights import open_gguf, open_safetensors
@@ -53,6 +54,10 @@ def refuses(open_file: Callable[[Path], object], path: Path, data: bytes) -> boo
     return False
 
 
+def refuses_model(root: Path, case: Case) -> bool:
+    return outcome(root, case) is not None
+
+
 def costs(folder: Path) -> Iterator[tuple[str, list[Cost]]]:
     gguf = [
         *gguf_corpus.boundary_files(),
@@ -61,13 +66,13 @@ def costs(folder: Path) -> Iterator[tuple[str, list[Cost]]]:
         *gguf_corpus.bombs(),
     ]
     path = folder / "model.gguf"
-    yield "GGUF", [measured(what, lambda: refuses(open_gguf, path, data)) for what, data in gguf]
+    yield "GGUF", [measured(what, partial(refuses, open_gguf, path, data)) for what, data in gguf]
     other = folder / "model.safetensors"
     files = safetensors_corpus.malformed()
-    yield "safetensors", [measured(what, lambda: refuses(open_safetensors, other, data)) for what, data in files]
+    yield "safetensors", [measured(what, partial(refuses, open_safetensors, other, data)) for what, data in files]
     root = write_linked_models(folder)
     cases = [*all_cases(root), *large(root)]
-    yield "JSON", [measured(case.what, lambda: outcome(root, case) is not None) for case in cases]
+    yield "JSON", [measured(case.what, partial(refuses_model, root, case)) for case in cases]
 
 
 def main() -> int:

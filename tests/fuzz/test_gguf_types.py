@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tiny
 from seeds_models import LLAMA, vocabulary
 
-import tiny
 from weft.errors import FormatError, UnsupportedError
 from weft.text import Tokenizer
 from weft.weights import config_from_gguf, gguf_from_config, open_gguf, write_gguf
