@@ -1,8 +1,8 @@
 """Build and run the fuzz targets: `python tools/fuzz.py [target …] [--seconds 60] [--merge]`; `make fuzz` is the same.
 
 Native targets (csrc/fuzz) are built with clang's libFuzzer, ASan and UBSan; Python ones (tests/fuzz) run under atheris,
-on an extension built the same way. Each starts from the committed corpus and from what earlier runs found, which is kept
-in build/fuzz/corpus. An input that breaks something is kept in build/fuzz/findings, and the exit code is 1. `--merge`
+on an extension built the same way. Each starts from the committed corpus and what earlier runs found, which is kept in
+build/fuzz/corpus. An input that breaks something is kept in build/fuzz/findings, and the exit code is 1. `--merge`
 then finds the smallest set of inputs that reaches as much, for the committed corpus.
 """
 

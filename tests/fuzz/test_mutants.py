@@ -124,3 +124,14 @@ def test_a_gguf_vocabulary_that_makes_no_sense_is_refused(tmp_path: Path, what: 
         weft.load(str(tmp_path / "model.gguf"), threads=1).tokenizer.encode("the")
     assert str(error.value).startswith(("[gguf]", "[vocabulary]")), error.value
     assert isinstance(error.value, FormatError) or "odd" in str(error.value)
+
+
+def test_weights_at_odd_addresses_give_the_same_tokens(tmp_path: Path) -> None:
+    """A header may have any length, and so the data behind it any alignment."""
+    folder = write_decoder(tmp_path / "decoder")
+    expected = weft.load(str(folder), threads=1).logits([1, 2, 3])
+    for shard in folder.glob("model-*.safetensors"):
+        raw = shard.read_bytes()
+        length = int.from_bytes(raw[:8], "little")
+        shard.write_bytes((length + 1).to_bytes(8, "little") + raw[8 : 8 + length] + b" " + raw[8 + length :])
+    assert np.array_equal(weft.load(str(folder), threads=1).logits([1, 2, 3]), expected)
