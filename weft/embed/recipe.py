@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.errors import FormatError, UnsupportedError
-from weft.runtime import Checkpoint, DenseLayer, Head, read_object
+from weft.runtime import Checkpoint, DenseLayer, Head, member, read_object
 from weft.weights.sources import Entry
 
 POOLINGS = ("mean", "first", "last", "max")
@@ -28,6 +28,7 @@ POOLING_FLAGS = {
 POOLING_WORDS = {"cls": "first", "mean": "mean", "max": "max", "lasttoken": "last", "first": "first", "last": "last"}
 GGUF_POOLINGS = {1: "mean", 2: "first", 3: "last"}  # 0 none, 4 rank
 ACTIVATIONS = {"Identity": "none", "Tanh": "tanh", "ReLU": "relu", "GELU": "gelu", "SiLU": "silu", "Sigmoid": "sigmoid"}
+MAX_FEATURES = 65_536
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 
 
@@ -68,7 +69,7 @@ class Recipe:
 
 def read_recipe(checkpoint: Checkpoint, entry: Entry | None, pooling: str | None = None) -> Recipe:
     """The recipe of a checkpoint; `pooling` is the caller's word and goes before what the files say."""
-    limit = int(checkpoint.config.get("max_position_embeddings") or 512)
+    limit = _length(checkpoint.config, "max_position_embeddings", 512, "config.json")
     folder = checkpoint.path if checkpoint.path.is_dir() else checkpoint.path.parent
     if (folder / "modules.json").is_file() and checkpoint.format == "safetensors":
         recipe = _read_modules(folder, limit)
@@ -109,15 +110,17 @@ def _fill_from_entry(recipe: Recipe, entry: Entry, limit: int) -> Recipe:
 def _read_modules(folder: Path, limit: int) -> Recipe:
     modules = read_object(folder / "modules.json", kind=list)
     pooling: dict[str, Any] | None = None
+    pooling_file = ""
     dense: list[Dense] = []
     normalise = False
     for module in modules:
         if not isinstance(module, dict) or not isinstance(module.get("type"), str):
             raise FormatError("[embed] modules.json must be a list of objects with a type")
         kind = module["type"].rpartition(".")[2]
-        place = _inside(folder, str(module.get("path", "")))
+        place = _inside(folder, member(module, "path", str, "", file="modules.json"))
         if kind == "Pooling":
             pooling = read_object(place / "config.json")
+            pooling_file = f"{place.name}/config.json"
         elif kind == "Dense":
             dense.append(_read_dense(place))
         elif kind == "Normalize":
@@ -127,54 +130,69 @@ def _read_modules(folder: Path, limit: int) -> Recipe:
     if pooling is None:
         raise UnsupportedError("[embed] modules.json has no Pooling; a model without pooling gives no vector per text")
     settings = read_object(folder / "sentence_bert_config.json", missing={})
-    extra = read_object(folder / "config_sentence_transformers.json", missing={})
+    extra_file = "config_sentence_transformers.json"
+    extra = read_object(folder / extra_file, missing={})
+    prompts = member(extra, "prompts", dict, {}, file=extra_file)
     return Recipe(
-        pooling=_read_pooling(pooling),
-        max_tokens=min(limit, int(settings.get("max_seq_length") or limit)),
+        pooling=_read_pooling(pooling, pooling_file),
+        max_tokens=min(limit, _length(settings, "max_seq_length", limit, "sentence_bert_config.json")),
         normalise=normalise,
         dense=tuple(dense),
-        prompts={str(k): str(v) for k, v in (extra.get("prompts") or {}).items()},
-        default_prompt=extra.get("default_prompt_name"),
-        include_prompt=bool(pooling.get("include_prompt", True)),
-        similarity=_read_similarity(extra.get("similarity_fn_name") or "cosine"),
+        prompts={name: member(prompts, name, str, "", file=extra_file) for name in prompts},
+        default_prompt=member(extra, "default_prompt_name", str, None, file=extra_file),
+        include_prompt=member(pooling, "include_prompt", bool, True, file=pooling_file),
+        similarity=_read_similarity(member(extra, "similarity_fn_name", str, "cosine", file=extra_file)),
         source="sentence-transformers folder",
     )
 
 
 def _inside(folder: Path, name: str) -> Path:
-    place = (folder / name).resolve()
-    if folder.resolve() not in (place, *place.parents):
-        raise FormatError(f"[embed] modules.json points outside its folder: {name!r}")
+    try:
+        place = (folder / name).resolve()
+        inside = folder.resolve() in (place, *place.parents)
+    except (OSError, ValueError):  # a name that no file can have
+        inside = False
+    if not inside:
+        raise FormatError(f"[embed] modules.json points outside its folder: {name[:80]!r}")
     return place
 
 
-def _read_pooling(config: Mapping[str, Any]) -> str:
-    chosen = [mode for flag, mode in POOLING_FLAGS.items() if config.get(flag)]
-    word = config.get("pooling_mode")
-    if isinstance(word, str):
-        chosen = [POOLING_WORDS.get(word, word)]
+def _length(config: Mapping[str, Any], name: str, otherwise: int, file: str) -> int:
+    """A number of tokens, at least one."""
+    length: int = member(config, name, int, otherwise, file=file)
+    if length < 1:
+        raise FormatError(f"[embed] {file}: {name} is {length}; at least 1 is wanted")
+    return length
+
+
+def _read_pooling(config: Mapping[str, Any], file: str) -> str:
+    chosen = [mode for flag, mode in POOLING_FLAGS.items() if member(config, flag, bool, False, file=file)]
+    word = member(config, "pooling_mode", str, None, file=file)
+    if word is not None:
+        chosen = [POOLING_WORDS.get(word, word[:40])]
     if len(chosen) != 1 or chosen[0] not in POOLINGS:
         raise UnsupportedError(
-            f"[embed] pooling by {' and '.join(chosen) or 'nothing'}; one of {', '.join(POOLINGS)} is known"
+            f"[embed] {file}: pooling by {' and '.join(chosen) or 'nothing'}; one of {', '.join(POOLINGS)} is known"
         )
     return chosen[0]
 
 
 def _read_dense(folder: Path) -> Dense:
-    config = read_object(folder / "config.json")
-    activation = str(config.get("activation_function", "Identity")).rpartition(".")[2]
+    config, file = read_object(folder / "config.json"), f"{folder.name}/config.json"
+    activation = member(config, "activation_function", str, "Identity", file=file).rpartition(".")[2]
     if activation not in ACTIVATIONS:
         raise UnsupportedError(
-            f"[embed] {folder.name} asks for the activation {activation}; known are {', '.join(ACTIVATIONS)}"
+            f"[embed] {file}: activation_function {activation[:40]!r}; known are {', '.join(ACTIVATIONS)}"
         )
-    try:
-        inputs, outputs = int(config["in_features"]), int(config["out_features"])
-    except (KeyError, TypeError, ValueError):
-        raise FormatError(f"[embed] {folder.name}/config.json must give in_features and out_features") from None
-    return Dense(folder, inputs, outputs, bool(config.get("bias", True)), ACTIVATIONS[activation])
+    inputs, outputs = (member(config, name, int, 0, file=file) for name in ("in_features", "out_features"))
+    if not (0 < inputs <= MAX_FEATURES and 0 < outputs <= MAX_FEATURES):
+        raise FormatError(
+            f"[embed] {file} must give in_features and out_features, 1 to {MAX_FEATURES}: {inputs}, {outputs}"
+        )
+    return Dense(folder, inputs, outputs, member(config, "bias", bool, True, file=file), ACTIVATIONS[activation])
 
 
 def _read_similarity(name: str) -> str:
     if name not in SIMILARITIES:
-        raise UnsupportedError(f"[embed] similarity {name!r}; known are {', '.join(SIMILARITIES)}")
+        raise UnsupportedError(f"[embed] similarity_fn_name {name[:40]!r}; known are {', '.join(SIMILARITIES)}")
     return name

@@ -46,10 +46,18 @@ def rope(
     """
     if not 1 <= theta < math.inf:
         raise UnsupportedError(f"[rope] rope_theta is {theta}; a number of at least 1 is wanted")
-    plain = theta ** -(np.arange(0, dim, 2, dtype=np.float64) / dim)
     rule = _Rule(dim, theta, positions, context or positions, scaling or {})
-    values, scale = SCALINGS[_kind(rule.scaling)](rule, plain)
-    return Rope(values.astype(np.float32), scale)
+    kind = _kind(rule.scaling)
+    try:
+        with np.errstate(all="ignore"):
+            plain = theta ** -(np.arange(0, dim, 2, dtype=np.float64) / dim)
+            values, scale = SCALINGS[kind](rule, plain)
+            turn = Rope(values.astype(np.float32), scale)
+    except (ArithmeticError, ValueError):  # a logarithm, root or quotient that is none
+        turn = Rope(np.asarray([math.nan]))
+    if not np.isfinite(turn.frequencies).all() or not math.isfinite(turn.scale):
+        raise UnsupportedError(f"[rope] rope_theta {theta} and rope_scaling of type {kind} give no finite frequencies")
+    return turn
 
 
 def most_positions(scaling: Mapping[str, Any] | None, positions: int) -> int:
@@ -89,9 +97,9 @@ class _Rule:
     scaling: Mapping[str, Any]
 
     def number(self, name: str, default: float | None = None) -> float:
-        value = self.scaling.get(name)
+        value: Any = self.scaling.get(name)
         value = default if value is None else value
-        if value is None or not _usable(value):
+        if not _usable(value):
             raise UnsupportedError(f"[rope] {name} is {value!r:.80}; a number above zero is wanted")
         return float(value)
 

@@ -198,18 +198,31 @@ def _text_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_object(path: Path, *, kind: type = dict, missing: Any = None) -> Any:
     """The JSON object (or list) in a file of at most 16 MiB; `missing`, when given, stands for an absent file."""
-    if not path.is_file():
-        if missing is not None:
-            return missing
-        raise NotFoundError(f"[config] no such file: {path.name}")
-    if path.stat().st_size > MAX_JSON_BYTES:
-        raise FormatError(f"[config] {path.name} has {path.stat().st_size} bytes; at most {MAX_JSON_BYTES} are read")
     try:
+        if not path.is_file():
+            if missing is not None:
+                return missing
+            raise NotFoundError(f"[config] no such file: {path.name}")
+        size = path.stat().st_size
+        if size > MAX_JSON_BYTES:
+            raise FormatError(f"[config] {path.name} has {size} bytes; at most {MAX_JSON_BYTES} are read")
         value = strict_json.parse(strict_json.text_of(path.read_bytes()))
+    except OSError as error:
+        raise NotFoundError(f"[config] {path.name} cannot be read: {error.strerror}") from None
     except strict_json.JsonError as error:
         raise FormatError(f"[config] {path.name}: {error}") from None
     if not isinstance(value, kind):
         raise FormatError(f"[config] {path.name} is not {'an object' if kind is dict else 'a list'}")
+    return value
+
+
+def member(table: Mapping[str, Any], name: str, kind: type, otherwise: Any, *, file: str) -> Any:
+    """`table[name]`, which must be of `kind`; `otherwise` where it is missing or null. `file` is for the message."""
+    value = table.get(name)
+    if value is None:
+        return otherwise
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise FormatError(f"[config] {file}: {name} is {value!r:.80}, not of type {kind.__name__}")
     return value
 
 
@@ -221,13 +234,23 @@ def _folder_template(folder: Path) -> Template | None:
     if files:
         return _one_or_named({name: _read_template(path) for name, path in files.items()})
     for name in ("tokenizer_config.json", "chat_template.json"):
-        template = read_object(folder / name, missing={}).get("chat_template")
-        if isinstance(template, list):
-            rows = [row for row in template if isinstance(row, dict)]
-            template = _one_or_named({str(row.get("name")): row.get("template") for row in rows})
-        if template:
-            return template
+        settings = read_object(folder / name, missing={})
+        if isinstance(settings.get("chat_template"), list):
+            found = _one_or_named(_listed_templates(settings["chat_template"], name))
+        else:
+            found = member(settings, "chat_template", str, None, file=name)
+        if found:
+            return found
     return None
+
+
+def _listed_templates(rows: Sequence[Any], file: str) -> dict[str, Any]:
+    """Templates as tokenizer_config.json lists them: objects with a name and a template."""
+    if not all(isinstance(row, dict) for row in rows):
+        raise FormatError(f"[config] {file}: chat_template is a list of something else than objects")
+    return {
+        member(row, "name", str, "default", file=file): member(row, "template", str, None, file=file) for row in rows
+    }
 
 
 def _one_or_named(templates: Mapping[str, Any]) -> Template | None:

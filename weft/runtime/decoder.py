@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft import _core
-from weft.errors import InputError, MemoryPlanError, TooLongError, UnsupportedError
+from weft.errors import FormatError, InputError, MemoryPlanError, TooLongError, UnsupportedError
 from weft.graph import Program, Tensor, Trace
 from weft.graph.plan import peak_bytes
 from weft.nn import Scope, Step
@@ -63,7 +63,7 @@ class Decoder:
         if self.kv_dtype not in ("f32", "f16"):
             raise UnsupportedError(f"[load] kv_dtype {kv_dtype!r}; f32 or f16")
         self.pages = PagePool(max(self.max_pages, pages_for(kv_tokens or 2 * self.max_context)))
-        self.eos_ids = _eos_ids(checkpoint)
+        self.eos_ids = _eos_ids(checkpoint, self.vocab_size)
         if bind:
             self._bind()
 
@@ -194,10 +194,13 @@ def _pick_context(asked: int | None, model: int, settled: int) -> int:
     return asked
 
 
-def _eos_ids(checkpoint: Checkpoint) -> frozenset[int]:
+def _eos_ids(checkpoint: Checkpoint, vocab_size: int) -> frozenset[int]:
     """Every id that ends a text, from generation_config.json and config.json."""
     found: set[int] = set()
-    for source in (checkpoint.generation, checkpoint.config):
+    for file, source in (("generation_config.json", checkpoint.generation), ("config.json", checkpoint.config)):
         value = source.get("eos_token_id")
-        found.update(v for v in (value if isinstance(value, list) else [value]) if isinstance(v, int))
+        ids = value if isinstance(value, list) else [] if value is None else [value]
+        if not all(type(id) is int and 0 <= id < vocab_size for id in ids):
+            raise FormatError(f"[config] {file}: eos_token_id is {value!r:.80}; token ids are 0 to {vocab_size - 1}")
+        found.update(ids)
     return frozenset(found)

@@ -1,7 +1,7 @@
 """Reads the `tokenizer.ggml.*` metadata of a GGUF file into what the native tokenizer takes."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,8 @@ _IDS = {
 }
 _FLAGS = {"add_bos": "add_bos_token", "add_eos": "add_eos_token", "add_space": "add_space_prefix"}
 
+_NATIVE: Final = ("C_CONTIGUOUS", "ALIGNED")  # an array inside a file begins at any byte
+
 Strings = tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint64]]
 
 
@@ -30,7 +32,7 @@ def native_arguments(metadata: Mapping[str, Any]) -> tuple[Any, ...]:
     scores = _floats(metadata.get(_PREFIX + "scores", ()), "scores")
     types = _integers(metadata.get(_PREFIX + "token_type", ()), "token_type")
     numbers = {name: _integer(metadata[_PREFIX + key], key) for name, key in _IDS.items() if _PREFIX + key in metadata}
-    flags = {name: int(bool(metadata[_PREFIX + key])) for name, key in _FLAGS.items() if _PREFIX + key in metadata}
+    flags = {name: _flag(metadata[_PREFIX + key], key) for name, key in _FLAGS.items() if _PREFIX + key in metadata}
     return _text(metadata, "model"), _text(metadata, "pre", ""), *tokens, *merges, scores, types, numbers | flags
 
 
@@ -60,18 +62,33 @@ def _integer(value: Any, key: str) -> int:
     return int(value)
 
 
+def _flag(value: Any, key: str) -> int:
+    if not isinstance(value, bool | np.bool_):
+        raise FormatError(f"[gguf] {_PREFIX}{key} is neither true nor false: {value!r:.80}")
+    return int(value)
+
+
 def _integers(value: Any, key: str) -> npt.NDArray[np.int32]:
     try:
-        return np.ascontiguousarray(value, dtype=np.int32).reshape(-1)
-    except (OverflowError, TypeError, ValueError) as error:
-        raise FormatError(f"[gguf] {_PREFIX}{key} is not an array of integers: {error}") from error
+        array = np.asarray(value)
+    except ValueError:  # lists of different lengths
+        array = np.empty((), object)
+    limits = np.iinfo(np.int32)
+    whole = array.ndim == 1 and (array.size == 0 or array.dtype.kind in "iu")
+    if not whole or (array.size and not limits.min <= int(array.min()) <= int(array.max()) <= limits.max):
+        raise FormatError(f"[gguf] {_PREFIX}{key} is not an array of 32-bit integers")
+    return np.require(array, np.int32, _NATIVE)
 
 
 def _floats(value: Any, key: str) -> npt.NDArray[np.float32]:
     try:
-        return np.ascontiguousarray(value, dtype=np.float32).reshape(-1)
-    except (OverflowError, TypeError, ValueError) as error:
-        raise FormatError(f"[gguf] {_PREFIX}{key} is not an array of numbers: {error}") from error
+        array = np.asarray(value)
+    except ValueError:
+        array = np.empty((), object)
+    if array.ndim != 1 or (array.size and array.dtype.kind != "f"):
+        raise FormatError(f"[gguf] {_PREFIX}{key} is not an array of floats")
+    with np.errstate(over="ignore"):  # what f32 cannot hold becomes infinite, which the readers refuse
+        return np.require(array, np.float32, _NATIVE)
 
 
 def _strings(metadata: Mapping[str, Any], key: str, *, required: bool) -> Strings:
@@ -85,6 +102,8 @@ def _strings(metadata: Mapping[str, Any], key: str, *, required: bool) -> String
     if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], np.ndarray):
         data, offsets = value
         return np.ascontiguousarray(data, dtype=np.uint8), np.ascontiguousarray(offsets, dtype=np.uint64)
+    if isinstance(value, str):
+        raise FormatError(f"[gguf] {_PREFIX}{key} is not a list of strings but one")
     try:
         parts = [text.encode() for text in value]
     except (AttributeError, TypeError, UnicodeError) as error:

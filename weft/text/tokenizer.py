@@ -73,11 +73,11 @@ class Tokenizer:
         if path.suffix == ".txt":
             native = _from_vocab(path, settings)
         elif path.suffix == ".model":
-            add_bos, add_eos = bool(settings.get("add_bos_token", True)), bool(settings.get("add_eos_token", False))
+            add_bos, add_eos = _flag(settings, "add_bos_token", True), _flag(settings, "add_eos_token", False)
             native = _native.Tokenizer.from_sentencepiece(_read(path, _TOKENIZER_LIMIT), add_bos, add_eos)
         else:
             native = _native.Tokenizer.from_json(_read(path, _TOKENIZER_LIMIT), path.name)
-        tokens = {name: _content(settings.get(f"{name}_token")) for name in _NAMES}
+        tokens = {name: _named(settings, name) for name in _NAMES}
         return cls(native, {name: native.id(token) for name, token in tokens.items() if token is not None})
 
     @classmethod
@@ -171,34 +171,42 @@ def _settings_beside(path: Path) -> dict[str, Any]:
         file = path.with_name(name)
         if not file.is_file():
             continue
-        try:
-            content = json.loads(_read(file, _SIDE_FILE_LIMIT))
-        except (ValueError, RecursionError) as error:
-            raise FormatError(f"[{name}] malformed JSON: {error}") from error
+        raw = _read(file, _SIDE_FILE_LIMIT)
+        _native.check_json(raw, name)  # stricter than json: no key twice, no NaN, no lone surrogate, no deep nesting
+        content = json.loads(raw)
         if not isinstance(content, dict):
             raise FormatError(f"[{name}] not an object: {type(content).__name__}")
         settings.update({key: value for key, value in content.items() if value is not None})
     return settings
 
 
-def _content(token: Any) -> str | None:
+def _named(settings: Mapping[str, Any], name: str) -> str | None:
     """The text of a special token, which is written as a string or as an object with a `content`."""
+    token = settings.get(f"{name}_token")
     if isinstance(token, dict):
-        token = token.get("content")
-    return token if isinstance(token, str) else None
+        token = token.get("content", False)
+    if not isinstance(token, str | None):
+        raise FormatError(
+            f"[tokenizer_config.json] {name}_token is neither a token nor an object with one: {token!r:.80}"
+        )
+    return token
+
+
+def _flag(settings: Mapping[str, Any], name: str, otherwise: bool) -> bool:
+    value = settings.get(name, otherwise)
+    if not isinstance(value, bool):
+        raise FormatError(f"[tokenizer_config.json] {name} is neither true nor false: {value!r:.80}")
+    return value
 
 
 def _from_vocab(path: Path, settings: Mapping[str, Any]) -> Any:
     text = _read(path, _TOKENIZER_LIMIT)
     names = {
-        key: _content(settings.get(f"{key}_token")) or default
+        key: _named(settings, key) or default
         for key, default in [("unk", "[UNK]"), ("cls", "[CLS]"), ("sep", "[SEP]"), ("pad", "[PAD]"), ("mask", "[MASK]")]
     }
     lines = set(text.split(b"\n"))
     special = [token for token in names.values() if token.encode() in lines or token.encode() + b"\r" in lines]
-    lower = bool(settings.get("do_lower_case", True))
-    strip = settings.get("strip_accents")
-    cjk = bool(settings.get("tokenize_chinese_chars", True))
-    return _native.Tokenizer.from_vocab(
-        text, lower, lower if strip is None else bool(strip), cjk, names["unk"], names["cls"], names["sep"], special
-    )
+    lower, cjk = _flag(settings, "do_lower_case", True), _flag(settings, "tokenize_chinese_chars", True)
+    strip = _flag(settings, "strip_accents", lower)
+    return _native.Tokenizer.from_vocab(text, lower, strip, cjk, names["unk"], names["cls"], names["sep"], special)

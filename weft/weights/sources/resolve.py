@@ -101,7 +101,8 @@ def _looks_like_path(text: str) -> bool:
 def _from_path(spec: str, path: Path) -> Located:
     if path.is_dir():
         names = snapshots.files_in(path, depth=2)
-        found = choice.ready(path, names, None, lenient=True)
+        indexed = {"config.json", choice.INDEX} <= set(names)  # the reader of an index says what is wrong with it
+        found = path if indexed else choice.ready(path, names, None, lenient=True)
         if found is None:
             choice.choose(str(path), names, None)  # says what is wrong where nothing in the folder is a model
             raise NotFoundError(f"[models] {path} lacks config.json or a part of its weights")

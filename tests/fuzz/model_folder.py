@@ -1,0 +1,53 @@
+"""B4. The JSON files of a model's folder: refused with a typed error, or a program can be planned from them.
+
+An input is `name NUL text NUL name NUL text …`; the weights and the tokenizer beside them stay as they are.
+"""
+
+import random
+
+from fuzzing import Scratch, odd_bytes, refusals
+from json_edits import edit_json
+from tiny_folders import NAMES, write_models
+
+from weft.embed.recipe import read_recipe
+from weft.runtime import Decoder, Encoder, open_checkpoint
+from weft.text import Tokenizer
+
+SCRATCH = Scratch()
+DECODER, ENCODER = write_models(SCRATCH.folder)
+
+
+def check(data: bytes) -> None:
+    fields = data.split(b"\0")
+    texts = {name.decode("latin-1"): text for name, text in zip(fields[::2], fields[1::2])}
+    folder = ENCODER if "modules.json" in texts else DECODER
+    for name in NAMES[folder.name]:
+        if name in texts:
+            (folder / name).write_bytes(texts[name])
+        else:
+            (folder / name).unlink(missing_ok=True)
+    with refusals(SCRATCH.folder):
+        checkpoint = open_checkpoint(folder)
+        if folder is DECODER:
+            plan = Decoder(checkpoint, bind=False, threads=1).memory_plan()
+        else:
+            recipe = read_recipe(checkpoint, None)
+            for layer in recipe.dense:
+                checkpoint = checkpoint.with_tensors(layer.folder.name, layer.folder / "model.safetensors")
+            plan = Encoder(checkpoint, recipe.head(recipe.normalise), threads=1).memory_plan(8)
+        assert all(0 <= size < 1 << 60 for size in plan.values())
+    with refusals(SCRATCH.folder):
+        tokenizer = Tokenizer.from_file(folder)
+        assert tokenizer.eos_id is None or 0 <= tokenizer.eos_id < tokenizer.vocab_size
+
+
+def mutate(data: bytes, rng: random.Random) -> bytes:
+    fields = data.split(b"\0")
+    if len(fields) < 2 or rng.random() < 0.05:
+        return odd_bytes(rng, data)
+    at = 2 * rng.randrange(len(fields) // 2)
+    if rng.random() < 0.03:
+        del fields[at : at + 2]
+    else:
+        fields[at + 1] = edit_json(fields[at + 1], rng).replace(b"\0", b"")
+    return b"\0".join(fields)

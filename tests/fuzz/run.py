@@ -1,0 +1,32 @@
+"""Fuzz one of the Python targets: `python tests/fuzz/run.py gguf_head [libFuzzer's options and corpus folders]`.
+
+atheris drives it: libFuzzer, guided by which lines of weft an input reaches. Only fuzzing needs that package.
+"""
+
+import importlib
+import random
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))  # not there by itself when PYTHONSAFEPATH is set
+
+
+def main() -> None:
+    try:
+        import atheris
+    except ImportError:
+        sys.exit("fuzzing the Python readers needs atheris: pip install atheris")
+    with atheris.instrument_imports(include=["weft"]):
+        target = importlib.import_module(sys.argv[1])
+
+    def edited(data: bytes, limit: int, seed: int) -> bytes:
+        rng = random.Random(seed)
+        out = target.mutate(data, rng) if rng.random() < 0.9 else b""
+        return out if 0 < len(out) <= limit else atheris.Mutate(data, limit)
+
+    atheris.Setup([sys.argv[0], *sys.argv[2:]], target.check, custom_mutator=edited)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

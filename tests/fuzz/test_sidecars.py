@@ -1,0 +1,98 @@
+"""A model's JSON files, made wrong in over 400 ways, each end in weft's own error that names file or field; no file
+outside the model's folder is opened on the way."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sidecars import Case, all_cases, large, outcome, use, write_linked_models
+
+import weft
+
+OPENED: list[str] | None = None  # what was opened while it is a list
+
+
+def _note(event: str, arguments: tuple[object, ...]) -> None:
+    if OPENED is not None and event == "open" and isinstance(arguments[0], (str, bytes, os.PathLike)):
+        OPENED.append(os.fsdecode(arguments[0]))
+
+
+sys.addaudithook(_note)  # hooks stay for good; this one listens only when asked to
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_linked_models(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="module")
+def outcomes(models: Path) -> list[tuple[Case, str | Exception | None]]:
+    found: list[tuple[Case, str | Exception | None]] = []
+    for case in all_cases(models):
+        try:
+            found.append((case, outcome(models, case)))
+        except Exception as error:
+            found.append((case, error))
+    return found
+
+
+Outcomes = list[tuple[Case, str | Exception | None]]
+
+
+def test_the_files_are_right_before_they_are_made_wrong(models: Path) -> None:
+    for name in ("decoder", "encoder"):
+        use(models / name)
+
+
+def test_nothing_but_wefts_errors_comes_out(outcomes: Outcomes) -> None:
+    assert [f"{case.what}: {error!r:.120}" for case, error in outcomes if isinstance(error, Exception)] == []
+
+
+def test_at_least_400_files_are_refused(outcomes: Outcomes) -> None:
+    refused = {case.data for case, message in outcomes if isinstance(message, str)}
+    assert len(refused) >= 400
+
+
+def test_what_must_be_refused_is(outcomes: Outcomes) -> None:
+    assert [case.what for case, message in outcomes if message is None and case.refused] == []
+
+
+def test_messages_name_the_file_or_the_field(outcomes: Outcomes) -> None:
+    silent = [(case.what, text) for case, text in outcomes if isinstance(text, str) and not names(case, text)]
+    assert silent == []
+
+
+def names(case: Case, text: str) -> bool:
+    return any(name and name in text for name in case.names) and len(text) <= 1000
+
+
+def test_messages_tell_no_paths(outcomes: Outcomes, models: Path) -> None:
+    assert [case.what for case, text in outcomes if isinstance(text, str) and str(models) in text] == []
+
+
+@pytest.fixture
+def opened() -> Iterator[list[str]]:
+    global OPENED
+    OPENED = []
+    yield OPENED
+    OPENED = None
+
+
+def test_nothing_outside_the_folder_is_opened(models: Path, opened: list[str]) -> None:
+    hostile = [case for case in all_cases(models) if "shard" in case.what or "modules.json: " in case.what]
+    assert len(hostile) > 40
+    for case in hostile:
+        outcome(models, case)
+    inside = {os.path.realpath(models / name) for name in ("decoder", "encoder")}
+    paths = {os.path.realpath(path) for path in opened}
+    assert any(path.startswith(tuple(inside)) for path in paths), "the hook hears nothing"
+    allowed = (*inside, "/proc", "/sys", sys.prefix, sys.base_prefix, str(Path(weft.__file__).parent))
+    assert [path for path in sorted(paths) if not path.startswith(allowed)] == []
+
+
+def test_large_files_are_taken_or_refused(models: Path) -> None:
+    for case in large(models):
+        text = outcome(models, case)
+        assert text is not None or not case.refused, case.what
