@@ -1,13 +1,17 @@
-"""Encoding speed of weft's tokenizers against the tokenizers library: one thread, bound by memory and branches.
+"""Encoding speed of weft's tokenizers beside the tokenizers library, and how time grows on hostile input.
 
-    python benchmarks/tokenizers.py tokenizer.json [more.json ...] --wiki wiki.test.raw
-    python benchmarks/tokenizers.py path/to/tokenizer.json --runs 40
+    python benchmarks/tokenizers.py tokenizer.json [more.json ...] --wiki wiki.test.raw --threads 2
+    python benchmarks/tokenizers.py --growth tokenizer.json [tokenizer.model ...]
 
 Two workloads per tokenizer: English encyclopedia text in paragraphs (--wiki; skipped where the file is missing), and
-generated text in many scripts. The two libraries take turns, so that a busy machine slows both.
+generated text in many scripts; each text by text on one thread, and as one batch with --threads on both sides. The two
+libraries take turns, so that a busy machine slows both. --growth prints time(2n)/time(n) for inputs that make careless
+tokenizers quadratic: bound by memory and branches, it should stay near 2.
 """
 
 import argparse
+import base64
+import itertools
 import json
 import os
 import platform
@@ -15,7 +19,7 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +40,10 @@ SCRIPTS = {
 }
 
 
-def library() -> Any:
-    """The other side, on one thread; this file shares its name, so its folder leaves the import path first."""
-    os.environ["RAYON_NUM_THREADS"] = "1"
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+def library(threads: int) -> Any:
+    """The other side; this file shares its name, so its folder leaves the import path first."""
+    os.environ["RAYON_NUM_THREADS"] = str(threads)
+    os.environ["TOKENIZERS_PARALLELISM"] = "true"
     here = Path(__file__).resolve().parent
     sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != here]
     from tokenizers import Tokenizer as Library
@@ -74,22 +78,62 @@ def seconds(run: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
-def measure(ours: Tokenizer, other: Any, texts: list[str], runs: int) -> dict[str, float]:
-    """Megabytes of UTF-8 per second, medians of `runs` turns after a warm-up, and the ratio."""
+def measure(ours: Tokenizer, other: Any, texts: list[str], runs: int, threads: int) -> dict[str, float]:
+    """Megabytes of UTF-8 per second, medians of `runs` turns after a warm-up, and the ratios."""
     size = sum(len(text.encode()) for text in texts) / 1e6
     for text in texts[:50]:
-        assert ours.encode(text, parse_special=True) == other.encode(text).ids, ascii(text)
-    mine, theirs = [], []
+        mine = ours.encode(text, add_special=False, parse_special=True)
+        assert mine == other.encode(text, add_special_tokens=False).ids, ascii(text)
+    ways: dict[str, Callable[[], Any]] = {
+        "weft": lambda: [ours.encode(text, parse_special=True) for text in texts],
+        "library": lambda: [other.encode(text).ids for text in texts],
+        "weft_batch": lambda: ours.encode_batch(texts, parse_special=True, threads=threads),
+        "library_batch": lambda: [encoded.ids for encoded in other.encode_batch(texts)],
+    }
+    times: dict[str, list[float]] = {way: [] for way in ways}
     for turn in range(runs + 1):
-        pair = (
-            seconds(lambda: [ours.encode(text, parse_special=True) for text in texts]),
-            seconds(lambda: [other.encode(text).ids for text in texts]),
-        )
-        if turn:  # the first warms up
-            mine.append(size / pair[0])
-            theirs.append(size / pair[1])
-    weft_rate, library_rate = statistics.median(mine), statistics.median(theirs)
-    return {"weft": weft_rate, "library": library_rate, "ratio": weft_rate / library_rate, "slowest": min(mine)}
+        for way, run in ways.items():
+            took = seconds(run)
+            if turn:  # the first warms up
+                times[way].append(took)
+    rates = {way: size / statistics.median(took) for way, took in times.items()}
+    ratios = {f"ratio{kind}": rates[f"weft{kind}"] / rates[f"library{kind}"] for kind in ("", "_batch")}
+    return rates | ratios
+
+
+HOSTILE: dict[str, str] = {
+    "letter": "a",
+    "spaces": " ",
+    "lines": "\n",
+    "emoji": "👩‍👩‍👧‍👦",
+    "digits": "0123456789",
+    "ideographs": "天地玄黃宇宙洪荒日月盈昃辰宿列張",
+    "marks": "a" + "\u0301\u0323" * 8,
+    "token_starts": "<|<|<｜[",
+    "mixed_case": "aB",
+    "upper": "AB",
+}
+
+
+def hostile(name: str, size: int) -> str:
+    """`size` bytes, near enough, of one of the patterns or of base64."""
+    if name == "base64":
+        return base64.b64encode(random.Random(1).randbytes(size * 3 // 4)).decode()
+    unit = HOSTILE[name]
+    return unit * (size // len(unit.encode()))
+
+
+def growth(path: Path, sizes: tuple[int, ...] = (1 << 18, 1 << 19, 1 << 20), repeats: int = 3) -> dict[str, Any]:
+    """Seconds for each size (the least of `repeats`) and the two ratios, by kind of input."""
+    tokenizer, rows = Tokenizer.from_file(path), {}
+    for name in [*HOSTILE, "base64"]:
+        texts = [hostile(name, size) for size in sizes]
+        tokenizer.encode(texts[0])
+        times = [min(seconds(lambda text=text: tokenizer.encode(text)) for _ in range(repeats)) for text in texts]
+        rows[name] = {"seconds": times, "ratios": [after / before for before, after in itertools.pairwise(times)]}
+        shown = "  ".join(f"{ratio:5.2f}" for ratio in rows[name]["ratios"])
+        print(f"{path.parent.name:24} {name:14} {times[-1] * 1e3:9.1f} ms for 1 MiB   {shown}", flush=True)
+    return rows
 
 
 def load_times(path: Path, other_kind: Any, runs: int = 5) -> tuple[float, float]:
@@ -98,30 +142,40 @@ def load_times(path: Path, other_kind: Any, runs: int = 5) -> tuple[float, float
     return statistics.median(ours) * 1e3, statistics.median(other) * 1e3
 
 
+def compare(path: Path, other_kind: Any, texts: dict[str, list[str]], options: argparse.Namespace) -> Iterator[dict]:
+    ours, other = Tokenizer.from_file(path), other_kind.from_file(str(path))
+    other.no_truncation()
+    other.no_padding()
+    loads = load_times(path, other_kind)
+    name = path.parent.name if path.parent.name != "models" else path.parent.parent.name
+    for kind, lines in texts.items():
+        row = measure(ours, other, lines, options.runs, options.threads)
+        print(
+            f"{name:18} {kind:6} {row['weft']:9.1f} {row['library']:8.2f} {row['ratio']:6.1f}x "
+            f"{row['weft_batch']:9.1f} {row['library_batch']:8.2f} {row['ratio_batch']:6.1f}x "
+            f"{loads[0]:8.0f} {loads[1]:8.0f}",
+            flush=True,
+        )
+        yield {"tokenizer": name, "text": kind, "load_ms": loads[0], "library_load_ms": loads[1], **row}
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=Path, help="tokenizer.json files")
     parser.add_argument("--wiki", type=Path, help="a file of English text")
     parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--growth", action="store_true")
     options = parser.parse_args()
-    other_kind, texts = library(), workloads(options.wiki)
-    rows = []
-    print(f"{'tokenizer':28} {'text':6} {'weft MB/s':>10} {'library':>9} {'ratio':>7} {'load ms':>9} {'library':>9}")
-    for path in options.files:
-        ours, other = Tokenizer.from_file(path), other_kind.from_file(str(path))
-        other.no_truncation()
-        other.no_padding()
-        loads = load_times(path, other_kind)
-        for name, lines in texts.items():
-            rates = measure(ours, other, lines, options.runs)
-            rows.append(
-                {"tokenizer": path.parent.name, "text": name, "load_ms": loads[0], "library_load_ms": loads[1], **rates}
-            )
-            print(
-                f"{path.parent.name:28} {name:6} {rates['weft']:10.1f} {rates['library']:9.2f} {rates['ratio']:6.1f}x "
-                f"{loads[0]:9.1f} {loads[1]:9.1f}"
-            )
-    print(json.dumps({"benchmark": "tokenizers", "machine": platform.processor() or platform.machine(), "rows": rows}))
+    record = {"machine": platform.processor() or platform.machine(), "threads": options.threads}
+    if options.growth:
+        rows: Any = {str(path.parent.name): growth(path) for path in options.files}
+        print(json.dumps({"benchmark": "tokenizer_growth", **record, "rows": rows}))
+        return 0
+    other_kind, texts = library(options.threads), workloads(options.wiki)
+    print(f"{'MB/s':18} {'text':6} {'weft':>9} {'library':>8} {'':7} {'batch':>9} {'library':>8} {'':7} {'load ms':>8}")
+    rows = [row for path in options.files for row in compare(path, other_kind, texts, options)]
+    print(json.dumps({"benchmark": "tokenizers", **record, "rows": rows}))
     return 0
 
 

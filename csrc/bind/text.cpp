@@ -1,6 +1,8 @@
 // text: bindings of csrc/text. The Python face is weft/text/tokenizer.py.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
@@ -107,7 +109,7 @@ std::vector<std::string_view> views_of(Bytes data, Offsets offsets, const char* 
 
 std::unique_ptr<Tokenizer> gguf(const std::string& model, const std::string& pre, Bytes token_bytes,
                                 Offsets token_offsets, Bytes merge_bytes, Offsets merge_offsets, Floats scores,
-                                Int32s types, nb::dict numbers) {
+                                Int32s types, Bytes charsmap, nb::dict numbers) {
   GgufVocab vocab;
   vocab.model = model;
   vocab.pre = pre;
@@ -115,6 +117,7 @@ std::unique_ptr<Tokenizer> gguf(const std::string& model, const std::string& pre
   vocab.merges = views_of(merge_bytes, merge_offsets, "merges");
   vocab.scores.assign(scores.data(), scores.data() + scores.size());
   vocab.types.assign(types.data(), types.data() + types.size());
+  vocab.charsmap = {reinterpret_cast<const char*>(charsmap.data()), charsmap.size()};
   const auto number = [&](const char* key, auto& into) {
     if (numbers.contains(key)) into = nb::cast<int32_t>(numbers[key]);
   };
@@ -126,6 +129,7 @@ std::unique_ptr<Tokenizer> gguf(const std::string& model, const std::string& pre
   number("add_bos", vocab.add_bos);
   number("add_eos", vocab.add_eos);
   number("add_space", vocab.add_space);
+  number("collapse", vocab.collapse);
   nb::gil_scoped_release release;
   auto tokenizer = from_gguf(vocab);
   vocab = {};
@@ -145,6 +149,13 @@ std::unique_ptr<Tokenizer> vocab_file(nb::bytes text, bool lower, bool strip_acc
   return from_vocab_file({text.c_str(), text.size()}, options);
 }
 
+std::unique_ptr<Tokenizer> tiktoken(nb::bytes file, const std::string& pattern,
+                                    const std::vector<std::pair<std::string, int64_t>>& special, int64_t first_id,
+                                    int32_t bos, bool nfc) {
+  nb::gil_scoped_release release;
+  return from_tiktoken({file.c_str(), file.size()}, {pattern, special, first_id, bos, nfc});
+}
+
 nb::list special_ids(const Tokenizer& self) {
   nb::list out;
   for (int32_t id = 0; id < self.vocab().size(); ++id)
@@ -155,6 +166,16 @@ nb::list special_ids(const Tokenizer& self) {
 nb::list added_tokens(const Tokenizer& self) {
   nb::list out;
   for (const AddedToken& token : self.added()) out.append(nb::make_tuple(token.content, token.id, token.special));
+  return out;
+}
+
+// (id, type) of each part around a text; the id is -1 for the first text and -2 for the second.
+nb::list template_of(const Tokenizer& self, bool pair) {
+  nb::list out;
+  for (const Part& part : self.around(pair)) {
+    const int32_t text = part.kind == Part::Kind::first ? -1 : -2;
+    out.append(nb::make_tuple(part.kind == Part::Kind::token ? part.id : text, part.type));
+  }
   return out;
 }
 
@@ -178,16 +199,17 @@ void bind_text(nb::module_& module) {
     weft::json::parse({text.c_str(), text.size()}, where);
   });
   nb::class_<Tokenizer>(module, "Tokenizer")
-      .def_static("from_json", [](nb::bytes text, const std::string& where) {
+      .def_static("from_json", [](nb::bytes text, const std::string& where, const Around& around) {
         nb::gil_scoped_release release;
-        return from_json({text.c_str(), text.size()}, where);
-      })
+        return from_json({text.c_str(), text.size()}, where, around);
+      }, nb::arg(), nb::arg(), nb::arg().none())
       .def_static("from_sentencepiece", [](nb::bytes file, bool add_bos, bool add_eos) {
         nb::gil_scoped_release release;
         return from_sentencepiece({file.c_str(), file.size()}, add_bos, add_eos);
       })
       .def_static("from_vocab", &vocab_file)
       .def_static("from_gguf", &gguf)
+      .def_static("from_tiktoken", &tiktoken)
       .def("encode", &encode)
       .def("encode_pair", &encode_pair)
       .def("encode_batch", &encode_batch)
@@ -200,6 +222,7 @@ void bind_text(nb::module_& module) {
       .def("id", &id_of)
       .def("special_ids", &special_ids)
       .def("added_tokens", &added_tokens)
+      .def("template", &template_of)
       .def_prop_ro("vocab_size", [](const Tokenizer& self) { return self.vocab().size(); });
   nb::class_<Tokenizer::Stream>(module, "Stream")
       .def("add", [](Tokenizer::Stream& self, int32_t id) { return to_text(self.add(id)); })

@@ -1,4 +1,6 @@
 // bpe: byte-level byte-pair encoding. The joining of pairs is in merges.cpp.
+#include <algorithm>
+
 #include "core/error.h"
 #include "core/utf8.h"
 #include "text/model.h"
@@ -55,15 +57,48 @@ MergeTable::Pair pair_of(const Vocab& vocab, const Merge& merge, uint32_t rank, 
 }
 
 ByteBpe::ByteBpe(const Vocab& vocab, const std::vector<Merge>& merges, const Options& options) : options_(options) {
+  read_bytes(vocab);
+  std::string scratch;
+  merges_.reserve(merges.size());
+  for (size_t i = 0; i < merges.size(); ++i) merges_.add(pair_of(vocab, merges[i], static_cast<uint32_t>(i), scratch));
+  if (options.whole_words) read_words(vocab);
+}
+
+ByteBpe::ByteBpe(const Vocab& vocab) {
+  constexpr size_t kMaxBytes = 1024, kMaxPairs = size_t{1} << 25;  // each way to cut a token in two is looked up
+  options_.whole_words = true;
+  read_bytes(vocab);
+  if (std::find(byte_ids_.begin(), byte_ids_.end(), kNone) != byte_ids_.end())
+    fail(ErrorKind::format, "[vocabulary] a byte has no token");
+  read_words(vocab);
+  std::vector<MergeTable::Pair> pairs;
+  for (int32_t id = 0; id < words_.size(); ++id) {
+    if (!words_.has(id)) continue;
+    const std::string_view word = words_.token(id);
+    if (word.size() > kMaxBytes || pairs.size() > kMaxPairs)
+      fail(ErrorKind::unsupported, "[vocabulary] a token is too long, or the tokens are too many: id " +
+                                       std::to_string(id) + " of " + std::to_string(word.size()) + " bytes");
+    for (size_t size = 1; size < word.size(); ++size) {
+      const int32_t left = words_.find(word.substr(0, size));
+      const int32_t right = left == kNone ? kNone : words_.find(word.substr(size));
+      if (right != kNone) pairs.push_back({left, right, static_cast<uint32_t>(id), id});
+    }
+  }
+  merges_.reserve(pairs.size());
+  for (const MergeTable::Pair& pair : pairs) merges_.add(pair);
+}
+
+void ByteBpe::read_bytes(const Vocab& vocab) {
   std::string scratch;
   for (unsigned byte = 0; byte < 256; ++byte) {
     scratch.clear();
     utf8::append(scratch, byte_alphabet::character(static_cast<unsigned char>(byte)));
     byte_ids_[byte] = vocab.find(scratch);
   }
-  merges_.reserve(merges.size());
-  for (size_t i = 0; i < merges.size(); ++i) merges_.add(pair_of(vocab, merges[i], static_cast<uint32_t>(i), scratch));
-  if (!options.whole_words) return;
+}
+
+void ByteBpe::read_words(const Vocab& vocab) {
+  std::string scratch;
   words_.reserve(static_cast<size_t>(vocab.size()), static_cast<size_t>(vocab.size()) * 8);
   for (int32_t id = 0; id < vocab.size(); ++id) {
     scratch.clear();

@@ -119,11 +119,16 @@ class ByteBpe final : public Model {
     bool fuse_unknown = false;
   };
   ByteBpe(const Vocab& vocab, const std::vector<Merge>& merges, const Options& options);
+  // As tiktoken does it: a word that is a token is that token, and any two neighbours that together are a token merge,
+  // the lowest id first. Throws Error(format) when a byte has no token.
+  explicit ByteBpe(const Vocab& vocab);
   void encode(std::string_view word, Workspace& work, Ids& out) const override;
 
  private:
   void encode_fresh(std::string_view word, Workspace& work, Ids& out) const;
   size_t first_ids(std::string_view word, Ids& out) const;
+  void read_bytes(const Vocab& vocab);
+  void read_words(const Vocab& vocab);
 
   std::array<int32_t, 256> byte_ids_;
   MergeTable merges_;

@@ -1,4 +1,4 @@
-// tokenizer: the whole way from text to ids and back. Built by the readers in load_*.cpp, then never changed.
+// tokenizer: the whole way from text to ids and back. Built by the readers in load/, then never changed.
 //
 // text -> added tokens that are not normalised -> normaliser -> normalised added tokens -> splitters -> model
 //      -> template
@@ -7,6 +7,7 @@
 #pragma once
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -15,7 +16,7 @@
 #include "text/added.h"
 #include "text/model.h"
 #include "unicode/normalise.h"
-#include "text/split.h"
+#include "text/split/split.h"
 #include "text/vocab.h"
 
 namespace weft::text {
@@ -101,6 +102,7 @@ class Tokenizer {
   const Vocab& vocab() const { return parts_.vocab; }
   bool is_special(int32_t id) const { return special_[static_cast<size_t>(id)]; }
   const std::vector<AddedToken>& added() const { return parts_.added; }
+  const Template& around(bool pair) const { return pair ? parts_.pair : parts_.single; }
 
   // Decoding one token at a time; what cannot be printed yet (half a character) waits.
   class Stream {
@@ -137,7 +139,9 @@ class Tokenizer {
 
 // The readers. Each throws Error(format) for a malformed file and Error(unsupported), naming the part, for what weft
 // does not do.
-std::unique_ptr<Tokenizer> from_json(std::string_view text, std::string_view where);
+// `around`, where given, replaces the file's template: the texts of bos and eos, each empty where there is to be none.
+using Around = std::optional<std::pair<std::string, std::string>>;
+std::unique_ptr<Tokenizer> from_json(std::string_view text, std::string_view where, const Around& around = {});
 
 struct VocabFileOptions {
   BertRules rules;
@@ -151,10 +155,24 @@ struct GgufVocab {
   std::vector<std::string_view> tokens, merges;
   std::vector<float> scores;   // of SentencePiece's models: one per token
   std::vector<int32_t> types;  // empty, or one per token
+  std::string_view charsmap;   // SentencePiece's table of replacements, for the model "t5"
   int32_t bos = kNone, eos = kNone, unknown = kNone, cls = kNone, separator = kNone;
-  int add_bos = -1, add_eos = -1, add_space = -1;  // -1: the file does not say
+  int add_bos = -1, add_eos = -1, add_space = -1, collapse = -1;  // -1: the file does not say
 };
 std::unique_ptr<Tokenizer> from_gguf(const GgufVocab& gguf);
+
+// OpenAI's file of ranks, which says nothing else.
+struct TiktokenOptions {
+  std::string pattern;
+  std::vector<std::pair<std::string, int64_t>> special;
+  int64_t first_id = 0;  // of rank 0
+  int32_t bos = kNone;   // put before a text
+  bool nfc = false;
+};
+std::unique_ptr<Tokenizer> from_tiktoken(std::string_view file, const TiktokenOptions& options);
+
+// Puts the tokens, where they are not kNone, around each text.
+void surround(int32_t bos, int32_t eos, Parts& parts);
 
 // SentencePiece's own file. `add_bos`, `add_eos`: which of the tokens that it names surround a text.
 std::unique_ptr<Tokenizer> from_sentencepiece(std::string_view file, bool add_bos, bool add_eos);

@@ -18,7 +18,12 @@ _IDS = {
     "cls": "cls_token_id",
     "mask": "mask_token_id",
 }
-_FLAGS = {"add_bos": "add_bos_token", "add_eos": "add_eos_token", "add_space": "add_space_prefix"}
+_FLAGS = {
+    "add_bos": "add_bos_token",
+    "add_eos": "add_eos_token",
+    "add_space": "add_space_prefix",
+    "collapse": "remove_extra_whitespaces",
+}
 
 _NATIVE: Final = ("C_CONTIGUOUS", "ALIGNED")  # an array inside a file begins at any byte
 
@@ -26,14 +31,17 @@ Strings = tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint64]]
 
 
 def native_arguments(metadata: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Arguments of the native constructor: names, tokens, merges, scores, types and the numbers that are present."""
+    """Arguments of the native constructor: names, tokens, merges, scores, types, a table of characters and the numbers
+    that are present."""
     tokens = _strings(metadata, "tokens", required=True)
     merges = _strings(metadata, "merges", required=False)
     scores = _floats(metadata.get(_PREFIX + "scores", ()), "scores")
     types = _integers(metadata.get(_PREFIX + "token_type", ()), "token_type")
+    charsmap = _bytes(metadata.get(_PREFIX + "precompiled_charsmap", ()), "precompiled_charsmap")
     numbers = {name: _integer(metadata[_PREFIX + key], key) for name, key in _IDS.items() if _PREFIX + key in metadata}
     flags = {name: _flag(metadata[_PREFIX + key], key) for name, key in _FLAGS.items() if _PREFIX + key in metadata}
-    return _text(metadata, "model"), _text(metadata, "pre", ""), *tokens, *merges, scores, types, numbers | flags
+    names = _text(metadata, "model"), _text(metadata, "pre", "")
+    return *names, *tokens, *merges, scores, types, charsmap, numbers | flags
 
 
 def special_names(metadata: Mapping[str, Any], vocab_size: int) -> dict[str, int | None]:
@@ -78,6 +86,18 @@ def _integers(value: Any, key: str) -> npt.NDArray[np.int32]:
     if not whole or (array.size and not limits.min <= int(array.min()) <= int(array.max()) <= limits.max):
         raise FormatError(f"[gguf] {_PREFIX}{key} is not an array of 32-bit integers")
     return np.require(array, np.int32, _NATIVE)
+
+
+def _bytes(value: Any, key: str) -> npt.NDArray[np.uint8]:
+    if isinstance(value, bytes):
+        return np.frombuffer(value, dtype=np.uint8)
+    try:
+        signed = np.ascontiguousarray(value, dtype=np.int64).reshape(-1)  # files write it as int8 or uint8
+    except (OverflowError, TypeError, ValueError) as error:
+        raise FormatError(f"[gguf] {_PREFIX}{key} is not an array of bytes: {error}") from error
+    if signed.size and not (signed.min() >= -128 and signed.max() <= 255):
+        raise FormatError(f"[gguf] {_PREFIX}{key} is not an array of bytes: {signed.min()} to {signed.max()}")
+    return signed.astype(np.uint8)
 
 
 def _floats(value: Any, key: str) -> npt.NDArray[np.float32]:

@@ -6,17 +6,20 @@ caller wrote, never for what a user typed. Added tokens that are not flagged spe
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from weft._core import text as _native
 from weft.errors import FormatError, InputError, NotFoundError
+from weft.text import merges, ranks
 from weft.text.gguf_vocab import native_arguments, special_names
 
 _NAMES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+_FILES = ("tokenizer.json", "tekken.json", "vocab.json", "vocab.txt", "tokenizer.model")
 _SIDE_FILE_LIMIT = 8 << 20
 _TOKENIZER_LIMIT = 256 << 20
 
@@ -34,6 +37,15 @@ class Stream:
     def finish(self) -> str:
         """What is left, an unfinished character as U+FFFD; the stream may be used again afterwards."""
         return self._native.finish()
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A text, or two, cut to a length: the ids, their token types, and how many tokens of each text went away."""
+
+    ids: list[int]
+    types: list[int]
+    dropped: tuple[int, int]
 
 
 class Tokenizer:
@@ -57,28 +69,72 @@ class Tokenizer:
 
     @classmethod
     def from_file(cls, path: str | Path) -> "Tokenizer":
-        """From a tokenizer.json, a vocab.txt, a SentencePiece .model, or a folder with one of them (the first wins).
+        """From a file, or a folder with one of them (the first wins): tokenizer.json, tekken.json, vocab.json with
+        merges.txt beside it, vocab.txt, a SentencePiece .model (or Llama 3's, which is tiktoken's), a .tiktoken file.
 
-        tokenizer_config.json and special_tokens_map.json beside it name the special tokens; for vocab.txt the former
-        also says how to normalise, for a .model whether a text gets bos (it does where nothing is said) and eos.
+        tokenizer_config.json and special_tokens_map.json beside it name the special tokens; the former also says
+        whether a text gets bos and eos (`add_bos_token`, `add_eos_token`: where it says nothing a tokenizer.json's own
+        rule holds, and a .model puts bos), and for vocab.txt how to normalise. A .tiktoken file goes by its name.
         """
         path = Path(path)
         if path.is_dir():
             path = _file_in(path)
         if not path.is_file():
-            raise NotFoundError(
-                f"[tokenizer] no such file: {path.name}; give a tokenizer.json, vocab.txt, tokenizer.model or a folder"
-            )
+            raise NotFoundError(f"[tokenizer] no such file: {path.name}; give {', '.join(_FILES)} or a folder")
         settings = _settings_beside(path)
-        if path.suffix == ".txt":
+        if path.name == "tekken.json":
+            return cls._from_ranks(*ranks.read_tekken(_read(path, _TOKENIZER_LIMIT)))
+        if path.suffix == ".tiktoken":
+            return cls.from_tiktoken(path, path.stem)
+        if path.suffix == ".model" and ranks.is_rank_file(_head(path)):
+            return cls.from_tiktoken(path, "llama3")
+        tokens = {name: _named(settings, name) for name in _NAMES}
+        if path.suffix == ".txt" and path.name != "merges.txt":
             native = _from_vocab(path, settings)
         elif path.suffix == ".model":
             add_bos, add_eos = _flag(settings, "add_bos_token", True), _flag(settings, "add_eos_token", False)
             native = _native.Tokenizer.from_sentencepiece(_read(path, _TOKENIZER_LIMIT), add_bos, add_eos)
+        elif path.name in ("vocab.json", "merges.txt"):
+            tokens |= merges.special_names(settings)
+            native = _native.Tokenizer.from_json(_from_merges(path, settings), path.name, _around(settings, tokens))
         else:
-            native = _native.Tokenizer.from_json(_read(path, _TOKENIZER_LIMIT), path.name)
-        tokens = {name: _named(settings, name) for name in _NAMES}
+            content = _read(path, _TOKENIZER_LIMIT)
+            native = _native.Tokenizer.from_json(content, path.name, _around(settings, tokens))
         return cls(native, {name: native.id(token) for name, token in tokens.items() if token is not None})
+
+    @classmethod
+    def from_tiktoken(
+        cls,
+        path: str | Path,
+        name: str | None = None,
+        *,
+        pattern: str | None = None,
+        special: Mapping[str, int] | None = None,
+    ) -> "Tokenizer":
+        """From a file of tiktoken's ("base64 rank" lines), which holds nothing but the ranks.
+
+        How a text is cut and which tokens are special comes from `name` (cl100k_base, o200k_base, llama3, qwen, ...) or
+        from `pattern`, one of the published expressions, and `special`, ids by token.
+        """
+        if name is not None and (pattern is not None or special is not None):
+            raise InputError("[tiktoken] both a name and a pattern or special tokens are given: one of them decides")
+        if name is None and pattern is None:
+            raise InputError("[tiktoken] the file does not say how a text is cut: give a name or a pattern")
+        encoding = ranks.Encoding(pattern, special or {}) if pattern is not None else ranks.encoding(str(name))
+        return cls._from_ranks(_read(Path(path), _TOKENIZER_LIMIT), encoding)
+
+    @classmethod
+    def _from_ranks(cls, content: bytes, encoding: ranks.Encoding) -> "Tokenizer":
+        special, named = encoding.special, encoding.names
+        native = _native.Tokenizer.from_tiktoken(
+            content,
+            encoding.pattern,
+            list(special.items()),
+            encoding.first_id,
+            special[named["bos"]] if encoding.bos else -1,
+            encoding.nfc,
+        )
+        return cls(native, {name: native.id(token) for name, token in named.items()})
 
     @classmethod
     def from_gguf(cls, metadata: Mapping[str, Any]) -> "Tokenizer":
@@ -103,6 +159,31 @@ class Tokenizer:
     ) -> tuple[list[int], list[int]]:
         """Ids of two texts joined as the model wants them, and the token type of each id."""
         return self._native.encode_pair(first, second, add_special, parse_special)
+
+    def encode_within(
+        self,
+        limit: int,
+        first: str,
+        second: str | None = None,
+        *,
+        side: Literal["left", "right"] = "right",
+        parse_special: bool = False,
+    ) -> Fitted:
+        """At most `limit` ids with the special tokens around them; tokens go from the given side of a text.
+
+        Of two texts the longer one is cut first.
+        """
+        template = self._native.template(second is not None)
+        room = limit - sum(id >= 0 for id, _ in template)
+        if room < 0 or side not in ("left", "right"):
+            raise InputError(f"[encode_within] no room for the special tokens, or an unknown side: {limit}, {side!r}")
+        bodies = [self.encode(text, add_special=False, parse_special=parse_special) for text in (first, second or "")]
+        kept = _fit(len(bodies[0]), len(bodies[1]), room)
+        cut = [ids[len(ids) - size :] if side == "left" else ids[:size] for ids, size in zip(bodies, kept)]
+        parts = [([id] if id >= 0 else cut[-1 - id], type) for id, type in template]
+        ids = [id for part, _ in parts for id in part]
+        types = [type for part, type in parts for _ in part]
+        return Fitted(ids, types, (len(bodies[0]) - kept[0], len(bodies[1]) - kept[1]))
 
     def encode_batch(
         self, texts: Iterable[str], *, add_special: bool = True, parse_special: bool = False, threads: int = 1
@@ -150,11 +231,43 @@ class Tokenizer:
         return self._native.id(token)
 
 
+def _fit(first: int, second: int, room: int) -> tuple[int, int]:
+    """How many tokens of each text stay when they share `room`: the longer gives way, down to the other's length."""
+    if first + second <= room:
+        return first, second
+    short = min(first, second, room // 2)
+    long = room - short
+    return (short, long) if first <= second else (long, short)
+
+
 def _file_in(folder: Path) -> Path:
-    for name in ("tokenizer.json", "vocab.txt", "tokenizer.model"):
-        if (folder / name).is_file():
+    for name in _FILES:
+        if (folder / name).is_file() and (name != "vocab.json" or (folder / "merges.txt").is_file()):
             return folder / name
-    raise NotFoundError(f"[tokenizer] no tokenizer.json, vocab.txt or tokenizer.model in the folder: {folder.name}")
+    raise NotFoundError(f"[tokenizer] none of {', '.join(_FILES)} in the folder: {folder.name}")
+
+
+def _from_merges(path: Path, settings: Mapping[str, Any]) -> bytes:
+    vocab, lines, added = merges.files_beside(path.parent)
+    for file in (vocab, lines):
+        if not file.is_file():
+            raise NotFoundError(f"[tokenizer] {path.name} without {file.name} beside it")
+    extra = _read(added, _SIDE_FILE_LIMIT) if added.is_file() else None
+    return merges.tokenizer_json(_read(vocab, _TOKENIZER_LIMIT), _read(lines, _TOKENIZER_LIMIT), extra, settings)
+
+
+def _around(settings: Mapping[str, Any], tokens: Mapping[str, str | None]) -> tuple[str, str] | None:
+    """bos and eos as the configuration wants them around a text; None where it does not say."""
+    flags = [settings.get("add_bos_token"), settings.get("add_eos_token")]
+    if not any(isinstance(flag, bool) for flag in flags):
+        return None
+    bos, eos = ((tokens.get(name) or "") if flag is True else "" for name, flag in zip(("bos", "eos"), flags))
+    return bos, eos
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(256)
 
 
 def _read(path: Path, limit: int) -> bytes:

@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/json.h"
+#include "text/load/base64.h"
 #include "unicode/charsmap.h"
 #include "text/pieces.h"
 #include "text/tokenizer.h"
@@ -91,24 +92,6 @@ std::string_view inserted(Value text) {
   return text.string();
 }
 
-std::string from_base64(std::string_view text) {
-  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::array<int8_t, 256> values;
-  values.fill(-1);
-  for (size_t i = 0; i < 64; ++i) values[static_cast<unsigned char>(kDigits[i])] = static_cast<int8_t>(i);
-  for (int padding = 0; padding < 2 && text.ends_with('='); ++padding) text.remove_suffix(1);
-  std::string out;
-  out.reserve(text.size() / 4 * 3 + 3);
-  uint32_t bits = 0;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const int digit = values[static_cast<unsigned char>(text[i])];
-    if (digit < 0) fail(ErrorKind::format, "[tokenizer.json] malformed base64: at character " + std::to_string(i));
-    bits = bits << 6 | static_cast<uint32_t>(digit);
-    if (i % 4 != 0) out.push_back(static_cast<char>(bits >> (6 - i % 4 * 2) & 0xFF));
-  }
-  return out;
-}
-
 void add_normaliser(Value value, NormaliserChain& chain) {
   if (!given(value)) return;
   if (chain.size() == kMaxSteps) unsupported("more than 16 normalisers");
@@ -140,7 +123,7 @@ void add_normaliser(Value value, NormaliserChain& chain) {
     else if (expression && expression.string() == " {2,}") chain.add(space_run_normaliser(content));
     else unsupported("a Replace normaliser with this pattern: " + quoted(expression ? expression.string() : ""));
   } else if (type == "Precompiled") {
-    chain.add(precompiled_normaliser(Charsmap(from_base64(value.string_or("precompiled_charsmap", "")))));
+    chain.add(precompiled_normaliser(Charsmap(from_base64(value.string_or("precompiled_charsmap", ""), "[tokenizer.json]"))));
   } else {
     unsupported("the normaliser " + quoted(type));
   }
@@ -162,31 +145,40 @@ std::unique_ptr<Splitter> metaspace_of(Value value) {
   return split_marked_spaces(prefix, value.boolean_or("split", true));
 }
 
-std::unique_ptr<Splitter> split_of(Value value) {
+std::unique_ptr<Splitter> split_of(Value value, bool behind_bytes) {
   const Value pattern = value.at("pattern");
   const Value expression = pattern.find("Regex");
   // Gemma's: its normaliser leaves no space to cut at.
-  if (!expression && pattern.at("String").string() == " " && value.at("behavior").string() == "MergedWithPrevious")
+  if (!expression && !behind_bytes && pattern.at("String").string() == " " && value.at("behavior").string() == "MergedWithPrevious")
     return split_behind_spaces();
   if (!expression) unsupported("a Split pre-tokenizer with a literal: " + quoted(pattern.at("String").string()));
   const std::string_view behaviour = value.at("behavior").string();
   const bool matches_only = behaviour == "Removed" && value.boolean_or("invert", false);
   if (behaviour != "Isolated" && !matches_only) unsupported("a Split with behaviour " + quoted(behaviour));
-  return split_by_expression(expression.string(), matches_only);
+  return split_by_expression(expression.string(), {matches_only, behind_bytes});
 }
 
-// Appends to the chain; true once it ends in the byte alphabet.
-bool add_splitters(Value value, Splitters& chain) {
-  if (!given(value)) return false;
+std::unique_ptr<Splitter> punctuation_of(Value value) {
+  const std::string_view behaviour = value.string_or("behavior", "Isolated");
+  if (behaviour != "Isolated" && behaviour != "Contiguous") unsupported("Punctuation with behaviour " + quoted(behaviour));
+  return split_punctuation(behaviour == "Isolated");
+}
+
+// Appends to the chain; true once the text is in the byte alphabet.
+bool add_splitters(Value value, Splitters& chain, bool bytes = false) {
+  if (!given(value)) return bytes;
   if (chain.size() == kMaxSteps) unsupported("more than 16 pre-tokenizers");
   const std::string_view type = value.at("type").string();
   if (type == "Sequence") {
-    bool bytes = false;
-    for (const Value item : value.at("pretokenizers").items()) {
-      if (bytes) unsupported("a pre-tokenizer behind ByteLevel");
-      bytes = add_splitters(item, chain);
-    }
+    for (const Value item : value.at("pretokenizers").items()) bytes = add_splitters(item, chain, bytes);
     return bytes;
+  }
+  const bool individual = value.boolean_or("individual_digits", false);
+  if (bytes) {  // Falcon cuts numbers there
+    if (type == "Split") chain.push_back(split_of(value, true));
+    else if (type == "Digits") chain.push_back(split_byte_digits(individual));
+    else unsupported("this pre-tokenizer behind ByteLevel: " + quoted(type));
+    return true;
   }
   if (type == "ByteLevel") {
     const bool space = value.boolean_or("add_prefix_space", true), cuts = value.boolean_or("use_regex", true);
@@ -197,13 +189,12 @@ bool add_splitters(Value value, Splitters& chain) {
   }
   if (type == "BertPreTokenizer") chain.push_back(split_bert());
   else if (type == "Metaspace") chain.push_back(metaspace_of(value));
-  else if (type == "Split") chain.push_back(split_of(value));
-  else if (type == "Digits") chain.push_back(split_digits(value.boolean_or("individual_digits", false)));
+  else if (type == "Split") chain.push_back(split_of(value, false));
+  else if (type == "Digits") chain.push_back(split_digits(individual));
   else if (type == "Whitespace") chain.push_back(split_words());
   else if (type == "WhitespaceSplit") chain.push_back(split_spaces());
-  else if (type != "Punctuation") unsupported("the pre-tokenizer " + quoted(type));
-  else if (value.string_or("behavior", "Isolated") == "Isolated") chain.push_back(split_punctuation());
-  else unsupported("Punctuation with behaviour " + quoted(value.at("behavior").string()));
+  else if (type == "Punctuation") chain.push_back(punctuation_of(value));
+  else unsupported("the pre-tokenizer " + quoted(type));
   return false;
 }
 
@@ -449,7 +440,7 @@ std::unique_ptr<Model> unigram(Value model, const Parts& parts, std::vector<doub
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> from_json(std::string_view text, std::string_view where) {
+std::unique_ptr<Tokenizer> from_json(std::string_view text, std::string_view where, const Around& around) {
   const json::Document document = json::parse(text, where);
   const Value root = document.root(), model = root.at("model");
   const std::string_view type = model_type(model);
@@ -467,6 +458,9 @@ std::unique_ptr<Tokenizer> from_json(std::string_view text, std::string_view whe
   if (type == "Unigram") parts.model = unigram(model, parts, std::move(scores));
   add_normaliser(root.find("normalizer"), parts.normaliser);
   read_processor(root.find("post_processor"), parts);
+  if (around)
+    surround(around->first.empty() ? kNone : token_id(parts.vocab, around->first, "bos token"),
+             around->second.empty() ? kNone : token_id(parts.vocab, around->second, "eos token"), parts);
   parts.decoder = decoder_of(root.find("decoder"));
   return std::make_unique<Tokenizer>(std::move(parts));
 }

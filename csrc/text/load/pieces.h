@@ -21,9 +21,9 @@ struct PieceVocab {
   PieceRules rules;
 };
 
-void set_piece_parts(const PieceVocab& source, bool unigram, std::string_view charsmap, Parts& parts);
+// WordPiece behind BERT's splitter, with its two special tokens.
+void set_bert_parts(Parts& parts, int32_t unknown, int32_t cls, int32_t separator);
 
-// Puts the tokens, where they are not kNone, around each text.
-void surround(int32_t bos, int32_t eos, Parts& parts);
+void set_piece_parts(const PieceVocab& source, bool unigram, std::string_view charsmap, Parts& parts);
 
 }  // namespace weft::text

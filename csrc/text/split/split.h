@@ -1,7 +1,7 @@
 // split: the pre-tokenizers. Each cuts a text into pieces from left to right; a chain of them cuts pieces of pieces.
 //
-// The published regular expressions are matched by hand-written code in linear time. An expression that is not known by
-// its exact text is refused.
+// The published regular expressions are matched by hand-written code in linear time. An expression that is neither known
+// by its exact text nor a run of one class of characters is refused.
 #pragma once
 #include <memory>
 #include <string>
@@ -28,17 +28,14 @@ class Splitter {
 
 using Splitters = std::vector<std::unique_ptr<Splitter>>;
 
-enum class Pattern { gpt2, llama3, qwen2, qwen35, o200k, deepseek_words };
+enum class Pattern { gpt2, llama3, cl100k, qwen2, qwen35, o200k, tekken, deepseek_words };
 
 std::unique_ptr<Splitter> split_by(Pattern pattern);
 
 // Runs of a class of characters, and what lies between them.
-std::unique_ptr<Splitter> split_numbers(size_t longest);   // \p{N}{1,longest}
-std::unique_ptr<Splitter> split_digits(bool individual);   // as the Digits pre-tokenizer
-std::unique_ptr<Splitter> split_punctuation();             // one by one, as the Punctuation pre-tokenizer
-std::unique_ptr<Splitter> split_marks();                   // [\p{P}\$\+<=>\^~\|]+
-std::unique_ptr<Splitter> split_digit_triples();           // [0-9][0-9][0-9]
-std::unique_ptr<Splitter> split_ideographs();              // [一-龥぀-ゟ゠-ヿ]+
+std::unique_ptr<Splitter> split_digits(bool individual);       // as the Digits pre-tokenizer
+std::unique_ptr<Splitter> split_byte_digits(bool individual);  // the same behind ByteLevel
+std::unique_ptr<Splitter> split_punctuation(bool individual);  // as the Punctuation pre-tokenizer
 
 // White space goes away.
 std::unique_ptr<Splitter> split_spaces();
@@ -53,7 +50,10 @@ std::unique_ptr<Splitter> split_behind_spaces();  // after each ' '
 std::unique_ptr<Splitter> split_nothing();  // the whole text: for prepend_space alone
 
 // The splitter of a Split pre-tokenizer's regular expression; throws Error(unsupported), naming it, for an unknown one.
-// `matches_only`: what does not match is dropped instead of kept.
-std::unique_ptr<Splitter> split_by_expression(std::string_view expression, bool matches_only);
+struct Expression {
+  bool matches_only = false;  // what does not match is dropped instead of kept
+  bool behind_bytes = false;  // the text is in the byte alphabet
+};
+std::unique_ptr<Splitter> split_by_expression(std::string_view expression, const Expression& use = {});
 
 }  // namespace weft::text

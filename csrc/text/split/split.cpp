@@ -1,5 +1,5 @@
-// split: splitters that look at one character at a time. The published expressions are in patterns.cpp.
-#include "text/split.h"
+// split: splitters that look at one character at a time. The expressions are in expressions.cpp.
+#include "text/split/split.h"
 
 #include <algorithm>
 
@@ -11,40 +11,28 @@ namespace weft::text {
 
 namespace {
 
-// Runs of characters of a class, at most `longest` and at least `shortest` of them, isolated from what lies between.
+// Runs of characters of a class, or each by itself, isolated from what lies between.
 template <class InClass>
-class Runs final : public Splitter {
+class ClassRuns final : public Splitter {
  public:
-  Runs(InClass in_class, size_t shortest, size_t longest) : in_(in_class), shortest_(shortest), longest_(longest) {}
+  ClassRuns(InClass in_class, bool individual) : in_(in_class), individual_(individual) {}
 
   Piece take(std::string_view rest) const override {
-    if (const size_t run = match(rest); run != 0) return {run};
     const char *start = rest.data(), *end = start + rest.size(), *p = start;
-    do utf8::next(p);
-    while (p < end && match({p, static_cast<size_t>(end - p)}) == 0);
+    const bool inside = in_(utf8::next(p));
+    for (const char* next = p; p < end && !(inside && individual_); p = next)
+      if (in_(utf8::next(next)) != inside) break;
     return {static_cast<size_t>(p - start)};
   }
 
  private:
-  size_t match(std::string_view rest) const {  // bytes; 0 when no run starts here
-    const char *p = rest.data(), *end = p + rest.size();
-    size_t count = 0;
-    while (p < end && count < longest_) {
-      const char* next = p;
-      if (!in_(utf8::next(next))) break;
-      p = next;
-      ++count;
-    }
-    return count >= shortest_ ? static_cast<size_t>(p - rest.data()) : 0;
-  }
-
   InClass in_;
-  size_t shortest_, longest_;
+  bool individual_;
 };
 
 template <class InClass>
-std::unique_ptr<Splitter> runs(InClass in_class, size_t shortest = 1, size_t longest = std::string_view::npos) {
-  return std::make_unique<Runs<InClass>>(in_class, shortest, longest);
+std::unique_ptr<Splitter> runs(InClass in_class, bool individual) {
+  return std::make_unique<ClassRuns<InClass>>(in_class, individual);
 }
 
 enum class Kind { space, single, first_run, second_run };
@@ -123,15 +111,8 @@ class BehindSpaces final : public Splitter {
   }
 };
 
-bool is_number(char32_t c) { return has(c, kNumber); }
 bool is_numeric(char32_t c) { return has(c, kNumeric); }
 bool is_bert_punctuation(char32_t c) { return has(c, kBertPunctuation); }
-bool is_ascii_digit(char32_t c) { return c >= '0' && c <= '9'; }
-bool is_mark(char32_t c) {
-  constexpr std::string_view kMore = "$+<=>^~|";
-  return has(c, kPunctuation) || (c < 128 && kMore.find(static_cast<char>(c)) != std::string_view::npos);
-}
-bool is_ideograph(char32_t c) { return (c >= 0x4E00 && c <= 0x9FA5) || (c >= 0x3040 && c <= 0x30FF); }
 Kind bert_kind(char32_t c) {
   const uint32_t flags = property(c).flags;
   return flags & kSpace ? Kind::space : flags & kBertPunctuation ? Kind::single : Kind::first_run;
@@ -148,14 +129,8 @@ std::string_view Splitter::prepare(std::string_view text, bool, std::string& buf
   return buffer;
 }
 
-std::unique_ptr<Splitter> split_numbers(size_t longest) { return runs(is_number, 1, longest); }
-std::unique_ptr<Splitter> split_digits(bool individual) {
-  return individual ? runs(is_numeric, 1, 1) : runs(is_numeric);
-}
-std::unique_ptr<Splitter> split_punctuation() { return runs(is_bert_punctuation, 1, 1); }
-std::unique_ptr<Splitter> split_marks() { return runs(is_mark); }
-std::unique_ptr<Splitter> split_digit_triples() { return runs(is_ascii_digit, 3, 3); }
-std::unique_ptr<Splitter> split_ideographs() { return runs(is_ideograph); }
+std::unique_ptr<Splitter> split_digits(bool individual) { return runs(is_numeric, individual); }
+std::unique_ptr<Splitter> split_punctuation(bool individual) { return runs(is_bert_punctuation, individual); }
 std::unique_ptr<Splitter> split_bert() { return classes(bert_kind); }
 std::unique_ptr<Splitter> split_spaces() { return classes(space_kind); }
 std::unique_ptr<Splitter> split_words() { return classes(word_kind); }

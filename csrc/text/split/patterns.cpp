@@ -1,11 +1,10 @@
 // patterns: the regular expressions of published byte-level tokenizers, each matched by hand in one pass.
 //
-// All but DeepSeek's match every character of any text, so "isolated" and "matches only" come to the same.
+// Their texts are in expressions.cpp.
 #include <array>
 
-#include "core/error.h"
 #include "core/utf8.h"
-#include "text/split.h"
+#include "text/split/split.h"
 #include "unicode/unicode.h"
 
 namespace weft::text {
@@ -130,7 +129,8 @@ class Gpt2 final : public Reader {
 // (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?LETTERS+|\p{N}{1,DIGITS}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|...
 class Llama3 final : public Reader {
  public:
-  Llama3(uint32_t letters, size_t digits) : letters_(letters), digits_(digits) {}
+  // `whole_end`: white space at the end of the text is one piece, line breaks or not (\s++$ before \s*[\r\n]).
+  Llama3(uint32_t letters, size_t digits, bool whole_end) : letters_(letters), digits_(digits), whole_end_(whole_end) {}
 
   Piece take(std::string_view rest) const override {
     const char *start = rest.data(), *end = start + rest.size();
@@ -148,6 +148,7 @@ class Llama3 final : public Reader {
     if (c.code == ' ' && next.end != nullptr) c = next;
     const uint32_t others = kSpace | kNumber | letters_;
     if (!c.is(others)) return skip(run_without(c.end, end, others), end, "\r\n");
+    if (whole_end_ && run(start, end, kSpace) == end) return end;
     if (const char* p = line_breaks(start, end)) return p;
     return spaces(start, end);
   }
@@ -163,11 +164,15 @@ class Llama3 final : public Reader {
 
   uint32_t letters_;
   size_t digits_;
+  bool whole_end_;
 };
 
 // As Llama3, but words change at a capital: UPPERISH* LOWERISH+ or UPPERISH+ LOWERISH*, with the contraction behind.
+// Tekken, Mistral's, knows no contractions and takes digits one by one.
 class O200k final : public Reader {
  public:
+  O200k(bool contractions, int digits) : contractions_(contractions), digits_(digits) {}
+
   Piece take(std::string_view rest) const override {
     const char *start = rest.data(), *end = start + rest.size();
     return {static_cast<size_t>(stop(start, end) - start)};
@@ -183,7 +188,7 @@ class O200k final : public Reader {
     if (word == nullptr && may_lead) word = capital_word(c.end, end);
     if (word == nullptr) word = capital_word(start, end);
     if (word != nullptr) {
-      const char* p = contraction(word, end, true);
+      const char* p = contractions_ ? contraction(word, end, true) : nullptr;
       return p != nullptr ? p : word;
     }
     return other(c, start, end);
@@ -210,7 +215,7 @@ class O200k final : public Reader {
   const char* other(Char c, const char* start, const char* end) const {
     if (c.is(kNumber)) {
       const char* p = c.end;
-      for (int i = 0; i < 2 && p < end && at(p, end).is(kNumber); ++i) p = at(p, end).end;
+      for (int i = 1; i < digits_ && p < end && at(p, end).is(kNumber); ++i) p = at(p, end).end;
       return p;
     }
     constexpr uint32_t kOthers = kSpace | kLetter | kNumber;
@@ -219,6 +224,9 @@ class O200k final : public Reader {
     if (const char* p = line_breaks(start, end)) return p;
     return spaces(start, end);
   }
+
+  bool contractions_;
+  int digits_;
 };
 
 // [!-/:-@\[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
@@ -258,58 +266,20 @@ class DeepseekWords final : public Reader {
   }
 };
 
-struct Known {
-  std::string_view expression;
-  bool total;  // matches every character of any text, so that dropping what does not match drops nothing
-  std::unique_ptr<Splitter> (*make)();
-};
-
-#define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-#define SPACES "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-#define UPPERISH "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
-#define LOWERISH "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
-#define LEAD "[^\\r\\n\\p{L}\\p{N}]?"
-
-const Known kKnown[] = {
-    {"'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+", true,
-     [] { return split_by(Pattern::gpt2); }},
-    {"'(?:[sdmt]|ll|ve|re)| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+", true,
-     [] { return split_by(Pattern::gpt2); }},
-    {CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" SPACES, true,
-     [] { return split_by(Pattern::llama3); }},
-    {CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" SPACES, true,
-     [] { return split_by(Pattern::qwen2); }},
-    {CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" SPACES, true,
-     [] { return split_by(Pattern::qwen35); }},
-    {LEAD UPPERISH "*" LOWERISH "+" CONTRACTIONS "?|" LEAD UPPERISH "+" LOWERISH "*" CONTRACTIONS
-     "?|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" SPACES,
-     true, [] { return split_by(Pattern::o200k); }},
-    {"[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+"
-     "[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
-     false, [] { return split_by(Pattern::deepseek_words); }},
-    {"\\p{N}{1,3}", false, [] { return split_numbers(3); }},
-    {"\\p{N}", false, [] { return split_numbers(1); }},
-    {"[一-龥぀-ゟ゠-ヿ]+", false, [] { return split_ideographs(); }},
-};
-
 }  // namespace
 
 std::unique_ptr<Splitter> split_by(Pattern pattern) {
   switch (pattern) {
     case Pattern::gpt2: return std::make_unique<Gpt2>();
-    case Pattern::llama3: return std::make_unique<Llama3>(kLetter, 3);
-    case Pattern::qwen2: return std::make_unique<Llama3>(kLetter, 1);
-    case Pattern::qwen35: return std::make_unique<Llama3>(kLetter | kMark, 1);
-    case Pattern::o200k: return std::make_unique<O200k>();
+    case Pattern::llama3: return std::make_unique<Llama3>(kLetter, 3, false);
+    case Pattern::cl100k: return std::make_unique<Llama3>(kLetter, 3, true);
+    case Pattern::qwen2: return std::make_unique<Llama3>(kLetter, 1, false);
+    case Pattern::qwen35: return std::make_unique<Llama3>(kLetter | kMark, 1, false);
+    case Pattern::o200k: return std::make_unique<O200k>(true, 3);
+    case Pattern::tekken: return std::make_unique<O200k>(false, 1);
     case Pattern::deepseek_words: return std::make_unique<DeepseekWords>();
   }
   return nullptr;
-}
-
-std::unique_ptr<Splitter> split_by_expression(std::string_view expression, bool matches_only) {
-  for (const Known& known : kKnown)
-    if (known.expression == expression && (known.total || !matches_only)) return known.make();
-  fail(ErrorKind::unsupported, "[tokenizer] a Split expression weft does not know: " + std::string(expression));
 }
 
 }  // namespace weft::text
