@@ -49,6 +49,8 @@ class Config:
     def __post_init__(self) -> None:
         if self.hidden_act not in ACTIVATIONS:
             raise self.unsupported(f"hidden_act {self.hidden_act!r}; known are {', '.join(ACTIVATIONS)}")
+        if self.channels < 2 or self.channels % 2:
+            raise self.unsupported(f"heads of {self.channels} channels; they are turned in pairs")
         if self.num_attention_heads % self.kv_heads:
             raise self.unsupported(f"{self.num_attention_heads} heads do not share {self.kv_heads} key heads evenly")
 

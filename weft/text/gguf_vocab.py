@@ -20,8 +20,6 @@ _IDS = {
 }
 _FLAGS = {"add_bos": "add_bos_token", "add_eos": "add_eos_token", "add_space": "add_space_prefix"}
 
-_NATIVE = ("C_CONTIGUOUS", "ALIGNED")  # an array inside a file begins at any byte
-
 Strings = tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint64]]
 
 
@@ -77,7 +75,7 @@ def _integers(value: Any, key: str) -> npt.NDArray[np.int32]:
     whole = array.ndim == 1 and (array.size == 0 or array.dtype.kind in "iu")
     if not whole or (array.size and not limits.min <= int(array.min()) <= int(array.max()) <= limits.max):
         raise FormatError(f"[gguf] {_PREFIX}{key} is not an array of 32-bit integers")
-    return np.require(array, np.int32, _NATIVE)
+    return np.require(array, np.int32, ("C", "A"))  # aligned: an array inside a file begins at any byte
 
 
 def _floats(value: Any, key: str) -> npt.NDArray[np.float32]:
@@ -88,7 +86,7 @@ def _floats(value: Any, key: str) -> npt.NDArray[np.float32]:
     if array.ndim != 1 or (array.size and array.dtype.kind != "f"):
         raise FormatError(f"[gguf] {_PREFIX}{key} is not an array of floats")
     with np.errstate(over="ignore"):  # what f32 cannot hold becomes infinite, which the readers refuse
-        return np.require(array, np.float32, _NATIVE)
+        return np.require(array, np.float32, ("C", "A"))
 
 
 def _strings(metadata: Mapping[str, Any], key: str, *, required: bool) -> Strings:
