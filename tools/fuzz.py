@@ -3,7 +3,7 @@
 Native targets (csrc/fuzz) are built with clang's libFuzzer, ASan and UBSan; Python ones (tests/fuzz) run under atheris,
 on an extension built the same way. Each starts from the committed corpus and what earlier runs found, which is kept in
 build/fuzz/corpus. An input that breaks something is kept in build/fuzz/findings, and the exit code is 1. `--merge`
-then finds the smallest set of inputs that reaches as much, for the committed corpus.
+then adds the fewest inputs that reach as much to the committed corpus.
 """
 
 import argparse
@@ -100,15 +100,16 @@ def report(target: str, log: str, code: int) -> str:
 
 
 def merge(target: str) -> None:
-    """Replace the committed corpus by the smallest inputs that reach what it and the runs reached."""
+    """Add to the committed corpus the fewest inputs that reach every edge which it and the runs reached."""
     fresh = BUILD / "merged" / target
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True)
     sources = [str(CORPUS / target), str(BUILD / "corpus" / target)]
-    findings = BUILD / "findings" / target
-    arguments = [*command(target), *options(target, findings), "-merge=1", str(fresh), *sources]
-    subprocess.run(arguments, env=environment(target), check=True, capture_output=True)
-    print(f"{target}: {len(list(fresh.iterdir()))} inputs reach as much; in {fresh.relative_to(ROOT)}")
+    flags = [*options(target, BUILD / "findings" / target), "-set_cover_merge=1", "-use_counters=0"]
+    subprocess.run([*command(target), *flags, str(fresh), *sources], env=environment(target), check=True)
+    for path in fresh.iterdir():
+        shutil.copyfile(path, CORPUS / target / path.name[:12])
+    print(f"{target}: {len(list(fresh.iterdir()))} inputs reach every edge that was reached")
 
 
 def main() -> None:

@@ -32,9 +32,8 @@ def check(data: bytes) -> None:
             plan = Decoder(checkpoint, bind=False, threads=1).memory_plan()
         else:
             recipe = read_recipe(checkpoint, None)
-            for layer in recipe.dense:
-                checkpoint = checkpoint.with_tensors(layer.folder.name, layer.folder / "model.safetensors")
-            plan = Encoder(checkpoint, recipe.head(recipe.normalise), threads=1).memory_plan(8)
+            head = recipe.head(recipe.normalise)
+            plan = Encoder(recipe.with_dense(checkpoint), head, threads=1).memory_plan(8)
         assert all(0 <= size < 1 << 60 for size in plan.values())
     with refusals(SCRATCH.folder):
         tokenizer = Tokenizer.from_file(folder)

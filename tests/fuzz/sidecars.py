@@ -16,6 +16,7 @@ from tiny_folders import NAMES, write_models
 
 import weft
 from weft.errors import WeftError
+from weft.nn.config import LIMITS
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ def all_cases(folder: Path) -> list[Case]:
         for file in files:
             good = (folder / model / file).read_bytes()
             cases += [*documents(model, file, good), *other_types(model, file, json.loads(good))]
-    return [*cases, *shard_names(folder), *module_paths(folder), *vocabularies(folder)]
+    return [*cases, *at_the_limits(folder), *shard_names(folder), *module_paths(folder), *vocabularies(folder)]
 
 
 def write_linked_models(root: Path) -> Path:
@@ -181,6 +182,17 @@ def other_types(model: str, file: str, tree: Any) -> Iterator[Case]:
                 (*names[-1:], Path(file).name, f"{odd!r:.10}"),
                 certain,
             )
+
+
+def at_the_limits(folder: Path) -> Iterator[Case]:
+    """A config that asks for as much as any may: more than the files hold, known before much is done about it."""
+    for model in ("decoder", "encoder"):
+        config = json.loads((folder / model / "config.json").read_bytes())
+        for name, limit in LIMITS.items():
+            if name in config and name != "max_position_embeddings":  # memory for positions is taken as they come
+                names = (name, "weight", "heads", "channels")
+                data = json.dumps({**config, name: limit}).encode()
+                yield Case(f"config.json: {name} at its limit", model, "config.json", data, names)
 
 
 ESCAPES = (

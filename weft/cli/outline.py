@@ -54,7 +54,7 @@ def open_outline(model: str, *, context: int | None = None, pooling: str | None 
     from weft.runtime import Encoder
 
     recipe = read_recipe(checkpoint, located.entry, pooling)
-    encoder = Encoder(checkpoint, recipe.head(recipe.normalise))
+    encoder = Encoder(recipe.with_dense(checkpoint), recipe.head(recipe.normalise))
     return Outline(
         located,
         checkpoint,

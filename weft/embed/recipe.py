@@ -29,6 +29,7 @@ POOLING_WORDS = {"cls": "first", "mean": "mean", "max": "max", "lasttoken": "las
 GGUF_POOLINGS = {1: "mean", 2: "first", 3: "last"}  # 0 none, 4 rank
 ACTIVATIONS = {"Identity": "none", "Tanh": "tanh", "ReLU": "relu", "GELU": "gelu", "SiLU": "silu", "Sigmoid": "sigmoid"}
 MAX_FEATURES = 65_536
+MAX_MODULES = 64
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 
 
@@ -61,6 +62,12 @@ class Recipe:
         """The part of the recipe that is computed with the model."""
         layers = tuple(DenseLayer(d.folder.name, d.outputs, d.bias, d.activation) for d in self.dense)
         return Head(self.pooling, layers, normalise)
+
+    def with_dense(self, checkpoint: Checkpoint) -> Checkpoint:
+        """The checkpoint with the tensors of the dense layers, which lie in files of their own."""
+        for layer in self.dense:
+            checkpoint = checkpoint.with_tensors(layer.folder.name, layer.folder / "model.safetensors")
+        return checkpoint
 
     def prompt(self, name: str | None) -> str:
         """The text put before an input of the role `name`; none for a role the model has no prompt for."""
@@ -109,6 +116,8 @@ def _fill_from_entry(recipe: Recipe, entry: Entry, limit: int) -> Recipe:
 
 def _read_modules(folder: Path, limit: int) -> Recipe:
     modules = read_object(folder / "modules.json", kind=list)
+    if len(modules) > MAX_MODULES:
+        raise FormatError(f"[embed] modules.json lists {len(modules)} modules; at most {MAX_MODULES} are read")
     pooling: dict[str, Any] | None = None
     pooling_file = ""
     dense: list[Dense] = []

@@ -43,10 +43,9 @@ class Embedder:
         located = locate(str(model), offline=offline, progress=progress)
         checkpoint = open_checkpoint(located.path)
         self.recipe: Recipe = read_recipe(checkpoint, located.entry, pooling)
-        for layer in self.recipe.dense:
-            checkpoint = checkpoint.with_tensors(layer.folder.name, layer.folder / "model.safetensors")
         self._normalise = self.recipe.normalise if normalise is None else normalise
-        self._encoder = Encoder(checkpoint, self.recipe.head(self._normalise), threads=threads)
+        head = self.recipe.head(self._normalise)
+        self._encoder = Encoder(self.recipe.with_dense(checkpoint), head, threads=threads)
         self._located = located
 
     @property

@@ -12,6 +12,7 @@ import numpy as np
 
 from weft.backends.cpu import CpuBackend, native_weight, weight_layouts
 from weft.backends.cpu.backend import CpuExecutable
+from weft.dtype import DType
 from weft.errors import UnsupportedError
 from weft.graph import Program, Tensor, Trace
 from weft.graph.passes import optimise
@@ -19,6 +20,7 @@ from weft.graph.plan import plan
 from weft.graph.program import Value
 from weft.nn import Scope, Step, read_config
 from weft.ops.packed import Packed
+from weft.ops.spec import Shape
 from weft.runtime.checkpoint import Checkpoint
 
 # Types that a matrix may have in a file besides the quantised blocks.
@@ -32,6 +34,19 @@ def model_module(model_type: str) -> ModuleType:
     if not file.isidentifier() or importlib.util.find_spec(name) is None:
         raise UnsupportedError(f"[load] model_type {model_type!r} is not one weft runs; see `weft list --models`")
     return importlib.import_module(name)
+
+
+class _Tracing(Trace):
+    """A trace that ends at the first weight the checkpoint lacks: a config can ask for a thousand layers."""
+
+    def __init__(self, name: str, checkpoint: Checkpoint) -> None:
+        super().__init__(name)
+        self._checkpoint = checkpoint
+
+    def weight(self, name: str, shape: Shape, dtype: str | DType = "f32") -> Tensor:
+        if name not in self.constants and self._checkpoint.stored(name) is None:
+            self._checkpoint.tensor(name, cast(tuple[int, ...], shape))  # says what is missing
+        return super().weight(name, shape, dtype)
 
 
 class Programs:
@@ -50,7 +65,7 @@ class Programs:
         self, name: str, build: Callable[[Trace, Scope], Mapping[str, Tensor]]
     ) -> tuple[Program, dict[str, np.ndarray]]:
         """The planned program whose outputs `build` returns, and its constants."""
-        with Trace(name) as trace:
+        with _Tracing(name, self.checkpoint) as trace:
             for output, tensor in build(trace, Scope(trace, self.checkpoint.stored)).items():
                 trace.output(output, tensor)
         return plan(optimise(trace.program(), compute=self.compute)), trace.constants

@@ -1,7 +1,7 @@
 """Reads the `tokenizer.ggml.*` metadata of a GGUF file into what the native tokenizer takes."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +24,6 @@ _FLAGS = {
     "add_space": "add_space_prefix",
     "collapse": "remove_extra_whitespaces",
 }
-
-_NATIVE: Final = ("C_CONTIGUOUS", "ALIGNED")  # an array inside a file begins at any byte
 
 Strings = tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint64]]
 
@@ -85,19 +83,16 @@ def _integers(value: Any, key: str) -> npt.NDArray[np.int32]:
     whole = array.ndim == 1 and (array.size == 0 or array.dtype.kind in "iu")
     if not whole or (array.size and not limits.min <= int(array.min()) <= int(array.max()) <= limits.max):
         raise FormatError(f"[gguf] {_PREFIX}{key} is not an array of 32-bit integers")
-    return np.require(array, np.int32, _NATIVE)
+    return np.require(array, np.int32, ("C", "A"))  # aligned: an array inside a file begins at any byte
 
 
 def _bytes(value: Any, key: str) -> npt.NDArray[np.uint8]:
     if isinstance(value, bytes):
         return np.frombuffer(value, dtype=np.uint8)
-    try:
-        signed = np.ascontiguousarray(value, dtype=np.int64).reshape(-1)  # files write it as int8 or uint8
-    except (OverflowError, TypeError, ValueError) as error:
-        raise FormatError(f"[gguf] {_PREFIX}{key} is not an array of bytes: {error}") from error
-    if signed.size and not (signed.min() >= -128 and signed.max() <= 255):
-        raise FormatError(f"[gguf] {_PREFIX}{key} is not an array of bytes: {signed.min()} to {signed.max()}")
-    return signed.astype(np.uint8)
+    numbers = _integers(value, key)  # files write it as int8 or uint8
+    if numbers.size and not -128 <= int(numbers.min()) <= int(numbers.max()) <= 255:
+        raise FormatError(f"[gguf] {_PREFIX}{key} is not an array of bytes: {numbers.min()} to {numbers.max()}")
+    return numbers.astype(np.uint8)
 
 
 def _floats(value: Any, key: str) -> npt.NDArray[np.float32]:
@@ -108,7 +103,7 @@ def _floats(value: Any, key: str) -> npt.NDArray[np.float32]:
     if array.ndim != 1 or (array.size and array.dtype.kind != "f"):
         raise FormatError(f"[gguf] {_PREFIX}{key} is not an array of floats")
     with np.errstate(over="ignore"):  # what f32 cannot hold becomes infinite, which the readers refuse
-        return np.require(array, np.float32, _NATIVE)
+        return np.require(array, np.float32, ("C", "A"))
 
 
 def _strings(metadata: Mapping[str, Any], key: str, *, required: bool) -> Strings:
