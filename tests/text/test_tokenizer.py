@@ -144,7 +144,7 @@ def test_gguf_adds_the_tokens_it_says() -> None:
 @pytest.mark.parametrize(
     "extra, error, match",
     [
-        ({"model": "t5"}, UnsupportedError, "t5"),
+        ({"model": "rwkv"}, UnsupportedError, "rwkv"),
         ({"model": "llama"}, FormatError, "scores"),
         ({"pre": "nobody-knows"}, UnsupportedError, "nobody-knows"),
         ({"merges": ["a z z"]}, FormatError, "do not exist"),
