@@ -88,7 +88,7 @@ class ClassReader {
   }
 
   bool bracket(CharClass& into) {
-    if (rest_.starts_with('^')) return false;
+    if (rest_.starts_with('^') || rest_.find("&&") != std::string_view::npos) return false;
     while (!take("]")) {
       if (property_class(into)) continue;
       const char32_t first = character();
