@@ -202,7 +202,7 @@ void bind_text(nb::module_& module) {
       .def_static("from_json", [](nb::bytes text, const std::string& where, const Around& around) {
         nb::gil_scoped_release release;
         return from_json({text.c_str(), text.size()}, where, around);
-      }, nb::arg(), nb::arg(), nb::arg().none())
+      }, nb::arg("text"), nb::arg("where"), nb::arg("around") = nb::none())
       .def_static("from_sentencepiece", [](nb::bytes file, bool add_bos, bool add_eos) {
         nb::gil_scoped_release release;
         return from_sentencepiece({file.c_str(), file.size()}, add_bos, add_eos);

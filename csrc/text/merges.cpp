@@ -62,14 +62,18 @@ size_t MergeTable::apply_short(int32_t* ids, size_t count) const {
   return count;
 }
 
-void MergeTable::push(MergeSpace& space, int32_t position) const {
+bool MergeTable::note(MergeSpace& space, int32_t position) const {
   const MergeSpace::Symbol& symbol = space.symbols[static_cast<size_t>(position)];
-  if (symbol.after == kNone) return;
+  if (symbol.after == kNone) return false;
   const int32_t right = space.symbols[static_cast<size_t>(symbol.after)].id;
   const Pair* pair = find(symbol.id, right);
-  if (pair == nullptr) return;
+  if (pair == nullptr) return false;
   space.heap.push_back({pair->rank, position, symbol.id, right});
-  std::push_heap(space.heap.begin(), space.heap.end(), comes_later);
+  return true;
+}
+
+void MergeTable::push(MergeSpace& space, int32_t position) const {
+  if (note(space, position)) std::push_heap(space.heap.begin(), space.heap.end(), comes_later);
 }
 
 size_t MergeTable::apply_long(int32_t* ids, size_t count, MergeSpace& space) const {
@@ -81,7 +85,8 @@ size_t MergeTable::apply_long(int32_t* ids, size_t count, MergeSpace& space) con
     const auto position = static_cast<int32_t>(i);
     symbols[i] = {ids[i], position - 1, i + 1 < count ? position + 1 : kNone};
   }
-  for (size_t i = 0; i + 1 < count; ++i) push(space, static_cast<int32_t>(i));
+  for (size_t i = 0; i + 1 < count; ++i) note(space, static_cast<int32_t>(i));
+  std::make_heap(heap.begin(), heap.end(), comes_later);
   while (!heap.empty()) {
     std::pop_heap(heap.begin(), heap.end(), comes_later);
     const MergeSpace::Candidate top = heap.back();

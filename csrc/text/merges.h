@@ -44,6 +44,7 @@ class MergeTable {
   const Pair* find(int32_t left, int32_t right) const;
   size_t apply_short(int32_t* ids, size_t count) const;
   size_t apply_long(int32_t* ids, size_t count, MergeSpace& space) const;
+  bool note(MergeSpace& space, int32_t position) const;  // puts the pair there last, where there is one
   void push(MergeSpace& space, int32_t position) const;
 
   std::vector<Pair> pairs_{std::vector<Pair>(16)};  // open addressing by (left, right), at most half full

@@ -149,10 +149,11 @@ def _published(metadata: dict[str, Any]) -> dict[str, Any]:
     qwen35 = (
         suffixes + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
     )
+    letters = qwen35.replace(r"[\p{L}\p{M}]", r"\p{L}").replace(r"\p{M}", "")
     chains = {
         "gpt-2": [_byte_level(True)],
-        "llama-bpe": [_split(qwen35.replace(r"\p{M}", "").replace(r"[\p{L}]", r"\p{L}").replace(r"|\p{N}|", r"|\p{N}{1,3}|")), _byte_level(False)],
-        "qwen2": [_split(qwen35.replace(r"\p{M}", "").replace(r"[\p{L}]", r"\p{L}")), _byte_level(False)],
+        "llama-bpe": [_split(letters.replace(r"|\p{N}|", r"|\p{N}{1,3}|")), _byte_level(False)],
+        "qwen2": [_split(letters), _byte_level(False)],
         "mpt": [_byte_level(True)],
         "starcoder": [digits, _byte_level(True)],
         "refact": [digits, _byte_level(True)],

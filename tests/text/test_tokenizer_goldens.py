@@ -9,7 +9,7 @@ import pytest
 from weft.text.tokenizer import Tokenizer
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "text"
-NAMES = ["word_piece", "gpt2", "llama3", "smollm", "llama2", "mistral", "unigram"]
+NAMES = ["word_piece", "gpt2", "llama3", "nemo", "falcon", "smollm", "llama2", "mistral", "unigram"]
 
 
 @pytest.fixture(params=NAMES)

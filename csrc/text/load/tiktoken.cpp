@@ -43,7 +43,7 @@ std::unique_ptr<Tokenizer> from_tiktoken(std::string_view file, const TiktokenOp
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (!line.empty()) read_line(line, options.first_id, parts.vocab, token);
   }
-  parts.splitters.push_back(split_by_expression(options.pattern));
+  parts.splitters.push_back(split_by_expression(options.pattern, {false, false, true}));
   if (options.nfc) parts.normaliser.add(form_normaliser(Form::nfc));
   parts.model = std::make_unique<ByteBpe>(parts.vocab);
   parts.decoder.kind = Decoding::bytes;

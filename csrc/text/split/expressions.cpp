@@ -88,7 +88,7 @@ class ClassReader {
   }
 
   bool bracket(CharClass& into) {
-    if (rest_.starts_with('^')) return false;
+    if (rest_.starts_with('^') || rest_.find("&&") != std::string_view::npos) return false;
     while (!take("]")) {
       if (property_class(into)) continue;
       const char32_t first = character();
@@ -228,9 +228,9 @@ constexpr Known kKnown[] = {
 
 std::unique_ptr<Splitter> split_by_expression(std::string_view expression, const Expression& use) {
   for (const Known& known : kKnown) {
-    const bool total = known.pattern != Pattern::deepseek_words;
-    if (known.expression == expression && !use.behind_bytes && (total || !use.matches_only))
-      return split_by(known.pattern);
+    if (known.expression != expression || use.behind_bytes) continue;
+    const bool total = known.pattern != Pattern::deepseek_words, dialect = known.pattern == Pattern::cl100k;
+    if ((total || !use.matches_only) && (use.tiktoken || !dialect)) return split_by(known.pattern);
   }
   if (!use.matches_only) {
     if (expression == "\\s+$" && !use.behind_bytes) return std::make_unique<SpacesAtEnd>();

@@ -53,6 +53,7 @@ std::unique_ptr<Splitter> split_nothing();  // the whole text: for prepend_space
 struct Expression {
   bool matches_only = false;  // what does not match is dropped instead of kept
   bool behind_bytes = false;  // the text is in the byte alphabet
+  bool tiktoken = false;      // in its dialect, where {1,3}+ gives nothing back; the tokenizers library repeats it
 };
 std::unique_ptr<Splitter> split_by_expression(std::string_view expression, const Expression& use = {});
 

@@ -1,6 +1,6 @@
 """Make the small tokenizers beside this file and what the tokenizers library does with them.
 
-    python tests/golden/text/make_tokenizers.py
+    python tests/golden/text/make_tokenizers.py [NAME...]
 
 Needs the `tokenizers` package (0.23 made the committed files). Each <name>.json holds the tokenizer and its cases:
 text, ids with special tokens parsed, ids with them as text, and the decoded text.
@@ -20,6 +20,11 @@ from texts import random_texts  # noqa: E402
 LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|"
     r"\s+(?!\S)|\s+"
+)
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+TEKKEN = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*|\p{{N}}|"
+    r" ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 SUBJECTS = [
     "the weaver",
@@ -118,6 +123,25 @@ def llama3() -> Tokenizer:
     return tokenizer
 
 
+def nemo() -> Tokenizer:
+    """Tekken's expression, and words that are tokens whatever the merges say."""
+    last = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer = byte_bpe(pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(TEKKEN), "isolated"), last]), None)
+    content = json.loads(tokenizer.to_str())
+    content["model"]["ignore_merges"] = True
+    return Tokenizer.from_str(json.dumps(content))
+
+
+def falcon() -> Tokenizer:
+    parts = [
+        pre_tokenizers.Punctuation("contiguous"),
+        pre_tokenizers.ByteLevel(add_prefix_space=False),
+        pre_tokenizers.Digits(individual_digits=False),
+        pre_tokenizers.Split(Regex("[0-9][0-9][0-9]"), "isolated"),
+    ]
+    return byte_bpe(pre_tokenizers.Sequence(parts), None)
+
+
 def smollm() -> Tokenizer:
     parts = [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
     return byte_bpe(
@@ -179,7 +203,9 @@ def cases(tokenizer: Tokenizer) -> list[list[object]]:
 
 
 def main() -> None:
-    for make in (word_piece, gpt2, llama3, smollm, llama2, mistral, unigram):
+    for make in (word_piece, gpt2, llama3, nemo, falcon, smollm, llama2, mistral, unigram):
+        if sys.argv[1:] and make.__name__ not in sys.argv[1:]:
+            continue
         name, tokenizer = make.__name__, make()
         tokenizer.add_tokens(added())
         pairs = [[a, b, *_pair(tokenizer, a, b)] for a, b in [("the river", "ran <|end|> on"), ("", "x"), ("word", "")]]
