@@ -18,6 +18,7 @@ struct AddedToken {
   bool lstrip = false;       // takes the white space before it
   bool rstrip = false;       // and behind it
   bool normalized = false;   // looked for in the normalised text
+  bool as_written = false;   // there, but the token itself is not normalised
 };
 
 // Which added tokens a text may contain.

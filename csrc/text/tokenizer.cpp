@@ -1,4 +1,4 @@
-// tokenizer: encoding. Decoding is in decode.cpp, the readers in load_*.cpp.
+// tokenizer: encoding. Decoding is in decode.cpp, the readers in load/.
 #include "text/tokenizer.h"
 
 #include <algorithm>
@@ -55,6 +55,10 @@ Tokenizer::Tokenizer(Parts parts) : parts_(std::move(parts)), special_(static_ca
     if (token.special) special_[static_cast<size_t>(token.id)] = true;
     if (!token.normalized) {
       raw_.add(token, token.content);
+      continue;
+    }
+    if (token.as_written) {
+      normalised_.add(token, token.content);
       continue;
     }
     const std::string_view searched = parts_.normaliser.apply(token.content, {}, buffers);

@@ -98,7 +98,8 @@ class Precompiled final : public Normaliser {
 
 class Pieces final : public Normaliser {
  public:
-  Pieces(Charsmap map, const PieceRules& rules) : map_(std::move(map)), rules_(rules) {}
+  Pieces(Charsmap map, const PieceRules& rules, Trie kept)
+      : map_(std::move(map)), rules_(rules), kept_(std::move(kept)) {}
 
   bool apply(std::string_view text, Place place, std::string& out) const override {
     const size_t limit = growth_limit(text.size());
@@ -127,6 +128,11 @@ class Pieces final : public Normaliser {
  private:
   // The replacement of the next entry or character, which it takes from the text.
   std::string_view take(std::string_view& text) const {
+    if (const size_t kept = kept_.longest(text).size; kept != 0) {
+      const std::string_view token = text.substr(0, kept);
+      text.remove_prefix(kept);
+      return token;
+    }
     if (const auto match = map_.longest(text)) return text.remove_prefix(match->size), match->text;
     const char* p = text.data();
     utf8::next(p);
@@ -137,6 +143,7 @@ class Pieces final : public Normaliser {
 
   Charsmap map_;
   PieceRules rules_;
+  Trie kept_;
 };
 
 }  // namespace
@@ -188,8 +195,8 @@ std::optional<Charsmap::Match> Charsmap::match(std::string_view text, bool first
 std::unique_ptr<Normaliser> precompiled_normaliser(Charsmap map) {
   return std::make_unique<Precompiled>(std::move(map));
 }
-std::unique_ptr<Normaliser> piece_normaliser(Charsmap map, const PieceRules& rules) {
-  return std::make_unique<Pieces>(std::move(map), rules);
+std::unique_ptr<Normaliser> piece_normaliser(Charsmap map, const PieceRules& rules, Trie kept) {
+  return std::make_unique<Pieces>(std::move(map), rules, std::move(kept));
 }
 
 }  // namespace weft::text

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "text/vocab.h"
 #include "unicode/normalise.h"
 
 namespace weft::text {
@@ -42,7 +43,7 @@ struct PieceRules {
   bool escape = true;    // spaces to U+2581
 };
 
-// As SentencePiece does it: the longest entry of the table at each place.
-std::unique_ptr<Normaliser> piece_normaliser(Charsmap map, const PieceRules& rules);
+// As SentencePiece does it: the longest entry of the table at each place, but `kept` texts stay as they are.
+std::unique_ptr<Normaliser> piece_normaliser(Charsmap map, const PieceRules& rules, Trie kept = {});
 
 }  // namespace weft::text

@@ -43,7 +43,6 @@ class Pair:
     parsed: Callable[[str], Ids] | None  # special tokens are found
     plain: Callable[[str], Ids] | None  # special tokens are text
     decode: Callable[[Ids], str] | None
-    offsets: Callable[[str], list[tuple[int, int]]] | None = None
 
 
 def library_pair(ours: Tokenizer, content: str) -> Pair:
@@ -66,7 +65,6 @@ def library_pair(ours: Tokenizer, content: str) -> Pair:
         parsed,
         None if no_plain else plain,
         lambda ids: both[0].decode(ids, skip_special_tokens=False),
-        lambda text: both[0].encode(text, add_special_tokens=False).offsets,
     )
 
 

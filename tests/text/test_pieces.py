@@ -49,9 +49,10 @@ def varint(value: int) -> bytes:
     return bytes([*out, value])
 
 
-def model_file(kind: int = 2, normaliser: bytes = b"") -> bytes:
-    """A SentencePiece file of the pieces above; spaces are not collapsed unless `normaliser` says so."""
-    rows = zip(TOKENS, [0.0] * 259 + SCORES, TYPES)
+def model_file(kind: int = 2, normaliser: bytes = b"", user: tuple[str, ...] = ()) -> bytes:
+    """A SentencePiece file of the pieces above, and user-defined ones behind them; spaces are not collapsed unless
+    `normaliser` says so."""
+    rows = [*zip(TOKENS, [0.0] * 259 + SCORES, TYPES), *((token, 0.0, 4) for token in user)]
     pieces = [field(1, field(1, token.encode()) + field(2, score) + field(3, type)) for token, score, type in rows]
     trainer = field(2, field(3, kind) + field(35, 1) + field(41, 1) + field(42, 2))
     return b"".join(pieces) + trainer + field(3, field(4, 0) + normaliser)
@@ -108,6 +109,16 @@ def test_a_model_file_and_gguf_give_the_same_ids(tmp_path: Path) -> None:
     for text in ["", "ab", " ab  aab", "é b", "bbb aaa"]:
         assert tokenizer.encode(text) == other.encode(text)
         assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+@pytest.mark.parametrize("kind", [1, 2])
+def test_user_defined_pieces_are_found_in_the_text_with_its_spaces_marked(kind: int, tmp_path: Path) -> None:
+    """As SentencePiece does: the mark before a text stays, and a piece of marks stands for spaces."""
+    tokenizer = load(tmp_path, model_file(kind, user=("<sep>", "▁▁▁")))
+    assert names(tokenizer, "<sep>b") == ["▁", "<sep>", "b"]
+    assert names(tokenizer, "b   b") == ["▁", "b", "▁▁▁", "b"]
+    assert names(tokenizer, "a<sep><sep>") == ["▁a", "<sep>", "<sep>"]
+    assert tokenizer.decode(tokenizer.encode("a   <sep>b")) == "a   <sep>b"
 
 
 def test_a_model_file_cut_anywhere_is_an_error_or_another_model(tmp_path: Path) -> None:

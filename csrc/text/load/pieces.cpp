@@ -175,6 +175,7 @@ std::vector<bool> read_pieces(const PieceVocab& source, Parts& parts, Fallback& 
     added.content = token;
     added.id = id;
     added.special = type != kUserPiece;
+    added.normalized = added.as_written = type == kUserPiece && source.user_in_pieces;
     parts.added.push_back(std::move(added));
   }
   return usable;
@@ -200,7 +201,10 @@ void set_piece_parts(const PieceVocab& source, bool unigram, std::string_view ch
     parts.normaliser.add(prepend_normaliser(" "));
     rules.prefix = false;
   }
-  parts.normaliser.add(piece_normaliser(Charsmap(charsmap), rules));
+  Trie kept;
+  for (const AddedToken& token : parts.added)
+    if (token.as_written) kept.add(token.content, token.id);
+  parts.normaliser.add(piece_normaliser(Charsmap(charsmap), rules, std::move(kept)));
   using Lead = Decoder::Lead;
   parts.decoder.kind = Decoding::pieces;
   parts.decoder.bytes = Decoder::Bytes::each;
@@ -211,6 +215,7 @@ std::unique_ptr<Tokenizer> from_sentencepiece(std::string_view bytes, bool add_b
   File file = read_file(bytes);
   file.vocab.where = "[tokenizer.model]";
   file.vocab.print_unknown = true;
+  file.vocab.user_in_pieces = true;
   for (const int32_t type : file.vocab.types)
     if (type == kUnusedPiece && !file.unigram)
       fail(ErrorKind::unsupported, "[tokenizer.model] weft does not support unused pieces in a BPE model");

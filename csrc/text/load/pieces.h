@@ -16,6 +16,7 @@ struct PieceVocab {
   std::vector<int32_t> types;
   int32_t unknown = kNone;  // kNone: the piece of that type
   bool byte_fallback = false;
+  bool user_in_pieces = false;  // user-defined pieces are found as SentencePiece does, not before it sees the text
   bool print_unknown = false;  // decode it as SentencePiece does, instead of leaving it out
   bool prefix_everywhere = false;  // the space before a text goes before each piece between added tokens too
   PieceRules rules;
