@@ -54,7 +54,7 @@ sanitize: $(VENV)/.deps
 
 SECONDS ?= 60
 fuzz: $(VENV)/.core
-	PATH="$(abspath $(BIN)):$$PATH" PYTHON=$(abspath $(PY)) $(PY) tools/fuzz.py $(TARGET) --seconds $(SECONDS)
+	PATH="$(abspath $(BIN)):$$PATH" $(PY) tools/fuzz.py $(TARGET) --seconds $(SECONDS)
 
 bench: $(VENV)/.core
 	$(PY) -m benchmarks $(CASE)

@@ -63,13 +63,12 @@ def environment(target: str) -> dict[str, str]:
     runtime = Path(place.origin).parents[1] / "asan_with_fuzzer.so"
     paths = [str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     python = {"LD_PRELOAD": str(runtime), "PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
+    python["ASAN_OPTIONS"] = SANITIZERS["ASAN_OPTIONS"] + ":detect_leaks=0"  # an interpreter has its own
     return {**os.environ, **SANITIZERS, **python, "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 def options(target: str, findings: Path) -> list[str]:
     found = [*LIMITS, f"-artifact_prefix={findings}/", f"-max_len={MAX_BYTES.get(target, 4096)}"]
-    if target in PYTHON:
-        found.append("-detect_leaks=0")  # an interpreter has its own
     words = ROOT / "csrc" / "fuzz" / f"{target}.dict"
     return [*found, f"-dict={words}"] if words.is_file() else found
 

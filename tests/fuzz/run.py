@@ -24,7 +24,9 @@ def main() -> None:
         out = target.mutate(data, rng) if rng.random() < 0.9 else b""
         return out if 0 < len(out) <= limit else atheris.Mutate(data, limit)
 
-    atheris.Setup([sys.argv[0], *sys.argv[2:]], target.check, custom_mutator=edited)
+    # libFuzzer starts itself again, by a shell, to merge: this is how.
+    again = f"{sys.executable} {Path(__file__).resolve()} {sys.argv[1]}"
+    atheris.Setup([again, *sys.argv[2:]], target.check, custom_mutator=edited)
     atheris.Fuzz()
 
 

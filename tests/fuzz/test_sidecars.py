@@ -1,15 +1,17 @@
 """A model's JSON files, made wrong in over 400 ways, each end in weft's own error that names file or field; no file
 outside the model's folder is opened on the way."""
 
+import json
 import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sidecars import Case, all_cases, large, outcome, use, write_linked_models
+from sidecars import Case, all_cases, large, outcome, replaced, use, write_linked_models
 
 import weft
+from weft.errors import FormatError, UnsupportedError
 
 OPENED: list[str] | None = None  # what was opened while it is a list
 
@@ -96,3 +98,25 @@ def test_large_files_are_taken_or_refused(models: Path) -> None:
     for case in large(models):
         text = outcome(models, case)
         assert text is not None or not case.refused, case.what
+
+
+def test_errors_say_where_in_a_tokenizer_they_are(models: Path) -> None:
+    tree = json.loads((models / "decoder" / "tokenizer.json").read_bytes())
+    for path, value, place in (
+        (("model", "merges"), ["a b", "a b", [1, "b"]], "'model.merges[2][0]'"),
+        (("added_tokens", 3, "special"), "yes", "'added_tokens[3].special'"),
+        (("model",), [], "'model'"),
+    ):
+        case = Case("", "decoder", "tokenizer.json", replaced(tree, path, value), ())
+        assert place in str(outcome(models, case))
+
+
+def test_errors_are_text_and_short_whatever_the_file_holds() -> None:
+    """The core cuts tokens it quotes by bytes; half a character once made a UnicodeDecodeError of the error."""
+    token = "a" + "é" * 400
+    with pytest.raises(FormatError, match="a token occurs twice") as error:
+        weft.Tokenizer.from_gguf({"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.tokens": [token, token]})
+    assert len(str(error.value)) < 300
+    with pytest.raises(UnsupportedError, match="does not support") as long_error:
+        weft.Tokenizer.from_gguf({"tokenizer.ggml.model": "x" * 100_000, "tokenizer.ggml.tokens": ["a"]})
+    assert len(str(long_error.value)) < 1000
