@@ -39,6 +39,18 @@ def smollm2() -> Path:
 
 
 @pytest.fixture(scope="session")
+def qwen_coder() -> Path:
+    """The GGUF file of Qwen2.5-Coder-1.5B-Instruct in Q4_K_M: 1.1 GB, so only where it has been pulled already."""
+    from weft.errors import WeftError
+    from weft.weights.sources import locate
+
+    try:
+        return locate("qwen2.5-coder-1.5b-instruct", offline=True).path
+    except WeftError:
+        pytest.skip("qwen2.5-coder-1.5b-instruct is not here; `weft pull qwen2.5-coder-1.5b-instruct` fetches 1.1 GB")
+
+
+@pytest.fixture(scope="session")
 def shared() -> Path:
     """Extra data that a clone does not have: WEFT_SHARED, or ../shared beside the checkout."""
     folder = Path(os.environ.get("WEFT_SHARED", ROOT.parent / "shared"))

@@ -62,12 +62,13 @@ class FakeDecoder:
 class FakeTokenizer:
     """Pieces of nought to three letters from a small alphabet; a piece comes out one token late, as bytes would."""
 
-    def __init__(self) -> None:
+    def __init__(self, vocab_size: int = VOCAB) -> None:
+        self.vocab_size = vocab_size
         rng = np.random.default_rng(5)
-        self.pieces = ["".join(rng.choice(list("abc "), rng.integers(0, 4))) for _ in range(VOCAB)]
+        self.pieces = ["".join(rng.choice(list("abc "), rng.integers(0, 4))) for _ in range(VOCAB)][:vocab_size]
 
     def text(self, tokens: tuple[int, ...]) -> str:
-        return "".join(self.pieces[t] for t in tokens)
+        return "".join(self.pieces[t] for t in tokens if t < self.vocab_size)
 
     def stream(self) -> "FakeStream":
         return FakeStream(self.pieces)

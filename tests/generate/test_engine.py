@@ -14,6 +14,13 @@ from weft.nn.step import Step
 from weft.runtime.pages import PagePool
 
 
+def test_ids_that_pad_the_models_vocabulary_have_no_text() -> None:
+    tokenizer = FakeTokenizer(vocab_size=VOCAB // 2)
+    result = generate(Engine(FakeDecoder(), tokenizer), [3], max_tokens=40, ignore_eos=True)
+    assert max(result.tokens) >= tokenizer.vocab_size > min(result.tokens)
+    assert result.text == tokenizer.text(result.tokens)
+
+
 def random_request(rng: np.random.Generator, longest: int) -> Request:
     prompt = rng.integers(0, VOCAB, rng.integers(1, longest)).tolist()
     sampling = Sampling(

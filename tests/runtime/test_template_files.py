@@ -35,7 +35,7 @@ def opened(folder: Path, **files: Any) -> Any:
         ({"tokenizer_config__json": {"chat_template": SEVERAL}}, {"default": "plain", "tool_use": "tools"}),
         ({"tokenizer_config__json": {"chat_template": SEVERAL[:1]}}, "plain"),
         ({"tokenizer_config__json": {"chat_template": SEVERAL[1:]}}, {"tool_use": "tools"}),
-        ({"tokenizer_config__json": {"chat_template": [{"name": "default"}, 7]}}, None),
+        ({"tokenizer_config__json": {"chat_template": [{"name": "default"}]}}, None),
         ({"chat_template__json": {"chat_template": "b"}}, "b"),
         ({"chat_template__jinja": "c é\n", "tokenizer_config__json": {"chat_template": SEVERAL}}, "c é\n"),
         (
@@ -47,6 +47,12 @@ def opened(folder: Path, **files: Any) -> Any:
 )
 def test_templates_of_a_folder(tmp_path: Path, files: dict[str, Any], template: Any) -> None:
     assert opened(tmp_path, **files) == template
+
+
+@pytest.mark.parametrize("template", [7, [7], [{"name": "default", "template": 7}], [{"name": 7, "template": "a"}]])
+def test_a_template_of_another_type_is_refused(tmp_path: Path, template: Any) -> None:
+    with pytest.raises(FormatError, match=r"tokenizer_config\.json"):
+        opened(tmp_path, tokenizer_config__json={"chat_template": template})
 
 
 def test_a_template_file_that_is_no_text_is_refused(tmp_path: Path) -> None:

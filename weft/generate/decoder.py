@@ -38,5 +38,9 @@ class TextStream(Protocol):
 class Detokenizer(Protocol):
     """The part of a tokenizer that the engine uses."""
 
+    @property
+    def vocab_size(self) -> int:
+        """Ids from here on have no text: many models pad their vocabulary to a round number."""
+
     def stream(self) -> TextStream:
         """A new stream, for one sequence."""

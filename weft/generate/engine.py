@@ -87,6 +87,7 @@ class Engine:
                 max_pages=self._decoder.max_pages,
                 stop_ids=frozenset(request.stop_ids) | (frozenset() if request.ignore_eos else self._decoder.eos_ids),
                 text=self._tokenizer.stream() if self._tokenizer else None,
+                text_ids=self._tokenizer.vocab_size if self._tokenizer else 0,
                 now=time.perf_counter(),
             )
             self._sequences[sequence.key] = sequence

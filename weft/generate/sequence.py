@@ -25,6 +25,7 @@ class Sequence:
         max_pages: int,
         stop_ids: frozenset[int],
         text: TextStream | None,
+        text_ids: int,
         now: float,
     ) -> None:
         self.key = key
@@ -41,6 +42,7 @@ class Sequence:
         self._max_tokens = max_tokens
         self._stop_ids = stop_ids
         self._stream = text
+        self._text_ids = text_ids  # ids below have text
         self._stops = StopText(request.stop)
         self._texts: list[str] = []
         self._submitted = now
@@ -84,7 +86,7 @@ class Sequence:
             return
         self.tokens.append(token)
         self.sampler.note(token)
-        text = self._stops.add(self._stream.add(token)) if self._stream else ""
+        text = self._stops.add(self._stream.add(token)) if self._stream and token < self._text_ids else ""
         if self._stops.stopped:
             self._end(text, (token,), "stop", now)
         elif self.generated == self._max_tokens:

@@ -1,4 +1,4 @@
-"""SmolLM2 in Q4_1 writes what llama.cpp writes, and is as good at predicting text."""
+"""SmolLM2 in Q4_1 and Qwen2.5-Coder in Q4_K_M write what llama.cpp writes, and are as good at predicting text."""
 
 import json
 from pathlib import Path
@@ -8,15 +8,23 @@ import pytest
 
 import weft
 
-GOLDEN = json.loads((Path(__file__).parent.parent / "golden" / "generate" / "smollm2.json").read_text())
+GOLDEN = Path(__file__).parent.parent / "golden" / "generate"
+CASES = [
+    pytest.param((model, compute), id=f"{model}-{compute}")
+    for model in ("smollm2", "qwen2.5-coder")
+    for compute in ("f32", "int8")
+]
 
 pytestmark = pytest.mark.weights
 
 
-@pytest.fixture(scope="module", params=["f32", "int8"])
-def compared(request: pytest.FixtureRequest, smollm2: Path) -> tuple[weft.Model, dict]:
+@pytest.fixture(scope="module", params=CASES)
+def compared(request: pytest.FixtureRequest) -> tuple[weft.Model, dict]:
     """The model, and what llama.cpp computes with activations rounded in the same way."""
-    model, golden = weft.load(str(smollm2), context=2048, kv_dtype="f32", compute=request.param), GOLDEN[request.param]
+    name, compute = request.param
+    path = request.getfixturevalue("smollm2" if name == "smollm2" else "qwen_coder")
+    golden = json.loads((GOLDEN / f"{name}.json").read_text())[compute]
+    model = weft.load(str(path), context=2048, kv_dtype="f32", compute=compute)
     if model.info["level"] == "scalar":  # minutes of plain arithmetic otherwise
         golden = {**golden, "cases": golden["cases"][:3]}
     return model, golden
@@ -42,7 +50,7 @@ def test_prompts_have_the_ids_of_llama_cpp(compared: tuple[weft.Model, dict]) ->
 def test_greedy_text_is_that_of_llama_cpp(compared: tuple[weft.Model, dict]) -> None:
     """With f32 activations at least 18 of 20 prompts give the same 64 tokens.
 
-    With int8 activations no two implementations stay together for long (make_smollm2.py says why): where ours parts,
+    With int8 activations no two implementations stay together for long (make_llama_cpp.py says why): where ours parts,
     llama.cpp's own two best logits must be within the rounding noise of each other.
     """
     model, golden = compared

@@ -1,6 +1,9 @@
-"""Make smollm2.json: what llama.cpp computes for SmolLM2-135M-Instruct Q4_1.
+"""Make smollm2.json and qwen2.5-coder.json: what llama.cpp computes for these models.
 
-    python make_smollm2.py MODEL.gguf WIDENED.gguf wiki.test.raw    (needs the xllamacpp wheel, which carries llama.cpp)
+    python make_llama_cpp.py smollm2 SmolLM2-135M-Instruct.Q4_1.gguf WIDENED.gguf wiki.test.raw
+    python make_llama_cpp.py qwen2.5-coder qwen2.5-coder-1.5b-instruct-q4_k_m.gguf WIDENED.gguf wiki.test.raw
+
+Needs the packages xllamacpp, which carries llama.cpp, and gguf. WIDENED.gguf is made when it is not there.
 
 For each prompt: its ids, 64 greedy tokens, and at each step the gap between the two best logits; and the perplexity of
 the text's first 8,192 tokens in windows of 512, every token of a window but the first scored. Keys and values are kept
@@ -8,8 +11,8 @@ in f32 and flash attention is off.
 
 All of it twice. "int8" is the file as it is: llama.cpp rounds activations to int8 before each product. That is chaotic:
 one activation that rounds the other way in a low layer, for a difference of 1e-7, moves every later layer by the full
-rounding noise (about 0.2 in a logit here), so no two builds agree for long. "f32" is the same weights' values written
-as f32 (WIDENED.gguf), where nothing is rounded and two right implementations must agree.
+rounding noise (about 0.2 in a logit of SmolLM2), so no two builds agree for long. "f32" is the same weights' values
+written as f32 (WIDENED.gguf), where nothing is rounded and two right implementations must agree.
 """
 
 import ctypes
@@ -17,33 +20,66 @@ import json
 import sys
 from pathlib import Path
 
+import gguf
 import numpy as np
 import xllamacpp.xllamacpp as wheel
 
 HERE = Path(__file__).resolve().parent
 TOKENS, WINDOW, SCORED = 64, 512, 8192
-PROMPTS = [
-    "Once upon a time",
-    "The capital of France is",
-    "def fibonacci(n):",
-    "Water boils at a temperature of",
-    "<|im_start|>user\nWrite a haiku about the sea.<|im_end|>\n<|im_start|>assistant\n",
-    "<|im_start|>user\nExplain what a prime number is in one sentence.<|im_end|>\n<|im_start|>assistant\n",
-    "<|im_start|>user\nName three fruits.<|im_end|>\n<|im_start|>assistant\n",
-    "The three most important things in life are",
-    "In 1969, humans first",
-    "Dear Sir or Madam,\n\nI am writing to",
-    "import numpy as np\n\n",
-    "Q: What is the largest planet in the solar system?\nA:",
-    "The history of the Roman Empire begins",
-    "To bake bread you need flour, water,",
-    "1, 2, 3, 4, 5,",
-    "La vie est belle et",
-    "Photosynthesis is the process by which",
-    "She opened the door and saw",
-    "<|im_start|>system\nYou are a pirate.<|im_end|>\n<|im_start|>user\nHello!<|im_end|>\n<|im_start|>assistant\n",
-    '{"name": "Alice", "age":',
-]
+
+
+def chat(question: str) -> str:
+    """A question as Qwen's chat template writes it."""
+    system = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
+    return f"<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
+
+
+PROMPTS = {
+    "smollm2": [
+        "Once upon a time",
+        "The capital of France is",
+        "def fibonacci(n):",
+        "Water boils at a temperature of",
+        "<|im_start|>user\nWrite a haiku about the sea.<|im_end|>\n<|im_start|>assistant\n",
+        "<|im_start|>user\nExplain what a prime number is in one sentence.<|im_end|>\n<|im_start|>assistant\n",
+        "<|im_start|>user\nName three fruits.<|im_end|>\n<|im_start|>assistant\n",
+        "The three most important things in life are",
+        "In 1969, humans first",
+        "Dear Sir or Madam,\n\nI am writing to",
+        "import numpy as np\n\n",
+        "Q: What is the largest planet in the solar system?\nA:",
+        "The history of the Roman Empire begins",
+        "To bake bread you need flour, water,",
+        "1, 2, 3, 4, 5,",
+        "La vie est belle et",
+        "Photosynthesis is the process by which",
+        "She opened the door and saw",
+        "<|im_start|>system\nYou are a pirate.<|im_end|>\n<|im_start|>user\nHello!<|im_end|>\n<|im_start|>assistant\n",
+        '{"name": "Alice", "age":',
+    ],
+    "qwen2.5-coder": [
+        'def fibonacci(n):\n    """Return the n-th Fibonacci number."""\n',
+        "import numpy as np\n\ndef softmax(x):\n",
+        "class Stack:\n    def __init__(self):\n        self.items = []\n\n    def push(self, item):\n",
+        "#include <stdio.h>\n\nint main(void) {\n",
+        "fn is_prime(n: u64) -> bool {\n",
+        "SELECT name, COUNT(*) FROM orders\n",
+        "function debounce(fn, delay) {\n",
+        "# Read a CSV file and print the mean of each column\nimport csv\n",
+        "def quicksort(items):\n",
+        'package main\n\nimport "fmt"\n\nfunc main() {\n',
+        "def binary_search(items, target):\n",
+        "The time complexity of merge sort is",
+        "A hash table is a data structure that",
+        chat("Write a Python function that reverses a linked list."),
+        chat("Explain what a race condition is in one paragraph."),
+        chat("Write a regular expression for an ISO 8601 date, and explain it."),
+        chat("What does `git rebase -i` do?"),
+        chat("Write a bash one-liner that counts the lines of all .py files below the current folder."),
+        chat("Translate this to Rust: for i in range(10): print(i * i)"),
+        chat("Wie sortiert man in Python ein Dictionary nach seinen Werten?"),
+    ],
+}
 
 
 class Params(ctypes.Structure):
@@ -150,23 +186,50 @@ def perplexity(llama: Llama, ids: list[int]) -> float:
     return float(np.exp(total / count))
 
 
-def collect(path: str, text: str) -> dict:
+def collect(path: str, prompts: list[str], text: str) -> dict:
     llama = Llama(path)
     cases = []
-    for prompt in PROMPTS:
+    for prompt in prompts:
         ids = llama.tokenize(prompt)
         tokens, gaps = greedy(llama, ids)
         cases.append({"prompt": prompt, "ids": ids, "tokens": tokens, "gaps": gaps})
+        print(".", end="", flush=True)
     ids = llama.tokenize(text)[:SCORED]
     scored = {"window": WINDOW, "tokens": len(ids), "first_ids": ids[:16], "value": perplexity(llama, ids)}
+    print(scored["value"])
     return {"cases": cases, "perplexity": scored}
 
 
+def widen(source: str, target: str) -> None:
+    """The same values in f32; metadata as it is."""
+    reader = gguf.GGUFReader(source)
+    writer = gguf.GGUFWriter(target, reader.get_field("general.architecture").contents())
+    for name, field in reader.fields.items():
+        if not name.startswith("GGUF.") and name not in ("general.architecture", "general.file_type"):
+            inner = field.types[-1] if field.types[0] == gguf.GGUFValueType.ARRAY else None
+            writer.add_key_value(name, field.contents(), field.types[0], sub_type=inner)
+    for tensor in reader.tensors:
+        shape = [int(n) for n in reversed(tensor.shape)]
+        writer.add_tensor_info(tensor.name, shape, np.dtype(np.float32), 4 * int(tensor.n_elements))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_ti_data_to_file()
+    for tensor in reader.tensors:
+        writer.write_tensor_data(gguf.dequantize(tensor.data, tensor.tensor_type).astype(np.float32))
+    writer.close()
+
+
 def main() -> None:
-    text = Path(sys.argv[3]).read_text(encoding="utf-8")
-    found = {"model": Path(sys.argv[1]).name, "int8": collect(sys.argv[1], text), "f32": collect(sys.argv[2], text)}
-    (HERE / "smollm2.json").write_text(json.dumps(found, indent=None, separators=(",", ":")) + "\n")
-    print(found["int8"]["perplexity"], found["f32"]["perplexity"])
+    name, path, widened = sys.argv[1:4]
+    text = Path(sys.argv[4]).read_text(encoding="utf-8")
+    if not Path(widened).exists():
+        widen(path, widened)
+    found = {
+        "model": Path(path).name,
+        "int8": collect(path, PROMPTS[name], text),
+        "f32": collect(widened, PROMPTS[name], text),
+    }
+    (HERE / f"{name}.json").write_text(json.dumps(found, indent=None, separators=(",", ":")) + "\n")
 
 
 main()
