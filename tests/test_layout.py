@@ -240,7 +240,7 @@ def test_a_page_has_as_many_tokens_everywhere():
     assert native and int(native.group(1)) == PAGE == PAGE_TOKENS
 
 
-@pytest.mark.parametrize("level", ["avx2", "avx512"])
+@pytest.mark.parametrize("level", ["avx2", "avx512", "amx"])
 def test_code_for_newer_processors_stays_in_its_namespace(level):
     """A weak symbol compiled for AVX-512 may be the copy the linker keeps for every caller, on a machine without it."""
     folder = ROOT / "build" / "dev" / "CMakeFiles" / f"weft_kernels_{level}.dir"

@@ -28,7 +28,10 @@ def page(title: str, source: str, *parts: str) -> str:
 
 
 def levels() -> list[str]:
-    """The instruction-set levels of an x86-64 build, lowest first, as CMakeLists.txt has them."""
+    """The instruction-set levels of an x86-64 build, lowest first, as CMakeLists.txt has them.
+
+    A level that is built for some ops takes the others from the level below, and counts as running them.
+    """
     return re.findall(r"^ *weft_kernels\((\w+)", (ROOT / "CMakeLists.txt").read_text(encoding="utf-8"), re.MULTILINE)
 
 

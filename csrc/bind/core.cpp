@@ -104,11 +104,7 @@ nb::object state_array(nb::handle self, bool key) {
 
 void bind_core(nb::module_& module) {
   module.def("levels_present", &levels_present, "Names of the instruction-set levels this machine runs, lowest first.");
-  module.def("kernels", [](const std::string& level) {
-    std::vector<std::string> names;
-    for (const KernelEntry* entry = level_named(level).kernels; entry->name; ++entry) names.emplace_back(entry->name);
-    return names;
-  });
+  module.def("kernels", [](const std::string& level) { return kernel_names(level_named(level)); });
   module.attr("PAGE_TOKENS") = kPage;
 
   nb::class_<Pool>(module, "Pool").def(nb::init<int>()).def_prop_ro("size", &Pool::size);

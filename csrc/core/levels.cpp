@@ -1,5 +1,13 @@
 #include "core/levels.h"
 
+#ifdef WEFT_X86
+#include <cpuid.h>
+#endif
+#ifdef __linux__
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 #include "core/error.h"
 
 namespace weft {
@@ -8,6 +16,7 @@ extern const KernelEntry kernels_scalar[];
 #ifdef WEFT_X86
 extern const KernelEntry kernels_avx2[];
 extern const KernelEntry kernels_avx512[];
+extern const KernelEntry kernels_amx[];
 
 // The compiler's builtins check the operating system's part (saved registers) too.
 static bool has_avx2() {
@@ -18,6 +27,21 @@ static bool has_avx512() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
 }
+// The matrix unit's registers are so large that a process has to ask the system for them; threads inherit the answer.
+static bool has_amx() {
+#ifdef __linux__
+  static const bool granted = [] {
+    constexpr unsigned tiles = 1u << 24, int8 = 1u << 25;
+    constexpr long ask = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+    unsigned a, b, c, d;
+    if (!has_avx512() || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & (tiles | int8)) != (tiles | int8)) return false;
+    return syscall(SYS_arch_prctl, ask, tile_data) == 0;
+  }();
+  return granted;
+#else
+  return false;
+#endif
+}
 #endif
 static bool always() { return true; }
 
@@ -27,6 +51,7 @@ const std::vector<Level>& levels() {
 #ifdef WEFT_X86
       {"avx2", kernels_avx2, has_avx2},
       {"avx512", kernels_avx512, has_avx512},
+      {"amx", kernels_amx, has_amx},
 #endif
   };
   return all;
@@ -50,9 +75,20 @@ const Level& level_named(std::string_view name) {
 }
 
 Kernel find_kernel(const Level& level, std::string_view op) {
-  for (const KernelEntry* entry = level.kernels; entry->name; ++entry)
-    if (op == entry->name) return entry->run;
-  return nullptr;
+  for (const Level* at = &level;; --at) {
+    for (const KernelEntry* entry = at->kernels; entry->name; ++entry)
+      if (op == entry->name) return entry->run;
+    if (at == &levels().front()) return nullptr;
+  }
+}
+
+std::vector<std::string> kernel_names(const Level& level) {
+  std::vector<std::string> names;
+  for (const Level* at = &level;; --at) {
+    for (const KernelEntry* entry = at->kernels; entry->name; ++entry)
+      if (find_kernel(level, entry->name) == entry->run) names.emplace_back(entry->name);
+    if (at == &levels().front()) return names;
+  }
 }
 
 }  // namespace weft

@@ -9,17 +9,25 @@
 #include "kernels/matmul_a8.h"
 #include "kernels/matmul_codes.h"
 #include "kernels/matmul_epilogue.h"
+#if defined(WEFT_ISA_amx)
+#include "kernels/matmul_tiles.h"
+#endif
 
 namespace weft::ISA {
 
-#if defined(WEFT_ISA_avx512)
+#if defined(WEFT_ISA_avx512)  // and amx
 constexpr int kRows = 12;
 #elif defined(WEFT_ISA_avx2)
 constexpr int kRows = 4;
 #else
 constexpr int kRows = 2;
 #endif
-constexpr int64_t kRowStep = 48, kPanelStep = 32;
+#if defined(WEFT_ISA_amx)
+constexpr int64_t kTaskRows = 16, kRowStep = 256, kKept = kTileScratch;
+#else
+constexpr int64_t kTaskRows = kRows, kRowStep = 48, kKept = 0;
+#endif
+constexpr int64_t kPanelStep = 32;
 constexpr int lower_tile(int rows) { return rows == 12 ? 8 : rows / 2; }
 
 // What the products need to know of a row of x beside its codes, worked out once per task. Four-byte words per block:
@@ -156,6 +164,78 @@ static void tile(const Strip<type>& s, float* y, int64_t y_stride, int64_t colum
   for (int r = 0; r < R; ++r) store_n(y + r * y_stride, acc[r], smaller(16, columns));
 }
 
+#if defined(WEFT_ISA_amx)
+// The chain of one row over one block whose integers are known: sums[0] of the 16 outputs; of K types the low plane's,
+// with the high plane's 256 further on.
+template <DType type>
+WEFT_INLINE f32x16 add_sums(const Strip<type>& s, int r, int64_t b, const int32_t* sums, f32x16 d, f32x16 m, f32x16 acc) {
+  constexpr Format f = format_of(type);
+  i32x16 total{_mm512_load_si512(sums)};
+  if constexpr (f.subs) total.v = _mm512_add_epi32(total.v, _mm512_slli_epi32(_mm512_load_si512(sums + 256), 7));
+  const f32x16 scale = splat(s.block(r, b).d);
+  acc = acc + d * scale * to_float(total);
+  if constexpr (f.mins && f.subs == 0) {
+    float shift;
+    std::memcpy(&shift, s.note(r, b), 4);
+    acc = acc + m * splat(shift);
+  } else if constexpr (f.mins) {
+    i32x16 low = zero_i();
+    const auto* under = f.subs == 16 ? s.block(r, b).sum : reinterpret_cast<const int16_t*>(s.note(r, b));
+    for (int j = 0; j < f.subs / 2; ++j) low = dot_pairs(low, min_pairs<type>(s.head(b), j), under + 2 * j);
+    acc = acc - m * scale * to_float(low);
+  }
+  return acc;
+}
+
+// 16 rows of x times `count` blocks of the panel from block `first` on, their planes at `w`. The matrix unit works on
+// the next block while the sums of this one are added up.
+template <DType type>
+static void tile_blocks(const Strip<type>& s, int64_t first, int64_t count, const int8_t* w, int32_t* sums, float* y,
+                        int64_t y_stride, int64_t columns) {
+  constexpr Format f = format_of(type);
+  const auto multiply = [&](int64_t b) {
+    multiply_block<type>(s.block(0, first + b).q, s.blocks * sizeof(A8<f.block>), w + b * plane_bytes<type>(f.block));
+  };
+  f32x16 acc[kTileRows];
+#pragma GCC unroll 16
+  for (int r = 0; r < kTileRows; ++r) acc[r] = first ? load_n(y + r * y_stride, smaller(16, columns)) : zero();
+  multiply(0);
+  for (int64_t b = 0; b < count; ++b) {
+    int32_t* now = sums + b % 2 * 512;
+    store_sums<type>(now);
+    if (b + 1 < count) multiply(b + 1);
+    const std::byte* head = s.head(first + b);
+    const f32x16 d = half_row(head, 0), m = f.mins ? half_row(head, 1) : zero();
+#pragma GCC unroll 16
+    for (int r = 0; r < kTileRows; ++r) acc[r] = add_sums<type>(s, r, first + b, now + r * 16, d, m, acc[r]);
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < kTileRows; ++r) store_n(y + r * y_stride, acc[r], smaller(16, columns));
+}
+
+// As many rows as fill tiles; returns how many.
+template <DType type>
+static int64_t tile_whole_rows(const Strip<type>& s, int64_t rows, std::byte* scratch, float* y, int64_t y_stride,
+                               int64_t columns) {
+  constexpr int64_t step = kTileColumns / format_of(type).block;
+  auto* sums = reinterpret_cast<int32_t*>(scratch);
+  auto* planes = reinterpret_cast<int8_t*>(scratch + 4096);
+  static_assert(4096 + plane_bytes<type>(kTileColumns) <= kTileScratch);
+  const int64_t whole = rows / kTileRows * kTileRows;
+  for (int64_t b = 0; whole && b < s.blocks; b += step) {
+    const int64_t count = smaller(step, s.blocks - b);
+    unpack_planes<type>(s.codes, s.heads, b, count, planes);
+    Strip<type> at = s;
+    for (int64_t r = 0; r < whole; r += kTileRows) {
+      tile_blocks(at, b, count, planes, sums, y + r * y_stride, y_stride, columns);
+      at.x += kTileRows * s.blocks;
+      at.notes += kTileRows * s.blocks * note_words<type>();
+    }
+  }
+  return whole;
+}
+#endif
+
 // Any number of rows: as many tiles of R rows as fit, the rest in lower tiles.
 template <DType type, int R = kRows>
 static void tile_rows(Strip<type> s, int64_t rows, float* y, int64_t y_stride, int64_t columns) {
@@ -171,16 +251,20 @@ static void tile_rows(Strip<type> s, int64_t rows, float* y, int64_t y_stride, i
 template <DType type>
 static void product(const Call& call, const Worker& worker) {
   constexpr Format f = format_of(type);
+#if defined(WEFT_ISA_amx)
+  shape_tiles<type>();
+#endif
   const Weight& weight = *call.in[1].weight;
   const int64_t rows = call.in[0].rows(), columns = weight.rows, blocks = weight.cols / f.block;
   const auto* x = call.in[0].as<A8<f.block>>();
   float* y = call.out[0].as<float>();
-  auto* notes = reinterpret_cast<int32_t*>(worker.scratch);
+  auto* notes = reinterpret_cast<int32_t*>(worker.scratch + kKept);
   const int64_t note_bytes = blocks * note_words<type>() * 4;
-  const int64_t row_step = smaller(kRowStep, note_bytes ? static_cast<int64_t>(kScratchBytes) / note_bytes : kRowStep);
+  const int64_t room = static_cast<int64_t>(kScratchBytes) - kKept;
+  const int64_t row_step = smaller(kRowStep, note_bytes ? room / note_bytes : kRowStep);
   if (row_step == 0) __builtin_trap();  // rows of millions of columns: refused when the program was bound
   const Epilogue epilogue(call);
-  const Tasks tasks(rows, parts(columns, 16), kRows, row_step, kPanelStep, 4, worker.count);
+  const Tasks tasks(rows, parts(columns, 16), kTaskRows, row_step, kPanelStep, 4, worker.count);
   int64_t noted = -1;  // the rows that the notes are of
   for (int64_t task; (task = worker.next()) < tasks.count();) {
     const int64_t row = tasks.row(task), count = tasks.row_end(task) - row, panel_end = tasks.panel_end(task);
@@ -189,8 +273,14 @@ static void product(const Call& call, const Worker& worker) {
     noted = row;
     for (int64_t panel = tasks.panel(task); panel < panel_end; ++panel) {
       const std::byte* codes = weight.data + panel * f.panel_bytes(weight.cols);
-      const Strip<type> strip{x + row * blocks, notes, codes, codes + f.code_bytes(weight.cols), blocks};
-      tile_rows(strip, count, y + row * columns + panel * 16, columns, columns - panel * 16);
+      Strip<type> strip{x + row * blocks, notes, codes, codes + f.code_bytes(weight.cols), blocks};
+      float* out = y + row * columns + panel * 16;
+      int64_t done = 0;
+#if defined(WEFT_ISA_amx)
+      done = tile_whole_rows(strip, count, worker.scratch, out, columns, columns - panel * 16);
+      strip.x += done * blocks, strip.notes += done * blocks * note_words<type>();
+#endif
+      tile_rows(strip, count - done, out + done * columns, columns, columns - panel * 16);
     }
     finish(epilogue, y, columns, row, row + count, tasks.panel(task) * 16, smaller(columns, panel_end * 16));
   }

@@ -77,7 +77,7 @@ void check_matrix(const Format& f, int64_t rows, int64_t cols, std::mt19937& ran
   const std::vector<float> want = reference(f, matrix, codes, 64);
   for (const Level& level : levels()) {
     if (!level.present()) continue;
-    for (int64_t m : {1, 2, 3, 7, 13, 64}) {
+    for (int64_t m : {1, 2, 3, 7, 13, 37, 64}) {
       const std::vector<A8<block>> part(codes.begin(), codes.begin() + m * cols / block);
       const std::vector<float> expected(want.begin(), want.begin() + m * rows);
       for (int workers : {1, 2, 3}) CHECK(same_bits(run(level, weight, part, m, workers), expected));
@@ -122,14 +122,14 @@ static void check_extremes(const Format& f, int pattern, std::mt19937& random) {
     }
   const Weight weight = matrix.as_panels();
   for (int sign : {-1, 1}) {
-    std::vector<A8<block>> x(3 * 512 / block);
+    std::vector<A8<block>> x(19 * 512 / block);
     for (A8<block>& part : x) {
       part.d = 0.5f;
       for (int8_t& q : part.q) q = static_cast<int8_t>(127 * sign);
       for (int16_t& sum : part.sum) sum = static_cast<int16_t>(16 * 127 * sign);
     }
     for (const Level& level : levels())
-      if (level.present()) CHECK(same_bits(run(level, weight, x, 3, 1), reference(f, matrix, x, 3)));
+      if (level.present()) CHECK(same_bits(run(level, weight, x, 19, 1), reference(f, matrix, x, 19)));
   }
 }
 
