@@ -26,6 +26,7 @@ uint32_t offset(uint32_t unit) { return unit >> 10 << ((unit & 1 << 9) >> 6); }
 bool joins(char32_t code) {
   if (code == 0x200C || code == 0x200D || code == 0xE33 || code == 0xEB3) return true;
   if (code == 0xFF9E || code == 0xFF9F || (code >= 0xE0020 && code <= 0xE007F)) return true;
+  if (code >= 0x1F3FB && code <= 0x1F3FF) return true;  // skin tones
   if (!has(code, kMark)) return false;
   switch (code) {  // marks with a place of their own
     case 0x102B: case 0x102C: case 0x1038: case 0x1083: case 0x108F: case 0x1A61: case 0x1A63: case 0x1A64:
@@ -36,14 +37,35 @@ bool joins(char32_t code) {
            (code >= 0x1087 && code <= 0x108C) || (code >= 0x109A && code <= 0x109C));
 }
 
+// Control characters of Unicode's grapheme rule, which nothing joins: controls, separators of lines, format characters
+// and the places kept free for more of them. Private characters are not among them.
 bool stands_alone(char32_t code) {
-  return (has(code, kBertControl) && code != 0xFFFD) || code < 0x20 || code == 0x2028 || code == 0x2029;
+  constexpr char32_t kRanges[][2] = {
+      {0, 0x1F},         {0x7F, 0x9F},       {0xAD, 0xAD},       {0x61C, 0x61C},     {0x180E, 0x180E},
+      {0x200B, 0x200B},  {0x200E, 0x200F},   {0x2028, 0x202E},   {0x2060, 0x206F},   {0xFEFF, 0xFEFF},
+      {0xFFF0, 0xFFFB},  {0x13430, 0x1343F}, {0x1BCA0, 0x1BCA3}, {0x1D173, 0x1D17A}, {0xE0000, 0xE001F},
+      {0xE0080, 0xE00FF}, {0xE01F0, 0xE0FFF}};
+  for (const auto& [low, high] : kRanges)
+    if (code <= high) return code >= low;
+  return false;
+}
+
+// Whether a character takes the one after it into its grapheme; those of 4 bytes make no grapheme under 6.
+bool takes_next(char32_t code) {
+  return (code >= 0x600 && code <= 0x605) || code == 0x6DD || code == 0x70F || code == 0x890 || code == 0x891 ||
+         code == 0x8E2 || code == 0xD4E;
 }
 
 const char* grapheme_end(const char* p, const char* end) {
-  const char32_t first = utf8::next(p);
+  char32_t first = utf8::next(p);
+  while (takes_next(first) && p < end) {
+    const char* q = p;
+    first = utf8::next(q);
+    if (stands_alone(first)) return p;
+    p = q;
+  }
   if (first == '\r' && p < end && *p == '\n') return p + 1;
-  if (stands_alone(first) && first != 0x200C && first != 0x200D) return p;
+  if (stands_alone(first)) return p;
   for (const char* q = p; q < end && joins(utf8::next(q));) p = q;
   return p;
 }

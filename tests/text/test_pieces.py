@@ -183,3 +183,27 @@ def test_a_malformed_table_of_characters_is_a_format_error(table: bytes, tmp_pat
     (tmp_path / "tokenizer.json").write_text(json.dumps(unigram_json(table)))
     with pytest.raises(FormatError, match="charsmap"):
         Tokenizer.from_file(tmp_path)
+
+
+# U+0343 becomes "a". What tokenizers 0.23.3 gives: a grapheme that begins with it is replaced whole.
+GRAPHEMES = {
+    "\u0343b": [1, 2],
+    "\u0343\u033ab": [1, 2],
+    "\U000f9278\u0343\u033ab": [0, 1, 0, 2],
+    "\u0378\u0343\u033ab": [0, 1, 0, 2],
+    "\u0343\U0001f3fbb": [1, 0, 2],
+    "\u0600\u0343\u033ab": [0, 1, 0, 2],
+    "\n\u0343\u033ab": [0, 1, 2],
+    "\u200b\u0343\u033ab": [0, 1, 2],
+    "\u200d\u0343b": [0, 1, 2],
+    "\u0343b\u0343\u0343": [1, 2, 1, 1],
+}
+
+
+@pytest.mark.parametrize("text, ids", GRAPHEMES.items(), ids=ascii)
+def test_characters_are_replaced_grapheme_by_grapheme(text: str, ids: list[int], tmp_path: Path) -> None:
+    units = [0] * 1024
+    units[0], units[204], units[78], units[79] = 1 << 10, 1 << 10 | 0xCD, 1 << 10 | 1 << 8 | 0x83, 1 << 31
+    table = struct.pack("<I", 4096) + struct.pack("<1024I", *units) + b"a\0"
+    (tmp_path / "tokenizer.json").write_text(json.dumps(unigram_json(table)))
+    assert Tokenizer.from_file(tmp_path).encode(text, add_special=False) == ids
