@@ -179,6 +179,10 @@ def native_seeds() -> Iterator[tuple[str, Iterator[Seed]]]:
     yield "gguf_vocab", gguf_vocab_seeds()
     vocab = "[UNK]\n[CLS]\n[SEP]\na\nb\n##b\n##\u00e9\n\u4f60\r\n!\n"
     yield "vocab_txt", iter([(str(flags), bytes([flags]) + vocab.encode()) for flags in (0, 15, 31)])
+    ranks = b"".join(b"%s %d\n" % (base64_of(bytes([byte])).encode(), byte) for byte in range(256))
+    ranks += b"".join(b"%s %d\n" % (base64_of(word).encode(), 256 + i) for i, word in enumerate((b"He", b" w", b"ll")))
+    options = (bytes(3), struct.pack("<BhHH", 7, 2, 1, 1), struct.pack("<BhH", 1, 0, 258))
+    yield "tiktoken", ((str(i), part + ranks) for i, part in enumerate(options))
     table = charsmap()
     head = [struct.pack("<HBB", len(table), rules, 2) + b"fi" for rules in (0, 7)]
     yield "charsmap", ((str(i), part + table + texts[2].encode() + b"\xef\xac\x81\t") for i, part in enumerate(head))
