@@ -47,8 +47,8 @@ THIRD_PARTY = {
 }  # fmt: skip
 
 MAX_FILE, MAX_FUNCTION, MAX_FOLDER, MAX_README = 500, 60, 12, 30
-# Folders where a file is the unit of growth (an op, a model, a pass, a command): their number is no sign of disorder.
-ONE_FILE_EACH = ("csrc/kernels", "csrc/tests", "weft/models", "weft/graph/passes", "weft/cli/commands")
+# Folders where a file is the unit of growth (an op, a model, a pass, a target): their number is no sign of disorder.
+ONE_FILE_EACH = ("csrc/kernels", "csrc/tests", "csrc/fuzz", "weft/models", "weft/graph/passes", "weft/cli/commands")
 # Over the limit when the limit was written; these numbers may only fall.
 CROWDED = {"csrc/core": 14, "weft/ops": 14}
 
