@@ -123,16 +123,17 @@ def hostile(name: str, size: int) -> str:
     return unit * (size // len(unit.encode()))
 
 
-def growth(path: Path, sizes: tuple[int, ...] = (1 << 18, 1 << 19, 1 << 20), repeats: int = 3) -> dict[str, Any]:
+def growth(path: Path, repeats: int, sizes: tuple[int, ...] = (1 << 18, 1 << 19, 1 << 20)) -> dict[str, Any]:
     """Seconds of processor time for each size (the least of `repeats`) and the two ratios, by kind of input."""
     tokenizer, rows = Tokenizer.from_file(path), {}
     for name in [*HOSTILE, "base64"]:
         texts = [hostile(name, size) for size in sizes]
         tokenizer.encode(texts[0])
-        times = [
-            min(seconds(lambda text=text: tokenizer.encode(text), time.process_time) for _ in range(repeats))
-            for text in texts
+        turns = [
+            [seconds(lambda text=text: tokenizer.encode(text), time.process_time) for text in texts]
+            for _ in range(repeats)
         ]
+        times = [min(took) for took in zip(*turns)]
         rows[name] = {"seconds": times, "ratios": [after / before for before, after in itertools.pairwise(times)]}
         shown = "  ".join(f"{ratio:5.2f}" for ratio in rows[name]["ratios"])
         print(f"{path.parent.name:24} {name:14} {times[-1] * 1e3:9.1f} ms for 1 MiB   {shown}", flush=True)
@@ -172,7 +173,7 @@ def main() -> int:
     options = parser.parse_args()
     record = {"machine": platform.processor() or platform.machine(), "threads": options.threads}
     if options.growth:
-        rows: Any = {str(path.parent.name): growth(path) for path in options.files}
+        rows: Any = {str(path.parent.name): growth(path, options.runs) for path in options.files}
         print(json.dumps({"benchmark": "tokenizer_growth", **record, "rows": rows}))
         return 0
     other_kind, texts = library(options.threads), workloads(options.wiki)

@@ -1,4 +1,5 @@
-// merges: short words by scanning for the lowest rank, long ones with a heap, so that any text costs O(n log n).
+// merges: short words by scanning for the lowest rank, long ones with a heap, very long ones stretch by stretch, so that
+// any text costs O(n log n), and a long one O(n) but for contrived tables.
 #include "text/merges.h"
 
 #include <algorithm>
@@ -76,7 +77,7 @@ void MergeTable::push(MergeSpace& space, int32_t position) const {
   if (note(space, position)) std::push_heap(space.heap.begin(), space.heap.end(), comes_later);
 }
 
-size_t MergeTable::apply_long(int32_t* ids, size_t count, MergeSpace& space) const {
+void MergeTable::join(const int32_t* ids, size_t count, MergeSpace& space) const {
   auto& symbols = space.symbols;
   auto& heap = space.heap;
   symbols.resize(count);
@@ -102,9 +103,64 @@ size_t MergeTable::apply_long(int32_t* ids, size_t count, MergeSpace& space) con
     push(space, top.position);
     if (left.before != kNone) push(space, left.before);
   }
+}
+
+// Whether ids[0 .. first) and ids[first .. first + second), a token each by themselves, are the same two side by side.
+bool MergeTable::stay_apart(const int32_t* ids, size_t first, size_t second) const {
+  MergeSpace space;
+  join(ids, first + second, space);
+  const int32_t after = space.symbols[0].after;
+  return after == static_cast<int32_t>(first) && space.symbols[first].after == kNone;
+}
+
+// Joins stretch by stretch, so that a very long word stays in the cache; false when that cannot be shown to be right.
+//
+// Let A end in the token a, let B start with the token b, and let joining the text of a and b alone give a and b. Then
+// the tokens of AB are those of A and those of B. For suppose that a pair across their border is joined, and look at
+// the first time. Until then A and B went their own ways, for the next pair of a part is the lowest of that part
+// whatever happens elsewhere; within A nothing was joined across the start of a, nor within B across the end of b. So
+// the text of a and b went the way it goes alone, and would be joined there too. The same shows that the first tokens
+// of A are the tokens of their text. None of this asks anything of the ranks.
+bool MergeTable::apply_stretches(const int32_t* ids, size_t count, MergeSpace& space) const {
+  const auto& symbols = space.symbols;
+  auto& joined = space.joined;
+  joined.clear();
+  size_t start = 0, before = 0;  // of the stretch, and of the last token that is settled
+  MergeSpace::Symbol expected{kNone, 0, 0};  // what followed that token in the stretch before: id and size
+  while (true) {
+    const size_t size = std::min(kStretch, count - start);
+    join(ids + start, size, space);
+    const auto end_of = [&](int32_t i) {
+      const int32_t after = symbols[static_cast<size_t>(i)].after;
+      return after == kNone ? static_cast<int32_t>(size) : after;
+    };
+    const bool as_expected = symbols[0].id == expected.id && end_of(0) == expected.after;
+    if (start != 0 && !as_expected && !stay_apart(ids + before, start - before, static_cast<size_t>(end_of(0))))
+      return false;
+    const size_t kept = joined.size();
+    for (int32_t i = 0; i != kNone; i = symbols[static_cast<size_t>(i)].after)
+      joined.push_back(symbols[static_cast<size_t>(i)].id);
+    if (start + size == count) return true;
+    if (joined.size() - kept <= kAhead + 1) return false;
+    joined.resize(joined.size() - kAhead);
+    int32_t last = 0;
+    for (size_t n = kept + 1; n < joined.size(); ++n) last = symbols[static_cast<size_t>(last)].after;
+    const int32_t next = end_of(last);
+    expected = {symbols[static_cast<size_t>(next)].id, 0, end_of(next) - next};
+    before = start + static_cast<size_t>(last);
+    start += static_cast<size_t>(next);
+  }
+}
+
+size_t MergeTable::apply_long(int32_t* ids, size_t count, MergeSpace& space) const {
+  if (count > kStretch && apply_stretches(ids, count, space)) {
+    std::copy(space.joined.begin(), space.joined.end(), ids);
+    return space.joined.size();
+  }
+  join(ids, count, space);
   size_t kept = 0;
-  for (int32_t i = 0; i != kNone; i = symbols[static_cast<size_t>(i)].after)
-    ids[kept++] = symbols[static_cast<size_t>(i)].id;
+  for (int32_t i = 0; i != kNone; i = space.symbols[static_cast<size_t>(i)].after)
+    ids[kept++] = space.symbols[static_cast<size_t>(i)].id;
   return kept;
 }
 

@@ -21,6 +21,7 @@ struct MergeSpace {
   };
   std::vector<Symbol> symbols;
   std::vector<Candidate> heap;
+  std::vector<int32_t> joined;
 };
 
 // The lowest-ranked pair is joined first, the leftmost of equals first.
@@ -39,11 +40,16 @@ class MergeTable {
 
  private:
   static constexpr uint32_t kNoRank = 0xFFFFFFFF;
-  static constexpr size_t kShort = 48;  // up to this a scan of the ranks beats a heap
+  static constexpr size_t kShort = 48;      // up to this a scan of the ranks beats a heap
+  static constexpr size_t kStretch = 2048;  // of a very long word: what a heap holds and the cache too
+  static constexpr size_t kAhead = 32;      // tokens at the end of a stretch that what follows may change
 
   const Pair* find(int32_t left, int32_t right) const;
   size_t apply_short(int32_t* ids, size_t count) const;
   size_t apply_long(int32_t* ids, size_t count, MergeSpace& space) const;
+  bool apply_stretches(const int32_t* ids, size_t count, MergeSpace& space) const;
+  void join(const int32_t* ids, size_t count, MergeSpace& space) const;  // leaves a list of tokens in space.symbols
+  bool stay_apart(const int32_t* ids, size_t first, size_t second) const;
   bool note(MergeSpace& space, int32_t position) const;  // puts the pair there last, where there is one
   void push(MergeSpace& space, int32_t position) const;
 

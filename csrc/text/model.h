@@ -66,6 +66,7 @@ struct Workspace {
     constexpr size_t kKept = 1 << 16;
     if (merging.symbols.capacity() > kKept) std::vector<MergeSpace::Symbol>().swap(merging.symbols);
     if (merging.heap.capacity() > kKept) std::vector<MergeSpace::Candidate>().swap(merging.heap);
+    if (merging.joined.capacity() > kKept) std::vector<int32_t>().swap(merging.joined);
     if (path.capacity() > kKept) std::vector<PathStep>().swap(path);
     for (std::string& text : cut)
       if (text.capacity() > kKept * 16) std::string().swap(text);
