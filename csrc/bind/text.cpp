@@ -73,6 +73,30 @@ nb::tuple encode_pair(const Tokenizer& self, nb::str first, nb::str second, bool
   return nb::make_tuple(to_list(encoded.ids), to_list(encoded.types));
 }
 
+nb::object to_pairs(const std::vector<Origin>& origins) {
+  auto* owned = new Ids;
+  nb::capsule owner(owned, [](void* p) noexcept { delete static_cast<Ids*>(p); });
+  owned->reserve(origins.size() * 2);
+  for (const Origin& origin : origins) {
+    owned->push_back(static_cast<int32_t>(origin.start));
+    owned->push_back(static_cast<int32_t>(origin.end));
+  }
+  return nb::cast(nb::ndarray<nb::numpy, int32_t, nb::ndim<2>>(owned->data(), {origins.size(), 2}, owner));
+}
+
+nb::tuple encode_located(const Tokenizer& self, nb::str first, std::optional<nb::str> second, bool add_special,
+                         bool parse_special, bool characters) {
+  const std::string_view a = utf8_of(first);
+  const auto b = second ? std::optional(utf8_of(*second)) : std::nullopt;
+  Encoded encoded;
+  {
+    nb::gil_scoped_release release;
+    const Unit unit = characters ? Unit::characters : Unit::bytes;
+    encoded = self.encode_located(a, b, add_special, parse_of(parse_special, true), unit);
+  }
+  return nb::make_tuple(to_list(encoded.ids), to_list(encoded.types), to_pairs(encoded.origins));
+}
+
 nb::list encode_batch(const Tokenizer& self, nb::list texts, bool add_special, bool parse_special, size_t threads) {
   std::vector<nb::object> alive;  // the list may change while the GIL is away
   std::vector<std::string_view> views;
@@ -212,6 +236,8 @@ void bind_text(nb::module_& module) {
       .def_static("from_tiktoken", &tiktoken)
       .def("encode", &encode)
       .def("encode_pair", &encode_pair)
+      .def("encode_located", &encode_located, nb::arg("first"), nb::arg("second").none(), nb::arg("add_special"),
+           nb::arg("parse_special"), nb::arg("characters"))
       .def("encode_batch", &encode_batch)
       .def("decode", [](const Tokenizer& self, Int32s ids, bool skip_special) {
         return to_text(self.decode(ids.data(), ids.size(), skip_special));

@@ -21,6 +21,12 @@ struct Step {
 
 inline bool continues(unsigned char byte) { return (byte & 0xC0) == 0x80; }
 
+inline size_t characters(std::string_view text) {  // of well-formed text
+  size_t count = 0;
+  for (const char c : text) count += !continues(static_cast<unsigned char>(c));
+  return count;
+}
+
 inline Step step(const char* text, size_t left) {
   const auto* p = reinterpret_cast<const unsigned char*>(text);
   const unsigned lead = p[0];

@@ -23,6 +23,22 @@ inline std::string check_decoding(const text::Tokenizer& tokenizer, const text::
   return whole;
 }
 
+// Offsets lie in the text, between characters, and come with the same ids.
+inline void check_offsets(const text::Tokenizer& tokenizer, std::string_view text) {
+  const size_t length = utf8::characters(text);
+  for (const text::Unit unit : {text::Unit::bytes, text::Unit::characters}) {
+    const text::Encoded found = tokenizer.encode_located(text, {}, true, text::Parse::all, unit);
+    REQUIRE(found.ids == tokenizer.encode(text, true, text::Parse::all));
+    REQUIRE(found.origins.size() == found.ids.size() && found.types.size() == found.ids.size());
+    for (const text::Origin& origin : found.origins) {
+      REQUIRE(origin.start <= origin.end && origin.end <= (unit == text::Unit::bytes ? text.size() : length));
+      for (const uint32_t at : {origin.start, origin.end})
+        REQUIRE(unit == text::Unit::characters || at == text.size() ||
+                !utf8::continues(static_cast<unsigned char>(text[at])));
+    }
+  }
+}
+
 // Ids are in the vocabulary and the same each time; `text` is UTF-8. Gives the ids without special tokens around them.
 inline text::Ids check_encoding(const text::Tokenizer& tokenizer, std::string_view text) {
   text::Ids plain;
@@ -33,6 +49,7 @@ inline text::Ids check_encoding(const text::Tokenizer& tokenizer, std::string_vi
       REQUIRE(plain == tokenizer.encode(text, special, parse));
       check_decoding(tokenizer, plain, !special);
     }
+  check_offsets(tokenizer, text);
   const text::Encoded pair = tokenizer.encode_pair(text, kSample, true, text::Parse::all);
   REQUIRE(pair.ids.size() == pair.types.size());
   return plain;

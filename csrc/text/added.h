@@ -36,7 +36,7 @@ class AddedTokens {
   void add(const AddedToken& token, std::string_view searched);  // `searched`: the content, normalised where asked
   bool empty() const { return trie_.empty(); }
 
-  // Calls text(piece) and token(id) for the parts of `text` in order.
+  // Calls text(piece) and token(id, piece) for the parts of `text` in order.
   template <class OnText, class OnToken>
   void scan(std::string_view text, Parse parse, OnText&& on_text, OnToken&& on_token) const;
 
@@ -63,7 +63,7 @@ void AddedTokens::scan(std::string_view text, Parse parse, OnText&& on_text, OnT
       Found wide = found;
       if (!accept(text, taken, parse, wide)) continue;
       if (taken < wide.start) on_text(text.substr(taken, wide.start - taken));
-      on_token(wide.token->id);
+      on_token(wide.token->id, text.substr(wide.start, wide.end - wide.start));
       taken = wide.end;
     }
   }

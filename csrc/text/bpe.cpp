@@ -122,6 +122,21 @@ void ByteBpe::encode_fresh(std::string_view word, Workspace& work, Ids& out) con
   out.resize(before + merges_.apply(out.data() + before, count, work.merging));
 }
 
+void ByteBpe::locate(std::string_view word, const int32_t* ids, size_t count, const Vocab& vocab,
+                     Workspace& work) const {
+  const auto missing = [&](size_t at) {
+    return at < word.size() && byte_ids_[static_cast<unsigned char>(word[at])] == kNone;
+  };
+  work.extents.clear();
+  for (size_t i = 0, at = 0; i < count; ++i) {
+    size_t end = at + utf8::characters(vocab.token(ids[i]));  // each stands for a byte
+    if (ids[i] == options_.unknown && missing(at))
+      for (end = at + 1; options_.fuse_unknown && missing(end);) ++end;
+    work.extents.push_back({at, end});
+    at = end;
+  }
+}
+
 size_t ByteBpe::first_ids(std::string_view word, Ids& out) const {
   const size_t before = out.size();
   bool after_unknown = false;

@@ -169,6 +169,37 @@ void CharBpe::encode_word(std::string_view word, Workspace& work, Ids& out) cons
   if (scored_) resolve(before, out);
 }
 
+bool CharBpe::missing(std::string_view rest) const {
+  const char* p = rest.data();
+  const auto found = characters_.find(utf8::next(p));
+  return found == characters_.end() || (scored_ && found->second >= first_virtual_);
+}
+
+void CharBpe::locate(std::string_view text, const int32_t* ids, size_t count, const Vocab& vocab,
+                     Workspace& work) const {
+  const auto behind_character = [&](size_t at) {
+    do ++at;
+    while (at < text.size() && utf8::continues(static_cast<unsigned char>(text[at])));
+    return at;
+  };
+  work.extents.clear();
+  for (size_t i = 0, at = 0; i < count; ++i) {
+    const std::string_view token = vocab.token(ids[i]), rest = text.substr(std::min(at, text.size()));
+    const std::string_view next = i + 1 < count ? vocab.token(ids[i + 1]) : "";
+    size_t end = at + token.size();
+    if (!rest.starts_with(token) && byte_of_token(token) >= 0) {
+      end = at + 1;
+    } else if (!rest.starts_with(token) && ids[i] == fallback_.unknown) {
+      end = behind_character(at);
+      while (fallback_.fuse && end < text.size() && missing(text.substr(end)) &&
+             (next.empty() || !text.substr(end).starts_with(next)))
+        end = behind_character(end);
+    }
+    work.extents.push_back({at, end});
+    at = end;
+  }
+}
+
 // Puts bytes or the unknown token where characters without a piece are left.
 void CharBpe::resolve(size_t before, Ids& out) const {
   const auto missing = [&](int32_t id) { return id < 0 || id >= first_virtual_; };

@@ -10,6 +10,7 @@
 
 #include "text/merges.h"
 #include "text/vocab.h"
+#include "unicode/trace.h"
 
 namespace weft::text {
 
@@ -54,6 +55,11 @@ class WordCache {
   std::vector<Slot> slots_ = std::vector<Slot>(kSlots);
 };
 
+// Where a token lies in its word, in bytes.
+struct Extent {
+  size_t start, end;
+};
+
 // What one thread needs while encoding; kept between calls so that encoding allocates nothing per word.
 struct Workspace {
   struct PathStep {  // of the best path to a byte of the word
@@ -72,6 +78,10 @@ struct Workspace {
       if (text.capacity() > kKept * 16) std::string().swap(text);
     for (std::string& text : normalised)
       if (text.capacity() > kKept * 16) std::string().swap(text);
+    for (Trace& trace : cut_traces) trace.release();
+    for (Trace& trace : normalised_traces) trace.release();
+    if (origins.capacity() > kKept) std::vector<Origin>().swap(origins);
+    if (extents.capacity() > kKept) std::vector<Extent>().swap(extents);
   }
 
   WordCache cache;
@@ -79,6 +89,11 @@ struct Workspace {
   std::vector<PathStep> path;
   std::vector<std::string> cut;  // what the pre-tokenizers write, one string for each
   std::array<std::string, 2> normalised;
+  // For offsets: where these texts come from, where the text does, and where a word's tokens lie in it.
+  std::vector<Trace> cut_traces;
+  std::array<Trace, 2> normalised_traces;
+  std::vector<Origin> origins;
+  std::vector<Extent> extents;
 };
 
 class Model {
@@ -86,6 +101,9 @@ class Model {
   virtual ~Model() = default;
   // Appends the ids of `word`, which is not empty.
   virtual void encode(std::string_view word, Workspace& work, Ids& out) const = 0;
+  // Writes to work.extents where each of the `count` ids that encode() gave for `word` lies in it.
+  virtual void locate(std::string_view word, const int32_t* ids, size_t count, const Vocab& vocab,
+                      Workspace& work) const = 0;
 };
 
 // Greedy: the longest token, then the longest continuation with the prefix, and so on; a word that cannot be finished,
@@ -94,6 +112,8 @@ class WordPiece final : public Model {
  public:
   WordPiece(const Vocab& vocab, std::string_view prefix, int32_t unknown, size_t max_chars);
   void encode(std::string_view word, Workspace& work, Ids& out) const override;
+  void locate(std::string_view word, const int32_t* ids, size_t count, const Vocab& vocab,
+              Workspace& work) const override;
 
  private:
   void encode_fresh(std::string_view word, Ids& out) const;
@@ -124,6 +144,8 @@ class ByteBpe final : public Model {
   // the lowest id first. Throws Error(format) when a byte has no token.
   explicit ByteBpe(const Vocab& vocab);
   void encode(std::string_view word, Workspace& work, Ids& out) const override;
+  void locate(std::string_view word, const int32_t* ids, size_t count, const Vocab& vocab,
+              Workspace& work) const override;
 
  private:
   void encode_fresh(std::string_view word, Workspace& work, Ids& out) const;

@@ -63,8 +63,11 @@ class CharBpe final : public Model {
   CharBpe(const Vocab& vocab, const std::vector<bool>& mergeable, const std::vector<float>& scores,
           const Fallback& fallback);
   void encode(std::string_view text, Workspace& work, Ids& out) const override;
+  void locate(std::string_view text, const int32_t* ids, size_t count, const Vocab& vocab,
+              Workspace& work) const override;
 
  private:
+  bool missing(std::string_view rest) const;  // the first character is no piece
   void add_splits(const Vocab& vocab, const std::vector<bool>& mergeable, int32_t piece, uint32_t rank,
                   std::vector<MergeTable::Pair>& pairs);
   int32_t symbol_of(const Vocab& vocab, const std::vector<bool>& mergeable, std::string_view text);
@@ -88,9 +91,13 @@ class Unigram final : public Model {
   // `usable`: the ids a text can give; a special token's text is text.
   Unigram(const Vocab& vocab, const std::vector<bool>& usable, std::vector<double> scores, const Fallback& fallback);
   void encode(std::string_view text, Workspace& work, Ids& out) const override;
+  void locate(std::string_view text, const int32_t* ids, size_t count, const Vocab& vocab,
+              Workspace& work) const override;
 
  private:
   void encode_word(std::string_view word, Workspace& work, Ids& out) const;
+  template <class OnPiece>
+  void walk_back(std::string_view word, Workspace& work, OnPiece&& on_piece) const;
   void find_path(std::string_view word, Workspace& work) const;
 
   Trie trie_;

@@ -11,27 +11,6 @@
 
 namespace weft::text {
 
-namespace {
-constexpr size_t kPooled = 64;  // workspaces kept; reserved up front, so giving one back cannot fail
-}  // namespace
-
-class Tokenizer::Lease {
- public:
-  explicit Lease(const Tokenizer& owner) : owner_(owner), work_(owner.take()) {}
-  ~Lease() {
-    work_->trim();
-    const std::lock_guard lock(owner_.pool_mutex_);
-    if (owner_.pool_.size() < kPooled) owner_.pool_.push_back(std::move(work_));
-  }
-  Lease(const Lease&) = delete;
-  Lease& operator=(const Lease&) = delete;
-  Workspace& operator*() const { return *work_; }
-
- private:
-  const Tokenizer& owner_;
-  std::unique_ptr<Workspace> work_;
-};
-
 std::unique_ptr<Workspace> Tokenizer::take() const {
   {
     const std::lock_guard lock(pool_mutex_);
@@ -43,6 +22,7 @@ std::unique_ptr<Workspace> Tokenizer::take() const {
   }
   auto work = std::make_unique<Workspace>();
   work->cut.resize(parts_.splitters.size());
+  work->cut_traces.resize(parts_.splitters.size());
   return work;
 }
 
@@ -70,10 +50,10 @@ Tokenizer::Tokenizer(Parts parts) : parts_(std::move(parts)), special_(static_ca
 Ids Tokenizer::encode(std::string_view text, bool add_special, Parse parse) const {
   Ids out;
   const Lease work(*this);
-  if (!add_special) return encode_plain(text, parse, *work, out), out;
+  if (!add_special) return encode_plain(text, parse, *work, {out}), out;
   for (const Part& part : parts_.single) {
     if (part.kind == Part::Kind::token) out.push_back(part.id);
-    else encode_plain(text, parse, *work, out);
+    else encode_plain(text, parse, *work, {out});
   }
   return out;
 }
@@ -85,7 +65,7 @@ Encoded Tokenizer::encode_pair(std::string_view first, std::string_view second, 
     if (part.kind == Part::Kind::token) {
       if (add_special) out.ids.push_back(part.id);
     } else {
-      encode_plain(part.kind == Part::Kind::first ? first : second, parse, *work, out.ids);
+      encode_plain(part.kind == Part::Kind::first ? first : second, parse, *work, {out.ids});
     }
     out.types.resize(out.ids.size(), part.type);
   }
@@ -117,41 +97,59 @@ std::vector<Ids> Tokenizer::encode_batch(const std::vector<std::string_view>& te
   return out;
 }
 
-void Tokenizer::encode_plain(std::string_view text, Parse parse, Workspace& work, Ids& out) const {
+void Tokenizer::encode_plain(std::string_view text, Parse parse, Workspace& work, Out out) const {
   if (text.size() > kMaxTextBytes)
     fail(ErrorKind::too_long, "[encode] a text is too long: " + std::to_string(text.size()) + " bytes; the limit is " +
                                   std::to_string(kMaxTextBytes));
-  out.reserve(out.size() + text.size() / 4 + 8);
+  out.ids.reserve(out.ids.size() + text.size() / 4 + 8);
+  work.origins.clear();
+  if (out.origins != nullptr) append_origins(text, 0, work.origins);
+  const Traced whole{text, out.origins != nullptr ? work.origins.data() : nullptr};
   raw_.scan(
       text, parse,
       [&](std::string_view piece) {
         const Place place{piece.data() == text.data(), piece.data() + piece.size() == text.data() + text.size()};
-        encode_normalised(piece, place, parse, work, out);
+        encode_normalised(whole.part(piece), place, parse, work, out);
       },
-      [&](int32_t id) { out.push_back(id); });
+      [&](int32_t id, std::string_view token) { append_added(id, whole.part(token), out); });
 }
 
-void Tokenizer::encode_normalised(std::string_view text, Place place, Parse parse, Workspace& work, Ids& out) const {
-  const std::string_view whole = parts_.normaliser.apply(text, place, work.normalised);
+void Tokenizer::encode_normalised(Traced text, Place place, Parse parse, Workspace& work, Out out) const {
+  Traced whole = text;
+  whole.text = parts_.normaliser.apply(text.text, place, work.normalised, work.normalised_traces, whole.origins);
   normalised_.scan(
-      whole, parse,
-      [&](std::string_view piece) { cut(0, piece, place.first && piece.data() == whole.data(), work, out); },
-      [&](int32_t id) { out.push_back(id); });
+      whole.text, parse,
+      [&](std::string_view piece) {
+        cut(0, whole.part(piece), place.first && piece.data() == whole.text.data(), work, out);
+      },
+      [&](int32_t id, std::string_view token) { append_added(id, whole.part(token), out); });
 }
 
-void Tokenizer::cut(size_t level, std::string_view text, bool first, Workspace& work, Ids& out) const {
-  if (level == parts_.splitters.size()) return parts_.model->encode(text, work, out);
+void Tokenizer::cut(size_t level, Traced text, bool first, Workspace& work, Out out) const {
+  if (level == parts_.splitters.size()) return encode_word(text, work, out);
   const Splitter& splitter = *parts_.splitters[level];
-  text = splitter.prepare(text, first, work.cut[level]);
+  Trace* trace = text.origins != nullptr ? &work.cut_traces[level] : nullptr;
+  if (trace) trace->begin(text.text, text.origins);
+  std::string_view rest = splitter.prepare(text.text, first, work.cut[level], trace);
+  if (rest.data() != text.text.data()) text = {rest, trace ? trace->written() : nullptr};
   const bool last = level + 1 == parts_.splitters.size();
-  while (!text.empty()) {
-    const Splitter::Piece piece = splitter.take(text);
-    if (piece.keep) {
-      if (last) parts_.model->encode(text.substr(0, piece.size), work, out);
-      else cut(level + 1, text.substr(0, piece.size), first, work, out);
-    }
-    text.remove_prefix(piece.size);
+  while (!rest.empty()) {
+    const Splitter::Piece piece = splitter.take(rest);
+    const Traced part = text.part(rest.substr(0, piece.size));
+    if (piece.keep) last ? encode_word(part, work, out) : cut(level + 1, part, first, work, out);
+    rest.remove_prefix(piece.size);
     first = false;
+  }
+}
+
+void Tokenizer::encode_word(Traced word, Workspace& work, Out out) const {
+  const size_t before = out.ids.size();
+  parts_.model->encode(word.text, work, out.ids);
+  if (out.origins == nullptr) return;
+  parts_.model->locate(word.text, out.ids.data() + before, out.ids.size() - before, parts_.vocab, work);
+  for (size_t i = 0; i < work.extents.size(); ++i) {
+    const auto [start, end] = work.extents[i];
+    append_origin(word.origin(start, end), parts_.vocab.token(out.ids[before + i]), out);
   }
 }
 

@@ -70,6 +70,12 @@ struct DecodeState {
   std::string run;      // bytes that wait for the end of their run
 };
 
+// What the file's post-processor does to offsets.
+struct Trim {
+  bool spaces = false;  // the spaces at the ends of a token are not part of it
+  bool prefix = false;  // but a single one before the first token may have been put there
+};
+
 struct Parts {
   Vocab vocab;  // with the added tokens
   std::vector<AddedToken> added;
@@ -79,13 +85,17 @@ struct Parts {
   Template single{{Part::Kind::first, kNone, 0}};
   Template pair{{Part::Kind::first, kNone, 0}, {Part::Kind::second, kNone, 1}};
   Decoder decoder;
+  Trim trim;
   std::unordered_map<int32_t, std::string> printed;  // tokens that are not printed as they are written
 };
 
 struct Encoded {
   Ids ids;
   std::vector<int32_t> types;
+  std::vector<Origin> origins;  // where asked for: of each id, in its text; 0 to 0 for the tokens around the texts
 };
+
+enum class Unit : uint8_t { bytes, characters };
 
 class Tokenizer {
  public:
@@ -94,6 +104,9 @@ class Tokenizer {
   // `text` must be well-formed UTF-8.
   Ids encode(std::string_view text, bool add_special, Parse parse) const;
   Encoded encode_pair(std::string_view first, std::string_view second, bool add_special, Parse parse) const;
+  // With the place of each id in its text; `second` may be left out.
+  Encoded encode_located(std::string_view first, std::optional<std::string_view> second, bool add_special, Parse parse,
+                         Unit unit) const;
   std::vector<Ids> encode_batch(const std::vector<std::string_view>& texts, bool add_special, Parse parse,
                                 size_t threads) const;
 
@@ -119,15 +132,51 @@ class Tokenizer {
   };
 
  private:
-  void encode_plain(std::string_view text, Parse parse, Workspace& work, Ids& out) const;
-  void encode_normalised(std::string_view text, Place place, Parse parse, Workspace& work, Ids& out) const;
-  void cut(size_t level, std::string_view text, bool first, Workspace& work, Ids& out) const;
+  // What encoding appends to. Where offsets are asked for, `origins` too, and `text` is the whole text.
+  struct Out {
+    Ids& ids;
+    std::vector<Origin>* origins = nullptr;
+    std::string_view text = {};
+    size_t before = 0;  // ids of other texts
+  };
+  // A text on its way, with where each of its bytes comes from where that is asked for.
+  struct Traced {
+    std::string_view text;
+    const Origin* origins = nullptr;
+    Traced part(std::string_view of) const {
+      return {of, origins != nullptr ? origins + (of.data() - text.data()) : nullptr};
+    }
+    Origin origin(size_t start, size_t end) const;
+  };
+  void encode_plain(std::string_view text, Parse parse, Workspace& work, Out out) const;
+  void encode_normalised(Traced text, Place place, Parse parse, Workspace& work, Out out) const;
+  void cut(size_t level, Traced text, bool first, Workspace& work, Out out) const;
+  void encode_word(Traced word, Workspace& work, Out out) const;
+  void append_added(int32_t id, Traced token, Out out) const;
+  void append_origin(Origin origin, std::string_view token, Out out) const;
   void append_token(int32_t id, DecodeState& state, std::string& out) const;
   void append_piece(std::string_view token, bool first, DecodeState& state, std::string& out) const;
   void finish_run(DecodeState& state, std::string& out) const;
   void check_id(int32_t id) const;
 
-  class Lease;  // a workspace, taken from the pool and given back
+  // A workspace, taken from the pool and given back.
+  class Lease {
+   public:
+    explicit Lease(const Tokenizer& owner) : owner_(owner), work_(owner.take()) {}
+    ~Lease() {
+      work_->trim();
+      const std::lock_guard lock(owner_.pool_mutex_);
+      if (owner_.pool_.size() < kPooled) owner_.pool_.push_back(std::move(work_));
+    }
+    Lease(const Lease&) = delete;
+    Lease& operator=(const Lease&) = delete;
+    Workspace& operator*() const { return *work_; }
+
+   private:
+    const Tokenizer& owner_;
+    std::unique_ptr<Workspace> work_;
+  };
+  static constexpr size_t kPooled = 64;  // workspaces kept; reserved up front, so giving one back cannot fail
   std::unique_ptr<Workspace> take() const;
 
   Parts parts_;

@@ -61,25 +61,44 @@ void Unigram::find_path(std::string_view word, Workspace& work) const {
   }
 }
 
-void Unigram::encode_word(std::string_view word, Workspace& work, Ids& out) const {
+// Calls on_piece(id, start, end) for the pieces of the best path, the last first; neighbouring unknown ones are one.
+template <class OnPiece>
+void Unigram::walk_back(std::string_view word, Workspace& work, OnPiece&& on_piece) const {
   find_path(word, work);
-  Ids backwards;
   for (size_t end = word.size(); end > 0;) {
     const Workspace::PathStep& step = work.path[end];
     size_t start = end - static_cast<size_t>(step.size);
-    if (step.id != fallback_.unknown) {
-      backwards.push_back(step.id);
-    } else {
-      while (fallback_.fuse && start > 0 && work.path[start].id == fallback_.unknown)
-        start -= static_cast<size_t>(work.path[start].size);
-      const size_t before = backwards.size();
-      if (fallback_.append_bytes(word.substr(start, end - start), backwards))
-        std::reverse(backwards.begin() + static_cast<std::ptrdiff_t>(before), backwards.end());
-      else backwards.push_back(fallback_.unknown);
-    }
+    while (step.id == fallback_.unknown && fallback_.fuse && start > 0 && work.path[start].id == fallback_.unknown)
+      start -= static_cast<size_t>(work.path[start].size);
+    on_piece(step.id, start, end);
     end = start;
   }
-  out.insert(out.end(), backwards.rbegin(), backwards.rend());
+}
+
+void Unigram::encode_word(std::string_view word, Workspace& work, Ids& out) const {
+  const auto before = static_cast<std::ptrdiff_t>(out.size());
+  walk_back(word, work, [&](int32_t id, size_t start, size_t end) {
+    const auto bytes = static_cast<std::ptrdiff_t>(out.size());
+    if (id == fallback_.unknown && fallback_.append_bytes(word.substr(start, end - start), out))
+      std::reverse(out.begin() + bytes, out.end());
+    else out.push_back(id);
+  });
+  std::reverse(out.begin() + before, out.end());
+}
+
+void Unigram::locate(std::string_view text, const int32_t*, size_t, const Vocab&, Workspace& work) const {
+  Ids bytes;
+  work.extents.clear();
+  cuts_.each(text, [&](std::string_view word) {
+    const auto at = static_cast<size_t>(word.data() - text.data());
+    const auto before = static_cast<std::ptrdiff_t>(work.extents.size());
+    walk_back(word, work, [&](int32_t id, size_t start, size_t end) {
+      bytes.clear();
+      const bool whole = id != fallback_.unknown || !fallback_.append_bytes(word.substr(start, end - start), bytes);
+      work.extents.insert(work.extents.end(), whole ? 1 : bytes.size(), Extent{at + start, at + end});
+    });
+    std::reverse(work.extents.begin() + before, work.extents.end());
+  });
 }
 
 }  // namespace weft::text

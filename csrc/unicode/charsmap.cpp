@@ -79,7 +79,7 @@ class Precompiled final : public Normaliser {
     }
   }
 
-  bool apply(std::string_view text, Place, std::string& out) const override {
+  bool apply(std::string_view text, Place, std::string& out, Trace* trace) const override {
     const size_t limit = growth_limit(text.size());
     out.reserve(out.size() + text.size());
     for (const char *p = text.data(), *end = p + text.size(); p < end;) {
@@ -89,8 +89,9 @@ class Precompiled final : public Normaliser {
              plain_[static_cast<unsigned char>(*p)])
         ++p;
       out.append(run, p);
+      for (const char* plain = run; trace && plain < p; ++plain) trace->character(1, 0);
       const char* behind = grapheme_end(p, end);
-      append_grapheme({p, static_cast<size_t>(behind - p)}, out);
+      append_grapheme({p, static_cast<size_t>(behind - p)}, out, trace);
       p = behind;
       check_growth(out.size(), limit);
     }
@@ -98,10 +99,10 @@ class Precompiled final : public Normaliser {
   }
 
  private:
-  void append_grapheme(std::string_view grapheme, std::string& out) const {
+  void append_grapheme(std::string_view grapheme, std::string& out, Trace* trace) const {
     if (grapheme.size() < 6) {
       if (const auto match = map_.shortest(grapheme)) {
-        out += match->text;
+        append(grapheme, match->text, out, trace);
         return;
       }
     }
@@ -110,7 +111,22 @@ class Precompiled final : public Normaliser {
       utf8::next(p);
       const std::string_view character(start, static_cast<size_t>(p - start));
       const auto match = map_.shortest(character);
-      out += match ? match->text : character;
+      append(character, match ? match->text : character, out, trace);
+    }
+  }
+
+  static void append(std::string_view from, std::string_view to, std::string& out, Trace* trace) {
+    out += to;
+    if (trace == nullptr) return;
+    const int before = static_cast<int>(utf8::characters(from)), after = static_cast<int>(utf8::characters(to));
+    if (after == 0) trace->drop(static_cast<size_t>(before));
+    int i = 0;
+    for (const char *p = to.data(), *end = p + to.size(); p < end; ++i) {
+      const char* start = p;
+      utf8::next(p);
+      // As many as there were stand in their places; further ones are new, and the last stands for those missing.
+      const int change = i >= before ? 1 : i + 1 == after && after < before ? after - before : 0;
+      trace->character(static_cast<size_t>(p - start), change);
     }
   }
 
@@ -123,13 +139,14 @@ class Pieces final : public Normaliser {
   Pieces(Charsmap map, const PieceRules& rules, Trie kept)
       : map_(std::move(map)), rules_(rules), kept_(std::move(kept)) {}
 
-  bool apply(std::string_view text, Place place, std::string& out) const override {
+  bool apply(std::string_view text, Place place, std::string& out, Trace* trace) const override {
     const size_t limit = growth_limit(text.size());
     const std::string_view space = rules_.escape ? kSpaceMark : " ";
     const size_t before = out.size();
     bool after_space = rules_.collapse && place.first, prefix = rules_.prefix && place.first;
     size_t spaces = 0;  // the space that `out` ends in, in bytes
     while (!text.empty()) {
+      const size_t left = text.size(), written = out.size(), marked = prefix ? space.size() : 0;
       const std::string_view piece = take(text);
       for (const char c : piece) {
         const bool is_space = c == ' ';
@@ -141,6 +158,8 @@ class Pieces final : public Normaliser {
         after_space = is_space;
         spaces = is_space ? space.size() : 0;
       }
+      if (trace && out.size() == written) trace->skip(left - text.size());
+      else if (trace) trace->put_before(marked), trace->replace(left - text.size(), out.size() - written - marked);
       check_growth(out.size(), limit);
     }
     if (rules_.collapse && place.last && spaces != 0 && out.size() - before >= spaces) out.resize(out.size() - spaces);

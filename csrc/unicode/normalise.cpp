@@ -18,7 +18,8 @@ class Bert final : public Normaliser {
     for (unsigned c = 0; c < 128; ++c) ascii_[c] = ascii(c);
   }
 
-  bool apply(std::string_view text, Place, std::string& out) const override {
+  bool apply(std::string_view text, Place, std::string& out, Trace* trace) const override {
+    if (trace) return apply_traced(text, out, *trace);
     const char *p = text.data(), *end = p + text.size();
     out.reserve(out.size() + text.size());
     while (p < end) {
@@ -75,6 +76,32 @@ class Bert final : public Normaliser {
     else utf8::append(out, code);
   }
 
+  // The same in three passes, each of which a trace can follow.
+  bool apply_traced(std::string_view text, std::string& out, Trace& trace) const {
+    std::string cleaned, decomposed;
+    Trace first, second;
+    first.begin(text, trace.origins());
+    for (const char *p = text.data(), *end = p + text.size(); p < end;) {
+      const char* start = p;
+      const size_t before = cleaned.size();
+      append_clean(utf8::next(p), cleaned);
+      first.replace(static_cast<size_t>(p - start), cleaned.size() - before);
+    }
+    std::string_view source = cleaned;
+    second.begin(source, first.written());
+    if (rules_.strip_accents && normalise(source, Form::nfd, decomposed, &second)) source = decomposed;
+    trace.begin(source, source.data() == cleaned.data() ? first.written() : second.written());
+    for (const char *p = source.data(), *end = p + source.size(); p < end;) {
+      const char* start = p;
+      const char32_t code = utf8::next(p);
+      const size_t before = out.size();
+      if (!rules_.strip_accents || !has(code, kBertAccent))
+        rules_.lower ? append_lower(out, code) : utf8::append(out, code);
+      trace.replace(static_cast<size_t>(p - start), out.size() - before);
+    }
+    return true;
+  }
+
   BertRules rules_;
   char ascii_[128];
 };
@@ -82,7 +109,9 @@ class Bert final : public Normaliser {
 class ToForm final : public Normaliser {
  public:
   explicit ToForm(Form form) : form_(form) {}
-  bool apply(std::string_view text, Place, std::string& out) const override { return normalise(text, form_, out); }
+  bool apply(std::string_view text, Place, std::string& out, Trace* trace) const override {
+    return normalise(text, form_, out, trace);
+  }
 
  private:
   Form form_;
@@ -90,20 +119,28 @@ class ToForm final : public Normaliser {
 
 class Lowercase final : public Normaliser {
  public:
-  bool apply(std::string_view text, Place, std::string& out) const override {
+  bool apply(std::string_view text, Place, std::string& out, Trace* trace) const override {
     out.reserve(out.size() + text.size());
-    for (const char *p = text.data(), *end = p + text.size(); p < end;) append_lower(out, utf8::next(p));
+    for (const char *p = text.data(), *end = p + text.size(); p < end;) {
+      const char* start = p;
+      const size_t before = out.size();
+      append_lower(out, utf8::next(p));
+      if (trace) trace->replace(static_cast<size_t>(p - start), out.size() - before);
+    }
     return true;
   }
 };
 
 class StripAccents final : public Normaliser {
  public:
-  bool apply(std::string_view text, Place, std::string& out) const override {
+  bool apply(std::string_view text, Place, std::string& out, Trace* trace) const override {
     out.reserve(out.size() + text.size());
     for (const char *p = text.data(), *end = p + text.size(); p < end;) {
-      const char32_t code = utf8::next(p);
-      if (!has(code, kCombining)) utf8::append(out, code);
+      const char* start = p;
+      const bool goes = has(utf8::next(p), kCombining);
+      if (!goes) out.append(start, p);
+      const auto size = static_cast<size_t>(p - start);
+      if (trace) goes ? trace->skip(size) : trace->copy(size);
     }
     return true;
   }
@@ -112,7 +149,7 @@ class StripAccents final : public Normaliser {
 class Strip final : public Normaliser {
  public:
   Strip(bool left, bool right) : left_(left), right_(right) {}
-  bool apply(std::string_view text, Place, std::string& out) const override {
+  bool apply(std::string_view text, Place, std::string& out, Trace* trace) const override {
     const char *p = text.data(), *end = p + text.size();
     for (const char* q = p; left_ && q < end && has(utf8::next(q), kSpace);) p = q;
     while (right_ && p < end) {
@@ -123,6 +160,7 @@ class Strip final : public Normaliser {
       end = last;
     }
     out.append(p, end);
+    if (trace) trace->skip(static_cast<size_t>(p - text.data())), trace->copy(static_cast<size_t>(end - p));
     return true;
   }
 
@@ -133,10 +171,11 @@ class Strip final : public Normaliser {
 class Prepend final : public Normaliser {
  public:
   explicit Prepend(std::string_view text) : text_(text) {}
-  bool apply(std::string_view text, Place, std::string& out) const override {
+  bool apply(std::string_view text, Place, std::string& out, Trace* trace) const override {
     if (text.empty()) return false;
     out += text_;
     out += text;
+    if (trace) trace->put_before(text_.size()), trace->copy(text.size());
     return true;
   }
 
@@ -147,16 +186,18 @@ class Prepend final : public Normaliser {
 class Replace final : public Normaliser {
  public:
   Replace(std::string_view from, std::string_view to) : from_(from), to_(to) {}
-  bool apply(std::string_view text, Place, std::string& out) const override {
+  bool apply(std::string_view text, Place, std::string& out, Trace* trace) const override {
     size_t found = text.find(from_);
     if (found == std::string_view::npos) return false;
     size_t start = 0;
     for (; found != std::string_view::npos; found = text.find(from_, start)) {
       out += text.substr(start, found - start);
       out += to_;
+      if (trace) trace->copy(found - start), trace->swap(from_.size(), to_.size());
       start = found + from_.size();
     }
     out += text.substr(start);
+    if (trace) trace->copy(text.size() - start);
     return true;
   }
 
@@ -167,16 +208,19 @@ class Replace final : public Normaliser {
 class SpaceRuns final : public Normaliser {
  public:
   explicit SpaceRuns(std::string_view to) : to_(to) {}
-  bool apply(std::string_view text, Place, std::string& out) const override {
+  bool apply(std::string_view text, Place, std::string& out, Trace* trace) const override {
     size_t found = text.find("  ");
     if (found == std::string_view::npos) return false;
     size_t start = 0;
     for (; found != std::string_view::npos; found = text.find("  ", start)) {
       out += text.substr(start, found - start);
       out += to_;
-      start = std::min(text.find_first_not_of(' ', found), text.size());
+      const size_t end = std::min(text.find_first_not_of(' ', found), text.size());
+      if (trace) trace->copy(found - start), trace->swap(end - found, to_.size());
+      start = end;
     }
     out += text.substr(start);
+    if (trace) trace->copy(text.size() - start);
     return true;
   }
 
@@ -204,11 +248,21 @@ void check_growth(size_t size, size_t limit) {
 }
 
 std::string_view NormaliserChain::apply(std::string_view text, Place place, std::array<std::string, 2>& buffers) const {
+  std::array<Trace, 2> traces;
+  const Origin* none = nullptr;
+  return apply(text, place, buffers, traces, none);
+}
+
+std::string_view NormaliserChain::apply(std::string_view text, Place place, std::array<std::string, 2>& buffers,
+                                        std::array<Trace, 2>& traces, const Origin*& origins) const {
   const size_t limit = growth_limit(text.size());
   size_t next = 0;
   for (const auto& step : steps_) {
     buffers[next].clear();
-    if (!step->apply(text, place, buffers[next])) continue;
+    Trace* trace = origins != nullptr ? &traces[next] : nullptr;
+    if (trace) trace->begin(text, origins);
+    if (!step->apply(text, place, buffers[next], trace)) continue;
+    if (trace) origins = trace->written();
     text = buffers[next];
     check_growth(text.size(), limit);
     next ^= 1;

@@ -18,8 +18,9 @@ struct Place {
 class Normaliser {
  public:
   virtual ~Normaliser() = default;
-  // Appends the normalised text to `out`; false when `text` stays as it is, and `out` is then left alone.
-  virtual bool apply(std::string_view text, Place place, std::string& out) const = 0;
+  // Appends the normalised text to `out`; false when `text` stays as it is, and `out` is then left alone. Tells `trace`,
+  // where there is one, what it does.
+  virtual bool apply(std::string_view text, Place place, std::string& out, Trace* trace) const = 0;
 };
 
 // How long a text of `size` bytes may become, and Error(too_long) for one that is longer.
@@ -49,6 +50,9 @@ class NormaliserChain {
   void add(std::unique_ptr<Normaliser> step) { steps_.push_back(std::move(step)); }
   size_t size() const { return steps_.size(); }
   std::string_view apply(std::string_view text, Place place, std::array<std::string, 2>& buffers) const;
+  // The same, and moves `origins`, those of the text, to those of the result.
+  std::string_view apply(std::string_view text, Place place, std::array<std::string, 2>& buffers,
+                         std::array<Trace, 2>& traces, const Origin*& origins) const;
 
  private:
   std::vector<std::unique_ptr<Normaliser>> steps_;

@@ -30,6 +30,7 @@ std::array<uint16_t, N + 1> running_sums(const uint8_t (&sizes)[N]) {
 struct Character {
   char32_t code;
   uint8_t order;
+  int change = 0;  // as Trace::character() wants it
 };
 
 template <size_t N, class Starts>
@@ -38,7 +39,8 @@ bool decompose_by(char32_t code, const char32_t (&codes)[N], const Starts& start
   const auto* found = std::lower_bound(std::begin(codes), std::end(codes), code);
   if (found == std::end(codes) || *found != code) return false;
   const auto i = static_cast<size_t>(found - codes);
-  for (size_t k = starts[i]; k < starts[i + 1]; ++k) out.push_back({data[k], property(data[k]).order});
+  for (size_t k = starts[i]; k < starts[i + 1]; ++k)
+    out.push_back({data[k], property(data[k]).order, k == starts[i] ? 0 : 1});
   return true;
 }
 
@@ -49,8 +51,8 @@ void decompose(char32_t code, bool compatible, std::vector<Character>& out) {
   if (code - kSyllable < kSyllables) {
     const char32_t s = code - kSyllable;
     out.push_back({kLead + s / (kVowels * kTails), 0});
-    out.push_back({kVowel + s / kTails % kVowels, 0});
-    if (s % kTails != 0) out.push_back({kTail + s % kTails, 0});
+    out.push_back({kVowel + s / kTails % kVowels, 0, 1});
+    if (s % kTails != 0) out.push_back({kTail + s % kTails, 0, 1});
     return;
   }
   if (compatible && (p.flags & kCompatible) &&
@@ -97,6 +99,7 @@ void compose(std::vector<Character>& text) {
       const char32_t whole = blocked ? 0 : joined(text[starter].code, c.code);
       if (whole != 0) {
         text[starter].code = whole;
+        text[starter].change += c.change - 1;
         continue;
       }
     }
@@ -142,13 +145,17 @@ Span next_unsettled(const char* from, const char* end, Form form) {
   return {before, p};
 }
 
-void normalise_span(Span span, Form form, std::vector<Character>& characters, std::string& out) {
+void normalise_span(Span span, Form form, std::vector<Character>& characters, std::string& out, Trace* trace) {
   characters.clear();
   const bool compatible = form == Form::nfkc || form == Form::nfkd;
   for (const char* p = span.start; p < span.end;) decompose(utf8::next(p), compatible, characters);
   order_marks(characters);
   if (form == Form::nfc || form == Form::nfkc) compose(characters);
-  for (const Character& c : characters) utf8::append(out, c.code);
+  for (const Character& c : characters) {
+    const size_t before = out.size();
+    utf8::append(out, c.code);
+    if (trace) trace->character(out.size() - before, c.change);
+  }
 }
 
 }  // namespace
@@ -173,7 +180,7 @@ bool is_cjk(char32_t code) {
          (code >= 0xF900 && code <= 0xFAFF) || (code >= 0x2F800 && code <= 0x2FA1F);
 }
 
-bool normalise(std::string_view text, Form form, std::string& out) {
+bool normalise(std::string_view text, Form form, std::string& out, Trace* trace) {
   const char *p = text.data(), *end = p + text.size();
   Span span = next_unsettled(p, end, form);
   if (span.start == end) return false;
@@ -181,10 +188,12 @@ bool normalise(std::string_view text, Form form, std::string& out) {
   std::vector<Character> characters;
   for (; span.start != end; span = next_unsettled(p, end, form)) {
     out.append(p, span.start);
-    normalise_span(span, form, characters, out);
+    if (trace) trace->copy(static_cast<size_t>(span.start - p));
+    normalise_span(span, form, characters, out, trace);
     p = span.end;
   }
   out.append(p, end);
+  if (trace) trace->copy(static_cast<size_t>(end - p));
   return true;
 }
 

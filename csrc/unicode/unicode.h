@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "unicode/trace.h"
+
 namespace weft::text {
 
 enum : uint32_t {
@@ -47,6 +49,6 @@ bool is_cjk(char32_t code);
 enum class Form { nfc, nfd, nfkc, nfkd };
 
 // `text` in the given form, appended to `out`. False when `text` is in that form already; `out` is then left alone.
-bool normalise(std::string_view text, Form form, std::string& out);
+bool normalise(std::string_view text, Form form, std::string& out, Trace* trace = nullptr);
 
 }  // namespace weft::text

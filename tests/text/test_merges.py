@@ -1,6 +1,7 @@
 """Joining pairs in words of every length, against the plain rule: the lowest rank first, of equals the leftmost."""
 
 import random
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ def joined(text: str, merges: list[tuple[str, str]]) -> list[str]:
     rank_of = {pair: rank for rank, pair in enumerate(merges)}
     never = len(merges)
     tokens = [*text]
-    ranks = np.array([rank_of.get(pair, never) for pair in zip(tokens, tokens[1:])], np.int64)
+    ranks = np.array([rank_of.get(pair, never) for pair in pairwise(tokens)], np.int64)
     while len(ranks) and ranks.min() < never:
         at = int(ranks.argmin())
         tokens[at : at + 2] = [tokens[at] + tokens[at + 1]]

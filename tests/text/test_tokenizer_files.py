@@ -126,7 +126,7 @@ def test_vocab_and_merges_give_what_tokenizer_json_gives(tmp_path: Path) -> None
     names = {f"{name}_token": "<s>" for name in ("bos", "eos", "sep", "cls", "unk", "pad", "mask")}
     write_merges(tmp_path, {**settings, **names})
     tokenizer = Tokenizer.from_file(tmp_path)
-    for text, ids, plain, decoded in content["cases"]:
+    for text, ids, plain, decoded, _ in content["cases"]:
         assert tokenizer.encode(text, parse_special=True) == ids, ascii(text)
         assert tokenizer.encode(text) == plain, ascii(text)
         assert tokenizer.decode(ids) == decoded

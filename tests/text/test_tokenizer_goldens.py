@@ -1,4 +1,4 @@
-"""Small tokenizers give the ids and texts that the tokenizers library gave, whatever flags added tokens have."""
+"""Small tokenizers give the ids, texts and offsets of the tokenizers library, whatever flags added tokens have."""
 
 import json
 from pathlib import Path
@@ -21,26 +21,35 @@ def golden(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Tokenizer, d
 
 def test_ids_agree_with_special_tokens_parsed(golden: tuple[Tokenizer, dict[str, Any]]) -> None:
     tokenizer, content = golden
-    for text, ids, _, _ in content["cases"]:
+    for text, ids, *_ in content["cases"]:
         assert tokenizer.encode(text, parse_special=True) == ids, ascii(text)
 
 
 def test_ids_agree_with_special_tokens_as_text(golden: tuple[Tokenizer, dict[str, Any]]) -> None:
     tokenizer, content = golden
-    for text, _, plain, _ in content["cases"]:
+    for text, _, plain, *_ in content["cases"]:
         assert tokenizer.encode(text) == plain, ascii(text)
 
 
 def test_decoded_texts_agree(golden: tuple[Tokenizer, dict[str, Any]]) -> None:
     tokenizer, content = golden
-    for _, ids, _, decoded in content["cases"]:
+    for _, ids, _, decoded, _ in content["cases"]:
         assert tokenizer.decode(ids) == decoded
 
 
 def test_pairs_agree(golden: tuple[Tokenizer, dict[str, Any]]) -> None:
     tokenizer, content = golden
-    for first, second, ids, types in content["pairs"]:
+    for first, second, ids, types, offsets in content["pairs"]:
         assert tokenizer.encode_pair(first, second, parse_special=True) == (ids, types)
+        located = tokenizer.encode_offsets(first, second, parse_special=True)
+        assert (located.ids, located.types, located.offsets.tolist()) == (ids, types, offsets)
+
+
+def test_offsets_agree(golden: tuple[Tokenizer, dict[str, Any]]) -> None:
+    tokenizer, content = golden
+    for text, ids, _, _, offsets in content["cases"]:
+        located = tokenizer.encode_offsets(text, parse_special=True)
+        assert (located.ids, located.offsets.ravel().tolist()) == (ids, offsets), ascii(text)
 
 
 def test_a_batch_is_its_texts_one_by_one(golden: tuple[Tokenizer, dict[str, Any]]) -> None:
@@ -54,7 +63,7 @@ def test_a_batch_is_its_texts_one_by_one(golden: tuple[Tokenizer, dict[str, Any]
 def test_streamed_pieces_join_to_the_decoded_text(golden: tuple[Tokenizer, dict[str, Any]]) -> None:
     tokenizer, content = golden
     for skip in (True, False):
-        for _, ids, _, _ in content["cases"]:
+        for _, ids, *_ in content["cases"]:
             stream = tokenizer.stream(skip_special=skip)
             pieces = [stream.add(id) for id in ids]
             assert "".join(pieces) + stream.finish() == tokenizer.decode(ids, skip_special=skip)

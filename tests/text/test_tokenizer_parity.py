@@ -82,8 +82,11 @@ def test_generated_texts_agree(both: tuple[Tokenizer, Any]) -> None:
     tokenizer, other = both
     specials, special = [token for token, _, _ in tokenizer.added_tokens][:16], tokenizer.special_ids
     for text in random_texts(5, CASES, specials):
-        ids = other.encode(text).ids
-        assert tokenizer.encode(text, parse_special=True) == ids, ascii(text)
+        encoded = other.encode(text)
+        ids = encoded.ids
+        located = tokenizer.encode_offsets(text, parse_special=True)
+        assert tokenizer.encode(text, parse_special=True) == located.ids == ids, ascii(text)
+        assert [*map(tuple, located.offsets.tolist())] == encoded.offsets, ascii(text)
         shown = [id for id in ids if id not in special]  # the library prints special tokens that are normalised
         assert tokenizer.decode(ids) == other.decode(shown, skip_special_tokens=False), ascii(text)
         stream = tokenizer.stream(skip_special=False)

@@ -48,6 +48,18 @@ class Fitted:
     dropped: tuple[int, int]
 
 
+@dataclass(frozen=True)
+class Located:
+    """Ids of a text, or two, their token types, and where each lies: `offsets` int32 [n, 2], start and end in its text.
+
+    The special tokens around the texts are at (0, 0).
+    """
+
+    ids: list[int]
+    types: list[int]
+    offsets: npt.NDArray[np.int32]
+
+
 class Tokenizer:
     """One model's tokenizer; immutable, and safe to use from several threads.
 
@@ -159,6 +171,24 @@ class Tokenizer:
     ) -> tuple[list[int], list[int]]:
         """Ids of two texts joined as the model wants them, and the token type of each id."""
         return self._native.encode_pair(first, second, add_special, parse_special)
+
+    def encode_offsets(
+        self,
+        first: str,
+        second: str | None = None,
+        *,
+        add_special: bool = True,
+        parse_special: bool = False,
+        unit: Literal["characters", "bytes"] = "characters",
+    ) -> Located:
+        """The ids of a text or a pair, and where in its text each lies: `text[start:end]`, or bytes of its UTF-8.
+
+        They are those of the tokenizers library: a token that is part of a character has all of it, and spaces around
+        a word count where the model's file says so.
+        """
+        if unit not in ("characters", "bytes"):
+            raise InputError(f"[encode_offsets] unknown unit: {unit!r}; give 'characters' or 'bytes'")
+        return Located(*self._native.encode_located(first, second, add_special, parse_special, unit == "characters"))
 
     def encode_within(
         self,

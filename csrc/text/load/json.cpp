@@ -229,7 +229,9 @@ int32_t pair_id(Value pair, const Vocab& vocab) {  // ["[SEP]", 102]
 bool read_processor(Value value, Parts& parts) {
   if (!given(value)) return false;
   const std::string_view type = value.at("type").string();
-  if (type == "ByteLevel") return false;  // about offsets only
+  const bool trims = type == "ByteLevel" || type == "RobertaProcessing";
+  if (trims && value.boolean_or("trim_offsets", true)) parts.trim = {true, value.boolean_or("add_prefix_space", true)};
+  if (type == "ByteLevel") return false;
   if (type == "Sequence") {
     int deciding = 0;
     for (const Value item : value.at("processors").items()) deciding += read_processor(item, parts);

@@ -81,14 +81,17 @@ class MarkedSpaces final : public Splitter {
  public:
   MarkedSpaces(Prefix prefix, bool cuts) : prefix_(prefix), cuts_(cuts) {}
 
-  std::string_view prepare(std::string_view text, bool first, std::string& buffer) const override {
+  std::string_view prepare(std::string_view text, bool first, std::string& buffer, Trace* trace) const override {
     const bool starts = text.starts_with(' ') || text.starts_with(kSpaceMark);
     buffer.clear();
     if (!starts && (prefix_ == Prefix::always || (prefix_ == Prefix::first && first))) buffer += kSpaceMark;
+    if (trace) trace->put_before(buffer.size());
     for (size_t start = 0; start < text.size();) {
       const size_t space = std::min(text.find(' ', start), text.size());
       buffer += text.substr(start, space - start);
       if (space < text.size()) buffer += kSpaceMark;
+      if (trace) trace->copy(space - start);
+      if (trace && space < text.size()) trace->replace(1, kSpaceMark.size());
       start = space + 1;
     }
     return buffer;
@@ -122,10 +125,11 @@ Kind word_kind(char32_t c) { return has(c, kSpace) ? Kind::space : has(c, kWord)
 
 }  // namespace
 
-std::string_view Splitter::prepare(std::string_view text, bool, std::string& buffer) const {
+std::string_view Splitter::prepare(std::string_view text, bool, std::string& buffer, Trace* trace) const {
   if (!prepend_space || text.front() == ' ') return text;
   buffer.assign(1, ' ');
   buffer += text;
+  if (trace) trace->put_before(1), trace->copy(text.size());
   return buffer;
 }
 

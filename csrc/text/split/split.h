@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "unicode/trace.h"
+
 namespace weft::text {
 
 class Splitter {
@@ -20,8 +22,9 @@ class Splitter {
   // The piece at the start of `rest`, which is not empty and runs to the end of the text being cut. Never empty.
   virtual Piece take(std::string_view rest) const = 0;
 
-  // The text to cut, which is `text` or lies in `buffer`. `first`: `text` is the start of the whole.
-  virtual std::string_view prepare(std::string_view text, bool first, std::string& buffer) const;
+  // The text to cut, which is `text` or lies in `buffer`. `first`: `text` is the start of the whole. `trace`, where
+  // there is one, is told what happens when it lies in the buffer.
+  virtual std::string_view prepare(std::string_view text, bool first, std::string& buffer, Trace* trace) const;
 
   bool prepend_space = false;  // before cutting, put a space in front of a text that does not start with one
 };

@@ -195,19 +195,28 @@ def cases(tokenizer: Tokenizer) -> list[list[object]]:
     rows: list[list[object]] = []
     for text in [*texts, "", " ", "word", "a" * 100, *corpus()[:20]]:
         tokenizer.encode_special_tokens = False
-        ids = tokenizer.encode(text).ids
+        parsed = tokenizer.encode(text)
         tokenizer.encode_special_tokens = True
         plain = tokenizer.encode(text).ids
-        rows.append([text, ids, plain, tokenizer.decode(ids)])
+        offsets = [place for pair in parsed.offsets for place in pair]
+        rows.append([text, parsed.ids, plain, tokenizer.decode(parsed.ids), offsets])
     return rows
 
 
+def kept(name: str) -> Tokenizer:
+    """The committed tokenizer: training some kinds again gives others."""
+    return Tokenizer.from_str(json.dumps(json.loads((HERE / f"{name}.json").read_text())["tokenizer"]))
+
+
 def main() -> None:
+    keep, names = "--keep" in sys.argv, [name for name in sys.argv[1:] if name != "--keep"]
     for make in (word_piece, gpt2, llama3, nemo, falcon, smollm, llama2, mistral, unigram):
-        if sys.argv[1:] and make.__name__ not in sys.argv[1:]:
+        if names and make.__name__ not in names:
             continue
-        name, tokenizer = make.__name__, make()
-        tokenizer.add_tokens(added())
+        name = make.__name__
+        tokenizer = kept(name) if keep else make()
+        if not keep:
+            tokenizer.add_tokens(added())
         pairs = [[a, b, *_pair(tokenizer, a, b)] for a, b in [("the river", "ran <|end|> on"), ("", "x"), ("word", "")]]
         content = {"tokenizer": json.loads(tokenizer.to_str()), "cases": cases(tokenizer), "pairs": pairs}
         path = HERE / f"{name}.json"
@@ -217,7 +226,7 @@ def main() -> None:
 
 def _pair(tokenizer: Tokenizer, first: str, second: str) -> list[list[int]]:
     encoded = tokenizer.encode(first, second)
-    return [encoded.ids, encoded.type_ids]
+    return [encoded.ids, encoded.type_ids, encoded.offsets]
 
 
 if __name__ == "__main__":
