@@ -8,7 +8,8 @@ A pair is KIND:PATH, or KIND:PATH:MORE:
     tiktoken:cl100k_base.tiktoken:NAME   tiktoken; NAME is weft's name of the encoding
     tekken:tekken.json                   tiktoken
     gguf:vocab.gguf:tokenizer.json       the tokenizers library, which reads the second file (same vocabulary; ids only)
-    gguf:vocab.gguf                      the tokenizers library, put together from the metadata by published rules
+    gguf:vocab.gguf                      the tokenizers library, put together from the metadata by published rules; or
+                                         sentencepiece, on a model written from it
     merges:tokenizer.json                vocab.json and merges.txt written from it, and the library on the whole
 
 Generated texts are encoded with special tokens found and with them as text, decoded, and where the other side has them
@@ -20,6 +21,7 @@ import argparse
 import functools
 import json
 import random
+import struct
 import sys
 import tempfile
 import time
@@ -148,10 +150,49 @@ def gguf_metadata(path: Path) -> dict[str, Any]:
 def gguf_pair(path: Path, other: str = "") -> Pair:
     metadata = gguf_metadata(path)
     ours = Tokenizer.from_gguf(metadata)
+    if not other and metadata["tokenizer.ggml.model"] == "llama":
+        from sentencepiece import SentencePieceProcessor
+
+        pieces = SentencePieceProcessor(model_proto=_sentencepiece_model(metadata))
+        return Pair(ours, None, pieces.encode, None)
     if not other:
         return library_pair(ours, json.dumps(_published(metadata)))
     # The second file may name special tokens otherwise and decode a leading space otherwise: ids of text only.
     return Pair(ours, None, library_pair(ours, Path(other).read_text(encoding="utf-8")).plain, None)
+
+
+def _sentencepiece_model(metadata: dict[str, Any]) -> bytes:
+    """A model of SentencePiece's with the pieces, scores and types of a GGUF vocabulary: the wire format by hand."""
+
+    def number(value: int) -> bytes:
+        out = bytearray()
+        while value > 127:
+            out.append(value & 127 | 128)
+            value >>= 7
+        return bytes([*out, value])
+
+    def field(tag: int, value: int | float | bytes) -> bytes:
+        if isinstance(value, int):
+            return number(tag << 3) + number(value)
+        if isinstance(value, float):
+            return number(tag << 3 | 5) + struct.pack("<f", value)
+        return number(tag << 3 | 2) + number(len(value)) + value
+
+    keys = ("tokens", "scores", "token_type")
+    tokens, scores, kinds = (metadata[f"tokenizer.ggml.{key}"] for key in keys)
+    unknown = list(kinds).index(2)  # Phi-3 has several, of which only one can be meant: no text gives the others
+    pieces = b"".join(
+        field(
+            1,
+            field(1, token.encode())
+            + field(2, float(score))
+            + field(3, 3 if kind == 2 and id != unknown else int(kind)),
+        )
+        for id, (token, score, kind) in enumerate(zip(tokens, scores, kinds))
+    )
+    bpe, byte_fallback = field(3, 2), field(35, 1)
+    prefix = int(metadata.get("tokenizer.ggml.add_space_prefix", True))
+    return pieces + field(2, bpe + byte_fallback) + field(3, field(1, b"identity") + field(3, prefix) + field(4, 0))
 
 
 def _split(expression: str) -> dict[str, Any]:
