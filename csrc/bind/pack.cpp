@@ -14,6 +14,7 @@
 
 #include "core/error.h"
 #include "core/weight.h"
+#include "pack/pairs.h"
 #include "pack/panels.h"
 
 namespace nb = nanobind;
@@ -52,19 +53,21 @@ std::shared_ptr<Weight> in_rows(const std::string& name, int64_t rows, int64_t c
   return weight;
 }
 
-std::shared_ptr<Weight> in_panels(const std::string& name, int64_t rows, int64_t cols, Bytes bytes, std::optional<Order> order, int threads) {
+// Packed by `pack`, which is pack_panels or pack_pairs, into memory of its own.
+std::shared_ptr<Weight> packed(Layout layout, decltype(&pack_panels) pack, const std::string& name, int64_t rows, int64_t cols, Bytes bytes, std::optional<Order> order, int threads) {
   auto weight = std::make_shared<Weight>();
-  weight->dtype = dtype_named(name);
-  check_size(weight->dtype, rows, cols, bytes.size());
+  const DType stored = dtype_named(name);
+  check_size(stored, rows, cols, bytes.size());
   if (order) {
     if (static_cast<int64_t>(order->size()) != rows) fail(ErrorKind::input, "[weight] row_order must name every row");
     for (size_t i = 0; i < order->size(); ++i)
       if (order->data()[i] < 0 || order->data()[i] >= rows) fail(ErrorKind::input, "[weight] row_order names a row that is not there");
   }
-  weight->layout = Layout::panels;
+  weight->dtype = layout == Layout::pairs ? DType::bf16 : stored;
+  weight->layout = layout;
   weight->rows = rows;
   weight->cols = cols;
-  weight->bytes = panels_bytes(weight->dtype, rows, cols);
+  weight->bytes = layout == Layout::pairs ? pairs_bytes(rows, cols) : panels_bytes(stored, rows, cols);
   const auto* from = reinterpret_cast<const std::byte*>(bytes.data());
   const int32_t* sequence = order ? order->data() : nullptr;
   nb::gil_scoped_release release;
@@ -73,14 +76,22 @@ std::shared_ptr<Weight> in_panels(const std::string& name, int64_t rows, int64_t
   int64_t panels = (rows + 15) / 16;
   int64_t team = std::max<int64_t>(1, std::min<int64_t>(threads, panels / 8));
   std::vector<std::thread> workers;
-  auto pack = [&](int64_t part) {
-    pack_panels(weight->dtype, from, row_bytes(weight->dtype, cols), sequence, rows, cols, weight->owned.data(),
-                panels * part / team, panels * (part + 1) / team);
+  auto pack_part = [&](int64_t part) {
+    pack(stored, from, row_bytes(stored, cols), sequence, rows, cols, weight->owned.data(), panels * part / team,
+         panels * (part + 1) / team);
   };
-  for (int64_t part = 1; part < team; ++part) workers.emplace_back(pack, part);
-  pack(0);
+  for (int64_t part = 1; part < team; ++part) workers.emplace_back(pack_part, part);
+  pack_part(0);
   for (std::thread& worker : workers) worker.join();
   return weight;
+}
+
+std::shared_ptr<Weight> in_panels(const std::string& name, int64_t rows, int64_t cols, Bytes bytes, std::optional<Order> order, int threads) {
+  return packed(Layout::panels, &pack_panels, name, rows, cols, bytes, order, threads);
+}
+
+std::shared_ptr<Weight> in_pairs(const std::string& name, int64_t rows, int64_t cols, Bytes bytes, std::optional<Order> order, int threads) {
+  return packed(Layout::pairs, &pack_pairs, name, rows, cols, bytes, order, threads);
 }
 
 std::shared_ptr<Weight> vector(Floats values) {
@@ -111,10 +122,14 @@ void bind_pack(nb::module_& module) {
       .def_static("in_rows", &in_rows, nb::arg("dtype"), nb::arg("rows"), nb::arg("cols"), nb::arg("data"))
       .def_static("in_panels", &in_panels, nb::arg("dtype"), nb::arg("rows"), nb::arg("cols"), nb::arg("data"),
                   nb::arg("row_order") = nb::none(), nb::arg("threads") = 1)
+      .def_static("in_pairs", &in_pairs, nb::arg("dtype"), nb::arg("rows"), nb::arg("cols"), nb::arg("data"),
+                  nb::arg("row_order") = nb::none(), nb::arg("threads") = 1)
       .def_static("vector", &vector)
       .def("row", &row)
       .def_prop_ro("dtype", [](const Weight& w) { return std::string(info(w.dtype).name); })
-      .def_prop_ro("layout", [](const Weight& w) { return w.layout == Layout::panels ? "panels" : "rows"; })
+      .def_prop_ro("layout", [](const Weight& w) {
+        return w.layout == Layout::panels ? "panels" : w.layout == Layout::pairs ? "pairs" : "rows";
+      })
       .def_prop_ro("shape", [](const Weight& w) { return std::pair(w.rows, w.cols); })
       .def_prop_ro("nbytes", [](const Weight& w) { return w.bytes; });
 }

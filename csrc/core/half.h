@@ -60,4 +60,10 @@ WEFT_INLINE uint16_t float_to_bf16(float value) {
   return static_cast<uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
 }
 
+// The same, with subnormal numbers as zeros: how the matrix unit reads them.
+WEFT_INLINE uint16_t float_to_bf16_normal(float value) {
+  const uint16_t bits = float_to_bf16(value);
+  return bit_cast<uint32_t>(value) & 0x7F800000u ? bits : static_cast<uint16_t>(bits & 0x8000u);
+}
+
 }  // namespace weft

@@ -31,10 +31,11 @@ static bool has_avx512() {
 static bool has_amx() {
 #ifdef __linux__
   static const bool granted = [] {
-    constexpr unsigned tiles = 1u << 24, int8 = 1u << 25;
+    constexpr unsigned tiles = 1u << 24, int8 = 1u << 25, bf16 = 1u << 22, all = tiles | int8 | bf16;
     constexpr long ask = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
     unsigned a, b, c, d;
-    if (!has_avx512() || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & (tiles | int8)) != (tiles | int8)) return false;
+    if (!has_avx512() || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & all) != all) return false;
+    if (!__builtin_cpu_supports("avx512bf16")) return false;
     return syscall(SYS_arch_prctl, ask, tile_data) == 0;
   }();
   return granted;

@@ -11,7 +11,8 @@ namespace weft {
 
 // rows     the file's layout: row after row, quantised rows as whole blocks. Borrowed from the mapped file.
 // panels   16 rows interleaved, so that one vector holds 16 outputs: see pack/panels.h. Owned.
-enum class Layout : uint8_t { rows, panels };
+// pairs    of bfloat16, for the matrix unit: see pack/pairs.h. Owned.
+enum class Layout : uint8_t { rows, panels, pairs };
 
 struct Weight {
   DType dtype = DType::f32;

@@ -6,6 +6,7 @@
 namespace weft::ISA {
 
 WEFT_INLINE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+WEFT_INLINE int64_t larger(int64_t a, int64_t b) { return a < b ? b : a; }
 WEFT_INLINE int64_t parts(int64_t whole, int64_t part) { return (whole + part - 1) / part; }
 
 // Outputs [rows, 16 * panels] cut into tasks of row_step x panel_step, panel steps of one row step after another.
@@ -40,22 +41,21 @@ struct Epilogue {
         activation(static_cast<Activation>(call.integer("activation"))) {}
 };
 
-// Columns [begin, end) of one row of sums y: + bias, then the activation.
-static void finish_row(const Epilogue& epilogue, float* y, int64_t begin, int64_t end) {
-  for (int64_t i = begin; i < end; i += 16) {
-    const int64_t count = smaller(16, end - i);
-    f32x16 v = load_n(y + i, count);
-    if (epilogue.bias) v = v + load_n(epilogue.bias + i, count);
-    if (epilogue.activation != Activation::none) v = activate(epilogue.activation, v);
-    store_n(y + i, v, count);
-  }
+// `count` sums of the outputs from `column` on: + bias, then the activation.
+WEFT_INLINE f32x16 finished(const Epilogue& epilogue, f32x16 sums, int64_t column, int64_t count) {
+  if (epilogue.bias) sums = sums + load_n(epilogue.bias + column, count);
+  return epilogue.activation == Activation::none ? sums : activate(epilogue.activation, sums);
 }
 
 // Rows [row, row_end), columns [begin, end) of y [rows, stride].
-static void finish(const Epilogue& epilogue, float* y, int64_t stride, int64_t row, int64_t row_end, int64_t begin,
-                   int64_t end) {
+[[maybe_unused]] static void finish(const Epilogue& epilogue, float* y, int64_t stride, int64_t row, int64_t row_end,
+                                    int64_t begin, int64_t end) {
   if (!epilogue.bias && epilogue.activation == Activation::none) return;
-  for (; row < row_end; ++row) finish_row(epilogue, y + row * stride, begin, end);
+  for (; row < row_end; ++row)
+    for (int64_t i = begin; i < end; i += 16) {
+      const int64_t count = smaller(16, end - i);
+      store_n(y + row * stride + i, finished(epilogue, load_n(y + row * stride + i, count), i, count), count);
+    }
 }
 
 }  // namespace weft::ISA

@@ -4,7 +4,9 @@
 #include <string>
 
 #include "core/error.h"
+#include "core/half.h"
 #include "pack/formats.h"
+#include "pack/pairs.h"
 #include "pack/plain.h"
 #include "quant/dequant.h"
 
@@ -154,8 +156,15 @@ static void read_packed(const Weight& weight, int64_t row, float* out) {
     dequantise(weight.dtype, panel + static_cast<size_t>(k * kPanelRows + lane) * size, out + k, 1);
 }
 
+static void read_pairs(const Weight& weight, int64_t row, float* out) {
+  const auto* from = reinterpret_cast<const uint16_t*>(weight.data) +
+                     row / kPairRows * kPairRows * padded_columns(weight.cols) + row % kPairRows * 2;
+  for (int64_t k = 0; k < weight.cols; ++k) out[k] = bf16_to_float(from[k / 2 * kPairRows * 2 + k % 2]);
+}
+
 void read_row(const Weight& weight, int64_t row, float* out) {
   if (weight.layout == Layout::panels) return read_packed(weight, row, out);
+  if (weight.layout == Layout::pairs) return read_pairs(weight, row, out);
   const auto cols = static_cast<size_t>(weight.cols);
   dequantise(weight.dtype, weight.data + static_cast<size_t>(row) * bytes_of(weight.dtype, cols), out, cols);
 }

@@ -38,6 +38,13 @@ WEFT_INLINE f32x16 widen_bf16(__m256i bits) {
 WEFT_INLINE f32x16 load_bf16(const uint16_t* p) { return widen_bf16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
 WEFT_INLINE f32x16 load_bf16_n(const uint16_t* p, int64_t n) { return widen_bf16(_mm256_maskz_loadu_epi16(first(n), p)); }
 
+// 16 pairs of bfloat16, the first and the second of each
+WEFT_INLINE void load_bf16_pairs(const uint16_t* p, f32x16& first, f32x16& second) {
+  const __m512i bits = _mm512_loadu_si512(p);
+  first.v = _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
+  second.v = _mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32(static_cast<int>(0xFFFF0000))));
+}
+
 WEFT_INLINE f32x16 operator+(f32x16 a, f32x16 b) { return {_mm512_add_ps(a.v, b.v)}; }
 WEFT_INLINE f32x16 operator-(f32x16 a, f32x16 b) { return {_mm512_sub_ps(a.v, b.v)}; }
 WEFT_INLINE f32x16 operator*(f32x16 a, f32x16 b) { return {_mm512_mul_ps(a.v, b.v)}; }

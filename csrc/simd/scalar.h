@@ -44,6 +44,12 @@ WEFT_INLINE f32x16 load_bf16_n(const uint16_t* p, int64_t n) {
 }
 WEFT_INLINE f32x16 load_bf16(const uint16_t* p) { return load_bf16_n(p, 16); }
 
+// 16 pairs of bfloat16, the first and the second of each
+WEFT_INLINE void load_bf16_pairs(const uint16_t* p, f32x16& first, f32x16& second) {
+  first = lanes([=](int i) { return bf16_to_float(p[2 * i]); });
+  second = lanes([=](int i) { return bf16_to_float(p[2 * i + 1]); });
+}
+
 WEFT_INLINE f32x16 operator+(f32x16 a, f32x16 b) { return {a.v + b.v}; }
 WEFT_INLINE f32x16 operator-(f32x16 a, f32x16 b) { return {a.v - b.v}; }
 WEFT_INLINE f32x16 operator*(f32x16 a, f32x16 b) { return {a.v * b.v}; }

@@ -3,6 +3,7 @@
 //
 //   zero splat load store load_n store_n      load_n: lanes from n on are zero; store_n: writes n lanes
 //   load_f16 store_f16 load_bf16 (and _n)     widen, narrow (nearest even)
+//   load_bf16_pairs                           16 pairs, the first and the second of each
 //   + - * / fma max min sqrt abs round        fma(a, b, c) = a*b + c, one rounding where the level has it
 //   sum max_lane                              fixed trees: lanes i and i+8, then i and i+4, i+2, i+1
 //   exp erf tanh sigmoid activate             polynomials in math.h, the same at every level

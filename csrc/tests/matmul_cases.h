@@ -7,6 +7,7 @@
 #include "core/half.h"
 #include "core/weight.h"
 #include "core/words.h"
+#include "pack/pairs.h"
 #include "pack/panels.h"
 #include "quant/dequant.h"
 #include "tests/test.h"
@@ -84,6 +85,15 @@ struct Matrix {
     weight.owned = Memory(weight.bytes);
     weight.data = weight.owned.data();
     pack_panels(dtype, file.data(), row_bytes(), order, rows, cols, weight.owned.data(), 0, (rows + 15) / 16);
+    return weight;
+  }
+  Weight as_pairs() const {
+    Weight weight;
+    weight.dtype = DType::bf16, weight.layout = Layout::pairs, weight.rows = rows, weight.cols = cols;
+    weight.bytes = pairs_bytes(rows, cols);
+    weight.owned = Memory(weight.bytes);
+    weight.data = weight.owned.data();
+    pack_pairs(dtype, file.data(), row_bytes(), nullptr, rows, cols, weight.owned.data(), 0, (rows + 15) / 16);
     return weight;
   }
   std::vector<float> row(int64_t i) const {

@@ -129,6 +129,7 @@ void ByteBpe::locate(std::string_view word, const int32_t* ids, size_t count, co
   };
   work.extents.clear();
   for (size_t i = 0, at = 0; i < count; ++i) {
+    while (options_.unknown == kNone && missing(at)) ++at;
     size_t end = at + utf8::characters(vocab.token(ids[i]));  // each stands for a byte
     if (ids[i] == options_.unknown && missing(at))
       for (end = at + 1; options_.fuse_unknown && missing(end);) ++end;

@@ -40,6 +40,14 @@ def test_a_text_has_the_same_bits_alone_and_in_a_batch(embedder: weft.Embedder) 
     assert np.array_equal(together, embedder.encode(some, batch_tokens=64))
 
 
+def test_bf16_vectors_are_near_and_the_same_bits_in_any_batch(minilm: Path) -> None:
+    rounded = weft.Embedder(str(minilm), truncate="head", compute="bf16")
+    distance = 1 - cosine(rounded.encode(texts()), np.load(GOLDEN)["vectors"])
+    assert 1e-7 < distance.max() <= 2e-4, f"text {distance.argmax()}: {texts()[distance.argmax()]!r}"
+    some = texts()[::17]
+    assert np.array_equal(rounded.encode(some), np.stack([rounded.encode(text) for text in some]))
+
+
 def test_an_over_long_text_is_an_error_with_the_numbers(minilm: Path) -> None:
     strict = weft.Embedder(str(minilm))
     with pytest.raises(weft.WeftError, match=r"302 tokens, the model takes 256") as caught:

@@ -227,6 +227,22 @@ def test_int8_keeps_bias_and_activation():
     assert relative_error(run(after)["y"], run(program)["y"]) < 3e-2
 
 
+def test_bf16_takes_float_matrices_that_only_products_read():
+    net = Net()
+    a, b = net.linear(net.x, "a", "f32"), net.linear(net.x, "b", "q4_1")
+    program = net.done(y=activate(add(a, net.bias), kind="gelu"), z=b, w=net.linear(net.x, "c", "f16"))
+    after = optimise(program, compute="bf16")
+    assert ops_of(after) == Counter(matmul_bf16=2, matmul=1)
+    assert {value.name: value.dtype.name for value in after.weights if value.name in "abc"} == {
+        "a": "bf16", "b": "q4_1", "c": "bf16",
+    }  # fmt: skip
+    fused = next(instr for instr in after.body if instr.inputs[1] == "a")
+    assert fused.inputs[2] == "bias" and fused.attrs["activation"] == "gelu"
+    before, now = run(program), run(after)
+    assert relative_error(now["z"], before["z"]) < 1e-14, "quantised weights are left alone"
+    assert 1e-4 < relative_error(now["y"], before["y"]) < 2e-2, "eight bits of significand"
+
+
 def test_lowering_twice_changes_nothing_more():
     program = lower_int8(Toy(paged=False, dtype="q8_0").program())
     assert lower_int8(program) == program
@@ -267,5 +283,5 @@ def test_taking_apart_ends_when_nothing_is_left_to_take_apart():
 
 
 def test_an_unknown_compute_is_refused():
-    with pytest.raises(InputError, match="f32, int8"):
+    with pytest.raises(InputError, match="f32, bf16, int8"):
         optimise(Toy(paged=True).program(), compute="int4")

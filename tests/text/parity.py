@@ -77,9 +77,12 @@ def library_pair(ours: Tokenizer, content: str) -> Pair:
 def library_offsets(other: Any) -> Callable[[str], list[tuple[int, int]] | None]:
     """Where the library says the tokens lie; None where it loses count.
 
-    That is where SentencePiece's table removes a character at the start of a part; texts with any such are left out.
+    That is where SentencePiece's table removes a character at the start of a part, and behind bytes that a vocabulary
+    lacks; texts with any such are left out.
     """
     tables = other.normalizer is not None and "Precompiled" in repr(other.normalizer)
+
+    gaps = "ByteLevel" in repr(other.pre_tokenizer) and other.token_to_id("ñ") is None  # 0xF1, the rarest byte
 
     @functools.cache
     def removed(character: str) -> bool:
@@ -88,7 +91,10 @@ def library_offsets(other: Any) -> Callable[[str], list[tuple[int, int]] | None]
     def offsets(text: str) -> list[tuple[int, int]] | None:
         if tables and any(map(removed, text)):
             return None
-        return other.encode(text, add_special_tokens=False).offsets
+        encoded = other.encode(text, add_special_tokens=False)
+        if gaps and other.decode(encoded.ids, skip_special_tokens=False) != text:
+            return None
+        return encoded.offsets
 
     return offsets
 

@@ -40,8 +40,9 @@ def loading() -> Callable[[F], F]:
     """How a generator is loaded: the options LOADING are keyword arguments of weft.load."""
     compute = click.option(
         "--compute",
-        type=click.Choice(["int8", "f32"]),
-        help="What activations are rounded to before products with quantised weights (default: int8).",
+        type=click.Choice(["int8", "bf16", "f32"]),
+        help="What activations are rounded to before products: int8 beside quantised weights (their default), bf16 "
+        "beside others, f32 not at all.",
     )
     return together(threads(), context(), compute)
 

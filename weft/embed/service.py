@@ -25,7 +25,8 @@ class Embedder:
     """An embedding model: `encode`, `encode_query`, `encode_document`, `similarity`.
 
     `model` is a catalogue name, `org/name[@revision]`, a folder or a file. An input longer than the model takes is an
-    error that says the numbers, unless `truncate` is "head" (keep the beginning) or "tail" (keep the end).
+    error that says the numbers, unless `truncate` is "head" (keep the beginning) or "tail" (keep the end). `compute`
+    "bf16" rounds activations and weights to bfloat16 before their products: faster, and near the same vectors.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class Embedder:
         pooling: str | None = None,
         normalise: bool | None = None,
         truncate: str = "error",
+        compute: str = "f32",
         threads: int | None = None,
         offline: bool | None = None,
         progress: bool | None = None,
@@ -45,7 +47,7 @@ class Embedder:
         self.recipe: Recipe = read_recipe(checkpoint, located.entry, pooling)
         self._normalise = self.recipe.normalise if normalise is None else normalise
         head = self.recipe.head(self._normalise)
-        self._encoder = Encoder(self.recipe.with_dense(checkpoint), head, threads=threads)
+        self._encoder = Encoder(self.recipe.with_dense(checkpoint), head, compute=compute, threads=threads)
         self._located = located
 
     @property

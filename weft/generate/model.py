@@ -34,8 +34,9 @@ def load(
 ) -> Model:
     """Load a text generator: a catalogue name, `org/name[:QUANT][@revision]`, a folder or a file.
 
-    `context` is the longest sequence in tokens (default: the model's, at most 8192). `compute` "int8" or "f32" says
-    what activations are rounded to before products with quantised weights (default int8). `threads` overrides what
+    `context` is the longest sequence in tokens (default: the model's, at most 8192). `compute` says what
+    activations are rounded to before products: "int8" beside quantised weights (their default), "bf16" beside others,
+    "f32" nothing. `threads` overrides what
     `weft doctor` explains.
     """
     located = locate(str(model), offline=offline, progress=progress)

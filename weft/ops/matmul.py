@@ -5,11 +5,13 @@ from typing import Any
 
 import numpy as np
 
+from weft.dtype import bf16_to_f32, f32_to_bf16
 from weft.ops.elementwise import activate, activation_slope, add
 from weft.ops.elementwise import activation as _activation
 from weft.ops.packed import Packed, wide
 from weft.ops.registry import ACTIVATIONS, ActivationOrNone, Array, Cost, Sample, Weight, op, require
 from weft.ops.samples import SCALES, normal, strided, ugly, weight
+from weft.ops.samples import weight as _weight
 from weft.ops.spec import Spec
 from weft.ops.tolerance import chain
 
@@ -80,3 +82,47 @@ def _(x: Any, weight: Any, bias: Any = None, *, activation: Any = "none") -> Any
 
 
 matmul.tolerance(f32=chain(1024), because="one f32 chain over K")
+
+
+@op
+def matmul_bf16(
+    x: Array, weight: Weight, bias: Weight | None = None, *, activation: ActivationOrNone = "none"
+) -> Array:
+    """act(x Wᵀ + b) with x rounded to bfloat16.  x [..., K], weight bf16 [N, K], bias [N] or absent -> [..., N]
+
+    Subnormal numbers count as zeros. The kernels' order of summation is specified too: csrc/kernels/matmul_bf16.cpp.
+    """
+    product = _rounded(x) @ _rounded(wide(weight)).T
+    return _activation(activation, product if bias is None else product + bias)
+
+
+def _rounded(values: np.ndarray) -> np.ndarray:
+    """To bfloat16, nearest even, subnormal numbers to zero; float64 again."""
+    narrow = bf16_to_f32(f32_to_bf16(values.astype(np.float32))).astype(np.float64)
+    return np.where(np.abs(values) < np.finfo(np.float32).tiny, 0.0 * narrow, narrow)
+
+
+@matmul_bf16.shape
+def _(x: Spec, weight: Spec, bias: Spec | None, *, activation: str) -> Spec:
+    require(weight.dtype.name == "bf16", "matmul_bf16", f"weight {weight} is not bf16; round it first")
+    return product_shape("matmul_bf16", x, weight, bias)
+
+
+@matmul_bf16.cost
+def _(x: Spec, weight: Spec, bias: Spec | None, *, activation: str) -> Cost:
+    return product_cost(x, weight, bias)
+
+
+@matmul_bf16.samples
+def _(rng: np.random.Generator) -> Iterator[Sample]:
+    for rows, n, k in [(1, 1, 1), (1, 17, 65), (3, 16, 64), (17, 33, 100), (33, 65, 257), (65, 48, 96)]:
+        yield (normal(rng, rows, k), _weight(rng, "bf16", n, k), None), {}
+    yield (normal(rng, 2, 3, 32), _weight(rng, "bf16", 5, 32), normal(rng, 5)), {}
+    for kind in ACTIVATIONS:
+        yield (normal(rng, 3, 65), _weight(rng, "bf16", 17, 65), normal(rng, 17)), {"activation": kind}
+    yield (strided(rng, 5, 33), _weight(rng, "bf16", 17, 33), normal(rng, 17)), {}
+    yield (ugly(rng, 5, 65), _weight(rng, "bf16", 17, 65), None), {}
+
+
+matmul_bf16.no_gradient("its operands are rounded; training runs with f32 activations")
+matmul_bf16.tolerance(f32=chain(256), because="products are exact; chains of 16, added up over K / 32")

@@ -24,15 +24,16 @@ if TYPE_CHECKING:
 
 STEP_TOKENS = 512  # tokens of one step: long prompts are cut into chunks of this many
 DEFAULT_CONTEXT = 8192  # a longer context costs memory, so it is asked for
-COMPUTES = ("int8", "f32")
+COMPUTES = ("int8", "bf16", "f32")
 
 
 class Decoder:
     """`context` tokens at most per sequence; `kv_tokens` in all sequences together (default: two full contexts).
 
-    `compute` "int8" rounds activations to int8 before products with quantised weights (the default for them), "f32"
-    does not. `kv_dtype` is f32 for f32 checkpoints, else f16. With `bind` False no weight is read and nothing is
-    allocated: program, info and memory_plan are there, run is not.
+    `compute` "int8" rounds activations to int8 before products with quantised weights (the default for them), "bf16"
+    rounds activations and weights that are not quantised to bfloat16, "f32" rounds nothing. `kv_dtype` is f32 for f32
+    checkpoints, else f16. With `bind` False no weight is read and nothing is allocated: program, info and memory_plan
+    are there, run is not.
     """
 
     def __init__(

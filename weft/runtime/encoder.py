@@ -20,16 +20,27 @@ if TYPE_CHECKING:
     from weft.text import Tokenizer
 
 
+COMPUTES = ("f32", "bf16")  # what activations and weights are rounded to before their products
+
+
 class Encoder:
     """The executables of one encoder checkpoint; `head` says what is computed from the last hidden state."""
 
     def __init__(
-        self, checkpoint: Checkpoint, head: Head, *, threads: int | None = None, level: str | None = None
+        self,
+        checkpoint: Checkpoint,
+        head: Head,
+        *,
+        compute: str = "f32",
+        threads: int | None = None,
+        level: str | None = None,
     ) -> None:
+        if compute not in COMPUTES:
+            raise UnsupportedError(f"[embed] compute {compute!r}; one of {', '.join(COMPUTES)}")
         self.checkpoint = checkpoint
         self.head = head
         self.thread_plan = plan_threads(threads)
-        self._programs = Programs(checkpoint, compute="f32", threads=self.thread_plan.count, level=level)
+        self._programs = Programs(checkpoint, compute=compute, threads=self.thread_plan.count, level=level)
         if self._programs.module.KIND != "encoder":
             raise UnsupportedError(f"[embed] {checkpoint.model_type} generates text; use weft.load")
         self.config = self._programs.config

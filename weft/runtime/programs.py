@@ -93,7 +93,7 @@ class Programs:
             )
         packed = Packed(stored, shape, tensor.view.bytes())
         weight = native_weight(packed, layout, row_order=tensor.row_order, threads=self.threads)
-        if layout == "panels":
+        if layout in ("panels", "pairs"):
             # All of the file, not only this tensor: a fault maps its neighbours too, and those would stay.
             self.checkpoint.release()
         return weight

@@ -14,7 +14,8 @@ PRODUCTS = ("matmul", "matmul_q")
 
 
 def weight_layouts(program: Program) -> dict[str, str]:
-    """The layout of every weight: "vector", "rows" (as in the file, zero copy) or "panels" (16 rows interleaved).
+    """The layout of every weight: "vector", "rows" (as in the file, zero copy), "panels" (16 rows interleaved) or
+    "pairs" (the same of bfloat16, for the matrix unit).
 
     A matrix that is multiplied goes into panels where its type has them; one of the lower iq types is widened tile by
     tile out of the file's own blocks. A table that is only looked up stays as it is in the file.
@@ -25,6 +26,8 @@ def weight_layouts(program: Program) -> dict[str, str]:
         name = instr.inputs[1] if instr.op in PRODUCTS else None
         if name is not None and pack.has_panels(table[name].dtype.name):
             used[name] = "panels"
+        if instr.op == "matmul_bf16":
+            used[str(instr.inputs[1])] = "pairs"
     return {name: "vector" if len(table[name].shape) == 1 else layout for name, layout in used.items()}
 
 
@@ -37,9 +40,10 @@ def native_weight(
         return pack.Weight.vector(np.ascontiguousarray(dense, np.float32).reshape(-1))
     packed = value if isinstance(value, Packed) else _as_packed(value)
     rows, cols = math.prod(packed.shape[:-1]), packed.shape[-1]
-    if layout == "panels":
+    if layout in ("panels", "pairs"):
         order = None if row_order is None else np.ascontiguousarray(row_order, np.int32)
-        return pack.Weight.in_panels(packed.dtype.name, rows, cols, packed.data, order, threads)
+        make = pack.Weight.in_panels if layout == "panels" else pack.Weight.in_pairs
+        return make(packed.dtype.name, rows, cols, packed.data, order, threads)
     data = packed.data if row_order is None else packed.take(row_order).data
     return pack.Weight.in_rows(packed.dtype.name, rows, cols, np.ascontiguousarray(data))
 

@@ -38,6 +38,13 @@ HEAD = 4  # numbers of a vector that the table shows
 )
 @click.option("--no-normalise", is_flag=True, help="Leave vectors at their own length.")
 @click.option("--pooling", help="How an encoder that does not say so pools: mean, first, last or max.")
+@click.option(
+    "--compute",
+    type=click.Choice(["f32", "bf16"]),
+    default="f32",
+    show_default=True,
+    help="What activations and weights are rounded to before their products; bf16 is faster.",
+)
 @options.threads()
 def command(
     texts: tuple[str, ...],
@@ -50,6 +57,7 @@ def command(
     truncate: str,
     no_normalise: bool,
     pooling: str | None,
+    compute: str,
     threads: int | None,
 ) -> None:
     """Turn texts into vectors.
@@ -78,8 +86,9 @@ def command(
     from weft import Embedder
 
     start = time.perf_counter()
+    normalise = False if no_normalise else None
     embedder = Embedder(
-        model, pooling=pooling, normalise=False if no_normalise else None, truncate=truncate, threads=threads
+        model, pooling=pooling, normalise=normalise, truncate=truncate, compute=compute, threads=threads
     )
     embedder.encode("a")  # binds the weights: that is loading, not embedding
     loaded = time.perf_counter()

@@ -6,24 +6,36 @@ from weft.graph.passes.decompose import decompose
 from weft.graph.passes.fold_activation import fold_activation
 from weft.graph.passes.fold_bias import fold_bias
 from weft.graph.passes.fuse_norm import fuse_norm
+from weft.graph.passes.lower_bf16 import lower_bf16
 from weft.graph.passes.lower_int8 import lower_int8
 from weft.graph.program import Program
 from weft.graph.verify import verify
 
-__all__ = ["dead_code", "decompose", "fold_activation", "fold_bias", "fuse_norm", "lower_int8", "optimise"]
+__all__ = [
+    "dead_code",
+    "decompose",
+    "fold_activation",
+    "fold_bias",
+    "fuse_norm",
+    "lower_bf16",
+    "lower_int8",
+    "optimise",
+]
 
-COMPUTE = ("f32", "int8")
+COMPUTE = ("f32", "bf16", "int8")
+LOWER = {"bf16": [lower_bf16], "int8": [lower_int8]}
 
 
 def optimise(program: Program, *, compute: str = "f32") -> Program:
     """All passes in order; verified, unplanned.
 
-    compute="int8" changes numbers: activations are rounded to int8 rows before products with quantised weights.
+    Two values of `compute` change numbers. "int8": activations are rounded to int8 rows before products with quantised
+    weights. "bf16": activations and weights that are not quantised are rounded to bfloat16 before their products.
     """
     if compute not in COMPUTE:
         raise InputError(f"[optimise] compute must be one of {', '.join(COMPUTE)}: got {compute!r}")
     passes = [dead_code, fold_bias, fold_activation, fuse_norm]  # bias first: an activation comes after the bias
-    for rewrite in [*passes, lower_int8] if compute == "int8" else passes:
+    for rewrite in [*passes, *LOWER.get(compute, [])]:
         program = rewrite(program)
     verify(program)
     return program

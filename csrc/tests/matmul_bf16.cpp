@@ -1,0 +1,87 @@
+// matmul_bf16 equals, bit for bit and at every level, the sums that csrc/kernels/matmul_bf16.cpp describes; so a row's
+// result depends on nothing but itself.
+#include "core/half.h"
+#include "core/levels.h"
+#include "matmul_cases.h"
+#include "test.h"
+
+using namespace weft;
+using namespace weft::test;
+
+namespace {
+
+std::vector<float> run(const Level& level, const Weight& weight, std::vector<float> x, int64_t rows, int workers,
+                       std::vector<float>* bias = nullptr, double activation = 0) {
+  std::vector<float> y(static_cast<size_t>(rows * weight.rows));
+  Operand w, none;
+  w.weight = &weight;
+  run_kernel(level, "matmul_bf16", {floats(x, rows, weight.cols), w, bias ? floats(*bias, 1, weight.rows) : none},
+             {floats(y, rows, weight.rows)}, {{"activation", activation}}, workers);
+  return y;
+}
+
+float rounded(float value) { return bf16_to_float(float_to_bf16_normal(value)); }
+
+float expected(const float* x, const std::vector<float>& w) {
+  float total = 0;
+  for (size_t k = 0; k < w.size(); k += 32) {
+    float sums[2] = {};
+    for (size_t i = k; i < std::min(k + 32, w.size()); ++i) sums[i % 2] += rounded(x[i]) * rounded(w[i]);
+    total += sums[0] + sums[1];
+  }
+  return total;
+}
+
+}  // namespace
+
+TEST(matmul_bf16_gives_the_specified_sums_at_every_level) {
+  std::mt19937 random(21);
+  for (DType dtype : {DType::f32, DType::f16, DType::bf16})
+    for (int64_t rows : {1, 15, 17, 100})
+      for (int64_t cols : {1, 31, 64, 257}) {
+        const Matrix matrix(dtype, rows, cols, random);
+        const Weight weight = matrix.as_pairs();
+        const std::vector<float> x = random_floats(static_cast<size_t>(70 * cols), random);
+        std::vector<float> want;
+        for (int64_t r = 0; r < 70; ++r)
+          for (int64_t c = 0; c < rows; ++c) want.push_back(expected(x.data() + r * cols, matrix.row(c)));
+        for (const Level& level : levels()) {
+          if (!level.present()) continue;
+          for (int64_t count : {1, 2, 3, 16, 17, 33, 70}) {
+            const std::vector<float> part(x.begin(), x.begin() + count * cols);
+            const std::vector<float> some(want.begin(), want.begin() + count * rows);
+            for (int workers : {1, 3}) CHECK(same_bits(run(level, weight, part, count, workers), some));
+          }
+        }
+      }
+}
+
+TEST(matmul_bf16_of_long_rows_and_many_rows_is_the_same_in_parts) {
+  std::mt19937 random(22);
+  const Matrix matrix(DType::f32, 40, 6000, random);
+  const Weight weight = matrix.as_pairs();
+  const std::vector<float> x = random_floats(300 * 6000, random);
+  for (const Level& level : levels()) {
+    if (!level.present() || std::strcmp(level.name, "scalar") == 0) continue;
+    const std::vector<float> all = run(level, weight, x, 300, 2);
+    for (int64_t r : {0, 131, 299}) {
+      const std::vector<float> row(x.begin() + r * 6000, x.begin() + (r + 1) * 6000);
+      const std::vector<float> want(all.begin() + r * 40, all.begin() + (r + 1) * 40);
+      CHECK(same_bits(run(level, weight, row, 1, 1), want));
+      CHECK(want[7] == expected(row.data(), matrix.row(7)));
+    }
+  }
+}
+
+TEST(matmul_bf16_adds_the_bias_and_then_activates) {
+  std::mt19937 random(23);
+  const Matrix matrix(DType::bf16, 37, 40, random);
+  const Weight weight = matrix.as_pairs();
+  const std::vector<float> x = random_floats(5 * 40, random);
+  std::vector<float> bias = random_floats(37, random);
+  for (const Level& level : levels()) {
+    if (!level.present()) continue;
+    const std::vector<float> plain = run(level, weight, x, 5, 1), both = run(level, weight, x, 5, 1, &bias, 4);  // relu
+    for (size_t i = 0; i < plain.size(); ++i) CHECK(both[i] == std::max(0.0f, plain[i] + bias[i % 37]));
+  }
+}
