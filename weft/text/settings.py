@@ -1,14 +1,13 @@
-"""The JSON files of a tokenizer, read strictly and within limits; what tokenizer_config.json and special_tokens_map.json
-beside it say."""
+"""The JSON files of a tokenizer, read strictly and within limits, and the settings that two of them hold:
+tokenizer_config.json and special_tokens_map.json."""
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
 from weft._core import text as _native
-from weft.errors import FormatError, ModelError
+from weft.errors import FormatError
 
 SIDE_FILE_LIMIT = 1 << 20  # of special_tokens_map.json and added_tokens.json, which have some kilobytes
 CONFIG_LIMIT = 4 << 20  # Gemma 3 lists 6,242 tokens in 1.2 MB
@@ -16,9 +15,6 @@ CONFIG = "tokenizer_config.json"
 NAMES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 _MAX_VALUES = 1 << 18  # of a side file: Python takes up to 100 bytes for a value
 _SIDE_FILES = {"special_tokens_map.json": SIDE_FILE_LIMIT, CONFIG: CONFIG_LIMIT}
-# How the core's messages begin: with the part at fault, or with a kind of file that this one may have been turned into.
-_PARTS = ("[charsmap]", "[json]", "[vocabulary]")
-_KINDS = ("[tiktoken]", "[tokenizer]", "[tokenizer.json]", "[tokenizer.model]", "[vocab.txt]")
 
 
 def read(path: Path, limit: int) -> bytes:
@@ -44,19 +40,6 @@ def json_object(content: bytes, name: str, max_values: int | None = _MAX_VALUES)
 def wrong(file: str, place: str, value: Any, wanted: str) -> NoReturn:
     """What is at `place` in `file` is not what is wanted there."""
     raise FormatError(f"[{file}] {place} is {value!r:.80}; {wanted} is wanted")
-
-
-@contextmanager
-def naming(file: str) -> Iterator[None]:
-    """Errors of the core, which does not know where its input came from, begin with the name of the file."""
-    try:
-        yield
-    except ModelError as error:
-        where, _, what = str(error).partition(" ")
-        if where not in (*_PARTS, *_KINDS) or where == f"[{file}]":
-            raise
-        place = f"{where[1:-1]}: " if where in _PARTS else ""
-        raise type(error)(f"[{file}] {place}{what}") from None
 
 
 def settings_beside(path: Path) -> dict[str, Any]:

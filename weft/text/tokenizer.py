@@ -13,13 +13,15 @@ import numpy as np
 import numpy.typing as npt
 
 from weft._core import text as _native
-from weft.errors import InputError, NotFoundError
+from weft.errors import InputError, NotFoundError, naming
 from weft.text import merges, ranks
 from weft.text.gguf_vocab import native_arguments, special_names
-from weft.text.settings import NAMES, SIDE_FILE_LIMIT, flag, named, naming, read, settings_beside
+from weft.text.settings import NAMES, SIDE_FILE_LIMIT, flag, named, read, settings_beside
 
 _FILES = ("tokenizer.json", "tekken.json", "vocab.json", "vocab.txt", "tokenizer.model")
 _TOKENIZER_LIMIT = 256 << 20
+# How the core's messages begin: it may have been given another kind of file in the form of one of these.
+_KINDS = ("tiktoken", "tokenizer", "tokenizer.json", "tokenizer.model", "vocab.txt")
 
 
 class Stream:
@@ -91,7 +93,7 @@ class Tokenizer:
             path = _file_in(path)
         if not path.is_file():
             raise NotFoundError(f"[tokenizer] no such file: {path.name}; give {', '.join(_FILES)} or a folder")
-        with naming(path.name):
+        with naming(path.name, *_KINDS):
             return cls._from_path(path, settings_beside(path))
 
     @classmethod

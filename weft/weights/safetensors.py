@@ -27,7 +27,8 @@ MAX_HEADER = 100_000_000
 MAX_TENSORS = 131_072
 MAX_RANK = 8
 MAX_SHARDS = 4_096
-MAX_INDEX = 64 << 20
+MAX_INDEX = 32 << 20  # a model of 10^5 tensors has 10 MB
+MAX_INDEX_VALUES = 1 << 19
 _WORD = 1 << 64
 
 # Types of the format that weft stores and sizes but does not compute with. Smaller than a byte: counted in blocks.
@@ -82,6 +83,7 @@ class _Header:
         text, data_start = self._text()
         entries: dict[str, Any] = {}
         try:
+            strict_json.limit_values(text, 16 * MAX_TENSORS)
             for name, value, at in strict_json.members(text):
                 if name in entries:
                     self.fail(f"the name {name[:80]!r} is given twice; again at header character {at}")
@@ -89,7 +91,7 @@ class _Header:
                 if len(entries) - ("__metadata__" in entries) > MAX_TENSORS:
                     self.fail(f"more than {MAX_TENSORS} tensors")
         except strict_json.JsonError as error:
-            self.fail(f"the header is not JSON: {error}")
+            self.fail(f"the header is malformed JSON: {error}")
         metadata = self._metadata(entries.pop("__metadata__", None))
         return self._place([self._tensor(name, entry) for name, entry in entries.items()], data_start), metadata
 
@@ -194,14 +196,17 @@ def _read_index(path: Path) -> tuple[dict[str, str], dict[str, str]]:
             f"[safetensors] {path.name} is too large: {file.size} bytes; an index has at most {MAX_INDEX}"
         )
     try:
-        index = strict_json.parse(strict_json.text_of(file.view().tobytes()))
+        index = strict_json.parse(strict_json.text_of(file.view().tobytes()), MAX_INDEX_VALUES)
     except strict_json.JsonError as error:
-        raise FormatError(f"[safetensors] {path.name} is not JSON: {error}") from None
-    weight_map = index.get("weight_map") if isinstance(index, dict) else None
-    if not isinstance(weight_map, dict) or not all(isinstance(shard, str) for shard in weight_map.values()):
-        raise FormatError(f"[safetensors] {path.name}: weight_map is not an object of file names")
-    if not weight_map:
-        raise FormatError(f"[safetensors] {path.name}: weight_map is empty")
+        raise FormatError(f"[safetensors] {path.name}: malformed JSON: {error}") from None
+    if not isinstance(index, dict):
+        raise FormatError(f"[safetensors] {path.name}: the document is not an object")
+    weight_map = index.get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise FormatError(f"[safetensors] {path.name}: weight_map is not an object with tensors in it")
+    for name, shard in weight_map.items():
+        if not isinstance(shard, str):
+            raise FormatError(f"[safetensors] {path.name}: weight_map.{name[:80]} is {shard!r:.80}, not a file name")
     if len(set(weight_map.values())) > MAX_SHARDS:
         raise FormatError(f"[safetensors] {path.name}: more than {MAX_SHARDS} shards")
     metadata = index.get("metadata")
@@ -217,14 +222,16 @@ def _shard_path(index: Path, shard: str) -> Path:
     parts = shard.split("/")
     plain = all(part.strip(". ") and part == part.rstrip(". ") and not _reserved(part) for part in parts)
     if not plain or any(c in shard for c in "\\:\0") or not shard.isprintable():
-        raise FormatError(f"[safetensors] {index.name}: not a file name inside the folder: {shard[:80]!r}")
+        raise FormatError(f"[safetensors] {index.name}: weight_map: not a file name inside the folder: {shard[:80]!r}")
+    if not shard.endswith(".safetensors"):
+        raise FormatError(f"[safetensors] {index.name}: weight_map names no .safetensors file: {shard[:80]!r}")
     path = index.parent / shard
     real = Path(os.path.realpath(path))
     homes = (os.path.realpath(index.parent), os.path.dirname(os.path.realpath(index)))
     if not any(real.is_relative_to(home) for home in homes):
-        raise FormatError(f"[safetensors] {index.name}: the shard {shard[:80]!r} is a link out of the folder")
+        raise FormatError(f"[safetensors] {index.name}: weight_map names a link out of the folder: {shard[:80]!r}")
     if not real.is_file():
-        raise NotFoundError(f"[safetensors] {index.name} names a shard that is missing: {shard[:80]!r}")
+        raise NotFoundError(f"[safetensors] {index.name}: weight_map names a shard that is missing: {shard[:80]!r}")
     return path
 
 
