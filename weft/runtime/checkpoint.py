@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 # The files beside the weights have some kilobytes, but for labels, settings of each layer, and Gemma's 6,242 tokens.
 MAX_BYTES = 256 << 10
-LARGER = {"config.json": 4 << 20, "tokenizer_config.json": 4 << 20, "chat_template.json": 1 << 20}
+LARGER = {"config.json": 2 << 20, "tokenizer_config.json": 2 << 20, "chat_template.json": 1 << 20}
 MAX_TEMPLATE_BYTES = 1 << 20
 
 # How the tensors of a saved model may be prefixed: BertModel inside BertForMaskedLM, inside sentence-transformers …
@@ -224,6 +224,8 @@ def read_object(path: Path, *, kind: type = dict, missing: Any = None, name: str
         value = strict_json.parse(strict_json.text_of(path.read_bytes()))
     except OSError as error:
         raise NotFoundError(f"[{name}] the file cannot be read: {error.strerror}") from None
+    except strict_json.CrowdError as error:
+        raise FormatError(f"[{name}] {error}") from None
     except strict_json.JsonError as error:
         raise FormatError(f"[{name}] malformed JSON: {error}") from None
     if not isinstance(value, kind):

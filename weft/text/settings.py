@@ -10,10 +10,10 @@ from weft._core import text as _native
 from weft.errors import FormatError
 
 SIDE_FILE_LIMIT = 1 << 20  # of special_tokens_map.json and added_tokens.json, which have some kilobytes
-CONFIG_LIMIT = 4 << 20  # Gemma 3 lists 6,242 tokens in 1.2 MB
+CONFIG_LIMIT = 2 << 20  # Gemma 3 lists 6,242 tokens in 1.2 MB
 CONFIG = "tokenizer_config.json"
 NAMES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
-_MAX_VALUES = 1 << 18  # of a side file: Python takes up to 100 bytes for a value
+_MAX_VALUES = 1 << 17  # of a side file; Python takes up to 200 bytes for one
 _SIDE_FILES = {"special_tokens_map.json": SIDE_FILE_LIMIT, CONFIG: CONFIG_LIMIT}
 
 
