@@ -147,7 +147,7 @@ def _listed_tokens(listed: Any) -> list[dict[str, Any]]:
         if not isinstance(token, dict) or not isinstance(token.get("content"), str):
             wrong(CONFIG, f"{place}.{id}", token, "an object with a content")
         for name in _FLAGS:
-            if not isinstance(token.get(name, False), bool):
+            if not isinstance(token.get(name), bool | None):
                 wrong(CONFIG, f"{place}.{id}.{name}", token[name], "true or false")
     return [{**token, "id": int(id)} for id, token in listed.items()]
 
