@@ -20,7 +20,7 @@ BUILD = ROOT / "build" / "fuzz"
 PACKAGE = BUILD / "python" / "weft"
 CORPUS = ROOT / "tests" / "fuzz" / "corpus"
 NATIVE = sorted(path.stem for path in (ROOT / "csrc" / "fuzz").glob("*.cpp") if path.stem != "replay")
-PYTHON = ("gguf_head", "gguf_model", "safetensors_header", "model_folder")
+PYTHON = ("gguf_head", "gguf_model", "safetensors_header", "model_folder", "tekken", "merges_txt")
 COMPILERS = (
     "clang++",
     *(f"clang++-{version}" for version in range(25, 16, -1)),

@@ -19,6 +19,9 @@
 Messages read `[where] what is wrong: what was given; what to do`. Assertions are for weft's own bugs.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class WeftError(Exception):
     """The root: `except weft.WeftError` catches everything weft raises on purpose."""
@@ -86,3 +89,19 @@ class BusyError(WeftError, RuntimeError):
 
 class BackendError(WeftError, RuntimeError):
     """A backend cannot run what it was given."""
+
+
+@contextmanager
+def naming(file: str, *kinds: str) -> Iterator[None]:
+    """Let errors about the content of `file` begin with its name.
+
+    What finds them may know only its own part, as `[rope]`: the message becomes `[file] rope: ...`, or `[file] ...` for
+    a part that is one of `kinds`. An error that begins with another file's name stays as it is.
+    """
+    try:
+        yield
+    except (FormatError, UnsupportedError) as error:
+        part, end, what = str(error).removeprefix("[").partition("] ")
+        if not end or part == file or ("." in part and part not in kinds):
+            raise
+        raise type(error)(f"[{file}] {what}" if part in kinds else f"[{file}] {part}: {what}") from error

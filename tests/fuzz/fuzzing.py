@@ -8,7 +8,7 @@ import os
 import random
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -37,15 +37,45 @@ class Scratch:
 
 
 @contextmanager
-def refusals(folder: Path) -> Iterator[None]:
-    """Swallow weft's own errors, once their message is fit to print; any other exception is a bug."""
+def refusals(folder: Path, *names: str) -> Iterator[None]:
+    """Swallow weft's own errors, once their message is fit to print and has one of `names` in it, where there are any;
+    any other exception is a bug."""
     try:
         yield
     except WeftError as error:
         message = str(error)
         assert message.startswith("[") and len(message) <= 1000, f"a message that is not one: {message[:200]!r}"
         assert str(folder) not in message, f"a message that tells where files are: {message[:200]!r}"
+        assert not names or any(name in message for name in names), f"a message without the file: {message[:200]!r}"
         message.encode("utf-8")
+
+
+def files_of(data: bytes) -> dict[str, bytes]:
+    """The files of an input that is `name NUL text NUL name NUL text …`."""
+    fields = data.split(b"\0")
+    return {name.decode("latin-1"): text for name, text in zip(fields[::2], fields[1::2])}
+
+
+def write_files(folder: Path, names: Iterable[str], texts: Mapping[str, bytes]) -> None:
+    """Of the files `names`, those that are in `texts` and no others."""
+    for name in names:
+        if name in texts:
+            (folder / name).write_bytes(texts[name])
+        else:
+            (folder / name).unlink(missing_ok=True)
+
+
+def edit_files(data: bytes, rng: random.Random, edit: Callable[[str, bytes], bytes]) -> bytes:
+    """Such an input with one of its files edited or, seldom, left out."""
+    fields = data.split(b"\0")
+    if len(fields) < 2 or rng.random() < 0.05:
+        return odd_bytes(rng, data)
+    at = 2 * rng.randrange(len(fields) // 2)
+    if rng.random() < 0.03:
+        del fields[at : at + 2]
+    else:
+        fields[at + 1] = edit(fields[at].decode("latin-1"), fields[at + 1]).replace(b"\0", b"")
+    return b"\0".join(fields)
 
 
 def odd_number(rng: random.Random, value: int, bits: int) -> int:

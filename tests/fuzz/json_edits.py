@@ -1,5 +1,6 @@
 """Edits of JSON trees: a value is replaced by an odd one or by another of the tree, repeated, removed or wrapped."""
 
+import copy
 import json
 import random
 from typing import Any
@@ -32,7 +33,7 @@ def edit_json(data: bytes, rng: random.Random) -> bytes:
 def _edited(tree: Any, rng: random.Random) -> Any:
     places = [(container, key) for container in _containers(tree) for key in _keys(container)]
     if not places:
-        return rng.choice(ODD_VALUES)
+        return _odd(rng)
     container, key = rng.choice(places)
     kind = rng.randrange(7)
     if kind == 0:
@@ -70,10 +71,15 @@ def _other_key(container: dict[str, Any], key: str, rng: random.Random) -> str:
     return rng.choice((*container, key + "x", key[:-1], ""))
 
 
+def _odd(rng: random.Random) -> Any:
+    """An odd value; a copy, which the next edit may change."""
+    return copy.deepcopy(rng.choice(ODD_VALUES))
+
+
 def _near(value: Any, rng: random.Random) -> Any:
     """A value like `value` half the time, else any odd one."""
     if rng.random() < 0.5:
-        return rng.choice(ODD_VALUES)
+        return _odd(rng)
     if isinstance(value, bool) or value is None:
         return not value
     if isinstance(value, int):

@@ -14,6 +14,7 @@ from typing import Any
 
 from fuzzing import CORPUS
 from seeds_models import python_seeds
+from seeds_text import merges_seeds, tekken_seeds
 
 MARK = "\u2581"
 VOCAB = ["<unk>", "a", "b", "ab", MARK, MARK + "a", "##b", "\u00e9", "<0x0A>", "!"]
@@ -199,7 +200,8 @@ def native_seeds() -> Iterator[tuple[str, Iterator[Seed]]]:
 
 def main() -> None:
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else CORPUS
-    for target, seeds in (*native_seeds(), *python_seeds()):
+    texts = (("tekken", tekken_seeds()), ("merges_txt", merges_seeds()))
+    for target, seeds in (*native_seeds(), *python_seeds(), *texts):
         (folder / target).mkdir(parents=True, exist_ok=True)
         for _, data in seeds:
             (folder / target / hashlib.sha1(data).hexdigest()[:12]).write_bytes(data)

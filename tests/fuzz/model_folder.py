@@ -5,7 +5,7 @@ An input is `name NUL text NUL name NUL text …`; the weights and the tokenizer
 
 import random
 
-from fuzzing import Scratch, odd_bytes, refusals
+from fuzzing import Scratch, edit_files, files_of, refusals, write_files
 from json_edits import edit_json
 from tiny_folders import NAMES, write_models
 
@@ -18,14 +18,9 @@ DECODER, ENCODER = write_models(SCRATCH.folder)
 
 
 def check(data: bytes) -> None:
-    fields = data.split(b"\0")
-    texts = {name.decode("latin-1"): text for name, text in zip(fields[::2], fields[1::2])}
+    texts = files_of(data)
     folder = ENCODER if "modules.json" in texts else DECODER
-    for name in NAMES[folder.name]:
-        if name in texts:
-            (folder / name).write_bytes(texts[name])
-        else:
-            (folder / name).unlink(missing_ok=True)
+    write_files(folder, NAMES[folder.name], texts)
     with refusals(SCRATCH.folder):
         checkpoint = open_checkpoint(folder)
         if folder is DECODER:
@@ -41,12 +36,4 @@ def check(data: bytes) -> None:
 
 
 def mutate(data: bytes, rng: random.Random) -> bytes:
-    fields = data.split(b"\0")
-    if len(fields) < 2 or rng.random() < 0.05:
-        return odd_bytes(rng, data)
-    at = 2 * rng.randrange(len(fields) // 2)
-    if rng.random() < 0.03:
-        del fields[at : at + 2]
-    else:
-        fields[at + 1] = edit_json(fields[at + 1], rng).replace(b"\0", b"")
-    return b"\0".join(fields)
+    return edit_files(data, rng, lambda _, text: edit_json(text, rng))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from fuzzing import CORPUS
 
-PYTHON = ("gguf_head", "gguf_model", "safetensors_header", "model_folder")
+PYTHON = ("gguf_head", "gguf_model", "safetensors_header", "model_folder", "tekken", "merges_txt")
 NATIVE = {path.stem for path in (Path(__file__).parents[2] / "csrc" / "fuzz").glob("*.cpp")} - {"replay"}
 
 

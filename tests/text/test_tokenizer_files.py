@@ -100,10 +100,32 @@ def test_tekken_puts_special_tokens_first_and_leaves_out_what_is_over_its_size(t
     assert Tokenizer.from_file(tmp_path).token(3) == "<SPECIAL_3>"
 
 
-@pytest.mark.parametrize("content", ["[]", "{", '{"config": {}, "vocab": []}'])
-def test_a_wrong_tekken_file_is_named(content: str, tmp_path: Path) -> None:
+TEKKENS: dict[str, tuple[dict[str, Any], str]] = {
+    "no pattern": ({"config": {}}, "config.pattern is None"),
+    "no list": ({"vocab": {}}, "vocab is {}"),
+    "no object": ({"vocab": [1]}, r"vocab\[0\] is 1"),
+    "a rank of infinity": ({"vocab": [{"rank": 1e300, "token_bytes": "YQ=="}]}, r"vocab\[0\].rank is 1e\+300"),
+    "two lines in a token": ({"vocab": [{"rank": 1, "token_bytes": "YQ== 7\nYg=="}]}, r"vocab\[0\].token_bytes is"),
+    "a token without a text": ({"special_tokens": [{"rank": 1}]}, r"special_tokens\[0\].token_str is None"),
+    "a rank twice": ({"special_tokens": [{"rank": 1, "token_str": t} for t in "ab"]}, r"special_tokens\[1\].rank is 1"),
+    "a token twice": ({"special_tokens": [{"rank": i, "token_str": "<s>"} for i in (1, 2)]}, "a token twice"),
+    "no start": ({"special_tokens": []}, "no <s>"),
+    "a byte without a token": ({"vocab": []}, "vocabulary: a byte has no token"),
+}
+
+
+@pytest.mark.parametrize("what", TEKKENS)
+def test_a_wrong_tekken_file_is_named_and_so_is_the_field(what: str, tmp_path: Path) -> None:
+    change, message = TEKKENS[what]
+    (tmp_path / "tekken.json").write_text(json.dumps({**tekken(), **change}))
+    with pytest.raises(FormatError, match=rf"^\[tekken.json\] .*{message}"):
+        Tokenizer.from_file(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["[]", "{", '{"config": NaN}', '{"config": 1, "config": 2}', '{"x": "\\ud800"}'])
+def test_a_tekken_file_that_is_no_json_object_is_named(content: str, tmp_path: Path) -> None:
     (tmp_path / "tekken.json").write_text(content)
-    with pytest.raises(FormatError, match="tekken"):
+    with pytest.raises(FormatError, match=r"^\[tekken.json\]"):
         Tokenizer.from_file(tmp_path)
 
 
@@ -153,6 +175,43 @@ def test_merges_that_weft_cannot_read_are_named(tmp_path: Path) -> None:
     (tmp_path / "merges.txt").unlink()
     with pytest.raises(NotFoundError):
         Tokenizer.from_file(tmp_path / "vocab.json")
+
+
+BESIDE_MERGES: dict[str, tuple[dict[str, str], str]] = {
+    "a merge of absent tokens": ({"merges.txt": "#version: 0.2\nq w\n"}, r"\[merges.txt\] line 2 is 'q w'"),
+    "bytes that are no text": ({"merges.txt": "\udcff"}, r"\[merges.txt\] malformed UTF-8: at byte 0"),
+    "an id that is none": ({"vocab.json": '{"a": "0"}'}, r"\[vocab.json\] the id of 'a' is '0'"),
+    "an id twice": ({"vocab.json": '{"a": 0, "b": 0}', "merges.txt": ""}, r"\[vocab.json\] vocabulary: an id is used"),
+    "no separator": ({"tokenizer_config.json": '{"tokenizer_class": "RobertaTokenizer"}'}, r"the sep token is missing"),
+    "a class that is none": ({"tokenizer_config.json": '{"tokenizer_class": 5}'}, "tokenizer_class is 5"),
+    "no decoder": ({"tokenizer_config.json": '{"added_tokens_decoder": []}'}, r"added_tokens_decoder is \[\]"),
+    "no id": ({"tokenizer_config.json": '{"added_tokens_decoder": {"x": {}}}'}, "a key of added_tokens_decoder is 'x'"),
+    "no content": ({"tokenizer_config.json": '{"added_tokens_decoder": {"1": {}}}'}, r"added_tokens_decoder\.1 is {}"),
+    "no tokens": ({"tokenizer_config.json": '{"additional_special_tokens": [[]]}'}, r"special_tokens\[0\] is \[\]"),
+    "a map of no tokens": (
+        {"special_tokens_map.json": '{"eos_token": 5}'},
+        r"\[special_tokens_map.json\] eos_token is 5",
+    ),
+    "added tokens without ids": (
+        {"added_tokens.json": '{"<x>": null}'},
+        r"\[added_tokens.json\] the id of '<x>' is None",
+    ),
+    "too many added tokens": (
+        {"added_tokens.json": "{}".ljust(2 << 20)},
+        r"\[added_tokens.json\] the file is too large",
+    ),
+    "too many settings": ({"tokenizer_config.json": f'{{"x": [{"0," * 200_000}0]}}'}, "holds too many values: about 2"),
+}
+
+
+@pytest.mark.parametrize("what", BESIDE_MERGES)
+def test_each_file_beside_merges_is_named_with_the_field(what: str, tmp_path: Path) -> None:
+    files, message = BESIDE_MERGES[what]
+    write_merges(tmp_path, {})
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8", errors="surrogateescape")
+    with pytest.raises(FormatError, match=message):
+        Tokenizer.from_file(tmp_path)
 
 
 def test_a_text_is_cut_to_a_length_and_the_result_says_so(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import time
 from pathlib import Path
 
@@ -13,6 +14,12 @@ from weft.errors import FormatError, NotFoundError, WeftError
 from weft.weights import open_safetensors
 
 BROKEN = list(malformed())
+# Where a file is wrong: a field of a tensor, an entry of the metadata, a place in the header, or how it ends.
+PLACE = re.compile(
+    r"tensor '.*'.*\b(dtype|shape|data_offsets)\b|__metadata__|the name '.*' is given twice|the key '.*' is given twice"
+    r"|the header is .* at (byte|character) \d+|header length at byte 0|too short for a header|the data does not end"
+    r"|is empty"
+)
 
 
 def written(folder: Path, raw: bytes) -> Path:
@@ -29,6 +36,7 @@ def refuses(folder: Path, raw: bytes) -> bool:
                 assert tensor.bytes().size == tensor.nbytes
     except FormatError as error:
         assert "model.safetensors" in str(error) and str(folder) not in str(error) and len(str(error)) < 500  # noqa: PT017
+        assert PLACE.search(str(error)), str(error)  # noqa: PT017
         return True
     return False
 

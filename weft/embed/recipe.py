@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from weft.errors import FormatError, UnsupportedError
+from weft.errors import FormatError, NotFoundError, UnsupportedError
 from weft.runtime import Checkpoint, DenseLayer, Head, member, read_object
 from weft.weights.sources import Entry
 
@@ -30,6 +30,7 @@ GGUF_POOLINGS = {1: "mean", 2: "first", 3: "last"}  # 0 none, 4 rank
 ACTIVATIONS = {"Identity": "none", "Tanh": "tanh", "ReLU": "relu", "GELU": "gelu", "SiLU": "silu", "Sigmoid": "sigmoid"}
 MAX_FEATURES = 65_536
 MAX_MODULES = 64
+MODULES = "modules.json"
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 
 
@@ -115,29 +116,28 @@ def _fill_from_entry(recipe: Recipe, entry: Entry, limit: int) -> Recipe:
 
 
 def _read_modules(folder: Path, limit: int) -> Recipe:
-    modules = read_object(folder / "modules.json", kind=list)
+    modules = read_object(folder / MODULES, kind=list)
     if len(modules) > MAX_MODULES:
-        raise FormatError(f"[embed] modules.json lists {len(modules)} modules; at most {MAX_MODULES} are read")
+        raise FormatError(f"[{MODULES}] the document lists {len(modules)} modules; at most {MAX_MODULES} are read")
     pooling: dict[str, Any] | None = None
     pooling_file = ""
     dense: list[Dense] = []
     normalise = False
-    for module in modules:
+    for at, module in enumerate(modules):
         if not isinstance(module, dict) or not isinstance(module.get("type"), str):
-            raise FormatError("[embed] modules.json must be a list of objects with a type")
+            raise FormatError(f"[{MODULES}] entry {at} is {module!r:.80}; an object with a type is wanted")
         kind = module["type"].rpartition(".")[2]
-        place = _inside(folder, member(module, "path", str, "", file="modules.json"))
+        place = _inside(folder, member(module, "path", str, "", file=MODULES), at)
         if kind == "Pooling":
-            pooling = read_object(place / "config.json")
-            pooling_file = f"{place.name}/config.json"
+            pooling, pooling_file = _module_config(place, at)
         elif kind == "Dense":
-            dense.append(_read_dense(place))
+            dense.append(_read_dense(place, at))
         elif kind == "Normalize":
             normalise = True
         elif kind != "Transformer":
-            raise UnsupportedError(f"[embed] modules.json asks for {kind}, which weft does not have")
+            raise UnsupportedError(f"[{MODULES}] entry {at} is of type {kind[:80]!r}, which weft does not have")
     if pooling is None:
-        raise UnsupportedError("[embed] modules.json has no Pooling; a model without pooling gives no vector per text")
+        raise UnsupportedError(f"[{MODULES}] no entry is of type Pooling; without it there is no vector per text")
     settings = read_object(folder / "sentence_bert_config.json", missing={})
     extra_file = "config_sentence_transformers.json"
     extra = read_object(folder / extra_file, missing={})
@@ -150,27 +150,37 @@ def _read_modules(folder: Path, limit: int) -> Recipe:
         prompts={name: member(prompts, name, str, "", file=extra_file) for name in prompts},
         default_prompt=member(extra, "default_prompt_name", str, None, file=extra_file),
         include_prompt=member(pooling, "include_prompt", bool, True, file=pooling_file),
-        similarity=_read_similarity(member(extra, "similarity_fn_name", str, "cosine", file=extra_file)),
+        similarity=_read_similarity(extra, extra_file),
         source="sentence-transformers folder",
     )
 
 
-def _inside(folder: Path, name: str) -> Path:
+def _inside(folder: Path, name: str, at: int) -> Path:
+    """The folder of an entry of modules.json, which must lie inside the model's."""
     try:
         place = (folder / name).resolve()
         inside = folder.resolve() in (place, *place.parents)
     except (OSError, ValueError):  # a name that no file can have
         inside = False
     if not inside:
-        raise FormatError(f"[embed] modules.json points outside its folder: {name[:80]!r}")
+        raise FormatError(f"[{MODULES}] entry {at}: path points outside the folder: {name[:80]!r}")
     return place
+
+
+def _module_config(place: Path, at: int) -> tuple[dict[str, Any], str]:
+    """The config.json of the entry `at`, and how messages call it."""
+    file = f"{place.name[:80]}/config.json"
+    try:
+        return read_object(place / "config.json", name=file), file
+    except NotFoundError:
+        raise NotFoundError(f"[{MODULES}] entry {at}: path has no config.json to read: {place.name[:80]!r}") from None
 
 
 def _length(config: Mapping[str, Any], name: str, otherwise: int, file: str) -> int:
     """A number of tokens, at least one."""
     length: int = member(config, name, int, otherwise, file=file)
     if length < 1:
-        raise FormatError(f"[embed] {file}: {name} is {length}; at least 1 is wanted")
+        raise FormatError(f"[{file}] {name} is {length}; at least 1 is wanted")
     return length
 
 
@@ -181,27 +191,24 @@ def _read_pooling(config: Mapping[str, Any], file: str) -> str:
         chosen = [POOLING_WORDS.get(word, word[:40])]
     if len(chosen) != 1 or chosen[0] not in POOLINGS:
         raise UnsupportedError(
-            f"[embed] {file}: pooling by {' and '.join(chosen) or 'nothing'}; one of {', '.join(POOLINGS)} is known"
+            f"[{file}] pooling_mode is {' and '.join(chosen) or 'nothing'}; one of {', '.join(POOLINGS)} is known"
         )
     return chosen[0]
 
 
-def _read_dense(folder: Path) -> Dense:
-    config, file = read_object(folder / "config.json"), f"{folder.name}/config.json"
+def _read_dense(folder: Path, at: int) -> Dense:
+    config, file = _module_config(folder, at)
     activation = member(config, "activation_function", str, "Identity", file=file).rpartition(".")[2]
     if activation not in ACTIVATIONS:
-        raise UnsupportedError(
-            f"[embed] {file}: activation_function {activation[:40]!r}; known are {', '.join(ACTIVATIONS)}"
-        )
+        raise UnsupportedError(f"[{file}] activation_function {activation[:40]!r}; known are {', '.join(ACTIVATIONS)}")
     inputs, outputs = (member(config, name, int, 0, file=file) for name in ("in_features", "out_features"))
     if not (0 < inputs <= MAX_FEATURES and 0 < outputs <= MAX_FEATURES):
-        raise FormatError(
-            f"[embed] {file} must give in_features and out_features, 1 to {MAX_FEATURES}: {inputs}, {outputs}"
-        )
+        raise FormatError(f"[{file}] in_features and out_features must be 1 to {MAX_FEATURES}: {inputs}, {outputs}")
     return Dense(folder, inputs, outputs, member(config, "bias", bool, True, file=file), ACTIVATIONS[activation])
 
 
-def _read_similarity(name: str) -> str:
+def _read_similarity(config: Mapping[str, Any], file: str) -> str:
+    name: str = member(config, "similarity_fn_name", str, "cosine", file=file)
     if name not in SIMILARITIES:
-        raise UnsupportedError(f"[embed] similarity_fn_name {name[:40]!r}; known are {', '.join(SIMILARITIES)}")
+        raise UnsupportedError(f"[{file}] similarity_fn_name {name[:40]!r}; known are {', '.join(SIMILARITIES)}")
     return name

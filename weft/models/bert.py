@@ -41,11 +41,15 @@ class Config:
 
     def __post_init__(self) -> None:
         if self.position_embedding_type != "absolute":
-            raise self.unsupported(f"position_embedding_type {self.position_embedding_type!r}; only absolute is known")
+            raise self.unsupported(
+                f"position_embedding_type {self.position_embedding_type!r:.80}; only absolute is known"
+            )
         if self.hidden_act not in ACTIVATIONS:
-            raise self.unsupported(f"hidden_act {self.hidden_act!r}; known are {', '.join(ACTIVATIONS)}")
+            raise self.unsupported(f"hidden_act {self.hidden_act!r:.80}; known are {', '.join(ACTIVATIONS)}")
         if self.hidden_size % self.num_attention_heads:
-            raise self.unsupported(f"{self.hidden_size} channels do not split into {self.num_attention_heads} heads")
+            raise self.unsupported(
+                f"hidden_size {self.hidden_size} does not split into num_attention_heads {self.num_attention_heads}"
+            )
 
     def unsupported(self, what: str) -> UnsupportedError:
         """The error that names the model type, a relative's too."""

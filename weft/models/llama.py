@@ -63,11 +63,15 @@ class Config:
 
     def __post_init__(self) -> None:
         if self.activation not in ACTIVATIONS:
-            raise self.unsupported(f"hidden_act {self.activation!r}; known are {', '.join(ACTIVATIONS)}")
+            raise self.unsupported(f"hidden_act {self.activation!r:.80}; known are {', '.join(ACTIVATIONS)}")
         if self.channels < 2 or self.channels % 2:
-            raise self.unsupported(f"heads of {self.channels} channels; they are turned in pairs")
+            raise self.unsupported(
+                f"head_dim {self.channels} of num_attention_heads {self.num_attention_heads}; it must be even"
+            )
         if self.num_attention_heads % self.kv_heads:
-            raise self.unsupported(f"{self.num_attention_heads} heads do not share {self.kv_heads} key heads evenly")
+            raise self.unsupported(
+                f"num_attention_heads {self.num_attention_heads} is no multiple of num_key_value_heads {self.kv_heads}"
+            )
 
     def unsupported(self, what: str) -> UnsupportedError:
         """The error that names the model type, a relative's too."""

@@ -78,7 +78,7 @@ def settled_positions(scaling: Mapping[str, Any] | None, positions: int) -> int:
 def _kind(scaling: Mapping[str, Any]) -> str:
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     if not isinstance(kind, str) or kind not in SCALINGS:
-        raise UnsupportedError(f"[rope] unknown rope scaling: {kind!r:.80}; known are {', '.join(SCALINGS)}")
+        raise UnsupportedError(f"[rope] rope_type is {kind!r:.80}; known are {', '.join(SCALINGS)}")
     return kind
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.dtype import DType
-from weft.errors import FormatError, NotFoundError, UnsupportedError, WeightError
+from weft.errors import FormatError, NotFoundError, UnsupportedError, WeightError, naming
 from weft.nn.scope import PLUS_ONE
 from weft.weights import strict_json
 from weft.weights.files import MappedFile, TensorView
@@ -22,7 +23,10 @@ from weft.weights.files import MappedFile, TensorView
 if TYPE_CHECKING:
     from weft.text import Template, Tokenizer
 
-MAX_JSON_BYTES = 16 << 20
+# The files beside the weights have some kilobytes, but for labels, settings of each layer, and Gemma's 6,242 tokens.
+MAX_BYTES = 256 << 10
+LARGER = {"config.json": 2 << 20, "tokenizer_config.json": 2 << 20, "chat_template.json": 1 << 20}
+MAX_TEMPLATE_BYTES = 1 << 20
 
 # How the tensors of a saved model may be prefixed: BertModel inside BertForMaskedLM, inside sentence-transformers …
 PREFIXES = {
@@ -85,8 +89,12 @@ class Checkpoint:
     def model_type(self) -> str:
         kind = self.config.get("model_type")
         if not isinstance(kind, str):
-            raise FormatError(f"[config] model_type is {kind!r}; config.json must name the model's type")
+            raise FormatError(f"[config] model_type is {kind!r:.80}; config.json must name the model's type")
         return kind
+
+    def naming(self) -> AbstractContextManager[None]:
+        """Errors about `config` begin with the name of its file; GGUF has it in words of its own, and is not named."""
+        return naming("config.json", "config", "load") if self.format == "safetensors" else nullcontext()
 
     def tokenizer(self) -> Tokenizer:
         """A new tokenizer from the checkpoint's own files."""
@@ -117,10 +125,11 @@ class Checkpoint:
         tensor = self.tensors.get(stored)
         first, end, total = map(int, re.split("[-/]", rows)) if rows else (0, shape[0], shape[0])
         wanted = (total, *shape[1:])
+        source = " by its config.json" if self.format == "safetensors" else ""
         if tensor is None:
-            raise WeightError(f"[weights] {stored} is missing; the model wants {wanted}")
+            raise WeightError(f"[weights] {stored} is missing; the model wants {wanted}{source}")
         if tensor.view.shape != wanted:
-            raise WeightError(f"[weights] {stored} has shape {tensor.view.shape}, the model wants {wanted}")
+            raise WeightError(f"[weights] {stored} has shape {tensor.view.shape}, the model wants {wanted}{source}")
         return tensor.rows(first, end) if rows else tensor
 
 
@@ -190,29 +199,37 @@ def _text_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """The config of the text part, with what the larger one says of tokens and of the head."""
     text = config.get("text_config")
     if not isinstance(text, dict):
-        raise FormatError(f"[config] text_config of a {config['model_type']} is {type(text).__name__}, not an object")
+        raise FormatError(
+            f"[config.json] text_config of a {config['model_type']} is {type(text).__name__}, not an object"
+        )
     shared = ("bos_token_id", "eos_token_id", "pad_token_id", "tie_word_embeddings")
     outer = {name: config[name] for name in shared if config.get(name) is not None}
     return {**text, **outer, "model_type": TEXT_PARTS[config["model_type"]][0]}
 
 
-def read_object(path: Path, *, kind: type = dict, missing: Any = None) -> Any:
-    """The JSON object (or list) in a file of at most 16 MiB; `missing`, when given, stands for an absent file."""
+def read_object(path: Path, *, kind: type = dict, missing: Any = None, name: str | None = None) -> Any:
+    """The JSON object (or list) in a file of a model; `missing`, when given, stands for an absent file.
+
+    `name` is how messages call the file, and decides how large it may be.
+    """
+    name = name or path.name
     try:
         if not path.is_file():
             if missing is not None:
                 return missing
-            raise NotFoundError(f"[config] no such file: {path.name}")
-        size = path.stat().st_size
-        if size > MAX_JSON_BYTES:
-            raise FormatError(f"[config] {path.name} has {size} bytes; at most {MAX_JSON_BYTES} are read")
+            raise NotFoundError(f"[{name}] no such file")
+        size, limit = path.stat().st_size, LARGER.get(name, MAX_BYTES)
+        if size > limit:
+            raise FormatError(f"[{name}] the file is too large: {size} bytes; the limit is {limit}")
         value = strict_json.parse(strict_json.text_of(path.read_bytes()))
     except OSError as error:
-        raise NotFoundError(f"[config] {path.name} cannot be read: {error.strerror}") from None
+        raise NotFoundError(f"[{name}] the file cannot be read: {error.strerror}") from None
+    except strict_json.CrowdError as error:
+        raise FormatError(f"[{name}] {error}") from None
     except strict_json.JsonError as error:
-        raise FormatError(f"[config] {path.name}: {error}") from None
+        raise FormatError(f"[{name}] malformed JSON: {error}") from None
     if not isinstance(value, kind):
-        raise FormatError(f"[config] {path.name} is not {'an object' if kind is dict else 'a list'}")
+        raise FormatError(f"[{name}] the document is not {'an object' if kind is dict else 'a list'}")
     return value
 
 
@@ -222,7 +239,7 @@ def member(table: Mapping[str, Any], name: str, kind: type, otherwise: Any, *, f
     if value is None:
         return otherwise
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise FormatError(f"[config] {file}: {name} is {value!r:.80}, not of type {kind.__name__}")
+        raise FormatError(f"[{file}] {name} is {value!r:.80}, not of type {kind.__name__}")
     return value
 
 
@@ -247,7 +264,7 @@ def _folder_template(folder: Path) -> Template | None:
 def _listed_templates(rows: Sequence[Any], file: str) -> dict[str, Any]:
     """Templates as tokenizer_config.json lists them: objects with a name and a template."""
     if not all(isinstance(row, dict) for row in rows):
-        raise FormatError(f"[config] {file}: chat_template is a list of something else than objects")
+        raise FormatError(f"[{file}] chat_template is a list of something else than objects")
     return {
         member(row, "name", str, "default", file=file): member(row, "template", str, None, file=file) for row in rows
     }
@@ -260,12 +277,13 @@ def _one_or_named(templates: Mapping[str, Any]) -> Template | None:
 
 
 def _read_template(path: Path) -> str:
-    if path.stat().st_size > MAX_JSON_BYTES:
-        raise FormatError(f"[chat template] {path.name} is too long: at most {MAX_JSON_BYTES} bytes are read")
+    size = path.stat().st_size
+    if size > MAX_TEMPLATE_BYTES:
+        raise FormatError(f"[{path.name}] the file is too large: {size} bytes; the limit is {MAX_TEMPLATE_BYTES}")
     try:
         return path.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
-        raise FormatError(f"[chat template] {path.name} is not UTF-8: {error}") from error
+        raise FormatError(f"[{path.name}] malformed UTF-8: at byte {error.start}") from None
 
 
 def _folder_tokenizer(folder: Path) -> Callable[[], Tokenizer] | None:

@@ -58,7 +58,8 @@ class Decoder:
             raise UnsupportedError(f"[load] {checkpoint.model_type} does not generate text; use weft.Embedder")
         self.config = self._programs.config
         self.vocab_size: int = self.config.vocab_size
-        self.max_context = _pick_context(context, self.config.positions, self.config.settled_positions)
+        with checkpoint.naming():
+            self.max_context = _pick_context(context, self.config.positions, self.config.settled_positions)
         self.max_pages = pages_for(self.max_context)
         self.kv_dtype = kv_dtype or ("f32" if _is_f32(checkpoint) else "f16")
         if self.kv_dtype not in ("f32", "f16"):
@@ -202,6 +203,6 @@ def _eos_ids(checkpoint: Checkpoint, vocab_size: int) -> frozenset[int]:
         value = source.get("eos_token_id")
         ids = value if isinstance(value, list) else [] if value is None else [value]
         if not all(type(id) is int and 0 <= id < vocab_size for id in ids):
-            raise FormatError(f"[config] {file}: eos_token_id is {value!r:.80}; token ids are 0 to {vocab_size - 1}")
+            raise FormatError(f"[{file}] eos_token_id is {value!r:.80}; token ids are 0 to {vocab_size - 1}")
         found.update(ids)
     return frozenset(found)

@@ -32,7 +32,7 @@ def model_module(model_type: str) -> ModuleType:
     file = model_type.replace("-", "_")
     name = f"weft.models.{file}"
     if not file.isidentifier() or importlib.util.find_spec(name) is None:
-        raise UnsupportedError(f"[load] model_type {model_type!r} is not one weft runs; see `weft list --models`")
+        raise UnsupportedError(f"[load] model_type {model_type!r:.80} is not one weft runs; see `weft list --models`")
     return importlib.import_module(name)
 
 
@@ -56,8 +56,9 @@ class Programs:
         self.checkpoint = checkpoint
         self.compute = compute
         self.threads = threads
-        self.module = model_module(checkpoint.model_type)
-        self.config = read_config(self.module.Config, checkpoint.config)
+        with checkpoint.naming():
+            self.module = model_module(checkpoint.model_type)
+            self.config = read_config(self.module.Config, checkpoint.config)
         self.backend = CpuBackend(level, threads)
         self._weights: dict[str, Any] = {}
 
@@ -65,7 +66,7 @@ class Programs:
         self, name: str, build: Callable[[Trace, Scope], Mapping[str, Tensor]]
     ) -> tuple[Program, dict[str, np.ndarray]]:
         """The planned program whose outputs `build` returns, and its constants."""
-        with _Tracing(name, self.checkpoint) as trace:
+        with self.checkpoint.naming(), _Tracing(name, self.checkpoint) as trace:
             for output, tensor in build(trace, Scope(trace, self.checkpoint.stored)).items():
                 trace.output(output, tensor)
         return plan(optimise(trace.program(), compute=self.compute)), trace.constants

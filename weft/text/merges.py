@@ -4,15 +4,19 @@ The two files hold no rules: those follow from `tokenizer_class` in tokenizer_co
 """
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from weft.errors import FormatError, UnsupportedError
+from weft.text.settings import CONFIG, flag, json_object, token_text, wrong
 
 _QWEN2 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+_ID = re.compile("[0-9]{1,9}", re.ASCII)
+_FLAGS = ("special", "single_word", "lstrip", "rstrip", "normalized")
 _BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
 # The special tokens of each class where the configuration names none.
 _SPECIAL = {
@@ -32,20 +36,23 @@ _SPECIAL = {
 
 def family(settings: Mapping[str, Any]) -> str:
     """GPT2, Qwen2 or Roberta; UnsupportedError for a class with other rules."""
-    name = str(settings.get("tokenizer_class", "GPT2Tokenizer")).removesuffix("Fast").removesuffix("Tokenizer")
+    kind = settings.get("tokenizer_class", "GPT2Tokenizer")
+    if not isinstance(kind, str):
+        wrong(CONFIG, "tokenizer_class", kind, "the name of a class")
+    name = kind.removesuffix("Fast").removesuffix("Tokenizer")
     if name not in _SPECIAL:
         raise UnsupportedError(
-            f"[tokenizer] weft does not support vocab.json and merges.txt of class {name}Tokenizer: it reads "
+            f"[{CONFIG}] tokenizer_class is {kind!r:.60}; of vocab.json and merges.txt weft reads "
             + ", ".join(f"{known}Tokenizer" for known in _SPECIAL)
         )
     return name
 
 
 def special_names(settings: Mapping[str, Any]) -> dict[str, str]:
-    """bos, eos, ... of the class, overridden by the configuration's strings."""
+    """bos, eos, ... of the class, overridden by the configuration's."""
     names = dict(_SPECIAL[family(settings)])
     for key, value in settings.items():
-        token = value.get("content") if isinstance(value, dict) else value
+        token = token_text(value)
         if key.endswith("_token") and isinstance(token, str):
             names[key.removesuffix("_token")] = token
     return names
@@ -54,11 +61,11 @@ def special_names(settings: Mapping[str, Any]) -> dict[str, str]:
 def tokenizer_json(vocab: bytes, merges: bytes, added: bytes | None, settings: Mapping[str, Any]) -> bytes:
     """The same tokenizer as one file; `added` is added_tokens.json where there is one."""
     kind, names = family(settings), special_names(settings)
-    ids = _object(vocab, "vocab.json")
-    more = _object(added, "added_tokens.json") if added is not None else {}
+    ids = _ids(vocab, "vocab.json")
+    more = _ids(added, "added_tokens.json") if added is not None else {}
     split: dict[str, Any] = {
         "type": "ByteLevel",
-        "add_prefix_space": bool(settings.get("add_prefix_space", False)),
+        "add_prefix_space": flag(settings, "add_prefix_space", False),
         "trim_offsets": True,
         "use_regex": True,
     }
@@ -68,7 +75,7 @@ def tokenizer_json(vocab: bytes, merges: bytes, added: bytes | None, settings: M
     processor = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False, "use_regex": True}
     tokens = _added_tokens(ids, more, names, settings)
     if kind == "Roberta":
-        pairs = {key: [names[key], {**ids, **more}.get(names[key])] for key in ("sep", "cls")}
+        pairs = {key: [names[key], _id({**ids, **more}, names[key], key)] for key in ("sep", "cls")}
         processor = {"type": "RobertaProcessing", "trim_offsets": True, "add_prefix_space": False, **pairs}
     content = {
         "added_tokens": tokens,
@@ -76,43 +83,52 @@ def tokenizer_json(vocab: bytes, merges: bytes, added: bytes | None, settings: M
         "pre_tokenizer": split,
         "post_processor": processor,
         "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
-        "model": {"type": "BPE", "vocab": ids, "merges": _merges(merges)},
+        "model": {"type": "BPE", "vocab": ids, "merges": _merges(merges, ids)},
     }
     return json.dumps(content, ensure_ascii=False).encode()
 
 
-def _object(content: bytes, name: str) -> dict[str, Any]:
-    try:
-        value = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"[{name}] malformed JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise FormatError(f"[{name}] not an object: {type(value).__name__}")
-    return value
+def _ids(content: bytes, file: str) -> dict[str, int]:
+    """Ids by token; vocab.json alone may hold as many as it likes."""
+    ids = json_object(content, file, None) if file == "vocab.json" else json_object(content, file)
+    for token, id in ids.items():
+        if type(id) is not int or id < 0:  # True is an int to isinstance
+            wrong(file, f"the id of {token!r:.60}", id, "a number")
+    return ids
 
 
-def _merges(content: bytes) -> list[list[str]]:
+def _id(ids: Mapping[str, int], token: str, name: str) -> int:
+    if token not in ids:
+        raise FormatError(f"[vocab.json] the {name} token is missing: {token!r:.60}; {CONFIG} may name another")
+    return ids[token]
+
+
+def _merges(content: bytes, ids: Mapping[str, int]) -> list[list[str]]:
     try:
         lines = content.decode().split("\n")
-    except UnicodeError as error:
-        raise FormatError(f"[merges.txt] not UTF-8: {error}") from error
-    if lines and lines[0].startswith("#version"):
-        del lines[0]
-    pairs = [line.rstrip("\r").split(" ") for line in lines if line.strip("\r")]
-    wrong = next((pair for pair in pairs if len(pair) != 2), None)
-    if wrong is not None:
-        raise FormatError(f"[merges.txt] a line that is not two tokens: {' '.join(wrong)!r:.80}")
+    except UnicodeDecodeError as error:
+        raise FormatError(f"[merges.txt] malformed UTF-8: at byte {error.start}") from None
+    pairs = []
+    for number, line in enumerate(lines, 1):
+        line = line.rstrip("\r")
+        if not line or (number == 1 and line.startswith("#version")):
+            continue
+        pair = line.split(" ")
+        if len(pair) != 2 or not all(token in ids for token in (*pair, "".join(pair))):
+            wrong("merges.txt", f"line {number}", line, "two tokens of vocab.json that make a third")
+        pairs.append(pair)
     return pairs
 
 
 def _added_tokens(
-    ids: Mapping[str, Any], more: Mapping[str, Any], names: Mapping[str, str], settings: Mapping[str, Any]
+    ids: Mapping[str, int], more: Mapping[str, int], names: Mapping[str, str], settings: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     """Those of `added_tokens_decoder`; without it, those of added_tokens.json and the named special tokens."""
     listed = settings.get("added_tokens_decoder")
-    special = {*names.values(), *_strings(settings.get("additional_special_tokens"))}
-    if isinstance(listed, dict):
-        return [{**token, "id": int(id)} for id, token in listed.items() if isinstance(token, dict)]
+    if listed is not None:
+        return _listed_tokens(listed)
+    others = (token_text(token) for token in settings.get("additional_special_tokens", ()))
+    special = {*names.values(), *others}
     found = {token: id for token, id in {**ids, **more}.items() if token in special or token in more}
     return [
         {"content": token, "id": id, "special": token in special, "normalized": False, "lstrip": token == "<mask>"}
@@ -120,9 +136,20 @@ def _added_tokens(
     ]
 
 
-def _strings(value: Any) -> list[str]:
-    tokens = value if isinstance(value, list) else []
-    return [token.get("content", "") if isinstance(token, dict) else str(token) for token in tokens]
+def _listed_tokens(listed: Any) -> list[dict[str, Any]]:
+    """The tokens of `added_tokens_decoder`, an object with one for each id."""
+    place = "added_tokens_decoder"
+    if not isinstance(listed, dict):
+        wrong(CONFIG, place, listed, "an object of tokens by id")
+    for id, token in listed.items():
+        if not _ID.fullmatch(id):
+            wrong(CONFIG, f"a key of {place}", id, "an id")
+        if not isinstance(token, dict) or not isinstance(token.get("content"), str):
+            wrong(CONFIG, f"{place}.{id}", token, "an object with a content")
+        for name in _FLAGS:
+            if not isinstance(token.get(name), bool | None):
+                wrong(CONFIG, f"{place}.{id}.{name}", token[name], "true or false")
+    return [{**token, "id": int(id)} for id, token in listed.items()]
 
 
 def files_beside(folder: Path) -> tuple[Path, Path, Path]:

@@ -3,14 +3,16 @@
 Such a file says nothing about special tokens or how a text is cut (Tekken's does): that is known here by name.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from weft.errors import FormatError, InputError
+from weft.text.settings import json_object, wrong
 
+TEKKEN = "tekken.json"
+_MAX_TOKENS = 1 << 22  # the core's limit
 _GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
 _CL100K = (
     r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|"
@@ -49,6 +51,7 @@ _TEKKEN_SPECIAL = [
     "[/SYSTEM_PROMPT]",
     "[TOOL_CONTENT]",
 ]
+_BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 _LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} [0-9]+\r?\n")
 
 
@@ -115,27 +118,62 @@ def is_rank_file(head: bytes) -> bool:
 
 def read_tekken(content: bytes) -> tuple[bytes, Encoding]:
     """Mistral's tekken.json as tiktoken's lines, and what goes with them."""
-    try:
-        root = json.loads(content)
-        config = root["config"]
-        count, reserved = int(config["default_vocab_size"]), int(config["default_num_special_tokens"])
-        lines = [
-            f"{entry['token_bytes']} {entry['rank']}" for entry in root["vocab"] if entry["rank"] < count - reserved
-        ]
-        listed = root.get("special_tokens")
-        named = _tekken_special(listed, reserved)
-        return "\n".join(lines).encode(), Encoding(
-            config["pattern"], named, {"bos": "<s>", "eos": "</s>", "unk": "<unk>"}, bos=True, first_id=reserved
-        )
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise FormatError(f"[tekken.json] not Mistral's tokenizer: {error!r}") from error
+    root = json_object(content, TEKKEN, max_values=None)
+    config = root.get("config")
+    if not isinstance(config, dict):
+        wrong(TEKKEN, "config", config, "an object")
+    pattern = config.get("pattern")
+    if not isinstance(pattern, str):
+        wrong(TEKKEN, "config.pattern", pattern, "an expression")
+    reserved = _count(config, "default_num_special_tokens", 65_536, "config")
+    count = _count(config, "default_vocab_size", _MAX_TOKENS, "config") - reserved
+    special = _tekken_special(root.get("special_tokens"), reserved)
+    names = {"bos": "<s>", "eos": "</s>", "unk": "<unk>"}
+    return _tekken_lines(root.get("vocab"), count), Encoding(pattern, special, names, bos=True, first_id=reserved)
+
+
+def _tekken_lines(vocab: Any, count: int) -> bytes:
+    """The tokens of a rank below `count`: the file may hold more than the model has."""
+    lines = []
+    for at, entry in enumerate(_objects(vocab, "vocab")):
+        rank, token = _count(entry, "rank", _MAX_TOKENS, "vocab", at), entry.get("token_bytes")
+        if not isinstance(token, str) or not _BASE64.fullmatch(token):
+            wrong(TEKKEN, f"vocab[{at}].token_bytes", token, "base64")
+        if rank < count:
+            lines.append(f"{token} {rank}")
+    return "\n".join(lines).encode()
 
 
 def _tekken_special(listed: Any, reserved: int) -> dict[str, int]:
     """Special tokens have the first ids; those without a name of their own are numbered."""
-    if not 0 <= reserved <= 65_536:
-        raise ValueError(f"default_num_special_tokens out of range: {reserved}")
-    tokens = {i: token for i, token in enumerate(_TEKKEN_SPECIAL)}
+    tokens = dict(enumerate(_TEKKEN_SPECIAL))
     if listed is not None:
-        tokens = {int(entry["rank"]): str(entry["token_str"]) for entry in listed}
-    return {tokens.get(i, f"<SPECIAL_{i}>"): i for i in range(reserved)}
+        tokens = {}
+        for at, entry in enumerate(_objects(listed, "special_tokens")):
+            rank, token = _count(entry, "rank", _MAX_TOKENS, "special_tokens", at), entry.get("token_str")
+            if not isinstance(token, str) or not token:
+                wrong(TEKKEN, f"special_tokens[{at}].token_str", token, "a text")
+            if rank in tokens:
+                wrong(TEKKEN, f"special_tokens[{at}].rank", rank, "one that no other token has")
+            tokens[rank] = token
+    special = {tokens.get(i, f"<SPECIAL_{i}>"): i for i in range(reserved)}
+    if len(special) != reserved or "<s>" not in special:
+        twice = "a token twice" if len(special) != reserved else "no <s>"
+        raise FormatError(f"[{TEKKEN}] special_tokens: {twice} among the first {reserved}")
+    return special
+
+
+def _objects(value: Any, name: str) -> list[dict[str, Any]]:
+    if not isinstance(value, list):
+        wrong(TEKKEN, name, value, "a list of objects")
+    for at, entry in enumerate(value):
+        if not isinstance(entry, dict):
+            wrong(TEKKEN, f"{name}[{at}]", entry, "an object")
+    return value
+
+
+def _count(table: Mapping[str, Any], name: str, limit: int, place: str, at: int | None = None) -> int:
+    value = table.get(name)
+    if type(value) is not int or not 0 <= value <= limit:  # True is an int to isinstance
+        wrong(TEKKEN, f"{place}{'' if at is None else f'[{at}]'}.{name}", value, f"a number up to {limit}")
+    return value

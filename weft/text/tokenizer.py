@@ -4,7 +4,6 @@ A special token written in a text is text: only `parse_special=True` turns it in
 caller wrote, never for what a user typed. Added tokens that are not flagged special are found either way.
 """
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,14 +13,15 @@ import numpy as np
 import numpy.typing as npt
 
 from weft._core import text as _native
-from weft.errors import FormatError, InputError, NotFoundError
+from weft.errors import InputError, NotFoundError, naming
 from weft.text import merges, ranks
 from weft.text.gguf_vocab import native_arguments, special_names
+from weft.text.settings import NAMES, SIDE_FILE_LIMIT, flag, named, read, settings_beside
 
-_NAMES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 _FILES = ("tokenizer.json", "tekken.json", "vocab.json", "vocab.txt", "tokenizer.model")
-_SIDE_FILE_LIMIT = 8 << 20
 _TOKENIZER_LIMIT = 256 << 20
+# How the core's messages begin: it may have been given another kind of file in the form of one of these.
+_KINDS = ("tiktoken", "tokenizer", "tokenizer.json", "tokenizer.model", "vocab.txt")
 
 
 class Stream:
@@ -76,7 +76,7 @@ class Tokenizer:
 
     def __init__(self, native: Any, named: Mapping[str, int | None]) -> None:
         self._native = native
-        for name in _NAMES:
+        for name in NAMES:
             setattr(self, f"{name}_id", named.get(name))
 
     @classmethod
@@ -93,24 +93,28 @@ class Tokenizer:
             path = _file_in(path)
         if not path.is_file():
             raise NotFoundError(f"[tokenizer] no such file: {path.name}; give {', '.join(_FILES)} or a folder")
-        settings = _settings_beside(path)
+        with naming(path.name, *_KINDS):
+            return cls._from_path(path, settings_beside(path))
+
+    @classmethod
+    def _from_path(cls, path: Path, settings: Mapping[str, Any]) -> "Tokenizer":
         if path.name == "tekken.json":
-            return cls._from_ranks(*ranks.read_tekken(_read(path, _TOKENIZER_LIMIT)))
+            return cls._from_ranks(*ranks.read_tekken(read(path, _TOKENIZER_LIMIT)))
         if path.suffix == ".tiktoken":
             return cls.from_tiktoken(path, path.stem)
         if path.suffix == ".model" and ranks.is_rank_file(_head(path)):
             return cls.from_tiktoken(path, "llama3")
-        tokens = {name: _named(settings, name) for name in _NAMES}
+        tokens = {name: named(settings, name) for name in NAMES}
         if path.suffix == ".txt" and path.name != "merges.txt":
             native = _from_vocab(path, settings)
         elif path.suffix == ".model":
-            add_bos, add_eos = _flag(settings, "add_bos_token", True), _flag(settings, "add_eos_token", False)
-            native = _native.Tokenizer.from_sentencepiece(_read(path, _TOKENIZER_LIMIT), add_bos, add_eos)
+            add_bos, add_eos = flag(settings, "add_bos_token", True), flag(settings, "add_eos_token", False)
+            native = _native.Tokenizer.from_sentencepiece(read(path, _TOKENIZER_LIMIT), add_bos, add_eos)
         elif path.name in ("vocab.json", "merges.txt"):
             tokens |= merges.special_names(settings)
             native = _native.Tokenizer.from_json(_from_merges(path, settings), path.name, _around(settings, tokens))
         else:
-            content = _read(path, _TOKENIZER_LIMIT)
+            content = read(path, _TOKENIZER_LIMIT)
             native = _native.Tokenizer.from_json(content, path.name, _around(settings, tokens))
         return cls(native, {name: native.id(token) for name, token in tokens.items() if token is not None})
 
@@ -133,7 +137,7 @@ class Tokenizer:
         if name is None and pattern is None:
             raise InputError("[tiktoken] the file does not say how a text is cut: give a name or a pattern")
         encoding = ranks.Encoding(pattern, special or {}) if pattern is not None else ranks.encoding(str(name))
-        return cls._from_ranks(_read(Path(path), _TOKENIZER_LIMIT), encoding)
+        return cls._from_ranks(read(Path(path), _TOKENIZER_LIMIT), encoding)
 
     @classmethod
     def _from_ranks(cls, content: bytes, encoding: ranks.Encoding) -> "Tokenizer":
@@ -282,8 +286,8 @@ def _from_merges(path: Path, settings: Mapping[str, Any]) -> bytes:
     for file in (vocab, lines):
         if not file.is_file():
             raise NotFoundError(f"[tokenizer] {path.name} without {file.name} beside it")
-    extra = _read(added, _SIDE_FILE_LIMIT) if added.is_file() else None
-    return merges.tokenizer_json(_read(vocab, _TOKENIZER_LIMIT), _read(lines, _TOKENIZER_LIMIT), extra, settings)
+    extra = read(added, SIDE_FILE_LIMIT) if added.is_file() else None
+    return merges.tokenizer_json(read(vocab, _TOKENIZER_LIMIT), read(lines, _TOKENIZER_LIMIT), extra, settings)
 
 
 def _around(settings: Mapping[str, Any], tokens: Mapping[str, str | None]) -> tuple[str, str] | None:
@@ -300,56 +304,14 @@ def _head(path: Path) -> bytes:
         return file.read(256)
 
 
-def _read(path: Path, limit: int) -> bytes:
-    size = path.stat().st_size
-    if size > limit:
-        raise FormatError(f"[{path.name}] the file is too large: {size} bytes; the limit is {limit}")
-    return path.read_bytes()
-
-
-def _settings_beside(path: Path) -> dict[str, Any]:
-    """special_tokens_map.json, overridden by tokenizer_config.json; empty where neither exists."""
-    settings: dict[str, Any] = {}
-    for name in ("special_tokens_map.json", "tokenizer_config.json"):
-        file = path.with_name(name)
-        if not file.is_file():
-            continue
-        raw = _read(file, _SIDE_FILE_LIMIT)
-        _native.check_json(raw, name)  # stricter than json: no key twice, no NaN, no lone surrogate, no deep nesting
-        content = json.loads(raw)
-        if not isinstance(content, dict):
-            raise FormatError(f"[{name}] not an object: {type(content).__name__}")
-        settings.update({key: value for key, value in content.items() if value is not None})
-    return settings
-
-
-def _named(settings: Mapping[str, Any], name: str) -> str | None:
-    """The text of a special token, which is written as a string or as an object with a `content`."""
-    token = settings.get(f"{name}_token")
-    if isinstance(token, dict):
-        token = token.get("content", False)
-    if not isinstance(token, str | None):
-        raise FormatError(
-            f"[tokenizer_config.json] {name}_token is neither a token nor an object with one: {token!r:.80}"
-        )
-    return token
-
-
-def _flag(settings: Mapping[str, Any], name: str, otherwise: bool) -> bool:
-    value = settings.get(name, otherwise)
-    if not isinstance(value, bool):
-        raise FormatError(f"[tokenizer_config.json] {name} is neither true nor false: {value!r:.80}")
-    return value
-
-
 def _from_vocab(path: Path, settings: Mapping[str, Any]) -> Any:
-    text = _read(path, _TOKENIZER_LIMIT)
+    text = read(path, _TOKENIZER_LIMIT)
     names = {
-        key: _named(settings, key) or default
+        key: named(settings, key) or default
         for key, default in [("unk", "[UNK]"), ("cls", "[CLS]"), ("sep", "[SEP]"), ("pad", "[PAD]"), ("mask", "[MASK]")]
     }
     lines = set(text.split(b"\n"))
     special = [token for token in names.values() if token.encode() in lines or token.encode() + b"\r" in lines]
-    lower, cjk = _flag(settings, "do_lower_case", True), _flag(settings, "tokenize_chinese_chars", True)
-    strip = _flag(settings, "strip_accents", lower)
+    lower, cjk = flag(settings, "do_lower_case", True), flag(settings, "tokenize_chinese_chars", True)
+    strip = flag(settings, "strip_accents", lower)
     return _native.Tokenizer.from_vocab(text, lower, strip, cjk, names["unk"], names["cls"], names["sep"], special)

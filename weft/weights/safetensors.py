@@ -27,7 +27,8 @@ MAX_HEADER = 100_000_000
 MAX_TENSORS = 131_072
 MAX_RANK = 8
 MAX_SHARDS = 4_096
-MAX_INDEX = 64 << 20
+MAX_INDEX = 32 << 20  # a model of 10^5 tensors has 10 MB
+MAX_INDEX_VALUES = 400_000
 _WORD = 1 << 64
 
 # Types of the format that weft stores and sizes but does not compute with. Smaller than a byte: counted in blocks.
@@ -82,14 +83,17 @@ class _Header:
         text, data_start = self._text()
         entries: dict[str, Any] = {}
         try:
+            strict_json.limit_values(text, 16 * MAX_TENSORS)
             for name, value, at in strict_json.members(text):
                 if name in entries:
                     self.fail(f"the name {name[:80]!r} is given twice; again at header character {at}")
                 entries[name] = value
                 if len(entries) - ("__metadata__" in entries) > MAX_TENSORS:
                     self.fail(f"more than {MAX_TENSORS} tensors")
+        except strict_json.CrowdError as error:
+            self.fail(f"the header is too large: {error}")
         except strict_json.JsonError as error:
-            self.fail(f"the header is not JSON: {error}")
+            self.fail(f"the header is malformed JSON: {error}")
         metadata = self._metadata(entries.pop("__metadata__", None))
         return self._place([self._tensor(name, entry) for name, entry in entries.items()], data_start), metadata
 
@@ -110,20 +114,23 @@ class _Header:
     def _metadata(self, value: Any) -> dict[str, str]:
         if value is None:
             return {}
-        if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
-            self.fail("__metadata__ is not an object of strings")
+        if not isinstance(value, dict):
+            self.fail(f"__metadata__ is {value!r:.80}, not an object")
+        for key, text in value.items():
+            if not isinstance(text, str):
+                self.fail(f"__metadata__.{key[:80]} is {text!r:.80}, not a text")
         return value
 
     def _tensor(self, name: str, entry: Any) -> tuple[int, int, str, DType, tuple[int, ...]]:
         """Begin, end, name, dtype and shape of one tensor; its size is checked, its place is not yet."""
         if not isinstance(entry, dict):
-            self.fail(f"tensor {name[:80]!r} is not described by an object")
+            self.fail(f"tensor {name[:80]!r} is {entry!r:.80}, not an object with dtype, shape and data_offsets")
         dtype = _TYPES.get(entry["dtype"]) if isinstance(entry.get("dtype"), str) else None
         if dtype is None:
             self.fail(f"tensor {name[:80]!r}: unknown dtype: {str(entry.get('dtype'))[:40]!r}")
         shape = self._numbers(name, entry, "shape")
         if len(shape) > MAX_RANK:
-            self.fail(f"tensor {name[:80]!r}: {len(shape)} dimensions; at most {MAX_RANK}")
+            self.fail(f"tensor {name[:80]!r}: shape has {len(shape)} dimensions; at most {MAX_RANK}")
         offsets = self._numbers(name, entry, "data_offsets")
         if len(offsets) != 2 or offsets[0] > offsets[1]:
             self.fail(f"tensor {name[:80]!r}: data_offsets are not a begin and an end: {offsets[:4]}")
@@ -151,7 +158,7 @@ class _Header:
         if count * bits >= _WORD:
             self.fail(f"tensor {name[:80]!r}: shape overflows: {shape} of {dtype}")
         if count % dtype.block:
-            self.fail(f"tensor {name[:80]!r}: {count} elements of {dtype} do not end on a byte")
+            self.fail(f"tensor {name[:80]!r}: shape of {count} elements of {dtype} does not end on a byte")
         return dtype.nbytes(count)
 
     def _place(
@@ -163,8 +170,8 @@ class _Header:
         expected = 0
         for begin, end, name, dtype, shape in tensors:
             if begin != expected:
-                gap = "leaves a hole" if begin > expected else "overlaps another tensor"
-                self.fail(f"tensor {name[:80]!r} {gap}: begins at data byte {begin}, the one before ends at {expected}")
+                gap = "leave a hole" if begin > expected else "overlap another tensor"
+                self.fail(f"tensor {name[:80]!r}: data_offsets {gap}: from {begin}, the one before ends at {expected}")
             placed[name] = TensorInfo(name, dtype, shape, self.file, data_start + begin)
             expected = end
         if data_start + expected != self.file.size:
@@ -179,7 +186,7 @@ def _open_sharded(path: Path) -> TensorFile[dict[str, str]]:
     tensors: dict[str, TensorInfo] = {}
     for name, shard in weight_map.items():
         if shard not in shards:
-            shards[shard] = _open_single(_shard_path(path, shard))
+            shards[shard] = _open_single(_shard_path(path, name, shard))
         if name not in shards[shard].tensors:
             raise FormatError(f"[safetensors] {path.name}: tensor {name[:80]!r} is not in {shard!r}")
         tensors[name] = shards[shard].tensors[name]
@@ -194,37 +201,45 @@ def _read_index(path: Path) -> tuple[dict[str, str], dict[str, str]]:
             f"[safetensors] {path.name} is too large: {file.size} bytes; an index has at most {MAX_INDEX}"
         )
     try:
-        index = strict_json.parse(strict_json.text_of(file.view().tobytes()))
+        index = strict_json.parse(strict_json.text_of(file.view().tobytes()), MAX_INDEX_VALUES)
+    except strict_json.CrowdError as error:
+        raise FormatError(f"[safetensors] {path.name}: {error}") from None
     except strict_json.JsonError as error:
-        raise FormatError(f"[safetensors] {path.name} is not JSON: {error}") from None
-    weight_map = index.get("weight_map") if isinstance(index, dict) else None
-    if not isinstance(weight_map, dict) or not all(isinstance(shard, str) for shard in weight_map.values()):
-        raise FormatError(f"[safetensors] {path.name}: weight_map is not an object of file names")
-    if not weight_map:
-        raise FormatError(f"[safetensors] {path.name}: weight_map is empty")
+        raise FormatError(f"[safetensors] {path.name}: malformed JSON: {error}") from None
+    if not isinstance(index, dict):
+        raise FormatError(f"[safetensors] {path.name}: the document is not an object")
+    weight_map = index.get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise FormatError(f"[safetensors] {path.name}: weight_map is not an object with tensors in it")
+    for name, shard in weight_map.items():
+        if not isinstance(shard, str):
+            raise FormatError(f"[safetensors] {path.name}: weight_map.{name[:80]} is {shard!r:.80}, not a file name")
     if len(set(weight_map.values())) > MAX_SHARDS:
         raise FormatError(f"[safetensors] {path.name}: more than {MAX_SHARDS} shards")
     metadata = index.get("metadata")
     return weight_map, {k: str(v) for k, v in metadata.items()} if isinstance(metadata, dict) else {}
 
 
-def _shard_path(index: Path, shard: str) -> Path:
-    """Where `shard` lies, which must be inside the index's folder.
+def _shard_path(index: Path, tensor: str, shard: str) -> Path:
+    """Where `shard`, which holds `tensor`, lies: it must be inside the index's folder.
 
     A link may leave the folder only for the one that the index itself is linked from: caches keep the bytes of a whole
     snapshot side by side in such a folder.
     """
+    place, given = f"[safetensors] {index.name}: weight_map.{tensor[:80]}", repr(shard[:80])
     parts = shard.split("/")
     plain = all(part.strip(". ") and part == part.rstrip(". ") and not _reserved(part) for part in parts)
     if not plain or any(c in shard for c in "\\:\0") or not shard.isprintable():
-        raise FormatError(f"[safetensors] {index.name}: not a file name inside the folder: {shard[:80]!r}")
+        raise FormatError(f"{place} is not a file name inside the folder: {given}")
+    if not shard.endswith(".safetensors"):
+        raise FormatError(f"{place} is not the name of a .safetensors file: {given}")
     path = index.parent / shard
     real = Path(os.path.realpath(path))
     homes = (os.path.realpath(index.parent), os.path.dirname(os.path.realpath(index)))
     if not any(real.is_relative_to(home) for home in homes):
-        raise FormatError(f"[safetensors] {index.name}: the shard {shard[:80]!r} is a link out of the folder")
+        raise FormatError(f"{place} is a link out of the folder: {given}")
     if not real.is_file():
-        raise NotFoundError(f"[safetensors] {index.name} names a shard that is missing: {shard[:80]!r}")
+        raise NotFoundError(f"{place} is a shard that is missing: {given}")
     return path
 
 

@@ -6,16 +6,30 @@ one winning), and every such difference lets one file mean two things to two rea
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 MAX_DEPTH = 64
+MAX_VALUES = 1 << 17  # Gemma 3 has 45,000 in its tokenizer_config.json; Python takes up to 200 bytes for one
 _SPACE = re.compile(r"[ \t\n\r]*")
+_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]|[^\s\[\]{}:,"]+')
 _MAX_DIGITS = 20  # of an unsigned 64-bit integer
 
 
 class JsonError(ValueError):
     """What is wrong and at which character; readers turn it into a FormatError that names their file."""
+
+
+class CrowdError(JsonError):
+    """More values than a reader takes, in what may well be JSON."""
+
+
+class _OddError(JsonError):
+    """A literal that is not allowed; where it stands is still to be found."""
+
+    def __init__(self, what: str, literal: str) -> None:
+        super().__init__(what)
+        self.literal = literal
 
 
 def text_of(raw: bytes) -> str:
@@ -26,8 +40,16 @@ def text_of(raw: bytes) -> str:
         raise JsonError(f"not UTF-8 at byte {error.start}") from None
 
 
-def parse(text: str) -> Any:
-    """The one value in `text`; JsonError where it is not strictly JSON."""
+def limit_values(text: str, limit: int) -> None:
+    """Refuse a text that may hold more than `limit` values, before any of them takes memory."""
+    count = text.count(",") + text.count("[") + text.count("{")  # at least as many as there are
+    if count > limit:
+        raise CrowdError(f"the document holds too many values: about {count}; the limit is {limit}")
+
+
+def parse(text: str, max_values: int = MAX_VALUES) -> Any:
+    """The one value in `text`; JsonError where it is not strictly JSON, CrowdError for more values than that."""
+    limit_values(text, max_values)
     value, end = _value(text, _skip(text, 0))
     if _skip(text, end) != len(text):
         raise JsonError(f"something follows the value at character {end}")
@@ -41,7 +63,7 @@ def members(text: str) -> Iterator[tuple[str, Any, int]]:
     follow the object. Duplicate names are the caller's to refuse.
     """
     if not text.startswith("{"):
-        raise JsonError("the object does not start with '{'")
+        raise JsonError("the object does not start with '{' at character 0")
     at = _skip(text, 1)
     more = text[at : at + 1] != "}"
     while more:
@@ -74,24 +96,43 @@ def _value(text: str, at: int) -> tuple[Any, int]:
     try:
         value, end = _DECODER.raw_decode(text, at)
     except json.JSONDecodeError as error:
-        raise JsonError(f"{error.msg} at character {error.pos}") from None
+        raise JsonError(f"{error.msg.removesuffix(' at')} at character {error.pos}") from None
+    except _OddError as error:
+        literal = error.literal
+        raise JsonError(f"{error} at character {_find(text, at, lambda token, _: token == literal)}") from None
     except RecursionError:
-        raise JsonError(f"nested deeper than {MAX_DEPTH} at character {at}") from None
+        raise _too_deep(text, at) from None
     # The walk is needed only where the text has brackets enough to be too deep, or an escaped surrogate.
     if text.count("[", at, end) + text.count("{", at, end) > MAX_DEPTH or text.find("\\u", at, end) >= 0:
-        _check(value)
+        _check(value, text, at)
     return value, end
 
 
-def _check(value: Any) -> None:
-    """No text with a lone surrogate and no nesting past the limit anywhere inside `value`."""
+def _find(text: str, at: int, wrong: Callable[[str, int], bool]) -> int:
+    """Where the first token stands, from `at` on, that is wrong, judged with how deep it is nested."""
+    depth = 0
+    for match in _TOKEN.finditer(text, at):
+        depth += (match[0] in ("[", "{")) - (match[0] in ("]", "}"))
+        if wrong(match[0], depth):
+            return match.start()
+    return at
+
+
+def _too_deep(text: str, at: int) -> JsonError:
+    place = _find(text, at, lambda _, depth: depth > MAX_DEPTH)
+    return JsonError(f"nested deeper than {MAX_DEPTH} at character {place}")
+
+
+def _check(value: Any, text: str, at: int) -> None:
+    """No text with a lone surrogate and no nesting past the limit anywhere inside `value`, which `text` has at `at`."""
     level = [value]
     for _ in range(MAX_DEPTH):
         below: list[Any] = []
         for item in level:
             if isinstance(item, str):
-                if not item.isascii():
-                    _check_text(item)
+                if not item.isascii() and _is_lone(item):
+                    place = _find(text, at, lambda token, _: token.startswith('"') and _is_lone(json.loads(token)))
+                    raise JsonError(f"a lone surrogate in the string at character {place}")
             elif isinstance(item, dict):
                 below.extend(item)
                 below.extend(item.values())
@@ -100,14 +141,15 @@ def _check(value: Any) -> None:
         if not below:
             return
         level = below
-    raise JsonError(f"nested deeper than {MAX_DEPTH}")
+    raise _too_deep(text, at)
 
 
-def _check_text(text: str) -> None:
+def _is_lone(text: str) -> bool:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
-        raise JsonError("a lone surrogate in a string") from None
+        return True
+    return False
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -121,21 +163,21 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _int(digits: str) -> int:
     if len(digits) > _MAX_DIGITS:
-        raise JsonError(f"a number of {len(digits)} digits")
+        raise _OddError(f"a number of {len(digits)} digits", digits)
     if digits == "-0":  # a float in strict readers; as an integer it would be one more way to write zero
-        raise JsonError("the number -0")
+        raise _OddError("the number -0", digits)
     return int(digits)
 
 
 def _float(digits: str) -> float:
     value = float(digits)
     if value in (float("inf"), float("-inf")):
-        raise JsonError("a number out of range")
+        raise _OddError("a number out of range", digits)
     return value
 
 
 def _constant(name: str) -> float:
-    raise JsonError(f"{name} is not JSON")
+    raise _OddError(f"{name} is not JSON", name)
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_pairs, parse_int=_int, parse_float=_float, parse_constant=_constant)

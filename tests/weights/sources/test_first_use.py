@@ -1,7 +1,6 @@
 """A file whose digest nobody published is written down at its first download, and must be the same ever after."""
 
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,13 +17,7 @@ LARGE = ("model.safetensors",)
 
 
 @pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    for name in list(os.environ):
-        if name.startswith(("HF_", "WEFT_", "TRANSFORMERS_", "HUGGINGFACE_")):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("no_proxy", "*")
+def hub(clean_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     with serving(Hub("org/tiny", dict(FILES), large=LARGE)) as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.address)
         yield hub

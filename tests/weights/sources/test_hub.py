@@ -37,15 +37,9 @@ GGUFS = {
 
 
 @pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in list(os.environ):
-        if name.startswith(("HF_", "WEFT_", "TRANSFORMERS_", "HUGGINGFACE_")):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("no_proxy", "*")
+def cache(clean_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("time.sleep", lambda seconds: None)
-    return tmp_path / "cache" / "huggingface" / "hub"
+    return clean_home / "huggingface" / "hub"
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ SIDECARS = frozenset(
     )
 )
 INDEX = "model.safetensors.index.json"
-INDEX_BYTES = 64 << 20
+INDEX_BYTES, INDEX_VALUES = 32 << 20, 400_000  # what the reader of an index takes
 
 _SPLIT = re.compile(r"-(\d{5})-of-(\d{5})(?=\.gguf$)", re.IGNORECASE)
 _SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
@@ -122,7 +122,10 @@ def shards(index: Path) -> list[str] | None:
     try:
         if index.stat().st_size > INDEX_BYTES:
             return None
-        table = json.loads(index.read_bytes())["weight_map"]
+        raw = index.read_bytes()
+        if sum(map(raw.count, (b",", b"[", b"{"))) > INDEX_VALUES:
+            return None
+        table = json.loads(raw)["weight_map"]
         return sorted({str(name) for name in table.values()})
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None

@@ -1,0 +1,90 @@
+"""The JSON files of a tokenizer, read strictly and within limits, and the settings that two of them hold:
+tokenizer_config.json and special_tokens_map.json."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from weft._core import text as _native
+from weft.errors import FormatError
+
+SIDE_FILE_LIMIT = 1 << 20  # of special_tokens_map.json and added_tokens.json, which have some kilobytes
+CONFIG_LIMIT = 2 << 20  # Gemma 3 lists 6,242 tokens in 1.2 MB
+CONFIG = "tokenizer_config.json"
+NAMES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+_MAX_VALUES = 1 << 17  # of a side file; Python takes up to 200 bytes for one
+_SIDE_FILES = {"special_tokens_map.json": SIDE_FILE_LIMIT, CONFIG: CONFIG_LIMIT}
+
+
+def read(path: Path, limit: int) -> bytes:
+    """The bytes of a file that has at most `limit`."""
+    size = path.stat().st_size
+    if size > limit:
+        raise FormatError(f"[{path.name}] the file is too large: {size} bytes; the limit is {limit}")
+    return path.read_bytes()
+
+
+def json_object(content: bytes, name: str, max_values: int | None = _MAX_VALUES) -> dict[str, Any]:
+    """The object in the file `name`: no key twice, no NaN, no lone surrogate, no deep nesting, no crowd of values."""
+    values = sum(map(content.count, (b",", b"[", b"{")))  # at least as many as there are
+    if max_values is not None and values > max_values:
+        raise FormatError(f"[{name}] the document holds too many values: about {values}; the limit is {max_values}")
+    _native.check_json(content, name)
+    value = json.loads(content)
+    if not isinstance(value, dict):
+        raise FormatError(f"[{name}] the document is not an object: {type(value).__name__}")
+    return value
+
+
+def wrong(file: str, place: str, value: Any, wanted: str) -> NoReturn:
+    """What is at `place` in `file` is not what is wanted there."""
+    raise FormatError(f"[{file}] {place} is {value!r:.80}; {wanted} is wanted")
+
+
+def settings_beside(path: Path) -> dict[str, Any]:
+    """special_tokens_map.json, which names tokens alone, overridden by tokenizer_config.json; empty without either."""
+    settings: dict[str, Any] = {}
+    for name, limit in _SIDE_FILES.items():
+        file = path.with_name(name)
+        if not file.is_file():
+            continue
+        content = json_object(read(file, limit), name)
+        for token in NAMES:
+            _check_token(content.get(f"{token}_token"), f"{token}_token", name)
+        for at, token in enumerate(_special_list(content.get("additional_special_tokens"), name)):
+            _check_token(token, f"additional_special_tokens[{at}]", name)
+        known = content if name == CONFIG else [key for key in content if key.endswith(("_token", "_tokens"))]
+        settings.update({key: content[key] for key in known if content[key] is not None})
+    return settings
+
+
+def _special_list(value: Any, file: str) -> list[Any]:
+    if not isinstance(value, list | None):
+        wrong(file, "additional_special_tokens", value, "a list of tokens")
+    return value or []
+
+
+def _check_token(value: Any, place: str, file: str) -> None:
+    """A special token is written as a string or as an object with a `content`."""
+    content = value.get("content", False) if isinstance(value, dict) else value
+    if not isinstance(content, str | None):
+        wrong(file, place, value, "a token or an object with one as its content")
+
+
+def token_text(value: Any) -> Any:
+    """The text of a special token out of `settings_beside`; some other value for a setting that is no token."""
+    return value.get("content") if isinstance(value, dict) else value
+
+
+def named(settings: Mapping[str, Any], name: str) -> str | None:
+    """The text of the token `name` (bos, eos, ...)."""
+    return token_text(settings.get(f"{name}_token"))
+
+
+def flag(settings: Mapping[str, Any], name: str, otherwise: bool) -> bool:
+    """A setting of tokenizer_config.json that is true or false."""
+    value = settings.get(name, otherwise)
+    if not isinstance(value, bool):
+        wrong(CONFIG, name, value, "true or false")
+    return value
