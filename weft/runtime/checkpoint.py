@@ -287,7 +287,8 @@ def _read_template(path: Path) -> str:
 
 
 def _folder_tokenizer(folder: Path) -> Callable[[], Tokenizer] | None:
-    if not any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
+    names = ("tokenizer.json", "tekken.json", "merges.txt", "vocab.txt", "tokenizer.model")
+    if not any((folder / name).is_file() for name in names):
         return None
 
     def make() -> Tokenizer:
