@@ -49,7 +49,8 @@ Encoded Tokenizer::encode_located(std::string_view first, std::optional<std::str
     if (part.kind == Part::Kind::token) {
       if (add_special) out.ids.push_back(part.id), out.origins.push_back({0, 0});
     } else {
-      const std::string_view text = part.kind == Part::Kind::first ? first : *second;
+      // A template for one text may still call it the second.
+      const std::string_view text = part.kind == Part::Kind::second && second ? *second : first;
       encode_plain(text, parse, *work, {out.ids, &out.origins, text, before});
       if (unit == Unit::characters) count_characters(text, out.origins.data() + before, out.ids.size() - before);
     }

@@ -81,6 +81,16 @@ def test_a_long_text_has_offsets_in_order() -> None:
     assert found.ids == tokenizer.encode(text)
 
 
+def test_a_template_may_call_a_single_text_the_second(tmp_path: Path) -> None:
+    content = golden_json("gpt2")
+    only = [{"Sequence": {"id": "B", "type_id": 1}}]
+    content["post_processor"] = {"type": "TemplateProcessing", "single": only, "pair": only, "special_tokens": {}}
+    tokenizer = load(content, tmp_path)
+    found = tokenizer.encode_offsets("the river")
+    assert found.ids == tokenizer.encode("the river") and set(found.types) == {1}
+    assert found.offsets[-1].tolist()[1] == len("the river")
+
+
 def test_an_unknown_unit_is_refused() -> None:
     with pytest.raises(InputError, match="unit"):
         Tokenizer.from_gguf(gguf_bpe()).encode_offsets("a", unit="words")  # type: ignore[arg-type]
