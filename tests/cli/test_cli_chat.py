@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from running import Run
-from tiny_chat import write_chat_model
+from tiny_chat import TEMPLATE, write_chat_model
 
 import weft
 from weft.cli.conversation import Conversation
@@ -65,6 +65,22 @@ def test_a_conversation_that_outgrows_the_context_forgets_its_beginning(
     said = [m["content"] for m in json.loads(saved.read_text()) if m["role"] != "assistant"]
     assert said[0] == "stay" and said[-1] == typed[-1] and typed[0] not in said
     assert "oldest exchange is forgotten" in result.stderr
+
+
+def test_variables_reach_the_template(run: Run, tmp_path: Path) -> None:
+    template = TEMPLATE + "{% if style is defined %}{{ style }}{% endif %}{% if quiet %}!{% endif %}"
+    path = write_chat_model(tmp_path / "tiny.gguf", template=template)
+    model = weft.load(str(path))
+    messages = [{"role": "user", "content": "hi"}]
+    plain, set_ids = model.chat_ids(messages), model.chat_ids(messages, variables={"style": "ab", "quiet": True})
+    assert model.tokenizer.decode(set_ids[len(plain) :]) == "ab!"
+    with pytest.raises(weft.WeftError, match="not a variable"):
+        model.chat(messages, variables={"messages": []})
+    arguments = ("generate", "--chat", "hi", "-m", str(path), "--max-tokens", "1", "--json")
+    longer = json.loads(run(*arguments, "--set", "style=ab", "--set", "quiet=true").stdout)
+    assert longer["usage"]["prompt_tokens"] == len(set_ids)
+    assert run("generate", "hi", "-m", str(path), "--set", "a=1").exit_code == 2
+    assert "NAME=VALUE" in run(*arguments, "--set", "style").stderr
 
 
 def test_a_model_without_a_template_is_refused_at_once(run: Run, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Options that several commands share, so that they mean the same everywhere."""
 
+import json
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -31,6 +32,25 @@ def threads() -> Callable[[F], F]:
 def context() -> Callable[[F], F]:
     text = "Longest sequence in tokens (default: the model's, at most 8192)."
     return click.option("--context", type=click.IntRange(1), metavar="N", help=text)
+
+
+def variables() -> Callable[[F], F]:
+    """`--set NAME=VALUE`, several times: a dict; values are JSON, or text where they are not."""
+
+    def parse(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for pair in given:
+            name, equals, value = pair.partition("=")
+            if not equals or not name.isidentifier():
+                raise click.BadParameter(f"{pair!r:.60} is not NAME=VALUE")
+            try:
+                found[name] = json.loads(value)
+            except (ValueError, RecursionError):
+                found[name] = value
+        return found
+
+    text = "A variable of the chat template, such as enable_thinking=false; may be given several times."
+    return click.option("--set", "variables", multiple=True, metavar="NAME=VALUE", callback=parse, help=text)
 
 
 LOADING = ("threads", "context", "compute")

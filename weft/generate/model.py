@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from weft.text import Template, Tokenizer
 
 Messages = Sequence[Mapping[str, Any]]
+Variables = Mapping[str, Any] | None
+_NOT_VARIABLES = ("tokenizer", "template", "messages", "tools")
 
 
 def load(
@@ -82,22 +84,33 @@ class Model:
         """As `generate`, piece by piece as it is made. Leaving the loop cancels the rest."""
         return stream(self.engine, self._ids(prompt, parse_special), **options)
 
-    def chat(self, messages: Messages, *, tools: list[Any] | None = None, **options: Any) -> Generation:
-        """The answer to a conversation: messages are {"role", "content"} objects, the last one usually the user's."""
-        return generate(self.engine, self.chat_ids(messages, tools=tools), **options)
+    def chat(
+        self, messages: Messages, *, tools: list[Any] | None = None, variables: Variables = None, **options: Any
+    ) -> Generation:
+        """The answer to a conversation: messages are {"role", "content"} objects, the last one usually the user's.
 
-    def chat_stream(self, messages: Messages, *, tools: list[Any] | None = None, **options: Any) -> Iterator[Piece]:
+        `variables` are the template's own: {"enable_thinking": False}, {"continue_final_message": True}.
+        """
+        return generate(self.engine, self.chat_ids(messages, tools=tools, variables=variables), **options)
+
+    def chat_stream(
+        self, messages: Messages, *, tools: list[Any] | None = None, variables: Variables = None, **options: Any
+    ) -> Iterator[Piece]:
         """As `chat`, piece by piece."""
-        return stream(self.engine, self.chat_ids(messages, tools=tools), **options)
+        return stream(self.engine, self.chat_ids(messages, tools=tools, variables=variables), **options)
 
-    def chat_ids(self, messages: Messages, *, tools: list[Any] | None = None) -> list[int]:
+    def chat_ids(self, messages: Messages, *, tools: list[Any] | None = None, variables: Variables = None) -> list[int]:
         """The prompt of a conversation as ids. What a message says stays text, special tokens in it included."""
         from weft.text.chat import encode_chat
 
         tokenizer = self.tokenizer
         ends = {"bos_token": tokenizer.bos_id, "eos_token": tokenizer.eos_id}  # templates write them by these names
         names = {name: tokenizer.token(id) or "" for name, id in ends.items() if id is not None}
-        return encode_chat(tokenizer, self.chat_template, list(messages), tools=tools, **names)
+        given = {**names, **(variables or {})}
+        wrong = next((name for name in given if not isinstance(name, str) or name in _NOT_VARIABLES), None)
+        if wrong is not None:
+            raise InputError(f"[chat] not a variable of a template: {wrong!r:.80}; messages and tools go by themselves")
+        return encode_chat(tokenizer, self.chat_template, list(messages), tools=tools, **given)
 
     @cached_property
     def chat_template(self) -> Template:

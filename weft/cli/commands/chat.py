@@ -29,9 +29,10 @@ Ctrl-C interrupts an answer."""
 @click.command()
 @click.argument("model", default=options.DEFAULT_GENERATOR)
 @click.option("--system", help="The system's words, before the conversation.")
+@options.variables()
 @options.sampling(max_tokens=1024, temperature=0.7, top_p=0.9)
 @options.loading()
-def command(model: str, system: str | None, **settings: Any) -> None:
+def command(model: str, system: str | None, variables: dict[str, Any], **settings: Any) -> None:
     """Chat with a model (default: smollm2-135m-instruct).
 
     Answers are printed as they are made. /help in the chat lists its commands: /reset /system /save /load /stats /quit.
@@ -41,12 +42,13 @@ def command(model: str, system: str | None, **settings: Any) -> None:
     Examples:
       weft chat
       weft chat ./model.gguf --system "Answer in one sentence." --temperature 0.2
+      weft chat qwen3-0.6b --set enable_thinking=false
       echo "What is a loom?" | weft chat
     """
     import weft
 
     loaded = weft.load(model, **{name: settings.pop(name) for name in options.LOADING})
-    chat = Chat(loaded, Conversation(system), settings)
+    chat = Chat(loaded, Conversation(system), variables, settings)
     if chat.typed.watched:
         info = loaded.info
         screen.note(f"{model}: {info['context']} tokens of context, {info['threads']} threads. /help lists commands.")
@@ -56,10 +58,13 @@ def command(model: str, system: str | None, **settings: Any) -> None:
 class Chat:
     """The loop: read a message, obey or answer it. An error ends the turn, not the chat."""
 
-    def __init__(self, model: Model, conversation: Conversation, settings: dict[str, Any]) -> None:
+    def __init__(
+        self, model: Model, conversation: Conversation, variables: dict[str, Any], settings: dict[str, Any]
+    ) -> None:
         assert model.chat_template  # raises where the model has none: better now than after the first question
         self.model = model
         self.conversation = conversation
+        self.variables = variables
         self.settings = settings
         self.typed = Typed()
         self.results: list[Generation] = []
@@ -116,11 +121,14 @@ class Chat:
         """The conversation as ids; its oldest exchanges are forgotten until an answer has room."""
         context = self.model.info["context"]
         room = min(self.settings["max_tokens"], context // 4)
-        ids = self.model.chat_ids(self.conversation.messages)
+        ids = self._ids()
         while len(ids) + room > context and self.conversation.forget():
             screen.note("(the conversation has outgrown the context: its oldest exchange is forgotten)")
-            ids = self.model.chat_ids(self.conversation.messages)
+            ids = self._ids()
         return ids
+
+    def _ids(self) -> list[int]:
+        return self.model.chat_ids(self.conversation.messages, variables=self.variables)
 
     def _obey(self, name: str, text: str) -> bool:
         text = text.strip()
@@ -151,7 +159,7 @@ class Chat:
     def _print_stats(self) -> None:
         info = self.model.info
         turns = self.conversation.turns
-        used = len(self.model.chat_ids(self.conversation.messages)) if turns else 0
+        used = len(self._ids()) if turns else 0
         made = sum(r.usage.completion_tokens for r in self.results)
         after_first = sum(max(r.usage.completion_tokens - 1, 0) for r in self.results)
         seconds = sum(r.timings.predicted_ms for r in self.results) / 1000

@@ -19,10 +19,19 @@ if TYPE_CHECKING:
 @click.option("-m", "--model", default=options.DEFAULT_GENERATOR, show_default=True, help="Name, folder or file.")
 @click.option("--raw/--chat", default=True, help="Continue the prompt as it is (default), or answer it as a message.")
 @click.option("--parse-special", is_flag=True, help="Read special tokens such as <|im_end|> in a raw prompt as such.")
+@options.variables()
 @options.sampling(max_tokens=256, temperature=0.0, top_p=1.0)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document at the end: text, tokens, timings.")
 @options.loading()
-def command(prompt: str | None, model: str, raw: bool, parse_special: bool, as_json: bool, **settings: Any) -> None:
+def command(
+    prompt: str | None,
+    model: str,
+    raw: bool,
+    parse_special: bool,
+    variables: dict[str, Any],
+    as_json: bool,
+    **settings: Any,
+) -> None:
     """Continue a prompt, or answer it as a chat message.
 
     The prompt is an argument or, with `-` or a pipe, standard input less its last newline. The text is printed as it is
@@ -37,6 +46,8 @@ def command(prompt: str | None, model: str, raw: bool, parse_special: bool, as_j
     """
     if parse_special and not raw:
         raise click.UsageError("--parse-special is for raw prompts; what a chat message says stays text")
+    if variables and raw:
+        raise click.UsageError("--set is for --chat; a raw prompt goes through no template")
     text = _prompt(prompt)
     import weft
     from weft.generate import make_request
@@ -45,7 +56,7 @@ def command(prompt: str | None, model: str, raw: bool, parse_special: bool, as_j
     if raw:
         ids = loaded.tokenizer.encode(text, parse_special=parse_special)
     else:
-        ids = loaded.chat_ids([{"role": "user", "content": text}])
+        ids = loaded.chat_ids([{"role": "user", "content": text}], variables=variables)
     handle = loaded.engine.submit(make_request(ids, **settings))
     result = _json(handle, model) if as_json else _text(handle)
     if result.finish_reason == "cancelled":
