@@ -50,12 +50,12 @@ def mixture(decoder: Decoder, sequences: list[np.ndarray], rng: np.random.Genera
             decoder.pages.release(run.pages)
 
 
-@pytest.mark.parametrize("kind", ["f32", "q4_1", "q8_0"])
+@pytest.mark.parametrize("kind", ["f32", "bf16", "q4_1", "q8_0"])
 def test_a_decoded_sequence_has_the_same_bits_in_any_mixture(tmp_path: Path, kind: str) -> None:
-    path = (
-        tiny.write_folder(tmp_path / "m", BLOCKED) if kind == "f32" else write_model(tmp_path / "m.gguf", BLOCKED, kind)
-    )
-    decoders = [Decoder(open_checkpoint(path), threads=n) for n in THREADS]
+    """`bf16` is the f32 model computed so."""
+    plain, compute = kind in ("f32", "bf16"), "bf16" if kind == "bf16" else None
+    path = tiny.write_folder(tmp_path / "m", BLOCKED) if plain else write_model(tmp_path / "m.gguf", BLOCKED, kind)
+    decoders = [Decoder(open_checkpoint(path), compute=compute, threads=n) for n in THREADS]
     rng = np.random.default_rng(11)
     sequences = [tiny.token_ids(BLOCKED, int(n), seed=i) for i, n in enumerate((1, 2, 5, 17, 31, 32, 33, 64, 70, 97))]
     alone = [decoders[0].logits(ids) for ids in sequences]
