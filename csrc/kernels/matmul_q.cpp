@@ -165,24 +165,38 @@ static void tile(const Strip<type>& s, float* y, int64_t y_stride, int64_t colum
 }
 
 #if defined(WEFT_ISA_amx)
+// What all rows need of a block of W beside its codes.
+template <DType type>
+struct BlockHead {
+  static constexpr Format f = format_of(type);
+  f32x16 d, m;
+  pairs mins[f.mins && f.subs ? f.subs / 2 : 1];  // of K types
+
+  WEFT_INLINE explicit BlockHead(const std::byte* head) : d(half_row(head, 0)), m(f.mins ? half_row(head, 1) : zero()) {
+    if constexpr (f.mins && f.subs)
+      for (int j = 0; j < f.subs / 2; ++j) mins[j] = min_pairs<type>(head, j);
+  }
+};
+
 // The chain of one row over one block whose integers are known: sums[0] of the 16 outputs; of K types the low plane's,
 // with the high plane's 256 further on.
 template <DType type>
-WEFT_INLINE f32x16 add_sums(const Strip<type>& s, int r, int64_t b, const int32_t* sums, f32x16 d, f32x16 m, f32x16 acc) {
+WEFT_INLINE f32x16 add_sums(const Strip<type>& s, int r, int64_t b, const int32_t* sums, const BlockHead<type>& head,
+                            f32x16 acc) {
   constexpr Format f = format_of(type);
   i32x16 total{_mm512_load_si512(sums)};
   if constexpr (f.subs) total.v = _mm512_add_epi32(total.v, _mm512_slli_epi32(_mm512_load_si512(sums + 256), 7));
   const f32x16 scale = splat(s.block(r, b).d);
-  acc = acc + d * scale * to_float(total);
+  acc = acc + head.d * scale * to_float(total);
   if constexpr (f.mins && f.subs == 0) {
     float shift;
     std::memcpy(&shift, s.note(r, b), 4);
-    acc = acc + m * splat(shift);
+    acc = acc + head.m * splat(shift);
   } else if constexpr (f.mins) {
     i32x16 low = zero_i();
     const auto* under = f.subs == 16 ? s.block(r, b).sum : reinterpret_cast<const int16_t*>(s.note(r, b));
-    for (int j = 0; j < f.subs / 2; ++j) low = dot_pairs(low, min_pairs<type>(s.head(b), j), under + 2 * j);
-    acc = acc - m * scale * to_float(low);
+    for (int j = 0; j < f.subs / 2; ++j) low = dot_pairs(low, head.mins[j], under + 2 * j);
+    acc = acc - head.m * scale * to_float(low);
   }
   return acc;
 }
@@ -204,10 +218,9 @@ static void tile_blocks(const Strip<type>& s, int64_t first, int64_t count, cons
     int32_t* now = sums + b % 2 * 512;
     store_sums<type>(now);
     if (b + 1 < count) multiply(b + 1);
-    const std::byte* head = s.head(first + b);
-    const f32x16 d = half_row(head, 0), m = f.mins ? half_row(head, 1) : zero();
+    const BlockHead<type> head(s.head(first + b));
 #pragma GCC unroll 16
-    for (int r = 0; r < kTileRows; ++r) acc[r] = add_sums<type>(s, r, first + b, now + r * 16, d, m, acc[r]);
+    for (int r = 0; r < kTileRows; ++r) acc[r] = add_sums<type>(s, r, first + b, now + r * 16, head, acc[r]);
   }
 #pragma GCC unroll 16
   for (int r = 0; r < kTileRows; ++r) store_n(y + r * y_stride, acc[r], smaller(16, columns));
