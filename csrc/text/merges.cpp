@@ -141,8 +141,9 @@ bool MergeTable::apply_stretches(const int32_t* ids, size_t count, MergeSpace& s
     for (int32_t i = 0; i != kNone; i = symbols[static_cast<size_t>(i)].after)
       joined.push_back(symbols[static_cast<size_t>(i)].id);
     if (start + size == count) return true;
-    if (joined.size() - kept <= kAhead + 1) return false;
-    joined.resize(joined.size() - kAhead);
+    const size_t found = joined.size() - kept;
+    if (found < 2) return false;
+    joined.resize(joined.size() - std::min(kAhead, 1 + found / 4));
     int32_t last = 0;
     for (size_t n = kept + 1; n < joined.size(); ++n) last = symbols[static_cast<size_t>(last)].after;
     const int32_t next = end_of(last);

@@ -42,7 +42,7 @@ class MergeTable {
   static constexpr uint32_t kNoRank = 0xFFFFFFFF;
   static constexpr size_t kShort = 48;      // up to this a scan of the ranks beats a heap
   static constexpr size_t kStretch = 2048;  // of a very long word: what a heap holds and the cache too
-  static constexpr size_t kAhead = 32;      // tokens at the end of a stretch that what follows may change
+  static constexpr size_t kAhead = 32;      // tokens at its end that what follows may change; fewer where they are long
 
   const Pair* find(int32_t left, int32_t right) const;
   size_t apply_short(int32_t* ids, size_t count) const;
