@@ -126,7 +126,9 @@ bool MergeTable::apply_stretches(const int32_t* ids, size_t count, MergeSpace& s
   auto& joined = space.joined;
   joined.clear();
   size_t start = 0, before = 0;  // of the stretch, and of the last token that is settled
-  MergeSpace::Symbol expected{kNone, 0, 0};  // what followed that token in the stretch before: id and size
+  struct {
+    int32_t id, size;
+  } expected{kNone, 0};  // what followed that token in the stretch before
   while (true) {
     const size_t size = std::min(kStretch, count - start);
     join(ids + start, size, space);
@@ -134,7 +136,7 @@ bool MergeTable::apply_stretches(const int32_t* ids, size_t count, MergeSpace& s
       const int32_t after = symbols[static_cast<size_t>(i)].after;
       return after == kNone ? static_cast<int32_t>(size) : after;
     };
-    const bool as_expected = symbols[0].id == expected.id && end_of(0) == expected.after;
+    const bool as_expected = symbols[0].id == expected.id && end_of(0) == expected.size;
     if (start != 0 && !as_expected && !stay_apart(ids + before, start - before, static_cast<size_t>(end_of(0))))
       return false;
     const size_t kept = joined.size();
@@ -147,7 +149,7 @@ bool MergeTable::apply_stretches(const int32_t* ids, size_t count, MergeSpace& s
     int32_t last = 0;
     for (size_t n = kept + 1; n < joined.size(); ++n) last = symbols[static_cast<size_t>(last)].after;
     const int32_t next = end_of(last);
-    expected = {symbols[static_cast<size_t>(next)].id, 0, end_of(next) - next};
+    expected = {symbols[static_cast<size_t>(next)].id, end_of(next) - next};
     before = start + static_cast<size_t>(last);
     start += static_cast<size_t>(next);
   }

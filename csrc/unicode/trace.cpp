@@ -28,7 +28,6 @@ void Trace::begin(std::string_view text, const Origin* origins) {
 void Trace::copy(size_t bytes) {
   written_.insert(written_.end(), origins_ + at_, origins_ + at_ + bytes);
   at_ += bytes;
-  if (bytes != 0) last_ = 1, last_change_ = 0;
 }
 
 void Trace::replace(size_t bytes, size_t by) {

@@ -11,7 +11,6 @@ from weft.ops.elementwise import activation as _activation
 from weft.ops.packed import Packed, wide
 from weft.ops.registry import ACTIVATIONS, ActivationOrNone, Array, Cost, Sample, Weight, op, require
 from weft.ops.samples import SCALES, normal, strided, ugly, weight
-from weft.ops.samples import weight as _weight
 from weft.ops.spec import Spec
 from weft.ops.tolerance import chain
 
@@ -116,12 +115,12 @@ def _(x: Spec, weight: Spec, bias: Spec | None, *, activation: str) -> Cost:
 @matmul_bf16.samples
 def _(rng: np.random.Generator) -> Iterator[Sample]:
     for rows, n, k in [(1, 1, 1), (1, 17, 65), (3, 16, 64), (17, 33, 100), (33, 65, 257), (65, 48, 96)]:
-        yield (normal(rng, rows, k), _weight(rng, "bf16", n, k), None), {}
-    yield (normal(rng, 2, 3, 32), _weight(rng, "bf16", 5, 32), normal(rng, 5)), {}
+        yield (normal(rng, rows, k), weight(rng, "bf16", n, k), None), {}
+    yield (normal(rng, 2, 3, 32), weight(rng, "bf16", 5, 32), normal(rng, 5)), {}
     for kind in ACTIVATIONS:
-        yield (normal(rng, 3, 65), _weight(rng, "bf16", 17, 65), normal(rng, 17)), {"activation": kind}
-    yield (strided(rng, 5, 33), _weight(rng, "bf16", 17, 33), normal(rng, 17)), {}
-    yield (ugly(rng, 5, 65), _weight(rng, "bf16", 17, 65), None), {}
+        yield (normal(rng, 3, 65), weight(rng, "bf16", 17, 65), normal(rng, 17)), {"activation": kind}
+    yield (strided(rng, 5, 33), weight(rng, "bf16", 17, 33), normal(rng, 17)), {}
+    yield (ugly(rng, 5, 65), weight(rng, "bf16", 17, 65), None), {}
 
 
 matmul_bf16.no_gradient("its operands are rounded; training runs with f32 activations")
