@@ -11,7 +11,7 @@
 #include "kernels/matmul_epilogue.h"
 #include "pack/pairs.h"
 #if defined(WEFT_ISA_amx)
-#include "kernels/matmul_tiles.h"
+#include "simd/tiles.h"
 #endif
 
 namespace weft::ISA {
@@ -33,13 +33,6 @@ struct Product {
 using Rounded = uint16_t;
 constexpr int64_t kTaskRows = 32;
 
-// tmm0 to tmm3 are sums of 2 x 2 tiles, tmm4 and tmm5 hold rows of x, tmm6 and tmm7 panels of W.
-WEFT_INLINE void shape_tiles() {
-  TileShapes shapes;
-  for (int i = 0; i < 8; ++i) shapes.bytes[i] = 64, shapes.rows[i] = 16;
-  _tile_loadconfig(&shapes);
-}
-
 static void round_row(const float* x, int64_t depth, int64_t padded, Rounded* out) {
   for (int64_t k = 0; k < padded; k += 16) {
     const __m256bh part = _mm512_cvtneps_pbh(load_n(x + k, smaller(16, larger(0, depth - k))).v);
@@ -47,7 +40,8 @@ static void round_row(const float* x, int64_t depth, int64_t padded, Rounded* ou
   }
 }
 
-// Sums of 16 x R rows and 16 x P columns to `sums` [R][P][16][16].
+// Sums of 16 x R rows and 16 x P columns to `sums` [R][P][16][16]: tmm0 to tmm3; tmm4 and tmm5 hold rows of x, tmm6 and
+// tmm7 panels of W.
 template <int R, int P>
 static void multiply(const Rounded* x, const uint16_t* w, int64_t padded, float* sums) {
   const int64_t stride = padded * 2;
@@ -98,7 +92,7 @@ constexpr int kRows = 1;
 #endif
 constexpr int64_t kTaskRows = kRows;
 
-WEFT_INLINE void shape_tiles() {}
+WEFT_INLINE void shape_whole_tiles() {}
 
 static void round_row(const float* x, int64_t depth, int64_t padded, Rounded* out) {
   for (int64_t k = 0; k < depth; ++k) out[k] = bf16_to_float(float_to_bf16_normal(x[k]));
@@ -179,7 +173,7 @@ KERNEL(matmul_bf16) {
   const Epilogue epilogue(call);
   const Tasks tasks(call.in[0].rows(), parts(a.columns, 16), smaller(kTaskRows, row_step), row_step, kMaxPanels, 4,
                     worker.count);
-  shape_tiles();
+  shape_whole_tiles();
   int64_t rounded = -1;  // the rows that scratch has
   for (int64_t task; (task = worker.next()) < tasks.count();) {
     const int64_t row = tasks.row(task), row_end = tasks.row_end(task), panel_end = tasks.panel_end(task);

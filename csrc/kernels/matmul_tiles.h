@@ -5,10 +5,9 @@
 //   K types         scale * code = 128 * high + low, two planes of signed bytes over the whole super-block, so that the
 //                   sub-blocks cost nothing: sum = 128 * (x . high) + x . low
 #pragma once
-#include <immintrin.h>
-
 #include "kernels/matmul_codes.h"
 #include "kernels/matmul_epilogue.h"
+#include "simd/tiles.h"
 
 namespace weft::ISA {
 
@@ -17,12 +16,6 @@ constexpr int64_t kTileColumns = 1024;        // of W, unpacked at once
 constexpr int64_t kTileScratch = 40 << 10;    // sums, then the unpacked planes
 
 // tmm0 and tmm1 are sums, tmm4 holds rows of x, tmm6 and tmm7 columns of W.
-struct alignas(64) TileShapes {
-  uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  uint16_t bytes[16] = {};
-  uint8_t rows[16] = {};
-};
-
 template <DType type>
 WEFT_INLINE void shape_tiles() {
   constexpr int columns = format_of(type).subs ? 64 : 32;  // one instruction's share of a row of x

@@ -97,6 +97,9 @@ WEFT_INLINE __m256 exp2_integer8(__m256 n) {
 // 2^n for integral n in [-126, 127]
 WEFT_INLINE f32x16 exp2_integer(f32x16 n) { return {exp2_integer8(n.lo), exp2_integer8(n.hi)}; }
 
+// p 2^n for integral n, where the result is an ordinary number
+WEFT_INLINE f32x16 times_power(f32x16 p, f32x16 n) { return p * exp2_integer(n); }
+
 WEFT_INLINE float sum(f32x16 a) {
   __m256 h = _mm256_add_ps(a.lo, a.hi);
   __m128 q = _mm_add_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));

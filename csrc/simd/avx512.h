@@ -67,6 +67,9 @@ WEFT_INLINE f32x16 exp2_integer(f32x16 n) {
   return {_mm512_castsi512_ps(bits)};
 }
 
+// p 2^n for integral n, where the result is an ordinary number
+WEFT_INLINE f32x16 times_power(f32x16 p, f32x16 n) { return {_mm512_scalef_ps(p.v, n.v)}; }
+
 WEFT_INLINE float sum(f32x16 a) {
   __m256 h = _mm256_add_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
   __m128 q = _mm_add_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));

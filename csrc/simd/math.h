@@ -36,6 +36,19 @@ WEFT_INLINE f32x16 exp(f32x16 x) {
   return where_less(x, lowest, zero(), result);
 }
 
+// 2^x for x <= 0, within 3e-6 of it, and exactly 1 at 0: for results that are rounded to bfloat16. Below -125 the result
+// is 2^-125, so that nothing is subnormal; NaN stays NaN.
+WEFT_INLINE f32x16 exp2_coarse(f32x16 x) {
+  x = max(splat(-125.0f), x);
+  const f32x16 n = round(x), f = x - n;
+  f32x16 p = splat(9.5828529e-03f);
+  p = fma(p, f, splat(5.59064262e-02f));
+  p = fma(p, f, splat(2.40240991e-01f));
+  p = fma(p, f, splat(6.93124175e-01f));
+  p = fma(p, f, splat(1.0f));
+  return times_power(p, n);
+}
+
 // e^x - 1 for x <= 0, without cancellation near 0.
 WEFT_INLINE f32x16 expm1_negative(f32x16 x) {
   ExpParts e = exp_parts(max(splat(-80.0f), x));

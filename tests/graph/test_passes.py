@@ -9,11 +9,11 @@ from toy_model import Toy, step
 
 from weft.backends.reference import ReferenceBackend
 from weft.errors import InputError
-from weft.graph import Program, T, Trace
+from weft.graph import B, Program, T, Trace
 from weft.graph.passes import dead_code, decompose, fold_activation, fold_bias, fuse_norm, lower_int8, optimise
 from weft.graph.plan import plan
 from weft.graph.verify import verify
-from weft.ops import activate, add, gated, layer_norm, matmul, mul, rms_norm, scale
+from weft.ops import activate, add, attention, gated, layer_norm, matmul, mul, rms_norm, scale
 from weft.ops.samples import weight
 from weft.ops.tolerance import relative_error
 
@@ -241,6 +241,15 @@ def test_bf16_takes_float_matrices_that_only_products_read():
     before, now = run(program), run(after)
     assert relative_error(now["z"], before["z"]) < 1e-14, "quantised weights are left alone"
     assert 1e-4 < relative_error(now["y"], before["y"]) < 2e-2, "eight bits of significand"
+
+
+def test_bf16_takes_attention_to_the_whole_sequence_only():
+    for causal, dim, want in ((False, 32, "attention_bf16"), (True, 32, "attention"), (False, 136, "attention")):
+        trace = Trace("attend")
+        q, k, v = (trace.input(name, (T, 2, dim)) for name in "qkv")
+        segments = trace.input("segments", (B + 1,), "i32")
+        trace.output("y", attention(q, k, v, segments, causal=causal, scale=0.5))
+        assert [instr.op for instr in optimise(trace.program(), compute="bf16").body] == [want]
 
 
 def test_lowering_twice_changes_nothing_more():

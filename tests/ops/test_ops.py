@@ -113,7 +113,11 @@ def test_a_float32_chain_meets_the_tolerance_of_matmul():
     assert 1e-7 < relative_error(chain, matmul(x, weight)) <= matmul.tolerance_for((x, weight))
 
 
-@pytest.mark.parametrize("op", ARITHMETIC, ids=repr)
+# Ops that round to bfloat16 inside cannot tell finer roundings of their operands.
+COARSE = ("attention_bf16",)
+
+
+@pytest.mark.parametrize("op", [op for op in ARITHMETIC if op.name not in COARSE], ids=repr)
 def test_half_precision_operands_would_be_noticed(op):
     operands, attrs = samples_of(op)[2]
     half = [x.astype("f2").astype("f4") if isinstance(x, np.ndarray) and x.dtype.kind == "f" else x for x in operands]

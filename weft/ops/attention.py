@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from weft.ops.elementwise import capped
+from weft.ops.matmul import rounded_bf16
 from weft.ops.reduce import softmax, softmax_slope
 from weft.ops.registry import Array, Cost, Integers, Sample, State, op, require
 from weft.ops.samples import normal, paged, ugly
@@ -150,6 +151,66 @@ def _to_groups(x: np.ndarray, groups: int) -> np.ndarray:
 
 
 attention.tolerance(f32=chain(256), because="scores of up to 30 carry an f32 chain's error into the exponent")
+
+BF16_DIM = 128  # the longest head that attention_bf16 takes
+
+
+@op
+def attention_bf16(q: Array, k: Array, v: Array, segments: Integers, *, scale: float) -> Array:
+    """Attention of every token to its whole sequence, in bfloat16.  q [T, H, D], k, v [T, G, D], segments [B+1]
+    -> [T, H, D]
+
+    q * scale * log2(e), k and v are rounded to bfloat16, and so are the weights, powers of two, before they meet v.
+    """
+    by = np.float32(np.float32(scale) * np.float32(math.log2(math.e)))
+    queries, keys, values = rounded_bf16(q.astype(np.float32) * by), rounded_bf16(k), rounded_bf16(v)
+    out = np.zeros(q.shape)
+    for start, end in pairwise(segments):
+        here = slice(start, end)
+        mask = np.zeros((end - start, end - start))
+        out[here] = _attend(queries[here], keys[here], values[here], mask, math.log(2), 0.0)[0]
+    return out
+
+
+@attention_bf16.shape
+def _(q: Spec, k: Spec, v: Spec, segments: Spec, *, scale: float) -> Spec:
+    require(k.rank == 3 and k == v, "attention_bf16", f"k {k} and v {v} must be the same [T, G, D]")
+    _check("attention_bf16", q, k.shape[1], k.shape[2], 0, 0.0)
+    require(k.shape[0] == q.shape[0], "attention_bf16", f"k {k} does not have the tokens of q {q}")
+    require(segments.rank == 1, "attention_bf16", f"segments must be [B+1]: got {segments}")
+    fits = isinstance(q.shape[2], int) and q.shape[2] <= BF16_DIM
+    require(fits, "attention_bf16", f"heads of q {q} are longer than {BF16_DIM}; attention takes them")
+    return q
+
+
+@attention_bf16.cost
+def _(q: Spec, k: Spec, v: Spec, segments: Spec, *, scale: float) -> Cost:
+    tokens, sequences = q.shape[0], segments.shape[0] - 1
+    seen = -(-tokens // max(sequences, 1))  # as for attention: sequences of one length
+    return Cost(flops=4 * q.size * seen, bytes=2 * q.nbytes + k.nbytes + v.nbytes + segments.nbytes)
+
+
+@attention_bf16.samples
+def _(rng: np.random.Generator) -> Iterator[Sample]:
+    for lengths, heads, kv_heads, dim in [
+        ([1], 1, 1, 1),
+        ([5, 1, 17], 2, 2, 32),
+        ([33, 2], 4, 2, 17),
+        ([31, 32, 65], 6, 2, 64),
+        ([3, 530], 2, 1, 33),
+    ]:
+        tokens = sum(lengths)
+        q = normal(rng, tokens, heads, dim)
+        k, v = normal(rng, tokens, kv_heads, dim), normal(rng, tokens, kv_heads, dim)
+        yield (q, k, v, starts_of(lengths)), {"scale": 1 / math.sqrt(dim)}
+    q, k, v = (part.transpose(1, 0, 2) for part in normal(rng, 3, 2, 40, 16))
+    yield (q, k, v, starts_of([40])), {"scale": 0.25}
+    q, k, v = normal(rng, 50, 2, 16, scale=3.0), normal(rng, 50, 1, 16, scale=3.0), ugly(rng, 50, 1, 16)
+    yield (q, k, v, starts_of([50])), {"scale": 0.25}
+
+
+attention_bf16.no_gradient("its operands are rounded; training runs with f32 activations")
+attention_bf16.tolerance(f32=2.0**-8, because="weights are rounded to bfloat16: 2^-9 each, in one direction at worst")
 
 
 def _page_of(pages: np.ndarray, sequence: int, position: int) -> tuple[int, int]:

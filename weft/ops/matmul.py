@@ -91,11 +91,11 @@ def matmul_bf16(
 
     Subnormal numbers count as zeros. The kernels' order of summation is specified too: csrc/kernels/matmul_bf16.cpp.
     """
-    product = _rounded(x) @ _rounded(wide(weight)).T
+    product = rounded_bf16(x) @ rounded_bf16(wide(weight)).T
     return _activation(activation, product if bias is None else product + bias)
 
 
-def _rounded(values: np.ndarray) -> np.ndarray:
+def rounded_bf16(values: np.ndarray) -> np.ndarray:
     """To bfloat16, nearest even, subnormal numbers to zero; float64 again."""
     narrow = bf16_to_f32(f32_to_bf16(values.astype(np.float32))).astype(np.float64)
     return np.where(np.abs(values) < np.finfo(np.float32).tiny, 0.0 * narrow, narrow)
