@@ -26,11 +26,13 @@ DType element_type(const AnyArray& array) {
   fail(ErrorKind::input, "[run] inputs are float32, int32, int64, int8 or uint8 arrays");
 }
 
-// Activations in int8 rows cross the boundary as bytes: a program with an a8 input or output sees uint8 [rows, bytes].
+// Activations that numpy has no type for, int8 rows and bfloat16, cross the boundary as bytes: uint8 [rows, bytes].
+bool crosses_as_bytes(DType dtype) { return is_quantised(dtype) || dtype == DType::bf16; }
+
 std::vector<int64_t> element_shape(const AnyArray& array, DType wanted) {
   std::vector<int64_t> shape;
   for (size_t d = 0; d < array.ndim(); ++d) shape.push_back(static_cast<int64_t>(array.shape(d)));
-  if (is_quantised(wanted) && !shape.empty()) shape.back() = shape.back() / info(wanted).bytes * info(wanted).block;
+  if (crosses_as_bytes(wanted) && !shape.empty()) shape.back() = shape.back() / info(wanted).bytes * info(wanted).block;
   return shape;
 }
 
@@ -44,7 +46,7 @@ nb::object to_numpy(const OutputArray& output, DType dtype) {
   auto* data = reinterpret_cast<float*>(output.data);
   nb::capsule owner(data, [](void* pointer) noexcept { delete[] static_cast<float*>(pointer); });
   std::vector<size_t> shape(output.shape.begin(), output.shape.end());
-  if (is_quantised(dtype)) {
+  if (crosses_as_bytes(dtype)) {
     shape.back() = shape.back() / static_cast<size_t>(info(dtype).block) * static_cast<size_t>(info(dtype).bytes);
     return nb::cast(nb::ndarray<nb::numpy, uint8_t>(data, shape.size(), shape.data(), owner));
   }
@@ -64,7 +66,7 @@ nb::dict run(Executable& self, nb::dict inputs, Pool& pool, std::vector<int64_t>
   for (size_t i = 0; i < names.size(); ++i) {
     DType wanted = self.program().values[static_cast<size_t>(self.program().index_of(names[i]))].dtype;
     DType dtype = element_type(arrays[i]);
-    if (is_quantised(wanted) && dtype == DType::u8) dtype = wanted;
+    if (crosses_as_bytes(wanted) && dtype == DType::u8) dtype = wanted;
     shapes.push_back(element_shape(arrays[i], wanted));
     given.push_back({names[i], dtype, shapes.back(), static_cast<const std::byte*>(arrays[i].data())});
   }

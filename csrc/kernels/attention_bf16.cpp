@@ -20,26 +20,28 @@ namespace weft::ISA {
 constexpr int64_t kLanes = 16, kKeys = 512;
 constexpr int64_t kStep = 32;  // of a product's sums: columns of a and rows of b
 constexpr int64_t kMaxDim = 128;
+constexpr float kLowest = -3.40282347e38f;  // below every score; finite, so that differences of maxima are never NaN
 
 constexpr int64_t up_to(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
+
+// Where the rows of a tile, at most 16, lie in q and in the result.
+struct Places {
+  int64_t at[kLanes], count;
+};
 
 #if defined(WEFT_ISA_amx)
 
 using Rounded = uint16_t;
 constexpr int64_t kSpan = 512;  // rows of a task
 
-// c [16 R][16] (+)= a [16 R][depth] b [depth][16], a's rows `stride` apart, b in pairs.
-template <int R, bool add>
+// c [16 R][16] = a [16 R][depth] b [depth][16], a's rows `stride` apart, b in pairs.
+template <int R>
 static void multiply_tiles(const Rounded* a, int64_t stride, const Rounded* b, int64_t depth, float* c) {
   const int64_t row_bytes = stride * 2, tile = 16 * stride;
-  if constexpr (add) _tile_loadd(0, c, 64);
-  else _tile_zero(0);
-  if constexpr (R > 1 && add) _tile_loadd(1, c + 256, 64);
-  else _tile_zero(1);
-  if constexpr (R > 2 && add) _tile_loadd(2, c + 512, 64);
-  else _tile_zero(2);
-  if constexpr (R > 3 && add) _tile_loadd(3, c + 768, 64);
-  else _tile_zero(3);
+  _tile_zero(0);
+  if constexpr (R > 1) _tile_zero(1);
+  if constexpr (R > 2) _tile_zero(2);
+  if constexpr (R > 3) _tile_zero(3);
   for (int64_t k = 0; k < depth; k += kStep) {
     _tile_loadd(4, b + k * 16, 64);
     _tile_loadd(5, a + k, row_bytes);
@@ -57,13 +59,43 @@ static void multiply_tiles(const Rounded* a, int64_t stride, const Rounded* b, i
   if constexpr (R > 3) _tile_stored(3, c + 768, 64);
 }
 
-// c [rows][16] (+)= a [rows][depth] b [depth][16], rows rounded up to 16.
-template <bool add>
+// c [rows][16] = a [rows][depth] b [depth][16], rows, at most 64, rounded up to 16.
 static void multiply(const Rounded* a, int64_t stride, int64_t rows, const Rounded* b, int64_t depth, float* c) {
-  for (; rows > 48; rows -= 64, a += 64 * stride, c += 1024) multiply_tiles<4, add>(a, stride, b, depth, c);
-  if (rows > 32) multiply_tiles<3, add>(a, stride, b, depth, c);
-  else if (rows > 16) multiply_tiles<2, add>(a, stride, b, depth, c);
-  else if (rows > 0) multiply_tiles<1, add>(a, stride, b, depth, c);
+  if (rows > 48) multiply_tiles<4>(a, stride, b, depth, c);
+  else if (rows > 32) multiply_tiles<3>(a, stride, b, depth, c);
+  else if (rows > 16) multiply_tiles<2>(a, stride, b, depth, c);
+  else multiply_tiles<1>(a, stride, b, depth, c);
+}
+
+// Sums of 16 C channels, carried in tmm0 to tmm3 from begin_sums to end_sums.
+template <int C>
+WEFT_INLINE void begin_sums(const float* out) {
+  _tile_loadd(0, out, 64);
+  if constexpr (C > 1) _tile_loadd(1, out + 256, 64);
+  if constexpr (C > 2) _tile_loadd(2, out + 512, 64);
+  if constexpr (C > 3) _tile_loadd(3, out + 768, 64);
+}
+
+// One step: 32 keys' values [16 C][kKeys] times their weights.
+template <int C>
+WEFT_INLINE void add_step(const Rounded* value, const Rounded* weights, float*) {
+  _tile_loadd(4, weights, 64);
+  _tile_loadd(5, value, kKeys * 2);
+  _tile_dpbf16ps(0, 5, 4);
+  if constexpr (C > 1) _tile_loadd(6, value + 16 * kKeys, kKeys * 2);
+  if constexpr (C > 1) _tile_dpbf16ps(1, 6, 4);
+  if constexpr (C > 2) _tile_loadd(7, value + 32 * kKeys, kKeys * 2);
+  if constexpr (C > 2) _tile_dpbf16ps(2, 7, 4);
+  if constexpr (C > 3) _tile_loadd(5, value + 48 * kKeys, kKeys * 2);
+  if constexpr (C > 3) _tile_dpbf16ps(3, 5, 4);
+}
+
+template <int C>
+WEFT_INLINE void end_sums(float* out) {
+  _tile_stored(0, out, 64);
+  if constexpr (C > 1) _tile_stored(1, out + 256, 64);
+  if constexpr (C > 2) _tile_stored(2, out + 512, 64);
+  if constexpr (C > 3) _tile_stored(3, out + 768, 64);
 }
 
 WEFT_INLINE __m512i as_bits(__m512bh v) { return reinterpret_cast<const __m512i&>(v); }
@@ -76,12 +108,11 @@ WEFT_INLINE __m512i round_channels(const float* row, int64_t channel, int64_t di
 }
 
 // 16 rows of q, transposed: [deep / 2][16][2].
-template <class From>
-WEFT_INLINE void pack_queries(Rounded* to, From row_at, int64_t count, int64_t dim, int64_t deep, float scale) {
+static void pack_queries(Rounded* to, const float* q, const Places& rows_at, int64_t dim, int64_t deep, float scale) {
   for (int64_t c = 0; c < deep; c += kStep, to += kStep * kLanes) {
     __m512i rows[16];
-    for (int64_t i = 0; i < 16; ++i)
-      rows[i] = i < count ? round_channels(row_at(i), c, dim, splat(scale)) : _mm512_setzero_si512();
+    for (int64_t i = 0; i < rows_at.count; ++i) rows[i] = round_channels(q + rows_at.at[i], c, dim, splat(scale));
+    for (int64_t i = rows_at.count; i < 16; ++i) rows[i] = _mm512_setzero_si512();
     transpose(rows);
     for (int64_t i = 0; i < 16; ++i) _mm512_store_si512(to + i * 32, rows[i]);
   }
@@ -95,9 +126,9 @@ WEFT_INLINE void pack_key(Rounded* to, const float* key, int64_t dim, int64_t de
 static void pack_values(Rounded* to, const float* value, int64_t stride, int64_t count, int64_t dim, int64_t wide) {
   for (int64_t c = 0; c < wide; c += 16) {
     __m512i rows[16];
-    for (int64_t j = 0; j < 16; ++j)
-      rows[j] = j < count ? _mm512_castps_si512(load_n(value + j * stride + c, dim - c).v) : _mm512_setzero_si512();
-    transpose(rows);
+    for (int64_t j = 0; j < count; ++j) rows[j] = _mm512_castps_si512(load_n(value + j * stride + c, dim - c).v);
+    for (int64_t j = larger(0, count); j < 16; ++j) rows[j] = _mm512_setzero_si512();
+    if (count > 0) transpose(rows);
     for (int64_t i = 0; i < 16; ++i) {
       const __m256bh narrow = _mm512_cvtneps_pbh(_mm512_castsi512_ps(rows[i]));
       _mm256_store_si256(reinterpret_cast<__m256i*>(to + (c + i) * kKeys), reinterpret_cast<const __m256i&>(narrow));
@@ -105,21 +136,24 @@ static void pack_values(Rounded* to, const float* value, int64_t stride, int64_t
   }
 }
 
-// The weights of two keys for 16 rows, as row `key` and the next of a product's right side.
+// The weights of two keys for 16 rows: the upper halves, as pairs.
 WEFT_INLINE void store_weights(Rounded* to, f32x16 first, f32x16 second) {
-  const __m512i pairs = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21,
-                                         5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
-  _mm512_store_si512(to, _mm512_permutexvar_epi16(pairs, as_bits(_mm512_cvtne2ps_pbh(second.v, first.v))));
+  const __m512i low = _mm512_srli_epi32(_mm512_castps_si512(first.v), 16);
+  _mm512_store_si512(to, _mm512_mask_blend_epi16(0xAAAAAAAA, low, _mm512_castps_si512(second.v)));
+}
+WEFT_INLINE f32x16 add_half_unit(f32x16 x) {
+  return {_mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x.v), _mm512_set1_epi32(0x8000)))};
 }
 
-// out [wide][16] / total, as rows; count of them.
-template <class To>
-WEFT_INLINE void unpack_rows(const float* out, f32x16 total, To row_at, int64_t count, int64_t dim) {
+// out [wide][16] / total, as rows.
+static void unpack_rows(const float* out, f32x16 total, float* result, const Places& rows_at, int64_t dim) {
+  const f32x16 by = splat(1.0f) / total;
   for (int64_t c = 0; c < dim; c += 16) {
     __m512i rows[16];
-    for (int64_t i = 0; i < 16; ++i) rows[i] = _mm512_castps_si512((load(out + (c + i) * kLanes) / total).v);
+    for (int64_t i = 0; i < 16; ++i) rows[i] = _mm512_castps_si512((load(out + (c + i) * kLanes) * by).v);
     transpose(rows);
-    for (int64_t i = 0; i < count; ++i) store_n(row_at(i) + c, {_mm512_castsi512_ps(rows[i])}, dim - c);
+    for (int64_t i = 0; i < rows_at.count; ++i)
+      store_n(result + rows_at.at[i] + c, {_mm512_castsi512_ps(rows[i])}, dim - c);
   }
 }
 
@@ -130,9 +164,9 @@ constexpr int64_t kSpan = 256;
 
 WEFT_INLINE void shape_whole_tiles() {}
 
-// One step of a product for n rows of a.
+// One step of a product: c [n][16] += a [n][32] b [32][16].
 template <int n>
-WEFT_INLINE void add_step(const Rounded* a, int64_t stride, const Rounded* b, float* c) {
+WEFT_INLINE void add_rows(const Rounded* a, int64_t stride, const Rounded* b, float* c) {
   f32x16 even[n], odd[n];
 #pragma GCC unroll 4
   for (int i = 0; i < n; ++i) even[i] = zero(), odd[i] = zero();
@@ -148,23 +182,30 @@ WEFT_INLINE void add_step(const Rounded* a, int64_t stride, const Rounded* b, fl
   for (int i = 0; i < n; ++i) store(c + i * kLanes, load(c + i * kLanes) + (even[i] + odd[i]));
 }
 
-template <bool add>
 static void multiply(const Rounded* a, int64_t stride, int64_t rows, const Rounded* b, int64_t depth, float* c) {
-  if (!add) fill(c, rows * kLanes, [](auto) { return zero(); });
+  fill(c, rows * kLanes, [](auto) { return zero(); });
   for (int64_t k = 0; k < depth; k += kStep) {
     int64_t row = 0;
-    for (; row + 4 <= rows; row += 4) add_step<4>(a + row * stride + k, stride, b + k * kLanes, c + row * kLanes);
-    for (; row < rows; ++row) add_step<1>(a + row * stride + k, stride, b + k * kLanes, c + row * kLanes);
+    for (; row + 4 <= rows; row += 4) add_rows<4>(a + row * stride + k, stride, b + k * kLanes, c + row * kLanes);
+    for (; row < rows; ++row) add_rows<1>(a + row * stride + k, stride, b + k * kLanes, c + row * kLanes);
   }
 }
 
+template <int C>
+WEFT_INLINE void begin_sums(const float*) {}
+template <int C>
+WEFT_INLINE void add_step(const Rounded* value, const Rounded* weights, float* out) {
+  for (int64_t c = 0; c < 16 * C; c += 4) add_rows<4>(value + c * kKeys, kKeys, weights, out + c * kLanes);
+}
+template <int C>
+WEFT_INLINE void end_sums(float*) {}
+
 WEFT_INLINE Rounded rounded(float value) { return bf16_to_float(float_to_bf16_normal(value)); }
 
-template <class From>
-WEFT_INLINE void pack_queries(Rounded* to, From row_at, int64_t count, int64_t dim, int64_t deep, float scale) {
+static void pack_queries(Rounded* to, const float* q, const Places& rows_at, int64_t dim, int64_t deep, float scale) {
   fill(to, deep * kLanes, [](auto) { return zero(); });
-  for (int64_t i = 0; i < count; ++i)
-    for (int64_t c = 0; c < dim; ++c) to[c * kLanes + i] = rounded(row_at(i)[c] * scale);
+  for (int64_t i = 0; i < rows_at.count; ++i)
+    for (int64_t c = 0; c < dim; ++c) to[c * kLanes + i] = rounded(q[rows_at.at[i] + c] * scale);
 }
 
 WEFT_INLINE void pack_key(Rounded* to, const float* key, int64_t dim, int64_t deep) {
@@ -172,23 +213,29 @@ WEFT_INLINE void pack_key(Rounded* to, const float* key, int64_t dim, int64_t de
   for (int64_t c = dim; c < deep; ++c) to[c] = 0;
 }
 
-static void pack_values(Rounded* to, const float* value, int64_t stride, int64_t count, int64_t dim, int64_t) {
-  for (int64_t c = 0; c < dim; ++c)
-    for (int64_t j = 0; j < 16; ++j) to[c * kKeys + j] = j < count ? rounded(value[j * stride + c]) : 0;
+static void pack_values(Rounded* to, const float* value, int64_t stride, int64_t count, int64_t dim, int64_t wide) {
+  for (int64_t c = 0; c < wide; ++c)
+    for (int64_t j = 0; j < 16; ++j) to[c * kKeys + j] = c < dim && j < count ? rounded(value[j * stride + c]) : 0;
 }
 
 WEFT_INLINE void store_weights(Rounded* to, f32x16 first, f32x16 second) {
   store(to, first);
   store(to + kLanes, second);
-  for (int64_t i = 0; i < 2 * kLanes; ++i) to[i] = rounded(to[i]);
+  for (int64_t i = 0; i < 2 * kLanes; ++i) to[i] = bit_cast<float>(bit_cast<uint32_t>(to[i]) & 0xFFFF0000u);
+}
+WEFT_INLINE f32x16 add_half_unit(f32x16 x) {
+  alignas(64) float lane[kLanes];
+  store(lane, x);
+  for (float& value : lane) value = bit_cast<float>(bit_cast<uint32_t>(value) + 0x8000u);
+  return load(lane);
 }
 
-template <class To>
-WEFT_INLINE void unpack_rows(const float* out, f32x16 total, To row_at, int64_t count, int64_t dim) {
+static void unpack_rows(const float* out, f32x16 total, float* result, const Places& rows_at, int64_t dim) {
+  const f32x16 by = splat(1.0f) / total;
   alignas(64) float channel[kLanes];
   for (int64_t c = 0; c < dim; ++c) {
-    store(channel, load(out + c * kLanes) / total);
-    for (int64_t i = 0; i < count; ++i) row_at(i)[c] = channel[i];
+    store(channel, load(out + c * kLanes) * by);
+    for (int64_t i = 0; i < rows_at.count; ++i) result[rows_at.at[i] + c] = channel[i];
   }
 }
 
@@ -232,47 +279,98 @@ static void pack_block(Span& span, const float* key, const float* value, int64_t
     pack_values(span.value + j, value + j * stride, stride, smaller(16, count - j), span.dim, span.wide);
 }
 
-// From scores to weights; returns their sums, those of the even and of the odd keys added up apart.
-static f32x16 weigh(const Span& span, f32x16 top) {
-  f32x16 even = zero(), odd = zero();
-  int64_t j = 0;
-  for (; j + 2 <= span.keys; j += 2) {
-    const f32x16 first = exp2_coarse(load(span.scores + j * kLanes) - top);
-    const f32x16 second = exp2_coarse(load(span.scores + (j + 1) * kLanes) - top);
-    even = even + first;
-    odd = odd + second;
-    store_weights(span.weights + j * kLanes, first, second);
+// Scores of a tile with the present block of keys; returns the largest of each row.
+static f32x16 score(const Span& span, const Rounded* q) {
+  f32x16 top = splat(kLowest);
+  for (int64_t j = 0; j < span.keys; j += 64) {
+    const int64_t count = smaller(64, span.keys - j);
+    float* scores = span.scores + j * kLanes;
+    multiply(span.key + j * span.deep, span.deep, count, q, span.deep, scores);
+    for (int64_t i = 0; i < count; ++i) top = max(top, load(scores + i * kLanes));
   }
-  if (j < span.keys) {
-    const f32x16 last = exp2_coarse(load(span.scores + j * kLanes) - top);
-    even = even + last;
-    store_weights(span.weights + j * kLanes, last, zero());
-    j += 2;
-  }
-  for (; j < up_to(span.keys, kStep); j += 2) store_weights(span.weights + j * kLanes, zero(), zero());
-  return even + odd;
+  return top;
 }
 
-// One tile of 16 rows past the present block of keys.
-static void attend_tile(const Span& span, int64_t tile, bool first_block) {
-  const int64_t whole = up_to(span.keys, kStep);
-  float *out = span.out + tile * span.wide * kLanes, *kept_top = span.top + tile * kLanes;
-  float* kept_total = span.total + tile * kLanes;
-  multiply<false>(span.key, span.deep, span.keys, span.q + tile * span.deep * kLanes, span.deep, span.scores);
-  f32x16 top = load(span.scores);
-  for (int64_t j = 1; j < span.keys; ++j) top = max(top, load(span.scores + j * kLanes));
-  if (first_block) {
-    store(kept_total, weigh(span, top));
-    multiply<false>(span.value, kKeys, span.dim, span.weights, whole, out);
-  } else {
-    const f32x16 before = load(kept_top), both = max(before, top);
-    const f32x16 factor = exp2_coarse(before - both);
-    top = both;
-    store(kept_total, fma(load(kept_total), factor, weigh(span, top)));
-    fill(out, span.dim * kLanes, [&](auto at) { return at(out) * factor; });
-    multiply<true>(span.value, kKeys, span.dim, span.weights, whole, out);
+// Sums of the weights of the even and of the odd keys.
+struct Totals {
+  f32x16 even, odd;
+};
+
+// From scores to weights, of one step's keys from j on; those beyond the last weigh nothing. Weights are rounded to
+// bfloat16, nearest, by half a unit added and the lower half cut.
+WEFT_INLINE void weigh_step(const Span& span, int64_t j, f32x16 top, Totals& totals) {
+  const float* scores = span.scores + j * kLanes;
+  Rounded* weights = span.weights + j * kLanes;
+  const int64_t count = smaller(kStep, span.keys - j);
+  int64_t i = 0;
+  for (; i + 2 <= count; i += 2) {
+    const f32x16 first = exp2_coarse(load(scores + i * kLanes) - top);
+    const f32x16 second = exp2_coarse(load(scores + (i + 1) * kLanes) - top);
+    totals.even = totals.even + first;
+    totals.odd = totals.odd + second;
+    store_weights(weights + i * kLanes, add_half_unit(first), add_half_unit(second));
   }
-  store(kept_top, top);
+  if (i < count) {
+    const f32x16 last = exp2_coarse(load(scores + i * kLanes) - top);
+    totals.even = totals.even + last;
+    store_weights(weights + i * kLanes, add_half_unit(last), zero());
+    i += 2;
+  }
+  for (; i < kStep; i += 2) store_weights(weights + i * kLanes, zero(), zero());
+}
+
+// Weights and, a step behind them, their product with 16 C channels of the values from `channel` on. While the matrix
+// unit multiplies one step, the vector units weigh the next.
+template <int C>
+static void add_values(const Span& span, int64_t channel, f32x16 top, Totals* totals, float* out) {
+  const Rounded* value = span.value + channel * kKeys;
+  out += channel * kLanes;
+  begin_sums<C>(out);
+  for (int64_t j = 0; j < span.keys; j += kStep) {
+    if (totals) weigh_step(span, j, top, *totals);
+    if (j) add_step<C>(value + j - kStep, span.weights + (j - kStep) * kLanes, out);
+  }
+  const int64_t last = up_to(span.keys, kStep) - kStep;
+  add_step<C>(value + last, span.weights + last * kLanes, out);
+  end_sums<C>(out);
+}
+
+// All channels, 64 at a time; the first ones' turn makes the weights. Returns the sums of these.
+static f32x16 add_all_values(const Span& span, f32x16 top, float* out) {
+  Totals totals{zero(), zero()};
+  for (int64_t channel = 0; channel < span.wide; channel += 64) {
+    Totals* wanted = channel == 0 ? &totals : nullptr;
+    switch (smaller(64, span.wide - channel) / 16) {
+      case 1: add_values<1>(span, channel, top, wanted, out); break;
+      case 2: add_values<2>(span, channel, top, wanted, out); break;
+      case 3: add_values<3>(span, channel, top, wanted, out); break;
+      default: add_values<4>(span, channel, top, wanted, out);
+    }
+  }
+  return totals.even + totals.odd;
+}
+
+// One tile of 16 rows past the present block of keys. Before the first block out and total are 0, top the lowest.
+static void attend_tile(const Span& span, int64_t tile) {
+  float *out = span.out + tile * span.wide * kLanes, *top = span.top + tile * kLanes, *total = span.total + tile * kLanes;
+  const f32x16 before = load(top), now = max(before, score(span, span.q + tile * span.deep * kLanes));
+  const f32x16 factor = exp2_coarse(before - now);
+  store(top, now);
+  fill(out, span.wide * kLanes, [&](auto at) { return at(out) * factor; });
+  const f32x16 sums = add_all_values(span, now, out);
+  store(total, fma(load(total), factor, sums));
+}
+
+// Rows [first, first + count) of a task. Row r is the query head r % share of the token r / share, of a head's group.
+WEFT_INLINE Places places(int64_t first, int64_t count, int64_t share, int64_t origin, int64_t heads, int64_t dim) {
+  Places places;
+  places.count = count;
+  int64_t token = first / share, member = first % share;
+  for (int64_t i = 0; i < count; ++i) {
+    places.at[i] = origin + (token * heads + member) * dim;
+    if (++member == share) member = 0, ++token;
+  }
+  return places;
 }
 
 KERNEL(attention_bf16) {
@@ -287,25 +385,22 @@ KERNEL(attention_bf16) {
 
   deal_spans(worker, segments, batch, kv_heads, share, kSpan, [&](SpanTask task) {
     const int64_t start = segments[task.sequence], length = segments[task.sequence + 1] - start;
-    auto place = [&](int64_t row) {
-      const int64_t r = task.first + row;
-      return ((start + r / share) * heads + task.head * share + r % share) * dim;
-    };
+    const int64_t origin = (start * heads + task.head * share) * dim;
     auto in_tiles = [&](auto f) {
-      for (int64_t row = 0; row < task.count; row += kLanes) f(row, smaller(kLanes, task.count - row));
+      for (int64_t row = 0; row < task.count; row += kLanes)
+        f(row, places(task.first + row, smaller(kLanes, task.count - row), share, origin, heads, dim));
     };
-    in_tiles([&](int64_t row, int64_t count) {
-      pack_queries(span.q + row * span.deep, [&](int64_t i) { return q + place(row + i); }, count, dim, span.deep,
-                   span.scale);
-    });
+    in_tiles([&](int64_t row, const Places& rows) { pack_queries(span.q + row * span.deep, q, rows, dim, span.deep, span.scale); });
+    fill(span.out, up_to(task.count, kLanes) * span.wide, [](auto) { return zero(); });
+    fill(span.total, up_to(task.count, kLanes), [](auto) { return zero(); });
+    fill(span.top, up_to(task.count, kLanes), [](auto) { return splat(kLowest); });
     for (int64_t first = 0; first < length; first += kKeys) {
       const int64_t from = ((start + first) * kv_heads + task.head) * dim;
       pack_block(span, k + from, v + from, stride, smaller(kKeys, length - first));
-      in_tiles([&](int64_t row, int64_t) { attend_tile(span, row / kLanes, first == 0); });
+      for (int64_t row = 0; row < task.count; row += kLanes) attend_tile(span, row / kLanes);
     }
-    in_tiles([&](int64_t row, int64_t count) {
-      unpack_rows(span.out + row * span.wide, load(span.total + row), [&](int64_t i) { return result + place(row + i); },
-                  count, dim);
+    in_tiles([&](int64_t row, const Places& rows) {
+      unpack_rows(span.out + row * span.wide, load(span.total + row), result, rows, dim);
     });
   });
 }

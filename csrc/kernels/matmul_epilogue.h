@@ -47,6 +47,13 @@ WEFT_INLINE f32x16 finished(const Epilogue& epilogue, f32x16 sums, int64_t colum
   return epilogue.activation == Activation::none ? sums : activate(epilogue.activation, sums);
 }
 
+// The same where the result is rounded to bfloat16 before it is used.
+[[maybe_unused]] WEFT_INLINE f32x16 finished_coarse(const Epilogue& epilogue, f32x16 sums, int64_t column, int64_t count) {
+  if (epilogue.bias) sums = sums + load_n(epilogue.bias + column, count);
+  with_activation(epilogue.activation, [&](auto kind) { sums = activate_coarse<kind()>(sums); });
+  return sums;
+}
+
 // Rows [row, row_end), columns [begin, end) of y [rows, stride].
 [[maybe_unused]] static void finish(const Epilogue& epilogue, float* y, int64_t stride, int64_t row, int64_t row_end,
                                     int64_t begin, int64_t end) {

@@ -97,8 +97,11 @@ WEFT_INLINE __m256 exp2_integer8(__m256 n) {
 // 2^n for integral n in [-126, 127]
 WEFT_INLINE f32x16 exp2_integer(f32x16 n) { return {exp2_integer8(n.lo), exp2_integer8(n.hi)}; }
 
-// p 2^n for integral n, where the result is an ordinary number
-WEFT_INLINE f32x16 times_power(f32x16 p, f32x16 n) { return p * exp2_integer(n); }
+// p with the lowest 9 bits of n added to its exponent
+WEFT_INLINE __m256 raise_exponent8(__m256 p, __m256 n) {
+  return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), _mm256_slli_epi32(_mm256_castps_si256(n), 23)));
+}
+WEFT_INLINE f32x16 raise_exponent(f32x16 p, f32x16 n) { return {raise_exponent8(p.lo, n.lo), raise_exponent8(p.hi, n.hi)}; }
 
 WEFT_INLINE float sum(f32x16 a) {
   __m256 h = _mm256_add_ps(a.lo, a.hi);

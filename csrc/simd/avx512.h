@@ -67,8 +67,11 @@ WEFT_INLINE f32x16 exp2_integer(f32x16 n) {
   return {_mm512_castsi512_ps(bits)};
 }
 
-// p 2^n for integral n, where the result is an ordinary number
-WEFT_INLINE f32x16 times_power(f32x16 p, f32x16 n) { return {_mm512_scalef_ps(p.v, n.v)}; }
+// p with the lowest 9 bits of n added to its exponent
+WEFT_INLINE f32x16 raise_exponent(f32x16 p, f32x16 n) {
+  const __m512i bits = _mm512_slli_epi32(_mm512_castps_si512(n.v), 23);
+  return {_mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(p.v), bits))};
+}
 
 WEFT_INLINE float sum(f32x16 a) {
   __m256 h = _mm256_add_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));

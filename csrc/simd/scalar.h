@@ -69,8 +69,8 @@ WEFT_INLINE f32x16 round(f32x16 a) {
 // 1.5 * 2^23 + 127 leaves n + 127 in the low bits of the sum; the shift makes it the exponent. NaN needs no care.
 WEFT_INLINE f32x16 exp2_integer(f32x16 n) { return {(Floats)((Words)(n.v + 12583039.0f) << 23)}; }
 
-// p 2^n for integral n, where the result is an ordinary number
-WEFT_INLINE f32x16 times_power(f32x16 p, f32x16 n) { return p * exp2_integer(n); }
+// p with the lowest 9 bits of n added to its exponent
+WEFT_INLINE f32x16 raise_exponent(f32x16 p, f32x16 n) { return {(Floats)((Words)p.v + ((Words)n.v << 23))}; }
 
 WEFT_INLINE float sum(f32x16 a) {
   float lane[16];

@@ -10,13 +10,23 @@ using namespace weft::test;
 
 namespace {
 
-std::vector<float> run(const Level& level, const Weight& weight, std::vector<float> x, int64_t rows, int workers,
-                       std::vector<float>* bias = nullptr, double activation = 0) {
-  std::vector<float> y(static_cast<size_t>(rows * weight.rows));
-  Operand w, none;
+Operand halves(std::vector<uint16_t>& values, int64_t rows, int64_t cols) {
+  return {reinterpret_cast<std::byte*>(values.data()), DType::bf16, 2, {rows, cols}};
+}
+
+// x is rounded by round_rows first; with `narrow` the result is bfloat16.
+template <class T = float>
+std::vector<T> run(const Level& level, const Weight& weight, std::vector<float> x, int64_t rows, int workers,
+                   std::vector<float>* bias = nullptr, double activation = 0) {
+  constexpr bool narrow = std::is_same_v<T, uint16_t>;
+  std::vector<uint16_t> rounded(x.size());
+  std::vector<T> y(static_cast<size_t>(rows * weight.rows));
+  run_kernel(level, "round_rows", {floats(x, rows, weight.cols)}, {halves(rounded, rows, weight.cols)}, {}, workers);
+  Operand w, none, out{reinterpret_cast<std::byte*>(y.data()), narrow ? DType::bf16 : DType::f32, 2, {rows, weight.rows}};
   w.weight = &weight;
-  run_kernel(level, "matmul_bf16", {floats(x, rows, weight.cols), w, bias ? floats(*bias, 1, weight.rows) : none},
-             {floats(y, rows, weight.rows)}, {{"activation", activation}}, workers);
+  run_kernel(level, "matmul_bf16",
+             {halves(rounded, rows, weight.cols), w, bias ? floats(*bias, 1, weight.rows) : none}, {out},
+             {{"activation", activation}, {"rounded", double(narrow)}}, workers);
   return y;
 }
 
@@ -38,7 +48,7 @@ TEST(matmul_bf16_gives_the_specified_sums_at_every_level) {
   std::mt19937 random(21);
   for (DType dtype : {DType::f32, DType::f16, DType::bf16})
     for (int64_t rows : {1, 15, 17, 100})
-      for (int64_t cols : {1, 31, 64, 257}) {
+      for (int64_t cols : {32, 64, 288}) {
         const Matrix matrix(dtype, rows, cols, random);
         const Weight weight = matrix.as_pairs();
         const std::vector<float> x = random_floats(static_cast<size_t>(70 * cols), random);
@@ -58,14 +68,14 @@ TEST(matmul_bf16_gives_the_specified_sums_at_every_level) {
 
 TEST(matmul_bf16_of_long_rows_and_many_rows_is_the_same_in_parts) {
   std::mt19937 random(22);
-  const Matrix matrix(DType::f32, 40, 6000, random);
+  const Matrix matrix(DType::f32, 40, 6016, random);
   const Weight weight = matrix.as_pairs();
-  const std::vector<float> x = random_floats(300 * 6000, random);
+  const std::vector<float> x = random_floats(300 * 6016, random);
   for (const Level& level : levels()) {
     if (!level.present() || std::strcmp(level.name, "scalar") == 0) continue;
     const std::vector<float> all = run(level, weight, x, 300, 2);
     for (int64_t r : {0, 131, 299}) {
-      const std::vector<float> row(x.begin() + r * 6000, x.begin() + (r + 1) * 6000);
+      const std::vector<float> row(x.begin() + r * 6016, x.begin() + (r + 1) * 6016);
       const std::vector<float> want(all.begin() + r * 40, all.begin() + (r + 1) * 40);
       CHECK(same_bits(run(level, weight, row, 1, 1), want));
       CHECK(want[7] == expected(row.data(), matrix.row(7)));
@@ -75,13 +85,45 @@ TEST(matmul_bf16_of_long_rows_and_many_rows_is_the_same_in_parts) {
 
 TEST(matmul_bf16_adds_the_bias_and_then_activates) {
   std::mt19937 random(23);
-  const Matrix matrix(DType::bf16, 37, 40, random);
+  const Matrix matrix(DType::bf16, 37, 64, random);
   const Weight weight = matrix.as_pairs();
-  const std::vector<float> x = random_floats(5 * 40, random);
+  const std::vector<float> x = random_floats(5 * 64, random);
   std::vector<float> bias = random_floats(37, random);
   for (const Level& level : levels()) {
     if (!level.present()) continue;
     const std::vector<float> plain = run(level, weight, x, 5, 1), both = run(level, weight, x, 5, 1, &bias, 4);  // relu
     for (size_t i = 0; i < plain.size(); ++i) CHECK(both[i] == std::max(0.0f, plain[i] + bias[i % 37]));
+  }
+}
+
+TEST(matmul_bf16_rounds_its_result_as_round_rows_would) {
+  std::mt19937 random(24);
+  for (int64_t rows : {5, 32, 33, 69}) {  // of W: whole panels and parts
+    const Matrix matrix(DType::bf16, rows, 96, random);
+    const Weight weight = matrix.as_pairs();
+    const std::vector<float> x = random_floats(70 * 96, random);
+    std::vector<float> bias = random_floats(static_cast<size_t>(rows), random);
+    for (const Level& level : levels()) {
+      if (!level.present()) continue;
+      for (double activation : {0.0, 1.0, 3.0}) {
+        const std::vector<float> wide = run(level, weight, x, 70, 2, &bias, activation);
+        const std::vector<uint16_t> narrow = run<uint16_t>(level, weight, x, 70, 2, &bias, activation);
+        for (size_t i = 0; i < wide.size(); ++i) CHECK(narrow[i] == float_to_bf16_normal(wide[i]));
+      }
+    }
+  }
+}
+
+TEST(round_rows_is_nearest_even_at_every_level) {
+  std::mt19937 random(25);
+  std::vector<float> x = random_floats(5000, random);
+  for (size_t i = 0; i < 1000; ++i) x[i] = bit_cast<float>(static_cast<uint32_t>(random()) & 0xFF7FFFFFu);  // no NaN
+  for (float special : {0.0f, -0.0f, 1e-40f, -1e-40f, INFINITY, -INFINITY, 3.4e38f, 1.00390625f, 1.01171875f}) x.push_back(special);
+  for (const Level& level : levels()) {
+    if (!level.present()) continue;
+    std::vector<uint16_t> y(x.size());
+    const auto count = static_cast<int64_t>(x.size());
+    run_kernel(level, "round_rows", {floats(x, 1, count)}, {halves(y, 1, count)}, {}, 2);
+    for (size_t i = 0; i < x.size(); ++i) CHECK(y[i] == float_to_bf16_normal(x[i]));
   }
 }

@@ -232,15 +232,27 @@ def test_bf16_takes_float_matrices_that_only_products_read():
     a, b = net.linear(net.x, "a", "f32"), net.linear(net.x, "b", "q4_1")
     program = net.done(y=activate(add(a, net.bias), kind="gelu"), z=b, w=net.linear(net.x, "c", "f16"))
     after = optimise(program, compute="bf16")
-    assert ops_of(after) == Counter(matmul_bf16=2, matmul=1)
+    assert ops_of(after) == Counter(round_rows=1, matmul_bf16=2, matmul=1), "x is rounded once, for both"
     assert {value.name: value.dtype.name for value in after.weights if value.name in "abc"} == {
         "a": "bf16", "b": "q4_1", "c": "bf16",
     }  # fmt: skip
-    fused = next(instr for instr in after.body if instr.inputs[1] == "a")
+    fused = next(instr for instr in after.body if instr.op == "matmul_bf16" and instr.inputs[1] == "a")
     assert fused.inputs[2] == "bias" and fused.attrs["activation"] == "gelu"
     before, now = run(program), run(after)
     assert relative_error(now["z"], before["z"]) < 1e-14, "quantised weights are left alone"
     assert 1e-4 < relative_error(now["y"], before["y"]) < 2e-2, "eight bits of significand"
+
+
+def test_bf16_rounds_where_a_value_is_made_if_only_products_read_it():
+    net = Net()
+    inner = activate(net.linear(net.x, "a"), kind="gelu")
+    kept = net.linear(net.x, "b")
+    program = net.done(y=net.linear(inner, "c"), z=add(net.linear(kept, "d"), kept))
+    after = optimise(program, compute="bf16")
+    assert ops_of(after) == Counter(round_rows=2, matmul_bf16=4, add=1), "x and what the sum reads too are rounded apart"
+    rounded = {instr.inputs[1]: instr.attrs["rounded"] for instr in after.body if instr.op == "matmul_bf16"}
+    assert rounded == {"a": True, "b": False, "c": False, "d": False}
+    assert relative_error(run(after)["y"], run(program)["y"]) < 2e-2
 
 
 def test_bf16_takes_attention_to_the_whole_sequence_only():

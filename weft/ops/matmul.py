@@ -8,8 +8,8 @@ import numpy as np
 from weft.dtype import bf16_to_f32, f32_to_bf16
 from weft.ops.elementwise import activate, activation_slope, add
 from weft.ops.elementwise import activation as _activation
-from weft.ops.packed import Packed, wide
-from weft.ops.registry import ACTIVATIONS, ActivationOrNone, Array, Cost, Sample, Weight, op, require
+from weft.ops.packed import Packed, pack, wide
+from weft.ops.registry import ACTIVATIONS, ActivationOrNone, Array, Cost, Rows, Sample, Weight, op, require
 from weft.ops.samples import SCALES, normal, strided, ugly, weight
 from weft.ops.spec import Spec
 from weft.ops.tolerance import chain
@@ -84,15 +84,13 @@ matmul.tolerance(f32=chain(1024), because="one f32 chain over K")
 
 
 @op
-def matmul_bf16(
-    x: Array, weight: Weight, bias: Weight | None = None, *, activation: ActivationOrNone = "none"
-) -> Array:
-    """act(x Wᵀ + b) with x rounded to bfloat16.  x [..., K], weight bf16 [N, K], bias [N] or absent -> [..., N]
+def round_rows(x: Array) -> Rows:
+    """Rows of bfloat16: nearest even, subnormal numbers to zero.  x [..., K] -> bf16 [..., K]"""
+    return _as_rows(x)
 
-    Subnormal numbers count as zeros. The kernels' order of summation is specified too: csrc/kernels/matmul_bf16.cpp.
-    """
-    product = rounded_bf16(x) @ rounded_bf16(wide(weight)).T
-    return _activation(activation, product if bias is None else product + bias)
+
+def _as_rows(values: np.ndarray) -> Packed:
+    return pack(rounded_bf16(values), "bf16")
 
 
 def rounded_bf16(values: np.ndarray) -> np.ndarray:
@@ -101,27 +99,86 @@ def rounded_bf16(values: np.ndarray) -> np.ndarray:
     return np.where(np.abs(values) < np.finfo(np.float32).tiny, 0.0 * narrow, narrow)
 
 
+@round_rows.shape
+def _(x: Spec) -> Spec:
+    return x.like(*x.shape, dtype="bf16")
+
+
+@round_rows.cost
+def _(x: Spec) -> Cost:
+    return Cost(flops=x.size, bytes=x.nbytes + 2 * x.size)
+
+
+@round_rows.samples
+def _(rng: np.random.Generator) -> Iterator[Sample]:
+    for shape in [(1, 1), (3, 65), (2, 3, 32), (17, 100)]:
+        yield (normal(rng, *shape),), {}
+    yield (strided(rng, 5, 33),), {}
+    yield (ugly(rng, 5, 65),), {}
+    ties = np.arange(64, dtype=np.float32).reshape(2, 32) * np.float32(2.0**-8) + 1  # every second one is a tie
+    yield (ties,), {}
+
+
+round_rows.no_gradient("rounding is flat almost everywhere; training runs with f32 activations")
+round_rows.tolerance(f32=0.0, because="specified to the bit")
+
+BF16_STEP = 32  # columns that one step of a bfloat16 product takes
+BF16_DEPTH = 2**14  # the longest row that it takes
+
+
+def takes_bf16(depth: Any) -> bool:
+    """Whether rows of this length have a product in bfloat16."""
+    return isinstance(depth, int) and depth % BF16_STEP == 0 and 0 < depth <= BF16_DEPTH
+
+
+@op
+def matmul_bf16(
+    x: Rows,
+    weight: Weight,
+    bias: Weight | None = None,
+    *,
+    activation: ActivationOrNone = "none",
+    rounded: bool = False,
+) -> Array | Rows:
+    """act(x Wᵀ + b).  x bf16 [..., K], K a multiple of 32, weight bf16 [N, K], bias [N] or absent -> [..., N]
+
+    Subnormal numbers count as zeros. The kernels' order of summation is specified too: csrc/kernels/matmul_bf16.cpp.
+    The result is f32, or with `rounded` bf16 as round_rows would make it.
+    """
+    product = rounded_bf16(wide(x)) @ rounded_bf16(wide(weight)).T
+    result = _activation(activation, product if bias is None else product + bias)
+    return _as_rows(result) if rounded else result
+
+
 @matmul_bf16.shape
-def _(x: Spec, weight: Spec, bias: Spec | None, *, activation: str) -> Spec:
-    require(weight.dtype.name == "bf16", "matmul_bf16", f"weight {weight} is not bf16; round it first")
-    return product_shape("matmul_bf16", x, weight, bias)
+def _(x: Spec, weight: Spec, bias: Spec | None, *, activation: str, rounded: bool) -> Spec:
+    both = x.dtype.name == weight.dtype.name == "bf16"
+    require(both, "matmul_bf16", f"rows {x} and weight {weight} must be bf16; round them first")
+    fits = x.rank >= 1 and takes_bf16(x.shape[-1])
+    require(fits, "matmul_bf16", f"rows of x {x} are not whole steps of {BF16_STEP}, or over {BF16_DEPTH}; use matmul")
+    result = product_shape("matmul_bf16", x, weight, bias)
+    return result.like(*result.shape, dtype="bf16" if rounded else "f32")
 
 
 @matmul_bf16.cost
-def _(x: Spec, weight: Spec, bias: Spec | None, *, activation: str) -> Cost:
+def _(x: Spec, weight: Spec, bias: Spec | None, *, activation: str, rounded: bool) -> Cost:
     return product_cost(x, weight, bias)
 
 
 @matmul_bf16.samples
 def _(rng: np.random.Generator) -> Iterator[Sample]:
-    for rows, n, k in [(1, 1, 1), (1, 17, 65), (3, 16, 64), (17, 33, 100), (33, 65, 257), (65, 48, 96)]:
-        yield (normal(rng, rows, k), weight(rng, "bf16", n, k), None), {}
-    yield (normal(rng, 2, 3, 32), weight(rng, "bf16", 5, 32), normal(rng, 5)), {}
+    for rows, n, k in [(1, 1, 32), (1, 17, 64), (3, 16, 64), (17, 33, 96), (33, 65, 256), (65, 48, 96)]:
+        yield (round_rows(normal(rng, rows, k)), weight(rng, "bf16", n, k), None), {}
+    yield (round_rows(normal(rng, 2, 3, 32)), weight(rng, "bf16", 5, 32), normal(rng, 5)), {}
     for kind in ACTIVATIONS:
-        yield (normal(rng, 3, 65), weight(rng, "bf16", 17, 65), normal(rng, 17)), {"activation": kind}
-    yield (strided(rng, 5, 33), weight(rng, "bf16", 17, 33), normal(rng, 17)), {}
-    yield (ugly(rng, 5, 65), weight(rng, "bf16", 17, 65), None), {}
+        yield (round_rows(normal(rng, 3, 64)), weight(rng, "bf16", 17, 64), normal(rng, 17)), {"activation": kind}
+    yield (round_rows(ugly(rng, 5, 64)), weight(rng, "bf16", 17, 64), None), {}
+    x, w = (rng.integers(-9, 10, size).astype(np.float32) for size in ((35, 64), (33, 64)))
+    yield (
+        (round_rows(x), pack(w, "bf16"), None),
+        {"rounded": True},
+    )  # sums of whole numbers are exact: so are the results
 
 
 matmul_bf16.no_gradient("its operands are rounded; training runs with f32 activations")
-matmul_bf16.tolerance(f32=chain(256), because="products are exact; chains of 16, added up over K / 32")
+matmul_bf16.tolerance(f32=chain(256), bf16=chain(256), because="products are exact; chains of 16, added up over K / 32")

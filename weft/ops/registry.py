@@ -41,7 +41,7 @@ POOL_MODES: tuple[str, ...] = get_args(PoolMode)
 # Roles of operands. In a program a weight operand is always a value of kind weight, a state operand one of kind state.
 Array = Annotated[np.ndarray, "array"]
 Integers = Annotated[np.ndarray, "integers"]
-Rows = Annotated[Packed, "rows"]  # int8 activations
+Rows = Annotated[Packed, "rows"]  # activations in int8 or bfloat16
 Weight = Annotated[np.ndarray | Packed, "weight"]
 State = Annotated[KvArray, "state"]
 
@@ -301,11 +301,17 @@ def _check_role(where: str, operand: Operand, spec: Spec) -> None:
     fits = {
         "array": spec.floating,
         "integers": name == "i32",
-        "rows": name in ("a8_32", "a8_256"),
+        "rows": name in ("a8_32", "a8_256", "bf16"),
         "weight": spec.floating or name == "bf16" or (spec.dtype.quantised and not name.startswith("a8")),
         "state": spec.floating and spec.rank == 2,
     }[operand.role]
-    wanted = {"array": "floats", "integers": "i32", "rows": "int8 rows", "weight": "a weight", "state": "a state"}
+    wanted = {
+        "array": "floats",
+        "integers": "i32",
+        "rows": "int8 or bf16 rows",
+        "weight": "a weight",
+        "state": "a state",
+    }
     require(fits, where, f"{operand.name} must be {wanted[operand.role]}: got {spec}")
 
 

@@ -66,7 +66,7 @@ class CpuExecutable(Executable):
         self.native = native
         self.program = program
         self._pool = pool
-        self._packed = {v.name: v for v in (*program.inputs, *program.outputs) if v.dtype.name in A8}
+        self._packed = {v.name: v for v in (*program.inputs, *program.outputs) if v.dtype.name in (*A8, "bf16")}
         watched = flags.get("WEFT_WATCH")
         if watched:
             labels = {value.label: value.name for value in program.values}

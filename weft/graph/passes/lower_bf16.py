@@ -1,42 +1,75 @@
-"""Products with float weights and attention in bfloat16: half the bytes, and what a matrix unit multiplies."""
+"""Products with float weights and attention in bfloat16: half the bytes, and what a matrix unit multiplies.
+
+Rows are rounded once for all the products that read them; what only products read is rounded where it is made.
+"""
 
 from dataclasses import replace
 
-from weft.graph.program import Instr, Program, arrange
+from weft.graph.program import Instr, Program, Value, arrange
 from weft.ops.attention import BF16_DIM
+from weft.ops.matmul import takes_bf16
+from weft.ops.registry import find
 from weft.ops.spec import as_dtype
 
 FLOATS = ("f32", "f16", "bf16")
 
 
 def lower_bf16(program: Program) -> Program:
-    """matmul -> matmul_bf16, for every float matrix that nothing but products reads, or that is bf16 already;
-    attention -> attention_bf16, where every token sees its whole sequence.
+    """matmul -> round_rows and matmul_bf16, for every float matrix that nothing but products reads, or that is bf16
+    already; attention -> attention_bf16, where every token sees its whole sequence.
     """
+    weights = _matrices(program)
+    products = {i for i, instr in enumerate(program.body) if instr.op == "matmul" and instr.inputs[1] in weights}
+    narrow = {  # results of products that only products read
+        program.body[i].outputs[0] for i in products if _only_read_by(program, program.body[i].outputs[0], products)
+    }
+    values = {value.name: _stored(value, weights | narrow) for value in program.values}
+    body: list[Instr] = []
+    rows: dict[str, str] = {name: name for name in narrow}  # rounded already: activations -> name
+    for i, instr in enumerate(program.body):
+        if i not in products:
+            body.append(_attention(program, instr))
+            continue
+        x = str(instr.inputs[0])
+        if x not in rows:
+            spec = find("round_rows").infer([program.table[x].spec], {})[0]
+            rows[x] = f"%rows{len(rows)}"
+            values[rows[x]] = Value(rows[x], "buffer", spec.dtype, spec.shape)
+            body.append(Instr("round_rows", (x,), (rows[x],), {}))
+        attrs = {**instr.attrs, "rounded": instr.outputs[0] in narrow}
+        body.append(Instr("matmul_bf16", (rows[x], *instr.inputs[1:]), instr.outputs, attrs))
+    return arrange(program.name, list(values.values()), body)
+
+
+def _matrices(program: Program) -> set[str]:
+    """The weights that go into products of bfloat16."""
     readers: dict[str, set[str]] = {}
     for instr in program.body:
-        for name in instr.inputs:
-            if name is not None:
-                readers.setdefault(name, set()).add(instr.op)
-    lowered = {
-        str(instr.inputs[1])
-        for instr in program.body
-        if instr.op == "matmul" and _fits(program, str(instr.inputs[1]), readers)
-    }
-    values = [replace(value, dtype=as_dtype("bf16")) if value.name in lowered else value for value in program.values]
-    return arrange(program.name, values, [_lowered(program, instr, lowered) for instr in program.body])
+        for name in instr.operands:
+            readers.setdefault(name, set()).add(instr.op)
+    found = set()
+    for instr in program.body:
+        if instr.op != "matmul":
+            continue
+        weight = program.table[str(instr.inputs[1])]
+        alone = weight.dtype.name in FLOATS and readers[weight.name] == {"matmul"}
+        if (alone or weight.dtype.name == "bf16") and takes_bf16(weight.shape[1]):
+            found.add(weight.name)
+    return found
 
 
-def _lowered(program: Program, instr: Instr, weights: set[str]) -> Instr:
-    if instr.op == "matmul" and instr.inputs[1] in weights:
-        return Instr("matmul_bf16", instr.inputs, instr.outputs, instr.attrs)
-    if instr.op == "attention" and not any(instr.attrs[key] for key in ("causal", "window", "softcap")):
-        dim = program.table[str(instr.inputs[0])].shape[2]
-        if isinstance(dim, int) and dim <= BF16_DIM:
-            return Instr("attention_bf16", instr.inputs, instr.outputs, {"scale": instr.attrs["scale"]})
-    return instr
+def _only_read_by(program: Program, name: str, readers: set[int]) -> bool:
+    return program.table[name].kind == "buffer" and bool(readers.issuperset(program.readers[name]))
 
 
-def _fits(program: Program, name: str, readers: dict[str, set[str]]) -> bool:
-    stored = program.table[name].dtype.name
-    return stored == "bf16" or (stored in FLOATS and readers[name] == {"matmul"})
+def _stored(value: Value, names: set[str]) -> Value:
+    return replace(value, dtype=as_dtype("bf16")) if value.name in names else value
+
+
+def _attention(program: Program, instr: Instr) -> Instr:
+    if instr.op != "attention" or any(instr.attrs[key] for key in ("causal", "window", "softcap")):
+        return instr
+    dim = program.table[str(instr.inputs[0])].shape[2]
+    if not isinstance(dim, int) or dim > BF16_DIM:
+        return instr
+    return Instr("attention_bf16", instr.inputs, instr.outputs, {"scale": instr.attrs["scale"]})
