@@ -4,9 +4,11 @@ Sorted by length, so little is padded: each of these peers is at its best so. No
 """
 
 import os
+from collections.abc import Callable, Iterator
+from typing import Any
 
 
-def tokenizer_of(model):
+def tokenizer_of(model: str) -> Any:
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(os.path.join(model, "tokenizer.json"))
@@ -15,7 +17,7 @@ def tokenizer_of(model):
     return tokenizer
 
 
-def batches(tokenizer, texts, size):
+def batches(tokenizer: Any, texts: list[str], size: int) -> Iterator[tuple[list[int], list[list[int]]]]:
     """(places, ids) of up to `size` texts each, longest first."""
     ids = [encoding.ids for encoding in tokenizer.encode_batch_fast(texts)]
     order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
@@ -24,7 +26,7 @@ def batches(tokenizer, texts, size):
         yield places, [ids[i] for i in places]
 
 
-def padded(ids):
+def padded(ids: list[list[int]]) -> tuple[Any, Any]:
     """Ids and mask, int64 [texts, longest]."""
     import numpy as np
 
@@ -35,7 +37,7 @@ def padded(ids):
     return tokens, mask
 
 
-def pooled(hidden, mask):
+def pooled(hidden: Any, mask: Any) -> Any:
     """Unit vectors, float32 [texts, dimension]: the mean over the tokens that are there."""
     import numpy as np
 
@@ -44,7 +46,7 @@ def pooled(hidden, mask):
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
 
-def embed(tokenizer, texts, size, run):
+def embed(tokenizer: Any, texts: list[str], size: int, run: Callable[[list[list[int]]], Any]) -> Any:
     """Vectors of `texts` in their order; `run` maps a batch of ids to vectors."""
     import numpy as np
 

@@ -1,20 +1,21 @@
 """llama.cpp through the C interface of llama-cpp-python: the same GGUF file, greedy, every sequence in one batch.
 
-Decoding is one llama_decode a token and the library's own greedy sampler. Flash attention is left to the library, repacking
-and AMX are on (its defaults). Which instruction sets the build has is what `load` says.
+Decoding is one llama_decode a token and the library's own greedy sampler. Flash attention is left to the library,
+repacking and AMX are on (its defaults). Which instruction sets the build has is what `load` says.
 """
 
 import ctypes
+from typing import Any
 
 NAME = "llama.cpp"
 PACKAGES = {"llama_cpp": "llama-cpp-python"}
 SETTINGS = {"generate": ["default"]}
 BATCH, UBATCH = 2048, 512
-CONTEXT, SEQUENCES = 4096, 64
+SEQUENCES = 64
 
 
 class Peer:
-    def load(self, task, model, threads, setting, files=""):
+    def load(self, task: str, model: str, threads: int, setting: str, context: int, files: str) -> dict[str, Any]:
         import llama_cpp as lib
 
         self.lib = lib
@@ -25,7 +26,7 @@ class Peer:
         if not self.model:
             raise ValueError(f"llama.cpp does not read {model}")
         params = lib.llama_context_default_params()
-        params.n_ctx, params.n_batch, params.n_ubatch = CONTEXT, BATCH, UBATCH
+        params.n_ctx, params.n_batch, params.n_ubatch = context, BATCH, UBATCH
         params.n_threads = params.n_threads_batch = threads
         params.n_seq_max, params.kv_unified = SEQUENCES, True
         self.context = lib.llama_init_from_model(self.model, params)
@@ -35,7 +36,7 @@ class Peer:
         self.batch = lib.llama_batch_init(BATCH, 0, 1)
         return {"about": " ".join(lib.llama_print_system_info().decode().split())}
 
-    def run(self, items):
+    def run(self, items: list[tuple[int, int, int, bool]]) -> None:
         """One step of (token, position, sequence, wanted); wanted tokens get logits."""
         batch = self.batch
         batch.n_tokens = len(items)
@@ -46,7 +47,7 @@ class Peer:
         if code:
             raise RuntimeError(f"llama_decode gave {code}")
 
-    def parallel_tokens(self, prompts, tokens):
+    def together(self, prompts: list[list[int]], tokens: int) -> list[list[int]]:
         """Greedy tokens of every prompt [prompts][tokens]: prompts one after another, then all together."""
         self.lib.llama_memory_clear(self.memory, True)
         last = []
@@ -61,11 +62,11 @@ class Peer:
                 tokens_of.append(token)
         return made
 
-    def decode(self, prompt, tokens):
-        return self.parallel_tokens([prompt], tokens)[0]
+    def decode(self, prompt: list[int], tokens: int) -> list[int]:
+        return self.together([prompt], tokens)[0]
 
-    def prefill(self, prompt):
-        return self.parallel_tokens([prompt], 1)[0]
+    def prefill(self, prompt: list[int]) -> list[int]:
+        return self.together([prompt], 1)[0]
 
-    def parallel(self, prompts, tokens):
-        return self.parallel_tokens(prompts, tokens)[0]
+    def parallel(self, prompts: list[list[int]], tokens: int) -> list[int]:
+        return self.together(prompts, tokens)[0]

@@ -1,7 +1,8 @@
-"""ONNX Runtime: the fused f32 model, and the same with dynamic int8 weights and activations (benchmarks/peers/export.py)."""
+"""ONNX Runtime: the fused f32 model, and the same with dynamic int8 products, both from benchmarks/peers/export.py."""
 
 import os
 import sys
+from typing import Any
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import _padded
@@ -14,7 +15,7 @@ BATCH = 32
 
 
 class Peer:
-    def load(self, task, model, threads, setting, files=""):
+    def load(self, task: str, model: str, threads: int, setting: str, context: int, files: str) -> dict[str, Any]:
         import onnxruntime
 
         path = os.path.join(files, FILES[setting])
@@ -27,11 +28,11 @@ class Peer:
         self.tokenizer = _padded.tokenizer_of(model)
         return {"about": f"{setting}, batches of {BATCH}"}
 
-    def run(self, ids):
+    def run(self, ids: list[list[int]]) -> Any:
         tokens, mask = _padded.padded(ids)
         given = {"input_ids": tokens, "attention_mask": mask, "token_type_ids": 0 * tokens}
         feed = {name: given[name].astype(kind) for name, kind in self.types.items()}
         return _padded.pooled(self.session.run(None, feed)[0], mask)
 
-    def embed(self, texts):
+    def embed(self, texts: list[str]) -> Any:
         return _padded.embed(self.tokenizer, texts, BATCH, self.run)

@@ -1,8 +1,9 @@
-"""PyTorch: sentence-transformers as its users run it, a lean loop in bf16, and transformers' causal models in bf16, whose
-GGUF weights are widened when they are read."""
+"""PyTorch: sentence-transformers as its users run it, a lean loop in bf16, and transformers' causal models in bf16; the
+weights are those of the GGUF file, widened by benchmarks/peers/export.py or when they are read."""
 
 import os
 import sys
+from typing import Any
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import _padded
@@ -20,14 +21,14 @@ BATCH = 32
 
 
 class Peer:
-    def load(self, task, model, threads, setting, files=""):
+    def load(self, task: str, model: str, threads: int, setting: str, context: int, files: str) -> dict[str, Any]:
         import torch
 
         torch.set_num_threads(threads)
         self.torch = torch
         self.kind = torch.bfloat16 if setting.startswith("bf16") else torch.float32
         if task == "generate":
-            return self.load_causal(model)
+            return self.load_causal(model, files)
         if "sentence-transformers" in setting:
             from sentence_transformers import SentenceTransformer
 
@@ -41,28 +42,30 @@ class Peer:
         self.tokenizer = _padded.tokenizer_of(model)
         return {"about": f"transformers, sorted batches of {BATCH}"}
 
-    def load_causal(self, model):
+    def load_causal(self, model: str, files: str) -> dict[str, Any]:
         from transformers import AutoModelForCausalLM
 
-        folder, name = os.path.split(model)
-        given = {"gguf_file": name} if name.endswith(".gguf") else {}
-        self.model = AutoModelForCausalLM.from_pretrained(folder if given else model, dtype=self.kind, **given).eval()
+        folder, given = os.path.join(files, "hf"), {}
+        if not os.path.isdir(folder):
+            folder, name = os.path.split(model)
+            given = {"gguf_file": name}
+        self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=self.kind, **given).eval()
         return {"about": "transformers, eager, widened to bfloat16"}
 
-    def embed(self, texts):
+    def embed(self, texts: list[str]) -> Any:
         with self.torch.inference_mode():
             if self.sentence is not None:
                 vectors = self.sentence.encode(texts, batch_size=BATCH, show_progress_bar=False, convert_to_tensor=True)
                 return self.torch.nn.functional.normalize(vectors.float()).numpy()
             return _padded.embed(self.tokenizer, texts, BATCH, self.run)
 
-    def run(self, ids):
+    def run(self, ids: list[list[int]]) -> Any:
         tokens, mask = map(self.torch.from_numpy, _padded.padded(ids))
         hidden = self.model(input_ids=tokens, attention_mask=mask).last_hidden_state.float()
         weights = mask[:, :, None].float()
         return self.torch.nn.functional.normalize((hidden * weights).sum(1) / weights.sum(1)).numpy()
 
-    def together(self, prompts, tokens):
+    def together(self, prompts: list[list[int]], tokens: int) -> list[int]:
         from transformers import DynamicCache
 
         with self.torch.inference_mode():
@@ -73,11 +76,11 @@ class Peer:
                 made.append(int(ids[0, 0]))
             return made
 
-    def decode(self, prompt, tokens):
+    def decode(self, prompt: list[int], tokens: int) -> list[int]:
         return self.together([prompt], tokens)
 
-    def prefill(self, prompt):
+    def prefill(self, prompt: list[int]) -> list[int]:
         return self.together([prompt], 1)
 
-    def parallel(self, prompts, tokens):
+    def parallel(self, prompts: list[list[int]], tokens: int) -> list[int]:
         return self.together(prompts, tokens)

@@ -15,6 +15,7 @@ from weft.runtime import Checkpoint, Decoder, Encoder, open_checkpoint, plan_thr
 from weft.runtime.programs import model_module
 from weft.weights.sources import Entry, locate
 
+CONTEXT_UNIT = 256
 TASKS = {"decode": "generate", "prefill": "generate", "parallel": "generate", "embed": "embed"}
 
 
@@ -42,8 +43,14 @@ class Plan:
     model: str  # what was asked for
     path: str
     threads: int
+    context: int  # tokens that are held at once, in whole pages of a few hundred; 0 without a state
     workloads: tuple[Workload, ...]
     roofs: Roofs
+
+    def loading(self, setting: str, files: str) -> dict[str, Any]:
+        """The job that loads the model, for anybody."""
+        given = {"task": self.task, "model": self.path, "threads": self.threads, "context": self.context}
+        return {"do": "load", **given, "setting": setting, "files": files}
 
 
 def plan(case: str, model: str, *, threads: int | None = None, sizes: Sizes | None = None) -> Plan:
@@ -53,10 +60,19 @@ def plan(case: str, model: str, *, threads: int | None = None, sizes: Sizes | No
     checkpoint = open_checkpoint(located.path)
     task = TASKS.get(case) or ("embed" if model_module(checkpoint.model_type).KIND == "encoder" else "generate")
     if task == "embed":
-        found = _embedding(checkpoint, located.entry, sizes, roofs)
+        context, found = 0, _embedding(checkpoint, located.entry, sizes, roofs)
     else:
-        found = [_generating(case, Decoder(checkpoint, bind=False), sizes, roofs)]
-    return Plan(case, task, model, str(located.path), count, tuple(found), roofs)
+        context, found = _context(case, sizes), [_generating(case, Decoder(checkpoint, bind=False), sizes, roofs)]
+    return Plan(case, task, model, str(located.path), count, context, tuple(found), roofs)
+
+
+def _context(case: str, sizes: Sizes) -> int:
+    needed = {
+        "decode": workloads.PROMPT + sizes.many,
+        "prefill": sizes.prompt + 1,
+        "parallel": sizes.sequences * (workloads.PROMPT + workloads.MANY_TOGETHER),
+    }
+    return -(-needed.get(case, 1) // CONTEXT_UNIT) * CONTEXT_UNIT
 
 
 def _generating(case: str, decoder: Decoder, sizes: Sizes, roofs: Roofs) -> Workload:

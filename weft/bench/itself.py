@@ -19,7 +19,9 @@ SETTINGS = {"generate": ["default"], "embed": ["f32", "bf16"]}
 class Peer:
     """`load` once; then every call is one repetition of something worth timing."""
 
-    def load(self, task: str, model: str, threads: int, setting: str, files: str = "") -> dict[str, Any]:
+    def load(
+        self, task: str, model: str, threads: int, setting: str, context: int = 0, files: str = ""
+    ) -> dict[str, Any]:
         return (
             self._load_embedder(model, threads, setting)
             if task == "embed"

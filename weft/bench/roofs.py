@@ -1,7 +1,7 @@
 """The machine's roofs, measured in the same run as what stands under them: csrc/bench/roofs.cpp does the work.
 
-On a shared machine they move by a factor of two within minutes, so they are taken before and after a case. The most that
-was seen is the roof: a neighbour can only lower it.
+On a shared machine they move by a factor of two within minutes, so they are taken before and after a case. The most
+that was seen is the roof: a neighbour can only lower it.
 """
 
 from dataclasses import dataclass, field

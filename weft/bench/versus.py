@@ -37,7 +37,6 @@ def compare(
 @contextmanager
 def opened(plan: Plan, candidates: Sequence[Candidate], *, files: str, say: Say) -> Iterator[list[Runner]]:
     """All candidates that load, each in a process of its own; the others are named with their reasons."""
-    job = {"do": "load", "task": plan.task, "model": plan.path, "threads": plan.threads, "files": files}
     with ExitStack() as stack:
         runners = []
         for candidate in candidates:
@@ -45,7 +44,7 @@ def opened(plan: Plan, candidates: Sequence[Candidate], *, files: str, say: Say)
             process = candidate.start(plan.threads)
             stack.callback(process.close)
             try:
-                runners.append(Runner(candidate, process.ask, process.ask({**job, "setting": candidate.setting})))
+                runners.append(Runner(candidate, process.ask, process.ask(plan.loading(candidate.setting, files))))
             except BackendError as error:
                 if candidate.is_weft:
                     raise
@@ -146,11 +145,7 @@ class _Start:
         self.candidate = candidate
         self.megabytes: list[float] = []
         self._threads = plan.threads
-        self._jobs = (
-            {"do": "load", "task": plan.task, "model": plan.path, "threads": plan.threads, "setting": candidate.setting,
-             "files": files},
-            first_job(plan),
-        )  # fmt: skip
+        self._jobs = (plan.loading(candidate.setting, files), first_job(plan))
 
     def milliseconds(self) -> float:
         before = time.perf_counter()

@@ -21,6 +21,7 @@ Ask = Callable[[dict[str, Any]], dict[str, Any]]
 FEW, MANY = 32, 256  # tokens of the two runs whose slope is the decoding rate
 FEW_TOGETHER, MANY_TOGETHER = 4, 64  # the same for sequences together
 PROMPT = 16  # tokens before them
+ATTEMPTS = 5
 SHORT_REPEATS = 40  # of one short text in a turn; their median is the turn's latency
 SHORT = "How do I return the book to the library when it is closed?"
 VOCABULARY = (
@@ -76,11 +77,19 @@ def decode(vocab_size: int, *, few: int = FEW, many: int = MANY) -> Workload:
     prompt = prompt_ids(PROMPT, vocab_size)
 
     def turn(ask: Ask) -> float:
-        times = [ask({"do": "decode", "prompt": prompt, "tokens": count})["seconds"][0] for count in (few, many)]
-        return slope(few, times[0], many, times[1])
+        return _slope(ask, {"do": "decode", "prompt": prompt}, few, many)
 
     check = {"do": "decode", "prompt": prompt, "tokens": few, "keep": True}
     return Workload("decode_1", f"one sequence, slope of {few} to {many} tokens", "tokens/s", turn, check)
+
+
+def _slope(ask: Ask, job: dict[str, Any], few: int, many: int) -> float:
+    """Tokens per second of one sequence between two lengths; a pair in which the shorter run stalled is repeated."""
+    for _ in range(ATTEMPTS):
+        first, second = (ask({**job, "tokens": count})["seconds"][0] for count in (few, many))
+        if second > first:
+            break
+    return slope(few, first, many, second)
 
 
 def prefill(vocab_size: int, tokens: int) -> Workload:
@@ -97,8 +106,7 @@ def parallel(vocab_size: int, count: int, *, few: int = FEW_TOGETHER, many: int 
     prompts = [prompt_ids(PROMPT, vocab_size, seed) for seed in range(count)]
 
     def turn(ask: Ask) -> float:
-        times = [ask({"do": "parallel", "prompts": prompts, "tokens": n})["seconds"][0] for n in (few, many)]
-        return count * slope(few, times[0], many, times[1])
+        return count * _slope(ask, {"do": "parallel", "prompts": prompts}, few, many)
 
     check = {"do": "parallel", "prompts": prompts, "tokens": many, "keep": True}
     meaning = f"{count} sequences together, slope of {few} to {many} tokens"
