@@ -68,9 +68,10 @@ def test_a_peer_that_dies_is_quoted(fake: Process) -> None:
 
 
 def test_a_peer_that_takes_too_long_is_ended(peers: Path) -> None:
-    process = Process(sys.executable, peers / "fake.py", limit_s=0.3)
+    process = Process(sys.executable, peers / "fake.py")
+    process.ask(LOAD)
+    process.limit_s = 0.1
     with pytest.raises(BackendError, match="signal 9"):
-        process.ask(LOAD)
         process.ask({"do": "decode", "prompt": [], "tokens": 10**7})
     process.close()
 

@@ -31,7 +31,7 @@ class Process:
 
     def __init__(self, python: str, file: Path, threads: int = 1, limit_s: float = LIMIT_S) -> None:
         self.name = file.stem
-        self._limit_s = limit_s
+        self.limit_s = limit_s
         self._said = tempfile.TemporaryFile("w+b")  # noqa: SIM115  # closed with the process
         try:
             self._process = subprocess.Popen(
@@ -50,7 +50,7 @@ class Process:
 
     def ask(self, job: dict[str, Any]) -> dict[str, Any]:
         assert self._process.stdin is not None and self._process.stdout is not None
-        timer = Timer(self._limit_s, self._process.kill)
+        timer = Timer(self.limit_s, self._process.kill)
         timer.start()
         try:
             self._process.stdin.write(json.dumps(job) + "\n")

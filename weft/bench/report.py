@@ -160,3 +160,47 @@ def svg(rows: Sequence[Row], title: str) -> str:
         + "\n".join(parts)
         + "\n</svg>\n"
     )
+
+
+def figures(records: Sequence[dict[str, Any]]) -> str:
+    """The README's table: of each case, model and number of threads the newest record, weft's rows of it, and beside
+    them the best peer. A record of another tool, which has no workloads, is none of these."""
+    newest: dict[Any, dict[str, Any]] = {}
+    for one in records:
+        if one["rows"] and "workload" in one["rows"][0]:
+            key = (one["case"], one.get("model"), one["threads"])
+            newest.pop(key, None)
+            newest[key] = one
+    lines = [
+        "| measured | model | threads | weft | share of roof | best peer | commit |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for one in newest.values():
+        lines += [_figure(one, row) for row in one["rows"] if row["runner"].split()[0] == "weft"]
+    return "\n".join(lines)
+
+
+def _figure(one: dict[str, Any], row: dict[str, Any]) -> str:
+    setting = " ".join(row["runner"].split()[1:])
+    share = f"{100 * row['share']:.0f} % of {row['roof']}" if "share" in row else ""
+    name = f"`{row['workload']}`{' in ' + setting if setting else ''}"
+    cells = (name, one.get("model", ""), one["threads"], _amount(row), share, _best_peer(one, row), one["commit"])
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def _amount(row: dict[str, Any]) -> str:
+    return f"{number(row['median'])} {row['unit']} ({number(row['low'])} to {number(row['high'])})"
+
+
+def _best_peer(one: dict[str, Any], row: dict[str, Any]) -> str:
+    """The best peer on weft's workload, among those with the same kind of arithmetic where weft has several."""
+    peers = [p for p in one["rows"] if p["workload"] == row["workload"] and p["runner"].split()[0] != "weft"]
+    setting = row["runner"].partition(" ")[2]
+    if setting:
+        peers = [p for p in peers if f" {setting}" in p["runner"]]
+    if not peers:
+        return ""
+    less = row["unit"] in LESS_IS_BETTER
+    best = (min if less else max)(peers, key=lambda p: p["median"])
+    ratio = best["median"] / row["median"] if less else row["median"] / best["median"]
+    return f"{best['runner']} {number(best['median'])}: weft {ratio:.2f}×"

@@ -215,7 +215,7 @@ def startup(model: str, threads: int | None, **printing: Any) -> None:
     plan = cases.plan("startup", model, threads=threads, sizes=cases.Sizes(texts=1))
     itself = peers.weft_candidates(plan.task)[:1]
     rows = versus.startup(plan, itself, rounds=printing["rounds"], files="", say=_progress())
-    _finish_rows("startup", rows, printing, model=model, threads=plan.threads)
+    _finish_rows("startup", rows, printing, model=_name(model), threads=plan.threads)
 
 
 @command.command()
@@ -266,7 +266,7 @@ def vs(
     sizes = cases.Sizes(few=8, many=32, prompt=64, sequences=4, texts=50) if quick else cases.Sizes()
     plan = cases.plan(workload, model, threads=threads, sizes=sizes)
     everybody = _everybody(plan.task, pythons, folder, only, compute)
-    about: dict[str, Any] = {"model": model, "threads": plan.threads, "rounds": rounds}
+    about: dict[str, Any] = {"model": _name(model), "threads": plan.threads, "rounds": rounds}
     if workload == "startup":
         rows = versus.startup(plan, everybody, rounds=rounds, files=files, say=say)
     else:
@@ -311,7 +311,12 @@ def _alone(
     say(f"loading {model}")
     runner = peers.here(plan.task, compute or "default", model=plan.path, threads=plan.threads)
     found = [versus.measure(workload, [runner], printing["rounds"], say, plan.roofs) for workload in plan.workloads]
-    about = {"model": model, "threads": plan.threads, "compute": runner.facts["compute"], "rounds": printing["rounds"]}
+    about = {
+        "model": _name(model),
+        "threads": plan.threads,
+        "compute": runner.facts["compute"],
+        "rounds": printing["rounds"],
+    }
     _finish_rows(case, [row for rows in found for row in rows], printing, **about, roofs=plan.roofs.as_json())
 
 
@@ -361,6 +366,11 @@ def _finish(
     if printing["save"]:
         with open(printing["save"], "a", encoding="utf-8") as file:
             file.write(line + "\n")
+
+
+def _name(model: str) -> str:
+    """The model as results name it: of a path only the last part, so that they say nothing of this machine."""
+    return Path(model).name if Path(model).exists() else model
 
 
 def _share(row: dict[str, Any]) -> str:
