@@ -30,7 +30,7 @@ class Peer:
         return list(range(tokens))
 
     def prefill(self, prompt):
-        return [0]
+        raise RuntimeError("prompts are too much")
 
     def die(self):
         print("last words", file=sys.stderr, flush=True)

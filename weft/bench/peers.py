@@ -51,6 +51,7 @@ class Process:
     def ask(self, job: dict[str, Any]) -> dict[str, Any]:
         assert self._process.stdin is not None and self._process.stdout is not None
         timer = Timer(self.limit_s, self._process.kill)
+        timer.daemon = True  # an interrupt before it is cancelled must not keep this process alive
         timer.start()
         try:
             self._process.stdin.write(json.dumps(job) + "\n")

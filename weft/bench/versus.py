@@ -57,7 +57,9 @@ def opened(plan: Plan, candidates: Sequence[Candidate], *, files: str, say: Say)
 def measure(workload: Workload, runners: Sequence[Runner], rounds: int, say: Say, roofs: Roofs) -> list[Row]:
     """A row for each runner: warmed up and checked against the first, then `rounds` turns each, between two looks at
     the roofs."""
-    results = [_checked(workload, runner, say) for runner in runners]
+    answers = [(runner, _checked(workload, runner, say)) for runner in runners]
+    runners = [runner for runner, answer in answers if answer is not None]
+    results = [answer.get("result") for _, answer in answers if answer is not None]
     ceilings = [workload.ceiling(runner.candidate.kind) if workload.ceiling else None for runner in runners]
 
     def before(number: int, runner: Runner) -> None:
@@ -84,12 +86,16 @@ def measure(workload: Workload, runners: Sequence[Runner], rounds: int, say: Say
     ]
 
 
-def _checked(workload: Workload, runner: Runner, say: Say) -> Any:
+def _checked(workload: Workload, runner: Runner, say: Say) -> dict[str, Any] | None:
+    """The answer to the workload's check, which also warms up; None from a peer that cannot do it."""
     say(f"{workload.name}: warming up {runner.candidate.label}")
-    if workload.check is None:
-        workload.turn(runner.ask)
+    try:
+        return runner.ask(workload.check)
+    except BackendError as error:
+        if runner.candidate.is_weft:
+            raise
+        say(f"left out: {error}")
         return None
-    return runner.ask(workload.check).get("result")
 
 
 def agreement(wanted: Any, found: Any) -> str:

@@ -70,7 +70,7 @@ class Worker:
             before = time.perf_counter()
             result = method(**arguments)
             seconds.append(time.perf_counter() - before)
-        kept = {"result": _as_json(result)} if keep else {}
+        kept = {"result": _as_json(result)} if keep and result is not None else {}
         return {"seconds": seconds, "peak_bytes": peak_bytes(), **kept}
 
 

@@ -48,7 +48,7 @@ class Workload:
     meaning: str
     unit: str  # "tokens/s", or "ms" where less is better
     turn: Callable[[Ask], float]
-    check: dict[str, Any] | None = None
+    check: dict[str, Any]
     ceiling: Callable[[str], Ceiling | None] | None = None
 
 
