@@ -37,6 +37,10 @@ class Kernel:
     share: float | None = None
     roof: str = ""
 
+    @property
+    def gflop_s(self) -> Summary:
+        return summary(self.cost.flops / seconds / 1e9 for seconds in self.seconds.values)
+
     def as_json(self) -> dict[str, Any]:
         median = self.seconds.median
         found: dict[str, Any] = {
@@ -45,7 +49,7 @@ class Kernel:
             "us": rounded(1e6 * median),
             "low": rounded(1e6 * self.seconds.low),
             "high": rounded(1e6 * self.seconds.high),
-            "gflop_s": rounded(self.cost.flops / median / 1e9),
+            "gflop_s": rounded(self.gflop_s.median),
             "gbyte_s": rounded(self.cost.bytes / median / 1e9),
         }
         return {**found, "share": round(self.share, 4), "roof": self.roof} if self.share is not None else found

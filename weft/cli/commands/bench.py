@@ -73,13 +73,16 @@ def roofs(threads: int | None, **printing: Any) -> None:
       weft bench roofs
       weft bench roofs --threads 1 --json
     """
+    from weft.bench.measure import summary
+    from weft.bench.report import Row
     from weft.bench.roofs import Roofs, standard
     from weft.runtime import plan_threads
 
     measured = Roofs(plan_threads(threads).count)
     rows = standard(measured)
     cells = [(r["name"], f"{r['median']:,.1f}", f"{r['low']:,.1f} to {r['high']:,.1f}", r["unit"]) for r in rows]
-    _finish("roofs", (("roof", "median", "range", "unit"), cells), rows, printing, threads=measured.threads)
+    drawn = [Row(r["unit"], r["name"], "", r["unit"], summary((r["low"], r["median"], r["high"]))) for r in rows]
+    _finish("roofs", (("roof", "median", "range", "unit"), cells), rows, drawn, printing, threads=measured.threads)
 
 
 @command.command()
@@ -177,6 +180,7 @@ def kernels(threads: int | None, types: tuple[str, ...], rows: tuple[int, ...], 
       weft bench kernels --ops
     """
     from weft.bench import kernels as kernel
+    from weft.bench.report import Row
     from weft.bench.roofs import Roofs
     from weft.runtime import plan_threads
 
@@ -184,18 +188,20 @@ def kernels(threads: int | None, types: tuple[str, ...], rows: tuple[int, ...], 
     if wrong is not None:
         raise click.UsageError(f"no weight type {wrong!r}; there are {', '.join(kernel.TYPES)}")
     measured = Roofs(plan_threads(threads).count)
-    found = kernel.every_op(measured) if ops else kernel.products(measured, types or kernel.TYPES, rows or kernel.ROWS)
-    done, say = [], _progress()
-    for item in found:
-        done.append(item.as_json())
+    made = kernel.every_op(measured) if ops else kernel.products(measured, types or kernel.TYPES, rows or kernel.ROWS)
+    found, say = [], _progress()
+    for item in made:
+        found.append(item)
         say(f"{item.op} {item.shape}")
+    done = [item.as_json() for item in found]
     columns = ("op", "operands", "µs", "GFLOP/s", "GB/s", "of roof")
     cells = [
         (r["op"], r["shape"], f"{r['us']:,.1f}", f"{r['gflop_s']:,.1f}", f"{r['gbyte_s']:,.1f}", _share(r))
         for r in done
     ]
     more = {"threads": measured.threads, "roofs": measured.as_json()}
-    _finish("ops" if ops else "kernels", (columns, cells), done, printing, **more)
+    drawn = [Row(f"{item.op}, rate", item.shape, "", "GFLOP/s", item.gflop_s) for item in found]
+    _finish("ops" if ops else "kernels", (columns, cells), done, drawn, printing, **more)
 
 
 @command.command()
@@ -338,34 +344,34 @@ def _progress() -> Callable[[str], None]:
 def _finish_rows(case: str, rows: Sequence[Row], printing: dict[str, Any], **more: Any) -> None:
     from weft.bench import report
 
-    _finish(case, report.table(rows), [row.as_json() for row in rows], printing, **more)
-    if printing["plot"] == "-":
-        click.echo("\n".join(report.bars(rows)), err=printing["as_json"])
-    elif printing["plot"]:
-        title = f"{case}, {more['model']}, {more['threads']} threads"
-        Path(printing["plot"]).write_text(report.svg(rows, title), encoding="utf-8")
+    _finish(case, report.table(rows), [row.as_json() for row in rows], rows, printing, **more)
 
 
 def _finish(
     case: str,
     table: tuple[Sequence[str], Sequence[Sequence[str]]],
-    rows: Sequence[dict[str, Any]],
+    lines: Sequence[dict[str, Any]],
+    drawn: Sequence[Row],
     printing: dict[str, Any],
     **more: Any,
 ) -> None:
-    """The table, then the JSON line, which is kept where that was asked for."""
+    """The table, then the JSON line, which is kept where that was asked for, then bars."""
     from weft.bench import report
 
     if sys.stderr.isatty():
         click.echo("\r\033[K", err=True, nl=False)
-    line = json.dumps(report.record(case, rows, **more), ensure_ascii=False)
+    record = json.dumps(report.record(case, lines, **more), ensure_ascii=False)
     if not printing["as_json"]:
-        columns, cells = table
-        screen.table(columns, cells, right=(*report.RIGHT, "µs", "GFLOP/s", "GB/s"))
-    click.echo(line)
+        screen.table(*table, right=(*report.RIGHT, "µs", "GFLOP/s", "GB/s"))
+    click.echo(record)
     if printing["save"]:
         with open(printing["save"], "a", encoding="utf-8") as file:
-            file.write(line + "\n")
+            file.write(record + "\n")
+    if printing["plot"] == "-":
+        click.echo("\n".join(report.bars(drawn)), err=printing["as_json"])
+    elif printing["plot"]:
+        title = ", ".join(filter(None, (case, more.get("model"), f"{more['threads']} threads")))
+        Path(printing["plot"]).write_text(report.svg(drawn, title), encoding="utf-8")
 
 
 def _name(model: str) -> str:
