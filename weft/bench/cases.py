@@ -47,6 +47,11 @@ class Plan:
     workloads: tuple[Workload, ...]
     roofs: Roofs
 
+    @property
+    def meanings(self) -> dict[str, str]:
+        """What each workload is, in words."""
+        return {workload.name: workload.meaning for workload in self.workloads}
+
     def loading(self, setting: str, files: str) -> dict[str, Any]:
         """The job that loads the model, for anybody."""
         given = {"task": self.task, "model": self.path, "threads": self.threads, "context": self.context}

@@ -49,6 +49,7 @@ def opened(plan: Plan, candidates: Sequence[Candidate], *, files: str, say: Say)
                 if candidate.is_weft:
                     raise
                 say(f"left out: {error}")
+                process.close()
         if all(runner.candidate.is_weft for runner in runners):
             raise NotFoundError("[bench] no peer could load the model; the lines above say why")
         yield runners

@@ -67,7 +67,7 @@ def text_of(rng: random.Random, tokens_of: Callable[[str], int], tokens: int) ->
     """Words that make `tokens` tokens, or the most below that where the last word has several."""
     words = [rng.choice(WORDS) for _ in range(tokens)]
     while len(words) > 1 and (over := tokens_of(" ".join(words)) - tokens) > 0:
-        del words[-max(1, over // 4) :]  # a word has no more than a few pieces, so this stays below none at all
+        del words[-max(1, over // 4) :]  # words have a few tokens at most; too many that go are made good below
     while tokens_of(" ".join([*words, "the"])) <= tokens:
         words.append("the")
     return " ".join(words)

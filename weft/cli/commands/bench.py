@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 WORKLOADS = ("decode", "prefill", "parallel", "embed", "startup")
 
 
+def rounds() -> Callable[[options.F], options.F]:
+    return click.option("--rounds", type=click.IntRange(1), default=5, show_default=True, help="Turns of each.")
+
+
 def outputs() -> Callable[[options.F], options.F]:
     """What every benchmark prints and keeps."""
     return options.together(
-        click.option(
-            "--rounds", type=click.IntRange(1), default=5, show_default=True, help="Turns; medians are shown."
-        ),
         click.option("--json", "as_json", is_flag=True, help="Print the JSON line alone."),
         click.option(
             "--plot", is_flag=False, flag_value="-", metavar="[FILE.svg]", help="Draw bars here, or into a picture."
@@ -90,6 +91,7 @@ def roofs(threads: int | None, **printing: Any) -> None:
 @options.threads()
 @compute_option("int8", "bf16", "f32")
 @click.option("--tokens", type=(int, int), default=(32, 256), show_default=True, help="The two lengths of the slope.")
+@rounds()
 @outputs()
 def decode(model: str, threads: int | None, compute: str | None, tokens: tuple[int, int], **printing: Any) -> None:
     """Measure tokens per second of one sequence.
@@ -110,6 +112,7 @@ def decode(model: str, threads: int | None, compute: str | None, tokens: tuple[i
 @options.threads()
 @compute_option("int8", "bf16", "f32")
 @click.option("--prompt", type=click.IntRange(1), default=512, show_default=True, help="Tokens of the prompt.")
+@rounds()
 @outputs()
 def prefill(model: str, threads: int | None, compute: str | None, prompt: int, **printing: Any) -> None:
     """Measure tokens per second of reading a prompt.
@@ -129,6 +132,7 @@ def prefill(model: str, threads: int | None, compute: str | None, prompt: int, *
 @options.threads()
 @compute_option("int8", "bf16", "f32")
 @click.option("--sequences", type=click.IntRange(1), default=16, show_default=True, help="How many at once.")
+@rounds()
 @outputs()
 def parallel(model: str, threads: int | None, compute: str | None, sequences: int, **printing: Any) -> None:
     """Measure tokens per second of several sequences together.
@@ -146,6 +150,7 @@ def parallel(model: str, threads: int | None, compute: str | None, sequences: in
 @options.threads()
 @compute_option("f32", "bf16")
 @click.option("--texts", type=click.IntRange(1), default=1000, show_default=True, help="Of 8 to 64 tokens.")
+@rounds()
 @outputs()
 def embed(model: str, threads: int | None, compute: str | None, texts: int, **printing: Any) -> None:
     """Measure embedding: one short text, many mixed ones, documents.
@@ -207,6 +212,7 @@ def kernels(threads: int | None, types: tuple[str, ...], rows: tuple[int, ...], 
 @command.command()
 @model_option(options.DEFAULT_GENERATOR)
 @options.threads()
+@rounds()
 @outputs()
 def startup(model: str, threads: int | None, **printing: Any) -> None:
     """Measure a fresh process: time to its first token or vector, and peak memory.
@@ -240,6 +246,7 @@ def startup(model: str, threads: int | None, **printing: Any) -> None:
 @click.option("--files", type=click.Path(file_okay=False), default="", help="Folder of exported models for peers.")
 @click.option("--peers", "folder", type=click.Path(file_okay=False, path_type=Path), help="Folder of peers' scripts.")
 @click.option("--quick", is_flag=True, help="Short runs, to see that everything works.")
+@rounds()
 @outputs()
 def vs(
     workload: str,
@@ -277,7 +284,7 @@ def vs(
         rows = versus.startup(plan, everybody, rounds=rounds, files=files, say=say)
     else:
         rows, said = versus.compare(plan, everybody, rounds=rounds, files=files, say=say)
-        about.update(said, roofs=plan.roofs.as_json())
+        about.update(said, workloads=plan.meanings, roofs=plan.roofs.as_json())
     _finish_rows(f"vs {workload}", rows, printing, **about)
     for label, text in about.get("about", {}).items():
         if text:
@@ -317,13 +324,14 @@ def _alone(
     say(f"loading {model}")
     runner = peers.here(plan.task, compute or "default", model=plan.path, threads=plan.threads)
     found = [versus.measure(workload, [runner], printing["rounds"], say, plan.roofs) for workload in plan.workloads]
-    about = {
+    about: dict[str, Any] = {
         "model": _name(model),
         "threads": plan.threads,
         "compute": runner.facts["compute"],
         "rounds": printing["rounds"],
     }
-    _finish_rows(case, [row for rows in found for row in rows], printing, **about, roofs=plan.roofs.as_json())
+    about.update(workloads=plan.meanings, roofs=plan.roofs.as_json())
+    _finish_rows(case, [row for rows in found for row in rows], printing, **about)
 
 
 def _progress() -> Callable[[str], None]:
