@@ -15,7 +15,7 @@ help:
 	@echo 'make check         format, lint, types, layout, generated docs'
 	@echo 'make native-test   the tests of the C++ core;  make sanitize: the same under ASan and UBSan'
 	@echo 'make fuzz          every fuzz target for a minute (TARGET=name SECONDS=600 for one and longer); needs clang, atheris'
-	@echo 'make bench         kernel and end-to-end benchmarks (CASE=name for one)'
+	@echo 'make bench         every case of `weft bench` (CASE=name for one); results are kept in benchmarks/results'
 	@echo 'make docs          write the generated pages;  make docs-check: compare them'
 	@echo 'make size          lines per folder against docs/size.toml, wheel and installed size'
 
@@ -56,8 +56,9 @@ SECONDS ?= 60
 fuzz: $(VENV)/.core
 	PATH="$(abspath $(BIN)):$$PATH" $(PY) tools/fuzz.py $(TARGET) --seconds $(SECONDS)
 
+CASE ?= decode prefill parallel embed startup kernels
 bench: $(VENV)/.core
-	$(PY) -m benchmarks $(CASE)
+	for case in $(CASE); do $(PY) -m weft bench $$case --save benchmarks/results/local.jsonl || exit; done
 
 docs: $(VENV)/.core
 	$(PY) tools/docs.py

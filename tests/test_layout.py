@@ -32,6 +32,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "runtime": ("models", "nn", "graph", "ops", "backends", "backends/cpu", "weights", "text", "_core"),
     "generate": ("runtime", "nn", "graph", "text", "weights/sources"),
     "embed": ("runtime", "text", "weights/sources"),
+    "bench": ("embed", "generate", "runtime", "backends/cpu", "graph", "ops", "weights/sources", "_core"),
     "cli": ("*",),
     "__main__": ("cli",),
     "__init__": ("embed", "generate", "text", "weights/sources"),
@@ -40,7 +41,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 # Third-party packages and the parts that may import them. All others are refused, torch and its relatives included.
 THIRD_PARTY = {
     "numpy": ("dtype", "ops", "graph", "backends", "backends/reference", "backends/cpu", "nn", "weights", "text",
-              "runtime", "generate", "embed", "cli"),
+              "runtime", "generate", "embed", "bench", "cli"),
     "jinja2": ("text",),
     "rich": ("cli", "embed", "weights/sources"),  # progress bars, imported when one is drawn
     "click": ("cli",),

@@ -1,10 +1,12 @@
-"""Write the generated pages: docs/ops.md, flags.md, models.md, cli.md. `--check` compares instead and prints a diff.
+"""Write the generated pages: docs/ops.md, flags.md, models.md, cli.md, and the figures of README.md. `--check` compares
+instead and prints a diff.
 
 The pages depend on the source alone: not on this machine's processor, environment or terminal.
 """
 
 import ast
 import difflib
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable
@@ -130,23 +132,40 @@ def has_commands() -> bool:
     return hasattr(cli, "reference")
 
 
+FIGURES = (
+    "<!-- figures: `make bench` appends to benchmarks/results, `make docs` writes them here -->\n",
+    "<!-- end of figures -->",
+)
+
+
+def readme() -> str:
+    """The README with the figures of benchmarks/results in their place."""
+    from weft.bench.report import figures
+
+    lines = (ROOT / "benchmarks" / "results" / "local.jsonl").read_text(encoding="utf-8").splitlines()
+    before, start, rest = (ROOT / "README.md").read_text(encoding="utf-8").partition(FIGURES[0])
+    _, end, after = rest.partition(FIGURES[1])
+    assert start and end, "the README has no place for the figures"
+    return f"{before}{start}\n{figures([json.loads(line) for line in lines])}\n\n{end}{after}"
+
+
 PAGES: dict[str, Callable[[], str]] = {"ops": ops_page, "flags": flags_page, "models": models_page, "cli": cli_page}
 
 
 def main(check: bool) -> int:
     stale = 0
-    for name, make in PAGES.items():
-        if name == "cli" and not has_commands():
+    paths = {ROOT / "docs" / f"{name}.md": make for name, make in PAGES.items()} | {ROOT / "README.md": readme}
+    for path, make in paths.items():
+        if path.stem == "cli" and not has_commands():
             continue
-        path, made = ROOT / "docs" / f"{name}.md", make()
+        made = make()
         kept = path.read_text(encoding="utf-8") if path.is_file() else ""
         if not check:
             path.write_text(made, encoding="utf-8")
         elif kept != made:
             stale = 1
-            lines = difflib.unified_diff(
-                kept.splitlines(), made.splitlines(), f"docs/{name}.md", "made now", lineterm=""
-            )
+            name = path.relative_to(ROOT).as_posix()
+            lines = difflib.unified_diff(kept.splitlines(), made.splitlines(), name, "made now", lineterm="")
             print("\n".join(lines))
     if stale:
         print("generated pages are stale: run `make docs` and commit them")

@@ -5,6 +5,7 @@
 
 namespace nb = nanobind;
 
+void bind_bench(nb::module_& module);
 void bind_core(nb::module_& module);
 void bind_pack(nb::module_& module);
 void bind_quant(nb::module_& module);
@@ -41,6 +42,8 @@ void translate(const std::exception_ptr& pointer, void*) {
 NB_MODULE(_core, module) {
   nb::register_exception_translator(translate);
   bind_core(module);
+  nb::module_ bench = module.def_submodule("bench");
+  bind_bench(bench);
   nb::module_ pack = module.def_submodule("pack");
   bind_pack(pack);
   nb::module_ quant = module.def_submodule("quant");

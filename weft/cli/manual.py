@@ -14,7 +14,11 @@ def page() -> str:
     for name in app.list_commands(context):
         command = app.get_command(context, name)
         assert command is not None, name
-        parts += [f"## weft {name}", _help(command, _context(command, name, context))]
+        inside = _context(command, name, context)
+        parts += [f"## weft {name}", _help(command, inside)]
+        if isinstance(command, click.Group):
+            for inner, member in command.commands.items():
+                parts += [f"### weft {name} {inner}", _help(member, _context(member, inner, inside))]
     rows = "\n".join(f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items())
     parts += ["## Exit codes", f"| code | meaning |\n|---|---|\n{rows}"]
     parts.append("An error is one line on standard error, `weft: …`; WEFT_DEBUG=1 prints the traceback before it.")

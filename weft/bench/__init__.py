@@ -1,0 +1,1 @@
+"""Measuring weft: its cases, the machine's roofs, and peers in processes of their own, taking turns."""

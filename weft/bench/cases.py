@@ -1,0 +1,125 @@
+"""The cases of `weft bench`: a model becomes workloads with their roofs, and runners measure them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from weft.bench import workloads
+from weft.bench.cost import Ceiling, cost_of, decode_ceiling, token_ceiling
+from weft.bench.roofs import Roofs
+from weft.bench.workloads import Workload
+from weft.embed.recipe import read_recipe
+from weft.errors import InputError, UnsupportedError
+from weft.runtime import Checkpoint, Decoder, Encoder, open_checkpoint, plan_threads
+from weft.runtime.programs import model_module
+from weft.weights.sources import Entry, locate
+
+CONTEXT_UNIT = 256
+TASKS = {"decode": "generate", "prefill": "generate", "parallel": "generate", "embed": "embed"}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much of everything; what the issue's tables use by default, less for a smoke test."""
+
+    few: int = workloads.FEW
+    many: int = workloads.MANY
+    prompt: int = 512
+    sequences: int = 16
+    texts: int = 1000
+
+    def __post_init__(self) -> None:
+        if min(self.few, self.prompt, self.sequences, self.texts) < 1 or self.many <= self.few:
+            raise InputError(f"[bench] sizes must be at least 1, and the second length the longer one: got {self}")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One case on one model: what is measured, and the roofs over it. No weight has been read."""
+
+    case: str
+    task: str
+    model: str  # what was asked for
+    path: str
+    threads: int
+    context: int  # tokens that are held at once, in whole pages of a few hundred; 0 without a state
+    workloads: tuple[Workload, ...]
+    roofs: Roofs
+
+    @property
+    def meanings(self) -> dict[str, str]:
+        """What each workload is, in words."""
+        return {workload.name: workload.meaning for workload in self.workloads}
+
+    def loading(self, setting: str, files: str) -> dict[str, Any]:
+        """The job that loads the model, for anybody."""
+        given = {"task": self.task, "model": self.path, "threads": self.threads, "context": self.context}
+        return {"do": "load", **given, "setting": setting, "files": files}
+
+
+def plan(case: str, model: str, *, threads: int | None = None, sizes: Sizes | None = None) -> Plan:
+    """What `case` does with `model`, a name, a folder or a file. The case "startup" takes both kinds of models."""
+    count = plan_threads(threads).count
+    located, sizes, roofs = locate(model), sizes or Sizes(), Roofs(count)
+    checkpoint = open_checkpoint(located.path)
+    task = TASKS.get(case) or ("embed" if model_module(checkpoint.model_type).KIND == "encoder" else "generate")
+    if task == "embed":
+        context, found = 0, _embedding(checkpoint, located.entry, sizes, roofs)
+    else:
+        context, found = _context(case, sizes), [_generating(case, Decoder(checkpoint, bind=False), sizes, roofs)]
+    return Plan(case, task, model, str(located.path), count, context, tuple(found), roofs)
+
+
+def _context(case: str, sizes: Sizes) -> int:
+    needed = {
+        "decode": workloads.PROMPT + sizes.many,
+        "prefill": sizes.prompt + 1,
+        "parallel": sizes.sequences * (workloads.PROMPT + workloads.MANY_TOGETHER),
+    }
+    return -(-needed.get(case, 1) // CONTEXT_UNIT) * CONTEXT_UNIT
+
+
+def _generating(case: str, decoder: Decoder, sizes: Sizes, roofs: Roofs) -> Workload:
+    cost, vocab, own = cost_of(decoder.program), decoder.vocab_size, str(decoder.info["compute"])
+    if case == "prefill":
+        _check_room(decoder, sizes.prompt + 1)
+        each = cost.flops + cost.row_flops / sizes.prompt  # logits are needed for the last token alone
+        made = workloads.prefill(vocab, sizes.prompt)
+        return replace(made, ceiling=lambda kind: token_ceiling(each, roofs, kind or own))
+    together = sizes.sequences if case == "parallel" else 1
+    if case == "parallel":
+        made = workloads.parallel(vocab, together)
+    else:
+        made = workloads.decode(vocab, few=sizes.few, many=sizes.many)
+    _check_room(decoder, workloads.PROMPT + (workloads.MANY_TOGETHER if case == "parallel" else sizes.many))
+    return replace(made, ceiling=lambda _: decode_ceiling(cost, roofs, together))
+
+
+def _check_room(decoder: Decoder, tokens: int) -> None:
+    if tokens > decoder.max_context:
+        raise InputError(f"[bench] {tokens} tokens are measured, the model takes {decoder.max_context}; ask for fewer")
+
+
+def _embedding(checkpoint: Checkpoint, entry: Entry | None, sizes: Sizes, roofs: Roofs) -> list[Workload]:
+    if checkpoint.make_tokenizer is None:
+        raise UnsupportedError(f"[bench] {checkpoint.path} has no tokenizer, and texts are what is measured")
+    recipe = read_recipe(checkpoint, entry, None)
+    encoder = Encoder(recipe.with_dense(checkpoint), recipe.head(recipe.normalise))
+    flops = cost_of(encoder.program()).flops
+
+    def tokens_of(text: str) -> int:
+        return len(encoder.tokenizer.encode(text))
+
+    def ceiling(kind: str) -> Ceiling | None:
+        return token_ceiling(flops, roofs, kind or "f32")
+
+    made = workloads.embedding(tokens_of, encoder.max_tokens, sizes.texts)
+    return [made[0], *(replace(workload, ceiling=ceiling) for workload in made[1:])]
+
+
+def first_job(plan: Plan) -> dict[str, Any]:
+    """What a fresh process does first, for start-up times: one short text, or one token after a short prompt."""
+    if plan.task == "embed":
+        return {"do": "embed", "texts": [workloads.SHORT]}
+    return {"do": "decode", "prompt": plan.workloads[0].check["prompt"], "tokens": 1}

@@ -1,0 +1,63 @@
+"""weft as one of those that are measured: the methods that every peer has, over the public interface."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if __name__ == "measured_peer":  # in a process of its own, started by path: the package is the one this file is in
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+if TYPE_CHECKING:
+    import numpy as np
+
+NAME = "weft"
+PACKAGES = {"weft": "weft", "numpy": "numpy"}
+SETTINGS = {"generate": ["default"], "embed": ["f32", "bf16"]}
+
+
+class Peer:
+    """`load` once; then every call is one repetition of something worth timing."""
+
+    def load(
+        self, task: str, model: str, threads: int, setting: str, context: int = 0, files: str = ""
+    ) -> dict[str, Any]:
+        return (
+            self._load_embedder(model, threads, setting)
+            if task == "embed"
+            else self._load_model(model, threads, setting)
+        )
+
+    def _load_model(self, model: str, threads: int, setting: str) -> dict[str, Any]:
+        from weft.generate import load
+
+        self.model = load(model, threads=threads, compute=None if setting == "default" else setting)
+        return self.model.info
+
+    def _load_embedder(self, model: str, threads: int, setting: str) -> dict[str, Any]:
+        from weft.embed import Embedder
+
+        self.embedder = Embedder(model, threads=threads, compute=setting)
+        # A folder may allow fewer tokens than the model has positions. Documents of 512 tokens are measured all the
+        # same, as they are with the peers.
+        self.embedder.recipe = replace(self.embedder.recipe, max_tokens=sys.maxsize)
+        return self.embedder.info
+
+    def decode(self, prompt: list[int], tokens: int) -> list[int]:
+        """Greedy tokens after a prompt, exactly `tokens` of them."""
+        return list(self.model.generate(prompt, max_tokens=tokens, ignore_eos=True).tokens)
+
+    def prefill(self, prompt: list[int]) -> list[int]:
+        return self.decode(prompt, 1)
+
+    def parallel(self, prompts: list[list[int]], tokens: int) -> list[int]:
+        """All prompts together, `tokens` each; the tokens of the first."""
+        from weft.generate import Request
+
+        handles = [self.model.engine.submit(Request(tuple(ids), max_tokens=tokens, ignore_eos=True)) for ids in prompts]
+        results = [handle.result() for handle in handles]
+        return list(results[0].tokens)
+
+    def embed(self, texts: list[str]) -> "np.ndarray":
+        """float32 [len(texts), dimension]; one text goes alone, as a query does."""
+        return self.embedder.encode(texts)

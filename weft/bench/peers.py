@@ -1,0 +1,192 @@
+"""Who is measured: weft in this process, or anything behind a worker process (weft/bench/worker.py).
+
+A peer is a file of benchmarks/peers and an interpreter that has what the file needs. weft never imports a peer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Timer
+from typing import Any
+
+import weft.bench.itself
+import weft.bench.worker
+from weft.errors import BackendError, NotFoundError
+
+HERE = Path(__file__).resolve().parent
+SCRIPTS = HERE.parents[1] / "benchmarks" / "peers"
+LIMIT_S = 600.0  # of one job; loading and compiling a model is one
+
+
+class Process:
+    """A worker process. `ask` sends a job and waits for its answer; an answer that is an error is raised."""
+
+    def __init__(self, python: str, file: Path, threads: int = 1, limit_s: float = LIMIT_S) -> None:
+        self.name = file.stem
+        self.limit_s = limit_s
+        self._said = tempfile.TemporaryFile("w+b")  # noqa: SIM115  # closed with the process
+        try:
+            self._process = subprocess.Popen(
+                [python, str(HERE / "worker.py"), str(file)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._said,
+                env=_environment(threads),
+                text=True,
+            )
+        except OSError as error:
+            self._said.close()
+            raise NotFoundError(
+                f"[bench] {python} cannot be started: {error.strerror}; give another --peer-python"
+            ) from None
+
+    def ask(self, job: dict[str, Any]) -> dict[str, Any]:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        timer = Timer(self.limit_s, self._process.kill)
+        timer.daemon = True  # an interrupt before it is cancelled must not keep this process alive
+        timer.start()
+        try:
+            self._process.stdin.write(json.dumps(job) + "\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        finally:
+            timer.cancel()
+        if not line:
+            raise BackendError(
+                f"[bench] {self.name} ended during {job['do']!r} ({self._ending()}); it said: {self._last_words()}"
+            )
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise BackendError(f"[bench] {self.name} cannot {job['do']}: {answer['error']}")
+        return answer
+
+    def close(self) -> None:
+        """End the process: it ends by itself when its jobs do, and is killed where it does not."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(timeout=2)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+        self._said.close()
+
+    def _ending(self) -> str:
+        code = self._process.wait()
+        return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+    def _last_words(self) -> str:
+        self._said.seek(0)
+        lines = self._said.read().decode("utf-8", "replace").strip().splitlines()
+        return " / ".join(lines[-3:])[-400:] or "nothing"
+
+
+def _environment(threads: int) -> dict[str, str]:
+    """This process's, with as many threads for everybody and no way to the network."""
+    pools = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")
+    return {
+        **os.environ,
+        **dict.fromkeys(pools, str(threads)),
+        "TOKENIZERS_PARALLELISM": "true" if threads > 1 else "false",
+        "HF_HUB_OFFLINE": "1",
+    }
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Somebody with one setting: what is needed to start it, as often as wanted."""
+
+    name: str
+    setting: str
+    python: str
+    file: Path
+    versions: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        return self.name if self.setting == "default" else f"{self.name} {self.setting}"
+
+    @property
+    def kind(self) -> str:
+        """What is compared with what: f32, bf16 or int8 where the setting begins so."""
+        return next((kind for kind in ("f32", "bf16", "int8", "int4") if self.setting.startswith(kind)), "")
+
+    @property
+    def is_weft(self) -> bool:
+        return self.name == weft.bench.itself.NAME
+
+    def start(self, threads: int) -> Process:
+        return Process(self.python, self.file, threads)
+
+
+@dataclass(frozen=True)
+class Runner:
+    """Somebody loaded and ready: `ask` answers jobs. `facts` is what loading said."""
+
+    candidate: Candidate
+    ask: Callable[[dict[str, Any]], dict[str, Any]]
+    facts: dict[str, Any]
+
+
+def weft_candidates(task: str, settings: Sequence[str] = ()) -> list[Candidate]:
+    """weft itself, with each of the settings (default: all)."""
+    file = Path(weft.bench.itself.__file__)
+    wanted = settings or weft.bench.itself.SETTINGS[task]
+    return [Candidate("weft", setting, sys.executable, file) for setting in wanted]
+
+
+def find_peers(
+    task: str, pythons: Sequence[str], folder: Path = SCRIPTS, only: Sequence[str] = ()
+) -> tuple[list[Candidate], list[str]]:
+    """Everybody who can do `task` in one of the interpreters, and a sentence about each who cannot.
+
+    `only` keeps those whose name and setting contain one of these words. A peer that several interpreters have is
+    taken from the first.
+    """
+    files = sorted(path for path in folder.glob("*.py") if not path.stem.startswith(("export", "_")))
+    if not files:
+        raise NotFoundError(f"[bench] no peers in {folder}; give the folder benchmarks/peers of a checkout as --peers")
+    found: list[Candidate] = []
+    lacking: dict[str, str] = {}
+    for file in files:
+        for python in pythons:
+            hello = _hello(python, file)
+            if task not in hello["settings"]:
+                break
+            if hello["missing"]:
+                lacking[hello["name"]] = f"{hello['name']}: {python} lacks {', '.join(hello['missing'])}"
+                continue
+            lacking.pop(hello["name"], None)
+            settings = hello["settings"][task]
+            found += [Candidate(hello["name"], setting, python, file, hello["versions"]) for setting in settings]
+            break
+    wanted = [peer for peer in found if not only or any(word.lower() in peer.label.lower() for word in only)]
+    return wanted, list(lacking.values())
+
+
+def _hello(python: str, file: Path) -> dict[str, Any]:
+    process = Process(python, file, limit_s=60)
+    try:
+        return process.ask({"do": "hello"})
+    finally:
+        process.close()
+
+
+def here(task: str, setting: str, **loading: Any) -> Runner:
+    """weft in this process."""
+    (candidate,) = weft_candidates(task, [setting])
+    worker = weft.bench.worker.Worker(weft.bench.itself)
+    facts = worker.answer({"do": "load", "task": task, "setting": setting, **loading})
+    return Runner(candidate, worker.answer, facts)

@@ -1,0 +1,123 @@
+"""The process in which something is measured: it reads a JSON job per line and answers with a JSON line.
+
+    python worker.py FILE          FILE defines the peer: constants NAME, PACKAGES, SETTINGS, and a class Peer
+
+It runs in the peer's own interpreter, which need not have weft: only the standard library here. Jobs:
+
+    {"do": "hello"}                                         what the peer is, and what it lacks
+    {"do": "load", "task": "generate", "model": …, …}       keyword arguments of Peer.load; once per process
+    {"do": "decode", "repeat": 3, "keep": true, …}          any other method of Peer, timed; the rest are its arguments
+
+A timed job is answered by {"seconds": […], "peak_bytes": …}, with what the method returned where it is kept: a list as
+it is, an array of float32 as base64. What goes wrong is answered by {"error": …}; whoever asks may go on.
+"""
+
+import base64
+import importlib.metadata
+import importlib.util
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, TextIO
+
+RESERVED = ("do", "repeat", "keep")
+
+
+def open_peer(path: str) -> ModuleType:
+    """The module of a file, whatever the file is called."""
+    spec = importlib.util.spec_from_file_location("measured_peer", path)
+    assert spec is not None and spec.loader is not None, path
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Worker:
+    """Answers jobs with the peer of a module."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self._module = module
+        self._peer: Any = None
+
+    def answer(self, job: dict[str, Any]) -> dict[str, Any]:
+        do = job["do"]
+        if do == "hello":
+            return self._hello()
+        arguments = {name: value for name, value in job.items() if name not in RESERVED}
+        if do == "load":
+            self._peer = self._module.Peer()
+            return self._peer.load(**arguments) or {}
+        if self._peer is None:
+            raise ValueError(f"{do} before load")
+        return self._timed(getattr(self._peer, do), arguments, int(job.get("repeat", 1)), bool(job.get("keep")))
+
+    def _hello(self) -> dict[str, Any]:
+        found, missing = {}, []
+        for module, package in self._module.PACKAGES.items():
+            if importlib.util.find_spec(module) is None:
+                missing.append(package)
+            else:
+                found[package] = _version(package)
+        return {"name": self._module.NAME, "versions": found, "missing": missing, "settings": self._module.SETTINGS}
+
+    def _timed(self, method: Callable[..., Any], arguments: dict[str, Any], repeat: int, keep: bool) -> dict[str, Any]:
+        seconds, result = [], None
+        for _ in range(repeat):
+            before = time.perf_counter()
+            result = method(**arguments)
+            seconds.append(time.perf_counter() - before)
+        kept = {"result": _as_json(result)} if keep and result is not None else {}
+        return {"seconds": seconds, "peak_bytes": peak_bytes(), **kept}
+
+
+def _as_json(result: Any) -> Any:
+    if hasattr(result, "tobytes"):  # an array, float32 [rows, columns]
+        data = base64.b64encode(result.tobytes()).decode("ascii")
+        return {"float32": data, "shape": list(result.shape)}
+    return list(result)
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def peak_bytes() -> int:
+    """The most memory this process held. The system's own count of it starts with what the parent held at the fork,
+    so it is asked only where there is no better one."""
+    try:
+        with open("/proc/self/status") as file:
+            return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM"))
+    except (OSError, StopIteration):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def serve(worker: Worker, jobs: TextIO, answers: TextIO) -> None:
+    """Answer until the jobs end."""
+    for line in jobs:
+        try:
+            answer = worker.answer(json.loads(line))
+        except Exception as error:
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+def main() -> None:
+    sys.path.pop(0)  # this folder: its modules are not the peer's
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print is no answer
+    try:
+        serve(Worker(open_peer(sys.argv[1])), sys.stdin, answers)
+    except (KeyboardInterrupt, BrokenPipeError):
+        os._exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,391 @@
+"""weft bench: how fast models run here, what share of the machine's roofs that is, and how peers do beside it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from weft.cli import options, screen
+from weft.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from weft.bench.peers import Candidate
+    from weft.bench.report import Row
+
+WORKLOADS = ("decode", "prefill", "parallel", "embed", "startup")
+
+
+def rounds() -> Callable[[options.F], options.F]:
+    return click.option("--rounds", type=click.IntRange(1), default=5, show_default=True, help="Turns of each.")
+
+
+def outputs() -> Callable[[options.F], options.F]:
+    """What every benchmark prints and keeps."""
+    return options.together(
+        click.option("--json", "as_json", is_flag=True, help="Print the JSON line alone."),
+        click.option(
+            "--plot", is_flag=False, flag_value="-", metavar="[FILE.svg]", help="Draw bars here, or into a picture."
+        ),
+        click.option("--save", type=click.Path(dir_okay=False, path_type=Path), help="Append the JSON line to a file."),
+    )
+
+
+def model_option(default: str) -> Callable[[options.F], options.F]:
+    return click.option("-m", "--model", default=default, show_default=True, help="Name, folder or file.")
+
+
+def compute_option(*choices: str) -> Callable[[options.F], options.F]:
+    return click.option(
+        "--compute", type=click.Choice(choices), help="What activations are rounded to (default: the model's own way)."
+    )
+
+
+@click.group()
+def command() -> None:
+    """Measure how fast models run on this machine.
+
+    Every benchmark shows medians with the range seen and the share of the roof that was measured in the same run, and
+    ends with one JSON line. `vs` measures other engines beside weft, taking turns. See `weft bench COMMAND --help`.
+
+    \b
+    Examples:
+      weft bench decode
+      weft bench embed --compute bf16 --threads 1 --plot
+      weft bench vs decode --peer-python ../peers/bin/python
+    """
+
+
+@command.command()
+@options.threads()
+@outputs()
+def roofs(threads: int | None, **printing: Any) -> None:
+    """Measure what the machine can do at most.
+
+    Reading memory (1 GB in huge pages), the third-level cache (64 MB) and the second-level cache (a megabyte a thread);
+    multiply-adds of each unit that is there. Every other benchmark measures the ones it needs itself.
+
+    \b
+    Examples:
+      weft bench roofs
+      weft bench roofs --threads 1 --json
+    """
+    from weft.bench.measure import summary
+    from weft.bench.report import Row
+    from weft.bench.roofs import Roofs, standard
+    from weft.runtime import plan_threads
+
+    measured = Roofs(plan_threads(threads).count)
+    rows = standard(measured)
+    cells = [(r["name"], f"{r['median']:,.1f}", f"{r['low']:,.1f} to {r['high']:,.1f}", r["unit"]) for r in rows]
+    drawn = [Row(r["unit"], r["name"], "", r["unit"], summary((r["low"], r["median"], r["high"]))) for r in rows]
+    _finish("roofs", (("roof", "median", "range", "unit"), cells), rows, drawn, printing, threads=measured.threads)
+
+
+@command.command()
+@model_option(options.DEFAULT_GENERATOR)
+@options.threads()
+@compute_option("int8", "bf16", "f32")
+@click.option("--tokens", type=(int, int), default=(32, 256), show_default=True, help="The two lengths of the slope.")
+@rounds()
+@outputs()
+def decode(model: str, threads: int | None, compute: str | None, tokens: tuple[int, int], **printing: Any) -> None:
+    """Measure tokens per second of one sequence.
+
+    The rate is the slope (N2 - N1) / (T(N2) - T(N1)), so prompt and set-up cancel out. Its roof is reading every weight
+    once a token.
+
+    \b
+    Examples:
+      weft bench decode
+      weft bench decode -m model.gguf --threads 1 --tokens 32 128
+    """
+    _alone("decode", model, threads, compute, printing, few=tokens[0], many=tokens[1])
+
+
+@command.command()
+@model_option(options.DEFAULT_GENERATOR)
+@options.threads()
+@compute_option("int8", "bf16", "f32")
+@click.option("--prompt", type=click.IntRange(1), default=512, show_default=True, help="Tokens of the prompt.")
+@rounds()
+@outputs()
+def prefill(model: str, threads: int | None, compute: str | None, prompt: int, **printing: Any) -> None:
+    """Measure tokens per second of reading a prompt.
+
+    Its roof is the arithmetic of the products in the best unit that the level has.
+
+    \b
+    Examples:
+      weft bench prefill
+      weft bench prefill -m model.gguf --prompt 2048
+    """
+    _alone("prefill", model, threads, compute, printing, prompt=prompt)
+
+
+@command.command()
+@model_option(options.DEFAULT_GENERATOR)
+@options.threads()
+@compute_option("int8", "bf16", "f32")
+@click.option("--sequences", type=click.IntRange(1), default=16, show_default=True, help="How many at once.")
+@rounds()
+@outputs()
+def parallel(model: str, threads: int | None, compute: str | None, sequences: int, **printing: Any) -> None:
+    """Measure tokens per second of several sequences together.
+
+    \b
+    Examples:
+      weft bench parallel
+      weft bench parallel --sequences 8
+    """
+    _alone("parallel", model, threads, compute, printing, sequences=sequences)
+
+
+@command.command()
+@model_option(options.DEFAULT_EMBEDDER)
+@options.threads()
+@compute_option("f32", "bf16")
+@click.option("--texts", type=click.IntRange(1), default=1000, show_default=True, help="Of 8 to 64 tokens.")
+@rounds()
+@outputs()
+def embed(model: str, threads: int | None, compute: str | None, texts: int, **printing: Any) -> None:
+    """Measure embedding: one short text, many mixed ones, documents.
+
+    Times are from text to vector, tokenisation included. The roof of many texts is the arithmetic of the products.
+
+    \b
+    Examples:
+      weft bench embed
+      weft bench embed --compute bf16 --threads 1
+    """
+    _alone("embed", model, threads, compute or "f32", printing, texts=texts)
+
+
+@command.command()
+@options.threads()
+@click.option(
+    "--type", "types", multiple=True, metavar="TYPE", help="Weights of this type; may be given several times."
+)
+@click.option("--rows", type=click.IntRange(1), multiple=True, help="Rows of activations (default: 1, 16, 512).")
+@click.option("--ops", is_flag=True, help="Every op of the catalogue on its largest sample instead.")
+@outputs()
+def kernels(threads: int | None, types: tuple[str, ...], rows: tuple[int, ...], ops: bool, **printing: Any) -> None:
+    """Measure single kernels: matrix products of every weight type.
+
+    A product of one row is bound by reading the weight, one of many rows by arithmetic: the share is of the lower roof.
+
+    \b
+    Examples:
+      weft bench kernels
+      weft bench kernels --type q4_k --rows 1 --threads 1
+      weft bench kernels --ops
+    """
+    from weft.bench import kernels as kernel
+    from weft.bench.report import Row
+    from weft.bench.roofs import Roofs
+    from weft.runtime import plan_threads
+
+    wrong = next((name for name in types if name not in kernel.TYPES), None)
+    if wrong is not None:
+        raise click.UsageError(f"no weight type {wrong!r}; there are {', '.join(kernel.TYPES)}")
+    measured = Roofs(plan_threads(threads).count)
+    made = kernel.every_op(measured) if ops else kernel.products(measured, types or kernel.TYPES, rows or kernel.ROWS)
+    found, say = [], _progress()
+    for item in made:
+        found.append(item)
+        say(f"{item.op} {item.shape}")
+    done = [item.as_json() for item in found]
+    columns = ("op", "operands", "µs", "GFLOP/s", "GB/s", "of roof")
+    cells = [
+        (r["op"], r["shape"], f"{r['us']:,.1f}", f"{r['gflop_s']:,.1f}", f"{r['gbyte_s']:,.1f}", _share(r))
+        for r in done
+    ]
+    more = {"threads": measured.threads, "roofs": measured.as_json()}
+    drawn = [Row(f"{item.op}, rate", item.shape, "", "GFLOP/s", item.gflop_s) for item in found]
+    _finish("ops" if ops else "kernels", (columns, cells), done, drawn, printing, **more)
+
+
+@command.command()
+@model_option(options.DEFAULT_GENERATOR)
+@options.threads()
+@rounds()
+@outputs()
+def startup(model: str, threads: int | None, **printing: Any) -> None:
+    """Measure a fresh process: time to its first token or vector, and peak memory.
+
+    \b
+    Examples:
+      weft bench startup
+      weft bench startup -m all-MiniLM-L6-v2
+    """
+    from weft.bench import cases, peers, versus
+
+    plan = cases.plan("startup", model, threads=threads, sizes=cases.Sizes(texts=1))
+    itself = peers.weft_candidates(plan.task)[:1]
+    rows = versus.startup(plan, itself, rounds=printing["rounds"], files="", say=_progress())
+    _finish_rows("startup", rows, printing, model=_name(model), threads=plan.threads)
+
+
+@command.command()
+@click.argument("workload", type=click.Choice(WORKLOADS))
+@click.option("-m", "--model", help="Name, folder or file (default: SmolLM2, or MiniLM for embed).")
+@options.threads()
+@click.option("--compute", type=click.Choice(["f32", "bf16", "int8"]), help="Embed: only this kind of arithmetic.")
+@click.option(
+    "--peer-python",
+    "pythons",
+    multiple=True,
+    type=click.Path(),
+    help="An interpreter that has peers installed; several are tried in turn (WEFT_PEER_PYTHON).",
+)
+@click.option("--only", multiple=True, metavar="WORD", help="Peers whose name and setting contain this.")
+@click.option("--files", type=click.Path(file_okay=False), default="", help="Folder of exported models for peers.")
+@click.option("--peers", "folder", type=click.Path(file_okay=False, path_type=Path), help="Folder of peers' scripts.")
+@click.option("--quick", is_flag=True, help="Short runs, to see that everything works.")
+@rounds()
+@outputs()
+def vs(
+    workload: str,
+    model: str | None,
+    threads: int | None,
+    compute: str | None,
+    pythons: tuple[str, ...],
+    only: tuple[str, ...],
+    files: str,
+    folder: Path | None,
+    quick: bool,
+    **printing: Any,
+) -> None:
+    """Measure other engines beside weft, taking turns.
+
+    Each engine runs in a process of its own, with the interpreter that has it; model, threads, prompts and texts are
+    the same. Round after round everybody has one turn, so what disturbs the machine disturbs all. benchmarks/peers says
+    what to install and how to export models for those that do not read the original.
+
+    \b
+    Examples:
+      weft bench vs decode --peer-python ../peers/bin/python
+      weft bench vs embed --compute bf16 --files ../exports/minilm --plot embed.svg
+      weft bench vs startup -m all-MiniLM-L6-v2 --only torch --rounds 7
+    """
+    from weft.bench import cases, versus
+
+    say, rounds = _progress(), printing["rounds"]
+    model = model or (options.DEFAULT_EMBEDDER if workload == "embed" else options.DEFAULT_GENERATOR)
+    sizes = cases.Sizes(few=8, many=32, prompt=64, sequences=4, texts=50) if quick else cases.Sizes()
+    plan = cases.plan(workload, model, threads=threads, sizes=sizes)
+    everybody = _everybody(plan.task, pythons, folder, only, compute)
+    about: dict[str, Any] = {"model": _name(model), "threads": plan.threads, "rounds": rounds}
+    if workload == "startup":
+        rows = versus.startup(plan, everybody, rounds=rounds, files=files, say=say)
+    else:
+        rows, said = versus.compare(plan, everybody, rounds=rounds, files=files, say=say)
+        about.update(said, workloads=plan.meanings, roofs=plan.roofs.as_json())
+    _finish_rows(f"vs {workload}", rows, printing, **about)
+    for label, text in about.get("about", {}).items():
+        if text:
+            screen.note(f"{label}: {text}")
+
+
+def _everybody(
+    task: str, pythons: Sequence[str], folder: Path | None, only: Sequence[str], compute: str | None
+) -> list[Candidate]:
+    """weft, then the peers; an error that says what to install where there is none."""
+    from weft import flags
+    from weft.bench import peers
+
+    interpreters = list(pythons or flags.get("WEFT_PEER_PYTHON") or [sys.executable])
+    found, lacking = peers.find_peers(task, interpreters, folder or peers.SCRIPTS, only)
+    found = [peer for peer in found if compute is None or peer.kind in (compute, "")]
+    for sentence in lacking:
+        screen.note(f"not there: {sentence}")
+    if not found:
+        asked = f" whose name contains {' or '.join(only)}" if only else ""
+        raise NotFoundError(
+            f"[bench] no peer{asked} in {', '.join(interpreters)}; install llama-cpp-python, onnxruntime, openvino, "
+            "ctranslate2 or torch with transformers there, or name an interpreter that has them with --peer-python"
+        )
+    settings = (["f32"] if compute == "f32" else ["f32", "bf16"]) if task == "embed" else [compute or "default"]
+    return [*peers.weft_candidates(task, settings), *found]
+
+
+def _alone(
+    case: str, model: str, threads: int | None, compute: str | None, printing: dict[str, Any], **sizes: int
+) -> None:
+    """A case of weft's own, in this process."""
+    from weft.bench import cases, peers, versus
+
+    say = _progress()
+    plan = cases.plan(case, model, threads=threads, sizes=cases.Sizes(**sizes))
+    say(f"loading {model}")
+    runner = peers.here(plan.task, compute or "default", model=plan.path, threads=plan.threads)
+    found = [versus.measure(workload, [runner], printing["rounds"], say, plan.roofs) for workload in plan.workloads]
+    about: dict[str, Any] = {
+        "model": _name(model),
+        "threads": plan.threads,
+        "compute": runner.facts["compute"],
+        "rounds": printing["rounds"],
+    }
+    about.update(workloads=plan.meanings, roofs=plan.roofs.as_json())
+    _finish_rows(case, [row for rows in found for row in rows], printing, **about)
+
+
+def _progress() -> Callable[[str], None]:
+    """Says what is being done: on one line of a terminal, in lines of their own what was left out."""
+    from weft import flags
+
+    alive = sys.stderr.isatty() and flags.progress_wanted()
+
+    def say(message: str) -> None:
+        if message.startswith("left out"):
+            screen.note(message)
+        elif alive:
+            click.echo(f"\r\033[K{screen.cut(screen.clean(message), 100)}", err=True, nl=False)
+
+    return say
+
+
+def _finish_rows(case: str, rows: Sequence[Row], printing: dict[str, Any], **more: Any) -> None:
+    from weft.bench import report
+
+    _finish(case, report.table(rows), [row.as_json() for row in rows], rows, printing, **more)
+
+
+def _finish(
+    case: str,
+    table: tuple[Sequence[str], Sequence[Sequence[str]]],
+    lines: Sequence[dict[str, Any]],
+    drawn: Sequence[Row],
+    printing: dict[str, Any],
+    **more: Any,
+) -> None:
+    """The table, then the JSON line, which is kept where that was asked for, then bars."""
+    from weft.bench import report
+
+    if sys.stderr.isatty():
+        click.echo("\r\033[K", err=True, nl=False)
+    record = json.dumps(report.record(case, lines, **more), ensure_ascii=False)
+    if not printing["as_json"]:
+        screen.table(*table, right=(*report.RIGHT, "µs", "GFLOP/s", "GB/s"))
+    click.echo(record)
+    if printing["save"]:
+        with open(printing["save"], "a", encoding="utf-8") as file:
+            file.write(record + "\n")
+    if printing["plot"] == "-":
+        click.echo("\n".join(report.bars(drawn)), err=printing["as_json"])
+    elif printing["plot"]:
+        title = ", ".join(filter(None, (case, more.get("model"), f"{more['threads']} threads")))
+        Path(printing["plot"]).write_text(report.svg(drawn, title), encoding="utf-8")
+
+
+def _name(model: str) -> str:
+    """The model as results name it: of a path only the last part, so that they say nothing of this machine."""
+    return Path(model).name if Path(model).exists() else model
+
+
+def _share(row: dict[str, Any]) -> str:
+    return f"{100 * row['share']:.0f} % of {row['roof']}" if "share" in row else ""
