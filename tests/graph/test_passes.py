@@ -249,7 +249,9 @@ def test_bf16_rounds_where_a_value_is_made_if_only_products_read_it():
     kept = net.linear(net.x, "b")
     program = net.done(y=net.linear(inner, "c"), z=add(net.linear(kept, "d"), kept))
     after = optimise(program, compute="bf16")
-    assert ops_of(after) == Counter(round_rows=2, matmul_bf16=4, add=1), "x and what the sum reads too are rounded apart"
+    assert ops_of(after) == Counter(round_rows=2, matmul_bf16=4, add=1), (
+        "x and what the sum reads too are rounded apart"
+    )
     rounded = {instr.inputs[1]: instr.attrs["rounded"] for instr in after.body if instr.op == "matmul_bf16"}
     assert rounded == {"a": True, "b": False, "c": False, "d": False}
     assert relative_error(run(after)["y"], run(program)["y"]) < 2e-2

@@ -16,7 +16,8 @@ from weft.weights.sources import locate
 if TYPE_CHECKING:
     from weft.text import Tokenizer
 
-BATCH_TOKENS = 2048  # tokens of one step: enough rows for the products, few enough that activations stay in cache
+BATCH_TOKENS = 512  # tokens of one step: enough rows for the products, few enough that activations stay in cache
+LEAST_TOKENS = 64  # of a step that runs beside others; fewer are better shared by all threads
 PROGRESS_FROM = 2000  # texts; shorter lists are done before a bar would be drawn
 TRUNCATIONS = ("error", "head", "tail")
 
@@ -104,8 +105,10 @@ class Embedder:
         before = self._prompt(prompt_name, prompt)
         ids = self._token_ids([before + text for text in items] if before else items, truncate)
         vectors = np.empty((len(ids), self.dimension), np.float32)
-        for first, last in _shown(_batches(ids, batch_tokens), len(ids), progress):
-            vectors[first:last] = self._encoder.vectors(ids[first:last])
+        ranges = list(_batches(ids, self._budget(ids, batch_tokens)))
+        made = self._encoder.vectors_each([ids[first:last] for first, last in ranges])
+        for first, last in _shown(ranges, len(ids), progress):
+            vectors[first:last] = next(made)
         return vectors[0] if single else vectors
 
     def encode_query(self, texts: str | Sequence[str], **options: Any) -> np.ndarray:
@@ -133,6 +136,12 @@ class Embedder:
     def hidden_states(self, ids: Sequence[int]) -> np.ndarray:
         """The last hidden state of every token of `ids`, float32 [len(ids), hidden]; ids as they are, nothing added."""
         return self._encoder.hidden_states(ids)
+
+    def _budget(self, ids: list[np.ndarray], most: int) -> int:
+        """Tokens of a step, at most `most`, such that every thread gets as many steps as the others."""
+        share = -(-sum(map(len, ids)) // self._encoder.thread_plan.count)
+        rounds = -(-share // most) or 1
+        return min(most, max(LEAST_TOKENS, -(-share // rounds)))
 
     def _prompt(self, name: str | None, text: str | None) -> str:
         if text is not None:
@@ -193,7 +202,7 @@ def _batches(ids: list[np.ndarray], budget: int) -> Iterator[tuple[int, int]]:
         yield first, len(ids)
 
 
-def _shown(batches: Iterator[tuple[int, int]], total: int, progress: bool | None) -> Iterator[tuple[int, int]]:
+def _shown(batches: Sequence[tuple[int, int]], total: int, progress: bool | None) -> Iterator[tuple[int, int]]:
     """The batches, with a bar on the terminal for long lists or when asked for."""
     from weft import flags
 

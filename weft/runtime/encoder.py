@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -61,6 +63,39 @@ class Encoder:
             return np.empty((0, self.dimension), np.float32)
         return self._vectors.run(self._step(sequences))["vectors"]
 
+    def vectors_each(self, batches: Sequence[Sequence[np.ndarray]]) -> Iterator[np.ndarray]:
+        """The vectors of each batch, in order. Several batches run side by side, one thread each: nobody waits for
+        the others after every instruction.
+        """
+        if len(batches) == 1 or self.thread_plan.count == 1:
+            yield from map(self.vectors, batches)
+            return
+        from concurrent.futures import Future, ThreadPoolExecutor
+
+        lanes: SimpleQueue[Any] = SimpleQueue()
+        for lane in self._lanes:
+            lanes.put(lane)
+
+        def run(batch: Sequence[np.ndarray]) -> np.ndarray:
+            lane = lanes.get()
+            try:
+                return cast(np.ndarray, lane.run(self._step(batch))["vectors"])
+            finally:
+                lanes.put(lane)
+
+        waiting: deque[Future[np.ndarray]] = deque()
+        with ThreadPoolExecutor(len(self._lanes)) as threads:
+            try:
+                for batch in batches:
+                    waiting.append(threads.submit(run, batch))
+                    if len(waiting) > 2 * len(self._lanes):
+                        yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
+            finally:  # an interrupt leaves at most a step for each lane to wait for
+                for future in waiting:
+                    future.cancel()
+
     def hidden_states(self, ids: Sequence[int]) -> np.ndarray:
         """The last hidden state of every token, float32 [len(ids), hidden]."""
         if not len(ids):
@@ -78,6 +113,12 @@ class Encoder:
     @cached_property
     def _vectors(self) -> Any:
         return self._programs.compile(*self._trace_vectors(), states={})
+
+    @cached_property
+    def _lanes(self) -> list[Any]:
+        """The same program once for every thread."""
+        traced = self._trace_vectors()
+        return [self._programs.compile(*traced, states={}, threads=1) for _ in range(self.thread_plan.count)]
 
     @cached_property
     def _hidden(self) -> Any:

@@ -72,13 +72,19 @@ class Programs:
         return plan(optimise(trace.program(), compute=self.compute)), trace.constants
 
     def compile(
-        self, program: Program, constants: Mapping[str, np.ndarray], states: Mapping[str, Any]
+        self,
+        program: Program,
+        constants: Mapping[str, np.ndarray],
+        states: Mapping[str, Any],
+        *,
+        threads: int | None = None,
     ) -> CpuExecutable:
+        """The program on the backend's team, or with `threads` on a team of its own."""
         layouts = weight_layouts(program)
         for value in program.weights:
             if value.name not in self._weights:
                 self._weights[value.name] = self._bind(value, constants, layouts[value.name])
-        return self.backend.compile(program, self._weights, states)
+        return self.backend.compile(program, self._weights, states, threads=threads)
 
     def _bind(self, value: Value, constants: Mapping[str, np.ndarray], layout: str) -> Any:
         if value.name in constants:

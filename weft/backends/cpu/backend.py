@@ -34,8 +34,13 @@ class CpuBackend(Backend):
     def supports(self, op: str, dtypes: Sequence[DType]) -> bool:
         return op == "reshape" or op in self._kernels
 
-    def compile(self, program: Program, weights: Mapping[str, Any], states: Mapping[str, Any]) -> CpuExecutable:
-        """Weights may be arrays, `Packed`, or the core's own (`native_weight`), which programs can share."""
+    def compile(
+        self, program: Program, weights: Mapping[str, Any], states: Mapping[str, Any], *, threads: int | None = None
+    ) -> CpuExecutable:
+        """Weights may be arrays, `Packed`, or the core's own (`native_weight`), which programs can share.
+
+        With `threads` the executable gets a team of its own, to run beside others; else it shares the backend's.
+        """
         layouts = weight_layouts(program)
         native = {
             name: value if isinstance(value, _core.pack.Weight) else native_weight(value, layouts[name])
@@ -44,7 +49,8 @@ class CpuBackend(Backend):
         }
         wanted = {value.name for value in program.states}
         bound = {name: state for name, state in states.items() if name in wanted}
-        return CpuExecutable(_core.Executable(program.to_json(), native, bound, self.level), program, self.pool)
+        pool = self.pool if threads is None else _core.Pool(threads)
+        return CpuExecutable(_core.Executable(program.to_json(), native, bound, self.level), program, pool)
 
     def state_from(self, array: KvArray) -> Any:
         heads, dim = array.spec.shape
