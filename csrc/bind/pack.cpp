@@ -53,7 +53,7 @@ std::shared_ptr<Weight> in_rows(const std::string& name, int64_t rows, int64_t c
   return weight;
 }
 
-// Packed by `pack`, which is pack_panels or pack_pairs, into memory of its own.
+// Packed by `pack`, which is pack_panels, pack_pairs or pack_split, into memory of its own.
 std::shared_ptr<Weight> packed(Layout layout, decltype(&pack_panels) pack, const std::string& name, int64_t rows, int64_t cols, Bytes bytes, std::optional<Order> order, int threads) {
   auto weight = std::make_shared<Weight>();
   const DType stored = dtype_named(name);
@@ -66,8 +66,8 @@ std::shared_ptr<Weight> packed(Layout layout, decltype(&pack_panels) pack, const
   weight->dtype = layout == Layout::pairs ? DType::bf16 : stored;
   weight->layout = layout;
   weight->rows = rows;
-  weight->cols = cols;
-  weight->bytes = layout == Layout::pairs ? pairs_bytes(rows, cols) : panels_bytes(stored, rows, cols);
+  weight->cols = pack == &pack_split ? 2 * cols : cols;
+  weight->bytes = layout == Layout::pairs ? pairs_bytes(rows, weight->cols) : panels_bytes(stored, rows, cols);
   const auto* from = reinterpret_cast<const std::byte*>(bytes.data());
   const int32_t* sequence = order ? order->data() : nullptr;
   nb::gil_scoped_release release;
@@ -92,6 +92,11 @@ std::shared_ptr<Weight> in_panels(const std::string& name, int64_t rows, int64_t
 
 std::shared_ptr<Weight> in_pairs(const std::string& name, int64_t rows, int64_t cols, Bytes bytes, std::optional<Order> order, int threads) {
   return packed(Layout::pairs, &pack_pairs, name, rows, cols, bytes, order, threads);
+}
+
+std::shared_ptr<Weight> in_split(const std::string& name, int64_t rows, int64_t cols, Bytes bytes, std::optional<Order> order, int threads) {
+  if (cols < 1 || cols % kPairColumns || cols > INT32_MAX) fail(ErrorKind::input, "[weight] rows of " + std::to_string(cols) + " are not whole steps of 32");
+  return packed(Layout::pairs, &pack_split, name, rows, cols, bytes, order, threads);
 }
 
 std::shared_ptr<Weight> vector(Floats values) {
@@ -123,6 +128,8 @@ void bind_pack(nb::module_& module) {
       .def_static("in_panels", &in_panels, nb::arg("dtype"), nb::arg("rows"), nb::arg("cols"), nb::arg("data"),
                   nb::arg("row_order") = nb::none(), nb::arg("threads") = 1)
       .def_static("in_pairs", &in_pairs, nb::arg("dtype"), nb::arg("rows"), nb::arg("cols"), nb::arg("data"),
+                  nb::arg("row_order") = nb::none(), nb::arg("threads") = 1)
+      .def_static("in_split", &in_split, nb::arg("dtype"), nb::arg("rows"), nb::arg("cols"), nb::arg("data"),
                   nb::arg("row_order") = nb::none(), nb::arg("threads") = 1)
       .def_static("vector", &vector)
       .def("row", &row)

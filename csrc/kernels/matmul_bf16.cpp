@@ -1,10 +1,12 @@
 // matmul_bf16: y = act(x Wᵀ + b) with x and W in bfloat16 and float32 sums.
 //
 // Meaning  weft/ops/matmul.py
-// Layout   x bfloat16 [M, K], K a multiple of 32; y float32 or bfloat16 [M, N]; W bfloat16 in pairs (pack/pairs.h)
+// Layout   x bfloat16 [M, K], K a multiple of 32; y float32 or bfloat16 [M, N]; W bfloat16 in pairs (pack/pairs.h).
+//          Split: x, W and a bfloat16 y have twice the columns, rounded values and then what the rounding left
 // Method   per 32 columns two chains, over the even and over the odd ones, are added up and then added to the element.
 //          Products of bfloat16 are exact in float32, so this is what an instruction of the matrix unit does, and every
-//          level gives the same bits (subnormal sums apart, which the unit makes zero)
+//          level gives the same bits (subnormal sums apart, which the unit makes zero). Split: per 32 columns three
+//          products, value and value, value and rest, rest and value: 16 bits of every factor count
 // Bound    the matrix unit and the second-level cache, or fma throughput; memory, one pass over W, with few rows
 #include "core/weight.h"
 #include "kernels/matmul_epilogue.h"
@@ -21,20 +23,22 @@ constexpr int64_t kMaxDepth = 1 << 14;   // whatever the level keeps in scratch 
 
 struct Product {
   const uint16_t *x, *w;
-  float* y;             // or, where the result is to be rounded, null
+  float* y;  // or, where the result is to be rounded, null
   uint16_t* narrow_y;
   int64_t depth, columns;  // K, N
+  bool split;
+  WEFT_INLINE int64_t x_row() const { return split ? 2 * depth : depth; }  // elements, of W too
+  WEFT_INLINE int64_t narrow_row() const { return split ? 2 * columns : columns; }
 };
 
 // The sums of 16 outputs from `column` on, finished and stored; of the last ones only `count` are there.
 WEFT_INLINE void put(const Product& a, const Epilogue& epilogue, int64_t row, int64_t column, f32x16 sums) {
-  const int64_t count = smaller(16, a.columns - column), at = row * a.columns + column;
-  const f32x16 result = finished_coarse(epilogue, sums, column, count);
-  if (a.y) return store_n(a.y + at, result, count);
-  if (count == 16) return store_rounded(a.narrow_y + at, result);
-  alignas(64) uint16_t part[16];
-  store_rounded(part, result);
-  for (int64_t i = 0; i < count; ++i) a.narrow_y[at + i] = part[i];
+  const int64_t count = smaller(16, a.columns - column);
+  const f32x16 result = a.split ? finished(epilogue, sums, column, count) : finished_coarse(epilogue, sums, column, count);
+  if (a.y) return store_n(a.y + row * a.columns + column, result, count);
+  uint16_t* to = a.narrow_y + row * a.narrow_row() + column;
+  alignas(64) uint16_t unread[16];
+  store_split(to, a.split ? to + a.columns : unread, result, count);
 }
 
 #if defined(WEFT_ISA_amx)
@@ -62,8 +66,13 @@ static void finish_some(const Product& a, const Epilogue& epilogue, Pending& pen
   }
 }
 
+WEFT_INLINE void store_rounded_pair(uint16_t* to, f32x16 first, f32x16 second) {
+  const __m512bh both = _mm512_cvtne2ps_pbh(second.v, first.v);
+  _mm512_storeu_si512(to, reinterpret_cast<const __m512i&>(both));
+}
+
 // The same for whole panels, two at a time, with a known activation and type of result.
-template <Activation kind, bool narrow>
+template <Activation kind, bool narrow, bool split>
 static void finish_whole(const Product& a, const Epilogue& epilogue, Pending& pending, int64_t count) {
   const int64_t column = pending.panel * 16;
   if (pending.panels < 2 || column + 32 > a.columns) return finish_some(a, epilogue, pending, count);
@@ -71,45 +80,53 @@ static void finish_whole(const Product& a, const Epilogue& epilogue, Pending& pe
   if (epilogue.bias) bias[0] = load(epilogue.bias + column), bias[1] = load(epilogue.bias + column + 16);
   for (const int64_t end = smaller(pending.rows, pending.done + count); pending.done < end; ++pending.done) {
     const float* sums = pending.sums + pending.done / 16 * 512 + pending.done % 16 * 16;
-    const int64_t at = (pending.row + pending.done) * a.columns + column;
-    const f32x16 first = activate_coarse<kind>(load(sums) + bias[0]), second = activate_coarse<kind>(load(sums + 256) + bias[1]);
-    if constexpr (narrow) {
-      const __m512bh both = _mm512_cvtne2ps_pbh(second.v, first.v);
-      _mm512_storeu_si512(a.narrow_y + at, reinterpret_cast<const __m512i&>(both));
-    } else {
-      store(a.y + at, first);
-      store(a.y + at + 16, second);
+    const int64_t row = pending.row + pending.done;
+    f32x16 first = load(sums) + bias[0], second = load(sums + 256) + bias[1];
+    first = split ? activate<kind>(first) : activate_coarse<kind>(first);
+    second = split ? activate<kind>(second) : activate_coarse<kind>(second);
+    if constexpr (!narrow) {
+      store(a.y + row * a.columns + column, first);
+      store(a.y + row * a.columns + column + 16, second);
+      continue;
     }
+    uint16_t* to = a.narrow_y + row * a.narrow_row() + column;
+    store_rounded_pair(to, first, second);
+    if constexpr (split) store_rounded_pair(to + a.columns, first - load_bf16(to), second - load_bf16(to + 16));
   }
 }
 
 static Finish finish_for(const Product& a, const Epilogue& epilogue) {
   Finish chosen = finish_some;
   with_activation(epilogue.activation, [&](auto kind) {
-    chosen = a.y ? finish_whole<kind(), false> : finish_whole<kind(), true>;
+    if (a.split) chosen = a.y ? finish_whole<kind(), false, true> : finish_whole<kind(), true, true>;
+    else chosen = a.y ? finish_whole<kind(), false, false> : finish_whole<kind(), true, false>;
   });
   return chosen;
 }
 
 // Sums of 16 R rows and 16 P columns: tmm0 to tmm3; tmm4 and tmm5 hold rows of x, tmm6 and tmm7 panels of W. While the
 // matrix unit multiplies, the vector units finish the block before.
-template <int R, int P>
+template <int R, int P, bool split>
 static void multiply(const Product& a, const Epilogue& epilogue, Finish finish, const uint16_t* x, const uint16_t* w,
                      float* sums, Pending& before) {
-  const int64_t depth = a.depth, stride = depth * 2, share = parts(32, depth / kPairColumns);
+  const int64_t depth = a.depth, row = a.x_row(), stride = row * 2, share = parts(32, depth / kPairColumns);
   _tile_zero(0);
   if constexpr (P > 1) _tile_zero(1);
   if constexpr (R > 1) _tile_zero(2);
   if constexpr (R > 1 && P > 1) _tile_zero(3);
   for (int64_t k = 0; k < depth; k += kPairColumns) {
-    _tile_loadd(4, x + k, stride);
-    _tile_loadd(6, w + k * 16, 64);
-    _tile_dpbf16ps(0, 4, 6);
-    if constexpr (P > 1) _tile_loadd(7, w + (depth + k) * 16, 64);
-    if constexpr (P > 1) _tile_dpbf16ps(1, 4, 7);
-    if constexpr (R > 1) _tile_loadd(5, x + 16 * depth + k, stride);
-    if constexpr (R > 1) _tile_dpbf16ps(2, 5, 6);
-    if constexpr (R > 1 && P > 1) _tile_dpbf16ps(3, 5, 7);
+    for (int turn = split ? 3 : 1; turn > 0; --turn) {  // 3: values; 2: rests of W; 1: rests of x, or all there is
+      const int64_t in_x = split && turn == 1 ? depth + k : k, in_w = split && turn == 2 ? depth + k : k;
+      if (turn != 2) _tile_loadd(4, x + in_x, stride);
+      _tile_loadd(6, w + in_w * 16, 64);
+      _tile_dpbf16ps(0, 4, 6);
+      if constexpr (P > 1) _tile_loadd(7, w + (row + in_w) * 16, 64);
+      if constexpr (P > 1) _tile_dpbf16ps(1, 4, 7);
+      if constexpr (R > 1)
+        if (turn != 2) _tile_loadd(5, x + 16 * row + in_x, stride);
+      if constexpr (R > 1) _tile_dpbf16ps(2, 5, 6);
+      if constexpr (R > 1 && P > 1) _tile_dpbf16ps(3, 5, 7);
+    }
     finish(a, epilogue, before, share);
   }
   _tile_stored(0, sums, 64);
@@ -121,30 +138,31 @@ static void multiply(const Product& a, const Epilogue& epilogue, Finish finish, 
 // Rows [row, row_end) times panels [panel, panel_end), in blocks of up to 32 rows and 2 panels: rows of x stay in the
 // first-level cache while a group of panels goes by that stays in the second for the next rows. The last rows, if they
 // fill no tile, are copied to scratch first, with zeros after them.
+template <bool split>
 static void multiply_task(const Product& a, const Epilogue& epilogue, int64_t row, int64_t row_end, int64_t panel,
                           int64_t panel_end, std::byte* scratch) {
   float* sums = reinterpret_cast<float*>(scratch);
   auto* last_rows = reinterpret_cast<uint16_t*>(scratch + 2 * kBlock * sizeof(float));
-  const int64_t whole_end = row + (row_end - row) / 16 * 16;
-  __builtin_memcpy(last_rows, a.x + whole_end * a.depth, static_cast<size_t>((row_end - whole_end) * a.depth) * 2);
-  for (int64_t i = (row_end - whole_end) * a.depth; i < 16 * a.depth; ++i) last_rows[i] = 0;
+  const int64_t whole_end = row + (row_end - row) / 16 * 16, x_row = a.x_row();
+  __builtin_memcpy(last_rows, a.x + whole_end * x_row, static_cast<size_t>((row_end - whole_end) * x_row) * 2);
+  for (int64_t i = (row_end - whole_end) * x_row; i < 16 * x_row; ++i) last_rows[i] = 0;
 
   const Finish finish = finish_for(a, epilogue);
   Pending pending;
   int64_t turn = 0;
-  const int64_t group = larger(2, kGroupBytes / (32 * a.depth) / 2 * 2);
+  const int64_t group = larger(2, kGroupBytes / (32 * x_row) / 2 * 2);
   for (; panel < panel_end; panel += group)
     for (int64_t r = row, step; r < row_end; r += step) {
-      const uint16_t* x = r < whole_end ? a.x + r * a.depth : last_rows;
+      const uint16_t* x = r < whole_end ? a.x + r * x_row : last_rows;
       step = r + 32 <= whole_end ? 32 : 16;
       for (int64_t p = panel; p < smaller(panel + group, panel_end); p += 2, ++turn) {
         float* to = sums + turn % 2 * kBlock;
-        const uint16_t* w = a.w + p * 16 * a.depth;
+        const uint16_t* w = a.w + p * 16 * x_row;
         const int64_t panels = smaller(2, panel_end - p);
-        if (step == 32 && panels == 2) multiply<2, 2>(a, epilogue, finish, x, w, to, pending);
-        else if (step == 32) multiply<2, 1>(a, epilogue, finish, x, w, to, pending);
-        else if (panels == 2) multiply<1, 2>(a, epilogue, finish, x, w, to, pending);
-        else multiply<1, 1>(a, epilogue, finish, x, w, to, pending);
+        if (step == 32 && panels == 2) multiply<2, 2, split>(a, epilogue, finish, x, w, to, pending);
+        else if (step == 32) multiply<2, 1, split>(a, epilogue, finish, x, w, to, pending);
+        else if (panels == 2) multiply<1, 2, split>(a, epilogue, finish, x, w, to, pending);
+        else multiply<1, 1, split>(a, epilogue, finish, x, w, to, pending);
         pending = {to, r, smaller(step, row_end - r), p, panels, 0};
       }
     }
@@ -161,12 +179,12 @@ constexpr int kRows = 2;
 constexpr int kRows = 1;
 #endif
 constexpr int64_t kTaskRows = kRows;
-WEFT_INLINE int64_t max_rows(int64_t depth) { return smaller(64, int64_t{kScratchBytes} / (depth * 4) / kRows * kRows); }
+WEFT_INLINE int64_t max_rows(int64_t x_row) { return smaller(64, int64_t{kScratchBytes} / (x_row * 4) / kRows * kRows); }
 
 WEFT_INLINE void shape_whole_tiles() {}
 
 template <int R, int P>
-WEFT_INLINE void add_step(const float* x, const uint16_t* w, int64_t depth, f32x16 (&acc)[R][P]) {
+WEFT_INLINE void add_step(const float* x, const uint16_t* w, int64_t x_row, f32x16 (&acc)[R][P]) {
   f32x16 even[R][P], odd[R][P];
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r)
@@ -175,13 +193,13 @@ WEFT_INLINE void add_step(const float* x, const uint16_t* w, int64_t depth, f32x
   for (int64_t k = 0; k < kPairColumns; k += 2) {
     f32x16 first[P], second[P];
 #pragma GCC unroll 16
-    for (int p = 0; p < P; ++p) load_bf16_pairs(w + (p * depth + k) * 16, first[p], second[p]);
+    for (int p = 0; p < P; ++p) load_bf16_pairs(w + (p * x_row + k) * 16, first[p], second[p]);
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 16
       for (int p = 0; p < P; ++p) {
-        even[r][p] = fma(splat(x[r * depth + k]), first[p], even[r][p]);
-        odd[r][p] = fma(splat(x[r * depth + k + 1]), second[p], odd[r][p]);
+        even[r][p] = fma(splat(x[r * x_row + k]), first[p], even[r][p]);
+        odd[r][p] = fma(splat(x[r * x_row + k + 1]), second[p], odd[r][p]);
       }
   }
 #pragma GCC unroll 16
@@ -197,8 +215,14 @@ static void tile(const Product& a, const Epilogue& epilogue, const float* x, int
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 16
     for (int p = 0; p < P; ++p) acc[r][p] = zero();
-  const uint16_t* w = a.w + panel * 16 * a.depth;
-  for (int64_t k = 0; k < a.depth; k += kPairColumns) add_step<R, P>(x + k, w + k * 16, a.depth, acc);
+  const int64_t x_row = a.x_row();
+  const uint16_t* w = a.w + panel * 16 * x_row;
+  for (int64_t k = 0; k < a.depth; k += kPairColumns) {
+    add_step<R, P>(x + k, w + k * 16, x_row, acc);
+    if (!a.split) continue;
+    add_step<R, P>(x + k, w + (a.depth + k) * 16, x_row, acc);
+    add_step<R, P>(x + a.depth + k, w + k * 16, x_row, acc);
+  }
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 16
@@ -208,16 +232,18 @@ static void tile(const Product& a, const Epilogue& epilogue, const float* x, int
 // P panels and rows [row, row_end), the first of which is x.
 template <int P, int R = kRows>
 static void block(const Product& a, const Epilogue& epilogue, const float* x, int64_t row, int64_t row_end, int64_t panel) {
-  for (; row + R <= row_end; row += R, x += R * a.depth) tile<R, P>(a, epilogue, x, row, panel);
+  for (; row + R <= row_end; row += R, x += R * a.x_row()) tile<R, P>(a, epilogue, x, row, panel);
   if constexpr (R > 1)
     if (row < row_end) block<P, R / 2>(a, epilogue, x, row, row_end, panel);
 }
 
 // x is widened to scratch first.
+template <bool split>
 static void multiply_task(const Product& a, const Epilogue& epilogue, int64_t row, int64_t row_end, int64_t panel,
                           int64_t panel_end, std::byte* scratch) {
   float* x = reinterpret_cast<float*>(scratch);
-  for (int64_t i = 0; i < (row_end - row) * a.depth; i += 16) store(x + i, load_bf16(a.x + row * a.depth + i));
+  const uint16_t* from = a.x + row * a.x_row();
+  for (int64_t i = 0; i < (row_end - row) * a.x_row(); i += 16) store(x + i, load_bf16(from + i));
   for (; panel + 2 <= panel_end; panel += 2) block<2>(a, epilogue, x, row, row_end, panel);
   if (panel < panel_end) block<1>(a, epilogue, x, row, row_end, panel);
 }
@@ -227,16 +253,17 @@ static void multiply_task(const Product& a, const Epilogue& epilogue, int64_t ro
 KERNEL(matmul_bf16) {
   const Weight& weight = *call.in[1].weight;
   if (weight.layout != Layout::pairs) __builtin_trap();  // the binding makes no other for this op
-  const bool rounded = call.flag("rounded");
+  const bool rounded = call.flag("rounded"), split = call.flag("split");
   const Product a{call.in[0].as<uint16_t>(), reinterpret_cast<const uint16_t*>(weight.data),
-                  rounded ? nullptr : call.out[0].as<float>(), rounded ? call.out[0].as<uint16_t>() : nullptr, weight.cols,
-                  weight.rows};
-  if (a.depth > kMaxDepth) __builtin_trap();  // the op's shape rule refuses it
+                  rounded ? nullptr : call.out[0].as<float>(), rounded ? call.out[0].as<uint16_t>() : nullptr,
+                  split ? weight.cols / 2 : weight.cols, weight.rows, split};
+  if (a.x_row() > kMaxDepth) __builtin_trap();  // the op's shape rule refuses it
   const Epilogue epilogue(call);
-  const Tasks tasks(call.in[0].rows(), parts(a.columns, 16), kTaskRows, max_rows(a.depth), kMaxPanels, 4, worker.count);
+  const Tasks tasks(call.in[0].rows(), parts(a.columns, 16), kTaskRows, max_rows(a.x_row()), kMaxPanels, 4, worker.count);
   shape_whole_tiles();
+  const auto multiply_part = split ? multiply_task<true> : multiply_task<false>;
   for (int64_t task; (task = worker.next()) < tasks.count();)
-    multiply_task(a, epilogue, tasks.row(task), tasks.row_end(task), tasks.panel(task), tasks.panel_end(task),
+    multiply_part(a, epilogue, tasks.row(task), tasks.row_end(task), tasks.panel(task), tasks.panel_end(task),
                   worker.scratch);
 }
 

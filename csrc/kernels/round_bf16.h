@@ -18,4 +18,12 @@ WEFT_INLINE void store_rounded(uint16_t* to, f32x16 x) {
 }
 #endif
 
+// Up to 16 of them as the sum of two, and the second is what the first left.
+WEFT_INLINE void store_split(uint16_t* high, uint16_t* low, f32x16 x, int64_t count) {
+  alignas(64) uint16_t first[16], second[16];
+  store_rounded(first, x);
+  store_rounded(second, x - load_bf16(first));
+  for (int64_t i = 0; i < count && i < 16; ++i) high[i] = first[i], low[i] = second[i];
+}
+
 }  // namespace weft::ISA

@@ -20,4 +20,9 @@ constexpr size_t pairs_bytes(int64_t rows, int64_t cols) {
 void pack_pairs(DType dtype, const std::byte* rows_data, size_t row_bytes, const int32_t* row_order, int64_t rows,
                 int64_t cols, std::byte* out, int64_t panel_begin, int64_t panel_end);
 
+// The same of a matrix split in two: its values rounded, then what the rounding left, rounded: a matrix of 2 * cols
+// columns. cols is a multiple of 32.
+void pack_split(DType dtype, const std::byte* rows_data, size_t row_bytes, const int32_t* row_order, int64_t rows,
+                int64_t cols, std::byte* out, int64_t panel_begin, int64_t panel_end);
+
 }  // namespace weft

@@ -14,19 +14,21 @@ Operand halves(std::vector<uint16_t>& values, int64_t rows, int64_t cols) {
   return {reinterpret_cast<std::byte*>(values.data()), DType::bf16, 2, {rows, cols}};
 }
 
-// x is rounded by round_rows first; with `narrow` the result is bfloat16.
-template <class T = float>
+// x is rounded by round_rows first; with T uint16_t the result is bfloat16.
+template <class T = float, bool split = false>
 std::vector<T> run(const Level& level, const Weight& weight, std::vector<float> x, int64_t rows, int workers,
                    std::vector<float>* bias = nullptr, double activation = 0) {
   constexpr bool narrow = std::is_same_v<T, uint16_t>;
-  std::vector<uint16_t> rounded(x.size());
-  std::vector<T> y(static_cast<size_t>(rows * weight.rows));
-  run_kernel(level, "round_rows", {floats(x, rows, weight.cols)}, {halves(rounded, rows, weight.cols)}, {}, workers);
-  Operand w, none, out{reinterpret_cast<std::byte*>(y.data()), narrow ? DType::bf16 : DType::f32, 2, {rows, weight.rows}};
+  const int64_t columns = narrow && split ? 2 * weight.rows : weight.rows;
+  std::vector<uint16_t> rounded(static_cast<size_t>(rows * weight.cols));
+  std::vector<T> y(static_cast<size_t>(rows * columns));
+  run_kernel(level, "round_rows", {floats(x, rows, split ? weight.cols / 2 : weight.cols)},
+             {halves(rounded, rows, weight.cols)}, {{"split", double(split)}}, workers);
+  Operand w, none, out{reinterpret_cast<std::byte*>(y.data()), narrow ? DType::bf16 : DType::f32, 2, {rows, columns}};
   w.weight = &weight;
   run_kernel(level, "matmul_bf16",
              {halves(rounded, rows, weight.cols), w, bias ? floats(*bias, 1, weight.rows) : none}, {out},
-             {{"activation", activation}, {"rounded", double(narrow)}}, workers);
+             {{"activation", activation}, {"rounded", double(narrow)}, {"split", double(split)}}, workers);
   return y;
 }
 
@@ -114,6 +116,54 @@ TEST(matmul_bf16_rounds_its_result_as_round_rows_would) {
   }
 }
 
+float rest(float value) { return rounded(value - rounded(value)); }
+
+float expected_split(const float* x, const std::vector<float>& w) {
+  float total = 0;
+  for (size_t k = 0; k < w.size(); k += 32)
+    for (int turn = 0; turn < 3; ++turn) {
+      float sums[2] = {};
+      for (size_t i = k; i < k + 32; ++i)
+        sums[i % 2] += (turn == 2 ? rest(x[i]) : rounded(x[i])) * (turn == 1 ? rest(w[i]) : rounded(w[i]));
+      total += sums[0] + sums[1];
+    }
+  return total;
+}
+
+TEST(split_products_are_the_specified_sums_at_every_level_and_near_float32) {
+  std::mt19937 random(26);
+  for (int64_t rows : {17, 64}) {
+    const int64_t cols = 160;
+    const Matrix matrix(DType::f32, rows, cols, random);
+    const Weight weight = matrix.as_split();
+    const std::vector<float> x = random_floats(static_cast<size_t>(70 * cols), random);
+    std::vector<float> want;
+    for (int64_t r = 0; r < 70; ++r)
+      for (int64_t c = 0; c < rows; ++c) want.push_back(expected_split(x.data() + r * cols, matrix.row(c)));
+    for (int64_t i = 0; i < 70 * rows; ++i) {
+      double exact = 0;
+      for (int64_t k = 0; k < cols; ++k)
+        exact += double(x[size_t(i / rows * cols + k)]) * matrix.row(i % rows)[size_t(k)];
+      CHECK(std::abs(want[size_t(i)] - exact) < 2e-3);  // bfloat16 alone is off by 0.1
+    }
+    for (const Level& level : levels()) {
+      if (!level.present()) continue;
+      for (int64_t count : {1, 16, 33, 70}) {
+        const std::vector<float> part(x.begin(), x.begin() + count * cols);
+        const std::vector<float> some(want.begin(), want.begin() + count * rows);
+        const std::vector<float> got = run<float, true>(level, weight, part, count, 2);
+        CHECK(same_bits(got, some));
+        const std::vector<uint16_t> narrow = run<uint16_t, true>(level, weight, part, count, 2);
+        for (int64_t i = 0; i < count * rows; ++i) {
+          const uint16_t* at = narrow.data() + i / rows * 2 * rows + i % rows;
+          CHECK(at[0] == float_to_bf16_normal(got[size_t(i)]));
+          CHECK(at[rows] == float_to_bf16_normal(got[size_t(i)] - rounded(got[size_t(i)])));
+        }
+      }
+    }
+  }
+}
+
 TEST(round_rows_is_nearest_even_at_every_level) {
   std::mt19937 random(25);
   std::vector<float> x = random_floats(5000, random);
@@ -123,7 +173,7 @@ TEST(round_rows_is_nearest_even_at_every_level) {
     if (!level.present()) continue;
     std::vector<uint16_t> y(x.size());
     const auto count = static_cast<int64_t>(x.size());
-    run_kernel(level, "round_rows", {floats(x, 1, count)}, {halves(y, 1, count)}, {}, 2);
+    run_kernel(level, "round_rows", {floats(x, 1, count)}, {halves(y, 1, count)}, {{"split", 0}}, 2);
     for (size_t i = 0; i < x.size(); ++i) CHECK(y[i] == float_to_bf16_normal(x[i]));
   }
 }

@@ -96,6 +96,15 @@ struct Matrix {
     pack_pairs(dtype, file.data(), row_bytes(), nullptr, rows, cols, weight.owned.data(), 0, (rows + 15) / 16);
     return weight;
   }
+  Weight as_split() const {
+    Weight weight;
+    weight.dtype = DType::bf16, weight.layout = Layout::pairs, weight.rows = rows, weight.cols = 2 * cols;
+    weight.bytes = pairs_bytes(rows, 2 * cols);
+    weight.owned = Memory(weight.bytes);
+    weight.data = weight.owned.data();
+    pack_split(dtype, file.data(), row_bytes(), nullptr, rows, cols, weight.owned.data(), 0, (rows + 15) / 16);
+    return weight;
+  }
   std::vector<float> row(int64_t i) const {
     std::vector<float> values(static_cast<size_t>(cols));
     dequantise(dtype, file.data() + static_cast<size_t>(i) * row_bytes(), values.data(), values.size());

@@ -13,7 +13,7 @@ from weft.graph import B, Program, T, Trace
 from weft.graph.passes import dead_code, decompose, fold_activation, fold_bias, fuse_norm, lower_int8, optimise
 from weft.graph.plan import plan
 from weft.graph.verify import verify
-from weft.ops import activate, add, attention, gated, layer_norm, matmul, mul, rms_norm, scale
+from weft.ops import activate, add, attention, gated, layer_norm, matmul, mul, rms_norm, round_rows, scale
 from weft.ops.samples import weight
 from weft.ops.tolerance import relative_error
 
@@ -39,9 +39,11 @@ def ops_of(program: Program) -> Counter:
     return Counter(instr.op for instr in program.body)
 
 
-def run(program: Program) -> dict:
+def run(program: Program, split: bool = False) -> dict:
     def made(value):  # by name, so that a weight is the same before and after a pass
         rng = np.random.default_rng(zlib.crc32(value.name.encode()))
+        if split:  # rounded values and rests of what is half as wide
+            return round_rows(weight(rng, "f32", value.shape[0], value.shape[1] // 2), split=True)
         return weight(rng, value.dtype.name, *value.shape)
 
     weights = {value.name: made(value) for value in program.weights}
@@ -257,6 +259,17 @@ def test_bf16_rounds_where_a_value_is_made_if_only_products_read_it():
     assert relative_error(run(after)["y"], run(program)["y"]) < 2e-2
 
 
+def test_split_bf16_is_near_f32():
+    net = Net()
+    inner = activate(net.linear(net.x, "a"), kind="gelu")
+    program = net.done(y=net.linear(inner, "c"))
+    after = optimise(program, compute="bf16x3")
+    assert ops_of(after) == Counter(round_rows=1, matmul_bf16=2)
+    assert {value.name: value.shape for value in after.weights} == {"a": (32, 64), "c": (32, 64)}
+    error = relative_error(run(after, split=True)["y"], run(program)["y"])
+    assert 1e-8 < error < 2e-5, "sixteen bits of significand"
+
+
 def test_bf16_takes_attention_to_the_whole_sequence_only():
     for causal, dim, want in ((False, 32, "attention_bf16"), (True, 32, "attention"), (False, 136, "attention")):
         trace = Trace("attend")
@@ -306,5 +319,5 @@ def test_taking_apart_ends_when_nothing_is_left_to_take_apart():
 
 
 def test_an_unknown_compute_is_refused():
-    with pytest.raises(InputError, match="f32, bf16, int8"):
+    with pytest.raises(InputError, match="f32, bf16, bf16x3, int8"):
         optimise(Toy(paged=True).program(), compute="int4")

@@ -76,7 +76,7 @@ def products(
         matrix = weight(rng, name, outputs, inputs)
         for count in rows:
             for op, compute in _ops_for(name):
-                x = _activations(rng, count, inputs, name) if op == "matmul_q" else normal(rng, count, inputs)
+                x = _activations(normal(rng, count, inputs), op, name)
                 shape = f"{name} {count}×{inputs} · {outputs}"
                 yield _with_roof(_run(backend, ops[op], (x, matrix, None), {}, shape), roofs, compute)
 
@@ -88,8 +88,11 @@ def _ops_for(name: str) -> list[tuple[str, str]]:
     return [("matmul_bf16", "bf16"), ("matmul", "f32")] if name == "bf16" else [("matmul", "f32")]
 
 
-def _activations(rng: np.random.Generator, rows: int, inputs: int, name: str) -> Any:
-    return catalogue()["quantise_rows"](normal(rng, rows, inputs), block=INT8_BLOCK[name])
+def _activations(x: np.ndarray, op: str, name: str) -> Any:
+    """x as the product takes it."""
+    if op == "matmul_q":
+        return catalogue()["quantise_rows"](x, block=INT8_BLOCK[name])
+    return catalogue()["round_rows"](x) if op == "matmul_bf16" else x
 
 
 def _run(backend: CpuBackend, op: Op, operands: Sequence[Any], attrs: dict[str, Any], shape: str) -> Kernel:

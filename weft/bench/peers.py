@@ -121,6 +121,8 @@ class Candidate:
     @property
     def kind(self) -> str:
         """What is compared with what: f32, bf16 or int8 where the setting begins so."""
+        if self.setting == "bf16x3":  # sums of two bfloat16: as near as f32
+            return "f32"
         return next((kind for kind in ("f32", "bf16", "int8", "int4") if self.setting.startswith(kind)), "")
 
     @property

@@ -84,13 +84,18 @@ matmul.tolerance(f32=chain(1024), because="one f32 chain over K")
 
 
 @op
-def round_rows(x: Array) -> Rows:
-    """Rows of bfloat16: nearest even, subnormal numbers to zero.  x [..., K] -> bf16 [..., K]"""
-    return _as_rows(x)
+def round_rows(x: Array, *, split: bool = False) -> Rows:
+    """Rows of bfloat16: nearest even, subnormal numbers to zero.  x [..., K] -> bf16 [..., K], split [..., 2 K]
+
+    Split: the rounded values of a row and then, rounded again, what the rounding left; 16 bits of every value.
+    """
+    return _as_rows(x, split)
 
 
-def _as_rows(values: np.ndarray) -> Packed:
-    return pack(rounded_bf16(values), "bf16")
+def _as_rows(values: np.ndarray, split: bool) -> Packed:
+    high = rounded_bf16(values)
+    parts = [high, rounded_bf16(values.astype(np.float32) - high)] if split else [high]
+    return pack(np.concatenate(parts, axis=-1), "bf16")
 
 
 def rounded_bf16(values: np.ndarray) -> np.ndarray:
@@ -100,19 +105,21 @@ def rounded_bf16(values: np.ndarray) -> np.ndarray:
 
 
 @round_rows.shape
-def _(x: Spec) -> Spec:
-    return x.like(*x.shape, dtype="bf16")
+def _(x: Spec, *, split: bool) -> Spec:
+    require(x.rank >= 1, "round_rows", f"x {x} has no rows")
+    return x.like(*x.shape[:-1], x.shape[-1] * (2 if split else 1), dtype="bf16")
 
 
 @round_rows.cost
-def _(x: Spec) -> Cost:
-    return Cost(flops=x.size, bytes=x.nbytes + 2 * x.size)
+def _(x: Spec, *, split: bool) -> Cost:
+    return Cost(flops=x.size, bytes=x.nbytes + (4 if split else 2) * x.size)
 
 
 @round_rows.samples
 def _(rng: np.random.Generator) -> Iterator[Sample]:
     for shape in [(1, 1), (3, 65), (2, 3, 32), (17, 100)]:
         yield (normal(rng, *shape),), {}
+        yield (normal(rng, *shape),), {"split": True}
     yield (strided(rng, 5, 33),), {}
     yield (ugly(rng, 5, 65),), {}
     ties = np.arange(64, dtype=np.float32).reshape(2, 32) * np.float32(2.0**-8) + 1  # every second one is a tie
@@ -126,9 +133,9 @@ BF16_STEP = 32  # columns that one step of a bfloat16 product takes
 BF16_DEPTH = 2**14  # the longest row that it takes
 
 
-def takes_bf16(depth: Any) -> bool:
-    """Whether rows of this length have a product in bfloat16."""
-    return isinstance(depth, int) and depth % BF16_STEP == 0 and 0 < depth <= BF16_DEPTH
+def takes_bf16(depth: Any, split: bool = False) -> bool:
+    """Whether rows of `depth` elements, of both parts where they are split, have a product in bfloat16."""
+    return isinstance(depth, int) and depth % (BF16_STEP * (2 if split else 1)) == 0 and 0 < depth <= BF16_DEPTH
 
 
 @op
@@ -139,30 +146,40 @@ def matmul_bf16(
     *,
     activation: ActivationOrNone = "none",
     rounded: bool = False,
+    split: bool = False,
 ) -> Array | Rows:
     """act(x Wᵀ + b).  x bf16 [..., K], K a multiple of 32, weight bf16 [N, K], bias [N] or absent -> [..., N]
 
     Subnormal numbers count as zeros. The kernels' order of summation is specified too: csrc/kernels/matmul_bf16.cpp.
-    The result is f32, or with `rounded` bf16 as round_rows would make it.
+    The result is f32, or with `rounded` bf16 as round_rows would make it. Split: x and weight are what a split rounding
+    gives, and the product is that of the values, plus values times rests, both ways: rests times rests are left out.
     """
-    product = rounded_bf16(wide(x)) @ rounded_bf16(wide(weight)).T
+    rows, matrix = rounded_bf16(wide(x)), rounded_bf16(wide(weight))
+    if split:
+        (high, low), (left, right) = (np.split(part, 2, axis=-1) for part in (rows, matrix))
+        product = high @ (left + right).T + low @ left.T
+    else:
+        product = rows @ matrix.T
     result = _activation(activation, product if bias is None else product + bias)
-    return _as_rows(result) if rounded else result
+    return _as_rows(result, split) if rounded else result
 
 
 @matmul_bf16.shape
-def _(x: Spec, weight: Spec, bias: Spec | None, *, activation: str, rounded: bool) -> Spec:
+def _(x: Spec, weight: Spec, bias: Spec | None, *, activation: str, rounded: bool, split: bool) -> Spec:
     both = x.dtype.name == weight.dtype.name == "bf16"
     require(both, "matmul_bf16", f"rows {x} and weight {weight} must be bf16; round them first")
-    fits = x.rank >= 1 and takes_bf16(x.shape[-1])
+    fits = x.rank >= 1 and takes_bf16(x.shape[-1], split)
     require(fits, "matmul_bf16", f"rows of x {x} are not whole steps of {BF16_STEP}, or over {BF16_DEPTH}; use matmul")
     result = product_shape("matmul_bf16", x, weight, bias)
-    return result.like(*result.shape, dtype="bf16" if rounded else "f32")
+    if not rounded:
+        return result.like(*result.shape, dtype="f32")
+    return result.like(*result.shape[:-1], result.shape[-1] * (2 if split else 1), dtype="bf16")
 
 
 @matmul_bf16.cost
-def _(x: Spec, weight: Spec, bias: Spec | None, *, activation: str, rounded: bool) -> Cost:
-    return product_cost(x, weight, bias)
+def _(x: Spec, weight: Spec, bias: Spec | None, *, activation: str, rounded: bool, split: bool) -> Cost:
+    one = product_cost(x, weight, bias)
+    return Cost(flops=one.flops * 3 // 2, bytes=one.bytes) if split else one
 
 
 @matmul_bf16.samples
@@ -173,11 +190,14 @@ def _(rng: np.random.Generator) -> Iterator[Sample]:
     for kind in ACTIVATIONS:
         yield (round_rows(normal(rng, 3, 64)), weight(rng, "bf16", 17, 64), normal(rng, 17)), {"activation": kind}
     yield (round_rows(ugly(rng, 5, 64)), weight(rng, "bf16", 17, 64), None), {}
+    for rows, n, k in [(1, 17, 64), (37, 33, 96)]:
+        x, w = (round_rows(normal(rng, count, k), split=True) for count in (rows, n))
+        yield (x, w, normal(rng, n)), {"split": True, "activation": "gelu"}
+    # Sums of whole numbers are exact, so there is one result that is right.
     x, w = (rng.integers(-9, 10, size).astype(np.float32) for size in ((35, 64), (33, 64)))
-    yield (
-        (round_rows(x), pack(w, "bf16"), None),
-        {"rounded": True},
-    )  # sums of whole numbers are exact: so are the results
+    yield (round_rows(x), pack(w, "bf16"), None), {"rounded": True}
+    x, w = (round_rows(values * np.float32(257), split=True) for values in (x, w))
+    yield (x, w, None), {"rounded": True, "split": True}
 
 
 matmul_bf16.no_gradient("its operands are rounded; training runs with f32 activations")

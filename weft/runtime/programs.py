@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from weft.backends.cpu import CpuBackend, native_weight, weight_layouts
+from weft.backends.cpu import CpuBackend, native_weight, stored_shape, weight_layouts
 from weft.backends.cpu.backend import CpuExecutable
 from weft.dtype import DType
 from weft.errors import UnsupportedError
@@ -83,13 +83,13 @@ class Programs:
         layouts = weight_layouts(program)
         for value in program.weights:
             if value.name not in self._weights:
-                self._weights[value.name] = self._bind(value, constants, layouts[value.name])
+                self._weights[value.name] = self._bind(program, value, constants, layouts[value.name])
         return self.backend.compile(program, self._weights, states, threads=threads)
 
-    def _bind(self, value: Value, constants: Mapping[str, np.ndarray], layout: str) -> Any:
+    def _bind(self, program: Program, value: Value, constants: Mapping[str, np.ndarray], layout: str) -> Any:
         if value.name in constants:
             return native_weight(constants[value.name], "vector")
-        shape = cast(tuple[int, ...], value.shape)  # a weight's sizes are numbers
+        shape = stored_shape(program, value)
         tensor = self.checkpoint.tensor(value.name, shape)
         if layout == "vector":
             return native_weight(tensor.numpy(), "vector")
@@ -99,7 +99,8 @@ class Programs:
                 f"[weights] {value.name} is stored as {stored}; matrices are f32, f16, bf16 or quantised"
             )
         packed = Packed(stored, shape, tensor.view.bytes())
-        weight = native_weight(packed, layout, row_order=tensor.row_order, threads=self.threads)
+        columns = cast(int, value.shape[-1])
+        weight = native_weight(packed, layout, columns=columns, row_order=tensor.row_order, threads=self.threads)
         if layout in ("panels", "pairs"):
             # All of the file, not only this tensor: a fault maps its neighbours too, and those would stay.
             self.checkpoint.release()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import cast
 
 import numpy as np
 
 from weft._core import pack
-from weft.graph.program import Program
+from weft.graph.program import Program, Value
 from weft.ops.packed import Packed
 
 PRODUCTS = ("matmul", "matmul_q")
@@ -31,10 +32,26 @@ def weight_layouts(program: Program) -> dict[str, str]:
     return {name: "vector" if len(table[name].shape) == 1 else layout for name, layout in used.items()}
 
 
+def stored_shape(program: Program, value: Value) -> tuple[int, ...]:
+    """The shape of a weight in its file: half the columns, where it is split in two parts."""
+    for instr in program.body:
+        if instr.op == "matmul_bf16" and instr.inputs[1] == value.name and instr.attrs["split"]:
+            return (cast(int, value.shape[0]), cast(int, value.shape[1]) // 2)
+    return cast(tuple[int, ...], value.shape)  # a weight's sizes are numbers
+
+
 def native_weight(
-    value: np.ndarray | Packed, layout: str, *, row_order: np.ndarray | None = None, threads: int = 1
+    value: np.ndarray | Packed,
+    layout: str,
+    *,
+    columns: int = 0,
+    row_order: np.ndarray | None = None,
+    threads: int = 1,
 ) -> pack.Weight:
-    """The kernels' form of a weight. Rows are borrowed, not copied; panels and vectors are the core's own memory."""
+    """The kernels' form of a weight. Rows are borrowed, not copied; panels and vectors are the core's own memory.
+
+    Where the program wants twice the `columns` that there are, the values are split in two parts.
+    """
     if layout == "vector":
         dense = value.dense() if isinstance(value, Packed) else value
         return pack.Weight.vector(np.ascontiguousarray(dense, np.float32).reshape(-1))
@@ -43,6 +60,8 @@ def native_weight(
     if layout in ("panels", "pairs"):
         order = None if row_order is None else np.ascontiguousarray(row_order, np.int32)
         make = pack.Weight.in_panels if layout == "panels" else pack.Weight.in_pairs
+        if layout == "pairs" and columns == 2 * cols:
+            make = pack.Weight.in_split
         return make(packed.dtype.name, rows, cols, packed.data, order, threads)
     data = packed.data if row_order is None else packed.take(row_order).data
     return pack.Weight.in_rows(packed.dtype.name, rows, cols, np.ascontiguousarray(data))

@@ -40,7 +40,7 @@ HEAD = 4  # numbers of a vector that the table shows
 @click.option("--pooling", help="How an encoder that does not say so pools: mean, first, last or max.")
 @click.option(
     "--compute",
-    type=click.Choice(["f32", "bf16"]),
+    type=click.Choice(["f32", "bf16x3", "bf16"]),
     default="f32",
     show_default=True,
     help="What activations and weights are rounded to before their products; bf16 is faster.",

@@ -1,5 +1,8 @@
 """Passes: pure functions from program to program, one per file, each leaving the meaning as it was."""
 
+from collections.abc import Callable
+from functools import partial
+
 from weft.errors import InputError
 from weft.graph.passes.dead_code import dead_code
 from weft.graph.passes.decompose import decompose
@@ -22,15 +25,20 @@ __all__ = [
     "optimise",
 ]
 
-COMPUTE = ("f32", "bf16", "int8")
-LOWER = {"bf16": [lower_bf16], "int8": [lower_int8]}
+COMPUTE = ("f32", "bf16", "bf16x3", "int8")
+LOWER: dict[str, list[Callable[[Program], Program]]] = {
+    "bf16": [lower_bf16],
+    "bf16x3": [partial(lower_bf16, split=True)],
+    "int8": [lower_int8],
+}
 
 
 def optimise(program: Program, *, compute: str = "f32") -> Program:
     """All passes in order; verified, unplanned.
 
-    Two values of `compute` change numbers. "int8": activations are rounded to int8 rows before products with quantised
-    weights. "bf16": activations and weights that are not quantised are rounded to bfloat16 before their products.
+    Three values of `compute` change numbers. "int8": activations are rounded to int8 rows before products with
+    quantised weights. "bf16": activations and weights that are not quantised are rounded to bfloat16 before their
+    products. "bf16x3": the same with sums of two bfloat16 each, three products: near f32.
     """
     if compute not in COMPUTE:
         raise InputError(f"[optimise] compute must be one of {', '.join(COMPUTE)}: got {compute!r}")

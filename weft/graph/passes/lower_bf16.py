@@ -4,6 +4,7 @@ Rows are rounded once for all the products that read them; what only products re
 """
 
 from dataclasses import replace
+from typing import cast
 
 from weft.graph.program import Instr, Program, Value, arrange
 from weft.ops.attention import BF16_DIM
@@ -14,34 +15,36 @@ from weft.ops.spec import as_dtype
 FLOATS = ("f32", "f16", "bf16")
 
 
-def lower_bf16(program: Program) -> Program:
+def lower_bf16(program: Program, *, split: bool = False) -> Program:
     """matmul -> round_rows and matmul_bf16, for every float matrix that nothing but products reads, or that is bf16
     already; attention -> attention_bf16, where every token sees its whole sequence.
+
+    With `split` values and weights are sums of two bfloat16, and attention stays as it is: near f32.
     """
-    weights = _matrices(program)
+    weights = _matrices(program, split)
     products = {i for i, instr in enumerate(program.body) if instr.op == "matmul" and instr.inputs[1] in weights}
     narrow = {  # results of products that only products read
         program.body[i].outputs[0] for i in products if _only_read_by(program, program.body[i].outputs[0], products)
     }
-    values = {value.name: _stored(value, weights | narrow) for value in program.values}
+    values = {value.name: _stored(value, weights | narrow, split) for value in program.values}
     body: list[Instr] = []
     rows: dict[str, str] = {name: name for name in narrow}  # rounded already: activations -> name
     for i, instr in enumerate(program.body):
         if i not in products:
-            body.append(_attention(program, instr))
+            body.append(instr if split else _attention(program, instr))
             continue
         x = str(instr.inputs[0])
         if x not in rows:
-            spec = find("round_rows").infer([program.table[x].spec], {})[0]
+            spec = find("round_rows").infer([program.table[x].spec], {"split": split})[0]
             rows[x] = f"%rows{len(rows)}"
             values[rows[x]] = Value(rows[x], "buffer", spec.dtype, spec.shape)
-            body.append(Instr("round_rows", (x,), (rows[x],), {}))
-        attrs = {**instr.attrs, "rounded": instr.outputs[0] in narrow}
+            body.append(Instr("round_rows", (x,), (rows[x],), {"split": split}))
+        attrs = {**instr.attrs, "rounded": instr.outputs[0] in narrow, "split": split}
         body.append(Instr("matmul_bf16", (rows[x], *instr.inputs[1:]), instr.outputs, attrs))
     return arrange(program.name, list(values.values()), body)
 
 
-def _matrices(program: Program) -> set[str]:
+def _matrices(program: Program, split: bool) -> set[str]:
     """The weights that go into products of bfloat16."""
     readers: dict[str, set[str]] = {}
     for instr in program.body:
@@ -53,7 +56,9 @@ def _matrices(program: Program) -> set[str]:
             continue
         weight = program.table[str(instr.inputs[1])]
         alone = weight.dtype.name in FLOATS and readers[weight.name] == {"matmul"}
-        if (alone or weight.dtype.name == "bf16") and takes_bf16(weight.shape[1]):
+        if (alone or weight.dtype.name == "bf16") and takes_bf16(
+            cast(int, weight.shape[1]) * (2 if split else 1), split
+        ):
             found.add(weight.name)
     return found
 
@@ -62,8 +67,10 @@ def _only_read_by(program: Program, name: str, readers: set[int]) -> bool:
     return program.table[name].kind == "buffer" and bool(readers.issuperset(program.readers[name]))
 
 
-def _stored(value: Value, names: set[str]) -> Value:
-    return replace(value, dtype=as_dtype("bf16")) if value.name in names else value
+def _stored(value: Value, names: set[str], split: bool) -> Value:
+    if value.name not in names:
+        return value
+    return replace(value, dtype=as_dtype("bf16"), shape=(*value.shape[:-1], value.shape[-1] * (2 if split else 1)))
 
 
 def _attention(program: Program, instr: Instr) -> Instr:
