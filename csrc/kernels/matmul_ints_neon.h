@@ -101,106 +101,144 @@ template <int limit>
 WEFT_INLINE int8x16_t signed_codes(uint8x16_t codes) {
   return vreinterpretq_s8_u8(limit == 255 ? veorq_u8(codes, vdupq_n_u8(128)) : codes);
 }
+WEFT_INLINE int8x16_t splat_four(const int8_t* x) { return vreinterpretq_s8_s32(vdupq_n_s32(four_bytes(x))); }
+
+// step(g) for every group. With several rows the loop stays a loop and the codes stay in memory: unrolled, it has more
+// values alive than there are registers, and most of its instructions move them about.
+template <int groups, int rows, class F>
+WEFT_INLINE void for_groups(F step) {
+  if constexpr (rows == 1) {
+#pragma GCC unroll 8
+    for (int g = 0; g < groups; ++g) step(g);
+  } else {
+#pragma GCC unroll 1
+    for (int g = 0; g < groups; ++g) step(g);
+  }
+}
 
 #if defined(WEFT_ISA_neon_dot) || defined(WEFT_ISA_neon_i8mm)
 
-constexpr int kTogether = 4;  // 16 registers of sums
-
-// Four bytes of x to every lane.
-WEFT_INLINE int8x16_t splat_four(const int8_t* x) { return vreinterpretq_s8_s32(vdupq_n_s32(four_bytes(x))); }
+constexpr int kPass = 4;  // rows whose sums fill 16 registers
 
 template <int limit, int groups, int rows>
-WEFT_INLINE void add_dots(i32x16* total, const u8x64* codes, const int8_t* x, int64_t stride) {
-#pragma GCC unroll 8
-  for (int g = 0; g < groups; ++g)
+WEFT_INLINE void add_dots(i32x16 (&sum)[rows], const u8x64* codes, const int8_t* x, int64_t stride) {
+  for_groups<groups, rows>([&](int g) {
+    const u8x64 group = codes[g];
 #pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) {
-      const int8x16_t code = signed_codes<limit>(codes[g].v[i]);
+    for (int r = 0; r < rows; ++r) {
+      const int8x16_t four = splat_four(x + r * stride + g * 4);
 #pragma GCC unroll 4
-      for (int r = 0; r < rows; ++r) {
-        int32x4_t& sum = total[r].v[i];
-        sum = vdotq_s32(sum, code, splat_four(x + r * stride + g * 4));
-      }
+      for (int i = 0; i < 4; ++i) sum[r].v[i] = vdotq_s32(sum[r].v[i], signed_codes<limit>(group.v[i]), four);
     }
+  });
 }
 
 #else
 
-constexpr int kTogether = 2;  // 16 registers of sums
+constexpr int kPass = 2;
 
+// The products of each lane's four bytes, added up over as many groups as 16 bits have room for.
 template <int limit, int groups, int rows>
-WEFT_INLINE void add_dots(i32x16* total, const u8x64* codes, const int8_t* x, int64_t stride) {
-  constexpr int fit = 32767 / (127 * (limit == 255 ? 128 : limit));  // products that a 16-bit sum has room for
-  int16x8_t low[rows][4], high[rows][4];                             // of the first and the last two lanes
-#pragma GCC unroll 8
-  for (int g = 0; g < groups; ++g)
+WEFT_INLINE void add_dots(i32x16 (&sum)[rows], const u8x64* codes, const int8_t* x, int64_t stride) {
+  constexpr int fit = 32767 / (127 * (limit == 255 ? 128 : limit)), step = fit < groups ? fit : groups;
+  static_assert(groups % step == 0);
+  for (int first = 0; first < groups; first += step) {
+    int16x8_t low[rows][4] = {}, high[rows][4] = {};  // of the first and the last two lanes
+    for_groups<step, rows>([&](int g) {
+      const u8x64 group = codes[first + g];
+#pragma GCC unroll 2
+      for (int r = 0; r < rows; ++r) {
+        const int8x16_t four = splat_four(x + r * stride + (first + g) * 4);
 #pragma GCC unroll 4
-    for (int r = 0; r < rows; ++r) {
-      const int8x16_t four = vreinterpretq_s8_s32(vdupq_n_s32(four_bytes(x + r * stride + g * 4)));
+        for (int i = 0; i < 4; ++i) {
+          const int8x16_t code = signed_codes<limit>(group.v[i]);
+          low[r][i] = vmlal_s8(low[r][i], vget_low_s8(code), vget_low_s8(four));
+          high[r][i] = vmlal_high_s8(high[r][i], code, four);
+        }
+      }
+    });
+#pragma GCC unroll 2
+    for (int r = 0; r < rows; ++r)
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i) {
-        const int8x16_t code = signed_codes<limit>(codes[g].v[i]);
-        const bool first = g % fit == 0, last = (g + 1) % fit == 0 || g + 1 == groups;
-        low[r][i] = first ? vmull_s8(vget_low_s8(code), vget_low_s8(four))
-                          : vmlal_s8(low[r][i], vget_low_s8(code), vget_low_s8(four));
-        high[r][i] = first ? vmull_high_s8(code, four) : vmlal_high_s8(high[r][i], code, four);
-        if (!last) continue;
         const int32x4_t sums = vpaddq_s32(vpaddlq_s16(low[r][i]), vpaddlq_s16(high[r][i]));
-        total[r].v[i] = vaddq_s32(total[r].v[i], sums);
+        sum[r].v[i] = vaddq_s32(sum[r].v[i], sums);
       }
-    }
+  }
 }
 
 #endif
 
 #if defined(WEFT_ISA_neon_i8mm)
 
-// Two rows of x. Joined word by word, two groups of four columns are pairs of rows of W, eight columns each; joined the
-// same way, the sums of the two rows of x are what the products are added to.
+// Joined word by word, two groups of four columns are pairs of rows of W, eight columns each.
 template <int limit, int groups>
-WEFT_INLINE void add_products(i32x16& first, i32x16& second, const u8x64* codes, const int8_t* x, int64_t stride) {
-  int32x4_t sum[8];
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    sum[2 * i] = vzip1q_s32(first.v[i], second.v[i]);
-    sum[2 * i + 1] = vzip2q_s32(first.v[i], second.v[i]);
-  }
-#pragma GCC unroll 4
-  for (int g = 0; g < groups; g += 2) {
-    const int8x16_t two = vcombine_s8(vld1_s8(x + g * 4), vld1_s8(x + stride + g * 4));
+WEFT_INLINE void join_groups(const u8x64* codes, int8x16_t (*joined)[8]) {
+#pragma GCC unroll 1
+  for (int g = 0; g < groups; g += 2)
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
       const uint32x4_t a = vreinterpretq_u32_u8(codes[g].v[i]), b = vreinterpretq_u32_u8(codes[g + 1].v[i]);
-      const int8x16_t low = signed_codes<limit>(vreinterpretq_u8_u32(vzip1q_u32(a, b)));
-      const int8x16_t high = signed_codes<limit>(vreinterpretq_u8_u32(vzip2q_u32(a, b)));
-      sum[2 * i] = vmmlaq_s32(sum[2 * i], low, two);
-      sum[2 * i + 1] = vmmlaq_s32(sum[2 * i + 1], high, two);
+      joined[g / 2][2 * i] = signed_codes<limit>(vreinterpretq_u8_u32(vzip1q_u32(a, b)));
+      joined[g / 2][2 * i + 1] = signed_codes<limit>(vreinterpretq_u8_u32(vzip2q_u32(a, b)));
     }
-  }
+}
+
+// The rows of x go in pairs, and their sums are joined like the codes.
+template <int groups, int rows>
+WEFT_INLINE void add_products(i32x16* total, const int8x16_t (*joined)[8], const int8_t* x, int64_t stride) {
+  int32x4_t sum[rows / 2][8];
+#pragma GCC unroll 2
+  for (int r = 0; r < rows / 2; ++r)
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) {
+      const int32x4_t a = total[2 * r].v[i / 2], b = total[2 * r + 1].v[i / 2];
+      sum[r][i] = i % 2 ? vzip2q_s32(a, b) : vzip1q_s32(a, b);
+    }
+#pragma GCC unroll 1
+  for (int g = 0; g < groups / 2; ++g)
+#pragma GCC unroll 2
+    for (int r = 0; r < rows / 2; ++r) {
+      const int8_t* at = x + 2 * r * stride + g * 8;
+      const int8x16_t two = vcombine_s8(vld1_s8(at), vld1_s8(at + stride));
+#pragma GCC unroll 8
+      for (int i = 0; i < 8; ++i) sum[r][i] = vmmlaq_s32(sum[r][i], joined[g][i], two);
+    }
+#pragma GCC unroll 2
+  for (int r = 0; r < rows / 2; ++r)
 #pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    first.v[i] = vuzp1q_s32(sum[2 * i], sum[2 * i + 1]);
-    second.v[i] = vuzp2q_s32(sum[2 * i], sum[2 * i + 1]);
-  }
+    for (int i = 0; i < 4; ++i) {
+      total[2 * r].v[i] = vuzp1q_s32(sum[r][2 * i], sum[r][2 * i + 1]);
+      total[2 * r + 1].v[i] = vuzp2q_s32(sum[r][2 * i], sum[r][2 * i + 1]);
+    }
 }
 
 #endif
+
+constexpr int kTogether = 8;
 
 // The sums of (code - offset) * x over `groups` vectors of codes up to `limit`; row r of x lies at x + r * stride.
 // total comes as -offset times the sum of x.
 template <int limit, int groups, int rows>
 WEFT_INLINE void dot_rows(i32x16* total, const u8x64* codes, const int8_t* x, int64_t stride) {
+  constexpr int pass = rows < kPass ? rows : kPass;
   if constexpr (limit == 255)
     for (int r = 0; r < rows; ++r) total[r] = zero_i();
 #if defined(WEFT_ISA_neon_i8mm)
   if constexpr (rows > 1) {
-#pragma GCC unroll 4
-    for (int r = 0; r < rows; r += 2)
-      add_products<limit, groups>(total[r], total[r + 1], codes, x + r * stride, stride);
+    int8x16_t joined[groups / 2][8];
+    join_groups<limit, groups>(codes, joined);
+    for (int r = 0; r < rows; r += pass)
+      add_products<groups, pass>(total + r, joined, x + r * stride, stride);
     return;
   }
 #endif
-  add_dots<limit, groups, rows>(total, codes, x, stride);
+  for (int r = 0; r < rows; r += pass) {
+    i32x16 sum[pass];
+    for (int i = 0; i < pass; ++i) sum[i] = total[r + i];
+    add_dots<limit, groups>(sum, codes, x + r * stride, stride);
+    for (int i = 0; i < pass; ++i) total[r + i] = sum[i];
+  }
 }
 
 WEFT_INLINE int16x8_t narrow8(float32x4_t a, float32x4_t b) {
