@@ -28,7 +28,7 @@ def page(title: str, source: str, *parts: str) -> str:
 
 
 def levels() -> list[str]:
-    """The instruction-set levels of all builds as CMakeLists.txt has them: scalar, those of x86-64, those of 64-bit Arm.
+    """The instruction-set levels as CMakeLists.txt has them: scalar, then those of x86-64, then those of 64-bit Arm.
 
     A level that is built for some ops takes the others from the level below, and counts as running them.
     """
