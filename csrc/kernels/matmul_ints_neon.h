@@ -215,7 +215,7 @@ WEFT_INLINE void add_products(i32x16* total, const int8x16_t (*joined)[8], const
 
 #endif
 
-constexpr int kTogether = 8;
+constexpr int kTogether = 8;  // rows that share the unpacked, or joined, codes
 
 // The sums of (code - offset) * x over `groups` vectors of codes up to `limit`; row r of x lies at x + r * stride.
 // total comes as -offset times the sum of x.
