@@ -126,6 +126,14 @@ WEFT_INLINE f32x16 exp2_integer(f32x16 n) {
   });
 }
 
+// p with the lowest 9 bits of n added to its exponent
+WEFT_INLINE f32x16 raise_exponent(f32x16 p, f32x16 n) {
+  return quarters<f32x16>([&](int i) {
+    const uint32x4_t bits = vshlq_n_u32(vreinterpretq_u32_f32(n.v[i]), 23);
+    return vreinterpretq_f32_u32(vaddq_u32(vreinterpretq_u32_f32(p.v[i]), bits));
+  });
+}
+
 // Lanes i and i + 8, i + 4, i + 2, i + 1 joined by f.
 template <class F>
 WEFT_INLINE float fold(f32x16 a, F f) {
