@@ -241,14 +241,14 @@ def test_a_page_has_as_many_tokens_everywhere():
     assert native and int(native.group(1)) == PAGE == PAGE_TOKENS
 
 
-@pytest.mark.parametrize("level", ["avx2", "avx512", "amx"])
+@pytest.mark.parametrize("level", ["avx2", "avx512", "amx", "neon", "neon_dot", "neon_i8mm"])
 def test_code_for_newer_processors_stays_in_its_namespace(level):
     """A weak symbol compiled for AVX-512 may be the copy the linker keeps for every caller, on a machine without it."""
-    folder = ROOT / "build" / "dev" / "CMakeFiles" / f"weft_kernels_{level}.dir"
-    objects = sorted(folder.rglob("*.o"))
+    builds = [ROOT / "build" / name / "CMakeFiles" / f"weft_kernels_{level}.dir" for name in ("dev", "neon")]
+    objects = sorted(path for folder in builds for path in folder.rglob("*.o"))
     nm = shutil.which("nm")
     if not objects or nm is None:
-        pytest.skip(f"no objects of level {level} in build/dev, or no nm; `make core` builds them")
+        pytest.skip(f"no objects of level {level}, or no nm; `make core` and `tools/native-tests neon` build them")
     own = re.compile(rf"_Z[A-Z]*N[KVR]*4weft{len(level)}{level}|_ZN?4weft\d+kernels_{level}E?$")
     listed = subprocess.run(
         [nm, "--defined-only", "--extern-only", *objects], capture_output=True, text=True, check=True

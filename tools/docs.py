@@ -30,7 +30,7 @@ def page(title: str, source: str, *parts: str) -> str:
 
 
 def levels() -> list[str]:
-    """The instruction-set levels of an x86-64 build, lowest first, as CMakeLists.txt has them.
+    """The instruction-set levels as CMakeLists.txt has them: scalar, then those of x86-64, then those of 64-bit Arm.
 
     A level that is built for some ops takes the others from the level below, and counts as running them.
     """

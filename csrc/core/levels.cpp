@@ -3,6 +3,9 @@
 #ifdef WEFT_X86
 #include <cpuid.h>
 #endif
+#if defined(WEFT_ARM) && defined(__linux__)
+#include <sys/auxv.h>
+#endif
 #ifdef __linux__
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -44,6 +47,29 @@ static bool has_amx() {
 #endif
 }
 #endif
+#ifdef WEFT_ARM
+extern const KernelEntry kernels_neon[];
+extern const KernelEntry kernels_neon_dot[];
+extern const KernelEntry kernels_neon_i8mm[];
+
+// Baseline AArch64 has NEON; what came later the system lists. Where there is no such list, the baseline is used.
+static bool has_neon_dot() {
+#ifdef __linux__
+  constexpr unsigned long asimddp = 1ul << 20;  // of AT_HWCAP
+  return getauxval(AT_HWCAP) & asimddp;
+#else
+  return false;
+#endif
+}
+static bool has_neon_i8mm() {
+#ifdef __linux__
+  constexpr unsigned long i8mm = 1ul << 13;  // of AT_HWCAP2
+  return has_neon_dot() && (getauxval(AT_HWCAP2) & i8mm);
+#else
+  return false;
+#endif
+}
+#endif
 static bool always() { return true; }
 
 const std::vector<Level>& levels() {
@@ -53,6 +79,11 @@ const std::vector<Level>& levels() {
       {"avx2", kernels_avx2, has_avx2},
       {"avx512", kernels_avx512, has_avx512},
       {"amx", kernels_amx, has_amx},
+#endif
+#ifdef WEFT_ARM
+      {"neon", kernels_neon, always},
+      {"neon_dot", kernels_neon_dot, has_neon_dot},
+      {"neon_i8mm", kernels_neon_i8mm, has_neon_i8mm},
 #endif
   };
   return all;

@@ -9,7 +9,7 @@
 namespace weft {
 
 struct Level {
-  const char* name;            // "scalar", "avx2", "avx512", "amx"
+  const char* name;            // "scalar"; "avx2", "avx512", "amx"; "neon", "neon_dot", "neon_i8mm"
   const KernelEntry* kernels;  // ends with a null name
   bool (*present)();           // does this machine run it
 };

@@ -15,7 +15,7 @@ namespace weft::ISA {
 // kRows x kPanels sums fill the registers; a single row takes kAhead panels at once to hide the latency of its fmas.
 #if defined(WEFT_ISA_avx512)
 constexpr int kRows = 12, kPanels = 2, kAhead = 8;
-#elif defined(WEFT_ISA_avx2)
+#elif defined(WEFT_ISA_avx2) || defined(WEFT_ISA_neon)
 constexpr int kRows = 6, kPanels = 1, kAhead = 4;
 #else
 constexpr int kRows = 2, kPanels = 1, kAhead = 1;

@@ -17,7 +17,9 @@ namespace weft::ISA {
 
 #if defined(WEFT_ISA_avx512)  // and amx
 constexpr int kRows = 12;
-#elif defined(WEFT_ISA_avx2)
+#elif defined(WEFT_ISA_neon_dot) || defined(WEFT_ISA_neon_i8mm)
+constexpr int kRows = 8;
+#elif defined(WEFT_ISA_avx2) || defined(WEFT_ISA_neon)
 constexpr int kRows = 4;
 #else
 constexpr int kRows = 2;
@@ -29,6 +31,7 @@ constexpr int64_t kTaskRows = kRows, kRowStep = 48, kKept = 0;
 #endif
 constexpr int64_t kPanelStep = 32;
 constexpr int lower_tile(int rows) { return rows == 12 ? 8 : rows / 2; }
+constexpr int together(int rows) { return rows < kTogether ? rows : kTogether; }
 
 // What the products need to know of a row of x beside its codes, worked out once per task. Four-byte words per block:
 //   types with an offset     -offset * sum of q, an integer per sub-block
@@ -75,6 +78,16 @@ struct Strip {
   WEFT_INLINE const std::byte* head(int64_t b) const { return heads + b * format_of(type).head_bytes(); }
 };
 
+// The sums of `groups` vectors of codes from column `column` of block b on, times n rows of x; they are of sub-block
+// `sub`.
+template <int groups, int n, DType type>
+WEFT_INLINE void dot_block(const Strip<type>& s, int r, int64_t b, int sub, const u8x64* codes, int column,
+                           i32x16* total) {
+  for (int i = 0; i < n; ++i) total[i] = s.start(r + i, b, sub);
+  const int64_t stride = s.blocks * static_cast<int64_t>(sizeof s.x[0]);
+  dot_rows<largest_code<type>(), groups, n>(total, codes, s.block(r, b).q + column, stride);
+}
+
 // Block b of a 32-wide type: one scale a row, and for q4_1 and q5_1 a minimum.
 template <DType type, int R>
 WEFT_INLINE void add_block(const Strip<type>& s, int64_t b, f32x16* acc) {
@@ -82,11 +95,12 @@ WEFT_INLINE void add_block(const Strip<type>& s, int64_t b, f32x16* acc) {
   u8x64 codes[8];
   unpack<type, R <= 4>(s.codes + b * f.chunk_bytes(), codes);
   const f32x16 d = half_row(s.head(b), 0);
+  i32x16 total[together(R)];
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) {
-    const auto& x = s.block(r, b);
-    const i32x16 total = dot<largest_code<type>(), 8>(s.start(r, b, 0), codes, x.q);
-    acc[r] = acc[r] + d * splat(x.d) * to_float(total);
+    constexpr int n = together(R);
+    if (r % n == 0) dot_block<8, n>(s, r, b, 0, codes, 0, total);
+    acc[r] = acc[r] + d * splat(s.block(r, b).d) * to_float(total[r % n]);
     if constexpr (f.mins) {
       float shift;
       std::memcpy(&shift, s.note(r, b), 4);
@@ -99,7 +113,7 @@ WEFT_INLINE void add_block(const Strip<type>& s, int64_t b, f32x16* acc) {
 template <DType type, int R>
 WEFT_INLINE void add_pair(const Strip<type>& s, int64_t b, int j, pairs scale, i32x16* total) {
   constexpr Format f = format_of(type);
-  constexpr int limit = largest_code<type>();
+  constexpr int n = together(R), groups = 64 / f.subs, width = 256 / f.subs;
   const std::byte* chunk = s.codes + (b * 8 + j * 16 / f.subs) * f.chunk_bytes();
   u8x64 codes[8];
   unpack<type, R <= 4>(chunk, codes);
@@ -107,12 +121,12 @@ WEFT_INLINE void add_pair(const Strip<type>& s, int64_t b, int j, pairs scale, i
 #pragma GCC unroll 2
   for (int h = 0; h < 2; ++h) {
     if (f.subs == 8 && h == 1) unpack<type, R <= 4>(chunk + f.chunk_bytes(), codes);
+    const int sub = 2 * j + h;
+    i32x16 sums[n];
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
-      const int8_t* q = s.block(r, b).q + (2 * j + h) * (256 / f.subs);
-      const i32x16 start = s.start(r, b, 2 * j + h);
-      if constexpr (f.subs == 8) total[r] = total[r] + scales[h] * dot<limit, 8>(start, codes, q);
-      else total[r] = total[r] + scales[h] * dot<limit, 4>(start, codes + 4 * h, q);
+      if (r % n == 0) dot_block<groups, n>(s, r, b, sub, codes + (f.subs == 8 ? 0 : 4 * h), sub * width, sums);
+      total[r] = total[r] + scales[h] * sums[r % n];
     }
   }
 }

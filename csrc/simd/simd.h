@@ -1,4 +1,4 @@
-// simd: the vector layer. A vector is 16 floats at every level (one register, two, or an array), so that every kernel
+// simd: the vector layer. A vector is 16 floats at every level (one register, two, four, or an array), so that every kernel
 // has the same reduction tree everywhere: levels with a fused multiply-add agree to the bit.
 //
 //   zero splat load store load_n store_n      load_n: lanes from n on are zero; store_n: writes n lanes
@@ -19,6 +19,8 @@
 #include "simd/avx512.h"
 #elif defined(WEFT_ISA_avx2)
 #include "simd/avx2.h"
+#elif defined(WEFT_ISA_neon)
+#include "simd/neon.h"
 #else
 #include "simd/scalar.h"
 #endif

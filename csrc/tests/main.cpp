@@ -1,11 +1,21 @@
 #include <cstring>
-#include <memory>
-#include <thread>
+#include <map>
 
 #include "core/memory.h"
+#include "core/pool.h"
 #include "tests/test.h"
 
 namespace weft::test {
+
+namespace {
+
+// The threads are kept: an emulated machine pays dearly for each new one.
+Pool& team(int workers) {
+  static std::map<int, Pool> teams;
+  return teams.try_emplace(workers, workers).first->second;
+}
+
+}  // namespace
 
 void run_kernel(const Level& level, const char* op, const std::vector<Operand>& in, const std::vector<Operand>& out,
                 const std::vector<Attr>& attrs, int workers) {
@@ -18,13 +28,11 @@ void run_kernel(const Level& level, const char* op, const std::vector<Operand>& 
   std::atomic<int64_t> counter{0};
   Call call{in.data(), out.data(), attrs.data(), static_cast<int>(in.size()), static_cast<int>(out.size()),
             static_cast<int>(attrs.size())};
-  std::vector<std::thread> team;
-  for (int index = 0; index < workers; ++index)
-    team.emplace_back([&, index] {
-      Memory scratch(kScratchBytes);
-      kernel(call, Worker{index, workers, &counter, scratch.data()});
-    });
-  for (std::thread& thread : team) thread.join();
+  auto work = [&](int index) {
+    Memory scratch(kScratchBytes);
+    kernel(call, Worker{index, workers, &counter, scratch.data()});
+  };
+  team(workers).run([](void* context, int index) { (*static_cast<decltype(work)*>(context))(index); }, &work);
 }
 
 }  // namespace weft::test
@@ -39,6 +47,8 @@ int main(int argc, char** argv) {
     ++ran;
     if (failures != before) std::printf("FAILED %s\n", test.name);
   }
-  std::printf("%d native tests, %d failed checks\n", ran, failures);
+  std::string names;
+  for (const std::string& name : weft::levels_present()) names += (names.empty() ? "" : ", ") + name;
+  std::printf("%d native tests at %s: %d failed checks\n", ran, names.c_str(), failures);
   return failures ? 1 : 0;
 }

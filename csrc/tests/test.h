@@ -35,7 +35,7 @@ struct Register {
     }                                                                                        \
   } while (0)
 
-// Runs one kernel with a team of `workers` taken one after another: tasks are dealt out to each in turn.
+// Runs one kernel with a team of `workers`.
 void run_kernel(const Level& level, const char* op, const std::vector<Operand>& in, const std::vector<Operand>& out,
                 const std::vector<Attr>& attrs, int workers = 1);
 

@@ -127,7 +127,7 @@ def test_a_half_precision_state_stays_close(folders: dict[str, Path], name: str)
 
 
 @pytest.mark.parametrize("name", [*DECODERS, *ENCODERS])
-@pytest.mark.parametrize("level", ["scalar", "avx2", "avx512"])
+@pytest.mark.parametrize("level", ["scalar", "avx2", "avx512", "neon"])
 def test_every_level_gives_the_model(folders: dict[str, Path], name: str, level: str) -> None:
     from weft.backends.cpu import levels_present
 
