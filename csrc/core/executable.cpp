@@ -1,5 +1,6 @@
 #include "core/executable.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -35,6 +36,45 @@ Executable::Executable(Program program, Weights weights, States states, const Le
     body_.push_back(std::move(bound));
   }
   progress_ = std::make_unique<Progress[]>(body_.size());
+  order_body();
+}
+
+// What an instruction has to wait for: the last that wrote what it reads or writes, and those that read since what it
+// writes. A buffer is its slot, where others lie before and after it. Whoever has a state is taken to write it.
+void Executable::order_body() {
+  struct Place {
+    int writer = -1;
+    std::vector<int> readers;
+  };
+  std::vector<Place> slots(program_.slots.size()), values(program_.values.size());
+  auto place_of = [&](int index) -> Place& {
+    const Value& value = program_.values[static_cast<size_t>(index)];
+    return value.kind == ValueKind::buffer ? slots[static_cast<size_t>(value.slot)] : values[static_cast<size_t>(index)];
+  };
+  auto is_state = [&](int index) { return program_.values[static_cast<size_t>(index)].kind == ValueKind::state; };
+  for (size_t i = 0; i < body_.size(); ++i) {
+    Bound& bound = body_[i];
+    if (!bound.kernel) continue;  // a reshape: the same memory under another name
+    const int self = static_cast<int>(i);
+    auto wait_for = [&](int other) {
+      if (other >= 0 && other != self) bound.after.push_back(other);
+    };
+    std::vector<int> written = bound.out;
+    for (int index : bound.in) {
+      if (index < 0) continue;
+      wait_for(place_of(index).writer);
+      if (is_state(index)) written.push_back(index);
+      else place_of(index).readers.push_back(self);
+    }
+    for (int index : written) {
+      Place& place = place_of(index);
+      wait_for(place.writer);
+      for (int reader : place.readers) wait_for(reader);
+      place = {self, {}};
+    }
+    std::sort(bound.after.begin(), bound.after.end());
+    bound.after.erase(std::unique(bound.after.begin(), bound.after.end()), bound.after.end());
+  }
 }
 
 void Executable::bind_weights(const Weights& weights) {
@@ -189,13 +229,15 @@ void Executable::work(int index, int workers) {
     const Bound& bound = body_[i];
     Progress& progress = progress_[i];
     if (!bound.kernel || progress.finished()) continue;
+    for (int before : bound.after) progress_[static_cast<size_t>(before)].wait();
     const Operand* in = call_operands_.data() + call_start_[i];
     Call call{in, in + bound.in.size(), bound.attrs.data(), static_cast<int>(bound.in.size()),
               static_cast<int>(bound.out.size()), static_cast<int>(bound.attrs.size())};
     Worker worker{index, workers, &progress.next, scratch};
     bound.kernel(call, worker);
     progress.report(worker);
-    progress.wait();
+    if (!nanoseconds_ && bound.watched.empty()) continue;
+    progress.wait();  // to be printed or timed alone
     if (index) continue;
     for (int value : bound.watched) print_value(program_.values[static_cast<size_t>(value)], operands_[static_cast<size_t>(value)]);
     if (nanoseconds_) {

@@ -55,6 +55,7 @@ class Executable {
     std::vector<int> in, out;
     std::vector<Attr> attrs;
     std::vector<int> watched;
+    std::vector<int> after;  // instructions that have to be done before: those whose memory this one reads or writes
   };
 
   // How far an instruction is. The first worker to find no task left drew the number of tasks; the others drew more.
@@ -77,6 +78,7 @@ class Executable {
 
   void bind_weights(const Weights& weights);
   void bind_states(const States& states);
+  void order_body();
   Sizes read_inputs(std::span<const InputArray> inputs);
   void place_values(const Sizes& sizes, std::vector<OutputArray>& outputs, void (*allocate)(OutputArray&));
   void work(int index, int workers);
