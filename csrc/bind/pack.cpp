@@ -53,8 +53,21 @@ std::shared_ptr<Weight> in_rows(const std::string& name, int64_t rows, int64_t c
   return weight;
 }
 
+// Memory for the weight's bytes, part of the arena where there is one.
+std::byte* allocate(Weight& weight, Arena* arena) {
+  if (!arena) {
+    weight.owned = Memory(weight.bytes);
+    weight.data = weight.owned.data();
+    return weight.owned.data();
+  }
+  std::shared_ptr<std::byte> block = arena->take(weight.bytes);
+  weight.data = block.get();
+  weight.borrowed = block;
+  return block.get();
+}
+
 // Packed by `pack`, which is pack_panels, pack_pairs or pack_split, into memory of its own.
-std::shared_ptr<Weight> packed(Layout layout, decltype(&pack_panels) pack, const std::string& name, int64_t rows, int64_t cols, Bytes bytes, std::optional<Order> order, int threads) {
+std::shared_ptr<Weight> packed(Layout layout, decltype(&pack_panels) pack, const std::string& name, int64_t rows, int64_t cols, Bytes bytes, std::optional<Order> order, int threads, Arena* arena) {
   auto weight = std::make_shared<Weight>();
   const DType stored = dtype_named(name);
   check_size(stored, rows, cols, bytes.size());
@@ -71,13 +84,12 @@ std::shared_ptr<Weight> packed(Layout layout, decltype(&pack_panels) pack, const
   const auto* from = reinterpret_cast<const std::byte*>(bytes.data());
   const int32_t* sequence = order ? order->data() : nullptr;
   nb::gil_scoped_release release;
-  weight->owned = Memory(weight->bytes);
-  weight->data = weight->owned.data();
+  std::byte* to = allocate(*weight, arena);
   int64_t panels = (rows + 15) / 16;
   int64_t team = std::max<int64_t>(1, std::min<int64_t>(threads, panels / 8));
   std::vector<std::thread> workers;
   auto pack_part = [&](int64_t part) {
-    pack(stored, from, row_bytes(stored, cols), sequence, rows, cols, weight->owned.data(), panels * part / team,
+    pack(stored, from, row_bytes(stored, cols), sequence, rows, cols, to, panels * part / team,
          panels * (part + 1) / team);
   };
   for (int64_t part = 1; part < team; ++part) workers.emplace_back(pack_part, part);
@@ -86,27 +98,25 @@ std::shared_ptr<Weight> packed(Layout layout, decltype(&pack_panels) pack, const
   return weight;
 }
 
-std::shared_ptr<Weight> in_panels(const std::string& name, int64_t rows, int64_t cols, Bytes bytes, std::optional<Order> order, int threads) {
-  return packed(Layout::panels, &pack_panels, name, rows, cols, bytes, order, threads);
+std::shared_ptr<Weight> in_panels(const std::string& name, int64_t rows, int64_t cols, Bytes bytes, std::optional<Order> order, int threads, Arena* arena) {
+  return packed(Layout::panels, &pack_panels, name, rows, cols, bytes, order, threads, arena);
 }
 
-std::shared_ptr<Weight> in_pairs(const std::string& name, int64_t rows, int64_t cols, Bytes bytes, std::optional<Order> order, int threads) {
-  return packed(Layout::pairs, &pack_pairs, name, rows, cols, bytes, order, threads);
+std::shared_ptr<Weight> in_pairs(const std::string& name, int64_t rows, int64_t cols, Bytes bytes, std::optional<Order> order, int threads, Arena* arena) {
+  return packed(Layout::pairs, &pack_pairs, name, rows, cols, bytes, order, threads, arena);
 }
 
-std::shared_ptr<Weight> in_split(const std::string& name, int64_t rows, int64_t cols, Bytes bytes, std::optional<Order> order, int threads) {
+std::shared_ptr<Weight> in_split(const std::string& name, int64_t rows, int64_t cols, Bytes bytes, std::optional<Order> order, int threads, Arena* arena) {
   if (cols < 1 || cols % kPairColumns || cols > INT32_MAX) fail(ErrorKind::input, "[weight] rows of " + std::to_string(cols) + " are not whole steps of 32");
-  return packed(Layout::pairs, &pack_split, name, rows, cols, bytes, order, threads);
+  return packed(Layout::pairs, &pack_split, name, rows, cols, bytes, order, threads, arena);
 }
 
-std::shared_ptr<Weight> vector(Floats values) {
+std::shared_ptr<Weight> vector(Floats values, Arena* arena) {
   auto weight = std::make_shared<Weight>();
   weight->rows = 1;
   weight->cols = static_cast<int64_t>(values.size());
   weight->bytes = values.size() * sizeof(float);
-  weight->owned = Memory(weight->bytes);
-  if (weight->bytes) std::memcpy(weight->owned.data(), values.data(), weight->bytes);
-  weight->data = weight->owned.data();
+  if (weight->bytes) std::memcpy(allocate(*weight, arena), values.data(), weight->bytes);
   return weight;
 }
 
@@ -123,15 +133,16 @@ nb::ndarray<nb::numpy, float> row(const Weight& weight, int64_t index) {
 
 void bind_pack(nb::module_& module) {
   module.def("has_panels", [](const std::string& dtype) { return has_panels(dtype_named(dtype)); });
+  nb::class_<Arena>(module, "Arena").def(nb::init<>());
   nb::class_<Weight>(module, "Weight")
       .def_static("in_rows", &in_rows, nb::arg("dtype"), nb::arg("rows"), nb::arg("cols"), nb::arg("data"))
       .def_static("in_panels", &in_panels, nb::arg("dtype"), nb::arg("rows"), nb::arg("cols"), nb::arg("data"),
-                  nb::arg("row_order") = nb::none(), nb::arg("threads") = 1)
+                  nb::arg("row_order") = nb::none(), nb::arg("threads") = 1, nb::arg("arena") = nb::none())
       .def_static("in_pairs", &in_pairs, nb::arg("dtype"), nb::arg("rows"), nb::arg("cols"), nb::arg("data"),
-                  nb::arg("row_order") = nb::none(), nb::arg("threads") = 1)
+                  nb::arg("row_order") = nb::none(), nb::arg("threads") = 1, nb::arg("arena") = nb::none())
       .def_static("in_split", &in_split, nb::arg("dtype"), nb::arg("rows"), nb::arg("cols"), nb::arg("data"),
-                  nb::arg("row_order") = nb::none(), nb::arg("threads") = 1)
-      .def_static("vector", &vector)
+                  nb::arg("row_order") = nb::none(), nb::arg("threads") = 1, nb::arg("arena") = nb::none())
+      .def_static("vector", &vector, nb::arg("values"), nb::arg("arena") = nb::none())
       .def("row", &row)
       .def_prop_ro("dtype", [](const Weight& w) { return std::string(info(w.dtype).name); })
       .def_prop_ro("layout", [](const Weight& w) {

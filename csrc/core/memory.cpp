@@ -47,6 +47,22 @@ Memory::~Memory() {
   if (data_) munmap(data_, bytes_);
 }
 
+std::shared_ptr<std::byte> Arena::take(size_t bytes) {
+  constexpr size_t large = size_t{32} << 20;
+  if (bytes > large / 2) {
+    auto own = std::make_shared<Memory>(bytes);
+    return {own, own->data()};
+  }
+  std::lock_guard<std::mutex> lock(turn_);
+  if (!current_ || current_->size() - used_ < bytes) {
+    current_ = std::make_shared<Memory>(large);
+    used_ = 0;
+  }
+  std::byte* start = current_->data() + used_;
+  used_ += round_up(bytes, 64);
+  return {current_, start};
+}
+
 void return_freed_memory() {
 #ifdef __GLIBC__
   malloc_trim(0);

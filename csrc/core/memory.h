@@ -1,6 +1,8 @@
 // memory: 64-byte aligned storage, zeroed; large blocks ask for huge pages (4 kB pages cost a fifth of the bandwidth).
 #pragma once
 #include <cstddef>
+#include <memory>
+#include <mutex>
 #include <utility>
 
 namespace weft {
@@ -26,6 +28,19 @@ class Memory {
  private:
   std::byte* data_ = nullptr;
   size_t bytes_ = 0;
+};
+
+// Blocks out of few large ones, so that small ones lie in huge pages too: with 4 kB pages the machine stops reading ahead
+// at every page's end. A block keeps the large one that it is part of; pages that no block touches cost nothing.
+class Arena {
+ public:
+  // 64-byte aligned, zeroed.
+  std::shared_ptr<std::byte> take(size_t bytes);
+
+ private:
+  std::mutex turn_;
+  std::shared_ptr<Memory> current_;
+  size_t used_ = 0;
 };
 
 // Hands freed heap memory back to the system, where the C library keeps it otherwise: after building something large

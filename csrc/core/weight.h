@@ -10,8 +10,8 @@
 namespace weft {
 
 // rows     the file's layout: row after row, quantised rows as whole blocks. Borrowed from the mapped file.
-// panels   16 rows interleaved, so that one vector holds 16 outputs: see pack/panels.h. Owned.
-// pairs    of bfloat16, for the matrix unit: see pack/pairs.h. Owned.
+// panels   16 rows interleaved, so that one vector holds 16 outputs: see pack/panels.h. Owned, or part of an arena.
+// pairs    of bfloat16, for the matrix unit: see pack/pairs.h. As panels.
 enum class Layout : uint8_t { rows, panels, pairs };
 
 struct Weight {
@@ -22,7 +22,7 @@ struct Weight {
   const std::byte* data = nullptr;
   size_t bytes = 0;
   Memory owned;
-  std::shared_ptr<void> borrowed;  // keeps the mapping alive when `owned` is empty
+  std::shared_ptr<void> borrowed;  // keeps the mapping or the arena's block alive when `owned` is empty
 };
 
 }  // namespace weft

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from weft._core import pack
 from weft.backends.cpu import CpuBackend, native_weight, stored_shape, weight_layouts
 from weft.backends.cpu.backend import CpuExecutable
 from weft.dtype import DType
@@ -61,6 +62,7 @@ class Programs:
             self.config = read_config(self.module.Config, checkpoint.config)
         self.backend = CpuBackend(level, threads)
         self._weights: dict[str, Any] = {}
+        self._arena = pack.Arena()
 
     def trace(
         self, name: str, build: Callable[[Trace, Scope], Mapping[str, Tensor]]
@@ -88,19 +90,25 @@ class Programs:
 
     def _bind(self, program: Program, value: Value, constants: Mapping[str, np.ndarray], layout: str) -> Any:
         if value.name in constants:
-            return native_weight(constants[value.name], "vector")
+            return native_weight(constants[value.name], "vector", arena=self._arena)
         shape = stored_shape(program, value)
         tensor = self.checkpoint.tensor(value.name, shape)
         if layout == "vector":
-            return native_weight(tensor.numpy(), "vector")
+            return native_weight(tensor.numpy(), "vector", arena=self._arena)
         stored = tensor.view.dtype
         if not stored.quantised and stored.name not in DENSE:
             raise UnsupportedError(
                 f"[weights] {value.name} is stored as {stored}; matrices are f32, f16, bf16 or quantised"
             )
         packed = Packed(stored, shape, tensor.view.bytes())
-        columns = cast(int, value.shape[-1])
-        weight = native_weight(packed, layout, columns=columns, row_order=tensor.row_order, threads=self.threads)
+        weight = native_weight(
+            packed,
+            layout,
+            columns=cast(int, value.shape[-1]),
+            row_order=tensor.row_order,
+            threads=self.threads,
+            arena=self._arena,
+        )
         if layout in ("panels", "pairs"):
             # All of the file, not only this tensor: a fault maps its neighbours too, and those would stay.
             self.checkpoint.release()

@@ -47,14 +47,16 @@ def native_weight(
     columns: int = 0,
     row_order: np.ndarray | None = None,
     threads: int = 1,
+    arena: pack.Arena | None = None,
 ) -> pack.Weight:
     """The kernels' form of a weight. Rows are borrowed, not copied; panels and vectors are the core's own memory.
 
+    That memory is part of the `arena`, where one is given: a model's weights together, in huge pages.
     Where the program wants twice the `columns` that there are, the values are split in two parts.
     """
     if layout == "vector":
         dense = value.dense() if isinstance(value, Packed) else value
-        return pack.Weight.vector(np.ascontiguousarray(dense, np.float32).reshape(-1))
+        return pack.Weight.vector(np.ascontiguousarray(dense, np.float32).reshape(-1), arena)
     packed = value if isinstance(value, Packed) else _as_packed(value)
     rows, cols = math.prod(packed.shape[:-1]), packed.shape[-1]
     if layout in ("panels", "pairs"):
@@ -62,7 +64,7 @@ def native_weight(
         make = pack.Weight.in_panels if layout == "panels" else pack.Weight.in_pairs
         if layout == "pairs" and columns == 2 * cols:
             make = pack.Weight.in_split
-        return make(packed.dtype.name, rows, cols, packed.data, order, threads)
+        return make(packed.dtype.name, rows, cols, packed.data, order, threads, arena)
     data = packed.data if row_order is None else packed.take(row_order).data
     return pack.Weight.in_rows(packed.dtype.name, rows, cols, np.ascontiguousarray(data))
 
