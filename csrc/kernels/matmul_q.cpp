@@ -29,7 +29,7 @@ constexpr int64_t kTaskRows = 16, kRowStep = 256, kKept = kTileScratch;
 #else
 constexpr int64_t kTaskRows = kRows, kRowStep = 48, kKept = 0;
 #endif
-constexpr int64_t kPanelStep = 32;
+constexpr int64_t kPanelStep = 32, kFetchBytes = 4096;
 constexpr int lower_tile(int rows) { return rows == 12 ? 8 : rows / 2; }
 constexpr int together(int rows) { return rows < kTogether ? rows : kTogether; }
 
@@ -69,6 +69,7 @@ struct Strip {
   const int32_t* notes;
   const std::byte *codes, *heads;
   int64_t blocks;  // of a row
+  int64_t panel_bytes;
 
   WEFT_INLINE const auto& block(int r, int64_t b) const { return x[r * blocks + b]; }
   WEFT_INLINE const int32_t* note(int r, int64_t b) const { return notes + (r * blocks + b) * note_words<type>(); }
@@ -76,6 +77,17 @@ struct Strip {
     return format_of(type).offset ? splat_i(note(r, b) + sub) : zero_i();
   }
   WEFT_INLINE const std::byte* head(int64_t b) const { return heads + b * format_of(type).head_bytes(); }
+
+  // Asks for a block that is read kFetchBytes of codes later, of this panel or of the next one: few rows read W from memory,
+  // and the hardware's prefetcher does not run far enough ahead in two short streams. 1 to 2.5 times as fast.
+  WEFT_INLINE void fetch_after(int64_t b) const {
+    constexpr Format f = format_of(type);
+    constexpr int64_t code_bytes = f.chunks() * f.chunk_bytes(), ahead = (kFetchBytes + code_bytes - 1) / code_bytes;
+    const int64_t later = b + ahead < blocks ? b + ahead : b + ahead - blocks;
+    const int64_t skip = b + ahead < blocks ? 0 : panel_bytes;
+    for (int64_t i = 0; i < code_bytes; i += 64) __builtin_prefetch(codes + skip + later * code_bytes + i);
+    for (int64_t i = 0; i < f.head_bytes(); i += 64) __builtin_prefetch(head(later) + skip + i);
+  }
 };
 
 // The sums of `groups` vectors of codes from column `column` of block b on, times n rows of x; they are of sub-block
@@ -93,7 +105,7 @@ template <DType type, int R>
 WEFT_INLINE void add_block(const Strip<type>& s, int64_t b, f32x16* acc) {
   constexpr Format f = format_of(type);
   u8x64 codes[8];
-  unpack<type, R <= 4>(s.codes + b * f.chunk_bytes(), codes);
+  unpack<type, false>(s.codes + b * f.chunk_bytes(), codes);
   const f32x16 d = half_row(s.head(b), 0);
   i32x16 total[together(R)];
 #pragma GCC unroll 16
@@ -116,11 +128,11 @@ WEFT_INLINE void add_pair(const Strip<type>& s, int64_t b, int j, pairs scale, i
   constexpr int n = together(R), groups = 64 / f.subs, width = 256 / f.subs;
   const std::byte* chunk = s.codes + (b * 8 + j * 16 / f.subs) * f.chunk_bytes();
   u8x64 codes[8];
-  unpack<type, R <= 4>(chunk, codes);
+  unpack<type, false>(chunk, codes);
   const i32x16 scales[2] = {even(scale), odd(scale)};
 #pragma GCC unroll 2
   for (int h = 0; h < 2; ++h) {
-    if (f.subs == 8 && h == 1) unpack<type, R <= 4>(chunk + f.chunk_bytes(), codes);
+    if (f.subs == 8 && h == 1) unpack<type, false>(chunk + f.chunk_bytes(), codes);
     const int sub = 2 * j + h;
     i32x16 sums[n];
 #pragma GCC unroll 16
@@ -171,6 +183,7 @@ static void tile(const Strip<type>& s, float* y, int64_t y_stride, int64_t colum
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) acc[r] = zero();
   for (int64_t b = 0; b < s.blocks; ++b) {
+    if constexpr (R <= 4) s.fetch_after(b);
     if constexpr (format_of(type).subs == 0) add_block<type, R>(s, b, acc);
     else add_super_block<type, R>(s, b, acc);
   }
@@ -300,7 +313,7 @@ static void product(const Call& call, const Worker& worker) {
     noted = row;
     for (int64_t panel = tasks.panel(task); panel < panel_end; ++panel) {
       const std::byte* codes = weight.data + panel * f.panel_bytes(weight.cols);
-      Strip<type> strip{x + row * blocks, notes, codes, codes + f.code_bytes(weight.cols), blocks};
+      Strip<type> strip{x + row * blocks, notes, codes, codes + f.code_bytes(weight.cols), blocks, f.panel_bytes(weight.cols)};
       float* out = y + row * columns + panel * 16;
       int64_t done = 0;
 #if defined(WEFT_ISA_amx)
