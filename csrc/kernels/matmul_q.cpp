@@ -80,13 +80,15 @@ struct Strip {
 
   // Asks for a block that is read kFetchBytes of codes later, of this panel or of the next one: few rows read W from memory,
   // and the hardware's prefetcher does not run far enough ahead in two short streams. 1 to 2.5 times as fast.
+  static constexpr int64_t kCodeBytes = format_of(type).chunks() * format_of(type).chunk_bytes();  // of a block
+  static constexpr int64_t kAhead = (kFetchBytes + kCodeBytes - 1) / kCodeBytes;
   WEFT_INLINE void fetch_after(int64_t b) const {
-    constexpr Format f = format_of(type);
-    constexpr int64_t code_bytes = f.chunks() * f.chunk_bytes(), ahead = (kFetchBytes + code_bytes - 1) / code_bytes;
-    const int64_t later = b + ahead < blocks ? b + ahead : b + ahead - blocks;
-    const int64_t skip = b + ahead < blocks ? 0 : panel_bytes;
-    for (int64_t i = 0; i < code_bytes; i += 64) __builtin_prefetch(codes + skip + later * code_bytes + i);
-    for (int64_t i = 0; i < f.head_bytes(); i += 64) __builtin_prefetch(head(later) + skip + i);
+    if (b + kAhead < blocks) fetch(b + kAhead, 0);
+    else fetch(b + kAhead - blocks, panel_bytes);
+  }
+  WEFT_INLINE void fetch(int64_t b, int64_t skip) const {
+    for (int64_t i = 0; i < kCodeBytes; i += 64) __builtin_prefetch(codes + skip + b * kCodeBytes + i);
+    for (int64_t i = 0; i < format_of(type).head_bytes(); i += 64) __builtin_prefetch(head(b) + skip + i);
   }
 };
 
@@ -315,6 +317,8 @@ static void product(const Call& call, const Worker& worker) {
       const std::byte* codes = weight.data + panel * f.panel_bytes(weight.cols);
       Strip<type> strip{x + row * blocks, notes, codes, codes + f.code_bytes(weight.cols), blocks, f.panel_bytes(weight.cols)};
       float* out = y + row * columns + panel * 16;
+      if (count <= 4 && panel == tasks.panel(task))
+        for (int64_t b = 0; b < smaller(Strip<type>::kAhead, blocks); ++b) strip.fetch(b, 0);
       int64_t done = 0;
 #if defined(WEFT_ISA_amx)
       done = tile_whole_rows(strip, count, worker.scratch, out, columns, columns - panel * 16);
