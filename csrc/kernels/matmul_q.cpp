@@ -230,8 +230,8 @@ WEFT_INLINE f32x16 add_sums(const Strip<type>& s, int r, int64_t b, const int32_
   return acc;
 }
 
-// 16 rows of x times `count` blocks of the panel from block `first` on, their planes at `w`. The matrix unit works on
-// the next block while the sums of this one are added up.
+// 16 rows of x times `count` blocks of the panel from block `first` on, their planes at `w`. While the sums of one block
+// are added up, those of the next are on their way to memory and the matrix unit works on the one after it.
 template <DType type>
 static void tile_blocks(const Strip<type>& s, int64_t first, int64_t count, const int8_t* w, int32_t* sums, float* y,
                         int64_t y_stride, int64_t columns) {
@@ -243,10 +243,12 @@ static void tile_blocks(const Strip<type>& s, int64_t first, int64_t count, cons
 #pragma GCC unroll 16
   for (int r = 0; r < kTileRows; ++r) acc[r] = first ? load_n(y + r * y_stride, smaller(16, columns)) : zero();
   multiply(0);
+  store_sums<type>(sums);
+  if (count > 1) multiply(1);
   for (int64_t b = 0; b < count; ++b) {
-    int32_t* now = sums + b % 2 * 512;
-    store_sums<type>(now);
-    if (b + 1 < count) multiply(b + 1);
+    const int32_t* now = sums + b % 2 * 512;
+    if (b + 1 < count) store_sums<type>(sums + (b + 1) % 2 * 512);
+    if (b + 2 < count) multiply(b + 2);
     const BlockHead<type> head(s.head(first + b));
 #pragma GCC unroll 16
     for (int r = 0; r < kTileRows; ++r) acc[r] = add_sums<type>(s, r, first + b, now + r * 16, head, acc[r]);
