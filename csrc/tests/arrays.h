@@ -56,6 +56,14 @@ inline Ints ints(std::initializer_list<int32_t> values) {
   return a;
 }
 
+// Tokens [begin, end) of x [tokens, heads, dim] as an operand of their own.
+inline Operand slice(const Floats& x, int64_t begin, int64_t end) {
+  Operand o = x.operand();
+  o.data += begin * o.dim[1] * o.dim[2] * 4;
+  o.dim[0] = end - begin;
+  return o;
+}
+
 inline bool same_bits(const Floats& a, const Floats& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }

@@ -77,14 +77,6 @@ TEST(attention_agrees_with_double_precision) {
   }
 }
 
-// Tokens [begin, end) of x as operands of their own.
-static Operand slice(const Floats& x, int64_t begin, int64_t end) {
-  Operand o = x.operand();
-  o.data += begin * o.dim[1] * o.dim[2] * 4;
-  o.dim[0] = end - begin;
-  return o;
-}
-
 TEST(a_sequence_attends_alone_as_in_a_batch) {
   for (const Level& level : levels())
     for (const Shape& c : kShapes) {

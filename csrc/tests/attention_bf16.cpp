@@ -76,14 +76,6 @@ TEST(attention_bf16_of_far_and_of_equal_scores_is_exact) {
            map(x.q.size(), [](size_t i) { return i < 96 ? 3.0 : 2.0; }), 0);
 }
 
-// Tokens [begin, end) of x as operands of their own.
-static Operand slice(const Floats& x, int64_t begin, int64_t end) {
-  Operand o = x.operand();
-  o.data += begin * o.dim[1] * o.dim[2] * 4;
-  o.dim[0] = end - begin;
-  return o;
-}
-
 TEST(attention_bf16_is_the_same_alone_as_in_a_batch) {
   for (const Level& level : levels())
     for (const Shape& c : kShapes) {

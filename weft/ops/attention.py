@@ -55,6 +55,13 @@ def _check(where: str, q: Spec, heads: Any, dim: Any, window: int, softcap: floa
     require(softcap >= 0, where, f"softcap must be 0 (none) or the largest score: got {softcap}")
 
 
+def _check_step(where: str, q: Spec, k: Spec, v: Spec, segments: Spec, window: int = 0, softcap: float = 0.0) -> None:
+    require(k.rank == 3 and k == v, where, f"k {k} and v {v} must be the same [T, G, D]")
+    _check(where, q, k.shape[1], k.shape[2], window, softcap)
+    require(k.shape[0] == q.shape[0], where, f"k {k} does not have the tokens of q {q}")
+    require(segments.rank == 1, where, f"segments must be [B+1]: got {segments}")
+
+
 @op
 def attention(
     q: Array,
@@ -77,10 +84,7 @@ def attention(
 
 @attention.shape
 def _(q: Spec, k: Spec, v: Spec, segments: Spec, *, causal: bool, scale: float, window: int, softcap: float) -> Spec:
-    require(k.rank == 3 and k == v, "attention", f"k {k} and v {v} must be the same [T, G, D]")
-    _check("attention", q, k.shape[1], k.shape[2], window, softcap)
-    require(k.shape[0] == q.shape[0], "attention", f"k {k} does not have the tokens of q {q}")
-    require(segments.rank == 1, "attention", f"segments must be [B+1]: got {segments}")
+    _check_step("attention", q, k, v, segments, window, softcap)
     require(causal or not window, "attention", "a window looks back; it needs causal attention")
     return q
 
@@ -174,10 +178,7 @@ def attention_bf16(q: Array, k: Array, v: Array, segments: Integers, *, scale: f
 
 @attention_bf16.shape
 def _(q: Spec, k: Spec, v: Spec, segments: Spec, *, scale: float) -> Spec:
-    require(k.rank == 3 and k == v, "attention_bf16", f"k {k} and v {v} must be the same [T, G, D]")
-    _check("attention_bf16", q, k.shape[1], k.shape[2], 0, 0.0)
-    require(k.shape[0] == q.shape[0], "attention_bf16", f"k {k} does not have the tokens of q {q}")
-    require(segments.rank == 1, "attention_bf16", f"segments must be [B+1]: got {segments}")
+    _check_step("attention_bf16", q, k, v, segments)
     fits = isinstance(q.shape[2], int) and q.shape[2] <= BF16_DIM
     require(fits, "attention_bf16", f"heads of q {q} are longer than {BF16_DIM}; attention takes them")
     return q
