@@ -24,7 +24,7 @@ Executable::Executable(Program program, Weights weights, States states, const Le
   bind_weights(weights);
   bind_states(states);
   for (const Instruction& instruction : program_.body) {
-    Bound bound{nullptr, instruction.in, instruction.out, {}, {}};
+    Bound bound{nullptr, instruction.in, instruction.out, {}, {}, {}};
     if (instruction.op != "reshape") {
       bound.kernel = find_kernel(level_, instruction.op);
       if (!bound.kernel)
