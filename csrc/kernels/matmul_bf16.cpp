@@ -37,8 +37,8 @@ WEFT_INLINE void put(const Product& a, const Epilogue& epilogue, int64_t row, in
   const f32x16 result = a.split ? finished(epilogue, sums, column, count) : finished_coarse(epilogue, sums, column, count);
   if (a.y) return store_n(a.y + row * a.columns + column, result, count);
   uint16_t* to = a.narrow_y + row * a.narrow_row() + column;
-  alignas(64) uint16_t unread[16];
-  store_split(to, a.split ? to + a.columns : unread, result, count);
+  if (a.split) store_split(to, to + a.columns, result, count);
+  else store_rounded_n(to, result, count);
 }
 
 #if defined(WEFT_ISA_amx)

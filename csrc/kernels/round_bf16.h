@@ -18,12 +18,20 @@ WEFT_INLINE void store_rounded(uint16_t* to, f32x16 x) {
 }
 #endif
 
-// Up to 16 of them as the sum of two, and the second is what the first left.
+// Up to 16 of them.
+WEFT_INLINE void store_rounded_n(uint16_t* to, f32x16 x, int64_t count) {
+  if (count >= 16) return store_rounded(to, x);
+  alignas(64) uint16_t all[16];
+  store_rounded(all, x);
+  for (int64_t i = 0; i < count; ++i) to[i] = all[i];
+}
+
+// Up to 16 as the sum of two each: the second is what rounding left of the first.
 WEFT_INLINE void store_split(uint16_t* high, uint16_t* low, f32x16 x, int64_t count) {
-  alignas(64) uint16_t first[16], second[16];
+  alignas(64) uint16_t first[16];
   store_rounded(first, x);
-  store_rounded(second, x - load_bf16(first));
-  for (int64_t i = 0; i < count && i < 16; ++i) high[i] = first[i], low[i] = second[i];
+  store_rounded_n(high, x, count);
+  store_rounded_n(low, x - load_bf16(first), count);
 }
 
 }  // namespace weft::ISA

@@ -28,7 +28,7 @@ class Embedder:
     `model` is a catalogue name, `org/name[@revision]`, a folder or a file. An input longer than the model takes is an
     error that says the numbers, unless `truncate` is "head" (keep the beginning) or "tail" (keep the end). `compute`
     "bf16" rounds activations and weights to bfloat16 before their products: faster, and near the same vectors. "bf16x3"
-    splits them in two bfloat16 each: on a machine with a matrix unit faster than "f32", with vectors equal to 1e-5.
+    splits them in two bfloat16 each: on a machine with a matrix unit faster than "f32", within 3e-5 of its vectors.
     """
 
     def __init__(
