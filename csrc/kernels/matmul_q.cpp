@@ -3,7 +3,7 @@
 // Meaning  weft/ops/quant.py; docs/design/core.md has the formulas
 // Layout   x rows of A8 blocks (matmul_a8.h); W quantised panels (pack/panels.h); y [M, N] float32
 // Method   a chunk of 16 rows of W x 32 columns is unpacked once and multiplied with up to kRows rows of x; one float
-//          chain over the blocks per element, multiplication and addition rounded apart
+//          chain over the blocks per element, one rounding a step at every level
 // Bound    memory with few rows, one pass over W; integer multiply-adds from about 16 rows on
 #include "core/weight.h"
 #include "kernels/matmul_a8.h"
@@ -24,11 +24,7 @@ constexpr int kRows = 4;
 #else
 constexpr int kRows = 2;
 #endif
-#if defined(WEFT_ISA_amx)
-constexpr int64_t kTaskRows = 16, kRowStep = 256, kKept = kTileScratch;
-#else
-constexpr int64_t kTaskRows = kRows, kRowStep = 48, kKept = 0;
-#endif
+constexpr int64_t kRowStep = 48;
 constexpr int64_t kPanelStep = 32, kFetchBytes = 4096;
 constexpr int lower_tile(int rows) { return rows == 12 ? 8 : rows / 2; }
 constexpr int together(int rows) { return rows < kTogether ? rows : kTogether; }
@@ -114,11 +110,11 @@ WEFT_INLINE void add_block(const Strip<type>& s, int64_t b, f32x16* acc) {
   for (int r = 0; r < R; ++r) {
     constexpr int n = together(R);
     if (r % n == 0) dot_block<8, n>(s, r, b, 0, codes, 0, total);
-    acc[r] = acc[r] + d * splat(s.block(r, b).d) * to_float(total[r % n]);
+    acc[r] = fused(d * splat(s.block(r, b).d), to_float(total[r % n]), acc[r]);
     if constexpr (f.mins) {
       float shift;
       std::memcpy(&shift, s.note(r, b), 4);
-      acc[r] = acc[r] + half_row(s.head(b), 1) * splat(shift);
+      acc[r] = fused(half_row(s.head(b), 1), splat(shift), acc[r]);
     }
   }
 }
@@ -170,12 +166,12 @@ WEFT_INLINE void add_super_block(const Strip<type>& s, int64_t b, f32x16* acc) {
   for (int j = 0; j < f.subs / 2; ++j) add_pair<type, R>(s, b, j, scale_pairs<type>(s.head(b), j), total);
   const f32x16 d = half_row(s.head(b), 0);
 #pragma GCC unroll 16
-  for (int r = 0; r < R; ++r) acc[r] = acc[r] + d * splat(s.block(r, b).d) * to_float(total[r]);
+  for (int r = 0; r < R; ++r) acc[r] = fused(d * splat(s.block(r, b).d), to_float(total[r]), acc[r]);
   if constexpr (f.mins) {
-    const f32x16 dmin = half_row(s.head(b), 1);
+    const f32x16 minus = zero() - half_row(s.head(b), 1);
     add_mins<type, R>(s, b, total);
 #pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) acc[r] = acc[r] - dmin * splat(s.block(r, b).d) * to_float(total[r]);
+    for (int r = 0; r < R; ++r) acc[r] = fused(minus * splat(s.block(r, b).d), to_float(total[r]), acc[r]);
   }
 }
 
@@ -193,93 +189,6 @@ static void tile(const Strip<type>& s, float* y, int64_t y_stride, int64_t colum
   for (int r = 0; r < R; ++r) store_n(y + r * y_stride, acc[r], smaller(16, columns));
 }
 
-#if defined(WEFT_ISA_amx)
-// What all rows need of a block of W beside its codes.
-template <DType type>
-struct BlockHead {
-  static constexpr Format f = format_of(type);
-  f32x16 d, m;
-  pairs mins[f.mins && f.subs ? f.subs / 2 : 1];  // of K types
-
-  WEFT_INLINE explicit BlockHead(const std::byte* head) : d(half_row(head, 0)), m(f.mins ? half_row(head, 1) : zero()) {
-    if constexpr (f.mins && f.subs)
-      for (int j = 0; j < f.subs / 2; ++j) mins[j] = min_pairs<type>(head, j);
-  }
-};
-
-// The chain of one row over one block whose integers are known: sums[0] of the 16 outputs; of K types the low plane's,
-// with the high plane's 256 further on.
-template <DType type>
-WEFT_INLINE f32x16 add_sums(const Strip<type>& s, int r, int64_t b, const int32_t* sums, const BlockHead<type>& head,
-                            f32x16 acc) {
-  constexpr Format f = format_of(type);
-  i32x16 total{_mm512_load_si512(sums)};
-  if constexpr (f.subs) total.v = _mm512_add_epi32(total.v, _mm512_slli_epi32(_mm512_load_si512(sums + 256), 7));
-  const f32x16 scale = splat(s.block(r, b).d);
-  acc = acc + head.d * scale * to_float(total);
-  if constexpr (f.mins && f.subs == 0) {
-    float shift;
-    std::memcpy(&shift, s.note(r, b), 4);
-    acc = acc + head.m * splat(shift);
-  } else if constexpr (f.mins) {
-    i32x16 low = zero_i();
-    const auto* under = f.subs == 16 ? s.block(r, b).sum : reinterpret_cast<const int16_t*>(s.note(r, b));
-    for (int j = 0; j < f.subs / 2; ++j) low = dot_pairs(low, head.mins[j], under + 2 * j);
-    acc = acc - head.m * scale * to_float(low);
-  }
-  return acc;
-}
-
-// 16 rows of x times `count` blocks of the panel from block `first` on, their planes at `w`. While the sums of one block
-// are added up, those of the next are on their way to memory and the matrix unit works on the one after it.
-template <DType type>
-static void tile_blocks(const Strip<type>& s, int64_t first, int64_t count, const int8_t* w, int32_t* sums, float* y,
-                        int64_t y_stride, int64_t columns) {
-  constexpr Format f = format_of(type);
-  const auto multiply = [&](int64_t b) {
-    multiply_block<type>(s.block(0, first + b).q, s.blocks * sizeof(A8<f.block>), w + b * plane_bytes<type>(f.block));
-  };
-  f32x16 acc[kTileRows];
-#pragma GCC unroll 16
-  for (int r = 0; r < kTileRows; ++r) acc[r] = first ? load_n(y + r * y_stride, smaller(16, columns)) : zero();
-  multiply(0);
-  store_sums<type>(sums);
-  if (count > 1) multiply(1);
-  for (int64_t b = 0; b < count; ++b) {
-    const int32_t* now = sums + b % 2 * 512;
-    if (b + 1 < count) store_sums<type>(sums + (b + 1) % 2 * 512);
-    if (b + 2 < count) multiply(b + 2);
-    const BlockHead<type> head(s.head(first + b));
-#pragma GCC unroll 16
-    for (int r = 0; r < kTileRows; ++r) acc[r] = add_sums<type>(s, r, first + b, now + r * 16, head, acc[r]);
-  }
-#pragma GCC unroll 16
-  for (int r = 0; r < kTileRows; ++r) store_n(y + r * y_stride, acc[r], smaller(16, columns));
-}
-
-// As many rows as fill tiles; returns how many.
-template <DType type>
-static int64_t tile_whole_rows(const Strip<type>& s, int64_t rows, std::byte* scratch, float* y, int64_t y_stride,
-                               int64_t columns) {
-  constexpr int64_t step = kTileColumns / format_of(type).block;
-  auto* sums = reinterpret_cast<int32_t*>(scratch);
-  auto* planes = reinterpret_cast<int8_t*>(scratch + 4096);
-  static_assert(4096 + plane_bytes<type>(kTileColumns) <= kTileScratch);
-  const int64_t whole = rows / kTileRows * kTileRows;
-  for (int64_t b = 0; whole && b < s.blocks; b += step) {
-    const int64_t count = smaller(step, s.blocks - b);
-    unpack_planes<type>(s.codes, s.heads, b, count, planes);
-    Strip<type> at = s;
-    for (int64_t r = 0; r < whole; r += kTileRows) {
-      tile_blocks(at, b, count, planes, sums, y + r * y_stride, y_stride, columns);
-      at.x += kTileRows * s.blocks;
-      at.notes += kTileRows * s.blocks * note_words<type>();
-    }
-  }
-  return whole;
-}
-#endif
-
 // Any number of rows: as many tiles of R rows as fit, the rest in lower tiles.
 template <DType type, int R = kRows>
 static void tile_rows(Strip<type> s, int64_t rows, float* y, int64_t y_stride, int64_t columns) {
@@ -292,44 +201,78 @@ static void tile_rows(Strip<type> s, int64_t rows, float* y, int64_t y_stride, i
     if (rows) tile_rows<type, lower_tile(R)>(s, rows, y, y_stride, columns);
 }
 
+#if defined(WEFT_ISA_amx)
+// How many of a task's rows go through the matrix unit. A tile that is not full costs as much as a full one.
+constexpr int64_t rows_for_tiles(int64_t rows) {
+  const int64_t whole = rows / kTileRows * kTileRows;
+  return rows - whole >= (whole ? 6 : 10) ? rows : whole;
+}
+#endif
+
+// One product: y = x Wᵀ, then the epilogue, dealt out in tasks.
+template <DType type>
+struct Product {
+  static constexpr Format f = format_of(type);
+  const Weight& weight;
+  const A8<f.block>* x;
+  float* y;
+  const int64_t rows, columns = weight.rows, blocks = weight.cols / f.block;
+  const Epilogue epilogue;
+  const Worker& worker;
+  int64_t noted = -1;  // the first of the rows that the notes are of
+  int64_t laid = -1;   // and of those that are laid out for the matrix unit
+
+  Product(const Call& call, const Worker& worker)
+      : weight(*call.in[1].weight), x(call.in[0].as<A8<f.block>>()), y(call.out[0].as<float>()),
+        rows(call.in[0].rows()), epilogue(call), worker(worker) {}
+
+  // Rows [row, row + count) with vectors.
+  void multiply(int64_t row, int64_t count, int64_t panel, int64_t panel_end) {
+    auto* notes = reinterpret_cast<int32_t*>(worker.scratch);
+    for (int64_t i = 0; row != noted && i < count * blocks; ++i)
+      take_notes<type>(x[row * blocks + i], notes + i * note_words<type>());
+    noted = row, laid = -1;
+    const int64_t panel_bytes = f.panel_bytes(weight.cols);
+    for (int64_t first = panel; panel < panel_end; ++panel) {
+      const std::byte* codes = weight.data + panel * panel_bytes;
+      const Strip<type> strip{x + row * blocks, notes, codes, codes + f.code_bytes(weight.cols), blocks, panel_bytes};
+      if (count <= 4 && panel == first)
+        for (int64_t b = 0; b < smaller(Strip<type>::kAhead, blocks); ++b) strip.fetch(b, 0);
+      tile_rows(strip, count, y + row * columns + panel * 16, columns, columns - panel * 16);
+    }
+  }
+
+  void run() {
+    const int64_t note_bytes = blocks * larger(1, note_words<type>()) * 4;
+    int64_t tile = kRows, most = smaller(kRowStep, int64_t{kScratchBytes} / note_bytes);
+    if (most == 0) __builtin_trap();  // rows of millions of columns: refused when the program was bound
+#if defined(WEFT_ISA_amx)
+    const RowStore<type> store(blocks);
+    if (rows_for_tiles(rows)) tile = kTileRows, most = store.rows;
+#endif
+    const Tasks tasks(rows, parts(columns, 16), tile, most, kPanelStep, 4, worker.count);
+    for (int64_t task; (task = worker.next()) < tasks.count();) {
+      const int64_t panel = tasks.panel(task), panel_end = tasks.panel_end(task), row = tasks.row(task);
+      int64_t count = tasks.row_end(task) - row, tiled = 0;
+#if defined(WEFT_ISA_amx)
+      if ((tiled = rows_for_tiles(count))) {
+        multiply_rows<type>(store, x + row * blocks, tiled, laid == row, weight, panel, panel_end, worker.scratch,
+                            y + row * columns);
+        laid = row, noted = -1;
+      }
+#endif
+      if (tiled < count) multiply(row + tiled, count - tiled, panel, panel_end);
+      finish(epilogue, y, columns, row, row + count, panel * 16, smaller(columns, panel_end * 16));
+    }
+  }
+};
+
 template <DType type>
 static void product(const Call& call, const Worker& worker) {
-  constexpr Format f = format_of(type);
 #if defined(WEFT_ISA_amx)
   shape_tiles<type>();
 #endif
-  const Weight& weight = *call.in[1].weight;
-  const int64_t rows = call.in[0].rows(), columns = weight.rows, blocks = weight.cols / f.block;
-  const auto* x = call.in[0].as<A8<f.block>>();
-  float* y = call.out[0].as<float>();
-  auto* notes = reinterpret_cast<int32_t*>(worker.scratch + kKept);
-  const int64_t note_bytes = blocks * note_words<type>() * 4;
-  const int64_t room = static_cast<int64_t>(kScratchBytes) - kKept;
-  const int64_t row_step = smaller(kRowStep, note_bytes ? room / note_bytes : kRowStep);
-  if (row_step == 0) __builtin_trap();  // rows of millions of columns: refused when the program was bound
-  const Epilogue epilogue(call);
-  const Tasks tasks(rows, parts(columns, 16), kTaskRows, row_step, kPanelStep, 4, worker.count);
-  int64_t noted = -1;  // the rows that the notes are of
-  for (int64_t task; (task = worker.next()) < tasks.count();) {
-    const int64_t row = tasks.row(task), count = tasks.row_end(task) - row, panel_end = tasks.panel_end(task);
-    for (int64_t i = 0; row != noted && i < count * blocks; ++i)
-      take_notes<type>(x[row * blocks + i], notes + i * note_words<type>());
-    noted = row;
-    for (int64_t panel = tasks.panel(task); panel < panel_end; ++panel) {
-      const std::byte* codes = weight.data + panel * f.panel_bytes(weight.cols);
-      Strip<type> strip{x + row * blocks, notes, codes, codes + f.code_bytes(weight.cols), blocks, f.panel_bytes(weight.cols)};
-      float* out = y + row * columns + panel * 16;
-      if (count <= 4 && panel == tasks.panel(task))
-        for (int64_t b = 0; b < smaller(Strip<type>::kAhead, blocks); ++b) strip.fetch(b, 0);
-      int64_t done = 0;
-#if defined(WEFT_ISA_amx)
-      done = tile_whole_rows(strip, count, worker.scratch, out, columns, columns - panel * 16);
-      strip.x += done * blocks, strip.notes += done * blocks * note_words<type>();
-#endif
-      tile_rows(strip, count - done, out + done * columns, columns, columns - panel * 16);
-    }
-    finish(epilogue, y, columns, row, row + count, tasks.panel(task) * 16, smaller(columns, panel_end * 16));
-  }
+  Product<type>(call, worker).run();
 }
 
 KERNEL(matmul_q) {

@@ -4,7 +4,12 @@
 //   32-wide types   one product of 32 columns per block: codes as signed bytes
 //   K types         scale * code = 128 * high + low, two planes of signed bytes over the whole super-block, so that the
 //                   sub-blocks cost nothing: sum = 128 * (x . high) + x . low
+//
+// Rows of x and panels of W are laid out anew, a chunk of columns at a time, so that a pair of panels stays in the
+// first-level cache while the rows pass by. The matrix unit, its stores and the float chain behind them share a port and
+// gain nothing from being mixed: they take turns, a few blocks each.
 #pragma once
+#include "kernels/matmul_a8.h"
 #include "kernels/matmul_codes.h"
 #include "kernels/matmul_epilogue.h"
 #include "simd/tiles.h"
@@ -12,23 +17,55 @@
 namespace weft::ISA {
 
 constexpr int kTileRows = 16;
-constexpr int64_t kTileColumns = 1024;        // of W, unpacked at once
-constexpr int64_t kTileScratch = 40 << 10;    // sums, then the unpacked planes
+
+// Offsets are in bytes.
+template <DType type>
+struct Tiled {
+  static constexpr Format f = format_of(type);
+  static constexpr int step = f.subs ? 64 : 32;    // columns of one instruction
+  static constexpr int planes = f.subs ? 2 : 1;
+  static constexpr int blocks = f.subs ? 2 : 16;   // of a chunk
+  static constexpr int panels = 2;                 // at once
+  static constexpr int group = f.subs ? 1 : 8;     // blocks a turn
+  static constexpr int mins = !f.mins ? 0 : f.subs ? f.subs / 2 : 1;  // vectors of minima, of W and of x
+
+  // A block of 16 rows of x: codes [block / step][16][step], d [16], and what the minima are multiplied with: d times the
+  // sum of the codes [16], or the sums of the sub-blocks' codes as pairs [subs / 2][16][2].
+  static constexpr int x_d = f.block * kTileRows, x_sums = x_d + 64, x_bytes = x_sums + mins * 64;
+  // A block of a panel: [block / step][planes][step / 4][64], d [16], the minima [16] or [subs / 2][16][2], -dmin [16].
+  static constexpr int w_d = f.block * kPanelRows * planes, w_mins = w_d + 64, w_low = w_mins + mins * 64;
+  static constexpr int w_bytes = w_low + (f.subs && f.mins ? 64 : 0);
+  static constexpr int sums = planes * 256;  // numbers a block
+
+  // The scratch: sums, a chunk of a pair of panels, then as many blocks of 16 rows of x as fit.
+  static constexpr int64_t w_at = group * sums * 4, x_at = w_at + panels * blocks * w_bytes;
+  static constexpr int64_t room = (static_cast<int64_t>(kScratchBytes) - x_at) / x_bytes;
+  static_assert(room >= 16 * blocks);
+};
+constexpr int64_t kMostTileRows = 256;  // a task's
+
+// How the rows of x are held: whole, if 64 of them fit, or a chunk at a time.
+template <DType type>
+struct RowStore {
+  int64_t chunk, held, rows;  // blocks of a chunk, blocks of a row that are held at once, rows of a task
+
+  explicit RowStore(int64_t blocks) {
+    using T = Tiled<type>;
+    chunk = parts(blocks, parts(blocks, T::blocks));
+    held = 4 * blocks <= T::room ? blocks : chunk;
+    rows = smaller(kMostTileRows, T::room / held * kTileRows);
+  }
+};
 
 // tmm0 and tmm1 are sums, tmm4 holds rows of x, tmm6 and tmm7 columns of W.
 template <DType type>
 WEFT_INLINE void shape_tiles() {
-  constexpr int columns = format_of(type).subs ? 64 : 32;  // one instruction's share of a row of x
+  constexpr int columns = Tiled<type>::step;
   TileShapes shapes;
   for (int i : {0, 1}) shapes.bytes[i] = 64, shapes.rows[i] = kTileRows;
   shapes.bytes[4] = columns, shapes.rows[4] = kTileRows;
   for (int i : {6, 7}) shapes.bytes[i] = 64, shapes.rows[i] = columns / 4;
   _tile_loadconfig(&shapes);
-}
-
-template <DType type>
-constexpr int64_t plane_bytes(int64_t columns) {
-  return columns * kPanelRows * (format_of(type).subs ? 2 : 1);
 }
 
 // scale * (code - offset) of one group, split into planes 64 bytes wide.
@@ -46,55 +83,170 @@ WEFT_INLINE void split_group(u8x64 code, __m512i scale, int8_t* low, int8_t* hig
   _mm512_store_si512(high, top);
 }
 
-// Blocks [first, first + count) of a panel as planes: [block][8][64], or [block][4 steps][low, high][16][64].
+// Block `block` of a panel.
 template <DType type>
-static void unpack_planes(const std::byte* codes, const std::byte* heads, int64_t first, int64_t count, int8_t* out) {
-  constexpr Format f = format_of(type);
-  for (int64_t b = first; b < first + count; ++b)
-    for (int chunk = 0; chunk < f.chunks(); ++chunk) {
-      u8x64 groups[8];
-      unpack<type, true>(codes + (b * f.chunks() + chunk) * f.chunk_bytes(), groups);
+WEFT_INLINE void lay_panel_block(const std::byte* codes, const std::byte* head, std::byte* out) {
+  using T = Tiled<type>;
+  constexpr Format f = T::f;
+  auto* planes = reinterpret_cast<int8_t*>(out);
+  for (int chunk = 0; chunk < f.chunks(); ++chunk) {
+    u8x64 groups[8];
+    unpack<type, true>(codes + chunk * f.chunk_bytes(), groups);
+    for (int g = 0; g < 8; ++g) {
       if constexpr (f.subs == 0) {
-        for (int g = 0; g < 8; ++g, out += 64)
-          _mm512_store_si512(out, _mm512_sub_epi8(groups[g].v, _mm512_set1_epi8(static_cast<char>(f.offset))));
+        _mm512_store_si512(planes + g * 64, _mm512_sub_epi8(groups[g].v, _mm512_set1_epi8(static_cast<char>(f.offset))));
       } else {
-        int8_t* low = out + (chunk / 2) * 2048 + chunk % 2 * 512;
-        for (int g = 0; g < 8; ++g) {
-          const int sub = (chunk * 32 + g * 4) / (256 / f.subs);
-          const __m512i both = scale_pairs<type>(heads + b * f.head_bytes(), sub / 2).v;
-          const __m512i wide = sub % 2 ? _mm512_srli_epi32(both, 16) : _mm512_and_si512(both, _mm512_set1_epi32(0xFFFF));
-          split_group<type>(groups[g], _mm512_or_si512(wide, _mm512_slli_epi32(wide, 16)), low + g * 64,
-                            low + 1024 + g * 64);
-        }
-        if (chunk == f.chunks() - 1) out += f.block * kPanelRows * 2;
+        const int sub = (chunk * 32 + g * 4) / (256 / f.subs);
+        const __m512i both = scale_pairs<type>(head, sub / 2).v;
+        const __m512i wide = sub % 2 ? _mm512_srli_epi32(both, 16) : _mm512_and_si512(both, _mm512_set1_epi32(0xFFFF));
+        int8_t* low = planes + chunk / 2 * 2048 + chunk % 2 * 512 + g * 64;
+        split_group<type>(groups[g], _mm512_or_si512(wide, _mm512_slli_epi32(wide, 16)), low, low + 1024);
       }
     }
+  }
+  const auto put = [&](int at, f32x16 v) { store(reinterpret_cast<float*>(out + at), v); };
+  put(T::w_d, half_row(head, 0));
+  if constexpr (f.mins && f.subs == 0) put(T::w_mins, half_row(head, 1));
+  if constexpr (f.mins && f.subs) {
+    put(T::w_low, zero() - half_row(head, 1));
+    for (int j = 0; j < T::mins; ++j) _mm512_store_si512(out + T::w_mins + j * 64, min_pairs<type>(head, j).v);
+  }
 }
 
-// The sums of one block of W for 16 rows of x, left in tmm0, and for K types tmm1. `x` is the first row's codes.
+// One row of a block of x.
 template <DType type>
-WEFT_INLINE void multiply_block(const int8_t* x, int64_t x_stride, const int8_t* w) {
+WEFT_INLINE void lay_row_block(const A8<format_of(type).block>& x, int row, std::byte* out) {
+  using T = Tiled<type>;
+  constexpr Format f = T::f;
+  for (int at = 0; at < f.block; at += T::step) std::memcpy(out + at * kTileRows + row * T::step, x.q + at, T::step);
+  std::memcpy(out + T::x_d + row * 4, &x.d, 4);
+  if constexpr (f.mins && f.subs == 0) {
+    const float shift = x.d * static_cast<float>(x.sum[0] + x.sum[1]);
+    std::memcpy(out + T::x_sums + row * 4, &shift, 4);
+  }
+  for (int j = 0; f.subs && j < T::mins; ++j) {
+    int16_t two[2];
+    for (int h = 0; h < 2; ++h) {
+      const int sub = 2 * j + h;
+      two[h] = f.subs == 16 ? x.sum[sub] : static_cast<int16_t>(x.sum[2 * sub] + x.sum[2 * sub + 1]);
+    }
+    std::memcpy(out + T::x_sums + j * 64 + row * 4, two, 4);
+  }
+}
+
+// Blocks [first, first + count) of `rows` rows of x, each of `stride` blocks, to tiles of `held` blocks; missing rows of the
+// last tile are zero.
+template <DType type>
+static void lay_rows(const A8<format_of(type).block>* x, int64_t rows, int64_t stride, int64_t first, int64_t count,
+                     int64_t held, std::byte* out) {
+  using T = Tiled<type>;
+  static constexpr A8<format_of(type).block> nothing = {};
+  for (int64_t row = 0; row < rows; row += kTileRows, out += held * T::x_bytes)
+    for (int r = 0; r < kTileRows; ++r)
+      for (int64_t b = 0; b < count; ++b)
+        lay_row_block<type>(row + r < rows ? x[(row + r) * stride + first + b] : nothing, r, out + b * T::x_bytes);
+}
+
+// The sums of one block of W for 16 rows of x.
+template <DType type>
+WEFT_INLINE void multiply_block(const std::byte* x, const std::byte* w, int32_t* sums) {
+  using T = Tiled<type>;
   _tile_zero(0);
-  if constexpr (format_of(type).subs == 0) {
-    _tile_loadd(4, x, x_stride);
+  if constexpr (T::planes == 1) {
+    _tile_loadd(4, x, T::step);
     _tile_loadd(6, w, 64);
     _tile_dpbssd(0, 4, 6);
   } else {
     _tile_zero(1);
     for (int step = 0; step < 4; ++step) {
-      _tile_loadd(4, x + step * 64, x_stride);
+      _tile_loadd(4, x + step * 1024, 64);
       _tile_loadd(6, w + step * 2048, 64);
       _tile_dpbssd(0, 4, 6);
       _tile_loadd(7, w + step * 2048 + 1024, 64);
       _tile_dpbssd(1, 4, 7);
     }
+    _tile_stored(1, sums + 256, 64);
+  }
+  _tile_stored(0, sums, 64);
+}
+
+// The chain of 16 rows over one block whose integers are known.
+template <DType type>
+WEFT_INLINE void add_sums(const std::byte* x, const std::byte* w, const int32_t* sums, f32x16* acc) {
+  using T = Tiled<type>;
+  const auto vector = [&](int at) { return load(reinterpret_cast<const float*>(w + at)); };
+  const auto* d = reinterpret_cast<const float*>(x + T::x_d);
+  const auto* under = reinterpret_cast<const int16_t*>(x + T::x_sums);
+  const f32x16 scale = vector(T::w_d);
+#pragma GCC unroll 16
+  for (int r = 0; r < kTileRows; ++r) {
+    i32x16 total{_mm512_load_si512(sums + r * 16)};
+    if constexpr (T::planes == 2) total = total + i32x16{_mm512_slli_epi32(_mm512_load_si512(sums + 256 + r * 16), 7)};
+    acc[r] = fused(scale * splat(d[r]), to_float(total), acc[r]);
+    if constexpr (T::f.mins && T::f.subs == 0) {
+      acc[r] = fused(vector(T::w_mins), splat(reinterpret_cast<const float*>(under)[r]), acc[r]);
+    } else if constexpr (T::f.mins) {
+      i32x16 low = zero_i();
+      for (int j = 0; j < T::mins; ++j)
+        low = dot_pairs(low, pairs{_mm512_load_si512(w + T::w_mins + j * 64)}, under + j * 32 + r * 2);
+      acc[r] = fused(vector(T::w_low) * splat(d[r]), to_float(low), acc[r]);
+    }
   }
 }
 
+// `count` blocks of 16 rows of x and of a panel; y goes on from what it holds unless this is its `start`.
 template <DType type>
-WEFT_INLINE void store_sums(int32_t* sums) {
-  _tile_stored(0, sums, 64);
-  if constexpr (format_of(type).subs != 0) _tile_stored(1, sums + 256, 64);
+static void tile_chunk(const std::byte* x, const std::byte* w, int64_t count, int32_t* sums, bool start, float* y,
+                       int64_t y_stride, int64_t rows, int64_t columns) {
+  using T = Tiled<type>;
+  f32x16 acc[kTileRows];
+#pragma GCC unroll 16
+  for (int r = 0; r < kTileRows; ++r) acc[r] = start || r >= rows ? zero() : load_n(y + r * y_stride, columns);
+  for (int64_t b = 0; b < count; b += T::group) {
+    const int64_t turn = smaller(T::group, count - b);
+    for (int64_t i = 0; i < turn; ++i)
+      multiply_block<type>(x + (b + i) * T::x_bytes, w + (b + i) * T::w_bytes, sums + i * T::sums);
+    for (int64_t i = 0; i < turn; ++i)
+      add_sums<type>(x + (b + i) * T::x_bytes, w + (b + i) * T::w_bytes, sums + i * T::sums, acc);
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < kTileRows; ++r)
+    if (r < rows) store_n(y + r * y_stride, acc[r], columns);
+}
+
+// y [rows, stride] for the panels [panel, panel_end) of W; x and y are the first row's. `laid` says that the scratch still
+// holds these rows, where they are held whole.
+template <DType type>
+static void multiply_rows(const RowStore<type>& store, const A8<format_of(type).block>* x, int64_t rows, bool laid,
+                          const Weight& weight, int64_t panel, int64_t panel_end, std::byte* scratch, float* y) {
+  using T = Tiled<type>;
+  constexpr Format f = T::f;
+  const int64_t blocks = weight.cols / f.block, stride = weight.rows;
+  auto* sums = reinterpret_cast<int32_t*>(scratch);
+  for (int64_t b = 0; b < blocks; b += store.chunk) {
+    const int64_t count = smaller(store.chunk, blocks - b);
+    const bool whole = store.held == blocks;
+    if (whole ? b == 0 && !laid : true)
+      lay_rows<type>(x, rows, blocks, b, whole ? blocks : count, store.held, scratch + T::x_at);
+    for (int64_t first = panel; first < panel_end; first += T::panels) {
+      const int64_t together = smaller(T::panels, panel_end - first);
+      for (int64_t p = 0; p < together; ++p) {
+        const std::byte* codes = weight.data + (first + p) * f.panel_bytes(weight.cols);
+        const std::byte* heads = codes + f.code_bytes(weight.cols);
+        for (int64_t i = 0; i < count; ++i)
+          lay_panel_block<type>(codes + (b + i) * f.chunks() * f.chunk_bytes(), heads + (b + i) * f.head_bytes(),
+                                scratch + T::w_at + (p * T::blocks + i) * T::w_bytes);
+      }
+      settle_stores();
+      const std::byte* at = scratch + T::x_at + (whole ? b * T::x_bytes : 0);
+      for (int64_t row = 0; row < rows; row += kTileRows, at += store.held * T::x_bytes)
+        for (int64_t p = 0; p < together; ++p) {
+          const int64_t column = (first + p) * 16;
+          tile_chunk<type>(at, scratch + T::w_at + p * T::blocks * T::w_bytes, count, sums, b == 0,
+                           y + row * stride + column, stride, rows - row, smaller(16, stride - column));
+        }
+    }
+  }
 }
 
 }  // namespace weft::ISA

@@ -55,6 +55,9 @@ WEFT_INLINE f32x16 operator-(f32x16 a, f32x16 b) { return {a.v - b.v}; }
 WEFT_INLINE f32x16 operator*(f32x16 a, f32x16 b) { return {a.v * b.v}; }
 WEFT_INLINE f32x16 operator/(f32x16 a, f32x16 b) { return {a.v / b.v}; }
 WEFT_INLINE f32x16 fma(f32x16 a, f32x16 b, f32x16 c) { return {a.v * b.v + c.v}; }
+WEFT_INLINE f32x16 fused(f32x16 a, f32x16 b, f32x16 c) {
+  return lanes([&](int i) { return __builtin_fmaf(a.v[i], b.v[i], c.v[i]); });
+}
 // The second operand when either is NaN, as the x86 instructions do.
 WEFT_INLINE f32x16 max(f32x16 a, f32x16 b) { return {a.v > b.v ? a.v : b.v}; }
 WEFT_INLINE f32x16 min(f32x16 a, f32x16 b) { return {a.v < b.v ? a.v : b.v}; }

@@ -19,4 +19,8 @@ WEFT_INLINE void shape_whole_tiles() {
   _tile_loadconfig(&shapes);
 }
 
+// To be called between stores and the loads of tiles that read them: GCC's `_tile_loadd` does not say that it reads
+// memory, and the compiler would move the stores behind it.
+WEFT_INLINE void settle_stores() { __asm__ volatile("" ::: "memory"); }
+
 }  // namespace weft::ISA

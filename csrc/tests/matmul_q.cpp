@@ -27,15 +27,10 @@ float add_block(const Format& f, const Plain& w, const A8<block>& x, float acc) 
     total += f.subs ? scale * products : products;
     low += f.subs ? w.min[j] * sum : sum;
   }
-  const float term = d * x.d * static_cast<float>(total);
-  acc = acc + term;
+  acc = std::fma(d * x.d, static_cast<float>(total), acc);
   if (!f.mins) return acc;
-  if (!f.subs) {
-    const float shift = m * (x.d * static_cast<float>(low));
-    return acc + shift;
-  }
-  const float shift = m * x.d * static_cast<float>(low);
-  return acc - shift;
+  if (!f.subs) return std::fma(m, x.d * static_cast<float>(low), acc);
+  return std::fma(-(m * x.d), static_cast<float>(low), acc);
 }
 
 template <int block>

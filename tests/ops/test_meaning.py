@@ -79,7 +79,7 @@ def test_matmul_q_is_matmul_of_what_the_codes_stand_for(block, dtype):
 
 @pytest.mark.parametrize("dtype", ["q8_0", "q4_1"])
 def test_the_float32_chain_over_blocks_meets_the_tolerance_of_matmul_q(dtype):
-    """The order of docs/design/core.md, one rounding per product and sum, against the reference."""
+    """The order of docs/design/core.md, with a rounding more per step (numpy has no fma), against the reference."""
     rng = np.random.default_rng(8)
     rows, w = quantise_rows(normal(rng, 3, 512), block=32), weight(rng, dtype, 5, 512)
     x = rows.data.view(A8["a8_32"]).reshape(3, 1, 16)  # [rows, 1, blocks]
