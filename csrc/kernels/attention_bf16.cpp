@@ -38,6 +38,7 @@ constexpr int64_t kSpan = 512;  // rows of a task
 template <int R>
 static void multiply_tiles(const Rounded* a, int64_t stride, const Rounded* b, int64_t depth, float* c) {
   const int64_t row_bytes = stride * 2, tile = 16 * stride;
+  settle_stores();
   _tile_zero(0);
   if constexpr (R > 1) _tile_zero(1);
   if constexpr (R > 2) _tile_zero(2);
@@ -70,6 +71,7 @@ static void multiply(const Rounded* a, int64_t stride, int64_t rows, const Round
 // Sums of 16 C channels, carried in tmm0 to tmm3 from begin_sums to end_sums.
 template <int C>
 WEFT_INLINE void begin_sums(const float* out) {
+  settle_stores();
   _tile_loadd(0, out, 64);
   if constexpr (C > 1) _tile_loadd(1, out + 256, 64);
   if constexpr (C > 2) _tile_loadd(2, out + 512, 64);
@@ -79,6 +81,7 @@ WEFT_INLINE void begin_sums(const float* out) {
 // One step: 32 keys' values [16 C][kKeys] times their weights.
 template <int C>
 WEFT_INLINE void add_step(const Rounded* value, const Rounded* weights, float*) {
+  settle_stores();
   _tile_loadd(4, weights, 64);
   _tile_loadd(5, value, kKeys * 2);
   _tile_dpbf16ps(0, 5, 4);

@@ -209,29 +209,40 @@ WEFT_INLINE void weigh_tile(const Span& span, int64_t first, int64_t rows, int64
   store(span.total + first, fma(load(span.total + first), factor, load(block_total)));
 }
 
-// Rows that see the same keys share the loads of the values; others, at the edges of a mask, go one by one, so that no
-// value a row does not see is ever touched on its behalf.
+// A group shares the loads of the values that all its rows see; the others, at the edges of a mask, each row takes alone, so
+// that no value a row does not see is ever touched on its behalf. A row's keys go in order either way.
 template <class T>
 WEFT_INLINE void add_values(const Span& span, int64_t first, int64_t rows, int64_t start, const float* correction,
                             const Block<T>& block) {
+  static constexpr float one[kTile] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
   in_groups(rows, [&]<int n>(Group<n>, int64_t row) {
-    const Range seen = visible(span, first + row, start);
-    bool same = true;
-    for (int64_t i = 1; i < n; ++i) {
-      const Range other = visible(span, first + row + i, start);
-      same &= other.begin == seen.begin && other.end == seen.end;
-    }
     float* out = span.out + (first + row) * span.padded;
-    const float* weights = span.scores + row * kPage;
-    if (same && seen.begin < seen.end) {
-      value_group<n>(out, span, weights, correction + row, block, seen.begin, seen.end);
-    } else if (!same) {
+    const float *weights = span.scores + row * kPage, *factor = correction + row;
+    Range shared{0, kPage};
+    int64_t until = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      const Range own = visible(span, first + row + i, start);
+      shared = {larger(shared.begin, own.begin), smaller(shared.end, own.end)};
+      until = larger(until, own.end);
+    }
+    const auto alone = [&](int64_t i, int64_t begin, int64_t end, const float* by) {
+      value_group<1>(out + i * span.padded, span, weights + i * kPage, by, block, begin, end);
+    };
+    if (shared.begin >= shared.end) {
       for (int64_t i = 0; i < n; ++i) {
         const Range own = visible(span, first + row + i, start);
-        if (own.begin < own.end)
-          value_group<1>(out + i * span.padded, span, weights + i * kPage, correction + row + i, block, own.begin,
-                         own.end);
+        if (own.begin < own.end) alone(i, own.begin, own.end, factor + i);
       }
+      return;
+    }
+    bool before = false;  // some row begins sooner
+    for (int64_t i = 0; i < n; ++i) before |= visible(span, first + row + i, start).begin < shared.begin;
+    for (int64_t i = 0; before && i < n; ++i)
+      alone(i, visible(span, first + row + i, start).begin, shared.begin, factor + i);
+    value_group<n>(out, span, weights, before ? one : factor, block, shared.begin, shared.end);
+    for (int64_t i = 0; shared.end < until && i < n; ++i) {
+      const int64_t end = visible(span, first + row + i, start).end;
+      if (shared.end < end) alone(i, shared.end, end, one);
     }
   });
 }
