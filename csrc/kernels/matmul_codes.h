@@ -26,14 +26,9 @@ WEFT_INLINE u8x64 unpack_group(const std::byte* chunk) {
   return code;
 }
 
-// The eight groups of a chunk. `fetch` is for codes that come from memory: a panel is read in order, and asking for
-// what lies kFetchAhead bytes on gains up to 1.7x, because the hardware's prefetcher does not run far enough ahead in
-// one stream.
-constexpr int kFetchAhead = 1024;
-template <DType type, bool fetch>
+// The eight groups of a chunk.
+template <DType type>
 WEFT_INLINE void unpack(const std::byte* chunk, u8x64* codes) {
-  if constexpr (fetch)
-    for (int i = 0; i < format_of(type).chunk_bytes(); i += 64) __builtin_prefetch(chunk + kFetchAhead + i);
   codes[0] = unpack_group<type, 0>(chunk), codes[1] = unpack_group<type, 1>(chunk);
   codes[2] = unpack_group<type, 2>(chunk), codes[3] = unpack_group<type, 3>(chunk);
   codes[4] = unpack_group<type, 4>(chunk), codes[5] = unpack_group<type, 5>(chunk);

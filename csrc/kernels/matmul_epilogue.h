@@ -32,6 +32,25 @@ struct Tasks {
   WEFT_INLINE int64_t panel_end(int64_t task) const { return smaller(panels, panel(task) + panel_step); }
 };
 
+// Panels cut for a team that reads W from memory: each cut takes an equal share of what is left, so that there are few
+// starts, and the last ones are so small that a slow worker is not waited for.
+struct Shares {
+  int64_t panels, least, parts;
+
+  struct Cut {
+    int64_t begin, end;  // begin == panels: there is no such task
+  };
+  WEFT_INLINE Cut cut(int64_t task) const {
+    Cut now{0, 0};
+    for (int64_t i = 0; i <= task; ++i) {
+      now.begin = now.end;
+      if (now.begin == panels) break;
+      now.end = smaller(panels, now.end + larger(least, (panels - now.end) / parts));
+    }
+    return now;
+  }
+};
+
 struct Epilogue {
   const float* bias;  // null: none
   Activation activation;

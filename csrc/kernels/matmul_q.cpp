@@ -25,6 +25,7 @@ constexpr int kRows = 4;
 constexpr int kRows = 2;
 #endif
 constexpr int64_t kRowStep = 48;
+constexpr int64_t kFewRows = 4;  // bound by memory
 constexpr int64_t kPanelStep = 32, kFetchBytes = 4096;
 constexpr int lower_tile(int rows) { return rows == 12 ? 8 : rows / 2; }
 constexpr int together(int rows) { return rows < kTogether ? rows : kTogether; }
@@ -103,7 +104,7 @@ template <DType type, int R>
 WEFT_INLINE void add_block(const Strip<type>& s, int64_t b, f32x16* acc) {
   constexpr Format f = format_of(type);
   u8x64 codes[8];
-  unpack<type, false>(s.codes + b * f.chunk_bytes(), codes);
+  unpack<type>(s.codes + b * f.chunk_bytes(), codes);
   const f32x16 d = half_row(s.head(b), 0);
   i32x16 total[together(R)];
 #pragma GCC unroll 16
@@ -126,11 +127,11 @@ WEFT_INLINE void add_pair(const Strip<type>& s, int64_t b, int j, pairs scale, i
   constexpr int n = together(R), groups = 64 / f.subs, width = 256 / f.subs;
   const std::byte* chunk = s.codes + (b * 8 + j * 16 / f.subs) * f.chunk_bytes();
   u8x64 codes[8];
-  unpack<type, false>(chunk, codes);
+  unpack<type>(chunk, codes);
   const i32x16 scales[2] = {even(scale), odd(scale)};
 #pragma GCC unroll 2
   for (int h = 0; h < 2; ++h) {
-    if (f.subs == 8 && h == 1) unpack<type, false>(chunk + f.chunk_bytes(), codes);
+    if (f.subs == 8 && h == 1) unpack<type>(chunk + f.chunk_bytes(), codes);
     const int sub = 2 * j + h;
     i32x16 sums[n];
 #pragma GCC unroll 16
@@ -181,7 +182,7 @@ static void tile(const Strip<type>& s, float* y, int64_t y_stride, int64_t colum
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) acc[r] = zero();
   for (int64_t b = 0; b < s.blocks; ++b) {
-    if constexpr (R <= 4) s.fetch_after(b);
+    if constexpr (R <= kFewRows) s.fetch_after(b);
     if constexpr (format_of(type).subs == 0) add_block<type, R>(s, b, acc);
     else add_super_block<type, R>(s, b, acc);
   }
@@ -236,19 +237,34 @@ struct Product {
     for (int64_t first = panel; panel < panel_end; ++panel) {
       const std::byte* codes = weight.data + panel * panel_bytes;
       const Strip<type> strip{x + row * blocks, notes, codes, codes + f.code_bytes(weight.cols), blocks, panel_bytes};
-      if (count <= 4 && panel == first)
+      if (count <= kFewRows && panel == first)
         for (int64_t b = 0; b < smaller(Strip<type>::kAhead, blocks); ++b) strip.fetch(b, 0);
       tile_rows(strip, count, y + row * columns + panel * 16, columns, columns - panel * 16);
     }
   }
 
+  // Few rows: one pass over W.
+  void read_once() {
+    const Shares shares{parts(columns, 16), 2, worker.count + 1};
+    for (;;) {
+      const Shares::Cut cut = shares.cut(worker.next());
+      if (cut.begin == shares.panels) return;
+      multiply(0, rows, cut.begin, cut.end);
+      finish(epilogue, y, columns, 0, rows, cut.begin * 16, smaller(columns, cut.end * 16));
+    }
+  }
+
   void run() {
     const int64_t note_bytes = blocks * larger(1, note_words<type>()) * 4;
+    if (rows <= kFewRows && rows * note_bytes <= int64_t{kScratchBytes}) return read_once();
     int64_t tile = kRows, most = smaller(kRowStep, int64_t{kScratchBytes} / note_bytes);
     if (most == 0) __builtin_trap();  // rows of millions of columns: refused when the program was bound
 #if defined(WEFT_ISA_amx)
     const RowStore<type> store(blocks);
-    if (rows_for_tiles(rows)) tile = kTileRows, most = store.rows;
+    if (rows_for_tiles(rows)) {
+      shape_tiles<type>();
+      tile = kTileRows, most = store.rows;
+    }
 #endif
     const Tasks tasks(rows, parts(columns, 16), tile, most, kPanelStep, 4, worker.count);
     for (int64_t task; (task = worker.next()) < tasks.count();) {
@@ -267,18 +283,10 @@ struct Product {
   }
 };
 
-template <DType type>
-static void product(const Call& call, const Worker& worker) {
-#if defined(WEFT_ISA_amx)
-  shape_tiles<type>();
-#endif
-  Product<type>(call, worker).run();
-}
-
 KERNEL(matmul_q) {
   switch (call.in[1].weight->dtype) {
 #define X(name) \
-  case DType::name: return product<DType::name>(call, worker);
+  case DType::name: return Product<DType::name>(call, worker).run();
     WEFT_PACKED_TYPES(X)
 #undef X
     default: __builtin_trap();  // verified when the program was bound

@@ -17,6 +17,7 @@
 namespace weft::ISA {
 
 constexpr int kTileRows = 16;
+constexpr int16_t ones[2] = {1, 1};
 
 // Offsets are in bytes.
 template <DType type>
@@ -83,15 +84,17 @@ WEFT_INLINE void split_group(u8x64 code, __m512i scale, int8_t* low, int8_t* hig
   _mm512_store_si512(high, top);
 }
 
-// Block `block` of a panel.
+// One block of a panel. Asks for the block that is laid out next in its place, `ahead` bytes on.
 template <DType type>
-WEFT_INLINE void lay_panel_block(const std::byte* codes, const std::byte* head, std::byte* out) {
+WEFT_INLINE void lay_panel_block(const std::byte* codes, const std::byte* head, int64_t ahead, std::byte* out) {
   using T = Tiled<type>;
   constexpr Format f = T::f;
   auto* planes = reinterpret_cast<int8_t*>(out);
+  for (int i = 0; i < f.chunks() * f.chunk_bytes(); i += 64) __builtin_prefetch(codes + ahead + i);
+  for (int i = 0; i < f.head_bytes(); i += 64) __builtin_prefetch(head + ahead + i);
   for (int chunk = 0; chunk < f.chunks(); ++chunk) {
     u8x64 groups[8];
-    unpack<type, true>(codes + chunk * f.chunk_bytes(), groups);
+    unpack<type>(codes + chunk * f.chunk_bytes(), groups);
     for (int g = 0; g < 8; ++g) {
       if constexpr (f.subs == 0) {
         _mm512_store_si512(planes + g * 64, _mm512_sub_epi8(groups[g].v, _mm512_set1_epi8(static_cast<char>(f.offset))));
@@ -113,24 +116,31 @@ WEFT_INLINE void lay_panel_block(const std::byte* codes, const std::byte* head, 
   }
 }
 
-// One row of a block of x.
+// One block of `rows` rows of x, `stride` blocks apart; the tile's other rows are zero.
 template <DType type>
-WEFT_INLINE void lay_row_block(const A8<format_of(type).block>& x, int row, std::byte* out) {
+WEFT_INLINE void lay_row_block(const A8<format_of(type).block>* x, int64_t stride, int64_t rows, std::byte* out) {
   using T = Tiled<type>;
   constexpr Format f = T::f;
-  for (int at = 0; at < f.block; at += T::step) std::memcpy(out + at * kTileRows + row * T::step, x.q + at, T::step);
-  std::memcpy(out + T::x_d + row * 4, &x.d, 4);
-  if constexpr (f.mins && f.subs == 0) {
-    const float shift = x.d * static_cast<float>(x.sum[0] + x.sum[1]);
-    std::memcpy(out + T::x_sums + row * 4, &shift, 4);
-  }
-  for (int j = 0; f.subs && j < T::mins; ++j) {
-    int16_t two[2];
-    for (int h = 0; h < 2; ++h) {
-      const int sub = 2 * j + h;
-      two[h] = f.subs == 16 ? x.sum[sub] : static_cast<int16_t>(x.sum[2 * sub] + x.sum[2 * sub + 1]);
+  static constexpr A8<f.block> nothing = {};
+  auto* d = reinterpret_cast<float*>(out + T::x_d);
+  auto* sums = reinterpret_cast<int32_t*>(out + T::x_sums);  // [mins][16], pairs of int16
+  for (int64_t r = 0; r < kTileRows; ++r) {
+    const A8<f.block>& from = r < rows ? x[r * stride] : nothing;
+    for (int at = 0; at < f.block; at += T::step) __builtin_memcpy(out + at * kTileRows + r * T::step, from.q + at, T::step);
+    d[r] = from.d;
+    if constexpr (f.mins && f.subs != 8)
+      for (int j = 0; j < T::mins; ++j) sums[j * 16 + r] = four_bytes(from.sum + 2 * j);
+    if constexpr (f.mins && f.subs == 8) {
+      const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from.sum));
+      const __m256i whole = _mm256_madd_epi16(halves, _mm256_set1_epi16(1));
+      alignas(16) int32_t words[4];
+      _mm_store_si128(reinterpret_cast<__m128i*>(words), _mm256_cvtepi32_epi16(whole));
+      for (int j = 0; j < 4; ++j) sums[j * 16 + r] = words[j];
     }
-    std::memcpy(out + T::x_sums + j * 64 + row * 4, two, 4);
+  }
+  if constexpr (f.mins && f.subs == 0) {  // d times the sum of all
+    const i32x16 total = dot_pairs(zero_i(), pairs{_mm512_load_si512(sums)}, ones);
+    store(reinterpret_cast<float*>(sums), load(d) * to_float(total));
   }
 }
 
@@ -140,11 +150,9 @@ template <DType type>
 static void lay_rows(const A8<format_of(type).block>* x, int64_t rows, int64_t stride, int64_t first, int64_t count,
                      int64_t held, std::byte* out) {
   using T = Tiled<type>;
-  static constexpr A8<format_of(type).block> nothing = {};
   for (int64_t row = 0; row < rows; row += kTileRows, out += held * T::x_bytes)
-    for (int r = 0; r < kTileRows; ++r)
-      for (int64_t b = 0; b < count; ++b)
-        lay_row_block<type>(row + r < rows ? x[(row + r) * stride + first + b] : nothing, r, out + b * T::x_bytes);
+    for (int64_t b = 0; b < count; ++b)
+      lay_row_block<type>(x + row * stride + first + b, stride, rows - row, out + b * T::x_bytes);
 }
 
 // The sums of one block of W for 16 rows of x.
@@ -235,7 +243,7 @@ static void multiply_rows(const RowStore<type>& store, const A8<format_of(type).
         const std::byte* heads = codes + f.code_bytes(weight.cols);
         for (int64_t i = 0; i < count; ++i)
           lay_panel_block<type>(codes + (b + i) * f.chunks() * f.chunk_bytes(), heads + (b + i) * f.head_bytes(),
-                                scratch + T::w_at + (p * T::blocks + i) * T::w_bytes);
+                                T::panels * f.panel_bytes(weight.cols), scratch + T::w_at + (p * T::blocks + i) * T::w_bytes);
       }
       settle_stores();
       const std::byte* at = scratch + T::x_at + (whole ? b * T::x_bytes : 0);
