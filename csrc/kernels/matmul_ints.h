@@ -5,7 +5,7 @@
 //   pairs    two int16 per lane          load_pairs (from bytes) low_nibbles high_nibbles even odd (widened halves)
 //   dot      sums of codes times activations, four to a lane; dot_pairs: acc + pairs . two int16
 //   dot_rows the same for a few rows of activations at once
-//   store_i8 16 integral floats in [-128, 127] to bytes
+//   store_i8 16 floats in [-127, 127], rounded to nearest even, to bytes; returns their sum
 // Everything is exact, so the levels agree to the bit whatever the order of their additions.
 #pragma once
 #include "core/half.h"

@@ -107,11 +107,17 @@ WEFT_INLINE i32x16 dot(i32x16 start, const u8x64* codes, const int8_t* x) {
   return start;
 }
 
-WEFT_INLINE void store_i8(int8_t* p, f32x16 integers) {
-  __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(integers.lo), _mm256_cvtps_epi32(integers.hi));
+// The sum of 16 signed bytes: of unsigned ones, 128 more each, by the instruction for distances.
+WEFT_INLINE int sum_bytes(__m128i bytes) {
+  const __m128i halves = _mm_sad_epu8(_mm_xor_si128(bytes, _mm_set1_epi8(-128)), _mm_setzero_si128());
+  return _mm_cvtsi128_si32(halves) + _mm_extract_epi16(halves, 4) - 16 * 128;
+}
+WEFT_INLINE int store_i8(int8_t* p, f32x16 a) {
+  __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi));
   words = _mm256_permute4x64_epi64(words, 0xD8);  // the pack works within 128-bit halves: put the quarters in order
   __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
+  return sum_bytes(bytes);
 }
 
 }  // namespace weft::ISA

@@ -63,8 +63,15 @@ WEFT_INLINE i32x16 dot(i32x16 start, const u8x64* codes, const int8_t* x) {
   return start;
 }
 
-WEFT_INLINE void store_i8(int8_t* p, f32x16 integers) {
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(integers.v)));
+// The sum of 16 signed bytes: of unsigned ones, 128 more each, by the instruction for distances.
+WEFT_INLINE int sum_bytes(__m128i bytes) {
+  const __m128i halves = _mm_sad_epu8(_mm_xor_si128(bytes, _mm_set1_epi8(-128)), _mm_setzero_si128());
+  return _mm_cvtsi128_si32(halves) + _mm_extract_epi16(halves, 4) - 16 * 128;
+}
+WEFT_INLINE int store_i8(int8_t* p, f32x16 a) {
+  const __m128i bytes = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(a.v));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
+  return sum_bytes(bytes);
 }
 
 }  // namespace weft::ISA

@@ -242,10 +242,12 @@ WEFT_INLINE void dot_rows(i32x16* total, const u8x64* codes, const int8_t* x, in
 }
 
 WEFT_INLINE int16x8_t narrow8(float32x4_t a, float32x4_t b) {
-  return vcombine_s16(vqmovn_s32(vcvtq_s32_f32(a)), vqmovn_s32(vcvtq_s32_f32(b)));
+  return vcombine_s16(vqmovn_s32(vcvtnq_s32_f32(a)), vqmovn_s32(vcvtnq_s32_f32(b)));
 }
-WEFT_INLINE void store_i8(int8_t* p, f32x16 a) {
-  vst1q_s8(p, vcombine_s8(vqmovn_s16(narrow8(a.v[0], a.v[1])), vqmovn_s16(narrow8(a.v[2], a.v[3]))));
+WEFT_INLINE int store_i8(int8_t* p, f32x16 a) {
+  const int8x16_t bytes = vcombine_s8(vqmovn_s16(narrow8(a.v[0], a.v[1])), vqmovn_s16(narrow8(a.v[2], a.v[3])));
+  vst1q_s8(p, bytes);
+  return vaddlvq_s8(bytes);
 }
 
 }  // namespace weft::ISA

@@ -72,8 +72,11 @@ WEFT_INLINE i32x16 dot(i32x16 start, const u8x64* codes, const int8_t* x) {
   return start;
 }
 
-WEFT_INLINE void store_i8(int8_t* p, f32x16 integers) {
-  for (int i = 0; i < 16; ++i) p[i] = static_cast<int8_t>(integers.v[i]);
+WEFT_INLINE int store_i8(int8_t* p, f32x16 a) {
+  const f32x16 integers = round(a);
+  int sum = 0;
+  for (int i = 0; i < 16; ++i) sum += p[i] = static_cast<int8_t>(integers.v[i]);
+  return sum;
 }
 
 }  // namespace weft::ISA

@@ -13,9 +13,8 @@ template <int block>
 static void quantise(const float* x, float scale, A8<block>& out) {
   for (int i = 0; i < block; i += 16) {
     // Clamped both ways, so that not even a NaN or an infinite scale reaches the conversion out of range.
-    const f32x16 q = min(max(round(load(x + i) * splat(scale)), splat(-127.0f)), splat(127.0f));
-    store_i8(out.q + i, q);
-    out.sum[i / 16] = static_cast<int16_t>(sum(q));
+    const f32x16 q = min(max(load(x + i) * splat(scale), splat(-127.0f)), splat(127.0f));
+    out.sum[i / 16] = static_cast<int16_t>(store_i8(out.q + i, q));
   }
 }
 
