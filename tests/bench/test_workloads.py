@@ -71,10 +71,10 @@ def test_the_cost_of_a_token_is_that_of_the_products(generator: Path) -> None:
 
     cost = cost_of(Decoder(open_checkpoint(generator), bind=False).program)
     hidden, inner, query, shared, layers, vocab = 48, 80, 6 * 8, 2 * 8, 2, 258
-    each = layers * (hidden * (2 * query + 2 * shared) + 3 * hidden * inner)
-    assert cost.flops == 2 * each
-    assert cost.row_flops == 2 * vocab * hidden
-    assert cost.read_bytes == 4 * (each + vocab * hidden)
+    before, behind = hidden * (query + 2 * shared), hidden * query + 3 * hidden * inner  # the attention of a layer
+    assert cost.flops == 2 * (layers * before + (layers - 1) * behind)
+    assert cost.row_flops == 2 * (behind + vocab * hidden)  # the last layer's end and the head
+    assert cost.read_bytes == 4 * (layers * (before + behind) + vocab * hidden)
 
 
 def test_ceilings_follow_from_roofs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 from weft.errors import InputError
+from weft.graph.passes.cut_rows import cut_rows
 from weft.graph.passes.dead_code import dead_code
 from weft.graph.passes.decompose import decompose
 from weft.graph.passes.fold_activation import fold_activation
@@ -15,6 +16,7 @@ from weft.graph.program import Program
 from weft.graph.verify import verify
 
 __all__ = [
+    "cut_rows",
     "dead_code",
     "decompose",
     "fold_activation",
@@ -42,7 +44,7 @@ def optimise(program: Program, *, compute: str = "f32") -> Program:
     """
     if compute not in COMPUTE:
         raise InputError(f"[optimise] compute must be one of {', '.join(COMPUTE)}: got {compute!r}")
-    passes = [dead_code, fold_bias, fold_activation, fuse_norm]  # bias first: an activation comes after the bias
+    passes = [dead_code, fold_bias, fold_activation, fuse_norm, cut_rows]  # bias first: an activation comes after it
     for rewrite in [*passes, *LOWER.get(compute, [])]:
         program = rewrite(program)
     verify(program)

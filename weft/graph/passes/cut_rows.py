@@ -1,0 +1,85 @@
+"""Rows that nobody asks for are not computed: `take_rows` moves up through everything that works row by row."""
+
+from dataclasses import replace
+
+from weft.graph.program import Instr, Program, Value, arrange
+
+# Ops in which a row of a result needs that row of the operands and nothing else. All their arrays are [T, D].
+ROW_BY_ROW = (
+    "activate",
+    "add",
+    "add_layer_norm",
+    "add_rms_norm",
+    "gated",
+    "l2_normalise",
+    "layer_norm",
+    "matmul",
+    "mul",
+    "rms_norm",
+    "scale",
+    "softcap",
+)
+
+
+def cut_rows(program: Program) -> Program:
+    """take_rows(f(x)) -> f(take_rows(x)), as far up as every reader wants the same rows and no others.
+
+    In a decoder this is the last layer behind its attention: a prompt's logits are wanted for its last token only.
+    """
+    cut = _with_fewer_rows(program)
+    if not cut:
+        return program
+    values = dict(program.table)
+    body: list[Instr] = []
+    taken: dict[tuple[str, str], str] = {}  # (value, rows) -> its rows
+    alias: dict[str, str] = {}  # what a take_rows gave -> the value that has no other rows now
+
+    def rows_of(name: str, rows: str) -> str:
+        writer = program.writer.get(name)
+        if writer in cut or len(program.table[name].shape) != 2 or program.table[name].kind == "weight":
+            return name
+        if (name, rows) not in taken:
+            taken[name, rows] = f"%rows{len(taken)}"
+            shape = (program.table[rows].shape[0], *program.table[name].shape[1:])
+            values[taken[name, rows]] = Value(taken[name, rows], "buffer", program.table[name].dtype, shape)
+            body.append(Instr("take_rows", (name, rows), (taken[name, rows],), {}))
+        return taken[name, rows]
+
+    for index, instr in enumerate(program.body):
+        instr = replace(instr, inputs=tuple(alias.get(str(name), name) for name in instr.inputs))
+        if index in cut:
+            rows = cut[index]
+            body.append(replace(instr, inputs=tuple(name and rows_of(name, rows) for name in instr.inputs)))
+            for name in instr.outputs:
+                values[name] = replace(values[name], shape=(program.table[rows].shape[0], *values[name].shape[1:]))
+        elif instr.op == "take_rows" and program.writer.get(str(instr.inputs[0])) in cut:
+            alias[instr.outputs[0]] = str(instr.inputs[0])
+        else:
+            body.append(instr)
+    return arrange(program.name, values.values(), body)
+
+
+def _with_fewer_rows(program: Program) -> dict[int, str]:
+    """The instructions that need not work on all rows, and the rows they are to work on."""
+    cut: dict[int, str] = {}
+    for index in reversed(range(len(program.body))):
+        instr = program.body[index]
+        if instr.op not in ROW_BY_ROW or any(not _cuttable(program, name) for name in instr.outputs):
+            continue
+        wanted = {_rows_wanted(program, reader, cut) for name in instr.outputs for reader in program.readers[name]}
+        if len(wanted) == 1 and (rows := wanted.pop()) is not None:
+            cut[index] = rows
+    return cut
+
+
+def _cuttable(program: Program, name: str) -> bool:
+    value = program.table[name]
+    return value.kind == "buffer" and len(value.shape) == 2
+
+
+def _rows_wanted(program: Program, reader: int, cut: dict[int, str]) -> str | None:
+    """The rows that an instruction needs of its operands; None for all of them."""
+    instr = program.body[reader]
+    if instr.op == "take_rows":
+        return str(instr.inputs[1]) if program.table[instr.outputs[0]].kind == "buffer" else None
+    return cut.get(reader)
