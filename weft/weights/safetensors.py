@@ -14,8 +14,6 @@ from collections.abc import Mapping
 from pathlib import Path, PureWindowsPath
 from typing import Any, NoReturn
 
-import numpy as np
-
 from weft.dtype import BY_SAFETENSORS, DType
 from weft.errors import FormatError, InputError, NotFoundError
 from weft.weights import strict_json
@@ -264,7 +262,7 @@ def write_safetensors(
         out.write(struct.pack("<Q", len(header)))
         out.write(header)
         for name in order:
-            out.write(np.ascontiguousarray(views[name].bytes()).data)
+            out.write(views[name].bytes().data)
 
 
 def _header(views: Mapping[str, TensorView], order: list[str], metadata: Mapping[str, str] | None) -> bytes:
