@@ -36,7 +36,7 @@ void Packing::finish() {
   work();
   std::lock_guard<std::mutex> lock(ending_);
   join();
-  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+  if (error_) std::rethrow_exception(error_);
 }
 
 void Packing::work() {

@@ -90,13 +90,15 @@ TEST(pack_by_a_team_says_what_went_wrong) {
   Packing packing(2);
   packing.add({&pack_panels, DType::i32, matrix.file.data(), matrix.row_bytes(), nullptr, matrix.rows, matrix.cols, out.data()});
   packing.start();
-  bool thrown = false;
-  try {
-    packing.finish();
-  } catch (const Error& error) {
-    thrown = error.kind == ErrorKind::unsupported;
+  for (int asked = 0; asked < 2; ++asked) {  // it stays wrong
+    bool thrown = false;
+    try {
+      packing.finish();
+    } catch (const Error& error) {
+      thrown = error.kind == ErrorKind::unsupported;
+    }
+    CHECK(thrown);
   }
-  CHECK(thrown);
 }
 
 TEST(pack_left_alone_ends_with_its_team) {

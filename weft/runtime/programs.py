@@ -115,10 +115,14 @@ class Programs:
         """Bind the weights that are not bound yet. Packing them has begun; nothing may run before its `finish`."""
         packing = pack.Packing(self.threads, self._arena, self.checkpoint.buffers())
         # Vectors first: they are written here and now, and should lie together, not on a page of each matrix.
-        for wanted in sorted(prepared.weights, key=lambda wanted: wanted.layout != "vector"):
-            if wanted.name not in self._weights:
-                self._weights[wanted.name] = self._bind(wanted, prepared.constants.get(wanted.name), packing)
+        ordered = sorted(prepared.weights, key=lambda wanted: wanted.layout != "vector")
+        bound = {
+            wanted.name: self._bind(wanted, prepared.constants.get(wanted.name), packing)
+            for wanted in ordered
+            if wanted.name not in self._weights
+        }
         packing.start()
+        self._weights.update(bound)
         return packing
 
     def _bind(self, wanted: WantedWeight, constant: bytes | None, packing: Any) -> Any:

@@ -105,17 +105,21 @@ def _trim(place: Path) -> None:
 @lru_cache(maxsize=1)
 def _sources() -> str:
     """A hash of the code that makes programs."""
-    root = Path(__file__).resolve().parent.parent
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     hashed = blake2b(digest_size=16)
-    for path in sorted(path for name in SOURCES for path in _python_files(root / name)):
+    for path in sorted(path for name in SOURCES for path in _python_files(os.path.join(root, name))):
         try:
-            data = path.read_bytes()
+            with open(path, "rb", buffering=0) as file:
+                data = file.read()
         except OSError:
             data = os.urandom(16)  # unknown code: nothing is found
-        hashed.update(f"{path.relative_to(root).as_posix()} {len(data)} ".encode())
+        hashed.update(f"{os.path.relpath(path, root)} {len(data)} ".encode())
         hashed.update(data)
     return hashed.hexdigest()
 
 
-def _python_files(place: Path) -> Iterable[Path]:
-    return [place] if place.is_file() else place.rglob("*.py")
+def _python_files(place: str) -> Iterable[str]:
+    if os.path.isfile(place):
+        yield place
+    for base, _, names in os.walk(place):
+        yield from (os.path.join(base, name) for name in names if name.endswith(".py"))
