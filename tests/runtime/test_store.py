@@ -13,6 +13,7 @@ from weft.errors import FormatError
 from weft.runtime import Decoder, Encoder, Head, open_checkpoint, store
 from weft.runtime.prepared import Prepared
 from weft.runtime.programs import Programs
+from weft.weights import open_safetensors, write_safetensors
 
 IDS = tiny.token_ids(tiny.LLAMA, 40)
 
@@ -83,6 +84,16 @@ def test_what_decides_a_program_is_in_its_key(
     assert len(traces) == len(list(cache.iterdir())) == 7
     decoder(folder, threads=1, kv_tokens=128)  # these change nothing in a program
     assert len(traces) == 7
+
+
+def test_tensors_of_other_types_beside_the_model_do_not_matter(cache: Path, folder: Path, tmp_path: Path) -> None:
+    other = tiny.write_folder(tmp_path / "other", tiny.LLAMA)
+    tensors = {
+        name: view.numpy().copy() for name, view in open_safetensors(other / "model.safetensors").tensors.items()
+    }
+    write_safetensors(other / "model.safetensors", {**tensors, "mask": np.zeros(3, bool), "ids": np.arange(4)})
+    first, second = (decoder(path, kv_dtype="f32").logits(IDS) for path in (folder, other))
+    assert np.array_equal(first, second)
 
 
 def damaged(data: bytes) -> dict[str, bytes]:

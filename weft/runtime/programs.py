@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from weft.backends.cpu.backend import CpuExecutable
+    from weft.dtype import DType
     from weft.graph import Program, Tensor, Trace
     from weft.nn import Scope
 
@@ -85,11 +86,10 @@ class Programs:
 
     def _decided_by(self, options: Sequence[Any]) -> list[str]:
         tensors = [f"{name} {t.view.dtype} {t.view.shape}" for name, t in self.checkpoint.tensors.items()]
-        panels = [
-            name for name in {str(t.view.dtype) for t in self.checkpoint.tensors.values()} if pack.has_panels(name)
-        ]
+        types = {t.view.dtype for t in self.checkpoint.tensors.values() if _native(t.view.dtype)}
+        panels = sorted(stored.name for stored in types if pack.has_panels(stored.name))
         config = json.dumps(self.checkpoint.config, sort_keys=True, default=str)
-        decided = [self.compute, self.backend.level, self.checkpoint.format, *map(repr, options), *sorted(panels)]
+        decided = [self.compute, self.backend.level, self.checkpoint.format, *map(repr, options), *panels]
         return [*decided, config, *tensors]
 
     def trace(self, name: str, build: Build) -> tuple[Program, dict[str, np.ndarray]]:
@@ -131,12 +131,11 @@ class Programs:
             return pack.Weight.widened("f32", math.prod(shape), constant, arena=self._arena)
         tensor = self.checkpoint.tensor(name, shape)
         stored, data = tensor.view.dtype, tensor.view.buffer()
-        native = stored.quantised or stored.name in DENSE
         if layout == "vector":
-            if not native:
+            if not _native(stored):
                 return pack.Weight.vector(tensor.numpy().astype("f4").reshape(-1), self._arena)
             return pack.Weight.widened(stored.name, shape[0], data, tensor.row_order, tensor.plus_one, self._arena)
-        if not native:
+        if not _native(stored):
             raise UnsupportedError(f"[weights] {name} is stored as {stored}; matrices are f32, f16, bf16 or quantised")
         rows, cols = math.prod(shape[:-1]), shape[-1]
         if layout == "rows":
@@ -166,6 +165,11 @@ class Programs:
     def weight_bytes(self) -> int:
         """Memory of the weights bound so far."""
         return sum(weight.nbytes for weight in self._weights.values())
+
+
+def _native(stored: DType) -> bool:
+    """Whether the core reads weights of this type."""
+    return stored.quantised or stored.name in DENSE
 
 
 def step_inputs(trace: Trace, *, max_pages: int = 0, types: bool = False, context: int = 0, kv: Any = None) -> Step:
