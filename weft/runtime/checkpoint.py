@@ -84,7 +84,9 @@ class Checkpoint:
     files: Sequence[MappedFile] = ()
 
     def buffers(self) -> list[memoryview]:
-        """The files, mapped."""
+        """The files, mapped, to be read as a whole soon."""
+        for file in self.files:
+            file.read_ahead()
         return [file.slice() for file in self.files]
 
     def release(self) -> None:

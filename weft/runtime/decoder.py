@@ -104,6 +104,7 @@ class Decoder:
         self._packing.finish()
         if self.checkpoint.make_tokenizer is not None:
             _ = self.tokenizer  # its errors are those of loading
+        self.checkpoint.release()
         return executable
 
     @property

@@ -60,6 +60,11 @@ class MappedFile:
         if self._map is not None and last > first and hasattr(mmap, "MADV_DONTNEED"):
             self._map.madvise(mmap.MADV_DONTNEED, first, last - first)
 
+    def read_ahead(self) -> None:
+        """Ask the system to read all of the file soon, where it is not in memory yet."""
+        if self._map is not None and hasattr(mmap, "MADV_WILLNEED"):
+            self._map.madvise(mmap.MADV_WILLNEED)
+
     def close(self) -> None:
         """Let go of the mapping; it ends when the last view into it does."""
         self._map = None

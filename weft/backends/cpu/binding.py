@@ -40,7 +40,10 @@ def stored_shape(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
 
 
 def native_weight(value: np.ndarray | Packed, layout: str) -> Any:
-    """The kernels' form of a weight. Rows are borrowed, not copied; panels and vectors are the core's own memory."""
+    """The kernels' form of a weight. Rows are borrowed, not copied; panels and vectors are the core's own memory.
+
+    The value has its shape in the program, so one whose layout is "split" is split already.
+    """
     import numpy as np
 
     from weft.ops.packed import Packed
@@ -53,7 +56,7 @@ def native_weight(value: np.ndarray | Packed, layout: str) -> Any:
     if layout == "rows":
         return pack.Weight.in_rows(packed.dtype.name, rows, cols, packed.data)
     packing = pack.Packing()
-    weight = packing.add(layout, packed.dtype.name, rows, cols, packed.data)
+    weight = packing.add("pairs" if layout == "split" else layout, packed.dtype.name, rows, cols, packed.data)
     packing.finish()
     return weight
 
