@@ -142,7 +142,7 @@ std::shared_ptr<Weight> widened(const std::string& dtype, int64_t count, Bytes b
   const DType stored = dtype_named(dtype);
   check_size(stored, 1, count, bytes.size());
   if (order) check_order(*order, count);
-  std::vector<float> values(static_cast<size_t>(count)), ordered;
+  std::vector<float> values(static_cast<size_t>(count));
   dequantise(stored, reinterpret_cast<const std::byte*>(bytes.data()), values.data(), values.size());
   auto weight = std::make_shared<Weight>();
   weight->rows = 1;

@@ -69,7 +69,6 @@ void drop_resident(const std::byte* start, size_t bytes) {
   static const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   const auto first = reinterpret_cast<size_t>(start);
   const size_t skip = round_up(first, page) - first;
-  // The last page of a mapping belongs to it whole.
   if (bytes > skip) madvise(const_cast<std::byte*>(start) + skip, bytes - skip, MADV_DONTNEED);
 #else
   static_cast<void>(start), static_cast<void>(bytes);

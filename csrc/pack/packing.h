@@ -31,14 +31,14 @@ struct PackJob {
 
 class Packing {
  public:
-  // `files` are mapped files whose resident pages are given back after every part: what is packed is not needed twice.
+  // `files` are mapped files; what was read of them is given back after every part: it is not needed twice.
   explicit Packing(int threads, std::vector<std::span<const std::byte>> files = {});
   // Parts that nobody has begun are left out.
   ~Packing();
   Packing(const Packing&) = delete;
   Packing& operator=(const Packing&) = delete;
 
-  void add(const PackJob& job);  // before start
+  void add(const PackJob& job);  // before start, or Error(input)
   void start();                  // all threads but one begin
   // The caller is the last one; returns when all is packed, throws what went wrong. Any number of threads may call it.
   void finish();
@@ -50,6 +50,7 @@ class Packing {
   };
   void work();
   void run(const Part& part);
+  void give_back(const Part& part) const;
   void join();
 
   const int threads_;
@@ -57,6 +58,7 @@ class Packing {
   std::vector<PackJob> jobs_;
   std::vector<Part> parts_;
   std::vector<std::thread> team_;
+  bool started_ = false;
   std::atomic<size_t> next_{0};
   std::mutex turn_, ending_;
   std::exception_ptr error_;

@@ -113,7 +113,13 @@ class Checkpoint:
 
     def tokenizer_soon(self) -> Callable[[], Tokenizer]:
         """The tokenizer, made meanwhile by another thread; calling the result waits for it."""
-        return Soon(self.tokenizer).get
+
+        def make() -> Tokenizer:
+            made = self.tokenizer()
+            self.release()  # a GGUF file holds the vocabulary
+            return made
+
+        return Soon(make).get
 
     def stored(self, name: str) -> DType | None:
         """How `name` is stored, None when there is no such tensor."""

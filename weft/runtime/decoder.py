@@ -91,7 +91,7 @@ class Decoder:
             for name, dtype, heads, dim in self._prepared.states
         }
         self._packing = self._programs.pack(self._prepared)
-        if self.checkpoint.make_tokenizer is not None:
+        if self.checkpoint.make_tokenizer is not None and self.thread_plan.count > 1:
             self._make_tokenizer = self.checkpoint.tokenizer_soon()
 
     def ready(self) -> None:

@@ -70,7 +70,7 @@ class Encoder:
     def start(self) -> None:
         """Let other threads pack the weights and make the tokenizer while the caller goes on; who needs them waits."""
         _ = self._packing
-        if self.checkpoint.make_tokenizer is not None:
+        if self.checkpoint.make_tokenizer is not None and self.thread_plan.count > 1:
             self._make_tokenizer = self.checkpoint.tokenizer_soon()
 
     @cached_property
