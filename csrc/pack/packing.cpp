@@ -10,9 +10,9 @@
 namespace weft {
 
 // Of the file: enough that handing out parts costs nothing, little enough that the last ones end together.
-static constexpr size_t kPartBytes = size_t{512} << 10;
-// Linux maps what lies this near to a page that is touched, where it is in memory.
-static constexpr size_t kFaultAround = size_t{64} << 10;
+static constexpr size_t kPartBytes = size_t{256} << 10;
+// Linux maps what lies this near to a page that is touched, where it is in memory: 64 kB, or a huge page of the file.
+static constexpr size_t kFaultAround = size_t{2} << 20;
 
 Packing::Packing(int threads, std::vector<std::span<const std::byte>> files)
     : threads_(threads), files_(std::move(files)) {}
