@@ -11,6 +11,10 @@ ROOT = Path(__file__).resolve().parent.parent
 for folder in ("models", "golden/embed"):  # tiny checkpoints and texts that tests share with the golden scripts
     sys.path.insert(0, str(ROOT / "tests" / folder))
 
+# Nothing is written into the user's cache, and every test makes its own programs; tests/runtime/test_store.py turns the
+# cache on, in a folder of its own.
+os.environ["WEFT_PROGRAM_CACHE"] = "0"
+
 # A job in the background of a shell starts with Ctrl-C ignored, and so would every process the tests start.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-BASE = ("errors", "flags", "dtype")
+BASE = ("errors", "flags", "dtype", "lazy")
 
 # A part, and what it may import beside itself and BASE. docs/design/architecture.md shows this table and says why.
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "errors": (),
     "flags": ("errors",),
     "dtype": (),
+    "lazy": (),
     "ops": ("_core",),
     "graph": ("ops",),
     "backends": ("graph", "ops", "backends/reference", "backends/cpu"),

@@ -1,8 +1,12 @@
 """Element types, packed quantised blocks included: the Python face of csrc/core/dtype.h."""
 
-from dataclasses import dataclass
+from __future__ import annotations
 
-import numpy as np
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclass(frozen=True)
@@ -82,11 +86,15 @@ def dtype(name: str) -> DType:
 
 def bf16_to_f32(bits: np.ndarray) -> np.ndarray:
     """Widen bfloat16 bits (uint16) to float32; exact."""
+    import numpy as np
+
     return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
 def f32_to_bf16(values: np.ndarray) -> np.ndarray:
     """Round float32 to bfloat16 bits (uint16), nearest even; NaN stays NaN."""
+    import numpy as np
+
     bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
     rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
     return np.where(np.isnan(values), 0x7FC0, rounded).astype(np.uint16)

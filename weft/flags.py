@@ -121,6 +121,9 @@ FLAGS = (
     Flag("WEFT_WATCH", "names", (), "Names of intermediates to print while a model runs, separated by commas."),
     Flag("WEFT_CACHE", "path", None, "Folder of weft's own cache; empty means $XDG_CACHE_HOME/weft or ~/.cache/weft."),
     Flag(
+        "WEFT_PROGRAM_CACHE", "switch", True, "Keep the programs that models become in weft's cache: they start faster."
+    ),
+    Flag(
         "WEFT_OFFLINE", "switch", False, "Never open a connection or start a downloader; use what is on this machine."
     ),
     Flag("WEFT_DEBUG", "switch", False, "Print the traceback of an error, not only its sentence."),
@@ -152,6 +155,16 @@ def all_flags() -> tuple[Flag, ...]:
 def get(name: str) -> Any:
     """The value of one flag now, parsed; a name that is not in the table is a bug of ours (KeyError)."""
     return _BY_NAME[name].read()
+
+
+def cache_home() -> Path:
+    """$XDG_CACHE_HOME or ~/.cache."""
+    return get("XDG_CACHE_HOME") or Path(os.path.expanduser("~/.cache"))
+
+
+def cache_folder() -> Path:
+    """weft's own cache, which may not be there yet."""
+    return get("WEFT_CACHE") or cache_home() / "weft"
 
 
 def offline_reason() -> str | None:

@@ -5,17 +5,21 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <cstring>
 #include <memory>
 #include <optional>
-#include <thread>
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include "core/error.h"
 #include "core/weight.h"
+#include "pack/packing.h"
 #include "pack/pairs.h"
 #include "pack/panels.h"
+#include "quant/dequant.h"
 
 namespace nb = nanobind;
 using namespace weft;
@@ -66,49 +70,90 @@ std::byte* allocate(Weight& weight, Arena* arena) {
   return block.get();
 }
 
-// Packed by `pack`, which is pack_panels, pack_pairs or pack_split, into memory of its own.
-std::shared_ptr<Weight> packed(Layout layout, decltype(&pack_panels) pack, const std::string& name, int64_t rows, int64_t cols, Bytes bytes, std::optional<Order> order, int threads, Arena* arena) {
-  auto weight = std::make_shared<Weight>();
-  const DType stored = dtype_named(name);
-  check_size(stored, rows, cols, bytes.size());
-  if (order) {
-    if (static_cast<int64_t>(order->size()) != rows) fail(ErrorKind::input, "[weight] row_order must name every row");
-    for (size_t i = 0; i < order->size(); ++i)
-      if (order->data()[i] < 0 || order->data()[i] >= rows) fail(ErrorKind::input, "[weight] row_order names a row that is not there");
+PackPart packer_named(std::string_view layout) {
+  if (layout == "panels") return &pack_panels;
+  if (layout == "pairs") return &pack_pairs;
+  if (layout == "split") return &pack_split;
+  fail(ErrorKind::input, "[weight] no such layout: " + std::string(layout) + "; panels, pairs or split");
+}
+
+void check_order(const Order& order, int64_t rows) {
+  if (static_cast<int64_t>(order.size()) != rows) fail(ErrorKind::input, "[weight] row_order must name every row");
+  for (size_t i = 0; i < order.size(); ++i)
+    if (order.data()[i] < 0 || order.data()[i] >= rows) fail(ErrorKind::input, "[weight] row_order names a row that is not there");
+}
+
+// What Python gives to a packing is kept until it is done.
+class PackingOfArrays {
+ public:
+  PackingOfArrays(int threads, std::shared_ptr<Arena> arena, std::vector<Bytes> files)
+      : arena_(std::move(arena)), files_(std::move(files)), packing_(threads, spans_of(files_)) {}
+
+  // The weight of a matrix, packed once `finish` returns.
+  std::shared_ptr<Weight> add(const std::string& layout, const std::string& dtype, int64_t rows, int64_t cols, Bytes bytes, std::optional<Order> order) {
+    const DType stored = dtype_named(dtype);
+    const PackPart pack = packer_named(layout);
+    check_size(stored, rows, cols, bytes.size());
+    if (order) check_order(*order, rows);
+    if (pack == &pack_split && (cols % kPairColumns || cols > INT32_MAX))
+      fail(ErrorKind::input, "[weight] rows of " + std::to_string(cols) + " are not whole steps of 32");
+    auto weight = std::make_shared<Weight>();
+    const bool pairs = pack != &pack_panels;
+    weight->dtype = pairs ? DType::bf16 : stored;
+    weight->layout = pairs ? Layout::pairs : Layout::panels;
+    weight->rows = rows;
+    weight->cols = pack == &pack_split ? 2 * cols : cols;
+    weight->bytes = pairs ? pairs_bytes(rows, weight->cols) : panels_bytes(stored, rows, cols);
+    std::byte* out = allocate(*weight, arena_.get());
+    packing_.add({pack, stored, reinterpret_cast<const std::byte*>(bytes.data()), row_bytes(stored, cols),
+                  order ? order->data() : nullptr, rows, cols, out});
+    made_.push_back(weight);
+    sources_.push_back(bytes);
+    if (order) orders_.push_back(*order);
+    return weight;
   }
-  weight->dtype = layout == Layout::pairs ? DType::bf16 : stored;
-  weight->layout = layout;
-  weight->rows = rows;
-  weight->cols = pack == &pack_split ? 2 * cols : cols;
-  weight->bytes = layout == Layout::pairs ? pairs_bytes(rows, weight->cols) : panels_bytes(stored, rows, cols);
-  const auto* from = reinterpret_cast<const std::byte*>(bytes.data());
-  const int32_t* sequence = order ? order->data() : nullptr;
-  nb::gil_scoped_release release;
-  std::byte* to = allocate(*weight, arena);
-  int64_t panels = (rows + 15) / 16;
-  int64_t team = std::max<int64_t>(1, std::min<int64_t>(threads, panels / 8));
-  std::vector<std::thread> workers;
-  auto pack_part = [&](int64_t part) {
-    pack(stored, from, row_bytes(stored, cols), sequence, rows, cols, to, panels * part / team,
-         panels * (part + 1) / team);
-  };
-  for (int64_t part = 1; part < team; ++part) workers.emplace_back(pack_part, part);
-  pack_part(0);
-  for (std::thread& worker : workers) worker.join();
+
+  void start() { packing_.start(); }
+
+  void finish() {
+    {
+      nb::gil_scoped_release release;
+      packing_.finish();
+    }
+    made_.clear(), sources_.clear(), orders_.clear();
+  }
+
+ private:
+  static std::vector<std::span<const std::byte>> spans_of(const std::vector<Bytes>& files) {
+    std::vector<std::span<const std::byte>> spans;
+    for (const Bytes& file : files) spans.push_back({reinterpret_cast<const std::byte*>(file.data()), file.size()});
+    return spans;
+  }
+
+  std::shared_ptr<Arena> arena_;
+  std::vector<Bytes> files_, sources_;
+  std::vector<Order> orders_;
+  std::vector<std::shared_ptr<Weight>> made_;  // the memory that is written to
+  Packing packing_;                            // last: its team ends before the rest goes
+};
+
+// A vector as float32, whatever it is stored as; `plus_one` adds one to each value.
+std::shared_ptr<Weight> widened(const std::string& dtype, int64_t count, Bytes bytes, std::optional<Order> order, bool plus_one, Arena* arena) {
+  const DType stored = dtype_named(dtype);
+  check_size(stored, 1, count, bytes.size());
+  if (order) check_order(*order, count);
+  std::vector<float> values(static_cast<size_t>(count));
+  dequantise(stored, reinterpret_cast<const std::byte*>(bytes.data()), values.data(), values.size());
+  auto weight = std::make_shared<Weight>();
+  weight->rows = 1;
+  weight->cols = count;
+  weight->bytes = values.size() * sizeof(float);
+  auto* out = reinterpret_cast<float*>(allocate(*weight, arena));
+  for (size_t i = 0; i < values.size(); ++i) {
+    const float value = values[order ? static_cast<size_t>(order->data()[i]) : i];
+    out[i] = plus_one ? value + 1.0f : value;
+  }
   return weight;
-}
-
-std::shared_ptr<Weight> in_panels(const std::string& name, int64_t rows, int64_t cols, Bytes bytes, std::optional<Order> order, int threads, Arena* arena) {
-  return packed(Layout::panels, &pack_panels, name, rows, cols, bytes, order, threads, arena);
-}
-
-std::shared_ptr<Weight> in_pairs(const std::string& name, int64_t rows, int64_t cols, Bytes bytes, std::optional<Order> order, int threads, Arena* arena) {
-  return packed(Layout::pairs, &pack_pairs, name, rows, cols, bytes, order, threads, arena);
-}
-
-std::shared_ptr<Weight> in_split(const std::string& name, int64_t rows, int64_t cols, Bytes bytes, std::optional<Order> order, int threads, Arena* arena) {
-  if (cols < 1 || cols % kPairColumns || cols > INT32_MAX) fail(ErrorKind::input, "[weight] rows of " + std::to_string(cols) + " are not whole steps of 32");
-  return packed(Layout::pairs, &pack_split, name, rows, cols, bytes, order, threads, arena);
 }
 
 std::shared_ptr<Weight> vector(Floats values, Arena* arena) {
@@ -134,14 +179,17 @@ nb::ndarray<nb::numpy, float> row(const Weight& weight, int64_t index) {
 void bind_pack(nb::module_& module) {
   module.def("has_panels", [](const std::string& dtype) { return has_panels(dtype_named(dtype)); });
   nb::class_<Arena>(module, "Arena").def(nb::init<>());
+  nb::class_<PackingOfArrays>(module, "Packing")
+      .def(nb::init<int, std::shared_ptr<Arena>, std::vector<Bytes>>(), nb::arg("threads") = 1,
+           nb::arg("arena").none() = nb::none(), nb::arg("files") = nb::list())
+      .def("add", &PackingOfArrays::add, nb::arg("layout"), nb::arg("dtype"), nb::arg("rows"), nb::arg("cols"),
+           nb::arg("data"), nb::arg("row_order") = nb::none())
+      .def("start", &PackingOfArrays::start)
+      .def("finish", &PackingOfArrays::finish);
   nb::class_<Weight>(module, "Weight")
       .def_static("in_rows", &in_rows, nb::arg("dtype"), nb::arg("rows"), nb::arg("cols"), nb::arg("data"))
-      .def_static("in_panels", &in_panels, nb::arg("dtype"), nb::arg("rows"), nb::arg("cols"), nb::arg("data"),
-                  nb::arg("row_order") = nb::none(), nb::arg("threads") = 1, nb::arg("arena") = nb::none())
-      .def_static("in_pairs", &in_pairs, nb::arg("dtype"), nb::arg("rows"), nb::arg("cols"), nb::arg("data"),
-                  nb::arg("row_order") = nb::none(), nb::arg("threads") = 1, nb::arg("arena") = nb::none())
-      .def_static("in_split", &in_split, nb::arg("dtype"), nb::arg("rows"), nb::arg("cols"), nb::arg("data"),
-                  nb::arg("row_order") = nb::none(), nb::arg("threads") = 1, nb::arg("arena") = nb::none())
+      .def_static("widened", &widened, nb::arg("dtype"), nb::arg("count"), nb::arg("data"),
+                  nb::arg("row_order") = nb::none(), nb::arg("plus_one") = false, nb::arg("arena") = nb::none())
       .def_static("vector", &vector, nb::arg("values"), nb::arg("arena") = nb::none())
       .def("row", &row)
       .def_prop_ro("dtype", [](const Weight& w) { return std::string(info(w.dtype).name); })

@@ -40,21 +40,23 @@ static nb::ndarray<nb::numpy, float, nb::ndim<1>> dequantise(const std::string& 
   return give(std::move(out), count);
 }
 
-static nb::ndarray<nb::numpy, uint64_t, nb::ndim<1>> string_offsets(Bytes bytes, size_t start, size_t count,
-                                                                    size_t limit) {
+static nb::ndarray<nb::memview, uint64_t, nb::ndim<1>> string_offsets(Bytes bytes, size_t start, size_t count,
+                                                                      size_t limit) {
   std::unique_ptr<uint64_t[]> offsets;
   {
     nb::gil_scoped_release release;
     offsets = weft::string_offsets({bytes.data(), bytes.size()}, start, count, limit);
   }
-  return give(std::move(offsets), count + 1);
+  uint64_t* data = offsets.release();
+  nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<uint64_t*>(p); });
+  return {data, {count + 1}, owner};
 }
 
 void bind_quant(nb::module_& module) {
   module.def("dequantise", &dequantise, "dtype"_a, "bytes"_a, "count"_a,
              "`count` elements of type `dtype` stored in `bytes` (uint8, exactly their size) as float32 [count].");
   module.def("string_offsets", &string_offsets, "bytes"_a, "start"_a, "count"_a, "limit"_a,
-             "Where each of `count` length-prefixed strings begins, from byte `start` on; uint64 [count + 1].\n\n"
+             "Where each of `count` length-prefixed strings begins, from byte `start` on; a view of uint64 [count + 1].\n\n"
              "String i is bytes[offsets[i] + 8 : offsets[i + 1]]. One over `limit` bytes, or past the end, is a "
              "FormatError.");
 }

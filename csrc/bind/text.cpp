@@ -116,29 +116,30 @@ nb::list encode_batch(const Tokenizer& self, nb::list texts, bool add_special, b
   return out;
 }
 
-std::vector<std::string_view> views_of(Bytes data, Offsets offsets, const char* what) {
+// String i is data[offsets[i] + skip : offsets[i + 1]]: GGUF has its length, eight bytes, before each.
+std::vector<std::string_view> views_of(Bytes data, Offsets offsets, size_t skip, const char* what) {
   std::vector<std::string_view> out;
   const size_t count = offsets.size(), size = data.size();
   if (count == 0) return out;
   const uint64_t* at = offsets.data();
   out.reserve(count - 1);
   for (size_t i = 0; i + 1 < count; ++i) {
-    if (at[i] > at[i + 1] || at[i + 1] > size)
+    if (at[i] > at[i + 1] || at[i + 1] > size || at[i + 1] - at[i] < skip)
       weft::fail(weft::ErrorKind::format,
                  std::string("[gguf] wild offsets in ") + what + ": entry " + std::to_string(i));
-    out.emplace_back(reinterpret_cast<const char*>(data.data()) + at[i], at[i + 1] - at[i]);
+    out.emplace_back(reinterpret_cast<const char*>(data.data()) + at[i] + skip, at[i + 1] - at[i] - skip);
   }
   return out;
 }
 
 std::unique_ptr<Tokenizer> gguf(const std::string& model, const std::string& pre, Bytes token_bytes,
-                                Offsets token_offsets, Bytes merge_bytes, Offsets merge_offsets, Floats scores,
-                                Int32s types, Bytes charsmap, nb::dict numbers) {
+                                Offsets token_offsets, size_t token_skip, Bytes merge_bytes, Offsets merge_offsets,
+                                size_t merge_skip, Floats scores, Int32s types, Bytes charsmap, nb::dict numbers) {
   GgufVocab vocab;
   vocab.model = model;
   vocab.pre = pre;
-  vocab.tokens = views_of(token_bytes, token_offsets, "tokens");
-  vocab.merges = views_of(merge_bytes, merge_offsets, "merges");
+  vocab.tokens = views_of(token_bytes, token_offsets, token_skip, "tokens");
+  vocab.merges = views_of(merge_bytes, merge_offsets, merge_skip, "merges");
   vocab.scores.assign(scores.data(), scores.data() + scores.size());
   vocab.types.assign(types.data(), types.data() + types.size());
   vocab.charsmap = {reinterpret_cast<const char*>(charsmap.data()), charsmap.size()};

@@ -1,6 +1,7 @@
 #include "core/memory.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif
@@ -61,6 +62,17 @@ std::shared_ptr<std::byte> Arena::take(size_t bytes) {
   std::byte* start = current_->data() + used_;
   used_ += round_up(bytes, 64);
   return {current_, start};
+}
+
+void drop_resident(const std::byte* start, size_t bytes) {
+#ifdef MADV_DONTNEED
+  static const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const auto first = reinterpret_cast<size_t>(start);
+  const size_t skip = round_up(first, page) - first;
+  if (bytes > skip) madvise(const_cast<std::byte*>(start) + skip, bytes - skip, MADV_DONTNEED);
+#else
+  static_cast<void>(start), static_cast<void>(bytes);
+#endif
 }
 
 void return_freed_memory() {

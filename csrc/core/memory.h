@@ -43,6 +43,10 @@ class Arena {
   size_t used_ = 0;
 };
 
+// Gives back the resident pages of a mapped file, which are read from it again when touched; nothing where the system has
+// no such call. A first page that is only partly in the range stays.
+void drop_resident(const std::byte* start, size_t bytes);
+
 // Hands freed heap memory back to the system, where the C library keeps it otherwise: after building something large
 // out of many small pieces, before the weights are read.
 void return_freed_memory();

@@ -1,5 +1,6 @@
 #include "pack/pairs.h"
 
+#include <cstring>
 #include <vector>
 
 #include "core/half.h"
@@ -7,22 +8,28 @@
 
 namespace weft {
 
+// Rounds `values` to bfloat16 and puts them in pairs beside each other's places; what is left stays in `values`.
+static void put_rounded(float* values, uint16_t* bits, int64_t cols, std::byte* to) {
+  for (int64_t k = 0; k < cols; ++k) {
+    bits[k] = float_to_bf16_normal(values[k]);
+    values[k] -= bf16_to_float(bits[k]);
+  }
+  for (int64_t k = 0; k < cols; k += 2) std::memcpy(to + k / 2 * kPairRows * 4, bits + k, 4);
+}
+
 // Parts 1: the values, rounded. Parts 2: also what the rounding left, in columns of their own after all of the first.
 static void pack(int parts, DType dtype, const std::byte* rows_data, size_t row_bytes, const int32_t* row_order,
                  int64_t rows, int64_t cols, std::byte* out, int64_t panel_begin, int64_t panel_end) {
-  std::vector<float> values(static_cast<size_t>(cols));
-  auto* packed = reinterpret_cast<uint16_t*>(out);
+  const auto count = static_cast<size_t>(cols);
+  std::vector<float> values(count);
+  std::vector<uint16_t> bits(count + 1);  // an odd last column has a zero beside it
   const int64_t panel_columns = padded_columns(cols * parts);
   for (int64_t place = panel_begin * kPairRows; place < panel_end * kPairRows && place < rows; ++place) {
     const std::byte* from = rows_data + static_cast<size_t>(row_order ? row_order[place] : place) * row_bytes;
-    dequantise(dtype, from, values.data(), values.size());
-    uint16_t* to = packed + place / kPairRows * kPairRows * panel_columns + place % kPairRows * 2;
-    for (int64_t k = 0; k < cols * parts; ++k) {
-      float& value = values[static_cast<size_t>(k % cols)];
-      const uint16_t bits = float_to_bf16_normal(value);
-      to[k / 2 * kPairRows * 2 + k % 2] = bits;
-      value -= bf16_to_float(bits);
-    }
+    dequantise(dtype, from, values.data(), count);
+    std::byte* to = out + place / kPairRows * kPairRows * panel_columns * 2 + place % kPairRows * 4;
+    for (int part = 0; part < parts; ++part)
+      put_rounded(values.data(), bits.data(), cols, to + part * cols / 2 * kPairRows * 4);
   }
 }
 

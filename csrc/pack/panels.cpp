@@ -8,6 +8,7 @@
 #include "pack/formats.h"
 #include "pack/pairs.h"
 #include "pack/plain.h"
+#include "pack/spread.h"
 #include "quant/dequant.h"
 
 namespace weft {
@@ -61,28 +62,38 @@ struct Place {
 // The lowest `bits` bits of every byte of a word.
 constexpr uint32_t mask(int bits) { return ((1u << bits) - 1u) * 0x01010101u; }
 
-void put_word(std::byte* place, uint32_t codes, int shift) {
-  uint32_t word;
-  std::memcpy(&word, place, 4);
-  word |= codes << shift;
-  std::memcpy(place, &word, 4);
-}
-
 uint32_t get_word(const std::byte* place, int bits, int shift) {
   uint32_t word;
   std::memcpy(&word, place, 4);
   return word >> shift & mask(bits);
 }
 
-void put(const Place& place, const Plain& plain) {
-  const Format& format = place.format;
-  for (int group = 0; group < format.block / 4; ++group) {
-    uint32_t codes;
-    std::memcpy(&codes, plain.code + group * 4, 4);
-    put_word(place.word(group, false), codes & mask(format.low), Place::shift(group, format.low));
-    if (format.high)
-      put_word(place.word(group, true), codes >> format.low & mask(format.high), Place::shift(group, format.high));
+// The words of one plane of a chunk: those of group g, g + bits, … side by side in the bytes of vector g.
+template <int bits>
+void put_plane(const uint32_t* groups, std::byte* vectors) {
+  for (int v = 0; v < bits; ++v) {
+    uint32_t word = 0;
+    for (int g = v; g < 8; g += bits) word |= groups[g] << (g - v);
+    std::memcpy(vectors + v * 64, &word, 4);
   }
+}
+
+template <Format format>
+void put_codes(const uint8_t* code, std::byte* chunk) {
+  uint32_t groups[8], part[8];
+  std::memcpy(groups, code, 32);
+  for (int g = 0; g < 8; ++g) part[g] = groups[g] & mask(format.low);
+  put_plane<format.low>(part, chunk);
+  if constexpr (format.high > 0) {
+    for (int g = 0; g < 8; ++g) part[g] = groups[g] >> format.low & mask(format.high);
+    put_plane<format.high>(part, chunk + format.low * 64);
+  }
+}
+
+template <Format format>
+void put(const Place& place, const Plain& plain) {
+  for (int chunk = 0; chunk < format.chunks(); ++chunk)
+    put_codes<format>(plain.code + chunk * kChunk, place.codes + chunk * format.chunk_bytes() + place.row * 4);
   std::memcpy(place.half(0), &plain.d, 2);
   if (format.mins) std::memcpy(place.half(1), &plain.m, 2);
   for (int j = 0; j < format.subs; ++j) {
@@ -108,17 +119,35 @@ void get(const Place& place, Plain& plain) {
   }
 }
 
-void pack_floats(size_t size, const std::byte* from, int64_t cols, int row, std::byte* panel) {
-  std::byte* to = panel + static_cast<size_t>(row) * size;
-  for (int64_t k = 0; k < cols; ++k, from += size, to += kPanelRows * size) std::memcpy(to, from, size);
+// Row `row` of a panel, from the file's form of it.
+using PackRow = void (*)(const std::byte* from, int64_t cols, int row, std::byte* panel);
+
+template <class Element>
+void pack_floats(const std::byte* from, int64_t cols, int row, std::byte* panel) {
+  std::byte* to = panel + static_cast<size_t>(row) * sizeof(Element);
+  for (int64_t k = 0; k < cols; ++k)
+    std::memcpy(to + k * kPanelRows * static_cast<int64_t>(sizeof(Element)),
+                from + k * static_cast<int64_t>(sizeof(Element)), sizeof(Element));
 }
 
-void pack_blocks(const Format& format, const std::byte* from, int64_t cols, int row, std::byte* panel) {
-  const auto bytes = static_cast<size_t>(info(format.dtype).bytes);
-  for (int64_t block = 0; block < cols / format.block; ++block, from += bytes) {
-    Plain plain;
-    spread(format.dtype, from, plain);
-    put(Place(format, panel, cols, block, row), plain);
+template <DType type>
+void pack_blocks(const std::byte* from, int64_t cols, int row, std::byte* panel) {
+  constexpr Format format = format_of(type);
+  Plain plain;
+  for (int64_t block = 0; block < cols / format.block; ++block) {
+    spread_bytes<type>(from + block * static_cast<int64_t>(sizeof(typename BlockOf<type>::Block)), plain);
+    put<format>(Place(format, panel, cols, block, row), plain);
+  }
+}
+
+PackRow row_packer(DType dtype) {
+  switch (dtype) {
+#define WEFT_PACK(type) \
+  case DType::type: return &pack_blocks<DType::type>;
+    WEFT_PACKED_TYPES(WEFT_PACK)
+#undef WEFT_PACK
+    case DType::f32: return &pack_floats<float>;
+    default: return &pack_floats<uint16_t>;
   }
 }
 
@@ -126,15 +155,13 @@ void pack_blocks(const Format& format, const std::byte* from, int64_t cols, int 
 
 void pack_panels(DType dtype, const std::byte* rows_data, size_t row_bytes, const int32_t* row_order, int64_t rows,
                  int64_t cols, std::byte* out, int64_t panel_begin, int64_t panel_end) {
-  const Format* format = find_format(dtype);
-  const size_t stride = panel_bytes(dtype, cols);
+  const size_t stride = panel_bytes(dtype, cols);  // throws for a type without panels
+  const PackRow pack_row = row_packer(dtype);
   for (int64_t panel = panel_begin; panel < panel_end; ++panel)
     for (int row = 0; row < kPanelRows && panel * kPanelRows + row < rows; ++row) {
       const int64_t place = panel * kPanelRows + row;
       const std::byte* from = rows_data + static_cast<size_t>(row_order ? row_order[place] : place) * row_bytes;
-      std::byte* to = out + static_cast<size_t>(panel) * stride;
-      if (format) pack_blocks(*format, from, cols, row, to);
-      else pack_floats(bytes_of(dtype, 1), from, cols, row, to);
+      pack_row(from, cols, row, out + static_cast<size_t>(panel) * stride);
     }
 }
 

@@ -1,5 +1,9 @@
 // A row read back out of panels is, bit for bit, what dequantising the file's row gives; sizes stay near the file's.
+#include <algorithm>
+
+#include "core/error.h"
 #include "pack/formats.h"
+#include "pack/packing.h"
 #include "tests/matmul_cases.h"
 
 using namespace weft;
@@ -40,6 +44,70 @@ TEST(pack_follows_the_row_order) {
       CHECK(same_bits(got, matrix.row(order[static_cast<size_t>(row)])));
     }
   }
+}
+
+TEST(pack_reads_blocks_at_odd_addresses) {
+  std::mt19937 random(7);
+  for (DType dtype : packed_types()) {
+    const Matrix matrix(dtype, 19, 512, random);
+    const Weight even = matrix.as_panels();
+    std::vector<std::byte> moved(matrix.file.size() + 1);
+    std::copy(matrix.file.begin(), matrix.file.end(), moved.begin() + 1);
+    Memory odd(even.bytes);
+    pack_panels(dtype, moved.data() + 1, matrix.row_bytes(), nullptr, matrix.rows, matrix.cols, odd.data(), 0, 2);
+    CHECK(std::equal(odd.data(), odd.data() + even.bytes, even.data));
+  }
+}
+
+// The packed form of `matrix` by a team, beside others that are packed with it.
+static std::vector<std::byte> packed_by(int threads, PackPart pack, const Matrix& matrix, size_t bytes) {
+  Memory first(bytes), second(bytes);
+  Packing packing(threads, {std::span<const std::byte>()});
+  for (const Memory* out : {&first, &second})
+    packing.add({pack, matrix.dtype, matrix.file.data(), matrix.row_bytes(), nullptr, matrix.rows, matrix.cols, out->data()});
+  packing.start();
+  packing.finish();
+  packing.finish();  // again: nothing is left to do
+  CHECK(std::equal(first.data(), first.data() + bytes, second.data()));
+  return {first.data(), first.data() + bytes};
+}
+
+TEST(pack_by_a_team_gives_the_same_bytes) {
+  std::mt19937 random(8);
+  const Matrix matrix(DType::q4_1, 4000, 1024, random);  // several parts
+  const Weight alone = matrix.as_panels(), pairs = matrix.as_pairs(), split = matrix.as_split();
+  for (int threads : {1, 2, 3}) {
+    CHECK(std::ranges::equal(packed_by(threads, &pack_panels, matrix, alone.bytes), std::span(alone.data, alone.bytes)));
+    CHECK(std::ranges::equal(packed_by(threads, &pack_pairs, matrix, pairs.bytes), std::span(pairs.data, pairs.bytes)));
+    CHECK(std::ranges::equal(packed_by(threads, &pack_split, matrix, split.bytes), std::span(split.data, split.bytes)));
+  }
+}
+
+TEST(pack_by_a_team_says_what_went_wrong) {
+  std::mt19937 random(9);
+  const Matrix matrix(DType::q4_1, 4000, 1024, random);
+  Memory out(matrix.as_panels().bytes);
+  Packing packing(2);
+  packing.add({&pack_panels, DType::i32, matrix.file.data(), matrix.row_bytes(), nullptr, matrix.rows, matrix.cols, out.data()});
+  packing.start();
+  for (int asked = 0; asked < 2; ++asked) {  // it stays wrong
+    bool thrown = false;
+    try {
+      packing.finish();
+    } catch (const Error& error) {
+      thrown = error.kind == ErrorKind::unsupported;
+    }
+    CHECK(thrown);
+  }
+}
+
+TEST(pack_left_alone_ends_with_its_team) {
+  std::mt19937 random(10);
+  const Matrix matrix(DType::q4_1, 4000, 1024, random);
+  Memory out(matrix.as_panels().bytes);
+  Packing packing(3);
+  packing.add({&pack_panels, matrix.dtype, matrix.file.data(), matrix.row_bytes(), nullptr, matrix.rows, matrix.cols, out.data()});
+  packing.start();
 }
 
 TEST(pack_sizes_stay_within_five_percent_of_the_file) {

@@ -233,7 +233,9 @@ def at_the_limits(folder: Path) -> Iterator[Case]:
         for name, limit in LIMITS.items():
             if name in config and name != "max_position_embeddings":  # memory for positions is taken as they come
                 data = json.dumps({**config, name: limit}).encode()
-                yield Case(f"config.json: {name} at its limit", model, "config.json", data, (name, ".weight "))
+                yield Case(
+                    f"config.json: {name} at its limit", model, "config.json", data, (name, ".weight ", ".bias ")
+                )
 
 
 ESCAPES = (

@@ -12,6 +12,7 @@ from weft.errors import TooLongError
 from weft.graph import Tensor, Trace
 from weft.nn import Scope
 from weft.runtime import Decoder, Encoder, Head, open_checkpoint
+from weft.runtime.prepared import prepare
 from weft.runtime.programs import Programs, model_module, step_inputs
 from weft.weights import write_safetensors
 
@@ -73,7 +74,7 @@ def test_hidden_states_without_a_state_are_what_the_logits_come_from(
             "hidden": programs.module.hidden_states(w / "model", programs.config, step_inputs(trace, context=SHORT))
         }
 
-    executable = programs.compile(*programs.trace(name, build), states={})
+    executable = programs.compile(prepare(*programs.trace(name, build), {}), states={})
     texts = [tiny.token_ids(tiny.CONFIGS[name], 130), tiny.token_ids(tiny.CONFIGS[name], 40, seed=8)]
     arrays = {
         "ids": np.concatenate(texts),

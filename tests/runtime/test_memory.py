@@ -9,7 +9,8 @@ import pytest
 
 CODE = """
 import json, sys
-import numpy, weft, weft.generate, weft.text, weft._core
+import numpy, weft._core, weft.generate.engine, weft.generate.model, weft.graph.passes, weft.models.llama
+import weft.text.tokenizer, weft.weights.gguf_config, weft.weights.gguf, weft.weights.sources.resolve
 def field(name):
     return next(int(l.split()[1]) * 1024 for l in open("/proc/self/status") if l.startswith(name))
 before = field("VmRSS")

@@ -13,7 +13,6 @@ it is, an array of float32 as base64. What goes wrong is answered by {"error": â
 """
 
 import base64
-import importlib.metadata
 import importlib.util
 import json
 import os
@@ -82,6 +81,8 @@ def _as_json(result: Any) -> Any:
 
 
 def _version(package: str) -> str:
+    import importlib.metadata  # e-mail, sockets and archives come with it: nothing that a start should pay for
+
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

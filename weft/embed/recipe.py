@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft.errors import FormatError, NotFoundError, UnsupportedError
 from weft.runtime import Checkpoint, DenseLayer, Head, member, read_object
-from weft.weights.sources import Entry
+
+if TYPE_CHECKING:
+    from weft.weights.sources import Entry
 
 POOLINGS = ("mean", "first", "last", "max")
 # sentence-transformers' flags, and the words it uses since it has one setting for all of them

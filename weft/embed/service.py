@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from weft.embed.recipe import Recipe, read_recipe
 from weft.errors import InputError, TooLongError, UnsupportedError
 from weft.runtime import Encoder, open_checkpoint
 from weft.weights.sources import locate
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from weft.text import Tokenizer
 
 BATCH_TOKENS = 512  # tokens of one step: enough rows for the products, few enough that activations stay in cache
@@ -50,6 +50,7 @@ class Embedder:
         self._normalise = self.recipe.normalise if normalise is None else normalise
         head = self.recipe.head(self._normalise)
         self._encoder = Encoder(self.recipe.with_dense(checkpoint), head, compute=compute, threads=threads)
+        self._encoder.start()
         self._located = located
 
     @property
@@ -96,6 +97,8 @@ class Embedder:
 
         `prompt` is put before every text; `prompt_name` picks one of the model's own ("query", "document").
         """
+        import numpy as np
+
         single = isinstance(texts, str)
         items = [texts] if isinstance(texts, str) else list(texts)
         for i, text in enumerate(items):
@@ -124,6 +127,8 @@ class Embedder:
 
     def similarity(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Similarity of each vector of `a` to each of `b` by the model's own measure, float32 [len(a), len(b)]."""
+        import numpy as np
+
         left, right = (np.atleast_2d(np.asarray(v, np.float32)) for v in (a, b))
         if left.shape[1] != right.shape[1]:
             raise InputError(f"[similarity] vectors of {left.shape[1]} and {right.shape[1]} numbers do not compare")
@@ -153,6 +158,8 @@ class Embedder:
         return before
 
     def _token_ids(self, texts: list[str], truncate: str | None) -> list[np.ndarray]:
+        import numpy as np
+
         mode = self.truncate if truncate is None else _check_truncate(truncate)
         encoded: list[Any] = self.tokenizer.encode_batch(texts)
         limit = self.max_tokens
@@ -178,6 +185,8 @@ class Embedder:
 
     def _cut(self, ids: Sequence[int], limit: int, mode: str) -> np.ndarray:
         """The text's tokens cut to fit between the special tokens that frame it."""
+        import numpy as np
+
         front, back = self._frame
         inner = list(ids)[len(front) : len(ids) - len(back)]
         room = limit - len(front) - len(back)

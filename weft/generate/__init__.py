@@ -1,29 +1,48 @@
 """Text generation: the engine and what goes into and out of it."""
 
-from weft.generate.call import generate, make_request, stream
-from weft.generate.decoder import Decoder, Detokenizer, TextStream
-from weft.generate.engine import Engine, Handle
-from weft.generate.model import Model, load
-from weft.generate.request import Request
-from weft.generate.result import FinishReason, Generation, Piece, Timings, Usage
-from weft.generate.sampling import Sampling
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Decoder",
-    "Detokenizer",
-    "Engine",
-    "FinishReason",
-    "Generation",
-    "Handle",
-    "Model",
-    "Piece",
-    "Request",
-    "Sampling",
-    "TextStream",
-    "Timings",
-    "Usage",
-    "generate",
-    "load",
-    "make_request",
-    "stream",
-]
+from weft.lazy import lazily
+
+if TYPE_CHECKING:
+    from weft.generate.call import generate as generate
+    from weft.generate.call import make_request as make_request
+    from weft.generate.call import stream as stream
+    from weft.generate.decoder import Decoder as Decoder
+    from weft.generate.decoder import Detokenizer as Detokenizer
+    from weft.generate.decoder import TextStream as TextStream
+    from weft.generate.engine import Engine as Engine
+    from weft.generate.engine import Handle as Handle
+    from weft.generate.model import Model as Model
+    from weft.generate.model import load as load
+    from weft.generate.request import Request as Request
+    from weft.generate.result import FinishReason as FinishReason
+    from weft.generate.result import Generation as Generation
+    from weft.generate.result import Piece as Piece
+    from weft.generate.result import Timings as Timings
+    from weft.generate.result import Usage as Usage
+    from weft.generate.sampling import Sampling as Sampling
+
+_HOMES = {
+    "Decoder": "decoder",
+    "Detokenizer": "decoder",
+    "Engine": "engine",
+    "FinishReason": "result",
+    "Generation": "result",
+    "Handle": "engine",
+    "Model": "model",
+    "Piece": "result",
+    "Request": "request",
+    "Sampling": "sampling",
+    "TextStream": "decoder",
+    "Timings": "result",
+    "Usage": "result",
+    "generate": "call",
+    "load": "model",
+    "make_request": "call",
+    "stream": "call",
+}
+
+__all__ = [*_HOMES]
+
+__getattr__ = lazily(__name__, _HOMES)

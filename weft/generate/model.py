@@ -7,17 +7,17 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import InputError, UnsupportedError
-from weft.generate.call import generate, stream
-from weft.generate.engine import Engine
-from weft.generate.result import Generation, Piece
-from weft.runtime import Decoder, open_checkpoint
-from weft.weights.sources import Located, locate
+from weft.runtime.checkpoint import open_checkpoint
+from weft.runtime.decoder import Decoder
+from weft.weights.sources import locate
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from weft.generate.result import Generation, Piece
     from weft.graph import Program
     from weft.text import Template, Tokenizer
+    from weft.weights.sources import Located
 
 Messages = Sequence[Mapping[str, Any]]
 Variables = Mapping[str, Any] | None
@@ -44,7 +44,9 @@ def load(
     located = locate(str(model), offline=offline, progress=progress)
     checkpoint = open_checkpoint(located.path)
     decoder = Decoder(checkpoint, context=context, kv_dtype=kv_dtype, compute=compute, threads=threads)
-    return Model(decoder, located)
+    loaded = Model(decoder, located)
+    decoder.ready()  # what Model imports is read while the weights are packed
+    return loaded
 
 
 class Model:
@@ -53,6 +55,8 @@ class Model:
     def __init__(self, decoder: Decoder, located: Located) -> None:
         self.decoder = decoder
         self._located = located
+        from weft.generate.engine import Engine
+
         tokenizer = decoder.tokenizer if decoder.checkpoint.make_tokenizer else None
         self.engine = Engine(decoder, tokenizer)
 
@@ -78,10 +82,14 @@ class Model:
         (strings), stop_ids, ignore_eos, truncate ("left", "right", "middle": cut an over-long prompt, do not raise).
         Special tokens in the text are text unless `parse_special` is set.
         """
+        from weft.generate.call import generate
+
         return generate(self.engine, self._ids(prompt, parse_special), **options)
 
     def stream(self, prompt: str | Sequence[int], *, parse_special: bool = False, **options: Any) -> Iterator[Piece]:
         """As `generate`, piece by piece as it is made. Leaving the loop cancels the rest."""
+        from weft.generate.call import stream
+
         return stream(self.engine, self._ids(prompt, parse_special), **options)
 
     def chat(
@@ -91,12 +99,16 @@ class Model:
 
         `variables` are the template's own: {"enable_thinking": False}, {"continue_final_message": True}.
         """
+        from weft.generate.call import generate
+
         return generate(self.engine, self.chat_ids(messages, tools=tools, variables=variables), **options)
 
     def chat_stream(
         self, messages: Messages, *, tools: list[Any] | None = None, variables: Variables = None, **options: Any
     ) -> Iterator[Piece]:
         """As `chat`, piece by piece."""
+        from weft.generate.call import stream
+
         return stream(self.engine, self.chat_ids(messages, tools=tools, variables=variables), **options)
 
     def chat_ids(self, messages: Messages, *, tools: list[Any] | None = None, variables: Variables = None) -> list[int]:

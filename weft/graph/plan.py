@@ -51,7 +51,9 @@ def plan(program: Program) -> Program:
         slots[slot].append(unit)
         sizes[slot] = _largest(sizes[slot], unit.size)
         slot_of.update(dict.fromkeys(unit.names, slot))
-    values = tuple(replace(value, slot=slot_of.get(value.name)) for value in program.values)
+    values = tuple(
+        replace(value, slot=slot_of[value.name]) if value.name in slot_of else value for value in program.values
+    )
     planned = replace(program, values=values, slots=tuple(sizes))
     verify(planned)
     return planned

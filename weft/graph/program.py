@@ -33,7 +33,7 @@ class Value:
     shape: Shape
     slot: int | None = None
 
-    @property
+    @cached_property
     def spec(self) -> Spec:
         return Spec(self.shape, self.dtype)
 
@@ -156,13 +156,15 @@ def arrange(name: str, values: Iterable[Value], body: Iterable[Instr]) -> Progra
     groups: dict[str, list[Value]] = {kind: [] for kind in KINDS}
     for value in table.values():
         if value.kind != "buffer":
-            groups[value.kind].append(replace(value, slot=None))
-    groups["buffer"] = [replace(table[old], name=renamed[old], slot=None) for old in written]
+            groups[value.kind].append(value if value.slot is None else replace(value, slot=None))
+    buffers = [table[old] for old in written]
+    groups["buffer"] = [Value(renamed[value.name], "buffer", value.dtype, value.shape) for value in buffers]
     new_body = tuple(
-        replace(
-            instr,
-            inputs=tuple(renamed.get(operand, operand) for operand in instr.inputs),
-            outputs=tuple(renamed.get(result, result) for result in instr.outputs),
+        Instr(
+            instr.op,
+            tuple([renamed.get(operand, operand) for operand in instr.inputs]),
+            tuple([renamed.get(result, result) for result in instr.outputs]),
+            instr.attrs,
         )
         for instr in body
     )

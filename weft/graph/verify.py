@@ -1,13 +1,17 @@
 """The rules of a program, as a checker. Backends trust what passed; a program from a file has to pass first."""
 
+from functools import lru_cache
 from itertools import pairwise
+from typing import Any, NoReturn
 
-from weft.dtype import DTYPES
+from weft.dtype import DTYPES, DType
 from weft.errors import FormatError, InputError, ShapeError
 from weft.graph.lifetime import lifetimes, may_overwrite
-from weft.graph.program import BUFFER, KINDS, NAME, Instr, Program, Value
-from weft.ops.registry import catalogue
-from weft.ops.spec import Dim, linear
+from weft.graph.program import BUFFER, KINDS, NAME, Instr, Program
+from weft.ops.registry import Op, catalogue
+from weft.ops.spec import Dim, Shape, Spec, linear
+
+Attrs = tuple[tuple[str, type, Any], ...]  # with their types: 1, 1.0 and True are the same key of a table
 
 MAX_RANK = 4  # csrc/core/kernel.h: Operand
 MAX_SIZE = 2**40  # of an axis
@@ -37,70 +41,116 @@ def verify(program: Program) -> None:
 
 def _need(condition: bool, program: Program, where: object, message: str) -> None:
     if not condition:
-        raise FormatError(f"[program {program.name}] {where}: {message}")
+        _refuse(program, where, message)
+
+
+def _refuse(program: Program, where: object, message: object) -> NoReturn:
+    raise FormatError(f"[program {program.name}] {where}: {message}")
 
 
 def _check_values(program: Program) -> None:
     seen: set[str] = set()
     for value in program.values:
         name = value.name
-        _need(name not in seen, program, name, "name is used twice")
+        if name in seen:
+            _refuse(program, name, "name is used twice")
         seen.add(name)
-        _need(value.kind in KINDS, program, name, f"unknown kind {value.kind}")
+        wrong = _wrong_kind(value.kind, value.dtype, value.shape)
+        if wrong is not None:
+            _refuse(program, name, wrong)
         pattern = BUFFER if value.kind == "buffer" else NAME
-        _need(pattern.fullmatch(name) is not None, program, name, f"not the name of a {value.kind}")
-        _need(value.dtype.name in TYPES[value.kind], program, name, f"a {value.kind} cannot be {value.dtype}")
-        _need(value.slot is None or value.kind == "buffer", program, name, f"a {value.kind} has no slot")
-        _need(value.kind != "state" or len(value.shape) == 2, program, name, "a state is [heads, dim]")
-        _check_shape(program, value)
+        if pattern.fullmatch(name) is None:
+            _refuse(program, name, f"not the name of a {value.kind}")
+        if value.slot is not None and value.kind != "buffer":
+            _refuse(program, name, f"a {value.kind} has no slot")
 
 
-def _check_shape(program: Program, value: Value) -> None:
-    _need(0 < len(value.shape) <= MAX_RANK, program, value.name, f"{value.spec} must have 1 to {MAX_RANK} axes")
-    for size in value.shape:
+# Both of these are asked about the same few specs again and again, by the layers of a model and by each pass.
+
+
+@lru_cache(maxsize=4096)
+def _wrong_kind(kind: str, dtype: DType, shape: Shape) -> str | None:
+    """What is wrong with values of this kind, type and shape; None for nothing."""
+    if kind not in KINDS:
+        return f"unknown kind {kind}"
+    if dtype.name not in TYPES[kind]:
+        return f"a {kind} cannot be {dtype}"
+    if kind == "state" and len(shape) != 2:
+        return "a state is [heads, dim]"
+    spec = Spec(shape, dtype)
+    if not 0 < len(shape) <= MAX_RANK:
+        return f"{spec} must have 1 to {MAX_RANK} axes"
+    for size in shape:
         form = linear(size)
         grows = all(0 <= coefficient < MAX_SIZE for coefficient in form.coefficients[:3])
-        known = -MAX_SIZE < form.const < MAX_SIZE and (isinstance(size, Dim) or size >= 0)
-        _need(grows and known, program, value.name, f"{size} is not a size")
-        fixed = value.kind not in ("weight", "state") or isinstance(size, int)
-        _need(fixed, program, value.name, f"a {value.kind} has fixed sizes: got {value.spec}")
-    symbolic = sum(isinstance(size, Dim) for size in value.shape)
-    _need(symbolic <= 1, program, value.name, f"{value.spec} has more than one symbolic axis")
-    whole = isinstance(value.shape[-1], int) and value.shape[-1] % value.dtype.block == 0
-    _need(whole or not value.dtype.quantised, program, value.name, f"rows of {value.spec} are not whole blocks")
-    small = all(abs(coefficient) < MAX_BYTES for coefficient in linear(value.spec.nbytes).coefficients)
-    _need(small, program, value.name, f"{value.spec} is beyond all memory")
+        if not (grows and -MAX_SIZE < form.const < MAX_SIZE and (isinstance(size, Dim) or size >= 0)):
+            return f"{size} is not a size"
+        if kind in ("weight", "state") and not isinstance(size, int):
+            return f"a {kind} has fixed sizes: got {spec}"
+    if sum(isinstance(size, Dim) for size in shape) > 1:
+        return f"{spec} has more than one symbolic axis"
+    whole = isinstance(shape[-1], int) and shape[-1] % dtype.block == 0
+    if dtype.quantised and not whole:
+        return f"rows of {spec} are not whole blocks"
+    if not all(abs(coefficient) < MAX_BYTES for coefficient in linear(spec.nbytes).coefficients):
+        return f"{spec} is beyond all memory"
+    return None
+
+
+@lru_cache(maxsize=4096)
+def _results(op: Op, specs: tuple[Spec | None, ...], attrs: Attrs) -> tuple[Spec, ...]:
+    """Specs of the results; InputError or ShapeError where operands and attributes do not fit."""
+    given = {name: value for name, _, value in attrs}
+    _, checked = op.bind(specs, given)
+    if checked != given:
+        raise InputError(f"attributes {given} are not complete: {checked}")
+    return op.infer(specs, checked)
 
 
 def _check_instr(program: Program, index: int, instr: Instr, written: set[str]) -> None:
     where, table = f"{index} {instr.op}", program.table
-    _need(instr.op in catalogue(), program, where, "unknown op")
+    if instr.op not in catalogue():
+        _refuse(program, where, "unknown op")
     for name in (*instr.operands, *instr.outputs):
-        _need(name in table, program, where, f"unknown value {name}")
+        if name not in table:
+            _refuse(program, where, f"unknown value {name}")
     for name in instr.operands:
-        _need(name in written, program, where, f"{name} is read before it is written")
+        if name not in written:
+            _refuse(program, where, f"{name} is read before it is written")
     for name in instr.outputs:
-        _need(name not in written, program, where, f"{name} is written twice, or is no result")
-        _need(instr.outputs.count(name) == 1, program, where, f"{name} is written twice")
+        if name in written:
+            _refuse(program, where, f"{name} is written twice, or is no result")
+        if instr.outputs.count(name) != 1:
+            _refuse(program, where, f"{name} is written twice")
     op = instr.meaning
-    _need(len(instr.inputs) == len(op.operands), program, where, f"takes {len(op.operands)} operands")
+    if len(instr.inputs) != len(op.operands):
+        _refuse(program, where, f"takes {len(op.operands)} operands")
+    specs = tuple([None if name is None else table[name].spec for name in instr.inputs])
+    attrs = tuple([(name, type(value), value) for name, value in instr.attrs.items()])
     try:
-        operands, attrs = op.bind(instr.inputs, instr.attrs)
-        _need(attrs == dict(instr.attrs), program, where, f"attributes {dict(instr.attrs)} are not complete: {attrs}")
-        results = op.infer([None if name is None else table[name].spec for name in operands], attrs)
+        results = _results(op, specs, attrs)
+    except TypeError:  # not hashable
+        _refuse(program, where, f"attributes must be numbers, words and sizes: got {dict(instr.attrs)!r:.200}")
     except (InputError, ShapeError) as error:
         raise FormatError(f"[program {program.name}] {where}: {error}") from error
-    for operand, given in zip(op.operands, instr.inputs):
-        if given is not None:
-            kind, role = table[given].kind, operand.role
-            fits = kind == role if role in ("weight", "state") else kind != "state"  # a weight may stand for an array
-            _need(fits, program, where, f"{operand.name} must be a {role}: got the {kind} {given}")
-    _need(len(results) == len(instr.outputs), program, where, f"has {len(results)} results")
+    _check_operands(program, where, instr)
+    if len(results) != len(instr.outputs):
+        _refuse(program, where, f"has {len(results)} results")
     for spec, name in zip(results, instr.outputs):
-        _need(table[name].spec == spec, program, where, f"{name} is {table[name].spec}, the op gives {spec}")
+        if table[name].spec != spec:
+            _refuse(program, where, f"{name} is {table[name].spec}, the op gives {spec}")
     if instr.op == "reshape":
         kinds = [table[name].kind for name in (*instr.operands, *instr.outputs)]
         _need(kinds == ["buffer", "buffer"], program, where, "only buffers are reshaped, into buffers")
+
+
+def _check_operands(program: Program, where: str, instr: Instr) -> None:
+    for operand, given in zip(instr.meaning.operands, instr.inputs):
+        if given is not None:
+            kind, role = program.table[given].kind, operand.role
+            fits = kind == role if role in ("weight", "state") else kind != "state"  # a weight may stand for an array
+            if not fits:
+                _refuse(program, where, f"{operand.name} must be a {role}: got the {kind} {given}")
 
 
 def _check_slots(program: Program) -> None:

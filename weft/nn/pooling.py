@@ -5,12 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from weft import ops
-from weft.nn.layers import linear
-from weft.nn.scope import Scope
-
 if TYPE_CHECKING:
     from weft.graph.tensor import Tensor
+    from weft.nn.scope import Scope
     from weft.nn.step import Step
 
 
@@ -35,6 +32,9 @@ class Head:
 
 def pooled(x: Tensor, w: Scope, step: Step, head: Head) -> Tensor:
     """One vector per sequence.  x [T, hidden] -> [B, dim]"""
+    from weft import ops
+    from weft.nn.layers import linear
+
     y = ops.pool(x, step.segments, mode=head.pooling)
     for layer in head.dense:
         y = linear(y, w / layer.name / "linear", layer.outputs, layer.bias)

@@ -1,25 +1,42 @@
 """From a checkpoint to something that runs: load, executables, pages, threads and memory."""
 
-from weft.nn import DenseLayer, Head, Step
-from weft.runtime.checkpoint import Checkpoint, member, open_checkpoint, read_object
-from weft.runtime.decoder import Decoder
-from weft.runtime.encoder import Encoder
-from weft.runtime.pages import PAGE_TOKENS, PagePool, pages_for
-from weft.runtime.threads import ThreadPlan, plan_threads
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "PAGE_TOKENS",
-    "Checkpoint",
-    "Decoder",
-    "DenseLayer",
-    "Encoder",
-    "Head",
-    "PagePool",
-    "Step",
-    "ThreadPlan",
-    "member",
-    "open_checkpoint",
-    "pages_for",
-    "plan_threads",
-    "read_object",
-]
+from weft.lazy import lazily
+
+if TYPE_CHECKING:
+    from weft.runtime.checkpoint import Checkpoint as Checkpoint
+    from weft.runtime.checkpoint import member as member
+    from weft.runtime.checkpoint import open_checkpoint as open_checkpoint
+    from weft.runtime.checkpoint import read_object as read_object
+    from weft.runtime.decoder import Decoder as Decoder
+    from weft.runtime.encoder import DenseLayer as DenseLayer
+    from weft.runtime.encoder import Encoder as Encoder
+    from weft.runtime.encoder import Head as Head
+    from weft.runtime.pages import PAGE_TOKENS as PAGE_TOKENS
+    from weft.runtime.pages import PagePool as PagePool
+    from weft.runtime.pages import pages_for as pages_for
+    from weft.runtime.programs import Step as Step
+    from weft.runtime.threads import ThreadPlan as ThreadPlan
+    from weft.runtime.threads import plan_threads as plan_threads
+
+_HOMES = {
+    "PAGE_TOKENS": "pages",
+    "Checkpoint": "checkpoint",
+    "Decoder": "decoder",
+    "DenseLayer": "encoder",
+    "Encoder": "encoder",
+    "Head": "encoder",
+    "PagePool": "pages",
+    "Step": "programs",
+    "ThreadPlan": "threads",
+    "member": "checkpoint",
+    "open_checkpoint": "checkpoint",
+    "pages_for": "pages",
+    "plan_threads": "threads",
+    "read_object": "checkpoint",
+}
+
+__all__ = [*_HOMES]
+
+__getattr__ = lazily(__name__, _HOMES)

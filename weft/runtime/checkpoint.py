@@ -12,15 +12,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from weft.dtype import DType
 from weft.errors import FormatError, NotFoundError, UnsupportedError, WeightError, naming
 from weft.nn.scope import PLUS_ONE
+from weft.runtime.threads import Soon
 from weft.weights import strict_json
 from weft.weights.files import MappedFile, TensorView
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from weft.text import Template, Tokenizer
 
 # The files beside the weights have some kilobytes, but for labels, settings of each layer, and Gemma's 6,242 tokens.
@@ -48,7 +49,7 @@ class Tensor:
     """
 
     view: TensorView
-    row_order: np.ndarray | None = None
+    row_order: Any = None
     plus_one: bool = False
 
     def rows(self, first: int, end: int) -> Tensor:
@@ -60,6 +61,8 @@ class Tensor:
         return Tensor(TensorView(self.view.dtype, (end - first, *self.view.shape[1:]), data))
 
     def numpy(self) -> np.ndarray:
+        import numpy as np
+
         values = self.view.numpy()
         values = values if self.row_order is None else values[self.row_order]
         return values.astype(np.float32) + np.float32(1) if self.plus_one else values
@@ -79,6 +82,12 @@ class Checkpoint:
     make_tokenizer: Callable[[], Tokenizer] | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     files: Sequence[MappedFile] = ()
+
+    def buffers(self) -> list[memoryview]:
+        """The files, mapped, to be read as a whole soon."""
+        for file in self.files:
+            file.read_ahead()
+        return [file.slice() for file in self.files]
 
     def release(self) -> None:
         """Give back the memory that reading the files took so far."""
@@ -101,6 +110,16 @@ class Checkpoint:
         if self.make_tokenizer is None:
             raise NotFoundError(f"[tokenizer] {self.path.name} has no tokenizer files; only ids can be used")
         return self.make_tokenizer()
+
+    def tokenizer_soon(self) -> Callable[[], Tokenizer]:
+        """The tokenizer, made meanwhile by another thread; calling the result waits for it."""
+
+        def make() -> Tokenizer:
+            made = self.tokenizer()
+            self.release()  # a GGUF file holds the vocabulary
+            return made
+
+        return Soon(make).get
 
     def stored(self, name: str) -> DType | None:
         """How `name` is stored, None when there is no such tensor."""

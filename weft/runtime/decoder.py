@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from weft import _core
 from weft.errors import FormatError, InputError, MemoryPlanError, TooLongError, UnsupportedError
-from weft.graph import Program, Tensor, Trace
-from weft.graph.plan import peak_bytes
-from weft.nn import Scope, Step
+from weft.nn.step import Step
 from weft.runtime.checkpoint import Checkpoint
 from weft.runtime.memory import SHARE, free_memory
 from weft.runtime.pages import PAGE_TOKENS, PagePool, pages_for
@@ -20,6 +17,12 @@ from weft.runtime.programs import Programs, step_inputs
 from weft.runtime.threads import plan_threads
 
 if TYPE_CHECKING:
+    import numpy as np
+
+    from weft.backends.cpu.backend import CpuExecutable
+    from weft.graph import Program, Tensor, Trace
+    from weft.nn import Scope
+    from weft.runtime.prepared import Facts, Prepared
     from weft.text import Tokenizer
 
 STEP_TOKENS = 512  # tokens of one step: long prompts are cut into chunks of this many
@@ -32,8 +35,9 @@ class Decoder:
 
     `compute` "int8" rounds activations to int8 before products with quantised weights (the default for them), "bf16"
     rounds activations and weights that are not quantised to bfloat16, "f32" rounds nothing. `kv_dtype` is f32 for f32
-    checkpoints, else f16. With `bind` False no weight is read and nothing is allocated: program, info and memory_plan
-    are there, run is not.
+    checkpoints, else f16. Weights are packed by the other threads while the caller goes on: `ready` waits for them,
+    and so does the first `run`. With `bind` False no weight is read and nothing is allocated: program, info and
+    memory_plan are there, run is not.
     """
 
     def __init__(
@@ -53,66 +57,95 @@ class Decoder:
         self._programs = Programs(
             checkpoint, compute=_pick_compute(checkpoint, compute), threads=self.thread_plan.count, level=level
         )
-        self.module = self._programs.module
-        if self.module.KIND != "decoder":
-            raise UnsupportedError(f"[load] {checkpoint.model_type} does not generate text; use weft.Embedder")
-        self.config = self._programs.config
-        self.vocab_size: int = self.config.vocab_size
-        with checkpoint.naming():
-            self.max_context = _pick_context(context, self.config.positions, self.config.settled_positions)
-        self.max_pages = pages_for(self.max_context)
         self.kv_dtype = kv_dtype or ("f32" if _is_f32(checkpoint) else "f16")
         if self.kv_dtype not in ("f32", "f16"):
             raise UnsupportedError(f"[load] kv_dtype {kv_dtype!r}; f32 or f16")
+        self._asked_context = context
+        facts = self._prepared.facts if bind else self._facts()
+        self.vocab_size: int = facts["vocab_size"]
+        self.max_context: int = facts["context"]
+        self.max_pages = pages_for(self.max_context)
         self.pages = PagePool(max(self.max_pages, pages_for(kv_tokens or 2 * self.max_context)))
+        self._make_tokenizer = checkpoint.tokenizer
         self.eos_ids = _eos_ids(checkpoint, self.vocab_size)
         if bind:
             self._bind()
 
+    @cached_property
+    def _prepared(self) -> Prepared:
+        options = ("decoder", self._asked_context, self.kv_dtype)
+        return self._programs.prepared(options, self._build, self._facts)
+
+    def _facts(self) -> dict[str, int]:
+        if self.module.KIND != "decoder":
+            raise UnsupportedError(f"[load] {self.checkpoint.model_type} does not generate text; use weft.Embedder")
+        config = self.config
+        with self.checkpoint.naming():
+            context = _pick_context(self._asked_context, config.positions, config.settled_positions)
+        return {"vocab_size": config.vocab_size, "context": context}
+
     def _bind(self) -> None:
-        # The tokenizer first: what building it takes for a moment is then not on top of the weights.
-        if self.checkpoint.make_tokenizer is not None:
-            _ = self.tokenizer
-            self.checkpoint.release()
-        program, constants = self._traced
-        self._check_memory(program)
+        self._check_memory()
         self._states = {
-            value.name: _core.KvState.make(value.dtype.name, self.pages.count, *value.shape) for value in program.states
+            name: _core.KvState.make(dtype, self.pages.count, heads, dim)
+            for name, dtype, heads, dim in self._prepared.states
         }
-        self._executable = self._programs.compile(program, constants, self._states)
+        self._packing = self._programs.pack(self._prepared)
+        if self.checkpoint.make_tokenizer is not None and self.thread_plan.count > 1:
+            self._make_tokenizer = self.checkpoint.tokenizer_soon()
+
+    def ready(self) -> None:
+        """Return when all weights are bound."""
+        _ = self._executable
+
+    @cached_property
+    def _executable(self) -> CpuExecutable:
+        executable = self._programs.executable(self._prepared, self._states)
+        self._packing.finish()
+        if self.checkpoint.make_tokenizer is not None:
+            _ = self.tokenizer  # its errors are those of loading
+        self.checkpoint.release()
+        return executable
+
+    @property
+    def module(self) -> ModuleType:
+        """The file of the model's type."""
+        return self._programs.module
+
+    @property
+    def config(self) -> Any:
+        """An instance of the model's Config."""
+        return self._programs.config
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        return self.checkpoint.tokenizer()
+        return self._make_tokenizer()
 
     @property
     def program(self) -> Program:
         """The planned program of one step."""
-        return self._traced[0]
+        return self._prepared.program
 
-    @cached_property
-    def _traced(self) -> tuple[Program, dict[str, np.ndarray]]:
-        def build(trace: Trace, w: Scope) -> Mapping[str, Tensor]:
-            def kv(layer: int, heads: int, dim: int) -> Tensor:
-                return trace.state(f"kv.{layer}", heads, dim, self.kv_dtype)
+    def _build(self, trace: Trace, w: Scope, facts: Facts) -> Mapping[str, Tensor]:
+        def kv(layer: int, heads: int, dim: int) -> Tensor:
+            return trace.state(f"kv.{layer}", heads, dim, self.kv_dtype)
 
-            step = step_inputs(trace, max_pages=self.max_pages, context=self.max_context, kv=kv)
-            return {"logits": self.module.forward(w, self.config, step)}
+        context = facts["context"]
+        step = step_inputs(trace, max_pages=pages_for(context), context=context, kv=kv)
+        return {"logits": self.module.forward(w, self.config, step)}
 
-        return self._programs.trace(self.checkpoint.model_type, build)
-
-    def memory_plan(self, program: Program | None = None) -> dict[str, int]:
+    def memory_plan(self) -> dict[str, int]:
         """Bytes of weights, key/value pages (all of them in use) and working memory of a full step."""
-        program = program or self.program
-        per_page = sum(2 * value.spec.nbytes * PAGE_TOKENS for value in program.states)
+        sizes = {"f32": 4, "f16": 2}
+        per_token = sum(2 * sizes[dtype] * heads * dim for _, dtype, heads, dim in self._prepared.states)
         return {
             "weights": self.checkpoint.size_bytes,
-            "kv": per_page * self.pages.count,
-            "work": peak_bytes(program, T=STEP_TOKENS, B=1, L=1) + 4 * self.vocab_size,
+            "kv": per_token * PAGE_TOKENS * self.pages.count,
+            "work": self._prepared.work_bytes(T=STEP_TOKENS, B=1, L=1) + 4 * self.vocab_size,
         }
 
-    def _check_memory(self, program: Program) -> None:
-        plan, free = self.memory_plan(program), free_memory()
+    def _check_memory(self) -> None:
+        plan, free = self.memory_plan(), free_memory()
         if sum(plan.values()) > SHARE * free.available_bytes:
             parts = ", ".join(f"{name} {size / 1e9:.2f} GB" for name, size in plan.items())
             raise MemoryPlanError(
@@ -150,6 +183,8 @@ class Decoder:
 
     def logits(self, ids: Sequence[int] | np.ndarray, *, chunk: int = STEP_TOKENS) -> np.ndarray:
         """Logits of every token of one sequence, float32 [len(ids), vocab]; computed in chunks of `chunk` tokens."""
+        import numpy as np
+
         tokens = np.asarray(ids)
         if tokens.ndim != 1 or not tokens.size or tokens.dtype.kind not in "iu":
             raise InputError("[logits] ids must be a non-empty list of integers")
@@ -169,6 +204,8 @@ class Decoder:
 
 
 def _chunks(tokens: np.ndarray, table: np.ndarray, chunk: int) -> Iterable[Step]:
+    import numpy as np
+
     for first in range(0, len(tokens), chunk):
         part = tokens[first : first + chunk]
         count = np.arange(len(part), dtype=np.int32)

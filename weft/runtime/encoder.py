@@ -8,19 +8,21 @@ from functools import cached_property
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
-
 from weft.errors import InputError, TooLongError, UnsupportedError
-from weft.graph import Program, Tensor, Trace
-from weft.graph.plan import peak_bytes
-from weft.nn import Head, Scope, pooled
+from weft.nn.pooling import DenseLayer, Head
 from weft.runtime.checkpoint import Checkpoint
 from weft.runtime.programs import Programs, step_inputs
 from weft.runtime.threads import plan_threads
 
 if TYPE_CHECKING:
+    import numpy as np
+
+    from weft.graph import Program, Tensor, Trace
+    from weft.nn import Scope
+    from weft.runtime.prepared import Facts, Prepared
     from weft.text import Tokenizer
 
+__all__ = ["COMPUTES", "DenseLayer", "Encoder", "Head"]
 
 COMPUTES = ("f32", "bf16", "bf16x3")  # what factors of products are; bf16x3: sums of two, near f32
 
@@ -43,15 +45,37 @@ class Encoder:
         self.head = head
         self.thread_plan = plan_threads(threads)
         self._programs = Programs(checkpoint, compute=compute, threads=self.thread_plan.count, level=level)
+        self._prepared = self._prepare("vectors", self._build_vectors)
+        self._make_tokenizer = checkpoint.tokenizer
+        facts = self._prepared.facts
+        self.max_tokens: int = facts["positions"]
+        self.vocab_size: int = facts["vocab_size"]
+        self.dimension: int = head.dense[-1].outputs if head.dense else facts["hidden_size"]
+
+    def _prepare(self, name: str, build: Any) -> Prepared:
+        return self._programs.prepared((name, self.head), build, self._facts)
+
+    def _facts(self) -> dict[str, int]:
         if self._programs.module.KIND != "encoder":
-            raise UnsupportedError(f"[embed] {checkpoint.model_type} generates text; use weft.load")
-        self.config = self._programs.config
-        self.max_tokens: int = self.config.positions
-        self.dimension = head.dense[-1].outputs if head.dense else self.config.hidden_size
+            raise UnsupportedError(f"[embed] {self.checkpoint.model_type} generates text; use weft.load")
+        config = self.config
+        with self.checkpoint.naming():
+            return {name: getattr(config, name) for name in ("positions", "vocab_size", "hidden_size")}
+
+    @property
+    def config(self) -> Any:
+        """An instance of the model's Config."""
+        return self._programs.config
+
+    def start(self) -> None:
+        """Let other threads pack the weights and make the tokenizer while the caller goes on; who needs them waits."""
+        _ = self._packing
+        if self.checkpoint.make_tokenizer is not None and self.thread_plan.count > 1:
+            self._make_tokenizer = self.checkpoint.tokenizer_soon()
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        return self.checkpoint.tokenizer()
+        return self._make_tokenizer()
 
     @property
     def info(self) -> dict[str, Any]:
@@ -60,6 +84,8 @@ class Encoder:
     def vectors(self, sequences: Sequence[np.ndarray]) -> np.ndarray:
         """One vector per sequence of ids, float32 [len(sequences), dimension]."""
         if not sequences:
+            import numpy as np
+
             return np.empty((0, self.dimension), np.float32)
         return self._vectors.run(self._step(sequences))["vectors"]
 
@@ -79,7 +105,7 @@ class Encoder:
         def run(batch: Sequence[np.ndarray]) -> np.ndarray:
             lane = lanes.get()
             try:
-                return cast(np.ndarray, lane.run(self._step(batch))["vectors"])
+                return cast("np.ndarray", lane.run(self._step(batch))["vectors"])
             finally:
                 lanes.put(lane)
 
@@ -98,44 +124,58 @@ class Encoder:
 
     def hidden_states(self, ids: Sequence[int]) -> np.ndarray:
         """The last hidden state of every token, float32 [len(ids), hidden]."""
+        import numpy as np
+
         if not len(ids):
             raise InputError("[hidden_states] no ids; at least one is needed")
         return self._hidden.run(self._step([np.asarray(ids)]))["hidden"]
 
     def program(self) -> Program:
         """The planned program that makes vectors."""
-        return self._trace_vectors()[0]
+        return self._prepared.program
 
     def memory_plan(self, tokens: int) -> dict[str, int]:
         """Bytes of weights and of the working memory of a step of `tokens` tokens, however many texts they are."""
-        return {"weights": self.checkpoint.size_bytes, "work": peak_bytes(self.program(), T=tokens, B=tokens)}
+        return {"weights": self.checkpoint.size_bytes, "work": self._prepared.work_bytes(T=tokens, B=tokens)}
+
+    @cached_property
+    def _packing(self) -> Any:
+        return self._programs.pack(self._prepared)
 
     @cached_property
     def _vectors(self) -> Any:
-        return self._programs.compile(*self._trace_vectors(), states={})
+        return self._executable()
+
+    def _executable(self, threads: int | None = None) -> Any:
+        packing = self._packing
+        executable = self._programs.executable(self._prepared, {}, threads=threads)
+        packing.finish()
+        return executable
 
     @cached_property
     def _lanes(self) -> list[Any]:
         """The same program once for every thread."""
-        traced = self._trace_vectors()
-        return [self._programs.compile(*traced, states={}, threads=1) for _ in range(self.thread_plan.count)]
+        return [self._executable(threads=1) for _ in range(self.thread_plan.count)]
 
     @cached_property
     def _hidden(self) -> Any:
-        def build(trace: Trace, w: Scope) -> Mapping[str, Tensor]:
-            return {"hidden": self._programs.module.hidden_states(w, self.config, step_inputs(trace, types=True))}
+        prepared = self._prepare("hidden", self._build_hidden)
+        self._packing.finish()  # most weights are shared
+        return self._programs.compile(prepared, {})
 
-        return self._programs.compile(*self._programs.trace(self.checkpoint.model_type, build), states={})
+    def _build_hidden(self, trace: Trace, w: Scope, facts: Facts) -> Mapping[str, Tensor]:
+        return {"hidden": self._programs.module.hidden_states(w, self.config, step_inputs(trace, types=True))}
 
-    def _trace_vectors(self) -> tuple[Program, dict[str, np.ndarray]]:
-        def build(trace: Trace, w: Scope) -> Mapping[str, Tensor]:
-            step = step_inputs(trace, types=True)
-            hidden = self._programs.module.hidden_states(w, self.config, step)
-            return {"vectors": pooled(hidden, w, step, self.head)}
+    def _build_vectors(self, trace: Trace, w: Scope, facts: Facts) -> Mapping[str, Tensor]:
+        from weft.nn import pooled
 
-        return self._programs.trace(self.checkpoint.model_type, build)
+        step = step_inputs(trace, types=True)
+        hidden = self._programs.module.hidden_states(w, self.config, step)
+        return {"vectors": pooled(hidden, w, step, self.head)}
 
     def _step(self, sequences: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+        import numpy as np
+
         lengths = [len(sequence) for sequence in sequences]
         longest = max(lengths)
         if longest > self.max_tokens:
@@ -144,10 +184,8 @@ class Encoder:
                 f"[embed] {longest} tokens, the model takes {limit}; shorten the text", length=longest, limit=limit
             )
         ids = np.concatenate(sequences).astype(np.int32, copy=False)
-        if ids.size and (ids.min() < 0 or ids.max() >= self.config.vocab_size):
-            raise InputError(
-                f"[embed] token ids must be 0 to {self.config.vocab_size - 1}: got {ids.min()} to {ids.max()}"
-            )
+        if ids.size and (ids.min() < 0 or ids.max() >= self.vocab_size):
+            raise InputError(f"[embed] token ids must be 0 to {self.vocab_size - 1}: got {ids.min()} to {ids.max()}")
         segments = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
         positions = np.arange(len(ids), dtype=np.int32) - np.repeat(segments[:-1], lengths)
         return {

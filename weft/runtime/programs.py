@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Mapping
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from types import ModuleType
-from typing import Any, cast
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from weft._core import pack
-from weft.backends.cpu import CpuBackend, native_weight, stored_shape, weight_layouts
-from weft.backends.cpu.backend import CpuExecutable
-from weft.dtype import DType
+from weft.backends.cpu import CpuBackend
 from weft.errors import UnsupportedError
-from weft.graph import Program, Tensor, Trace
-from weft.graph.passes import optimise
-from weft.graph.plan import plan
-from weft.graph.program import Value
-from weft.nn import Scope, Step, read_config
-from weft.ops.packed import Packed
-from weft.ops.spec import Shape
+from weft.nn.step import Step
+from weft.runtime import store
 from weft.runtime.checkpoint import Checkpoint
+from weft.runtime.prepared import Facts, Prepared, WantedWeight, prepare
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from weft.backends.cpu.backend import CpuExecutable
+    from weft.dtype import DType
+    from weft.graph import Program, Tensor, Trace
+    from weft.nn import Scope
 
 # Types that a matrix may have in a file besides the quantised blocks.
 DENSE = ("f32", "f16", "bf16")
@@ -37,17 +40,9 @@ def model_module(model_type: str) -> ModuleType:
     return importlib.import_module(name)
 
 
-class _Tracing(Trace):
-    """A trace that ends at the first weight the checkpoint lacks: a config can ask for a thousand layers."""
-
-    def __init__(self, name: str, checkpoint: Checkpoint) -> None:
-        super().__init__(name)
-        self._checkpoint = checkpoint
-
-    def weight(self, name: str, shape: Shape, dtype: str | DType = "f32") -> Tensor:
-        if name not in self.constants and self._checkpoint.stored(name) is None:
-            self._checkpoint.tensor(name, cast(tuple[int, ...], shape))  # says what is missing
-        return super().weight(name, shape, dtype)
+if TYPE_CHECKING:
+    Build = Callable[[Trace, Scope], Mapping[str, Tensor]]
+    BuildWith = Callable[[Trace, Scope, Facts], Mapping[str, Tensor]]
 
 
 class Programs:
@@ -57,62 +52,101 @@ class Programs:
         self.checkpoint = checkpoint
         self.compute = compute
         self.threads = threads
-        with checkpoint.naming():
-            self.module = model_module(checkpoint.model_type)
-            self.config = read_config(self.module.Config, checkpoint.config)
         self.backend = CpuBackend(level, threads)
         self._weights: dict[str, Any] = {}
         self._arena = pack.Arena()
 
-    def trace(
-        self, name: str, build: Callable[[Trace, Scope], Mapping[str, Tensor]]
-    ) -> tuple[Program, dict[str, np.ndarray]]:
+    @cached_property
+    def module(self) -> ModuleType:
+        """The file of the model's type."""
+        with self.checkpoint.naming():
+            return model_module(self.checkpoint.model_type)
+
+    @cached_property
+    def config(self) -> Any:
+        """An instance of the model's Config."""
+        from weft.nn import read_config
+
+        with self.checkpoint.naming():
+            return read_config(self.module.Config, self.checkpoint.config)
+
+    def prepared(self, options: Sequence[Any], build: BuildWith, facts: Callable[[], Facts]) -> Prepared:
+        """The planned program that `options` name: from the cache, or the one whose outputs `build` returns.
+
+        `options` are all that it and the facts depend on, beside the checkpoint and what is computed with.
+        """
+        key = store.key_of(self._decided_by(options))
+        found = store.find(key)
+        if found is None:
+            known = facts()
+            traced = self.trace(self.checkpoint.model_type, lambda trace, w: build(trace, w, known))
+            found = prepare(*traced, known)
+            store.keep(key, found)
+        return found
+
+    def _decided_by(self, options: Sequence[Any]) -> list[str]:
+        tensors = [f"{name} {t.view.dtype} {t.view.shape}" for name, t in self.checkpoint.tensors.items()]
+        types = {t.view.dtype for t in self.checkpoint.tensors.values() if _native(t.view.dtype)}
+        panels = sorted(stored.name for stored in types if pack.has_panels(stored.name))
+        config = json.dumps(self.checkpoint.config, sort_keys=True, default=str)
+        decided = [self.compute, self.backend.level, self.checkpoint.format, *map(repr, options), *panels]
+        return [*decided, config, *tensors]
+
+    def trace(self, name: str, build: Build) -> tuple[Program, dict[str, np.ndarray]]:
         """The planned program whose outputs `build` returns, and its constants."""
-        with self.checkpoint.naming(), _Tracing(name, self.checkpoint) as trace:
+        from weft.graph.passes import optimise
+        from weft.graph.plan import plan
+        from weft.nn import Scope
+        from weft.runtime.tracing import CheckedTrace
+
+        with self.checkpoint.naming(), CheckedTrace(name, self.checkpoint) as trace:
             for output, tensor in build(trace, Scope(trace, self.checkpoint.stored)).items():
                 trace.output(output, tensor)
         return plan(optimise(trace.program(), compute=self.compute)), trace.constants
 
-    def compile(
-        self,
-        program: Program,
-        constants: Mapping[str, np.ndarray],
-        states: Mapping[str, Any],
-        *,
-        threads: int | None = None,
-    ) -> CpuExecutable:
-        """The program on the backend's team, or with `threads` on a team of its own."""
-        layouts = weight_layouts(program)
-        for value in program.weights:
-            if value.name not in self._weights:
-                self._weights[value.name] = self._bind(program, value, constants, layouts[value.name])
-        return self.backend.compile(program, self._weights, states, threads=threads)
+    def compile(self, prepared: Prepared, states: Mapping[str, Any]) -> CpuExecutable:
+        """The program with all its weights packed."""
+        packing = self.pack(prepared)
+        executable = self.executable(prepared, states)
+        packing.finish()
+        return executable
 
-    def _bind(self, program: Program, value: Value, constants: Mapping[str, np.ndarray], layout: str) -> Any:
-        if value.name in constants:
-            return native_weight(constants[value.name], "vector", arena=self._arena)
-        shape = stored_shape(program, value)
-        tensor = self.checkpoint.tensor(value.name, shape)
+    def pack(self, prepared: Prepared) -> Any:
+        """Bind the weights that are not bound yet. Packing them has begun; nothing may run before its `finish`."""
+        packing = pack.Packing(self.threads, self._arena, self.checkpoint.buffers())
+        # Vectors first: they are written here and now, and should lie together, not on a page of each matrix.
+        ordered = sorted(prepared.weights, key=lambda wanted: wanted.layout != "vector")
+        bound = {
+            wanted.name: self._bind(wanted, prepared.constants.get(wanted.name), packing)
+            for wanted in ordered
+            if wanted.name not in self._weights
+        }
+        packing.start()
+        self._weights.update(bound)
+        return packing
+
+    def _bind(self, wanted: WantedWeight, constant: bytes | None, packing: Any) -> Any:
+        name, shape, layout = wanted
+        if constant is not None:
+            return pack.Weight.widened("f32", math.prod(shape), constant, arena=self._arena)
+        tensor = self.checkpoint.tensor(name, shape)
+        stored, data = tensor.view.dtype, tensor.view.buffer()
         if layout == "vector":
-            return native_weight(tensor.numpy(), "vector", arena=self._arena)
-        stored = tensor.view.dtype
-        if not stored.quantised and stored.name not in DENSE:
-            raise UnsupportedError(
-                f"[weights] {value.name} is stored as {stored}; matrices are f32, f16, bf16 or quantised"
-            )
-        packed = Packed(stored, shape, tensor.view.bytes())
-        weight = native_weight(
-            packed,
-            layout,
-            columns=cast(int, value.shape[-1]),
-            row_order=tensor.row_order,
-            threads=self.threads,
-            arena=self._arena,
-        )
-        if layout in ("panels", "pairs"):
-            # All of the file, not only this tensor: a fault maps its neighbours too, and those would stay.
-            self.checkpoint.release()
-        return weight
+            if not _native(stored):
+                return pack.Weight.vector(tensor.numpy().astype("f4").reshape(-1), self._arena)
+            return pack.Weight.widened(stored.name, shape[0], data, tensor.row_order, tensor.plus_one, self._arena)
+        if not _native(stored):
+            raise UnsupportedError(f"[weights] {name} is stored as {stored}; matrices are f32, f16, bf16 or quantised")
+        rows, cols = math.prod(shape[:-1]), shape[-1]
+        if layout == "rows":
+            taken = tensor if tensor.row_order is None else tensor.rows(0, shape[0])
+            return pack.Weight.in_rows(stored.name, rows, cols, taken.view.buffer())
+        return packing.add(layout, stored.name, rows, cols, data, tensor.row_order)
+
+    def executable(self, prepared: Prepared, states: Mapping[str, Any], *, threads: int | None = None) -> CpuExecutable:
+        """The program on the backend's team, or with `threads` on a team of its own; its weights are bound."""
+        weights = {wanted.name: self._weights[wanted.name] for wanted in prepared.weights}
+        return self.backend.bind(prepared.text, lambda: prepared.program, weights, states, threads=threads)
 
     @property
     def info(self) -> dict[str, Any]:
@@ -131,6 +165,11 @@ class Programs:
     def weight_bytes(self) -> int:
         """Memory of the weights bound so far."""
         return sum(weight.nbytes for weight in self._weights.values())
+
+
+def _native(stored: DType) -> bool:
+    """Whether the core reads weights of this type."""
+    return stored.quantised or stored.name in DENSE
 
 
 def step_inputs(trace: Trace, *, max_pages: int = 0, types: bool = False, context: int = 0, kv: Any = None) -> Step:

@@ -1,10 +1,17 @@
 """How many threads, and why: the affinity mask, the cgroup's CPU quota, cores that are only hyper-threads, the user."""
 
+from __future__ import annotations
+
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
+from typing import Generic, TypeVar
 
 from weft import flags
+
+T = TypeVar("T")
 
 MAX_THREADS = 64
 
@@ -15,6 +22,30 @@ class ThreadPlan:
 
     count: int
     reasons: tuple[str, ...]
+
+
+class Soon(Generic[T]):
+    """What `make` returns, made by a thread of its own: worth it where `make` is native and lets others run."""
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._made: list[T] = []
+        self._error: BaseException | None = None
+        self._thread = Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._made.append(self._make())
+        except BaseException as error:  # raised by `get`
+            self._error = error
+
+    def get(self) -> T:
+        """Wait for it; raises what went wrong."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._made[0]
 
 
 def plan_threads(wanted: int | None = None) -> ThreadPlan:

@@ -1,12 +1,16 @@
 """Reads the `tokenizer.ggml.*` metadata of a GGUF file into what the native tokenizer takes."""
 
-from collections.abc import Mapping
-from typing import Any
+from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
+from array import array
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from weft.errors import FormatError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 _PREFIX = "tokenizer.ggml."
 _IDS = {
@@ -25,7 +29,8 @@ _FLAGS = {
     "collapse": "remove_extra_whitespaces",
 }
 
-Strings = tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint64]]
+# Bytes, the offsets of the strings in them (one more than there are strings), and how many bytes of each to skip.
+Strings = tuple[Any, Any, int]
 
 
 def native_arguments(metadata: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -33,9 +38,10 @@ def native_arguments(metadata: Mapping[str, Any]) -> tuple[Any, ...]:
     that are present."""
     tokens = _strings(metadata, "tokens", required=True)
     merges = _strings(metadata, "merges", required=False)
-    scores = _floats(metadata.get(_PREFIX + "scores", ()), "scores")
-    types = _integers(metadata.get(_PREFIX + "token_type", ()), "token_type")
-    charsmap = _bytes(metadata.get(_PREFIX + "precompiled_charsmap", ()), "precompiled_charsmap")
+    get = getattr(metadata, "compact", metadata.get)  # a reader's own, which needs no numpy
+    scores = _floats(get(_PREFIX + "scores", array("f")), "scores")
+    types = _integers(get(_PREFIX + "token_type", array("i")), "token_type")
+    charsmap = _bytes(metadata.get(_PREFIX + "precompiled_charsmap", b""), "precompiled_charsmap")
     numbers = {name: _integer(metadata[_PREFIX + key], key) for name, key in _IDS.items() if _PREFIX + key in metadata}
     flags = {name: _flag(metadata[_PREFIX + key], key) for name, key in _FLAGS.items() if _PREFIX + key in metadata}
     names = _text(metadata, "model"), _text(metadata, "pre", "")
@@ -63,60 +69,78 @@ def _text(metadata: Mapping[str, Any], key: str, default: str | None = None) -> 
 
 
 def _integer(value: Any, key: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not -(2**31) <= int(value) < 2**31:
+    number = _item(value)
+    if type(number) is not int or not -(2**31) <= number < 2**31:
         raise FormatError(f"[gguf] {_PREFIX}{key} is not a token id: {value!r}")
-    return int(value)
+    return number
 
 
 def _flag(value: Any, key: str) -> int:
-    if not isinstance(value, bool | np.bool_):
+    if type(_item(value)) is not bool:
         raise FormatError(f"[gguf] {_PREFIX}{key} is neither true nor false: {value!r:.80}")
     return int(value)
 
 
-def _integers(value: Any, key: str) -> npt.NDArray[np.int32]:
+def _item(value: Any) -> Any:
+    """A scalar of numpy as Python's own; anything else as it is."""
+    return value.item() if hasattr(value, "item") and getattr(value, "shape", None) == () else value
+
+
+def _integers(value: Any, key: str) -> array[int] | npt.NDArray[np.int32]:
+    if isinstance(value, array) and value.typecode == "i":
+        return value
+    import numpy as np
+
     try:
-        array = np.asarray(value)
+        values = np.asarray(value)
     except ValueError:  # lists of different lengths
-        array = np.empty((), object)
+        values = np.empty((), object)
     limits = np.iinfo(np.int32)
-    whole = array.ndim == 1 and (array.size == 0 or array.dtype.kind in "iu")
-    if not whole or (array.size and not limits.min <= int(array.min()) <= int(array.max()) <= limits.max):
+    whole = values.ndim == 1 and (values.size == 0 or values.dtype.kind in "iu")
+    if not whole or (values.size and not limits.min <= int(values.min()) <= int(values.max()) <= limits.max):
         raise FormatError(f"[gguf] {_PREFIX}{key} is not an array of 32-bit integers")
-    return np.require(array, np.int32, ("C", "A"))  # aligned: an array inside a file begins at any byte
+    return np.require(values, np.int32, ("C", "A"))  # aligned: an array inside a file begins at any byte
 
 
-def _bytes(value: Any, key: str) -> npt.NDArray[np.uint8]:
+def _bytes(value: Any, key: str) -> bytes | npt.NDArray[np.uint8]:
     if isinstance(value, bytes):
-        return np.frombuffer(value, dtype=np.uint8)
-    numbers = _integers(value, key)  # files write it as int8 or uint8
+        return value
+    import numpy as np
+
+    numbers = np.asarray(_integers(value, key))  # files write it as int8 or uint8
     if numbers.size and not -128 <= int(numbers.min()) <= int(numbers.max()) <= 255:
         raise FormatError(f"[gguf] {_PREFIX}{key} is not an array of bytes: {numbers.min()} to {numbers.max()}")
     return numbers.astype(np.uint8)
 
 
-def _floats(value: Any, key: str) -> npt.NDArray[np.float32]:
+def _floats(value: Any, key: str) -> array[float] | npt.NDArray[np.float32]:
+    if isinstance(value, array) and value.typecode == "f":
+        return value
+    import numpy as np
+
     try:
-        array = np.asarray(value)
+        values = np.asarray(value)
     except ValueError:
-        array = np.empty((), object)
-    if array.ndim != 1 or (array.size and array.dtype.kind != "f"):
+        values = np.empty((), object)
+    if values.ndim != 1 or (values.size and values.dtype.kind != "f"):
         raise FormatError(f"[gguf] {_PREFIX}{key} is not an array of floats")
     with np.errstate(over="ignore"):  # what f32 cannot hold becomes infinite, which the readers refuse
-        return np.require(array, np.float32, ("C", "A"))
+        return np.require(values, np.float32, ("C", "A"))
 
 
 def _strings(metadata: Mapping[str, Any], key: str, *, required: bool) -> Strings:
-    value = metadata.get(_PREFIX + key)
+    value: Any = metadata.get(_PREFIX + key)
     if value is None:
         if required:
             raise FormatError(f"[gguf] a key is missing: {_PREFIX}{key}")
         value = []
-    if hasattr(value, "packed"):  # a reader's own array of strings
-        value = value.packed()
+    if hasattr(value, "raw"):  # a reader's own array of strings, each after its length
+        return value.buffer, value.offsets, 8
+    import numpy as np
+
     if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], np.ndarray):
         data, offsets = value
-        return np.ascontiguousarray(data, dtype=np.uint8), np.ascontiguousarray(offsets, dtype=np.uint64)
+        return np.ascontiguousarray(data, dtype=np.uint8), np.ascontiguousarray(offsets, dtype=np.uint64), 0
     if isinstance(value, str):
         raise FormatError(f"[gguf] {_PREFIX}{key} is not a list of strings but one")
     try:
@@ -125,4 +149,4 @@ def _strings(metadata: Mapping[str, Any], key: str, *, required: bool) -> String
         raise FormatError(f"[gguf] {_PREFIX}{key} is not a list of strings: {error}") from error
     offsets = np.zeros(len(parts) + 1, dtype=np.uint64)
     np.cumsum([len(part) for part in parts], out=offsets[1:])
-    return np.frombuffer(b"".join(parts), dtype=np.uint8), offsets
+    return b"".join(parts), offsets, 0

@@ -4,19 +4,23 @@ A special token written in a text is text: only `parse_special=True` turns it in
 caller wrote, never for what a user typed. Added tokens that are not flagged special are found either way.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, Literal
 
 from weft._core import text as _native
 from weft.errors import InputError, NotFoundError, naming
-from weft.text import merges, ranks
 from weft.text.gguf_vocab import native_arguments, special_names
 from weft.text.settings import NAMES, SIDE_FILE_LIMIT, flag, named, read, settings_beside
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from weft.text.ranks import Encoding
 
 _FILES = ("tokenizer.json", "tekken.json", "vocab.json", "vocab.txt", "tokenizer.model")
 _TOKENIZER_LIMIT = 256 << 20
@@ -80,7 +84,7 @@ class Tokenizer:
             setattr(self, f"{name}_id", named.get(name))
 
     @classmethod
-    def from_file(cls, path: str | Path) -> "Tokenizer":
+    def from_file(cls, path: str | Path) -> Tokenizer:
         """From a file, or a folder with one of them (the first wins): tokenizer.json, tekken.json, vocab.json with
         merges.txt beside it, vocab.txt, a SentencePiece .model (or Llama 3's, which is tiktoken's), a .tiktoken file.
 
@@ -97,7 +101,9 @@ class Tokenizer:
             return cls._from_path(path, settings_beside(path))
 
     @classmethod
-    def _from_path(cls, path: Path, settings: Mapping[str, Any]) -> "Tokenizer":
+    def _from_path(cls, path: Path, settings: Mapping[str, Any]) -> Tokenizer:
+        from weft.text import merges, ranks
+
         if path.name == "tekken.json":
             return cls._from_ranks(*ranks.read_tekken(read(path, _TOKENIZER_LIMIT)))
         if path.suffix == ".tiktoken":
@@ -126,12 +132,14 @@ class Tokenizer:
         *,
         pattern: str | None = None,
         special: Mapping[str, int] | None = None,
-    ) -> "Tokenizer":
+    ) -> Tokenizer:
         """From a file of tiktoken's ("base64 rank" lines), which holds nothing but the ranks.
 
         How a text is cut and which tokens are special comes from `name` (cl100k_base, o200k_base, llama3, qwen, ...) or
         from `pattern`, one of the published expressions, and `special`, ids by token.
         """
+        from weft.text import ranks
+
         if name is not None and (pattern is not None or special is not None):
             raise InputError("[tiktoken] both a name and a pattern or special tokens are given: one of them decides")
         if name is None and pattern is None:
@@ -140,7 +148,7 @@ class Tokenizer:
         return cls._from_ranks(read(Path(path), _TOKENIZER_LIMIT), encoding)
 
     @classmethod
-    def _from_ranks(cls, content: bytes, encoding: ranks.Encoding) -> "Tokenizer":
+    def _from_ranks(cls, content: bytes, encoding: Encoding) -> Tokenizer:
         special, named = encoding.special, encoding.names
         native = _native.Tokenizer.from_tiktoken(
             content,
@@ -153,7 +161,7 @@ class Tokenizer:
         return cls(native, {name: native.id(token) for name, token in named.items()})
 
     @classmethod
-    def from_gguf(cls, metadata: Mapping[str, Any]) -> "Tokenizer":
+    def from_gguf(cls, metadata: Mapping[str, Any]) -> Tokenizer:
         """From the `tokenizer.ggml.*` keys of a GGUF file.
 
         String arrays are lists of str, or pairs of arrays (bytes uint8 [size], offsets uint64 [count + 1]).
@@ -229,6 +237,8 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[int] | npt.NDArray[np.int32], *, skip_special: bool = True) -> str:
         """The text of `ids`; bytes that are not UTF-8 become U+FFFD."""
+        import numpy as np
+
         try:
             array = np.ascontiguousarray(ids, dtype=np.int32)
         except (OverflowError, TypeError, ValueError) as error:
@@ -282,6 +292,8 @@ def _file_in(folder: Path) -> Path:
 
 
 def _from_merges(path: Path, settings: Mapping[str, Any]) -> bytes:
+    from weft.text import merges
+
     vocab, lines, added = merges.files_beside(path.parent)
     for file in (vocab, lines):
         if not file.is_file():

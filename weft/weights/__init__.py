@@ -1,72 +1,56 @@
 """What is on disk: checkpoints as mapped tensors, their formats and their names."""
 
-import os
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from weft.errors import NotFoundError, UnsupportedError
-from weft.weights.files import MappedFile, TensorFile, TensorInfo, TensorView
-from weft.weights.gguf import MAGIC, open_gguf
-from weft.weights.gguf_config import config_from_gguf
-from weft.weights.gguf_export import gguf_from_config, gguf_tensors, rope_factors
-from weft.weights.gguf_meta import Metadata, StringArray
-from weft.weights.gguf_writer import write_gguf
-from weft.weights.names import gguf_name, hf_name, holds_plus_one, row_order, stored_order
-from weft.weights.pack import describe, quantise
-from weft.weights.safetensors import INDEX_NAME, open_safetensors, write_safetensors
+from weft.lazy import lazily
 
-__all__ = [
-    "Metadata",
-    "StringArray",
-    "TensorFile",
-    "TensorInfo",
-    "TensorView",
-    "config_from_gguf",
-    "describe",
-    "gguf_from_config",
-    "gguf_name",
-    "gguf_tensors",
-    "hf_name",
-    "holds_plus_one",
-    "open_gguf",
-    "open_safetensors",
-    "open_weights",
-    "quantise",
-    "rope_factors",
-    "row_order",
-    "stored_order",
-    "write_gguf",
-    "write_safetensors",
-]
+if TYPE_CHECKING:
+    from weft.weights.files import TensorFile as TensorFile
+    from weft.weights.files import TensorInfo as TensorInfo
+    from weft.weights.files import TensorView as TensorView
+    from weft.weights.gguf import open_gguf as open_gguf
+    from weft.weights.gguf_config import config_from_gguf as config_from_gguf
+    from weft.weights.gguf_export import gguf_from_config as gguf_from_config
+    from weft.weights.gguf_export import gguf_tensors as gguf_tensors
+    from weft.weights.gguf_export import rope_factors as rope_factors
+    from weft.weights.gguf_meta import Metadata as Metadata
+    from weft.weights.gguf_meta import StringArray as StringArray
+    from weft.weights.gguf_writer import write_gguf as write_gguf
+    from weft.weights.names import gguf_name as gguf_name
+    from weft.weights.names import hf_name as hf_name
+    from weft.weights.names import holds_plus_one as holds_plus_one
+    from weft.weights.names import row_order as row_order
+    from weft.weights.names import stored_order as stored_order
+    from weft.weights.opening import open_weights as open_weights
+    from weft.weights.pack import describe as describe
+    from weft.weights.pack import quantise as quantise
+    from weft.weights.safetensors import open_safetensors as open_safetensors
+    from weft.weights.safetensors import write_safetensors as write_safetensors
 
+_HOMES = {
+    "Metadata": "gguf_meta",
+    "StringArray": "gguf_meta",
+    "TensorFile": "files",
+    "TensorInfo": "files",
+    "TensorView": "files",
+    "config_from_gguf": "gguf_config",
+    "describe": "pack",
+    "gguf_from_config": "gguf_export",
+    "gguf_name": "names",
+    "gguf_tensors": "gguf_export",
+    "hf_name": "names",
+    "holds_plus_one": "names",
+    "open_gguf": "gguf",
+    "open_safetensors": "safetensors",
+    "open_weights": "opening",
+    "quantise": "pack",
+    "rope_factors": "gguf_export",
+    "row_order": "names",
+    "stored_order": "names",
+    "write_gguf": "gguf_writer",
+    "write_safetensors": "safetensors",
+}
 
-def open_weights(path: str | os.PathLike[str]) -> TensorFile[Any]:
-    """Open a weight file, an index of shards, or the weights in a model folder.
+__all__ = [*_HOMES]
 
-    In a folder the order is: index of shards, `model.safetensors`, the only `.gguf` (or the first part of the only
-    split one). What a file is, its first bytes say and not its name. Pickled files are never opened.
-    """
-    path = Path(path)
-    if path.is_dir():
-        path = _in_folder(path)
-    if path.name.endswith(".json"):
-        return open_safetensors(path)
-    if path.suffix in (".bin", ".pt", ".pth", ".ckpt", ".pkl"):
-        raise UnsupportedError(f"[weights] {path.name} may be a pickle, which weft never loads; convert to safetensors")
-    file = MappedFile(path)
-    gguf = file.view(0, min(4, file.size)).tobytes() == MAGIC
-    file.close()
-    return open_gguf(path) if gguf else open_safetensors(path)
-
-
-def _in_folder(folder: Path) -> Path:
-    for name in (INDEX_NAME, "model.safetensors"):
-        if (folder / name).is_file():
-            return folder / name
-    found = sorted(p for p in folder.glob("*.gguf") if "-of-" not in p.name or "-00001-of-" in p.name)
-    if len(found) == 1:
-        return found[0]
-    if found:
-        names = ", ".join(p.name for p in found[:8])
-        raise NotFoundError(f"[weights] several models in {folder.name}: {names}; name one of the files")
-    raise NotFoundError(f"[weights] no {INDEX_NAME}, model.safetensors or .gguf in {folder.name}")
+__getattr__ = lazily(__name__, _HOMES)

@@ -4,20 +4,22 @@ A file is mapped read-only and never copied. Views keep the mapping alive, so cl
 into it is safe. A file must not be cut short by others while it is mapped: the kernel then ends the process.
 """
 
+from __future__ import annotations
+
 import contextlib
 import mmap
 import os
-import secrets
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Generic, TypeVar
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, TypeVar
 
 from weft.dtype import BY_GGUF, DTYPES, DType
 from weft.errors import FormatError, InputError, NotFoundError, UnsupportedError, WeightError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 class MappedFile:
@@ -37,13 +39,19 @@ class MappedFile:
             os.close(handle)
         self.size = len(self._map)
 
-    def view(self, start: int = 0, end: int | None = None) -> np.ndarray:
-        """Bytes start..end as a read-only uint8 array into the mapping; no copy."""
+    def slice(self, start: int = 0, end: int | None = None) -> memoryview:
+        """Bytes start..end of the mapping, read-only; no copy."""
         if self._map is None:
             raise InputError(f"[weights] {self.name} is closed")
         end = self.size if end is None else end
         assert 0 <= start <= end <= self.size, "a view outside its file"
-        return np.frombuffer(self._map, np.uint8, end - start, start) if end > start else np.empty(0, np.uint8)
+        return memoryview(self._map)[start:end]
+
+    def view(self, start: int = 0, end: int | None = None) -> np.ndarray:
+        """The same as an array of uint8."""
+        import numpy as np
+
+        return np.frombuffer(self.slice(start, end), np.uint8)
 
     def release(self, start: int, end: int) -> None:
         """Give the memory of the pages that hold start..end back; they are read again from the file when touched."""
@@ -51,6 +59,11 @@ class MappedFile:
         first, last = start // page * page, min(-(-end // page) * page, self.size)
         if self._map is not None and last > first and hasattr(mmap, "MADV_DONTNEED"):
             self._map.madvise(mmap.MADV_DONTNEED, first, last - first)
+
+    def read_ahead(self) -> None:
+        """Ask the system to read all of the file soon, where it is not in memory yet."""
+        if self._map is not None and hasattr(mmap, "MADV_WILLNEED"):
+            self._map.madvise(mmap.MADV_WILLNEED)
 
     def close(self) -> None:
         """Let go of the mapping; it ends when the last view into it does."""
@@ -78,19 +91,22 @@ class TensorView:
     def __init__(self, dtype: DType, shape: tuple[int, ...], data: Any) -> None:
         self.dtype = dtype
         self.shape = tuple(int(n) for n in shape)
-        self._data = np.frombuffer(data, np.uint8) if not isinstance(data, np.ndarray) else _as_bytes(data)
+        self._data = _as_bytes(data)
         if self.dtype.quantised and (not self.shape or self.shape[-1] % self.dtype.block):
             raise WeightError(f"[weights] rows of {self.shape} are not whole blocks of {dtype.block} ({dtype})")
         if self._data.size != self.nbytes:
             raise WeightError(f"[weights] {self._data.size} bytes do not hold {self.shape} of {dtype}: {self.nbytes}")
 
     @classmethod
-    def of(cls, value: Any) -> "TensorView":
+    def of(cls, value: Any) -> TensorView:
         """`value` itself where it is a stored tensor, else an array in the element type it has."""
+        import numpy as np
+
         if isinstance(value, TensorView):
             return value
         array = np.asarray(value)
-        dtype = _BY_NUMPY.get(array.dtype.newbyteorder("<").str)
+        stored = array.dtype.newbyteorder("<")
+        dtype = next((d for d in DTYPES.values() if d.numpy is not None and np.dtype(d.numpy) == stored), None)
         if dtype is None:
             raise InputError(f"[weights] arrays of {array.dtype} are not stored; convert to a type of weft.dtype")
         little = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(array.shape)
@@ -112,7 +128,11 @@ class TensorView:
         """The stored bytes, uint8 [nbytes]; no copy."""
         return self._data
 
-    def take(self, order: np.ndarray) -> "TensorView":
+    def buffer(self) -> Any:
+        """The same as something that the core reads; no array is made."""
+        return self.bytes()
+
+    def take(self, order: Any) -> TensorView:
         """The entries `order` of the first axis, in stored form: rows of blocks move whole."""
         if self.dtype.quantised and len(self.shape) < 2:
             raise WeightError(f"[weights] the elements of {self.shape} of {self.dtype} cannot be taken one by one")
@@ -125,16 +145,19 @@ class TensorView:
             return self.bytes().view(self.dtype.numpy).reshape(self.shape)
         if self.dtype.gguf not in BY_GGUF:
             raise UnsupportedError(f"[weights] values of type {self.dtype} cannot be read; convert the file")
+        import numpy as np
+
         from weft._core import quant
 
         return np.asarray(quant.dequantise(self.dtype.name, self.bytes(), self.size)).reshape(self.shape)
 
 
-_BY_NUMPY = {np.dtype(d.numpy).str: d for d in DTYPES.values() if d.numpy is not None}
+def _as_bytes(data: Any) -> np.ndarray:
+    import numpy as np
 
-
-def _as_bytes(array: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    if not isinstance(data, np.ndarray):
+        return np.frombuffer(data, np.uint8)
+    return np.ascontiguousarray(data).reshape(-1).view(np.uint8)
 
 
 class TensorInfo(TensorView):
@@ -150,6 +173,9 @@ class TensorInfo(TensorView):
 
     def bytes(self) -> np.ndarray:
         return self._file.view(self._start, self._start + self.nbytes)
+
+    def buffer(self) -> memoryview:
+        return self._file.slice(self._start, self._start + self.nbytes)
 
     def release(self) -> None:
         """Drop the tensor's resident pages, as after repacking it."""
@@ -191,7 +217,7 @@ class TensorFile(Generic[M]):
         for file in self.files:
             file.close()
 
-    def __enter__(self) -> "TensorFile[M]":
+    def __enter__(self) -> TensorFile[M]:
         return self
 
     def __exit__(
@@ -204,7 +230,7 @@ class TensorFile(Generic[M]):
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """A file to write that takes the name `path` only once it is whole and on disk; nothing is left on failure."""
     target = Path(path)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    temporary = target.with_name(f".{target.name}.{os.urandom(4).hex()}.part")
     try:
         with open(temporary, "xb") as out:
             yield out

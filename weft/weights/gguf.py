@@ -10,8 +10,6 @@ import struct
 from pathlib import Path
 from typing import Any, NoReturn
 
-import numpy as np
-
 from weft.dtype import BY_GGUF, DType
 from weft.errors import FormatError, UnsupportedError
 from weft.weights import gguf_meta as meta
@@ -64,7 +62,7 @@ class _Reader:
 
     def __init__(self, file: MappedFile) -> None:
         self.file = file
-        self.bytes = file.view().data
+        self.bytes = file.slice()
         self.at = 0
         self.end = min(file.size, MAX_METADATA)
 
@@ -172,23 +170,22 @@ class _Reader:
             self.fail(f"{key!r} is an array of arrays, which weft does not read", self.at - 12)
         if element not in meta.NUMPY:
             self.fail(f"the array {key!r} has an unknown element type: {element}", self.at - 12)
-        dtype = np.dtype(meta.NUMPY[element])
-        start = self.take(count * dtype.itemsize, f"the array {key!r}")
-        raw = self.file.view(start, self.at)
-        if element == meta.BOOL and raw.size and raw.max() > 1:
+        start = self.take(count * meta.SIZES[element], f"the array {key!r}")
+        raw = self.bytes[start : self.at]
+        if element == meta.BOOL and raw.tobytes().strip(b"\0\1"):
             self.fail(f"the array {key!r} holds bytes that are neither true nor false", start)
-        return Value(meta.ARRAY, element, raw.view(dtype))
+        return Value(meta.ARRAY, element, raw)
 
     def _strings(self, key: str, count: int) -> StringArray:
         from weft._core import quant
 
         start = self.at
         try:
-            offsets = quant.string_offsets(self.file.view(0, self.end), start, count, MAX_STRING)
+            offsets = quant.string_offsets(self.bytes[: self.end], start, count, MAX_STRING)
         except FormatError as error:
             raise FormatError(f"[gguf] {self.file.name}: {key!r}: {error}") from None
-        self.take(int(offsets[-1]) - start, f"the array {key!r}")
-        return StringArray(self.file.view(start, self.at), offsets - np.uint64(start))
+        self.take(offsets[-1] - start, f"the array {key!r}")
+        return StringArray(self.bytes, offsets)
 
     def _alignment(self, metadata: Metadata) -> int:
         value = metadata.values_by_key.get("general.alignment")

@@ -1,9 +1,8 @@
 """The configuration of a model that came as GGUF, in the words of a Hugging Face config.json."""
 
 import math
+import struct
 from typing import Any
-
-import numpy as np
 
 from weft.errors import FormatError, UnsupportedError, WeightError
 from weft.weights.files import TensorFile, TensorInfo
@@ -57,16 +56,16 @@ class _ConfigReader:
         key = self.key(name)
         if not self.meta.is_array(key):
             return self.meta.get_int(key, default, low=1, high=high)
-        values = np.unique(self.meta.get_array(key, "int"))
-        if values.size != 1:
-            raise UnsupportedError(f"[gguf] {key} differs from layer to layer: {values[:8].tolist()}")
-        if not 1 <= int(values[0]) <= high:
+        values = sorted(set(self.meta.get_array(key, "int").tolist()))
+        if len(values) != 1:
+            raise UnsupportedError(f"[gguf] {key} differs from layer to layer: {values[:8]}")
+        if not 1 <= values[0] <= high:
             self.meta.fail(key, f"is out of range: {values[0]}; 1 to {high}")
         return int(values[0])
 
     def real(self, name: str, default: float | None = None) -> float:
         """A number above zero, as the shortest decimal that is the same f32: 1e-05, not 9.999999747378752e-06."""
-        number = float(str(np.float32(self.meta.get_float(self.key(name), default))))
+        number = shortest(self.meta.get_float(self.key(name), default))
         if number <= 0:
             self.meta.fail(self.key(name), f"must be above zero: {number}")
         return number
@@ -229,7 +228,7 @@ class _ConfigReader:
         if factors.dtype.name != "f32" or factors.shape != (count,):
             raise WeightError(f"[gguf] {name} must be f32, one for each of {count} frequencies: {factors}")
         values = factors.numpy()
-        if not (np.isfinite(values).all() and (values > 0).all()):
+        if not all(0 < value < math.inf for value in values.tolist()):
             raise WeightError(f"[gguf] {name} holds factors that are not above zero and finite")
         return [float(value) for value in values]
 
@@ -246,7 +245,7 @@ class _ConfigReader:
                 scaling[hf] = self.real(gguf)
         if "attention_factor" not in scaling and self.key("rope.scaling.attn_factor") in self.meta:
             product = self.real("rope.scaling.attn_factor") * yarn_magnitude(factor)
-            scaling["attention_factor"] = float(str(np.float32(product)))
+            scaling["attention_factor"] = shortest(product)
         return scaling
 
     def bert(self) -> dict[str, Any]:
@@ -274,6 +273,17 @@ class _ConfigReader:
             return 0
         shape = self.tensors["token_types.weight"].shape
         return shape[0] if len(shape) > 1 else 1
+
+
+def shortest(number: float) -> float:
+    """The number of fewest digits that is the same f32: 1e-05 for 9.999999747378752e-06."""
+    try:
+        stored = struct.pack("<f", number)
+    except OverflowError:
+        return math.inf
+    exact = struct.unpack("<f", stored)[0]
+    digits = (float(f"{exact:.{count}g}") for count in range(1, 10))  # nine are always enough
+    return next(value for value in digits if struct.pack("<f", value) == stored)
 
 
 def yarn_magnitude(factor: float, by: float = 1.0) -> float:

@@ -1,13 +1,18 @@
 """What GGUF calls things: tensor names to and from Hugging Face's, and the order of rows, by architecture."""
 
+from __future__ import annotations
+
 import re
+from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
-
-import numpy as np
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 from weft.errors import UnsupportedError, WeightError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclass(frozen=True)
@@ -171,7 +176,7 @@ def _split(name: str) -> tuple[str, str]:
 _ROTATED = re.compile(r"model\.layers\.[0-9]+\.self_attn\.([qk])_proj\.(?:weight|bias)")
 
 
-def row_order(arch: str, name: str, config: Mapping[str, Any]) -> np.ndarray | None:
+def row_order(arch: str, name: str, config: Mapping[str, Any]) -> array[int] | None:
     """Which stored row is each row of the Hugging Face tensor `name`, or None where they are in order.
 
     Rotary embedding pairs the two halves of a head in Hugging Face's order; a llama GGUF, and no other architecture's,
@@ -182,12 +187,18 @@ def row_order(arch: str, name: str, config: Mapping[str, Any]) -> np.ndarray | N
     if arch != "llama" or match is None:
         return None
     heads = config["num_attention_heads"] if match[1] == "q" else config["num_key_value_heads"]
-    dim = config["head_dim"]
-    rows = np.arange(heads * dim).reshape(heads, dim // 2, 2)
-    return rows.swapaxes(1, 2).reshape(-1)
+    return _halves_from_pairs(heads, config["head_dim"])
+
+
+@lru_cache(maxsize=8)  # every layer has the same
+def _halves_from_pairs(heads: int, dim: int) -> array[int]:
+    one = [*range(0, dim, 2), *range(1, dim, 2)]
+    return array("i", [head * dim + row for head in range(heads) for row in one])
 
 
 def stored_order(arch: str, name: str, config: Mapping[str, Any]) -> np.ndarray | None:
     """The inverse of `row_order`, for writing: which row of the Hugging Face tensor is each stored row."""
+    import numpy as np
+
     order = row_order(arch, name, config)
     return None if order is None else np.argsort(order)

@@ -14,8 +14,6 @@ from collections.abc import Mapping
 from pathlib import Path, PureWindowsPath
 from typing import Any, NoReturn
 
-import numpy as np
-
 from weft.dtype import BY_SAFETENSORS, DType
 from weft.errors import FormatError, InputError, NotFoundError
 from weft.weights import strict_json
@@ -101,13 +99,13 @@ class _Header:
         size = self.file.size
         if size < 8:
             self.fail(f"too short for a header: {size} bytes")
-        (length,) = struct.unpack("<Q", self.file.view(0, 8).tobytes())
+        (length,) = struct.unpack("<Q", self.file.slice(0, 8))
         if length > MAX_HEADER:
             self.fail(f"header length at byte 0 is over the limit: {length}; at most {MAX_HEADER}")
         if length > size - 8:
             self.fail(f"header length at byte 0 reaches past the end: {length} of {size - 8} bytes; is the file whole?")
         try:
-            return strict_json.text_of(self.file.view(8, 8 + length).tobytes()), 8 + length
+            return strict_json.text_of(self.file.slice(8, 8 + length).tobytes()), 8 + length
         except strict_json.JsonError as error:
             self.fail(f"the header is {error}")
 
@@ -201,7 +199,7 @@ def _read_index(path: Path) -> tuple[dict[str, str], dict[str, str]]:
             f"[safetensors] {path.name} is too large: {file.size} bytes; an index has at most {MAX_INDEX}"
         )
     try:
-        index = strict_json.parse(strict_json.text_of(file.view().tobytes()), MAX_INDEX_VALUES)
+        index = strict_json.parse(strict_json.text_of(file.slice().tobytes()), MAX_INDEX_VALUES)
     except strict_json.CrowdError as error:
         raise FormatError(f"[safetensors] {path.name}: {error}") from None
     except strict_json.JsonError as error:
@@ -264,7 +262,7 @@ def write_safetensors(
         out.write(struct.pack("<Q", len(header)))
         out.write(header)
         for name in order:
-            out.write(np.ascontiguousarray(views[name].bytes()).data)
+            out.write(views[name].bytes().data)
 
 
 def _header(views: Mapping[str, TensorView], order: list[str], metadata: Mapping[str, str] | None) -> bytes:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-import numpy as np
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from weft import _core, flags
 from weft.backends.base import Backend, Executable
 from weft.backends.cpu.binding import native_weight, weight_layouts
-from weft.dtype import DType, dtype
-from weft.graph.program import Program
-from weft.ops.packed import A8, Packed
-from weft.ops.state import KvArray
+from weft.dtype import dtype
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from weft.dtype import DType
+    from weft.graph.program import Program, Value
+    from weft.ops.state import KvArray
 
 
 def levels_present() -> list[str]:
@@ -41,6 +44,8 @@ class CpuBackend(Backend):
 
         With `threads` the executable gets a team of its own, to run beside others; else it shares the backend's.
         """
+        from weft.ops.packed import A8
+
         layouts = weight_layouts(program)
         native = {
             name: value if isinstance(value, _core.pack.Weight) else native_weight(value, layouts[name])
@@ -49,10 +54,27 @@ class CpuBackend(Backend):
         }
         wanted = {value.name for value in program.states}
         bound = {name: state for name, state in states.items() if name in wanted}
-        pool = self.pool if threads is None else _core.Pool(threads)
-        return CpuExecutable(_core.Executable(program.to_json(), native, bound, self.level), program, pool)
+        packed = {v.name: v for v in (*program.inputs, *program.outputs) if v.dtype.name in (*A8, "bf16")}
+        return self.bind(program.to_json(), lambda: program, native, bound, threads=threads, packed=packed)
+
+    def bind(
+        self,
+        text: str,
+        program: Callable[[], Program],
+        weights: Mapping[str, Any],
+        states: Mapping[str, Any],
+        *,
+        threads: int | None = None,
+        packed: Mapping[str, Value] | None = None,
+    ) -> CpuExecutable:
+        """The program whose JSON is `text`, with the core's own weights and states; `program` makes it where it is
+        asked for. `packed` are the inputs and outputs that numpy has no type for."""
+        native = _core.Executable(text, dict(weights), dict(states), self.level)
+        return CpuExecutable(native, program, self.pool if threads is None else _core.Pool(threads), packed or {})
 
     def state_from(self, array: KvArray) -> Any:
+        import numpy as np
+
         heads, dim = array.spec.shape
         state = _core.KvState.make(array.dtype.name, array.pages, heads, dim)
         for own, given in ((state.key, array.key), (state.value, array.value)):
@@ -60,6 +82,10 @@ class CpuBackend(Backend):
         return state
 
     def state_to_array(self, state: Any) -> KvArray:
+        import numpy as np
+
+        from weft.ops.state import KvArray
+
         if state.key.dtype == np.float32:
             return KvArray(dtype("f32"), state.key.copy(), state.value.copy())
         return KvArray(dtype("f16"), state.key.view(np.float16).copy(), state.value.view(np.float16).copy())
@@ -68,25 +94,24 @@ class CpuBackend(Backend):
 class CpuExecutable(Executable):
     """A bound program. Steps take turns; the GIL is released while one runs."""
 
-    def __init__(self, native: Any, program: Program, pool: Any) -> None:
+    def __init__(self, native: Any, program: Callable[[], Program], pool: Any, packed: Mapping[str, Value]) -> None:
         self.native = native
-        self.program = program
+        self._make_program = program
         self._pool = pool
-        self._packed = {v.name: v for v in (*program.inputs, *program.outputs) if v.dtype.name in (*A8, "bf16")}
+        self._packed = packed
         watched = flags.get("WEFT_WATCH")
         if watched:
-            labels = {value.label: value.name for value in program.values}
+            labels = {value.label: value.name for value in self.program.values}
             native.watch([labels[label] for label in watched if label in labels])
+
+    @cached_property
+    def program(self) -> Program:
+        return self._make_program()
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         results = self.native.run({name: self._given(name, value) for name, value in inputs.items()}, self._pool)
         for name in self._packed.keys() & results.keys():
-            raw = results[name]
-            shape = (
-                *raw.shape[:-1],
-                raw.shape[-1] // self._packed[name].dtype.size_bytes * self._packed[name].dtype.block,
-            )
-            results[name] = Packed(self._packed[name].dtype, shape, raw.reshape(-1))
+            results[name] = _as_packed(self._packed[name], results[name])
         return dict(results)
 
     def profile(self, inputs: Mapping[str, Any]) -> list[tuple[str, int]]:
@@ -95,6 +120,15 @@ class CpuExecutable(Executable):
         return [(instr.op, time) for instr, time in zip(self.program.body, times)]
 
     def _given(self, name: str, value: Any) -> np.ndarray:
-        if isinstance(value, Packed):
+        import numpy as np
+
+        if name in self._packed:  # a Packed
             return value.data.reshape(*value.shape[:-1], -1)
         return np.ascontiguousarray(value)
+
+
+def _as_packed(value: Value, raw: np.ndarray) -> Any:
+    from weft.ops.packed import Packed
+
+    shape = (*raw.shape[:-1], raw.shape[-1] // value.dtype.size_bytes * value.dtype.block)
+    return Packed(value.dtype, shape, raw.reshape(-1))

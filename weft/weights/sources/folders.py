@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
@@ -13,13 +12,8 @@ from weft.errors import DownloadError, InputError
 _FORBIDDEN = re.compile(r'[\x00-\x1f\x7f\\:*?"<>|]')
 
 
-def cache_home() -> Path:
-    """$XDG_CACHE_HOME or ~/.cache."""
-    return flags.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
-
-
 def hub_home() -> Path:
-    return flags.get("HF_HOME") or cache_home() / "huggingface"
+    return flags.get("HF_HOME") or flags.cache_home() / "huggingface"
 
 
 def hub_cache() -> Path:
@@ -42,7 +36,7 @@ def hub_token() -> str | None:
 
 def weft_cache(*, create: bool = False) -> Path:
     """weft's own cache; created readable by its owner only."""
-    root = flags.get("WEFT_CACHE") or cache_home() / "weft"
+    root = flags.cache_folder()
     if create:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
     return root
@@ -90,6 +84,8 @@ def lock(path: Path) -> Iterator[bool]:
 
 def check_space(folder: Path, size: int, name: str) -> None:
     """Refuse to start what cannot be finished: `size` more bytes must fit on the disk of `folder`."""
+    import shutil
+
     free = shutil.disk_usage(folder).free
     if free < size:
         raise DownloadError(

