@@ -16,6 +16,7 @@
 #include "core/weight.h"
 #include "pack/pairs.h"
 #include "pack/panels.h"
+#include "pack/quads.h"
 
 namespace nb = nanobind;
 using namespace weft;
@@ -66,16 +67,19 @@ std::byte* allocate(Weight& weight, Arena* arena) {
   return block.get();
 }
 
+void check_order(const std::optional<Order>& order, int64_t rows) {
+  if (!order) return;
+  if (static_cast<int64_t>(order->size()) != rows) fail(ErrorKind::input, "[weight] row_order must name every row");
+  for (size_t i = 0; i < order->size(); ++i)
+    if (order->data()[i] < 0 || order->data()[i] >= rows) fail(ErrorKind::input, "[weight] row_order names a row that is not there");
+}
+
 // Packed by `pack`, which is pack_panels, pack_pairs or pack_split, into memory of its own.
 std::shared_ptr<Weight> packed(Layout layout, decltype(&pack_panels) pack, const std::string& name, int64_t rows, int64_t cols, Bytes bytes, std::optional<Order> order, int threads, Arena* arena) {
   auto weight = std::make_shared<Weight>();
   const DType stored = dtype_named(name);
   check_size(stored, rows, cols, bytes.size());
-  if (order) {
-    if (static_cast<int64_t>(order->size()) != rows) fail(ErrorKind::input, "[weight] row_order must name every row");
-    for (size_t i = 0; i < order->size(); ++i)
-      if (order->data()[i] < 0 || order->data()[i] >= rows) fail(ErrorKind::input, "[weight] row_order names a row that is not there");
-  }
+  check_order(order, rows);
   weight->dtype = layout == Layout::pairs ? DType::bf16 : stored;
   weight->layout = layout;
   weight->rows = rows;
@@ -111,6 +115,22 @@ std::shared_ptr<Weight> in_split(const std::string& name, int64_t rows, int64_t 
   return packed(Layout::pairs, &pack_split, name, rows, cols, bytes, order, threads, arena);
 }
 
+std::shared_ptr<Weight> in_quads(const std::string& name, int64_t rows, int64_t cols, Bytes bytes, bool equalise, std::optional<Order> order, int threads, Arena* arena) {
+  auto weight = std::make_shared<Weight>();
+  weight->dtype = dtype_named(name);
+  check_size(weight->dtype, rows, cols, bytes.size());
+  check_order(order, rows);
+  if (cols % kQuadColumns || cols > INT32_MAX) fail(ErrorKind::input, "[weight] rows of " + std::to_string(cols) + " are not whole steps of 64");
+  weight->layout = Layout::quads;
+  weight->rows = rows;
+  weight->cols = cols;
+  weight->bytes = quads_bytes(rows, cols);
+  nb::gil_scoped_release release;
+  pack_quads(weight->dtype, reinterpret_cast<const std::byte*>(bytes.data()), row_bytes(weight->dtype, cols),
+             order ? order->data() : nullptr, rows, cols, equalise, allocate(*weight, arena), threads);
+  return weight;
+}
+
 std::shared_ptr<Weight> vector(Floats values, Arena* arena) {
   auto weight = std::make_shared<Weight>();
   weight->rows = 1;
@@ -122,6 +142,7 @@ std::shared_ptr<Weight> vector(Floats values, Arena* arena) {
 
 nb::ndarray<nb::numpy, float> row(const Weight& weight, int64_t index) {
   if (index < 0 || index >= weight.rows) fail(ErrorKind::input, "[weight] row " + std::to_string(index) + " of " + std::to_string(weight.rows));
+  if (weight.layout == Layout::quads) fail(ErrorKind::unsupported, "[weight] rows of int8 are not read back");
   auto* values = new float[static_cast<size_t>(weight.cols)];
   nb::capsule owner(values, [](void* pointer) noexcept { delete[] static_cast<float*>(pointer); });
   read_row(weight, index, values);
@@ -140,13 +161,16 @@ void bind_pack(nb::module_& module) {
                   nb::arg("row_order") = nb::none(), nb::arg("threads") = 1, nb::arg("arena") = nb::none())
       .def_static("in_pairs", &in_pairs, nb::arg("dtype"), nb::arg("rows"), nb::arg("cols"), nb::arg("data"),
                   nb::arg("row_order") = nb::none(), nb::arg("threads") = 1, nb::arg("arena") = nb::none())
+      .def_static("in_quads", &in_quads, nb::arg("dtype"), nb::arg("rows"), nb::arg("cols"), nb::arg("data"),
+                  nb::arg("equalise"), nb::arg("row_order") = nb::none(), nb::arg("threads") = 1, nb::arg("arena") = nb::none())
       .def_static("in_split", &in_split, nb::arg("dtype"), nb::arg("rows"), nb::arg("cols"), nb::arg("data"),
                   nb::arg("row_order") = nb::none(), nb::arg("threads") = 1, nb::arg("arena") = nb::none())
       .def_static("vector", &vector, nb::arg("values"), nb::arg("arena") = nb::none())
       .def("row", &row)
       .def_prop_ro("dtype", [](const Weight& w) { return std::string(info(w.dtype).name); })
       .def_prop_ro("layout", [](const Weight& w) {
-        return w.layout == Layout::panels ? "panels" : w.layout == Layout::pairs ? "pairs" : "rows";
+        constexpr const char* names[] = {"rows", "panels", "pairs", "quads"};
+        return names[static_cast<size_t>(w.layout)];
       })
       .def_prop_ro("shape", [](const Weight& w) { return std::pair(w.rows, w.cols); })
       .def_prop_ro("nbytes", [](const Weight& w) { return w.bytes; });

@@ -109,7 +109,7 @@ class Programs:
             threads=self.threads,
             arena=self._arena,
         )
-        if layout in ("panels", "pairs"):
+        if layout != "rows":
             # All of the file, not only this tensor: a fault maps its neighbours too, and those would stay.
             self.checkpoint.release()
         return weight
