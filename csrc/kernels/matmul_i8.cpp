@@ -27,53 +27,57 @@ struct Product {
   float* y;             // or, where the result is to be int8, null
   int8_t* codes;
   float* y_heads;
-  const float* factors;  // of the columns of y, null: none
+  const float* factors;  // of the columns of y that is to be int8, null: none
   int64_t depth, columns;  // K, N
 };
 
-// What the epilogue wants of a row: where in a panel the column of its largest element lies, and its excess there.
+// The head of a row: its scale, and its largest element's excess, four columns (in bytes of a panel) and place in them.
 struct RowHead {
   float scale;
-  int32_t place;              // of the four columns
-  uint32_t excess[2];         // one byte set: what dot products with unsigned bytes want
+  int32_t excess, fours, place;
 };
 
 // Numbers may come from anywhere, so none leads out of the row.
 WEFT_INLINE RowHead read_head(const float* head, int64_t depth) {
-  const auto bounded = [](float value, float limit) { return static_cast<int32_t>(value > 0 ? (value < limit ? value : limit) : 0.0f); };
-  const int32_t column = bounded(head[1], static_cast<float>(depth - 1)), excess = bounded(head[2], kMaxExcess);
-  const auto low = static_cast<uint32_t>(excess < 255 ? excess : 255), high = static_cast<uint32_t>(excess) - low;
-  const int shift = column % 4 * 8;
-  return {head[0], column / 4 * 64, {low << shift, high << shift}};
+  const auto bounded = [](float value, float limit) {
+    return static_cast<int32_t>(value > 0 ? (value < limit ? value : limit) : 0.0f);
+  };
+  const int32_t column = bounded(head[1], static_cast<float>(depth - 1));
+  return {head[0], bounded(head[2], kMaxExcess), column / 4 * 64, column % 4};
 }
 
-// A complete row of results, equalised for the next product and then rounded.
-static void quantise_row(const Product& a, float* x, int64_t row) {
-  Peaks peaks;
-  for (int64_t k = 0; k < a.columns; k += 16) {
-    f32x16 value = load(x + k);
-    if (a.factors) store(x + k, value = value * load(a.factors + k));
-    peaks.add(value);
-  }
-  write_codes(x, a.columns, peaks, a.codes + row * a.columns, a.y_heads + row * kHead);
+// A complete row of results.
+static void quantise_row(const Product& a, const float* y, int64_t row) {
+  write_codes(y, a.columns, peaks_of(y, a.columns), a.codes + row * a.columns, a.y_heads + row * kHead);
 }
 
 #if defined(WEFT_ISA_amx)
 
 constexpr int64_t kBlock = 1024;  // sums of 32 rows and 2 panels
 constexpr int64_t kTaskRows = 32, kGroupBytes = 512 << 10;
-constexpr int64_t max_rows(int64_t) { return 256; }
+constexpr int64_t kMaxRows = 256;  // of a task
+
+// The same with the excess as two products with unsigned bytes take it.
+struct ByteHead {
+  float scale;
+  int32_t fours;
+  uint32_t excess[2];
+  WEFT_INLINE ByteHead(const RowHead& head) : scale(head.scale), fours(head.fours) {
+    const auto low = static_cast<uint32_t>(smaller(head.excess, 255)), high = static_cast<uint32_t>(head.excess) - low;
+    excess[0] = low << 8 * head.place, excess[1] = high << 8 * head.place;
+  }
+};
 
 // Sums [rows, 32] of two panels that wait for scales, bias and activation.
 struct Pending {
   const int32_t* sums = nullptr;
-  const RowHead* heads = nullptr;
+  const ByteHead* heads = nullptr;
   float* y = nullptr;  // of the first row, column 0
   int64_t rows = 0, panel = 0, done = 0;
 };
 
-WEFT_INLINE f32x16 scaled(const int32_t* sums, const RowHead& head, const int8_t* w, f32x16 scale, f32x16 bias) {
-  const __m512i four = _mm512_loadu_si512(w + head.place);
+WEFT_INLINE f32x16 scaled(const int32_t* sums, const ByteHead& head, const int8_t* w, f32x16 scale, f32x16 bias) {
+  const __m512i four = _mm512_loadu_si512(w + head.fours);
   __m512i total = _mm512_loadu_si512(sums);
   total = _mm512_dpbusd_epi32(total, _mm512_set1_epi32(static_cast<int>(head.excess[0])), four);
   total = _mm512_dpbusd_epi32(total, _mm512_set1_epi32(static_cast<int>(head.excess[1])), four);
@@ -89,15 +93,19 @@ static void finish_some(const Product& a, const Epilogue& epilogue, Pending& pen
   const int64_t column = pending.panel * 16, left = columns - column;
   const f32x16 scale[2] = {load(a.scales + column), left > 16 ? load(a.scales + column + 16) : zero()};
   f32x16 bias[2] = {zero(), zero()};
-  if (epilogue.bias) bias[0] = load_n(epilogue.bias + column, left), bias[1] = load_n(epilogue.bias + column + 16, larger(0, left - 16));
+  if (epilogue.bias) bias[0] = load_n(epilogue.bias + column, left);
+  if (epilogue.bias && left > 16) bias[1] = load_n(epilogue.bias + column + 16, left - 16);
+  f32x16 factor[2] = {splat(1.0f), splat(1.0f)};
+  if (rough && a.factors) factor[0] = load(a.factors + column), factor[1] = load(a.factors + column + 16);
   const int8_t *w = a.w + column * a.depth, *w_next = left > 16 ? w + 16 * a.depth : w;
-  const RowHead* head = pending.heads + begin;
+  const ByteHead* head = pending.heads + begin;
   const int32_t* sums = pending.sums + begin * 32;
   float* y = pending.y + begin * columns + column;
   for (int64_t r = begin; r < end; ++r, ++head, sums += 32, y += columns) {
-    f32x16 first = scaled(sums, *head, w, scale[0], bias[0]), second = scaled(sums + 16, *head, w_next, scale[1], bias[1]);
-    first = rough ? activate_rough<kind>(first) : activate_coarse<kind>(first);
-    second = rough ? activate_rough<kind>(second) : activate_coarse<kind>(second);
+    f32x16 first = scaled(sums, *head, w, scale[0], bias[0]);
+    f32x16 second = scaled(sums + 16, *head, w_next, scale[1], bias[1]);
+    first = rough ? activate_rough<kind>(first) * factor[0] : activate_coarse<kind>(first);
+    second = rough ? activate_rough<kind>(second) * factor[1] : activate_coarse<kind>(second);
     if (left >= 32) {
       store(y, first);
       store(y + 16, second);
@@ -111,7 +119,9 @@ static void finish_some(const Product& a, const Epilogue& epilogue, Pending& pen
 
 static Finish finish_for(const Product& a, const Epilogue& epilogue) {
   Finish chosen = nullptr;
-  with_activation(epilogue.activation, [&](auto kind) { chosen = a.y ? finish_some<kind(), false> : finish_some<kind(), true>; });
+  with_activation(epilogue.activation, [&](auto kind) {
+    chosen = a.y ? finish_some<kind(), false> : finish_some<kind(), true>;
+  });
   return chosen;
 }
 
@@ -142,17 +152,17 @@ WEFT_INLINE void multiply(const int8_t* x, const int8_t* w, int64_t depth, int32
 
 struct Scratch {
   int32_t* sums;
-  RowHead* heads;
+  ByteHead* heads;
   int8_t* last_rows;
   float* wide;  // [2][32][columns]: rows before they are quantised
   Scratch(std::byte* data, int64_t depth) {
     sums = reinterpret_cast<int32_t*>(data);
-    heads = reinterpret_cast<RowHead*>(data + 2 * kBlock * 4);
-    last_rows = reinterpret_cast<int8_t*>(data + 2 * kBlock * 4 + 256 * sizeof(RowHead));
+    heads = reinterpret_cast<ByteHead*>(data + 2 * kBlock * 4);
+    last_rows = reinterpret_cast<int8_t*>(data + 2 * kBlock * 4 + kMaxRows * sizeof(ByteHead));
     wide = reinterpret_cast<float*>(last_rows + 16 * depth);
   }
 };
-static_assert(2 * kBlock * 4 + 256 * sizeof(RowHead) + 16 * 4096 + 64 * kMaxQuantised * 4 <= kScratchBytes);
+static_assert(2 * kBlock * 4 + kMaxRows * sizeof(ByteHead) + 16 * kMaxQuantised + 64 * kMaxQuantised * 4 <= kScratchBytes);
 
 // Rows that wait to be quantised.
 struct Complete {
@@ -165,12 +175,16 @@ static void quantise_some(const Product& a, Complete& complete, int64_t count) {
     quantise_row(a, complete.wide + complete.done * a.columns, complete.row + complete.done);
 }
 
+// Rows [row, row_end) times panels [panel, panel_end), in blocks of up to 32 rows and 2 panels: rows of x stay in the
+// first-level cache while a group of panels goes by that stays in the second for the next rows. Rows of results that are
+// to be int8 take all panels in turn, and are quantised, one with each block, while the next rows are multiplied. The
+// last rows, if they fill no tile, are copied to scratch first, with zeros after them.
 static void multiply_task(const Product& a, const Epilogue& epilogue, int64_t row, int64_t row_end, int64_t panel,
                           int64_t panel_end, std::byte* memory) {
   const Scratch scratch(memory, a.depth);
-  const int64_t whole_end = row + (row_end - row) / 16 * 16, depth = a.depth;
-  __builtin_memcpy(scratch.last_rows, a.x + whole_end * depth, static_cast<size_t>((row_end - whole_end) * depth));
-  __builtin_memset(scratch.last_rows + (row_end - whole_end) * depth, 0, static_cast<size_t>((16 - (row_end - whole_end)) * depth));
+  const int64_t whole_end = row + (row_end - row) / 16 * 16, last = row_end - whole_end, depth = a.depth;
+  __builtin_memcpy(scratch.last_rows, a.x + whole_end * depth, static_cast<size_t>(last * depth));
+  __builtin_memset(scratch.last_rows + last * depth, 0, static_cast<size_t>((16 - last) * depth));
   for (int64_t r = row; r < row_end; ++r) scratch.heads[r - row] = read_head(a.heads + r * kHead, depth);
 
   const Finish finish = finish_for(a, epilogue);
@@ -208,7 +222,7 @@ static void multiply_task(const Product& a, const Epilogue& epilogue, int64_t ro
 #else
 
 constexpr int64_t kTaskRows = 8, kStep = 32;  // rows of a tile, columns that the level multiplies at a time
-constexpr int64_t max_rows(int64_t) { return 64; }
+constexpr int64_t kMaxRows = 64;  // of a task
 WEFT_INLINE void shape_whole_tiles() {}
 
 #if defined(WEFT_ISA_avx512) || defined(WEFT_ISA_avx2) || defined(WEFT_ISA_neon)
@@ -242,22 +256,17 @@ WEFT_INLINE int32_t start_of(const int8_t* x, int64_t count) {
   return -128 * total;
 }
 
-// What the largest element of a row is worth above its code.
+// What the largest element of a row is worth above its code: as four groups of columns of at most 127 each.
 WEFT_INLINE i32x16 excess_of(const RowHead& head, const int8_t* w) {
   int8_t x[16] = {};
   u8x64 codes[4];
-  int32_t left = 0;
-  int place = 0;
-  for (uint32_t bytes : head.excess)
-    for (int i = 0; i < 4; ++i)
-      if (const auto some = static_cast<int32_t>(bytes >> 8 * i & 255)) left += some, place = i;
-  const int32_t start = -128 * left;
-  for (int g = 0; g < 4; ++g) {
-    codes[g] = load_codes(w + head.place);
-    const int32_t some = left < 127 ? left : 127;
-    x[4 * g + place] = static_cast<int8_t>(some);
+  for (int32_t g = 0, left = head.excess; g < 4; ++g) {
+    const auto some = static_cast<int32_t>(smaller(left, 127));
+    x[4 * g + head.place] = static_cast<int8_t>(some);
+    codes[g] = load_codes(w + head.fours);
     left -= some;
   }
+  const int32_t start = -128 * head.excess;
   i32x16 total = splat_i(&start);
   dot_rows<255, 4, 1>(&total, codes, x, 0);
   return total;
@@ -269,11 +278,11 @@ struct Scratch {
   float* wide;      // [rows][columns]: rows before they are quantised
   Scratch(std::byte* data, int64_t depth) {
     heads = reinterpret_cast<RowHead*>(data);
-    starts = reinterpret_cast<int32_t*>(data + 64 * sizeof(RowHead));
-    wide = reinterpret_cast<float*>(starts + 64 * depth / kStep);
+    starts = reinterpret_cast<int32_t*>(data + kMaxRows * sizeof(RowHead));
+    wide = reinterpret_cast<float*>(starts + kMaxRows * depth / kStep);
   }
 };
-static_assert(64 * sizeof(RowHead) + 64 * kMaxDepth / kStep * 4 + 64 * kMaxQuantised * 4 <= kScratchBytes);
+static_assert(kMaxRows * sizeof(RowHead) + kMaxRows * kMaxDepth / kStep * 4 + kMaxRows * kMaxQuantised * 4 <= kScratchBytes);
 
 // R rows and one panel; x, heads, starts and y are those of the first row.
 template <int R>
@@ -302,6 +311,7 @@ static void tile(const Product& a, const Epilogue& epilogue, const int8_t* x, co
     with_activation(epilogue.activation, [&](auto kind) {
       result = a.y ? activate_coarse<kind()>(result) : activate_rough<kind()>(result);
     });
+    if (a.factors) result = result * load(a.factors + column);
     store_n(y + r * a.columns + column, result, count);
   }
 }
@@ -313,13 +323,15 @@ static void multiply_task(const Product& a, const Epilogue& epilogue, int64_t ro
   const int8_t* x = a.x + row * depth;
   for (int64_t r = 0; r < rows; ++r) {
     scratch.heads[r] = read_head(a.heads + (row + r) * kHead, depth);
-    for (int64_t step = 0; step < steps; ++step) scratch.starts[r * steps + step] = start_of(x + r * depth + step * kStep, kStep);
+    for (int64_t step = 0; step < steps; ++step)
+      scratch.starts[r * steps + step] = start_of(x + r * depth + step * kStep, kStep);
   }
   float* y = a.y ? a.y + row * a.columns : scratch.wide;
   for (; panel < panel_end; ++panel) {
     int64_t r = 0;
     for (; r + kTaskRows <= rows; r += kTaskRows)
-      tile<kTaskRows>(a, epilogue, x + r * depth, scratch.heads + r, scratch.starts + r * steps, panel, y + r * a.columns);
+      tile<kTaskRows>(a, epilogue, x + r * depth, scratch.heads + r, scratch.starts + r * steps, panel,
+                      y + r * a.columns);
     for (; r < rows; ++r)
       tile<1>(a, epilogue, x + r * depth, scratch.heads + r, scratch.starts + r * steps, panel, y + r * a.columns);
   }
@@ -342,7 +354,8 @@ KERNEL(matmul_i8) {
                   weight.cols, weight.rows};
   const Epilogue epilogue(call, 3);
   const int64_t panels = parts(a.columns, 16);
-  const Tasks tasks(call.in[0].rows(), panels, kTaskRows, max_rows(a.depth), kMaxPanels, quantised ? kMaxPanels : 4, worker.count);
+  const int64_t min_panels = quantised ? kMaxPanels : 4;  // a row that is to be int8 is one task's
+  const Tasks tasks(call.in[0].rows(), panels, kTaskRows, kMaxRows, kMaxPanels, min_panels, worker.count);
   shape_whole_tiles();
   for (int64_t task; (task = worker.next()) < tasks.count();)
     multiply_task(a, epilogue, tasks.row(task), tasks.row_end(task), tasks.panel(task), tasks.panel_end(task),

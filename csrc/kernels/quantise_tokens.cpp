@@ -3,7 +3,7 @@
 // Meaning  weft/ops/quant.py
 // Layout   x [rows, K] contiguous, K a multiple of 64; codes int8 [rows, K]; heads float32 [rows, 3] (token_codes.h);
 //          a weight in quads (pack/quads.h), where there is one, has factors for the columns
-// Method   a row at a time: factors and the two largest magnitudes, then codes
+// Method   a row at a time: factors, then the two largest magnitudes, then codes
 // Bound    memory, 5 bytes per element
 #include "core/weight.h"
 #include "kernels/rows.h"
@@ -20,18 +20,11 @@ KERNEL(quantise_tokens) {
   float* equal = reinterpret_cast<float*>(worker.scratch);
   deal_rows(worker, rows, depth, [&](int64_t row) {
     const float* x = call.in[0].as<float>() + row * depth;
-    Peaks peaks;
     if (factors) {
-      for (int64_t k = 0; k < depth; k += 16) {
-        const f32x16 value = load(x + k) * load(factors + k);
-        peaks.add(value);
-        store(equal + k, value);
-      }
+      for (int64_t k = 0; k < depth; k += 16) store(equal + k, load(x + k) * load(factors + k));
       x = equal;
-    } else {
-      for (int64_t k = 0; k < depth; k += 16) peaks.add(load(x + k));
     }
-    write_codes(x, depth, peaks, call.out[0].as<int8_t>() + row * depth, call.out[1].as<float>() + row * kHead);
+    write_codes(x, depth, peaks_of(x, depth), call.out[0].as<int8_t>() + row * depth, call.out[1].as<float>() + row * kHead);
   });
 }
 

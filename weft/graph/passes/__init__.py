@@ -39,8 +39,9 @@ def optimise(program: Program, *, compute: str = "f32") -> Program:
     """All passes in order; verified, unplanned.
 
     Three values of `compute` change numbers. "int8": activations are rounded to int8 rows before products with
-    quantised weights; where a model has no state, other weights are rounded to int8 too, and the rest is "bf16". "bf16": activations and weights that are not quantised are rounded to bfloat16 before their
-    products. "bf16x3": the same with sums of two bfloat16 each, three products: near f32.
+    quantised weights; in a model without a state other weights are rounded to int8 too, and what that leaves is "bf16".
+    "bf16": activations and weights that are not quantised are rounded to bfloat16 before their products. "bf16x3": the
+    same with sums of two bfloat16 each, three products: near f32.
     """
     if compute not in COMPUTE:
         raise InputError(f"[optimise] compute must be one of {', '.join(COMPUTE)}: got {compute!r}")
