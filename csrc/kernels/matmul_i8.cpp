@@ -1,8 +1,8 @@
 // matmul_i8: y = act(x Wᵀ + b) with x and W in int8 and exact integer sums.
 //
 // Meaning  weft/ops/quant.py
-// Layout   x int8 [M, K], K a multiple of 64, and heads float32 [M, 3] (token_codes.h); W int8 in quads (pack/quads.h);
-//          y float32 [M, N], or int8 [M, N] and heads for the product that `next` is the weight of
+// Layout   x int8 [M, K], K a multiple of 64, and heads float32 [M, 3] (token_codes.h); W int8 in quads
+//          (pack/quads.h); y float32 [M, N], or int8 [M, N] and heads, made for the product whose weight `reader` is
 // Method   sum = Σ x w + excess * w[column]; y = act(fma(float(sum) * scale of w, scale of x, bias)). Sums are exact, so
 //          every level gives the same bits. A result that is to be int8 waits in scratch until its row is complete
 // Bound    the matrix unit and the second-level cache, or byte products; memory, one pass over W, with few rows
@@ -343,14 +343,14 @@ static void multiply_task(const Product& a, const Epilogue& epilogue, int64_t ro
 
 KERNEL(matmul_i8) {
   const Weight& weight = *call.in[2].weight;
-  const Weight* next = call.in[4].weight;
+  const Weight* reader = call.in[4].weight;
   if (weight.layout != Layout::quads || weight.cols > kMaxDepth) __builtin_trap();  // bound, and refused, otherwise
   const bool quantised = call.flag("quantised");
   const Quads quads{weight.data, weight.rows, weight.cols};
   const Product a{call.in[0].as<int8_t>(), call.in[1].as<float>(), reinterpret_cast<const int8_t*>(quads.codes()),
                   reinterpret_cast<const float*>(quads.scales()), quantised ? nullptr : call.out[0].as<float>(),
                   quantised ? call.out[0].as<int8_t>() : nullptr, quantised ? call.out[1].as<float>() : nullptr,
-                  next ? reinterpret_cast<const float*>(Quads{next->data, next->rows, next->cols}.factors()) : nullptr,
+                  reader ? reinterpret_cast<const float*>(Quads{reader->data, reader->rows, reader->cols}.factors()) : nullptr,
                   weight.cols, weight.rows};
   const Epilogue epilogue(call, 3);
   const int64_t panels = parts(a.columns, 16);

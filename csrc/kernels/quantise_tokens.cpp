@@ -14,9 +14,10 @@ namespace weft::ISA {
 
 KERNEL(quantise_tokens) {
   const int64_t rows = call.in[0].rows(), depth = call.in[0].cols();
-  const Weight* weight = call.in[1].weight;
+  const Weight* weight = call.in[1].weight;  // of the product that reads the rows
   if (weight && weight->layout != Layout::quads) __builtin_trap();  // the binding makes no other for this op
-  const float* factors = weight ? reinterpret_cast<const float*>(Quads{weight->data, weight->rows, depth}.factors()) : nullptr;
+  const float* factors = nullptr;
+  if (weight) factors = reinterpret_cast<const float*>(Quads{weight->data, weight->rows, depth}.factors());
   float* equal = reinterpret_cast<float*>(worker.scratch);
   deal_rows(worker, rows, depth, [&](int64_t row) {
     const float* x = call.in[0].as<float>() + row * depth;
@@ -24,7 +25,8 @@ KERNEL(quantise_tokens) {
       for (int64_t k = 0; k < depth; k += 16) store(equal + k, load(x + k) * load(factors + k));
       x = equal;
     }
-    write_codes(x, depth, peaks_of(x, depth), call.out[0].as<int8_t>() + row * depth, call.out[1].as<float>() + row * kHead);
+    write_codes(x, depth, peaks_of(x, depth), call.out[0].as<int8_t>() + row * depth,
+                call.out[1].as<float>() + row * kHead);
   });
 }
 

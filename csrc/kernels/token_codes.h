@@ -38,7 +38,8 @@ struct Peaks {
 
 WEFT_INLINE Peaks peaks_of(const float* x, int64_t depth) {
   Peaks peaks;
-  for (int64_t k = 0; k < depth; k += 64) peaks.add(k, load(x + k), load(x + k + 16), load(x + k + 32), load(x + k + 48));
+  for (int64_t k = 0; k < depth; k += 64)
+    peaks.add(k, load(x + k), load(x + k + 16), load(x + k + 32), load(x + k + 48));
   return peaks;
 }
 

@@ -89,7 +89,7 @@ Rows multiply_rows(const Level& level, const Weight& weight, Rows x, int workers
   return y;
 }
 
-// Codes and scale of a row of W, from what it is said to be.
+// One output, from a row of W as its file has it.
 float expected(const Rows& x, int64_t r, std::vector<float> w, const std::vector<float>& factors, float bias) {
   float largest = 0;
   for (size_t k = 0; k < w.size(); ++k) largest = std::max(largest, std::abs(w[k] /= factors[k]));
@@ -97,7 +97,8 @@ float expected(const Rows& x, int64_t r, std::vector<float> w, const std::vector
   for (size_t k = 0; k < w.size(); ++k) {
     const auto code = static_cast<int64_t>(std::nearbyint(w[k] * (127.0f / largest)));
     const float* head = x.heads.data() + r * 3;
-    sum += code * (x.codes[static_cast<size_t>(r * x.cols) + k] + (k == static_cast<size_t>(head[1]) ? int64_t(head[2]) : 0));
+    const int64_t excess = k == static_cast<size_t>(head[1]) ? static_cast<int64_t>(head[2]) : 0;
+    sum += code * (x.codes[static_cast<size_t>(r * x.cols) + k] + excess);
   }
   return std::fma(static_cast<float>(sum) * (largest / 127.0f), x.heads[static_cast<size_t>(r * 3)], bias);
 }
