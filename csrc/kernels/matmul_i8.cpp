@@ -191,7 +191,10 @@ static void multiply_task(const Product& a, const Epilogue& epilogue, int64_t ro
   Pending pending;
   Complete complete;
   int64_t turn = 0, turns = 0;
-  const int64_t share = parts(32, depth / kQuadColumns), rows_share = parts(32 * 32, a.columns);
+  // Rows that are finished in a step. An activation's many instructions go better in long runs, as the matrix unit takes
+  // one of the two vector units while it is busy.
+  const int64_t share = larger(a.y ? 1 : 16, parts(32, depth / kQuadColumns));
+  const int64_t rows_share = parts(32 * 32, a.columns);
   const int64_t group = a.y ? larger(2, kGroupBytes / (16 * depth) / 2 * 2) : kMaxPanels;
   for (; panel < panel_end; panel += group)
     for (int64_t r = row, step; r < row_end; r += step, ++turns) {
