@@ -268,6 +268,16 @@ def test_int8_rounds_rows_once_and_where_they_are_made():
         assert 1e-4 < relative_error(now[name], before[name]) < 3e-2
 
 
+def test_int8_keeps_the_type_of_a_result_that_is_also_read():
+    trace = Trace("read")
+    first = matmul(trace.input("x", (T, 64)), trace.weight("a", (64, 64)))
+    trace.output("y", first)
+    trace.output("z", matmul(first, trace.weight("b", (64, 64))))
+    after = optimise(trace.program(), compute="int8")
+    assert ops_of(after) == Counter(quantise_tokens=2, matmul_i8=2)
+    assert {value.name: value.dtype.name for value in after.outputs} == {"y": "f32", "z": "f32"}
+
+
 def test_int8_leaves_models_that_generate_and_weights_that_others_read():
     program = Toy(paged=True).program()
     assert optimise(program, compute="int8") == optimise(program)

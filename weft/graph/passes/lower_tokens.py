@@ -24,10 +24,11 @@ def lower_tokens(program: Program) -> Program:
     alone = {i for i in products if len(program.readers[str(program.body[i].inputs[0])]) == 1}
     equalised = {i for i in alone if all(j in alone for j in program.readers[_weight(program, i)])}
     values = {value.name: value for value in program.values}
+    makers = {program.body[i].outputs[0]: i for i in products}
     made: dict[str, str] = {}  # heads of rows that a product quantises
-    for i in equalised:
+    for i in sorted(equalised):
         x = str(program.body[i].inputs[0])
-        if any(program.body[j].outputs == (x,) and _short(program, j) for j in products):
+        if values[x].kind == "buffer" and x in makers and _short(program, makers[x]):
             made[x] = f"%heads.{len(made)}"
             values[x] = replace(values[x], dtype=as_dtype("i8"))
             values[made[x]] = Value(made[x], "buffer", as_dtype("f32"), (*values[x].shape[:-1], 3))
