@@ -19,6 +19,7 @@
 #include "pack/packing.h"
 #include "pack/pairs.h"
 #include "pack/panels.h"
+#include "pack/quads.h"
 #include "quant/dequant.h"
 
 namespace nb = nanobind;
@@ -74,7 +75,8 @@ PackPart packer_named(std::string_view layout) {
   if (layout == "panels") return &pack_panels;
   if (layout == "pairs") return &pack_pairs;
   if (layout == "split") return &pack_split;
-  fail(ErrorKind::input, "[weight] no such layout: " + std::string(layout) + "; panels, pairs or split");
+  if (layout == "quads" || layout == "equalised") return &pack_quads;
+  fail(ErrorKind::input, "[weight] no such layout: " + std::string(layout) + "; panels, pairs, split, quads or equalised");
 }
 
 void check_order(const Order& order, int64_t rows) {
@@ -95,17 +97,22 @@ class PackingOfArrays {
     const PackPart pack = packer_named(layout);
     check_size(stored, rows, cols, bytes.size());
     if (order) check_order(*order, rows);
-    if (pack == &pack_split && (cols % kPairColumns || cols > INT32_MAX))
-      fail(ErrorKind::input, "[weight] rows of " + std::to_string(cols) + " are not whole steps of 32");
+    const bool quads = pack == &pack_quads, pairs = !quads && pack != &pack_panels;
+    const int64_t step = pack == &pack_split ? kPairColumns : quads ? kQuadColumns : 1;
+    if (cols % step || cols > INT32_MAX)
+      fail(ErrorKind::input, "[weight] rows of " + std::to_string(cols) + " are not whole steps of " + std::to_string(step));
     auto weight = std::make_shared<Weight>();
-    const bool pairs = pack != &pack_panels;
     weight->dtype = pairs ? DType::bf16 : stored;
-    weight->layout = pairs ? Layout::pairs : Layout::panels;
+    weight->layout = quads ? Layout::quads : pairs ? Layout::pairs : Layout::panels;
     weight->rows = rows;
     weight->cols = pack == &pack_split ? 2 * cols : cols;
-    weight->bytes = pairs ? pairs_bytes(rows, weight->cols) : panels_bytes(stored, rows, cols);
+    weight->bytes = quads   ? quads_bytes(rows, cols)
+                    : pairs ? pairs_bytes(rows, weight->cols)
+                            : panels_bytes(stored, rows, cols);
     std::byte* out = allocate(*weight, arena_.get());
-    packing_.add({pack, stored, reinterpret_cast<const std::byte*>(bytes.data()), row_bytes(stored, cols),
+    const auto* from = reinterpret_cast<const std::byte*>(bytes.data());
+    if (quads) write_factors(stored, from, row_bytes(stored, cols), rows, cols, layout == "equalised", out);
+    packing_.add({pack, stored, from, row_bytes(stored, cols),
                   order ? order->data() : nullptr, rows, cols, out});
     made_.push_back(weight);
     sources_.push_back(bytes);
@@ -167,6 +174,7 @@ std::shared_ptr<Weight> vector(Floats values, Arena* arena) {
 
 nb::ndarray<nb::numpy, float> row(const Weight& weight, int64_t index) {
   if (index < 0 || index >= weight.rows) fail(ErrorKind::input, "[weight] row " + std::to_string(index) + " of " + std::to_string(weight.rows));
+  if (weight.layout == Layout::quads) fail(ErrorKind::unsupported, "[weight] rows of int8 are not read back");
   auto* values = new float[static_cast<size_t>(weight.cols)];
   nb::capsule owner(values, [](void* pointer) noexcept { delete[] static_cast<float*>(pointer); });
   read_row(weight, index, values);
@@ -194,7 +202,8 @@ void bind_pack(nb::module_& module) {
       .def("row", &row)
       .def_prop_ro("dtype", [](const Weight& w) { return std::string(info(w.dtype).name); })
       .def_prop_ro("layout", [](const Weight& w) {
-        return w.layout == Layout::panels ? "panels" : w.layout == Layout::pairs ? "pairs" : "rows";
+        constexpr const char* names[] = {"rows", "panels", "pairs", "quads"};
+        return names[static_cast<size_t>(w.layout)];
       })
       .def_prop_ro("shape", [](const Weight& w) { return std::pair(w.rows, w.cols); })
       .def_prop_ro("nbytes", [](const Weight& w) { return w.bytes; });

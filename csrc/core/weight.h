@@ -12,7 +12,8 @@ namespace weft {
 // rows     the file's layout: row after row, quantised rows as whole blocks. Borrowed from the mapped file.
 // panels   16 rows interleaved, so that one vector holds 16 outputs: see pack/panels.h. Owned, or part of an arena.
 // pairs    of bfloat16, for the matrix unit: see pack/pairs.h. As panels.
-enum class Layout : uint8_t { rows, panels, pairs };
+// quads    of int8, rounded when they were packed: see pack/quads.h. The type is that of the file. As panels.
+enum class Layout : uint8_t { rows, panels, pairs, quads };
 
 struct Weight {
   DType dtype = DType::f32;

@@ -55,8 +55,8 @@ struct Epilogue {
   const float* bias;  // null: none
   Activation activation;
 
-  WEFT_INLINE explicit Epilogue(const Call& call)
-      : bias(call.n_in > 2 ? call.in[2].as<float>() : nullptr),
+  WEFT_INLINE explicit Epilogue(const Call& call, int bias_operand = 2)
+      : bias(call.n_in > bias_operand ? call.in[bias_operand].as<float>() : nullptr),
         activation(static_cast<Activation>(call.integer("activation"))) {}
 };
 

@@ -9,6 +9,7 @@
 #include "core/words.h"
 #include "pack/pairs.h"
 #include "pack/panels.h"
+#include "pack/quads.h"
 #include "quant/dequant.h"
 #include "tests/test.h"
 
@@ -103,6 +104,16 @@ struct Matrix {
     weight.owned = Memory(weight.bytes);
     weight.data = weight.owned.data();
     pack_split(dtype, file.data(), row_bytes(), nullptr, rows, cols, weight.owned.data(), 0, (rows + 15) / 16);
+    return weight;
+  }
+  Weight as_quads(bool equalise) const {
+    Weight weight;
+    weight.dtype = dtype, weight.layout = Layout::quads, weight.rows = rows, weight.cols = cols;
+    weight.bytes = quads_bytes(rows, cols);
+    weight.owned = Memory(weight.bytes);
+    weight.data = weight.owned.data();
+    write_factors(dtype, file.data(), row_bytes(), rows, cols, equalise, weight.owned.data());
+    pack_quads(dtype, file.data(), row_bytes(), nullptr, rows, cols, weight.owned.data(), 0, (rows + 15) / 16);
     return weight;
   }
   std::vector<float> row(int64_t i) const {

@@ -40,7 +40,7 @@ def test_a_text_has_the_same_bits_alone_and_in_a_batch(embedder: weft.Embedder) 
     assert np.array_equal(together, embedder.encode(some, batch_tokens=64))
 
 
-@pytest.mark.parametrize("compute, limit", [("bf16", 2e-4), ("bf16x3", 1e-7)])
+@pytest.mark.parametrize("compute, limit", [("bf16", 2e-4), ("bf16x3", 1e-7), ("int8", 5e-3)])
 def test_rounded_vectors_are_near_and_the_same_bits_in_any_batch(minilm: Path, compute: str, limit: float) -> None:
     rounded = weft.Embedder(str(minilm), truncate="head", compute=compute)
     want = np.load(GOLDEN)["vectors"]
@@ -48,7 +48,7 @@ def test_rounded_vectors_are_near_and_the_same_bits_in_any_batch(minilm: Path, c
     assert distance.max() <= limit, f"text {distance.argmax()}: {texts()[distance.argmax()]!r}"
     some = texts()[::17]
     assert np.array_equal(rounded.encode(some), np.stack([rounded.encode(text) for text in some]))
-    assert np.abs(rounded.encode(some) - want[::17]).max() < (1e-2 if compute == "bf16" else 3e-5)
+    assert np.abs(rounded.encode(some) - want[::17]).max() < {"bf16": 1e-2, "bf16x3": 3e-5, "int8": 3e-2}[compute]
 
 
 def test_an_over_long_text_is_an_error_with_the_numbers(minilm: Path) -> None:

@@ -40,6 +40,21 @@ def test_fused_levels_agree_on_quantised_models(tmp_path: Path, kind: str) -> No
     check_fused_levels(write_model(tmp_path / "m.gguf", BLOCKED, kind))
 
 
+@pytest.mark.parametrize("compute", ["bf16", "bf16x3", "int8"])
+def test_fused_levels_agree_on_rounded_encoders(tmp_path: Path, compute: str) -> None:
+    """And all are near f32, the scalar level too."""
+    cfg = {**tiny.CONFIGS["bert"], "hidden_size": 64, "intermediate_size": 192}  # whole steps of every product
+    checkpoint = open_checkpoint(tiny.write_folder(tmp_path, cfg))
+    ids = tiny.token_ids(cfg, 130)
+    fused = [level for level in levels_present() if level != "scalar"]
+    made = [Encoder(checkpoint, Head("mean"), compute=compute, level=level).hidden_states(ids) for level in fused]
+    assert all(np.array_equal(made[0], other) for other in made[1:]), fused
+    scalar, exact = (
+        Encoder(checkpoint, Head("mean"), compute=kind, level="scalar").hidden_states(ids) for kind in (compute, "f32")
+    )
+    assert np.linalg.norm(scalar - exact) <= 0.05 * np.linalg.norm(exact)
+
+
 @pytest.mark.parametrize("name", tiny.CONFIGS)
 def test_the_scalar_level_stays_close(tmp_path: Path, name: str) -> None:
     if len(levels_present()) < 2:

@@ -29,6 +29,7 @@ class Embedder:
     error that says the numbers, unless `truncate` is "head" (keep the beginning) or "tail" (keep the end). `compute`
     "bf16" rounds activations and weights to bfloat16 before their products: faster, and near the same vectors. "bf16x3"
     splits them in two bfloat16 each: on a machine with a matrix unit faster than "f32", within 3e-5 of its vectors.
+    "int8" rounds activations, a scale a token, and weights, a scale a channel: the fastest; cosines of about 0.999.
     """
 
     def __init__(

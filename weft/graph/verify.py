@@ -17,9 +17,9 @@ MAX_RANK = 4  # csrc/core/kernel.h: Operand
 MAX_SIZE = 2**40  # of an axis
 MAX_BYTES = 2**60  # of a value, per symbol: the core computes sizes in 64 bits
 TYPES = {
-    "input": ("f32", "i32", "bf16", "a8_32", "a8_256"),
-    "buffer": ("f32", "bf16", "a8_32", "a8_256"),
-    "output": ("f32", "bf16", "a8_32", "a8_256"),
+    "input": ("f32", "i32", "bf16", "a8_32", "a8_256", "i8"),
+    "buffer": ("f32", "bf16", "a8_32", "a8_256", "i8"),
+    "output": ("f32", "bf16", "a8_32", "a8_256", "i8"),
     "state": ("f32", "f16"),
     "weight": ("f32", "f16", "bf16", *(d.name for d in DTYPES.values() if d.gguf is not None and d.quantised)),
 }

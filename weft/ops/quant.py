@@ -1,6 +1,8 @@
-"""int8 activations: rows quantised block by block, and their product with a quantised weight."""
+"""int8 activations: rows quantised block by block for quantised weights, or as a whole for float weights, and their
+products."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -8,7 +10,7 @@ from weft.dtype import DTYPES
 from weft.ops.elementwise import activation as _activation
 from weft.ops.matmul import product_cost, product_shape
 from weft.ops.packed import A8, Packed, wide
-from weft.ops.registry import ActivationOrNone, Array, Cost, Rows, Sample, Weight, op, require
+from weft.ops.registry import ACTIVATIONS, ActivationOrNone, Array, Codes, Cost, Rows, Sample, Weight, op, require
 from weft.ops.samples import normal, strided, ugly, weight
 from weft.ops.spec import Spec
 from weft.ops.tolerance import chain
@@ -124,3 +126,201 @@ matmul_q.tolerance(
     a8_256=chain(256),
     because="integers are exact; one f32 chain over the blocks of a row",
 )
+
+
+# Rows as a whole: products with float weights, which are rounded to int8 too.
+I8_STEP = 64  # columns that one step of such a product takes
+I8_DEPTH = 8192  # the longest row: sums of 32 bits have room for it, and scratch
+I8_COLUMNS = 3072  # the longest row of results that is quantised where it is made
+REACH = 5  # what a row's largest element may be, in units of what a byte holds
+
+
+def takes_i8(depth: Any) -> bool:
+    """Whether rows of `depth` elements have a product in int8."""
+    return isinstance(depth, int) and depth % I8_STEP == 0 and 0 < depth <= I8_DEPTH
+
+
+def column_factors(weight: Array | Packed) -> np.ndarray:
+    """By what the columns of x are multiplied, and those of the weight divided, so that the weight's are more alike:
+    the fourth root of a column's largest element over the largest of all, and at least 1/16. float32 [K]
+    """
+    largest = np.abs(wide(weight).astype(np.float32)).max(axis=0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        root = np.sqrt(np.sqrt(largest / largest.max()))
+    return np.where(root >= np.float32(0.0625), root, np.float32(0.0625))
+
+
+def channel_codes(weight: Array | Packed, equalised: bool) -> tuple[np.ndarray, np.ndarray]:
+    """The weight's rows as codes [N, K] in 127 steps of their largest element, and the steps [N]; float32."""
+    values = wide(weight).astype(np.float32)
+    if equalised:
+        values = values / column_factors(weight)
+    largest = np.abs(values).max(axis=1)
+    with np.errstate(divide="ignore", over="ignore"):
+        inverse = np.float32(127) / largest
+    alive = np.isfinite(inverse)
+    codes = np.rint(values * np.where(alive, inverse, np.float32(0))[:, None])
+    return np.clip(codes, -127, 127), np.where(alive, largest / np.float32(127), np.float32(0))
+
+
+def token_codes(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Codes and heads of float32 rows: see quantise_tokens."""
+    size = np.abs(x)
+    following, top = np.moveaxis(np.partition(size, -2, axis=-1)[..., -2:], -1, 0)
+    span = np.maximum(following, top / np.float32(REACH))
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        steps = np.float32(127) / span
+        alive = np.isfinite(steps)
+        steps = np.where(alive, steps, np.float32(0))
+        full = np.rint(top * steps)
+    column = np.where(alive & (top > span), size.argmax(axis=-1), 0)
+    largest = np.take_along_axis(x, column[..., None], axis=-1)[..., 0]
+    sign = np.where(alive & (top > span) & (largest < 0), np.float32(-1), np.float32(1))
+    codes = np.clip(np.rint(x * (sign * steps)[..., None]), -127, 127)
+    scale = np.where(alive, sign * (span / np.float32(127)), np.float32(0))
+    excess = np.clip(full - 127, 0, 127 * (REACH - 1))
+    return codes.astype(np.int8), np.stack([scale, column.astype(np.float32), excess], axis=-1)
+
+
+@op
+def quantise_tokens(x: Array, reader: Weight | None = None) -> tuple[Codes, Array]:
+    """Rows of int8 with one scale each.  x [..., K], K a multiple of 64 -> codes i8 [..., K], heads f32 [..., 3]
+
+    Specified in float32, to the bit. span is the largest magnitude of a row but one, or a fifth of the largest where
+    that is more; codes are round(x * (127 / span)), to nearest even. The largest element alone may be above 127: the
+    head has the scale, span / 127, then that element's column, and how much its code is above 127. The scale's sign
+    makes it positive. A row of zeros, or of values so small that the factor would overflow, has scale 0 and codes 0.
+
+    With the weight of the product that will read them, rows are multiplied with its `column_factors` first.
+    """
+    rows = x.astype(np.float32)
+    return token_codes(rows if reader is None else rows * column_factors(reader))
+
+
+def _rows_of(where: str, x: Spec, reader: Spec | None) -> None:
+    require(x.rank >= 1 and takes_i8(x.shape[-1]), where, f"rows of {x} are not steps of {I8_STEP}, or over {I8_DEPTH}")
+    if reader is not None:
+        fits = reader.rank == 2 and reader.shape[1] == x.shape[-1] and not reader.dtype.quantised
+        require(fits, where, f"reader {reader} does not multiply rows of {x}; it must be floats [N, {x.shape[-1]}]")
+
+
+@quantise_tokens.shape
+def _(x: Spec, reader: Spec | None) -> tuple[Spec, Spec]:
+    _rows_of("quantise_tokens", x, reader)
+    return x.like(*x.shape, dtype="i8"), x.like(*x.shape[:-1], 3, dtype="f32")
+
+
+@quantise_tokens.cost
+def _(x: Spec, reader: Spec | None) -> Cost:
+    return Cost(flops=6 * x.size, bytes=x.nbytes + x.size)
+
+
+@quantise_tokens.samples
+def _(rng: np.random.Generator) -> Iterator[Sample]:
+    for shape in [(1, 64), (3, 128), (2, 3, 64), (17, 192)]:
+        yield (normal(rng, *shape), None), {}
+        yield (normal(rng, *shape), normal(rng, 5, shape[-1])), {}
+    yield (strided(rng, 5, 64), None), {}
+    yield (np.clip(ugly(rng, 5, 128), -1e6, 1e6), None), {}
+    ties = np.float32(0.5) * np.arange(-64, 64, dtype=np.float32).reshape(1, 128)
+    yield (ties, None), {}  # of codes, after the first
+    tall = normal(rng, 6, 64)
+    tall[0] = 0
+    tall[1:, 7] = [1e30, -100, 9, -9, 2]  # far out, either sign, within reach
+    tall[2, 8] = 100  # no longer alone
+    yield (tall, weight(rng, "bf16", 3, 64)), {}
+
+
+quantise_tokens.no_gradient("rounding is flat almost everywhere; training runs with f32 activations")
+quantise_tokens.tolerance(f32=0.0, because="the codes are specified to the bit")
+
+
+@op
+def matmul_i8(
+    x: Codes,
+    heads: Array,
+    weight: Weight,
+    bias: Weight | None = None,
+    reader: Weight | None = None,
+    *,
+    activation: ActivationOrNone = "none",
+    equalised: bool = False,
+    quantised: bool = False,
+) -> Array | tuple[Codes, Array]:
+    """act(x Wᵀ + b).  x i8 [..., K], heads [..., 3], weight of floats [N, K], bias [N] or absent -> [..., N]
+
+    x and heads are what quantise_tokens gives; it was told the weight if this is `equalised`. The weight is rounded as
+    `channel_codes` says, once, when it is bound. With `quantised` the result is codes and heads, as quantise_tokens
+    would make them for `reader`, the weight of the product that reads them, and gelu is a polynomial (1.5e-4).
+    """
+    codes, scales = channel_codes(weight, equalised)
+    rows = x.astype(np.float64).reshape(-1, x.shape[-1])
+    head = heads.reshape(-1, 3)
+    column = np.clip(head[:, 1], 0, x.shape[-1] - 1).astype(np.int64)
+    rows[np.arange(len(rows)), column] += np.clip(head[:, 2], 0, 127 * (REACH - 1)).astype(np.int64)
+    product = (rows @ codes.T.astype(np.float64) * scales * head[:, :1]).reshape(*x.shape[:-1], -1)
+    result = _activation(activation, product if bias is None else product + bias)
+    return quantise_tokens.reference(result, reader) if quantised else result
+
+
+@matmul_i8.shape
+def _(
+    x: Spec,
+    heads: Spec,
+    weight: Spec,
+    bias: Spec | None,
+    reader: Spec | None,
+    *,
+    activation: str,
+    equalised: bool,
+    quantised: bool,
+) -> Spec | tuple[Spec, Spec]:
+    require(x.dtype.name == "i8", "matmul_i8", f"rows {x} must be i8; quantise them first")
+    _rows_of("matmul_i8", x, None)
+    fits = heads.shape == (*x.shape[:-1], 3) and not weight.dtype.quantised
+    require(fits, "matmul_i8", f"heads {heads} do not fit rows {x}, or weight {weight} is quantised")
+    result = product_shape("matmul_i8", x, weight, bias).like(*x.shape[:-1], weight.shape[0], dtype="f32")
+    require(reader is None or quantised, "matmul_i8", "a reader is only of quantised results")
+    if not quantised:
+        return result
+    _rows_of("matmul_i8", result, reader)
+    small = result.shape[-1] <= I8_COLUMNS and x.shape[-1] <= I8_COLUMNS
+    require(small, "matmul_i8", f"results {result} of {x} are too long to be quantised at once; over {I8_COLUMNS}")
+    return result.like(*result.shape, dtype="i8"), result.like(*result.shape[:-1], 3)
+
+
+@matmul_i8.cost
+def _(
+    x: Spec,
+    heads: Spec,
+    weight: Spec,
+    bias: Spec | None,
+    reader: Spec | None,
+    *,
+    activation: str,
+    equalised: bool,
+    quantised: bool,
+) -> Cost:
+    one, out = product_cost(x, weight, bias), x.size // x.shape[-1] * weight.shape[0]
+    return Cost(flops=one.flops, bytes=one.bytes - weight.nbytes + weight.size - (3 * out if quantised else 0))
+
+
+@matmul_i8.samples
+def _(rng: np.random.Generator) -> Iterator[Sample]:
+    for rows, n, k in [(1, 1, 64), (1, 17, 64), (3, 16, 128), (17, 33, 192), (65, 48, 64)]:
+        yield (*quantise_tokens(normal(rng, rows, k)), normal(rng, n, k)), {}
+    for dtype in ("f16", "bf16"):
+        matrix = weight(rng, dtype, 21, 128)
+        x = quantise_tokens(normal(rng, 2, 3, 128) * np.float32(10.0) ** rng.integers(-3, 3, (2, 3, 1)), matrix)
+        yield (*x, matrix, normal(rng, 21)), {"equalised": True}
+    for kind in ACTIVATIONS:
+        yield (*quantise_tokens(ugly(rng, 3, 64)), normal(rng, 17, 64), normal(rng, 17)), {"activation": kind}
+    # Whole numbers with a scale of one are exact, so there is one result that is right.
+    x, w = (rng.integers(-9, 10, size).astype(np.float32) for size in ((35, 64), (128, 64)))
+    x[:, :3], w[:, 5] = (127, -127, 300), 127
+    yield (*quantise_tokens(x), w, None, None), {"quantised": True}
+    yield (*quantise_tokens(x), w, None, normal(rng, 7, 128)), {"quantised": True, "activation": "relu"}
+
+
+matmul_i8.no_gradient("its rows are integers; training runs with f32 activations")
+matmul_i8.tolerance(f32=chain(256), because="integers are exact; then the roundings of matmul_bf16's activations")

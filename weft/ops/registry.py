@@ -41,7 +41,8 @@ POOL_MODES: tuple[str, ...] = get_args(PoolMode)
 # Roles of operands. In a program a weight operand is always a value of kind weight, a state operand one of kind state.
 Array = Annotated[np.ndarray, "array"]
 Integers = Annotated[np.ndarray, "integers"]
-Rows = Annotated[Packed, "rows"]  # activations in int8 or bfloat16
+Rows = Annotated[Packed, "rows"]  # activations in int8 blocks or bfloat16
+Codes = Annotated[np.ndarray, "rows"]  # activations in int8
 Weight = Annotated[np.ndarray | Packed, "weight"]
 State = Annotated[KvArray, "state"]
 
@@ -301,7 +302,7 @@ def _check_role(where: str, operand: Operand, spec: Spec) -> None:
     fits = {
         "array": spec.floating,
         "integers": name == "i32",
-        "rows": name in ("a8_32", "a8_256", "bf16"),
+        "rows": name in ("a8_32", "a8_256", "bf16", "i8"),
         "weight": spec.floating or name == "bf16" or (spec.dtype.quantised and not name.startswith("a8")),
         "state": spec.floating and spec.rank == 2,
     }[operand.role]

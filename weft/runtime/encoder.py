@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["COMPUTES", "DenseLayer", "Encoder", "Head"]
 
-COMPUTES = ("f32", "bf16", "bf16x3")  # what factors of products are; bf16x3: sums of two, near f32
+COMPUTES = ("f32", "bf16", "bf16x3", "int8")  # what factors of products are; bf16x3: sums of two, near f32
 
 
 class Encoder:

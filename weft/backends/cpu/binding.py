@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from weft._core import pack
+from weft.errors import FormatError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -14,11 +15,13 @@ if TYPE_CHECKING:
     from weft.ops.packed import Packed
 
 PRODUCTS = ("matmul", "matmul_q")
+OF_INT8 = ("matmul_i8", "quantise_tokens")
 
 
 def weight_layouts(program: Program) -> dict[str, str]:
     """The layout of every weight: "vector", "rows" (as in the file, zero copy), "panels" (16 rows interleaved), "pairs"
-    (the same of bfloat16, for the matrix unit) or "split" (pairs of two parts a value, so twice the columns).
+    (the same of bfloat16, for the matrix unit), "split" (pairs of two parts a value, so twice the columns) or "quads"
+    (the same of int8; "equalised": with factors).
 
     A matrix that is multiplied goes into panels where its type has them; one of the lower iq types is widened tile by
     tile out of the file's own blocks. A table that is only looked up stays as it is in the file.
@@ -31,7 +34,26 @@ def weight_layouts(program: Program) -> dict[str, str]:
             used[name] = "panels"
         if instr.op == "matmul_bf16":
             used[name] = "split" if instr.attrs["split"] else "pairs"
+    used.update(_quads(program))
     return {name: "vector" if len(table[name].shape) == 1 else layout for name, layout in used.items()}
+
+
+def _quads(program: Program) -> dict[str, str]:
+    """The weights of products in int8. Nothing else reads them, and all who do agree whether they are equalised."""
+    found: dict[str, str] = {}
+    for instr in program.body:
+        wanted: dict[str | None, str] = {}
+        if instr.op == "matmul_i8":
+            wanted[instr.inputs[2]] = "equalised" if instr.attrs["equalised"] else "quads"
+        if instr.op in OF_INT8:
+            wanted[instr.inputs[-1]] = "equalised"  # the reader
+        for name, layout in wanted.items():
+            if name is not None and found.setdefault(name, layout) != layout:
+                raise FormatError(f"[program {program.name}] {name} is equalised for one instruction, not for another")
+    others = {name for instr in program.body if instr.op not in OF_INT8 for name in instr.operands}
+    if found.keys() & others:
+        raise FormatError(f"[program {program.name}] {min(found.keys() & others)} is read by others than int8 products")
+    return found
 
 
 def stored_shape(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:

@@ -73,9 +73,10 @@ class ReferenceExecutable(Executable):
     def _typed(self, value: Value, array: Any) -> Any:
         if isinstance(array, Packed):
             return array
-        if (value.dtype.name == "i32") != (array.dtype.kind in "iu"):
+        whole = value.dtype.name in ("i32", "i8")
+        if whole != (array.dtype.kind in "iu"):
             raise BackendError(f"[{self.program.name}] {value.name} must be {value.dtype}: got {array.dtype}")
-        return array.astype(np.int32) if value.dtype.name == "i32" else array.astype(np.float64)
+        return array.astype(value.dtype.numpy if whole else np.float64)
 
     def _step(self, instr: Instr, live: dict[str, Any], sizes: dict[str, int]) -> None:
         operands = [None if name is None else live[name] for name in instr.inputs]

@@ -148,7 +148,7 @@ def parallel(model: str, threads: int | None, compute: str | None, sequences: in
 @command.command()
 @model_option(options.DEFAULT_EMBEDDER)
 @options.threads()
-@compute_option("f32", "bf16x3", "bf16")
+@compute_option("f32", "bf16x3", "bf16", "int8")
 @click.option("--texts", type=click.IntRange(1), default=1000, show_default=True, help="Of 8 to 64 tokens.")
 @rounds()
 @outputs()
@@ -311,7 +311,7 @@ def _everybody(
         )
     settings = [compute or "default"]
     if task == "embed":  # f32 first: the others' vectors are compared with its
-        settings = ["f32", "bf16x3"] if compute == "f32" else ["f32", "bf16x3", "bf16"]
+        settings = ["f32", "bf16x3"] if compute == "f32" else ["f32", "bf16x3", "bf16", "int8"]
     return [*peers.weft_candidates(task, settings), *found]
 
 

@@ -12,6 +12,7 @@ from weft.graph.passes.fold_bias import fold_bias
 from weft.graph.passes.fuse_norm import fuse_norm
 from weft.graph.passes.lower_bf16 import lower_bf16
 from weft.graph.passes.lower_int8 import lower_int8
+from weft.graph.passes.lower_tokens import lower_tokens
 from weft.graph.program import Program
 from weft.graph.verify import verify
 
@@ -24,6 +25,7 @@ __all__ = [
     "fuse_norm",
     "lower_bf16",
     "lower_int8",
+    "lower_tokens",
     "optimise",
 ]
 
@@ -31,7 +33,7 @@ COMPUTE = ("f32", "bf16", "bf16x3", "int8")
 LOWER: dict[str, list[Callable[[Program], Program]]] = {
     "bf16": [lower_bf16],
     "bf16x3": [partial(lower_bf16, split=True)],
-    "int8": [lower_int8],
+    "int8": [lower_int8, lower_tokens],
 }
 
 
@@ -39,8 +41,9 @@ def optimise(program: Program, *, compute: str = "f32") -> Program:
     """All passes in order; verified, unplanned.
 
     Three values of `compute` change numbers. "int8": activations are rounded to int8 rows before products with
-    quantised weights. "bf16": activations and weights that are not quantised are rounded to bfloat16 before their
-    products. "bf16x3": the same with sums of two bfloat16 each, three products: near f32.
+    quantised weights; in a model without a state other weights are rounded to int8 too, and what that leaves is "bf16".
+    "bf16": activations and weights that are not quantised are rounded to bfloat16 before their products. "bf16x3": the
+    same with sums of two bfloat16 each, three products: near f32.
     """
     if compute not in COMPUTE:
         raise InputError(f"[optimise] compute must be one of {', '.join(COMPUTE)}: got {compute!r}")

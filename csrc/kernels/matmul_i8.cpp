@@ -1,0 +1,360 @@
+// matmul_i8: y = act(x Wᵀ + b) with x and W in int8 and exact integer sums.
+//
+// Meaning  weft/ops/quant.py
+// Layout   x int8 [M, K], K a multiple of 64, and heads float32 [M, 3] (token_codes.h); W int8 in quads
+//          (pack/quads.h); y float32 [M, N], or int8 [M, N] and heads, made for the product whose weight `reader` is
+// Method   sum = Σ x w + excess * w[column]; y = act(fma(float(sum) * scale of w, scale of x, bias)). Sums are exact, so
+//          every level gives the same bits. A result that is to be int8 waits in scratch until its row is complete
+// Bound    the matrix unit and the second-level cache, or byte products; memory, one pass over W, with few rows
+#include "core/weight.h"
+#include "kernels/matmul_epilogue.h"
+#include "kernels/token_codes.h"
+#include "pack/quads.h"
+#if defined(WEFT_ISA_amx)
+#include "simd/tiles.h"
+#endif
+
+namespace weft::ISA {
+
+constexpr int64_t kMaxPanels = 1 << 20;  // as many as there are
+constexpr int64_t kMaxDepth = 8192, kMaxQuantised = 3072;
+
+struct Product {
+  const int8_t* x;
+  const float* heads;
+  const int8_t* w;
+  const float* scales;  // of W
+  float* y;             // or, where the result is to be int8, null
+  int8_t* codes;
+  float* y_heads;
+  const float* factors;  // of the columns of y that is to be int8, null: none
+  int64_t depth, columns;  // K, N
+};
+
+// The head of a row: its scale, and its largest element's excess, four columns (in bytes of a panel) and place in them.
+struct RowHead {
+  float scale;
+  int32_t excess, fours, place;
+};
+
+// Numbers may come from anywhere, so none leads out of the row.
+WEFT_INLINE RowHead read_head(const float* head, int64_t depth) {
+  const auto bounded = [](float value, float limit) {
+    return static_cast<int32_t>(value > 0 ? (value < limit ? value : limit) : 0.0f);
+  };
+  const int32_t column = bounded(head[1], static_cast<float>(depth - 1));
+  return {head[0], bounded(head[2], kMaxExcess), column / 4 * 64, column % 4};
+}
+
+// A complete row of results.
+static void quantise_row(const Product& a, const float* y, int64_t row) {
+  write_codes(y, a.columns, peaks_of(y, a.columns), a.codes + row * a.columns, a.y_heads + row * kHead);
+}
+
+#if defined(WEFT_ISA_amx)
+
+constexpr int64_t kBlock = 1024;  // sums of 32 rows and 2 panels
+constexpr int64_t kTaskRows = 32, kGroupBytes = 512 << 10;
+constexpr int64_t kMaxRows = 256;  // of a task
+
+// The same with the excess as two products with unsigned bytes take it.
+struct ByteHead {
+  float scale;
+  int32_t fours;
+  uint32_t excess[2];
+  WEFT_INLINE ByteHead(const RowHead& head) : scale(head.scale), fours(head.fours) {
+    const auto low = static_cast<uint32_t>(smaller(head.excess, 255)), high = static_cast<uint32_t>(head.excess) - low;
+    excess[0] = low << 8 * head.place, excess[1] = high << 8 * head.place;
+  }
+};
+
+// Sums [rows, 32] of two panels that wait for scales, bias and activation.
+struct Pending {
+  const int32_t* sums = nullptr;
+  const ByteHead* heads = nullptr;
+  float* y = nullptr;  // of the first row, column 0
+  int64_t rows = 0, panel = 0, done = 0;
+};
+
+WEFT_INLINE f32x16 scaled(const int32_t* sums, const ByteHead& head, const int8_t* w, f32x16 scale, f32x16 bias) {
+  const __m512i four = _mm512_loadu_si512(w + head.fours);
+  __m512i total = _mm512_loadu_si512(sums);
+  total = _mm512_dpbusd_epi32(total, _mm512_set1_epi32(static_cast<int>(head.excess[0])), four);
+  total = _mm512_dpbusd_epi32(total, _mm512_set1_epi32(static_cast<int>(head.excess[1])), four);
+  return fma(f32x16{_mm512_cvtepi32_ps(total)} * scale, splat(head.scale), bias);
+}
+
+// Finishes up to `count` rows more.
+using Finish = void (*)(const Product& a, const Epilogue& epilogue, Pending& pending, int64_t count);
+
+template <Activation kind, bool rough>
+static void finish_some(const Product& a, const Epilogue& epilogue, Pending& pending, int64_t count) {
+  const int64_t begin = pending.done, end = smaller(pending.rows, begin + count), columns = a.columns;
+  const int64_t column = pending.panel * 16, left = columns - column;
+  const f32x16 scale[2] = {load(a.scales + column), left > 16 ? load(a.scales + column + 16) : zero()};
+  f32x16 bias[2] = {zero(), zero()};
+  if (epilogue.bias) bias[0] = load_n(epilogue.bias + column, left);
+  if (epilogue.bias && left > 16) bias[1] = load_n(epilogue.bias + column + 16, left - 16);
+  f32x16 factor[2] = {splat(1.0f), splat(1.0f)};
+  if (rough && a.factors) factor[0] = load(a.factors + column), factor[1] = load(a.factors + column + 16);
+  const int8_t *w = a.w + column * a.depth, *w_next = left > 16 ? w + 16 * a.depth : w;
+  const ByteHead* head = pending.heads + begin;
+  const int32_t* sums = pending.sums + begin * 32;
+  float* y = pending.y + begin * columns + column;
+  for (int64_t r = begin; r < end; ++r, ++head, sums += 32, y += columns) {
+    f32x16 first = scaled(sums, *head, w, scale[0], bias[0]);
+    f32x16 second = scaled(sums + 16, *head, w_next, scale[1], bias[1]);
+    first = rough ? activate_rough<kind>(first) * factor[0] : activate_coarse<kind>(first);
+    second = rough ? activate_rough<kind>(second) * factor[1] : activate_coarse<kind>(second);
+    if (left >= 32) {
+      store(y, first);
+      store(y + 16, second);
+    } else {
+      store_n(y, first, left);
+      if (left > 16) store_n(y + 16, second, left - 16);
+    }
+  }
+  pending.done = end;
+}
+
+static Finish finish_for(const Product& a, const Epilogue& epilogue) {
+  Finish chosen = nullptr;
+  with_activation(epilogue.activation, [&](auto kind) {
+    chosen = a.y ? finish_some<kind(), false> : finish_some<kind(), true>;
+  });
+  return chosen;
+}
+
+// Sums of 16 R rows and 16 P columns: tmm0 to tmm3; tmm4 and tmm5 hold rows of x, tmm6 and tmm7 panels of W. While the
+// matrix unit multiplies, `meanwhile` lets the vector units finish the block before.
+template <int R, int P, class F>
+WEFT_INLINE void multiply(const int8_t* x, const int8_t* w, int64_t depth, int32_t* sums, F meanwhile) {
+  _tile_zero(0);
+  if constexpr (P > 1) _tile_zero(1);
+  if constexpr (R > 1) _tile_zero(2);
+  if constexpr (R > 1 && P > 1) _tile_zero(3);
+  for (int64_t k = 0; k < depth; k += kQuadColumns) {
+    _tile_loadd(4, x + k, depth);
+    _tile_loadd(6, w + k * 16, 64);
+    _tile_dpbssd(0, 4, 6);
+    if constexpr (P > 1) _tile_loadd(7, w + (depth + k) * 16, 64);
+    if constexpr (P > 1) _tile_dpbssd(1, 4, 7);
+    if constexpr (R > 1) _tile_loadd(5, x + 16 * depth + k, depth);
+    if constexpr (R > 1) _tile_dpbssd(2, 5, 6);
+    if constexpr (R > 1 && P > 1) _tile_dpbssd(3, 5, 7);
+    meanwhile();
+  }
+  _tile_stored(0, sums, 128);
+  if constexpr (P > 1) _tile_stored(1, sums + 16, 128);
+  if constexpr (R > 1) _tile_stored(2, sums + 16 * 32, 128);
+  if constexpr (R > 1 && P > 1) _tile_stored(3, sums + 16 * 32 + 16, 128);
+}
+
+struct Scratch {
+  int32_t* sums;
+  ByteHead* heads;
+  int8_t* last_rows;
+  float* wide;  // [2][32][columns]: rows before they are quantised
+  Scratch(std::byte* data, int64_t depth) {
+    sums = reinterpret_cast<int32_t*>(data);
+    heads = reinterpret_cast<ByteHead*>(data + 2 * kBlock * 4);
+    last_rows = reinterpret_cast<int8_t*>(data + 2 * kBlock * 4 + kMaxRows * sizeof(ByteHead));
+    wide = reinterpret_cast<float*>(last_rows + 16 * depth);
+  }
+};
+static_assert(2 * kBlock * 4 + kMaxRows * sizeof(ByteHead) + 16 * kMaxQuantised + 64 * kMaxQuantised * 4 <= kScratchBytes);
+
+// Rows that wait to be quantised.
+struct Complete {
+  float* wide = nullptr;
+  int64_t row = 0, rows = 0, done = 0;
+};
+
+static void quantise_some(const Product& a, Complete& complete, int64_t count) {
+  for (const int64_t end = smaller(complete.rows, complete.done + count); complete.done < end; ++complete.done)
+    quantise_row(a, complete.wide + complete.done * a.columns, complete.row + complete.done);
+}
+
+// Rows [row, row_end) times panels [panel, panel_end), in blocks of up to 32 rows and 2 panels: rows of x stay in the
+// first-level cache while a group of panels goes by that stays in the second for the next rows. Rows of results that are
+// to be int8 take all panels in turn, and are quantised, one with each block, while the next rows are multiplied. The
+// last rows, if they fill no tile, are copied to scratch first, with zeros after them.
+static void multiply_task(const Product& a, const Epilogue& epilogue, int64_t row, int64_t row_end, int64_t panel,
+                          int64_t panel_end, std::byte* memory) {
+  const Scratch scratch(memory, a.depth);
+  const int64_t whole_end = row + (row_end - row) / 16 * 16, last = row_end - whole_end, depth = a.depth;
+  __builtin_memcpy(scratch.last_rows, a.x + whole_end * depth, static_cast<size_t>(last * depth));
+  __builtin_memset(scratch.last_rows + last * depth, 0, static_cast<size_t>((16 - last) * depth));
+  for (int64_t r = row; r < row_end; ++r) scratch.heads[r - row] = read_head(a.heads + r * kHead, depth);
+
+  const Finish finish = finish_for(a, epilogue);
+  Pending pending;
+  Complete complete;
+  int64_t turn = 0, turns = 0;
+  // Rows that are finished in a step. An activation's many instructions go better in long runs, as the matrix unit takes
+  // one of the two vector units while it is busy.
+  const int64_t share = larger(a.y ? 1 : 16, parts(32, depth / kQuadColumns));
+  const int64_t rows_share = parts(32 * 32, a.columns);
+  const int64_t group = a.y ? larger(2, kGroupBytes / (16 * depth) / 2 * 2) : kMaxPanels;
+  for (; panel < panel_end; panel += group)
+    for (int64_t r = row, step; r < row_end; r += step, ++turns) {
+      const int8_t* x = r < whole_end ? a.x + r * depth : scratch.last_rows;
+      step = r + 32 <= whole_end ? 32 : 16;
+      float* y = a.y ? a.y + r * a.columns : scratch.wide + turns % 2 * 32 * a.columns;
+      for (int64_t p = panel; p < smaller(panel + group, panel_end); p += 2, ++turn) {
+        int32_t* to = scratch.sums + turn % 2 * kBlock;
+        const int8_t* w = a.w + p * 16 * depth;
+        const int64_t panels = smaller(2, panel_end - p);
+        const auto meanwhile = [&] { finish(a, epilogue, pending, share); };
+        if (step == 32 && panels == 2) multiply<2, 2>(x, w, depth, to, meanwhile);
+        else if (step == 32) multiply<2, 1>(x, w, depth, to, meanwhile);
+        else if (panels == 2) multiply<1, 2>(x, w, depth, to, meanwhile);
+        else multiply<1, 1>(x, w, depth, to, meanwhile);
+        if (p > panel) quantise_some(a, complete, rows_share);
+        pending = {to, scratch.heads + (r - row), y, smaller(step, row_end - r), p, 0};
+      }
+      if (!a.y) {
+        quantise_some(a, complete, 32);
+        complete = {y, r, smaller(step, row_end - r), 0};
+      }
+    }
+  finish(a, epilogue, pending, 32);
+  if (!a.y) quantise_some(a, complete, 32);
+}
+
+#else
+
+constexpr int64_t kTaskRows = 8, kStep = 32;  // rows of a tile, columns that the level multiplies at a time
+constexpr int64_t kMaxRows = 64;  // of a task
+WEFT_INLINE void shape_whole_tiles() {}
+
+// Signed bytes as matmul_ints.h takes them: 128 more.
+WEFT_INLINE u8x64 load_codes(const int8_t* p) {
+  u8x64 codes = load_bytes(reinterpret_cast<const std::byte*>(p));
+#if defined(WEFT_ISA_avx512)
+  codes.v = _mm512_xor_si512(codes.v, _mm512_set1_epi8(-128));
+#elif defined(WEFT_ISA_avx2)
+  codes.lo = _mm256_xor_si256(codes.lo, _mm256_set1_epi8(-128));
+  codes.hi = _mm256_xor_si256(codes.hi, _mm256_set1_epi8(-128));
+#elif defined(WEFT_ISA_neon)
+  for (uint8x16_t& quarter : codes.v) quarter = veorq_u8(quarter, vdupq_n_u8(128));
+#else
+  for (uint8_t& code : codes.v) code ^= 128;
+#endif
+  return codes;
+}
+
+// What levels that multiply unsigned codes want: -128 times the sums of every 32 columns.
+WEFT_INLINE int32_t start_of(const int8_t* x, int64_t count) {
+  int32_t total = 0;
+  for (int64_t k = 0; k < count; ++k) total += x[k];
+  return -128 * total;
+}
+
+// What the largest element of a row is worth above its code: as four groups of columns of at most 127 each.
+WEFT_INLINE i32x16 excess_of(const RowHead& head, const int8_t* w) {
+  int8_t x[16] = {};
+  u8x64 codes[4];
+  for (int32_t g = 0, left = head.excess; g < 4; ++g) {
+    const auto some = static_cast<int32_t>(smaller(left, 127));
+    x[4 * g + head.place] = static_cast<int8_t>(some);
+    codes[g] = load_codes(w + head.fours);
+    left -= some;
+  }
+  const int32_t start = -128 * head.excess;
+  i32x16 total = splat_i(&start);
+  dot_rows<255, 4, 1>(&total, codes, x, 0);
+  return total;
+}
+
+struct Scratch {
+  RowHead* heads;
+  int32_t* starts;  // [rows][K / 32]
+  float* wide;      // [rows][columns]: rows before they are quantised
+  Scratch(std::byte* data, int64_t depth) {
+    heads = reinterpret_cast<RowHead*>(data);
+    starts = reinterpret_cast<int32_t*>(data + kMaxRows * sizeof(RowHead));
+    wide = reinterpret_cast<float*>(starts + kMaxRows * depth / kStep);
+  }
+};
+static_assert(kMaxRows * sizeof(RowHead) + kMaxRows * kMaxDepth / kStep * 4 + kMaxRows * kMaxQuantised * 4 <= kScratchBytes);
+
+// R rows and one panel; x, heads, starts and y are those of the first row.
+template <int R>
+static void tile(const Product& a, const Epilogue& epilogue, const int8_t* x, const RowHead* heads, const int32_t* starts,
+                 int64_t panel, float* y) {
+  constexpr int together = R < kTogether ? R : kTogether;
+  const int64_t steps = a.depth / kStep, column = panel * 16, count = smaller(16, a.columns - column);
+  const int8_t* w = a.w + column * a.depth;
+  i32x16 acc[R];
+  for (int r = 0; r < R; ++r) acc[r] = excess_of(heads[r], w);
+  for (int64_t step = 0; step < steps; ++step) {
+    u8x64 codes[8];
+#pragma GCC unroll 8
+    for (int g = 0; g < 8; ++g) codes[g] = load_codes(w + step * kStep * 16 + g * 64);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; r += together) {
+      i32x16 total[together];
+      for (int i = 0; i < together; ++i) total[i] = splat_i(starts + (r + i) * steps + step);
+      dot_rows<255, 8, together>(total, codes, x + r * a.depth + step * kStep, a.depth);
+      for (int i = 0; i < together; ++i) acc[r + i] = acc[r + i] + total[i];
+    }
+  }
+  const f32x16 scale = load(a.scales + column), bias = epilogue.bias ? load_n(epilogue.bias + column, count) : zero();
+  for (int r = 0; r < R; ++r) {
+    f32x16 result = fused(to_float(acc[r]) * scale, splat(heads[r].scale), bias);
+    with_activation(epilogue.activation, [&](auto kind) {
+      result = a.y ? activate_coarse<kind()>(result) : activate_rough<kind()>(result);
+    });
+    if (a.factors) result = result * load(a.factors + column);
+    store_n(y + r * a.columns + column, result, count);
+  }
+}
+
+static void multiply_task(const Product& a, const Epilogue& epilogue, int64_t row, int64_t row_end, int64_t panel,
+                          int64_t panel_end, std::byte* memory) {
+  const Scratch scratch(memory, a.depth);
+  const int64_t rows = row_end - row, depth = a.depth, steps = depth / kStep;
+  const int8_t* x = a.x + row * depth;
+  for (int64_t r = 0; r < rows; ++r) {
+    scratch.heads[r] = read_head(a.heads + (row + r) * kHead, depth);
+    for (int64_t step = 0; step < steps; ++step)
+      scratch.starts[r * steps + step] = start_of(x + r * depth + step * kStep, kStep);
+  }
+  float* y = a.y ? a.y + row * a.columns : scratch.wide;
+  for (; panel < panel_end; ++panel) {
+    int64_t r = 0;
+    for (; r + kTaskRows <= rows; r += kTaskRows)
+      tile<kTaskRows>(a, epilogue, x + r * depth, scratch.heads + r, scratch.starts + r * steps, panel,
+                      y + r * a.columns);
+    for (; r < rows; ++r)
+      tile<1>(a, epilogue, x + r * depth, scratch.heads + r, scratch.starts + r * steps, panel, y + r * a.columns);
+  }
+  if (!a.y)
+    for (int64_t r = 0; r < rows; ++r) quantise_row(a, y + r * a.columns, row + r);
+}
+
+#endif
+
+KERNEL(matmul_i8) {
+  const Weight& weight = *call.in[2].weight;
+  const Weight* reader = call.in[4].weight;
+  if (weight.layout != Layout::quads || weight.cols > kMaxDepth) __builtin_trap();  // bound, and refused, otherwise
+  const bool quantised = call.flag("quantised");
+  const Quads quads{weight.data, weight.rows, weight.cols};
+  const Product a{call.in[0].as<int8_t>(), call.in[1].as<float>(), reinterpret_cast<const int8_t*>(quads.codes()),
+                  reinterpret_cast<const float*>(quads.scales()), quantised ? nullptr : call.out[0].as<float>(),
+                  quantised ? call.out[0].as<int8_t>() : nullptr, quantised ? call.out[1].as<float>() : nullptr,
+                  reader ? reinterpret_cast<const float*>(Quads{reader->data, reader->rows, reader->cols}.factors()) : nullptr,
+                  weight.cols, weight.rows};
+  const Epilogue epilogue(call, 3);
+  const int64_t panels = parts(a.columns, 16);
+  const int64_t min_panels = quantised ? kMaxPanels : 4;  // a row that is to be int8 is one task's
+  const Tasks tasks(call.in[0].rows(), panels, kTaskRows, kMaxRows, kMaxPanels, min_panels, worker.count);
+  shape_whole_tiles();
+  for (int64_t task; (task = worker.next()) < tasks.count();)
+    multiply_task(a, epilogue, tasks.row(task), tasks.row_end(task), tasks.panel(task), tasks.panel_end(task),
+                  worker.scratch);
+}
+
+}  // namespace weft::ISA
