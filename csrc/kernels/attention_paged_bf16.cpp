@@ -12,35 +12,80 @@
 
 namespace weft::ISA {
 
-WEFT_INLINE f32x16 widen_n(const float* p, int64_t n) { return n < kLanes ? load_n(p, n) : load(p); }
-WEFT_INLINE f32x16 widen_n(const uint16_t* p, int64_t n) { return n < kLanes ? load_f16_n(p, n) : load_f16(p); }
+WEFT_INLINE f32x16 widen(const float* p) { return load(p); }
+WEFT_INLINE f32x16 widen(const uint16_t* p) { return load_f16(p); }
+WEFT_INLINE f32x16 widen_n(const float* p, int64_t n) { return load_n(p, n); }
+WEFT_INLINE f32x16 widen_n(const uint16_t* p, int64_t n) { return load_f16_n(p, n); }
 
-// A page's keys [dim][kPage], of which `count` are there, as two columns of tiles.
 template <class T>
-static void pack_keys(const Span& span, int64_t at, const T* key, int64_t count) {
-  for (int64_t half = 0; half < kPage; half += kLanes) {
-    const int64_t seen = larger(0, smaller(kLanes, count - half));
-    Rounded* to = span.key + (at + half) * span.deep;
-    for (int64_t c = 0; c < span.deep; c += 2) {
-      const T* from = key + c * kPage + half;
-      store_pair(to + c * kLanes, c < span.dim ? widen_n(from, seen) : zero(),
-                 c + 1 < span.dim ? widen_n(from + kPage, seen) : zero());
-    }
+WEFT_INLINE void fetch(const T* p, int64_t count) {
+  for (int64_t i = 0; i < count; i += 64 / static_cast<int64_t>(sizeof(T))) __builtin_prefetch(p + i);
+}
+
+// A page's keys [dim][kPage] as two columns of tiles; what lies behind the last key is packed too, and its scores are
+// hidden. `next` is what will be packed next.
+template <class T>
+static void pack_keys(Rounded* low, int64_t dim, const T* key, const T* next) {
+  const int64_t deep = up_to(dim, kStep), pairs = dim / 2 * 2;
+  Rounded* high = low + kLanes * deep;
+  for (int64_t c = 0; c < pairs; c += 2) {
+    const T *first = key + c * kPage, *second = first + kPage;
+    fetch(next + c * kPage, 2 * kPage);
+    store_pair(low + c * kLanes, widen(first), widen(second));
+    store_pair(high + c * kLanes, widen(first + kLanes), widen(second + kLanes));
+  }
+  for (int64_t c = pairs; c < deep; c += 2) {
+    store_pair(low + c * kLanes, c < dim ? widen(key + c * kPage) : zero(), zero());
+    store_pair(high + c * kLanes, c < dim ? widen(key + c * kPage + kLanes) : zero(), zero());
   }
 }
 
-// A page's values [kPage][dim], of which `count` are there, as a row of tiles.
+// `width` channels of a page's values [kPage][dim], of which `count` are there, as a row of tiles.
 template <class T>
-static void pack_values(const Span& span, int64_t at, const T* value, int64_t count) {
-  Rounded* to = span.value + at * span.wide;
-  for (int64_t j = 0; j < kPage; j += 2)
-    for (int64_t c = 0; c < span.dim; c += kLanes) {
-      const T* from = value + j * span.dim + c;
-      const int64_t width = smaller(kLanes, span.dim - c);
-      store_pair(to + c * kStep + j * kLanes, j < count ? widen_n(from, width) : zero(),
-                 j + 1 < count ? widen_n(from + span.dim, width) : zero());
-    }
+static void pack_values(Rounded* to, int64_t dim, int64_t width, const T* value, int64_t count, const T* next) {
+  const int64_t whole = width / kLanes * kLanes;
+  int64_t j = 0;
+  for (; j + 2 <= count; j += 2, to += 2 * kLanes, value += 2 * dim, next += 2 * dim) {
+    fetch(next, width);
+    fetch(next + dim, width);
+    int64_t c = 0;
+    for (; c < whole; c += kLanes) store_pair(to + c * kStep, widen(value + c), widen(value + dim + c));
+    if (c < width) store_pair(to + c * kStep, widen_n(value + c, width - c), widen_n(value + dim + c, width - c));
+  }
+  for (; j < kPage; j += 2, to += 2 * kLanes)
+    for (int64_t c = 0; c < width; c += kLanes)
+      store_pair(to + c * kStep, j < count ? widen_n(value + c, width - c) : zero(), zero());
 }
+
+// The pages of a sequence from `start` on, for one head. A page is packed when it is asked for, always at the same place:
+// so for one tile of rows, while decoding.
+template <class T>
+struct Pages {
+  const Span& span;
+  const T *key, *value;
+  const int32_t* table;
+  int64_t heads, head, start, last;  // last: behind the last key that a row sees
+
+  WEFT_INLINE int64_t offset(int64_t at) const {
+    return (table[smaller(start + at, last - 1) / kPage] * heads + head) * span.dim * kPage;
+  }
+  WEFT_INLINE int64_t count(int64_t at) const { return smaller(kPage, last - start - at); }
+  WEFT_INLINE void pack_keys_to(Rounded* to, int64_t at) const {
+    pack_keys(to, span.dim, key + offset(at), key + offset(at + kPage));
+  }
+  WEFT_INLINE void pack_values_to(Rounded* to, int64_t at, int64_t channel, int64_t width) const {
+    pack_values(to, span.dim, smaller(width, span.dim - channel), value + offset(at) + channel, count(at),
+                value + offset(at + kPage) + channel);
+  }
+  WEFT_INLINE const Rounded* keys(int64_t at, int64_t many) const {
+    for (int64_t j = 0; j < many; j += kPage) pack_keys_to(span.key + j * span.deep, at + j);
+    return span.key;
+  }
+  WEFT_INLINE const Rounded* values(int64_t at, int64_t channel, int64_t width) const {
+    pack_values_to(span.value, at, channel, width);
+    return span.value;
+  }
+};
 
 template <class T>
 static void attend_pages(const Call& call, const Worker& worker) {
@@ -54,12 +99,10 @@ static void attend_pages(const Call& call, const Worker& worker) {
   Span span = new_span(worker, dim, static_cast<float>(call.number("scale")), static_cast<float>(call.number("softcap")));
 
   deal_spans(worker, segments, call.in[4].rows(), state.heads, share, kSpan, [&](SpanTask task) {
-    const int64_t begin = segments[task.sequence];
-    const int32_t* pages = call.in[4].as<int32_t>() + task.sequence * call.in[4].cols();
     int64_t first = INT32_MAX, last = 0;
     span.rows = task.count;
     for (int64_t row = 0; row < span.rows; ++row) {
-      const int64_t token = begin + (task.first + row) / share;
+      const int64_t token = segments[task.sequence] + (task.first + row) / share;
       span.at[row] = (token * heads + task.head * share + (task.first + row) % share) * dim;
       span.end[row] = positions[token] + 1;
       span.begin[row] = window ? static_cast<int32_t>(larger(0, span.end[row] - window)) : 0;
@@ -68,13 +111,17 @@ static void attend_pages(const Call& call, const Worker& worker) {
     }
     start_rows(span, call.in[0].as<float>());
     for (int64_t start = first / kKeys * kKeys; start < last; start += kKeys) {
-      for (int64_t j = larger(0, first - start) / kPage * kPage; j < smaller(kKeys, last - start); j += kPage) {
-        const int64_t page = (pages[(start + j) / kPage] * state.heads + task.head) * dim * kPage;
-        const int64_t count = smaller(kPage, last - start - j);
-        pack_keys(span, j, keys + page, count);
-        pack_values(span, j, values + page, count);
+      const int32_t* table = call.in[4].as<int32_t>() + task.sequence * call.in[4].cols();
+      const Pages<T> pages{span, keys, values, table, state.heads, task.head, start, last};
+      if (span.rows <= kLanes) {
+        attend_block(span, start, pages);
+        continue;
       }
-      attend_block(span, start);
+      for (int64_t at = larger(0, first - start) / kPage * kPage; at < smaller(kKeys, last - start); at += kPage) {
+        pages.pack_keys_to(span.key + at * span.deep, at);
+        pages.pack_values_to(span.value + at * span.wide, at, 0, dim);
+      }
+      attend_block(span, start, Packed{span.key, span.value, span.deep, span.wide});
     }
     finish_rows(span, call.out[0].as<float>());
   });

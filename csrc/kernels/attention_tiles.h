@@ -159,6 +159,7 @@ WEFT_INLINE void end_sums(float*) {}
 // A task's memory. deep and wide: D rounded up to a step and to a vector.
 struct Span {
   int64_t rows, dim, deep, wide;
+  int64_t shaped;         // rows that the matrix unit was last told of
   float scale, softcap;   // in powers of two; softcap 0: none
   int64_t* at;            // where a row lies in q and in the result
   int32_t *begin, *end;   // keys a row sees, as positions
@@ -193,9 +194,6 @@ WEFT_INLINE Span new_span(const Worker& worker, int64_t dim, float scale, float 
   return span;
 }
 
-// Rows of a tile: 16, or what is left.
-WEFT_INLINE int64_t tile_rows(const Span& span, int64_t first) { return smaller(kLanes, span.rows - first); }
-
 // The queries of all rows; and nothing seen yet.
 static void start_rows(const Span& span, const float* q) {
   const f32x16 scale = splat(span.scale);
@@ -229,13 +227,12 @@ WEFT_INLINE Edges edges_of(const Span& span, int64_t first, int64_t rows, int64_
   return edges;
 }
 
-// Scores of 16 T keys from `key` on.
+// Scores of 16 T keys.
 template <int T>
-static void score(const Span& span, const Rounded* q, int64_t key, int64_t rows) {
-  float* scores = span.scores + key * kLanes;
+WEFT_INLINE void score(const Span& span, const Rounded* q, const Rounded* keys, float* scores, int64_t rows) {
   zero_sums<T>(scores);
   for (int64_t c = 0; c < span.deep; c += kStep)
-    add_step<T>(q + c * kLanes, span.key + key * span.deep + c * kLanes, kLanes * span.deep, scores, rows);
+    add_step<T>(q + c * kLanes, keys + c * kLanes, kLanes * span.deep, scores, rows);
   end_sums<T>(scores);
 }
 
@@ -254,11 +251,14 @@ static void hide(const Span& span, int64_t first, int64_t rows, int64_t start, i
 }
 
 // All scores of a tile with the present block, capped and hidden; then each row's largest goes to `most`.
-static void score_block(const Span& span, int64_t first, int64_t rows, int64_t start, const Edges& edges, float* most) {
+template <class Tiles>
+WEFT_INLINE void score_block(const Span& span, int64_t first, int64_t rows, int64_t start, const Edges& edges,
+                             Tiles tiles, float* most) {
   const Rounded* q = span.q + first * span.deep;
   int64_t key = edges.begin;
-  for (; key + 2 * kStep <= edges.end; key += 2 * kStep) score<4>(span, q, key, rows);
-  if (key < edges.end) score<2>(span, q, key, rows);
+  for (; key + 2 * kStep <= edges.end; key += 2 * kStep)
+    score<4>(span, q, tiles.keys(key, 2 * kStep), span.scores + key * kLanes, rows);
+  if (key < edges.end) score<2>(span, q, tiles.keys(key, kStep), span.scores + key * kLanes, rows);
   if (span.softcap > 0) {
     float* scores = span.scores + edges.begin * kLanes;
     const f32x16 cap = splat(span.softcap);
@@ -294,47 +294,45 @@ WEFT_INLINE void weigh_step(const Span& span, int64_t key, int64_t rows, const f
   }
 }
 
-// Weights and, a step behind them, their product with 16 C channels of the values from `channel` on. While the matrix
-// unit multiplies one step, the vector units weigh the next. Without `total` the weights are there already.
-template <int C>
-static void add_values(const Span& span, int64_t channel, int64_t rows, const Edges& edges, const float* top,
-                       float* total, float* out) {
-  const Rounded* value = span.value + channel * kStep;
+// Weights and their product with 16 C channels of the values from `channel` on. While the matrix unit multiplies one
+// step, the vector units weigh the next. Without `total` the weights are there already.
+template <int C, class Tiles>
+WEFT_INLINE void add_values(const Span& span, int64_t channel, int64_t rows, const Edges& edges, Tiles tiles,
+                            const float* top, float* total, float* out) {
   out += channel * kLanes;
   begin_sums<C>(out);
-  auto add = [&](int64_t key) {
-    add_step<C>(span.weights + key * kLanes, value + key * span.wide, kTile, out, rows);
-  };
   for (int64_t key = edges.begin; key < edges.end; key += kStep) {
     if (total && edges.clear(key)) weigh_step<true>(span, key, rows, top, total);
     else if (total) weigh_step<false>(span, key, rows, top, total);
-    if (key > edges.begin) add(key - kStep);
+    add_step<C>(span.weights + key * kLanes, tiles.values(key, channel, C * kLanes), kTile, out, rows);
   }
-  add(edges.end - kStep);
   end_sums<C>(out);
 }
 
 // All channels, 64 at a time; the first ones' turn makes the weights.
-static void add_all_values(const Span& span, int64_t rows, const Edges& edges, const float* top, float* total, float* out) {
+template <class Tiles>
+WEFT_INLINE void add_all_values(const Span& span, int64_t rows, const Edges& edges, Tiles tiles, const float* top,
+                                float* total, float* out) {
   for (int64_t channel = 0; channel < span.wide; channel += 64) {
     switch (smaller(64, span.wide - channel) / 16) {
-      case 1: add_values<1>(span, channel, rows, edges, top, total, out); break;
-      case 2: add_values<2>(span, channel, rows, edges, top, total, out); break;
-      case 3: add_values<3>(span, channel, rows, edges, top, total, out); break;
-      default: add_values<4>(span, channel, rows, edges, top, total, out);
+      case 1: add_values<1>(span, channel, rows, edges, tiles, top, total, out); break;
+      case 2: add_values<2>(span, channel, rows, edges, tiles, top, total, out); break;
+      case 3: add_values<3>(span, channel, rows, edges, tiles, top, total, out); break;
+      default: add_values<4>(span, channel, rows, edges, tiles, top, total, out);
     }
     total = nullptr;
   }
 }
 
 // One tile past the present block of keys, whose first one is at `start`.
-static void attend_tile(const Span& span, int64_t first, int64_t rows, int64_t start) {
+template <class Tiles>
+static void attend_tile(const Span& span, int64_t first, int64_t rows, int64_t start, Tiles tiles) {
   const Edges edges = edges_of(span, first, rows, start);
   if (edges.begin >= edges.end) return;
   float *top = span.top + first, *total = span.total + first * kLanes, *out = span.out + first * span.wide;
   alignas(64) float most[kLanes], factor[kLanes];
   store(most, splat(kLowest));
-  score_block(span, first, rows, start, edges, most);
+  score_block(span, first, rows, start, edges, tiles, most);
   const f32x16 before = load(top), now = max(before, load(most));
   store(factor, exp2_coarse(before - now));
   store(top, now);
@@ -346,14 +344,26 @@ static void attend_tile(const Span& span, int64_t first, int64_t rows, int64_t s
       store(sums, load(sums) * by);
     }
   }
-  add_all_values(span, rows, edges, top, total, out);
+  add_all_values(span, rows, edges, tiles, top, total, out);
 }
 
+// A block that was packed before it met its rows.
+struct Packed {
+  const Rounded *key, *value;
+  int64_t deep, wide;
+  WEFT_INLINE const Rounded* keys(int64_t at, int64_t) const { return key + at * deep; }
+  WEFT_INLINE const Rounded* values(int64_t at, int64_t channel, int64_t) const {
+    return value + at * wide + channel * kStep;
+  }
+};
+
 // The present block past all rows.
-WEFT_INLINE void attend_block(const Span& span, int64_t start) {
+template <class Tiles>
+WEFT_INLINE void attend_block(Span& span, int64_t start, Tiles tiles) {
   for (int64_t first = 0; first < span.rows; first += kLanes) {
-    if (first == 0 || tile_rows(span, first) < kLanes) shape_tiles(tile_rows(span, first));
-    attend_tile(span, first, tile_rows(span, first), start);
+    const int64_t rows = smaller(kLanes, span.rows - first);
+    if (rows != span.shaped) shape_tiles(span.shaped = rows);
+    attend_tile(span, first, rows, start, tiles);
   }
 }
 
