@@ -31,12 +31,12 @@ static void pack_keys(Rounded* low, int64_t dim, const T* key, const T* next) {
   for (int64_t c = 0; c < pairs; c += 2) {
     const T *first = key + c * kPage, *second = first + kPage;
     fetch(next + c * kPage, 2 * kPage);
-    store_pair(low + c * kLanes, widen(first), widen(second));
-    store_pair(high + c * kLanes, widen(first + kLanes), widen(second + kLanes));
+    store_pair<T>(low + c * kLanes, widen(first), widen(second));
+    store_pair<T>(high + c * kLanes, widen(first + kLanes), widen(second + kLanes));
   }
   for (int64_t c = pairs; c < deep; c += 2) {
-    store_pair(low + c * kLanes, c < dim ? widen(key + c * kPage) : zero(), zero());
-    store_pair(high + c * kLanes, c < dim ? widen(key + c * kPage + kLanes) : zero(), zero());
+    store_pair<T>(low + c * kLanes, c < dim ? widen(key + c * kPage) : zero(), zero());
+    store_pair<T>(high + c * kLanes, c < dim ? widen(key + c * kPage + kLanes) : zero(), zero());
   }
 }
 
@@ -49,12 +49,12 @@ static void pack_values(Rounded* to, int64_t dim, int64_t width, const T* value,
     fetch(next, width);
     fetch(next + dim, width);
     int64_t c = 0;
-    for (; c < whole; c += kLanes) store_pair(to + c * kStep, widen(value + c), widen(value + dim + c));
-    if (c < width) store_pair(to + c * kStep, widen_n(value + c, width - c), widen_n(value + dim + c, width - c));
+    for (; c < whole; c += kLanes) store_pair<T>(to + c * kStep, widen(value + c), widen(value + dim + c));
+    if (c < width) store_pair<T>(to + c * kStep, widen_n(value + c, width - c), widen_n(value + dim + c, width - c));
   }
   for (; j < kPage; j += 2, to += 2 * kLanes)
     for (int64_t c = 0; c < width; c += kLanes)
-      store_pair(to + c * kStep, j < count ? widen_n(value + c, width - c) : zero(), zero());
+      store_pair<T>(to + c * kStep, j < count ? widen_n(value + c, width - c) : zero(), zero());
 }
 
 // The pages of a sequence from `start` on, for one head. A page is packed when it is asked for, always at the same place:
@@ -102,9 +102,9 @@ static void attend_pages(const Call& call, const Worker& worker) {
     int64_t first = INT32_MAX, last = 0;
     span.rows = task.count;
     for (int64_t row = 0; row < span.rows; ++row) {
-      const int64_t token = segments[task.sequence] + (task.first + row) / share;
-      span.at[row] = (token * heads + task.head * share + (task.first + row) % share) * dim;
-      span.end[row] = positions[token] + 1;
+      const int64_t place = place_of(task, row, segments[task.sequence], heads, share);
+      span.at[row] = place * dim;
+      span.end[row] = positions[place / heads] + 1;
       span.begin[row] = window ? static_cast<int32_t>(larger(0, span.end[row] - window)) : 0;
       first = smaller(first, span.begin[row]);
       last = larger(last, span.end[row]);

@@ -42,7 +42,8 @@ WEFT_INLINE __m512i round_two(f32x16 low, f32x16 high) {
 }
 // 32 neighbours in a row of a left tile.
 WEFT_INLINE void store_row(Rounded* to, f32x16 low, f32x16 high) { _mm512_store_si512(to, round_two(low, high)); }
-// Two neighbouring rows of a right tile.
+// Two neighbouring rows of a right tile. From: what the numbers were before they were widened.
+template <class From = float>
 WEFT_INLINE void store_pair(Rounded* to, f32x16 first, f32x16 second) {
   alignas(64) static constexpr uint16_t order[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
                                                      8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
@@ -99,40 +100,62 @@ WEFT_INLINE void end_sums(float* sums) {
 using Rounded = float;  // of bfloat16 precision
 constexpr int64_t kSpan = 256;
 
-// As float_to_bf16_normal, in a form that compilers turn into vectors.
+#if defined(WEFT_ISA_avx512)
+using Bits = uint32_t __attribute__((vector_size(64)));
+#elif defined(WEFT_ISA_avx2)
+using Bits = uint32_t __attribute__((vector_size(32)));
+#else
+using Bits = uint32_t __attribute__((vector_size(16)));
+#endif
+
+// As float_to_bf16_normal.
 WEFT_INLINE void store_rounded(float* to, f32x16 x) {
-  alignas(64) float lane[kLanes];
-  store(lane, x);
-  for (int64_t i = 0; i < kLanes; ++i) {
-    const uint32_t bits = bit_cast<uint32_t>(lane[i]), size = bits & 0x7FFFFFFFu;
-    uint32_t near = bits + 0x7FFFu + ((bits >> 16) & 1u);
+  Bits parts[sizeof(x) / sizeof(Bits)];
+  __builtin_memcpy(parts, &x, sizeof(x));
+  for (Bits& bits : parts) {
+    const Bits size = bits & 0x7FFFFFFFu;
+    Bits near = bits + 0x7FFFu + ((bits >> 16) & 1u);
     near = size > 0x7F800000u ? bits | 0x00400000u : near;
     near = size < 0x00800000u ? bits & 0x80000000u : near;
-    to[i] = bit_cast<float>(near & 0xFFFF0000u);
+    bits = near & 0xFFFF0000u;
   }
+  __builtin_memcpy(to, parts, sizeof(x));
 }
 WEFT_INLINE void store_row(Rounded* to, f32x16 low, f32x16 high) {
   store_rounded(to, low);
   store_rounded(to + kLanes, high);
 }
-WEFT_INLINE void store_pair(Rounded* to, f32x16 first, f32x16 second) { store_row(to, first, second); }
+// What was half precision has eleven bits: then the product here is rounded to nearest even at the eighth, and the rest is
+// exact.
+WEFT_INLINE f32x16 round_half(f32x16 x) {
+  const f32x16 more = x * splat(65537.0f);
+  return more + (x - more);
+}
+template <class From = float>
+WEFT_INLINE void store_pair(Rounded* to, f32x16 first, f32x16 second) {
+  if constexpr (sizeof(From) == sizeof(float)) return store_row(to, first, second);
+  store(to, round_half(first));
+  store(to + kLanes, round_half(second));
+}
 
 WEFT_INLINE void shape_tiles(int64_t) {}
 
-// n rows of a step: sums [n][16] += left [n][32] right [32][16].
+// n rows of a step: sums [n][16] += left [n][32] right [32][16]. The odd columns go after the even ones: two chains for
+// each row at once would not fit the registers.
 template <int n>
 WEFT_INLINE void add_rows(const Rounded* left, const Rounded* right, float* sums) {
   f32x16 even[n], odd[n];
+  auto chain = [&](f32x16(&acc)[n], int64_t first) {
 #pragma GCC unroll 4
-  for (int i = 0; i < n; ++i) even[i] = zero(), odd[i] = zero();
-  for (int64_t k = 0; k < kStep; k += 2) {
-    const f32x16 first = load(right + k * kLanes), second = load(right + (k + 1) * kLanes);
+    for (int i = 0; i < n; ++i) acc[i] = zero();
+    for (int64_t k = first; k < kStep; k += 2) {
+      const f32x16 x = load(right + k * kLanes);
 #pragma GCC unroll 4
-    for (int i = 0; i < n; ++i) {
-      even[i] = fma(splat(left[i * kStep + k]), first, even[i]);
-      odd[i] = fma(splat(left[i * kStep + k + 1]), second, odd[i]);
+      for (int i = 0; i < n; ++i) acc[i] = fma(splat(left[i * kStep + k]), x, acc[i]);
     }
-  }
+  };
+  chain(even, 0);
+  chain(odd, 1);
 #pragma GCC unroll 4
   for (int i = 0; i < n; ++i) store(sums + i * kLanes, load(sums + i * kLanes) + (even[i] + odd[i]));
 }
@@ -148,7 +171,11 @@ WEFT_INLINE void add_step(const Rounded* left, const Rounded* right, int64_t str
   for (int t = 0; t < T; ++t, right += stride, sums += 256) {
     int64_t row = 0;
     for (; row + 4 <= rows; row += 4) add_rows<4>(left + row * kStep, right, sums + row * kLanes);
-    for (; row < rows; ++row) add_rows<1>(left + row * kStep, right, sums + row * kLanes);
+    switch (rows - row) {
+      case 3: add_rows<3>(left + row * kStep, right, sums + row * kLanes); break;
+      case 2: add_rows<2>(left + row * kStep, right, sums + row * kLanes); break;
+      case 1: add_rows<1>(left + row * kStep, right, sums + row * kLanes);
+    }
   }
 }
 template <int T>
@@ -192,6 +219,12 @@ WEFT_INLINE Span new_span(const Worker& worker, int64_t dim, float scale, float 
   take(span.end, kSpan);
   if (free > worker.scratch + kScratchBytes) __builtin_trap();  // dim is checked when the program is made
   return span;
+}
+
+// The heads before a row's in q and in the result, of a sequence whose first token is `begin`.
+WEFT_INLINE int64_t place_of(const SpanTask& task, int64_t row, int64_t begin, int64_t heads, int64_t share) {
+  const int64_t r = task.first + row;
+  return (begin + r / share) * heads + task.head * share + r % share;
 }
 
 // The queries of all rows; and nothing seen yet.
