@@ -1,12 +1,11 @@
-// attention_paged_bf16: every token attends to the keys and values of its sequence in the state, up to its own position, in
-// bfloat16 with float32 sums.
+// attention_paged_bf16: attention_paged in bfloat16 with float32 sums.
 //
 // Meaning  weft/ops/attention.py
 // Layout   q, out [T, H, D] contiguous, D at most 128; state as in core/state.h, f32 or f16, H a multiple of its heads;
 //          positions i32 [T], segments i32 [B+1], pages i32 [B, P]; out may be q
 // Method   kernels/attention_tiles.h; a task is a span of rows of one sequence and key/value head; its pages are rounded and
-//          packed a block at a time. Pages that no row of the span sees, and what lies behind the last key, are never read:
-//          zeros stand there
+//          packed a block at a time. Pages that no row of the span sees are never read; behind the last key scores are
+//          hidden and values are zeros
 // Bound    packing when decoding, exponentials and the matrix unit when reading a prompt
 #include "kernels/attention_tiles.h"
 
@@ -57,8 +56,8 @@ static void pack_values(Rounded* to, int64_t dim, int64_t width, const T* value,
       store_pair<T>(to + c * kStep, j < count ? widen_n(value + c, width - c) : zero(), zero());
 }
 
-// The pages of a sequence from `start` on, for one head. A page is packed when it is asked for, always at the same place:
-// so for one tile of rows, while decoding.
+// The pages of a sequence from `start` on, for one head. A page is packed when it is asked for, and keys and values at one
+// place, where they stay in the first-level cache: so for one tile of rows, while decoding.
 template <class T>
 struct Pages {
   const Span& span;
@@ -82,8 +81,8 @@ struct Pages {
     return span.key;
   }
   WEFT_INLINE const Rounded* values(int64_t at, int64_t channel, int64_t width) const {
-    pack_values_to(span.value, at, channel, width);
-    return span.value;
+    pack_values_to(span.key, at, channel, width);
+    return span.key;
   }
 };
 

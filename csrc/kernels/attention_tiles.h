@@ -231,16 +231,16 @@ WEFT_INLINE int64_t place_of(const SpanTask& task, int64_t row, int64_t begin, i
 static void start_rows(const Span& span, const float* q) {
   const f32x16 scale = splat(span.scale);
   for (int64_t row = 0; row < span.rows; ++row) {
+    const int64_t tile = row / kLanes * kLanes, lane = row % kLanes;
     const float* from = q + span.at[row];
-    Rounded* to = span.q + row / kLanes * kLanes * span.deep + row % kLanes * kStep;
+    Rounded* to = span.q + tile * span.deep + lane * kStep;
     for (int64_t c = 0; c < span.deep; c += kStep)
       store_row(to + c * kLanes, load_n(from + c, larger(0, span.dim - c)) * scale,
                 load_n(from + c + kLanes, larger(0, span.dim - c - kLanes)) * scale);
+    for (int64_t c = 0; c < span.wide; c += kLanes) store(span.out + tile * span.wide + (c + lane) * kLanes, zero());
+    store(span.total + row * kLanes, zero());
   }
-  const int64_t lanes = up_to(span.rows, kLanes);
-  fill(span.out, lanes * span.wide, [](auto) { return zero(); });
-  fill(span.total, lanes * kLanes, [](auto) { return zero(); });
-  fill(span.top, lanes, [](auto) { return splat(kLowest); });
+  fill(span.top, up_to(span.rows, kLanes), [](auto) { return splat(kLowest); });
 }
 
 // A tile's keys within a block: those that any row sees, in whole steps, and those that all rows see.

@@ -13,7 +13,19 @@ from weft.graph import B, Program, T, Trace
 from weft.graph.passes import dead_code, decompose, fold_activation, fold_bias, fuse_norm, lower_int8, optimise
 from weft.graph.plan import plan
 from weft.graph.verify import verify
-from weft.ops import activate, add, attention, gated, layer_norm, matmul, mul, rms_norm, round_rows, scale
+from weft.ops import (
+    activate,
+    add,
+    attention,
+    attention_paged,
+    gated,
+    layer_norm,
+    matmul,
+    mul,
+    rms_norm,
+    round_rows,
+    scale,
+)
 from weft.ops.samples import weight
 from weft.ops.tolerance import relative_error
 
@@ -277,6 +289,22 @@ def test_bf16_takes_attention_to_the_whole_sequence_only():
         segments = trace.input("segments", (B + 1,), "i32")
         trace.output("y", attention(q, k, v, segments, causal=causal, scale=0.5))
         assert [instr.op for instr in optimise(trace.program(), compute="bf16").body] == [want]
+
+
+def test_attention_over_a_state_is_rounded_where_activations_are():
+    def attended(compute: str, dim: int) -> str:
+        trace = Trace("attend")
+        q, kv = trace.input("q", (T, 4, dim)), trace.state("kv", 2, dim, "f16")
+        table = [trace.input("positions", (T,), "i32"), trace.input("segments", (B + 1,), "i32")]
+        table.append(trace.input("pages", (B, 2), "i32"))
+        trace.output("y", attention_paged(q, kv, *table, scale=0.5, window=7, softcap=2.0))
+        (instr,) = optimise(trace.program(), compute=compute).body
+        assert instr.attrs == {"scale": 0.5, "window": 7, "softcap": 2.0}
+        return instr.op
+
+    for compute, want in (("int8", "_bf16"), ("bf16", "_bf16"), ("bf16x3", ""), ("f32", "")):
+        assert attended(compute, 128) == f"attention_paged{want}"
+        assert attended(compute, 256) == "attention_paged"
 
 
 def test_lowering_twice_changes_nothing_more():
