@@ -12,6 +12,7 @@ from weft.ops.rope import rope
 
 __all__ = [
     "activate", "add", "add_layer_norm", "add_rms_norm", "attention", "attention_bf16", "attention_paged",
-    "attention_paged_bf16", "catalogue", "embedding", "gated", "kv_write", "l2_normalise", "layer_norm", "matmul", "matmul_bf16", "matmul_q", "mul", "pool",
-    "quantise_rows", "reshape", "rms_norm", "rope", "round_rows", "scale", "softcap", "softmax", "take_rows",
+    "attention_paged_bf16", "catalogue", "embedding", "gated", "kv_write", "l2_normalise", "layer_norm", "matmul",
+    "matmul_bf16", "matmul_q", "mul", "pool", "quantise_rows", "reshape", "rms_norm", "rope", "round_rows", "scale",
+    "softcap", "softmax", "take_rows",
 ]  # fmt: skip
