@@ -12,7 +12,7 @@
 namespace weft::ISA {
 
 template <class T>
-WEFT_INLINE void attend_pages(const Call& call, const Worker& worker) {
+static void attend_pages(const Call& call, const Worker& worker) {
   const KvState& state = *call.in[1].state;
   const int64_t heads = call.in[0].dim[1], dim = call.in[0].dim[2], share = heads / state.heads;
   const float* q = call.in[0].as<float>();

@@ -1,69 +1,29 @@
-// attention_bf16 is as near to double precision as weights in bfloat16 allow; it has the same bits at every level with a
-// fused multiply-add, and whatever else is in the batch.
-#include "core/half.h"
-#include "tests/arrays.h"
+// attention_bf16 and attention_paged_bf16 are as near to double precision as weights in bfloat16 allow; they have the same
+// bits at every level with a fused multiply-add, whatever else is in the batch, and however the prompt was cut.
+#include "tests/attention_cases.h"
 
 using namespace weft;
 using namespace weft::test;
 
-struct Shape {
-  int64_t heads, kv_heads, dim;
-  double scale() const { return static_cast<float>(1 / std::sqrt(double(dim))); }
-};
+using Shape = AttentionShape;
+using Inputs = AttentionInputs;
 static const Shape kShapes[] = {{1, 1, 1}, {2, 2, 15}, {4, 2, 16}, {9, 3, 20}, {3, 3, 32}, {20, 1, 33},
                                 {4, 2, 64}, {3, 1, 80}, {2, 2, 128}};
-
-struct Inputs {
-  Floats q, k, v;
-  Ints segments;
-  Inputs(const Shape& c, std::initializer_list<int32_t> ends)
-      : q(normal({*(ends.end() - 1), c.heads, c.dim}, 1, 1)), k(normal({*(ends.end() - 1), c.kv_heads, c.dim}, 2, 1)),
-        v(normal({*(ends.end() - 1), c.kv_heads, c.dim}, 3, 1)), segments(ints(ends)) {}
-};
-
-static double rounded(float value) { return bf16_to_float(float_to_bf16_normal(value)); }
-
-static std::vector<double> reference(const Shape& c, const Inputs& x) {
-  const float scale = static_cast<float>(c.scale()) * 1.44269504f;
-  std::vector<double> out(x.q.size());
-  for (size_t b = 0; b + 1 < x.segments.size(); ++b)
-    for (int64_t t = x.segments[b]; t < x.segments[b + 1]; ++t)
-      for (int64_t h = 0; h < c.heads; ++h) {
-        const int64_t g = h / (c.heads / c.kv_heads);
-        std::vector<double> scores;
-        for (int64_t s = x.segments[b]; s < x.segments[b + 1]; ++s) {
-          double score = 0;
-          for (int64_t i = 0; i < c.dim; ++i)
-            score += rounded(x.q.data()[(t * c.heads + h) * c.dim + i] * scale) *
-                     rounded(x.k.data()[(s * c.kv_heads + g) * c.dim + i]);
-          scores.push_back(score);
-        }
-        const double top = *std::max_element(scores.begin(), scores.end());
-        double total = 0;
-        for (double& score : scores) total += score = std::exp2(score - top);
-        for (size_t s = 0; s < scores.size(); ++s)
-          for (int64_t i = 0; i < c.dim; ++i)
-            out[static_cast<size_t>((t * c.heads + h) * c.dim + i)] +=
-                scores[s] / total * rounded(x.v.data()[((x.segments[b] + int64_t(s)) * c.kv_heads + g) * c.dim + i]);
-      }
-  return out;
-}
-
-static std::vector<Operand> operands(const Inputs& x) {
-  return {x.q.operand(), x.k.operand(), x.v.operand(), x.segments.operand()};
-}
+static const Shape kPagedShapes[] = {{1, 1, 1, 0, true},   {9, 3, 20, 0, true},        {20, 1, 33, 0, true},
+                                     {4, 2, 80, 40, true}, {2, 1, 64, 1, true},        {3, 1, 128, 300, true},
+                                     {6, 2, 32, 0, true, 2.5}, {3, 3, 17, 40, true, 50}};
 
 TEST(attention_bf16_agrees_with_double_precision_on_rounded_operands) {
   for (const Shape& c : kShapes) {
     Inputs x(c, {0, 1, 1, 34, 67});
-    check_op("attention_bf16", operands(x), x.q.shape(), 1, {{"scale", c.scale()}}, reference(c, x), 3e-3);
+    check_op("attention_bf16", x.operands(), x.q.shape(), 1, {{"scale", c.scale()}}, attention_reference(c, x, true), 3e-3);
   }
 }
 
 TEST(attention_bf16_takes_texts_of_more_than_one_block_of_keys) {
   const Shape c{2, 1, 33};
   Inputs x(c, {0, 3, 560});
-  check_op("attention_bf16", operands(x), x.q.shape(), 1, {{"scale", c.scale()}}, reference(c, x), 3e-3);
+  check_op("attention_bf16", x.operands(), x.q.shape(), 1, {{"scale", c.scale()}}, attention_reference(c, x, true), 3e-3);
 }
 
 TEST(attention_bf16_of_far_and_of_equal_scores_is_exact) {
@@ -72,7 +32,7 @@ TEST(attention_bf16_of_far_and_of_equal_scores_is_exact) {
   for (size_t i = 0; i < x.q.size(); ++i) x.q[i] = 100, x.k[i] = i < 96 ? -100.0f - float(i / 32) : 1, x.v[i] = 2;
   // The first text's scores lie 566 apart: all weight is on its first key. The second's are equal, its values too.
   for (size_t i = 0; i < 32; ++i) x.v[i] = 3;
-  check_op("attention_bf16", operands(x), x.q.shape(), 1, {{"scale", c.scale()}},
+  check_op("attention_bf16", x.operands(), x.q.shape(), 1, {{"scale", c.scale()}},
            map(x.q.size(), [](size_t i) { return i < 96 ? 3.0 : 2.0; }), 0);
 }
 
@@ -82,7 +42,7 @@ TEST(attention_bf16_is_the_same_alone_as_in_a_batch) {
       if (!level.present()) continue;
       Inputs x(c, {0, 5, 40, 40, 41, c.dim == 20 ? 600 : 120});
       Floats together(x.q.shape(), 1), alone(x.q.shape(), 1);
-      run_kernel(level, "attention_bf16", operands(x), {together.operand()}, {{"scale", c.scale()}}, 3);
+      run_kernel(level, "attention_bf16", x.operands(), {together.operand()}, {{"scale", c.scale()}}, 3);
       for (size_t b = 0; b + 1 < x.segments.size(); ++b) {
         const int32_t begin = x.segments[b], end = x.segments[b + 1];
         Ints own = ints({0, end - begin});
@@ -92,4 +52,50 @@ TEST(attention_bf16_is_the_same_alone_as_in_a_batch) {
       }
       CHECK(same_bits(together, alone));
     }
+}
+
+TEST(attention_paged_bf16_agrees_with_double_precision_on_rounded_operands) {
+  for (const Shape& c : kPagedShapes) {
+    Inputs x(c, {0, 45, 600});
+    round_to_half(x.k), round_to_half(x.v);
+    const std::vector<double> want = attention_reference(c, x, true);
+    std::vector<Floats> fused;
+    for (const Level& level : levels()) {
+      if (!level.present()) continue;
+      Floats got = attend_in_chunks(level, "attention_paged_bf16", c, x, DType::f16, 500, 1);
+      CHECK(error_of(got, want) < 3e-3);
+      if (fuses(level)) fused.push_back(got);
+    }
+    for (const Floats& result : fused) CHECK(same_bits(fused.front(), result));
+  }
+}
+
+TEST(attention_paged_bf16_has_the_same_bits_however_the_prompt_is_cut) {
+  for (const Level& level : levels())
+    for (const Shape& c : kPagedShapes) {
+      if (!level.present()) continue;
+      Inputs x(c, {0, 45, c.dim == 128 ? 600 : 330});
+      round_to_half(x.k), round_to_half(x.v);
+      Floats want = attend_in_chunks(level, "attention_paged_bf16", c, x, DType::f16, 1000, 1);
+      for (int32_t chunk : {1, 3, 32, 50, 270})
+        CHECK(same_bits(want, attend_in_chunks(level, "attention_paged_bf16", c, x, DType::f16, chunk, chunk % 3 + 1)));
+      for (int32_t chunk : {1, 40, 1000})
+        CHECK(same_bits(want, attend_in_chunks(level, "attention_paged_bf16", c, x, DType::f32, chunk, chunk % 3 + 1)));
+    }
+}
+
+TEST(the_last_token_sees_in_a_state_what_it_sees_without_one) {
+  for (const Level& level : levels()) {
+    if (!level.present()) continue;
+    for (const Shape& c : kShapes) {
+      const Shape paged{c.heads, c.kv_heads, c.dim, 0, true};
+      Inputs x(c, {0, 45, 350});
+      Floats whole(x.q.shape(), 1);
+      run_kernel(level, "attention_bf16", x.operands(), {whole.operand()}, {{"scale", c.scale()}});
+      Floats in_state = attend_in_chunks(level, "attention_paged_bf16", paged, x, DType::f32, 1000, 2);
+      const size_t row = size_t(c.heads * c.dim);
+      for (size_t last : {44u, 349u})
+        CHECK(std::memcmp(whole.data() + last * row, in_state.data() + last * row, row * sizeof(float)) == 0);
+    }
+  }
 }

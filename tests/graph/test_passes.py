@@ -13,7 +13,20 @@ from weft.graph import B, Program, T, Trace
 from weft.graph.passes import dead_code, decompose, fold_activation, fold_bias, fuse_norm, lower_int8, optimise
 from weft.graph.plan import plan
 from weft.graph.verify import verify
-from weft.ops import activate, add, attention, embedding, gated, layer_norm, matmul, mul, rms_norm, round_rows, scale
+from weft.ops import (
+    activate,
+    add,
+    attention,
+    attention_paged,
+    embedding,
+    gated,
+    layer_norm,
+    matmul,
+    mul,
+    rms_norm,
+    round_rows,
+    scale,
+)
 from weft.ops.samples import weight
 from weft.ops.tolerance import relative_error
 
@@ -335,6 +348,24 @@ def test_bf16_takes_attention_to_the_whole_sequence_only():
         segments = trace.input("segments", (B + 1,), "i32")
         trace.output("y", attention(q, k, v, segments, causal=causal, scale=0.5))
         assert [instr.op for instr in optimise(trace.program(), compute="bf16").body] == [want]
+
+
+def test_attention_over_a_state_is_rounded_where_activations_are():
+    def attended(compute: str, dim: int, dtype: str) -> str:
+        with Trace("attend") as trace:
+            x, weight = trace.input("x", (T, 64)), trace.weight("w", (4 * dim, 64), dtype)
+            table = [trace.input("positions", (T,), "i32"), trace.input("segments", (B + 1,), "i32")]
+            table.append(trace.input("pages", (B, 2), "i32"))
+            q, kv = matmul(x, weight).reshape(T, 4, dim), trace.state("kv", 2, dim, "f16")
+            trace.output("y", attention_paged(q, kv, *table, scale=0.5, window=7, softcap=2.0))
+        instr = optimise(trace.program(), compute=compute).body[-1]
+        assert instr.attrs == {"scale": 0.5, "window": 7, "softcap": 2.0}
+        return instr.op
+
+    assert attended("int8", 128, "q8_0") == attended("bf16", 128, "f32") == "attention_paged_bf16"
+    assert attended("int8", 256, "q8_0") == attended("bf16", 256, "f32") == "attention_paged"
+    for compute in ("int8", "bf16x3", "f32"):  # nothing to round for int8
+        assert attended(compute, 128, "f32") == "attention_paged"
 
 
 def test_lowering_twice_changes_nothing_more():

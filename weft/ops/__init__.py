@@ -1,6 +1,6 @@
 """The op catalogue: the only vocabulary of models, programs and backends. See registry.py for what an op is."""
 
-from weft.ops.attention import attention, attention_bf16, attention_paged, kv_write
+from weft.ops.attention import attention, attention_bf16, attention_paged, attention_paged_bf16, kv_write
 from weft.ops.elementwise import activate, add, gated, mul, scale, softcap
 from weft.ops.gather import embedding, reshape, take_rows
 from weft.ops.matmul import matmul, matmul_bf16, round_rows
@@ -11,7 +11,8 @@ from weft.ops.registry import catalogue
 from weft.ops.rope import rope
 
 __all__ = [
-    "activate", "add", "add_layer_norm", "add_rms_norm", "attention", "attention_bf16", "attention_paged", "catalogue",
-    "embedding", "gated", "kv_write", "l2_normalise", "layer_norm", "matmul", "matmul_bf16", "matmul_q", "mul", "pool",
-    "quantise_rows", "reshape", "rms_norm", "rope", "round_rows", "scale", "softcap", "softmax", "take_rows",
+    "activate", "add", "add_layer_norm", "add_rms_norm", "attention", "attention_bf16", "attention_paged",
+    "attention_paged_bf16", "catalogue", "embedding", "gated", "kv_write", "l2_normalise", "layer_norm", "matmul",
+    "matmul_bf16", "matmul_q", "mul", "pool", "quantise_rows", "reshape", "rms_norm", "rope", "round_rows", "scale",
+    "softcap", "softmax", "take_rows",
 ]  # fmt: skip

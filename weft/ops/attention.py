@@ -156,7 +156,7 @@ def _to_groups(x: np.ndarray, groups: int) -> np.ndarray:
 
 attention.tolerance(f32=chain(256), because="scores of up to 30 carry an f32 chain's error into the exponent")
 
-BF16_DIM = 128  # the longest head that attention_bf16 takes
+BF16_DIM = 128  # the longest head that the ops in bfloat16 take
 
 
 @op
@@ -166,8 +166,7 @@ def attention_bf16(q: Array, k: Array, v: Array, segments: Integers, *, scale: f
 
     q * scale * log2(e), k and v are rounded to bfloat16, and so are the weights, powers of two, before they meet v.
     """
-    by = np.float32(np.float32(scale) * np.float32(math.log2(math.e)))
-    queries, keys, values = rounded_bf16(q.astype(np.float32) * by), rounded_bf16(k), rounded_bf16(v)
+    queries, keys, values = _rounded_queries(q, scale), rounded_bf16(k), rounded_bf16(v)
     out = np.zeros(q.shape)
     for start, end in pairwise(segments):
         here = slice(start, end)
@@ -176,12 +175,22 @@ def attention_bf16(q: Array, k: Array, v: Array, segments: Integers, *, scale: f
     return out
 
 
+def _rounded_queries(q: np.ndarray, scale: float) -> np.ndarray:
+    """q * scale * log2(e), rounded to bfloat16: their products with keys times ln 2 are scores."""
+    by = np.float32(np.float32(scale) * np.float32(math.log2(math.e)))
+    return rounded_bf16(q.astype(np.float32) * by)
+
+
 @attention_bf16.shape
 def _(q: Spec, k: Spec, v: Spec, segments: Spec, *, scale: float) -> Spec:
     _check_step("attention_bf16", q, k, v, segments)
-    fits = isinstance(q.shape[2], int) and q.shape[2] <= BF16_DIM
-    require(fits, "attention_bf16", f"heads of q {q} are longer than {BF16_DIM}; attention takes them")
+    _check_bf16("attention_bf16", q)
     return q
+
+
+def _check_bf16(where: str, q: Spec) -> None:
+    fits = isinstance(q.shape[2], int) and q.shape[2] <= BF16_DIM
+    require(fits, where, f"heads of q {q} are longer than {BF16_DIM}; {where.removesuffix('_bf16')} takes them")
 
 
 @attention_bf16.cost
@@ -306,7 +315,7 @@ def _(
 
 
 @attention_paged.cost
-def _(
+def _paged_cost(
     q: Spec, state: Spec, positions: Spec, segments: Spec, pages: Spec, *, scale: float, window: int, softcap: float
 ) -> Cost:
     seen = pages.shape[1] * PAGE  # as if every page in the table were full: positions are not known here
@@ -316,7 +325,7 @@ def _(
 
 
 @attention_paged.samples
-def _(rng: np.random.Generator) -> Iterator[Sample]:
+def _paged_samples(rng: np.random.Generator) -> Iterator[Sample]:
     for starts, lengths, heads, kv_heads, dim, dtype in [
         ([0], [1], 1, 1, 1, "f32"),
         ([0, 31, 64], [5, 2, 1], 2, 2, 17, "f32"),
@@ -336,3 +345,56 @@ def _(rng: np.random.Generator) -> Iterator[Sample]:
 
 attention_paged.no_gradient("the cache is not differentiated; training uses attention, which keeps no state")
 attention_paged.tolerance(f32=chain(256), because="as attention: the keys are the same, wherever they lie")
+
+
+@op
+def attention_paged_bf16(
+    q: Array,
+    state: State,
+    positions: Integers,
+    segments: Integers,
+    pages: Integers,
+    *,
+    scale: float,
+    window: int = 0,
+    softcap: float = 0.0,
+) -> Array:
+    """Causal attention over the state, in bfloat16.  q [T, H, D], state [G, D], positions [T], segments [B+1],
+    pages [B, P] -> [T, H, D]
+
+    As attention_paged, on q * scale * log2(e), keys and values rounded to bfloat16; and so are the weights, powers of
+    two, before they meet the values.
+    """
+    queries = _rounded_queries(q, scale)
+    out = np.zeros(q.shape)
+    for b, (start, end) in enumerate(pairwise(segments)):
+        if start == end:
+            continue
+        k, v = state.read(pages[b], int(positions[start:end].max()) + 1)
+        mask = _mask(positions[start:end], len(k), True, window)
+        out[start:end] = _attend(queries[start:end], rounded_bf16(k), rounded_bf16(v), mask, math.log(2), softcap)[0]
+    return out
+
+
+@attention_paged_bf16.shape
+def _(
+    q: Spec, state: Spec, positions: Spec, segments: Spec, pages: Spec, *, scale: float, window: int, softcap: float
+) -> Spec:
+    _check("attention_paged_bf16", q, state.shape[0], state.shape[1], window, softcap)
+    _check_table("attention_paged_bf16", q.shape[0], positions, segments, pages)
+    _check_bf16("attention_paged_bf16", q)
+    return q
+
+
+attention_paged_bf16.cost(_paged_cost)
+
+
+@attention_paged_bf16.samples
+def _(rng: np.random.Generator) -> Iterator[Sample]:
+    yield from _paged_samples(rng)
+    state, *table = paged(rng, [250, 0], [10, 530], 1, 33, "f16")  # more than one block of keys
+    yield (normal(rng, 540, 2, 33), state, *table), {"scale": 0.2}
+
+
+attention_paged_bf16.no_gradient("the cache is not differentiated; training uses attention, which keeps no state")
+attention_paged_bf16.tolerance(f32=2.0**-8, because="as attention_bf16: weights are rounded to bfloat16")

@@ -10,6 +10,7 @@ from weft.graph.passes.decompose import decompose
 from weft.graph.passes.fold_activation import fold_activation
 from weft.graph.passes.fold_bias import fold_bias
 from weft.graph.passes.fuse_norm import fuse_norm
+from weft.graph.passes.lower_attention import lower_attention
 from weft.graph.passes.lower_bf16 import lower_bf16
 from weft.graph.passes.lower_int8 import lower_int8
 from weft.graph.passes.lower_tokens import lower_tokens
@@ -23,6 +24,7 @@ __all__ = [
     "fold_activation",
     "fold_bias",
     "fuse_norm",
+    "lower_attention",
     "lower_bf16",
     "lower_int8",
     "lower_tokens",
@@ -31,9 +33,9 @@ __all__ = [
 
 COMPUTE = ("f32", "bf16", "bf16x3", "int8")
 LOWER: dict[str, list[Callable[[Program], Program]]] = {
-    "bf16": [lower_bf16],
+    "bf16": [lower_bf16, lower_attention],
     "bf16x3": [partial(lower_bf16, split=True)],
-    "int8": [lower_int8, lower_tokens],
+    "int8": [lower_int8, lower_tokens, lower_attention],
 }
 
 
@@ -42,8 +44,9 @@ def optimise(program: Program, *, compute: str = "f32") -> Program:
 
     Three values of `compute` change numbers. "int8": activations are rounded to int8 rows before products with
     quantised weights; in a model without a state other weights are rounded to int8 too, and what that leaves is "bf16".
-    "bf16": activations and weights that are not quantised are rounded to bfloat16 before their products. "bf16x3": the
-    same with sums of two bfloat16 each, three products: near f32.
+    "bf16": activations and weights that are not quantised are rounded to bfloat16 before their products. Both do
+    attention over a state in bfloat16. "bf16x3": products with sums of two bfloat16 each, three products, and attention
+    in f32: near f32.
     """
     if compute not in COMPUTE:
         raise InputError(f"[optimise] compute must be one of {', '.join(COMPUTE)}: got {compute!r}")

@@ -1,0 +1,136 @@
+// attention_paged_bf16: attention_paged in bfloat16 with float32 sums.
+//
+// Meaning  weft/ops/attention.py
+// Layout   q, out [T, H, D] contiguous, D at most 128; state as in core/state.h, f32 or f16, H a multiple of its heads;
+//          positions i32 [T], segments i32 [B+1], pages i32 [B, P]; out may be q
+// Method   kernels/attention_tiles.h; a task is a span of rows of one sequence and key/value head; its pages are rounded and
+//          packed a block at a time. Pages that no row of the span sees are never read; behind the last key scores are
+//          hidden and values are zeros
+// Bound    packing when decoding, exponentials and the matrix unit when reading a prompt
+#include "kernels/attention_tiles.h"
+
+namespace weft::ISA {
+
+WEFT_INLINE f32x16 widen(const float* p) { return load(p); }
+WEFT_INLINE f32x16 widen(const uint16_t* p) { return load_f16(p); }
+WEFT_INLINE f32x16 widen_n(const float* p, int64_t n) { return load_n(p, n); }
+WEFT_INLINE f32x16 widen_n(const uint16_t* p, int64_t n) { return load_f16_n(p, n); }
+
+template <class T>
+WEFT_INLINE void fetch(const T* p, int64_t count) {
+  for (int64_t i = 0; i < count; i += 64 / static_cast<int64_t>(sizeof(T))) __builtin_prefetch(p + i);
+}
+
+// A page's keys [dim][kPage] as two columns of tiles; what lies behind the last key is packed too, and its scores are
+// hidden. `next` is what will be packed next.
+template <class T>
+static void pack_keys(Rounded* low, int64_t dim, const T* key, const T* next) {
+  const int64_t deep = up_to(dim, kStep), pairs = dim / 2 * 2;
+  Rounded* high = low + kLanes * deep;
+  for (int64_t c = 0; c < pairs; c += 2) {
+    const T *first = key + c * kPage, *second = first + kPage;
+    fetch(next + c * kPage, 2 * kPage);
+    store_pair<T>(low + c * kLanes, widen(first), widen(second));
+    store_pair<T>(high + c * kLanes, widen(first + kLanes), widen(second + kLanes));
+  }
+  for (int64_t c = pairs; c < deep; c += 2) {
+    store_pair<T>(low + c * kLanes, c < dim ? widen(key + c * kPage) : zero(), zero());
+    store_pair<T>(high + c * kLanes, c < dim ? widen(key + c * kPage + kLanes) : zero(), zero());
+  }
+}
+
+// `width` channels of a page's values [kPage][dim], of which `count` are there, as a row of tiles.
+template <class T>
+static void pack_values(Rounded* to, int64_t dim, int64_t width, const T* value, int64_t count, const T* next) {
+  const int64_t whole = width / kLanes * kLanes;
+  int64_t j = 0;
+  for (; j + 2 <= count; j += 2, to += 2 * kLanes, value += 2 * dim, next += 2 * dim) {
+    fetch(next, width);
+    fetch(next + dim, width);
+    int64_t c = 0;
+    for (; c < whole; c += kLanes) store_pair<T>(to + c * kStep, widen(value + c), widen(value + dim + c));
+    if (c < width) store_pair<T>(to + c * kStep, widen_n(value + c, width - c), widen_n(value + dim + c, width - c));
+  }
+  for (; j < kPage; j += 2, to += 2 * kLanes)
+    for (int64_t c = 0; c < width; c += kLanes)
+      store_pair<T>(to + c * kStep, j < count ? widen_n(value + c, width - c) : zero(), zero());
+}
+
+// The pages of a sequence from `start` on, for one head. A page is packed when it is asked for, and keys and values at one
+// place, where they stay in the first-level cache: so for one tile of rows, while decoding.
+template <class T>
+struct Pages {
+  const Span& span;
+  const T *key, *value;
+  const int32_t* table;
+  int64_t heads, head, start, last;  // last: behind the last key that a row sees
+
+  WEFT_INLINE int64_t offset(int64_t at) const {
+    return (table[smaller(start + at, last - 1) / kPage] * heads + head) * span.dim * kPage;
+  }
+  WEFT_INLINE int64_t count(int64_t at) const { return smaller(kPage, last - start - at); }
+  WEFT_INLINE void pack_keys_to(Rounded* to, int64_t at) const {
+    pack_keys(to, span.dim, key + offset(at), key + offset(at + kPage));
+  }
+  WEFT_INLINE void pack_values_to(Rounded* to, int64_t at, int64_t channel, int64_t width) const {
+    pack_values(to, span.dim, smaller(width, span.dim - channel), value + offset(at) + channel, count(at),
+                value + offset(at + kPage) + channel);
+  }
+  WEFT_INLINE const Rounded* keys(int64_t at, int64_t many) const {
+    for (int64_t j = 0; j < many; j += kPage) pack_keys_to(span.key + j * span.deep, at + j);
+    return span.key;
+  }
+  WEFT_INLINE const Rounded* values(int64_t at, int64_t channel, int64_t width) const {
+    pack_values_to(span.key, at, channel, width);
+    return span.key;
+  }
+};
+
+template <class T>
+static void attend_pages(const Call& call, const Worker& worker) {
+  const KvState& state = *call.in[1].state;
+  const int64_t heads = call.in[0].dim[1], dim = call.in[0].dim[2], share = heads / state.heads;
+  const int64_t window = call.integer("window");
+  const int32_t *positions = call.in[2].as<int32_t>(), *segments = call.in[3].as<int32_t>();
+  const T* keys = reinterpret_cast<const T*>(state.key.data());
+  const T* values = reinterpret_cast<const T*>(state.value.data());
+  if (dim > kMaxDim) __builtin_trap();  // the op's shape rule refuses it
+  Span span = new_span(worker, dim, static_cast<float>(call.number("scale")), static_cast<float>(call.number("softcap")));
+
+  deal_spans(worker, segments, call.in[4].rows(), state.heads, share, kSpan, [&](SpanTask task) {
+    int64_t first = INT32_MAX, last = 0;
+    span.rows = task.count;
+    for (int64_t row = 0; row < span.rows; ++row) {
+      const int64_t place = place_of(task, row, segments[task.sequence], heads, share);
+      span.at[row] = place * dim;
+      span.end[row] = positions[place / heads] + 1;
+      span.begin[row] = window ? static_cast<int32_t>(larger(0, span.end[row] - window)) : 0;
+      first = smaller(first, span.begin[row]);
+      last = larger(last, span.end[row]);
+    }
+    start_rows(span, call.in[0].as<float>());
+    for (int64_t start = first / kKeys * kKeys; start < last; start += kKeys) {
+      const int32_t* table = call.in[4].as<int32_t>() + task.sequence * call.in[4].cols();
+      const Pages<T> pages{span, keys, values, table, state.heads, task.head, start, last};
+      if (span.rows <= kLanes) {
+        attend_block(span, start, pages);
+        continue;
+      }
+      for (int64_t at = larger(0, first - start) / kPage * kPage; at < smaller(kKeys, last - start); at += kPage) {
+        pages.pack_keys_to(span.key + at * span.deep, at);
+        pages.pack_values_to(span.value + at * span.wide, at, 0, dim);
+      }
+      attend_block(span, start, Packed{span.key, span.value, span.deep, span.wide});
+    }
+    finish_rows(span, call.out[0].as<float>());
+  });
+}
+
+KERNEL(attention_paged_bf16) {
+  if (call.in[1].state->dtype == DType::f16)
+    attend_pages<uint16_t>(call, worker);
+  else
+    attend_pages<float>(call, worker);
+}
+
+}  // namespace weft::ISA

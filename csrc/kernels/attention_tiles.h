@@ -1,0 +1,413 @@
+// attention_tiles: the arithmetic of attention in bfloat16, shared by `attention_bf16` and `attention_paged_bf16`, so that
+// the same keys give the same bits in both.
+//
+// A row is one query head of one token; a span is a set of rows that read the same key/value head, in tiles of 16. It is
+// taken past the keys in blocks of kKeys, aligned to position 0, carrying per row the largest score so far, the sums of the
+// weights and the unnormalised output. q is scaled before it is rounded, so that weights are powers of two:
+// p = 2^(score - top). scores = q kᵀ and out = p v are products of bfloat16 with float32 sums in matmul_bf16's order, 32
+// channels or keys a step: what the matrix unit does, and what the other levels do with vectors. A lane is a key, so that
+// few rows cost little; what a row does not see weighs nothing, and changes none of its sums.
+//
+// Operands of products are cut into tiles of 512 elements: of the left one [16 rows][32], of the right one [32][16], which
+// the matrix unit wants in pairs, [16][16][2].
+#pragma once
+#include "core/half.h"
+#include "core/state.h"
+#include "kernels/attention_task.h"
+#if defined(WEFT_ISA_amx)
+#include "simd/tiles.h"
+#endif
+
+namespace weft::ISA {
+
+constexpr int64_t kLanes = 16;
+constexpr int64_t kStep = 32;   // of a product's sums; keys that are masked and skipped together
+constexpr int64_t kTile = 512;  // elements of an operand's tile
+constexpr int64_t kKeys = 256;  // of a block
+constexpr int64_t kMaxDim = 128;
+constexpr float kLowest = -3.40282347e38f;  // a hidden score; finite, so that differences of maxima are never NaN
+constexpr float kHidden = -3e38f;           // below: hidden. A NaN is not
+static_assert(kStep == kPage);
+
+constexpr int64_t up_to(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
+
+#if defined(WEFT_ISA_amx)
+
+using Rounded = uint16_t;
+constexpr int64_t kSpan = 512;  // rows of a task
+
+WEFT_INLINE __m512i round_two(f32x16 low, f32x16 high) {
+  const __m512bh both = _mm512_cvtne2ps_pbh(high.v, low.v);
+  return reinterpret_cast<const __m512i&>(both);
+}
+// 32 neighbours in a row of a left tile.
+WEFT_INLINE void store_row(Rounded* to, f32x16 low, f32x16 high) { _mm512_store_si512(to, round_two(low, high)); }
+// Two neighbouring rows of a right tile. From: what the numbers were before they were widened.
+template <class From = float>
+WEFT_INLINE void store_pair(Rounded* to, f32x16 first, f32x16 second) {
+  alignas(64) static constexpr uint16_t order[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+                                                     8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+  _mm512_store_si512(to, _mm512_permutexvar_epi16(_mm512_load_si512(order), round_two(first, second)));
+}
+
+// Left operands and sums, in tmm0 to tmm4, have only the rows that are there: the unit's time is theirs.
+WEFT_INLINE void shape_tiles(int64_t rows) {
+  TileShapes shapes;
+  for (int i = 0; i < 8; ++i) shapes.bytes[i] = 64, shapes.rows[i] = static_cast<uint8_t>(i < 5 ? rows : 16);
+  _tile_loadconfig(&shapes);
+}
+
+// Sums of T tiles beside each other, in tmm0 to tmm3, from zero_sums or begin_sums to end_sums.
+template <int T>
+WEFT_INLINE void zero_sums(float*) {
+  _tile_zero(0);
+  if constexpr (T > 1) _tile_zero(1);
+  if constexpr (T > 2) _tile_zero(2);
+  if constexpr (T > 3) _tile_zero(3);
+}
+template <int T>
+WEFT_INLINE void begin_sums(const float* sums) {
+  settle_stores();
+  _tile_loadd(0, sums, 64);
+  if constexpr (T > 1) _tile_loadd(1, sums + 256, 64);
+  if constexpr (T > 2) _tile_loadd(2, sums + 512, 64);
+  if constexpr (T > 3) _tile_loadd(3, sums + 768, 64);
+}
+// One step: sums [T][rows][16] += left [rows][32] right [32][T][16], tiles of the right one `stride` elements apart.
+template <int T>
+WEFT_INLINE void add_step(const Rounded* left, const Rounded* right, int64_t stride, float*, int64_t) {
+  settle_stores();
+  _tile_loadd(4, left, 64);
+  _tile_loadd(5, right, 64);
+  _tile_dpbf16ps(0, 4, 5);
+  if constexpr (T > 1) _tile_loadd(6, right + stride, 64);
+  if constexpr (T > 1) _tile_dpbf16ps(1, 4, 6);
+  if constexpr (T > 2) _tile_loadd(7, right + 2 * stride, 64);
+  if constexpr (T > 2) _tile_dpbf16ps(2, 4, 7);
+  if constexpr (T > 3) _tile_loadd(5, right + 3 * stride, 64);
+  if constexpr (T > 3) _tile_dpbf16ps(3, 4, 5);
+}
+template <int T>
+WEFT_INLINE void end_sums(float* sums) {
+  _tile_stored(0, sums, 64);
+  if constexpr (T > 1) _tile_stored(1, sums + 256, 64);
+  if constexpr (T > 2) _tile_stored(2, sums + 512, 64);
+  if constexpr (T > 3) _tile_stored(3, sums + 768, 64);
+}
+
+#else
+
+using Rounded = float;  // of bfloat16 precision
+constexpr int64_t kSpan = 256;
+
+#if defined(WEFT_ISA_avx512)
+using Bits = uint32_t __attribute__((vector_size(64)));
+#elif defined(WEFT_ISA_avx2)
+using Bits = uint32_t __attribute__((vector_size(32)));
+#else
+using Bits = uint32_t __attribute__((vector_size(16)));
+#endif
+
+// As float_to_bf16_normal.
+WEFT_INLINE void store_rounded(float* to, f32x16 x) {
+  Bits parts[sizeof(x) / sizeof(Bits)];
+  __builtin_memcpy(parts, &x, sizeof(x));
+  for (Bits& bits : parts) {
+    const Bits size = bits & 0x7FFFFFFFu;
+    Bits near = bits + 0x7FFFu + ((bits >> 16) & 1u);
+    near = size > 0x7F800000u ? bits | 0x00400000u : near;
+    near = size < 0x00800000u ? bits & 0x80000000u : near;
+    bits = near & 0xFFFF0000u;
+  }
+  __builtin_memcpy(to, parts, sizeof(x));
+}
+WEFT_INLINE void store_row(Rounded* to, f32x16 low, f32x16 high) {
+  store_rounded(to, low);
+  store_rounded(to + kLanes, high);
+}
+// What was half precision has eleven bits: then the product here is rounded to nearest even at the eighth, and the rest is
+// exact.
+WEFT_INLINE f32x16 round_half(f32x16 x) {
+  const f32x16 more = x * splat(65537.0f);
+  return more + (x - more);
+}
+template <class From = float>
+WEFT_INLINE void store_pair(Rounded* to, f32x16 first, f32x16 second) {
+  if constexpr (sizeof(From) == sizeof(float)) return store_row(to, first, second);
+  store(to, round_half(first));
+  store(to + kLanes, round_half(second));
+}
+
+WEFT_INLINE void shape_tiles(int64_t) {}
+
+// n rows of a step: sums [n][16] += left [n][32] right [32][16]. The odd columns go after the even ones: two chains for
+// each row at once would not fit the registers.
+template <int n>
+WEFT_INLINE void add_rows(const Rounded* left, const Rounded* right, float* sums) {
+  f32x16 even[n], odd[n];
+  auto chain = [&](f32x16(&acc)[n], int64_t first) {
+#pragma GCC unroll 4
+    for (int i = 0; i < n; ++i) acc[i] = zero();
+    for (int64_t k = first; k < kStep; k += 2) {
+      const f32x16 x = load(right + k * kLanes);
+#pragma GCC unroll 4
+      for (int i = 0; i < n; ++i) acc[i] = fma(splat(left[i * kStep + k]), x, acc[i]);
+    }
+  };
+  chain(even, 0);
+  chain(odd, 1);
+#pragma GCC unroll 4
+  for (int i = 0; i < n; ++i) store(sums + i * kLanes, load(sums + i * kLanes) + (even[i] + odd[i]));
+}
+
+template <int T>
+WEFT_INLINE void zero_sums(float* sums) {
+  fill(sums, T * 256, [](auto) { return zero(); });
+}
+template <int T>
+WEFT_INLINE void begin_sums(const float*) {}
+template <int T>
+WEFT_INLINE void add_step(const Rounded* left, const Rounded* right, int64_t stride, float* sums, int64_t rows) {
+  for (int t = 0; t < T; ++t, right += stride, sums += 256) {
+    int64_t row = 0;
+    for (; row + 4 <= rows; row += 4) add_rows<4>(left + row * kStep, right, sums + row * kLanes);
+    switch (rows - row) {
+      case 3: add_rows<3>(left + row * kStep, right, sums + row * kLanes); break;
+      case 2: add_rows<2>(left + row * kStep, right, sums + row * kLanes); break;
+      case 1: add_rows<1>(left + row * kStep, right, sums + row * kLanes);
+    }
+  }
+}
+template <int T>
+WEFT_INLINE void end_sums(float*) {}
+
+#endif
+
+// A task's memory. deep and wide: D rounded up to a step and to a vector.
+struct Span {
+  int64_t rows, dim, deep, wide;
+  int64_t shaped;         // rows that the matrix unit was last told of
+  float scale, softcap;   // in powers of two; softcap 0: none
+  int64_t* at;            // where a row lies in q and in the result
+  int32_t *begin, *end;   // keys a row sees, as positions
+  Rounded *q, *key;       // [tile][deep / 32] left tiles, [kKeys / 16][deep / 32] right ones
+  Rounded *value, *weights;  // [kKeys / 32][wide / 16] right tiles, [kKeys / 32] left ones
+  float *scores, *out;    // [kKeys / 16][16 rows][16], [tile][wide / 16][16 rows][16]
+  float *top, *total;     // [rows], [rows][16]
+};
+
+WEFT_INLINE Span new_span(const Worker& worker, int64_t dim, float scale, float softcap) {
+  constexpr float log2_e = 1.44269504f;
+  Span span{};
+  span.dim = dim, span.deep = up_to(dim, kStep), span.wide = up_to(dim, kLanes);
+  span.scale = scale * log2_e, span.softcap = softcap * log2_e;
+  std::byte* free = worker.scratch;
+  auto take = [&]<class T>(T*& to, int64_t count) {
+    to = reinterpret_cast<T*>(free);
+    free += count * static_cast<int64_t>(sizeof(T));
+  };
+  take(span.q, kSpan * span.deep);
+  take(span.key, kKeys * span.deep);
+  take(span.value, kKeys * span.wide);
+  take(span.weights, kKeys * kLanes);
+  take(span.scores, kKeys * kLanes);
+  take(span.out, kSpan * span.wide);
+  take(span.top, kSpan);
+  take(span.total, kSpan * kLanes);
+  take(span.at, kSpan);
+  take(span.begin, kSpan);
+  take(span.end, kSpan);
+  if (free > worker.scratch + kScratchBytes) __builtin_trap();  // dim is checked when the program is made
+  return span;
+}
+
+// The heads before a row's in q and in the result, of a sequence whose first token is `begin`.
+WEFT_INLINE int64_t place_of(const SpanTask& task, int64_t row, int64_t begin, int64_t heads, int64_t share) {
+  const int64_t r = task.first + row;
+  return (begin + r / share) * heads + task.head * share + r % share;
+}
+
+// The queries of all rows; and nothing seen yet.
+static void start_rows(const Span& span, const float* q) {
+  const f32x16 scale = splat(span.scale);
+  for (int64_t row = 0; row < span.rows; ++row) {
+    const int64_t tile = row / kLanes * kLanes, lane = row % kLanes;
+    const float* from = q + span.at[row];
+    Rounded* to = span.q + tile * span.deep + lane * kStep;
+    for (int64_t c = 0; c < span.deep; c += kStep)
+      store_row(to + c * kLanes, load_n(from + c, larger(0, span.dim - c)) * scale,
+                load_n(from + c + kLanes, larger(0, span.dim - c - kLanes)) * scale);
+    for (int64_t c = 0; c < span.wide; c += kLanes) store(span.out + tile * span.wide + (c + lane) * kLanes, zero());
+    store(span.total + row * kLanes, zero());
+  }
+  fill(span.top, up_to(span.rows, kLanes), [](auto) { return splat(kLowest); });
+}
+
+// A tile's keys within a block: those that any row sees, in whole steps, and those that all rows see.
+struct Edges {
+  int64_t begin, end, clear_begin, clear_end;
+  WEFT_INLINE bool clear(int64_t step) const { return clear_begin <= step && step + kStep <= clear_end; }
+};
+WEFT_INLINE Edges edges_of(const Span& span, int64_t first, int64_t rows, int64_t start) {
+  Edges edges{kKeys, 0, 0, kKeys};
+  for (int64_t row = first; row < first + rows; ++row) {
+    const int64_t begin = span.begin[row] - start, end = span.end[row] - start;
+    edges = {smaller(edges.begin, begin), larger(edges.end, end), larger(edges.clear_begin, begin),
+             smaller(edges.clear_end, end)};
+  }
+  edges.begin = larger(0, edges.begin) / kStep * kStep;
+  edges.end = smaller(kKeys, up_to(edges.end, kStep));
+  return edges;
+}
+
+// Scores of 16 T keys.
+template <int T>
+WEFT_INLINE void score(const Span& span, const Rounded* q, const Rounded* keys, float* scores, int64_t rows) {
+  zero_sums<T>(scores);
+  for (int64_t c = 0; c < span.deep; c += kStep)
+    add_step<T>(q + c * kLanes, keys + c * kLanes, kLanes * span.deep, scores, rows);
+  end_sums<T>(scores);
+}
+
+// Hides what a row does not see of the 32 keys at `start` + `key`.
+static void hide(const Span& span, int64_t first, int64_t rows, int64_t start, int64_t key) {
+  alignas(64) static constexpr float lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  const f32x16 low = load(lane), high = low + splat(16.0f), hidden = splat(kLowest);
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t from = span.begin[first + row] - start - key, to = span.end[first + row] - start - key;
+    const f32x16 begin = splat(static_cast<float>(from)), end = splat(static_cast<float>(to));
+    float* scores = span.scores + (key + row) * kLanes;
+    store(scores, where_less(low, begin, hidden, where_less(low, end, load(scores), hidden)));
+    scores += 256;
+    store(scores, where_less(high, begin, hidden, where_less(high, end, load(scores), hidden)));
+  }
+}
+
+// All scores of a tile with the present block, capped and hidden; then each row's largest goes to `most`.
+template <class Tiles>
+WEFT_INLINE void score_block(const Span& span, int64_t first, int64_t rows, int64_t start, const Edges& edges,
+                             Tiles tiles, float* most) {
+  const Rounded* q = span.q + first * span.deep;
+  int64_t key = edges.begin;
+  for (; key + 2 * kStep <= edges.end; key += 2 * kStep)
+    score<4>(span, q, tiles.keys(key, 2 * kStep), span.scores + key * kLanes, rows);
+  if (key < edges.end) score<2>(span, q, tiles.keys(key, kStep), span.scores + key * kLanes, rows);
+  if (span.softcap > 0) {
+    float* scores = span.scores + edges.begin * kLanes;
+    const f32x16 cap = splat(span.softcap);
+    fill(scores, (edges.end - edges.begin) * kLanes, [&](auto at) { return cap * tanh(at(scores) / cap); });
+  }
+  for (key = edges.begin; key < edges.end; key += kStep)
+    if (!edges.clear(key)) hide(span, first, rows, start, key);
+  for (int64_t row = 0; row < rows; ++row) {
+    const float* scores = span.scores + row * kLanes;
+    f32x16 low = splat(kLowest), high = low;
+    for (key = edges.begin; key < edges.end; key += kStep) {
+      low = max(low, load(scores + key * kLanes));
+      high = max(high, load(scores + key * kLanes + 256));
+    }
+    most[row] = max_lane(max(low, high));
+  }
+}
+
+// From scores to weights, of one step's keys.
+template <bool all>
+WEFT_INLINE void weigh_step(const Span& span, int64_t key, int64_t rows, const float* top, float* total) {
+  const float* scores = span.scores + key * kLanes;
+  Rounded* weights = span.weights + key * kLanes;
+  for (int64_t row = 0; row < rows; ++row) {
+    const f32x16 most = splat(top[row]), low = load(scores + row * kLanes), high = load(scores + row * kLanes + 256);
+    f32x16 first = exp2_coarse(low - most), second = exp2_coarse(high - most);
+    if constexpr (!all) {
+      first = where_less(low, splat(kHidden), zero(), first);
+      second = where_less(high, splat(kHidden), zero(), second);
+    }
+    store(total + row * kLanes, load(total + row * kLanes) + (first + second));
+    store_row(weights + row * kStep, first, second);
+  }
+}
+
+// Weights and their product with 16 C channels of the values from `channel` on. While the matrix unit multiplies one
+// step, the vector units weigh the next. Without `total` the weights are there already.
+template <int C, class Tiles>
+WEFT_INLINE void add_values(const Span& span, int64_t channel, int64_t rows, const Edges& edges, Tiles tiles,
+                            const float* top, float* total, float* out) {
+  out += channel * kLanes;
+  begin_sums<C>(out);
+  for (int64_t key = edges.begin; key < edges.end; key += kStep) {
+    if (total && edges.clear(key)) weigh_step<true>(span, key, rows, top, total);
+    else if (total) weigh_step<false>(span, key, rows, top, total);
+    add_step<C>(span.weights + key * kLanes, tiles.values(key, channel, C * kLanes), kTile, out, rows);
+  }
+  end_sums<C>(out);
+}
+
+// All channels, 64 at a time; the first ones' turn makes the weights.
+template <class Tiles>
+WEFT_INLINE void add_all_values(const Span& span, int64_t rows, const Edges& edges, Tiles tiles, const float* top,
+                                float* total, float* out) {
+  for (int64_t channel = 0; channel < span.wide; channel += 64) {
+    switch (smaller(64, span.wide - channel) / 16) {
+      case 1: add_values<1>(span, channel, rows, edges, tiles, top, total, out); break;
+      case 2: add_values<2>(span, channel, rows, edges, tiles, top, total, out); break;
+      case 3: add_values<3>(span, channel, rows, edges, tiles, top, total, out); break;
+      default: add_values<4>(span, channel, rows, edges, tiles, top, total, out);
+    }
+    total = nullptr;
+  }
+}
+
+// One tile past the present block of keys, whose first one is at `start`.
+template <class Tiles>
+static void attend_tile(const Span& span, int64_t first, int64_t rows, int64_t start, Tiles tiles) {
+  const Edges edges = edges_of(span, first, rows, start);
+  if (edges.begin >= edges.end) return;
+  float *top = span.top + first, *total = span.total + first * kLanes, *out = span.out + first * span.wide;
+  alignas(64) float most[kLanes], factor[kLanes];
+  store(most, splat(kLowest));
+  score_block(span, first, rows, start, edges, tiles, most);
+  const f32x16 before = load(top), now = max(before, load(most));
+  store(factor, exp2_coarse(before - now));
+  store(top, now);
+  for (int64_t row = 0; row < rows; ++row) {
+    const f32x16 by = splat(factor[row]);
+    store(total + row * kLanes, load(total + row * kLanes) * by);
+    for (int64_t c = 0; c < span.wide; c += kLanes) {
+      float* sums = out + (c + row) * kLanes;
+      store(sums, load(sums) * by);
+    }
+  }
+  add_all_values(span, rows, edges, tiles, top, total, out);
+}
+
+// A block that was packed before it met its rows.
+struct Packed {
+  const Rounded *key, *value;
+  int64_t deep, wide;
+  WEFT_INLINE const Rounded* keys(int64_t at, int64_t) const { return key + at * deep; }
+  WEFT_INLINE const Rounded* values(int64_t at, int64_t channel, int64_t) const {
+    return value + at * wide + channel * kStep;
+  }
+};
+
+// The present block past all rows.
+template <class Tiles>
+WEFT_INLINE void attend_block(Span& span, int64_t start, Tiles tiles) {
+  for (int64_t first = 0; first < span.rows; first += kLanes) {
+    const int64_t rows = smaller(kLanes, span.rows - first);
+    if (rows != span.shaped) shape_tiles(span.shaped = rows);
+    attend_tile(span, first, rows, start, tiles);
+  }
+}
+
+// Divides by the sums and copies out.
+static void finish_rows(const Span& span, float* result) {
+  for (int64_t row = 0; row < span.rows; ++row) {
+    const f32x16 by = splat(1.0f / sum(load(span.total + row * kLanes)));
+    const float* out = span.out + row / kLanes * kLanes * span.wide + row % kLanes * kLanes;
+    for (int64_t c = 0; c < span.dim; c += kLanes)
+      store_n(result + span.at[row] + c, load(out + c * kLanes) * by, span.dim - c);
+  }
+}
+
+}  // namespace weft::ISA
