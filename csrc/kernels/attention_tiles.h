@@ -86,6 +86,7 @@ WEFT_INLINE void add_step(const Rounded* left, const Rounded* right, int64_t str
   if constexpr (T > 2) _tile_dpbf16ps(2, 4, 7);
   if constexpr (T > 3) _tile_loadd(5, right + 3 * stride, 64);
   if constexpr (T > 3) _tile_dpbf16ps(3, 4, 5);
+  settle_stores();  // nor may what is packed next, in the same place, be stored before it was loaded
 }
 template <int T>
 WEFT_INLINE void end_sums(float* sums) {
