@@ -142,9 +142,9 @@ WEFT_INLINE void store_pair(Rounded* to, f32x16 first, f32x16 second) {
 WEFT_INLINE void shape_tiles(int64_t) {}
 
 // n rows of a step: sums [n][16] += left [n][32] right [32][16]. The odd columns go after the even ones: two chains for
-// each row at once would not fit the registers.
+// each row at once would not fit the registers. A function of its own: inlined everywhere it would be half a megabyte.
 template <int n>
-WEFT_INLINE void add_rows(const Rounded* left, const Rounded* right, float* sums) {
+[[gnu::noinline]] static void add_rows(const Rounded* left, const Rounded* right, float* sums) {
   f32x16 even[n], odd[n];
   auto chain = [&](f32x16(&acc)[n], int64_t first) {
 #pragma GCC unroll 4
