@@ -86,6 +86,7 @@ WEFT_INLINE void add_step(const Rounded* left, const Rounded* right, int64_t str
   if constexpr (T > 2) _tile_dpbf16ps(2, 4, 7);
   if constexpr (T > 3) _tile_loadd(5, right + 3 * stride, 64);
   if constexpr (T > 3) _tile_dpbf16ps(3, 4, 5);
+  settle_stores();  // nor may what is packed next, in the same place, be stored before it was loaded
 }
 template <int T>
 WEFT_INLINE void end_sums(float* sums) {
@@ -141,9 +142,9 @@ WEFT_INLINE void store_pair(Rounded* to, f32x16 first, f32x16 second) {
 WEFT_INLINE void shape_tiles(int64_t) {}
 
 // n rows of a step: sums [n][16] += left [n][32] right [32][16]. The odd columns go after the even ones: two chains for
-// each row at once would not fit the registers.
+// each row at once would not fit the registers. A function of its own: inlined everywhere it would be half a megabyte.
 template <int n>
-WEFT_INLINE void add_rows(const Rounded* left, const Rounded* right, float* sums) {
+[[gnu::noinline]] static void add_rows(const Rounded* left, const Rounded* right, float* sums) {
   f32x16 even[n], odd[n];
   auto chain = [&](f32x16(&acc)[n], int64_t first) {
 #pragma GCC unroll 4
