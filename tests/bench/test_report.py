@@ -51,3 +51,11 @@ def test_bars_and_pictures_show_everybody_and_escape_names() -> None:
 
 def test_numbers_have_three_digits() -> None:
     assert [number(value) for value in (0.01234, 5, 12.34, 99.96, 1234.5)] == ["0.0123", "5", "12.3", "100.0", "1,234"]
+
+
+def test_a_figure_with_a_peer_beside_it_goes_before_a_newer_one_without() -> None:
+    with_peer = record("vs embed", "old", line("weft bf16", 8), line("A bf16", 4))
+    without = record("vs embed", "new", line("weft bf16", 9), line("weft bf16x3", 6), line("A f32", 3))
+    table = figures([with_peer, without]).splitlines()[2:]
+    assert "A bf16 4.00: weft 2.00×" in table[0] and "old" in table[0]
+    assert "A f32 3.00: weft 2.00×" in table[1]  # sums of two bfloat16 are of the f32 kind

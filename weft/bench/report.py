@@ -163,21 +163,21 @@ def svg(rows: Sequence[Row], title: str) -> str:
 
 
 def figures(records: Sequence[dict[str, Any]]) -> str:
-    """The README's table: of each case, model and number of threads the newest record, weft's rows of it, and beside
-    them the best peer. A record of another tool, which has no workloads, is none of these."""
-    newest: dict[Any, dict[str, Any]] = {}
+    """The README's table: of each workload, model, number of threads and setting the newest figure, one with a peer of its
+    kind beside it where there is one. A record of another tool, which has no workloads, is none of these."""
+    found: dict[Any, tuple[dict[str, Any], dict[str, Any]]] = {}
     for one in records:
-        if one["rows"] and "workload" in one["rows"][0]:
-            key = (one["case"], one.get("model"), one["threads"])
-            newest.pop(key, None)
-            newest[key] = one
+        for row in one["rows"]:
+            if "workload" not in row or row["runner"].split()[0] != "weft":
+                continue
+            key = (one["case"], one.get("model"), one["threads"], row["workload"], row["runner"])
+            if key not in found or _best_peer(one, row) or not _best_peer(*found[key]):
+                found[key] = one, row
     lines = [
         "| measured | model | threads | weft | share of roof | best peer | commit |",
         "|---|---|---|---|---|---|---|",
     ]
-    for one in newest.values():
-        lines += [_figure(one, row) for row in one["rows"] if row["runner"].split()[0] == "weft"]
-    return "\n".join(lines)
+    return "\n".join([*lines, *(_figure(one, row) for one, row in found.values())])
 
 
 def _figure(one: dict[str, Any], row: dict[str, Any]) -> str:
@@ -197,7 +197,8 @@ def _best_peer(one: dict[str, Any], row: dict[str, Any]) -> str:
     peers = [p for p in one["rows"] if p["workload"] == row["workload"] and p["runner"].split()[0] != "weft"]
     setting = row["runner"].partition(" ")[2]
     if setting:
-        peers = [p for p in peers if f" {setting}" in p["runner"]]
+        kind = "f32" if setting == "bf16x3" else setting  # near f32
+        peers = [p for p in peers if f" {kind}" in p["runner"]]
     if not peers:
         return ""
     less = row["unit"] in LESS_IS_BETTER
