@@ -57,5 +57,5 @@ def test_a_figure_with_a_peer_beside_it_goes_before_a_newer_one_without() -> Non
     with_peer = record("vs embed", "old", line("weft bf16", 8), line("A bf16", 4))
     without = record("vs embed", "new", line("weft bf16", 9), line("weft bf16x3", 6), line("A f32", 3))
     table = figures([with_peer, without]).splitlines()[2:]
-    assert "A bf16 4.00: weft 2.00×" in table[0] and "old" in table[0]
-    assert "A f32 3.00: weft 2.00×" in table[1]  # sums of two bfloat16 are of the f32 kind
+    assert "A bf16 4: weft 2.00×" in table[0] and "old" in table[0]
+    assert "A f32 3: weft 2.00×" in table[1]  # sums of two bfloat16 are of the f32 kind

@@ -163,8 +163,8 @@ def svg(rows: Sequence[Row], title: str) -> str:
 
 
 def figures(records: Sequence[dict[str, Any]]) -> str:
-    """The README's table: of each workload, model, number of threads and setting the newest figure, one with a peer of its
-    kind beside it where there is one. A record of another tool, which has no workloads, is none of these."""
+    """The README's table: of each workload, model, number of threads and setting the newest figure, one with a peer of
+    its kind beside it where there is one. A record of another tool, which has no workloads, is none of these."""
     found: dict[Any, tuple[dict[str, Any], dict[str, Any]]] = {}
     for one in records:
         for row in one["rows"]:
