@@ -7,7 +7,7 @@
 // per row, and a tile in groups that fit the registers. Every row sees the same operations in any tile and group.
 #pragma once
 #include "core/state.h"
-#include "kernels/rows.h"
+#include "kernels/attention_task.h"
 
 namespace weft::ISA {
 
@@ -20,11 +20,6 @@ constexpr int kGroup = 8;
 constexpr int kGroup = 2;
 #endif
 constexpr float kLowest = -3.40282347e38f;  // below every score; finite, so that differences of maxima are never NaN
-
-WEFT_INLINE f32x16 widen(const float* p) { return load(p); }
-WEFT_INLINE f32x16 widen(const uint16_t* p) { return load_f16(p); }
-WEFT_INLINE f32x16 widen_n(const float* p, int64_t n) { return load_n(p, n); }
-WEFT_INLINE f32x16 widen_n(const uint16_t* p, int64_t n) { return load_f16_n(p, n); }
 
 template <int rows>
 struct Group {};

@@ -11,11 +11,6 @@
 
 namespace weft::ISA {
 
-WEFT_INLINE f32x16 widen(const float* p) { return load(p); }
-WEFT_INLINE f32x16 widen(const uint16_t* p) { return load_f16(p); }
-WEFT_INLINE f32x16 widen_n(const float* p, int64_t n) { return load_n(p, n); }
-WEFT_INLINE f32x16 widen_n(const uint16_t* p, int64_t n) { return load_f16_n(p, n); }
-
 template <class T>
 WEFT_INLINE void fetch(const T* p, int64_t count) {
   for (int64_t i = 0; i < count; i += 64 / static_cast<int64_t>(sizeof(T))) __builtin_prefetch(p + i);
