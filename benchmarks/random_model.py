@@ -33,7 +33,7 @@ CONFIG = {
     "max_position_embeddings": 40_960,
     "tie_word_embeddings": True,
 }
-# Half-precision fields of a block: offset in bytes -> value. Q4_K: 7.5 dmin = 7.5 * 31.5 d, for a mean of zero.
+# Half-precision fields of a block: offset in bytes -> value. Q4_K: dmin = 7.5 d, for a mean of zero.
 SCALES = {"q8_0": {0: 3e-4}, "q4_0": {0: 5e-3}, "q4_k": {0: 1.2e-4, 2: 9e-4}, "f16": {}}
 
 

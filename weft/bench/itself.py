@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 NAME = "weft"
 PACKAGES = {"weft": "weft", "numpy": "numpy"}
-SETTINGS = {"generate": ["default"], "embed": ["f32", "bf16x3", "bf16"]}
+SETTINGS = {"generate": ["default"], "embed": ["f32", "bf16x3", "bf16", "int8"]}
 
 
 class Peer:

@@ -310,8 +310,8 @@ def _everybody(
             "ctranslate2 or torch with transformers there, or name an interpreter that has them with --peer-python"
         )
     settings = [compute or "default"]
-    if task == "embed":  # f32 first: the others' vectors are compared with its
-        settings = ["f32", "bf16x3"] if compute == "f32" else ["f32", "bf16x3", "bf16", "int8"]
+    if task == "embed":  # all but for f32; f32 comes first: the others' vectors are compared with its
+        settings = ["f32", "bf16x3"] if compute == "f32" else []
     return [*peers.weft_candidates(task, settings), *found]
 
 
