@@ -75,8 +75,7 @@ struct Strip {
   }
   WEFT_INLINE const std::byte* head(int64_t b) const { return heads + b * format_of(type).head_bytes(); }
 
-  // Asks for a block that is read kFetchBytes of codes later, of this panel or of the next one: few rows read W from memory,
-  // and the hardware's prefetcher does not run far enough ahead in two short streams. 1 to 2.5 times as fast.
+  // Asks for a block that is read kFetchBytes of codes later, of this panel or of the next one: W is read from memory, and the hardware's prefetcher does not run far enough ahead in two short streams. 1 to 2.5 times as fast.
   static constexpr int64_t kCodeBytes = format_of(type).chunks() * format_of(type).chunk_bytes();  // of a block
   static constexpr int64_t kAhead = (kFetchBytes + kCodeBytes - 1) / kCodeBytes;
   WEFT_INLINE void fetch_after(int64_t b) const {
@@ -176,13 +175,13 @@ WEFT_INLINE void add_super_block(const Strip<type>& s, int64_t b, f32x16* acc) {
   }
 }
 
-template <DType type, int R>
+template <DType type, int R, bool fetch>
 static void tile(const Strip<type>& s, float* y, int64_t y_stride, int64_t columns) {
   f32x16 acc[R];
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) acc[r] = zero();
   for (int64_t b = 0; b < s.blocks; ++b) {
-    if constexpr (R <= kFewRows) s.fetch_after(b);
+    if constexpr (fetch) s.fetch_after(b);
     if constexpr (format_of(type).subs == 0) add_block<type, R>(s, b, acc);
     else add_super_block<type, R>(s, b, acc);
   }
@@ -190,16 +189,17 @@ static void tile(const Strip<type>& s, float* y, int64_t y_stride, int64_t colum
   for (int r = 0; r < R; ++r) store_n(y + r * y_stride, acc[r], smaller(16, columns));
 }
 
-// Any number of rows: as many tiles of R rows as fit, the rest in lower tiles.
-template <DType type, int R = kRows>
+// Any number of rows: as many tiles of R rows as fit, the rest in lower tiles. The first reads W, and asks for what comes.
+template <DType type, int R = kRows, bool fetch = true>
 static void tile_rows(Strip<type> s, int64_t rows, float* y, int64_t y_stride, int64_t columns) {
-  for (; rows >= R; rows -= R, y += R * y_stride) {
-    tile<type, R>(s, y, y_stride, columns);
-    s.x += R * s.blocks;
-    s.notes += R * s.blocks * note_words<type>();
+  if (rows < R) {
+    if constexpr (R > 1) tile_rows<type, lower_tile(R), fetch>(s, rows, y, y_stride, columns);
+    return;
   }
-  if constexpr (R > 1)
-    if (rows) tile_rows<type, lower_tile(R)>(s, rows, y, y_stride, columns);
+  tile<type, R, fetch>(s, y, y_stride, columns);
+  s.x += R * s.blocks;
+  s.notes += R * s.blocks * note_words<type>();
+  tile_rows<type, R, false>(s, rows - R, y + R * y_stride, y_stride, columns);
 }
 
 #if defined(WEFT_ISA_amx)
@@ -237,7 +237,7 @@ struct Product {
     for (int64_t first = panel; panel < panel_end; ++panel) {
       const std::byte* codes = weight.data + panel * panel_bytes;
       const Strip<type> strip{x + row * blocks, notes, codes, codes + f.code_bytes(weight.cols), blocks, panel_bytes};
-      if (count <= kFewRows && panel == first)
+      if (panel == first)
         for (int64_t b = 0; b < smaller(Strip<type>::kAhead, blocks); ++b) strip.fetch(b, 0);
       tile_rows(strip, count, y + row * columns + panel * 16, columns, columns - panel * 16);
     }
