@@ -4,10 +4,10 @@ import hashlib
 
 import numpy as np
 
+from weft.generate.choice.sampling import Sampler
 from weft.generate.request import Request
-from weft.generate.sampling import Sampler
 from weft.nn.step import Step
-from weft.runtime.pages import PAGE_TOKENS, PagePool
+from weft.runtime.paged.pages import PAGE_TOKENS, PagePool
 
 VOCAB = 61
 EOS = 7
@@ -45,6 +45,16 @@ class FakeDecoder:
             out[i] = logits_after(history.tolist())
         return out
 
+    page_bytes = PAGE_TOKENS * 4
+    state_fingerprint = "fake"
+
+    def read_page(self, page: int) -> bytes:
+        return self.store[page].tobytes()
+
+    def write_page(self, page: int, data: bytes) -> None:
+        assert self.pages.users(page) == 1
+        self.store[page] = np.frombuffer(data, np.int32)
+
     def check(self, step: Step) -> None:
         """The shapes, types and ranges that the protocol promises."""
         for array in step.arrays().values():
@@ -52,11 +62,16 @@ class FakeDecoder:
         assert step.pages.shape == (len(step.segments) - 1, self.max_pages)
         assert len(step.ids) == len(step.positions) == step.segments[-1]
         assert step.segments[0] == 0 and (np.diff(step.segments) > 0).all()
-        used = [
-            set(row[: -(-(step.positions[end - 1] + 1) // PAGE_TOKENS)].tolist())
-            for row, end in zip(step.pages, step.segments[1:])
+        written = [
+            (int(page), int(column))
+            for row, start, end in zip(step.pages, step.segments, step.segments[1:])
+            for page, column in zip(
+                row[step.positions[start:end] // PAGE_TOKENS], step.positions[start:end] % PAGE_TOKENS
+            )
         ]
-        assert sum(map(len, used)) == len(set().union(*used)), "a page in two places"
+        assert len(written) == len(set(written)), "a place is written twice"
+        pages = {page for page, _ in written}
+        assert all(self.pages.users(page) == 1 for page in pages), "a page that others use is written"
 
 
 class FakeTokenizer:

@@ -11,7 +11,7 @@ from fake_decoder import VOCAB, FakeDecoder, FakeTokenizer, expected_tokens, log
 from weft.errors import BackendError, BusyError, InputError, TooLongError
 from weft.generate import Engine, Piece, Request, Sampling, generate, stream
 from weft.nn.step import Step
-from weft.runtime.pages import PagePool
+from weft.runtime.paged.pages import PagePool
 
 
 def test_ids_that_pad_the_models_vocabulary_have_no_text() -> None:
@@ -177,7 +177,19 @@ def test_too_many_waiting_requests_are_turned_away_and_may_come_back() -> None:
         ({"prompt": None}, "prompt must be whole numbers"),
         ({"prompt": (1,), "max_tokens": True}, "max_tokens must be"),
         ({"prompt": (1,), "stop": 5}, "stop is 5"),
-        ({"prompt": (1,), "max_tokens": 0}, "max_tokens is 0"),
+        ({"prompt": (1,), "max_tokens": -1}, "max_tokens is -1"),
+        ({"prompt": (1,), "min_tokens": -1}, "min_tokens is -1"),
+        ({"prompt": (1,), "min_tokens": 5, "max_tokens": 4}, "more than max_tokens 4"),
+        ({"prompt": (1,), "n": 0}, "n is 0"),
+        ({"prompt": (1,), "n": 129}, "n is 129"),
+        ({"prompt": (1,), "logprobs": 21}, "logprobs is 21"),
+        ({"prompt": (1,), "prompt_logprobs": True}, "prompt_logprobs must be"),
+        ({"prompt": (1,), "priority": "high"}, "priority must be"),
+        ({"prompt": (1,), "priority": 1001}, "priority is 1001"),
+        ({"prompt": (1,), "tenant": 5}, "tenant is 5"),
+        ({"prompt": (1,), "speculate": 1}, "speculate is 1"),
+        ({"prompt": (1,), "reasoning_budget": -2}, "reasoning_budget is -2"),
+        ({"prompt": (1,), "sampling": Sampling(logit_bias={VOCAB: 1.0})}, "logit_bias has token id"),
         ({"prompt": (1,), "max_tokens": "5"}, "max_tokens must be"),
         ({"prompt": (1,), "stop_ids": (VOCAB,)}, "stop_ids has token id"),
         ({"prompt": (1,), "stop": ("",)}, "no stop string"),
@@ -258,7 +270,7 @@ def test_a_tokenizer_that_fails_ends_the_request_and_loses_no_page(cancel: bool)
     handle = engine.submit(Request((1,), max_tokens=3))
     engine.step()
     tokenizer.pieces.clear()
-    handle._sequence._stream.finish = lambda: tokenizer.pieces[0]  # type: ignore[method-assign, union-attr]
+    handle._sequences[0]._stream.finish = lambda: tokenizer.pieces[0]  # type: ignore[method-assign, union-attr]
     if cancel:
         handle.cancel()
     with pytest.raises(IndexError):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from weft.errors import InputError
-from weft.generate.sampling import Sampler, Sampling, _top_k, draw, penalise, uniform
+from weft.generate.choice.sampling import Sampler, Sampling, _top_k, draw, penalise, uniform
 
 
 def normalised(p: list[float]) -> list[float]:

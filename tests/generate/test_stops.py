@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from weft.generate.stops import StopText
+from weft.generate.choice.stops import StopText
 
 
 def whole(text: str, stops: list[str]) -> tuple[str, bool]:

@@ -8,11 +8,12 @@ if TYPE_CHECKING:
     from weft.generate.call import generate as generate
     from weft.generate.call import make_request as make_request
     from weft.generate.call import stream as stream
+    from weft.generate.choice.sampling import Sampling as Sampling
     from weft.generate.decoder import Decoder as Decoder
     from weft.generate.decoder import Detokenizer as Detokenizer
     from weft.generate.decoder import TextStream as TextStream
     from weft.generate.engine import Engine as Engine
-    from weft.generate.engine import Handle as Handle
+    from weft.generate.handle import Handle as Handle
     from weft.generate.model import Model as Model
     from weft.generate.model import load as load
     from weft.generate.request import Request as Request
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from weft.generate.result import Generation as Generation
     from weft.generate.result import Piece as Piece
     from weft.generate.result import Timings as Timings
+    from weft.generate.result import TokenLogprob as TokenLogprob
     from weft.generate.result import Usage as Usage
-    from weft.generate.sampling import Sampling as Sampling
 
 _HOMES = {
     "Decoder": "decoder",
@@ -29,13 +30,14 @@ _HOMES = {
     "Engine": "engine",
     "FinishReason": "result",
     "Generation": "result",
-    "Handle": "engine",
+    "Handle": "handle",
     "Model": "model",
     "Piece": "result",
     "Request": "request",
-    "Sampling": "sampling",
+    "Sampling": "choice.sampling",
     "TextStream": "decoder",
     "Timings": "result",
+    "TokenLogprob": "result",
     "Usage": "result",
     "generate": "call",
     "load": "model",

@@ -5,10 +5,10 @@ from dataclasses import fields
 from typing import Any
 
 from weft.errors import InputError
+from weft.generate.choice.sampling import Sampling
 from weft.generate.engine import Engine
 from weft.generate.request import Request
 from weft.generate.result import Generation, Piece
-from weft.generate.sampling import Sampling
 
 _SAMPLING = frozenset(f.name for f in fields(Sampling))
 _REQUEST = frozenset(f.name for f in fields(Request)) - {"prompt", "sampling"}

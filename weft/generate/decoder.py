@@ -5,7 +5,7 @@ from typing import Protocol
 import numpy as np
 
 from weft.nn.step import Step
-from weft.runtime.pages import PagePool
+from weft.runtime.paged.pages import PagePool
 
 
 class Decoder(Protocol):
@@ -23,6 +23,18 @@ class Decoder(Protocol):
 
     def run(self, step: Step) -> np.ndarray:
         """Logits [L, vocab_size] (float32) of `step.rows`; L may be 0. The arrays of the step are int32."""
+
+    @property
+    def page_bytes(self) -> int:
+        """The size of a page, all layers together."""
+
+    @property
+    def state_fingerprint(self) -> str:
+        """Everything but the tokens that decides the bits of a page."""
+
+    def read_page(self, page: int) -> bytes: ...
+
+    def write_page(self, page: int, data: bytes) -> None: ...
 
 
 class TextStream(Protocol):

@@ -2,33 +2,66 @@
 
 A step takes tokens of many requests through the model at once: `schedule` says whose, the decoder computes logits,
 and each request whose tokens are all computed gets its next one. The result of a request does not depend on what else
-was in its steps, how its prompt was cut, or whether it was preempted.
+was in its steps, how its prompt was cut, whose pages it shares, which drafts were checked, or whether it was preempted.
 """
+
+from __future__ import annotations
 
 import time
 from collections import deque
 from collections.abc import Iterator
-from itertools import count, islice
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
 from threading import Lock
+from typing import Any
 
 import numpy as np
 
-from weft.errors import BackendError, BusyError, InputError, TooLongError
+from weft.errors import BackendError, BusyError, InputError
+from weft.generate.admission import Admission
+from weft.generate.choice.drafts import MAX_DRAFT, StepCosts, draft_length
 from weft.generate.decoder import Decoder, Detokenizer
+from weft.generate.handle import Handle
 from weft.generate.interrupts import InterruptsHeld
-from weft.generate.request import Request, fit
-from weft.generate.result import Generation, Piece
-from weft.generate.schedule import State, Work, schedule
+from weft.generate.request import Request
+from weft.generate.result import Piece
+from weft.generate.schedule import Progress, State, Work, schedule
 from weft.generate.sequence import Sequence
 from weft.nn.step import Step
-from weft.runtime.pages import PAGE_TOKENS
+from weft.runtime.paged.pages import PAGE_TOKENS, pages_for
+from weft.runtime.paged.prefix import HASH_BITS, Prefixes
+from weft.runtime.paged.store import DEFAULT_LIMIT, PrefixStore
+
+
+@dataclass(frozen=True)
+class Stats:
+    """Counts since the engine was made, but for those of the first two lines, which are of now."""
+
+    running: int
+    waiting: int
+    pages: int
+    free_pages: int
+    kept_pages: int  # of the free ones: those whose content may be found again
+
+    steps: int
+    prompt_tokens: int  # of requests that have started
+    cached_tokens: int  # of these, the ones that were not computed
+    generated_tokens: int
+    drafted_tokens: int
+    accepted_tokens: int
+    preemptions: int
 
 
 class Engine:
-    """Requests over one decoder: at most `max_running` in a step of at most `step_tokens` tokens, oldest first.
+    """Requests over one decoder: at most `max_running` in a step of at most `step_tokens` tokens.
 
     Any thread may submit, step and cancel: one works at a time, the others wait. Whoever wants a result drives the
     engine, and with it everybody's requests, so a program without threads needs no loop of its own.
+
+    Pages of the state are shared between requests with the same beginning unless `prefix_cache` is False; with
+    `prefix_dir` they are kept there as well (at most `prefix_bytes`), for other processes and the next start.
+    `speculate` lets repeated text be checked ahead where that pays. `hash_bits` is for tests of collisions.
     """
 
     def __init__(
@@ -39,26 +72,32 @@ class Engine:
         step_tokens: int = 512,
         max_running: int = 64,
         max_waiting: int = 256,
+        prefix_cache: bool = True,
+        prefix_dir: str | Path | None = None,
+        prefix_bytes: int = DEFAULT_LIMIT,
+        speculate: bool = True,
+        hash_bits: int = HASH_BITS,
     ) -> None:
         for name, value in (("step_tokens", step_tokens), ("max_running", max_running), ("max_waiting", max_waiting)):
             if type(value) is not int or value < 1:
                 raise InputError(f"[engine] {name} is {value!r}; give a whole number of at least 1")
-        pages = min(decoder.pages.count, decoder.max_pages)
-        self._stored = pages * PAGE_TOKENS + 1  # tokens of one request: the last is never computed and needs no place
-        self._context = min(decoder.max_context, self._stored)
-        if self._context < 2:
-            raise InputError(
-                f"[engine] no room for a token: max_context {decoder.max_context}, {pages} pages; give more"
-            )
+        self._admission = Admission(decoder, tokenizer)
         self._decoder = decoder
-        self._tokenizer = tokenizer
         self._step_tokens = step_tokens
         self._max_running = max_running
         self._max_waiting = max_waiting
+        self._store = PrefixStore(prefix_dir, decoder, limit=prefix_bytes) if prefix_dir is not None else None
+        self._prefixes = Prefixes(decoder.pages, hash_bits=hash_bits, store=self._store)
+        self._share = prefix_cache
+        self._speculate = speculate
+        self._costs = StepCosts()
         self._lock = Lock()
         self._keys = count()
+        self._inbox: deque[Sequence] = deque()  # submitted; whoever has the lock takes them in
         self._sequences: dict[int, Sequence] = {}  # unfinished, oldest first
         self._cancelled: deque[Sequence] = deque()  # to be ended by whoever has the lock
+        self._served: dict[str, int] = {}  # tokens computed for tenants that have requests
+        self._counts = dict.fromkeys(("steps", "prompt", "cached", "generated", "drafted", "accepted"), 0)
         self.preemptions = 0
 
     @property
@@ -69,51 +108,76 @@ class Engine:
     @property
     def waiting(self) -> int:
         """Requests that hold none: new ones and preempted ones."""
-        return len(self._sequences) - self.running
+        return len(self._inbox) + sum(not s.pages for s in list(self._sequences.values()))
 
-    def submit(self, request: Request) -> "Handle":
-        """Queue `request`; an error where it can never run, BusyError where too many wait. Nothing is computed yet."""
-        prompt, max_tokens = self._admit(request)
-        with self._lock:
-            with InterruptsHeld():
-                self._end_cancelled()
-            if self.waiting >= self._max_waiting:
-                raise BusyError(f"[engine] {self.waiting} requests wait, which is the most; try again later")
-            sequence = Sequence(
-                next(self._keys),
-                request,
-                prompt,
-                max_tokens=max_tokens,
-                max_pages=self._decoder.max_pages,
-                stop_ids=frozenset(request.stop_ids) | (frozenset() if request.ignore_eos else self._decoder.eos_ids),
-                text=self._tokenizer.stream() if self._tokenizer else None,
-                text_ids=self._tokenizer.vocab_size if self._tokenizer else 0,
-                now=time.perf_counter(),
-            )
-            self._sequences[sequence.key] = sequence
-        return Handle(self, sequence)
+    def stats(self) -> Stats:
+        """How the engine stands."""
+        pool, counts = self._decoder.pages, self._counts
+        return Stats(
+            running=self.running,
+            waiting=self.waiting,
+            pages=pool.count,
+            free_pages=pool.free_count,
+            kept_pages=pool.kept_count,
+            steps=counts["steps"],
+            prompt_tokens=counts["prompt"],
+            cached_tokens=counts["cached"],
+            generated_tokens=counts["generated"],
+            drafted_tokens=counts["drafted"],
+            accepted_tokens=counts["accepted"],
+            preemptions=self.preemptions,
+        )
 
-    def _admit(self, request: Request) -> tuple[tuple[int, ...], int]:
-        """The prompt as it will run and the most tokens that may follow."""
-        for name, ids in (("prompt", request.prompt), ("stop_ids", request.stop_ids)):
-            if ids and not 0 <= min(ids) <= max(ids) < self._decoder.vocab_size:
-                bad = next(i for i in ids if not 0 <= i < self._decoder.vocab_size)
-                raise InputError(
-                    f"[engine] {name} has token id {bad}; the model has 0 to {self._decoder.vocab_size - 1}"
-                )
-        if request.stop and self._tokenizer is None:
-            raise InputError("[engine] stop strings need a tokenizer, this engine has none; give stop_ids")
-        limited_by = "the page pool" if self._stored < self._decoder.max_context else "the context"
-        prompt = fit(request, self._context, limited_by)
-        wanted = min(request.max_tokens or self._context, self._decoder.max_context - len(prompt))
-        if request.max_tokens and len(prompt) + wanted > self._stored:
-            raise TooLongError(
-                f"[engine] {len(prompt)} prompt tokens and max_tokens {request.max_tokens} do not fit: there are pages "
-                f"for {self._stored} tokens; ask for fewer, or give the decoder more pages",
-                length=len(prompt) + wanted,
-                limit=self._stored,
-            )
-        return prompt, min(wanted, self._context - len(prompt))
+    def submit(self, request: Request) -> Handle:
+        """Queue `request`; an error where it can never run, BusyError where too many wait. Nothing is computed yet.
+
+        Never waits for a step that is running.
+        """
+        admitted = self._admission.admit(request)
+        if self._cancelled and self._lock.acquire(blocking=False):  # those make room
+            try:
+                with InterruptsHeld():
+                    self._end_cancelled()
+            finally:
+                self._lock.release()
+        waiting = self.waiting
+        if waiting + request.n > max(self._max_waiting, request.n):
+            raise BusyError(f"[engine] {waiting} requests wait, which is the most; try again later")
+        sequences = [admitted.sequence(next(self._keys), index) for index in range(request.n)]
+        self._inbox.extend(sequences)
+        return Handle(self, sequences)
+
+    def cancel(self, handle: Handle) -> None:
+        """End a request with what it has; at the latest when the step that is running ends."""
+        handle.cancel()
+
+    def __iter__(self) -> Iterator[tuple[int, Piece]]:
+        """Drive all requests to their ends: the key of an answer and a piece of it, as they come.
+
+        What went wrong with a request is raised by its handle. The pieces that come out here are not in the handles
+        any more.
+        """
+        known: dict[int, Sequence] = {}
+        while True:
+            more = self.step()
+            known.update(self._sequences)
+            for key, sequence in list(known.items()):
+                finished = sequence.finished
+                while sequence.pieces:
+                    yield key, sequence.pieces.popleft()
+                if finished:
+                    del known[key]
+            if not more and not known:
+                return
+
+    def close(self) -> None:
+        """Cancel what is left, and return when the pages that are to be kept are on disk."""
+        with self._lock, InterruptsHeld():
+            self._take_in()
+            self._cancelled.extend(self._sequences.values())
+            self._end_cancelled()
+        if self._store is not None:
+            self._store.close()
 
     def step(self) -> bool:
         """Run one step; False when there was nothing to do.
@@ -122,31 +186,51 @@ class Engine:
         loses nothing: what was written by then is beyond `computed`, and the next step writes it again.
         """
         with self._lock, InterruptsHeld() as held:
+            self._take_in()
             self._end_cancelled()
             work = self._prepare()
             sequences = [self._sequences[w.key] for w in work]
             if work:
                 try:
                     with held.released():
-                        logits = self._run(work, sequences)
+                        rows, logits = self._run(work, sequences)
                 except Exception as error:
                     for sequence in sequences:
                         self._fail(sequence, error)
                 else:
-                    self._commit(work, sequences, logits)
+                    self._commit(work, sequences, rows, logits)
                 self._end_cancelled()
         return bool(work)
 
+    def _take_in(self) -> None:
+        """Requests that were submitted begin to wait."""
+        while self._inbox:
+            sequence = self._inbox.popleft()
+            asked = sequence.request
+            self._sequences[sequence.key] = sequence
+            if asked.tenant not in self._served:  # it does not get what it has not asked for before
+                self._served[asked.tenant] = min(self._served.values(), default=0)
+            if self._share and asked.prefix_cache and asked.prompt_logprobs is None:
+                root = self._prefixes.root(asked.salt, "" if sequence.adapter is None else sequence.adapter.identity)
+                sequence.share_under(root, self._prefixes)
+                self._prefixes.fetch(root, sequence.text, sequence.hashes)
+
     def _prepare(self) -> tuple[Work, ...]:
-        """Schedule the next step, and move the pages as the plan says."""
+        """Draft, schedule the next step, and move the pages as the plan says."""
         pool, now = self._decoder.pages, time.perf_counter()
-        oldest = islice(self._sequences.values(), self._max_running)
-        plan = schedule(State([s.progress() for s in oldest], pool.free_count), self._step_tokens)
+        self._draft()
+        plan = schedule(self._state(), self._step_tokens)
         for key in plan.preempted:
             pool.release(self._sequences[key].drop())
             self.preemptions += 1
         for item in plan.work:
             sequence = self._sequences[item.key]
+            if not sequence.pages:
+                nodes = sequence.shareable(self._prefixes)[: item.shared]
+                pool.share([node.page for node in nodes])
+                sequence.begin(nodes, [])
+                self._counts["cached"] += item.start
+                self._counts["prompt"] += len(sequence.tokens)
             if item.new_pages:
                 sequence.grow(pool.take(item.new_pages))
             sequence.start(now)
@@ -157,44 +241,149 @@ class Engine:
             )
         return plan.work
 
-    def _run(self, work: tuple[Work, ...], sequences: list[Sequence]) -> np.ndarray:
-        """Logits [rows, vocab] of the requests that this step completes, in the order of `work`."""
+    def _draft(self) -> None:
+        """Let requests that decode propose what may follow, as far as that pays."""
+        decoding = [s for s in self._sequences.values() if s.decodes and s.request.speculate is not False]
+        share = self._costs.marginal_share(len(decoding)) if self._speculate else 1.0
+        for sequence in decoding:
+            if self._speculate or sequence.matcher is not None:
+                sequence.propose(draft_length(sequence.acceptance.rate, share, MAX_DRAFT) if self._speculate else 0)
+
+    def _state(self) -> State:
+        """What the schedule is to know."""
+        running = [s for s in self._sequences.values() if s.pages]
+        vacancies = max(0, self._max_running - len(running))
+        pool = self._decoder.pages
+        wanted = sum(pages_for(len(s.tokens) + len(s.drafts)) - len(s.pages) for s in running)
+        scarce = wanted > pool.free_count
+        requests = [self._progress(s, scarce) for s in running]
+        if vacancies and len(running) < len(self._sequences):
+            coming = {key for s in running if s.root for key in s.hashes[len(s.nodes) :]}  # being computed
+            waiting = [s for s in self._sequences.values() if not s.pages]
+            for sequence in sorted(waiting, key=lambda s: -s.request.priority):
+                sequence.waited += 1
+                requests.append(self._waiting_progress(sequence, coming))
+        return State(requests, pool.free_count, vacancies, self._served)
+
+    def _progress(self, s: Sequence, scarce: bool) -> Progress:
+        pool = self._decoder.pages
+        return Progress(
+            s.key,
+            len(s.tokens) + len(s.drafts),
+            s.computed,
+            len(s.pages),
+            decodes=s.decodes,
+            own=sum(pool.users(page) == 1 for page in s.pages) if scarce else 0,
+            priority=s.request.priority,
+            waited=s.waited,
+            tenant=s.request.tenant,
+        )
+
+    def _waiting_progress(self, s: Sequence, coming: set[bytes]) -> Progress:
+        pool, nodes = self._decoder.pages, s.shareable(self._prefixes)
+        following = s.hashes[len(nodes) : len(nodes) + 1]
+        if following and following[0] not in coming:
+            coming.add(following[0])  # whoever comes later with the same beginning waits for this one
+            following = []
+        return Progress(
+            s.key,
+            len(s.tokens),
+            len(nodes) * PAGE_TOKENS,
+            0,
+            shared=len(nodes),
+            idle=sum(not pool.users(node.page) for node in nodes),
+            held_up=bool(following),
+            priority=s.request.priority,
+            waited=s.waited,
+            tenant=s.request.tenant,
+        )
+
+    def _run(self, work: tuple[Work, ...], sequences: list[Sequence]) -> tuple[list[int], np.ndarray]:
+        """How many rows each item of `work` gets, and the logits [rows, vocab], in the order of `work`."""
         ids: list[int] = []
         positions: list[int] = []
         segments = [0]
         rows: list[int] = []
+        counts: list[int] = []
         for item, sequence in zip(work, sequences):
+            known = len(sequence.tokens)
             ids += sequence.tokens[item.start : item.stop]
+            if item.stop > known:
+                ids += sequence.drafts[: item.stop - known]
             positions += range(item.start, item.stop)
             segments.append(len(ids))
-            if item.stop == len(sequence.tokens):
-                rows.append(len(ids) - 1)
+            first = item.start if sequence.request.prompt_logprobs is not None else max(item.start, known - 1)
+            counts.append(max(0, item.stop - first))
+            rows += range(len(ids) - counts[-1], len(ids))
         table = np.stack([sequence.table for sequence in sequences])
-        step = Step(_int32(ids), _int32(positions), _int32(segments), _int32(rows), pages=table)
+        more: dict[str, Any] = {}
+        if any(sequence.adapter is not None for sequence in sequences):
+            more["adapters"] = _int32([0 if s.adapter is None else s.adapter.index for s in sequences])
+        step = Step(_int32(ids), _int32(positions), _int32(segments), _int32(rows), pages=table, **more)
+        before = time.perf_counter()
         logits = self._decoder.run(step)
+        if all(sequence.decodes for sequence in sequences):
+            self._costs.note(len(ids), time.perf_counter() - before)
         expected = (len(rows), self._decoder.vocab_size)
         if logits.shape != expected or logits.dtype != np.float32:
             raise BackendError(f"[engine] the decoder returned {logits.dtype} {logits.shape}, not float32 {expected}")
-        return logits
+        return counts, logits
 
-    def _commit(self, work: tuple[Work, ...], sequences: list[Sequence], logits: np.ndarray) -> None:
-        """Note what was computed, and give every completed request its next token."""
+    def _commit(self, work: tuple[Work, ...], sequences: list[Sequence], rows: list[int], logits: np.ndarray) -> None:
+        """Note what was computed, and give every completed request its next tokens."""
         finite = np.isfinite(logits.max(axis=1)) & np.isfinite(logits.min(axis=1))  # a NaN is both
-        rows = iter(zip(logits, finite.tolist()))
+        all_finite = bool(finite.all())
         now = time.perf_counter()
-        for item, sequence in zip(work, sequences):
-            sequence.computed = item.stop
-            if item.stop < len(sequence.tokens):
-                continue
-            row, row_is_finite = next(rows)
+        self._counts["steps"] += 1
+        end = 0
+        for item, sequence, row_count in zip(work, sequences, rows):
+            start, end = end, end + row_count
+            self._served[sequence.request.tenant] += item.stop - item.start
+            known = len(sequence.tokens)
+            sequence.computed = min(item.stop, known)
             try:
-                if not row_is_finite:
-                    raise _not_finite(sequence, row)
-                sequence.accept(sequence.sampler.choose(row, sequence.generated), now)
+                if not all_finite and not finite[start:end].all():
+                    raise _not_finite(sequence, logits[start:end])
+                if row_count:
+                    self._advance(item, sequence, logits[start:end], now)
+                self._counts["generated"] += len(sequence.tokens) - known
+                self._keep_pages(sequence)
             except Exception as error:
                 self._fail(sequence, error)
             if sequence.finished:
                 self._retire(sequence)
+
+    def _advance(self, item: Work, sequence: Sequence, rows: np.ndarray, now: float) -> None:
+        """Hand `rows`, the logits after the last tokens of `item`, to the request."""
+        known = len(sequence.tokens)
+        if sequence.request.prompt_logprobs is not None:
+            sequence.note_prompt(item.stop - len(rows), rows)
+        follow = item.stop - max(item.start, known - 1)
+        if follow <= 0:
+            return
+        if sequence.wants_nothing:
+            sequence.finish("length", now)
+            return
+        self._counts["drafted"] += follow - 1
+        sequence.advance(rows[len(rows) - follow :], now)
+        self._counts["accepted"] += sequence.computed - known
+
+    def _keep_pages(self, sequence: Sequence) -> None:
+        """Make the pages that became full known to others; one that is known already is used instead of the own."""
+        pool = self._decoder.pages
+        while (full := sequence.full_page()) is not None:
+            parent, tokens, page = full
+            node = self._prefixes.add(parent, tokens, page)
+            if node is None:  # another content has its hash
+                sequence.root = None
+                return
+            if node.page != page:
+                pool.share([node.page])
+                sequence.use_page(len(sequence.nodes), node.page)
+                pool.release([page])
+            else:
+                self._prefixes.save(node)
+            sequence.nodes.append(node)
 
     def _fail(self, sequence: Sequence, error: Exception) -> None:
         sequence.error = error
@@ -204,12 +393,18 @@ class Engine:
         """A finished request leaves; its pages are free again."""
         if self._sequences.pop(sequence.key, None):
             self._decoder.pages.release(sequence.drop())
+            self._admission.leave(sequence)
+            tenant = sequence.request.tenant
+            if all(other.request.tenant != tenant for other in self._sequences.values()):
+                del self._served[tenant]
 
     def _end_cancelled(self) -> None:
         while self._cancelled:
             sequence = self._cancelled.popleft()
             if sequence.finished:
                 continue
+            if sequence.key not in self._sequences:
+                self._take_in()
             try:
                 sequence.finish("cancelled", time.perf_counter())
             except Exception as error:  # of the tokenizer; the pages are freed all the same
@@ -235,60 +430,9 @@ def _int32(values: list[int]) -> np.ndarray:
 
 
 def _not_finite(sequence: Sequence, logits: np.ndarray) -> BackendError:
-    bad = int(np.flatnonzero(~np.isfinite(logits))[0])
+    row, bad = map(int, np.argwhere(~np.isfinite(logits))[0])
+    place = len(sequence.tokens) - len(logits) + row
     return BackendError(
-        f"[engine] request {sequence.key}: the logits after token {len(sequence.tokens) - 1} are not finite: "
-        f"{logits[bad]} for id {bad}; the weights or the backend are at fault"
+        f"[engine] request {sequence.key}: the logits after token {place} are not finite: "
+        f"{logits[row, bad]} for id {bad}; the weights or the backend are at fault"
     )
-
-
-class Handle:
-    """One submitted request. Iterate over it for pieces, or ask for the result; both drive the engine.
-
-    Leaving the iteration early, also by an exception or Ctrl-C, cancels the request. A program that drives the engine
-    itself fetches pieces with `drain`.
-    """
-
-    def __init__(self, engine: Engine, sequence: Sequence) -> None:
-        self._engine = engine
-        self._sequence = sequence
-
-    @property
-    def key(self) -> int:
-        """The number by which errors name the request: how many were submitted before it."""
-        return self._sequence.key
-
-    @property
-    def finished(self) -> bool:
-        """Whether the request has ended, well or with an error; pieces may still be there to fetch."""
-        return self._sequence.finished
-
-    def __iter__(self) -> Iterator[Piece]:
-        try:
-            while True:
-                finished = self.finished  # asked first: what comes after it is the rest
-                yield from self.drain()
-                if finished:
-                    break
-                self._engine.step()
-        finally:
-            self.cancel()
-        if self._sequence.error is not None:
-            raise self._sequence.error
-
-    def drain(self) -> Iterator[Piece]:
-        """The pieces that are there and were not fetched yet; drives nothing."""
-        while self._sequence.pieces:
-            yield self._sequence.pieces.popleft()
-
-    def cancel(self) -> None:
-        """End the request with what it has, at the latest when the running step ends; nothing if it has ended."""
-        if not self.finished:
-            self._engine._cancel(self._sequence)
-
-    def result(self) -> Generation:
-        """The whole result, when the request has ended; raises what ended it where that was an error."""
-        for _ in self:
-            pass
-        assert self._sequence.result is not None, "the iteration ended before the request"
-        return self._sequence.result

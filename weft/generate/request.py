@@ -6,9 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weft.errors import InputError, TooLongError
-from weft.generate.sampling import Sampling
+from weft.generate.choice.sampling import Sampling
 
 MAX_STOPS = 16
+MAX_CHOICES = 128
+MAX_LOGPROBS = 20
+MOST_PRIORITY = 1000
 MAX_STOP_BYTES = 256
 TRUNCATE = ("left", "right", "middle")
 
@@ -17,11 +20,20 @@ TRUNCATE = ("left", "right", "middle")
 class Request:
     """Token ids to continue. Any sequence of ids and strings is taken; they are kept as tuples.
 
-    `max_tokens` None means as many as the context allows, which also caps a number that is given. Generation ends at a
-    stop string, at one of `stop_ids`, or at the model's own end tokens unless `ignore_eos`; none of them is part of
-    the result. A prompt that does not fit is an error unless `truncate` says where tokens may be dropped; then enough
-    are dropped for `max_tokens` (None: a quarter of the context) to follow, but never more than leaves half the
-    context, and the result reports how many.
+    `max_tokens` None means as many as the context allows, which also caps a number that is given; 0 computes the prompt
+    and nothing else. Generation ends at a stop string, at one of `stop_ids`, or at the model's own end tokens unless
+    `ignore_eos`; none of them is part of the result, and none comes before `min_tokens`. A prompt that does not fit is
+    an error unless `truncate` says where tokens may be dropped; then enough are dropped for `max_tokens` (None: a
+    quarter of the context) to follow, but never more than leaves half the context, and the result reports how many.
+
+    `n` answers are made, each as if it were alone with the seeds `seed`, `seed + 1`, ... `logprobs` asks for the log
+    probability of every token, and of so many of the most probable ones beside it; `prompt_logprobs` for the prompt's.
+    `grammar` holds the text to a Grammar. `reasoning_budget` ends reasoning (`<think>`) after so many tokens.
+    `adapter` is the name of a loaded adapter. `speculate` False computes one token at a time, None (the default) and
+    True let drafts be checked where that pays.
+
+    Of those that wait, the higher `priority` starts first, and `tenant`s take turns by what they have had. Pages of the
+    state are shared between requests of one `salt` only, and with `prefix_cache` False with none.
     """
 
     prompt: tuple[int, ...]
@@ -31,6 +43,18 @@ class Request:
     stop_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     truncate: str | None = None
+    min_tokens: int = 0
+    n: int = 1
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    grammar: Any = None
+    reasoning_budget: int | None = None
+    adapter: str | None = None
+    speculate: bool | None = None
+    priority: int = 0
+    tenant: str = ""
+    salt: str = ""
+    prefix_cache: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "prompt", _ids("prompt", self.prompt))
@@ -40,15 +64,34 @@ class Request:
             raise InputError("[request] prompt is empty; give at least one token id")
         if not isinstance(self.sampling, Sampling):
             raise InputError(f"[request] sampling is {self.sampling!r}; give a Sampling")
-        if self.max_tokens is not None:
-            (count,) = _ids("max_tokens", (self.max_tokens,))
-            if count < 1:
-                raise InputError(f"[request] max_tokens is {count}; give None or a whole number of at least 1")
-            object.__setattr__(self, "max_tokens", count)
-        if not isinstance(self.ignore_eos, bool):
-            raise InputError(f"[request] ignore_eos is {self.ignore_eos!r}; give True or False")
+        self._count("max_tokens", 0, None, "None or a whole number of at least 0")
+        self._count("min_tokens", 0, None, "a whole number of at least 0")
+        self._count("n", 1, MAX_CHOICES, f"a whole number from 1 to {MAX_CHOICES}")
+        self._count("logprobs", 0, MAX_LOGPROBS, f"None or a whole number from 0 to {MAX_LOGPROBS}")
+        self._count("prompt_logprobs", 0, MAX_LOGPROBS, f"None or a whole number from 0 to {MAX_LOGPROBS}")
+        self._count("reasoning_budget", 0, None, "None or a whole number of at least 0")
+        self._count("priority", -MOST_PRIORITY, MOST_PRIORITY, f"a whole number, at most {MOST_PRIORITY} either way")
+        for name, kind in (("ignore_eos", bool), ("prefix_cache", bool), ("tenant", str), ("salt", str)):
+            if not isinstance(getattr(self, name), kind):
+                wanted = "True or False" if kind is bool else "a string"
+                raise InputError(f"[request] {name} is {getattr(self, name)!r:.80}; give {wanted}")
+        for name, kind in (("speculate", bool), ("adapter", str)):
+            if not isinstance(getattr(self, name), kind | None):
+                wanted = "True, False" if kind is bool else "a string"
+                raise InputError(f"[request] {name} is {getattr(self, name)!r:.80}; give {wanted} or None")
         if self.truncate is not None and self.truncate not in TRUNCATE:
             raise InputError(f"[request] truncate is {self.truncate!r}; give None, 'left', 'right' or 'middle'")
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            raise InputError(f"[request] min_tokens is {self.min_tokens}, more than max_tokens {self.max_tokens}")
+
+    def _count(self, name: str, low: int, high: int | None, wanted: str) -> None:
+        """Hold the number `name` to low..high and make it an int; None stays where it is the default."""
+        if getattr(self, name) is None and type(self).__dict__[name] is None:
+            return
+        (value,) = _ids(name, (getattr(self, name),))
+        if value < low or (high is not None and value > high):
+            raise InputError(f"[request] {name} is {value}; give {wanted}")
+        object.__setattr__(self, name, value)
 
 
 def _ids(name: str, values: Iterable[Any]) -> tuple[int, ...]:

@@ -1,30 +1,51 @@
 """What a request gives back: pieces while it runs, a Generation when it has ended."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 FinishReason = Literal["stop", "length", "cancelled"]
 
 
+class TokenLogprob(NamedTuple):
+    """The natural logarithm of a token's probability as the model gives it: before penalties, grammar and temperature.
+
+    `top` are the most probable tokens there and theirs, the most probable first.
+    """
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
 @dataclass(frozen=True)
 class Piece:
-    """What one step added; the pieces of a request join to its Generation. The last one has a finish reason.
+    """What one token added; the pieces of a request join to its Generation. The last one has a finish reason.
 
-    Text may lag behind the tokens: an unfinished character or a possible stop string is held back.
+    Text may lag behind the tokens: an unfinished character or a possible stop string is held back. `index` says which
+    of a request's `n` answers it belongs to.
     """
 
     text: str
     tokens: tuple[int, ...]
     finish_reason: FinishReason | None = None
+    index: int = 0
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 @dataclass(frozen=True)
 class Usage:
-    """Token counts. `prompt_tokens` are those that ran; `truncated_tokens` more were given and dropped."""
+    """Token counts. `prompt_tokens` are those that ran; `truncated_tokens` more were given and dropped.
+
+    `cached_tokens` of the prompt were not computed, since a page of the state had them; of `drafted_tokens` that were
+    checked `accepted_tokens` were right.
+    """
 
     prompt_tokens: int
     completion_tokens: int
     truncated_tokens: int = 0
+    cached_tokens: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
 
     @property
     def total_tokens(self) -> int:
@@ -49,7 +70,11 @@ class Timings:
 
 @dataclass(frozen=True)
 class Generation:
-    """The whole result. Stop strings and stop tokens are not part of it; `seed` repeats it."""
+    """The whole result. Stop strings and stop tokens are not part of it; `seed` repeats it.
+
+    `logprobs` has one entry a token where the request asked for them, `prompt_logprobs` one for each of the prompt's
+    tokens but the first.
+    """
 
     text: str
     tokens: tuple[int, ...]
@@ -57,3 +82,6 @@ class Generation:
     usage: Usage
     timings: Timings
     seed: int
+    index: int = 0
+    logprobs: tuple[TokenLogprob, ...] | None = None
+    prompt_logprobs: tuple[TokenLogprob, ...] | None = None

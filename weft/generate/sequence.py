@@ -1,50 +1,86 @@
 """The state of one request in the engine: its tokens, its pages, its text, its clock."""
 
+from __future__ import annotations
+
 from collections import deque
+from collections.abc import Sequence as ListOf
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from weft.generate.choice.drafts import MAX_DRAFT, Acceptance, PromptLookup, agreement
+from weft.generate.choice.logprobs import token_logprob
+from weft.generate.choice.sampling import Sampler
+from weft.generate.choice.stops import StopText
 from weft.generate.decoder import TextStream
 from weft.generate.request import Request
-from weft.generate.result import FinishReason, Generation, Piece, Timings, Usage
-from weft.generate.sampling import Sampler
-from weft.generate.schedule import Progress
-from weft.generate.stops import StopText
+from weft.generate.result import FinishReason, Generation, Piece, Timings, TokenLogprob, Usage
+from weft.runtime.paged.pages import PAGE_TOKENS
+from weft.runtime.paged.prefix import Node, Prefixes, token_bytes
+
+if TYPE_CHECKING:
+    from weft.generate.choice.reasoning import Reasoning
+
+
+class Limits(NamedTuple):
+    """What the engine settled for a request before it starts."""
+
+    max_tokens: int
+    max_pages: int
+    vocab_size: int
+    stop_ids: frozenset[int]
+    text_ids: int  # ids below have text
 
 
 class Sequence:
-    """One request from submission to its end. The engine alone changes it, under its lock."""
+    """One answer from submission to its end. The engine alone changes it, under its lock."""
 
     def __init__(
         self,
         key: int,
         request: Request,
         prompt: tuple[int, ...],
+        limits: Limits,
         *,
-        max_tokens: int,
-        max_pages: int,
-        stop_ids: frozenset[int],
+        index: int = 0,
+        seed: int | None = None,
         text: TextStream | None,
-        text_ids: int,
         now: float,
     ) -> None:
         self.key = key
+        self.request = request
         self.tokens = list(prompt)  # the prompt and what was generated
+        self.drafts: list[int] = []  # that may follow, to be checked in the next step
         self.computed = 0  # the first so many of them are in the state; whatever the pages hold beyond is scratch
         self.pages: list[int] = []
-        self.table = np.zeros(max_pages, np.int32)  # the pages again, as a row of the page table
-        self.sampler = Sampler(request.sampling, prompt)
+        self.table = np.zeros(limits.max_pages, np.int32)  # the pages again, as a row of the page table
+        self.sampler = Sampler(request.sampling, prompt, seed)
         self.pieces: deque[Piece] = deque()  # not yet fetched
         self.result: Generation | None = None
         self.error: Exception | None = None
+        self.waited = 0  # steps without pages
+        self.adapter: Any = None  # the version that it began with
+        self.matcher: Any = None  # of its grammar
+        self.reasoning: Reasoning | None = None
+        self.acceptance = Acceptance()
+        self.nodes: list[Node] = []  # of its full pages, as far as they can be found again
+        self.hashes: list[bytes] = []  # of the prompt's pages that may be shared
+        self.text = b""  # the prompt as it is hashed
+        self.root: Node | None = None  # None: pages are not shared
+        self.found: tuple[int, list[Node]] = (-1, [])  # what the cache had, and the version that it had then
+        self._lookup: PromptLookup | None = None
+        self._index = index
+        self._limits = limits
         self._prompt_tokens = len(prompt)
         self._truncated = len(request.prompt) - len(prompt)
-        self._max_tokens = max_tokens
-        self._stop_ids = stop_ids
         self._stream = text
-        self._text_ids = text_ids  # ids below have text
         self._stops = StopText(request.stop)
         self._texts: list[str] = []
+        self._logprobs: list[TokenLogprob] = []
+        self._prompt_logprobs: list[TokenLogprob] = []
+        self._cached = 0
+        self._drafted = 0
+        self._accepted = 0
         self._submitted = now
         self._started: float | None = None
         self._first: float | None = None
@@ -57,13 +93,45 @@ class Sequence:
     def generated(self) -> int:
         return len(self.tokens) - self._prompt_tokens
 
-    def progress(self) -> Progress:
-        return Progress(self.key, len(self.tokens), self.computed, len(self.pages))
+    @property
+    def decodes(self) -> bool:
+        """Whether all but the last token is computed, so that the next one follows soon."""
+        return self.computed == len(self.tokens) - 1 and bool(self.pages)
+
+    @property
+    def wants_nothing(self) -> bool:
+        """Whether the prompt alone was to be computed."""
+        return self._limits.max_tokens == 0
 
     def start(self, now: float) -> None:
         """The first step of the request begins; later calls change nothing."""
         if self._started is None:
             self._started = now
+            self._cached = self.computed
+
+    # Pages
+
+    def share_under(self, root: Node, prefixes: Prefixes) -> None:
+        """Let the prompt's pages be found under `root`; the last token is computed in any case."""
+        self.root = root
+        self.text = token_bytes(self.tokens)
+        self.hashes = prefixes.hashes(root, self.text[: 4 * (len(self.tokens) - 1)])
+
+    def shareable(self, prefixes: Prefixes) -> list[Node]:
+        """The pages that hold its beginning already."""
+        if self.root is None:
+            return []
+        if self.found[0] != prefixes.version:
+            if len(self.text) < 4 * len(self.tokens):  # it was preempted: what it has generated counts too
+                self.share_under(self.root, prefixes)
+            self.found = prefixes.version, prefixes.find(self.root, self.text, self.hashes)
+        return self.found[1]
+
+    def begin(self, nodes: ListOf[Node], pages: list[int]) -> None:
+        """Start with the pages of `nodes`, which hold its first tokens, and fresh `pages`."""
+        self.nodes = list(nodes)
+        self.computed = len(nodes) * PAGE_TOKENS
+        self.grow([node.page for node in nodes] + pages)
 
     def grow(self, pages: list[int]) -> None:
         """Append `pages` to those held."""
@@ -75,47 +143,158 @@ class Sequence:
         """Forget the computed state; the pages that were held are the caller's to release."""
         pages, self.pages, self.computed = self.pages, [], 0
         self.table[: len(pages)] = 0
+        self.nodes, self.drafts, self.found = [], [], (-1, [])
         return pages
 
-    def accept(self, token: int, now: float) -> None:
+    def full_page(self) -> tuple[Node, bytes, int] | None:
+        """The next full page that is not known yet: the node before it, its tokens, the page."""
+        count = len(self.nodes)
+        if self.root is None or (count + 1) * PAGE_TOKENS > self.computed:
+            return None
+        tokens = token_bytes(self.tokens[count * PAGE_TOKENS : (count + 1) * PAGE_TOKENS])
+        return (self.nodes[-1] if count else self.root), tokens, self.pages[count]
+
+    def use_page(self, index: int, page: int) -> None:
+        """Another page holds the same as the one at `index`."""
+        self.pages[index] = page
+        self.table[index] = page
+
+    # Drafts
+
+    def propose(self, count: int) -> None:
+        """Draft at most `count` tokens, and remember what would have been drafted if more were worth it."""
+        room = self._limits.max_tokens - self.generated - 1
+        if self._ruled:
+            forced = self.matcher.forced()
+            if forced:
+                self.drafts = list(forced[: max(0, room)])
+                return
+        if self._lookup is None:
+            self._lookup = PromptLookup(self.tokens)
+        self._guess = self._lookup.propose(MAX_DRAFT)
+        self.drafts = self._guess[: max(0, min(count, room))]
+
+    _guess: ListOf[int] = ()
+
+    # Tokens
+
+    def advance(self, rows: np.ndarray, now: float) -> None:
+        """Choose what follows from `rows` [1 + checked drafts, vocab], which are finite; stop at the first wrong draft.
+
+        The state of the drafts that were right is there, so they count as computed.
+        """
+        known = len(self.tokens)
+        drafts, self.drafts = self.drafts[: len(rows) - 1], []
+        for place, row in enumerate(rows):
+            if self._end_reasoning(now):
+                break
+            token = self.sampler.choose(row, self.generated, self._allowed())
+            self._take(token, row, now)
+            if self.finished or place == len(drafts) or drafts[place] != token:
+                break
+            self.computed += 1
+        self._judge(drafts, self.tokens[known:])
+
+    def _judge(self, drafts: list[int], tokens: list[int]) -> None:
+        """Learn from what was drafted, and from what might have been."""
+        right = agreement(drafts, tokens)
+        self._drafted += len(drafts)
+        self._accepted += right
+        if self._guess:
+            right = agreement(self._guess, tokens)
+            self.acceptance.note(right, right < min(len(self._guess), len(tokens)))
+            self._guess = ()
+
+    def _allowed(self) -> np.ndarray | None:
+        """Truth values [vocab] where the grammar or `min_tokens` rules some tokens out."""
+        allowed = self.matcher.mask() if self._ruled else None
+        if self.generated < self.request.min_tokens and self._limits.stop_ids:
+            allowed = np.ones(self._limits.vocab_size, bool) if allowed is None else allowed.copy()
+            allowed[list(self._limits.stop_ids)] = False
+        return allowed
+
+    def _take(self, token: int, row: np.ndarray, now: float) -> None:
+        logprob = None
+        if self.request.logprobs is not None:
+            logprob = token_logprob(row, token, self.request.logprobs)
+        if self._ruled:
+            self.matcher.advance(token)
+        self.accept(token, now, logprob)
+
+    def _end_reasoning(self, now: float) -> bool:
+        """Append the end of the reasoning where its budget is used up; whether that happened."""
+        if self.reasoning is None or not self.reasoning.used_up:
+            return False
+        self.accept(self.reasoning.close, now)
+        return True
+
+    @property
+    def _ruled(self) -> bool:
+        """Whether a grammar holds here; reasoning is free."""
+        return self.matcher is not None and not (self.reasoning is not None and self.reasoning.inside)
+
+    def accept(self, token: int, now: float, logprob: TokenLogprob | None = None) -> None:
         """`token` follows: add it to the tokens and the text, and end the request where a stop rule says so."""
         if self._first is None:
             self._first = now
-        if token in self._stop_ids:
+        if token in self._limits.stop_ids:
             self.finish("stop", now)
             return
         self.tokens.append(token)
         self.sampler.note(token)
-        text = self._stops.add(self._stream.add(token)) if self._stream and token < self._text_ids else ""
+        if self._lookup is not None:
+            self._lookup.add(token)
+        if self.reasoning is not None:
+            self.reasoning.note(token)
+        if logprob is not None:
+            self._logprobs.append(logprob)
+        piece = Piece("", (token,), None, self._index, (logprob,) if logprob is not None else ())
+        text = self._stops.add(self._stream.add(token)) if self._stream and token < self._limits.text_ids else ""
         if self._stops.stopped:
-            self._end(text, (token,), "stop", now)
-        elif self.generated == self._max_tokens:
-            self.finish("length", now, text, (token,))
+            self._end(text, piece, "stop", now)
+        elif self.matcher is not None and self.matcher.stopped:
+            self.finish("stop", now, text, piece)
+        elif self.generated >= self._limits.max_tokens:
+            self.finish("length", now, text, piece)
         else:
-            self._add(Piece(text, (token,)))
+            self._add(piece, text)
 
-    def finish(self, reason: FinishReason, now: float, text: str = "", tokens: tuple[int, ...] = ()) -> None:
-        """End the request: what was held back comes out, after the `text` and `tokens` of the last step."""
+    def note_prompt(self, first: int, rows: np.ndarray) -> None:
+        """`rows` are the logits after tokens first, first + 1, ... of the prompt."""
+        assert self.request.prompt_logprobs is not None
+        for place, row in enumerate(rows, first):
+            if place + 1 < self._prompt_tokens and place == len(self._prompt_logprobs):  # not again after preemption
+                self._prompt_logprobs.append(token_logprob(row, self.tokens[place + 1], self.request.prompt_logprobs))
+
+    def finish(self, reason: FinishReason, now: float, text: str = "", piece: Piece | None = None) -> None:
+        """End the request: what was held back comes out, after the `text` and `piece` of the last token."""
         if self._stream:
             text += self._stops.add(self._stream.finish())
         if self._stops.stopped:  # the last bytes completed a stop string
             reason = "stop"
-        self._end(text + self._stops.finish(), tokens, reason, now)
+        self._end(text + self._stops.finish(), piece or Piece("", (), None, self._index), reason, now)
 
-    def _end(self, text: str, tokens: tuple[int, ...], reason: FinishReason, now: float) -> None:
-        self._add(Piece(text, tokens, reason))
+    def _end(self, text: str, piece: Piece, reason: FinishReason, now: float) -> None:
+        self._add(piece, text, reason)
+        self.drafts = []
+        asked = self.request
         self.result = Generation(
             text="".join(self._texts),
             tokens=tuple(self.tokens[self._prompt_tokens :]),
             finish_reason=reason,
-            usage=Usage(self._prompt_tokens, self.generated, self._truncated),
+            usage=Usage(
+                self._prompt_tokens, self.generated, self._truncated, self._cached, self._drafted, self._accepted
+            ),
             timings=self._timings(now),
             seed=self.sampler.seed,
+            index=self._index,
+            logprobs=None if asked.logprobs is None else tuple(self._logprobs),
+            prompt_logprobs=None if asked.prompt_logprobs is None else tuple(self._prompt_logprobs),
         )
 
-    def _add(self, piece: Piece) -> None:
-        self._texts.append(piece.text)
-        self.pieces.append(piece)
+    def _add(self, piece: Piece, text: str, reason: FinishReason | None = None) -> None:
+        self._texts.append(text)
+        self.pieces.append(Piece(text, piece.tokens, reason, piece.index, piece.logprobs))
 
     def _timings(self, now: float) -> Timings:
         if self._started is None or self._first is None:

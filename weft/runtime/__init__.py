@@ -13,26 +13,26 @@ if TYPE_CHECKING:
     from weft.runtime.encoder import DenseLayer as DenseLayer
     from weft.runtime.encoder import Encoder as Encoder
     from weft.runtime.encoder import Head as Head
-    from weft.runtime.pages import PAGE_TOKENS as PAGE_TOKENS
-    from weft.runtime.pages import PagePool as PagePool
-    from weft.runtime.pages import pages_for as pages_for
+    from weft.runtime.paged.pages import PAGE_TOKENS as PAGE_TOKENS
+    from weft.runtime.paged.pages import PagePool as PagePool
+    from weft.runtime.paged.pages import pages_for as pages_for
     from weft.runtime.programs import Step as Step
     from weft.runtime.threads import ThreadPlan as ThreadPlan
     from weft.runtime.threads import plan_threads as plan_threads
 
 _HOMES = {
-    "PAGE_TOKENS": "pages",
+    "PAGE_TOKENS": "paged.pages",
     "Checkpoint": "checkpoint",
     "Decoder": "decoder",
     "DenseLayer": "encoder",
     "Encoder": "encoder",
     "Head": "encoder",
-    "PagePool": "pages",
+    "PagePool": "paged.pages",
     "Step": "programs",
     "ThreadPlan": "threads",
     "member": "checkpoint",
     "open_checkpoint": "checkpoint",
-    "pages_for": "pages",
+    "pages_for": "paged.pages",
     "plan_threads": "threads",
     "read_object": "checkpoint",
 }

@@ -12,7 +12,7 @@ from weft.errors import FormatError, InputError, MemoryPlanError, TooLongError, 
 from weft.nn.step import Step
 from weft.runtime.checkpoint import Checkpoint
 from weft.runtime.memory import SHARE, free_memory
-from weft.runtime.pages import PAGE_TOKENS, PagePool, pages_for
+from weft.runtime.paged.pages import PAGE_TOKENS, PagePool, pages_for
 from weft.runtime.programs import Programs, step_inputs
 from weft.runtime.threads import plan_threads
 

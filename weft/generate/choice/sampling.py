@@ -2,20 +2,25 @@
 
 The order of the rules, each on what the one before left:
 
-1. repetition penalty: the logit of every id seen so far, prompt included and each id once, is divided by the penalty
+1. logit bias is added;
+2. repetition penalty: the logit of every id seen so far, prompt included and each id once, is divided by the penalty
    where it is positive and multiplied by it where it is not;
-2. temperature 0 takes the largest logit, the lowest id among equals, and nothing below applies; else divide by it;
-3. top-k keeps the k largest logits, lower ids first among equals;
-4. softmax of those that are left;
-5. min-p keeps what has at least `min_p` times the largest probability, and renormalises;
-6. top-p keeps the fewest tokens, most probable first, that together reach `top_p` (at least one), and renormalises;
-7. the token drawn is the first, most probable first and lower ids first among equals, where r < cumulative sum.
+3. from the logit of every id generated so far the presence penalty is taken, and the frequency penalty times how often;
+4. what a grammar or `min_tokens` does not allow is left out;
+5. temperature 0 takes the largest logit, the lowest id among equals, and nothing below applies; else divide by it;
+6. top-k keeps the k largest logits, lower ids first among equals;
+7. softmax of those that are left;
+8. typical-p keeps the fewest tokens, those first whose information is nearest to the mean (the entropy), that together
+   reach `typical_p`, and renormalises;
+9. min-p keeps what has at least `min_p` times the largest probability, and renormalises;
+10. top-p keeps the fewest tokens, most probable first, that together reach `top_p` (at least one), and renormalises;
+11. the token drawn is the first, most probable first and lower ids first among equals, where r < cumulative sum.
 """
 
 import math
 import os
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from numbers import Integral, Real
 
 import numpy as np
@@ -24,6 +29,8 @@ from weft.errors import InputError
 
 _MASK = (1 << 64) - 1
 _LARGEST = float(np.finfo(np.float32).max)
+_MOST = 2.0  # of presence and frequency penalties, either way
+MAX_BIASES, MOST_BIAS = 1024, 100.0
 _SMALL = 2048  # up to here all candidates are sorted; of more, only the head that can be drawn
 _COLUMNS = 1024  # that the vocabulary is cut into to find the k largest
 _HEADS = (0.2, 0.05, 1e-2, 2e-3, 1e-4, 1e-6, 1e-9, 1e-15)  # where a head may end: weights, the largest being 1
@@ -39,13 +46,21 @@ class Sampling:
     min_p: float = 0.0
     repetition_penalty: float = 1.0
     seed: int | None = None
+    typical_p: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _real(self, "temperature", 0.0, math.inf, "a finite number of at least 0")
         _real(self, "top_p", 0.0, 1.0, "a number from 0 to 1")
         _real(self, "min_p", 0.0, 1.0, "a number from 0 to 1")
         _real(self, "repetition_penalty", math.ulp(0.0), math.inf, "a finite number above 0")
+        _real(self, "typical_p", 0.0, 1.0, "a number from 0 to 1")
+        _real(self, "presence_penalty", -_MOST, _MOST, f"a number from -{_MOST:g} to {_MOST:g}")
+        _real(self, "frequency_penalty", -_MOST, _MOST, f"a number from -{_MOST:g} to {_MOST:g}")
         _whole(self, "top_k", 2**31 - 1, "a whole number from 0 (off) to 2^31 - 1")
+        object.__setattr__(self, "logit_bias", _biases(self.logit_bias))
         if self.seed is not None:
             _whole(self, "seed", _MASK, "None or a whole number from 0 to 2^64 - 1")
 
@@ -53,13 +68,36 @@ class Sampling:
 def _real(sampling: Sampling, name: str, low: float, high: float, wanted: str) -> None:
     """Hold field `name` to low..high and make it a float."""
     value = getattr(sampling, name)
-    try:
-        number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
-    except OverflowError:  # a whole number beyond the floats
-        number = math.inf
+    number = _number(value)
     if not (math.isfinite(number) and low <= number <= high):
         raise InputError(f"[sampling] {name} is {value!r}; give {wanted}")
     object.__setattr__(sampling, name, number)
+
+
+def _number(value: object) -> float:
+    """A float, NaN for what is no number."""
+    try:
+        return float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    except OverflowError:  # a whole number beyond the floats
+        return math.inf
+
+
+def _biases(given: object) -> dict[int, float]:
+    """The biases by id, as numbers; ids may be text, as they are in JSON."""
+    if not isinstance(given, Mapping):
+        raise InputError(f"[sampling] logit_bias is {given!r:.80}; give an object of token ids and numbers")
+    if len(given) > MAX_BIASES:
+        raise InputError(f"[sampling] logit_bias has {len(given)} entries; at most {MAX_BIASES} are taken")
+    found: dict[int, float] = {}
+    for key, value in given.items():
+        whole = isinstance(key, Integral) and not isinstance(key, bool)
+        if not whole and not (isinstance(key, str) and key.isascii() and key.isdigit() and len(key) < 11):
+            raise InputError(f"[sampling] logit_bias has the key {key!r:.80}; keys are token ids")
+        number = _number(value)
+        if not -MOST_BIAS <= number <= MOST_BIAS:
+            raise InputError(f"[sampling] logit_bias of {key} is {value!r:.80}; give -{MOST_BIAS:g} to {MOST_BIAS:g}")
+        found[int(key)] = number
+    return found
 
 
 def _whole(sampling: Sampling, name: str, high: int, wanted: str) -> None:
@@ -86,28 +124,55 @@ def uniform(seed: int, index: int) -> float:
 class Sampler:
     """The choices of one request: its rules, its seed, and the ids that it has seen."""
 
-    def __init__(self, sampling: Sampling, prompt: Iterable[int]) -> None:
+    def __init__(self, sampling: Sampling, prompt: Iterable[int], seed: int | None = None) -> None:
         self.rules = sampling
-        self.seed = fresh_seed() if sampling.seed is None else sampling.seed
-        self._penalised = sampling.repetition_penalty != 1.0
-        self._seen = dict.fromkeys(prompt) if self._penalised else {}
+        self.seed = seed if seed is not None else fresh_seed() if sampling.seed is None else sampling.seed
+        self.plain = sampling.temperature == 0  # the largest logit, as it is
+        self._repetition = sampling.repetition_penalty != 1.0
+        self._counted = bool(sampling.presence_penalty or sampling.frequency_penalty)
+        self._seen = dict.fromkeys(prompt) if self._repetition else {}
         self._seen_ids: np.ndarray | None = None  # the keys of _seen, until a new one comes
+        self._counts: dict[int, int] = {}  # of the ids generated
+        self._bias: tuple[np.ndarray, np.ndarray] | None = None
+        if sampling.logit_bias:
+            ids = np.fromiter(sampling.logit_bias, np.int64, len(sampling.logit_bias))
+            self._bias = ids, np.fromiter(sampling.logit_bias.values(), np.float32, len(ids))
+        if self._repetition or self._counted or self._bias is not None:
+            self.plain = False
 
-    def choose(self, logits: np.ndarray, index: int) -> int:
-        """Token `index` of the request, from logits [vocab] (float32, finite)."""
-        if self._penalised:
-            if self._seen_ids is None:
-                self._seen_ids = np.fromiter(self._seen, np.int64, len(self._seen))
-            logits = penalise(logits, self._seen_ids, self.rules.repetition_penalty)
+    def choose(self, logits: np.ndarray, index: int, allowed: np.ndarray | None = None) -> int:
+        """Token `index` of the request, from logits [vocab] (float32, finite); `allowed` [vocab] are truth values."""
+        logits = self._adjusted(logits)
+        if allowed is not None:
+            logits = np.where(allowed, logits, np.float32(-np.inf))
         if self.rules.temperature == 0:
             return int(logits.argmax())
         return draw(logits, self.rules, uniform(self.seed, index))
 
+    def _adjusted(self, logits: np.ndarray) -> np.ndarray:
+        """Rules 1 to 3."""
+        if self._bias is not None:
+            ids, values = self._bias
+            logits = logits.copy()
+            logits[ids] += values
+        if self._repetition:
+            if self._seen_ids is None:
+                self._seen_ids = np.fromiter(self._seen, np.int64, len(self._seen))
+            logits = penalise(logits, self._seen_ids, self.rules.repetition_penalty)
+        if self._counted and self._counts:
+            ids = np.fromiter(self._counts, np.int64, len(self._counts))
+            times = np.fromiter(self._counts.values(), np.float64, len(self._counts))
+            logits = logits.copy()
+            logits[ids] -= self.rules.presence_penalty + self.rules.frequency_penalty * times
+        return logits
+
     def note(self, token: int) -> None:
         """`token` is now part of the sequence."""
-        if self._penalised and token not in self._seen:
+        if self._repetition and token not in self._seen:
             self._seen[token] = None
             self._seen_ids = None
+        if self._counted:
+            self._counts[token] = self._counts.get(token, 0) + 1
 
 
 def penalise(logits: np.ndarray, seen: np.ndarray, penalty: float) -> np.ndarray:
@@ -120,14 +185,17 @@ def penalise(logits: np.ndarray, seen: np.ndarray, penalty: float) -> np.ndarray
 
 
 def draw(logits: np.ndarray, rules: Sampling, r: float) -> int:
-    """Rules 2 to 7 on logits [vocab] (float32, finite), with temperature above 0 and r in [0, 1)."""
+    """Rules 5 to 11 on logits [vocab] (float32, finite or -inf), with temperature above 0 and r in [0, 1)."""
     top = float(logits.max())
     ids, beyond = _candidates(logits, top, rules, r)
     ids = _descending(logits, ids)
     with np.errstate(over="ignore"):  # a tiny temperature: exp(-inf) is the 0 that is meant
         weights = np.exp((logits[ids].astype(np.float64) - top) / rules.temperature)  # descending from exactly 1
+    if rules.typical_p < 1:
+        kept = _typical(weights, rules.typical_p)
+        ids, weights = ids[kept], weights[kept]
     if rules.min_p > 0:
-        weights = weights[: np.count_nonzero(weights >= rules.min_p)]
+        weights = weights[: np.count_nonzero(weights >= rules.min_p * weights[0])]
     sums = np.cumsum(weights)
     last, total = len(sums) - 1, float(sums[-1]) + beyond
     if rules.top_p < 1:
@@ -140,12 +208,25 @@ def _candidates(logits: np.ndarray, top: float, rules: Sampling, r: float) -> tu
     """Ids that contain all that can be drawn, and the weight of what was left out (the largest logit weighs 1)."""
     if 0 < rules.top_k < len(logits):
         return _top_k(logits, rules.top_k), 0.0
+    if rules.typical_p < 1:
+        return np.arange(len(logits)), 0.0
     if rules.min_p > 0:
         # exp((x - top) / T) >= min_p, solved for x and lowered by more than the comparison in float32 can err.
         bound = top + rules.temperature * math.log(rules.min_p)
         bound -= 1e-6 * (1 + abs(top) + abs(bound))
         return np.flatnonzero(logits >= np.float32(max(bound, -_LARGEST))), 0.0
     return _head(logits, top, rules, r)
+
+
+def _typical(weights: np.ndarray, share: float) -> np.ndarray:
+    """Where the typical ones of falling `weights` are, ascending: rule 8."""
+    share_of = weights / weights.sum()
+    some = share_of > 0
+    information = np.where(some, -np.log(np.where(some, share_of, 1.0)), np.inf)
+    entropy = float((share_of[some] * information[some]).sum())
+    nearest = np.argsort(np.abs(information - entropy), kind="stable")
+    reached = int(np.searchsorted(np.cumsum(share_of[nearest]), share))
+    return np.sort(nearest[: reached + 1])
 
 
 def _top_k(logits: np.ndarray, k: int) -> np.ndarray:

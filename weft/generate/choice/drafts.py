@@ -1,0 +1,92 @@
+"""Speculation: tokens that probably follow, to be checked together in one step, and whether that pays.
+
+A draft never decides anything. The step computes what follows each of its tokens, the request chooses its next token
+from there as it always does, and the draft's is kept where it is the same one. So the text is the one of plain
+decoding, greedy or sampled, for every seed; only the number of steps is smaller.
+"""
+
+from collections.abc import Iterable, Sequence
+
+MAX_DRAFT = 8
+LONGEST, SHORTEST = 4, 2  # tokens that have to be the same before a stretch of the text is proposed again
+
+
+class PromptLookup:
+    """Proposes what followed the last time that the text ended as it does now; prompt and output are searched.
+
+    Every stretch of SHORTEST to LONGEST tokens is remembered with the place behind its last occurrence.
+    """
+
+    def __init__(self, tokens: Iterable[int]) -> None:
+        self._tokens: list[int] = []
+        self._places: list[dict[tuple[int, ...], int]] = [{} for _ in range(LONGEST + 1)]
+        self._found = 0  # the place behind the last occurrence of the text's end, 0 for none
+        for token in tokens:
+            self.add(token)
+
+    def add(self, token: int) -> None:
+        self._tokens.append(token)
+        end, self._found = len(self._tokens), 0
+        for length in range(LONGEST, SHORTEST - 1, -1):
+            if length > end:
+                continue
+            places, stretch = self._places[length], tuple(self._tokens[end - length :])
+            if not self._found:
+                self._found = places.get(stretch, 0)
+            places[stretch] = end
+
+    def propose(self, count: int) -> list[int]:
+        """At most `count` tokens."""
+        return self._tokens[self._found : self._found + count] if self._found else []
+
+
+class Acceptance:
+    """How likely a drafted token of one request is right, from those whose fate is known; the last ones count most."""
+
+    def __init__(self) -> None:
+        self._right, self._tried = 0.3, 1.0  # too little to begin with: the first right guess changes it
+
+    def note(self, right: int, wrong: bool) -> None:
+        """`right` tokens in a row were right; then one was `wrong`, or no more were known."""
+        self._right = 0.9 * self._right + right
+        self._tried = 0.9 * self._tried + right + wrong
+
+    @property
+    def rate(self) -> float:
+        return self._right / self._tried
+
+
+class StepCosts:
+    """What a step costs by its tokens: a line through the times of past steps, the last ones counting most."""
+
+    def __init__(self) -> None:
+        self._sums = [0.0] * 5  # of 1, tokens, tokens², seconds, tokens * seconds
+
+    def note(self, tokens: int, seconds: float) -> None:
+        new = (1.0, tokens, tokens * tokens, seconds, tokens * seconds)
+        self._sums = [0.99 * old + value for old, value in zip(self._sums, new)]
+
+    def marginal_share(self, tokens: int) -> float:
+        """The cost of one more token as a share of what one token costs now, in a step of `tokens` tokens."""
+        ones, x, xx, y, xy = self._sums
+        spread = ones * xx - x * x
+        if spread <= 1e-3 * ones * ones:  # one size of step only: a guess, which the next drafts correct
+            return min(1.0, 0.25 * tokens / (0.75 + 0.25 * tokens))
+        slope = (ones * xy - x * y) / spread
+        base = (y - slope * x) / ones
+        whole = base + slope * tokens
+        return min(max(tokens * slope / whole, 0.02), 1.0) if whole > 0 and slope > 0 else 0.02
+
+
+def draft_length(rate: float, marginal_share: float, most: int) -> int:
+    """How many tokens to draft: as long as the chance that the next is right is worth more than it costs."""
+    count, chance = 0, rate
+    while count < most and chance > marginal_share:
+        count += 1
+        chance *= rate
+    return count
+
+
+def agreement(draft: Sequence[int], tokens: Sequence[int]) -> int:
+    """How many tokens at the start of both are the same."""
+    return next((i for i, (a, b) in enumerate(zip(draft, tokens)) if a != b), min(len(draft), len(tokens)))

@@ -1,0 +1,177 @@
+"""Prefix sharing: pages of the state found by what they hold, so that a text's beginning is computed once.
+
+A full page is known by a keyed hash over the one before it and its own tokens; the first is hashed over a root, which
+stands for everything else that decides the page's bits: model, adapter, tenant. A hash only leads to a candidate: its
+tokens and the page before it are compared, so a collision costs a hit and never gives a wrong page.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
+
+from weft.runtime.paged.pages import PAGE_TOKENS, PagePool
+
+if TYPE_CHECKING:
+    from weft.runtime.paged.store import PrefixStore
+
+HASH_BITS = 128
+_PAGE_BYTES = 4 * PAGE_TOKENS  # of its tokens
+
+
+def token_bytes(tokens: Sequence[int]) -> bytes:
+    """Tokens as they are hashed and compared: 32-bit little-endian numbers."""
+    return b"".join(token.to_bytes(4, "little") for token in tokens)
+
+
+class Node:
+    """A page's content: its tokens, after those of `parent`. A root has neither page nor parent; its name is there
+    instead of tokens."""
+
+    __slots__ = ("__weakref__", "hash", "page", "parent", "tokens")
+
+    def __init__(self, hash: bytes, parent: Node | None, tokens: bytes, page: int) -> None:
+        self.hash = hash
+        self.parent = parent
+        self.tokens = tokens
+        self.page = page
+
+    def text(self) -> bytes:
+        """The root's name and all tokens after it."""
+        parts: list[bytes] = []
+        node: Node | None = self
+        while node is not None:
+            parts.append(node.tokens)
+            node = node.parent
+        return b"".join(reversed(parts))
+
+
+class Prefixes:
+    """What the pages of a pool hold. Whoever uses it has the engine's lock.
+
+    `hash_bits` below 128 is for tests: it makes collisions. With a `store`, full pages are written there too, and
+    looked for there when memory does not have them.
+    """
+
+    def __init__(
+        self,
+        pool: PagePool,
+        *,
+        secret: bytes | None = None,
+        hash_bits: int = HASH_BITS,
+        store: PrefixStore | None = None,
+    ) -> None:
+        self._pool = pool
+        self._secret = secret or (store.secret if store else os.urandom(32))
+        self._bits = hash_bits
+        self._store = store
+        self._nodes: dict[bytes, Node] = {}
+        self._of_page: dict[int, Node] = {}
+        self._roots: WeakValueDictionary[bytes, Node] = WeakValueDictionary()
+        self.version = 0  # changes with what can be found
+        self.collisions = 0
+        pool.on_reuse = self._forget
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def root(self, *parts: str) -> Node:
+        """The start of all texts under these circumstances."""
+        name = b"".join(len(raw).to_bytes(8, "little") + raw for raw in (part.encode() for part in parts))
+        root = self._roots.get(name)
+        if root is None:
+            root = self._roots[name] = Node(self._hash(b"root", name), None, name, -1)
+        return root
+
+    def hashes(self, root: Node, text: bytes) -> list[bytes]:
+        """The hashes of the full pages of `text` (see token_bytes)."""
+        found, last = [], root.hash
+        for start in range(0, len(text) - _PAGE_BYTES + 1, _PAGE_BYTES):
+            last = self._hash(last, text[start : start + _PAGE_BYTES])
+            found.append(last)
+        return found
+
+    def find(self, root: Node, text: bytes, hashes: Sequence[bytes]) -> list[Node]:
+        """The pages that hold the beginning of `text`, one after another, as far as they are known."""
+        found: list[Node] = []
+        parent = root
+        for index, key in enumerate(hashes):
+            node = self._nodes.get(key)
+            if node is None:
+                break
+            tokens = text[index * _PAGE_BYTES : (index + 1) * _PAGE_BYTES]
+            if node.parent is not parent or node.tokens != tokens:
+                self.collisions += 1
+                break
+            found.append(node)
+            parent = node
+        return found
+
+    def add(self, parent: Node, tokens: bytes, page: int) -> Node | None:
+        """`page` holds `tokens` (a page full) after `parent`; the node that stands for this content now.
+
+        None when another content has its hash: the page, and what follows it, cannot be found.
+        """
+        key = self._hash(parent.hash, tokens)
+        node = self._nodes.get(key)
+        if node is not None:
+            same = node.parent is parent and node.tokens == tokens
+            self.collisions += not same
+            return node if same else None
+        node = Node(key, parent, tokens, page)
+        self._nodes[key] = node
+        self._of_page[page] = node
+        self._pool.keep(page)
+        self.version += 1
+        return node
+
+    def fetch(self, root: Node, text: bytes, hashes: Sequence[bytes]) -> int:
+        """Read pages of `text` that memory lacks and the store has; how many came."""
+        if self._store is None:
+            return 0
+        found = self.find(root, text, hashes)
+        parent, count = (found[-1] if found else root), 0
+        held: list[int] = [node.page for node in found]
+        self._pool.share(held)  # so that making room does not take them
+        for index in range(len(found), len(hashes)):
+            start = index * _PAGE_BYTES
+            data = self._store.read(hashes[index], root.tokens + text[: start + _PAGE_BYTES])
+            if data is None or not self._pool.free_count:
+                break
+            (page,) = self._pool.take(1)
+            held.append(page)
+            self._store.decoder.write_page(page, data)
+            node = self.add(parent, text[start : start + _PAGE_BYTES], page)
+            if node is None or node.page != page:
+                break
+            parent, count = node, count + 1
+        self._pool.release(held)
+        return count
+
+    def save(self, node: Node) -> None:
+        """Hand a new page to the store, which writes it when it can."""
+        if self._store is not None:
+            self._store.write(node.hash, node.text(), node.page)
+
+    def _forget(self, page: int) -> None:
+        node = self._of_page.pop(page)
+        del self._nodes[node.hash]
+        self.version += 1
+
+    def clear(self) -> None:
+        """Forget everything; pages in use stay with their users."""
+        for page in self._of_page:
+            self._pool.drop(page)
+        self._nodes.clear()
+        self._of_page.clear()
+        self.version += 1
+
+    def _hash(self, last: bytes, content: bytes) -> bytes:
+        digest = blake2b(last + content, digest_size=16, key=self._secret).digest()
+        if self._bits == HASH_BITS:
+            return digest
+        number = int.from_bytes(digest, "little") & ((1 << self._bits) - 1)
+        return number.to_bytes(16, "little")
