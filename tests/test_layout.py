@@ -235,7 +235,7 @@ def test_both_languages_have_the_same_element_types():
 
 def test_a_page_has_as_many_tokens_everywhere():
     from weft.ops.state import PAGE
-    from weft.runtime.pages import PAGE_TOKENS
+    from weft.runtime.paged.pages import PAGE_TOKENS
 
     header = (ROOT / "csrc" / "core" / "state.h").read_text(encoding="utf-8")
     native = re.search(r"kPage = (\d+);", header)

@@ -86,21 +86,55 @@ nb::dict run(Executable& self, nb::dict inputs, Pool& pool, std::vector<int64_t>
 
 std::shared_ptr<KvState> make_state(const std::string& dtype, int64_t pages, int64_t heads, int64_t dim) {
   DType type = dtype_named(dtype);
-  if (type != DType::f32 && type != DType::f16) fail(ErrorKind::unsupported, "[state] keys and values are f32 or f16, not " + dtype);
+  if (type != DType::f32 && type != DType::f16 && type != DType::bf16 && type != DType::i8)
+    fail(ErrorKind::unsupported, "[state] keys and values are f32, f16, bf16 or i8, not " + dtype);
   if (pages < 1 || heads < 1 || dim < 1 || pages > (int64_t{1} << 32) || heads > 65536 || dim > 65536)
     fail(ErrorKind::input, "[state] pages, heads and dim must be positive");
+  if (pages > (int64_t{1} << 47) / (heads * dim * kPage * 4))  // more than processors can address
+    fail(ErrorKind::memory, "[state] " + std::to_string(pages) + " pages of " + std::to_string(heads) + " heads of " + std::to_string(dim) + " are too many");
   return std::make_shared<KvState>(type, pages, heads, dim);
 }
 
-// The state's own memory as a numpy array; it lives as long as the state.
+using PageOut = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using PageIn = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+// The state's own memory as a numpy array; it lives as long as the state. Blocks lie `block_bytes` apart.
+template <class T>
+nb::object view_of(nb::handle self, std::byte* data, std::initializer_list<int64_t> block) {
+  const auto& state = nb::cast<const KvState&>(self);
+  std::vector<size_t> shape{static_cast<size_t>(state.pages), static_cast<size_t>(state.heads)};
+  const auto apart = state.block_bytes / static_cast<int64_t>(sizeof(T));
+  std::vector<int64_t> strides{state.heads * apart, apart};
+  for (int64_t size : block) shape.push_back(static_cast<size_t>(size));
+  if (block.size() == 2) strides.push_back(*(block.end() - 1));
+  strides.push_back(1);
+  return nb::cast(nb::ndarray<nb::numpy, T>(data, shape.size(), shape.data(), self, strides.data()));
+}
+
 nb::object state_array(nb::handle self, bool key) {
   const auto& state = nb::cast<const KvState&>(self);
-  auto pages = static_cast<size_t>(state.pages), heads = static_cast<size_t>(state.heads), dim = static_cast<size_t>(state.dim);
-  auto page = static_cast<size_t>(kPage);
-  std::vector<size_t> shape = key ? std::vector<size_t>{pages, heads, dim, page} : std::vector<size_t>{pages, heads, page, dim};
-  void* data = (key ? state.key : state.value).data();
-  if (state.dtype == DType::f32) return nb::cast(nb::ndarray<nb::numpy, float>(data, 4, shape.data(), self));
-  return nb::cast(nb::ndarray<nb::numpy, uint16_t>(data, 4, shape.data(), self));
+  std::byte* data = (key ? state.key : state.value).data();
+  const int64_t rows = key ? state.dim : kPage, cols = key ? kPage : state.dim;
+  if (state.dtype == DType::f32) return view_of<float>(self, data, {rows, cols});
+  if (state.dtype == DType::i8) return view_of<int8_t>(self, data, {rows, cols});
+  return view_of<uint16_t>(self, data, {rows, cols});
+}
+
+// What the codes of an int8 state are multiplied by, token by token; None where elements are numbers themselves.
+nb::object state_scales(nb::handle self, bool key) {
+  const auto& state = nb::cast<const KvState&>(self);
+  if (state.dtype != DType::i8) return nb::none();
+  return view_of<float>(self, (key ? state.key : state.value).data() + state.element_bytes, {kPage});
+}
+
+void read_page(const KvState& state, int64_t page, PageOut out) {
+  nb::gil_scoped_release release;
+  state.read_page(page, reinterpret_cast<std::byte*>(out.data()), out.size());
+}
+
+void write_page(KvState& state, int64_t page, PageIn data) {
+  nb::gil_scoped_release release;
+  state.write_page(page, reinterpret_cast<const std::byte*>(data.data()), data.size());
 }
 
 }  // namespace
@@ -116,6 +150,13 @@ void bind_core(nb::module_& module) {
       .def_static("make", &make_state)
       .def_prop_ro("key", [](nb::handle self) { return state_array(self, true); })
       .def_prop_ro("value", [](nb::handle self) { return state_array(self, false); })
+      .def_prop_ro("key_scales", [](nb::handle self) { return state_scales(self, true); })
+      .def_prop_ro("value_scales", [](nb::handle self) { return state_scales(self, false); })
+      .def_prop_ro("dtype", [](const KvState& s) { return std::string(info(s.dtype).name); })
+      .def_prop_ro("page_bytes", &KvState::page_bytes)
+      .def("read_page", &read_page)
+      .def("write_page", &write_page)
+      .def("copy_page", &KvState::copy_page, nb::call_guard<nb::gil_scoped_release>())
       .def_prop_ro("nbytes", [](const KvState& s) { return s.key.size() + s.value.size(); });
 
   nb::class_<Executable>(module, "Executable")

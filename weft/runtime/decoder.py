@@ -7,13 +7,13 @@ from functools import cached_property
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from weft import _core
 from weft.errors import FormatError, InputError, MemoryPlanError, TooLongError, UnsupportedError
 from weft.nn.step import Step
 from weft.runtime.checkpoint import Checkpoint
 from weft.runtime.memory import SHARE, free_memory
-from weft.runtime.paged.pages import PAGE_TOKENS, PagePool, pages_for
+from weft.runtime.paged.pages import PagePool, pages_for
 from weft.runtime.programs import Programs, step_inputs
+from weft.runtime.state import State, fingerprint, page_bytes
 from weft.runtime.threads import plan_threads
 
 if TYPE_CHECKING:
@@ -86,10 +86,7 @@ class Decoder:
 
     def _bind(self) -> None:
         self._check_memory()
-        self._states = {
-            name: _core.KvState.make(dtype, self.pages.count, heads, dim)
-            for name, dtype, heads, dim in self._prepared.states
-        }
+        self._state = State(self._prepared.states, self.pages.count)
         self._packing = self._programs.pack(self._prepared)
         if self.checkpoint.make_tokenizer is not None and self.thread_plan.count > 1:
             self._make_tokenizer = self.checkpoint.tokenizer_soon()
@@ -100,7 +97,7 @@ class Decoder:
 
     @cached_property
     def _executable(self) -> CpuExecutable:
-        executable = self._programs.executable(self._prepared, self._states)
+        executable = self._programs.executable(self._prepared, self._state.layers)
         self._packing.finish()
         if self.checkpoint.make_tokenizer is not None:
             _ = self.tokenizer  # its errors are those of loading
@@ -136,11 +133,9 @@ class Decoder:
 
     def memory_plan(self) -> dict[str, int]:
         """Bytes of weights, key/value pages (all of them in use) and working memory of a full step."""
-        sizes = {"f32": 4, "f16": 2}
-        per_token = sum(2 * sizes[dtype] * heads * dim for _, dtype, heads, dim in self._prepared.states)
         return {
             "weights": self.checkpoint.size_bytes,
-            "kv": per_token * PAGE_TOKENS * self.pages.count,
+            "kv": self.page_bytes * self.pages.count,
             "work": self._prepared.work_bytes(T=STEP_TOKENS, B=1, L=1) + 4 * self.vocab_size,
         }
 
@@ -163,6 +158,27 @@ class Decoder:
             "vocab_size": self.vocab_size,
             "eos_ids": sorted(self.eos_ids),
         }
+
+    @cached_property
+    def page_bytes(self) -> int:
+        """Bytes of one page of the state, all layers together."""
+        return page_bytes(self._prepared.states)
+
+    def read_page(self, page: int) -> bytes:
+        """The keys and values of one page. These three are for the thread that runs the steps, between them."""
+        return self._state.read_page(page)
+
+    def write_page(self, page: int, data: bytes | bytearray | memoryview) -> None:
+        """Put back what `read_page` gave, here or in a decoder of the same `state_fingerprint`."""
+        self._state.write_page(page, data)
+
+    def copy_page(self, source: int, target: int) -> None:
+        self._state.copy_page(source, target)
+
+    @cached_property
+    def state_fingerprint(self) -> str:
+        """32 hex digits; equal where the same tokens give the same bytes in a page."""
+        return fingerprint(self.checkpoint, self._prepared, self._programs.backend.level)
 
     def run(self, step: Step) -> np.ndarray:
         """Logits of step.rows, float32 [L, vocab]."""
