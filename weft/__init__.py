@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from weft.embed import Embedder as Embedder
     from weft.errors import WeftError as WeftError
+    from weft.generate import AsyncEngine as AsyncEngine
     from weft.generate import Engine as Engine
     from weft.generate import Generation as Generation
     from weft.generate import Model as Model
     from weft.generate import Piece as Piece
     from weft.generate import Request as Request
     from weft.generate import Sampling as Sampling
+    from weft.generate import Session as Session
     from weft.generate import load as load
     from weft.text import Tokenizer as Tokenizer
     from weft.weights.sources import pull as pull
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "AsyncEngine": "weft.generate",
     "Embedder": "weft.embed",
     "Engine": "weft.generate",
     "Generation": "weft.generate",
@@ -34,6 +37,7 @@ _HOMES = {
     "Piece": "weft.generate",
     "Request": "weft.generate",
     "Sampling": "weft.generate",
+    "Session": "weft.generate",
     "Tokenizer": "weft.text",
     "WeftError": "weft.errors",
     "load": "weft.generate",

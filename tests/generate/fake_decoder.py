@@ -85,6 +85,9 @@ class FakeTokenizer:
     def text(self, tokens: tuple[int, ...]) -> str:
         return "".join(self.pieces[t] for t in tokens if t < self.vocab_size)
 
+    def id(self, token: str) -> int | None:
+        return {"<think>": 50, "</think>": 51}.get(token)
+
     def stream(self) -> "FakeStream":
         return FakeStream(self.pieces)
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from weft.lazy import lazily
 
 if TYPE_CHECKING:
+    from weft.generate.aio import AsyncEngine as AsyncEngine
     from weft.generate.call import generate as generate
     from weft.generate.call import make_request as make_request
     from weft.generate.call import stream as stream
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from weft.generate.decoder import Detokenizer as Detokenizer
     from weft.generate.decoder import TextStream as TextStream
     from weft.generate.engine import Engine as Engine
+    from weft.generate.engine import Stats as Stats
     from weft.generate.handle import Handle as Handle
     from weft.generate.model import Model as Model
     from weft.generate.model import load as load
@@ -23,8 +25,10 @@ if TYPE_CHECKING:
     from weft.generate.result import Timings as Timings
     from weft.generate.result import TokenLogprob as TokenLogprob
     from weft.generate.result import Usage as Usage
+    from weft.generate.session import Session as Session
 
 _HOMES = {
+    "AsyncEngine": "aio",
     "Decoder": "decoder",
     "Detokenizer": "decoder",
     "Engine": "engine",
@@ -34,7 +38,9 @@ _HOMES = {
     "Model": "model",
     "Piece": "result",
     "Request": "request",
+    "Session": "session",
     "Sampling": "choice.sampling",
+    "Stats": "engine",
     "TextStream": "decoder",
     "Timings": "result",
     "TokenLogprob": "result",

@@ -79,8 +79,7 @@ class Admission:
         """The watch over a request's reasoning: where it has a budget, and where a grammar is to wait for its end."""
         if request.reasoning_budget is None and request.grammar is None:
             return None
-        find = getattr(self._tokenizer, "token_id", lambda token: None)
-        open, close = (find(mark) for mark in MARKS)
+        open, close = (self._tokenizer.id(mark) if self._tokenizer else None for mark in MARKS)
         if open is None or close is None:
             if request.reasoning_budget is None:
                 return None
@@ -88,8 +87,16 @@ class Admission:
         budget = math.inf if request.reasoning_budget is None else request.reasoning_budget
         return Reasoning(budget, open, close, request.prompt)
 
+    def adapter_identity(self, name: str | None) -> str:
+        """What an adapter is called where pages of the state are told apart."""
+        return identity_of(None)
+
     def leave(self, sequence: Sequence) -> None:
         """A request has ended: give back what was lent to it."""
+
+
+def identity_of(adapter: Any) -> str:
+    return "" if adapter is None else str(adapter.identity)
 
 
 @dataclass(frozen=True)

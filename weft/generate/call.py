@@ -1,12 +1,13 @@
-"""One call, one request: what `model.generate` and `model.stream` are made of."""
+"""One call, one request or many: what `model.generate` and `model.stream` are made of."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from typing import Any
 
 from weft.errors import InputError
 from weft.generate.choice.sampling import Sampling
 from weft.generate.engine import Engine
+from weft.generate.handle import Handle
 from weft.generate.request import Request
 from weft.generate.result import Generation, Piece
 
@@ -27,6 +28,31 @@ def make_request(prompt_ids: Sequence[int], **options: Any) -> Request:
 def generate(engine: Engine, prompt_ids: Sequence[int], **options: Any) -> Generation:
     """Continue `prompt_ids` to the end."""
     return engine.submit(make_request(prompt_ids, **options)).result()
+
+
+def generate_all(engine: Engine, requests: Iterable[Request]) -> Iterator[list[Generation]]:
+    """The answers to each of many requests, in their order, running as many at once as the engine takes.
+
+    The queue is kept full, not longer, so there may be any number of requests. Leaving the loop, by an error too,
+    cancels those that run.
+    """
+    handles: list[Handle] = []
+    coming = iter(requests)
+    more = True
+    try:
+        while more or handles:
+            while more and engine.has_room:
+                request = next(coming, None)
+                more = request is not None
+                if request is not None:
+                    handles.append(engine.submit(request))
+            while handles and handles[0].finished:
+                yield handles.pop(0).results()
+            if handles:
+                engine.step()
+    finally:
+        for handle in handles:
+            handle.cancel()
 
 
 def stream(engine: Engine, prompt_ids: Sequence[int], **options: Any) -> Iterator[Piece]:

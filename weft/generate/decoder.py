@@ -56,3 +56,6 @@ class Detokenizer(Protocol):
 
     def stream(self) -> TextStream:
         """A new stream, for one sequence."""
+
+    def id(self, token: str) -> int | None:
+        """The id of a token as the vocabulary writes it."""

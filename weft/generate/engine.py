@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 import numpy as np
 
 from weft.errors import BackendError, BusyError, InputError
-from weft.generate.admission import Admission
+from weft.generate.admission import Admission, identity_of
 from weft.generate.choice.drafts import MAX_DRAFT, StepCosts, draft_length
 from weft.generate.decoder import Decoder, Detokenizer
 from weft.generate.handle import Handle
@@ -30,8 +30,11 @@ from weft.generate.schedule import Progress, State, Work, schedule
 from weft.generate.sequence import Sequence
 from weft.nn.step import Step
 from weft.runtime.paged.pages import PAGE_TOKENS, pages_for
-from weft.runtime.paged.prefix import HASH_BITS, Prefixes
+from weft.runtime.paged.prefix import HASH_BITS, Node, Prefixes, token_bytes
 from weft.runtime.paged.store import DEFAULT_LIMIT, PrefixStore
+
+if TYPE_CHECKING:
+    from weft.generate.model import Model
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,8 @@ class Stats:
 class Engine:
     """Requests over one decoder: at most `max_running` in a step of at most `step_tokens` tokens.
 
+    Given a model, it is that model's engine from now on: `model.generate` and the others go through it.
+
     Any thread may submit, step and cancel: one works at a time, the others wait. Whoever wants a result drives the
     engine, and with it everybody's requests, so a program without threads needs no loop of its own.
 
@@ -66,7 +71,7 @@ class Engine:
 
     def __init__(
         self,
-        decoder: Decoder,
+        decoder: Decoder | Model,
         tokenizer: Detokenizer | None = None,
         *,
         step_tokens: int = 512,
@@ -81,13 +86,16 @@ class Engine:
         for name, value in (("step_tokens", step_tokens), ("max_running", max_running), ("max_waiting", max_waiting)):
             if type(value) is not int or value < 1:
                 raise InputError(f"[engine] {name} is {value!r}; give a whole number of at least 1")
-        self._admission = Admission(decoder, tokenizer)
-        self._decoder = decoder
+        self._decoder: Decoder = decoder.decoder if _is_model(decoder) else cast(Decoder, decoder)
+        if _is_model(decoder):
+            tokenizer = decoder.decoder.tokenizer if decoder.decoder.checkpoint.make_tokenizer else None
+            decoder.use_engine(self)
+        self._admission = Admission(self._decoder, tokenizer)
         self._step_tokens = step_tokens
         self._max_running = max_running
         self._max_waiting = max_waiting
-        self._store = PrefixStore(prefix_dir, decoder, limit=prefix_bytes) if prefix_dir is not None else None
-        self._prefixes = Prefixes(decoder.pages, hash_bits=hash_bits, store=self._store)
+        self._store = PrefixStore(prefix_dir, self._decoder, limit=prefix_bytes) if prefix_dir is not None else None
+        self._prefixes = Prefixes(self._decoder.pages, hash_bits=hash_bits, store=self._store)
         self._share = prefix_cache
         self._speculate = speculate
         self._costs = StepCosts()
@@ -109,6 +117,11 @@ class Engine:
     def waiting(self) -> int:
         """Requests that hold none: new ones and preempted ones."""
         return len(self._inbox) + sum(not s.pages for s in list(self._sequences.values()))
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a request would find a place in the queue, without waiting for longer than a step or two."""
+        return self.waiting < min(self._max_waiting, self._max_running)
 
     def stats(self) -> Stats:
         """How the engine stands."""
@@ -170,6 +183,21 @@ class Engine:
             if not more and not known:
                 return
 
+    def read_pages(self, tokens: list[int], *, salt: str = "", adapter: str | None = None) -> list[bytes]:
+        """The full pages at the beginning of `tokens` that are in memory."""
+        with self._lock:
+            root, text = self._root(salt, adapter), token_bytes(tokens)
+            nodes = self._prefixes.find(root, text, self._prefixes.hashes(root, text))
+            return [self._decoder.read_page(node.page) for node in nodes]
+
+    def write_pages(self, tokens: list[int], pages: list[bytes], *, salt: str = "", adapter: str | None = None) -> None:
+        """Put pages that `read_pages` gave where requests find them, as far as there is room."""
+        with self._lock:
+            self._prefixes.put(self._root(salt, adapter), token_bytes(tokens), pages, self._decoder.write_page)
+
+    def _root(self, salt: str, adapter: str | None) -> Node:
+        return self._prefixes.root(salt, self._admission.adapter_identity(adapter))
+
     def close(self) -> None:
         """Cancel what is left, and return when the pages that are to be kept are on disk."""
         with self._lock, InterruptsHeld():
@@ -211,7 +239,7 @@ class Engine:
             if asked.tenant not in self._served:  # it does not get what it has not asked for before
                 self._served[asked.tenant] = min(self._served.values(), default=0)
             if self._share and asked.prefix_cache and asked.prompt_logprobs is None:
-                root = self._prefixes.root(asked.salt, "" if sequence.adapter is None else sequence.adapter.identity)
+                root = self._prefixes.root(asked.salt, identity_of(sequence.adapter))
                 sequence.share_under(root, self._prefixes)
                 self._prefixes.fetch(root, sequence.text, sequence.hashes)
 
@@ -364,9 +392,10 @@ class Engine:
         if sequence.wants_nothing:
             sequence.finish("length", now)
             return
-        self._counts["drafted"] += follow - 1
+        accepted = sequence.accepted
         sequence.advance(rows[len(rows) - follow :], now)
-        self._counts["accepted"] += sequence.computed - known
+        self._counts["drafted"] += follow - 1
+        self._counts["accepted"] += sequence.accepted - accepted
 
     def _keep_pages(self, sequence: Sequence) -> None:
         """Make the pages that became full known to others; one that is known already is used instead of the own."""
@@ -423,6 +452,10 @@ class Engine:
                     self._end_cancelled()
             finally:
                 self._lock.release()
+
+
+def _is_model(given: Decoder | Model) -> TypeGuard[Model]:
+    return hasattr(given, "use_engine")
 
 
 def _int32(values: list[int]) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from weft.errors import InputError, UnsupportedError
 from weft.runtime.checkpoint import open_checkpoint
@@ -14,7 +14,9 @@ from weft.weights.sources import locate
 if TYPE_CHECKING:
     import numpy as np
 
+    from weft.generate.engine import Engine
     from weft.generate.result import Generation, Piece
+    from weft.generate.session import Session
     from weft.graph import Program
     from weft.text import Template, Tokenizer
     from weft.weights.sources import Located
@@ -60,6 +62,11 @@ class Model:
         tokenizer = decoder.tokenizer if decoder.checkpoint.make_tokenizer else None
         self.engine = Engine(decoder, tokenizer)
 
+    def use_engine(self, engine: Engine) -> None:
+        """Let all calls go through `engine`; what the old one was doing is cancelled."""
+        self.engine.close()
+        self.engine = engine
+
     @property
     def tokenizer(self) -> Tokenizer:
         """The model's tokenizer; NotFoundError for a checkpoint without one."""
@@ -75,22 +82,43 @@ class Model:
         """The planned program of one step."""
         return self.decoder.program
 
-    def generate(self, prompt: str | Sequence[int], *, parse_special: bool = False, **options: Any) -> Generation:
-        """Continue `prompt` (text or ids).
+    @overload
+    def generate(self, prompt: str | Sequence[int], *, parse_special: bool = ..., **options: Any) -> Generation: ...
 
-        Options: max_tokens, temperature (0: greedy, the default), top_k, top_p, min_p, repetition_penalty, seed, stop
-        (strings), stop_ids, ignore_eos, truncate ("left", "right", "middle": cut an over-long prompt, do not raise).
-        Special tokens in the text are text unless `parse_special` is set.
+    @overload
+    def generate(
+        self, prompt: Sequence[str] | Sequence[Sequence[int]], *, parse_special: bool = ..., **options: Any
+    ) -> list[Generation]: ...
+
+    def generate(self, prompt: Any, *, parse_special: bool = False, **options: Any) -> Any:
+        """Continue `prompt` (text or ids), or each of a list of prompts, many at once: then the results are a list.
+
+        Options: max_tokens, min_tokens, temperature (0: greedy, the default), top_k, top_p, min_p, typical_p,
+        repetition_penalty, presence_penalty, frequency_penalty, logit_bias, seed, n, stop (strings), stop_ids,
+        ignore_eos, logprobs, prompt_logprobs, grammar, adapter, reasoning_budget, speculate, truncate ("left",
+        "right", "middle": cut an over-long prompt, do not raise); weft.Request says what they mean. With n above 1
+        the result of a prompt is a list. Special tokens in the text are text unless `parse_special` is set.
         """
-        from weft.generate.call import generate
+        from weft.generate.call import generate_all, make_request
 
-        return generate(self.engine, self._ids(prompt, parse_special), **options)
+        many = not isinstance(prompt, str) and len(prompt) > 0 and isinstance(prompt[0], str | Sequence)
+        prompts = prompt if many else [prompt]
+        requests = (make_request(self._ids(one, parse_special), **options) for one in prompts)
+        found = list(generate_all(self.engine, requests))
+        results = [several if options.get("n", 1) != 1 else several[0] for several in found]
+        return results if many else results[0]
 
     def stream(self, prompt: str | Sequence[int], *, parse_special: bool = False, **options: Any) -> Iterator[Piece]:
         """As `generate`, piece by piece as it is made. Leaving the loop cancels the rest."""
         from weft.generate.call import stream
 
         return stream(self.engine, self._ids(prompt, parse_special), **options)
+
+    def session(self, **options: Any) -> Session:
+        """A text that grows; `options` are those of its calls. See weft.generate.Session; `Session.load` reads one."""
+        from weft.generate.session import Session
+
+        return Session(self, **options)
 
     def chat(
         self, messages: Messages, *, tools: list[Any] | None = None, variables: Variables = None, **options: Any

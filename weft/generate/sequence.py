@@ -80,7 +80,7 @@ class Sequence:
         self._prompt_logprobs: list[TokenLogprob] = []
         self._cached = 0
         self._drafted = 0
-        self._accepted = 0
+        self.accepted = 0  # drafts that were right
         self._submitted = now
         self._started: float | None = None
         self._first: float | None = None
@@ -185,21 +185,21 @@ class Sequence:
         """
         known = len(self.tokens)
         drafts, self.drafts = self.drafts[: len(rows) - 1], []
+        self._drafted += len(drafts)
         for place, row in enumerate(rows):
             if self._end_reasoning(now):
                 break
             token = self.sampler.choose(row, self.generated, self._allowed())
+            right = place < len(drafts) and drafts[place] == token
+            self.accepted += right
             self._take(token, row, now)
-            if self.finished or place == len(drafts) or drafts[place] != token:
+            if self.finished or not right:
                 break
             self.computed += 1
-        self._judge(drafts, self.tokens[known:])
+        self._learn(self.tokens[known:])
 
-    def _judge(self, drafts: list[int], tokens: list[int]) -> None:
-        """Learn from what was drafted, and from what might have been."""
-        right = agreement(drafts, tokens)
-        self._drafted += len(drafts)
-        self._accepted += right
+    def _learn(self, tokens: list[int]) -> None:
+        """See how good a guess was, whether it was drafted or not."""
         if self._guess:
             right = agreement(self._guess, tokens)
             self.acceptance.note(right, right < min(len(self._guess), len(tokens)))
@@ -283,7 +283,7 @@ class Sequence:
             tokens=tuple(self.tokens[self._prompt_tokens :]),
             finish_reason=reason,
             usage=Usage(
-                self._prompt_tokens, self.generated, self._truncated, self._cached, self._drafted, self._accepted
+                self._prompt_tokens, self.generated, self._truncated, self._cached, self._drafted, self.accepted
             ),
             timings=self._timings(now),
             seed=self.sampler.seed,

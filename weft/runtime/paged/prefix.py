@@ -8,7 +8,7 @@ tokens and the page before it are compared, so a collision costs a hit and never
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
@@ -17,6 +17,8 @@ from weft.runtime.paged.pages import PAGE_TOKENS, PagePool
 
 if TYPE_CHECKING:
     from weft.runtime.paged.store import PrefixStore
+
+WritePage = Callable[[int, bytes], None]
 
 HASH_BITS = 128
 _PAGE_BYTES = 4 * PAGE_TOKENS  # of its tokens
@@ -128,28 +130,47 @@ class Prefixes:
         self.version += 1
         return node
 
-    def fetch(self, root: Node, text: bytes, hashes: Sequence[bytes]) -> int:
-        """Read pages of `text` that memory lacks and the store has; how many came."""
-        if self._store is None:
-            return 0
+    def fetch(self, root: Node, text: bytes, hashes: Sequence[bytes]) -> None:
+        """Read pages of `text` that memory lacks and the store has."""
+        store = self._store
+        if store is None:
+            return
+        known = len(self.find(root, text, hashes))
+        ends = range((known + 1) * _PAGE_BYTES, len(hashes) * _PAGE_BYTES + 1, _PAGE_BYTES)
+        reads = (store.read(key, root.tokens + text[:end]) for key, end in zip(hashes[known:], ends))
+        self._fill(root, text, hashes, known, reads, store.decoder.write_page)
+
+    def put(self, root: Node, text: bytes, pages: Sequence[bytes], write: WritePage) -> None:
+        """Make the content of the first `pages` of `text` known, as far as there is room."""
+        hashes = self.hashes(root, text)[: len(pages)]
+        known = len(self.find(root, text, hashes))
+        self._fill(root, text, hashes, known, pages[known:], write)
+
+    def _fill(
+        self,
+        root: Node,
+        text: bytes,
+        hashes: Sequence[bytes],
+        known: int,
+        contents: Iterable[bytes | None],
+        write: WritePage,
+    ) -> None:
+        """Write `contents` to free pages, as those of `text` behind the `known` ones."""
         found = self.find(root, text, hashes)
-        parent, count = (found[-1] if found else root), 0
-        held: list[int] = [node.page for node in found]
+        parent = found[-1] if found else root
+        held = [node.page for node in found]
         self._pool.share(held)  # so that making room does not take them
-        for index in range(len(found), len(hashes)):
-            start = index * _PAGE_BYTES
-            data = self._store.read(hashes[index], root.tokens + text[: start + _PAGE_BYTES])
-            if data is None or not self._pool.free_count:
+        for index, content in enumerate(contents, known):
+            if content is None or not self._pool.free_count:
                 break
             (page,) = self._pool.take(1)
             held.append(page)
-            self._store.decoder.write_page(page, data)
-            node = self.add(parent, text[start : start + _PAGE_BYTES], page)
+            write(page, content)
+            node = self.add(parent, text[index * _PAGE_BYTES : (index + 1) * _PAGE_BYTES], page)
             if node is None or node.page != page:
                 break
-            parent, count = node, count + 1
+            parent = node
         self._pool.release(held)
-        return count
 
     def save(self, node: Node) -> None:
         """Hand a new page to the store, which writes it when it can."""

@@ -1,0 +1,154 @@
+"""Drafts change no token, greedy or sampled, and their sampled texts have the model's distribution, not the drafts'."""
+
+import numpy as np
+import pytest
+from fake_decoder import VOCAB, FakeDecoder
+
+from weft.generate import Engine, Request, Sampling
+from weft.generate.choice.drafts import Acceptance, PromptLookup, StepCosts, agreement, draft_length
+from weft.generate.sequence import Sequence
+from weft.nn.step import Step
+
+
+class Repeating(FakeDecoder):
+    """Logits that depend on the last token alone, and that little, so that texts repeat themselves."""
+
+    def run(self, step: Step) -> np.ndarray:
+        super().run(step)
+        owner = np.repeat(np.arange(len(step.segments) - 1), np.diff(step.segments))
+        out = np.empty((len(step.rows), VOCAB), np.float32)
+        for i, row in enumerate(step.rows):
+            history = self.store[step.pages[owner[row]]].reshape(-1)
+            out[i] = repeating_logits(int(history[step.positions[row]]))
+        return out
+
+
+def repeating_logits(last: int) -> np.ndarray:
+    rng = np.random.default_rng(last % 7)
+    return rng.normal(0, 4, VOCAB).astype(np.float32)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.4, 1.0])
+@pytest.mark.parametrize("seed", range(8))
+def test_the_text_is_the_one_without_drafts(seed: int, temperature: float) -> None:
+    rng = np.random.default_rng(seed)
+    prompts = [tuple(rng.integers(0, 9, rng.integers(2, 80)).tolist()) for _ in range(5)]
+    requests = [
+        Request(p, Sampling(temperature, seed=i), max_tokens=100, ignore_eos=True, logprobs=1)
+        for i, p in enumerate(prompts)
+    ]
+    found = []
+    for speculate in (True, False):
+        engine = Engine(Repeating(pages=40), step_tokens=int(rng.choice([5, 16, 512])), speculate=False)
+        if speculate:
+            always_draft(engine)
+        results = [h.result() for h in [engine.submit(r) for r in requests]]
+        found.append([(r.tokens, r.logprobs) for r in results])
+        stats = engine.stats()
+        assert stats.free_pages == stats.pages
+        assert (stats.accepted_tokens > 20) == speculate
+        assert stats.accepted_tokens == sum(r.usage.accepted_tokens for r in results)
+    assert found[0] == found[1]
+
+
+def test_fewer_steps_are_taken_where_texts_repeat() -> None:
+    steps = []
+    for speculate in (True, False):
+        engine = Engine(Repeating(), speculate=False)
+        if speculate:
+            always_draft(engine)
+        engine.submit(Request((1, 2), max_tokens=200, ignore_eos=True)).result()
+        steps.append(engine.stats().steps)
+    assert steps[0] < 140 and steps[1] == 200
+
+
+def texts(engine: Engine, count: int) -> np.ndarray:
+    """How often each pair of tokens is drawn after a prompt that has a draft for every first one."""
+    counts = np.zeros((VOCAB, VOCAB))
+    prompt = (*(token for first in range(VOCAB) for token in (2, first, 7 * first % VOCAB)), 1, 2)
+    for seed in range(count):
+        request = Request(prompt, Sampling(1.0, seed=seed), max_tokens=3, ignore_eos=True)
+        first, second, _ = engine.submit(request).result().tokens
+        counts[first, second] += 1
+    return counts
+
+
+def always_draft(engine: Engine) -> None:
+    def draft() -> None:
+        for sequence in engine._sequences.values():
+            if sequence.decodes:
+                sequence.propose(4)
+
+    engine._draft = draft  # type: ignore[method-assign]
+
+
+def chi_square(counts: np.ndarray) -> tuple[float, int]:
+    """The statistic against the model's own probabilities of the first two tokens, and its degrees of freedom."""
+    total, expected = counts.sum(), np.zeros((VOCAB, VOCAB))
+    first = _softmax(repeating_logits(2))
+    for token in range(VOCAB):
+        expected[token] = first[token] * _softmax(repeating_logits(token))
+    large = expected * total >= 5
+    seen = np.append(counts[large], counts[~large].sum())
+    wanted = np.append(expected[large], expected[~large].sum()) * total
+    return float(((seen - wanted) ** 2 / wanted).sum()), len(seen) - 1
+
+
+def _softmax(x: np.ndarray) -> np.ndarray:
+    weights = np.exp(x.astype(np.float64) - x.max())
+    return weights / weights.sum()
+
+
+def test_sampled_texts_have_the_models_distribution_and_the_test_would_notice_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = Engine(Repeating(), speculate=False)
+    always_draft(engine)
+    value, freedom = chi_square(texts(engine, 1_500))
+    assert engine.stats().drafted_tokens >= 1_500
+    assert value < freedom + 4 * np.sqrt(2 * freedom), (value, freedom)
+
+    def believing(self: Sequence, rows: np.ndarray, now: float) -> None:
+        """Drafts are taken half of the time without being looked at: the rule, broken."""
+        drafts, self.drafts = self.drafts[: len(rows) - 1], []
+        for place, row in enumerate(rows):
+            token = self.sampler.choose(row, self.generated)
+            if place < len(drafts) and self.sampler.seed % 2:
+                token = drafts[place]
+            self._take(token, row, now)
+            if self.finished or place == len(drafts) or drafts[place] != token:
+                break
+            self.computed += 1
+
+    monkeypatch.setattr(Sequence, "advance", believing)
+    engine = Engine(Repeating(), speculate=False)
+    always_draft(engine)
+    value, freedom = chi_square(texts(engine, 1_500))
+    assert value > freedom + 4 * np.sqrt(2 * freedom), (value, freedom)
+
+
+def test_what_followed_last_time_is_proposed() -> None:
+    lookup = PromptLookup([5, 1, 2, 3, 4, 9, 1, 2])
+    assert lookup.propose(3) == [3, 4, 9]
+    lookup.add(7)
+    assert lookup.propose(3) == []
+    for token in (1, 2):
+        lookup.add(token)
+    assert lookup.propose(8) == [7, 1, 2], "the last occurrence counts"
+    assert PromptLookup([1]).propose(4) == PromptLookup([]).propose(4) == []
+
+
+def test_drafting_stops_where_it_does_not_pay() -> None:
+    assert draft_length(0.9, 0.3, 8) == 8 and draft_length(0.5, 0.3, 8) == 1 and draft_length(0.2, 0.3, 8) == 0
+    costs = StepCosts()
+    for tokens in (1, 2, 4, 8) * 20:
+        costs.note(tokens, 2.0 + 0.5 * tokens)
+    assert costs.marginal_share(1) == pytest.approx(0.2) and costs.marginal_share(8) == pytest.approx(4 / 6)
+    rate = Acceptance()
+    for _ in range(20):
+        rate.note(0, True)
+    assert rate.rate < 0.05
+    for _ in range(5):
+        rate.note(3, False)
+    assert rate.rate > 0.6
+    assert agreement([1, 2, 3], [1, 2, 4]) == 2 and agreement([1], [1, 2]) == 1 and agreement([], [1]) == 0

@@ -1,0 +1,161 @@
+"""A session: a text that grows, whose computed beginning is used again. Also on disk.
+
+A session owns nothing but its tokens. What was computed for them lies in pages that the engine finds by their content,
+so forking is copying a list, and a session that was pushed out of memory is only slower.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import threading
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from weft.errors import FormatError, InputError, NotFoundError
+
+if TYPE_CHECKING:
+    from weft.generate.model import Model
+    from weft.generate.result import Generation, Piece
+
+_MAGIC = b"weftses1"  # the last character is the version
+_HEAD = struct.Struct("<8sQ")  # magic, bytes of the description
+_CHECK = 16
+_MOST_BYTES = 1 << 24  # of a description
+
+
+class Session:
+    """A growing text over a model; `options`, as for `model.generate`, hold for all calls that have none of their own.
+
+    What is added and what is generated become part of it. Several may be used in turns; each is for one thread.
+    """
+
+    def __init__(self, model: Model, tokens: Sequence[int] = (), **options: Any) -> None:
+        self._model = model
+        self._options = options
+        self.tokens = list(tokens)
+
+    @property
+    def tokens_used(self) -> int:
+        """Tokens of the text so far."""
+        return len(self.tokens)
+
+    @property
+    def text(self) -> str:
+        """The text so far, special tokens included."""
+        return self._model.tokenizer.decode(self.tokens, skip_special=False)
+
+    def extend(self, prompt: str | Sequence[int]) -> int:
+        """Add text or ids, and compute them; the number of tokens that were added.
+
+        Text that is added goes on from what is there: it is split into tokens by itself, and only a text at the very
+        start gets the model's first token. The next answer is bitwise the one to all ids given at once.
+        """
+        ids = self._ids(prompt)
+        self._run(ids, {"max_tokens": 0})
+        self.tokens += ids
+        return len(ids)
+
+    def generate(self, prompt: str | Sequence[int] = (), **options: Any) -> Generation:
+        """Add `prompt`, if any, and what the model has to say then."""
+        ids = self._ids(prompt)
+        result = self._run(ids, options)
+        self.tokens += ids + list(result.tokens)
+        return result
+
+    def stream(self, prompt: str | Sequence[int] = (), **options: Any) -> Iterator[Piece]:
+        """As `generate`, piece by piece. Leaving the loop keeps what has come so far."""
+        ids = self._ids(prompt)
+        self._check_room(ids)
+        pieces = self._model.stream(self.tokens + ids, **{**self._options, **options})
+        self.tokens += ids
+        for piece in pieces:
+            self.tokens += piece.tokens
+            yield piece
+
+    def fork(self) -> Session:
+        """Another session with the same text; the two go on independently, and share what is computed."""
+        return Session(self._model, self.tokens, **self._options)
+
+    def reset(self) -> None:
+        """Begin again with nothing."""
+        self.tokens.clear()
+
+    def _ids(self, prompt: str | Sequence[int]) -> list[int]:
+        if isinstance(prompt, str):
+            return self._model.tokenizer.encode(prompt, add_special=not self.tokens)
+        return [int(token) for token in prompt]
+
+    def _check_room(self, ids: list[int]) -> None:
+        if not self.tokens and not ids:
+            raise InputError("[session] there is no text yet; give some")
+
+    def _run(self, ids: list[int], options: dict[str, Any]) -> Generation:
+        self._check_room(ids)
+        return self._model.generate(self.tokens + ids, **{**self._options, **options})
+
+    # On disk
+
+    def save(self, path: str | Path) -> None:
+        """Write the session: its tokens, and those pages of its state that are in memory, so that loading is quick."""
+        pages = self._model.engine.read_pages(self.tokens, **self._circumstances())
+        about = {"tokens": self.tokens, "pages": len(pages), "state": self._model.decoder.state_fingerprint}
+        described = json.dumps(about, separators=(",", ":")).encode()
+        body = b"".join([_HEAD.pack(_MAGIC, len(described)), described, *pages])
+        path = Path(path)
+        unfinished = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.part")
+        try:
+            with unfinished.open("wb") as file:
+                file.write(body)
+                file.write(blake2b(body, digest_size=_CHECK).digest())
+                file.flush()
+                os.fsync(file.fileno())
+            unfinished.replace(path)
+        except OSError as error:
+            unfinished.unlink(missing_ok=True)
+            raise InputError(f"[session] {path}: {error.strerror}; give a file that can be written") from error
+
+    def _circumstances(self) -> dict[str, Any]:
+        return {name: self._options[name] for name in ("salt", "adapter") if name in self._options}
+
+    @classmethod
+    def load(cls, model: Model, path: str | Path, **options: Any) -> Session:
+        """The session in a file. Pages that another model or build computed are left out: they are computed again."""
+        path = Path(path)
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise NotFoundError(f"[session] {path}: {error.strerror}") from error
+        about, pages = _read(data, path.name)
+        tokens = about["tokens"]
+        most = model.decoder.vocab_size
+        if not all(type(token) is int and 0 <= token < most for token in tokens):
+            raise FormatError(f"[session] {path.name}: tokens of another model; this one has 0 to {most - 1}")
+        session = cls(model, tokens, **options)
+        size = model.decoder.page_bytes
+        if about["state"] == model.decoder.state_fingerprint and len(pages) == size * about["pages"]:
+            given = [pages[start : start + size] for start in range(0, len(pages), size)]
+            model.engine.write_pages(tokens, given, **session._circumstances())
+        return session
+
+
+def _read(data: bytes, name: str) -> tuple[dict[str, Any], bytes]:
+    """What a file says of the session, and its pages."""
+    if len(data) < _HEAD.size + _CHECK or not data.startswith(_MAGIC):
+        raise FormatError(f"[session] {name}: not a session of this version of weft")
+    if blake2b(memoryview(data)[:-_CHECK], digest_size=_CHECK).digest() != data[-_CHECK:]:
+        raise FormatError(f"[session] {name}: the file is damaged: its checksum does not fit")
+    _, size = _HEAD.unpack_from(data)
+    if size > min(_MOST_BYTES, len(data) - _HEAD.size - _CHECK):
+        raise FormatError(f"[session] {name}: the description has {size} bytes, more than there are")
+    try:
+        about = json.loads(data[_HEAD.size : _HEAD.size + size])
+        whole = isinstance(about["tokens"], list) and type(about["pages"]) is int and isinstance(about["state"], str)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        whole = False
+    if not whole:
+        raise FormatError(f"[session] {name}: the description is not one of a session")
+    return about, data[_HEAD.size + size : -_CHECK]
