@@ -44,6 +44,7 @@ THIRD_PARTY = {
     "numpy": ("dtype", "ops", "graph", "backends", "backends/reference", "backends/cpu", "nn", "weights", "text",
               "runtime", "generate", "embed", "bench", "cli"),
     "jinja2": ("text",),
+    "llguidance": ("generate",),
     "rich": ("cli", "embed", "weights/sources"),  # progress bars, imported when one is drawn
     "click": ("cli",),
 }  # fmt: skip

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from weft.generate import AsyncEngine as AsyncEngine
     from weft.generate import Engine as Engine
     from weft.generate import Generation as Generation
+    from weft.generate import Grammar as Grammar
     from weft.generate import Model as Model
     from weft.generate import Piece as Piece
     from weft.generate import Request as Request
@@ -33,6 +34,7 @@ _HOMES = {
     "Embedder": "weft.embed",
     "Engine": "weft.generate",
     "Generation": "weft.generate",
+    "Grammar": "weft.generate",
     "Model": "weft.generate",
     "Piece": "weft.generate",
     "Request": "weft.generate",

@@ -14,6 +14,7 @@
     │   └── ChecksumError               bytes that are not the pinned ones
     ├── MemoryPlanError (MemoryError)   the plan does not fit the machine
     ├── BusyError (RuntimeError)        a queue is full; the same call may succeed later
+    ├── GrammarError (RuntimeError)     a grammar cannot go on: its request ends
     └── BackendError (RuntimeError)     a backend that cannot run what it was given
 
 Messages read `[where] what is wrong: what was given; what to do`. Assertions are for weft's own bugs.
@@ -85,6 +86,10 @@ class MemoryPlanError(WeftError, MemoryError):
 
 class BusyError(WeftError, RuntimeError):
     """A queue is full; the same call may succeed later."""
+
+
+class GrammarError(WeftError, RuntimeError):
+    """A grammar cannot go on: a step is over its limits, or a token was not allowed. The request ends."""
 
 
 class BackendError(WeftError, RuntimeError):

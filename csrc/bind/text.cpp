@@ -210,6 +210,15 @@ nb::object token_of(const Tokenizer& self, int64_t id) {
   return nb::str(token.data(), token.size());
 }
 
+nb::list token_bytes(const Tokenizer& self) {
+  nb::list out;
+  for (int32_t id = 0; id < self.vocab().size(); ++id) {
+    const std::string bytes = self.bytes_of(id);
+    out.append(nb::bytes(bytes.data(), bytes.size()));
+  }
+  return out;
+}
+
 nb::object id_of(const Tokenizer& self, nb::str token) {
   const int32_t id = self.vocab().find(utf8_of(token));
   return id == kNone ? nb::none() : nb::cast(id);
@@ -246,6 +255,7 @@ void bind_text(nb::module_& module) {
       .def("stream", [](const Tokenizer& self, bool skip_special) { return Tokenizer::Stream(self, skip_special); },
            nb::keep_alive<0, 1>())
       .def("token", &token_of)
+      .def("token_bytes", &token_bytes)
       .def("id", &id_of)
       .def("special_ids", &special_ids)
       .def("added_tokens", &added_tokens)

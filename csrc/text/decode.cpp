@@ -136,6 +136,17 @@ std::string Tokenizer::decode(const int32_t* ids, size_t count, bool skip_specia
   return take_complete(bytes, true, parts_.decoder.bytes == Decoder::Bytes::each);
 }
 
+std::string Tokenizer::bytes_of(int32_t id) const {
+  check_id(id);
+  std::string out;
+  if (!parts_.vocab.has(id)) return out;
+  DecodeState state;
+  state.first = false;
+  state.text = true;
+  append_token(id, state, out);
+  return out += state.run;
+}
+
 std::string Tokenizer::Stream::add(int32_t id) {
   tokenizer_->check_id(id);
   if (!tokenizer_->parts_.vocab.has(id) || (skip_special_ && tokenizer_->is_special(id))) return {};

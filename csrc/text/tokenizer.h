@@ -111,6 +111,8 @@ class Tokenizer {
                                 size_t threads) const;
 
   std::string decode(const int32_t* ids, size_t count, bool skip_special) const;
+  // What a token adds in the middle of a text, which need not be whole characters; empty for an id without a token.
+  std::string bytes_of(int32_t id) const;
 
   const Vocab& vocab() const { return parts_.vocab; }
   bool is_special(int32_t id) const { return special_[static_cast<size_t>(id)]; }

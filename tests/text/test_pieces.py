@@ -91,6 +91,12 @@ def test_special_text_stays_text_in_pieces() -> None:
     assert 2 in tokenizer.encode("a</s>", parse_special=True)
 
 
+def test_the_bytes_of_pieces_are_those_in_the_middle_of_a_text() -> None:
+    tokenizer = Tokenizer.from_gguf(gguf())
+    ids = tokenizer.encode("aé😀", add_special=False)
+    assert b"".join(tokenizer.token_bytes()[id] for id in ids).lstrip() == "aé😀".encode()
+
+
 def test_a_stream_of_bytes_waits_for_the_whole_character() -> None:
     stream = Tokenizer.from_gguf(gguf()).stream()
     assert [stream.add(3 + byte) for byte in "€".encode()] == ["", "", "€"]

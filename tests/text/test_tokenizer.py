@@ -82,6 +82,14 @@ def test_broken_utf8_decodes_as_python_does(data: bytes) -> None:
     assert tokenizer.decode([*data]) == streamed == data.decode(errors="replace")
 
 
+def test_the_bytes_of_tokens_make_up_the_text() -> None:
+    tokenizer = Tokenizer.from_gguf(gguf_bpe())
+    tokens = tokenizer.token_bytes()
+    assert len(tokens) == tokenizer.vocab_size
+    text = "hello é 😀\n"
+    assert b"".join(tokens[id] for id in tokenizer.encode(text, add_special=False)) == text.encode()
+
+
 def test_an_id_outside_the_vocabulary_is_an_error() -> None:
     tokenizer = Tokenizer.from_gguf(gguf_bpe())
     for wrong in (-1, 262, 2**31 - 1):

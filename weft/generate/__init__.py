@@ -6,16 +6,17 @@ from weft.lazy import lazily
 
 if TYPE_CHECKING:
     from weft.generate.aio import AsyncEngine as AsyncEngine
-    from weft.generate.call import generate as generate
-    from weft.generate.call import make_request as make_request
-    from weft.generate.call import stream as stream
     from weft.generate.choice.sampling import Sampling as Sampling
     from weft.generate.decoder import Decoder as Decoder
     from weft.generate.decoder import Detokenizer as Detokenizer
     from weft.generate.decoder import TextStream as TextStream
     from weft.generate.engine import Engine as Engine
     from weft.generate.engine import Stats as Stats
+    from weft.generate.grammar import Grammar as Grammar
     from weft.generate.handle import Handle as Handle
+    from weft.generate.handle import generate as generate
+    from weft.generate.handle import make_request as make_request
+    from weft.generate.handle import stream as stream
     from weft.generate.model import Model as Model
     from weft.generate.model import load as load
     from weft.generate.request import Request as Request
@@ -34,6 +35,7 @@ _HOMES = {
     "Engine": "engine",
     "FinishReason": "result",
     "Generation": "result",
+    "Grammar": "grammar",
     "Handle": "handle",
     "Model": "model",
     "Piece": "result",
@@ -45,10 +47,10 @@ _HOMES = {
     "Timings": "result",
     "TokenLogprob": "result",
     "Usage": "result",
-    "generate": "call",
+    "generate": "handle",
     "load": "model",
-    "make_request": "call",
-    "stream": "call",
+    "make_request": "handle",
+    "stream": "handle",
 }
 
 __all__ = [*_HOMES]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft.errors import InputError, TooLongError, UnsupportedError
 from weft.generate.choice.reasoning import Reasoning
@@ -14,6 +14,9 @@ from weft.generate.decoder import Decoder, Detokenizer
 from weft.generate.request import Request, fit
 from weft.generate.sequence import Limits, Sequence
 from weft.runtime.paged.pages import PAGE_TOKENS
+
+if TYPE_CHECKING:
+    from weft.generate.grammar import Compiled, Vocabulary
 
 MARKS = ("<think>", "</think>")
 
@@ -31,6 +34,7 @@ class Admission:
             )
         self._decoder = decoder
         self._tokenizer = tokenizer
+        self._vocabulary: Vocabulary | None = None  # made for the first grammar
 
     def admit(self, request: Request) -> Admitted:
         """The request with its limits; an error where it can never run."""
@@ -46,7 +50,21 @@ class Admission:
             stop_ids=frozenset(request.stop_ids) | eos,
             text_ids=self._tokenizer.vocab_size if self._tokenizer else 0,
         )
-        return Admitted(self, request, prompt, limits)
+        compiled = None if request.grammar is None else self._compiled(request.grammar)
+        return Admitted(self, request, prompt, limits, compiled)
+
+    def _compiled(self, grammar: Any) -> Compiled:
+        """The grammar, ready for this model's vocabulary."""
+        from weft.generate.grammar import Grammar, Vocabulary
+
+        if not isinstance(grammar, Grammar):
+            raise InputError(f"[engine] grammar is {grammar!r:.80}; give a weft.Grammar")
+        if self._tokenizer is None:
+            raise InputError("[engine] a grammar needs a tokenizer, this engine has none")
+        if self._vocabulary is None:
+            tokenizer: Any = self._tokenizer  # a grammar asks for more of it than the engine does
+            self._vocabulary = Vocabulary(tokenizer, self._decoder.vocab_size, sorted(self._decoder.eos_ids))
+        return grammar.compile(self._vocabulary)
 
     def _check_ids(self, request: Request) -> None:
         bias = tuple(request.sampling.logit_bias)
@@ -107,6 +125,7 @@ class Admitted:
     request: Request
     prompt: tuple[int, ...]
     limits: Limits
+    compiled: Compiled | None
 
     def sequence(self, key: int, index: int) -> Sequence:
         """Answer `index` of the request."""
@@ -122,5 +141,7 @@ class Admitted:
             text=self.admission.stream(),
             now=time.perf_counter(),
         )
+        if self.compiled is not None:
+            sequence.matcher = self.compiled.start()
         sequence.reasoning = self.admission.reasoning(self.request)
         return sequence

@@ -99,7 +99,7 @@ class Model:
         "right", "middle": cut an over-long prompt, do not raise); weft.Request says what they mean. With n above 1
         the result of a prompt is a list. Special tokens in the text are text unless `parse_special` is set.
         """
-        from weft.generate.call import generate_all, make_request
+        from weft.generate.handle import generate_all, make_request
 
         many = not isinstance(prompt, str) and len(prompt) > 0 and isinstance(prompt[0], str | Sequence)
         prompts = prompt if many else [prompt]
@@ -110,7 +110,7 @@ class Model:
 
     def stream(self, prompt: str | Sequence[int], *, parse_special: bool = False, **options: Any) -> Iterator[Piece]:
         """As `generate`, piece by piece as it is made. Leaving the loop cancels the rest."""
-        from weft.generate.call import stream
+        from weft.generate.handle import stream
 
         return stream(self.engine, self._ids(prompt, parse_special), **options)
 
@@ -127,7 +127,7 @@ class Model:
 
         `variables` are the template's own: {"enable_thinking": False}, {"continue_final_message": True}.
         """
-        from weft.generate.call import generate
+        from weft.generate.handle import generate
 
         return generate(self.engine, self.chat_ids(messages, tools=tools, variables=variables), **options)
 
@@ -135,7 +135,7 @@ class Model:
         self, messages: Messages, *, tools: list[Any] | None = None, variables: Variables = None, **options: Any
     ) -> Iterator[Piece]:
         """As `chat`, piece by piece."""
-        from weft.generate.call import stream
+        from weft.generate.handle import stream
 
         return stream(self.engine, self.chat_ids(messages, tools=tools, variables=variables), **options)
 

@@ -20,6 +20,7 @@ from weft.runtime.paged.prefix import Node, Prefixes, token_bytes
 
 if TYPE_CHECKING:
     from weft.generate.choice.reasoning import Reasoning
+    from weft.generate.grammar import Matcher
 
 
 class Limits(NamedTuple):
@@ -60,7 +61,7 @@ class Sequence:
         self.error: Exception | None = None
         self.waited = 0  # steps without pages
         self.adapter: Any = None  # the version that it began with
-        self.matcher: Any = None  # of its grammar
+        self.matcher: Matcher | None = None  # of its grammar
         self.reasoning: Reasoning | None = None
         self.acceptance = Acceptance()
         self.nodes: list[Node] = []  # of its full pages, as far as they can be found again
@@ -164,11 +165,10 @@ class Sequence:
     def propose(self, count: int) -> None:
         """Draft at most `count` tokens, and remember what would have been drafted if more were worth it."""
         room = self._limits.max_tokens - self.generated - 1
-        if self._ruled:
-            forced = self.matcher.forced()
-            if forced:
-                self.drafts = list(forced[: max(0, room)])
-                return
+        forced = self._rule.forced() if self._rule else ()
+        if forced:
+            self.drafts = list(forced[: max(0, room)])
+            return
         if self._lookup is None:
             self._lookup = PromptLookup(self.tokens)
         self._guess = self._lookup.propose(MAX_DRAFT)
@@ -207,18 +207,19 @@ class Sequence:
 
     def _allowed(self) -> np.ndarray | None:
         """Truth values [vocab] where the grammar or `min_tokens` rules some tokens out."""
-        allowed = self.matcher.mask() if self._ruled else None
+        allowed = _truths(self._rule.mask(), self._limits.vocab_size) if self._rule else None
         if self.generated < self.request.min_tokens and self._limits.stop_ids:
-            allowed = np.ones(self._limits.vocab_size, bool) if allowed is None else allowed.copy()
-            allowed[list(self._limits.stop_ids)] = False
+            unended = np.ones(self._limits.vocab_size, bool) if allowed is None else allowed
+            unended[list(self._limits.stop_ids)] = False
+            allowed = unended if unended.any() else allowed  # a grammar that must end here ends
         return allowed
 
     def _take(self, token: int, row: np.ndarray, now: float) -> None:
         logprob = None
         if self.request.logprobs is not None:
             logprob = token_logprob(row, token, self.request.logprobs)
-        if self._ruled:
-            self.matcher.advance(token)
+        if self._rule:
+            self._rule.advance(token)
         self.accept(token, now, logprob)
 
     def _end_reasoning(self, now: float) -> bool:
@@ -229,9 +230,9 @@ class Sequence:
         return True
 
     @property
-    def _ruled(self) -> bool:
-        """Whether a grammar holds here; reasoning is free."""
-        return self.matcher is not None and not (self.reasoning is not None and self.reasoning.inside)
+    def _rule(self) -> Matcher | None:
+        """The grammar, where it holds: reasoning is free."""
+        return None if self.reasoning is not None and self.reasoning.inside else self.matcher
 
     def accept(self, token: int, now: float, logprob: TokenLogprob | None = None) -> None:
         """`token` follows: add it to the tokens and the text, and end the request where a stop rule says so."""
@@ -307,3 +308,8 @@ class Sequence:
             predicted_per_second=max(self.generated - 1, 0) / predicted_s if predicted_s else 0.0,
             first_token_ms=(self._first - self._submitted) * 1e3,
         )
+
+
+def _truths(bits: np.ndarray, count: int) -> np.ndarray:
+    """Bits in 32-bit words as `count` truth values."""
+    return np.unpackbits(bits.view(np.uint8), count=count, bitorder="little").view(np.bool_)

@@ -270,6 +270,10 @@ class Tokenizer:
         """The token as the vocabulary writes it; None for an id without one."""
         return self._native.token(id)
 
+    def token_bytes(self) -> list[bytes]:
+        """What each id adds in the middle of a text: not always whole characters, empty for an id without a token."""
+        return self._native.token_bytes()
+
     def id(self, token: str) -> int | None:
         """The id of a token as the vocabulary writes it."""
         return self._native.id(token)

@@ -1,0 +1,242 @@
+"""A grammar at work: which tokens may come next, step by step."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.errors import GrammarError, InputError, UnsupportedError
+
+if TYPE_CHECKING:
+    from weft.generate.grammar.spec import Grammar
+    from weft.generate.grammar.vocabulary import Mask, Vocabulary
+
+# Work that one step, and building a grammar, may take; the parser stops with an error beyond.
+LIMITS: dict[str, Any] = {
+    "max_items_in_row": 2_000,
+    "initial_lexer_fuel": 1_000_000,
+    "step_lexer_fuel": 200_000,
+    "step_max_items": 50_000,
+    "max_lexer_states": 250_000,
+    "max_grammar_size": 500_000,
+    "verbose_errors": False,
+}
+CACHE_BYTES = 64 << 20
+# Characters of a number, and of white space between two parts of JSON; a token may go a little beyond.
+LONGEST_RUN = 40
+
+
+class Cache:
+    """Compiled grammars, the least recently used ones dropped when they are over CACHE_BYTES together."""
+
+    def __init__(self, limit_bytes: int = CACHE_BYTES) -> None:
+        self.limit_bytes, self.size_bytes = limit_bytes, 0
+        self._kept: OrderedDict[str, Compiled] = OrderedDict()
+        self._lock = Lock()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, grammar: Grammar, compile: Callable[[], Compiled]) -> Compiled:
+        with self._lock:
+            found = self._kept.get(grammar.text)
+            if found is not None:
+                self._kept.move_to_end(grammar.text)
+                return found
+        made = compile()  # outside the lock: it may take long
+        with self._lock:
+            if grammar.text not in self._kept:
+                self._kept[grammar.text] = made
+                self.size_bytes += made.size_bytes
+            while self.size_bytes > self.limit_bytes and self._kept:
+                self.size_bytes -= self._kept.popitem(last=False)[1].size_bytes
+        return made
+
+
+class Compiled:
+    """A grammar made ready for a vocabulary; `start` gives a matcher for each text."""
+
+    def __init__(self, grammar: Grammar, vocabulary: Vocabulary) -> None:
+        self.grammar, self.vocabulary = grammar, vocabulary
+        # Measured after 60 tokens: 30 KiB for a word, 500 for a schema of five properties, 740 for twenty tools.
+        self.size_bytes = (512 << 10) + 32 * len(grammar.text)
+        self._matcher = _built(grammar, vocabulary)
+
+    def start(self) -> Matcher:
+        """A matcher at the beginning of a text."""
+        return Matcher(self._matcher.deep_copy(), self.vocabulary, _Runs() if self.grammar.is_json else None)
+
+
+def _built(grammar: Grammar, vocabulary: Vocabulary) -> Any:
+    import llguidance
+
+    limits = llguidance.LLParserLimits(**LIMITS)
+    matcher = llguidance.LLMatcher(vocabulary.native, grammar.text, log_level=0, limits=limits)
+    refuse(matcher.get_error(), grammar.kind)
+    warnings = matcher.get_grammar_warnings()
+    if warnings:
+        raise UnsupportedError(f"[{grammar.kind}] it would be enforced only in part: {'; '.join(warnings)[:300]}")
+    trial = matcher.deep_copy()
+    if not any(trial.compute_bitmask()) or trial.is_error():
+        raise InputError(f"[{grammar.kind}] no text satisfies it, or its first step takes too long")
+    return matcher
+
+
+def refuse(error: str, kind: str) -> None:
+    """Raise llguidance's complaint about a grammar as one of weft's errors."""
+    if not error:
+        return
+    text = " ".join(error.split())[:400]
+    if "nsatisfiable" in text and "Unable to determine" not in text:
+        raise InputError(f"[{kind}] no text satisfies it: {text}")
+    raise UnsupportedError(f"[{kind}] {text}")
+
+
+class _Runs:
+    """How long the number or the white space is that JSON text ends in; texts in quotes do not count."""
+
+    __slots__ = ("kind", "length", "quoted")
+
+    def __init__(self) -> None:
+        self.quoted = 0  # 1 inside quotes, 2 after a backslash there
+        self.kind = self.length = 0  # 1 a number, 2 white space
+
+    def copy(self) -> _Runs:
+        new = _Runs()
+        new.quoted, new.kind, new.length = self.quoted, self.kind, self.length
+        return new
+
+    def add(self, text: bytes) -> None:
+        for byte in text:
+            if self.quoted == 2:
+                self.quoted = 1
+            elif self.quoted:
+                self.quoted = 0 if byte == 0x22 else 2 if byte == 0x5C else 1
+            else:
+                kind = _KIND_OF[byte]
+                self.length = self.length + 1 if kind == self.kind and kind else int(kind > 0)
+                self.kind, self.quoted = kind, int(byte == 0x22)
+
+    @property
+    def too_long(self) -> bool:
+        return self.length >= LONGEST_RUN
+
+
+_KIND_OF = bytes(1 if byte in b"0123456789.eE+-" else 2 if byte in b" \n\r\t" else 0 for byte in range(256))
+
+
+class Matcher:
+    """Where one text stands in its grammar. Every failure is a GrammarError: the request ends, never unconstrained."""
+
+    def __init__(self, native: Any, vocabulary: Vocabulary, runs: _Runs | None, past: Sequence[_Runs] = ()) -> None:
+        self.vocabulary = vocabulary
+        self._native = native
+        self._runs = runs
+        self._past = list(past)  # the runs before each token, for going back
+
+    def mask(self) -> Mask:
+        """The tokens that may come next, one bit each: uint32 [ceil(vocab / 32)], bit i of word w is token 32 w + i.
+
+        Where the text may end, the tokens that end it are among them.
+        """
+        mask = np.frombuffer(self._native.compute_bitmask(), np.uint32)
+        self._check()
+        mask = self._narrowed(mask)
+        if not mask.any():
+            raise GrammarError("[grammar] no token of the vocabulary can go on from here")
+        return mask
+
+    def apply(self, logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """A copy of `logits` [vocab] with minus infinity for every token that may not come next."""
+        if logits.shape != (self.vocabulary.size,):
+            raise InputError(f"[grammar] logits {logits.shape} do not fit a vocabulary of {self.vocabulary.size}")
+        bits = np.unpackbits(self.mask().view(np.uint8), count=self.vocabulary.size, bitorder="little")
+        return np.where(bits.view(np.bool_), logits, np.float32(-np.inf))
+
+    def advance(self, token: int) -> None:
+        """Take a token, which must be one that may come next."""
+        if self._native.try_consume_tokens([token]) != 1:
+            self._check()
+            raise GrammarError(f"[grammar] a token that may not come here: {token}")
+        self._note(token)
+
+    def allowed(self, tokens: Sequence[int]) -> int:
+        """How many of the first of `tokens` may come next, one after another. Nothing is taken."""
+        count = self._native.validate_tokens(list(tokens))
+        self._check()
+        if self._runs is None:
+            return count
+        runs = self._runs.copy()
+        for number, token in enumerate(tokens[:count]):
+            if runs.too_long and _bit(self._starts(runs), token):
+                return number
+            runs.add(self._text(token))
+        return count
+
+    def forced(self) -> tuple[int, ...]:
+        """Tokens of the only text that can come next, as the tokenizer would write it; often none.
+
+        A model may write the same text with other tokens, so these are drafts for it to confirm.
+        """
+        tokens = self._native.compute_ff_tokens()
+        self._check()
+        return tuple(tokens)
+
+    def rollback(self, count: int) -> None:
+        """Undo the last `count` tokens."""
+        if count and not self._native.rollback(count):
+            raise GrammarError(f"[grammar] cannot go back {count} tokens: {self._native.get_error()[:200]}")
+        if count and self._runs is not None:
+            self._runs = self._past[-count]
+            del self._past[-count:]
+
+    def fork(self) -> Matcher:
+        """Another matcher at the same place, independent of this one."""
+        runs = None if self._runs is None else self._runs.copy()
+        return Matcher(self._native.deep_copy(), self.vocabulary, runs, self._past)
+
+    @property
+    def accepting(self) -> bool:
+        """Whether the text may end here."""
+        found = self._native.is_accepting()
+        self._check()
+        return found
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the text must end here."""
+        found = self._native.is_stopped()
+        self._check()
+        return found
+
+    def _check(self) -> None:
+        if self._native.is_error():
+            text = " ".join(self._native.get_error().split())[:300]
+            raise GrammarError(f"[grammar] the parser stopped: {text}")
+
+    def _note(self, token: int) -> None:
+        if self._runs is not None:
+            self._past.append(self._runs.copy())
+            self._runs.add(self._text(token))
+
+    def _text(self, token: int) -> bytes:
+        return b"" if token in self.vocabulary.eos_ids else self.vocabulary.tokens[token]
+
+    def _starts(self, runs: _Runs) -> Mask:
+        return self.vocabulary.numbers if runs.kind == 1 else self.vocabulary.spaces
+
+    def _narrowed(self, mask: Mask) -> Mask:
+        """The mask without tokens that would make a number or white space longer still, if any other is left."""
+        if self._runs is None or not self._runs.too_long:
+            return mask
+        rest = mask & ~self._starts(self._runs)
+        return rest if rest.any() else mask
+
+
+def _bit(mask: Mask, token: int) -> bool:
+    return bool(mask[token // 32] >> np.uint32(token % 32) & np.uint32(1))
