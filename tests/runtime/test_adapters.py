@@ -65,6 +65,45 @@ def test_an_adapter_fits_a_gguf_file_of_the_same_model(tmp_path: Path, name: str
     assert np.abs(got - GOLDEN[name]).max() <= LIMIT
 
 
+@pytest.mark.parametrize("name", ["llama-plain", "llama-dora", "llama-bias-dora"])
+def test_an_adapter_of_a_4_bit_base_is_that_of_its_widened_weights(tmp_path: Path, name: str) -> None:
+    """DoRA's norms too. What peft computes is the golden of the case above: here the base's weights are others."""
+    model, settings, _ = tiny_adapters.CASES[name]
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}  # rows are whole blocks
+    cfg = {**tiny.CONFIGS[model], "hidden_size": 64, "intermediate_size": 96, **heads}
+    file, folder = write_model(tmp_path / "m.gguf", cfg, "q4_1"), tiny.write_folder(tmp_path / "wide", cfg)
+    packed = open_checkpoint(file)
+    wide = {key: packed.tensors[key].numpy().astype(np.float32) for key in tiny.weights(cfg)}
+    write_safetensors(folder / "model.safetensors", wide)
+    adapter = tiny_adapters.write_adapter(tmp_path / "a", cfg, settings)
+    logits = []
+    for checkpoint in (packed, open_checkpoint(folder)):
+        decoder = Decoder(checkpoint, compute="f32", kv_dtype="f32")
+        logits.append(decoder.logits(tiny.token_ids(cfg, TOKENS), adapter=decoder.adapters.load("a", adapter)))
+    assert np.abs(logits[0] - logits[1]).max() <= LIMIT / 4
+
+
+@pytest.mark.parametrize("name", ["llama-plain", "llama-dora", "qwen3-plain"])
+def test_an_mlx_folder_gives_the_same_logits(tmp_path: Path, name: str) -> None:
+    model, settings, _ = tiny_adapters.CASES[name]
+    cfg = tiny.CONFIGS[model]
+    ends = {".lora_A.weight": ".lora_a", ".lora_B.weight": ".lora_b", ".lora_magnitude_vector": ".m"}
+    tensors = {}
+    for key, values in tiny_adapters.tensors(cfg, settings).items():
+        end = next(end for end in ends if key.endswith(end))
+        tensors[key.removeprefix("base_model.model.").removesuffix(end) + ends[end]] = np.ascontiguousarray(values.T)
+    kind = "dora" if settings.get("use_dora") else "lora"
+    parameters = {"rank": settings["r"], "scale": settings["lora_alpha"] / settings["r"], "dropout": 0.0}
+    folder = tmp_path / "mlx"
+    folder.mkdir()
+    config = {"fine_tune_type": kind, "num_layers": -1, "lora_parameters": parameters}
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    write_safetensors(folder / "adapters.safetensors", tensors)
+    decoder = base(tmp_path, cfg)
+    got = decoder.logits(tiny.token_ids(cfg, TOKENS), adapter=decoder.adapters.load("a", folder))
+    assert np.abs(got - GOLDEN[name]).max() <= LIMIT
+
+
 class Run:
     """One sequence on its way through a decoder, with its adapter."""
 

@@ -11,8 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
-from hashlib import blake2b
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -88,19 +87,23 @@ class Adapters:
         self._checkpoint = checkpoint
         self._prepare = prepared
         self._turn = threading.RLock()
+        self._begin = threading.Lock()
+        self._found: _Targets | None = None
         self._names: dict[str, Adapter] = {}
         self._live: dict[int, _Version] = {}
         self._generation = 0
 
-    @cached_property
+    @property
     def tables(self) -> Mapping[str, Any]:
         """The tables that the program with adapters is bound to."""
-        with self._turn:
-            return {table.name: _core.AdapterTable(table.rows, table.cols) for table in self._model.tables}
+        return self._targets.tables
 
-    @cached_property
-    def _model(self) -> _Targets:
-        return _Targets(self._checkpoint, self._prepare())
+    @property
+    def _targets(self) -> _Targets:
+        with self._begin:  # once, whoever comes first
+            if self._found is None:
+                self._found = _Targets(self._checkpoint, self._prepare())
+            return self._found
 
     def __len__(self) -> int:
         return len(self._names)
@@ -137,7 +140,7 @@ class Adapters:
         try:
             parts, rank = _blended(sources)
             digests = b"".join(source.digest + repr(weight).encode() for source, weight in sources)
-            return self._install(name, parts, rank, blake2b(b"blend" + digests, digest_size=16).digest(), new=True)
+            return self._install(name, parts, rank, sha256(b"blend" + digests).digest(), new=True)
         finally:
             for source, _ in sources:
                 self.release(source)
@@ -195,10 +198,11 @@ class Adapters:
         from weft.weights.adapters import open_adapter
 
         file = open_adapter(Path(path))
-        return self._model.parts(file.modules), file.rank, _digest(file.modules)
+        return self._targets.parts(file.modules), file.rank, _digest(file.modules)
 
     def _install(self, name: str, parts: Mapping[str, Part], rank: int, digest: bytes, *, new: bool) -> Adapter:
         with self._turn:
+            before = None if new else self.get(name)
             if new:
                 self._check_new(name)
             index = next((i for i in range(1, _core.ADAPTERS) if i not in self._live), None)
@@ -211,8 +215,8 @@ class Adapters:
             for table, part in parts.items():
                 self.tables[table].put(index, *part)
             self._live[index] = _Version(adapter)
-            if not new:
-                self._retire(self.get(name))
+            if before is not None:
+                self._retire(before)
             self._names[name] = adapter
             return adapter
 
@@ -262,7 +266,7 @@ class _Targets:
     def __init__(self, checkpoint: Checkpoint, prepared: Prepared) -> None:
         self._checkpoint = checkpoint
         self._weights = {wanted.name for wanted in prepared.weights}
-        self.tables = prepared.tables
+        self.tables = {table.name: _core.AdapterTable(table.rows, table.cols) for table in prepared.tables}
         self._modules: dict[str, list[_Target]] = {}
         for table in prepared.tables:
             stored, _, rows = table.name.removeprefix(TABLE).partition(":")
@@ -403,7 +407,7 @@ def _as_type(view: TensorView, dtype: str) -> Any:
 
 def _digest(modules: Mapping[str, AdaptedModule]) -> bytes:
     """Of everything that decides what an adapter computes."""
-    hashed = blake2b(digest_size=16)
+    hashed = sha256()
     for name, module in sorted(modules.items()):
         hashed.update(f"{name} {module.scale!r}\n".encode())
         for what, view in module.tensors():

@@ -355,7 +355,7 @@ def _matched(module: str, table: Mapping[str, tuple[int, Any]], otherwise: Any) 
 def _check_parts(name: str, parts: Mapping[str, TensorView], allowed: set[str], needed: set[str]) -> None:
     for what in parts:
         if what not in allowed:
-            raise WeightError(f"[adapter] {name[:120]} has a {what}, which {CONFIG} does not speak of")
+            raise WeightError(f"[adapter] {name[:120]}: {what} is there, but {CONFIG} does not speak of it")
     adapted = [what for what in parts if what in ("down", "up", "magnitude", "up_bias")]
     if adapted and not needed <= parts.keys():
         missing = ", ".join(sorted(needed - parts.keys()))
