@@ -13,6 +13,7 @@ from weft.weights.files import TensorView
 from weft.weights.safetensors import write_safetensors
 
 ALL = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+BERT_ALL = ["query", "key", "value", "dense"]
 PEFT: dict[str, Any] = {
     "peft_type": "LORA",
     "task_type": "CAUSAL_LM",
@@ -22,6 +23,7 @@ PEFT: dict[str, Any] = {
     "bias": "none",
     "lora_dropout": 0.05,
 }
+PEFT_BERT = {**PEFT, "task_type": "FEATURE_EXTRACTION"}
 PATTERNS = {
     "rank_pattern": {"q_proj": 9, "^model.layers.1.mlp.up_proj": 2, "up_proj": 3},
     "alpha_pattern": {"layers.0.self_attn.v_proj": 3, "v_proj": 17},
@@ -53,6 +55,12 @@ CASES: dict[str, tuple[str, dict[str, Any], str]] = {
     "llama-lora-bias": ("llama-wide-heads-bias", {**PEFT, "lora_bias": True}, "f32"),
     "qwen3-plain": ("qwen3", {**PEFT, "target_modules": "all-linear"}, "f32"),
     "qwen3-dora-rslora": ("qwen3", {**PEFT, **PATTERNS, "use_dora": True, "use_rslora": True}, "bf16"),
+    "bert-plain": ("bert", {**PEFT_BERT, "target_modules": BERT_ALL}, "f32"),
+    "bert-dora-bias": (
+        "bert",
+        {**PEFT_BERT, "target_modules": ["query", "intermediate.dense"], "use_dora": True, "bias": "lora_only"},
+        "f16",
+    ),
     "phi3-fused": ("phi3", {**PEFT, "target_modules": ["qkv_proj", "o_proj", "gate_up_proj"], "use_dora": True}, "f32"),
 }
 
@@ -85,7 +93,9 @@ def tensors(cfg: dict[str, Any], settings: dict[str, Any], seed: int = 1) -> dic
 
     shapes = tiny.shapes(cfg)
     matrices = {name.removesuffix(".weight"): shape for name, shape in shapes.items() if len(shape) == 2}
-    matrices.setdefault("lm_head", matrices.pop("model.embed_tokens"))
+    if "model.embed_tokens" in matrices:
+        matrices.setdefault("lm_head", matrices.pop("model.embed_tokens"))
+    matrices = {name: shape for name, shape in matrices.items() if not name.startswith("embeddings.")}
     for module, (rows, cols) in matrices.items():
         if module in settings.get("modules_to_save", ()):
             draw(f"{module}.weight", rows, cols, scale=0.3)

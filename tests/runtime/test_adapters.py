@@ -13,7 +13,7 @@ import tiny_adapters
 from test_gguf_models import BLOCKED, write_model
 
 from weft.errors import InputError, NotFoundError, UnsupportedError, WeightError
-from weft.runtime import Decoder, Step, open_checkpoint, pages_for
+from weft.runtime import Decoder, Encoder, Head, Step, open_checkpoint, pages_for
 from weft.runtime.adapters import Adapter
 from weft.weights.safetensors import open_safetensors, write_safetensors
 
@@ -45,7 +45,10 @@ def four(decoder: Decoder, tmp_path: Path, cfg: dict) -> dict[str, Adapter | Non
     return found
 
 
-@pytest.mark.parametrize("name", tiny_adapters.CASES)
+ENCODERS = [name for name in tiny_adapters.CASES if name.startswith("bert")]
+
+
+@pytest.mark.parametrize("name", [name for name in tiny_adapters.CASES if name not in ENCODERS])
 def test_logits_are_those_of_peft(tmp_path: Path, name: str) -> None:
     cfg = tiny.CONFIGS[tiny_adapters.CASES[name][0]]
     decoder, ids = base(tmp_path, cfg), tiny.token_ids(cfg, TOKENS)
@@ -232,6 +235,53 @@ def test_what_has_no_weighted_sum_is_not_blended(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="rank 4352; 4096 is the limit"):
         decoder.adapters.blend("new", {"half": 1.0, **{f"w{number}": 0.1 for number in range(9)}})
     assert [a.name for a in decoder.adapters] == [*FOUR, *(f"w{n}" for n in range(9)), "half"]
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_vectors_are_those_of_peft(tmp_path: Path, name: str) -> None:
+    cfg = tiny.CONFIGS["bert"]
+    encoder = Encoder(open_checkpoint(tiny.write_folder(tmp_path / "bert", cfg)), Head("mean"))
+    adapter = encoder.adapters.load("a", tiny_adapters.write_case(tmp_path / name, name))
+    ids = tiny.token_ids(cfg, TOKENS)
+    got = encoder.adapted_vectors([ids], np.asarray([adapter.index], np.int32))[0]
+    assert np.abs(got - GOLDEN[name]).max() <= LIMIT / 4
+    assert np.abs(got - encoder.vectors([ids])[0]).max() > 100 * LIMIT
+
+
+@pytest.mark.parametrize("compute", ["f32", "bf16", "bf16x3", "int8"])
+def test_texts_with_adapters_have_the_same_vectors_in_any_batch(tmp_path: Path, compute: str) -> None:
+    cfg = {**tiny.CONFIGS["bert"], "hidden_size": 64, "intermediate_size": 128}
+    encoder = Encoder(open_checkpoint(tiny.write_folder(tmp_path / "bert", cfg)), Head("mean"), compute=compute)
+    indices = [0]
+    for seed, name in enumerate(ENCODERS):
+        _, settings, dtype = tiny_adapters.CASES[name]
+        folder = tiny_adapters.write_adapter(tmp_path / name, cfg, settings, dtype, seed)
+        indices.append(encoder.adapters.load(name, folder).index)
+    rng = np.random.default_rng(3)
+    texts = [tiny.token_ids(cfg, int(n), seed=i) for i, n in enumerate(rng.integers(1, 60, 12))]
+    chosen = np.asarray([indices[i % 3] for i in range(len(texts))], np.int32)
+    alone = [encoder.adapted_vectors([text], chosen[i : i + 1])[0] for i, text in enumerate(texts)]
+    assert np.array_equal(alone[0], encoder.vectors(texts[:1])[0])
+    for _ in range(10):
+        order = rng.permutation(len(texts))[: rng.integers(1, len(texts) + 1)]
+        vectors = encoder.adapted_vectors([texts[i] for i in order], chosen[order])
+        assert all(np.array_equal(vector, alone[i]) for vector, i in zip(vectors, order))
+    with pytest.raises(InputError, match=r"adapters must be int32 \[2\]"):
+        encoder.adapted_vectors(texts[:2], chosen[:1])
+    with pytest.raises(InputError, match="no adapter has the index 9"):
+        encoder.adapted_vectors(texts[:1], np.asarray([9], np.int32))
+
+
+def test_a_norm_of_an_encoder_is_not_adapted(tmp_path: Path) -> None:
+    cfg, settings = tiny.CONFIGS["bert"], {**tiny_adapters.PEFT_BERT, "target_modules": ["query"], "bias": "all"}
+    folder = tiny_adapters.write_adapter(tmp_path / "norm", cfg, settings)
+    file = folder / "adapter_model.safetensors"
+    tensors = {key: view.numpy() for key, view in open_safetensors(file).tensors.items()}
+    tensors["base_model.model.embeddings.LayerNorm.bias"] = np.ones(48, np.float32)
+    write_safetensors(file, tensors)
+    encoder = Encoder(open_checkpoint(tiny.write_folder(tmp_path / "bert", cfg)), Head("mean"))
+    with pytest.raises(UnsupportedError, match=r"the adapter changes embeddings\.LayerNorm"):
+        encoder.adapters.load("norm", folder)
 
 
 def live(decoder: Decoder) -> int:

@@ -53,7 +53,7 @@ class Programs:
         self.compute = compute
         self.threads = threads
         self.backend = CpuBackend(level, threads)
-        self._weights: dict[str, Any] = {}
+        self._weights: dict[tuple[str, str], Any] = {}  # by name and layout
         self._arena = pack.Arena()
 
     @cached_property
@@ -119,9 +119,9 @@ class Programs:
         # Vectors first: they are written here and now, and should lie together, not on a page of each matrix.
         ordered = sorted(prepared.weights, key=lambda wanted: wanted.layout != "vector")
         bound = {
-            wanted.name: self._bind(wanted, prepared.constants.get(wanted.name), packing)
+            (wanted.name, wanted.layout): self._bind(wanted, prepared.constants.get(wanted.name), packing)
             for wanted in ordered
-            if wanted.name not in self._weights
+            if (wanted.name, wanted.layout) not in self._weights
         }
         packing.start()
         self._weights.update(bound)
@@ -147,7 +147,7 @@ class Programs:
 
     def executable(self, prepared: Prepared, states: Mapping[str, Any], *, threads: int | None = None) -> CpuExecutable:
         """The program on the backend's team, or with `threads` on a team of its own; its weights are bound."""
-        weights = {wanted.name: self._weights[wanted.name] for wanted in prepared.weights}
+        weights = {wanted.name: self._weights[wanted.name, wanted.layout] for wanted in prepared.weights}
         return self.backend.bind(prepared.text, lambda: prepared.program, weights, states, threads=threads)
 
     @property

@@ -1,4 +1,5 @@
-"""Make tiny-adapters.npz: what peft and transformers compute in float32 for the tiny adapters of tests/models.
+"""Make tiny-adapters.npz: what peft and transformers compute in float32 for the tiny adapters of tests/models: logits
+of each token, or of an encoder the mean of its hidden states.
 
 python tests/golden/adapters/make_adapters.py    (needs torch, transformers and peft; the package needs none of them)
 
@@ -26,7 +27,8 @@ TOKENS = 17
 def base_model(name: str) -> torch.nn.Module:
     cfg = tiny.CONFIGS[name]
     config = transformers.AutoConfig.for_model(**{**cfg, "attn_implementation": "eager"})
-    model = getattr(transformers, cfg["architectures"][0])(config).eval().float()
+    made = getattr(transformers, cfg["architectures"][0])
+    model = (made(config, add_pooling_layer=False) if name == "bert" else made(config)).eval().float()
     model.load_state_dict({key: torch.from_numpy(value) for key, value in tiny.weights(cfg).items()}, strict=False)
     model.tie_weights()
     return model
@@ -42,7 +44,9 @@ def run(name: str, folder: Path) -> np.ndarray:
     assert all(torch.equal(given[key].float(), saved[key].float()) for key in given), name
     ids = torch.from_numpy(tiny.token_ids(cfg, TOKENS).astype(np.int64))[None]
     with torch.no_grad():
-        return model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0].numpy().astype(np.float32)
+        result = model(input_ids=ids, attention_mask=torch.ones_like(ids))
+    values = result.logits[0] if "logits" in result else result.last_hidden_state[0].mean(dim=0)
+    return values.numpy().astype(np.float32)
 
 
 def main() -> None:
