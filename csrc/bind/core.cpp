@@ -1,4 +1,4 @@
-// core: bindings of the executable, the thread pool and the paged state.
+// core: bindings of the executable, the thread pool, the paged state and the tables of adapters.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
@@ -159,12 +159,29 @@ void bind_core(nb::module_& module) {
       .def("copy_page", &KvState::copy_page, nb::call_guard<nb::gil_scoped_release>())
       .def_prop_ro("nbytes", [](const KvState& s) { return s.key.size() + s.value.size(); });
 
+  using Part = AdapterTable::Kept;
+  module.attr("ADAPTERS") = kAdapters;
+  nb::class_<AdapterTable>(module, "AdapterTable")
+      .def(nb::init<int64_t, int64_t>(), nb::arg("rows"), nb::arg("cols"))
+      .def("put",
+           [](AdapterTable& self, int64_t index, Part down, Part up, Part scale, Part gain, Part shift) {
+             self.put(index, std::move(down), std::move(up), std::move(scale), std::move(gain), std::move(shift));
+           },
+           nb::arg("index"), nb::arg("down").none(), nb::arg("up").none(), nb::arg("scale").none(),
+           nb::arg("gain").none(), nb::arg("shift").none())
+      .def("clear", &AdapterTable::clear, nb::arg("index"))
+      .def("holds", [](const AdapterTable& self, int64_t index) {
+        return index > 0 && index < kAdapters && self.parts()[index].present();
+      });
+
   nb::class_<Executable>(module, "Executable")
       .def("__init__",
            [](Executable* self, const std::string& program, Executable::Weights weights, Executable::States states,
-              const std::string& level) {
-             new (self) Executable(read_program(program), std::move(weights), std::move(states), level_named(level));
-           })
+              const std::string& level, Executable::Tables tables) {
+             new (self) Executable(read_program(program), std::move(weights), std::move(states), level_named(level),
+                                   std::move(tables));
+           },
+           nb::arg("program"), nb::arg("weights"), nb::arg("states"), nb::arg("level"), nb::arg("tables") = nb::dict())
       .def("run", [](Executable& self, nb::dict inputs, Pool& pool) { return run(self, inputs, pool, nullptr); })
       .def("profile",
            [](Executable& self, nb::dict inputs, Pool& pool) {

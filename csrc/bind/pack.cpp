@@ -182,6 +182,16 @@ nb::ndarray<nb::numpy, float> row(const Weight& weight, int64_t index) {
   return nb::ndarray<nb::numpy, float>(values, 1, shape, owner);
 }
 
+nb::ndarray<nb::numpy, float> dense(const Weight& weight) {
+  if (weight.layout == Layout::quads) fail(ErrorKind::unsupported, "[weight] rows of int8 are not read back");
+  const auto rows = static_cast<size_t>(weight.rows), cols = static_cast<size_t>(weight.cols);
+  auto* values = new float[rows * cols];
+  nb::capsule owner(values, [](void* pointer) noexcept { delete[] static_cast<float*>(pointer); });
+  for (size_t i = 0; i < rows; ++i) read_row(weight, static_cast<int64_t>(i), values + i * cols);
+  size_t shape[2] = {rows, cols};
+  return nb::ndarray<nb::numpy, float>(values, 2, shape, owner);
+}
+
 }  // namespace
 
 void bind_pack(nb::module_& module) {
@@ -200,6 +210,7 @@ void bind_pack(nb::module_& module) {
                   nb::arg("row_order") = nb::none(), nb::arg("plus_one") = false, nb::arg("arena") = nb::none())
       .def_static("vector", &vector, nb::arg("values"), nb::arg("arena") = nb::none())
       .def("row", &row)
+      .def("dense", &dense)
       .def_prop_ro("dtype", [](const Weight& w) { return std::string(info(w.dtype).name); })
       .def_prop_ro("layout", [](const Weight& w) {
         constexpr const char* names[] = {"rows", "panels", "pairs", "quads"};

@@ -15,7 +15,7 @@ static constexpr int64_t kMaxSlot = int64_t{1} << 48;
 
 static size_t aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
-Executable::Executable(Program program, Weights weights, States states, const Level& level)
+Executable::Executable(Program program, Weights weights, States states, const Level& level, Tables tables)
     : program_(std::move(program)), level_(level), operands_(program_.values.size()) {
   for (size_t i = 0; i < program_.values.size(); ++i) {
     operands_[i].dtype = program_.values[i].dtype;
@@ -23,6 +23,7 @@ Executable::Executable(Program program, Weights weights, States states, const Le
   }
   bind_weights(weights);
   bind_states(states);
+  bind_tables(tables);
   for (const Instruction& instruction : program_.body) {
     Bound bound{nullptr, instruction.in, instruction.out, {}, {}, {}};
     if (instruction.op != "reshape") {
@@ -113,6 +114,21 @@ void Executable::bind_states(const States& states) {
       fail(ErrorKind::input, "[state] " + value.name + " does not fit the program");
     states_[i] = found->second;
     operands_[i].state = &state;
+  }
+}
+
+void Executable::bind_tables(const Tables& tables) {
+  tables_.resize(program_.values.size());
+  for (size_t i = 0; i < program_.values.size(); ++i) {
+    const Value& value = program_.values[i];
+    if (value.kind != ValueKind::table) continue;
+    auto found = tables.find(value.name);
+    if (found == tables.end()) fail(ErrorKind::input, "[adapter] the table " + value.name + " is missing");
+    const AdapterTable& table = *found->second;
+    if (value.rank != 2 || table.rows() != value.shape[0].constant || table.cols() != value.shape[1].constant)
+      fail(ErrorKind::input, "[adapter] the table " + value.name + " does not fit the program");
+    tables_[i] = found->second;
+    operands_[i].table = &table;
   }
 }
 

@@ -1,4 +1,4 @@
-// executable: a program bound to kernels, weights and states; run() is one step.
+// executable: a program bound to kernels, weights, states and tables of adapters; run() is one step.
 #pragma once
 #include <memory>
 #include <mutex>
@@ -35,9 +35,10 @@ class Executable {
  public:
   using Weights = std::unordered_map<std::string, std::shared_ptr<const Weight>>;
   using States = std::unordered_map<std::string, std::shared_ptr<KvState>>;
+  using Tables = std::unordered_map<std::string, std::shared_ptr<AdapterTable>>;
 
-  // Throws when an op has no kernel at the level, or a weight or state is missing or does not fit.
-  Executable(Program program, Weights weights, States states, const Level& level);
+  // Throws when an op has no kernel at the level, or a weight, state or table is missing or does not fit.
+  Executable(Program program, Weights weights, States states, const Level& level, Tables tables = {});
 
   // One step: checks the inputs against the program, finds T, B and L, calls `allocate` for the outputs' memory, runs.
   // Steps of one executable take turns. `nanoseconds`, when given, receives the time of each instruction.
@@ -78,6 +79,7 @@ class Executable {
 
   void bind_weights(const Weights& weights);
   void bind_states(const States& states);
+  void bind_tables(const Tables& tables);
   void order_body();
   Sizes read_inputs(std::span<const InputArray> inputs);
   void place_values(const Sizes& sizes, std::vector<OutputArray>& outputs, void (*allocate)(OutputArray&));
@@ -87,6 +89,7 @@ class Executable {
   const Level& level_;
   std::vector<std::shared_ptr<const Weight>> weights_;
   std::vector<std::shared_ptr<KvState>> states_;
+  std::vector<std::shared_ptr<AdapterTable>> tables_;
   std::vector<Bound> body_;
   std::vector<Operand> operands_;  // one per value
   std::vector<Operand> call_operands_;  // operands of every instruction, gathered before the step

@@ -19,20 +19,22 @@ namespace weft {
 
 struct Weight;
 struct KvState;
+class AdapterTable;
 
 struct Operand {
-  std::byte* data = nullptr;  // null for an optional operand that is absent, for weights in panels and for states
+  std::byte* data = nullptr;  // null for an optional operand that is absent, for weights in panels, states and tables
   DType dtype = DType::f32;
   int rank = 0;
   int64_t dim[4] = {1, 1, 1, 1};
   const Weight* weight = nullptr;
   const KvState* state = nullptr;
+  const AdapterTable* table = nullptr;
 
   template <class T>
   WEFT_INLINE T* as() const {
     return reinterpret_cast<T*>(data);
   }
-  WEFT_INLINE bool present() const { return data || weight || state; }
+  WEFT_INLINE bool present() const { return data || weight || state || table; }
   WEFT_INLINE int64_t cols() const { return rank ? dim[rank - 1] : 1; }
   WEFT_INLINE int64_t rows() const {  // everything but the last axis
     int64_t count = 1;

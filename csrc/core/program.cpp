@@ -61,6 +61,7 @@ ValueKind read_kind(std::string_view word) {
   if (word == "input") return ValueKind::input;
   if (word == "weight") return ValueKind::weight;
   if (word == "state") return ValueKind::state;
+  if (word == "table") return ValueKind::table;
   if (word == "buffer") return ValueKind::buffer;
   if (word == "output") return ValueKind::output;
   malformed("unknown kind of value: " + std::string(word));

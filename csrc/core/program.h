@@ -22,7 +22,7 @@ struct Linear {
   bool fixed() const { return !t && !b && !l; }
 };
 
-enum class ValueKind : uint8_t { input, weight, state, buffer, output };
+enum class ValueKind : uint8_t { input, weight, state, table, buffer, output };
 
 struct Value {
   std::string name;

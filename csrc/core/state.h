@@ -1,10 +1,14 @@
-// state: the pooled key/value memory of one layer, cut into pages of kPage tokens.
+// state: what outlives a step: the pooled key/value memory of a layer, cut into pages of kPage tokens, and the adapters
+// of a weight.
 #pragma once
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "core/dtype.h"
 #include "core/memory.h"
+#include "core/weight.h"
 
 namespace weft {
 
@@ -33,6 +37,39 @@ struct KvState {
   size_t half_page() const { return static_cast<size_t>(heads * block_bytes); }
   size_t place_of(int64_t page) const;
   void check_size(size_t size) const;
+};
+
+constexpr int64_t kAdapters = 256;  // indices of adapters; 0 is none
+
+// What an adapter makes of the products y = x Wᵀ + b of one weight:
+//   gain * (y + up (scale * (down x))) + shift, or up x + shift where there is no down: a weight in place of W.
+// down [rank, cols] and up [rows, rank] in panels of f32, f16 or bf16, both of one type; the others f32 vectors. What is
+// null is left out.
+struct AdapterPart {
+  const Weight *down = nullptr, *up = nullptr;
+  const float *scale = nullptr, *gain = nullptr, *shift = nullptr;
+
+  bool present() const { return up || gain || shift; }
+};
+
+// The adapters of one weight [rows, cols], by index. An entry is changed only while no step has its index.
+class AdapterTable {
+ public:
+  using Kept = std::shared_ptr<const Weight>;
+
+  AdapterTable(int64_t rows, int64_t cols);
+  // Throws Error(weight) when a part does not fit the weight or another part.
+  void put(int64_t index, Kept down, Kept up, Kept scale, Kept gain, Kept shift);
+  void clear(int64_t index);
+
+  int64_t rows() const { return rows_; }
+  int64_t cols() const { return cols_; }
+  const AdapterPart* parts() const { return parts_; }
+
+ private:
+  int64_t rows_, cols_;
+  AdapterPart parts_[kAdapters];
+  std::array<std::array<Kept, 5>, kAdapters> kept_;
 };
 
 }  // namespace weft

@@ -8,6 +8,7 @@
 #include "core/weight.h"
 #include "kernels/matmul_decode.h"
 #include "kernels/matmul_epilogue.h"
+#include "kernels/widen.h"
 #include "quant/dequant.h"
 
 namespace weft::ISA {
@@ -23,16 +24,6 @@ constexpr int kRows = 2, kPanels = 1, kAhead = 1;
 constexpr int64_t kDepth = 256;    // columns widened to scratch at once, and per pass over a tile of rows
 constexpr int64_t kRowStep = 96;   // rows of x that share one pass over W
 constexpr int64_t kPanelStep = 32;
-
-struct F16 {
-  uint16_t bits;
-};
-struct Bf16 {
-  uint16_t bits;
-};
-WEFT_INLINE f32x16 widen(const float* p) { return load(p); }
-WEFT_INLINE f32x16 widen(const F16* p) { return load_f16(&p->bits); }
-WEFT_INLINE f32x16 widen(const Bf16* p) { return load_bf16(&p->bits); }
 
 // What a register tile reads and writes. Sums go on from y unless this is the first block of k.
 template <class T>

@@ -31,6 +31,7 @@ class FakeDecoder:
         self.max_pages = -(-max_context // PAGE_TOKENS)
         self.pages = PagePool(pages)
         self.eos_ids = eos_ids
+        self.adapters = None
         self.store = np.full((pages, PAGE_TOKENS), -1, np.int32)
         self.steps: list[Step] = []
 

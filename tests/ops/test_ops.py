@@ -54,8 +54,10 @@ def test_agrees_with_reference(op, operands, attrs, backend):
     got = backend.compile(bound.program, bound.weights, states).run(bound.inputs)
     errors = [relative_error(got[f"out{index}"], result) for index, result in enumerate(want)]
     for name, state in states.items():
-        after = backend.state_to_array(state)
         before = next(value for operand, value in zip(op.operands, expected) if operand.name == name)
+        if not isinstance(before, KvArray):  # a table, which no op writes
+            continue
+        after = backend.state_to_array(state)
         errors += [relative_error(after.key, before.key), relative_error(after.value, before.value)]
     limit = op.tolerance_for(operands)
     assert max(errors) <= limit, explain(op, backend, max(errors), limit)

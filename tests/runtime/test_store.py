@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tiny
+import tiny_adapters
 
 from weft.errors import FormatError
 from weft.runtime import Decoder, Encoder, Head, open_checkpoint, store
@@ -32,9 +33,9 @@ def traces(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     trace = Programs.trace
 
-    def noted(self: Programs, name: str, build: Any) -> Any:
+    def noted(self: Programs, name: str, build: Any, **options: Any) -> Any:
         found.append(name)
-        return trace(self, name, build)
+        return trace(self, name, build, **options)
 
     monkeypatch.setattr(Programs, "trace", noted)
     return found
@@ -58,6 +59,17 @@ def test_a_hit_is_the_same_program_and_gives_the_same_bits(cache: Path, folder: 
     assert second.memory_plan() == first.memory_plan() and second.info == first.info
     assert second.config == first.config
     assert np.array_equal(first.logits(IDS), second.logits(IDS))
+
+
+def test_the_program_with_adapters_is_cached_beside_the_plain_one(
+    cache: Path, folder: Path, tmp_path: Path, traces: list[str]
+) -> None:
+    adapter = tiny_adapters.write_adapter(tmp_path / "a", tiny.LLAMA)
+    logits = []
+    for made in (decoder(folder), decoder(folder)):
+        logits.append(made.logits(IDS, adapter=made.adapters.load("a", adapter)))
+        assert traces == ["llama", "llama"] and len(list(cache.iterdir())) == 2
+    assert np.array_equal(*logits)
 
 
 def test_encoders_are_cached_too(cache: Path, tmp_path: Path, traces: list[str]) -> None:

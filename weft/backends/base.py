@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from weft.dtype import DType
     from weft.graph.program import Program
     from weft.ops.packed import Packed
-    from weft.ops.state import KvArray
+    from weft.ops.state import AdapterArray, KvArray
 
 
 class Executable(ABC):
@@ -38,7 +38,8 @@ class Backend(ABC):
     def compile(
         self, program: Program, weights: Mapping[str, np.ndarray | Packed], states: Mapping[str, Any]
     ) -> Executable:
-        """Bind a program: a float32 array or a `Packed` for every weight, one of the backend's states for every state.
+        """Bind a program: a float32 array or a `Packed` for every weight, one of the backend's states for every state
+        and every table of adapters.
 
         The program is planned; BackendError for an op the backend does not have.
         """
@@ -47,8 +48,8 @@ class Backend(ABC):
     def supports(self, op: str, dtypes: Sequence[DType]) -> bool:
         """Whether instructions of this op run, given the element types of the operands that are present."""
 
-    def state_from(self, array: KvArray) -> Any:
-        """The backend's own state with these contents. The reference keeps KvArrays; a device would upload."""
+    def state_from(self, array: KvArray | AdapterArray) -> Any:
+        """The backend's own state or table with these contents. The reference keeps arrays; a device would upload."""
         return array
 
     def state_to_array(self, state: Any) -> KvArray:
@@ -71,6 +72,8 @@ def check_bindings(program: Program, weights: Mapping[str, Any], states: Mapping
         if spec_of(weights[value.name]) != value.spec:
             given = spec_of(weights[value.name])
             raise BackendError(f"[{program.name}] weight {value.name} is {given}; the program wants {value.spec}")
-    for value in program.states:
+    for value in (*program.states, *program.tables):
         if value.name not in states:
-            raise BackendError(f"[{program.name}] state {value.name} is missing; give all of program.states")
+            raise BackendError(
+                f"[{program.name}] {value.kind} {value.name} is missing; give all of program.{value.kind}s"
+            )

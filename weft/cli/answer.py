@@ -36,7 +36,8 @@ def write(handle: Handle) -> bool:
 def timings(result: Generation) -> str:
     """What a request cost: tokens and rates of prompt and answer, and the wait for the first token."""
     usage, times = result.usage, result.timings
-    parts = [f"prompt {usage.prompt_tokens} tokens, {times.prompt_per_second:.0f} tok/s"]
+    cached = f" ({usage.cached_tokens} known)" if usage.cached_tokens else ""
+    parts = [f"prompt {usage.prompt_tokens} tokens{cached}, {times.prompt_per_second:.0f} tok/s"]
     parts.append(f"generated {usage.completion_tokens} tokens, {times.predicted_per_second:.1f} tok/s")
     parts.append(f"first token {times.first_token_ms:.0f} ms")
     reasons = {"length": "cut at the most tokens", "cancelled": "interrupted"}

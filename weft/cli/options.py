@@ -79,8 +79,63 @@ def sampling(*, max_tokens: int, temperature: float, top_p: float) -> Callable[[
         click.option(
             "--min-p", type=float, default=0.0, show_default=True, help="Least share of the best's probability."
         ),
+        click.option("--typical-p", type=float, default=1.0, show_default=True, help="Keep this much of the typical."),
         click.option("--repetition-penalty", type=float, default=1.0, show_default=True, help="Above 1: repeat less."),
+        click.option("--presence-penalty", type=float, default=0.0, show_default=True, help="Taken from what came."),
+        click.option("--frequency-penalty", type=float, default=0.0, show_default=True, help="The same, each time."),
+        biases(),
         click.option("--seed", type=int, help="Repeats a result; default: a fresh one."),
+        click.option("--min-tokens", type=int, default=0, show_default=True, help="Fewest tokens to make."),
         click.option("--stop", multiple=True, metavar="TEXT", help="End before this text; may be given several times."),
         click.option("--ignore-eos", is_flag=True, help="Go on past the model's own end."),
+        click.option("--reasoning-budget", type=int, metavar="N", help="End reasoning (<think>) after N tokens."),
+        click.option(
+            "--speculate/--no-speculate",
+            default=True,
+            help="Check repeated text several tokens at a time where that pays (default); the text is the same.",
+        ),
+    )
+
+
+def biases() -> Callable[[F], F]:
+    """`--logit-bias ID=VALUE`, several times: a dict."""
+
+    def parse(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[int, float]:
+        try:
+            return {int(key): float(value) for key, _, value in (pair.partition("=") for pair in given)}
+        except ValueError:
+            raise click.BadParameter(f"{given!r:.80} is not ID=VALUE") from None
+
+    text = "Add VALUE (-100 to 100) to the logit of token ID; may be given several times. `weft tokenize` shows ids."
+    return click.option("--logit-bias", multiple=True, metavar="ID=VALUE", callback=parse, help=text)
+
+
+SHAPES = ("schema", "regex", "grammar", "choice")
+
+
+def shape() -> Callable[[F], F]:
+    """What the text has to look like: the options SHAPES, of which at most one is given."""
+    return together(
+        click.option("--schema", metavar="FILE", help="JSON that satisfies this JSON Schema (a file, or the JSON)."),
+        click.option("--regex", metavar="PATTERN", help="Text that the whole pattern matches."),
+        click.option("--grammar", metavar="FILE", help="A grammar in Lark's notation, or GBNF in a .gbnf file."),
+        click.option("--choice", multiple=True, metavar="TEXT", help="One of these; given once for each."),
+    )
+
+
+ENGINE = ("adapter", "prefix_dir")
+
+
+def engine() -> Callable[[F], F]:
+    """What the engine works with: the options ENGINE."""
+    return together(
+        click.option(
+            "--adapter",
+            multiple=True,
+            metavar="FOLDER[=WEIGHT]",
+            help="A LoRA adapter (PEFT or MLX); several are blended by their weights.",
+        ),
+        click.option(
+            "--prefix-dir", metavar="DIR", help="Keep the computed beginnings of texts here, for the next start too."
+        ),
     )

@@ -107,14 +107,26 @@ class Admission:
 
     def adapter_identity(self, name: str | None) -> str:
         """What an adapter is called where pages of the state are told apart."""
-        return identity_of(None)
+        return "" if name is None else identity_of(self._decoder.adapters.get(name))
+
+    def hold_adapter(self, name: str | None) -> Any:
+        """The adapter's version of now, which stays until the request leaves."""
+        if name is None:
+            return None
+        if self._decoder.adapters is None:
+            raise UnsupportedError(f"[engine] adapter {name!r:.80}: this decoder takes none")
+        return self._decoder.adapters.hold(name)
 
     def leave(self, sequence: Sequence) -> None:
         """A request has ended: give back what was lent to it."""
+        if sequence.adapter is not None:
+            self._decoder.adapters.release(sequence.adapter)
+            sequence.adapter = None
 
 
 def identity_of(adapter: Any) -> str:
-    return "" if adapter is None else str(adapter.identity)
+    """By what it computes: a name may stand for something else tomorrow."""
+    return "" if adapter is None else adapter.digest.hex()
 
 
 @dataclass(frozen=True)
@@ -141,6 +153,7 @@ class Admitted:
             text=self.admission.stream(),
             now=time.perf_counter(),
         )
+        sequence.adapter = self.admission.hold_adapter(self.request.adapter)
         if self.compiled is not None:
             sequence.matcher = self.compiled.start()
         sequence.reasoning = self.admission.reasoning(self.request)

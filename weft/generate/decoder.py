@@ -1,6 +1,6 @@
 """What the engine asks of its neighbours: a model that runs steps, a tokenizer that turns ids into text."""
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -20,6 +20,7 @@ class Decoder(Protocol):
     max_pages: int  # width of the page table
     pages: PagePool
     eos_ids: frozenset[int]
+    adapters: Any  # weft.runtime.Adapters, or None for a decoder without
 
     def run(self, step: Step) -> np.ndarray:
         """Logits [L, vocab_size] (float32) of `step.rows`; L may be 0. The arrays of the step are int32."""

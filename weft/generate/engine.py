@@ -157,7 +157,7 @@ class Engine:
         if waiting + request.n > max(self._max_waiting, request.n):
             raise BusyError(f"[engine] {waiting} requests wait, which is the most; try again later")
         sequences = [admitted.sequence(next(self._keys), index) for index in range(request.n)]
-        self._inbox.extend(sequences)
+        self._inbox.extend(sequences)  # in one go: all its answers begin to wait, or none
         return Handle(self, sequences)
 
     def cancel(self, handle: Handle) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from weft.generate.result import Generation, Piece
     from weft.generate.session import Session
     from weft.graph import Program
+    from weft.runtime.adapters import Adapters
     from weft.text import Template, Tokenizer
     from weft.weights.sources import Located
 
@@ -66,6 +67,11 @@ class Model:
         """Let all calls go through `engine`; what the old one was doing is cancelled."""
         self.engine.close()
         self.engine = engine
+
+    @property
+    def adapters(self) -> Adapters:
+        """The LoRA adapters that requests may name: load, replace, blend, unload, while requests run too."""
+        return self.decoder.adapters
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -127,9 +133,7 @@ class Model:
 
         `variables` are the template's own: {"enable_thinking": False}, {"continue_final_message": True}.
         """
-        from weft.generate.handle import generate
-
-        return generate(self.engine, self.chat_ids(messages, tools=tools, variables=variables), **options)
+        return self.generate(self.chat_ids(messages, tools=tools, variables=variables), **options)
 
     def chat_stream(
         self, messages: Messages, *, tools: list[Any] | None = None, variables: Variables = None, **options: Any

@@ -20,7 +20,7 @@ from weft.ops.spec import Dim, Shape, Spec, as_dtype, linear, parse_size
 VERSION = 1
 NAME = re.compile(r"\w[\w./:-]*")  # of everything but buffers; also of labels
 BUFFER = re.compile(rf"%\d+(?:\.{NAME.pattern})?")
-KINDS = ("input", "weight", "state", "buffer", "output")
+KINDS = ("input", "weight", "state", "table", "buffer", "output")
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Instr:
 
 @dataclass(frozen=True)
 class Program:
-    """Values by kind (input, weight, state, buffer, output), and the instructions in order. `slots` once planned."""
+    """Values by kind, in the order of KINDS, and the instructions in order. `slots` once planned."""
 
     name: str
     values: tuple[Value, ...]
@@ -85,6 +85,10 @@ class Program:
     @property
     def states(self) -> tuple[Value, ...]:
         return self.of_kind("state")
+
+    @property
+    def tables(self) -> tuple[Value, ...]:
+        return self.of_kind("table")
 
     @property
     def outputs(self) -> tuple[Value, ...]:

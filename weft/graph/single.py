@@ -22,20 +22,25 @@ class Single:
 
 
 def single(op: Op, operands: Sequence[Any], attrs: dict[str, Any]) -> Single:
-    """The op on these operands: weights and states by their role, the rest as inputs, all with fixed sizes."""
-    given: dict[str, dict[str, Any]] = {"input": {}, "weight": {}, "state": {}}
+    """The op on these operands: weights, states and tables by their role, the rest as inputs, all with fixed sizes.
+
+    Tables are bound beside the states.
+    """
+    given: dict[str, dict[str, Any]] = {"input": {}, "weight": {}, "state": {}, "table": {}}
     trace = Trace(op.name)
     symbols: list[Any] = []
     for operand, value in zip(op.operands, operands):
         if value is None:
             symbols.append(None)
             continue
-        kind = operand.role if operand.role in ("weight", "state") else "input"
+        kind = operand.role if operand.role in ("weight", "state", "table") else "input"
         spec = spec_of(value)
         declare: Any = getattr(trace, kind)
-        symbols.append(declare(operand.name, *(spec.shape if kind == "state" else (spec.shape,)), dtype=spec.dtype))
+        symbols.append(
+            declare(operand.name, *(spec.shape if kind in ("state", "table") else (spec.shape,)), dtype=spec.dtype)
+        )
         given[kind][operand.name] = value
     results = op(*symbols, **attrs)
     for index, result in enumerate([] if results is None else results if isinstance(results, tuple) else [results]):
         trace.output(f"out{index}", result)
-    return Single(plan(trace.program()), given["input"], given["weight"], given["state"])
+    return Single(plan(trace.program()), given["input"], given["weight"], {**given["state"], **given["table"]})

@@ -5,14 +5,15 @@
     input ids : i32[T]
     weight @embed.weight : f32[100, 64]
     state $kv.0 : f16[2, 16]
+    table &lora/head.weight : f32[100, 64]
     output hidden : f32[T, 64]
     slot 0 : 256*T
 
     %0 : f32[T, 64] = embedding(ids, @embed.weight)  ; slot 0
     hidden : f32[T, 64] = scale(%0) {by=2.0}
 
-Weights are marked @ and states $; an absent operand is `-`. The golden programs in tests/golden/programs are this text,
-so a change to a model or a pass is reviewed as a diff of it.
+Weights are marked @, states $ and tables &; an absent operand is `-`. The golden programs in
+tests/golden/programs are this text, so a change to a model or a pass is reviewed as a diff of it.
 """
 
 import re
@@ -25,10 +26,10 @@ from weft.graph.program import KINDS, Instr, Program, Value, read_attrs, written
 from weft.ops.registry import Op, find
 from weft.ops.spec import Dim, Spec, as_dtype, linear, parse_size
 
-MARK = {"weight": "@", "state": "$"}
+MARK = {"weight": "@", "state": "$", "table": "&"}
 
 TYPE = r"(\w+)\[([^\]]*)\]"
-DECLARATION = re.compile(rf"(input|weight|state|output) ([^\s]+) : {TYPE}")
+DECLARATION = re.compile(rf"(input|weight|state|table|output) ([^\s]+) : {TYPE}")
 SLOT = re.compile(r"slot (\d+) : (\S+)")
 RESULT = re.compile(rf"([^\s,]+) : {TYPE}")
 CALL = re.compile(r"(?P<op>\w+)\((?P<operands>[^()]*)\)(?: \{(?P<attrs>[^{}]*)\})?(?P<slots>  ; slot [\d, ]+)?")

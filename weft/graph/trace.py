@@ -63,6 +63,10 @@ class Trace:
         """The paged keys and values of one layer."""
         return self._declare(name, "state", Spec((heads, dim), as_dtype(dtype)))
 
+    def table(self, name: str, rows: int, cols: int, dtype: str | DType = "f32") -> Tensor:
+        """The adapters of one weight [rows, cols]."""
+        return self._declare(name, "table", Spec((rows, cols), as_dtype(dtype)))
+
     def output(self, name: str, tensor: Tensor) -> None:
         """Make a tensor a result of the program."""
         if name in self._declared or name in self._outputs or not NAME.fullmatch(name):

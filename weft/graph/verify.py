@@ -21,6 +21,7 @@ TYPES = {
     "buffer": ("f32", "bf16", "a8_32", "a8_256", "i8"),
     "output": ("f32", "bf16", "a8_32", "a8_256", "i8"),
     "state": ("f32", "f16"),
+    "table": ("f32",),
     "weight": ("f32", "f16", "bf16", *(d.name for d in DTYPES.values() if d.gguf is not None and d.quantised)),
 }
 
@@ -29,7 +30,7 @@ def verify(program: Program) -> None:
     """Raise FormatError naming the value or instruction that breaks a rule."""
     _need(program.name.isprintable(), program, "name", "must be printable")
     _check_values(program)
-    written: set[str] = {value.name for value in program.values if value.kind in ("input", "weight", "state")}
+    written: set[str] = {value.name for value in program.values if value.kind in ("input", "weight", "state", "table")}
     for index, instr in enumerate(program.body):
         _check_instr(program, index, instr, written)
         written.update(instr.outputs)
@@ -77,6 +78,8 @@ def _wrong_kind(kind: str, dtype: DType, shape: Shape) -> str | None:
         return f"a {kind} cannot be {dtype}"
     if kind == "state" and len(shape) != 2:
         return "a state is [heads, dim]"
+    if kind == "table" and len(shape) != 2:
+        return "a table is of a weight [rows, cols]"
     spec = Spec(shape, dtype)
     if not 0 < len(shape) <= MAX_RANK:
         return f"{spec} must have 1 to {MAX_RANK} axes"
@@ -85,7 +88,7 @@ def _wrong_kind(kind: str, dtype: DType, shape: Shape) -> str | None:
         grows = all(0 <= coefficient < MAX_SIZE for coefficient in form.coefficients[:3])
         if not (grows and -MAX_SIZE < form.const < MAX_SIZE and (isinstance(size, Dim) or size >= 0)):
             return f"{size} is not a size"
-        if kind in ("weight", "state") and not isinstance(size, int):
+        if kind in ("weight", "state", "table") and not isinstance(size, int):
             return f"a {kind} has fixed sizes: got {spec}"
     if sum(isinstance(size, Dim) for size in shape) > 1:
         return f"{spec} has more than one symbolic axis"
@@ -148,7 +151,8 @@ def _check_operands(program: Program, where: str, instr: Instr) -> None:
     for operand, given in zip(instr.meaning.operands, instr.inputs):
         if given is not None:
             kind, role = program.table[given].kind, operand.role
-            fits = kind == role if role in ("weight", "state") else kind != "state"  # a weight may stand for an array
+            bound = ("state", "table")  # a weight may stand for an array
+            fits = kind == role if role in ("weight", *bound) else kind not in bound
             if not fits:
                 _refuse(program, where, f"{operand.name} must be a {role}: got the {kind} {given}")
 

@@ -17,6 +17,7 @@ class Step:
     rows: Any  # [L] which tokens need logits or hidden states
     types: Any = None  # [T] which of a pair's texts a token belongs to (BERT); None for models without
     pages: Any = None  # [B, max_pages] page table into the pooled key/value state; None for models without one
+    adapters: Any = None  # [B] index of each sequence's adapter, 0 is none; None where no sequence has one
 
     context: int = 0  # positions that a sequence may reach, 0 for as many as the model has; only while tracing
     kv: Any = None  # kv(layer, heads, dim) declares a layer's paged keys and values; only while tracing

@@ -1,4 +1,5 @@
-"""The product of activations and a weight, with bias and activation, over every storage type of the weight."""
+"""The product of activations and a weight, with bias and activation, over every storage type of the weight; and what
+adapters make of it."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,9 +10,22 @@ from weft.dtype import bf16_to_f32, f32_to_bf16
 from weft.ops.elementwise import activate, activation_slope, add
 from weft.ops.elementwise import activation as _activation
 from weft.ops.packed import Packed, pack, wide
-from weft.ops.registry import ACTIVATIONS, ActivationOrNone, Array, Cost, Rows, Sample, Weight, op, require
-from weft.ops.samples import SCALES, normal, strided, ugly, weight
+from weft.ops.registry import (
+    ACTIVATIONS,
+    ActivationOrNone,
+    Array,
+    Cost,
+    Integers,
+    Rows,
+    Sample,
+    Table,
+    Weight,
+    op,
+    require,
+)
+from weft.ops.samples import SCALES, integers, normal, segments, strided, ugly, weight
 from weft.ops.spec import Spec
+from weft.ops.state import AdapterArray, AdapterPart
 from weft.ops.tolerance import chain
 
 
@@ -81,6 +95,87 @@ def _(x: Any, weight: Any, bias: Any = None, *, activation: Any = "none") -> Any
 
 
 matmul.tolerance(f32=chain(1024), because="one f32 chain over K")
+
+
+@op(in_place=(("y",),))
+def lora(
+    y: Array, x: Array, table: Table, segments: Integers, adapters: Integers, rows: Integers | None = None
+) -> Array:
+    """The product y of x and a weight as each sequence's adapter changes it.  y [M, N], x [M, K], table of [N, K],
+    segments [B+1], adapters [B], rows [M] or absent -> [M, N]
+
+    Row m is of token rows[m], or of token m where there are no rows; its sequence's adapter makes of it what its
+    `AdapterPart` in the table says. Rows of sequences without one (0), or whose adapter has no part here, stay as they
+    are, to the bit.
+    """
+    result = np.array(y)
+    tokens = np.arange(len(y)) if rows is None else rows
+    owners = np.asarray(adapters)[np.searchsorted(segments, tokens, side="right") - 1]
+    for index, part in table.parts.items():
+        mine = owners == index
+        result[mine] = _adapted(part, y[mine], x[mine])
+    return result
+
+
+def _adapted(part: AdapterPart, y: np.ndarray, x: np.ndarray) -> np.ndarray:
+    if part.up is not None and part.down is None:
+        y = x @ wide(part.up).T
+    elif part.up is not None and part.down is not None:
+        y = y + (x @ wide(part.down).T * part.scale) @ wide(part.up).T
+    y = y if part.gain is None else y * part.gain
+    return y if part.shift is None else y + part.shift
+
+
+@lora.shape
+def _(y: Spec, x: Spec, table: Spec, segments: Spec, adapters: Spec, rows: Spec | None) -> Spec:
+    fits = y.rank == x.rank == 2 and x.shape[0] == y.shape[0] and table.shape == (y.shape[1], x.shape[1])
+    require(fits, "lora", f"y {y} must be [M, N], x {x} [M, K] and the table {table} of [N, K]")
+    fits = segments.rank == adapters.rank == 1 and segments.shape[0] == adapters.shape[0] + 1
+    require(fits, "lora", f"segments {segments} must be [B+1] and adapters {adapters} [B]")
+    require(rows is None or rows.shape == y.shape[:1], "lora", f"rows {rows} must be [M] for y {y}")
+    return y
+
+
+@lora.cost
+def _(y: Spec, x: Spec, table: Spec, segments: Spec, adapters: Spec, rows: Spec | None) -> Cost:
+    rank = 16  # as if every row had an adapter of this rank: the table's contents are not known here
+    return Cost(flops=2 * rank * (x.size + y.size), bytes=x.nbytes + 2 * y.nbytes + 4 * rank * sum(table.shape))
+
+
+@lora.samples
+def _(rng: np.random.Generator) -> Iterator[Sample]:
+    for (n, k), lengths in [((1, 1), [1]), ((17, 65), [3, 1, 4]), ((64, 100), [1, 9, 2, 1]), ((300, 33), [40, 5])]:
+        table = AdapterArray(n, k, {i: _part(rng, n, k, kind) for i, kind in enumerate(_PARTS, 1)})
+        for first in range(2 if n == 1 else len(_PARTS) + 1):  # a lone sum of many may cancel
+            chosen = integers([(first + i) % (len(_PARTS) + 2) for i in range(len(lengths))])  # the last has no part
+            y, x = normal(rng, sum(lengths), n), normal(rng, sum(lengths), k)
+            yield (y, x, table, segments(lengths), chosen, None), {}
+    picked = integers([7, 0, 3, 3, 6])
+    table = AdapterArray(33, 64, {3: _part(rng, 33, 64, "f32 5"), 250: _part(rng, 33, 64, "f16 19 gain shift")})
+    yield (normal(rng, 5, 33), normal(rng, 5, 64), table, segments([2, 0, 4, 2]), integers([3, 9, 250, 0]), picked), {}
+    views = strided(rng, 4, 33), strided(rng, 4, 64)
+    yield (*views, table, segments([4]), integers([250]), None), {}
+    yield (ugly(rng, 4, 33), ugly(rng, 4, 64), table, segments([1, 3]), integers([250, 3]), None), {}
+
+
+_PARTS = ("f32 1", "f16 16", "bf16 17 gain", "f32 40 shift", "f32 0 gain shift", "bf16 whole shift", "f32 whole")
+
+
+def _part(rng: np.random.Generator, n: int, k: int, kind: str) -> AdapterPart:
+    """Of this type and rank, or whole, with these vectors."""
+    dtype, rank, *vectors = kind.split()
+    gain = normal(rng, n) if "gain" in vectors else None
+    shift = normal(rng, n) if "shift" in vectors else None
+    if rank == "whole":
+        return AdapterPart(up=weight(rng, dtype, n, k), shift=shift)
+    if rank == "0":
+        return AdapterPart(gain=gain, shift=shift)
+    down, up = weight(rng, dtype, int(rank), k), weight(rng, dtype, n, int(rank))
+    return AdapterPart(down, up, normal(rng, int(rank)), gain, shift)
+
+
+lora.no_gradient("an adapter in a table is frozen; training has its matrices as weights")
+lora.tolerance(f32=chain(1024), because="as matmul: chains over K, then one over the rank")
 
 
 @op

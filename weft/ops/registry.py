@@ -26,7 +26,7 @@ import numpy as np
 from weft.errors import InputError, NotFoundError, ShapeError
 from weft.ops.packed import Packed
 from weft.ops.spec import Dim, Shape, Spec, spec_of
-from weft.ops.state import KvArray
+from weft.ops.state import AdapterArray, KvArray
 from weft.ops.tolerance import DEFAULTS
 
 FAMILIES = ("elementwise", "norm", "matmul", "quant", "gather", "rope", "attention", "reduce")
@@ -38,13 +38,15 @@ PoolMode = Literal["mean", "first", "last", "max"]
 ACTIVATIONS: tuple[str, ...] = get_args(ActivationOrNone)
 POOL_MODES: tuple[str, ...] = get_args(PoolMode)
 
-# Roles of operands. In a program a weight operand is always a value of kind weight, a state operand one of kind state.
+# Roles of operands. In a program a weight operand is always a value of kind weight, a state operand one of kind state,
+# a table operand one of kind table.
 Array = Annotated[np.ndarray, "array"]
 Integers = Annotated[np.ndarray, "integers"]
 Rows = Annotated[Packed, "rows"]  # activations in int8 blocks or bfloat16
 Codes = Annotated[np.ndarray, "rows"]  # activations in int8
 Weight = Annotated[np.ndarray | Packed, "weight"]
 State = Annotated[KvArray, "state"]
+Table = Annotated[AdapterArray, "table"]
 
 Sample = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -68,7 +70,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Operand:
-    """A positional parameter of an op: its role is array, integers, rows, weight or state."""
+    """A positional parameter of an op: its role is array, integers, rows, weight, state or table."""
 
     name: str
     role: str
@@ -305,6 +307,7 @@ def _check_role(where: str, operand: Operand, spec: Spec) -> None:
         "rows": name in ("a8_32", "a8_256", "bf16", "i8"),
         "weight": spec.floating or name == "bf16" or (spec.dtype.quantised and not name.startswith("a8")),
         "state": spec.floating and spec.rank == 2,
+        "table": spec.floating and spec.rank == 2,
     }[operand.role]
     wanted = {
         "array": "floats",
@@ -312,6 +315,7 @@ def _check_role(where: str, operand: Operand, spec: Spec) -> None:
         "rows": "int8 or bf16 rows",
         "weight": "a weight",
         "state": "a state",
+        "table": "a table",
     }
     require(fits, where, f"{operand.name} must be {wanted[operand.role]}: got {spec}")
 

@@ -1,11 +1,13 @@
-"""The paged key/value state of one layer as numpy arrays: what the state ops of the catalogue read and write."""
+"""What outlives a step, as numpy arrays: the paged key/value state of one layer, and the adapters of one weight."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from weft.dtype import DType
 from weft.errors import InputError
+from weft.ops.packed import Packed
 from weft.ops.spec import Spec, as_dtype
 
 PAGE = 32  # tokens per page: csrc/core/state.h
@@ -59,3 +61,33 @@ class KvArray:
         key = self.key[used].transpose(0, 3, 1, 2).reshape(-1, heads, dim)[:count]
         value = self.value[used].transpose(0, 2, 1, 3).reshape(-1, heads, dim)[:count]
         return key.astype(np.float64), value.astype(np.float64)
+
+
+Matrix = np.ndarray | Packed
+
+
+@dataclass(frozen=True, eq=False)
+class AdapterPart:
+    """What an adapter makes of the products y = x Wᵀ + b of a weight [N, K]:
+
+    gain * (y + up (scale * (down x))) + shift, or up x + shift where there is no `down`. What is None is left out.
+    """
+
+    down: Matrix | None = None  # [rank, K]
+    up: Matrix | None = None  # [N, rank]; [N, K] where there is no `down`
+    scale: np.ndarray | None = None  # [rank]
+    gain: np.ndarray | None = None  # [N]
+    shift: np.ndarray | None = None  # [N]
+
+
+@dataclass(frozen=True, eq=False)
+class AdapterArray:
+    """The adapters of a weight [rows, cols], by index; 0 is none."""
+
+    rows: int
+    cols: int
+    parts: Mapping[int, AdapterPart] = field(default_factory=dict)
+
+    @property
+    def spec(self) -> Spec:
+        return Spec((self.rows, self.cols), as_dtype("f32"))

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 from weft.lazy import lazily
 
 if TYPE_CHECKING:
+    from weft.runtime.adapters import Adapter as Adapter
+    from weft.runtime.adapters import Adapters as Adapters
     from weft.runtime.checkpoint import Checkpoint as Checkpoint
     from weft.runtime.checkpoint import member as member
     from weft.runtime.checkpoint import open_checkpoint as open_checkpoint
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "PAGE_TOKENS": "paged.pages",
+    "Adapter": "adapters",
+    "Adapters": "adapters",
     "Checkpoint": "checkpoint",
     "Decoder": "decoder",
     "DenseLayer": "encoder",

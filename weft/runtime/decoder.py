@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import FormatError, InputError, MemoryPlanError, TooLongError, UnsupportedError
 from weft.nn.step import Step
+from weft.runtime.adapters import Adapter, Adapters
 from weft.runtime.checkpoint import Checkpoint
 from weft.runtime.memory import SHARE, free_memory
 from weft.runtime.paged.pages import PagePool, pages_for
@@ -68,6 +70,7 @@ class Decoder:
         self.pages = PagePool(max(self.max_pages, pages_for(kv_tokens or 2 * self.max_context)))
         self._make_tokenizer = checkpoint.tokenizer
         self.eos_ids = _eos_ids(checkpoint, self.vocab_size)
+        self.adapters = Adapters(checkpoint, lambda: self._adapted)
         if bind:
             self._bind()
 
@@ -103,6 +106,17 @@ class Decoder:
             _ = self.tokenizer  # its errors are those of loading
         self.checkpoint.release()
         return executable
+
+    @cached_property
+    def _adapted(self) -> Prepared:
+        """The same program with adapters."""
+        options = ("decoder", self._asked_context, self.kv_dtype)
+        return self._programs.prepared(options, self._build, self._facts, adapters=True)
+
+    @cached_property
+    def _adapted_executable(self) -> CpuExecutable:
+        self.ready()
+        return self._programs.executable(self._adapted, {**self._state.layers, **self.adapters.tables})
 
     @property
     def module(self) -> ModuleType:
@@ -191,13 +205,28 @@ class Decoder:
         ):
             if values.size and (values.min() < 0 or values.max() >= limit):
                 raise InputError(f"[generate] {name} must be 0 to {limit - 1}: got {values.min()} to {values.max()}")
-        return self._executable.run(step.arrays())["logits"]
+        with self._bound(step) as (executable, arrays):
+            return executable.run(arrays)["logits"]
 
     def profile(self, step: Step) -> list[tuple[str, int]]:
         """The op and the nanoseconds of every instruction of one step."""
-        return self._executable.profile(step.arrays())
+        with self._bound(step) as (executable, arrays):
+            return executable.profile(arrays)
 
-    def logits(self, ids: Sequence[int] | np.ndarray, *, chunk: int = STEP_TOKENS) -> np.ndarray:
+    @contextmanager
+    def _bound(self, step: Step) -> Iterator[tuple[CpuExecutable, dict[str, Any]]]:
+        """What runs a step and its inputs: the program with adapters only where a sequence has one."""
+        arrays = step.arrays()
+        if step.adapters is not None and step.adapters.any():
+            with self.adapters.using(step.adapters):
+                yield self._adapted_executable, arrays
+        else:
+            arrays.pop("adapters", None)
+            yield self._executable, arrays
+
+    def logits(
+        self, ids: Sequence[int] | np.ndarray, *, chunk: int = STEP_TOKENS, adapter: Adapter | None = None
+    ) -> np.ndarray:
         """Logits of every token of one sequence, float32 [len(ids), vocab]; computed in chunks of `chunk` tokens."""
         import numpy as np
 
@@ -214,19 +243,27 @@ class Decoder:
         try:
             table = np.zeros((1, self.max_pages), np.int32)
             table[0, : len(pages)] = pages
-            return np.concatenate([self.run(step) for step in _chunks(tokens.astype(np.int32), table, chunk)])
+            steps = _chunks(tokens.astype(np.int32), table, chunk, 0 if adapter is None else adapter.index)
+            return np.concatenate([self.run(step) for step in steps])
         finally:
             self.pages.release(pages)
 
 
-def _chunks(tokens: np.ndarray, table: np.ndarray, chunk: int) -> Iterable[Step]:
+def _chunks(tokens: np.ndarray, table: np.ndarray, chunk: int, adapter: int) -> Iterable[Step]:
     import numpy as np
 
     for first in range(0, len(tokens), chunk):
         part = tokens[first : first + chunk]
         count = np.arange(len(part), dtype=np.int32)
-        segments = np.asarray([0, len(part)], np.int32)
-        yield Step(ids=part, positions=count + np.int32(first), segments=segments, rows=count, pages=table)
+        segments, adapters = np.asarray([0, len(part)], np.int32), np.asarray([adapter], np.int32)
+        yield Step(
+            ids=part,
+            positions=count + np.int32(first),
+            segments=segments,
+            rows=count,
+            pages=table,
+            adapters=adapters,
+        )
 
 
 def _is_f32(checkpoint: Checkpoint) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from weft.errors import InputError, TooLongError, UnsupportedError
 from weft.nn.pooling import DenseLayer, Head
+from weft.runtime.adapters import Adapters
 from weft.runtime.checkpoint import Checkpoint
 from weft.runtime.programs import Programs, step_inputs
 from weft.runtime.threads import plan_threads
@@ -47,6 +48,7 @@ class Encoder:
         self._programs = Programs(checkpoint, compute=compute, threads=self.thread_plan.count, level=level)
         self._prepared = self._prepare("vectors", self._build_vectors)
         self._make_tokenizer = checkpoint.tokenizer
+        self.adapters = Adapters(checkpoint, lambda: self._adapted)
         facts = self._prepared.facts
         self.max_tokens: int = facts["positions"]
         self.vocab_size: int = facts["vocab_size"]
@@ -80,6 +82,36 @@ class Encoder:
     @property
     def info(self) -> dict[str, Any]:
         return self._programs.info
+
+    def adapted_vectors(self, sequences: Sequence[np.ndarray], adapters: np.ndarray) -> np.ndarray:
+        """As `vectors`, sequence i with the adapter of index adapters[i], int32; 0 is none, and gives what `vectors`
+        gives."""
+        import numpy as np
+
+        if adapters.shape != (len(sequences),) or adapters.dtype != np.int32:
+            raise InputError(
+                f"[embed] adapters must be int32 [{len(sequences)}]: got {adapters.dtype} {adapters.shape}"
+            )
+        found = np.empty((len(sequences), self.dimension), np.float32)
+        # Rounded activations would be rounded elsewhere in the program with adapters, so who has none is not in it.
+        for chosen, adapted in ((np.flatnonzero(adapters == 0), False), (np.flatnonzero(adapters), True)):
+            some = [sequences[int(i)] for i in chosen]
+            if some and adapted:
+                with self.adapters.using(adapters):
+                    inputs = {**self._step(some), "adapters": adapters[chosen]}
+                    found[chosen] = self._adapted_executable.run(inputs)["vectors"]
+            elif some:
+                found[chosen] = self.vectors(some)
+        return found
+
+    @cached_property
+    def _adapted(self) -> Prepared:
+        return self._programs.prepared(("vectors", self.head), self._build_vectors, self._facts, adapters=True)
+
+    @cached_property
+    def _adapted_executable(self) -> Any:
+        self._packing.finish()  # most weights are shared
+        return self._programs.compile(self._adapted, self.adapters.tables)
 
     def vectors(self, sequences: Sequence[np.ndarray]) -> np.ndarray:
         """One vector per sequence of ids, float32 [len(sequences), dimension]."""

@@ -1,5 +1,5 @@
-"""A planned program as binding needs it: its JSON for the core, and which weights and states it wants. Nothing here
-imports the catalogue of ops, so that a program from the cache runs without it."""
+"""A planned program as binding needs it: its JSON for the core, and which weights, states and tables it wants. Nothing
+here imports the catalogue of ops, so that a program from the cache runs without it."""
 
 from __future__ import annotations
 
@@ -34,6 +34,14 @@ class WantedState(NamedTuple):
     dim: int
 
 
+class WantedTable(NamedTuple):
+    """The adapters of a weight [rows, cols]."""
+
+    name: str
+    rows: int
+    cols: int
+
+
 @dataclass(frozen=True)
 class Prepared:
     """`work` are the bytes of the arena for each T, B and L, and those that are always there; `facts` are numbers from
@@ -45,6 +53,7 @@ class Prepared:
     constants: Mapping[str, bytes]  # float32, of weights that are in no file
     work: tuple[int, int, int, int]
     facts: Facts
+    tables: tuple[WantedTable, ...] = ()
 
     @cached_property
     def program(self) -> Program:
@@ -59,14 +68,14 @@ class Prepared:
     def lines(self) -> tuple[str, str]:
         """Two lines of JSON, of which the second is the program."""
         constants = {name: values.hex() for name, values in self.constants.items()}
-        about = [self.weights, self.states, constants, self.work, self.facts]
+        about = [self.weights, self.states, constants, self.work, self.facts, self.tables]
         return json.dumps(about, separators=(",", ":")), self.text
 
     @classmethod
     def from_lines(cls, about: str, text: str) -> Prepared:
         """Read what `lines` wrote; FormatError for anything else. Whether it is a program, the core says."""
         try:
-            weights, states, constants, work, facts = json.loads(about)
+            weights, states, constants, work, facts, tables = json.loads(about)
             return cls(
                 text,
                 tuple(WantedWeight(name, tuple(shape), layout) for name, shape, layout in weights),
@@ -74,6 +83,7 @@ class Prepared:
                 {name: bytes.fromhex(values) for name, values in constants.items()},
                 (int(work[0]), int(work[1]), int(work[2]), int(work[3])),
                 {str(name): int(value) for name, value in facts.items()},
+                tuple(WantedTable(*table) for table in tables),
             )
         except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
             raise FormatError(f"[program] not a prepared program: {type(error).__name__} {error}") from error
@@ -93,6 +103,7 @@ def prepare(program: Program, constants: Mapping[str, np.ndarray], facts: Facts)
         constants={name: values.tobytes() for name, values in constants.items() if name in layouts},
         work=arena(program).coefficients,
         facts=facts,
+        tables=tuple(WantedTable(v.name, *_fixed(v.shape)) for v in program.tables),
     )
 
 

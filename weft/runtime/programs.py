@@ -53,7 +53,7 @@ class Programs:
         self.compute = compute
         self.threads = threads
         self.backend = CpuBackend(level, threads)
-        self._weights: dict[str, Any] = {}
+        self._weights: dict[tuple[str, str], Any] = {}  # by name and layout
         self._arena = pack.Arena()
 
     @cached_property
@@ -70,16 +70,18 @@ class Programs:
         with self.checkpoint.naming():
             return read_config(self.module.Config, self.checkpoint.config)
 
-    def prepared(self, options: Sequence[Any], build: BuildWith, facts: Callable[[], Facts]) -> Prepared:
+    def prepared(
+        self, options: Sequence[Any], build: BuildWith, facts: Callable[[], Facts], *, adapters: bool = False
+    ) -> Prepared:
         """The planned program that `options` name: from the cache, or the one whose outputs `build` returns.
 
         `options` are all that it and the facts depend on, beside the checkpoint and what is computed with.
         """
-        key = store.key_of(self._decided_by(options))
+        key = store.key_of(self._decided_by([*options, "adapters"] if adapters else options))
         found = store.find(key)
         if found is None:
             known = facts()
-            traced = self.trace(self.checkpoint.model_type, lambda trace, w: build(trace, w, known))
+            traced = self.trace(self.checkpoint.model_type, lambda trace, w: build(trace, w, known), adapters=adapters)
             found = prepare(*traced, known)
             store.keep(key, found)
         return found
@@ -92,8 +94,8 @@ class Programs:
         decided = [self.compute, self.backend.level, self.checkpoint.format, *map(repr, options), *panels]
         return [*decided, config, *tensors]
 
-    def trace(self, name: str, build: Build) -> tuple[Program, dict[str, np.ndarray]]:
-        """The planned program whose outputs `build` returns, and its constants."""
+    def trace(self, name: str, build: Build, *, adapters: bool = False) -> tuple[Program, dict[str, np.ndarray]]:
+        """The planned program whose outputs `build` returns, and its constants; with `adapters` it takes them."""
         from weft.graph.passes import optimise
         from weft.graph.plan import plan
         from weft.nn import Scope
@@ -102,7 +104,7 @@ class Programs:
         with self.checkpoint.naming(), CheckedTrace(name, self.checkpoint) as trace:
             for output, tensor in build(trace, Scope(trace, self.checkpoint.stored)).items():
                 trace.output(output, tensor)
-        return plan(optimise(trace.program(), compute=self.compute)), trace.constants
+        return plan(optimise(trace.program(), compute=self.compute, adapters=adapters)), trace.constants
 
     def compile(self, prepared: Prepared, states: Mapping[str, Any]) -> CpuExecutable:
         """The program with all its weights packed."""
@@ -117,9 +119,9 @@ class Programs:
         # Vectors first: they are written here and now, and should lie together, not on a page of each matrix.
         ordered = sorted(prepared.weights, key=lambda wanted: wanted.layout != "vector")
         bound = {
-            wanted.name: self._bind(wanted, prepared.constants.get(wanted.name), packing)
+            (wanted.name, wanted.layout): self._bind(wanted, prepared.constants.get(wanted.name), packing)
             for wanted in ordered
-            if wanted.name not in self._weights
+            if (wanted.name, wanted.layout) not in self._weights
         }
         packing.start()
         self._weights.update(bound)
@@ -145,7 +147,7 @@ class Programs:
 
     def executable(self, prepared: Prepared, states: Mapping[str, Any], *, threads: int | None = None) -> CpuExecutable:
         """The program on the backend's team, or with `threads` on a team of its own; its weights are bound."""
-        weights = {wanted.name: self._weights[wanted.name] for wanted in prepared.weights}
+        weights = {wanted.name: self._weights[wanted.name, wanted.layout] for wanted in prepared.weights}
         return self.backend.bind(prepared.text, lambda: prepared.program, weights, states, threads=threads)
 
     @property

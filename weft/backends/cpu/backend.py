@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft import _core, flags
 from weft.backends.base import Backend, Executable
-from weft.backends.cpu.binding import native_weight, weight_layouts
+from weft.backends.cpu.binding import native_table, native_weight, weight_layouts
 from weft.dtype import dtype
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from weft.dtype import DType
     from weft.graph.program import Program, Value
-    from weft.ops.state import KvArray
+    from weft.ops.state import AdapterArray, KvArray
 
 
 def levels_present() -> list[str]:
@@ -52,7 +52,7 @@ class CpuBackend(Backend):
             for name, value in weights.items()
             if name in layouts
         }
-        wanted = {value.name for value in program.states}
+        wanted = {value.name for value in (*program.states, *program.tables)}
         bound = {name: state for name, state in states.items() if name in wanted}
         packed = {v.name: v for v in (*program.inputs, *program.outputs) if v.dtype.name in (*A8, "bf16")}
         return self.bind(program.to_json(), lambda: program, native, bound, threads=threads, packed=packed)
@@ -67,14 +67,20 @@ class CpuBackend(Backend):
         threads: int | None = None,
         packed: Mapping[str, Value] | None = None,
     ) -> CpuExecutable:
-        """The program whose JSON is `text`, with the core's own weights and states; `program` makes it where it is
-        asked for. `packed` are the inputs and outputs that numpy has no type for."""
-        native = _core.Executable(text, dict(weights), dict(states), self.level)
+        """The program whose JSON is `text`, with the core's own weights, states and tables, these among the states;
+        `program` makes it where it is asked for. `packed` are the inputs and outputs that numpy has no type for."""
+        tables = {name: state for name, state in states.items() if isinstance(state, _core.AdapterTable)}
+        kept = {name: state for name, state in states.items() if name not in tables}
+        native = _core.Executable(text, dict(weights), kept, self.level, tables)
         return CpuExecutable(native, program, self.pool if threads is None else _core.Pool(threads), packed or {})
 
-    def state_from(self, array: KvArray) -> Any:
+    def state_from(self, array: KvArray | AdapterArray) -> Any:
         import numpy as np
 
+        from weft.ops.state import AdapterArray
+
+        if isinstance(array, AdapterArray):
+            return native_table(array)
         heads, dim = array.spec.shape
         state = _core.KvState.make(array.dtype.name, array.pages, heads, dim)
         for own, given in ((state.key, array.key), (state.value, array.value)):

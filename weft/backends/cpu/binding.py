@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from weft import _core
 from weft._core import pack
 from weft.errors import FormatError
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
     from weft.graph.program import Program
     from weft.ops.packed import Packed
+    from weft.ops.state import AdapterArray
 
 PRODUCTS = ("matmul", "matmul_q")
 OF_INT8 = ("matmul_i8", "quantise_tokens")
@@ -81,6 +83,16 @@ def native_weight(value: np.ndarray | Packed, layout: str) -> Any:
     weight = packing.add("pairs" if layout == "split" else layout, packed.dtype.name, rows, cols, packed.data)
     packing.finish()
     return weight
+
+
+def native_table(array: AdapterArray) -> Any:
+    """The kernels' form of the adapters of a weight."""
+    table = _core.AdapterTable(array.rows, array.cols)
+    for index, part in array.parts.items():
+        matrices = [None if value is None else native_weight(value, "panels") for value in (part.down, part.up)]
+        vectors = [part.scale, part.gain, part.shift]
+        table.put(index, *matrices, *[None if value is None else native_weight(value, "vector") for value in vectors])
+    return table
 
 
 def _as_packed(values: np.ndarray) -> Packed:

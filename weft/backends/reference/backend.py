@@ -20,7 +20,7 @@ from weft.graph.verify import verify
 from weft.ops.packed import Packed
 from weft.ops.registry import catalogue
 from weft.ops.spec import spec_of
-from weft.ops.state import KvArray
+from weft.ops.state import AdapterArray, KvArray
 
 
 class ReferenceBackend(Backend):
@@ -39,16 +39,22 @@ class ReferenceBackend(Backend):
     ) -> "ReferenceExecutable":
         verify(program)
         check_bindings(program, weights, states)
-        for value in program.states:
-            state = states[value.name]
-            if not isinstance(state, KvArray) or state.spec.shape != value.shape:
-                raise BackendError(f"[{program.name}] state {value.name} must be a KvArray of {value.spec}")
+        for value in (*program.states, *program.tables):
+            state, kind = states[value.name], KvArray if value.kind == "state" else AdapterArray
+            if not isinstance(state, kind) or state.spec.shape != value.shape:
+                raise BackendError(
+                    f"[{program.name}] {value.kind} {value.name} must be a {kind.__name__} of {value.spec}"
+                )
         return ReferenceExecutable(program, dict(weights), dict(states), self.wide)
 
 
 class ReferenceExecutable(Executable):
     def __init__(
-        self, program: Program, weights: dict[str, np.ndarray | Packed], states: dict[str, KvArray], wide: bool
+        self,
+        program: Program,
+        weights: dict[str, np.ndarray | Packed],
+        states: dict[str, KvArray | AdapterArray],
+        wide: bool,
     ) -> None:
         self.program = program
         # Widened once, here, where it is possible; packed weights are widened by each op that reads them.

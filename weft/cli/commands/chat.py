@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from weft.cli import answer, options, screen
+from weft.cli import answer, asked, options, screen
 from weft.cli.conversation import Conversation
 from weft.cli.typed import Typed
 from weft.errors import WeftError
@@ -30,29 +30,45 @@ Ctrl-C interrupts an answer."""
 @click.argument("model", default=options.DEFAULT_GENERATOR)
 @click.option("--system", help="The system's words, before the conversation.")
 @options.variables()
+@click.option("--resume", metavar="FILE", help="Go on with a saved conversation; it is saved there again at the end.")
 @options.sampling(max_tokens=1024, temperature=0.7, top_p=0.9)
+@options.shape()
+@options.engine()
 @options.loading()
-def command(model: str, system: str | None, variables: dict[str, Any], **settings: Any) -> None:
+def command(model: str, system: str | None, resume: str | None, variables: dict[str, Any], **settings: Any) -> None:
     """Chat with a model (default: smollm2-135m-instruct).
 
     Answers are printed as they are made. /help in the chat lists its commands: /reset /system /save /load /stats /quit.
-    When the conversation outgrows the context its oldest exchange is forgotten, and the chat says so.
+    What was computed for the conversation so far is used again in every turn. When it outgrows the context its oldest
+    exchange is forgotten, and the chat says so.
 
     \b
     Examples:
       weft chat
       weft chat ./model.gguf --system "Answer in one sentence." --temperature 0.2
       weft chat qwen3-0.6b --set enable_thinking=false
+      weft chat --resume notes.json --prefix-dir ~/.cache/weft/prefixes
+      weft chat --adapter ./my-lora --schema reply.schema.json
       echo "What is a loom?" | weft chat
     """
+    settings["grammar"] = asked.grammar(settings)
+    kept = None if resume is None else Path(resume).expanduser()
+    conversation = Conversation.load(kept) if kept is not None and kept.exists() else Conversation()
+    conversation.system = system or conversation.system
     import weft
 
     loaded = weft.load(model, **{name: settings.pop(name) for name in options.LOADING})
-    chat = Chat(loaded, Conversation(system), variables, settings)
+    asked.prepare(loaded, settings)
+    chat = Chat(loaded, conversation, variables, settings)
     if chat.typed.watched:
         info = loaded.info
         screen.note(f"{model}: {info['context']} tokens of context, {info['threads']} threads. /help lists commands.")
-    chat.run()
+    try:
+        chat.run()
+    finally:
+        if kept is not None and chat.conversation.turns:
+            chat.conversation.save(kept)
+        loaded.engine.close()
 
 
 class Chat:

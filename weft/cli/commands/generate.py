@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from weft.cli import options, screen
+from weft.cli import asked, options, screen
 
 if TYPE_CHECKING:
     from weft.generate import Generation, Handle
@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 @click.option("--parse-special", is_flag=True, help="Read special tokens such as <|im_end|> in a raw prompt as such.")
 @options.variables()
 @options.sampling(max_tokens=256, temperature=0.0, top_p=1.0)
+@click.option("-n", "--n", type=int, default=1, show_default=True, help="Answers to make, with the seeds that follow.")
+@options.shape()
+@click.option("--logprobs", type=int, metavar="N", help="With --json: log probabilities, and of the N best tokens.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document at the end: text, tokens, timings.")
+@options.engine()
 @options.loading()
 def command(
     prompt: str | None,
@@ -42,16 +46,23 @@ def command(
       weft generate "The capital of France is" --max-tokens 20
       weft generate --chat "Name three colours." --temperature 0.7 --seed 1
       weft generate "def fib(n):" --stop $'\\n\\n'
+      weft generate --chat "A person, as JSON." --schema '{"type": "object", "required": ["name"]}'
+      weft generate "Colour: " --choice red --choice green -n 3 --temperature 1
+      weft generate "Once" --adapter ./stories=0.7 --adapter ./poems=0.3
       cat letter.txt | weft generate --json --chat
     """
     if parse_special and not raw:
         raise click.UsageError("--parse-special is for raw prompts; what a chat message says stays text")
     if variables and raw:
         raise click.UsageError("--set is for --chat; a raw prompt goes through no template")
+    if settings["logprobs"] is not None and not as_json:
+        raise click.UsageError("--logprobs is shown with --json")
+    settings["grammar"] = asked.grammar(settings)
     text = _prompt(prompt)
     import weft
 
     loaded = weft.load(model, **{name: settings.pop(name) for name in options.LOADING})
+    asked.prepare(loaded, settings)
     from weft.generate import make_request  # the engine comes with it, and is imported while the weights are packed
 
     if raw:
@@ -59,8 +70,9 @@ def command(
     else:
         ids = loaded.chat_ids([{"role": "user", "content": text}], variables=variables)
     handle = loaded.engine.submit(make_request(ids, **settings))
-    result = _json(handle, model) if as_json else _text(handle)
-    if result.finish_reason == "cancelled":
+    results = _json(handle, model) if as_json else _texts(handle) if settings["n"] > 1 else [_text(handle)]
+    loaded.engine.close()
+    if any(result.finish_reason == "cancelled" for result in results):
         raise click.exceptions.Exit(130)
 
 
@@ -85,10 +97,24 @@ def _text(handle: Handle) -> Generation:
     return result
 
 
-def _json(handle: Handle, model: str) -> Generation:
+def _texts(handle: Handle) -> list[Generation]:
+    """Several answers, one after another when all are there."""
+    results = _results(handle)
+    for result in results:
+        screen.note(f"--- {result.index + 1} of {len(results)}, seed {result.seed}")
+        click.echo(screen.clean(result.text) if sys.stdout.isatty() else result.text)
+    return results
+
+
+def _json(handle: Handle, model: str) -> list[Generation]:
+    results = _results(handle)
+    found = [asdict(result) for result in results]
+    screen.print_json({"model": model, **(found[0] if len(found) == 1 else {"answers": found})})
+    return results
+
+
+def _results(handle: Handle) -> list[Generation]:
     try:
-        result = handle.result()
+        return handle.results()
     except KeyboardInterrupt:
-        result = handle.result()  # what there was; the interrupt has ended it
-    screen.print_json({"model": model, **asdict(result)})
-    return result
+        return handle.results()  # what there was; the interrupt has ended it

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 from weft.errors import InputError
+from weft.graph.passes.adapt import adapt
 from weft.graph.passes.cut_rows import cut_rows
 from weft.graph.passes.dead_code import dead_code
 from weft.graph.passes.decompose import decompose
@@ -18,6 +19,7 @@ from weft.graph.program import Program
 from weft.graph.verify import verify
 
 __all__ = [
+    "adapt",
     "cut_rows",
     "dead_code",
     "decompose",
@@ -39,8 +41,8 @@ LOWER: dict[str, list[Callable[[Program], Program]]] = {
 }
 
 
-def optimise(program: Program, *, compute: str = "f32") -> Program:
-    """All passes in order; verified, unplanned.
+def optimise(program: Program, *, compute: str = "f32", adapters: bool = False) -> Program:
+    """All passes in order; verified, unplanned. With `adapters` the program takes them: see adapt.
 
     Three values of `compute` change numbers. "int8": activations are rounded to int8 rows before products with
     quantised weights; in a model without a state other weights are rounded to int8 too, and what that leaves is "bf16".
@@ -50,7 +52,14 @@ def optimise(program: Program, *, compute: str = "f32") -> Program:
     """
     if compute not in COMPUTE:
         raise InputError(f"[optimise] compute must be one of {', '.join(COMPUTE)}: got {compute!r}")
-    passes = [dead_code, fold_bias, fold_activation, fuse_norm, cut_rows]  # bias first: an activation comes after it
+    passes: list[Callable[[Program], Program]] = [
+        dead_code,
+        fold_bias,
+        fold_activation,
+        fuse_norm,
+        cut_rows,
+    ]  # bias first: an activation comes after it
+    passes += [adapt] if adapters else []  # before products are lowered: adapters read rows that are not rounded
     for rewrite in [*passes, *LOWER.get(compute, [])]:
         program = rewrite(program)
     verify(program)

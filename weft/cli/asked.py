@@ -1,0 +1,90 @@
+"""What was asked for on the command line, as the library takes it: a grammar, adapters, an engine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from weft.cli import options
+
+if TYPE_CHECKING:
+    from weft.generate import Grammar, Model
+
+FILE_LIMIT = 1 << 20
+
+
+def grammar(settings: dict[str, Any]) -> Grammar | None:
+    """Take the options SHAPES out of `settings`: the grammar they describe."""
+    given = {name: settings.pop(name) for name in options.SHAPES}
+    named = [name for name, value in given.items() if value]
+    if not named:
+        return None
+    if len(named) > 1:
+        raise click.UsageError(f"--{named[0]} and --{named[1]} exclude each other; give one")
+    from weft.generate import Grammar
+
+    (name,), value = named, given[named[0]]
+    if name == "schema":
+        return Grammar.json_schema(_schema(value))
+    if name == "regex":
+        return Grammar.regex(value)
+    if name == "choice":
+        return Grammar.choices(list(value))
+    text = _read(value)
+    return Grammar.gbnf(text) if value.endswith(".gbnf") else Grammar.lark(text)
+
+
+def _schema(value: str) -> Any:
+    text = value if value.lstrip().startswith(("{", "true", "false")) else _read(value)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise click.UsageError(f"--schema is not JSON: {error}") from None
+
+
+def _read(name: str) -> str:
+    path = Path(name)
+    try:
+        if path.stat().st_size > FILE_LIMIT:
+            raise click.UsageError(f"{name} is over {FILE_LIMIT >> 20} MiB")
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"{name} cannot be read: {error}") from None
+
+
+def prepare(model: Model, settings: dict[str, Any]) -> None:
+    """Take the options ENGINE out of `settings` and set the model up; what requests need of them is put back."""
+    adapters, prefix_dir = settings.pop("adapter"), settings.pop("prefix_dir")
+    if prefix_dir is not None:
+        from weft.generate import Engine
+
+        Engine(model, prefix_dir=prefix_dir)
+    if adapters:
+        settings["adapter"] = _load_adapters(model, adapters)
+
+
+def _load_adapters(model: Model, given: tuple[str, ...]) -> str:
+    """Load adapters, and blend them where they are several or weighted; the name to ask for."""
+    weights: dict[str, float] = {}
+    for number, entry in enumerate(given):
+        folder, equals, weight = entry.rpartition("=")
+        if not equals or not _is_number(weight):
+            folder, weight = entry, "1"
+        name = f"{number}:{Path(folder).name}"
+        model.adapters.load(name, folder)
+        weights[name] = float(weight)
+    if list(weights.values()) == [1.0]:
+        return next(iter(weights))
+    model.adapters.blend("blend", weights)
+    return "blend"
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

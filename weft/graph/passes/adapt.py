@@ -1,0 +1,46 @@
+"""Adapters: behind every product of tokens with a weight stands what the adapter of its sequence makes of it."""
+
+from dataclasses import replace
+
+from weft.errors import InputError
+from weft.graph.program import Instr, Program, Value, arrange
+from weft.ops.spec import B, L, T, as_dtype
+
+TABLE = "lora/"  # and the weight's name: its table's name
+
+
+def adapt(program: Program) -> Program:
+    """matmul(x, W, b) -> lora(matmul(x, W, b), x, table of W), then the activation; `adapters` is an input more.
+
+    The product itself stays as it was, so sequences without an adapter keep their bits.
+    """
+    names = {value.name for value in program.inputs}
+    if not {"segments", "rows"} <= names or "adapters" in names:
+        raise InputError(
+            f"[adapt] {program.name} is no program of a step; it has the inputs {', '.join(sorted(names))}"
+        )
+    values = {value.name: value for value in program.values}
+    values["adapters"] = Value("adapters", "input", as_dtype("i32"), (B,))
+    body: list[Instr] = []
+    for number, instr in enumerate(program.body):
+        if instr.op == "matmul" and program.table[str(instr.inputs[0])].shape[:-1] in ((T,), (L,)):
+            body += _adapted(program, instr, str(number), values)
+        else:
+            body.append(instr)
+    return arrange(program.name, values.values(), body)
+
+
+def _adapted(program: Program, instr: Instr, fresh: str, values: dict[str, Value]) -> list[Instr]:
+    x, weight, result = str(instr.inputs[0]), str(instr.inputs[1]), program.table[instr.outputs[0]]
+    table = Value(TABLE + weight, "table", as_dtype("f32"), program.table[weight].shape)
+    product = replace(result, name=f"%product{fresh}", kind="buffer")
+    values[table.name], values[product.name] = table, product
+    rows = "rows" if result.shape[0] == L else None
+    base = replace(instr, outputs=(product.name,), attrs={**instr.attrs, "activation": "none"})
+    operands = (product.name, x, table.name, "segments", "adapters", rows)
+    if instr.attrs["activation"] == "none":
+        return [base, Instr("lora", operands, instr.outputs, {})]
+    sums = replace(product, name=f"%adapted{fresh}")
+    values[sums.name] = sums
+    after = Instr("activate", (sums.name,), instr.outputs, {"kind": instr.attrs["activation"]})
+    return [base, Instr("lora", operands, (sums.name,), {}), after]

@@ -1,0 +1,445 @@
+"""Adapters in memory: checked against the model, packed for the kernels, and swapped while steps run.
+
+A version of an adapter never changes. It is freed when no name has it and nobody holds it any more, so whoever holds
+one when it is replaced goes on with what it began with.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from weft import _core
+from weft.errors import BusyError, InputError, MemoryPlanError, NotFoundError, UnsupportedError, WeightError
+from weft.runtime.checkpoint import PREFIXES, TEXT_PARTS, Checkpoint
+from weft.runtime.memory import SHARE, free_memory
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from weft.runtime.prepared import Prepared, WantedTable
+    from weft.weights.adapters import AdaptedModule
+    from weft.weights.files import TensorView
+
+LIMIT = 16  # adapters that are loaded at a time
+MAX_BLEND_RANK = 4096
+NORM_ROWS = 1024  # of a weight that are widened at a time
+
+TABLE = "lora/"  # the name of a weight's table begins so: weft/graph/passes/adapt.py
+# The weight of a product, where it is an embedding too, is adapted as the head that it is.
+TIED = {"model.embed_tokens": "lm_head"}
+
+
+class Part(NamedTuple):
+    """What an adapter does to one weight, as the core's weights: csrc/core/state.h."""
+
+    down: Any = None
+    up: Any = None
+    scale: Any = None
+    gain: Any = None
+    shift: Any = None
+
+    @property
+    def nbytes(self) -> int:
+        return sum(weight.nbytes for weight in self if weight is not None)
+
+
+@dataclass(frozen=True, eq=False)
+class Adapter:
+    """One version of an adapter. `index` is what Step.adapters has for it, and `generation` is never given twice.
+
+    `digest` says what it computes: two versions with one digest give the same logits, in any process.
+    """
+
+    name: str
+    generation: int
+    index: int
+    rank: int  # the largest of its modules
+    digest: bytes
+    parts: Mapping[str, Part] = field(repr=False)  # by table
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.nbytes for part in self.parts.values())
+
+
+@dataclass
+class _Version:
+    adapter: Adapter
+    holders: int = 0
+    named: bool = True
+
+
+class Adapters:
+    """The adapters of one decoder. Every method may be called from any thread, while steps run too.
+
+    `load`, `replace` and `blend` check and pack before anything changes: what they refuse leaves no trace.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, prepared: Callable[[], Prepared], *, limit: int = LIMIT) -> None:
+        self.limit = limit
+        self._checkpoint = checkpoint
+        self._prepare = prepared
+        self._turn = threading.RLock()
+        self._begin = threading.Lock()
+        self._found: _Targets | None = None
+        self._names: dict[str, Adapter] = {}
+        self._live: dict[int, _Version] = {}
+        self._generation = 0
+
+    @property
+    def tables(self) -> Mapping[str, Any]:
+        """The tables that the program with adapters is bound to."""
+        return self._targets.tables
+
+    @property
+    def _targets(self) -> _Targets:
+        with self._begin:  # once, whoever comes first
+            if self._found is None:
+                self._found = _Targets(self._checkpoint, self._prepare())
+            return self._found
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __iter__(self) -> Iterator[Adapter]:
+        """The adapters that are loaded, oldest first."""
+        with self._turn:
+            return iter(list(self._names.values()))
+
+    def get(self, name: str) -> Adapter:
+        """The version that `name` stands for now."""
+        with self._turn:
+            if name not in self._names:
+                known = ", ".join(self._names) or "none is loaded"
+                raise NotFoundError(f"[adapter] no adapter is called {name!r:.80}; {known}")
+            return self._names[name]
+
+    def load(self, name: str, path: str | Path) -> Adapter:
+        """Read the adapter in the folder `path` under a new name."""
+        self._check_new(name)
+        return self._install(name, *self._read(path), new=True)
+
+    def replace(self, name: str, path: str | Path) -> Adapter:
+        """Let `name` stand for the adapter in the folder `path`; who holds the version before keeps it."""
+        self.get(name)
+        return self._install(name, *self._read(path), new=False)
+
+    def blend(self, name: str, weights: Mapping[str, float]) -> Adapter:
+        """A new adapter, the weighted sum of loaded ones: exact, its rank is the sum of theirs."""
+        self._check_new(name)
+        if not weights or not all(isinstance(w, int | float) and abs(w) < 1e9 for w in weights.values()):
+            raise InputError(f"[adapter] blend {name!r:.80}: names and finite weights are wanted, got {weights!r:.200}")
+        sources = [(self.hold(source), float(weight)) for source, weight in weights.items()]
+        try:
+            parts, rank = _blended(sources)
+            digests = b"".join(source.digest + repr(weight).encode() for source, weight in sources)
+            return self._install(name, parts, rank, sha256(b"blend" + digests).digest(), new=True)
+        finally:
+            for source, _ in sources:
+                self.release(source)
+
+    def unload(self, name: str) -> None:
+        """Forget the name; the memory is freed when nobody holds the version any more."""
+        with self._turn:
+            self._retire(self.get(name))
+            del self._names[name]
+
+    def hold(self, adapter: Adapter | str) -> Adapter:
+        """Keep a version, or the one that a name stands for now, until `release`: as a running request does."""
+        with self._turn:
+            adapter = self.get(adapter) if isinstance(adapter, str) else adapter
+            self._version(adapter).holders += 1
+            return adapter
+
+    def release(self, adapter: Adapter) -> None:
+        """Undo one `hold`."""
+        with self._turn:
+            version = self._version(adapter)
+            if version.holders < 1:
+                raise InputError(f"[adapter] {adapter.name} is released more often than it was held")
+            version.holders -= 1
+            self._free(version)
+
+    @contextmanager
+    def using(self, indices: np.ndarray) -> Iterator[None]:
+        """Keep the versions of these indices for a step."""
+        wanted = sorted({int(index) for index in indices} - {0})
+        with self._turn:
+            unknown = [index for index in wanted if index not in self._live]
+            if unknown:
+                raise InputError(f"[adapter] no adapter has the index {unknown[0]}; hold one as long as it is used")
+            held = [self._live[index] for index in wanted]
+            for version in held:
+                version.holders += 1
+        try:
+            yield
+        finally:
+            with self._turn:
+                for version in held:
+                    version.holders -= 1
+                    self._free(version)
+
+    def _check_new(self, name: str) -> None:
+        if not isinstance(name, str) or not 0 < len(name) <= 200 or not name.isprintable():
+            raise InputError(f"[adapter] {name!r:.80} is no name; 1 to 200 printable characters are wanted")
+        if name in self._names:
+            raise InputError(f"[adapter] {name} is loaded already; replace it, or unload it first")
+        if len(self._names) >= self.limit:
+            raise InputError(f"[adapter] {self.limit} adapters are loaded already; unload one, or raise the limit")
+
+    def _read(self, path: str | Path) -> tuple[Mapping[str, Part], int, bytes]:
+        from weft.weights.adapters import open_adapter
+
+        file = open_adapter(Path(path))
+        return self._targets.parts(file.modules), file.rank, _digest(file.modules)
+
+    def _install(self, name: str, parts: Mapping[str, Part], rank: int, digest: bytes, *, new: bool) -> Adapter:
+        with self._turn:
+            before = None if new else self.get(name)
+            if new:
+                self._check_new(name)
+            index = next((i for i in range(1, _core.ADAPTERS) if i not in self._live), None)
+            if index is None:
+                raise BusyError(
+                    f"[adapter] all {_core.ADAPTERS - 1} versions are still held; let requests finish first"
+                )
+            self._generation += 1
+            adapter = Adapter(name, self._generation, index, rank, digest, parts)
+            for table, part in parts.items():
+                self.tables[table].put(index, *part)
+            self._live[index] = _Version(adapter)
+            if before is not None:
+                self._retire(before)
+            self._names[name] = adapter
+            return adapter
+
+    def _version(self, adapter: Adapter) -> _Version:
+        version = self._live.get(adapter.index)
+        if version is None or version.adapter is not adapter:
+            raise InputError(
+                f"[adapter] generation {adapter.generation} of {adapter.name} is gone; get it by name again"
+            )
+        return version
+
+    def _retire(self, adapter: Adapter) -> None:
+        version = self._version(adapter)
+        version.named = False
+        self._free(version)
+
+    def _free(self, version: _Version) -> None:
+        adapter = version.adapter
+        if version.named or version.holders or self._live.get(adapter.index) is not version:
+            return
+        for table in adapter.parts:
+            self.tables[table].clear(adapter.index)
+        del self._live[adapter.index]
+
+
+class _Target(NamedTuple):
+    """A table, and which rows of its module's weight it is of."""
+
+    table: WantedTable
+    first: int
+    total: int
+
+    def cut(self, view: TensorView) -> TensorView:
+        """The rows of a tensor of the module."""
+        from weft.weights.files import TensorView
+
+        if view.shape[0] == self.table.rows:
+            return view
+        size = view.nbytes // view.shape[0]
+        data = view.bytes()[self.first * size : (self.first + self.table.rows) * size]
+        return TensorView(view.dtype, (self.table.rows, *view.shape[1:]), data)
+
+
+class _Targets:
+    """The weights of a model that adapters may change, by module."""
+
+    def __init__(self, checkpoint: Checkpoint, prepared: Prepared) -> None:
+        self._checkpoint = checkpoint
+        self._weights = {wanted.name for wanted in prepared.weights}
+        self.tables = {table.name: _core.AdapterTable(table.rows, table.cols) for table in prepared.tables}
+        self._modules: dict[str, list[_Target]] = {}
+        for table in prepared.tables:
+            stored, _, rows = table.name.removeprefix(TABLE).partition(":")
+            first, _, total = map(int, re.split("[-/]", rows)) if rows else (0, table.rows, table.rows)
+            module = stored.removesuffix(".weight")
+            self._modules.setdefault(TIED.get(module, module), []).append(_Target(table, first, total))
+
+    def parts(self, modules: Mapping[str, AdaptedModule]) -> Mapping[str, Part]:
+        """The parts of an adapter's modules by table, packed; WeightError for what does not fit the model."""
+        found = [(name, self._find(name, module), module) for name, module in modules.items()]
+        size = sum(view.nbytes for module in modules.values() for _, view in module.tensors())
+        if size > SHARE * free_memory().available_bytes:
+            raise MemoryPlanError(f"[adapter] {size / 1e9:.2f} GB of adapter do not fit; unload others")
+        packer = _Packer()
+        for name, targets, module in found:
+            for target in targets:
+                packer.add(target.table.name, self._values(name, target, module))
+        return packer.finish()
+
+    def _find(self, name: str, module: AdaptedModule) -> list[_Target]:
+        targets = next((self._modules[own] for own in self._spellings(name) if own in self._modules), None)
+        if targets is None:
+            if any(self._checkpoint.stored(f"{own}.weight") is not None for own in self._spellings(name)):
+                what = "modules_to_save" if module.weight is not None else "the adapter"
+                raise UnsupportedError(f"[adapter] {what} changes {name[:120]}; weft changes weights of products only")
+            raise WeightError(f"[adapter] {name[:120]} is no module of this model ({self._checkpoint.model_type})")
+        rows, cols = targets[0].total, targets[0].table.cols
+        wanted = {"down": (module.rank, cols), "up": (rows, module.rank), "weight": (rows, cols)}
+        for what, view in module.tensors():
+            if view.shape != wanted.get(what, (rows,)):
+                fits = wanted.get(what, (rows,))
+                raise WeightError(f"[adapter] {name[:120]}: {what} has shape {view.shape}, the model wants {fits}")
+        return targets
+
+    def _spellings(self, name: str) -> Iterator[str]:
+        """The names that a module may have here: models are saved inside others."""
+        yield name
+        kind = self._checkpoint.model_type
+        starts = {prefix: "" for prefix in PREFIXES.get(kind, ())}
+        starts.update(next((starts for text, starts in TEXT_PARTS.values() if text == kind), {}))
+        for prefix, start in starts.items():
+            if name.startswith(prefix):
+                yield start + name.removeprefix(prefix)
+
+    def _values(self, name: str, target: _Target, module: AdaptedModule) -> Mapping[str, Any]:
+        """The values of a part: views of matrices, arrays of the vectors."""
+        import numpy as np
+
+        cut = {what: target.cut(view) if what != "down" else view for what, view in module.tensors()}
+        for what, view in cut.items():
+            if not np.isfinite(view.numpy()).all():
+                raise WeightError(f"[adapter] {name[:120]}: {what} holds numbers that are not finite")
+        vectors = {what: view.numpy().astype(np.float32) for what, view in cut.items() if len(view.shape) == 1}
+        base = self._base_bias(target)
+        if "bias" in vectors and base is None:
+            raise WeightError(f"[adapter] {name[:120]} has a trained bias, the model has none there")
+        if module.weight is not None:
+            return {"up": cut["weight"], "shift": vectors.get("bias", base)}
+        gain = self._gain(name, target, module, vectors["magnitude"]) if "magnitude" in vectors else None
+        shift = vectors.get("bias", base)
+        if shift is not None:
+            assert base is not None
+            shift = shift - (base if gain is None else gain * base)
+        if "up_bias" in vectors:
+            shift = (0 if shift is None else shift) + np.float32(module.scale) * vectors["up_bias"]
+        scale = None if module.down is None else np.full(module.rank, module.scale, np.float32)
+        changed = shift is not None and bool(shift.any())
+        return {
+            "down": cut.get("down"),
+            "up": cut.get("up"),
+            "scale": scale,
+            "gain": gain,
+            "shift": shift if changed else None,
+        }
+
+    def _base_bias(self, target: _Target) -> np.ndarray | None:
+        import numpy as np
+
+        name = target.table.name.removeprefix(TABLE).replace(".weight", ".bias")
+        if name not in self._weights:
+            return None
+        return self._checkpoint.tensor(name, (target.table.rows,)).numpy().astype(np.float32).reshape(-1)
+
+    def _gain(self, name: str, target: _Target, module: AdaptedModule, magnitude: np.ndarray) -> np.ndarray:
+        """DoRA: the magnitude of each row over the norm of the base's row with the adapter's added."""
+        import numpy as np
+
+        table = target.table
+        tensor = self._checkpoint.tensor(table.name.removeprefix(TABLE), (table.rows, table.cols))
+        assert module.up is not None and module.down is not None
+        up, down = (view.numpy().astype(np.float32) for view in (target.cut(module.up), module.down))
+        norms = np.empty(table.rows, np.float32)
+        for first in range(0, table.rows, NORM_ROWS):
+            end = min(first + NORM_ROWS, table.rows)
+            base = tensor.rows(first, end).numpy().astype(np.float32)
+            norms[first:end] = np.linalg.norm(base + np.float32(module.scale) * (up[first:end] @ down), axis=1)
+        if not (norms > 0).all():
+            raise WeightError(f"[adapter] {name[:120]}: a row has no length, and so no direction (use_dora)")
+        return magnitude / norms
+
+
+class _Packer:
+    """Packs the parts of one version, in memory of its own."""
+
+    def __init__(self) -> None:
+        self._arena = _core.pack.Arena()
+        self._packing = _core.pack.Packing(1, self._arena)
+        self._parts: dict[str, Part] = {}
+
+    def add(self, table: str, values: Mapping[str, Any]) -> None:
+        """`down` and `up` are stored matrices, the others arrays; None for what is left out."""
+        matrices = [view for view in (values.get("down"), values.get("up")) if view is not None]
+        stored = {view.dtype.name for view in matrices}
+        one = stored.pop() if len(stored) == 1 else "f32"
+        made: dict[str, Any] = {}
+        for what in ("down", "up"):
+            if (view := values.get(what)) is not None:
+                made[what] = self._packing.add("panels", one, *view.shape, _as_type(view, one))
+        for what in ("scale", "gain", "shift"):
+            if (vector := values.get(what)) is not None:
+                made[what] = _core.pack.Weight.vector(vector, self._arena)
+        if made:
+            self._parts[table] = Part(**made)
+
+    def finish(self) -> Mapping[str, Part]:
+        self._packing.finish()
+        return self._parts
+
+
+def _as_type(view: TensorView, dtype: str) -> Any:
+    """The bytes of a matrix in its own type, or widened."""
+    import numpy as np
+
+    if view.dtype.name == dtype:
+        return view.bytes()
+    return np.ascontiguousarray(view.numpy(), np.float32).reshape(-1).view(np.uint8)
+
+
+def _digest(modules: Mapping[str, AdaptedModule]) -> bytes:
+    """Of everything that decides what an adapter computes."""
+    hashed = sha256()
+    for name, module in sorted(modules.items()):
+        hashed.update(f"{name} {module.scale!r}\n".encode())
+        for what, view in module.tensors():
+            hashed.update(f"{what} {view.dtype} {view.shape}\n".encode())
+            hashed.update(view.bytes().data)
+    return hashed.digest()
+
+
+def _blended(sources: list[tuple[Adapter, float]]) -> tuple[Mapping[str, Part], int]:
+    """The parts of the weighted sum: rows of down and columns of up side by side, shifts added."""
+    import numpy as np
+
+    from weft.weights.files import TensorView
+
+    packer, most = _Packer(), 0
+    for table in sorted({table for source, _ in sources for table in source.parts}):
+        found = [(s.name, s.parts[table], weight) for s, weight in sources if table in s.parts]
+        for name, part, _ in found:
+            if part.gain is not None or (part.up is not None and part.down is None):
+                kind = "is DoRA" if part.gain is not None else "replaces a weight (modules_to_save)"
+                raise UnsupportedError(
+                    f"[adapter] {name} {kind} at {table.removeprefix(TABLE)}; it has no weighted sum"
+                )
+        low = [(part, weight) for _, part, weight in found if part.down is not None]
+        shifts = [np.float32(weight) * part.shift.row(0) for _, part, weight in found if part.shift is not None]
+        values: dict[str, Any] = {"shift": sum(shifts) if shifts else None}
+        if low:
+            values["down"] = TensorView.of(np.concatenate([part.down.dense() for part, _ in low]))
+            values["up"] = TensorView.of(np.concatenate([part.up.dense() for part, _ in low], axis=1))
+            values["scale"] = np.concatenate([np.float32(weight) * part.scale.row(0) for part, weight in low])
+            most = max(most, len(values["scale"]))
+        if most > MAX_BLEND_RANK:
+            raise InputError(f"[adapter] the blend would have rank {most}; {MAX_BLEND_RANK} is the limit")
+        packer.add(table, values)
+    return packer.finish(), most
