@@ -380,3 +380,34 @@ def test_long_lists_take_no_long_time(tmp_path: Path) -> None:
     config = {**PEFT, "r": 1, "target_modules": [f"m{i}" for i in range(count)]}
     config["alpha_pattern"] = {f"m{i}": 1 for i in range(count)}
     assert len(open_adapter(write(tmp_path, config, tensors)).modules) == count
+
+
+def test_broken_files_end_in_errors_of_weft(tmp_path: Path) -> None:
+    """Bytes of either file changed, cut and doubled, 400 times: it is read, or refused on purpose."""
+    folder = write(tmp_path, {**DEFAULTS, **PEFT, "alpha_pattern": {"q_proj": 3}}, peft_tensors())
+    whole = {path.name: path.read_bytes() for path in folder.iterdir()}
+    rng = np.random.default_rng(17)
+    refused: list[str] = []
+    for number in range(400):
+        for name, data in whole.items():
+            (folder / name).write_bytes(data)
+        name = ("adapter_config.json", "adapter_model.safetensors")[number % 2]
+        data = bytearray(whole[name])
+        reach = len(data) if number % 2 == 0 else 700  # the header
+        for _ in range(rng.integers(1, 4)):
+            at = int(rng.integers(0, min(reach, len(data))))
+            kind = rng.integers(0, 4)
+            if kind == 0:
+                data[at] = int(rng.integers(0, 256))
+            elif kind == 1:
+                del data[at : at + int(rng.integers(1, 40))]
+            elif kind == 2:
+                data[at:at] = data[at : at + int(rng.integers(1, 40))]
+            else:
+                data[at : at + 1] = bytes(rng.choice([b"9" * 30, b"-1", b"null", b"[]", b'"', b"1e999", b"true"]))
+        (folder / name).write_bytes(data)
+        try:
+            open_adapter(folder)
+        except WeftError as error:
+            refused.append(str(error))
+    assert len(refused) > 200 and all(message.startswith("[") for message in refused)
