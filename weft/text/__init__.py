@@ -1,4 +1,4 @@
-"""Text in and out: tokenizers and chat templates. No model, no tensor."""
+"""Text in and out: tokenizers, chat templates, tool calls. No model, no tensor."""
 
 from typing import TYPE_CHECKING
 
@@ -9,13 +9,19 @@ if TYPE_CHECKING:
     from weft.text.chat import choose_template as choose_template
     from weft.text.chat import encode_chat as encode_chat
     from weft.text.chat import render as render
+    from weft.text.reasoning import ReasoningSplit as ReasoningSplit
     from weft.text.tokenizer import Tokenizer as Tokenizer
+    from weft.text.tool_calls import ToolParser as ToolParser
+    from weft.text.tool_calls import formats_of as formats_of
 
 _HOMES = {
+    "ReasoningSplit": "reasoning",
     "Template": "chat",
     "Tokenizer": "tokenizer",
+    "ToolParser": "tool_calls",
     "choose_template": "chat",
     "encode_chat": "chat",
+    "formats_of": "tool_calls",
     "render": "chat",
 }
 
