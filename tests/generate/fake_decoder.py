@@ -89,7 +89,7 @@ class FakeTokenizer:
     def id(self, token: str) -> int | None:
         return {"<think>": 50, "</think>": 51}.get(token)
 
-    def stream(self) -> "FakeStream":
+    def stream(self, *, skip_special: bool) -> "FakeStream":
         return FakeStream(self.pieces)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from weft.errors import InputError, TooLongError, UnsupportedError
 from weft.generate.choice.reasoning import Reasoning
 from weft.generate.choice.sampling import fresh_seed
-from weft.generate.decoder import Decoder, Detokenizer
+from weft.generate.decoder import Decoder, Detokenizer, TextStream
 from weft.generate.request import Request, fit
 from weft.generate.sequence import Limits, Sequence
 from weft.runtime.paged.pages import PAGE_TOKENS
@@ -90,8 +90,8 @@ class Admission:
             )
         return prompt, min(wanted, self._context - len(prompt))
 
-    def stream(self) -> Any:
-        return self._tokenizer.stream() if self._tokenizer else None
+    def stream(self, request: Request) -> TextStream | None:
+        return self._tokenizer.stream(skip_special=not request.show_special) if self._tokenizer else None
 
     def reasoning(self, request: Request) -> Reasoning | None:
         """The watch over a request's reasoning: where it has a budget, and where a grammar is to wait for its end."""
@@ -150,7 +150,7 @@ class Admitted:
             self.limits,
             index=index,
             seed=seed,
-            text=self.admission.stream(),
+            text=self.admission.stream(self.request),
             now=time.perf_counter(),
         )
         sequence.adapter = self.admission.hold_adapter(self.request.adapter)

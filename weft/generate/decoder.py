@@ -55,7 +55,7 @@ class Detokenizer(Protocol):
     def vocab_size(self) -> int:
         """Ids from here on have no text: many models pad their vocabulary to a round number."""
 
-    def stream(self) -> TextStream:
+    def stream(self, *, skip_special: bool) -> TextStream:
         """A new stream, for one sequence."""
 
     def id(self, token: str) -> int | None:

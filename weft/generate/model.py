@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from weft.graph import Program
     from weft.runtime.adapters import Adapters
     from weft.text import Template, Tokenizer
+    from weft.text.reply import ReplyReader
     from weft.weights.sources import Located
 
 Messages = Sequence[Mapping[str, Any]]
@@ -128,20 +130,47 @@ class Model:
 
     def chat(
         self, messages: Messages, *, tools: list[Any] | None = None, variables: Variables = None, **options: Any
-    ) -> Generation:
+    ) -> Any:
         """The answer to a conversation: messages are {"role", "content"} objects, the last one usually the user's.
 
-        `variables` are the template's own: {"enable_thinking": False}, {"continue_final_message": True}.
+        `variables` are the template's own: {"enable_thinking": False}, {"continue_final_message": True}. In the result,
+        reasoning and calls of the `tools` are apart from the text. Options as for `generate`; with n a list.
         """
-        return self.generate(self.chat_ids(messages, tools=tools, variables=variables), **options)
+        ids = self.chat_ids(messages, tools=tools, variables=variables)
+        found = self.generate(ids, show_special=True, **options)
+        results = [self._taken_apart(result, ids, tools) for result in (found if isinstance(found, list) else [found])]
+        return results if isinstance(found, list) else results[0]
 
     def chat_stream(
         self, messages: Messages, *, tools: list[Any] | None = None, variables: Variables = None, **options: Any
     ) -> Iterator[Piece]:
         """As `chat`, piece by piece."""
-        from weft.generate.handle import stream
+        ids = self.chat_ids(messages, tools=tools, variables=variables)
+        return self._apart(self.stream(ids, show_special=True, **options), ids, tools)
 
-        return stream(self.engine, self.chat_ids(messages, tools=tools, variables=variables), **options)
+    def _apart(self, pieces: Iterator[Piece], ids: list[int], tools: list[Any] | None) -> Iterator[Piece]:
+        readers: dict[int, ReplyReader] = {}
+        for piece in pieces:
+            reader = readers.setdefault(piece.index, self._reader(ids, tools))
+            said = reader.add(piece.text)
+            text, reasoning, events = said.text, said.reasoning, said.events
+            if piece.finish_reason is not None:
+                rest = reader.finish()
+                text, reasoning, events = text + rest.text, reasoning + rest.reasoning, events + rest.events
+            yield replace(piece, text=text, reasoning=reasoning, events=events)
+
+    def _taken_apart(self, result: Generation, ids: list[int], tools: list[Any] | None) -> Generation:
+        reader = self._reader(ids, tools)
+        reader.add(result.text)
+        reader.finish()
+        return replace(result, text=reader.text, reasoning=reader.reasoning, tool_calls=reader.tool_calls)
+
+    def _reader(self, ids: list[int], tools: list[Any] | None) -> ReplyReader:
+        from weft.text.reasoning import opened_by
+        from weft.text.reply import ReplyReader
+
+        end = self.tokenizer.decode(ids[-8:], skip_special=False)
+        return ReplyReader(self.chat_template, tools=tools, inside=opened_by(end))
 
     def chat_ids(self, messages: Messages, *, tools: list[Any] | None = None, variables: Variables = None) -> list[int]:
         """The prompt of a conversation as ids. What a message says stays text, special tokens in it included."""

@@ -33,7 +33,8 @@ class Request:
     True let drafts be checked where that pays.
 
     Of those that wait, the higher `priority` starts first, and `tenant`s take turns by what they have had. Pages of the
-    state are shared between requests of one `salt` only, and with `prefix_cache` False with none.
+    state are shared between requests of one `salt` only, and with `prefix_cache` False with none. `show_special` writes
+    special tokens out in the text.
     """
 
     prompt: tuple[int, ...]
@@ -55,6 +56,7 @@ class Request:
     tenant: str = ""
     salt: str = ""
     prefix_cache: bool = True
+    show_special: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "prompt", _ids("prompt", self.prompt))
@@ -71,7 +73,13 @@ class Request:
         self._count("prompt_logprobs", 0, MAX_LOGPROBS, f"None or a whole number from 0 to {MAX_LOGPROBS}")
         self._count("reasoning_budget", 0, None, "None or a whole number of at least 0")
         self._count("priority", -MOST_PRIORITY, MOST_PRIORITY, f"a whole number, at most {MOST_PRIORITY} either way")
-        for name, kind in (("ignore_eos", bool), ("prefix_cache", bool), ("tenant", str), ("salt", str)):
+        for name, kind in (
+            ("ignore_eos", bool),
+            ("prefix_cache", bool),
+            ("show_special", bool),
+            ("tenant", str),
+            ("salt", str),
+        ):
             if not isinstance(getattr(self, name), kind):
                 wanted = "True or False" if kind is bool else "a string"
                 raise InputError(f"[request] {name} is {getattr(self, name)!r:.80}; give {wanted}")

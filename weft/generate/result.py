@@ -1,7 +1,13 @@
 """What a request gives back: pieces while it runs, a Generation when it has ended."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from weft.text.reply import ToolCall
+    from weft.text.tool_calls import Event as CallEvent
 
 FinishReason = Literal["stop", "length", "cancelled"]
 
@@ -30,6 +36,8 @@ class Piece:
     finish_reason: FinishReason | None = None
     index: int = 0
     logprobs: tuple[TokenLogprob, ...] = ()
+    reasoning: str = ""  # of a chat: kept apart from the text
+    events: tuple[CallEvent, ...] = ()  # of a chat: what became known of tool calls
 
 
 @dataclass(frozen=True)
@@ -73,7 +81,7 @@ class Generation:
     """The whole result. Stop strings and stop tokens are not part of it; `seed` repeats it.
 
     `logprobs` has one entry a token where the request asked for them, `prompt_logprobs` one for each of the prompt's
-    tokens but the first.
+    tokens but the first. In a chat, `reasoning` and `tool_calls` are kept apart from the text.
     """
 
     text: str
@@ -85,3 +93,5 @@ class Generation:
     index: int = 0
     logprobs: tuple[TokenLogprob, ...] | None = None
     prompt_logprobs: tuple[TokenLogprob, ...] | None = None
+    reasoning: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
