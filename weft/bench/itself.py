@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 NAME = "weft"
 PACKAGES = {"weft": "weft", "numpy": "numpy"}
+# Every token is computed, one at a time: no turn profits from the one before it, and no draft is checked.
+PLAIN = {"ignore_eos": True, "prefix_cache": False, "speculate": False}
 SETTINGS = {"generate": ["default"], "embed": ["f32", "bf16x3", "bf16", "int8"]}
 
 
@@ -45,18 +47,14 @@ class Peer:
 
     def decode(self, prompt: list[int], tokens: int) -> list[int]:
         """Greedy tokens after a prompt, exactly `tokens` of them."""
-        return list(self.model.generate(prompt, max_tokens=tokens, ignore_eos=True).tokens)
+        return list(self.model.generate(prompt, max_tokens=tokens, **PLAIN).tokens)
 
     def prefill(self, prompt: list[int]) -> list[int]:
         return self.decode(prompt, 1)
 
     def parallel(self, prompts: list[list[int]], tokens: int) -> list[int]:
         """All prompts together, `tokens` each; the tokens of the first."""
-        from weft.generate import Request
-
-        handles = [self.model.engine.submit(Request(tuple(ids), max_tokens=tokens, ignore_eos=True)) for ids in prompts]
-        results = [handle.result() for handle in handles]
-        return list(results[0].tokens)
+        return list(self.model.generate(prompts, max_tokens=tokens, **PLAIN)[0].tokens)
 
     def embed(self, texts: list[str]) -> "np.ndarray":
         """float32 [len(texts), dimension]; one text goes alone, as a query does."""

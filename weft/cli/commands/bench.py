@@ -245,6 +245,7 @@ def startup(model: str, threads: int | None, **printing: Any) -> None:
 @click.option("--only", multiple=True, metavar="WORD", help="Peers whose name and setting contain this.")
 @click.option("--files", type=click.Path(file_okay=False), default="", help="Folder of exported models for peers.")
 @click.option("--peers", "folder", type=click.Path(file_okay=False, path_type=Path), help="Folder of peers' scripts.")
+@click.option("--sequences", type=click.IntRange(1), default=16, show_default=True, help="Parallel: how many at once.")
 @click.option("--quick", is_flag=True, help="Short runs, to see that everything works.")
 @rounds()
 @outputs()
@@ -257,6 +258,7 @@ def vs(
     only: tuple[str, ...],
     files: str,
     folder: Path | None,
+    sequences: int,
     quick: bool,
     **printing: Any,
 ) -> None:
@@ -270,13 +272,15 @@ def vs(
     Examples:
       weft bench vs decode --peer-python ../peers/bin/python
       weft bench vs embed --compute bf16 --files ../exports/minilm --plot embed.svg
+      weft bench vs parallel --sequences 32 --only llama
       weft bench vs startup -m all-MiniLM-L6-v2 --only torch --rounds 7
     """
     from weft.bench import cases, versus
 
     say, rounds = _progress(), printing["rounds"]
     model = model or (options.DEFAULT_EMBEDDER if workload == "embed" else options.DEFAULT_GENERATOR)
-    sizes = cases.Sizes(few=8, many=32, prompt=64, sequences=4, texts=50) if quick else cases.Sizes()
+    sizes = cases.Sizes(few=8, many=32, prompt=64, sequences=4, texts=50)
+    sizes = sizes if quick else cases.Sizes(sequences=sequences)
     plan = cases.plan(workload, model, threads=threads, sizes=sizes)
     everybody = _everybody(plan.task, pythons, folder, only, compute)
     about: dict[str, Any] = {"model": _name(model), "threads": plan.threads, "rounds": rounds}

@@ -1,0 +1,161 @@
+"""The long forms of this folder's tests: python tests/generate/soak.py [--only WORD] [--scale 1.0]
+
+Each prints one line with what was run. They take minutes; `make test` runs short forms of the same.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "models"), str(HERE.parent / "runtime"), str(HERE.parents[1])]
+
+import numpy as np  # noqa: E402
+import test_engine_adapters  # noqa: E402
+import test_prefix  # noqa: E402
+import test_schedule  # noqa: E402
+import tiny  # noqa: E402
+from fake_decoder import FakeDecoder  # noqa: E402
+
+import weft  # noqa: E402
+from weft.generate import Engine, Request, Sampling, make_request  # noqa: E402
+from weft.runtime import Decoder, open_checkpoint  # noqa: E402
+
+BASE = tiny.CONFIGS["llama-full-tied"]
+
+
+def traces(count: int) -> str:
+    """Random traces of the schedule."""
+    found = [test_schedule.run_trace(seed) for seed in range(count)]
+    return f"{count} traces, {sum(t.preemptions for t in found)} preemptions, {sum(t.shares for t in found)} shares"
+
+
+def pages(count: int) -> str:
+    """Operations on pages, forks, preemptions and evictions."""
+    models = [test_prefix.Model(seed, pages=24, bits=3 if seed % 2 else 128) for seed in range(20)]
+    for model in models:
+        for number in range(count // len(models)):
+            model.operate()
+            if number % 1000 == 0:
+                model.check()
+        for held, _ in model.texts:
+            model.pool.release(held)
+        assert model.pool.free_count == model.pool.count
+    return f"{count} operations, {sum(m.hits for m in models)} hits, {sum(m.takes for m in models)} pages taken"
+
+
+def collisions(count: int) -> str:
+    """Requests over hashes of 8 bits."""
+    rng, done, collided = np.random.default_rng(0), 0, 0
+    while done < count:
+        engine = Engine(FakeDecoder(pages=int(rng.integers(20, 120))), max_running=8, hash_bits=8)
+        test_prefix.run_all(engine, [test_prefix.some_request(rng, done + i) for i in range(500)], rng)
+        done, collided = done + 500, collided + engine._prefixes.collisions
+    return f"{done} requests right, {collided} collisions"
+
+
+def kills(count: int) -> str:
+    """Processes that write pages to disk, killed."""
+    with tempfile.TemporaryDirectory() as folder:
+        rng = np.random.default_rng(0)
+        for _ in range(count):
+            test_prefix.kill_trial(Path(folder), float(rng.uniform(0, 0.3)))
+        return f"{count} kills, {len(test_prefix.pages_in(Path(folder)))} pages left, none wrong"
+
+
+def adapters(count: int) -> str:
+    """Adapters replaced while requests run."""
+    with tempfile.TemporaryDirectory() as folder:
+        model = test_engine_adapters.loaded(Path(folder), "q4_0")
+        prompt = [int(i) for i in tiny.token_ids(test_engine_adapters.CFG, 9)]
+        options = {"max_tokens": 4, "ignore_eos": True, "logprobs": 0}
+        folders = [Path(folder) / f"a{number}" for number in range(4)]
+        expected = [model.generate(prompt, adapter=f"a{number}", **options).logprobs for number in range(4)]
+        model.adapters.load("live", folders[0])
+        handles, swaps = [], []
+        for number in range(count):
+            before = time.perf_counter()
+            model.adapters.replace("live", folders[number % 4])
+            swaps.append(time.perf_counter() - before)
+            handles.append((number % 4, model.engine.submit(make_request(prompt, adapter="live", **options))))
+            model.engine.step()
+        assert all(handle.result().logprobs == expected[number] for number, handle in handles)
+        live = len(model.adapters._live)
+        assert live == 5, f"{live} versions are alive, 5 have names"
+        return f"{count} replacements, all answers right, {live} versions left; {np.median(swaps) * 1e3:.1f} ms each"
+
+
+def mixtures(count: int) -> str:
+    """Requests with random arrivals, chunks, batches, hits, preemptions, threads and drafts, each also alone."""
+    rng, preempted, cached, accepted = np.random.default_rng(1), 0, 0, 0
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(tiny.write_folder(Path(folder) / "m", BASE))
+        alone = weft.load(path, threads=1, context=256)
+        for batch in range(0, count, 50):
+            engine = Engine(
+                few_pages(path, rng),
+                step_tokens=int(rng.choice([5, 33, 64, 512])),
+                max_running=int(rng.integers(2, 17)),
+                speculate=bool(rng.random() < 0.5),
+            )
+            requests = [mixed_request(rng, batch + i) for i in range(min(50, count - batch))]
+            results = run_randomly(engine, requests, rng)
+            reference = Engine(alone, prefix_cache=False, speculate=False)
+            for request, result in zip(requests, results):
+                single = reference.submit(request).result()
+                assert (single.tokens, single.logprobs) == (result.tokens, result.logprobs)
+            stats = engine.stats()
+            preempted, cached = preempted + stats.preemptions, cached + stats.cached_tokens
+            accepted += stats.accepted_tokens
+    counts = f"{preempted} preemptions, {cached} tokens cached, {accepted} drafts right"
+    return f"{count} requests equal to themselves alone; {counts}"
+
+
+def few_pages(path: str, rng: np.random.Generator) -> Decoder:
+    """A decoder with few pages, so that requests are preempted."""
+    tokens, threads = int(rng.integers(8, 24)) * 32, int(rng.choice([1, 2, 4]))
+    return Decoder(open_checkpoint(Path(path)), context=256, kv_tokens=tokens, threads=threads)
+
+
+def mixed_request(rng: np.random.Generator, seed: int) -> Request:
+    start = np.random.default_rng(int(rng.integers(5))).integers(0, BASE["vocab_size"], 120)
+    prompt = start[: rng.integers(1, 120)].tolist() + rng.integers(0, 9, rng.integers(0, 30)).tolist()
+    sampling = Sampling(float(rng.choice([0.0, 0.0, 0.9])), seed=seed)
+    return Request(tuple(prompt), sampling, max_tokens=int(rng.integers(1, 60)), logprobs=1, ignore_eos=True)
+
+
+def run_randomly(engine: Engine, requests: list[Request], rng: np.random.Generator) -> list:
+    handles = []
+    while len(handles) < len(requests) or not all(h.finished for h in handles):
+        if len(handles) < len(requests) and rng.random() < 0.4:
+            handles.append(engine.submit(requests[len(handles)]))
+        engine.step()
+    return [handle.result() for handle in handles]
+
+
+RUNS: dict[Callable[[int], str], int] = {
+    traces: 10_000,
+    pages: 1_000_000,
+    collisions: 10_000,
+    kills: 200,
+    adapters: 1_000,
+    mixtures: 1_000,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default="", help="run those whose name has this in it")
+    parser.add_argument("--scale", type=float, default=1.0, help="run this share of each")
+    given = parser.parse_args()
+    for run, count in RUNS.items():
+        if given.only in run.__name__:
+            before = time.perf_counter()
+            print(f"{run.__name__:11} {run(max(1, int(count * given.scale)))} ({time.perf_counter() - before:.0f} s)")
+
+
+if __name__ == "__main__":
+    main()
