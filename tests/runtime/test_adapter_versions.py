@@ -12,7 +12,7 @@ import tiny
 import tiny_adapters
 
 from weft.errors import InputError, NotFoundError, UnsupportedError, WeightError
-from weft.runtime import Decoder, Step, open_checkpoint
+from weft.runtime import Decoder, Encoder, Head, Step, open_checkpoint
 from weft.weights.safetensors import open_safetensors, write_safetensors
 
 
@@ -58,8 +58,9 @@ def test_a_version_lives_as_long_as_someone_holds_it(tmp_path: Path) -> None:
 
 
 def memory_kb() -> int:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * 4
+    """What the process has in memory, where the system tells."""
+    counts = Path("/proc/self/statm")
+    return int(counts.read_text().split()[1]) * 4 if counts.exists() else 0
 
 
 def test_replacing_a_thousand_times_while_steps_run(tmp_path: Path) -> None:
@@ -262,3 +263,18 @@ def test_what_does_not_fit_the_model_is_refused_by_name(tmp_path: Path, name: st
     with pytest.raises(kind, match=message):
         decoder.adapters.load("a", folder)
     assert len(decoder.adapters) == 0 and live(decoder) == 0
+
+
+def test_a_module_under_two_names_is_refused(tmp_path: Path) -> None:
+    """BERT is saved inside other models too, under a longer name."""
+    cfg, settings = tiny.CONFIGS["bert"], {**tiny_adapters.PEFT_BERT, "target_modules": ["query"]}
+    folder = tiny_adapters.write_adapter(tmp_path / "a", cfg, settings)
+    file = folder / "adapter_model.safetensors"
+    tensors = {key: view.numpy().copy() for key, view in open_safetensors(file).tensors.items()}
+    inside = {key.replace("model.encoder.", "model.bert.encoder."): values for key, values in tensors.items()}
+    encoder = Encoder(open_checkpoint(tiny.write_folder(tmp_path / "bert", cfg)), Head("mean"))
+    write_safetensors(file, inside)
+    encoder.adapters.load("inside", folder)
+    write_safetensors(file, {**tensors, **inside})
+    with pytest.raises(WeightError, match="are one module of this model"):
+        encoder.adapters.load("both", folder)

@@ -239,6 +239,8 @@ def test_what_has_no_weighted_sum_is_not_blended(tmp_path: Path) -> None:
             decoder.adapters.blend("new", weights)
     with pytest.raises(NotFoundError, match="no adapter is called 'x'"):
         decoder.adapters.blend("new", {"plain": 1.0, "x": 1.0})
+    with pytest.raises(InputError, match="released more often"):  # it was held and let go
+        decoder.adapters.release(decoder.adapters.get("plain"))
     wide = tiny_adapters.write_adapter(tmp_path / "wide", cfg, {**tiny_adapters.PEFT, "r": 256})
     for number in range(9):
         decoder.adapters.load(f"w{number}", wide)

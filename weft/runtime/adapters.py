@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -77,7 +77,7 @@ class _Version:
 
 
 class Adapters:
-    """The adapters of one decoder. Every method may be called from any thread, while steps run too.
+    """The adapters of one decoder or encoder. Every method may be called from any thread, while steps run too.
 
     `load`, `replace` and `blend` check and pack before anything changes: what they refuse leaves no trace.
     """
@@ -136,14 +136,11 @@ class Adapters:
         self._check_new(name)
         if not weights or not all(isinstance(w, int | float) and abs(w) < 1e9 for w in weights.values()):
             raise InputError(f"[adapter] blend {name!r:.80}: names and finite weights are wanted, got {weights!r:.200}")
-        sources = [(self.hold(source), float(weight)) for source, weight in weights.items()]
-        try:
+        with ExitStack() as held:
+            sources = [(held.enter_context(self._holding(source)), float(w)) for source, w in weights.items()]
             parts, rank = _blended(sources)
             digests = b"".join(source.digest + repr(weight).encode() for source, weight in sources)
             return self._install(name, parts, rank, sha256(b"blend" + digests).digest(), new=True)
-        finally:
-            for source, _ in sources:
-                self.release(source)
 
     def unload(self, name: str) -> None:
         """Forget the name; the memory is freed when nobody holds the version any more."""
@@ -166,6 +163,14 @@ class Adapters:
                 raise InputError(f"[adapter] {adapter.name} is released more often than it was held")
             version.holders -= 1
             self._free(version)
+
+    @contextmanager
+    def _holding(self, name: str) -> Iterator[Adapter]:
+        adapter = self.hold(name)
+        try:
+            yield adapter
+        finally:
+            self.release(adapter)
 
     @contextmanager
     def using(self, indices: np.ndarray) -> Iterator[None]:
@@ -294,7 +299,10 @@ class _Targets:
         """The parts of an adapter's modules by table, packed; WeightError for what does not fit the model."""
         modules = file.modules
         found = [(name, self._find(name, module), module) for name, module in modules.items()]
+        seen: dict[str, str] = {}
         for name, targets, module in found:
+            if (other := seen.setdefault(targets[0].table.name, name)) != name:
+                raise WeightError(f"[adapter] {name[:120]} and {other[:120]} are one module of this model")
             if targets[0].lookup and (file.format == "mlx" or module.magnitude is not None):
                 kind = "use_dora" if module.magnitude is not None else "MLX, where the head changes with it"
                 raise UnsupportedError(f"[adapter] {name[:120]} is an embedding; weft does not adapt it so ({kind})")
