@@ -51,10 +51,9 @@ static void need(bool fits, const char* what) {
   if (!fits) fail(ErrorKind::weight, std::string("[adapter] ") + what);
 }
 
-static int64_t checked(int64_t index) {
+static void check_index(int64_t index) {
   if (index < 1 || index >= kAdapters)
     fail(ErrorKind::input, "[adapter] index " + std::to_string(index) + "; 1 to " + std::to_string(kAdapters - 1));
-  return index;
 }
 
 static bool is_matrix(const Weight& weight, int64_t rows, int64_t cols) {
@@ -75,7 +74,7 @@ AdapterTable::AdapterTable(int64_t rows, int64_t cols) : rows_(rows), cols_(cols
 }
 
 void AdapterTable::put(int64_t index, Kept down, Kept up, Kept scale, Kept gain, Kept shift) {
-  const auto at = static_cast<size_t>(checked(index));
+  check_index(index);
   if (down) {
     const int64_t rank = down->rows;
     need(rank >= 1 && rank <= kMaxRank, "a rank of 1 to 4096 is wanted");
@@ -88,14 +87,14 @@ void AdapterTable::put(int64_t index, Kept down, Kept up, Kept scale, Kept gain,
   }
   need(!gain || is_vector(*gain, rows_), "gain is not a number for each row");
   need(!shift || is_vector(*shift, rows_), "shift is not a number for each row");
-  parts_[at] = {down.get(), up.get(), values(scale), values(gain), values(shift)};
-  kept_[at] = {std::move(down), std::move(up), std::move(scale), std::move(gain), std::move(shift)};
+  parts_[index] = {down.get(), up.get(), values(scale), values(gain), values(shift)};
+  kept_[index] = {std::move(down), std::move(up), std::move(scale), std::move(gain), std::move(shift)};
 }
 
 void AdapterTable::clear(int64_t index) {
-  const auto at = static_cast<size_t>(checked(index));
-  parts_[at] = {};
-  kept_[at] = {};
+  check_index(index);
+  parts_[index] = {};
+  kept_.erase(index);
 }
 
 }  // namespace weft

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <unordered_map>
 
 #include "core/dtype.h"
 #include "core/memory.h"
@@ -69,7 +70,7 @@ class AdapterTable {
  private:
   int64_t rows_, cols_;
   AdapterPart parts_[kAdapters];
-  std::array<std::array<Kept, 5>, kAdapters> kept_;
+  std::unordered_map<int64_t, std::array<Kept, 5>> kept_;  // what the parts point to, by index
 };
 
 }  // namespace weft

@@ -5,11 +5,7 @@
 // Method   rows that follow one another under one adapter share tiles of registers; four chains over k for down, one over
 //          the rank for up. A task is a strip of columns, and computes what it needs of down x itself, in scratch
 // Bound    memory, one pass over the adapters of the batch, below about 8 rows; fma throughput from there on
-#include "core/state.h"
-#include "core/weight.h"
-#include "kernels/matmul_epilogue.h"
-#include "kernels/segments.h"
-#include "kernels/widen.h"
+#include "kernels/lora_parts.h"
 
 namespace weft::ISA {
 
@@ -23,64 +19,10 @@ constexpr int kRows = 1, kPanels = 1;
 constexpr int kChains = 4;  // of down: there are few panels, and a chain waits for itself
 constexpr int64_t kRowStep = 32, kStrip = 256;  // rows and panels of a task at most
 
-struct Rows {
-  const float* x;
-  int64_t stride, depth;
-};
-
-// The products of R rows with P panels, each the sum of C chains, chain c over the columns c, c + C, …: done(r, p, sum)
-template <int R, int P, int C, class T, class Done>
-WEFT_INLINE void tile(const Rows& rows, const T* w, Done done) {
-  f32x16 acc[R][P][C];
-#pragma GCC unroll 64
-  for (int i = 0; i < R * P * C; ++i) acc[i / (P * C)][i / C % P][i % C] = zero();
-  const auto step = [&](int64_t k, int c) __attribute__((always_inline)) {
-    f32x16 column[P];
-#pragma GCC unroll 16
-    for (int p = 0; p < P; ++p) column[p] = widen(w + (p * rows.depth + k) * 16);
-#pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) {
-      const f32x16 value = splat(rows.x[r * rows.stride + k]);
-#pragma GCC unroll 16
-      for (int p = 0; p < P; ++p) acc[r][p][c] = fma(value, column[p], acc[r][p][c]);
-    }
-  };
-  int64_t k = 0;
-  for (; k + C <= rows.depth; k += C)
-#pragma GCC unroll 16
-    for (int c = 0; c < C; ++c) step(k + c, c);
-#pragma GCC unroll 16
-  for (int c = 0; c < C; ++c)
-    if (k + c < rows.depth) step(k + c, c);
-#pragma GCC unroll 16
-  for (int r = 0; r < R; ++r)
-#pragma GCC unroll 16
-    for (int p = 0; p < P; ++p) {
-      if constexpr (C == 4) done(r, p, (acc[r][p][0] + acc[r][p][1]) + (acc[r][p][2] + acc[r][p][3]));
-      else done(r, p, acc[r][p][0]);
-    }
-}
-
 struct Task {
   const Operand &y, &x, &out;
   int64_t panel, panel_end;
   float* inner;  // scratch: scale * (down x) of kRows rows
-};
-
-// What an adapter makes of 16 columns of a row.
-struct Finish {
-  const AdapterPart& part;
-  const float* y;
-  float* out;
-  int64_t columns;
-
-  WEFT_INLINE void operator()(int64_t row, int64_t panel, f32x16 sum) const {
-    const int64_t at = panel * 16, n = smaller(16, columns - at);
-    f32x16 value = part.up && !part.down ? sum : load_n(y + row * columns + at, n) + sum;
-    if (part.gain) value = value * load_n(part.gain + at, n);
-    if (part.shift) value = value + load_n(part.shift + at, n);
-    store_n(out + row * columns + at, value, n);
-  }
 };
 
 template <int R, class T>
@@ -131,28 +73,13 @@ static void adapt(const AdapterPart& part, const Task& task, int64_t row, int64_
     if (part.up->dtype == DType::f16) return adapt_rows<F16>(part, task, row, row_end);
     return adapt_rows<Bf16>(part, task, row, row_end);
   }
-  const int64_t columns = task.y.cols(), begin = task.panel * 16, end = smaller(columns, task.panel_end * 16);
-  if (part.gain || part.shift) {
-    const Finish finish{part, task.y.as<float>(), task.out.as<float>(), columns};
-    for (; row < row_end; ++row)
-      for (int64_t panel = task.panel; panel < task.panel_end; ++panel) finish(row, panel, zero());
-  } else if (task.out.data != task.y.data) {
-    for (; row < row_end; ++row)
-      std::memcpy(task.out.as<float>() + row * columns + begin, task.y.as<float>() + row * columns + begin,
-                  static_cast<size_t>(end - begin) * sizeof(float));
+  const int64_t columns = task.y.cols();
+  const Finish finish{part, task.y.as<float>(), task.out.as<float>(), columns};
+  for (; row < row_end; ++row) {
+    if (!part.present()) keep_row(task.y, task.out, row, task.panel * 16, smaller(columns, task.panel_end * 16));
+    else for (int64_t panel = task.panel; panel < task.panel_end; ++panel) finish(row, panel, zero());
   }
 }
-
-// Whose rows they are: row r of y is token rows[r], or token r where no rows are given.
-struct Owners {
-  const Operand &segments, &adapters, &rows;
-
-  WEFT_INLINE int32_t operator()(int64_t row) const {
-    const int64_t token = rows.present() ? rows.as<int32_t>()[row] : row;
-    const int32_t index = adapters.as<int32_t>()[segment_of(segments.as<int32_t>(), adapters.dim[0], token)];
-    return index > 0 && index < kAdapters ? index : 0;
-  }
-};
 
 KERNEL(lora) {
   const Operand &y = call.in[0], &x = call.in[1], &out = call.out[0];

@@ -459,6 +459,27 @@ def test_adapt_puts_each_sequence_s_adapter_behind_every_product():
     assert relative_error(one["head"][1], want[1] @ weights["w3"].T.astype(np.float64) + parts["w3"].shift) < 1e-14
 
 
+def test_adapt_puts_adapters_behind_the_embedding_of_tokens():
+    trace = Trace("net")
+    ids, positions = trace.input("ids", (T,), "i32"), trace.input("positions", (T,), "i32")
+    trace.input("segments", (B + 1,), "i32")
+    trace.input("rows", (L,), "i32")
+    rows = embedding(ids, trace.weight("words", (9, 8))) + embedding(positions, trace.weight("places", (5, 8)))
+    trace.output("rows_of", rows)
+    program = plan(optimise(trace.program(), adapters=True))
+    assert [(value.name, value.shape) for value in program.tables] == [("lora_embedding/words", (8, 9))]
+    rng = np.random.default_rng(4)
+    weights = {value.name: weight(rng, "f32", *value.shape) for value in program.weights}
+    down, up = weight(rng, "f32", 2, 9), weight(rng, "f32", 8, 2)
+    tables = {"lora_embedding/words": AdapterArray(8, 9, {1: AdapterPart(down, up, np.float32([2, 3]))})}
+    inputs = {"ids": np.int32([8, 3, 3]), "positions": np.int32([0, 1, 0]), "segments": np.int32([0, 2, 3])}
+    inputs |= {"rows": np.int32([]), "adapters": np.int32([1, 0])}
+    got = ReferenceBackend().compile(program, weights, tables).run(inputs)["rows_of"]
+    want = weights["words"][[8, 3, 3]].astype(np.float64) + weights["places"][[0, 1, 0]]
+    want[:2] += (down[:, [8, 3]].T * np.float64([2, 3])) @ up.T
+    assert relative_error(got, want) < 1e-14
+
+
 def test_adapt_takes_programs_of_a_step_only():
     net = Net()
     with pytest.raises(InputError, match="no program of a step"):

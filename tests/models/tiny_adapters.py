@@ -40,6 +40,15 @@ CASES: dict[str, tuple[str, dict[str, Any], str]] = {
     "llama-layer": ("llama-grouped", {**PEFT, "layers_to_transform": [1], "target_modules": ["v_proj"]}, "f32"),
     "llama-head": ("llama-grouped", {**PEFT, "target_modules": ["q_proj"], "modules_to_save": ["lm_head"]}, "f32"),
     "llama-head-lora": ("llama-grouped", {**PEFT, "target_modules": ["lm_head", "o_proj"]}, "f32"),
+    "llama-head-base": ("llama-grouped", {**PEFT, "target_modules": ["lm_head"]}, "f32"),
+    "llama-head-base-dora": ("llama-grouped", {**PEFT, "target_modules": ["lm_head"], "use_dora": True}, "f32"),
+    "llama-embed": ("llama-grouped", {**PEFT, "target_modules": ["embed_tokens", "q_proj"]}, "f16"),
+    "llama-embed-base": ("llama-grouped", {**PEFT, "target_modules": ["embed_tokens"]}, "f32"),
+    "llama-embed-whole": (
+        "llama-full-tied",
+        {**PEFT, "target_modules": ["q_proj"], "modules_to_save": ["embed_tokens"]},
+        "bf16",
+    ),
     "llama-tied-head": (
         "llama-full-tied",
         {**PEFT, "target_modules": ["v_proj"], "modules_to_save": ["lm_head"]},
@@ -70,7 +79,7 @@ def _targeted(module: str, settings: dict[str, Any]) -> bool:
     if layers and not any(f".{layer}." in module for layer in layers):
         return False
     if targets == "all-linear":
-        return module != "lm_head"
+        return module not in ("lm_head", "model.embed_tokens")
     if isinstance(targets, str):
         return ".1." in module and module.endswith(("k_proj", "up_proj"))
     return any(module == target or module.endswith("." + target) for target in targets)
@@ -83,8 +92,12 @@ def _rank(module: str, settings: dict[str, Any]) -> int:
     return int(settings["r"])
 
 
-def tensors(cfg: dict[str, Any], settings: dict[str, Any], seed: int = 1) -> dict[str, np.ndarray]:
-    """Everything that PEFT saves for these settings, float32, under its names."""
+def tensors(
+    cfg: dict[str, Any], settings: dict[str, Any], seed: int = 1, *, base: bool = False
+) -> dict[str, np.ndarray]:
+    """Everything that PEFT saves for these settings, float32, under its names; with `base` the weights of embedding and
+    head too, where they are targets: others than the model's.
+    """
     made: dict[str, np.ndarray] = {}
 
     def draw(name: str, *shape: int, scale: float = 1.0) -> None:
@@ -94,13 +107,18 @@ def tensors(cfg: dict[str, Any], settings: dict[str, Any], seed: int = 1) -> dic
     shapes = tiny.shapes(cfg)
     matrices = {name.removesuffix(".weight"): shape for name, shape in shapes.items() if len(shape) == 2}
     if "model.embed_tokens" in matrices:
-        matrices.setdefault("lm_head", matrices.pop("model.embed_tokens"))
+        matrices.setdefault("lm_head", matrices["model.embed_tokens"])
     matrices = {name: shape for name, shape in matrices.items() if not name.startswith("embeddings.")}
     for module, (rows, cols) in matrices.items():
-        if module in settings.get("modules_to_save", ()):
+        if module.rpartition(".")[2] in settings.get("modules_to_save", ()):
             draw(f"{module}.weight", rows, cols, scale=0.3)
         targeted = _targeted(module, settings)
-        if targeted:
+        if targeted and base:
+            draw(f"{module}.base_layer.weight", rows, cols, scale=0.3)
+        if targeted and module == "model.embed_tokens":
+            draw(f"{module}.lora_embedding_A", settings["r"], rows, scale=0.4)
+            draw(f"{module}.lora_embedding_B", cols, settings["r"], scale=0.2)
+        elif targeted:
             rank = _rank(module, settings)
             draw(f"{module}.lora_A.weight", rank, cols, scale=0.4)
             draw(f"{module}.lora_B.weight", rows, rank, scale=0.2)
@@ -116,16 +134,22 @@ def tensors(cfg: dict[str, Any], settings: dict[str, Any], seed: int = 1) -> dic
 
 def write_case(folder: Path, name: str, seed: int = 1) -> Path:
     """The adapter folder of a case."""
-    base, settings, dtype = CASES[name]
-    return write_adapter(folder, tiny.CONFIGS[base], settings, dtype, seed)
+    model, settings, dtype = CASES[name]
+    return write_adapter(folder, tiny.CONFIGS[model], settings, dtype, seed, base="-base" in name)
 
 
 def write_adapter(
-    folder: Path, cfg: dict[str, Any], settings: dict[str, Any] = PEFT, dtype: str = "f32", seed: int = 1
+    folder: Path,
+    cfg: dict[str, Any],
+    settings: dict[str, Any] = PEFT,
+    dtype: str = "f32",
+    seed: int = 1,
+    *,
+    base: bool = False,
 ) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "adapter_config.json").write_text(json.dumps(settings))
-    packed = {name: pack(values, dtype) for name, values in tensors(cfg, settings, seed).items()}
+    packed = {name: pack(values, dtype) for name, values in tensors(cfg, settings, seed, base=base).items()}
     views = {name: TensorView(p.dtype, p.shape, p.data) for name, p in packed.items()}
     write_safetensors(folder / "adapter_model.safetensors", views)
     return folder

@@ -265,11 +265,17 @@ BAD_PEFT: dict[str, tuple[Edit, type[WeftError], str]] = {
     "a tensor of no module": (tensor("base_model.model.lora_A.weight", 4, 48), WeightError, "lora_A: weight is there"),
     "a tensor of no model": (tensor(f"{Q}.lora_A.weight", 4, 48), WeightError, "none of an adapter's"),
     "a tensor of another kind": (tensor(f"base_model.model.{Q}.hada_w1_a", 4, 48), WeightError, "none of an adapter's"),
-    "an embedding": (
+    "half of an embedding": (
         tensor("base_model.model.model.embed_tokens.lora_embedding_A", 4, 100),
-        UnsupportedError,
-        r"embed_tokens.*adapts an embedding \(lora_embedding\)",
+        WeightError,
+        "embed_tokens has no up",
     ),
+    "a base alone": (
+        tensor(f"base_model.model.{HEAD}.base_layer.weight", 100, 48),
+        WeightError,
+        "lm_head has no down, up",
+    ),
+    "weights tied while training": (setting(ensure_weight_tying=True), UnsupportedError, "ensure_weight_tying is True"),
     "two biases": (
         both(
             setting(bias="all"),

@@ -3,7 +3,7 @@
 from weft.ops.attention import attention, attention_bf16, attention_paged, attention_paged_bf16, kv_write
 from weft.ops.elementwise import activate, add, gated, mul, scale, softcap
 from weft.ops.gather import embedding, reshape, take_rows
-from weft.ops.matmul import lora, matmul, matmul_bf16, round_rows
+from weft.ops.matmul import lora, lora_embedding, matmul, matmul_bf16, round_rows
 from weft.ops.norm import add_layer_norm, add_rms_norm, l2_normalise, layer_norm, rms_norm
 from weft.ops.quant import matmul_q, quantise_rows
 from weft.ops.reduce import pool, softmax
@@ -13,6 +13,7 @@ from weft.ops.rope import rope
 __all__ = [
     "activate", "add", "add_layer_norm", "add_rms_norm", "attention", "attention_bf16", "attention_paged",
     "attention_paged_bf16", "catalogue", "embedding", "gated", "kv_write", "l2_normalise", "layer_norm", "lora",
+    "lora_embedding",
     "matmul", "matmul_bf16", "matmul_q", "mul", "pool", "quantise_rows", "reshape", "rms_norm", "rope", "round_rows",
     "scale", "softcap", "softmax", "take_rows",
 ]  # fmt: skip

@@ -178,6 +178,52 @@ lora.no_gradient("an adapter in a table is frozen; training has its matrices as 
 lora.tolerance(f32=chain(1024), because="as matmul: chains over K, then one over the rank")
 
 
+@op(in_place=(("y",),))
+def lora_embedding(y: Array, ids: Integers, table: Table, segments: Integers, adapters: Integers) -> Array:
+    """Rows y of a table of embeddings as each sequence's adapter changes them.  y [T, D], ids [T], table of [D, V],
+    segments [B+1], adapters [B] -> [T, D]
+
+    As lora where x [T, V] is 1 at the token's id: what an adapter adds for token t is up (scale * down[:, ids[t]]).
+    """
+    units = np.zeros((len(ids), table.cols))
+    units[np.arange(len(ids)), ids] = 1
+    return lora.reference(y, units, table, segments, adapters)
+
+
+@lora_embedding.shape
+def _(y: Spec, ids: Spec, table: Spec, segments: Spec, adapters: Spec) -> Spec:
+    fits = y.rank == 2 and ids.shape == y.shape[:1] and table.shape[0] == y.shape[1]
+    require(fits, "lora_embedding", f"y {y} must be [T, D], ids {ids} [T] and the table {table} of [D, V]")
+    fits = segments.rank == adapters.rank == 1 and segments.shape[0] == adapters.shape[0] + 1
+    require(fits, "lora_embedding", f"segments {segments} must be [B+1] and adapters {adapters} [B]")
+    return y
+
+
+@lora_embedding.cost
+def _(y: Spec, ids: Spec, table: Spec, segments: Spec, adapters: Spec) -> Cost:
+    rank = 16  # as in lora
+    return Cost(flops=2 * rank * y.size, bytes=ids.nbytes + 2 * y.nbytes + 4 * rank * (ids.size + table.shape[0]))
+
+
+@lora_embedding.samples
+def _(rng: np.random.Generator) -> Iterator[Sample]:
+    for (dim, vocabulary), lengths in [((1, 1), [1]), ((17, 65), [3, 1, 4]), ((64, 100), [1, 9, 2, 1])]:
+        table = AdapterArray(
+            dim, vocabulary, {i: _part(rng, dim, vocabulary, kind) for i, kind in enumerate(_PARTS, 1)}
+        )
+        for first in range(2 if dim == 1 else len(_PARTS) + 1):
+            chosen = integers([(first + i) % (len(_PARTS) + 2) for i in range(len(lengths))])
+            ids = integers(rng.integers(0, vocabulary, sum(lengths)))
+            yield (normal(rng, sum(lengths), dim), ids, table, segments(lengths), chosen), {}
+    table = AdapterArray(33, 9, {5: _part(rng, 33, 9, "f32 5")})
+    yield (strided(rng, 4, 33), integers([8, 0, 8, 3]), table, segments([4]), integers([5])), {}
+    yield (ugly(rng, 4, 33), integers([8, 0, 8, 3]), table, segments([1, 3]), integers([5, 0])), {}
+
+
+lora_embedding.no_gradient("an adapter in a table is frozen; training has its matrices as weights")
+lora_embedding.tolerance(f32=chain(1024), because="one chain over the rank")
+
+
 @op
 def round_rows(x: Array, *, split: bool = False) -> Rows:
     """Rows of bfloat16: nearest even, subnormal numbers to zero.  x [..., K] -> bf16 [..., K], split [..., 2 K]

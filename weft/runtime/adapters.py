@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     import numpy as np
 
     from weft.runtime.prepared import Prepared, WantedTable
-    from weft.weights.adapters import AdaptedModule
+    from weft.weights.adapters import AdaptedModule, AdapterFile
     from weft.weights.files import TensorView
 
 LIMIT = 16  # adapters that are loaded at a time
 MAX_BLEND_RANK = 4096
 NORM_ROWS = 1024  # of a weight that are widened at a time
 
-TABLE = "lora/"  # the name of a weight's table begins so: weft/graph/passes/adapt.py
+LOOKUP = "lora_embedding/"  # the name of an embedding's table begins so: weft/graph/passes/adapt.py
 # The weight of a product, where it is an embedding too, is adapted as the head that it is.
 TIED = {"model.embed_tokens": "lm_head"}
 
@@ -77,7 +77,7 @@ class _Version:
 
 
 class Adapters:
-    """The adapters of one decoder. Every method may be called from any thread, while steps run too.
+    """The adapters of one decoder or encoder. Every method may be called from any thread, while steps run too.
 
     `load`, `replace` and `blend` check and pack before anything changes: what they refuse leaves no trace.
     """
@@ -136,14 +136,11 @@ class Adapters:
         self._check_new(name)
         if not weights or not all(isinstance(w, int | float) and abs(w) < 1e9 for w in weights.values()):
             raise InputError(f"[adapter] blend {name!r:.80}: names and finite weights are wanted, got {weights!r:.200}")
-        sources = [(self.hold(source), float(weight)) for source, weight in weights.items()]
-        try:
+        with ExitStack() as held:
+            sources = [(held.enter_context(self._holding(source)), float(w)) for source, w in weights.items()]
             parts, rank = _blended(sources)
             digests = b"".join(source.digest + repr(weight).encode() for source, weight in sources)
             return self._install(name, parts, rank, sha256(b"blend" + digests).digest(), new=True)
-        finally:
-            for source, _ in sources:
-                self.release(source)
 
     def unload(self, name: str) -> None:
         """Forget the name; the memory is freed when nobody holds the version any more."""
@@ -166,6 +163,14 @@ class Adapters:
                 raise InputError(f"[adapter] {adapter.name} is released more often than it was held")
             version.holders -= 1
             self._free(version)
+
+    @contextmanager
+    def _holding(self, name: str) -> Iterator[Adapter]:
+        adapter = self.hold(name)
+        try:
+            yield adapter
+        finally:
+            self.release(adapter)
 
     @contextmanager
     def using(self, indices: np.ndarray) -> Iterator[None]:
@@ -198,7 +203,7 @@ class Adapters:
         from weft.weights.adapters import open_adapter
 
         file = open_adapter(Path(path))
-        return self._targets.parts(file.modules), file.rank, _digest(file.modules)
+        return self._targets.parts(file), file.rank, file.digest()
 
     def _install(self, name: str, parts: Mapping[str, Part], rank: int, digest: bytes, *, new: bool) -> Adapter:
         with self._turn:
@@ -243,11 +248,26 @@ class Adapters:
 
 
 class _Target(NamedTuple):
-    """A table, and which rows of its module's weight it is of."""
+    """A table, and which rows of its module's weight it is of; of an embedding it is of the weight transposed."""
 
     table: WantedTable
     first: int
     total: int
+
+    @property
+    def lookup(self) -> bool:
+        return self.table.name.startswith(LOOKUP)
+
+    @property
+    def weight(self) -> str:
+        """The name of the weight."""
+        return self.table.name.partition("/")[2]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Of the weight, as the model has it."""
+        rows, cols = self.table.rows, self.table.cols
+        return (cols, rows) if self.lookup else (rows, cols)
 
     def cut(self, view: TensorView) -> TensorView:
         """The rows of a tensor of the module."""
@@ -269,14 +289,23 @@ class _Targets:
         self.tables = {table.name: _core.AdapterTable(table.rows, table.cols) for table in prepared.tables}
         self._modules: dict[str, list[_Target]] = {}
         for table in prepared.tables:
-            stored, _, rows = table.name.removeprefix(TABLE).partition(":")
+            stored, _, rows = table.name.partition("/")[2].partition(":")
             first, _, total = map(int, re.split("[-/]", rows)) if rows else (0, table.rows, table.rows)
-            module = stored.removesuffix(".weight")
-            self._modules.setdefault(TIED.get(module, module), []).append(_Target(table, first, total))
+            module, target = stored.removesuffix(".weight"), _Target(table, first, total)
+            own = module if target.lookup else TIED.get(module, module)
+            self._modules.setdefault(own, []).append(target)
 
-    def parts(self, modules: Mapping[str, AdaptedModule]) -> Mapping[str, Part]:
+    def parts(self, file: AdapterFile) -> Mapping[str, Part]:
         """The parts of an adapter's modules by table, packed; WeightError for what does not fit the model."""
+        modules = file.modules
         found = [(name, self._find(name, module), module) for name, module in modules.items()]
+        seen: dict[str, str] = {}
+        for name, targets, module in found:
+            if (other := seen.setdefault(targets[0].table.name, name)) != name:
+                raise WeightError(f"[adapter] {name[:120]} and {other[:120]} are one module of this model")
+            if targets[0].lookup and (file.format == "mlx" or module.magnitude is not None):
+                kind = "use_dora" if module.magnitude is not None else "MLX, where the head changes with it"
+                raise UnsupportedError(f"[adapter] {name[:120]} is an embedding; weft does not adapt it so ({kind})")
         size = sum(view.nbytes for module in modules.values() for _, view in module.tensors())
         if size > SHARE * free_memory().available_bytes:
             raise MemoryPlanError(f"[adapter] {size / 1e9:.2f} GB of adapter do not fit; unload others")
@@ -291,10 +320,13 @@ class _Targets:
         if targets is None:
             if any(self._checkpoint.stored(f"{own}.weight") is not None for own in self._spellings(name)):
                 what = "modules_to_save" if module.weight is not None else "the adapter"
-                raise UnsupportedError(f"[adapter] {what} changes {name[:120]}; weft changes weights of products only")
+                raise UnsupportedError(
+                    f"[adapter] {what} changes {name[:120]}; weft adapts products and embeddings of tokens"
+                )
             raise WeightError(f"[adapter] {name[:120]} is no module of this model ({self._checkpoint.model_type})")
         rows, cols = targets[0].total, targets[0].table.cols
-        wanted = {"down": (module.rank, cols), "up": (rows, module.rank), "weight": (rows, cols)}
+        whole = targets[0].shape if targets[0].lookup else (rows, cols)
+        wanted = {"down": (module.rank, cols), "up": (rows, module.rank), "weight": whole, "base": whole}
         for what, view in module.tensors():
             if view.shape != wanted.get(what, (rows,)):
                 fits = wanted.get(what, (rows,))
@@ -315,7 +347,9 @@ class _Targets:
         """The values of a part: views of matrices, arrays of the vectors."""
         import numpy as np
 
-        cut = {what: target.cut(view) if what != "down" else view for what, view in module.tensors()}
+        from weft.weights.adapters import merged, transposed
+
+        cut = {what: view if what == "down" or target.lookup else target.cut(view) for what, view in module.tensors()}
         for what, view in cut.items():
             if not np.isfinite(view.numpy()).all():
                 raise WeightError(f"[adapter] {name[:120]}: {what} holds numbers that are not finite")
@@ -323,8 +357,11 @@ class _Targets:
         base = self._base_bias(target)
         if "bias" in vectors and base is None:
             raise WeightError(f"[adapter] {name[:120]} has a trained bias, the model has none there")
-        if module.weight is not None:
-            return {"up": cut["weight"], "shift": vectors.get("bias", base)}
+        whole = cut.get("weight")
+        if "base" in cut and not self._is_own(target, cut["base"]):
+            whole = merged(cut, module.scale, lookup=target.lookup)
+        if whole is not None:
+            return {"up": transposed(whole) if target.lookup else whole, "shift": vectors.get("bias", base)}
         gain = self._gain(name, target, module, vectors["magnitude"]) if "magnitude" in vectors else None
         shift = vectors.get("bias", base)
         if shift is not None:
@@ -342,11 +379,20 @@ class _Targets:
             "shift": shift if changed else None,
         }
 
+    def _is_own(self, target: _Target, view: TensorView) -> bool:
+        """Whether the base that an adapter was saved with is the model's own weight."""
+        import numpy as np
+
+        tensor, given = self._checkpoint.tensor(target.weight, target.shape), view.numpy()
+        count = target.shape[0]
+        spans = [(first, min(first + NORM_ROWS, count)) for first in range(0, count, NORM_ROWS)]
+        return all(np.array_equal(tensor.rows(first, end).numpy(), given[first:end]) for first, end in spans)
+
     def _base_bias(self, target: _Target) -> np.ndarray | None:
         import numpy as np
 
-        name = target.table.name.removeprefix(TABLE).replace(".weight", ".bias")
-        if name not in self._weights:
+        name = target.weight.replace(".weight", ".bias")
+        if name not in self._weights or target.lookup:
             return None
         return self._checkpoint.tensor(name, (target.table.rows,)).numpy().astype(np.float32).reshape(-1)
 
@@ -355,7 +401,7 @@ class _Targets:
         import numpy as np
 
         table = target.table
-        tensor = self._checkpoint.tensor(table.name.removeprefix(TABLE), (table.rows, table.cols))
+        tensor = self._checkpoint.tensor(target.weight, target.shape)
         assert module.up is not None and module.down is not None
         up, down = (view.numpy().astype(np.float32) for view in (target.cut(module.up), module.down))
         norms = np.empty(table.rows, np.float32)
@@ -405,17 +451,6 @@ def _as_type(view: TensorView, dtype: str) -> Any:
     return np.ascontiguousarray(view.numpy(), np.float32).reshape(-1).view(np.uint8)
 
 
-def _digest(modules: Mapping[str, AdaptedModule]) -> bytes:
-    """Of everything that decides what an adapter computes."""
-    hashed = sha256()
-    for name, module in sorted(modules.items()):
-        hashed.update(f"{name} {module.scale!r}\n".encode())
-        for what, view in module.tensors():
-            hashed.update(f"{what} {view.dtype} {view.shape}\n".encode())
-            hashed.update(view.bytes().data)
-    return hashed.digest()
-
-
 def _blended(sources: list[tuple[Adapter, float]]) -> tuple[Mapping[str, Part], int]:
     """The parts of the weighted sum: rows of down and columns of up side by side, shifts added."""
     import numpy as np
@@ -428,9 +463,7 @@ def _blended(sources: list[tuple[Adapter, float]]) -> tuple[Mapping[str, Part], 
         for name, part, _ in found:
             if part.gain is not None or (part.up is not None and part.down is None):
                 kind = "is DoRA" if part.gain is not None else "replaces a weight (modules_to_save)"
-                raise UnsupportedError(
-                    f"[adapter] {name} {kind} at {table.removeprefix(TABLE)}; it has no weighted sum"
-                )
+                raise UnsupportedError(f"[adapter] {name} {kind} at {table.partition('/')[2]}; it has no weighted sum")
         low = [(part, weight) for _, part, weight in found if part.down is not None]
         shifts = [np.float32(weight) * part.shift.row(0) for _, part, weight in found if part.shift is not None]
         values: dict[str, Any] = {"shift": sum(shifts) if shifts else None}

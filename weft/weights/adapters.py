@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -29,7 +30,7 @@ STORED = ("f32", "f16", "bf16")
 PEFT_NEUTRAL = {
     *("auto_mapping", "base_model_name_or_path", "revision", "task_type", "inference_mode", "peft_version"),
     *("lora_dropout", "exclude_modules", "layers_pattern", "megatron_core", "qalora_group_size", "runtime_config"),
-    *("loftq_config", "eva_config", "ensure_weight_tying"),
+    *("loftq_config", "eva_config"),
 }
 PEFT_READ = {
     *("peft_type", "r", "lora_alpha", "rank_pattern", "alpha_pattern", "use_rslora", "use_dora", "bias", "lora_bias"),
@@ -54,8 +55,11 @@ PEFT_ENDS = {
     ".lora_magnitude_vector": "magnitude",
     ".lora_A.weight": "down",
     ".lora_B.weight": "up",
+    ".lora_embedding_A": "down",
+    ".lora_embedding_B": "up",
     ".lora_B.bias": "up_bias",
     ".base_layer.bias": "bias",
+    ".base_layer.weight": "base",
     ".bias": "bias",
     ".weight": "weight",
 }
@@ -68,7 +72,10 @@ class AdaptedModule:
 
     The module's product becomes x Wᵀ + scale * (x downᵀ) upᵀ; with a `magnitude` (DoRA) that is divided, row by row, by
     the norm of W + scale * up down and multiplied with it. `up_bias` is added to the product with up, `bias` and
-    `weight` stand in place of the module's own.
+    `weight` stand in place of the module's own; `base` does too, and is changed then.
+
+    Of an embedding [count, dim], `in` is count and `out` is dim: W is the table transposed. Only `weight` and `base`
+    are as the table is.
     """
 
     down: TensorView | None = None  # [rank, in]
@@ -78,6 +85,7 @@ class AdaptedModule:
     up_bias: TensorView | None = None  # [out]
     bias: TensorView | None = None  # [out]
     weight: TensorView | None = None  # [out, in]
+    base: TensorView | None = None  # [out, in]
 
     @property
     def rank(self) -> int:
@@ -85,7 +93,7 @@ class AdaptedModule:
 
     def tensors(self) -> Iterable[tuple[str, TensorView]]:
         """The tensors that are there, by what they are."""
-        for name in ("down", "up", "magnitude", "up_bias", "bias", "weight"):
+        for name in ("down", "up", "magnitude", "up_bias", "bias", "weight", "base"):
             view = getattr(self, name)
             if view is not None:
                 yield name, view
@@ -102,6 +110,16 @@ class AdapterFile:
     def rank(self) -> int:
         """The largest."""
         return max((module.rank for module in self.modules.values()), default=0)
+
+    def digest(self) -> bytes:
+        """A hash of everything that decides what the adapter computes."""
+        hashed = sha256()
+        for name, module in sorted(self.modules.items()):
+            hashed.update(f"{name} {module.scale!r}\n".encode())
+            for what, view in module.tensors():
+                hashed.update(f"{what} {view.dtype} {view.shape}\n".encode())
+                hashed.update(view.bytes().data)
+        return hashed.digest()
 
 
 def open_adapter(folder: Path) -> AdapterFile:
@@ -223,10 +241,6 @@ def _read_peft(settings: _Settings, tensors: Mapping[str, TensorView]) -> Adapte
 
 def _split(name: str, prefix: str, ends: Mapping[str, str]) -> tuple[str, str]:
     """The module of a tensor, and what the tensor is for it."""
-    if "lora_embedding_" in name:
-        raise UnsupportedError(
-            f"[adapter] {name[:120]} adapts an embedding (lora_embedding); weft adapts products only"
-        )
     for end, what in ends.items() if len(name) <= MAX_NAME else ():
         if name.startswith(prefix) and name.endswith(end) and len(name) > len(prefix) + len(end):
             return name[len(prefix) : -len(end)], what
@@ -237,7 +251,7 @@ def _keep(found: dict[str, dict[str, TensorView]], module: str, what: str, view:
     parts = found.setdefault(module, {})
     if what in parts:
         raise WeightError(f"[adapter] {name[:120]} is there twice, under two spellings")
-    wanted = 2 if what in ("down", "up", "weight") else 1
+    wanted = 2 if what in ("down", "up", "weight", "base") else 1
     if len(view.shape) != wanted or 0 in view.shape:
         raise WeightError(f"[adapter] {name[:120]} has shape {view.shape}; {wanted} dimensions are wanted")
     parts[what] = view
@@ -282,7 +296,7 @@ class _PeftRules:
         return rules
 
     def module(self, name: str, parts: Mapping[str, TensorView]) -> AdaptedModule:
-        allowed = {"down", "up"}
+        allowed = {"down", "up", "base"}
         allowed |= {"magnitude"} if self.dora else set()
         allowed |= {"up_bias"} if self.up_bias else set()
         allowed |= {"bias"} if self.bias != "none" or _named(name, self.whole) else set()
@@ -356,7 +370,7 @@ def _check_parts(name: str, parts: Mapping[str, TensorView], allowed: set[str], 
     for what in parts:
         if what not in allowed:
             raise WeightError(f"[adapter] {name[:120]}: {what} is there, but {CONFIG} does not speak of it")
-    adapted = [what for what in parts if what in ("down", "up", "magnitude", "up_bias")]
+    adapted = [what for what in parts if what in ("down", "up", "magnitude", "up_bias", "base")]
     if adapted and not needed <= parts.keys():
         missing = ", ".join(sorted(needed - parts.keys()))
         raise WeightError(f"[adapter] {name[:120]} has no {missing}")
@@ -381,7 +395,7 @@ def _read_mlx(settings: _Settings, tensors: Mapping[str, TensorView]) -> Adapter
     found: dict[str, dict[str, TensorView]] = {}
     for name, view in tensors.items():
         module, what = _split(name, "", MLX_ENDS)
-        _keep(found, module, what, view if what == "magnitude" or len(view.shape) != 2 else _transposed(view), name)
+        _keep(found, module, what, view if what == "magnitude" or len(view.shape) != 2 else transposed(view), name)
     needed = {"down", "up", *(["magnitude"] if kind == "dora" else [])}
     modules = {}
     for module, parts in found.items():
@@ -395,8 +409,21 @@ def _read_mlx(settings: _Settings, tensors: Mapping[str, TensorView]) -> Adapter
     return AdapterFile("mlx", modules)
 
 
-def _transposed(view: TensorView) -> TensorView:
+def transposed(view: TensorView) -> TensorView:
+    """A matrix with rows and columns exchanged."""
     import numpy as np
 
     stored = view.bytes().view(f"<u{view.dtype.size_bytes}").reshape(view.shape)
     return TensorView(view.dtype, view.shape[::-1], np.ascontiguousarray(stored.T))
+
+
+def merged(parts: Mapping[str, TensorView], scale: float, *, lookup: bool) -> TensorView:
+    """The base that an adapter was saved with, of an embedding where `lookup`, changed as its other tensors say."""
+    import numpy as np
+
+    wide = {what: view.numpy().astype(np.float32) for what, view in parts.items()}
+    change = np.float32(scale) * (wide["up"] @ wide["down"])
+    result = wide["base"] + (change.T if lookup else change)
+    if "magnitude" in wide:
+        result *= (wide["magnitude"] / np.linalg.norm(result, axis=1))[:, None]
+    return TensorView.of(result)

@@ -1,4 +1,5 @@
-"""Adapters: behind every product of tokens with a weight stands what the adapter of its sequence makes of it."""
+"""Adapters: behind every product of tokens with a weight, and behind the embedding of tokens, stands what the adapter
+of their sequence makes of it."""
 
 from dataclasses import replace
 
@@ -6,11 +7,13 @@ from weft.errors import InputError
 from weft.graph.program import Instr, Program, Value, arrange
 from weft.ops.spec import B, L, T, as_dtype
 
-TABLE = "lora/"  # and the weight's name: its table's name
+# And the weight's name: the name of its table. That of an embedding is of the weight transposed.
+TABLE, LOOKUP = "lora/", "lora_embedding/"
 
 
 def adapt(program: Program) -> Program:
-    """matmul(x, W, b) -> lora(matmul(x, W, b), x, table of W), then the activation; `adapters` is an input more.
+    """matmul(x, W, b) -> lora(matmul(x, W, b), x, table of W), then the activation; embedding(ids, W) -> lora_embedding
+    of it; `adapters` is an input more.
 
     The product itself stays as it was, so sequences without an adapter keep their bits.
     """
@@ -25,6 +28,8 @@ def adapt(program: Program) -> Program:
     for number, instr in enumerate(program.body):
         if instr.op == "matmul" and program.table[str(instr.inputs[0])].shape[:-1] in ((T,), (L,)):
             body += _adapted(program, instr, str(number), values)
+        elif instr.op == "embedding" and instr.inputs[0] == "ids":
+            body += _looked_up(program, instr, str(number), values)
         else:
             body.append(instr)
     return arrange(program.name, values.values(), body)
@@ -44,3 +49,12 @@ def _adapted(program: Program, instr: Instr, fresh: str, values: dict[str, Value
     values[sums.name] = sums
     after = Instr("activate", (sums.name,), instr.outputs, {"kind": instr.attrs["activation"]})
     return [base, Instr("lora", operands, (sums.name,), {}), after]
+
+
+def _looked_up(program: Program, instr: Instr, fresh: str, values: dict[str, Value]) -> list[Instr]:
+    weight, result = str(instr.inputs[1]), program.table[instr.outputs[0]]
+    table = Value(LOOKUP + weight, "table", as_dtype("f32"), program.table[weight].shape[::-1])
+    rows = replace(result, name=f"%rows{fresh}", kind="buffer")
+    values[table.name], values[rows.name] = table, rows
+    after = Instr("lora_embedding", (rows.name, "ids", table.name, "segments", "adapters"), instr.outputs, {})
+    return [replace(instr, outputs=(rows.name,)), after]
