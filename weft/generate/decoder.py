@@ -18,8 +18,11 @@ class Decoder(Protocol):
     vocab_size: int
     max_context: int  # positions that the model knows
     max_pages: int  # width of the page table
-    pages: PagePool
     eos_ids: frozenset[int]
+
+    @property
+    def pages(self) -> PagePool:
+        """Which pages of the state are whose."""
 
     def run(self, step: Step) -> np.ndarray:
         """Logits [L, vocab_size] (float32) of `step.rows`; L may be 0. The arrays of the step are int32."""
