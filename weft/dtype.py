@@ -98,3 +98,11 @@ def f32_to_bf16(values: np.ndarray) -> np.ndarray:
     bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
     rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
     return np.where(np.isnan(values), 0x7FC0, rounded).astype(np.uint16)
+
+
+def rounded_bf16(values: np.ndarray) -> np.ndarray:
+    """To bfloat16, nearest even, subnormal numbers to zero, as a matrix unit reads them; float64 again."""
+    import numpy as np
+
+    narrow = bf16_to_f32(f32_to_bf16(values.astype(np.float32))).astype(np.float64)
+    return np.where(np.abs(values) < np.finfo(np.float32).tiny, 0.0 * narrow, narrow)

@@ -6,8 +6,8 @@
 // exponentials and the unnormalised output. Within a span, rows go in tiles of 16, one lane each for what is one number
 // per row, and a tile in groups that fit the registers. Every row sees the same operations in any tile and group.
 #pragma once
-#include "core/state.h"
 #include "kernels/attention_task.h"
+#include "kernels/state_elements.h"
 
 namespace weft::ISA {
 
@@ -37,11 +37,13 @@ WEFT_INLINE void in_groups(int64_t rows, F f) {
   last_group<kGroup - 1>(rows, row, f);
 }
 
-// One block of keys and values: key [dim][kPage], value [kPage] rows of dim, `stride` elements apart.
+// One block of keys and values: key [dim][kPage], value [kPage] rows of dim, `stride` elements apart; scales [kPage] where
+// the elements are codes.
 template <class T>
 struct Block {
   const T *key, *value;
   int64_t stride;
+  const float *key_scale = nullptr, *value_scale = nullptr;
 };
 
 struct Span {
@@ -95,7 +97,8 @@ WEFT_INLINE void pack_queries(const Span& span, From from) {
 
 // scores [n][kPage] = q . k * scale, each one chain over the channels.
 template <int n, class T>
-static void score_group(float* scores, const float* q, const T* key, int64_t dim, float scale) {
+static void score_group(float* scores, const float* q, const Block<T>& block, int64_t dim, float scale) {
+  const T* key = block.key;
   f32x16 acc[n][2];
 #pragma GCC unroll 8
   for (int i = 0; i < n; ++i) acc[i][0] = acc[i][1] = zero();
@@ -108,10 +111,12 @@ static void score_group(float* scores, const float* q, const T* key, int64_t dim
       acc[i][1] = fma(x, high, acc[i][1]);
     }
   }
+  f32x16 by[2] = {splat(scale), splat(scale)};
+  if constexpr (kScaled<T>) by[0] = by[0] * load(block.key_scale), by[1] = by[1] * load(block.key_scale + 16);
 #pragma GCC unroll 8
   for (int i = 0; i < n; ++i) {
-    store(scores + i * kPage, acc[i][0] * splat(scale));
-    store(scores + i * kPage + 16, acc[i][1] * splat(scale));
+    store(scores + i * kPage, acc[i][0] * by[0]);
+    store(scores + i * kPage + 16, acc[i][1] * by[1]);
   }
 }
 
@@ -184,7 +189,10 @@ WEFT_INLINE float mask_row(float* scores, Range seen) {
 
 // From scores to weights: the tile's new maxima, e^(score - maximum), and the sums. correction: what the older sums and
 // outputs are multiplied by. A row that sees nothing here keeps its numbers: its correction is 1 and its weights are 0.
-WEFT_INLINE void weigh_tile(const Span& span, int64_t first, int64_t rows, int64_t start, float* correction) {
+// The weights of codes take the values' scales.
+template <class T>
+WEFT_INLINE void weigh_tile(const Span& span, int64_t first, int64_t rows, int64_t start, float* correction,
+                            const Block<T>& block) {
   alignas(64) float block_top[kTile], block_total[kTile];
   store(block_top, splat(kLowest));
   store(block_total, zero());
@@ -197,9 +205,14 @@ WEFT_INLINE void weigh_tile(const Span& span, int64_t first, int64_t rows, int64
     float* scores = span.scores + i * kPage;
     const f32x16 row_top = splat(span.top[first + i]);
     const f32x16 low = exp(load(scores) - row_top), high = exp(load(scores + 16) - row_top);
-    store(scores, low);
-    store(scores + 16, high);
     block_total[i] = sum(low + high);
+    if constexpr (kScaled<T>) {
+      store(scores, low * load(block.value_scale));
+      store(scores + 16, high * load(block.value_scale + 16));
+    } else {
+      store(scores, low);
+      store(scores + 16, high);
+    }
   }
   store(span.total + first, fma(load(span.total + first), factor, load(block_total)));
 }
@@ -254,10 +267,10 @@ WEFT_INLINE void attend_block(const Span& span, int64_t start, const Block<T>& b
     }
     if (!any) continue;
     in_groups(rows, [&]<int n>(Group<n>, int64_t row) {
-      score_group<n>(span.scores + row * kPage, span.q + (first + row) * span.dim, block.key, span.dim, span.scale);
+      score_group<n>(span.scores + row * kPage, span.q + (first + row) * span.dim, block, span.dim, span.scale);
     });
     if (span.softcap > 0) cap_scores(span.scores, rows * kPage, span.softcap);
-    weigh_tile(span, first, rows, start, correction);
+    weigh_tile(span, first, rows, start, correction, block);
     add_values(span, first, rows, start, correction, block);
   }
 }

@@ -1,11 +1,11 @@
 // attention_paged: every token attends to the keys and values of its sequence in the state, up to its own position.
 //
 // Meaning  weft/ops/attention.py
-// Layout   q, out [T, H, D] contiguous; state as in core/state.h, f32 or f16, H a multiple of its heads; positions i32
-//          [T], segments i32 [B+1], pages i32 [B, P]; out may be q
+// Layout   q, out [T, H, D] contiguous; state as in core/state.h, H a multiple of its heads; positions i32 [T],
+//          segments i32 [B+1], pages i32 [B, P]; out may be q
 // Method   kernels/attention_block.h; a task is a span of rows of one sequence and key/value head; a page is a block
 //          and is read where it lies
-// Bound    memory when decoding (4 or 8 D bytes per key and key/value head), arithmetic when reading a prompt
+// Bound    memory when decoding (2 to 8 D bytes per key and key/value head), arithmetic when reading a prompt
 #include "kernels/attention_block.h"
 #include "kernels/attention_task.h"
 
@@ -19,8 +19,6 @@ static void attend_pages(const Call& call, const Worker& worker) {
   const int32_t *positions = call.in[2].as<int32_t>(), *segments = call.in[3].as<int32_t>();
   const int32_t* pages = call.in[4].as<int32_t>();
   float* out = call.out[0].as<float>();
-  const T* keys = reinterpret_cast<const T*>(state.key.data());
-  const T* values = reinterpret_cast<const T*>(state.value.data());
   const int64_t window = call.integer("window");
   const float scale = static_cast<float>(call.number("scale")), softcap = static_cast<float>(call.number("softcap"));
 
@@ -39,18 +37,16 @@ static void attend_pages(const Call& call, const Worker& worker) {
     }
     const int32_t* own_pages = pages + task.sequence * call.in[4].cols();
     attend(span, [&](int64_t n) {
-      const int64_t block = (own_pages[n] * state.heads + task.head) * dim * kPage;
-      return Block<T>{keys + block, values + block, dim};
+      const auto key = block_of<const T>(state, state.key, own_pages[n], task.head);
+      const auto value = block_of<const T>(state, state.value, own_pages[n], task.head);
+      return Block<T>{key.elements, value.elements, dim, key.scales, value.scales};
     });
     finish(span, [&](int64_t row) { return out + offset(row); });
   });
 }
 
 KERNEL(attention_paged) {
-  if (call.in[1].state->dtype == DType::f16)
-    attend_pages<uint16_t>(call, worker);
-  else
-    attend_pages<float>(call, worker);
+  by_element(*call.in[1].state, [&]<class T>() { attend_pages<T>(call, worker); });
 }
 
 }  // namespace weft::ISA

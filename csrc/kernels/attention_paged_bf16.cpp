@@ -1,8 +1,7 @@
 // attention_paged_bf16: attention_paged in bfloat16 with float32 sums.
 //
 // Meaning  weft/ops/attention.py
-// Layout   q, out [T, H, D] contiguous, D at most 128; state as in core/state.h, f32 or f16, H a multiple of its heads;
-//          positions i32 [T], segments i32 [B+1], pages i32 [B, P]; out may be q
+// Layout   q, out [T, H, D] contiguous, D at most 128; state as in core/state.h, H a multiple of its heads; positions i32 [T], segments i32 [B+1], pages i32 [B, P]; out may be q
 // Method   kernels/attention_tiles.h; a task is a span of rows of one sequence and key/value head; its pages are rounded and
 //          packed a block at a time. Pages that no row of the span sees are never read; behind the last key scores are
 //          hidden and values are zeros
@@ -25,12 +24,12 @@ static void pack_keys(Rounded* low, int64_t dim, const T* key, const T* next) {
   for (int64_t c = 0; c < pairs; c += 2) {
     const T *first = key + c * kPage, *second = first + kPage;
     fetch(next + c * kPage, 2 * kPage);
-    store_pair<T>(low + c * kLanes, widen(first), widen(second));
-    store_pair<T>(high + c * kLanes, widen(first + kLanes), widen(second + kLanes));
+    pack_pair(low + c * kLanes, first, second);
+    pack_pair(high + c * kLanes, first + kLanes, second + kLanes);
   }
   for (int64_t c = pairs; c < deep; c += 2) {
-    store_pair<T>(low + c * kLanes, c < dim ? widen(key + c * kPage) : zero(), zero());
-    store_pair<T>(high + c * kLanes, c < dim ? widen(key + c * kPage + kLanes) : zero(), zero());
+    store_pair(low + c * kLanes, c < dim ? widen(key + c * kPage) : zero(), zero());
+    store_pair(high + c * kLanes, c < dim ? widen(key + c * kPage + kLanes) : zero(), zero());
   }
 }
 
@@ -43,12 +42,12 @@ static void pack_values(Rounded* to, int64_t dim, int64_t width, const T* value,
     fetch(next, width);
     fetch(next + dim, width);
     int64_t c = 0;
-    for (; c < whole; c += kLanes) store_pair<T>(to + c * kStep, widen(value + c), widen(value + dim + c));
-    if (c < width) store_pair<T>(to + c * kStep, widen_n(value + c, width - c), widen_n(value + dim + c, width - c));
+    for (; c < whole; c += kLanes) pack_pair(to + c * kStep, value + c, value + dim + c);
+    if (c < width) store_pair(to + c * kStep, widen_n(value + c, width - c), widen_n(value + dim + c, width - c));
   }
   for (; j < kPage; j += 2, to += 2 * kLanes)
     for (int64_t c = 0; c < width; c += kLanes)
-      store_pair<T>(to + c * kStep, j < count ? widen_n(value + c, width - c) : zero(), zero());
+      store_pair(to + c * kStep, j < count ? widen_n(value + c, width - c) : zero(), zero());
 }
 
 // The pages of a sequence from `start` on, for one head. A page is packed when it is asked for, and keys and values at one
@@ -56,20 +55,28 @@ static void pack_values(Rounded* to, int64_t dim, int64_t width, const T* value,
 template <class T>
 struct Pages {
   const Span& span;
-  const T *key, *value;
+  const KvState& state;
   const int32_t* table;
-  int64_t heads, head, start, last;  // last: behind the last key that a row sees
+  int64_t head, start, last;  // last: behind the last key that a row sees
 
-  WEFT_INLINE int64_t offset(int64_t at) const {
-    return (table[smaller(start + at, last - 1) / kPage] * heads + head) * span.dim * kPage;
+  WEFT_INLINE StateBlock<const T> block(const Memory& memory, int64_t at) const {
+    return block_of<const T>(state, memory, table[smaller(start + at, last - 1) / kPage], head);
   }
   WEFT_INLINE int64_t count(int64_t at) const { return smaller(kPage, last - start - at); }
   WEFT_INLINE void pack_keys_to(Rounded* to, int64_t at) const {
-    pack_keys(to, span.dim, key + offset(at), key + offset(at + kPage));
+    pack_keys(to, span.dim, block(state.key, at).elements, block(state.key, at + kPage).elements);
   }
   WEFT_INLINE void pack_values_to(Rounded* to, int64_t at, int64_t channel, int64_t width) const {
-    pack_values(to, span.dim, smaller(width, span.dim - channel), value + offset(at) + channel, count(at),
-                value + offset(at + kPage) + channel);
+    pack_values(to, span.dim, smaller(width, span.dim - channel), block(state.value, at).elements + channel, count(at),
+                block(state.value, at + kPage).elements + channel);
+  }
+  // The scales of the pages from `at` to `end`; zeros behind the last key, where a slot holds anything.
+  WEFT_INLINE void copy_scales(int64_t at, int64_t end) const {
+    for (; at < end; at += kPage)
+      for (int64_t i = 0; i < kPage; i += kLanes) {
+        store(span.key_scale + at + i, load_n(block(state.key, at).scales + i, larger(0, count(at) - i)));
+        store(span.value_scale + at + i, load_n(block(state.value, at).scales + i, larger(0, count(at) - i)));
+      }
   }
   WEFT_INLINE const Rounded* keys(int64_t at, int64_t many) const {
     for (int64_t j = 0; j < many; j += kPage) pack_keys_to(span.key + j * span.deep, at + j);
@@ -87,10 +94,9 @@ static void attend_pages(const Call& call, const Worker& worker) {
   const int64_t heads = call.in[0].dim[1], dim = call.in[0].dim[2], share = heads / state.heads;
   const int64_t window = call.integer("window");
   const int32_t *positions = call.in[2].as<int32_t>(), *segments = call.in[3].as<int32_t>();
-  const T* keys = reinterpret_cast<const T*>(state.key.data());
-  const T* values = reinterpret_cast<const T*>(state.value.data());
   if (dim > kMaxDim) __builtin_trap();  // the op's shape rule refuses it
-  Span span = new_span(worker, dim, static_cast<float>(call.number("scale")), static_cast<float>(call.number("softcap")));
+  Span span = new_span(worker, dim, static_cast<float>(call.number("scale")), static_cast<float>(call.number("softcap")),
+                       kScaled<T>);
 
   deal_spans(worker, segments, call.in[4].rows(), state.heads, share, kSpan, [&](SpanTask task) {
     int64_t first = INT32_MAX, last = 0;
@@ -106,12 +112,14 @@ static void attend_pages(const Call& call, const Worker& worker) {
     start_rows(span, call.in[0].as<float>());
     for (int64_t start = first / kKeys * kKeys; start < last; start += kKeys) {
       const int32_t* table = call.in[4].as<int32_t>() + task.sequence * call.in[4].cols();
-      const Pages<T> pages{span, keys, values, table, state.heads, task.head, start, last};
+      const Pages<T> pages{span, state, table, task.head, start, last};
+      const int64_t from = larger(0, first - start) / kPage * kPage, to = smaller(kKeys, last - start);
+      if constexpr (kScaled<T>) pages.copy_scales(from, to);
       if (span.rows <= kLanes) {
         attend_block(span, start, pages);
         continue;
       }
-      for (int64_t at = larger(0, first - start) / kPage * kPage; at < smaller(kKeys, last - start); at += kPage) {
+      for (int64_t at = from; at < to; at += kPage) {
         pages.pack_keys_to(span.key + at * span.deep, at);
         pages.pack_values_to(span.value + at * span.wide, at, 0, dim);
       }
@@ -122,10 +130,7 @@ static void attend_pages(const Call& call, const Worker& worker) {
 }
 
 KERNEL(attention_paged_bf16) {
-  if (call.in[1].state->dtype == DType::f16)
-    attend_pages<uint16_t>(call, worker);
-  else
-    attend_pages<float>(call, worker);
+  by_element(*call.in[1].state, [&]<class T>() { attend_pages<T>(call, worker); });
 }
 
 }  // namespace weft::ISA

@@ -1,14 +1,8 @@
-// attention_task: how the rows of attention are dealt out, and how elements of a state are read.
+// attention_task: how the rows of attention are dealt out.
 #pragma once
 #include "kernels/rows.h"
 
 namespace weft::ISA {
-
-// Elements of a state, f32 or f16.
-WEFT_INLINE f32x16 widen(const float* p) { return load(p); }
-WEFT_INLINE f32x16 widen(const uint16_t* p) { return load_f16(p); }
-WEFT_INLINE f32x16 widen_n(const float* p, int64_t n) { return load_n(p, n); }
-WEFT_INLINE f32x16 widen_n(const uint16_t* p, int64_t n) { return load_f16_n(p, n); }
 
 // `count` rows from `first` on, of one sequence and key/value head. Row r is the query head r % share (of the `share`
 // query heads that read this key/value head) of the sequence's token r / share.

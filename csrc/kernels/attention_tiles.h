@@ -12,8 +12,8 @@
 // the matrix unit wants in pairs, [16][16][2].
 #pragma once
 #include "core/half.h"
-#include "core/state.h"
 #include "kernels/attention_task.h"
+#include "kernels/state_elements.h"
 #if defined(WEFT_ISA_amx)
 #include "simd/tiles.h"
 #endif
@@ -42,12 +42,26 @@ WEFT_INLINE __m512i round_two(f32x16 low, f32x16 high) {
 }
 // 32 neighbours in a row of a left tile.
 WEFT_INLINE void store_row(Rounded* to, f32x16 low, f32x16 high) { _mm512_store_si512(to, round_two(low, high)); }
-// Two neighbouring rows of a right tile. From: what the numbers were before they were widened.
-template <class From = float>
+// Two neighbouring rows of a right tile.
 WEFT_INLINE void store_pair(Rounded* to, f32x16 first, f32x16 second) {
   alignas(64) static constexpr uint16_t order[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
                                                      8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
   _mm512_store_si512(to, _mm512_permutexvar_epi16(_mm512_load_si512(order), round_two(first, second)));
+}
+// The same of a state's elements. Those that are bfloat16, or as exact in it as codes are, need no rounding.
+template <class T>
+WEFT_INLINE void pack_pair(Rounded* to, const T* first, const T* second) {
+  store_pair(to, widen(first), widen(second));
+}
+WEFT_INLINE void pack_pair(Rounded* to, const Bf16* first, const Bf16* second) {
+  const auto words = [](const Bf16* p) {
+    return _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  };
+  _mm512_store_si512(to, _mm512_or_si512(words(first), _mm512_slli_epi32(words(second), 16)));
+}
+WEFT_INLINE void pack_pair(Rounded* to, const int8_t* first, const int8_t* second) {
+  const auto words = [](const int8_t* p) { return _mm512_castps_si512(load_i8(p).v); };
+  _mm512_store_si512(to, _mm512_or_si512(_mm512_srli_epi32(words(first), 16), words(second)));
 }
 
 // Left operands and sums, in tmm0 to tmm4, have only the rows that are there: the unit's time is theirs.
@@ -132,11 +146,18 @@ WEFT_INLINE f32x16 round_half(f32x16 x) {
   const f32x16 more = x * splat(65537.0f);
   return more + (x - more);
 }
-template <class From = float>
-WEFT_INLINE void store_pair(Rounded* to, f32x16 first, f32x16 second) {
-  if constexpr (sizeof(From) == sizeof(float)) return store_row(to, first, second);
-  store(to, round_half(first));
-  store(to + kLanes, round_half(second));
+WEFT_INLINE void store_pair(Rounded* to, f32x16 first, f32x16 second) { store_row(to, first, second); }
+template <class T>
+WEFT_INLINE void pack_pair(Rounded* to, const T* first, const T* second) {  // bfloat16 and codes are as they should be
+  store(to, widen(first));
+  store(to + kLanes, widen(second));
+}
+WEFT_INLINE void pack_pair(Rounded* to, const float* first, const float* second) {
+  store_pair(to, load(first), load(second));
+}
+WEFT_INLINE void pack_pair(Rounded* to, const Half* first, const Half* second) {
+  store(to, round_half(widen(first)));
+  store(to + kLanes, round_half(widen(second)));
 }
 
 WEFT_INLINE void shape_tiles(int64_t) {}
@@ -195,9 +216,10 @@ struct Span {
   Rounded *value, *weights;  // [kKeys / 32][wide / 16] right tiles, [kKeys / 32] left ones
   float *scores, *out;    // [kKeys / 16][16 rows][16], [tile][wide / 16][16 rows][16]
   float *top, *total;     // [rows], [rows][16]
+  float *key_scale, *value_scale;  // [kKeys] of the present block where its elements are codes; else null
 };
 
-WEFT_INLINE Span new_span(const Worker& worker, int64_t dim, float scale, float softcap) {
+WEFT_INLINE Span new_span(const Worker& worker, int64_t dim, float scale, float softcap, bool scaled = false) {
   constexpr float log2_e = 1.44269504f;
   Span span{};
   span.dim = dim, span.deep = up_to(dim, kStep), span.wide = up_to(dim, kLanes);
@@ -218,6 +240,7 @@ WEFT_INLINE Span new_span(const Worker& worker, int64_t dim, float scale, float 
   take(span.at, kSpan);
   take(span.begin, kSpan);
   take(span.end, kSpan);
+  if (scaled) take(span.key_scale, kKeys), take(span.value_scale, kKeys);
   if (free > worker.scratch + kScratchBytes) __builtin_trap();  // dim is checked when the program is made
   return span;
 }
@@ -284,6 +307,15 @@ static void hide(const Span& span, int64_t first, int64_t rows, int64_t start, i
   }
 }
 
+// Scores with codes as those with the keys themselves.
+static void scale_scores(const Span& span, int64_t rows, const Edges& edges) {
+  for (int64_t key = edges.begin; key < edges.end; key += kLanes) {
+    const f32x16 by = load(span.key_scale + key);
+    float* scores = span.scores + key * kLanes;
+    for (int64_t row = 0; row < rows; ++row) store(scores + row * kLanes, load(scores + row * kLanes) * by);
+  }
+}
+
 // All scores of a tile with the present block, capped and hidden; then each row's largest goes to `most`.
 template <class Tiles>
 WEFT_INLINE void score_block(const Span& span, int64_t first, int64_t rows, int64_t start, const Edges& edges,
@@ -293,6 +325,7 @@ WEFT_INLINE void score_block(const Span& span, int64_t first, int64_t rows, int6
   for (; key + 2 * kStep <= edges.end; key += 2 * kStep)
     score<4>(span, q, tiles.keys(key, 2 * kStep), span.scores + key * kLanes, rows);
   if (key < edges.end) score<2>(span, q, tiles.keys(key, kStep), span.scores + key * kLanes, rows);
+  if (span.key_scale) scale_scores(span, rows, edges);
   if (span.softcap > 0) {
     float* scores = span.scores + edges.begin * kLanes;
     const f32x16 cap = splat(span.softcap);
@@ -311,8 +344,8 @@ WEFT_INLINE void score_block(const Span& span, int64_t first, int64_t rows, int6
   }
 }
 
-// From scores to weights, of one step's keys.
-template <bool all>
+// From scores to weights, of one step's keys. Those of codes take the values' scales.
+template <bool all, bool scaled>
 WEFT_INLINE void weigh_step(const Span& span, int64_t key, int64_t rows, const float* top, float* total) {
   const float* scores = span.scores + key * kLanes;
   Rounded* weights = span.weights + key * kLanes;
@@ -324,8 +357,17 @@ WEFT_INLINE void weigh_step(const Span& span, int64_t key, int64_t rows, const f
       second = where_less(high, splat(kHidden), zero(), second);
     }
     store(total + row * kLanes, load(total + row * kLanes) + (first + second));
+    if constexpr (scaled) {
+      first = first * load(span.value_scale + key);
+      second = second * load(span.value_scale + key + kLanes);
+    }
     store_row(weights + row * kStep, first, second);
   }
+}
+template <bool all>
+WEFT_INLINE void weigh_step(const Span& span, int64_t key, int64_t rows, const float* top, float* total) {
+  if (span.value_scale) return weigh_step<all, true>(span, key, rows, top, total);
+  weigh_step<all, false>(span, key, rows, top, total);
 }
 
 // Weights and their product with 16 C channels of the values from `channel` on. While the matrix unit multiplies one

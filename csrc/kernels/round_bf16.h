@@ -14,7 +14,11 @@ WEFT_INLINE void store_rounded(uint16_t* to, f32x16 x) {
 WEFT_INLINE void store_rounded(uint16_t* to, f32x16 x) {
   alignas(64) float lane[16];
   store(lane, x);
-  for (int i = 0; i < 16; ++i) to[i] = float_to_bf16_normal(lane[i]);
+  for (int i = 0; i < 16; ++i) {  // without branches, so that the compiler makes vectors of it
+    const uint32_t bits = bit_cast<uint32_t>(lane[i]), size = bits & 0x7FFFFFFFu;
+    const uint32_t near = bits + 0x7FFFu + ((bits >> 16) & 1u), quiet = bits | 0x00400000u, none = bits & 0x80000000u;
+    to[i] = static_cast<uint16_t>((size > 0x7F800000u ? quiet : size < 0x00800000u ? none : near) >> 16);
+  }
 }
 #endif
 

@@ -60,15 +60,36 @@ TEST(a_state_gives_the_bits_of_attention_without_one_however_the_prompt_is_cut) 
     }
 }
 
-TEST(a_half_precision_state_only_rounds_keys_and_values) {
+TEST(a_state_of_16_bits_only_rounds_keys_and_values) {
   for (const Level& level : levels())
-    for (const Shape& c : kShapes) {
-      if (!level.present() || !c.causal) continue;
-      Inputs x(c, {0, 45, 145});
-      round_to_half(x.k), round_to_half(x.v);
-      Floats want = attend(level, c, x);
-      for (int32_t chunk : {1, 40, 1000}) CHECK(same_bits(want, attend_in_chunks(level, "attention_paged", c, x, DType::f16, chunk, 2)));
+    for (const Shape& c : kShapes)
+      for (DType dtype : {DType::f16, DType::bf16}) {
+        if (!level.present() || !c.causal) continue;
+        Inputs x(c, {0, 45, 145}), rounded = x;
+        round_to(dtype, rounded.k), round_to(dtype, rounded.v);
+        Floats want = attend(level, c, rounded);
+        for (int32_t chunk : {1, 40, 1000})
+          CHECK(same_bits(want, attend_in_chunks(level, "attention_paged", c, x, dtype, chunk, 2)));
+      }
+}
+
+TEST(a_state_of_codes_only_rounds_keys_and_values_and_has_the_same_bits_however_the_prompt_is_cut) {
+  for (const Shape& c : kShapes) {
+    if (!c.causal) continue;
+    Inputs x(c, {0, 45, 145}), rounded = x;
+    round_to(DType::i8, rounded.k), round_to(DType::i8, rounded.v);
+    const std::vector<double> want = attention_reference(c, rounded, false);
+    std::vector<Floats> fused;
+    for (const Level& level : levels()) {
+      if (!level.present()) continue;
+      Floats got = attend_in_chunks(level, "attention_paged", c, x, DType::i8, 1000, 1);
+      CHECK(error_of(got, want) < 3e-6);
+      for (int32_t chunk : {1, 3, 32, 50})
+        CHECK(same_bits(got, attend_in_chunks(level, "attention_paged", c, x, DType::i8, chunk, chunk % 3 + 1)));
+      if (fuses(level)) fused.push_back(got);
     }
+    for (const Floats& result : fused) CHECK(same_bits(fused.front(), result));
+  }
 }
 
 TEST(a_long_context_needs_no_more_scratch) {

@@ -55,19 +55,20 @@ TEST(attention_bf16_is_the_same_alone_as_in_a_batch) {
 }
 
 TEST(attention_paged_bf16_agrees_with_double_precision_on_rounded_operands) {
-  for (const Shape& c : kPagedShapes) {
-    Inputs x(c, {0, 45, 600});
-    round_to_half(x.k), round_to_half(x.v);
-    const std::vector<double> want = attention_reference(c, x, true);
-    std::vector<Floats> fused;
-    for (const Level& level : levels()) {
-      if (!level.present()) continue;
-      Floats got = attend_in_chunks(level, "attention_paged_bf16", c, x, DType::f16, 500, 1);
-      CHECK(error_of(got, want) < 3e-3);
-      if (fuses(level)) fused.push_back(got);
+  for (const Shape& c : kPagedShapes)
+    for (DType dtype : {DType::f16, DType::bf16, DType::i8}) {
+      Inputs x(c, {0, 45, 600}), rounded = x;
+      round_to(dtype, rounded.k), round_to(dtype, rounded.v);
+      const std::vector<double> want = attention_reference(c, rounded, true, dtype == DType::i8);
+      std::vector<Floats> fused;
+      for (const Level& level : levels()) {
+        if (!level.present()) continue;
+        Floats got = attend_in_chunks(level, "attention_paged_bf16", c, x, dtype, 500, 1);
+        CHECK(error_of(got, want) < 0x1p-8);
+        if (fuses(level)) fused.push_back(got);
+      }
+      for (const Floats& result : fused) CHECK(same_bits(fused.front(), result));
     }
-    for (const Floats& result : fused) CHECK(same_bits(fused.front(), result));
-  }
 }
 
 TEST(attention_paged_bf16_has_the_same_bits_however_the_prompt_is_cut) {
@@ -75,12 +76,17 @@ TEST(attention_paged_bf16_has_the_same_bits_however_the_prompt_is_cut) {
     for (const Shape& c : kPagedShapes) {
       if (!level.present()) continue;
       Inputs x(c, {0, 45, c.dim == 128 ? 600 : 330});
-      round_to_half(x.k), round_to_half(x.v);
-      Floats want = attend_in_chunks(level, "attention_paged_bf16", c, x, DType::f16, 1000, 1);
-      for (int32_t chunk : {1, 3, 32, 50, 270})
-        CHECK(same_bits(want, attend_in_chunks(level, "attention_paged_bf16", c, x, DType::f16, chunk, chunk % 3 + 1)));
-      for (int32_t chunk : {1, 40, 1000})
-        CHECK(same_bits(want, attend_in_chunks(level, "attention_paged_bf16", c, x, DType::f32, chunk, chunk % 3 + 1)));
+      auto attend = [&](DType dtype, int32_t chunk) {
+        return attend_in_chunks(level, "attention_paged_bf16", c, x, dtype, chunk, chunk % 3 + 1);
+      };
+      const Floats codes = attend(DType::i8, 1000);
+      for (int32_t chunk : {1, 3, 50, 270}) CHECK(same_bits(codes, attend(DType::i8, chunk)));
+      const Floats once = attend(DType::bf16, 1000);  // which rounds as the op does
+      for (int32_t chunk : {1, 40}) CHECK(same_bits(once, attend(DType::bf16, chunk)));
+      for (int32_t chunk : {1, 40, 1000}) CHECK(same_bits(once, attend(DType::f32, chunk)));
+      round_to(DType::f16, x.k), round_to(DType::f16, x.v);
+      const Floats want = attend(DType::f32, 1000);
+      for (int32_t chunk : {1, 3, 32, 50, 270, 1000}) CHECK(same_bits(want, attend(DType::f16, chunk)));
     }
 }
 

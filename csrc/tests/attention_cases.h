@@ -26,15 +26,28 @@ struct AttentionInputs {
   std::vector<Operand> operands() const { return {q.operand(), k.operand(), v.operand(), segments.operand()}; }
 };
 
-inline void round_to_half(Floats& a) {
-  for (size_t i = 0; i < a.size(); ++i) a[i] = half_to_float(float_to_half(a[i]));
+// The numbers that a state of this type holds for a [tokens, heads, dim].
+inline void round_to(DType dtype, Floats& a) {
+  const size_t dim = static_cast<size_t>(a.shape()[2]);
+  float top = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (i % dim == 0) top = 0;
+    if (i % dim == 0) for (size_t c = 0; c < dim; ++c) top = std::max(top, std::abs(a[i + c]));
+    if (dtype == DType::f16) a[i] = half_to_float(float_to_half(a[i]));
+    if (dtype == DType::bf16) a[i] = bf16_to_float(float_to_bf16_normal(a[i]));
+    const float scale = bit_cast<float>((bit_cast<uint32_t>(top / 127.0f) + 0xFFFFu) & 0xFFFF0000u);
+    if (dtype == DType::i8) a[i] = std::nearbyint(a[i] * (1.0f / scale)) * scale;
+  }
 }
 
-// With `bf16` q * scale * log2 e, k and v are rounded first.
-inline std::vector<double> attention_reference(const AttentionShape& c, const AttentionInputs& x, bool bf16) {
+// With `bf16` q * scale * log2 e, k and v are rounded first; of k and v in a state of codes the codes are, which changes
+// none of them.
+inline std::vector<double> attention_reference(const AttentionShape& c, const AttentionInputs& x, bool bf16,
+                                               bool codes = false) {
   const float by = bf16 ? static_cast<float>(c.scale()) * 1.44269504f : 1.0f;
   const double scale = bf16 ? std::log(2.0) : c.scale();
-  auto value = [=](float a) { return double(bf16 ? bf16_to_float(float_to_bf16_normal(a)) : a); };
+  auto query = [=](float a) { return double(bf16 ? bf16_to_float(float_to_bf16_normal(a)) : a); };
+  auto value = [=](float a) { return codes ? double(a) : query(a); };
   std::vector<double> out(x.q.size());
   for (size_t b = 0; b + 1 < x.segments.size(); ++b)
     for (int64_t t = x.segments[b]; t < x.segments[b + 1]; ++t)
@@ -46,7 +59,7 @@ inline std::vector<double> attention_reference(const AttentionShape& c, const At
         for (int64_t s = x.segments[b]; s < x.segments[b + 1]; ++s) {
           const float* k = x.k.data() + (s * c.kv_heads + g) * c.dim;
           double score = 0;
-          for (int64_t i = 0; i < c.dim; ++i) score += value(q[i] * by) * value(k[i]);
+          for (int64_t i = 0; i < c.dim; ++i) score += query(q[i] * by) * value(k[i]);
           score *= scale;
           if (c.softcap > 0) score = c.softcap * std::tanh(score / c.softcap);
           scores.push_back(c.sees(t, s) ? score : -INFINITY);

@@ -101,3 +101,57 @@ def test_a_model_without_a_template_completes_but_does_not_chat(run: Run, tmp_pa
 def test_a_template_gets_the_model_s_own_bos_token(tmp_path: Path) -> None:
     path = write_chat_model(tmp_path / "bos.gguf", template="{{ bos_token }}{{ messages[0].content }}{{ eos_token }}")
     assert weft.load(str(path)).chat_ids([{"role": "user", "content": "a"}]) == [256, ord("a"), 257]
+
+
+def test_the_text_keeps_to_a_schema_a_pattern_and_choices(run: Run, generator: Path, tmp_path: Path) -> None:
+    schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"], "additionalProperties": False}
+    (tmp_path / "s.json").write_text(json.dumps(schema))
+    (tmp_path / "g.gbnf").write_text('root ::= "yes" | "no"')
+    (tmp_path / "g.lark").write_text('start: "left" | "right"')
+    asked = ["generate", "a", "-m", str(generator), "--temperature", "1", "--max-tokens", "60", "--seed", "3"]
+    for value in (json.dumps(schema), str(tmp_path / "s.json")):
+        assert json.loads(run(*asked, "--schema", value).stdout)["a"] in (1, 2)
+    assert run(*asked, "--regex", "[ab]{3}").stdout.strip() in {x + y + z for x in "ab" for y in "ab" for z in "ab"}
+    assert run(*asked, "--choice", "red", "--choice", "blue").stdout.strip() in ("red", "blue")
+    assert run(*asked, "--grammar", str(tmp_path / "g.gbnf")).stdout.strip() in ("yes", "no")
+    assert run(*asked, "--grammar", str(tmp_path / "g.lark")).stdout.strip() in ("left", "right")
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        (["--schema", "{", "--regex", "a"], "exclude each other"),
+        (["--schema", "{"], "not JSON"),
+        (["--schema", "no/such/file"], "cannot be read"),
+        (["--grammar", "no/such/file"], "cannot be read"),
+        (["--regex", "("], "regex"),
+        (["--logit-bias", "x"], "ID=VALUE"),
+        (["--logit-bias", "5=200"], "logit_bias"),
+        (["--logprobs", "3"], "--json"),
+        (["--adapter", "no/such/folder"], "no/such/folder"),
+        (["--reasoning-budget", "3"], "<think>"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_said(run: Run, generator: Path, options: list[str], said: str) -> None:
+    result = run("generate", "a", "-m", str(generator), "--max-tokens", "2", *options)
+    assert result.exit_code != 0 and said in result.stderr and "Traceback" not in result.stderr
+
+
+def test_several_answers_and_their_log_probabilities(run: Run, generator: Path, model: weft.Model) -> None:
+    asked = ["generate", "a", "-m", str(generator), "--temperature", "1", "--max-tokens", "4", "--seed", "5", "-n", "2"]
+    made = json.loads(run(*asked, "--json", "--logprobs", "2", "--presence-penalty", "0.5").stdout)["answers"]
+    wanted = model.generate("a", temperature=1, max_tokens=4, seed=5, n=2, presence_penalty=0.5)
+    assert [answer["tokens"] for answer in made] == [list(result.tokens) for result in wanted]  # type: ignore[attr-defined]
+    assert [len(answer["logprobs"]) for answer in made] == [len(answer["tokens"]) for answer in made]
+    plain = run(*asked)
+    assert "1 of 2, seed 5" in plain.stderr and "2 of 2, seed 6" in plain.stderr
+
+
+def test_drafts_and_a_folder_of_prefixes_change_no_text(run: Run, generator: Path, tmp_path: Path) -> None:
+    asked = ["generate", "a b c " * 30, "-m", str(generator), "--max-tokens", "30"]
+    plain = run(*asked, "--no-speculate").stdout
+    kept = ["--prefix-dir", str(tmp_path / "prefixes")]
+    assert run(*asked, *kept).stdout == plain
+    again = run(*asked, *kept)
+    assert again.stdout == plain and "known)" in again.stderr
+    assert run(*asked, "--draft-model", str(generator)).stdout == plain

@@ -129,8 +129,8 @@ def test_doctor_counts_a_model_before_it_is_loaded(run: Run, generator: Path, em
         report = json.loads(run("doctor", str(generator), "--context", str(context), "--json").stdout)["model"]
         assert report["fits"] and report["total_bytes"] == sum(report["bytes"].values())
         costs[context] = report["bytes"]["kv"]
-    # two contexts of 64 tokens, 2 layers, key and value, 2 heads of 8 channels, 4 bytes
-    assert costs[64] == 2 * costs[32] == 2 * 64 * 2 * 2 * 2 * 8 * 4
+    # sixteen contexts of 64 tokens, 2 layers, key and value, 2 heads of 8 channels, 4 bytes
+    assert costs[64] == 2 * costs[32] == 16 * 64 * 2 * 2 * 2 * 8 * 4
     assert "working memory" in run("doctor", str(embedder)).stdout
 
 

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from fake_decoder import VOCAB, FakeDecoder
+from fake_decoder import VOCAB, FakeDecoder, expected_tokens
 
+from weft.errors import InputError
 from weft.generate import Engine, Request, Sampling
 from weft.generate.choice.drafts import Acceptance, PromptLookup, StepCosts, agreement, draft_length
 from weft.generate.sequence import Sequence
@@ -152,3 +153,42 @@ def test_drafting_stops_where_it_does_not_pay() -> None:
         rate.note(3, False)
     assert rate.rate > 0.6
     assert agreement([1, 2, 3], [1, 2, 4]) == 2 and agreement([1], [1, 2]) == 1 and agreement([], [1]) == 0
+
+
+class Half(FakeDecoder):
+    """Logits of a target, or of a draft model that agrees with it after even tokens."""
+
+    def __init__(self, draft: bool, pages: int = 64) -> None:
+        super().__init__(pages=pages, eos_ids=frozenset())
+        self.draft = draft
+
+    def run(self, step: Step) -> np.ndarray:
+        logits = super().run(step)
+        for i, row in enumerate(step.rows):
+            if self.draft and step.ids[row] % 2:
+                logits[i] = np.roll(logits[i], 1)
+        return logits
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+@pytest.mark.parametrize("pages", [3, 12, 64])
+def test_a_draft_model_changes_no_token_and_half_of_its_own_are_right(pages: int, temperature: float) -> None:
+    requests = [
+        Request(tuple(range(i, i + 30)), Sampling(temperature, seed=i), max_tokens=60, ignore_eos=True)
+        for i in range(5)
+    ]
+    drafter = Half(draft=True, pages=pages)
+    engine = Engine(Half(draft=False), draft=drafter, step_tokens=64)
+    engine._costs.marginal_share = lambda tokens, drafting=0.0: 0.1  # type: ignore[method-assign]
+    for request, handle in zip(requests, [engine.submit(r) for r in requests]):
+        assert handle.result().tokens == expected_tokens(request, 60)[0]
+    stats = engine.stats()
+    assert stats.drafted_tokens > (50 if pages > 3 else 0) and stats.accepted_tokens > stats.drafted_tokens / 6
+    assert drafter.pages.free_count == drafter.pages.count and stats.free_pages == stats.pages
+
+
+def test_a_draft_model_of_another_vocabulary_is_refused() -> None:
+    other = FakeDecoder()
+    other.vocab_size = VOCAB + 1
+    with pytest.raises(InputError, match="must be the same"):
+        Engine(FakeDecoder(), draft=other)

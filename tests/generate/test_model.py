@@ -65,7 +65,7 @@ def test_a_prompt_past_the_context_says_the_numbers(folder: Path) -> None:
         short.logits([1] * 40)
 
 
-@pytest.mark.parametrize("options", [{"context": 0}, {"context": 1 << 20}, {"compute": "fp8"}, {"kv_dtype": "int8"}])
+@pytest.mark.parametrize("options", [{"context": 0}, {"context": 1 << 20}, {"compute": "fp8"}, {"kv_dtype": "q4_0"}])
 def test_options_that_cannot_be_are_named(folder: Path, options: dict) -> None:
     with pytest.raises((InputError, UnsupportedError), match=str(next(iter(options.values())))):
         weft.load(str(folder), **options)

@@ -57,8 +57,7 @@ def test_agrees_with_reference(op, operands, attrs, backend):
         before = next(value for operand, value in zip(op.operands, expected) if operand.name == name)
         if not isinstance(before, KvArray):  # a table, which no op writes
             continue
-        after = backend.state_to_array(state)
-        errors += [relative_error(after.key, before.key), relative_error(after.value, before.value)]
+        errors += map(relative_error, backend.state_to_array(state).arrays, before.arrays)
     limit = op.tolerance_for(operands)
     assert max(errors) <= limit, explain(op, backend, max(errors), limit)
 

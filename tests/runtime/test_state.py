@@ -16,7 +16,7 @@ from weft.nn.step import Step
 from weft.runtime import PAGE_TOKENS, Decoder, open_checkpoint
 
 IDS = tiny.token_ids(tiny.LLAMA, 50)
-KINDS = ("f32", "f16")
+KINDS = ("f32", "f16", "bf16", "int8")
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +46,30 @@ def test_a_page_has_the_same_bits_wherever_it_was_carried(folder: Path, kind: st
     assert not any(there.read_page(0)) and not any(there.read_page(2))  # the neighbours were not touched
     for page in (3, 1):
         assert np.array_equal(there.run(step(rest, PAGE_TOKENS, [page, 2])), want)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("compute", ["f32", "bf16"])
+def test_a_sequence_has_the_same_bits_in_any_chunks_and_threads(tmp_path: Path, kind: str, compute: str) -> None:
+    folder, ids = tiny.write_folder(tmp_path / "blocked", BLOCKED), tiny.token_ids(BLOCKED, 97)
+    decoders = [decoder(folder, context=128, kv_dtype=kind, compute=compute, threads=n) for n in (1, 2, 3)]
+    want = decoders[0].logits(ids)
+    for model in decoders:
+        for chunk in (1, 7, 32, 50):
+            assert np.array_equal(model.logits(ids, chunk=chunk), want)
+
+
+@pytest.mark.parametrize("kind, most", [("f16", 1e-3), ("bf16", 1e-2), ("int8", 2e-2)])
+def test_a_narrower_state_changes_logits_by_its_rounding_alone(folder: Path, kind: str, most: float) -> None:
+    want, got = decoder(folder, kv_dtype="f32").logits(IDS), decoder(folder, kv_dtype=kind).logits(IDS)
+    assert 0 < np.linalg.norm(got - want) / np.linalg.norm(want) < most
+
+
+def test_an_int8_state_is_little_more_than_half_of_one_in_f16(tmp_path: Path) -> None:
+    folder = tiny.write_folder(tmp_path / "blocked", BLOCKED)
+    narrow, wide = (decoder(folder, kv_dtype=kind) for kind in ("int8", "f16"))
+    dim = narrow._prepared.states[0].dim
+    assert narrow.page_bytes * 2 * dim == wide.page_bytes * (dim + 4)
 
 
 @pytest.mark.parametrize("kind", KINDS)

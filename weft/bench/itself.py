@@ -22,18 +22,24 @@ class Peer:
     """`load` once; then every call is one repetition of something worth timing."""
 
     def load(
-        self, task: str, model: str, threads: int, setting: str, context: int = 0, files: str = ""
+        self,
+        task: str,
+        model: str,
+        threads: int,
+        setting: str,
+        context: int = 0,
+        files: str = "",
+        kv_dtype: str | None = None,
     ) -> dict[str, Any]:
-        return (
-            self._load_embedder(model, threads, setting)
-            if task == "embed"
-            else self._load_model(model, threads, setting)
-        )
+        if task == "embed":
+            return self._load_embedder(model, threads, setting)
+        return self._load_model(model, threads, setting, kv_dtype)
 
-    def _load_model(self, model: str, threads: int, setting: str) -> dict[str, Any]:
+    def _load_model(self, model: str, threads: int, setting: str, kv_dtype: str | None) -> dict[str, Any]:
         from weft.generate import load
 
-        self.model = load(model, threads=threads, compute=None if setting == "default" else setting)
+        compute = None if setting == "default" else setting
+        self.model = load(model, threads=threads, compute=compute, kv_dtype=kv_dtype)
         return self.model.info
 
     def _load_embedder(self, model: str, threads: int, setting: str) -> dict[str, Any]:

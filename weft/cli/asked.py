@@ -57,11 +57,12 @@ def _read(name: str) -> str:
 
 def prepare(model: Model, settings: dict[str, Any]) -> None:
     """Take the options ENGINE out of `settings` and set the model up; what requests need of them is put back."""
-    adapters, prefix_dir = settings.pop("adapter"), settings.pop("prefix_dir")
-    if prefix_dir is not None:
-        from weft.generate import Engine
+    adapters, prefix_dir, draft_model = (settings.pop(name) for name in options.ENGINE)
+    if prefix_dir is not None or draft_model is not None:
+        import weft
 
-        Engine(model, prefix_dir=prefix_dir)
+        draft = None if draft_model is None else weft.load(draft_model, context=model.info["context"])
+        weft.Engine(model, prefix_dir=prefix_dir, draft=draft)
     if adapters:
         settings["adapter"] = _load_adapters(model, adapters)
 

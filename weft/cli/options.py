@@ -53,7 +53,14 @@ def variables() -> Callable[[F], F]:
     return click.option("--set", "variables", multiple=True, metavar="NAME=VALUE", callback=parse, help=text)
 
 
-LOADING = ("threads", "context", "compute")
+def kv_dtype() -> Callable[[F], F]:
+    text = (
+        "How keys and values are kept (default: f32 beside f32 weights, else f16); int8 takes half the memory of f16."
+    )
+    return click.option("--kv-dtype", type=click.Choice(["f32", "f16", "bf16", "int8"]), help=text)
+
+
+LOADING = ("threads", "context", "compute", "kv_dtype")
 
 
 def loading() -> Callable[[F], F]:
@@ -64,7 +71,7 @@ def loading() -> Callable[[F], F]:
         help="What activations are rounded to before products: int8 beside quantised weights (their default), bf16 "
         "beside others, f32 not at all.",
     )
-    return together(threads(), context(), compute)
+    return together(threads(), context(), compute, kv_dtype())
 
 
 def sampling(*, max_tokens: int, temperature: float, top_p: float) -> Callable[[F], F]:
@@ -123,7 +130,7 @@ def shape() -> Callable[[F], F]:
     )
 
 
-ENGINE = ("adapter", "prefix_dir")
+ENGINE = ("adapter", "prefix_dir", "draft_model")
 
 
 def engine() -> Callable[[F], F]:
@@ -137,5 +144,8 @@ def engine() -> Callable[[F], F]:
         ),
         click.option(
             "--prefix-dir", metavar="DIR", help="Keep the computed beginnings of texts here, for the next start too."
+        ),
+        click.option(
+            "--draft-model", metavar="MODEL", help="A smaller model of the same vocabulary that drafts; same text."
         ),
     )

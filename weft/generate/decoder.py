@@ -18,9 +18,12 @@ class Decoder(Protocol):
     vocab_size: int
     max_context: int  # positions that the model knows
     max_pages: int  # width of the page table
-    pages: PagePool
     eos_ids: frozenset[int]
     adapters: Any  # weft.runtime.Adapters, or None for a decoder without
+
+    @property
+    def pages(self) -> PagePool:
+        """Which pages of the state are whose."""
 
     def run(self, step: Step) -> np.ndarray:
         """Logits [L, vocab_size] (float32) of `step.rows`; L may be 0. The arrays of the step are int32."""

@@ -20,6 +20,7 @@ import numpy as np
 
 from weft.errors import BackendError, BusyError, InputError
 from weft.generate.admission import Admission, identity_of
+from weft.generate.choice.draft_model import DraftModel
 from weft.generate.choice.drafts import MAX_DRAFT, StepCosts, draft_length
 from weft.generate.decoder import Decoder, Detokenizer
 from weft.generate.handle import Handle
@@ -35,6 +36,8 @@ from weft.runtime.paged.store import DEFAULT_LIMIT, PrefixStore
 
 if TYPE_CHECKING:
     from weft.generate.model import Model
+
+PROBE = 64  # steps between two tries of a draft model that did not pay
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,8 @@ class Engine:
 
     Pages of the state are shared between requests with the same beginning unless `prefix_cache` is False; with
     `prefix_dir` they are kept there as well (at most `prefix_bytes`), for other processes and the next start.
-    `speculate` lets repeated text be checked ahead where that pays. `hash_bits` is for tests of collisions.
+    `speculate` lets repeated text be checked ahead where that pays, and what `draft`, a smaller model of the same
+    vocabulary, thinks will follow. `hash_bits` is for tests of collisions.
     """
 
     def __init__(
@@ -81,12 +85,13 @@ class Engine:
         prefix_dir: str | Path | None = None,
         prefix_bytes: int = DEFAULT_LIMIT,
         speculate: bool = True,
+        draft: Decoder | Model | None = None,
         hash_bits: int = HASH_BITS,
     ) -> None:
         for name, value in (("step_tokens", step_tokens), ("max_running", max_running), ("max_waiting", max_waiting)):
             if type(value) is not int or value < 1:
                 raise InputError(f"[engine] {name} is {value!r}; give a whole number of at least 1")
-        self._decoder: Decoder = decoder.decoder if _is_model(decoder) else cast(Decoder, decoder)
+        self._decoder = _decoder_of(decoder)
         if _is_model(decoder):
             tokenizer = decoder.decoder.tokenizer if decoder.decoder.checkpoint.make_tokenizer else None
             decoder.use_engine(self)
@@ -99,6 +104,7 @@ class Engine:
         self._share = prefix_cache
         self._speculate = speculate
         self._costs = StepCosts()
+        self._drafter = None if draft is None else DraftModel(_decoder_of(draft), self._decoder.vocab_size)
         self._lock = Lock()
         self._keys = count()
         self._inbox: deque[Sequence] = deque()  # submitted; whoever has the lock takes them in
@@ -272,10 +278,25 @@ class Engine:
     def _draft(self) -> None:
         """Let requests that decode propose what may follow, as far as that pays."""
         decoding = [s for s in self._sequences.values() if s.decodes and s.request.speculate is not False]
-        share = self._costs.marginal_share(len(decoding)) if self._speculate else 1.0
+        if not self._speculate:
+            for sequence in decoding:
+                if sequence.matcher is not None:
+                    sequence.propose(0)
+            return
+        share = self._costs.marginal_share(len(decoding))
         for sequence in decoding:
-            if self._speculate or sequence.matcher is not None:
-                sequence.propose(draft_length(sequence.acceptance.rate, share, MAX_DRAFT) if self._speculate else 0)
+            sequence.propose(draft_length(sequence.acceptance.rate, share, MAX_DRAFT))
+        if self._drafter is not None:
+            self._draft_by_model([s for s in decoding if not s.drafts])
+
+    def _draft_by_model(self, sequences: list[Sequence]) -> None:
+        assert self._drafter is not None
+        share = self._costs.marginal_share(max(1, len(sequences)), self._drafter.seconds)
+        wanted = {s.key: s.wanted(draft_length(s.model_acceptance.rate, share, MAX_DRAFT)) for s in sequences}
+        if wanted and self._counts["steps"] % PROBE == 0:  # where it did not pay, it may again
+            wanted = {s.key: s.wanted(2) for s in sequences}
+        for key, drafts in self._drafter.draft(wanted).items():
+            self._sequences[key].take_drafts(drafts)
 
     def _state(self) -> State:
         """What the schedule is to know."""
@@ -423,6 +444,8 @@ class Engine:
         if self._sequences.pop(sequence.key, None):
             self._decoder.pages.release(sequence.drop())
             self._admission.leave(sequence)
+            if self._drafter is not None:
+                self._drafter.forget(sequence.key)
             tenant = sequence.request.tenant
             if all(other.request.tenant != tenant for other in self._sequences.values()):
                 del self._served[tenant]
@@ -452,6 +475,10 @@ class Engine:
                     self._end_cancelled()
             finally:
                 self._lock.release()
+
+
+def _decoder_of(given: Decoder | Model) -> Decoder:
+    return given.decoder if _is_model(given) else cast(Decoder, given)
 
 
 def _is_model(given: Decoder | Model) -> TypeGuard[Model]:

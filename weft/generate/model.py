@@ -34,6 +34,8 @@ def load(
     *,
     context: int | None = None,
     kv_dtype: str | None = None,
+    kv_tokens: int | None = None,
+    kv_bytes: int | None = None,
     compute: str | None = None,
     threads: int | None = None,
     offline: bool | None = None,
@@ -43,12 +45,16 @@ def load(
 
     `context` is the longest sequence in tokens (default: the model's, at most 8192). `compute` says what
     activations are rounded to before products: "int8" beside quantised weights (their default), "bf16" beside others,
-    "f32" nothing. `threads` overrides what
-    `weft doctor` explains.
+    "f32" nothing. `kv_dtype` is how keys and values are kept: "f32", "f16" (the default beside rounded weights), "bf16"
+    or "int8", with a scale for each token and head, which takes half the memory. All sequences together have room for
+    `kv_tokens` tokens, or as many as `kv_bytes` hold (default: 16 contexts, or a quarter of the memory that the model
+    leaves free where that is less); `Model.info` says how many and why. `threads` overrides what `weft doctor`
+    explains.
     """
     located = locate(str(model), offline=offline, progress=progress)
     checkpoint = open_checkpoint(located.path)
-    decoder = Decoder(checkpoint, context=context, kv_dtype=kv_dtype, compute=compute, threads=threads)
+    state: dict[str, Any] = {"kv_dtype": kv_dtype, "kv_tokens": kv_tokens, "kv_bytes": kv_bytes}
+    decoder = Decoder(checkpoint, context=context, compute=compute, threads=threads, **state)
     loaded = Model(decoder, located)
     decoder.ready()  # what Model imports is read while the weights are packed
     return loaded

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from weft.generate.choice.draft_model import Wanted
 from weft.generate.choice.drafts import MAX_DRAFT, Acceptance, PromptLookup, agreement
 from weft.generate.choice.logprobs import token_logprob
 from weft.generate.choice.sampling import Sampler
@@ -63,7 +64,8 @@ class Sequence:
         self.adapter: Any = None  # the version that it began with
         self.matcher: Matcher | None = None  # of its grammar
         self.reasoning: Reasoning | None = None
-        self.acceptance = Acceptance()
+        self.acceptance = Acceptance()  # too little to begin with: the first right guess changes it
+        self.model_acceptance = Acceptance(0.7)  # of a draft model's
         self.nodes: list[Node] = []  # of its full pages, as far as they can be found again
         self.hashes: list[bytes] = []  # of the prompt's pages that may be shared
         self.text = b""  # the prompt as it is hashed
@@ -175,6 +177,16 @@ class Sequence:
         self.drafts = self._guess[: max(0, min(count, room))]
 
     _guess: ListOf[int] = ()
+    _by_model = False
+
+    def wanted(self, count: int) -> Wanted:
+        """What a draft model is to draft."""
+        room = max(0, min(count, self._limits.max_tokens - self.generated - 1))
+        return Wanted(self.tokens, room, lambda row, ahead: self.sampler.choose(row, self.generated + ahead))
+
+    def take_drafts(self, drafts: list[int]) -> None:
+        """A draft model proposes these."""
+        self.drafts, self._by_model = drafts, bool(drafts)
 
     # Tokens
 
@@ -196,6 +208,10 @@ class Sequence:
             if self.finished or not right:
                 break
             self.computed += 1
+        if self._by_model:
+            agreed = agreement(drafts, self.tokens[known:])
+            self.model_acceptance.note(agreed, agreed < min(len(drafts), len(self.tokens) - known))
+            self._by_model = False
         self._learn(self.tokens[known:])
 
     def _learn(self, tokens: list[int]) -> None:

@@ -10,6 +10,7 @@ from weft.graph.lifetime import lifetimes, may_overwrite
 from weft.graph.program import BUFFER, KINDS, NAME, Instr, Program
 from weft.ops.registry import Op, catalogue
 from weft.ops.spec import Dim, Shape, Spec, linear
+from weft.ops.state import STATE_TYPES
 
 Attrs = tuple[tuple[str, type, Any], ...]  # with their types: 1, 1.0 and True are the same key of a table
 
@@ -20,7 +21,7 @@ TYPES = {
     "input": ("f32", "i32", "bf16", "a8_32", "a8_256", "i8"),
     "buffer": ("f32", "bf16", "a8_32", "a8_256", "i8"),
     "output": ("f32", "bf16", "a8_32", "a8_256", "i8"),
-    "state": ("f32", "f16"),
+    "state": STATE_TYPES,
     "table": ("f32",),
     "weight": ("f32", "f16", "bf16", *(d.name for d in DTYPES.values() if d.gguf is not None and d.quantised)),
 }

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from weft.dtype import rounded_bf16
 from weft.ops.elementwise import capped
-from weft.ops.matmul import rounded_bf16
 from weft.ops.reduce import softmax, softmax_slope
 from weft.ops.registry import Array, Cost, Integers, Sample, State, op, require
 from weft.ops.samples import normal, paged, ugly
@@ -239,7 +239,7 @@ def kv_write(k: Array, v: Array, state: State, positions: Integers, segments: In
     pages [B, P]
 
     Token t of sequence b goes to column positions[t] % PAGE of page pages[b, positions[t] // PAGE], rounded to the
-    state's type.
+    state's type: each head to i8 with a scale, as `rounded` in weft/ops/state.py says.
     """
     for b, (start, end) in enumerate(pairwise(segments)):
         for t in range(start, end):
@@ -265,12 +265,19 @@ def _(rng: np.random.Generator) -> Iterator[Sample]:
         ([0], [1], 1, 1, "f32"),
         ([0, 31, 64], [5, 2, 1], 2, 17, "f32"),
         ([3, 0], [65, 33], 3, 64, "f16"),
+        ([3, 0], [65, 33], 3, 64, "bf16"),
+        ([0, 31, 64], [5, 2, 1], 2, 17, "i8"),
+        ([3, 0], [65, 33], 3, 64, "i8"),
     ]:
         state, *table = paged(rng, starts, lengths, heads, dim, dtype)
         yield (normal(rng, sum(lengths), heads, dim), normal(rng, sum(lengths), heads, dim), state, *table), {}
-    state, *table = paged(rng, [30], [5], 2, 16, "f16")
-    k, v = (part.transpose(1, 0, 2) for part in np.clip(ugly(rng, 2, 2, 5, 16), -6e4, 6e4))
-    yield (k, v, state, *table), {}  # views, with values that f16 rounds to zero and values near its largest
+    for dtype in ("f16", "bf16", "i8"):  # views, with values that f16 rounds to zero and values near its largest
+        state, *table = paged(rng, [30], [5], 2, 16, dtype)
+        k, v = (part.transpose(1, 0, 2) for part in np.clip(ugly(rng, 2, 2, 5, 16), -6e4, 6e4))
+        yield (k, v, state, *table), {}
+    state, *table = paged(rng, [30], [5], 1, 20, "i8")  # a row of zeros, one too small to have steps
+    k, v = normal(rng, 5, 1, 20), normal(rng, 5, 1, 20) * np.asarray([1e-39, 1, 0, 1e30, 1e-30], "f4")[:, None, None]
+    yield (k, v, state, *table), {}
 
 
 kv_write.no_gradient("the cache is not differentiated; training uses attention, which keeps no state")
@@ -331,6 +338,9 @@ def _paged_samples(rng: np.random.Generator) -> Iterator[Sample]:
         ([0, 31, 64], [5, 2, 1], 2, 2, 17, "f32"),
         ([3, 0, 40], [65, 33, 1], 6, 3, 64, "f16"),
         ([100], [1], 4, 1, 32, "f32"),
+        ([3, 0, 40], [65, 33, 1], 6, 3, 64, "bf16"),
+        ([3, 0, 40], [65, 33, 1], 6, 3, 64, "i8"),
+        ([100, 31], [1, 2], 4, 1, 17, "i8"),
     ]:
         state, *table = paged(rng, starts, lengths, kv_heads, dim, dtype)
         q = normal(rng, sum(lengths), heads, dim)
@@ -363,7 +373,7 @@ def attention_paged_bf16(
     pages [B, P] -> [T, H, D]
 
     As attention_paged, on q * scale * log2(e), keys and values rounded to bfloat16; and so are the weights, powers of
-    two, before they meet the values.
+    two, before they meet the values. The codes of an i8 state need no rounding: scores and weights take its scales.
     """
     queries = _rounded_queries(q, scale)
     out = np.zeros(q.shape)
@@ -372,7 +382,9 @@ def attention_paged_bf16(
             continue
         k, v = state.read(pages[b], int(positions[start:end].max()) + 1)
         mask = _mask(positions[start:end], len(k), True, window)
-        out[start:end] = _attend(queries[start:end], rounded_bf16(k), rounded_bf16(v), mask, math.log(2), softcap)[0]
+        if state.dtype.name != "i8":
+            k, v = rounded_bf16(k), rounded_bf16(v)
+        out[start:end] = _attend(queries[start:end], k, v, mask, math.log(2), softcap)[0]
     return out
 
 
@@ -392,8 +404,9 @@ attention_paged_bf16.cost(_paged_cost)
 @attention_paged_bf16.samples
 def _(rng: np.random.Generator) -> Iterator[Sample]:
     yield from _paged_samples(rng)
-    state, *table = paged(rng, [250, 0], [10, 530], 1, 33, "f16")  # more than one block of keys
-    yield (normal(rng, 540, 2, 33), state, *table), {"scale": 0.2}
+    for dtype in ("f16", "i8"):
+        state, *table = paged(rng, [250, 0], [10, 530], 1, 33, dtype)  # more than one block of keys
+        yield (normal(rng, 540, 2, 33), state, *table), {"scale": 0.2}
 
 
 attention_paged_bf16.no_gradient("the cache is not differentiated; training uses attention, which keeps no state")

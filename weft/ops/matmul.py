@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.dtype import bf16_to_f32, f32_to_bf16
+from weft.dtype import rounded_bf16
 from weft.ops.elementwise import activate, activation_slope, add
 from weft.ops.elementwise import activation as _activation
 from weft.ops.packed import Packed, pack, wide
@@ -237,12 +237,6 @@ def _as_rows(values: np.ndarray, split: bool) -> Packed:
     high = rounded_bf16(values)
     parts = [high, rounded_bf16(values.astype(np.float32) - high)] if split else [high]
     return pack(np.concatenate(parts, axis=-1), "bf16")
-
-
-def rounded_bf16(values: np.ndarray) -> np.ndarray:
-    """To bfloat16, nearest even, subnormal numbers to zero; float64 again."""
-    narrow = bf16_to_f32(f32_to_bf16(values.astype(np.float32))).astype(np.float64)
-    return np.where(np.abs(values) < np.finfo(np.float32).tiny, 0.0 * narrow, narrow)
 
 
 @round_rows.shape

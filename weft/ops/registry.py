@@ -26,7 +26,7 @@ import numpy as np
 from weft.errors import InputError, NotFoundError, ShapeError
 from weft.ops.packed import Packed
 from weft.ops.spec import Dim, Shape, Spec, spec_of
-from weft.ops.state import AdapterArray, KvArray
+from weft.ops.state import STATE_TYPES, AdapterArray, KvArray
 from weft.ops.tolerance import DEFAULTS
 
 FAMILIES = ("elementwise", "norm", "matmul", "quant", "gather", "rope", "attention", "reduce")
@@ -306,7 +306,7 @@ def _check_role(where: str, operand: Operand, spec: Spec) -> None:
         "integers": name == "i32",
         "rows": name in ("a8_32", "a8_256", "bf16", "i8"),
         "weight": spec.floating or name == "bf16" or (spec.dtype.quantised and not name.startswith("a8")),
-        "state": spec.floating and spec.rank == 2,
+        "state": name in ("f64", *STATE_TYPES) and spec.rank == 2,
         "table": spec.floating and spec.rank == 2,
     }[operand.role]
     wanted = {

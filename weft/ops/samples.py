@@ -72,8 +72,7 @@ def paged(
     table = np.zeros((len(ends), max(counts) + 1), np.int32)
     for b, count in enumerate(counts):
         table[b, :count] = order[sum(counts[:b]) :][:count]
-    state = KvArray.zeros(len(order), heads, dim, dtype)
-    state.key[...] = normal(rng, *state.key.shape)
-    state.value[...] = normal(rng, *state.value.shape)
+    key, value = normal(rng, len(order), heads, dim, PAGE), normal(rng, len(order), heads, PAGE, dim)
+    state = KvArray.of(key, value, dtype)
     positions = np.concatenate([np.arange(start, end) for start, end in zip(starts, ends)])
     return state, integers(positions), segments(lengths), table

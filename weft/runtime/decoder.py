@@ -12,10 +12,10 @@ from weft.errors import FormatError, InputError, MemoryPlanError, TooLongError, 
 from weft.nn.step import Step
 from weft.runtime.adapters import Adapter, Adapters
 from weft.runtime.checkpoint import Checkpoint
-from weft.runtime.memory import SHARE, free_memory
-from weft.runtime.paged.pages import PagePool, pages_for
+from weft.runtime.memory import SHARE, StatePlan, free_memory, plan_state
+from weft.runtime.paged.pages import PAGE_TOKENS, PagePool, pages_for
 from weft.runtime.programs import Programs, step_inputs
-from weft.runtime.state import State, fingerprint, page_bytes
+from weft.runtime.state import KV_TYPES, State, fingerprint, page_bytes
 from weft.runtime.threads import plan_threads
 
 if TYPE_CHECKING:
@@ -33,13 +33,14 @@ COMPUTES = ("int8", "bf16", "f32")
 
 
 class Decoder:
-    """`context` tokens at most per sequence; `kv_tokens` in all sequences together (default: two full contexts).
+    """`context` tokens at most per sequence; `kv_tokens`, or what `kv_bytes` hold, in all sequences together.
 
     `compute` "int8" rounds activations to int8 before products with quantised weights (the default for them), "bf16"
-    rounds activations and weights that are not quantised to bfloat16, "f32" rounds nothing. `kv_dtype` is f32 for f32
-    checkpoints, else f16. Weights are packed by the other threads while the caller goes on: `ready` waits for them,
-    and so does the first `run`. With `bind` False no weight is read and nothing is allocated: program, info and
-    memory_plan are there, run is not.
+    rounds activations and weights that are not quantised to bfloat16, "f32" rounds nothing. `kv_dtype` is one of
+    KV_TYPES, by default f32 for f32 checkpoints, else f16; how many tokens there is room for by default, plan_state
+    says. Weights are packed by the other threads while the caller goes on: `ready` waits for them, and so does the
+    first `run`. With `bind` False no weight is read and nothing is allocated: program, info and memory_plan are there,
+    run is not.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Decoder:
         *,
         context: int | None = None,
         kv_tokens: int | None = None,
+        kv_bytes: int | None = None,
         kv_dtype: str | None = None,
         compute: str | None = None,
         threads: int | None = None,
@@ -60,14 +62,14 @@ class Decoder:
             checkpoint, compute=_pick_compute(checkpoint, compute), threads=self.thread_plan.count, level=level
         )
         self.kv_dtype = kv_dtype or ("f32" if _is_f32(checkpoint) else "f16")
-        if self.kv_dtype not in ("f32", "f16"):
-            raise UnsupportedError(f"[load] kv_dtype {kv_dtype!r}; f32 or f16")
+        if self.kv_dtype not in KV_TYPES:
+            raise UnsupportedError(f"[load] kv_dtype {kv_dtype!r}; one of {', '.join(KV_TYPES)}")
         self._asked_context = context
         facts = self._prepared.facts if bind else self._facts()
         self.vocab_size: int = facts["vocab_size"]
         self.max_context: int = facts["context"]
         self.max_pages = pages_for(self.max_context)
-        self.pages = PagePool(max(self.max_pages, pages_for(kv_tokens or 2 * self.max_context)))
+        self._asked_state = {"kv_tokens": kv_tokens, "kv_bytes": kv_bytes}
         self._make_tokenizer = checkpoint.tokenizer
         self.eos_ids = _eos_ids(checkpoint, self.vocab_size)
         self.adapters = Adapters(checkpoint, lambda: self._adapted)
@@ -86,6 +88,16 @@ class Decoder:
         with self.checkpoint.naming():
             context = _pick_context(self._asked_context, config.positions, config.settled_positions)
         return {"vocab_size": config.vocab_size, "context": context}
+
+    @cached_property
+    def _state_plan(self) -> StatePlan:
+        beside = sum(self._beside_state.values())
+        return plan_state(self.page_bytes, self.max_context, beside, **self._asked_state)
+
+    @cached_property
+    def pages(self) -> PagePool:
+        """Which pages of the state are whose."""
+        return PagePool(self._state_plan.pages)
 
     def _bind(self) -> None:
         self._check_memory()
@@ -139,7 +151,7 @@ class Decoder:
 
     def _build(self, trace: Trace, w: Scope, facts: Facts) -> Mapping[str, Tensor]:
         def kv(layer: int, heads: int, dim: int) -> Tensor:
-            return trace.state(f"kv.{layer}", heads, dim, self.kv_dtype)
+            return trace.state(f"kv.{layer}", heads, dim, KV_TYPES[self.kv_dtype])
 
         context = facts["context"]
         step = step_inputs(trace, max_pages=pages_for(context), context=context, kv=kv)
@@ -147,11 +159,12 @@ class Decoder:
 
     def memory_plan(self) -> dict[str, int]:
         """Bytes of weights, key/value pages (all of them in use) and working memory of a full step."""
-        return {
-            "weights": self.checkpoint.size_bytes,
-            "kv": self.page_bytes * self.pages.count,
-            "work": self._prepared.work_bytes(T=STEP_TOKENS, B=1, L=1) + 4 * self.vocab_size,
-        }
+        return {**self._beside_state, "kv": self.page_bytes * self.pages.count}
+
+    @property
+    def _beside_state(self) -> dict[str, int]:
+        work = self._prepared.work_bytes(T=STEP_TOKENS, B=1, L=1) + 4 * self.vocab_size
+        return {"weights": self.checkpoint.size_bytes, "work": work}
 
     def _check_memory(self) -> None:
         plan, free = self.memory_plan(), free_memory()
@@ -159,7 +172,7 @@ class Decoder:
             parts = ", ".join(f"{name} {size / 1e9:.2f} GB" for name, size in plan.items())
             raise MemoryPlanError(
                 f"[load] the model does not fit: {parts}; {free.reason} is {free.available_bytes / 1e9:.2f} GB. "
-                "Give a smaller context or kv_tokens, or a smaller quantisation"
+                "Give a smaller context or kv_tokens, a narrower kv_dtype, or a smaller quantisation"
             )
 
     @property
@@ -168,6 +181,9 @@ class Decoder:
             **self._programs.info,
             "weight_bytes": self._programs.weight_bytes,
             "kv_dtype": self.kv_dtype,
+            "kv_bytes": self.page_bytes * self.pages.count,
+            "kv_tokens": PAGE_TOKENS * self.pages.count,
+            "kv_reason": self._state_plan.reason,
             "context": self.max_context,
             "vocab_size": self.vocab_size,
             "eos_ids": sorted(self.eos_ids),

@@ -1,9 +1,15 @@
-"""What is free: the smaller of the machine's available memory and what the cgroup leaves."""
+"""What is free, the smaller of the machine's available memory and what the cgroup leaves; and a state's part of it."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
+from weft.errors import InputError, MemoryPlanError
+from weft.runtime.paged.pages import PAGE_TOKENS, pages_for
+
 SHARE = 0.9  # a plan may use this much of what is free
+STATE_SHARE = 0.25  # a state that nobody sized may use this much of what weights and work then leave
+STATE_SEQUENCES = 16  # and has no more than so many whole contexts
+UNKNOWN = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -28,7 +34,7 @@ def _available_bytes() -> int:
                 return int(line.split()[1]) * 1024
     except (OSError, ValueError):
         pass
-    return 1 << 62  # unknown: never a reason to refuse
+    return UNKNOWN  # never a reason to refuse
 
 
 def _cgroup_left() -> int | None:
@@ -45,3 +51,52 @@ def _cgroup_left() -> int | None:
         except (OSError, ValueError):
             continue
     return None
+
+
+@dataclass(frozen=True)
+class StatePlan:
+    """How many pages a key/value state has, and why."""
+
+    pages: int
+    reason: str
+
+
+def plan_state(
+    page_bytes: int, context: int, beside_bytes: int, *, kv_tokens: int | None = None, kv_bytes: int | None = None
+) -> StatePlan:
+    """The pages of a state beside `beside_bytes` of weights and work: never fewer than one sequence of `context` takes.
+
+    Asked for, as many as `kv_tokens` or `kv_bytes` hold. Else 16 whole contexts, so that requests rarely wait for each
+    other and prefixes stay for the next ones, but no more than a quarter of what is left free: memory is taken where it
+    is first written to, so pages that are never used cost nothing, while all of them in use must still fit.
+    """
+    least = pages_for(context)
+    if kv_tokens is not None and kv_bytes is not None:
+        raise InputError("[load] kv_tokens and kv_bytes both say how large the state is; give one of them")
+    for name, given in (("kv_tokens", kv_tokens), ("kv_bytes", kv_bytes)):
+        if given is not None and (type(given) is not int or given < 1):
+            raise InputError(f"[load] {name} is {given!r:.80}; give a whole number of at least 1")
+    if kv_tokens is not None:
+        return StatePlan(max(least, pages_for(kv_tokens)), "kv_tokens, at least one context")
+    if kv_bytes is not None:
+        return _within(kv_bytes, page_bytes, least, context)
+    free = free_memory()
+    if free.available_bytes >= UNKNOWN:
+        return StatePlan(2 * least, "two contexts: what is free is not known")
+    left = max(0, int(SHARE * free.available_bytes) - beside_bytes)
+    share, wanted = int(STATE_SHARE * left) // page_bytes, STATE_SEQUENCES * least
+    if share >= wanted:
+        return StatePlan(wanted, f"{STATE_SEQUENCES} contexts")
+    if share > least:
+        return StatePlan(share, f"{STATE_SHARE:.0%} of what the model leaves of {free.reason}")
+    return StatePlan(least, f"one context, the least; more than {STATE_SHARE:.0%} of {free.reason}")
+
+
+def _within(kv_bytes: int, page_bytes: int, least: int, context: int) -> StatePlan:
+    pages = kv_bytes // page_bytes
+    if pages < least:
+        raise MemoryPlanError(
+            f"[load] kv_bytes {kv_bytes} hold {pages * PAGE_TOKENS} tokens, one context is {context} and takes "
+            f"{least * page_bytes}. Give more, a smaller context or a narrower kv_dtype"
+        )
+    return StatePlan(pages, "kv_bytes")

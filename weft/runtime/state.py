@@ -18,13 +18,21 @@ if TYPE_CHECKING:
     from weft.runtime.checkpoint import Checkpoint
     from weft.runtime.prepared import Prepared, WantedState
 
+# What kv_dtype may be, and the element type of programs that it stands for.
+KV_TYPES = {"f32": "f32", "f16": "f16", "bf16": "bf16", "int8": "i8"}
+SCALE_BYTES = 4  # beside a key or value of codes
+
 SAMPLE_BYTES = 64 << 10  # of a tensor that a fingerprint reads
 SAMPLES = 16  # pieces of it, at equal distances
 
 
 def page_bytes(states: Iterable[WantedState]) -> int:
     """Bytes of one page: PAGE_TOKENS keys and values of every layer."""
-    return sum(2 * PAGE_TOKENS * heads * dim * dtype(kind).size_bytes for _, kind, heads, dim in states)
+
+    def row(kind: str, dim: int) -> int:
+        return dim * dtype(kind).size_bytes + (SCALE_BYTES if kind == "i8" else 0)
+
+    return sum(2 * PAGE_TOKENS * heads * row(kind, dim) for _, kind, heads, dim in states)
 
 
 class State:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from weft import _core, flags
 from weft.backends.base import Backend, Executable
 from weft.backends.cpu.binding import native_table, native_weight, weight_layouts
-from weft.dtype import dtype
+from weft.dtype import bf16_to_f32, dtype, f32_to_bf16
 
 if TYPE_CHECKING:
     import numpy as np
@@ -83,8 +83,10 @@ class CpuBackend(Backend):
             return native_table(array)
         heads, dim = array.spec.shape
         state = _core.KvState.make(array.dtype.name, array.pages, heads, dim)
-        for own, given in ((state.key, array.key), (state.value, array.value)):
-            own[...] = given if array.dtype.name == "f32" else given.view(np.uint16)
+        stored = {"f16": lambda values: values.view(np.uint16), "bf16": f32_to_bf16}.get(array.dtype.name, np.asarray)
+        state.key[...], state.value[...] = stored(array.key), stored(array.value)
+        if array.dtype.name == "i8":
+            state.key_scales[...], state.value_scales[...] = array.key_scale, array.value_scale
         return state
 
     def state_to_array(self, state: Any) -> KvArray:
@@ -92,9 +94,9 @@ class CpuBackend(Backend):
 
         from weft.ops.state import KvArray
 
-        if state.key.dtype == np.float32:
-            return KvArray(dtype("f32"), state.key.copy(), state.value.copy())
-        return KvArray(dtype("f16"), state.key.view(np.float16).copy(), state.value.view(np.float16).copy())
+        stored = {"f16": lambda bits: bits.view(np.float16), "bf16": bf16_to_f32}.get(state.dtype, np.asarray)
+        scales = (state.key_scales.copy(), state.value_scales.copy()) if state.dtype == "i8" else ()
+        return KvArray(dtype(state.dtype), stored(state.key.copy()), stored(state.value.copy()), *scales)
 
 
 class CpuExecutable(Executable):

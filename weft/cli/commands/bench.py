@@ -90,10 +90,13 @@ def roofs(threads: int | None, **printing: Any) -> None:
 @model_option(options.DEFAULT_GENERATOR)
 @options.threads()
 @compute_option("int8", "bf16", "f32")
+@options.kv_dtype()
 @click.option("--tokens", type=(int, int), default=(32, 256), show_default=True, help="The two lengths of the slope.")
 @rounds()
 @outputs()
-def decode(model: str, threads: int | None, compute: str | None, tokens: tuple[int, int], **printing: Any) -> None:
+def decode(
+    model: str, threads: int | None, compute: str | None, kv_dtype: str | None, tokens: tuple[int, int], **printing: Any
+) -> None:
     """Measure tokens per second of one sequence.
 
     The rate is the slope (N2 - N1) / (T(N2) - T(N1)), so prompt and set-up cancel out. Its roof is reading every weight
@@ -104,17 +107,20 @@ def decode(model: str, threads: int | None, compute: str | None, tokens: tuple[i
       weft bench decode
       weft bench decode -m model.gguf --threads 1 --tokens 32 128
     """
-    _alone("decode", model, threads, compute, printing, few=tokens[0], many=tokens[1])
+    _alone("decode", model, threads, compute, printing, kv_dtype, few=tokens[0], many=tokens[1])
 
 
 @command.command()
 @model_option(options.DEFAULT_GENERATOR)
 @options.threads()
 @compute_option("int8", "bf16", "f32")
+@options.kv_dtype()
 @click.option("--prompt", type=click.IntRange(1), default=512, show_default=True, help="Tokens of the prompt.")
 @rounds()
 @outputs()
-def prefill(model: str, threads: int | None, compute: str | None, prompt: int, **printing: Any) -> None:
+def prefill(
+    model: str, threads: int | None, compute: str | None, kv_dtype: str | None, prompt: int, **printing: Any
+) -> None:
     """Measure tokens per second of reading a prompt.
 
     Its roof is the arithmetic of the products in the best unit that the level has.
@@ -124,17 +130,20 @@ def prefill(model: str, threads: int | None, compute: str | None, prompt: int, *
       weft bench prefill
       weft bench prefill -m model.gguf --prompt 2048
     """
-    _alone("prefill", model, threads, compute, printing, prompt=prompt)
+    _alone("prefill", model, threads, compute, printing, kv_dtype, prompt=prompt)
 
 
 @command.command()
 @model_option(options.DEFAULT_GENERATOR)
 @options.threads()
 @compute_option("int8", "bf16", "f32")
+@options.kv_dtype()
 @click.option("--sequences", type=click.IntRange(1), default=16, show_default=True, help="How many at once.")
 @rounds()
 @outputs()
-def parallel(model: str, threads: int | None, compute: str | None, sequences: int, **printing: Any) -> None:
+def parallel(
+    model: str, threads: int | None, compute: str | None, kv_dtype: str | None, sequences: int, **printing: Any
+) -> None:
     """Measure tokens per second of several sequences together.
 
     \b
@@ -142,7 +151,7 @@ def parallel(model: str, threads: int | None, compute: str | None, sequences: in
       weft bench parallel
       weft bench parallel --sequences 8
     """
-    _alone("parallel", model, threads, compute, printing, sequences=sequences)
+    _alone("parallel", model, threads, compute, printing, kv_dtype, sequences=sequences)
 
 
 @command.command()
@@ -320,7 +329,13 @@ def _everybody(
 
 
 def _alone(
-    case: str, model: str, threads: int | None, compute: str | None, printing: dict[str, Any], **sizes: int
+    case: str,
+    model: str,
+    threads: int | None,
+    compute: str | None,
+    printing: dict[str, Any],
+    kv_dtype: str | None = None,
+    **sizes: int,
 ) -> None:
     """A case of weft's own, in this process."""
     from weft.bench import cases, peers, versus
@@ -328,7 +343,8 @@ def _alone(
     say = _progress()
     plan = cases.plan(case, model, threads=threads, sizes=cases.Sizes(**sizes))
     say(f"loading {model}")
-    runner = peers.here(plan.task, compute or "default", model=plan.path, threads=plan.threads)
+    loading: dict[str, Any] = {"model": plan.path, "threads": plan.threads, "kv_dtype": kv_dtype}
+    runner = peers.here(plan.task, compute or "default", **loading)
     found = [versus.measure(workload, [runner], printing["rounds"], say, plan.roofs) for workload in plan.workloads]
     about: dict[str, Any] = {
         "model": _name(model),

@@ -78,7 +78,8 @@ def _print_summary(outline: Outline) -> None:
         ("computed in", f"{info['compute']}, {info['level']} kernels"),
     ]
     if outline.kind == "decoder":
-        rows += [("context", f"{info['context']} tokens"), ("key/value state", info["kv_dtype"])]
+        state = f"{info['kv_dtype']}, room for {screen.number(info['kv_tokens'])} tokens: {info['kv_reason']}"
+        rows += [("context", f"{info['context']} tokens"), ("key/value state", state)]
         rows += [("ends at ids", ", ".join(map(str, info["eos_ids"])) or "none")]
     screen.facts(rows)
     click.echo()

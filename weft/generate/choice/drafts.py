@@ -43,8 +43,8 @@ class PromptLookup:
 class Acceptance:
     """How likely a drafted token of one request is right, from those whose fate is known; the last ones count most."""
 
-    def __init__(self) -> None:
-        self._right, self._tried = 0.3, 1.0  # too little to begin with: the first right guess changes it
+    def __init__(self, expected: float = 0.3) -> None:
+        self._right, self._tried = expected, 1.0
 
     def note(self, right: int, wrong: bool) -> None:
         """`right` tokens in a row were right; then one was `wrong`, or no more were known."""
@@ -66,16 +66,18 @@ class StepCosts:
         new = (1.0, tokens, tokens * tokens, seconds, tokens * seconds)
         self._sums = [0.99 * old + value for old, value in zip(self._sums, new)]
 
-    def marginal_share(self, tokens: int) -> float:
-        """The cost of one more token as a share of what one token costs now, in a step of `tokens` tokens."""
+    def marginal_share(self, tokens: int, drafting: float = 0.0) -> float:
+        """The cost of one more token as a share of what one token costs now, in a step of `tokens` tokens.
+
+        `drafting` are the seconds that making a draft takes.
+        """
         ones, x, xx, y, xy = self._sums
         spread = ones * xx - x * x
         if spread <= 1e-3 * ones * ones:  # one size of step only: a guess, which the next drafts correct
             return min(1.0, 0.25 * tokens / (0.75 + 0.25 * tokens))
-        slope = (ones * xy - x * y) / spread
-        base = (y - slope * x) / ones
-        whole = base + slope * tokens
-        return min(max(tokens * slope / whole, 0.02), 1.0) if whole > 0 and slope > 0 else 0.02
+        slope = max((ones * xy - x * y) / spread, 0.0)
+        whole = y / ones + slope * (tokens - x / ones)
+        return min(max(tokens * (slope + drafting) / whole, 0.02), 1.0) if whole > 0 else 1.0
 
 
 def draft_length(rate: float, marginal_share: float, most: int) -> int:

@@ -1,0 +1,118 @@
+"""A smaller model that drafts for a larger one: the same vocabulary, a state of its own, a few steps ahead.
+
+It chooses with the request's own rules and random numbers, so where the two models agree on the probabilities they draw
+the same token, sampled texts included.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from weft.errors import InputError
+from weft.generate.choice.drafts import agreement
+from weft.generate.decoder import Decoder
+from weft.nn.step import Step
+from weft.runtime.paged.pages import pages_for
+
+STEP_TOKENS = 512
+Choose = Callable[[np.ndarray, int], int]  # logits and how many tokens ahead -> the token
+
+
+@dataclass
+class _Follower:
+    """One request as the draft model knows it: tokens whose state is there, and the pages they are in."""
+
+    tokens: list[int] = field(default_factory=list)
+    pages: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Draft `count` tokens after `tokens`, the request's text so far."""
+
+    tokens: Sequence[int]
+    count: int
+    choose: Choose
+
+
+class DraftModel:
+    """Follows requests by their keys. Whoever uses it has the engine's lock."""
+
+    def __init__(self, decoder: Decoder, vocab_size: int) -> None:
+        if decoder.vocab_size != vocab_size:
+            raise InputError(
+                f"[engine] the draft model has {decoder.vocab_size} tokens, the model {vocab_size}; "
+                "they must be the same"
+            )
+        self._decoder = decoder
+        self._followers: dict[int, _Follower] = {}
+        self.seconds = 0.0  # that a drafted token costs; the last ones count most
+
+    def draft(self, wanted: Mapping[int, Wanted]) -> dict[int, list[int]]:
+        """The drafts by key; those that find no room in the state have none."""
+        before = time.perf_counter()
+        ready = {key: self._follow(key, want) for key, want in wanted.items() if want.count > 0}
+        going = {key: follower for key, follower in ready.items() if follower is not None}
+        drafts: dict[int, list[int]] = {key: [] for key in going}
+        while going:
+            rows = self._step([(follower, [*wanted[key].tokens, *drafts[key]]) for key, follower in going.items()])
+            for (key, _), row in zip(list(going.items()), rows):
+                drafts[key].append(wanted[key].choose(row, len(drafts[key])))
+                if len(drafts[key]) == wanted[key].count:
+                    del going[key]
+        count = sum(map(len, drafts.values()))
+        if count:
+            spent = (time.perf_counter() - before) / count
+            self.seconds = spent if self.seconds == 0 else 0.9 * self.seconds + 0.1 * spent
+        return drafts
+
+    def forget(self, key: int) -> None:
+        """The request has ended."""
+        follower = self._followers.pop(key, None)
+        if follower is not None:
+            self._decoder.pages.release(follower.pages)
+
+    def _follow(self, key: int, want: Wanted) -> _Follower | None:
+        """The follower of a request, with pages for its text and drafts; drafts that were wrong are forgotten."""
+        follower = self._followers.setdefault(key, _Follower())
+        del follower.tokens[min(agreement(follower.tokens, want.tokens), len(want.tokens) - 1) :]
+        total = len(want.tokens) + want.count
+        missing = pages_for(total) - len(follower.pages)
+        if total > self._decoder.max_context or missing > self._decoder.pages.free_count:
+            return None
+        if missing > 0:
+            follower.pages += self._decoder.pages.take(missing)
+        return follower
+
+    def _step(self, work: list[tuple[_Follower, list[int]]]) -> np.ndarray:
+        """Compute what is missing of each text; logits after the last token of each."""
+        while True:
+            parts, budget = [], STEP_TOKENS
+            for follower, text in work:
+                start = len(follower.tokens)
+                stop = min(len(text), start + max(1, budget))
+                parts.append((follower, text, start, stop))
+                budget -= stop - start
+            logits = self._run(parts)
+            for follower, text, start, stop in parts:
+                follower.tokens += text[start:stop]
+            if all(stop == len(text) for _, text, _, stop in parts):
+                return logits
+            for follower, text, _, stop in parts:
+                if stop == len(text):  # its logits are asked for again with the others'
+                    follower.tokens.pop()
+
+    def _run(self, parts: list[tuple[_Follower, list[int], int, int]]) -> np.ndarray:
+        ids = [token for _, text, start, stop in parts for token in text[start:stop]]
+        positions = [place for _, _, start, stop in parts for place in range(start, stop)]
+        segments = np.cumsum([0, *(stop - start for _, _, start, stop in parts)]).astype(np.int32)
+        table = np.zeros((len(parts), self._decoder.max_pages), np.int32)
+        for row, (follower, *_) in zip(table, parts):
+            row[: len(follower.pages)] = follower.pages
+        return self._decoder.run(
+            Step(np.array(ids, np.int32), np.array(positions, np.int32), segments, segments[1:] - 1, pages=table)
+        )
