@@ -142,7 +142,7 @@ class Model:
             nodes.append(node)
 
     def random_text(self, pages: int) -> tuple[int, ...]:
-        return tuple(token for _ in range(pages) for token in [self.rng.randrange(3)] * PAGE_TOKENS)
+        return tuple(token for _ in range(pages) for token in [self.rng.randrange(9)] * PAGE_TOKENS)
 
     def check(self) -> None:
         held = [page for pages, _ in self.texts for page in pages]
