@@ -257,16 +257,19 @@ class Engine:
         for key in plan.preempted:
             pool.release(self._sequences[key].drop())
             self.preemptions += 1
-        for item in plan.work:
+        for item in plan.work:  # before any page is taken: that might be one of these
             sequence = self._sequences[item.key]
             if not sequence.pages:
                 nodes = sequence.shareable(self._prefixes)[: item.shared]
                 pool.share([node.page for node in nodes])
-                sequence.begin(nodes, [])
+                sequence.begin(nodes)
                 self._counts["cached"] += item.start
                 self._counts["prompt"] += len(sequence.tokens)
+        for item in plan.work:
+            sequence = self._sequences[item.key]
             if item.new_pages:
                 sequence.grow(pool.take(item.new_pages))
+            assert sequence.computed == item.start, "the plan was made for other pages"
             sequence.start(now)
         if self._sequences and not plan.work:
             raise BackendError(

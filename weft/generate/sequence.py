@@ -130,11 +130,11 @@ class Sequence:
             self.found = prefixes.version, prefixes.find(self.root, self.text, self.hashes)
         return self.found[1]
 
-    def begin(self, nodes: ListOf[Node], pages: list[int]) -> None:
-        """Start with the pages of `nodes`, which hold its first tokens, and fresh `pages`."""
+    def begin(self, nodes: ListOf[Node]) -> None:
+        """Start with the pages of `nodes`, which hold its first tokens."""
         self.nodes = list(nodes)
         self.computed = len(nodes) * PAGE_TOKENS
-        self.grow([node.page for node in nodes] + pages)
+        self.grow([node.page for node in nodes])
 
     def grow(self, pages: list[int]) -> None:
         """Append `pages` to those held."""
