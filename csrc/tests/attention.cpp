@@ -92,6 +92,17 @@ TEST(a_state_of_codes_only_rounds_keys_and_values_and_has_the_same_bits_however_
   }
 }
 
+TEST(what_is_not_finite_in_a_state_of_codes_reaches_those_that_see_it) {
+  const Shape c{2, 1, 20, 0, true};
+  for (const Level& level : levels()) {
+    if (!level.present()) continue;
+    Inputs x(c, {0, 5, 45});
+    x.k[(5 + 33) * 20 + 3] = INFINITY, x.v[(5 + 36) * 20 + 7] = NAN;  // positions 33 and 36 of the second sequence
+    Floats got = attend_in_chunks(level, "attention_paged", c, x, DType::i8, 10, 1);
+    for (size_t i = 0; i < got.size(); ++i) CHECK((got[i] == got[i]) == (i / 40 < 5 + 33));
+  }
+}
+
 TEST(a_long_context_needs_no_more_scratch) {
   const Shape c{2, 1, 16, 0, true};
   Inputs x(c, {0, 9000});

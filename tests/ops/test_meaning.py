@@ -24,7 +24,7 @@ from weft.ops import (
 from weft.ops.packed import A8, Packed, pack
 from weft.ops.samples import integers, normal, paged, segments, weight
 from weft.ops.spec import as_dtype
-from weft.ops.state import PAGE, KvArray
+from weft.ops.state import PAGE, KvArray, rounded
 from weft.ops.tolerance import relative_error
 
 f32 = np.float32
@@ -180,6 +180,23 @@ def test_a_page_holds_keys_by_channel_and_values_by_token():
     np.testing.assert_array_equal(state.key[1, :, :, 5], k[0].astype(np.float16))
     np.testing.assert_array_equal(state.value[1, :, 5, :], v[0].astype(np.float16))
     assert np.count_nonzero(state.key) == np.count_nonzero(state.value) == 6
+
+
+def test_a_state_in_int8_has_a_scale_for_each_row_that_is_exact_in_bfloat16():
+    rng = np.random.default_rng(7)
+    rows = normal(rng, 50, 64) * np.logspace(-6, 6, 50, dtype=f32)[:, None]
+    codes, scale = rounded(rows, as_dtype("i8"))
+    top = np.abs(rows).max(axis=1)
+    assert scale.dtype == np.float32 and not np.any(scale.view(np.uint32) & 0xFFFF)
+    assert np.all(scale >= top / f32(127)) and np.all(scale <= top / f32(127) * (1 + 2.0**-7))
+    assert np.all(np.abs(codes * scale[:, None].astype("f8") - rows) <= scale[:, None] * 0.5001)
+
+
+def test_rows_without_steps_are_zeros_and_those_not_finite_nan():
+    rows = np.array([[0, 0], [1e-44, -1e-44], [1, np.inf], [np.nan, 1], [-254, 2]], f32)
+    codes, scale = rounded(rows, as_dtype("i8"))
+    np.testing.assert_array_equal(codes, [[0, 0], [0, 0], [0, 0], [0, 0], [-127, 1]])
+    np.testing.assert_array_equal(scale, f32([0, 0, np.nan, np.nan, 2]))
 
 
 def test_pool_modes():

@@ -352,6 +352,8 @@ def _alone(
         "compute": runner.facts["compute"],
         "rounds": printing["rounds"],
     }
+    if "kv_dtype" in runner.facts:
+        about["kv_dtype"] = runner.facts["kv_dtype"]
     about.update(workloads=plan.meanings, roofs=plan.roofs.as_json())
     _finish_rows(case, [row for rows in found for row in rows], printing, **about)
 
