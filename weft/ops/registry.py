@@ -43,6 +43,7 @@ Array = Annotated[np.ndarray, "array"]
 Integers = Annotated[np.ndarray, "integers"]
 Rows = Annotated[Packed, "rows"]  # activations in int8 blocks or bfloat16
 Codes = Annotated[np.ndarray, "rows"]  # activations in int8
+Values = Annotated[np.ndarray | Packed, "values"]  # activations in floats or bfloat16
 Weight = Annotated[np.ndarray | Packed, "weight"]
 State = Annotated[KvArray, "state"]
 
@@ -68,7 +69,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Operand:
-    """A positional parameter of an op: its role is array, integers, rows, weight or state."""
+    """A positional parameter of an op: its role is array, integers, rows, values, weight or state."""
 
     name: str
     role: str
@@ -303,6 +304,7 @@ def _check_role(where: str, operand: Operand, spec: Spec) -> None:
         "array": spec.floating,
         "integers": name == "i32",
         "rows": name in ("a8_32", "a8_256", "bf16", "i8"),
+        "values": spec.floating or name == "bf16",
         "weight": spec.floating or name == "bf16" or (spec.dtype.quantised and not name.startswith("a8")),
         "state": spec.floating and spec.rank == 2,
     }[operand.role]
@@ -310,6 +312,7 @@ def _check_role(where: str, operand: Operand, spec: Spec) -> None:
         "array": "floats",
         "integers": "i32",
         "rows": "int8 or bf16 rows",
+        "values": "floats or bf16",
         "weight": "a weight",
         "state": "a state",
     }
