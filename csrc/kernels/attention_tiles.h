@@ -13,6 +13,7 @@
 #pragma once
 #include "core/half.h"
 #include "kernels/attention_task.h"
+#include "kernels/round_bf16.h"
 #include "kernels/state_elements.h"
 #if defined(WEFT_ISA_amx)
 #include "simd/tiles.h"
@@ -108,6 +109,10 @@ WEFT_INLINE void end_sums(float* sums) {
   if constexpr (T > 1) _tile_stored(1, sums + 256, 64);
   if constexpr (T > 2) _tile_stored(2, sums + 512, 64);
   if constexpr (T > 3) _tile_stored(3, sums + 768, 64);
+}
+WEFT_INLINE void end_other_sums(float* sums) {  // tmm2 and tmm3, while tmm0 and tmm1 hold the next ones
+  _tile_stored(2, sums, 64);
+  _tile_stored(3, sums + 256, 64);
 }
 
 #else
@@ -212,6 +217,7 @@ struct Span {
   float scale, softcap;   // in powers of two; softcap 0: none
   int64_t* at;            // where a row lies in q and in the result
   int32_t *begin, *end;   // keys a row sees, as positions
+  bool alike;             // every row sees the same ones
   Rounded *q, *key;       // [tile][deep / 32] left tiles, [kKeys / 16][deep / 32] right ones
   Rounded *value, *weights;  // [kKeys / 32][wide / 16] right tiles, [kKeys / 32] left ones
   float *scores, *out;    // [kKeys / 16][16 rows][16], [tile][wide / 16][16 rows][16]
@@ -251,16 +257,23 @@ WEFT_INLINE int64_t place_of(const SpanTask& task, int64_t row, int64_t begin, i
   return (begin + r / share) * heads + task.head * share + r % share;
 }
 
+// Up to 16 elements of a row, and of a result.
+WEFT_INLINE f32x16 read_n(const float* p, int64_t n) { return load_n(p, n); }
+[[maybe_unused]] WEFT_INLINE f32x16 read_n(const uint16_t* p, int64_t n) { return load_bf16_n(p, n); }
+WEFT_INLINE void write_n(float* p, f32x16 x, int64_t n) { store_n(p, x, n); }
+[[maybe_unused]] WEFT_INLINE void write_n(uint16_t* p, f32x16 x, int64_t n) { store_rounded_n(p, x, n); }
+
 // The queries of all rows; and nothing seen yet.
-static void start_rows(const Span& span, const float* q) {
+template <class In>
+static void start_rows(const Span& span, const In* q) {
   const f32x16 scale = splat(span.scale);
   for (int64_t row = 0; row < span.rows; ++row) {
     const int64_t tile = row / kLanes * kLanes, lane = row % kLanes;
-    const float* from = q + span.at[row];
+    const In* from = q + span.at[row];
     Rounded* to = span.q + tile * span.deep + lane * kStep;
     for (int64_t c = 0; c < span.deep; c += kStep)
-      store_row(to + c * kLanes, load_n(from + c, larger(0, span.dim - c)) * scale,
-                load_n(from + c + kLanes, larger(0, span.dim - c - kLanes)) * scale);
+      store_row(to + c * kLanes, read_n(from + c, larger(0, span.dim - c)) * scale,
+                read_n(from + c + kLanes, larger(0, span.dim - c - kLanes)) * scale);
     for (int64_t c = 0; c < span.wide; c += kLanes) store(span.out + tile * span.wide + (c + lane) * kLanes, zero());
     store(span.total + row * kLanes, zero());
   }
@@ -274,7 +287,7 @@ struct Edges {
 };
 WEFT_INLINE Edges edges_of(const Span& span, int64_t first, int64_t rows, int64_t start) {
   Edges edges{kKeys, 0, 0, kKeys};
-  for (int64_t row = first; row < first + rows; ++row) {
+  for (int64_t row = first; row < first + (span.alike ? 1 : rows); ++row) {
     const int64_t begin = span.begin[row] - start, end = span.end[row] - start;
     edges = {smaller(edges.begin, begin), larger(edges.end, end), larger(edges.clear_begin, begin),
              smaller(edges.clear_end, end)};
@@ -291,6 +304,51 @@ WEFT_INLINE void score(const Span& span, const Rounded* q, const Rounded* keys, 
   for (int64_t c = 0; c < span.deep; c += kStep)
     add_step<T>(q + c * kLanes, keys + c * kLanes, kLanes * span.deep, scores, rows);
   end_sums<T>(scores);
+}
+
+#if defined(WEFT_ISA_amx)
+// The same for heads of one step: sums of 32 keys are stored while those of the next are made.
+template <class Tiles>
+WEFT_INLINE void score_one_step(const Rounded* q, const Edges& edges, Tiles tiles, float* scores) {
+  settle_stores();
+  _tile_loadd(4, q, 64);
+  for (int64_t key = edges.begin;;) {
+    const Rounded* keys = tiles.keys(key, kStep);
+    settle_stores();
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_loadd(5, keys, 64);
+    _tile_dpbf16ps(0, 4, 5);
+    _tile_loadd(6, keys + kTile, 64);
+    _tile_dpbf16ps(1, 4, 6);
+    settle_stores();
+    if (key > edges.begin) end_other_sums(scores + (key - kStep) * kLanes);
+    if ((key += kStep) >= edges.end) return end_sums<2>(scores + (key - kStep) * kLanes);
+    keys = tiles.keys(key, kStep);
+    settle_stores();
+    _tile_zero(2);
+    _tile_zero(3);
+    _tile_loadd(7, keys, 64);
+    _tile_dpbf16ps(2, 4, 7);
+    _tile_loadd(5, keys + kTile, 64);
+    _tile_dpbf16ps(3, 4, 5);
+    settle_stores();
+    end_sums<2>(scores + (key - kStep) * kLanes);
+    if ((key += kStep) >= edges.end) return end_other_sums(scores + (key - kStep) * kLanes);
+  }
+}
+#endif
+
+// Scores of all keys between the edges.
+template <class Tiles>
+WEFT_INLINE void score_keys(const Span& span, const Rounded* q, int64_t rows, const Edges& edges, Tiles tiles) {
+#if defined(WEFT_ISA_amx)
+  if (span.deep == kStep) return score_one_step(q, edges, tiles, span.scores);
+#endif
+  int64_t key = edges.begin;
+  for (; key + 2 * kStep <= edges.end; key += 2 * kStep)
+    score<4>(span, q, tiles.keys(key, 2 * kStep), span.scores + key * kLanes, rows);
+  if (key < edges.end) score<2>(span, q, tiles.keys(key, kStep), span.scores + key * kLanes, rows);
 }
 
 // Hides what a row does not see of the 32 keys at `start` + `key`.
@@ -320,23 +378,19 @@ static void scale_scores(const Span& span, int64_t rows, const Edges& edges) {
 template <class Tiles>
 WEFT_INLINE void score_block(const Span& span, int64_t first, int64_t rows, int64_t start, const Edges& edges,
                              Tiles tiles, float* most) {
-  const Rounded* q = span.q + first * span.deep;
-  int64_t key = edges.begin;
-  for (; key + 2 * kStep <= edges.end; key += 2 * kStep)
-    score<4>(span, q, tiles.keys(key, 2 * kStep), span.scores + key * kLanes, rows);
-  if (key < edges.end) score<2>(span, q, tiles.keys(key, kStep), span.scores + key * kLanes, rows);
+  score_keys(span, span.q + first * span.deep, rows, edges, tiles);
   if (span.key_scale) scale_scores(span, rows, edges);
   if (span.softcap > 0) {
     float* scores = span.scores + edges.begin * kLanes;
     const f32x16 cap = splat(span.softcap);
     fill(scores, (edges.end - edges.begin) * kLanes, [&](auto at) { return cap * tanh(at(scores) / cap); });
   }
-  for (key = edges.begin; key < edges.end; key += kStep)
+  for (int64_t key = edges.begin; key < edges.end; key += kStep)
     if (!edges.clear(key)) hide(span, first, rows, start, key);
   for (int64_t row = 0; row < rows; ++row) {
     const float* scores = span.scores + row * kLanes;
     f32x16 low = splat(kLowest), high = low;
-    for (key = edges.begin; key < edges.end; key += kStep) {
+    for (int64_t key = edges.begin; key < edges.end; key += kStep) {
       low = max(low, load(scores + key * kLanes));
       high = max(high, load(scores + key * kLanes + 256));
     }
@@ -400,6 +454,18 @@ WEFT_INLINE void add_all_values(const Span& span, int64_t rows, const Edges& edg
   }
 }
 
+// What was added up under a lower largest score, of each row by its factor. Zeros need it not: they stay what they are.
+WEFT_INLINE void lower(const Span& span, int64_t rows, const float* factor, float* total, float* out) {
+  for (int64_t row = 0; row < rows; ++row) {
+    const f32x16 by = splat(factor[row]);
+    store(total + row * kLanes, load(total + row * kLanes) * by);
+    for (int64_t c = 0; c < span.wide; c += kLanes) {
+      float* sums = out + (c + row) * kLanes;
+      store(sums, load(sums) * by);
+    }
+  }
+}
+
 // One tile past the present block of keys, whose first one is at `start`.
 template <class Tiles>
 static void attend_tile(const Span& span, int64_t first, int64_t rows, int64_t start, Tiles tiles) {
@@ -412,14 +478,7 @@ static void attend_tile(const Span& span, int64_t first, int64_t rows, int64_t s
   const f32x16 before = load(top), now = max(before, load(most));
   store(factor, exp2_coarse(before - now));
   store(top, now);
-  for (int64_t row = 0; row < rows; ++row) {
-    const f32x16 by = splat(factor[row]);
-    store(total + row * kLanes, load(total + row * kLanes) * by);
-    for (int64_t c = 0; c < span.wide; c += kLanes) {
-      float* sums = out + (c + row) * kLanes;
-      store(sums, load(sums) * by);
-    }
-  }
+  if (max_lane(before) != kLowest) lower(span, rows, factor, total, out);
   add_all_values(span, rows, edges, tiles, top, total, out);
 }
 
@@ -437,19 +496,20 @@ struct Packed {
 template <class Tiles>
 WEFT_INLINE void attend_block(Span& span, int64_t start, Tiles tiles) {
   for (int64_t first = 0; first < span.rows; first += kLanes) {
-    const int64_t rows = smaller(kLanes, span.rows - first);
-    if (rows != span.shaped) shape_tiles(span.shaped = rows);
+    const int64_t rows = smaller(kLanes, span.rows - first), shape = span.alike ? kLanes : rows;
+    if (shape != span.shaped) shape_tiles(span.shaped = shape);  // so costly that a text's last rows do not pay
     attend_tile(span, first, rows, start, tiles);
   }
 }
 
 // Divides by the sums and copies out.
-static void finish_rows(const Span& span, float* result) {
+template <class Out>
+static void finish_rows(const Span& span, Out* result) {
   for (int64_t row = 0; row < span.rows; ++row) {
     const f32x16 by = splat(1.0f / sum(load(span.total + row * kLanes)));
     const float* out = span.out + row / kLanes * kLanes * span.wide + row % kLanes * kLanes;
     for (int64_t c = 0; c < span.dim; c += kLanes)
-      store_n(result + span.at[row] + c, load(out + c * kLanes) * by, span.dim - c);
+      write_n(result + span.at[row] + c, load(out + c * kLanes) * by, span.dim - c);
   }
 }
 

@@ -44,26 +44,31 @@ WEFT_INLINE void put(const Product& a, const Epilogue& epilogue, int64_t row, in
 #if defined(WEFT_ISA_amx)
 
 constexpr int64_t kTaskRows = 32;
-constexpr int64_t max_rows(int64_t) { return 256; }  // of a task
-constexpr int64_t kBlock = 1024;  // sums of 32 rows and 2 panels
-constexpr int64_t kGroupBytes = 512 << 10;
+constexpr int64_t kFewestPanels = 4;        // of a task in a team
+constexpr int64_t kBlock = 1024;            // sums of 32 rows and 2 panels
+constexpr int64_t kGroupBytes = 320 << 10;  // of W, read again and again from the second-level cache
+constexpr int64_t kRowsBytes = 768 << 10;   // of x that is to stay there beside it
+WEFT_INLINE int64_t max_rows(int64_t x_row) { return larger(128, smaller(1024, kRowsBytes / (2 * x_row) / 32 * 32)); }
 
-// Sums that wait for bias and activation: `rows` rows and `panels` panels as [2][panels][16][16].
-struct Pending {
-  const float* sums = nullptr;
-  int64_t row = 0, rows = 0, panel = 0, panels = 0, done = 0;
+// Up to 32 rows and 2 panels: where they lie, where their sums go, and what is asked for meanwhile.
+struct Block {
+  const uint16_t *x, *w;
+  float* sums;  // [row / 16][panel][16][16]
+  const char* ahead;
+  int64_t ahead_lines;  // at each step
 };
 
-// Finishes up to `count` rows more.
-using Finish = void (*)(const Product& a, const Epilogue& epilogue, Pending& pending, int64_t count);
+// Sums that wait for bias and activation. Rows 0: none do.
+struct Pending {
+  const float* sums = nullptr;
+  int64_t row = 0, rows = 0, panel = 0, panels = 0;
+};
 
-static void finish_some(const Product& a, const Epilogue& epilogue, Pending& pending, int64_t count) {
-  for (const int64_t end = smaller(pending.rows, pending.done + count); pending.done < end; ++pending.done) {
-    const int64_t r = pending.done;
+static void finish(const Product& a, const Epilogue& epilogue, const Pending& pending) {
+  for (int64_t r = 0; r < pending.rows; ++r)
     for (int64_t p = 0; p < pending.panels; ++p)
       put(a, epilogue, pending.row + r, (pending.panel + p) * 16,
           load(pending.sums + (r / 16 * pending.panels + p) * 256 + r % 16 * 16));
-  }
 }
 
 WEFT_INLINE void store_rounded_pair(uint16_t* to, f32x16 first, f32x16 second) {
@@ -71,102 +76,221 @@ WEFT_INLINE void store_rounded_pair(uint16_t* to, f32x16 first, f32x16 second) {
   _mm512_storeu_si512(to, reinterpret_cast<const __m512i&>(both));
 }
 
-// The same for whole panels, two at a time, with a known activation and type of result.
+// The same for two whole panels, a row at a time, with a known activation and type of result. Copies of what it needs:
+// behind a pointer the compiler would have to read them again after every store.
 template <Activation kind, bool narrow, bool split>
-static void finish_whole(const Product& a, const Epilogue& epilogue, Pending& pending, int64_t count) {
-  const int64_t column = pending.panel * 16;
-  if (pending.panels < 2 || column + 32 > a.columns) return finish_some(a, epilogue, pending, count);
+struct Finish {
+  const float* sums;
+  float* y;
+  uint16_t* narrow_y;
+  int64_t rows, columns, narrow_row, done = 0;
   f32x16 bias[2] = {zero(), zero()};
-  if (epilogue.bias) bias[0] = load(epilogue.bias + column), bias[1] = load(epilogue.bias + column + 16);
-  for (const int64_t end = smaller(pending.rows, pending.done + count); pending.done < end; ++pending.done) {
-    const float* sums = pending.sums + pending.done / 16 * 512 + pending.done % 16 * 16;
-    const int64_t row = pending.row + pending.done;
-    f32x16 first = load(sums) + bias[0], second = load(sums + 256) + bias[1];
+
+  WEFT_INLINE Finish(const Product& a, const Epilogue& epilogue, const Pending& pending)
+      : sums(pending.sums), rows(pending.rows), columns(a.columns), narrow_row(a.narrow_row()) {
+    const int64_t column = pending.panel * 16;
+    y = a.y + pending.row * columns + column;
+    narrow_y = a.narrow_y + pending.row * narrow_row + column;
+    if (rows && epilogue.bias) bias[0] = load(epilogue.bias + column), bias[1] = load(epilogue.bias + column + 16);
+  }
+  WEFT_INLINE void some(int64_t count) {
+    for (const int64_t end = smaller(rows, done + count); done < end; ++done) one();
+  }
+  WEFT_INLINE void one() const {
+    const float* from = sums + done / 16 * 512 + done % 16 * 16;
+    f32x16 first = load(from) + bias[0], second = load(from + 256) + bias[1];
     first = split ? activate<kind>(first) : activate_coarse<kind>(first);
     second = split ? activate<kind>(second) : activate_coarse<kind>(second);
     if constexpr (!narrow) {
-      store(a.y + row * a.columns + column, first);
-      store(a.y + row * a.columns + column + 16, second);
-      continue;
+      store(y + done * columns, first);
+      store(y + done * columns + 16, second);
+      return;
     }
-    uint16_t* to = a.narrow_y + row * a.narrow_row() + column;
+    uint16_t* to = narrow_y + done * narrow_row;
     store_rounded_pair(to, first, second);
-    if constexpr (split) store_rounded_pair(to + a.columns, first - load_bf16(to), second - load_bf16(to + 16));
+    if constexpr (split) store_rounded_pair(to + columns, first - load_bf16(to), second - load_bf16(to + 16));
   }
-}
+};
 
-static Finish finish_for(const Product& a, const Epilogue& epilogue) {
-  Finish chosen = finish_some;
-  with_activation(epilogue.activation, [&](auto kind) {
-    if (a.split) chosen = a.y ? finish_whole<kind(), false, true> : finish_whole<kind(), true, true>;
-    else chosen = a.y ? finish_whole<kind(), false, false> : finish_whole<kind(), true, false>;
-  });
-  return chosen;
-}
-
-// Sums of 16 R rows and 16 P columns: tmm0 to tmm3; tmm4 and tmm5 hold rows of x, tmm6 and tmm7 panels of W. While the
-// matrix unit multiplies, the vector units finish the block before.
-template <int R, int P, bool split>
-static void multiply(const Product& a, const Epilogue& epilogue, Finish finish, const uint16_t* x, const uint16_t* w,
-                     float* sums, Pending& before) {
-  const int64_t depth = a.depth, row = a.x_row(), stride = row * 2, share = parts(32, depth / kPairColumns);
+template <int R, int P>
+WEFT_INLINE void zero_sums() {
   _tile_zero(0);
   if constexpr (P > 1) _tile_zero(1);
   if constexpr (R > 1) _tile_zero(2);
   if constexpr (R > 1 && P > 1) _tile_zero(3);
-  for (int64_t k = 0; k < depth; k += kPairColumns) {
-    for (int turn = split ? 3 : 1; turn > 0; --turn) {  // 3: values; 2: rests of W; 1: rests of x, or all there is
-      const int64_t in_x = split && turn == 1 ? depth + k : k, in_w = split && turn == 2 ? depth + k : k;
-      if (turn != 2) _tile_loadd(4, x + in_x, stride);
-      _tile_loadd(6, w + in_w * 16, 64);
-      _tile_dpbf16ps(0, 4, 6);
-      if constexpr (P > 1) _tile_loadd(7, w + (row + in_w) * 16, 64);
-      if constexpr (P > 1) _tile_dpbf16ps(1, 4, 7);
-      if constexpr (R > 1)
-        if (turn != 2) _tile_loadd(5, x + 16 * row + in_x, stride);
-      if constexpr (R > 1) _tile_dpbf16ps(2, 5, 6);
-      if constexpr (R > 1 && P > 1) _tile_dpbf16ps(3, 5, 7);
-    }
-    finish(a, epilogue, before, share);
-  }
+}
+template <int R, int P>
+WEFT_INLINE void store_sums(float* sums) {
   _tile_stored(0, sums, 64);
   if constexpr (P > 1) _tile_stored(1, sums + 256, 64);
   if constexpr (R > 1) _tile_stored(2, sums + P * 256, 64);
   if constexpr (R > 1 && P > 1) _tile_stored(3, sums + 3 * 256, 64);
 }
 
-// Rows [row, row_end) times panels [panel, panel_end), in blocks of up to 32 rows and 2 panels: rows of x stay in the
-// first-level cache while a group of panels goes by that stays in the second for the next rows. The last rows, if they
-// fill no tile, are copied to scratch first, with zeros after them.
+// Where the factors of the i-th step begin. Split: values, then rests of W, then rests of x, of the same 32 columns.
 template <bool split>
-static void multiply_task(const Product& a, const Epilogue& epilogue, int64_t row, int64_t row_end, int64_t panel,
-                          int64_t panel_end, std::byte* scratch) {
-  float* sums = reinterpret_cast<float*>(scratch);
-  auto* last_rows = reinterpret_cast<uint16_t*>(scratch + 2 * kBlock * sizeof(float));
-  const int64_t whole_end = row + (row_end - row) / 16 * 16, x_row = a.x_row();
-  __builtin_memcpy(last_rows, a.x + whole_end * x_row, static_cast<size_t>((row_end - whole_end) * x_row) * 2);
-  for (int64_t i = (row_end - whole_end) * x_row; i < 16 * x_row; ++i) last_rows[i] = 0;
+WEFT_INLINE int64_t in_x(int64_t depth, int64_t i) {
+  return split ? i / 3 * kPairColumns + (i % 3 == 2 ? depth : 0) : i * kPairColumns;
+}
+template <bool split>
+WEFT_INLINE int64_t in_w(int64_t depth, int64_t i) {
+  return (split ? i / 3 * kPairColumns + (i % 3 == 1 ? depth : 0) : i * kPairColumns) * 16;
+}
 
-  const Finish finish = finish_for(a, epilogue);
+// Sums of 16 R rows and 16 P columns: tmm0 to tmm3; tmm4 and tmm5 hold rows of x, tmm6 and tmm7 panels of W. W is
+// loaded past the first-level cache (`stream`), where rows of x and sums are to stay.
+template <int R, int P, bool split>
+static void multiply(const Product& a, const Block& block, int64_t steps) {
+  const int64_t row = a.x_row(), stride = row * 2;
+  zero_sums<R, P>();
+  for (int64_t i = 0; i < steps; ++i) {
+    const uint16_t *x = block.x + in_x<split>(a.depth, i), *w = block.w + in_w<split>(a.depth, i);
+    _tile_loadd(4, x, stride);
+    _tile_stream_loadd(6, w, 64);
+    _tile_dpbf16ps(0, 4, 6);
+    if constexpr (P > 1) _tile_stream_loadd(7, w + row * 16, 64);
+    if constexpr (P > 1) _tile_dpbf16ps(1, 4, 7);
+    if constexpr (R > 1) _tile_loadd(5, x + 16 * row, stride);
+    if constexpr (R > 1) _tile_dpbf16ps(2, 5, 6);
+    if constexpr (R > 1 && P > 1) _tile_dpbf16ps(3, 5, 7);
+  }
+  store_sums<R, P>(block.sums);
+}
+
+// The same of 2 panels, while the vector units finish the block before. An operand is loaded for the next step as soon as
+// its last product has begun, and steps take the products in opposite orders, so that there is one between load and use.
+template <int R, Activation kind, bool narrow, bool split>
+static void multiply_beside(const Product& a, const Epilogue& epilogue, const Block& block, int64_t steps,
+                            const Pending& pending) {
+  const int64_t row = a.x_row(), depth = a.depth, stride = row * 2, share = parts(32, steps), lines = block.ahead_lines;
+  const uint16_t *x0 = block.x, *x1 = x0 + 16 * row, *w0 = block.w, *w1 = w0 + 16 * row;
+  const char* ahead = block.ahead;
+  Finish<kind, narrow, split> finish(a, epilogue, pending);
+  const auto beside = [&] {
+    finish.some(share);
+    for (int64_t i = 0; i < lines; ++i, ahead += 64) _mm_prefetch(ahead, _MM_HINT_T1);
+  };
+  zero_sums<R, 2>();
+  _tile_loadd(4, x0, stride);
+  _tile_stream_loadd(6, w0, 64);
+  _tile_stream_loadd(7, w1, 64);
+  if constexpr (R > 1) _tile_loadd(5, x1, stride);
+  int64_t i = 1;
+  for (; i + 1 < steps; i += 2) {
+    int64_t x = in_x<split>(depth, i), w = in_w<split>(depth, i);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_loadd(4, x0 + x, stride);
+    if constexpr (R > 1) _tile_dpbf16ps(3, 5, 7);
+    _tile_stream_loadd(7, w1 + w, 64);
+    if constexpr (R > 1) _tile_dpbf16ps(2, 5, 6);
+    if constexpr (R > 1) _tile_loadd(5, x1 + x, stride);
+    _tile_stream_loadd(6, w0 + w, 64);
+    beside();
+    x = in_x<split>(depth, i + 1), w = in_w<split>(depth, i + 1);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_loadd(4, x0 + x, stride);
+    if constexpr (R > 1) _tile_dpbf16ps(2, 5, 6);
+    _tile_stream_loadd(6, w0 + w, 64);
+    if constexpr (R > 1) _tile_dpbf16ps(3, 5, 7);
+    if constexpr (R > 1) _tile_loadd(5, x1 + x, stride);
+    _tile_stream_loadd(7, w1 + w, 64);
+    beside();
+  }
+  for (; i <= steps; ++i) {  // one or two left
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    if constexpr (R > 1) _tile_dpbf16ps(2, 5, 6);
+    if constexpr (R > 1) _tile_dpbf16ps(3, 5, 7);
+    beside();
+    if (i == steps) break;
+    const int64_t x = in_x<split>(depth, i), w = in_w<split>(depth, i);
+    _tile_loadd(4, x0 + x, stride);
+    _tile_stream_loadd(6, w0 + w, 64);
+    _tile_stream_loadd(7, w1 + w, 64);
+    if constexpr (R > 1) _tile_loadd(5, x1 + x, stride);
+  }
+  store_sums<R, 2>(block.sums);
+}
+
+using Beside = void (*)(const Product&, const Epilogue&, const Block&, int64_t, const Pending&);
+template <int R, bool split>
+static Beside beside_for(const Product& a, const Epilogue& epilogue) {
+  Beside chosen = nullptr;
+  with_activation(epilogue.activation, [&](auto kind) {
+    chosen = a.y ? multiply_beside<R, kind(), false, split> : multiply_beside<R, kind(), true, split>;
+  });
+  return chosen;
+}
+
+// One task: rows [row, row_end) times panels [panel, panel_end), in blocks of up to 32 rows and 2 panels.
+template <bool split>
+struct Task {
+  const Product& a;
+  const Epilogue& epilogue;
+  int64_t row, row_end, panel, panel_end, steps;
+  float* sums;       // of two blocks
+  uint16_t* copied;  // the last rows, which fill no tile, with zeros after them
+  Beside beside[2];
   Pending pending;
   int64_t turn = 0;
-  const int64_t group = larger(2, kGroupBytes / (32 * x_row) / 2 * 2);
-  for (; panel < panel_end; panel += group)
-    for (int64_t r = row, step; r < row_end; r += step) {
-      const uint16_t* x = r < whole_end ? a.x + r * x_row : last_rows;
-      step = r + 32 <= whole_end ? 32 : 16;
-      for (int64_t p = panel; p < smaller(panel + group, panel_end); p += 2, ++turn) {
-        float* to = sums + turn % 2 * kBlock;
-        const uint16_t* w = a.w + p * 16 * x_row;
-        const int64_t panels = smaller(2, panel_end - p);
-        if (step == 32 && panels == 2) multiply<2, 2, split>(a, epilogue, finish, x, w, to, pending);
-        else if (step == 32) multiply<2, 1, split>(a, epilogue, finish, x, w, to, pending);
-        else if (panels == 2) multiply<1, 2, split>(a, epilogue, finish, x, w, to, pending);
-        else multiply<1, 1, split>(a, epilogue, finish, x, w, to, pending);
-        pending = {to, r, smaller(step, row_end - r), p, panels, 0};
+
+  WEFT_INLINE Task(const Product& a, const Epilogue& epilogue, const Tasks& tasks, int64_t task, std::byte* scratch)
+      : a(a), epilogue(epilogue), row(tasks.row(task)), row_end(tasks.row_end(task)), panel(tasks.panel(task)),
+        panel_end(tasks.panel_end(task)), steps(a.depth / kPairColumns * (split ? 3 : 1)),
+        sums(reinterpret_cast<float*>(scratch)), copied(reinterpret_cast<uint16_t*>(scratch + 2 * kBlock * sizeof(float))),
+        beside{beside_for<1, split>(a, epilogue), beside_for<2, split>(a, epilogue)} {}
+
+  // The block of `rows` rows, 16 or 32, from `r` on, of which some may be missing, and of up to two panels.
+  void multiply_block(const Block& block, int64_t r, int64_t rows, int64_t p) {
+    const int64_t panels = smaller(2, panel_end - p);
+    if ((p + 2) * 16 <= a.columns && panels == 2 && (!pending.rows || pending.panels == 2)) {
+      beside[rows / 16 - 1](a, epilogue, block, steps, pending);
+    } else {
+      finish(a, epilogue, pending);
+      if (panels == 2) rows == 32 ? multiply<2, 2, split>(a, block, steps) : multiply<1, 2, split>(a, block, steps);
+      else rows == 32 ? multiply<2, 1, split>(a, block, steps) : multiply<1, 1, split>(a, block, steps);
+    }
+    pending = {block.sums, r, smaller(rows, row_end - r), p, panels};
+  }
+
+  // Rows from `first` on, at most 32: copied, as many as fill tiles.
+  void copy_rows(int64_t first) const {
+    const int64_t x_row = a.x_row(), there = (row_end - first) * x_row;
+    __builtin_memcpy(copied, a.x + first * x_row, static_cast<size_t>(there) * 2);
+    for (int64_t i = there; i < parts(row_end - first, 16) * 16 * x_row; ++i) copied[i] = 0;
+    settle_stores();
+  }
+
+  // Rows of x stay in the first-level cache, if they fit, while a group of panels goes by that stays in the second for
+  // the next rows, and the next group is asked for, unless rows are so few that memory is busy anyway.
+  void multiply_all() {
+    const int64_t x_row = a.x_row(), group = larger(2, kGroupBytes / (32 * x_row) / 2 * 2);
+    const int64_t tile = (32 * x_row + 4 * kBlock) * 2 <= int64_t{kScratchBytes} ? 32 : 16;
+    const int64_t whole_end = row + (row_end - row) / tile * tile;
+    copy_rows(whole_end);
+    for (int64_t first = panel, last; first < panel_end; first = last) {
+      last = smaller(first + group, panel_end);
+      const int64_t next_lines = row_end - row < 128 ? 0 : (smaller(last + group, panel_end) - last) * x_row / 2;
+      const int64_t blocks = parts(row_end - row, 32) * parts(last - first, 2), lines = parts(next_lines, blocks * steps);
+      const char* ahead = reinterpret_cast<const char*>(a.w + last * 16 * x_row);
+      const char* ahead_end = ahead + next_lines * 64;
+      for (int64_t r = row, rows; r < row_end; r += rows) {
+        rows = r + 32 <= whole_end || (r >= whole_end && r + 16 < row_end) ? 32 : 16;
+        for (int64_t p = first; p < last; p += 2, ahead += lines * steps * 64)
+          multiply_block({r < whole_end ? a.x + r * x_row : copied, a.w + p * 16 * x_row, sums + turn++ % 2 * kBlock,
+                          ahead, ahead < ahead_end ? lines : 0}, r, rows, p);
       }
     }
-  finish(a, epilogue, pending, 32);
+    finish(a, epilogue, pending);
+  }
+};
+
+template <bool split>
+static void multiply_task(const Product& a, const Epilogue& epilogue, const Tasks& tasks, int64_t task,
+                          std::byte* scratch) {
+  Task<split>(a, epilogue, tasks, task, scratch).multiply_all();
 }
 
 #else
@@ -178,7 +302,7 @@ constexpr int kRows = 2;
 #else
 constexpr int kRows = 1;
 #endif
-constexpr int64_t kTaskRows = kRows;
+constexpr int64_t kTaskRows = kRows, kFewestPanels = 4;
 WEFT_INLINE int64_t max_rows(int64_t x_row) { return smaller(64, int64_t{kScratchBytes} / (x_row * 4) / kRows * kRows); }
 
 WEFT_INLINE void shape_whole_tiles() {}
@@ -239,9 +363,11 @@ static void block(const Product& a, const Epilogue& epilogue, const float* x, in
 
 // x is widened to scratch first.
 template <bool split>
-static void multiply_task(const Product& a, const Epilogue& epilogue, int64_t row, int64_t row_end, int64_t panel,
-                          int64_t panel_end, std::byte* scratch) {
+static void multiply_task(const Product& a, const Epilogue& epilogue, const Tasks& tasks, int64_t task,
+                          std::byte* scratch) {
   float* x = reinterpret_cast<float*>(scratch);
+  const int64_t row = tasks.row(task), row_end = tasks.row_end(task), panel_end = tasks.panel_end(task);
+  int64_t panel = tasks.panel(task);
   const uint16_t* from = a.x + row * a.x_row();
   for (int64_t i = 0; i < (row_end - row) * a.x_row(); i += 16) store(x + i, load_bf16(from + i));
   for (; panel + 2 <= panel_end; panel += 2) block<2>(a, epilogue, x, row, row_end, panel);
@@ -259,12 +385,12 @@ KERNEL(matmul_bf16) {
                   split ? weight.cols / 2 : weight.cols, weight.rows, split};
   if (a.x_row() > kMaxDepth) __builtin_trap();  // the op's shape rule refuses it
   const Epilogue epilogue(call);
-  const Tasks tasks(call.in[0].rows(), parts(a.columns, 16), kTaskRows, max_rows(a.x_row()), kMaxPanels, 4, worker.count);
+  const int64_t fewest = worker.count > 1 ? kFewestPanels : kMaxPanels;  // one worker alone: nobody to share with
+  const Tasks tasks(call.in[0].rows(), parts(a.columns, 16), kTaskRows, max_rows(a.x_row()), kMaxPanels, fewest, worker.count);
   shape_whole_tiles();
   const auto multiply_part = split ? multiply_task<true> : multiply_task<false>;
   for (int64_t task; (task = worker.next()) < tasks.count();)
-    multiply_part(a, epilogue, tasks.row(task), tasks.row_end(task), tasks.panel(task), tasks.panel_end(task),
-                  worker.scratch);
+    multiply_part(a, epilogue, tasks, task, worker.scratch);
 }
 
 }  // namespace weft::ISA

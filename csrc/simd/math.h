@@ -101,28 +101,23 @@ WEFT_INLINE f32x16 gelu(f32x16 x) {
   return splat(0.5f) * x * where_less(x, zero(), c, splat(2.0f) - c);
 }
 
-// The same with a polynomial of (clamped) x squared for the bracket: less than half the work, for results that are
-// rounded to bfloat16. Absolute error 1e-6 * max(1, |x|); the left tail does not keep its digits.
+// The same as max(x, 0) - t Φ(-t), t = |x|, with a polynomial of t: a third of the work, for results that are rounded to
+// bfloat16. Absolute error 5.2e-5, half a unit in the last place of a bfloat16 of 0.02.
 WEFT_INLINE f32x16 gelu_coarse(f32x16 x) {
-  const f32x16 c = max(splat(-5.0f), min(splat(5.0f), x));
-  const f32x16 u = fma(c * c, splat(0.08f), splat(-1.0f));
-  f32x16 p = splat(-0.00131181302f);
-  p = fma(p, u, splat(0.00337258377f));
-  p = fma(p, u, splat(-0.00341354753f));
-  p = fma(p, u, splat(0.00474024331f));
-  p = fma(p, u, splat(-0.0105312224f));
-  p = fma(p, u, splat(0.0171780773f));
-  p = fma(p, u, splat(-0.0235066637f));
-  p = fma(p, u, splat(0.0312801078f));
-  p = fma(p, u, splat(-0.0404066443f));
-  p = fma(p, u, splat(0.0515328236f));
-  p = fma(p, u, splat(-0.0702977702f));
-  p = fma(p, u, splat(0.141363636f));
-  return x * fma(c, p, splat(0.5f));
+  const f32x16 t = min(abs(x), splat(4.1f));
+  f32x16 p = splat(-3.96425544e-05f);
+  p = fma(p, t, splat(6.51535688e-04f));
+  p = fma(p, t, splat(-3.69432356e-03f));
+  p = fma(p, t, splat(4.95491686e-03f));
+  p = fma(p, t, splat(3.01824809e-02f));
+  p = fma(p, t, splat(-1.15376116e-01f));
+  p = fma(p, t, splat(3.70204946e-02f));
+  p = fma(p, t, splat(3.86231010e-01f));
+  p = fma(p, t, splat(-4.98548792e-01f));
+  return fma(p, t, max(x, zero()));
 }
 
-// The same as max(x, 0) - t Φ(-t), t = |x|, with a polynomial of t: for results that are rounded to int8. Absolute error
-// 1.5e-4.
+// The same with two terms fewer, for results that are rounded to int8. Absolute error 1.5e-4.
 WEFT_INLINE f32x16 gelu_rough(f32x16 x) {
   const f32x16 t = min(abs(x), splat(3.9f));
   f32x16 p = splat(6.86539337e-04f);

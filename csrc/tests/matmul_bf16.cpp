@@ -70,17 +70,19 @@ TEST(matmul_bf16_gives_the_specified_sums_at_every_level) {
 
 TEST(matmul_bf16_of_long_rows_and_many_rows_is_the_same_in_parts) {
   std::mt19937 random(22);
-  const Matrix matrix(DType::f32, 40, 6016, random);
-  const Weight weight = matrix.as_pairs();
-  const std::vector<float> x = random_floats(300 * 6016, random);
-  for (const Level& level : levels()) {
-    if (!level.present() || std::strcmp(level.name, "scalar") == 0) continue;
-    const std::vector<float> all = run(level, weight, x, 300, 2);
-    for (int64_t r : {0, 131, 299}) {
-      const std::vector<float> row(x.begin() + r * 6016, x.begin() + (r + 1) * 6016);
-      const std::vector<float> want(all.begin() + r * 40, all.begin() + (r + 1) * 40);
-      CHECK(same_bits(run(level, weight, row, 1, 1), want));
-      CHECK(want[7] == expected(row.data(), matrix.row(7)));
+  for (auto [cols, count] : {std::pair<int64_t, int64_t>{6016, 300}, {16384, 61}}) {
+    const Matrix matrix(DType::f32, 40, cols, random);
+    const Weight weight = matrix.as_pairs();
+    const std::vector<float> x = random_floats(static_cast<size_t>(count * cols), random);
+    for (const Level& level : levels()) {
+      if (!level.present() || std::strcmp(level.name, "scalar") == 0) continue;
+      const std::vector<float> all = run(level, weight, x, count, 2);
+      for (int64_t r : {int64_t{0}, count / 2, count - 1}) {
+        const std::vector<float> row(x.begin() + r * cols, x.begin() + (r + 1) * cols);
+        const std::vector<float> want(all.begin() + r * 40, all.begin() + (r + 1) * 40);
+        CHECK(same_bits(run(level, weight, row, 1, 1), want));
+        CHECK(want[7] == expected(row.data(), matrix.row(7)));
+      }
     }
   }
 }

@@ -245,8 +245,8 @@ def test_a_cancelled_coroutine_cancels_its_request() -> None:
                 await task
             async for _ in engine.stream(Request((2,))):
                 break
-            for _ in range(200):
-                if inner.stats().running == 0:
+            for _ in range(2_000):
+                if inner.stats().running == 0 and inner.stats().free_pages == 2_000:
                     break
                 await asyncio.sleep(0.01)
             assert inner.stats().running == 0 and inner.stats().free_pages == 2_000

@@ -55,7 +55,7 @@ def ops_of(program: Program) -> Counter:
     return Counter(instr.op for instr in program.body)
 
 
-def run(program: Program, split: bool = False) -> dict:
+def run(program: Program, split: bool = False, **inputs: np.ndarray) -> dict:
     def made(value):  # by name, so that a weight is the same before and after a pass
         rng = np.random.default_rng(zlib.crc32(value.name.encode()))
         if split:  # rounded values and rests of what is half as wide
@@ -64,7 +64,7 @@ def run(program: Program, split: bool = False) -> dict:
 
     weights = {value.name: made(value) for value in program.weights}
     x = np.random.default_rng(4).standard_normal((5, 32)).astype(np.float32)
-    return ReferenceBackend().compile(plan(program), weights, {}).run({"x": x})
+    return ReferenceBackend().compile(plan(program), weights, {}).run({"x": x, **inputs})
 
 
 def check(rewrite, program: Program, **expected: int) -> Program:
@@ -351,6 +351,28 @@ def test_bf16_takes_attention_to_the_whole_sequence_only():
         segments = trace.input("segments", (B + 1,), "i32")
         trace.output("y", attention(q, k, v, segments, causal=causal, scale=0.5))
         assert [instr.op for instr in optimise(trace.program(), compute="bf16").body] == [want]
+
+
+def test_bf16_rounds_around_attention_what_nothing_else_reads():
+    def program(shared: bool) -> Program:
+        net = Net()
+        segments = net.trace.input("segments", (B + 1,), "i32")
+        q, k, v = (net.linear(net.x, name) for name in "qkv")
+        heads = (tensor.reshape(T, 2, 16) for tensor in (q, k, v))
+        attended = attention(*heads, segments, causal=False, scale=0.5).reshape(T, 32)
+        return net.done(y=net.linear(attended, "o"), **({"z": add(k, net.x)} if shared else {}))
+
+    after = optimise(program(False), compute="bf16")
+    assert ops_of(after) == Counter(round_rows=1, matmul_bf16=4, reshape=4, attention_bf16=1), "only x is rounded apart"
+    attend = next(instr for instr in after.body if instr.op == "attention_bf16")
+    assert attend.attrs["rounded"] and {after.table[name].dtype.name for name in attend.inputs[:3]} == {"bf16"}
+    given = {"segments": np.asarray([0, 2, 5], np.int32)}
+    error = relative_error(run(after, **given)["y"], run(program(False), **given)["y"])
+    assert 1e-4 < error < 2e-2, "eight bits of significand"
+
+    after = optimise(program(True), compute="bf16")
+    attend = next(instr for instr in after.body if instr.op == "attention_bf16")
+    assert {after.table[name].dtype.name for name in attend.inputs[:3]} == {"f32"}, "a sum reads the keys too"
 
 
 def test_attention_over_a_state_is_rounded_where_activations_are():

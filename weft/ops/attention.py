@@ -14,8 +14,10 @@ import numpy as np
 
 from weft.dtype import rounded_bf16
 from weft.ops.elementwise import capped
+from weft.ops.matmul import round_rows
+from weft.ops.packed import pack, wide
 from weft.ops.reduce import softmax, softmax_slope
-from weft.ops.registry import Array, Cost, Integers, Sample, State, op, require
+from weft.ops.registry import Array, Cost, Integers, Rows, Sample, State, Values, op, require
 from weft.ops.samples import normal, paged, ugly
 from weft.ops.samples import segments as starts_of
 from weft.ops.spec import Spec
@@ -160,19 +162,22 @@ BF16_DIM = 128  # the longest head that the ops in bfloat16 take
 
 
 @op
-def attention_bf16(q: Array, k: Array, v: Array, segments: Integers, *, scale: float) -> Array:
+def attention_bf16(
+    q: Values, k: Values, v: Values, segments: Integers, *, scale: float, rounded: bool = False
+) -> Array | Rows:
     """Attention of every token to its whole sequence, in bfloat16.  q [T, H, D], k, v [T, G, D], segments [B+1]
     -> [T, H, D]
 
     q * scale * log2(e), k and v are rounded to bfloat16, and so are the weights, powers of two, before they meet v.
+    They are of one type, f32 or bf16. The result is f32, or with `rounded` bf16 as round_rows would make it.
     """
-    queries, keys, values = _rounded_queries(q, scale), rounded_bf16(k), rounded_bf16(v)
+    queries, keys, values = _rounded_queries(wide(q), scale), rounded_bf16(wide(k)), rounded_bf16(wide(v))
     out = np.zeros(q.shape)
     for start, end in pairwise(segments):
         here = slice(start, end)
         mask = np.zeros((end - start, end - start))
         out[here] = _attend(queries[here], keys[here], values[here], mask, math.log(2), 0.0)[0]
-    return out
+    return pack(rounded_bf16(out), "bf16") if rounded else out
 
 
 def _rounded_queries(q: np.ndarray, scale: float) -> np.ndarray:
@@ -182,10 +187,11 @@ def _rounded_queries(q: np.ndarray, scale: float) -> np.ndarray:
 
 
 @attention_bf16.shape
-def _(q: Spec, k: Spec, v: Spec, segments: Spec, *, scale: float) -> Spec:
+def _(q: Spec, k: Spec, v: Spec, segments: Spec, *, scale: float, rounded: bool) -> Spec:
     _check_step("attention_bf16", q, k, v, segments)
     _check_bf16("attention_bf16", q)
-    return q
+    require(q.dtype == k.dtype, "attention_bf16", f"q {q} and k {k} must be of one type")
+    return q.like(*q.shape, dtype="bf16" if rounded else "f32")
 
 
 def _check_bf16(where: str, q: Spec) -> None:
@@ -194,7 +200,7 @@ def _check_bf16(where: str, q: Spec) -> None:
 
 
 @attention_bf16.cost
-def _(q: Spec, k: Spec, v: Spec, segments: Spec, *, scale: float) -> Cost:
+def _(q: Spec, k: Spec, v: Spec, segments: Spec, *, scale: float, rounded: bool) -> Cost:
     tokens, sequences = q.shape[0], segments.shape[0] - 1
     seen = -(-tokens // max(sequences, 1))  # as for attention: sequences of one length
     return Cost(flops=4 * q.size * seen, bytes=2 * q.nbytes + k.nbytes + v.nbytes + segments.nbytes)
@@ -217,10 +223,17 @@ def _(rng: np.random.Generator) -> Iterator[Sample]:
     yield (q, k, v, starts_of([40])), {"scale": 0.25}
     q, k, v = normal(rng, 50, 2, 16, scale=3.0), normal(rng, 50, 1, 16, scale=3.0), ugly(rng, 50, 1, 16)
     yield (q, k, v, starts_of([50])), {"scale": 0.25}
+    q, k, v = (round_rows(normal(rng, 35, heads, 32)) for heads in (4, 2, 2))
+    yield (q, k, v, starts_of([33, 2])), {"scale": 0.25}
+    same = round_rows(normal(rng, 1, 2, 32)).dense()  # of equal values the mean is exact, and so is its rounding
+    q, k = (round_rows(normal(rng, 9, 2, 32)) for _ in range(2))
+    yield (q, k, pack(np.repeat(same, 9, axis=0), "bf16"), starts_of([9])), {"scale": 0.25, "rounded": True}
 
 
 attention_bf16.no_gradient("its operands are rounded; training runs with f32 activations")
-attention_bf16.tolerance(f32=2.0**-8, because="weights are rounded to bfloat16: 2^-9 each, in one direction at worst")
+attention_bf16.tolerance(
+    f32=2.0**-8, bf16=2.0**-8, because="weights are rounded to bfloat16: 2^-9 each, in one direction at worst"
+)
 
 
 def _page_of(pages: np.ndarray, sequence: int, position: int) -> tuple[int, int]:

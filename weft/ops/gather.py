@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import numpy as np
 
 from weft.errors import InputError
 from weft.ops.packed import Packed, wide
-from weft.ops.registry import Array, Cost, Integers, Sample, Weight, op, require
+from weft.ops.registry import Array, Cost, Integers, Sample, Values, Weight, op, require
 from weft.ops.samples import SCALES, integers, normal, strided, ugly, weight
 from weft.ops.spec import Shape, Spec
 
@@ -100,8 +101,10 @@ take_rows.tolerance(f32=0.0, because="elements are copied")
 
 
 @op
-def reshape(x: Array, *, shape: Shape) -> Array:
+def reshape(x: Values, *, shape: Shape) -> Values:
     """The same elements in the same order, in the same memory, under another shape.  x [...] -> shape"""
+    if isinstance(x, Packed):
+        return replace(x, shape=cast(tuple[int, ...], shape))
     return np.ascontiguousarray(x).reshape(shape)
 
 

@@ -336,4 +336,4 @@ def _(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 matmul_bf16.no_gradient("its operands are rounded; training runs with f32 activations")
-matmul_bf16.tolerance(f32=chain(256), bf16=chain(256), because="products are exact; chains of 16, added up over K / 32")
+matmul_bf16.tolerance(f32=1e-5, bf16=1e-5, because="gelu of what is to be rounded is within 5.2e-5, absolute")

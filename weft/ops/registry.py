@@ -44,6 +44,7 @@ Array = Annotated[np.ndarray, "array"]
 Integers = Annotated[np.ndarray, "integers"]
 Rows = Annotated[Packed, "rows"]  # activations in int8 blocks or bfloat16
 Codes = Annotated[np.ndarray, "rows"]  # activations in int8
+Values = Annotated[np.ndarray | Packed, "values"]  # activations in floats or bfloat16
 Weight = Annotated[np.ndarray | Packed, "weight"]
 State = Annotated[KvArray, "state"]
 Table = Annotated[AdapterArray, "table"]
@@ -70,7 +71,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Operand:
-    """A positional parameter of an op: its role is array, integers, rows, weight, state or table."""
+    """A positional parameter of an op: its role is array, integers, rows, values, weight, state or table."""
 
     name: str
     role: str
@@ -305,6 +306,7 @@ def _check_role(where: str, operand: Operand, spec: Spec) -> None:
         "array": spec.floating,
         "integers": name == "i32",
         "rows": name in ("a8_32", "a8_256", "bf16", "i8"),
+        "values": spec.floating or name == "bf16",
         "weight": spec.floating or name == "bf16" or (spec.dtype.quantised and not name.startswith("a8")),
         "state": name in ("f64", *STATE_TYPES) and spec.rank == 2,
         "table": spec.floating and spec.rank == 2,
@@ -313,6 +315,7 @@ def _check_role(where: str, operand: Operand, spec: Spec) -> None:
         "array": "floats",
         "integers": "i32",
         "rows": "int8 or bf16 rows",
+        "values": "floats or bf16",
         "weight": "a weight",
         "state": "a state",
         "table": "a table",

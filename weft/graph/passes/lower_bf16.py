@@ -1,6 +1,7 @@
 """Products with float weights and attention in bfloat16: half the bytes, and what a matrix unit multiplies.
 
-Rows are rounded once for all the products that read them; what only products read is rounded where it is made.
+Rows are rounded once for all the products that read them; what only products or attention read is rounded where it is
+made.
 """
 
 from dataclasses import replace
@@ -23,15 +24,22 @@ def lower_bf16(program: Program, *, split: bool = False) -> Program:
     """
     weights = _matrices(program, split)
     products = {i for i, instr in enumerate(program.body) if instr.op == "matmul" and instr.inputs[1] in weights}
+    attentions = set() if split else {i for i, instr in enumerate(program.body) if _takes_bf16(program, instr)}
     narrow = {  # results of products that only products read
         program.body[i].outputs[0] for i in products if _only_read_by(program, program.body[i].outputs[0], products)
     }
+    for i in attentions:
+        narrow |= _made_rounded(program, i, products) | _left_rounded(program, i, products)
     values = {value.name: _stored(value, weights | narrow, split) for value in program.values}
     body: list[Instr] = []
     rows: dict[str, str] = {name: name for name in narrow}  # rounded already: activations -> name
     for i, instr in enumerate(program.body):
+        if i in attentions:
+            attrs = {"scale": instr.attrs["scale"], "rounded": instr.outputs[0] in narrow}
+            body.append(Instr("attention_bf16", instr.inputs, instr.outputs, attrs))
+            continue
         if i not in products:
-            body.append(instr if split else _attention(program, instr))
+            body.append(instr)
             continue
         x = str(instr.inputs[0])
         if x not in rows:
@@ -73,10 +81,34 @@ def _stored(value: Value, names: set[str], split: bool) -> Value:
     return replace(value, dtype=as_dtype("bf16"), shape=(*value.shape[:-1], value.shape[-1] * (2 if split else 1)))
 
 
-def _attention(program: Program, instr: Instr) -> Instr:
+def _takes_bf16(program: Program, instr: Instr) -> bool:
     if instr.op != "attention" or any(instr.attrs[key] for key in ("causal", "window", "softcap")):
-        return instr
+        return False
     dim = program.table[str(instr.inputs[0])].shape[2]
-    if not isinstance(dim, int) or dim > BF16_DIM:
-        return instr
-    return Instr("attention_bf16", instr.inputs, instr.outputs, {"scale": instr.attrs["scale"]})
+    return isinstance(dim, int) and dim <= BF16_DIM
+
+
+def _made_rounded(program: Program, at: int, products: set[int]) -> set[str]:
+    """Queries, keys and values of the attention at `at`, if all three are products' results, reshaped, and read by
+    nothing else: these, and the products' results.
+    """
+    names: set[str] = set()
+    for name in map(str, program.body[at].inputs[:3]):
+        shaped = program.writer.get(name)
+        if shaped is None or program.body[shaped].op != "reshape" or program.only_reader(name) != at:
+            return set()
+        flat = str(program.body[shaped].inputs[0])
+        if program.writer.get(flat) not in products or program.only_reader(flat) != shaped:
+            return set()
+        names |= {name, flat}
+    return names
+
+
+def _left_rounded(program: Program, at: int, products: set[int]) -> set[str]:
+    """The result of the attention at `at`, and the same reshaped, if only products read that."""
+    result = program.body[at].outputs[0]
+    reader = program.only_reader(result)
+    if reader is None or program.body[reader].op != "reshape":
+        return set()
+    flat = program.body[reader].outputs[0]
+    return {result, flat} if _only_read_by(program, flat, products) else set()
