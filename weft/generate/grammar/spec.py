@@ -147,5 +147,9 @@ class Grammar:
 def _check_text(kind: str, text: str) -> None:
     if not isinstance(text, str) or not text:
         raise InputError(f"[{kind}] give a text that is not empty")
-    if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise InputError(f"[{kind}] half a character: {error}") from error
+    if size > MAX_BYTES:
         raise InputError(f"[{kind}] too long: over {MAX_BYTES} bytes")
