@@ -270,6 +270,10 @@ def test_compiled_grammars_are_kept_and_the_oldest_dropped():
         lambda: Grammar.choices([""]),
         lambda: Grammar.choices([*map(str, range(10_001))]),  # type: ignore[arg-type]
         lambda: Grammar.lark("start: nothing"),
+        lambda: Grammar.lark("start: r0\n" + "".join(f"r{i}: r{i + 1}\n" for i in range(9_000)) + 'r9000: "a"\n'),
+        lambda: Grammar.gbnf(
+            "root ::= r0\n" + "".join(f"r{i} ::= r{i + 1}\n" for i in range(9_000)) + "r9000 ::= root\n"
+        ),
         lambda: Grammar.lark("start: %json {}"),
         lambda: Grammar.lark(""),
     ],
