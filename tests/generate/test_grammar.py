@@ -159,7 +159,9 @@ def test_drafts_are_counted_up_to_the_first_wrong_token(vocabulary):
     matcher = Grammar.regex("[a-c]{4}").compile(vocabulary).start()
     assert matcher.allowed([97, 98, 122, 97]) == 2
     assert matcher.allowed([97, 98, 99, 97, 97]) == 4
-    assert matcher.allowed([]) == 0
+    assert matcher.allowed([]) == 0 and matcher.allowed([97, 10**9, 97]) == 1 and matcher.allowed([-1]) == 0
+    with pytest.raises(GrammarError):
+        matcher.advance(10**9)
     assert allowed_ids(matcher) == {97, 98, 99}
 
 
