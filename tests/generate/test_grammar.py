@@ -159,7 +159,9 @@ def test_drafts_are_counted_up_to_the_first_wrong_token(vocabulary):
     matcher = Grammar.regex("[a-c]{4}").compile(vocabulary).start()
     assert matcher.allowed([97, 98, 122, 97]) == 2
     assert matcher.allowed([97, 98, 99, 97, 97]) == 4
-    assert matcher.allowed([]) == 0
+    assert matcher.allowed([]) == 0 and matcher.allowed([97, 10**9, 97]) == 1 and matcher.allowed([-1]) == 0
+    with pytest.raises(GrammarError):
+        matcher.advance(10**9)
     assert allowed_ids(matcher) == {97, 98, 99}
 
 
@@ -270,6 +272,10 @@ def test_compiled_grammars_are_kept_and_the_oldest_dropped():
         lambda: Grammar.choices([""]),
         lambda: Grammar.choices([*map(str, range(10_001))]),  # type: ignore[arg-type]
         lambda: Grammar.lark("start: nothing"),
+        lambda: Grammar.lark("start: r0\n" + "".join(f"r{i}: r{i + 1}\n" for i in range(9_000)) + 'r9000: "a"\n'),
+        lambda: Grammar.gbnf(
+            "root ::= r0\n" + "".join(f"r{i} ::= r{i + 1}\n" for i in range(9_000)) + "r9000 ::= root\n"
+        ),
         lambda: Grammar.lark("start: %json {}"),
         lambda: Grammar.lark(""),
     ],

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from weft.errors import FormatError, InputError, UnsupportedError
-from weft.text import sandbox
+from weft.text import meter, sandbox
 from weft.text.chat import choose_template, encode_chat, render
 from weft.text.tokenizer import Tokenizer
 
@@ -227,7 +227,7 @@ BOMBS = {
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_template_that_asks_for_too_much_is_stopped(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sandbox, "TIME_LIMIT_S", 0.5)
+    monkeypatch.setattr(meter, "TIME_LIMIT_S", 0.5)
     began = time.thread_time()
     with pytest.raises((InputError, UnsupportedError)):
         render(BOMBS[name], user("x" * 1000))

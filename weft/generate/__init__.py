@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from weft.generate.decoder import Detokenizer as Detokenizer
     from weft.generate.decoder import TextStream as TextStream
     from weft.generate.engine import Engine as Engine
-    from weft.generate.engine import Stats as Stats
     from weft.generate.grammar import Grammar as Grammar
     from weft.generate.handle import Handle as Handle
     from weft.generate.handle import generate as generate
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from weft.generate.result import FinishReason as FinishReason
     from weft.generate.result import Generation as Generation
     from weft.generate.result import Piece as Piece
+    from weft.generate.result import Stats as Stats
     from weft.generate.result import Timings as Timings
     from weft.generate.result import TokenLogprob as TokenLogprob
     from weft.generate.result import Usage as Usage
@@ -42,7 +42,7 @@ _HOMES = {
     "Request": "request",
     "Session": "session",
     "Sampling": "choice.sampling",
-    "Stats": "engine",
+    "Stats": "result",
     "TextStream": "decoder",
     "Timings": "result",
     "TokenLogprob": "result",

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from threading import Lock
@@ -26,7 +25,7 @@ from weft.generate.decoder import Decoder, Detokenizer
 from weft.generate.handle import Handle
 from weft.generate.interrupts import InterruptsHeld
 from weft.generate.request import Request
-from weft.generate.result import Piece
+from weft.generate.result import Piece, Stats
 from weft.generate.schedule import Progress, State, Work, schedule
 from weft.generate.sequence import Sequence
 from weft.nn.step import Step
@@ -38,25 +37,6 @@ if TYPE_CHECKING:
     from weft.generate.model import Model
 
 PROBE = 64  # steps between two tries of a draft model that did not pay
-
-
-@dataclass(frozen=True)
-class Stats:
-    """Counts since the engine was made, but for those of the first two lines, which are of now."""
-
-    running: int
-    waiting: int
-    pages: int
-    free_pages: int
-    kept_pages: int  # of the free ones: those whose content may be found again
-
-    steps: int
-    prompt_tokens: int  # of requests that have started
-    cached_tokens: int  # of these, the ones that were not computed
-    generated_tokens: int
-    drafted_tokens: int
-    accepted_tokens: int
-    preemptions: int
 
 
 class Engine:

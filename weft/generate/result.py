@@ -95,3 +95,22 @@ class Generation:
     prompt_logprobs: tuple[TokenLogprob, ...] | None = None
     reasoning: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
+
+
+@dataclass(frozen=True)
+class Stats:
+    """Counts since the engine was made, but for those of the first two lines, which are of now."""
+
+    running: int
+    waiting: int
+    pages: int
+    free_pages: int
+    kept_pages: int  # of the free ones: those whose content may be found again
+
+    steps: int
+    prompt_tokens: int  # of requests that have started
+    cached_tokens: int  # of these, the ones that were not computed
+    generated_tokens: int
+    drafted_tokens: int
+    accepted_tokens: int
+    preemptions: int

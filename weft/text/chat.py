@@ -53,7 +53,7 @@ def render(
     header of an answer follows, unless `add_generation_prompt` is False. The template may reject the messages
     (InputError), be malformed (FormatError), or reach for what the sandbox does not allow (UnsupportedError).
     """
-    from weft.text import sandbox
+    from weft.text.meter import budget
 
     chosen = choose_template(template, tools)
     if continue_final_message and add_generation_prompt:
@@ -70,7 +70,7 @@ def render(
         not continue_final_message if add_generation_prompt is None else add_generation_prompt
     )
     end = _Continued(names["messages"], chosen) if continue_final_message else None
-    with sandbox.budget():
+    with budget():
         text = _run(chosen, names)
     return end.cut(text) if end else text
 
@@ -80,14 +80,16 @@ def _run(template: str, names: dict[str, Any]) -> str:
     from jinja2.exceptions import SecurityError, TemplateError
 
     from weft.text import sandbox
+    from weft.text.meter import SIZE_LIMIT
 
     compiled = sandbox.compiled(template)
     pieces, size = [], 0
     try:
         for piece in compiled.generate(names):
+            piece = str(piece)  # a filter block may write what is no text
             size += len(piece)
-            if size > sandbox.SIZE_LIMIT:
-                raise InputError(f"[chat template] the output is too long: over {sandbox.SIZE_LIMIT} characters")
+            if size > SIZE_LIMIT:
+                raise InputError(f"[chat template] the output is too long: over {SIZE_LIMIT} characters")
             pieces.append(piece)
     except InputError:
         raise

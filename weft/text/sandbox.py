@@ -1,37 +1,35 @@
 """Where chat templates run: jinja2's immutable sandbox, set up as in transformers, with limits on work and size.
 
 A template is code from a model's files. The sandbox keeps it away from Python's internals and from changing what it was
-given. Three limits keep it from taking the machine: steps (loop rounds, calls, elements given to filters) and processor
-time for the whole rendering, and the size of any one value. They need no thread and no signal: every loop, call,
-filter and concatenation passes through here.
+given; `meter.py` keeps it from taking the machine: every loop, call, filter and operator passes through here and pays.
 """
 
 import json
 import re
-import time
-from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import lru_cache, wraps
 from math import prod
 from typing import Any
 
-from jinja2 import nodes
-from jinja2.exceptions import SecurityError, TemplateError
+from jinja2 import nodes, pass_context
+from jinja2.exceptions import SecurityError, TemplateError, TemplateSyntaxError
 from jinja2.ext import Extension, loopcontrols
+from jinja2.lexer import Token, TokenStream
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 
 from weft.errors import FormatError, InputError
+from weft.text.meter import bound, bound_elements, counted, kept, size_of, spend, weigh
 
 SOURCE_LIMIT = 256 << 10
-SIZE_LIMIT = 4 << 20  # characters of the output, and elements of any one value on the way
+WORD_LIMIT = 50_000  # of a template's source, and of its syntax once read; the longest templates in use have some 3,000
+PARTS_LIMIT = 10_000
+MACRO_LIMIT = 500
+LOOP_DEPTH = 16  # Python stops at 20
 INTEGER_BITS = 256
-STEP_LIMIT = 10_000_000
-TIME_LIMIT_S = 5.0
 
 # Functions whose result can be longer than all they were given together: as methods of strings, and as filters.
 _MULTIPLYING = frozenset(
@@ -39,91 +37,20 @@ _MULTIPLYING = frozenset(
 )
 # Filters that look at no element of what they are given, or at one.
 _CONSTANT_TIME = frozenset(("count", "d", "default", "first", "last", "length"))
-_REFUSED = frozenset(("to_bytes", "translate"))  # methods of numbers and strings that can make any length of anything
-_VIEWS = (KeysView, ValuesView, ItemsView)
+# Filters that go through the characters of a text, or that take long over one.
+_BY_CHARACTER = frozenset(
+    ("batch", "dictsort", "groupby", "items", "join", "list", "map", "max", "min", "random", "reject", "rejectattr",
+     "select", "selectattr", "slice", "sort", "sum", "unique")
+)  # fmt: skip
+_SLOW = frozenset(("pprint", "striptags", "title", "urlencode", "urlize", "wordcount", "wordwrap", "xmlattr"))
+_SLOW_LIMIT = 1 << 16  # characters
+# Filters that write what they are given as text.
+_WRITING = frozenset(("center", "e", "escape", "forceescape", "format", "join", "pprint", "replace", "string"))
+# Methods that can make any length of anything, or import a codec by its name.
+_REFUSED = frozenset(("decode", "encode", "to_bytes", "translate"))
+_CUTTING = frozenset(("rsplit", "split", "splitlines"))
 # A field width of five digits or one that is computed; with those a format string makes any length.
 _WIDE_FORMAT = re.compile(r"\d{5}|%[^a-zA-Z%]*\*|\{[^{}]*\{")
-
-
-class _Budget:
-    """What one rendering may still do."""
-
-    def __init__(self) -> None:
-        self.steps = STEP_LIMIT
-        self.ends_s = time.thread_time() + TIME_LIMIT_S
-
-    def spend(self, steps: int = 1) -> None:
-        self.steps -= steps
-        if self.steps < 0:
-            raise InputError(f"[chat template] rendering was stopped: it takes more than {STEP_LIMIT} steps")
-        if time.thread_time() > self.ends_s:
-            raise InputError(f"[chat template] rendering was stopped: it takes more than {TIME_LIMIT_S:g} s")
-
-
-_budget: ContextVar[_Budget] = ContextVar("weft_template_budget")
-
-
-@contextmanager
-def budget() -> Iterator[None]:
-    """Limits for the renderings in the block."""
-    token = _budget.set(_Budget())
-    try:
-        yield
-    finally:
-        _budget.reset(token)
-
-
-def _spend(steps: int = 1) -> None:
-    found = _budget.get(None)  # none while jinja2 evaluates constants at compile time: the source is short
-    if found is not None:
-        found.spend(steps)
-
-
-def _size(value: Any) -> int:
-    """How much a value multiplies: a whole number by itself, a collection by its length."""
-    if isinstance(value, int):
-        return abs(value)
-    return len(value) if isinstance(value, str | bytes | list | tuple | dict | range) else 1
-
-
-def _bound(size: int) -> None:
-    if size > SIZE_LIMIT:
-        raise InputError(f"[chat template] a value is too long: over {SIZE_LIMIT} characters or elements")
-
-
-def _weight(value: Any, seen: dict[int, tuple[int, Any]]) -> int:
-    """Characters and elements of a value written out, in time that follows what it takes in memory.
-
-    A list that holds another one twice is small however often that is repeated; written out, or compared with its like,
-    it is not.
-    """
-    if isinstance(value, str | bytes):
-        return len(value) + 1
-    if isinstance(value, Namespace):
-        value = object.__getattribute__(value, "_Namespace__attrs")
-    if not isinstance(value, (list, tuple, dict, *_VIEWS)):
-        return 1
-    if id(value) not in seen:
-        items = [*value.keys(), *value.values()] if isinstance(value, dict) else list(value)
-        seen[id(value)] = 1 + sum(_weight(item, seen) for item in items), items  # kept alive, or an id could come again
-    return seen[id(value)][0]
-
-
-def _weigh(*values: Any) -> None:
-    for value in values:
-        if not isinstance(value, str | int | float):
-            _bound(_weight(value, {}))
-
-
-def _weighed(value: Any) -> Any:
-    _weigh(value)
-    return value
-
-
-def _bounded(result: Any) -> Any:
-    if isinstance(result, str | list | tuple | dict):
-        _bound(len(result))
-    return result
 
 
 def _growth(name: str, values: tuple[Any, ...]) -> int:
@@ -132,20 +59,29 @@ def _growth(name: str, values: tuple[Any, ...]) -> int:
         case [str(text), str(old), str(new), *_] if name == "replace":
             return (len(text) // max(1, len(old)) + 1) * len(new)
         case [str(text), int(width), *_] if name == "indent":
-            return text.count("\n") * abs(width)
+            return (text.count("\n") + 1) * abs(width)
         case _:
-            return prod(max(1, _size(value)) for value in values)
+            return prod(max(1, size_of(value)) for value in values)
 
 
 def _check_call(name: str, values: tuple[Any, ...], named: Mapping[str, Any]) -> None:
     """Refuse a call whose result could be out of proportion to what the template was given."""
     if name in _REFUSED:
         raise SecurityError(f"the method {name}")
+    if name in _CUTTING and values and isinstance(values[0], str):
+        bound_elements(_cuts(values[0], *(value for value in (*values[1:], *named.values()) if isinstance(value, str))))
     if name not in _MULTIPLYING:
         return
-    _bound(_growth("" if named else name, (*values, *named.values())))
+    bound(_growth("" if named else name, (*values, *named.values())))
     if name == "format" and isinstance(values[0], str):
         _check_format(values[0])
+
+
+def _cuts(text: str, *separators: str) -> int:
+    """How many pieces a text can be cut into."""
+    if separators:
+        return text.count(separators[0]) + 1 if separators[0] else 1
+    return sum(map(text.count, " \t\n\r\v\f\x1c\x1d\x1e\x1f\x85\xa0\u2028\u2029\u3000")) + 1
 
 
 def _check_format(form: str) -> None:
@@ -173,6 +109,10 @@ class _Metered(NodeTransformer):
                 part.expr = _method("weighed", part.expr)
         return node
 
+    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Expr:
+        self.generic_visit(node)
+        return _method("cut", node) if isinstance(node.arg, nodes.Slice) else node
+
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
         self.generic_visit(node)
         return _method("joined", *node.nodes)
@@ -182,63 +122,82 @@ def _method(name: str, *arguments: Any) -> nodes.Call:
     return nodes.Call(nodes.EnvironmentAttribute(name), list(arguments), [], None, None)
 
 
+def _loop_depth(node: nodes.Node) -> int:
+    inner = max((_loop_depth(child) for child in node.iter_child_nodes()), default=0)
+    return inner + isinstance(node, nodes.For)
+
+
 class Sandbox(ImmutableSandboxedEnvironment):
     """The environment of every chat template."""
 
     intercepted_binops = frozenset(("+", "*", "**", "%"))
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
-        return _Metered().visit(super()._parse(source, name, filename))
+        template = super()._parse(source, name, filename)
+        if sum(1 for _ in template.find_all(nodes.Node)) > PARTS_LIMIT:
+            raise TemplateError(f"it has more than {PARTS_LIMIT} parts")
+        if sum(1 for _ in template.find_all((nodes.Macro, nodes.CallBlock, nodes.Block))) > MACRO_LIMIT:
+            raise TemplateError(f"it has more than {MACRO_LIMIT} macros and blocks")
+        if _loop_depth(template) > LOOP_DEPTH:
+            raise TemplateError(f"loops are nested more than {LOOP_DEPTH} deep")
+        return _Metered().visit(template)
 
     def metered(self, values: Any) -> Any:
         """What a loop goes over, paid for."""
         if not hasattr(values, "__len__"):
-            values = list(values)
-        _spend(len(values))
+            values = kept(list(counted(iter(values))))
+        spend(len(values))
         return values
 
     def weighed(self, value: Any) -> Any:
         """One side of a comparison."""
-        return _weighed(value)
+        weigh(value)
+        return counted(value)
 
     def clocked(self) -> None:
         """The beginning of a loop's round."""
-        _spend(0)
+        spend(0)
 
     def joined(self, *values: Any) -> str:
         """The `~` operator."""
-        _weigh(*values)
+        weigh(*values, written=True)
         return self.concat(str(value) for value in values)
 
     @staticmethod
     def concat(pieces: Iterable[str]) -> str:
         """What a block, a macro or a `~` wrote, as one text."""
-        texts = list(pieces)
-        _bound(sum(map(len, texts)))
-        return "".join(texts)
+        texts = [str(piece) for piece in pieces]
+        bound(sum(map(len, texts)))
+        return kept("".join(texts))
+
+    def cut(self, value: Any) -> Any:
+        """A slice of a value, which is a value of its own."""
+        spend()
+        return kept(value)
 
     def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # a template may give `self`
-        _spend()
+        spend()
         if getattr(__obj, "__self__", None) is not __self:  # else one of the meters
             owner = getattr(__obj, "__self__", None)
-            _weigh(owner, *args, *kwargs.values())
+            weigh(owner, *args, *kwargs.values())
+            args = tuple(map(counted, args))
             _check_call(getattr(__obj, "__name__", ""), (owner, *args), kwargs)
-        return _bounded(super().call(__context, __obj, *args, **kwargs))
+        return kept(super().call(__context, __obj, *args, **kwargs))
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        _spend()
+        spend()
         if isinstance(left, int) and isinstance(right, int):
             bits = left.bit_length() * abs(right) if operator == "**" else left.bit_length() + right.bit_length()
             if bits > INTEGER_BITS:
                 raise InputError(f"[chat template] a whole number is too large: over {INTEGER_BITS} bits")
         elif operator == "*":
-            _bound(_size(left) * _size(right))
+            _check_length(size_of(left) * size_of(right), left, right)
         elif operator == "+" and not isinstance(left, int) and not isinstance(right, int):
-            _bound(_size(left) + _size(right))
+            _check_length(size_of(left) + size_of(right), left, right)
         elif operator == "%" and isinstance(left, str):
-            _weigh(right)
+            weigh(right, written=True)
             _check_format(left)
-        return super().call_binop(context, operator, left, right)
+        return kept(super().call_binop(context, operator, left, right))
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
         wrapped = super().wrap_str_format(value)
@@ -251,6 +210,13 @@ class _Generation(Extension):
     """{% generation %} marks what the assistant said, for training; here it only holds its body."""
 
     tags = {"generation"}  # noqa: RUF012 (the base class declares it so)
+
+    def filter_stream(self, stream: TokenStream) -> Iterator[Token]:
+        """The words of a template, up to the limit: reading very many takes long before their number is known."""
+        for number, word in enumerate(stream):
+            if number > WORD_LIMIT:
+                raise TemplateSyntaxError(f"more than {WORD_LIMIT} words", word.lineno)
+            yield word
 
     def parse(self, parser: Parser) -> nodes.Node:
         line = next(parser.stream).lineno
@@ -290,11 +256,25 @@ class _Namespace(Namespace):
             raise SecurityError(f"a namespace cannot hold {name!r}")
 
 
+def _check_length(length: int, *parts: Any) -> None:
+    """Refuse a text or list of `length`, made of `parts`, that is too long."""
+    bound(length)
+    if any(isinstance(part, list | tuple) for part in parts):
+        bound_elements(length)
+
+
+@pass_context  # a filter of constants is not evaluated when the template is compiled
+def _finalised(context: Any, value: Any) -> Any:
+    """What an expression writes."""
+    weigh(value, written=True)
+    return value
+
+
 def _metered_test(function: Any) -> Callable[..., Any]:
     @wraps(function)
     def call(*args: Any) -> Any:
-        _weigh(*args)
-        return function(*args)
+        weigh(*args)
+        return function(*map(counted, args))
 
     return call
 
@@ -302,14 +282,28 @@ def _metered_test(function: Any) -> Callable[..., Any]:
 def _metered_filter(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)  # jinja2 reads the attributes that say what a filter wants as its first argument
     def call(*args: Any, **kwargs: Any) -> Any:
-        values = args[1:] if hasattr(function, "jinja_pass_arg") else args
-        _spend(1 if isinstance(values[0], str | int) else 1 + _size(values[0]))
-        if name not in _CONSTANT_TIME:
-            _weigh(*values, *kwargs.values())
-        _check_call(name, values, kwargs)
-        return _bounded(function(*args, **kwargs))
+        first = 1 if hasattr(function, "jinja_pass_arg") else 0
+        values = args[first:]
+        spend(1 if isinstance(values[0], str | int) else 1 + size_of(values[0]))
+        _check_filter(name, values, kwargs)
+        return kept(function(*args[:first], *map(counted, values), **kwargs))
 
     return call
+
+
+def _check_filter(name: str, values: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+    weight = 0
+    if name not in _CONSTANT_TIME:
+        weight = weigh(*values, *named.values(), written=name in _WRITING)
+    if isinstance(values[0], str):
+        weight = max(weight, len(values[0]))
+        if name in _BY_CHARACTER:
+            bound_elements(len(values[0]))
+    if name == "sum" and not isinstance(named.get("start", values[2] if len(values) > 2 else 0), int | float):
+        raise InputError("[chat template] sum of what is not numbers")
+    if name in _SLOW and weight > _SLOW_LIMIT:
+        raise InputError(f"[chat template] a value is too long for the filter {name}: over {_SLOW_LIMIT} characters")
+    _check_call(name, values, named)
 
 
 def _to_json(
@@ -319,8 +313,8 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    if _size(indent) > 16:
-        raise InputError(f"[chat template] tojson with an indent of {_size(indent)}; 16 is the most")
+    if size_of(indent) > 16:
+        raise InputError(f"[chat template] tojson with an indent of {size_of(indent)}; 16 is the most")
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
@@ -329,13 +323,22 @@ def _reject(message: str) -> None:
 
 
 def _time_now(form: str) -> str:
+    if len(form) > 1_000 or re.search(r"%[^a-zA-Z%]*\d", form):
+        raise InputError("[chat template] strftime_now with a long form or with field widths")
     return datetime.now().strftime(form)
 
 
 @lru_cache(maxsize=1)
 def _environment() -> Sandbox:
     extensions = [loopcontrols, _Generation]
-    sandbox = Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=extensions, autoescape=False, finalize=_weighed)
+    sandbox = Sandbox(
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=extensions,
+        autoescape=False,
+        optimized=False,
+        finalize=_finalised,
+    )
     sandbox.filters["tojson"] = _to_json
     sandbox.filters = {name: _metered_filter(name, function) for name, function in sandbox.filters.items()}
     for name in ("eq", "==", "equalto", "ne", "!=", "in", "lt", "<", "lessthan", "le", "<=", "gt", ">", "ge", ">="):

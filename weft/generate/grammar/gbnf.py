@@ -21,7 +21,8 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _REPEAT = re.compile(r"[*+?]|\{\s*(\d+)\s*(?:(,)\s*(\d*)\s*)?\}")
 _HEX = {"x": 2, "u": 4, "U": 8}
 _PLAIN = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", '"': '"', "[": "[", "]": "]", "-": "-", "^": "^", "/": "/"}
-_MAX_EXPRESSION = 100_000
+_MAX_EXPRESSION = 16_384  # characters of a rule written out
+MAX_RULES = 500  # llguidance follows rules by recursion: 3,000 in a chain overflow a stack of 8 MiB
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,15 @@ class Node:
     parts: tuple[Node, ...] = ()
 
 
+def check_rules(count: int, kind: str) -> None:
+    if count > MAX_RULES:
+        raise InputError(f"[{kind}] too many rules: {count}; {MAX_RULES} is the most")
+
+
 def to_lark(text: str) -> str:
     """The same grammar in Lark; InputError, with the line, where it is malformed."""
     rules = _Reader(text).rules()
+    check_rules(len(rules), "gbnf")
     if "root" not in rules:
         raise InputError("[gbnf] there is no rule called root")
     for name, rule in rules.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -160,14 +161,15 @@ class Matcher:
 
     def advance(self, token: int) -> None:
         """Take a token, which must be one that may come next."""
-        if self._native.try_consume_tokens([token]) != 1:
+        if not 0 <= token < self.vocabulary.size or self._native.try_consume_tokens([token]) != 1:
             self._check()
             raise GrammarError(f"[grammar] a token that may not come here: {token}")
         self._note(token)
 
     def allowed(self, tokens: Sequence[int]) -> int:
         """How many of the first of `tokens` may come next, one after another. Nothing is taken."""
-        count = self._native.validate_tokens(list(tokens))
+        known = list(takewhile(lambda token: 0 <= token < self.vocabulary.size, tokens))
+        count = self._native.validate_tokens(known)
         self._check()
         if self._runs is None:
             return count

@@ -102,12 +102,14 @@ class Grammar:
     @classmethod
     def lark(cls, text: str) -> Grammar:
         """Texts of a grammar in llguidance's variant of Lark's syntax; `start` is its first rule."""
+        from weft.generate.grammar.gbnf import check_rules
         from weft.generate.schema.pattern import check_size
 
         _check_text("lark", text)
         if re.search(r"%json\b", text):
             raise UnsupportedError("[lark] %json inside a grammar is not supported; use Grammar.json_schema")
         check_size(text, "lark")
+        check_rules(sum(":" in line for line in text.splitlines()), "lark")
         if _LONG.search(text):
             raise InputError(f"[lark] a text over {MAX_LITERAL} characters, or an expression over {MAX_EXPRESSION}")
         return cls._of_lark("lark", text)
@@ -147,5 +149,9 @@ class Grammar:
 def _check_text(kind: str, text: str) -> None:
     if not isinstance(text, str) or not text:
         raise InputError(f"[{kind}] give a text that is not empty")
-    if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise InputError(f"[{kind}] half a character: {error}") from error
+    if size > MAX_BYTES:
         raise InputError(f"[{kind}] too long: over {MAX_BYTES} bytes")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -70,7 +71,8 @@ def parsed(schema: Any) -> Any:
         text = schema if isinstance(schema, str) else json.dumps(schema, ensure_ascii=False)
         if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
             raise InputError(f"[json schema] too long: over {MAX_BYTES} bytes")
-        data = json.loads(text, parse_constant=_no_constant)
+        data = json.loads(text, parse_constant=_no_constant, parse_float=_finite)
+        json.dumps(data, ensure_ascii=False).encode()  # half a character cannot be written
     except RecursionError:
         raise InputError(f"[json schema] nested too deeply: over {MAX_DEPTH} levels") from None
     except (TypeError, ValueError) as error:
@@ -81,6 +83,12 @@ def parsed(schema: Any) -> Any:
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no number of JSON")
+
+
+def _finite(text: str) -> float:
+    if math.isinf(float(text)):
+        raise ValueError(f"a number beyond all bounds: {text[:40]}")
+    return float(text)
 
 
 def _check_depth(data: Any) -> None:

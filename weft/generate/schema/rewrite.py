@@ -103,7 +103,7 @@ class _Writer:
                 plain[key] = int(node[key])
         for key in ("const", "enum"):
             if key in node:
-                _check_texts(node[key], place, key)
+                _check_value(node[key], place, key)
                 parts.append({key: node[key]} if node[key] != [] or key == "const" else False)
         if "pattern" in node:
             parts.append({"pattern": pattern.translate(node["pattern"], f"json schema {place.path('pattern')}")})
@@ -132,10 +132,10 @@ class _Writer:
         least, most = int(node.get("minContains", 1)), node.get("maxContains")
         if wanted in (True, {}):
             return {"minItems": least} | ({} if most is None else {"maxItems": int(most)})
-        if wanted is False:
-            return True if least == 0 else {"type": ["null", "boolean", "number", "string", "object"]}
-        if least == 0 and most is None:
+        if least == 0 and (most is None or node["contains"] is False):
             return True
+        if wanted is False:  # no array has such an element, or none can be written
+            return {"type": ["null", "boolean", "number", "string", "object"]}
         if most == 0 and least == 0:
             return self.made(place, {"items": negated(place.at("contains"), self.document)})
         raise place.unsupported("the keyword 'contains' is not supported", "contains")
@@ -291,21 +291,25 @@ def _may_be(place: Place, kind: str) -> bool:
     return kind in ([kinds] if isinstance(kinds, str) else kinds)
 
 
-def _check_texts(value: Any, place: Place, keyword: str) -> None:
-    """Refuse texts that cannot be written without the escape \\u, and those so long that every step would be slow."""
+def _check_value(value: Any, place: Place, keyword: str) -> None:
+    """Refuse texts that cannot be written without the escape \\u, or so long that every step is slow, and numbers that
+    llguidance rounds (it crashes for -2^63).
+    """
+    if isinstance(value, int | float) and abs(value) > _EXACT:
+        raise place.unsupported(f"a number beyond 2^53: {str(value)[:40]}", keyword)
     if isinstance(value, str) and len(value) > MAX_LITERAL:
         raise place.unsupported(f"a text of {len(value)} characters; {MAX_LITERAL} is the most", keyword)
     if isinstance(value, str) and any((c < " " and c not in "\b\t\n\f\r") or c == "\x7f" for c in value):
         raise place.unsupported("a text with control characters", keyword)
     for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        _check_texts(item, place, keyword)
+        _check_value(item, place, keyword)
 
 
 def _checked_step(place: Place) -> float:
     """`multipleOf`, whose digits without trailing zeros are the states that a parser needs."""
     step = place.node["multipleOf"]
     digits = int("".join(map(str, Decimal(repr(step)).normalize().as_tuple().digits)))
-    if digits > _MAX_STEP:
+    if digits > _MAX_STEP or step > _EXACT:
         raise place.unsupported(f"multipleOf of {step}, with digits over {_MAX_STEP}", "multipleOf")
     return step
 
