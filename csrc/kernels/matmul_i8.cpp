@@ -283,7 +283,7 @@ static_assert(kMaxRows * sizeof(RowHead) + kMaxRows * kMaxDepth / kStep * 4 + kM
 template <int R>
 static void tile(const Product& a, const Epilogue& epilogue, const int8_t* x, const RowHead* heads, const int32_t* starts,
                  int64_t panel, float* y) {
-  constexpr int together = R < kTogether ? R : kTogether;
+  constexpr int together = R <= kTogether ? R : R % kTogether ? R / 2 : kTogether;
   const int64_t steps = a.depth / kStep, column = panel * 16, count = smaller(16, a.columns - column);
   const int8_t* w = a.w + column * a.depth;
   i32x16 acc[R];

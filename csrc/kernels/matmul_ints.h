@@ -32,10 +32,10 @@ WEFT_INLINE int32_t four_bytes(const void* p) {
 #include "kernels/matmul_ints_scalar.h"
 #endif
 
-#if !defined(WEFT_ISA_neon)
+#if !defined(WEFT_ISA_neon) && !defined(WEFT_ISA_avx512)
 namespace weft::ISA {
 
-// How many rows of activations `dot_rows` wants at once. Here nothing is gained by more than one.
+// How many rows of activations `dot_rows` wants at once.
 constexpr int kTogether = 1;
 
 // total[r] = dot of row r, which lies at x + r * stride; total comes as `start`.

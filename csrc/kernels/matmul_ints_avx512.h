@@ -63,6 +63,18 @@ WEFT_INLINE i32x16 dot(i32x16 start, const u8x64* codes, const int8_t* x) {
   return start;
 }
 
+// The same for n rows of x, `stride` bytes apart: products of one vector of codes stand together, since those of one row
+// wait for each other.
+constexpr int kTogether = 8;
+template <int limit, int groups, int n>
+WEFT_INLINE void dot_rows(i32x16* total, const u8x64* codes, const int8_t* x, int64_t stride) {
+#pragma GCC unroll 8
+  for (int g = 0; g < groups; ++g)
+#pragma GCC unroll 8
+    for (int r = 0; r < n; ++r)
+      total[r].v = _mm512_dpbusd_epi32(total[r].v, codes[g].v, _mm512_set1_epi32(four_bytes(x + r * stride + g * 4)));
+}
+
 // The sum of 16 signed bytes: of unsigned ones, 128 more each, by the instruction for distances.
 WEFT_INLINE int sum_bytes(__m128i bytes) {
   const __m128i halves = _mm_sad_epu8(_mm_xor_si128(bytes, _mm_set1_epi8(-128)), _mm_setzero_si128());

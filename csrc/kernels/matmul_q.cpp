@@ -28,7 +28,7 @@ constexpr int64_t kRowStep = 48;
 constexpr int64_t kFewRows = 4;  // bound by memory
 constexpr int64_t kPanelStep = 32, kFetchBytes = 4096;
 constexpr int lower_tile(int rows) { return rows == 12 ? 8 : rows / 2; }
-constexpr int together(int rows) { return rows < kTogether ? rows : kTogether; }
+constexpr int together(int rows) { return rows <= kTogether ? rows : rows % kTogether ? rows / 2 : kTogether; }
 
 // What the products need to know of a row of x beside its codes, worked out once per task. Four-byte words per block:
 //   types with an offset     -offset * sum of q, an integer per sub-block
