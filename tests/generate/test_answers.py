@@ -10,7 +10,15 @@ import tiny
 from fake_decoder import EOS, VOCAB, FakeDecoder, FakeTokenizer, expected_tokens, logits_after
 
 import weft
-from weft.errors import BackendError, BusyError, FormatError, InputError, NotFoundError, UnsupportedError
+from weft.errors import (
+    BackendError,
+    BusyError,
+    FormatError,
+    GrammarError,
+    InputError,
+    NotFoundError,
+    UnsupportedError,
+)
 from weft.generate import AsyncEngine, Engine, Request, Sampling, Session, make_request
 
 
@@ -109,8 +117,28 @@ def test_the_engine_counts_what_it_does_and_can_be_iterated() -> None:
     for key, first in handles.items():
         assert tuple(texts[key]) == expected_tokens(Request((first,), ignore_eos=True), 5)[0]
     stats = engine.stats()
+    engine.submit(Request((1,), max_tokens=1, ignore_eos=True))  # begins and ends in one step
+    assert [len(piece.tokens) for _, piece in engine] == [1]
     assert (stats.running, stats.waiting, stats.generated_tokens, stats.prompt_tokens) == (0, 0, 15, 3)
     assert stats.pages == stats.free_pages == 64 and stats.steps == 5
+
+
+def test_a_grammar_that_fails_ends_its_request_and_no_other() -> None:
+    engine = Engine(FakeDecoder())
+    good, bad = (engine.submit(Request((i,), max_tokens=5, ignore_eos=True)) for i in range(2))
+    engine.step()
+
+    class Broken:
+        stopped = False
+
+        def forced(self) -> tuple[int, ...]:
+            raise GrammarError("[grammar] out of fuel")
+
+    bad._sequences[0].matcher = Broken()  # type: ignore[assignment]
+    assert good.result().tokens == expected_tokens(Request((0,), ignore_eos=True), 5)[0]
+    with pytest.raises(GrammarError, match="out of fuel"):
+        bad.result()
+    assert engine.stats().free_pages == engine.stats().pages
 
 
 def test_a_request_with_higher_priority_starts_first_and_tenants_take_turns() -> None:
@@ -252,7 +280,7 @@ def test_a_cancelled_coroutine_cancels_its_request() -> None:
             assert inner.stats().running == 0 and inner.stats().free_pages == 2_000
             with pytest.raises(InputError):
                 await engine.generate(Request((VOCAB,)))
-            hopeless = [engine.generate(Request((i,), max_tokens=50_000)) for i in range(80)]
+            hopeless = [engine.generate(Request((i % VOCAB,), max_tokens=50_000)) for i in range(80)]
             results = await asyncio.wait_for(_first_refusal(hopeless), 20)
             assert isinstance(results, BusyError)
 

@@ -89,6 +89,7 @@ class Engine:
         self._keys = count()
         self._inbox: deque[Sequence] = deque()  # submitted; whoever has the lock takes them in
         self._sequences: dict[int, Sequence] = {}  # unfinished, oldest first
+        self._entered: deque[Sequence] | None = None  # for who iterates: those that came since it last looked
         self._cancelled: deque[Sequence] = deque()  # to be ended by whoever has the lock
         self._served: dict[str, int] = {}  # tokens computed for tenants that have requests
         self._counts = dict.fromkeys(("steps", "prompt", "cached", "generated", "drafted", "accepted"), 0)
@@ -156,10 +157,13 @@ class Engine:
         What went wrong with a request is raised by its handle. The pieces that come out here are not in the handles
         any more.
         """
-        known: dict[int, Sequence] = {}
+        known: dict[int, Sequence] = dict(self._sequences)
+        self._entered = deque()
         while True:
             more = self.step()
-            known.update(self._sequences)
+            while self._entered:  # also those that have begun and ended in this step
+                sequence = self._entered.popleft()
+                known[sequence.key] = sequence
             for key, sequence in list(known.items()):
                 finished = sequence.finished
                 while sequence.pieces:
@@ -167,6 +171,7 @@ class Engine:
                 if finished:
                     del known[key]
             if not more and not known:
+                self._entered = None
                 return
 
     def read_pages(self, tokens: list[int], *, salt: str = "", adapter: str | None = None) -> list[bytes]:
@@ -222,6 +227,8 @@ class Engine:
             sequence = self._inbox.popleft()
             asked = sequence.request
             self._sequences[sequence.key] = sequence
+            if self._entered is not None:
+                self._entered.append(sequence)
             if asked.tenant not in self._served:  # it does not get what it has not asked for before
                 self._served[asked.tenant] = min(self._served.values(), default=0)
             if self._share and asked.prefix_cache and asked.prompt_logprobs is None:
@@ -261,16 +268,16 @@ class Engine:
     def _draft(self) -> None:
         """Let requests that decode propose what may follow, as far as that pays."""
         decoding = [s for s in self._sequences.values() if s.decodes and s.request.speculate is not False]
-        if not self._speculate:
-            for sequence in decoding:
-                if sequence.matcher is not None:
-                    sequence.propose(0)
-            return
-        share = self._costs.marginal_share(len(decoding))
+        if not self._speculate:  # what a grammar is certain of costs nothing
+            decoding = [s for s in decoding if s.matcher is not None]
+        share = self._costs.marginal_share(len(decoding)) if self._speculate else 1.0
         for sequence in decoding:
-            sequence.propose(draft_length(sequence.acceptance.rate, share, MAX_DRAFT))
-        if self._drafter is not None:
-            self._draft_by_model([s for s in decoding if not s.drafts])
+            try:
+                sequence.propose(draft_length(sequence.acceptance.rate, share, MAX_DRAFT))
+            except Exception as error:  # of its grammar
+                self._fail(sequence, error)
+        if self._drafter is not None and self._speculate:
+            self._draft_by_model([s for s in decoding if not s.drafts and not s.finished])
 
     def _draft_by_model(self, sequences: list[Sequence]) -> None:
         assert self._drafter is not None
@@ -286,7 +293,7 @@ class Engine:
         running = [s for s in self._sequences.values() if s.pages]
         vacancies = max(0, self._max_running - len(running))
         pool = self._decoder.pages
-        wanted = sum(pages_for(len(s.tokens) + len(s.drafts)) - len(s.pages) for s in running)
+        wanted = sum(max(0, pages_for(len(s.tokens) + len(s.drafts)) - len(s.pages)) for s in running)
         scarce = wanted > pool.free_count
         requests = [self._progress(s, scarce) for s in running]
         if vacancies and len(running) < len(self._sequences):
