@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tiny_adapters
 from tiny_st import PROMPTS, TEXTS, write_st_folder
 
 import weft
@@ -96,3 +97,18 @@ def test_a_folder_without_tokenizer_files_still_has_hidden_states(folder: Path) 
     assert embedder.hidden_states([2, 17, 3]).shape == (3, 36)
     with pytest.raises(NotFoundError, match="no tokenizer files"):
         embedder.encode("the cat")
+
+
+def test_adapters_change_the_vectors_of_who_names_them(folder: Path, tmp_path: Path) -> None:
+    embedder = weft.Embedder(str(folder))
+    plain = embedder.encode(TEXTS)
+    config = json.loads((folder / "config.json").read_text())
+    settings = {**tiny_adapters.PEFT_BERT, "target_modules": ["query", "value"]}
+    embedder.adapters.load("a", tiny_adapters.write_adapter(tmp_path / "a", config, settings, "f32", 1))
+    adapted = embedder.encode(TEXTS, adapter="a")
+    assert np.abs(adapted - plain).max() > 1e-3 and (embedder.encode(TEXTS) == plain).all()
+    assert (embedder.encode(TEXTS[0], adapter="a") == adapted[0]).all()
+    with pytest.raises(NotFoundError, match="no adapter is called 'b'"):
+        embedder.encode(TEXTS, adapter="b")
+    embedder.adapters.unload("a")
+    assert len(embedder.adapters._live) == 0

@@ -14,6 +14,7 @@ from weft.weights.sources import locate
 if TYPE_CHECKING:
     import numpy as np
 
+    from weft.runtime import Adapters
     from weft.text import Tokenizer
 
 BATCH_TOKENS = 512  # tokens of one step: enough rows for the products, few enough that activations stay in cache
@@ -91,12 +92,14 @@ class Embedder:
         prompt_name: str | None = None,
         prompt: str | None = None,
         truncate: str | None = None,
+        adapter: str | None = None,
         batch_tokens: int = BATCH_TOKENS,
         progress: bool | None = None,
     ) -> np.ndarray:
         """Vectors of `texts`, float32 [len(texts), dimension]; one text alone gives [dimension].
 
-        `prompt` is put before every text; `prompt_name` picks one of the model's own ("query", "document").
+        `prompt` is put before every text; `prompt_name` picks one of the model's own ("query", "document"). `adapter`
+        is the name of a loaded one (`adapters.load`).
         """
         import numpy as np
 
@@ -111,10 +114,27 @@ class Embedder:
         ids = self._token_ids([before + text for text in items] if before else items, truncate)
         vectors = np.empty((len(ids), self.dimension), np.float32)
         ranges = list(_batches(ids, self._budget(ids, batch_tokens)))
-        made = self._encoder.vectors_each([ids[first:last] for first, last in ranges])
+        parts = [ids[first:last] for first, last in ranges]
+        made = self._encoder.vectors_each(parts) if adapter is None else self._adapted(parts, adapter)
         for first, last in _shown(ranges, len(ids), progress):
             vectors[first:last] = next(made)
         return vectors[0] if single else vectors
+
+    @property
+    def adapters(self) -> Adapters:
+        """The LoRA adapters that `encode` may name: load, replace, blend, unload."""
+        return self._encoder.adapters
+
+    def _adapted(self, parts: list[list[np.ndarray]], name: str) -> Iterator[np.ndarray]:
+        """The vectors of each part, all by the version that `name` stands for now."""
+        import numpy as np
+
+        held = self.adapters.hold(name)
+        try:
+            for part in parts:
+                yield self._encoder.adapted_vectors(part, np.full(len(part), held.index, np.int32))
+        finally:
+            self.adapters.release(held)
 
     def encode_query(self, texts: str | Sequence[str], **options: Any) -> np.ndarray:
         """`encode` with the model's prompt for queries, where it has one."""
