@@ -39,6 +39,19 @@ def test_a_saved_chat_goes_on_where_it_was(run: Run, generator: Path, tmp_path: 
     assert first.read_text() == second.read_text()
 
 
+def test_a_resumed_chat_is_kept_and_reuses_what_was_computed(run: Run, generator: Path, tmp_path: Path) -> None:
+    long = "one and " * 8  # more than a page
+    kept, whole = tmp_path / "kept.json", tmp_path / "whole.json"
+    run("chat", str(generator), *GREEDY, input=f"{long}\ntwo\n/save {whole}\n")
+    prefixes = ("--prefix-dir", str(tmp_path / "prefixes"))
+    run("chat", str(generator), *GREEDY, *prefixes, "--resume", str(kept), input=f"{long}\n")
+    again = run("chat", str(generator), *GREEDY, *prefixes, "--resume", str(kept), input="two\n")
+    assert kept.read_text() == whole.read_text()
+    assert "known)" in again.stderr
+    limited = run("chat", str(generator), *GREEDY, "--choice", "aye", "--choice", "nay", input="one\n")
+    assert limited.stdout.strip() in ("aye", "nay")
+
+
 def test_commands_change_the_conversation_and_say_so(run: Run, generator: Path, tmp_path: Path) -> None:
     saved = tmp_path / "chat.json"
     typed = ["one", "/stats", "/reset", "/system be kind", "//slash", f"/save {saved}", "/help", "/nonsense", "/load"]
