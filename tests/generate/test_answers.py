@@ -99,8 +99,12 @@ def test_reasoning_ends_when_its_budget_is_used_up() -> None:
     opened, closed = 50, 51
     for budget in (0, 1, 5):
         engine = Engine(FakeDecoder(), FakeTokenizer())
-        request = Request((1, opened), Sampling(1.0, seed=1), max_tokens=30, reasoning_budget=budget, ignore_eos=True)
-        tokens = engine.submit(request).result().tokens
+        request = make_request(
+            (1, opened), temperature=1.0, seed=1, max_tokens=30, reasoning_budget=budget, ignore_eos=True, logprobs=0
+        )
+        result = engine.submit(request).result()
+        tokens = result.tokens
+        assert [found.token for found in result.logprobs or ()] == list(tokens)
         assert closed in tokens[: budget + 1]
         plain = engine.submit(Request((1, opened), Sampling(1.0, seed=1), max_tokens=30, ignore_eos=True)).result()
         assert plain.tokens[:budget] == tokens[:budget]

@@ -72,6 +72,8 @@ class Sequence:
         self.root: Node | None = None  # None: pages are not shared
         self.found: tuple[int, list[Node]] = (-1, [])  # what the cache had, and the version that it had then
         self._lookup: PromptLookup | None = None
+        self._guess: ListOf[int] = ()  # what repeated text says will follow, drafted or not
+        self._by_model = False  # whether the drafts are a draft model's
         self._index = index
         self._limits = limits
         self._prompt_tokens = len(prompt)
@@ -176,9 +178,6 @@ class Sequence:
         self._guess = self._lookup.propose(MAX_DRAFT)
         self.drafts = self._guess[: max(0, min(count, room))]
 
-    _guess: ListOf[int] = ()
-    _by_model = False
-
     def wanted(self, count: int) -> Wanted:
         """What a draft model is to draft."""
         room = max(0, min(count, self._limits.max_tokens - self.generated - 1))
@@ -199,7 +198,8 @@ class Sequence:
         drafts, self.drafts = self.drafts[: len(rows) - 1], []
         self._drafted += len(drafts)
         for place, row in enumerate(rows):
-            if self._end_reasoning(now):
+            if self.reasoning is not None and self.reasoning.used_up:
+                self.accept(self.reasoning.close, now, self._logprob(row, self.reasoning.close))
                 break
             token = self.sampler.choose(row, self.generated, self._allowed())
             right = place < len(drafts) and drafts[place] == token
@@ -231,19 +231,13 @@ class Sequence:
         return allowed
 
     def _take(self, token: int, row: np.ndarray, now: float) -> None:
-        logprob = None
-        if self.request.logprobs is not None:
-            logprob = token_logprob(row, token, self.request.logprobs)
         if self._rule:
             self._rule.advance(token)
-        self.accept(token, now, logprob)
+        self.accept(token, now, self._logprob(row, token))
 
-    def _end_reasoning(self, now: float) -> bool:
-        """Append the end of the reasoning where its budget is used up; whether that happened."""
-        if self.reasoning is None or not self.reasoning.used_up:
-            return False
-        self.accept(self.reasoning.close, now)
-        return True
+    def _logprob(self, row: np.ndarray, token: int) -> TokenLogprob | None:
+        asked = self.request.logprobs
+        return None if asked is None else token_logprob(row, token, asked)
 
     @property
     def _rule(self) -> Matcher | None:
