@@ -100,6 +100,8 @@ class Model:
 
     def operate(self) -> None:
         kind = self.rng.random()
+        if len(self.texts) > 8 or (self.texts and not self.pool.free_count):
+            kind = 1.0  # somebody leaves, so that pages are taken again and again
         if kind < 0.35:
             self.open()
         elif kind < 0.7 and self.texts:
