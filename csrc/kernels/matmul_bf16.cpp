@@ -245,7 +245,8 @@ struct Task {
   // The block of `rows` rows, 16 or 32, from `r` on, of which some may be missing, and of up to two panels.
   void multiply_block(const Block& block, int64_t r, int64_t rows, int64_t p) {
     const int64_t panels = smaller(2, panel_end - p);
-    if ((p + 2) * 16 <= a.columns && panels == 2 && (!pending.rows || pending.panels == 2)) {
+    const auto whole = [&](int64_t first, int64_t count) { return count == 2 && (first + 2) * 16 <= a.columns; };
+    if (whole(p, panels) && (!pending.rows || whole(pending.panel, pending.panels))) {
       beside[rows / 16 - 1](a, epilogue, block, steps, pending);
     } else {
       finish(a, epilogue, pending);
