@@ -4,6 +4,7 @@ Each prints one line with what was run. They take minutes; `make test` runs shor
 """
 
 import argparse
+import os
 import sys
 import tempfile
 import time
@@ -15,9 +16,11 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "models"), str(HERE.parent / "runtime"), str(HERE.parents[1])]
 
 import numpy as np  # noqa: E402
+import random_model  # noqa: E402
 import test_engine_adapters  # noqa: E402
 import test_prefix  # noqa: E402
 import test_schedule  # noqa: E402
+import test_schema_answers  # noqa: E402
 import tiny  # noqa: E402
 from fake_decoder import FakeDecoder  # noqa: E402
 
@@ -87,6 +90,18 @@ def adapters(count: int) -> str:
         live = len(model.adapters._live)
         assert live == 5, f"{live} versions are alive, 5 have names"
         return f"{count} replacements, all answers right, {live} versions left; {np.median(swaps) * 1e3:.1f} ms each"
+
+
+def answers(count: int) -> str:
+    """Answers of random weights at temperature 1.5 under schemas, each checked by jsonschema."""
+    shared = Path(os.environ.get("WEFT_SHARED", HERE.parents[2] / "shared"))
+    path = shared / "data" / "vocabs" / "ggml-vocab-gpt-2.gguf"
+    keys = random_model.vocabulary_keys(path) if path.is_file() else random_model.byte_keys()
+    with tempfile.TemporaryDirectory() as folder:
+        model = weft.load(str(random_model.write_random_model(Path(folder) / "m.gguf", keys)))
+        tokens = test_schema_answers.valid_answers(model, count)
+        vocabulary = f"a vocabulary of {model.info['vocab_size']}"
+    return f"{count} answers under {len(test_schema_answers.SCHEMAS)} schemas valid, {tokens} tokens of {vocabulary}"
 
 
 class Mixture(NamedTuple):
@@ -164,6 +179,7 @@ RUNS: dict[Callable[..., str], int] = {
     collisions: 10_000,
     kills: 200,
     adapters: 1_000,
+    answers: 500,
     mixtures: 1_000,
 }
 
