@@ -19,6 +19,7 @@ import numpy as np  # noqa: E402
 import random_model  # noqa: E402
 import test_engine_adapters  # noqa: E402
 import test_prefix  # noqa: E402
+import test_recurrent  # noqa: E402
 import test_schedule  # noqa: E402
 import test_schema_answers  # noqa: E402
 import tiny  # noqa: E402
@@ -90,6 +91,13 @@ def adapters(count: int) -> str:
         live = len(model.adapters._live)
         assert live == 5, f"{live} versions are alive, 5 have names"
         return f"{count} replacements, all answers right, {live} versions left; {np.median(swaps) * 1e3:.1f} ms each"
+
+
+def states(count: int) -> str:
+    """Mixtures of requests to a decoder with recurrent state."""
+    for seed in range(count):
+        test_recurrent.test_company_changes_nothing(seed, drafts=bool(seed % 2))
+    return f"{count} mixtures of 20 requests with recurrent state, all right"
 
 
 def answers(count: int) -> str:
@@ -177,6 +185,7 @@ RUNS: dict[Callable[..., str], int] = {
     traces: 10_000,
     pages: 1_000_000,
     collisions: 10_000,
+    states: 200,
     kills: 200,
     adapters: 1_000,
     answers: 500,

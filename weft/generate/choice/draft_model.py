@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from weft.errors import InputError
+from weft.errors import InputError, UnsupportedError
 from weft.generate.choice.drafts import agreement
 from weft.generate.decoder import Decoder
 from weft.nn.step import Step
@@ -48,6 +48,8 @@ class DraftModel:
                 f"[engine] the draft model has {decoder.vocab_size} tokens, the model {vocab_size}; "
                 "they must be the same"
             )
+        if decoder.slots is not None:
+            raise UnsupportedError("[engine] the draft model has recurrent state; give one without")
         self._decoder = decoder
         self._followers: dict[int, _Follower] = {}
         self.seconds = 0.0  # that a drafted token costs; the last ones count most
