@@ -19,8 +19,8 @@ import numpy as np
 
 from weft.errors import BackendError, BusyError, InputError, UnsupportedError
 from weft.generate.admission import Admission, identity_of
-from weft.generate.choice.draft_model import DraftModel
-from weft.generate.choice.drafts import MAX_DRAFT, StepCosts, draft_length
+from weft.generate.choice.draft_model import TRY, DraftModel
+from weft.generate.choice.drafts import MAX_DRAFT, Acceptance, StepCosts, draft_length
 from weft.generate.decoder import Decoder, Detokenizer
 from weft.generate.handle import Handle
 from weft.generate.interrupts import InterruptsHeld
@@ -35,8 +35,6 @@ from weft.runtime.paged.store import DEFAULT_LIMIT, PrefixStore
 
 if TYPE_CHECKING:
     from weft.generate.model import Model
-
-PROBE = 64  # steps between two tries of a draft model that did not pay
 
 
 class Engine:
@@ -234,6 +232,8 @@ class Engine:
             self._sequences[sequence.key] = sequence
             if self._slots is not None:
                 sequence.recurrence = Recurrence(self._slots)
+            if self._drafter is not None:
+                sequence.model_acceptance = Acceptance(self._drafter.rate, weight=4)
             if self._entered is not None:
                 self._entered.append(sequence)
             if asked.tenant not in self._served:  # it does not get what it has not asked for before
@@ -291,10 +291,12 @@ class Engine:
     def _draft_by_model(self, sequences: list[Sequence]) -> None:
         assert self._drafter is not None
         share = self._costs.marginal_share(max(1, len(sequences)), self._drafter.seconds)
-        wanted = {s.key: s.wanted(draft_length(s.model_acceptance.rate, share, MAX_DRAFT)) for s in sequences}
-        if wanted and self._counts["steps"] % PROBE == 0:  # where it did not pay, it may again
-            wanted = {s.key: s.wanted(2) for s in sequences}
-        for key, drafts in self._drafter.draft(wanted).items():
+        most = MAX_DRAFT if self._drafter.seconds else TRY
+        lengths = {s.key: draft_length(s.model_acceptance.rate, share, most) for s in sequences}
+        if not any(lengths.values()):  # where it did not pay, it may again
+            again = [s.key for s in sequences if self._drafter.may_try(s.key, s.tokens)]
+            lengths.update(dict.fromkeys(again[:1], TRY))
+        for key, drafts in self._drafter.draft({s.key: s.wanted(lengths[s.key]) for s in sequences}).items():
             self._sequences[key].take_drafts(drafts)
 
     def _state(self) -> State:
@@ -430,7 +432,7 @@ class Engine:
             self._decoder.pages.release(sequence.drop())
             self._admission.leave(sequence)
             if self._drafter is not None:
-                self._drafter.forget(sequence.key)
+                self._drafter.forget(sequence.key, sequence.model_acceptance.rate)
             tenant = sequence.request.tenant
             if all(other.request.tenant != tenant for other in self._sequences.values()):
                 del self._served[tenant]

@@ -69,7 +69,7 @@ class Sequence:
         self.matcher: Matcher | None = None  # of its grammar
         self.reasoning: Reasoning | None = None
         self.acceptance = Acceptance()  # too little to begin with: the first right guess changes it
-        self.model_acceptance = Acceptance(0.7)  # of a draft model's
+        self.model_acceptance = Acceptance()  # of a draft model's
         self.nodes: list[Node] = []  # of its full pages, as far as they can be found again
         self.hashes: list[bytes] = []  # of the prompt's pages that may be shared
         self.text = b""  # the prompt as it is hashed
