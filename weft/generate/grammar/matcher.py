@@ -72,17 +72,17 @@ def _built(grammar: Grammar, vocabulary: Vocabulary) -> Any:
     warnings = matcher.get_grammar_warnings()
     if warnings:
         raise UnsupportedError(f"[{grammar.kind}] it would be enforced only in part: {'; '.join(warnings)[:300]}")
-    _tried(matcher.deep_copy(), grammar.kind)
+    _try(matcher.deep_copy(), grammar.kind, vocabulary.eos_ids)
     return matcher
 
 
-def _tried(matcher: Any, kind: str) -> None:
+def _try(matcher: Any, kind: str, eos_ids: Sequence[int]) -> None:
     """Take the first step and look at the second: most grammars that ask for too much do so by then."""
     mask = np.frombuffer(matcher.compute_bitmask(), np.uint8)
     if not mask.any() or matcher.is_error():
         raise InputError(f"[{kind}] no text satisfies it, or its first step takes too long")
-    matcher.try_consume_tokens([int(np.flatnonzero(np.unpackbits(mask, bitorder="little"))[0])])
-    if not matcher.is_stopped():
+    ids = np.setdiff1d(np.flatnonzero(np.unpackbits(mask, bitorder="little")), eos_ids)
+    if len(ids) and matcher.try_consume_tokens([int(ids[0])]):
         matcher.compute_bitmask()
     refuse(matcher.get_error(), kind)
 
