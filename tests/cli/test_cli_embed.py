@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tiny_adapters
 from click.testing import CliRunner
 from running import Run
 from tiny_st import OUTPUTS, PROMPTS
@@ -139,3 +140,31 @@ def test_an_output_that_cannot_be_written_is_one_line(run: Run, embedder: Path, 
 def test_a_generator_does_not_embed(run: Run, generator: Path) -> None:
     result = run("embed", "a", "-m", str(generator), "--pooling", "mean")
     assert result.exit_code == 1 and "generates text" in result.stderr
+
+
+@pytest.mark.parametrize("weights", [(None,), (0.5,), (0.75, 0.25)])
+@pytest.mark.parametrize("prompt_name", [None, "query"])
+def test_adapters_are_loaded_and_blended(
+    run: Run, embedder: Path, tmp_path: Path, weights: tuple[float | None, ...], prompt_name: str | None
+) -> None:
+    library, arguments = weft.Embedder(str(embedder)), []
+    config = json.loads((embedder / "config.json").read_text())
+    settings = {**tiny_adapters.PEFT_BERT, "target_modules": ["query", "value"]}
+    for seed, weight in enumerate(weights):
+        folder = tiny_adapters.write_adapter(tmp_path / f"a{seed}", config, settings, "f32", seed)
+        library.adapters.load(f"{seed}", folder)
+        arguments += ["--adapter", str(folder) if weight is None else f"{folder}={weight}"]
+    name = "0" if weights == (None,) else "blend"
+    if name == "blend":
+        library.adapters.blend(name, {f"{seed}": weight for seed, weight in enumerate(weights)})
+    wanted = library.encode(TEXTS, prompt_name=prompt_name, adapter=name)
+    assert np.abs(wanted - library.encode(TEXTS, prompt_name=prompt_name)).max() > 1e-3
+    more = [] if prompt_name is None else ["--prompt-name", prompt_name]
+    result = run("embed", *TEXTS, "-m", str(embedder), "--output", str(tmp_path / "out.npy"), *arguments, *more)
+    assert result.exit_code == 0, result.stderr
+    assert np.array_equal(np.load(tmp_path / "out.npy"), wanted)
+
+
+def test_an_adapter_that_is_not_there_is_named(run: Run, embedder: Path) -> None:
+    result = run("embed", "a", "-m", str(embedder), "--adapter", "no/such/folder")
+    assert result.exit_code != 0 and "no/such/folder" in result.stderr

@@ -8,6 +8,7 @@ from weft.generate.choice.sampling import Sampler
 from weft.generate.request import Request
 from weft.nn.step import Step
 from weft.runtime.paged.pages import PAGE_TOKENS, PagePool
+from weft.runtime.paged.slots import SlotPool
 
 VOCAB = 61
 EOS = 7
@@ -32,6 +33,7 @@ class FakeDecoder:
         self.pages = PagePool(pages)
         self.eos_ids = eos_ids
         self.adapters = None
+        self.slots: SlotPool | None = None
         self.store = np.full((pages, PAGE_TOKENS), -1, np.int32)
         self.steps: list[Step] = []
 

@@ -1,22 +1,27 @@
-"""The long forms of this folder's tests: python tests/generate/soak.py [--only WORD] [--scale 1.0]
+"""The long forms of this folder's tests: python tests/generate/soak.py [--only WORD] [--scale 1.0] [--model PATH]
 
 Each prints one line with what was run. They take minutes; `make test` runs short forms of the same.
 """
 
 import argparse
+import os
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "models"), str(HERE.parent / "runtime"), str(HERE.parents[1])]
 
 import numpy as np  # noqa: E402
+import random_model  # noqa: E402
 import test_engine_adapters  # noqa: E402
 import test_prefix  # noqa: E402
+import test_recurrent  # noqa: E402
 import test_schedule  # noqa: E402
+import test_schema_answers  # noqa: E402
 import tiny  # noqa: E402
 from fake_decoder import FakeDecoder  # noqa: E402
 
@@ -88,43 +93,83 @@ def adapters(count: int) -> str:
         return f"{count} replacements, all answers right, {live} versions left; {np.median(swaps) * 1e3:.1f} ms each"
 
 
-def mixtures(count: int) -> str:
-    """Requests with random arrivals, chunks, batches, hits, preemptions, threads and drafts, each also alone."""
-    rng, preempted, cached, accepted = np.random.default_rng(1), 0, 0, 0
+def states(count: int) -> str:
+    """Mixtures of requests to a decoder with recurrent state."""
+    found = [test_recurrent.run_mixture(seed, drafts=bool(seed % 2)) for seed in range(count)]
+    counts = f"{sum(s.preemptions for s in found)} preemptions, {sum(s.cached_tokens for s in found)} tokens cached"
+    return f"{count} mixtures of 20 requests with recurrent state, all right; {counts}"
+
+
+def answers(count: int) -> str:
+    """Answers of random weights at temperature 1.5 under schemas, each checked by jsonschema."""
+    shared = Path(os.environ.get("WEFT_SHARED", HERE.parents[2] / "shared"))
+    path = shared / "data" / "vocabs" / "ggml-vocab-gpt-2.gguf"
+    keys = random_model.vocabulary_keys(path) if path.is_file() else random_model.byte_keys()
     with tempfile.TemporaryDirectory() as folder:
-        path = str(tiny.write_folder(Path(folder) / "m", BASE))
-        alone = weft.load(path, threads=1, context=256)
+        model = weft.load(str(random_model.write_random_model(Path(folder) / "m.gguf", keys)))
+        tokens = test_schema_answers.valid_answers(model, count)
+        vocabulary = f"a vocabulary of {model.info['vocab_size']}"
+    return f"{count} answers under {len(test_schema_answers.SCHEMAS)} schemas valid, {tokens} tokens of {vocabulary}"
+
+
+class Mixture(NamedTuple):
+    """A model, and what requests for it are made of."""
+
+    path: Path
+    starts: list[list[int]]  # prompts begin as one of these does
+    tail: int  # prompts end in less than so many tokens of few kinds, so that they repeat themselves
+    longest: int  # answers have less than so many tokens
+    context: int  # a multiple of 64
+
+    def request(self, rng: np.random.Generator, seed: int) -> Request:
+        start = self.starts[int(rng.integers(len(self.starts)))]
+        prompt = start[: rng.integers(1, len(start))] + rng.integers(0, 9, rng.integers(0, self.tail)).tolist()
+        sampling = Sampling(float(rng.choice([0.0, 0.0, 0.9])), seed=seed)
+        most = int(rng.integers(1, self.longest))
+        return Request(tuple(prompt), sampling, max_tokens=most, logprobs=1, ignore_eos=True)
+
+    def few_pages(self, rng: np.random.Generator) -> Decoder:
+        """A decoder of one to three contexts, so that requests are preempted."""
+        tokens, threads = int(rng.integers(self.context, 3 * self.context)), int(rng.choice([1, 2, 4]))
+        return Decoder(open_checkpoint(self.path), context=self.context, kv_tokens=tokens, threads=threads)
+
+
+def tiny_mixture(folder: Path) -> Mixture:
+    starts = [np.random.default_rng(i).integers(0, BASE["vocab_size"], 120).tolist() for i in range(5)]
+    return Mixture(tiny.write_folder(folder / "m", BASE), starts, tail=30, longest=60, context=256)
+
+
+def real_mixture(path: Path) -> Mixture:
+    """Shorter texts, since a real model takes its time: the beginnings are English and full of names that come back."""
+    text = (HERE.parents[1] / "docs" / "design" / "architecture.md").read_text(encoding="utf-8")
+    ids = weft.load(str(path), threads=1, context=64).tokenizer.encode(text, add_special=False)
+    return Mixture(path, [ids[100 * i : 100 * i + 80] for i in range(5)], tail=16, longest=32, context=128)
+
+
+def mixtures(count: int, path: Path | None = None) -> str:
+    """Requests with random arrivals, chunks, batches, hits, preemptions, threads and drafts, each also alone."""
+    rng, preempted, cached, accepted, tokens = np.random.default_rng(1), 0, 0, 0, 0
+    with tempfile.TemporaryDirectory() as folder:
+        mixture = real_mixture(path) if path else tiny_mixture(Path(folder))
+        alone = weft.load(str(mixture.path), threads=1, context=mixture.context)
         for batch in range(0, count, 50):
             engine = Engine(
-                few_pages(path, rng),
+                mixture.few_pages(rng),
                 step_tokens=int(rng.choice([5, 33, 64, 512])),
                 max_running=int(rng.integers(2, 17)),
                 speculate=bool(rng.random() < 0.5),
             )
-            requests = [mixed_request(rng, batch + i) for i in range(min(50, count - batch))]
+            requests = [mixture.request(rng, batch + i) for i in range(min(50, count - batch))]
             results = run_randomly(engine, requests, rng)
             reference = Engine(alone, prefix_cache=False, speculate=False)
             for request, result in zip(requests, results):
                 single = reference.submit(request).result()
-                assert (single.tokens, single.logprobs) == (result.tokens, result.logprobs)
+                assert (single.tokens, single.logprobs) == (result.tokens, result.logprobs), request
             stats = engine.stats()
             preempted, cached = preempted + stats.preemptions, cached + stats.cached_tokens
-            accepted += stats.accepted_tokens
-    counts = f"{preempted} preemptions, {cached} tokens cached, {accepted} drafts right"
+            accepted, tokens = accepted + stats.accepted_tokens, tokens + stats.generated_tokens
+    counts = f"{tokens} tokens, {preempted} preemptions, {cached} tokens cached, {accepted} drafts right"
     return f"{count} requests equal to themselves alone; {counts}"
-
-
-def few_pages(path: str, rng: np.random.Generator) -> Decoder:
-    """A decoder with few pages, so that requests are preempted."""
-    tokens, threads = int(rng.integers(8, 24)) * 32, int(rng.choice([1, 2, 4]))
-    return Decoder(open_checkpoint(Path(path)), context=256, kv_tokens=tokens, threads=threads)
-
-
-def mixed_request(rng: np.random.Generator, seed: int) -> Request:
-    start = np.random.default_rng(int(rng.integers(5))).integers(0, BASE["vocab_size"], 120)
-    prompt = start[: rng.integers(1, 120)].tolist() + rng.integers(0, 9, rng.integers(0, 30)).tolist()
-    sampling = Sampling(float(rng.choice([0.0, 0.0, 0.9])), seed=seed)
-    return Request(tuple(prompt), sampling, max_tokens=int(rng.integers(1, 60)), logprobs=1, ignore_eos=True)
 
 
 def run_randomly(engine: Engine, requests: list[Request], rng: np.random.Generator) -> list:
@@ -136,12 +181,14 @@ def run_randomly(engine: Engine, requests: list[Request], rng: np.random.Generat
     return [handle.result() for handle in handles]
 
 
-RUNS: dict[Callable[[int], str], int] = {
+RUNS: dict[Callable[..., str], int] = {
     traces: 10_000,
     pages: 1_000_000,
     collisions: 10_000,
+    states: 200,
     kills: 200,
     adapters: 1_000,
+    answers: 500,
     mixtures: 1_000,
 }
 
@@ -150,11 +197,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="run those whose name has this in it")
     parser.add_argument("--scale", type=float, default=1.0, help="run this share of each")
+    parser.add_argument(
+        "--model", type=Path, help="the mixtures of this model, a folder or a file, and not of a tiny one"
+    )
     given = parser.parse_args()
     for run, count in RUNS.items():
         if given.only in run.__name__:
             before = time.perf_counter()
-            print(f"{run.__name__:11} {run(max(1, int(count * given.scale)))} ({time.perf_counter() - before:.0f} s)")
+            more = {"path": given.model} if run is mixtures else {}
+            said = run(max(1, int(count * given.scale)), **more)
+            print(f"{run.__name__:11} {said} ({time.perf_counter() - before:.0f} s)")
 
 
 if __name__ == "__main__":

@@ -192,3 +192,58 @@ def test_a_draft_model_of_another_vocabulary_is_refused() -> None:
     other.vocab_size = VOCAB + 1
     with pytest.raises(InputError, match="must be the same"):
         Engine(FakeDecoder(), draft=other)
+
+
+class Timed(Half):
+    """Takes a millisecond a step and a tenth of that a token, times `cost`, of a clock that stands still otherwise."""
+
+    def __init__(self, draft: bool, clock: list[float], cost: float) -> None:
+        super().__init__(draft, pages=200)
+        self.clock, self.cost, self.spent = clock, cost, 0.0
+        self.max_context, self.max_pages = 4_096, 128
+
+    def run(self, step: Step) -> np.ndarray:
+        took = self.cost * (1e-3 + 1e-4 * len(step.ids))
+        self.clock[0] += took
+        self.spent += took
+        return super().run(step)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [0.0]
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+    return now
+
+
+def timed_run(clock: list[float], cost: float | None, requests: int = 1) -> tuple[float, Timed]:
+    """Seconds that 900 tokens take with a draft model of this cost, half of whose drafts are right."""
+    drafter = Timed(True, clock, cost or 0.0)
+    engine = Engine(Timed(False, clock, 1.0), draft=None if cost is None else drafter)
+    before = clock[0]
+    for i in range(requests):
+        request = Request(tuple(range(i, i + 30)), max_tokens=900 // requests, ignore_eos=True)
+        assert engine.submit(request).result().tokens == expected_tokens(request, 900 // requests)[0]
+    return clock[0] - before, drafter
+
+
+@pytest.mark.parametrize("requests", [1, 15])
+def test_a_draft_model_that_does_not_pay_is_left_alone(clock: list[float], requests: int) -> None:
+    plain, _ = timed_run(clock, None, requests)
+    for cost in (0.3, 0.5, 1.0):
+        drafted, drafter = timed_run(clock, cost, requests)
+        assert drafted < 1.03 * plain and drafter.spent < 0.03 * plain, cost
+    cheap, drafter = timed_run(clock, 0.05, requests)
+    assert cheap < 0.8 * plain and len(drafter.steps) > 900
+
+
+def test_a_draft_model_that_begins_to_pay_is_used_again(clock: list[float]) -> None:
+    drafter = Timed(True, clock, 2.0)
+    engine = Engine(Timed(False, clock, 1.0), draft=drafter)
+    steps = []
+    for number in range(60):
+        if number == 30:
+            drafter.cost = 0.05
+        engine.submit(Request((number, *range(20)), max_tokens=50, ignore_eos=True)).result()
+        steps.append(len(drafter.steps))
+    assert steps[29] < 20 and steps[59] > steps[29] + 300

@@ -32,6 +32,7 @@ class Trace:
         self.pool.on_reuse = self.forget
         self.budget = self.rng.choice([1, 3, 16, 40, 100, 512])
         self.max_running = self.rng.randint(1, 6)
+        self.stride = self.rng.choice([0, 0, 32, 96])
         self.jobs: dict[int, Job] = {}
         self.known: dict[tuple[int, int], int] = {}  # (family, which page) -> a full page that holds it
         self.served: dict[str, int] = {}
@@ -95,7 +96,7 @@ class Trace:
             job.waited += not job.pages
         requests = [self.progress(job) for job in self.jobs.values()]
         running = sum(bool(job.pages) for job in self.jobs.values())
-        state = State(requests, self.pool.free_count, self.max_running - running, self.served)
+        state = State(requests, self.pool.free_count, self.max_running - running, self.served, self.stride)
         plan = schedule(state, self.budget)
         assert plan == schedule(state, self.budget), "not a function of its arguments"
         self.check(plan, requests)
@@ -118,6 +119,7 @@ class Trace:
         for w in plan.work:
             request = known[w.key]
             assert request.computed == w.start < w.stop <= request.tokens
+            assert not self.stride or w.start // self.stride == (w.stop - 1) // self.stride, "past a checkpoint"
             held = request.pages + w.shared  # wrong drafts may have left a page more than the tokens need
             assert w.new_pages == max(0, pages_for(w.stop) - held)
 

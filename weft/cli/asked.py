@@ -12,6 +12,7 @@ from weft.cli import options
 
 if TYPE_CHECKING:
     from weft.generate import Grammar, Model
+    from weft.runtime import Adapters
 
 FILE_LIMIT = 1 << 20
 
@@ -64,22 +65,22 @@ def prepare(model: Model, settings: dict[str, Any]) -> None:
         draft = None if draft_model is None else weft.load(draft_model, context=model.info["context"])
         weft.Engine(model, prefix_dir=prefix_dir, draft=draft)
     if adapters:
-        settings["adapter"] = _load_adapters(model, adapters)
+        settings["adapter"] = load_adapters(model.adapters, adapters)
 
 
-def _load_adapters(model: Model, given: tuple[str, ...]) -> str:
-    """Load adapters, and blend them where they are several or weighted; the name to ask for."""
+def load_adapters(adapters: Adapters, given: tuple[str, ...]) -> str:
+    """Load each FOLDER[=WEIGHT] of `given`, and blend them where they are several or weighted; the name to ask for."""
     weights: dict[str, float] = {}
     for number, entry in enumerate(given):
         folder, equals, weight = entry.rpartition("=")
         if not equals or not _is_number(weight):
             folder, weight = entry, "1"
         name = f"{number}:{Path(folder).name}"
-        model.adapters.load(name, folder)
+        adapters.load(name, folder)
         weights[name] = float(weight)
     if list(weights.values()) == [1.0]:
         return next(iter(weights))
-    model.adapters.blend("blend", weights)
+    adapters.blend("blend", weights)
     return "blend"
 
 

@@ -133,15 +133,19 @@ def shape() -> Callable[[F], F]:
 ENGINE = ("adapter", "prefix_dir", "draft_model")
 
 
+def adapter() -> Callable[[F], F]:
+    return click.option(
+        "--adapter",
+        multiple=True,
+        metavar="FOLDER[=WEIGHT]",
+        help="A LoRA adapter (PEFT or MLX); several are blended by their weights.",
+    )
+
+
 def engine() -> Callable[[F], F]:
     """What the engine works with: the options ENGINE."""
     return together(
-        click.option(
-            "--adapter",
-            multiple=True,
-            metavar="FOLDER[=WEIGHT]",
-            help="A LoRA adapter (PEFT or MLX); several are blended by their weights.",
-        ),
+        adapter(),
         click.option(
             "--prefix-dir", metavar="DIR", help="Keep the computed beginnings of texts here, for the next start too."
         ),

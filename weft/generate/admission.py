@@ -32,6 +32,8 @@ class Admission:
             raise InputError(
                 f"[engine] no room for a token: max_context {decoder.max_context}, {pages} pages; give more"
             )
+        if decoder.slots is not None and decoder.slots.most_running < 1:
+            raise InputError(f"[engine] no room for recurrent state: {decoder.slots.count} slots; give at least 2")
         self._decoder = decoder
         self._tokenizer = tokenizer
         self._vocabulary: Vocabulary | None = None  # made for the first grammar

@@ -6,19 +6,22 @@ import numpy as np
 
 from weft.nn.step import Step
 from weft.runtime.paged.pages import PagePool
+from weft.runtime.paged.slots import SlotPool
 
 
 class Decoder(Protocol):
     """A causal model over paged state; the runtime makes these.
 
     Running the same tokens at the same positions again is allowed and leaves the same state: a step that was
-    interrupted, and a request that was preempted, are simply run once more.
+    interrupted, and a request that was preempted, are simply run once more. Recurrent state is read from one slot and
+    written to another (Step.slots), so this holds for it too.
     """
 
     vocab_size: int
     max_context: int  # positions that the model knows
     max_pages: int  # width of the page table
     eos_ids: frozenset[int]
+    slots: SlotPool | None  # for recurrent state; None for models without
     adapters: Any  # weft.runtime.Adapters, or None for a decoder without
 
     @property

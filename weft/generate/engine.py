@@ -13,30 +13,28 @@ from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, TypeGuard, cast
+from typing import TYPE_CHECKING, TypeGuard, cast
 
 import numpy as np
 
-from weft.errors import BackendError, BusyError, InputError
+from weft.errors import BackendError, BusyError, InputError, UnsupportedError
 from weft.generate.admission import Admission, identity_of
-from weft.generate.choice.draft_model import DraftModel
-from weft.generate.choice.drafts import MAX_DRAFT, StepCosts, draft_length
+from weft.generate.choice.draft_model import TRY, DraftModel
+from weft.generate.choice.drafts import MAX_DRAFT, Acceptance, StepCosts, draft_length
 from weft.generate.decoder import Decoder, Detokenizer
 from weft.generate.handle import Handle
 from weft.generate.interrupts import InterruptsHeld
 from weft.generate.request import Request
 from weft.generate.result import Piece, Stats
 from weft.generate.schedule import Progress, State, Work, schedule
-from weft.generate.sequence import Sequence
-from weft.nn.step import Step
+from weft.generate.sequence import Sequence, step_of
 from weft.runtime.paged.pages import PAGE_TOKENS, pages_for
 from weft.runtime.paged.prefix import HASH_BITS, Node, Prefixes, token_bytes
+from weft.runtime.paged.slots import CHECKPOINT_PAGES, CHECKPOINT_TOKENS, Recurrence
 from weft.runtime.paged.store import DEFAULT_LIMIT, PrefixStore
 
 if TYPE_CHECKING:
     from weft.generate.model import Model
-
-PROBE = 64  # steps between two tries of a draft model that did not pay
 
 
 class Engine:
@@ -79,8 +77,13 @@ class Engine:
         self._step_tokens = step_tokens
         self._max_running = max_running
         self._max_waiting = max_waiting
+        self._slots = self._decoder.slots
+        if self._slots is not None:
+            self._max_running = min(max_running, self._slots.most_running)
+            if prefix_dir is not None:
+                raise UnsupportedError("[engine] prefix_dir: pages on disk have no recurrent state; give none")
         self._store = PrefixStore(prefix_dir, self._decoder, limit=prefix_bytes) if prefix_dir is not None else None
-        self._prefixes = Prefixes(self._decoder.pages, hash_bits=hash_bits, store=self._store)
+        self._prefixes = Prefixes(self._decoder.pages, slots=self._slots, hash_bits=hash_bits, store=self._store)
         self._share = prefix_cache
         self._speculate = speculate
         self._costs = StepCosts()
@@ -227,6 +230,10 @@ class Engine:
             sequence = self._inbox.popleft()
             asked = sequence.request
             self._sequences[sequence.key] = sequence
+            if self._slots is not None:
+                sequence.recurrence = Recurrence(self._slots)
+            if self._drafter is not None:
+                sequence.model_acceptance = Acceptance(self._drafter.rate, weight=4)
             if self._entered is not None:
                 self._entered.append(sequence)
             if asked.tenant not in self._served:  # it does not get what it has not asked for before
@@ -256,6 +263,8 @@ class Engine:
             sequence = self._sequences[item.key]
             if item.new_pages:
                 sequence.grow(pool.take(item.new_pages))
+            if sequence.recurrence is not None:
+                sequence.recurrence.ready()
             assert sequence.computed == item.start, "the plan was made for other pages"
             sequence.start(now)
         if self._sequences and not plan.work:
@@ -282,10 +291,12 @@ class Engine:
     def _draft_by_model(self, sequences: list[Sequence]) -> None:
         assert self._drafter is not None
         share = self._costs.marginal_share(max(1, len(sequences)), self._drafter.seconds)
-        wanted = {s.key: s.wanted(draft_length(s.model_acceptance.rate, share, MAX_DRAFT)) for s in sequences}
-        if wanted and self._counts["steps"] % PROBE == 0:  # where it did not pay, it may again
-            wanted = {s.key: s.wanted(2) for s in sequences}
-        for key, drafts in self._drafter.draft(wanted).items():
+        most = MAX_DRAFT if self._drafter.seconds else TRY
+        lengths = {s.key: draft_length(s.model_acceptance.rate, share, most) for s in sequences}
+        if not any(lengths.values()):  # where it did not pay, it may again
+            again = [s.key for s in sequences if self._drafter.may_try(s.key, s.tokens)]
+            lengths.update(dict.fromkeys(again[:1], TRY))
+        for key, drafts in self._drafter.draft({s.key: s.wanted(lengths[s.key]) for s in sequences}).items():
             self._sequences[key].take_drafts(drafts)
 
     def _state(self) -> State:
@@ -302,7 +313,8 @@ class Engine:
             for sequence in sorted(waiting, key=lambda s: -s.request.priority):
                 sequence.waited += 1
                 requests.append(self._waiting_progress(sequence, coming))
-        return State(requests, pool.free_count, vacancies, self._served)
+        stride = 0 if self._slots is None else CHECKPOINT_TOKENS
+        return State(requests, pool.free_count, vacancies, self._served, stride)
 
     def _progress(self, s: Sequence, scarce: bool) -> Progress:
         pool = self._decoder.pages
@@ -320,7 +332,8 @@ class Engine:
 
     def _waiting_progress(self, s: Sequence, coming: set[bytes]) -> Progress:
         pool, nodes = self._decoder.pages, s.shareable(self._prefixes)
-        following = s.hashes[len(nodes) : len(nodes) + 1]
+        stride = 1 if self._slots is None else CHECKPOINT_PAGES
+        following = s.hashes[len(nodes) + stride - 1 : len(nodes) + stride]  # the page it could wait for
         if following and following[0] not in coming:
             coming.add(following[0])  # whoever comes later with the same beginning waits for this one
             following = []
@@ -339,31 +352,12 @@ class Engine:
 
     def _run(self, work: tuple[Work, ...], sequences: list[Sequence]) -> tuple[list[int], np.ndarray]:
         """How many rows each item of `work` gets, and the logits [rows, vocab], in the order of `work`."""
-        ids: list[int] = []
-        positions: list[int] = []
-        segments = [0]
-        rows: list[int] = []
-        counts: list[int] = []
-        for item, sequence in zip(work, sequences):
-            known = len(sequence.tokens)
-            ids += sequence.tokens[item.start : item.stop]
-            if item.stop > known:
-                ids += sequence.drafts[: item.stop - known]
-            positions += range(item.start, item.stop)
-            segments.append(len(ids))
-            first = item.start if sequence.request.prompt_logprobs is not None else max(item.start, known - 1)
-            counts.append(max(0, item.stop - first))
-            rows += range(len(ids) - counts[-1], len(ids))
-        table = np.stack([sequence.table for sequence in sequences])
-        more: dict[str, Any] = {}
-        if any(sequence.adapter is not None for sequence in sequences):
-            more["adapters"] = _int32([0 if s.adapter is None else s.adapter.index for s in sequences])
-        step = Step(_int32(ids), _int32(positions), _int32(segments), _int32(rows), pages=table, **more)
+        step, counts = step_of(work, sequences)
         before = time.perf_counter()
         logits = self._decoder.run(step)
         if all(sequence.decodes for sequence in sequences):
-            self._costs.note(len(ids), time.perf_counter() - before)
-        expected = (len(rows), self._decoder.vocab_size)
+            self._costs.note(len(step.ids), time.perf_counter() - before)
+        expected = (len(step.rows), self._decoder.vocab_size)
         if logits.shape != expected or logits.dtype != np.float32:
             raise BackendError(f"[engine] the decoder returned {logits.dtype} {logits.shape}, not float32 {expected}")
         return counts, logits
@@ -386,6 +380,7 @@ class Engine:
                 if row_count:
                     self._advance(item, sequence, logits[start:end], now)
                 self._counts["generated"] += len(sequence.tokens) - known
+                sequence.settle(item.start, item.stop)
                 self._keep_pages(sequence)
             except Exception as error:
                 self._fail(sequence, error)
@@ -424,6 +419,8 @@ class Engine:
             else:
                 self._prefixes.save(node)
             sequence.nodes.append(node)
+        if sequence.recurrence is not None and sequence.at_checkpoint:
+            self._prefixes.checkpoint(sequence.nodes[-1], sequence.recurrence.source)
 
     def _fail(self, sequence: Sequence, error: Exception) -> None:
         sequence.error = error
@@ -435,7 +432,7 @@ class Engine:
             self._decoder.pages.release(sequence.drop())
             self._admission.leave(sequence)
             if self._drafter is not None:
-                self._drafter.forget(sequence.key)
+                self._drafter.forget(sequence.key, sequence.model_acceptance.rate)
             tenant = sequence.request.tenant
             if all(other.request.tenant != tenant for other in self._sequences.values()):
                 del self._served[tenant]
@@ -473,10 +470,6 @@ def _decoder_of(given: Decoder | Model) -> Decoder:
 
 def _is_model(given: Decoder | Model) -> TypeGuard[Model]:
     return hasattr(given, "use_engine")
-
-
-def _int32(values: list[int]) -> np.ndarray:
-    return np.array(values, np.int32)
 
 
 def _not_finite(sequence: Sequence, logits: np.ndarray) -> BackendError:

@@ -46,6 +46,7 @@ class State(NamedTuple):
     free_pages: int
     vacancies: int = 1 << 30
     served: Mapping[str, int] = {}
+    stride: int = 0  # tokens between two places where a step has to end, 0 for none
 
 
 class Work(NamedTuple):
@@ -95,12 +96,13 @@ class _Step:
         self.free = state.free_pages
         self.vacancies = state.vacancies
         self.served = dict(state.served)
+        self.stride = state.stride
         self.work: dict[int, Work] = {}
         self.preempted: dict[int, None] = {}
 
     def go_on(self, request: Progress, running: list[Progress]) -> None:
         """The next tokens of a running request, with the pages of those that rank behind it where need be."""
-        wanted = min(request.tokens - request.computed, self.budget)
+        wanted = self._end(request) - request.computed
         if wanted <= 0:
             return
         needed = pages_for(request.computed + wanted) - request.pages
@@ -110,6 +112,11 @@ class _Step:
         stop = min(request.computed + wanted, (request.pages + grown) * PAGE_TOKENS)
         if stop > request.computed:
             self._give(request, Work(request.key, request.computed, stop, grown))
+
+    def _end(self, request: Progress) -> int:
+        """Where the tokens end that it may compute."""
+        end = min(request.tokens, request.computed + self.budget)
+        return min(end, (request.computed // self.stride + 1) * self.stride) if self.stride else end
 
     def _preempt(self, last: Progress) -> None:
         undone = self.work.pop(last.key, None)
@@ -127,7 +134,7 @@ class _Step:
             beside_others = self.runs or bool(self.work)
             if pages_for(request.tokens + beside_others) - request.shared + request.idle > self.free:
                 return
-            stop = min(request.tokens, request.computed + self.budget)
+            stop = self._end(request)
             grown = pages_for(stop) - request.shared
             self.free -= request.idle
             self.vacancies -= 1

@@ -16,8 +16,11 @@ from weft.generate.choice.stops import StopText
 from weft.generate.decoder import TextStream
 from weft.generate.request import Request
 from weft.generate.result import FinishReason, Generation, Piece, Timings, TokenLogprob, Usage
+from weft.generate.schedule import Work
+from weft.nn.step import Step
 from weft.runtime.paged.pages import PAGE_TOKENS
 from weft.runtime.paged.prefix import Node, Prefixes, token_bytes
+from weft.runtime.paged.slots import CHECKPOINT_TOKENS, NONE, Recurrence
 
 if TYPE_CHECKING:
     from weft.generate.choice.reasoning import Reasoning
@@ -56,6 +59,7 @@ class Sequence:
         self.computed = 0  # the first so many of them are in the state; whatever the pages hold beyond is scratch
         self.pages: list[int] = []
         self.table = np.zeros(limits.max_pages, np.int32)  # the pages again, as a row of the page table
+        self.recurrence: Recurrence | None = None  # its recurrent state, of a model that has some
         self.sampler = Sampler(request.sampling, prompt, seed)
         self.pieces: deque[Piece] = deque()  # not yet fetched
         self.result: Generation | None = None
@@ -65,7 +69,7 @@ class Sequence:
         self.matcher: Matcher | None = None  # of its grammar
         self.reasoning: Reasoning | None = None
         self.acceptance = Acceptance()  # too little to begin with: the first right guess changes it
-        self.model_acceptance = Acceptance(0.7)  # of a draft model's
+        self.model_acceptance = Acceptance()  # of a draft model's
         self.nodes: list[Node] = []  # of its full pages, as far as they can be found again
         self.hashes: list[bytes] = []  # of the prompt's pages that may be shared
         self.text = b""  # the prompt as it is hashed
@@ -129,7 +133,8 @@ class Sequence:
         if self.found[0] != prefixes.version:
             if len(self.text) < 4 * len(self.tokens):  # it was preempted: what it has generated counts too
                 self.share_under(self.root, prefixes)
-            self.found = prefixes.version, prefixes.find(self.root, self.text, self.hashes)
+            found = prefixes.find(self.root, self.text, self.hashes)
+            self.found = prefixes.version, prefixes.resumable(found)
         return self.found[1]
 
     def begin(self, nodes: ListOf[Node]) -> None:
@@ -137,6 +142,8 @@ class Sequence:
         self.nodes = list(nodes)
         self.computed = len(nodes) * PAGE_TOKENS
         self.grow([node.page for node in nodes])
+        if self.recurrence is not None:
+            self.recurrence.resume(nodes[-1].slot if nodes else NONE)
 
     def grow(self, pages: list[int]) -> None:
         """Append `pages` to those held."""
@@ -146,6 +153,8 @@ class Sequence:
 
     def drop(self) -> list[int]:
         """Forget the computed state; the pages that were held are the caller's to release."""
+        if self.recurrence is not None:
+            self.recurrence.drop()
         pages, self.pages, self.computed = self.pages, [], 0
         self.table[: len(pages)] = 0
         self.nodes, self.drafts, self.found = [], [], (-1, [])
@@ -158,6 +167,24 @@ class Sequence:
             return None
         tokens = token_bytes(self.tokens[count * PAGE_TOKENS : (count + 1) * PAGE_TOKENS])
         return (self.nodes[-1] if count else self.root), tokens, self.pages[count]
+
+    def settle(self, start: int, stop: int) -> None:
+        """A step has run the tokens start to stop: its recurrent state holds, or is forgotten where drafts were wrong.
+
+        Then those that were right are computed again.
+        """
+        if self.recurrence is None:
+            return
+        if self.computed == stop:
+            self.recurrence.advance()
+        else:
+            self.computed = start
+
+    @property
+    def at_checkpoint(self) -> bool:
+        """Whether its recurrent state is the one after its last page that can be found, and is to be kept there."""
+        reached = self.computed > 0 and self.computed % CHECKPOINT_TOKENS == 0
+        return self.recurrence is not None and reached and self.computed == len(self.nodes) * PAGE_TOKENS
 
     def use_page(self, index: int, page: int) -> None:
         """Another page holds the same as the one at `index`."""
@@ -318,6 +345,36 @@ class Sequence:
             predicted_per_second=max(self.generated - 1, 0) / predicted_s if predicted_s else 0.0,
             first_token_ms=(self._first - self._submitted) * 1e3,
         )
+
+
+def step_of(work: ListOf[Work], sequences: ListOf[Sequence]) -> tuple[Step, list[int]]:
+    """The step that computes `work`, and of how many tokens of each item the logits are asked for."""
+    ids: list[int] = []
+    positions: list[int] = []
+    segments = [0]
+    rows: list[int] = []
+    counts: list[int] = []
+    for item, sequence in zip(work, sequences):
+        known = len(sequence.tokens)
+        ids += sequence.tokens[item.start : item.stop]
+        if item.stop > known:
+            ids += sequence.drafts[: item.stop - known]
+        positions += range(item.start, item.stop)
+        segments.append(len(ids))
+        first = item.start if sequence.request.prompt_logprobs is not None else max(item.start, known - 1)
+        counts.append(max(0, item.stop - first))
+        rows += range(len(ids) - counts[-1], len(ids))
+    more: dict[str, Any] = {"pages": np.stack([sequence.table for sequence in sequences])}
+    if any(sequence.adapter is not None for sequence in sequences):
+        more["adapters"] = _int32([0 if s.adapter is None else s.adapter.index for s in sequences])
+    states = [s.recurrence for s in sequences if s.recurrence is not None]
+    if states:
+        more["slots"] = _int32([[state.source, state.target] for state in states])
+    return Step(_int32(ids), _int32(positions), _int32(segments), _int32(rows), **more), counts
+
+
+def _int32(values: list[Any]) -> np.ndarray:
+    return np.array(values, np.int32)
 
 
 def _truths(bits: np.ndarray, count: int) -> np.ndarray:

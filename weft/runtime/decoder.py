@@ -14,6 +14,7 @@ from weft.runtime.adapters import Adapter, Adapters
 from weft.runtime.checkpoint import Checkpoint
 from weft.runtime.memory import SHARE, StatePlan, free_memory, plan_state
 from weft.runtime.paged.pages import PAGE_TOKENS, PagePool, pages_for
+from weft.runtime.paged.slots import SlotPool
 from weft.runtime.programs import Programs, step_inputs
 from weft.runtime.state import KV_TYPES, State, fingerprint, page_bytes
 from weft.runtime.threads import plan_threads
@@ -42,6 +43,8 @@ class Decoder:
     first `run`. With `bind` False no weight is read and nothing is allocated: program, info and memory_plan are there,
     run is not.
     """
+
+    slots: SlotPool | None = None  # no model has recurrent state yet
 
     def __init__(
         self,

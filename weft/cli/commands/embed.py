@@ -46,6 +46,7 @@ HEAD = 4  # numbers of a vector that the table shows
     help="What products are made of; with a matrix unit bf16x3 (near f32) is faster than f32, bf16 much faster, int8 "
     "faster still, with vectors a little further away.",
 )
+@options.adapter()
 @options.threads()
 def command(
     texts: tuple[str, ...],
@@ -59,6 +60,7 @@ def command(
     no_normalise: bool,
     pooling: str | None,
     compute: str,
+    adapter: tuple[str, ...],
     threads: int | None,
 ) -> None:
     """Turn texts into vectors.
@@ -75,7 +77,9 @@ def command(
       weft embed --input docs.jsonl --field body --output embedded.jsonl
       cat docs.jsonl | weft embed --field body --format npy > vectors.npy
       weft embed "how do magnets work?" --prompt-name query --format jsonl
+      weft embed --input lines.txt --output vectors.npy --adapter ./my-lora
     """
+    from weft.cli.asked import load_adapters
     from weft.cli.texts import read_rows, write_vectors
 
     _check_source(texts, source, field)
@@ -87,13 +91,12 @@ def command(
     from weft import Embedder
 
     start = time.perf_counter()
-    normalise = False if no_normalise else None
-    embedder = Embedder(
-        model, pooling=pooling, normalise=normalise, truncate=truncate, compute=compute, threads=threads
-    )
-    embedder.encode("a")  # binds the weights: that is loading, not embedding
+    normal = False if no_normalise else None
+    embedder = Embedder(model, pooling=pooling, normalise=normal, truncate=truncate, compute=compute, threads=threads)
+    named = load_adapters(embedder.adapters, adapter) if adapter else None
+    embedder.encode("a", adapter=named)  # binds the weights: that is loading, not embedding
     loaded = time.perf_counter()
-    vectors = _encode(embedder, [row[key] for row in rows], prompt_name)
+    vectors = _encode(embedder, [row[key] for row in rows], prompt_name, named)
     took = time.perf_counter() - loaded
     if form == "text" and output is None and len(texts) in TABLE_TEXTS:
         _print_table(embedder, texts, vectors)
@@ -106,16 +109,16 @@ def command(
     )
 
 
-def _encode(embedder: Embedder, texts: list[str], prompt_name: str | None) -> np.ndarray:
+def _encode(embedder: Embedder, texts: list[str], prompt_name: str | None, adapter: str | None) -> np.ndarray:
     """The vectors; "query" and "document" are roles that every model takes, other names must be the model's own."""
     if prompt_name == "query":
-        return embedder.encode_query(texts)
+        return embedder.encode_query(texts, adapter=adapter)
     if prompt_name == "document":
-        return embedder.encode_document(texts)
+        return embedder.encode_document(texts, adapter=adapter)
     if prompt_name is not None and prompt_name not in embedder.recipe.prompts:
         known = ", ".join(dict.fromkeys(["query", "document", *embedder.recipe.prompts]))
         raise click.UsageError(f"the model has no prompt called {prompt_name!r}; there are {known}")
-    return embedder.encode(texts, prompt_name=prompt_name)
+    return embedder.encode(texts, prompt_name=prompt_name, adapter=adapter)
 
 
 def _form(output: Path | None) -> str:

@@ -12,13 +12,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from weft.errors import InputError
+from weft.errors import InputError, UnsupportedError
 from weft.generate.choice.drafts import agreement
 from weft.generate.decoder import Decoder
 from weft.nn.step import Step
 from weft.runtime.paged.pages import pages_for
 
 STEP_TOKENS = 512
+TRY = 2  # tokens drafted to see what it costs
+RESTS = 50  # times as long as a try takes: where drafting does not pay, trying costs a fiftieth of the time
 Choose = Callable[[np.ndarray, int], int]  # logits and how many tokens ahead -> the token
 
 
@@ -48,30 +50,51 @@ class DraftModel:
                 f"[engine] the draft model has {decoder.vocab_size} tokens, the model {vocab_size}; "
                 "they must be the same"
             )
+        if decoder.slots is not None:
+            raise UnsupportedError("[engine] the draft model has recurrent state; give one without")
         self._decoder = decoder
         self._followers: dict[int, _Follower] = {}
-        self.seconds = 0.0  # that a drafted token costs; the last ones count most
+        self.seconds = 0.0  # that a drafted token costs, where the text before it is known; the last ones count most
+        self.rate = 0.7  # how likely its drafts are right, in texts that have ended; the last ones count most
+        self._reading = 0.0  # seconds that a token of a text takes which has to be read first
+        self._ended = 0.0  # when it drafted last
 
     def draft(self, wanted: Mapping[int, Wanted]) -> dict[int, list[int]]:
         """The drafts by key; those that find no room in the state have none."""
-        before = time.perf_counter()
         ready = {key: self._follow(key, want) for key, want in wanted.items() if want.count > 0}
         going = {key: follower for key, follower in ready.items() if follower is not None}
         drafts: dict[int, list[int]] = {key: [] for key in going}
         while going:
-            rows = self._step([(follower, [*wanted[key].tokens, *drafts[key]]) for key, follower in going.items()])
+            before = time.perf_counter()
+            work = [(follower, [*wanted[key].tokens, *drafts[key]]) for key, follower in going.items()]
+            missing = sum(len(text) - len(follower.tokens) for follower, text in work)
+            rows = self._step(work)
+            self._note(time.perf_counter() - before, len(work), missing)
             for (key, _), row in zip(list(going.items()), rows):
                 drafts[key].append(wanted[key].choose(row, len(drafts[key])))
                 if len(drafts[key]) == wanted[key].count:
                     del going[key]
-        count = sum(map(len, drafts.values()))
-        if count:
-            spent = (time.perf_counter() - before) / count
-            self.seconds = spent if self.seconds == 0 else 0.9 * self.seconds + 0.1 * spent
+        if drafts:
+            self._ended = time.perf_counter()
         return drafts
 
-    def forget(self, key: int) -> None:
-        """The request has ended."""
+    def _note(self, seconds: float, requests: int, missing: int) -> None:
+        """A step for `requests` took so long, with `missing` tokens of their texts."""
+        if missing <= 2 * requests:
+            self.seconds = _mean(self.seconds, seconds / requests)
+        else:
+            self._reading = _mean(self._reading, seconds / missing)
+
+    def may_try(self, key: int, tokens: Sequence[int]) -> bool:
+        """Whether drafting for a request, which did not pay, may be tried again: that takes time to read its text."""
+        follower = self._followers.get(key)
+        behind = len(tokens) - (len(follower.tokens) if follower else 0)
+        cost = behind * self._reading + TRY * self.seconds
+        return time.perf_counter() - self._ended >= RESTS * cost
+
+    def forget(self, key: int, rate: float) -> None:
+        """The request has ended, and drafts for it were right so often."""
+        self.rate = 0.8 * self.rate + 0.2 * rate
         follower = self._followers.pop(key, None)
         if follower is not None:
             self._decoder.pages.release(follower.pages)
@@ -116,3 +139,8 @@ class DraftModel:
         return self._decoder.run(
             Step(np.array(ids, np.int32), np.array(positions, np.int32), segments, segments[1:] - 1, pages=table)
         )
+
+
+def _mean(old: float, new: float) -> float:
+    """Of measurements, the last ones counting most."""
+    return new if old == 0 else 0.7 * old + 0.3 * new

@@ -41,10 +41,13 @@ class PromptLookup:
 
 
 class Acceptance:
-    """How likely a drafted token of one request is right, from those whose fate is known; the last ones count most."""
+    """How likely a drafted token of one request is right, from those whose fate is known; the last ones count most.
 
-    def __init__(self, expected: float = 0.3) -> None:
-        self._right, self._tried = expected, 1.0
+    What is `expected` at first counts as much as `weight` tokens.
+    """
+
+    def __init__(self, expected: float = 0.3, weight: float = 1.0) -> None:
+        self._right, self._tried = expected * weight, weight
 
     def note(self, right: int, wrong: bool) -> None:
         """`right` tokens in a row were right; then one was `wrong`, or no more were known."""

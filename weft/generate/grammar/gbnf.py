@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 
 from weft.errors import InputError, UnsupportedError
+from weft.generate.grammar.limits import MAX_EXPRESSION, check_rules
 from weft.generate.schema.pattern import MAX_NESTING, MAX_REPEAT
 from weft.generate.schema.place import MAX_LITERAL
 
@@ -21,8 +22,6 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _REPEAT = re.compile(r"[*+?]|\{\s*(\d+)\s*(?:(,)\s*(\d*)\s*)?\}")
 _HEX = {"x": 2, "u": 4, "U": 8}
 _PLAIN = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", '"': '"', "[": "[", "]": "]", "-": "-", "^": "^", "/": "/"}
-_MAX_EXPRESSION = 16_384  # characters of a rule written out
-MAX_RULES = 500  # llguidance follows rules by recursion: 3,000 in a chain overflow a stack of 8 MiB
 
 
 @dataclass(frozen=True)
@@ -32,11 +31,6 @@ class Node:
     kind: str
     value: str = ""  # an expression of text and set, the name of a rule, the suffix of repeat
     parts: tuple[Node, ...] = ()
-
-
-def check_rules(count: int, kind: str) -> None:
-    if count > MAX_RULES:
-        raise InputError(f"[{kind}] too many rules: {count}; {MAX_RULES} is the most")
 
 
 def to_lark(text: str) -> str:
@@ -220,10 +214,8 @@ class _Writer:
         self.expressions: dict[str, str] = {}
         for name in _regular(rules):
             self.expressions[name] = self.regular(rules[name])
-            if len(self.expressions[name]) > _MAX_EXPRESSION:
-                raise InputError(
-                    f"[gbnf] rule {name!r} is too long once written out: over {_MAX_EXPRESSION} characters"
-                )
+            if len(self.expressions[name]) > MAX_EXPRESSION:
+                raise InputError(f"[gbnf] rule {name!r} is too long once written out: over {MAX_EXPRESSION} characters")
         self.recursive = rules.keys() - self.expressions.keys()
         self.numbers = {name: number for number, name in enumerate(rules)}
 

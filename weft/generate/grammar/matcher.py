@@ -12,22 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from weft.errors import GrammarError, InputError, UnsupportedError
+from weft.generate.grammar.limits import CACHE_BYTES, LIMITS
 
 if TYPE_CHECKING:
     from weft.generate.grammar.spec import Grammar
     from weft.generate.grammar.vocabulary import Mask, Vocabulary
 
-# Work that one step, and building a grammar, may take; the parser stops with an error beyond.
-LIMITS: dict[str, Any] = {
-    "max_items_in_row": 2_000,
-    "initial_lexer_fuel": 1_000_000,
-    "step_lexer_fuel": 200_000,
-    "step_max_items": 50_000,
-    "max_lexer_states": 250_000,
-    "max_grammar_size": 500_000,
-    "verbose_errors": False,
-}
-CACHE_BYTES = 64 << 20
 # Characters of a number, and of white space between two parts of JSON; a token may go a little beyond.
 LONGEST_RUN = 40
 
@@ -82,10 +72,19 @@ def _built(grammar: Grammar, vocabulary: Vocabulary) -> Any:
     warnings = matcher.get_grammar_warnings()
     if warnings:
         raise UnsupportedError(f"[{grammar.kind}] it would be enforced only in part: {'; '.join(warnings)[:300]}")
-    trial = matcher.deep_copy()
-    if not any(trial.compute_bitmask()) or trial.is_error():
-        raise InputError(f"[{grammar.kind}] no text satisfies it, or its first step takes too long")
+    _try(matcher.deep_copy(), grammar.kind, vocabulary.eos_ids)
     return matcher
+
+
+def _try(matcher: Any, kind: str, eos_ids: Sequence[int]) -> None:
+    """Take the first step and look at the second: most grammars that ask for too much do so by then."""
+    mask = np.frombuffer(matcher.compute_bitmask(), np.uint8)
+    if not mask.any() or matcher.is_error():
+        raise InputError(f"[{kind}] no text satisfies it, or its first step takes too long")
+    ids = np.setdiff1d(np.flatnonzero(np.unpackbits(mask, bitorder="little")), eos_ids)
+    if len(ids) and matcher.try_consume_tokens([int(ids[0])]):
+        matcher.compute_bitmask()
+    refuse(matcher.get_error(), kind)
 
 
 def refuse(error: str, kind: str) -> None:

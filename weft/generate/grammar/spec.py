@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import InputError, UnsupportedError
+from weft.generate.grammar.limits import LIMITS, check_expressions, check_lark, check_rules, in_time
 from weft.generate.schema.place import MAX_BYTES, MAX_LITERAL
 
 if TYPE_CHECKING:
@@ -16,10 +17,8 @@ if TYPE_CHECKING:
     from weft.generate.grammar.vocabulary import Vocabulary
 
 MAX_CHOICES = 10_000
-MAX_EXPRESSION = 16 << 10  # characters of one regular expression
 
-# Texts and expressions in Lark that are longer than others may be.
-_LONG = re.compile(rf'"(?:[^"\\\n]|\\.){{{MAX_LITERAL},}}|/(?:[^/\\\n]|\\.){{{MAX_EXPRESSION},}}')
+_LONG = re.compile(rf'"(?:[^"\\\n]|\\.){{{MAX_LITERAL},}}')  # a text in Lark that is longer than others may be
 
 # JSON as weft generates it. Without the escape \u no key can be written in a second way, which would get it past the
 # rules for keys. The length of numbers and of white space is bounded where tokens are chosen (`matcher.py`).
@@ -51,17 +50,18 @@ class Grammar:
         """
         from weft.generate.schema.rewrite import rewritten
 
-        return cls._of_schema("json schema", rewritten(schema), compact)
+        return in_time("json schema", lambda: cls._of_schema("json schema", rewritten(schema), compact))
 
     @classmethod
     def json_object(cls) -> Grammar:
         """Any JSON object."""
-        return cls._of_schema("json object", {"type": "object"})
+        return in_time("json object", lambda: cls._of_schema("json object", {"type": "object"}))
 
     @classmethod
     def _of_schema(cls, kind: str, schema: dict[str, Any], compact: bool = False) -> Grammar:
         import llguidance
 
+        check_expressions(map(len, _patterns(schema)), kind)
         options: Any = {**_JSON, "whitespace_flexible": False, "whitespace_pattern": None} if compact else _JSON
         text = llguidance.LLMatcher.grammar_from_json_schema(json.dumps(schema, ensure_ascii=False), overrides=options)
         return cls(kind, text, is_json=True)._checked()
@@ -75,9 +75,8 @@ class Grammar:
 
         _check_text("regex", pattern)
         check_size(pattern, "regex")
-        if len(pattern) > MAX_EXPRESSION:
-            raise InputError(f"[regex] too long: over {MAX_EXPRESSION} characters")
-        return cls("regex", llguidance.LLMatcher.grammar_from_regex(pattern))._checked()
+        check_expressions([len(pattern)], "regex")
+        return in_time("regex", cls("regex", llguidance.LLMatcher.grammar_from_regex(pattern))._checked)
 
     @classmethod
     def choices(cls, choices: Sequence[str]) -> Grammar:
@@ -97,12 +96,11 @@ class Grammar:
         if max(map(len, choices)) > MAX_LITERAL:
             raise InputError(f"[choices] one is too long: over {MAX_LITERAL} characters")
         pattern = "|".join(re.sub(r"[\\.+*?()|\[\]{}^$#&~\-]", r"\\\g<0>", text) for text in dict.fromkeys(choices))
-        return cls("choices", llguidance.LLMatcher.grammar_from_regex(pattern))._checked()
+        return in_time("choices", cls("choices", llguidance.LLMatcher.grammar_from_regex(pattern))._checked)
 
     @classmethod
     def lark(cls, text: str) -> Grammar:
         """Texts of a grammar in llguidance's variant of Lark's syntax; `start` is its first rule."""
-        from weft.generate.grammar.gbnf import check_rules
         from weft.generate.schema.pattern import check_size
 
         _check_text("lark", text)
@@ -111,7 +109,7 @@ class Grammar:
         check_size(text, "lark")
         check_rules(sum(":" in line for line in text.splitlines()), "lark")
         if _LONG.search(text):
-            raise InputError(f"[lark] a text over {MAX_LITERAL} characters, or an expression over {MAX_EXPRESSION}")
+            raise InputError(f"[lark] a text is too long: over {MAX_LITERAL} characters")
         return cls._of_lark("lark", text)
 
     @classmethod
@@ -126,12 +124,13 @@ class Grammar:
     def _of_lark(cls, kind: str, text: str) -> Grammar:
         import llguidance
 
-        return cls(kind, llguidance.LLMatcher.grammar_from_lark(text))._checked()
+        check_lark(text, kind)
+        return in_time(kind, cls(kind, llguidance.LLMatcher.grammar_from_lark(text))._checked)
 
     def _checked(self) -> Grammar:
         import llguidance
 
-        from weft.generate.grammar.matcher import LIMITS, refuse
+        from weft.generate.grammar.matcher import refuse
 
         limits = llguidance.LLParserLimits(**LIMITS)
         is_error, messages = llguidance.LLMatcher.validate_grammar_with_warnings(self.text, limits=limits)
@@ -143,7 +142,22 @@ class Grammar:
         """This grammar for a model's tokens, from the vocabulary's cache where it was compiled before."""
         from weft.generate.grammar.matcher import Compiled
 
-        return vocabulary.cache.get(self, lambda: Compiled(self, vocabulary))
+        _ = vocabulary.native  # made once for all grammars, whose time it is not
+        return vocabulary.cache.get(self, lambda: in_time(self.kind, lambda: Compiled(self, vocabulary)))
+
+
+def _patterns(schema: Any) -> Iterator[str]:
+    """The regular expressions of a schema, those of property names too."""
+    level = [schema]
+    while level:
+        node = level.pop()
+        if isinstance(node, dict):
+            yield from (value for key, value in node.items() if key == "pattern" and isinstance(value, str))
+            if isinstance(expressions := node.get("patternProperties"), dict):
+                yield from expressions
+            level += node.values()
+        elif isinstance(node, list):
+            level += node
 
 
 def _check_text(kind: str, text: str) -> None:

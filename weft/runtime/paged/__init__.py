@@ -1,1 +1,1 @@
-"""The paged state of decoders: which pages are whose, what they hold, and pages on disk."""
+"""The paged state of decoders: which pages and slots are whose, what they hold, and pages on disk."""

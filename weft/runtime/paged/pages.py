@@ -19,6 +19,8 @@ class PagePool:
     when no other is free, the one that was given back first before the others, and `on_reuse` is told.
     """
 
+    what = "pages"
+
     def __init__(self, count: int) -> None:
         self.count = count
         self.on_reuse: Callable[[int], None] = lambda page: None
@@ -42,7 +44,9 @@ class PagePool:
     def take(self, count: int) -> list[int]:
         """`count` pages with one user each; all or nothing."""
         if count > self.free_count:
-            raise InputError(f"[pages] {count} pages wanted, {self.free_count} of {self.count} free; wait or cancel")
+            raise InputError(
+                f"[{self.what}] {count} {self.what} wanted, {self.free_count} of {self.count} free; wait or cancel"
+            )
         taken = [self._take_one() for _ in range(count)]
         for page in taken:
             self._users[page] = 1

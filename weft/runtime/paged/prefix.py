@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from weft.runtime.paged.pages import PAGE_TOKENS, PagePool
+from weft.runtime.paged.slots import NONE, SlotPool
 
 if TYPE_CHECKING:
     from weft.runtime.paged.store import PrefixStore
@@ -31,15 +32,16 @@ def token_bytes(tokens: Sequence[int]) -> bytes:
 
 class Node:
     """A page's content: its tokens, after those of `parent`. A root has neither page nor parent; its name is there
-    instead of tokens."""
+    instead of tokens. `slot` is a checkpoint, the recurrent state after the page, where one is kept."""
 
-    __slots__ = ("__weakref__", "hash", "page", "parent", "tokens")
+    __slots__ = ("__weakref__", "hash", "page", "parent", "slot", "tokens")
 
     def __init__(self, hash: bytes, parent: Node | None, tokens: bytes, page: int) -> None:
         self.hash = hash
         self.parent = parent
         self.tokens = tokens
         self.page = page
+        self.slot = NONE
 
     def text(self) -> bytes:
         """The root's name and all tokens after it."""
@@ -55,27 +57,32 @@ class Prefixes:
     """What the pages of a pool hold. Whoever uses it has the engine's lock.
 
     `hash_bits` below 128 is for tests: it makes collisions. With a `store`, full pages are written there too, and
-    looked for there when memory does not have them.
+    looked for there when memory does not have them. With `slots` a text goes on from a checkpoint only.
     """
 
     def __init__(
         self,
         pool: PagePool,
         *,
+        slots: SlotPool | None = None,
         secret: bytes | None = None,
         hash_bits: int = HASH_BITS,
         store: PrefixStore | None = None,
     ) -> None:
         self._pool = pool
+        self._slots = slots
         self._secret = secret or (store.secret if store else os.urandom(32))
         self._bits = hash_bits
         self._store = store
         self._nodes: dict[bytes, Node] = {}
         self._of_page: dict[int, Node] = {}
+        self._of_slot: dict[int, Node] = {}
         self._roots: WeakValueDictionary[bytes, Node] = WeakValueDictionary()
         self.version = 0  # changes with what can be found
         self.collisions = 0
         pool.on_reuse = self._forget
+        if slots is not None:
+            slots.on_reuse = self._forget_checkpoint
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -111,6 +118,23 @@ class Prefixes:
             found.append(node)
             parent = node
         return found
+
+    def resumable(self, nodes: list[Node]) -> list[Node]:
+        """Of pages that `find` found, those after which a request can go on: with recurrent state, up to the last
+        checkpoint."""
+        if self._slots is None:
+            return nodes
+        return nodes[: next((i for i in range(len(nodes), 0, -1) if nodes[i - 1].slot != NONE), 0)]
+
+    def checkpoint(self, node: Node, slot: int) -> None:
+        """`slot` holds the recurrent state after `node`; nothing where another does already, or the page has gone."""
+        if node.slot != NONE or self._nodes.get(node.hash) is not node:
+            return
+        assert self._slots is not None
+        self._slots.keep(slot)
+        node.slot = slot
+        self._of_slot[slot] = node
+        self.version += 1
 
     def add(self, parent: Node, tokens: bytes, page: int) -> Node | None:
         """`page` holds `tokens` (a page full) after `parent`; the node that stands for this content now.
@@ -180,12 +204,23 @@ class Prefixes:
     def _forget(self, page: int) -> None:
         node = self._of_page.pop(page)
         del self._nodes[node.hash]
+        if node.slot != NONE and self._slots is not None:
+            self._slots.drop(node.slot)
+            self._forget_checkpoint(node.slot)
+        self.version += 1
+
+    def _forget_checkpoint(self, slot: int) -> None:
+        self._of_slot.pop(slot).slot = NONE
         self.version += 1
 
     def clear(self) -> None:
         """Forget everything; pages in use stay with their users."""
         for page in self._of_page:
             self._pool.drop(page)
+        for slot in [*self._of_slot]:
+            assert self._slots is not None
+            self._slots.drop(slot)
+            self._forget_checkpoint(slot)
         self._nodes.clear()
         self._of_page.clear()
         self.version += 1

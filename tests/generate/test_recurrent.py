@@ -1,0 +1,196 @@
+"""Requests of a model with recurrent state get the tokens they have alone: its slots follow their pages and drafts."""
+
+import numpy as np
+import pytest
+from fake_decoder import VOCAB, expected_tokens
+from recurrent_decoder import RecurrentDecoder, idle
+
+from weft.errors import BackendError, InputError, UnsupportedError
+from weft.generate import Engine, Request, Sampling
+from weft.generate.result import Stats
+from weft.nn.step import Step
+from weft.runtime.paged.slots import CHECKPOINT_TOKENS, SlotPool
+
+
+def family(rng: np.random.Generator) -> tuple[int, ...]:
+    """A prompt that begins as others do, often past a checkpoint or two, and then goes its own way."""
+    start = np.random.default_rng(int(rng.integers(3))).integers(0, 9, 600)
+    return tuple(start[: rng.integers(1, 600)].tolist() + rng.integers(0, VOCAB, rng.integers(0, 8)).tolist())
+
+
+def always_draft(engine: Engine) -> None:
+    def draft() -> None:
+        for sequence in engine._sequences.values():
+            if sequence.decodes:
+                sequence.propose(4)
+
+    engine._draft = draft  # type: ignore[method-assign]
+
+
+def tokens_of(request: Request, index: int = 0) -> tuple[int, ...]:
+    seed = (request.sampling.seed or 0) + index
+    alone = Request(request.prompt, Sampling(request.sampling.temperature, seed=seed), ignore_eos=True)
+    return expected_tokens(alone, request.max_tokens or 0)[0]
+
+
+def run_mixture(seed: int, drafts: bool) -> Stats:
+    """Twenty requests with random arrivals, chunks and cancellations, over few pages and slots: all are right."""
+    rng = np.random.default_rng(seed)
+    decoder = RecurrentDecoder(pages=int(rng.integers(22, 34)), slots=int(rng.integers(2, 24)), max_context=700)
+    bits, chunk = int(rng.choice([2, 8, 128])), int(rng.choice([7, 100, 512]))
+    engine = Engine(decoder, step_tokens=chunk, max_running=int(rng.integers(2, 9)), hash_bits=bits, speculate=False)
+    if drafts:
+        always_draft(engine)
+    temperature = 0.0 if drafts else 1.0  # greedy texts repeat themselves
+    requests = [
+        Request(
+            family(rng),
+            Sampling(temperature, seed=i),
+            max_tokens=int(rng.integers(1, 90)),
+            n=int(rng.choice([1, 1, 3])),
+            prefix_cache=bool(rng.random() < 0.9),
+            ignore_eos=True,
+        )
+        for i in range(20)
+    ]
+    handles, cancelled = [], set()
+    while len(handles) < len(requests) or not all(h.finished for h in handles):
+        if len(handles) < len(requests) and rng.random() < 0.4:
+            handles.append(engine.submit(requests[len(handles)]))
+        if handles and rng.random() < 0.01:
+            victim = int(rng.integers(len(handles)))
+            handles[victim].cancel()
+            cancelled.add(victim)
+        engine.step()
+    for i, (request, handle) in enumerate(zip(requests, handles)):
+        for result in handle.results():
+            expected = tokens_of(request, result.index)
+            assert result.tokens == (expected if i not in cancelled else expected[: len(result.tokens)])
+    assert idle(decoder)
+    return engine.stats()
+
+
+@pytest.mark.parametrize("drafts", [False, True])
+def test_company_changes_nothing(drafts: bool) -> None:
+    stats = [run_mixture(seed, drafts) for seed in range(10)]
+    assert sum(s.cached_tokens for s in stats) > 1_000 and sum(s.preemptions for s in stats) > 5
+
+
+class Repeating(RecurrentDecoder):
+    """Texts that repeat themselves, with a surprise now and then."""
+
+    def plain_logits(self, step: Step) -> np.ndarray:
+        super().plain_logits(step)
+        logits = np.zeros((len(step.rows), VOCAB), np.float32)
+        for i, row in enumerate(step.rows):
+            place, last = int(step.positions[row]), int(step.ids[row])
+            logits[i, place % VOCAB if place % 23 == 0 else (5 * last + 1) % 8] = 9.0
+        return logits
+
+
+def test_right_drafts_are_taken_and_wrong_ones_forgotten() -> None:
+    found = []
+    for drafts in (True, False):
+        decoder = Repeating(max_context=700)
+        engine = Engine(decoder, speculate=False)
+        if drafts:
+            always_draft(engine)
+        handles = [engine.submit(Request((i, 1, 2), max_tokens=300, ignore_eos=True)) for i in range(4)]
+        found.append([handle.result().tokens for handle in handles])
+        assert idle(decoder)
+        stats = engine.stats()
+        assert not drafts or stats.drafted_tokens > stats.accepted_tokens > 200
+        assert not drafts or stats.steps < 250
+    assert found[0] == found[1]
+
+
+def test_a_prompt_is_computed_once_up_to_its_last_checkpoint() -> None:
+    decoder = RecurrentDecoder(pages=200, slots=64, max_context=700)
+    engine = Engine(decoder, step_tokens=128)
+    prompt = tuple(i % VOCAB for i in range(600))
+    handles = [engine.submit(Request((*prompt, i), max_tokens=3, ignore_eos=True)) for i in range(8)]
+    results = [handle.result() for handle in handles]
+    assert [r.usage.cached_tokens for r in results] == [0] + [2 * CHECKPOINT_TOKENS] * 7
+    again = engine.submit(Request((*prompt, 1), max_tokens=3, n=3, ignore_eos=True)).results()
+    assert [r.tokens for r in again] == [results[1].tokens] * 3
+    assert [r.usage.cached_tokens for r in again] == [2 * CHECKPOINT_TOKENS] * 3 and idle(decoder)
+
+
+def test_pages_without_a_checkpoint_are_computed_again() -> None:
+    decoder = RecurrentDecoder(pages=200, slots=2, max_context=700)
+    engine = Engine(decoder)
+    first, second = (tuple((i * k) % VOCAB for i in range(600)) for k in (1, 7))
+    for request in [Request(p, max_tokens=2, ignore_eos=True) for p in (first, second, first)]:
+        result = engine.submit(request).result()
+        assert result.tokens == tokens_of(request) and result.usage.cached_tokens == 0, "two slots keep no checkpoint"
+    roomy = Engine(RecurrentDecoder(pages=200, slots=6, max_context=700))
+    cached = []
+    for prompt in (first, second, first, second, first[:300]):
+        cached.append(roomy.submit(Request(prompt, max_tokens=2, ignore_eos=True)).result().usage.cached_tokens)
+    assert cached == [0, 0, 512, 512, 256]
+
+
+def test_a_preempted_request_goes_on_from_its_last_checkpoint() -> None:
+    decoder = RecurrentDecoder(pages=24, slots=12, max_context=700)
+    engine = Engine(decoder, step_tokens=64)
+    requests = [Request(tuple(range(i, i + 50)), max_tokens=400, ignore_eos=True) for i in range(3)]
+    handles = [engine.submit(r) for r in requests]
+    assert [h.result().tokens for h in handles] == [tokens_of(r) for r in requests]
+    assert engine.preemptions and engine.stats().cached_tokens and idle(decoder)
+
+
+class Interrupted(RecurrentDecoder):
+    """Writes its states, and then is interrupted or fails, every so many steps."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error, self.left = error, 3
+
+    def run(self, step: Step) -> np.ndarray:
+        logits = super().run(step)
+        self.left -= 1
+        if self.left == 0:
+            self.left = 5
+            raise self.error
+        return logits
+
+
+def test_an_interrupted_step_is_run_again_from_the_same_state() -> None:
+    decoder = Interrupted(KeyboardInterrupt())
+    engine = Engine(decoder)
+    request, interrupts = Request((1, 2, 3), max_tokens=30, ignore_eos=True), 0
+    handle = engine.submit(request)
+    while not handle.finished:
+        try:
+            engine.step()
+        except KeyboardInterrupt:
+            interrupts += 1
+    assert handle.result().tokens == tokens_of(request) and interrupts > 3 and idle(decoder)
+
+
+def test_a_step_that_fails_loses_no_slot() -> None:
+    decoder = Interrupted(BackendError("[fake] no"))
+    engine = Engine(decoder)
+    handles = [engine.submit(Request((1, i), max_tokens=9, ignore_eos=True)) for i in range(3)]
+    for handle in handles:
+        with pytest.raises(BackendError):
+            handle.result()
+    assert idle(decoder)
+
+
+def test_what_recurrent_state_cannot_do_is_refused(tmp_path) -> None:
+    with pytest.raises(UnsupportedError, match="prefix_dir"):
+        Engine(RecurrentDecoder(), prefix_dir=tmp_path)
+    with pytest.raises(UnsupportedError, match="draft model"):
+        Engine(RecurrentDecoder(), draft=RecurrentDecoder())
+    with pytest.raises(InputError, match="at least 2"):
+        Engine(RecurrentDecoder(slots=1))
+
+
+def test_slots_bound_how_many_run() -> None:
+    decoder = RecurrentDecoder(slots=7)
+    engine = Engine(decoder)
+    handles = [engine.submit(Request((i,), max_tokens=5, ignore_eos=True)) for i in range(9)]
+    engine.step()
+    assert (engine.running, engine.waiting) == (3, 6) and isinstance(decoder.slots, SlotPool)
+    assert [h.result().tokens for h in handles] == [tokens_of(Request((i,), max_tokens=5)) for i in range(9)]
