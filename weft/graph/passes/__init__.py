@@ -11,6 +11,7 @@ from weft.graph.passes.decompose import decompose
 from weft.graph.passes.fold_activation import fold_activation
 from weft.graph.passes.fold_bias import fold_bias
 from weft.graph.passes.fuse_norm import fuse_norm
+from weft.graph.passes.fuse_rope import fuse_rope
 from weft.graph.passes.fuse_rows import fuse_rows
 from weft.graph.passes.lower_attention import lower_attention
 from weft.graph.passes.lower_bf16 import lower_bf16
@@ -27,6 +28,7 @@ __all__ = [
     "fold_activation",
     "fold_bias",
     "fuse_norm",
+    "fuse_rope",
     "fuse_rows",
     "lower_attention",
     "lower_bf16",
@@ -60,6 +62,7 @@ def optimise(program: Program, *, compute: str = "f32", adapters: bool = False) 
         fold_activation,
         cut_rows,
         fuse_norm,
+        fuse_rope,
     ]  # bias first: an activation comes after it; rows before norms: a sum and its norm may have been apart
     passes += [adapt] if adapters else []  # before products are lowered: adapters read rows that are not rounded
     for rewrite in [*passes, *LOWER.get(compute, [])]:
