@@ -14,12 +14,11 @@ KERNEL(kv_write) {
   const KvState& state = *call.in[2].state;
   by_element(state, [&]<class T>() {
     RunWriter<T> writer(state, worker.scratch);
-    deal_runs(worker, call.in + 3, heads, writer.room(state), [&](const Run& run) {
+    deal_runs(worker, call.in + 3, heads, writer.room(), [&](const Run& run) {
       const int64_t from = (run.token * heads + run.head) * dim;
-      for (int64_t i = 0; i < run.count; ++i) writer.add(i, k + from + i * heads * dim);
+      for (int64_t i = 0; i < run.count; ++i) writer.add_key(i, k + from + i * heads * dim);
       writer.write_keys(run);
-      for (int64_t i = 0; i < run.count; ++i) writer.add(i, v + from + i * heads * dim);
-      writer.write_values(run);
+      for (int64_t i = 0; i < run.count; ++i) writer.write_value(run, i, v + from + i * heads * dim);
     });
   });
 }

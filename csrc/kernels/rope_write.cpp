@@ -19,18 +19,17 @@ KERNEL(rope_write) {
   const Turning turning{dim, call.in[3].cols() / 2, call.flag("interleaved")};
   by_element(state, [&]<class T>() {
     RunWriter<T> writer(state, worker.scratch);
-    deal_runs(worker, call.in + 5, groups, writer.room(state), [&](const Run& run) {
+    deal_runs(worker, call.in + 5, groups, writer.room(), [&](const Run& run) {
       const int64_t from = (run.token * groups + run.head) * dim;
       for (int64_t i = 0; i < run.count; ++i) {
         const float *cosine = table + (run.token + i) * 2 * turning.pairs, *sine = cosine + turning.pairs;
         const int64_t first = ((run.token + i) * heads + run.head * each) * dim;
         for (int64_t at = first; at < first + each * dim; at += dim) turning.head(y + at, q + at, cosine, sine);
         turning.head(turned, k + from + i * groups * dim, cosine, sine);
-        writer.add(i, turned);
+        writer.add_key(i, turned);
       }
       writer.write_keys(run);
-      for (int64_t i = 0; i < run.count; ++i) writer.add(i, v + from + i * groups * dim);
-      writer.write_values(run);
+      for (int64_t i = 0; i < run.count; ++i) writer.write_value(run, i, v + from + i * groups * dim);
     });
   });
 }

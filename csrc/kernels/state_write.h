@@ -37,7 +37,7 @@ struct Run {
   int64_t token, count, page, head, slot;
 };
 
-// Rows wait in scratch until a run is complete; then the transposed page is written line by line, not token by token.
+// Keys wait in scratch until a run is complete; then the transposed page is written line by line, not token by token.
 template <class T>
 struct RunWriter {
   const KvState& state;
@@ -47,26 +47,25 @@ struct RunWriter {
   WEFT_INLINE RunWriter(const KvState& state, std::byte* scratch) : state(state), rows(reinterpret_cast<T*>(scratch)) {}
   WEFT_INLINE int64_t width() const { return (state.dim + 15) / 16 * 16; }
   // How many rows there is room for in half of a worker's scratch.
-  WEFT_INLINE static int64_t room(const KvState& state) {
-    return larger(1, smaller(kPage, static_cast<int64_t>(kScratchBytes / 2 / sizeof(T)) / (state.dim + 15)));
+  WEFT_INLINE int64_t room() const {
+    return larger(1, smaller(kPage, static_cast<int64_t>(kScratchBytes / 2 / sizeof(T)) / width()));
   }
 
-  WEFT_INLINE void add(int64_t i, const float* x) { scales[i] = narrow_row(rows + i * width(), x, state.dim); }
-  WEFT_INLINE void write_keys(const Run& run) {
+  WEFT_INLINE void add_key(int64_t i, const float* k) { scales[i] = narrow_row(rows + i * width(), k, state.dim); }
+  WEFT_INLINE void write_keys(const Run& run) const {
     const auto key = block_of<T>(state, state.key, run.page, run.head);
     for (int64_t c = 0; c < state.dim; ++c)
       for (int64_t i = 0; i < run.count; ++i) key.elements[c * kPage + run.slot + i] = rows[i * width() + c];
-    write_scales(key.scales, run);
-  }
-  WEFT_INLINE void write_values(const Run& run) {
-    const auto value = block_of<T>(state, state.value, run.page, run.head);
-    for (int64_t i = 0; i < run.count; ++i)
-      std::memcpy(value.elements + (run.slot + i) * state.dim, rows + i * width(), static_cast<size_t>(state.dim) * sizeof(T));
-    write_scales(value.scales, run);
-  }
-  WEFT_INLINE void write_scales(float* to, const Run& run) {
     if constexpr (kScaled<T>)
-      for (int64_t i = 0; i < run.count; ++i) to[run.slot + i] = scales[i];
+      for (int64_t i = 0; i < run.count; ++i) key.scales[run.slot + i] = scales[i];
+  }
+  WEFT_INLINE void write_value(const Run& run, int64_t i, const float* v) const {
+    const auto value = block_of<T>(state, state.value, run.page, run.head);
+    T* to = value.elements + (run.slot + i) * state.dim;
+    const bool whole = width() == state.dim;  // else the last vector reaches into what belongs to another token
+    const float scale = narrow_row(whole ? to : rows, v, state.dim);
+    for (int64_t c = 0; !whole && c < state.dim; ++c) to[c] = rows[c];
+    if constexpr (kScaled<T>) value.scales[run.slot + i] = scale;
   }
 };
 
