@@ -4,9 +4,14 @@
 
 namespace weft::ISA {
 
+// What the elements of a row are multiplied by, before their weights.
+WEFT_INLINE f32x16 rms_scale(const float* x, int64_t dim, float eps) {
+  return splat(1.0f / __builtin_sqrtf(sum_of_squares(x, dim) / static_cast<float>(dim) + eps));
+}
+
 // to may be x
 WEFT_INLINE void rms_norm_row(float* to, const float* x, const float* weight, int64_t dim, float eps) {
-  f32x16 scale = splat(1.0f / __builtin_sqrtf(sum_of_squares(x, dim) / static_cast<float>(dim) + eps));
+  const f32x16 scale = rms_scale(x, dim, eps);
   fill(to, dim, [&](auto at) { return at(x) * scale * at(weight); });
 }
 

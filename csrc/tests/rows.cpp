@@ -1,4 +1,6 @@
-// take_rows, pool and rope at every level agree with double precision; rope has the same bits at all of them.
+// take_rows, pool and rope at every level agree with double precision; rope has the same bits at all of them, and so have
+// rotations by its table.
+#include "core/state.h"
 #include "core/words.h"
 #include "tests/arrays.h"
 
@@ -77,4 +79,41 @@ TEST(rope_turns_by_exact_angles_at_any_position) {
           CHECK(same_bits(first, apart));
         }
       }
+}
+
+// A step of two sequences through rope, rope and kv_write, and through rope_table and rope_write: q in place.
+static void check_rope_write(const Level& level, DType dtype, bool interleaved, int64_t pairs, int workers) {
+  constexpr int64_t tokens = 70, heads = 6, groups = 3, dim = 40;
+  Floats q = normal({tokens, heads, dim}, 1, 1), k = normal({tokens, groups, dim}, 2), v = normal({tokens, groups, dim}, 3);
+  Floats inv_freq({pairs}), table({tokens, 2 * pairs}), turned_q({tokens, heads, dim}), turned_k({tokens, groups, dim});
+  for (int64_t i = 0; i < pairs; ++i) inv_freq[size_t(i)] = 1.0f / float(1 + i * i);
+  Ints positions({tokens}), segments = ints({0, 45, 70}), pages({2, 3});
+  for (int32_t t = 0; t < tokens; ++t) positions[size_t(t)] = t < 45 ? t + 40 : t - 45;
+  for (int32_t i = 0; i < 6; ++i) pages[size_t(i)] = 5 - i;
+  KvState apart(dtype, 6, groups, dim), fused(dtype, 6, groups, dim);
+  Operand one, other;
+  one.state = &apart, other.state = &fused;
+  const Operand at = positions.operand(), from = segments.operand(), where = pages.operand();
+  const Attr scale{"scale", 1.5}, kind{"interleaved", double(interleaved)};
+  run_kernel(level, "rope", {q.operand(), at, inv_freq.operand()}, {turned_q.operand()}, {scale, kind});
+  run_kernel(level, "rope", {k.operand(), at, inv_freq.operand()}, {turned_k.operand()}, {scale, kind});
+  run_kernel(level, "kv_write", {turned_k.operand(), v.operand(), one, at, from, where}, {}, {});
+  run_kernel(level, "rope_table", {at, inv_freq.operand()}, {table.operand()}, {scale}, workers);
+  run_kernel(level, "rope_turn", {k.operand(), table.operand()}, {k.operand()}, {kind}, workers);
+  CHECK(same_bits(k, turned_k));
+  k = normal({tokens, groups, dim}, 2);
+  run_kernel(level, "rope_write", {q.operand(), k.operand(), v.operand(), table.operand(), other, at, from, where},
+             {q.operand()}, {kind}, workers);
+  CHECK(same_bits(q, turned_q));
+  CHECK(std::memcmp(apart.key.data(), fused.key.data(), apart.key.size()) == 0);
+  CHECK(std::memcmp(apart.value.data(), fused.value.data(), apart.value.size()) == 0);
+}
+
+TEST(rope_by_a_table_into_the_state_has_the_bits_of_three_ops) {
+  for (const Level& level : levels())
+    if (level.present())
+      for (DType dtype : {DType::f32, DType::f16, DType::bf16, DType::i8})
+        for (bool interleaved : {false, true})
+          for (int64_t pairs : {20, 17})
+            for (int workers : {1, 3}) check_rope_write(level, dtype, interleaved, pairs, workers);
 }

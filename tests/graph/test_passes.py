@@ -10,7 +10,16 @@ from toy_model import Toy, step
 from weft.backends.reference import ReferenceBackend
 from weft.errors import InputError
 from weft.graph import B, Program, T, Trace
-from weft.graph.passes import dead_code, decompose, fold_activation, fold_bias, fuse_norm, lower_int8, optimise
+from weft.graph.passes import (
+    dead_code,
+    decompose,
+    fold_activation,
+    fold_bias,
+    fuse_norm,
+    fuse_rows,
+    lower_int8,
+    optimise,
+)
 from weft.graph.plan import plan
 from weft.graph.verify import verify
 from weft.ops import (
@@ -240,6 +249,36 @@ def test_int8_keeps_bias_and_activation():
     assert ops_of(after) == Counter(quantise_rows=1, matmul_q=1)
     assert after.body[1].inputs[2] == "bias" and after.body[1].attrs["activation"] == "gelu"
     assert relative_error(run(after)["y"], run(program)["y"]) < 3e-2
+
+
+def test_norms_and_gates_quantise_what_only_products_read():
+    net = Net()
+    total = add(net.x, net.linear(rms_norm(net.x, net.norm, eps=1e-5), "a", "q8_0"))
+    normed = rms_norm(total, net.bias, eps=1e-5)
+    gate, up = net.linear(normed, "gate", "q4_1"), net.linear(normed, "up", "q4_0")
+    down = net.linear(gated(gate, up, kind="silu"), "down", "q8_0")
+    program = lower_int8(fuse_norm(net.done(y=add(total, down))))
+    check(fuse_rows, program, rms_norm_a8=1, add_rms_norm_a8=1, gated_a8=1, matmul_q=4, add=1)
+
+
+def test_rows_that_something_else_reads_stay_floats():
+    net = Net()
+    normed = rms_norm(net.x, net.norm, eps=1e-5)
+    program = lower_int8(net.done(y=net.linear(normed, "a", "q8_0"), z=net.linear(normed, "b")))
+    check(fuse_rows, program, rms_norm=1, quantise_rows=1, matmul_q=1, matmul=1)
+    net = Net()
+    normed = rms_norm(net.x, net.norm, eps=1e-5)
+    program = lower_int8(net.done(y=net.linear(normed, "a", "q8_0"), z=normed))
+    check(fuse_rows, program, rms_norm=1, quantise_rows=1, matmul_q=1)
+
+
+def test_rows_of_two_block_sizes_come_from_one_row_of_floats():
+    trace = Trace("blocks")
+    normed = rms_norm(trace.input("x", (T, 256)), trace.weight("norm", (256,)), eps=1e-5)
+    for name, dtype in (("y", "q8_0"), ("z", "q6_k")):
+        trace.output(name, matmul(normed, trace.weight(f"w.{name}", (32, 256), dtype)))
+    after = optimise(trace.program(), compute="int8")
+    assert ops_of(after) == Counter(rms_norm=1, quantise_rows=2, matmul_q=2)
 
 
 def tokens_net() -> Program:

@@ -55,6 +55,32 @@ def test_fused_levels_agree_on_rounded_encoders(tmp_path: Path, compute: str) ->
     assert np.linalg.norm(scalar - exact) <= 0.05 * np.linalg.norm(exact)
 
 
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+def test_sixteen_bit_weights_are_computed_in_bfloat16_where_a_matrix_unit_does_it(tmp_path: Path, kind: str) -> None:
+    narrow = open_checkpoint(write_model(tmp_path / "m.gguf", BLOCKED, kind))
+    picked = {level: Decoder(narrow, bind=False, level=level).info["compute"] for level in levels_present()}
+    assert picked == {level: "bf16" if level == "amx" else "f32" for level in levels_present()}
+    assert Decoder(narrow, bind=False, compute="f32").info["compute"] == "f32"
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+def test_fused_levels_agree_on_bfloat16_decoders(tmp_path: Path, kind: str) -> None:
+    checkpoint = open_checkpoint(write_model(tmp_path / "m.gguf", BLOCKED, kind))
+    ids = tiny.token_ids(BLOCKED, 70)
+    made, exact = (
+        [Decoder(checkpoint, context=128, compute=compute, level=level).logits(ids) for level in levels_present()]
+        for compute in ("bf16", "f32")
+    )
+    assert all(np.array_equal(made[1], other) for other in made[2:])
+    assert all(np.linalg.norm(rounded - exact[0]) <= 0.05 * np.linalg.norm(exact[0]) for rounded in made)
+
+
+def test_wider_and_quantised_weights_have_their_own_defaults(tmp_path: Path) -> None:
+    for kind, want in (("f32", "f32"), ("q8_0", "int8")):
+        checkpoint = open_checkpoint(write_model(tmp_path / f"{kind}.gguf", BLOCKED, kind))
+        assert {Decoder(checkpoint, bind=False, level=level).info["compute"] for level in levels_present()} == {want}
+
+
 @pytest.mark.parametrize("name", tiny.CONFIGS)
 def test_the_scalar_level_stays_close(tmp_path: Path, name: str) -> None:
     if len(levels_present()) < 2:

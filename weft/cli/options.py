@@ -69,7 +69,7 @@ def loading() -> Callable[[F], F]:
         "--compute",
         type=click.Choice(["int8", "bf16", "f32"]),
         help="What activations are rounded to before products: int8 beside quantised weights (their default), bf16 "
-        "beside others, f32 not at all.",
+        "beside others (the default of 16-bit ones where there is a matrix unit for it), f32 not at all.",
     )
     return together(threads(), context(), compute, kv_dtype())
 

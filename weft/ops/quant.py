@@ -1,5 +1,5 @@
 """int8 activations: rows quantised block by block for quantised weights, or as a whole for float weights, and their
-products."""
+products. Norms and gates whose results only products read quantise them where they are made."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,9 +8,24 @@ import numpy as np
 
 from weft.dtype import DTYPES
 from weft.ops.elementwise import activation as _activation
+from weft.ops.elementwise import gated
 from weft.ops.matmul import product_cost, product_shape
+from weft.ops.norm import add_rms_norm, rms_norm
 from weft.ops.packed import A8, Packed, wide
-from weft.ops.registry import ACTIVATIONS, ActivationOrNone, Array, Codes, Cost, Rows, Sample, Weight, op, require
+from weft.ops.registry import (
+    ACTIVATIONS,
+    Activation,
+    ActivationOrNone,
+    Array,
+    Codes,
+    Cost,
+    Rows,
+    Sample,
+    Weight,
+    get_args,
+    op,
+    require,
+)
 from weft.ops.samples import normal, strided, ugly, weight
 from weft.ops.spec import Spec
 from weft.ops.tolerance import chain
@@ -80,6 +95,129 @@ def _(rng: np.random.Generator) -> Iterator[Sample]:
 
 quantise_rows.no_gradient("rounding is flat almost everywhere; training runs with f32 activations")
 quantise_rows.tolerance(f32=0.0, because="the codes are specified to the bit")
+
+
+# What makes rows and quantises them at once. The float rows are rounded to float32 first, as if they had been stored.
+
+
+@op
+def rms_norm_a8(x: Array, weight: Weight, *, eps: float, block: int) -> Rows:
+    """quantise_rows(rms_norm(x)).  x [..., K], weight [K] -> a8_32 or a8_256 [..., K]"""
+    return quantise_rows.reference(rms_norm.reference(x, weight, eps=eps), block=block)
+
+
+@rms_norm_a8.shape
+def _(x: Spec, weight: Spec, *, eps: float, block: int) -> Spec:
+    return quantise_rows.infer(rms_norm.infer([x, weight], {"eps": eps}), {"block": block})[0]
+
+
+@rms_norm_a8.cost
+def _(x: Spec, weight: Spec, *, eps: float, block: int) -> Cost:
+    return _made_and_quantised(rms_norm.cost_of(x, weight, eps=eps), x, block)
+
+
+@rms_norm_a8.samples
+def _(rng: np.random.Generator) -> Iterator[Sample]:
+    for x, gains, attrs in _exact_norms(rng):
+        yield (x, gains), attrs
+
+
+@rms_norm_a8.decompose
+def _(x: Any, weight: Any, *, eps: Any, block: Any) -> Any:
+    return quantise_rows(rms_norm(x, weight, eps=eps), block=block)
+
+
+rms_norm_a8.no_gradient("its result is rounded; training runs with f32 activations")
+rms_norm_a8.tolerance(f32=0.0, because="of rows whose norms are exact the codes are specified to the bit")
+
+
+@op(in_place=(("x", "y"),))
+def add_rms_norm_a8(x: Array, y: Array, weight: Weight, *, eps: float, block: int) -> tuple[Array, Rows]:
+    """x + y and quantise_rows(rms_norm(x + y)).  x, y [..., K], weight [K] -> [..., K], a8_32 or a8_256 [..., K]"""
+    total = x + y
+    return total, rms_norm_a8.reference(total, weight, eps=eps, block=block)
+
+
+@add_rms_norm_a8.shape
+def _(x: Spec, y: Spec, weight: Spec, *, eps: float, block: int) -> tuple[Spec, Spec]:
+    total, rows = add_rms_norm.infer([x, y, weight], {"eps": eps})
+    return total, quantise_rows.infer([rows], {"block": block})[0]
+
+
+@add_rms_norm_a8.cost
+def _(x: Spec, y: Spec, weight: Spec, *, eps: float, block: int) -> Cost:
+    return _made_and_quantised(add_rms_norm.cost_of(x, y, weight, eps=eps), x, block)
+
+
+@add_rms_norm_a8.samples
+def _(rng: np.random.Generator) -> Iterator[Sample]:
+    for total, gains, attrs in _exact_norms(rng):
+        part = np.asfortranarray(rng.integers(-9, 10, total.shape), np.float32)
+        yield (total - part, part, gains), attrs
+
+
+@add_rms_norm_a8.decompose
+def _(x: Any, y: Any, weight: Any, *, eps: Any, block: Any) -> Any:
+    total, rows = add_rms_norm(x, y, weight, eps=eps)
+    return total, quantise_rows(rows, block=block)
+
+
+add_rms_norm_a8.no_gradient("one of its results is rounded; training runs with f32 activations")
+add_rms_norm_a8.tolerance(f32=0.0, because="of sums whose norms are exact the codes are specified to the bit")
+
+
+@op
+def gated_a8(gate: Array, up: Array, *, kind: Activation, block: int) -> Rows:
+    """quantise_rows(gated(gate, up)).  gate, up [..., K] -> a8_32 or a8_256 [..., K]"""
+    return quantise_rows.reference(gated.reference(gate, up, kind=kind), block=block)
+
+
+@gated_a8.shape
+def _(gate: Spec, up: Spec, *, kind: str, block: int) -> Spec:
+    return quantise_rows.infer(gated.infer([gate, up], {"kind": kind}), {"block": block})[0]
+
+
+@gated_a8.cost
+def _(gate: Spec, up: Spec, *, kind: str, block: int) -> Cost:
+    return _made_and_quantised(gated.cost_of(gate, up, kind=kind), gate, block)
+
+
+@gated_a8.samples
+def _(rng: np.random.Generator) -> Iterator[Sample]:
+    for block in (32, 256):
+        for kind in get_args(Activation):  # of gates so large that activations are the gate, one, or nothing
+            gate = rng.choice(np.asarray([-256, -128, 128, 192, 256], np.float32), (3, 2 * block))
+            yield (gate, rng.integers(-9, 10, gate.shape).astype(np.float32)), {"kind": kind, "block": block}
+        up = np.float32(2.0) ** rng.integers(-12, 13, (1, 3 * block)).astype(np.float32)
+        yield (rng.integers(-2, 3, up.shape).astype(np.float32), up), {"kind": "relu", "block": block}
+        gate = rng.integers(-9, 10, (2 * block, 5)).astype(np.float32).T
+        yield (gate, gate), {"kind": "relu", "block": block}
+
+
+@gated_a8.decompose
+def _(gate: Any, up: Any, *, kind: Any, block: Any) -> Any:
+    return quantise_rows(gated(gate, up, kind=kind), block=block)
+
+
+gated_a8.no_gradient("its result is rounded; training runs with f32 activations")
+gated_a8.tolerance(f32=0.0, because="of products that are exact the codes are specified to the bit")
+
+
+def _made_and_quantised(made: Cost, x: Spec, block: int) -> Cost:
+    """The cost of both ops in one: the rows between them are neither written nor read."""
+    then = quantise_rows.cost_of(x, block=block)
+    return Cost(flops=made.flops + then.flops, bytes=made.bytes + then.bytes - 2 * x.nbytes)
+
+
+def _exact_norms(rng: np.random.Generator) -> Iterator[tuple[np.ndarray, np.ndarray, dict[str, Any]]]:
+    """Rows, weights and attributes of norms without a rounding: the mean of squares is 21, and with eps 64."""
+    for block in (32, 256):
+        for rows, blocks in [(1, 1), (3, 2), (17, 3)]:
+            odd = np.tile(np.asarray([1, 3, 5, 7], np.float32), (rows, block * blocks // 4))
+            x = rng.permuted(odd, axis=1) * rng.choice(np.asarray([-1, 1], np.float32), odd.shape)
+            gains = np.float32(2.0) ** rng.integers(-12, 13, block * blocks).astype(np.float32)
+            yield x, gains, {"eps": 43.0, "block": block}
+            yield np.asfortranarray(x), np.ones_like(gains), {"eps": 43.0, "block": block}
 
 
 @op

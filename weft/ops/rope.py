@@ -1,23 +1,32 @@
-"""Rotary positions: pairs of channels turned by an angle that grows with the token's position."""
+"""Rotary positions: pairs of channels turned by an angle that grows with the token's position.
+
+Models say `rope`. A step computes cosines and sines once, for all layers: rope_table, then rope_turn; and where turned
+keys go straight into the state, rope_write does both.
+"""
 
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from weft.ops.attention import kv_write
 from weft.ops.packed import Packed, wide
-from weft.ops.registry import Array, Cost, Integers, Sample, Weight, op, require
-from weft.ops.samples import integers, normal, ugly
+from weft.ops.registry import Array, Cost, Integers, Sample, State, Weight, op, require
+from weft.ops.samples import integers, normal, paged, ugly
 from weft.ops.spec import Spec
 
 
 def _turn(x: np.ndarray, angle: np.ndarray, interleaved: bool, scale: float) -> np.ndarray:
     """x [T, H, D] with its first 2R channels turned by angle [T, R]."""
-    turned = angle.shape[1]
+    return _turned(x, scale * np.cos(angle), scale * np.sin(angle), interleaved)
+
+
+def _turned(x: np.ndarray, cosines: np.ndarray, sines: np.ndarray, interleaved: bool) -> np.ndarray:
+    turned = cosines.shape[1]
     first, second = (slice(0, 2 * turned, 2), slice(1, 2 * turned, 2)) if interleaved else (
         slice(0, turned), slice(turned, 2 * turned)
     )  # fmt: skip
-    cos, sin = scale * np.cos(angle)[:, None, :], scale * np.sin(angle)[:, None, :]
+    cos, sin = cosines[:, None, :], sines[:, None, :]
     out = x.copy()
     out[..., first] = x[..., first] * cos - x[..., second] * sin
     out[..., second] = x[..., second] * cos + x[..., first] * sin
@@ -77,4 +86,187 @@ def _(
     return to_x, None, None  # the frequencies are constants of the model
 
 
+@rope.decompose
+def _(x: Any, positions: Any, inv_freq: Any, *, interleaved: Any = False, scale: Any = 1.0) -> Any:
+    return rope_turn(x, rope_table(positions, inv_freq, scale=scale), interleaved=interleaved)
+
+
 rope.tolerance(because="cos and sin of the float32 angle to a unit in the last place, then two products and a sum")
+
+
+@op
+def rope_table(positions: Integers, inv_freq: Weight, *, scale: float = 1.0) -> Array:
+    """Cosines and then sines of positions[t] * inv_freq[r], times scale.  positions [T], inv_freq [R] -> [T, 2R]
+
+    The angle is the float32 product of the two, as for rope.
+    """
+    angle = _angle(positions, inv_freq)
+    return scale * np.concatenate([np.cos(angle), np.sin(angle)], axis=1)
+
+
+@rope_table.shape
+def _(positions: Spec, inv_freq: Spec, *, scale: float) -> Spec:
+    fits = positions.rank == 1 and inv_freq.rank == 1 and inv_freq.is_vector(inv_freq.shape[0])
+    require(fits, "rope_table", f"positions {positions} and inv_freq {inv_freq} must be [T] and [R]")
+    return inv_freq.like(positions.shape[0], 2 * inv_freq.shape[0])
+
+
+@rope_table.cost
+def _(positions: Spec, inv_freq: Spec, *, scale: float) -> Cost:
+    pairs = positions.size * inv_freq.size
+    return Cost(
+        flops=30 * pairs, bytes=8 * pairs + positions.nbytes + inv_freq.nbytes
+    )  # 30: two polynomials of doubles
+
+
+@rope_table.samples
+def _(rng: np.random.Generator) -> Iterator[Sample]:
+    for tokens, pairs in [(1, 1), (3, 32), (5, 17)]:
+        yield (integers(rng.integers(0, 4096, tokens)), _frequencies(pairs)), {}
+    wide_range = (10.0 ** -np.linspace(0, 8, 34)).astype(np.float32)[::2]
+    yield (integers([0, 1, 131071, 2000000000]), wide_range), {"scale": 1.25}
+
+
+rope_table.no_gradient("the frequencies are constants of the model")
+rope_table.tolerance(because="a cosine or sine of the float32 angle to a unit in the last place, times a scale")
+
+
+@op(in_place=(("x",),))
+def rope_turn(x: Array, table: Array, *, interleaved: bool = False) -> Array:
+    """Channels turned by a rope_table.  x [T, H, D], table [T, 2R] -> [T, H, D], 2R <= D
+
+    Channel r is paired with r + R, or 2r with 2r + 1 when interleaved; the rest pass unchanged.
+    """
+    cosines, sines = np.split(table, 2, axis=1)
+    return _turned(x, cosines, sines, interleaved)
+
+
+@rope_turn.shape
+def _(x: Spec, table: Spec, *, interleaved: bool) -> Spec:
+    _check_table("rope_turn", x, table)
+    return x
+
+
+def _check_table(where: str, x: Spec, table: Spec) -> None:
+    require(x.rank == 3 and table.rank == 2, where, f"x and table must be [T, H, D] and [T, 2R]: got {x} and {table}")
+    fits = table.shape[0] == x.shape[0] and table.shape[1] % 2 == 0 and table.shape[1] <= x.shape[2]
+    require(fits, where, f"table {table} does not fit x {x}; it must be [{x.shape[0]}, 2R] with 2R <= {x.shape[2]}")
+
+
+@rope_turn.cost
+def _(x: Spec, table: Spec, *, interleaved: bool) -> Cost:
+    return Cost(flops=3 * x.shape[1] * table.size, bytes=2 * x.nbytes + table.nbytes)
+
+
+@rope_turn.samples
+def _(rng: np.random.Generator) -> Iterator[Sample]:
+    for interleaved in (False, True):
+        for tokens, heads, dim, turned in [(1, 1, 2, 1), (3, 2, 64, 32), (5, 3, 34, 17), (4, 2, 66, 16)]:
+            table = rope_table(integers(rng.integers(0, 4096, tokens)), _frequencies(turned))
+            yield (normal(rng, tokens, heads, dim), table), {"interleaved": interleaved}
+    yield (normal(rng, 2, 5, 32).transpose(1, 0, 2), normal(rng, 5, 32)), {}
+    yield (ugly(rng, 3, 2, 32), rope_table(integers([5, 6, 7]), _frequencies(16))), {}
+
+
+rope_turn.no_gradient("training turns with rope: programs that have a gradient are not lowered to this")
+rope_turn.tolerance(because="two products and a sum")
+
+
+@op(in_place=(("q",),), effect=True)
+def rope_write(
+    q: Array,
+    k: Array,
+    v: Array,
+    table: Array,
+    state: State,
+    positions: Integers,
+    segments: Integers,
+    pages: Integers,
+    *,
+    interleaved: bool = False,
+) -> Array:
+    """rope_turn(q), after kv_write of rope_turn(k) and v.  q [T, H, D], k, v [T, G, D], table [T, 2R], state [G, D],
+    positions [T], segments [B+1], pages [B, P] -> [T, H, D]
+    """
+    kv_write.reference(rope_turn.reference(k, table, interleaved=interleaved), v, state, positions, segments, pages)
+    return rope_turn.reference(q, table, interleaved=interleaved)
+
+
+@rope_write.shape
+def _(
+    q: Spec,
+    k: Spec,
+    v: Spec,
+    table: Spec,
+    state: Spec,
+    positions: Spec,
+    segments: Spec,
+    pages: Spec,
+    *,
+    interleaved: bool,
+) -> Spec:
+    kv_write.infer([k, v, state, positions, segments, pages], {})
+    _check_table("rope_write", q, table)
+    fits = q.shape[0] == k.shape[0] and q.shape[2] == k.shape[2] and q.shape[1] % k.shape[1] == 0
+    require(fits, "rope_write", f"q {q} does not fit k {k}; their heads must be alike, q's a multiple of k's")
+    return q
+
+
+@rope_write.cost
+def _(
+    q: Spec,
+    k: Spec,
+    v: Spec,
+    table: Spec,
+    state: Spec,
+    positions: Spec,
+    segments: Spec,
+    pages: Spec,
+    *,
+    interleaved: bool,
+) -> Cost:
+    turn, write = rope_turn.cost_of(q, table), kv_write.cost_of(k, v, state, positions, segments, pages)
+    return Cost(flops=turn.flops + 3 * k.shape[1] * table.size, bytes=turn.bytes + write.bytes)
+
+
+@rope_write.samples
+def _(rng: np.random.Generator) -> Iterator[Sample]:
+    for starts, lengths, heads, groups, dim, pairs, dtype in [
+        ([0], [1], 1, 1, 2, 1, "f32"),
+        ([0, 31, 64], [5, 2, 1], 4, 2, 17, 8, "f32"),
+        ([3, 0], [65, 33], 6, 3, 64, 32, "f32"),
+        ([3, 0], [65, 33], 6, 3, 64, 16, "f16"),
+        ([30, 0], [5, 33], 2, 2, 18, 9, "bf16"),
+        ([0, 31, 64], [5, 2, 1], 4, 1, 17, 8, "i8"),
+        ([3, 0], [65, 33], 3, 3, 64, 32, "i8"),
+    ]:
+        state, *where = paged(rng, starts, lengths, groups, dim, dtype)
+        q = (ugly if dtype == "i8" else normal)(rng, heads, len(where[0]), dim).transpose(1, 0, 2)
+        k, v = normal(rng, len(q), groups, dim), normal(rng, len(q), groups, dim)
+        table = rope_table(where[0], _frequencies(pairs))
+        if dtype != "f32":  # turned without a rounding, so that there is one result that is right
+            k, table = rng.integers(-9, 10, k.shape), rng.integers(-4, 5, table.shape) / 4
+        for interleaved in (False, True):
+            operands = (q, k.astype(np.float32), v, table.astype(np.float32), state, *where)
+            yield operands, {"interleaved": interleaved}
+
+
+@rope_write.decompose
+def _(
+    q: Any,
+    k: Any,
+    v: Any,
+    table: Any,
+    state: Any,
+    positions: Any,
+    segments: Any,
+    pages: Any,
+    *,
+    interleaved: Any = False,
+) -> Any:
+    kv_write(rope_turn(k, table, interleaved=interleaved), v, state, positions, segments, pages)
+    return rope_turn(q, table, interleaved=interleaved)
+
+
+rope_write.no_gradient("the cache is not differentiated; training uses attention, which keeps no state")
+rope_write.tolerance(because="as rope_turn; stored values are rounded once more, to nearest even")

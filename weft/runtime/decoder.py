@@ -8,6 +8,7 @@ from functools import cached_property
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from weft.backends.cpu.backend import level_for
 from weft.errors import FormatError, InputError, MemoryPlanError, TooLongError, UnsupportedError
 from weft.nn.step import Step
 from weft.runtime.adapters import Adapter, Adapters
@@ -31,13 +32,15 @@ if TYPE_CHECKING:
 STEP_TOKENS = 512  # tokens of one step: long prompts are cut into chunks of this many
 DEFAULT_CONTEXT = 8192  # a longer context costs memory, so it is asked for
 COMPUTES = ("int8", "bf16", "f32")
+MATRIX_LEVELS = ("amx",)  # with a unit that multiplies bfloat16; elsewhere such products take longer than those of f32
 
 
 class Decoder:
     """`context` tokens at most per sequence; `kv_tokens`, or what `kv_bytes` hold, in all sequences together.
 
     `compute` "int8" rounds activations to int8 before products with quantised weights (the default for them), "bf16"
-    rounds activations and weights that are not quantised to bfloat16, "f32" rounds nothing. `kv_dtype` is one of
+    rounds activations and weights that are not quantised to bfloat16 (the default for f16 and bf16 matrices, at levels
+    with a matrix unit for it: decision 0018), "f32" rounds nothing. `kv_dtype` is one of
     KV_TYPES, by default f32 for f32 checkpoints, else f16; how many tokens there is room for by default, plan_state
     says. Weights are packed by the other threads while the caller goes on: `ready` waits for them, and so does the
     first `run`. With `bind` False no weight is read and nothing is allocated: program, info and memory_plan are there,
@@ -61,9 +64,8 @@ class Decoder:
     ) -> None:
         self.checkpoint = checkpoint
         self.thread_plan = plan_threads(threads)
-        self._programs = Programs(
-            checkpoint, compute=_pick_compute(checkpoint, compute), threads=self.thread_plan.count, level=level
-        )
+        compute = _pick_compute(checkpoint, compute, level_for(level))
+        self._programs = Programs(checkpoint, compute=compute, threads=self.thread_plan.count, level=level)
         self.kv_dtype = kv_dtype or ("f32" if _is_f32(checkpoint) else "f16")
         if self.kv_dtype not in KV_TYPES:
             raise UnsupportedError(f"[load] kv_dtype {kv_dtype!r}; one of {', '.join(KV_TYPES)}")
@@ -289,11 +291,14 @@ def _is_f32(checkpoint: Checkpoint) -> bool:
     return all(t.view.dtype.name == "f32" for t in checkpoint.tensors.values())
 
 
-def _pick_compute(checkpoint: Checkpoint, asked: str | None) -> str:
+def _pick_compute(checkpoint: Checkpoint, asked: str | None, level: str) -> str:
     if asked is not None and asked not in COMPUTES:
         raise UnsupportedError(f"[load] compute {asked!r}; one of {', '.join(COMPUTES)}")
-    quantised = any(t.view.dtype.quantised for t in checkpoint.tensors.values())
-    return asked or ("int8" if quantised else "f32")
+    stored = [tensor.view for tensor in checkpoint.tensors.values()]
+    if asked or any(view.dtype.quantised for view in stored):
+        return asked or "int8"
+    matrices = {view.dtype.name for view in stored if len(view.shape) > 1}
+    return "bf16" if level in MATRIX_LEVELS and matrices <= {"f16", "bf16"} else "f32"
 
 
 def _pick_context(asked: int | None, model: int, settled: int) -> int:

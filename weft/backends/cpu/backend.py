@@ -24,12 +24,16 @@ def levels_present() -> list[str]:
     return list(_core.levels_present())
 
 
+def level_for(asked: str | None) -> str:
+    """The level that is used when this one is asked for: None is WEFT_ISA, else the best."""
+    return (asked if asked is not None else flags.get("WEFT_ISA")) or levels_present()[-1]
+
+
 class CpuBackend(Backend):
     """`level` forces a lower instruction set (default: WEFT_ISA, else the best); `threads` is the team's size."""
 
     def __init__(self, level: str | None = None, threads: int = 1) -> None:
-        asked = level if level is not None else flags.get("WEFT_ISA")
-        self.level = asked or levels_present()[-1]
+        self.level = level_for(level)
         self.name = f"cpu-{self.level}"
         self._kernels = frozenset(_core.kernels(self.level))
         self.pool = _core.Pool(threads)

@@ -11,6 +11,8 @@ from weft.graph.passes.decompose import decompose
 from weft.graph.passes.fold_activation import fold_activation
 from weft.graph.passes.fold_bias import fold_bias
 from weft.graph.passes.fuse_norm import fuse_norm
+from weft.graph.passes.fuse_rope import fuse_rope
+from weft.graph.passes.fuse_rows import fuse_rows
 from weft.graph.passes.lower_attention import lower_attention
 from weft.graph.passes.lower_bf16 import lower_bf16
 from weft.graph.passes.lower_int8 import lower_int8
@@ -26,6 +28,8 @@ __all__ = [
     "fold_activation",
     "fold_bias",
     "fuse_norm",
+    "fuse_rope",
+    "fuse_rows",
     "lower_attention",
     "lower_bf16",
     "lower_int8",
@@ -37,7 +41,7 @@ COMPUTE = ("f32", "bf16", "bf16x3", "int8")
 LOWER: dict[str, list[Callable[[Program], Program]]] = {
     "bf16": [lower_bf16, lower_attention],
     "bf16x3": [partial(lower_bf16, split=True)],
-    "int8": [lower_int8, lower_tokens, lower_attention],
+    "int8": [lower_int8, fuse_rows, lower_tokens, lower_attention],
 }
 
 
@@ -56,9 +60,10 @@ def optimise(program: Program, *, compute: str = "f32", adapters: bool = False) 
         dead_code,
         fold_bias,
         fold_activation,
-        fuse_norm,
         cut_rows,
-    ]  # bias first: an activation comes after it
+        fuse_norm,
+        fuse_rope,
+    ]  # bias first: an activation comes after it; rows before norms: a sum and its norm may have been apart
     passes += [adapt] if adapters else []  # before products are lowered: adapters read rows that are not rounded
     for rewrite in [*passes, *LOWER.get(compute, [])]:
         program = rewrite(program)

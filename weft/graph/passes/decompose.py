@@ -1,6 +1,7 @@
 """Fused ops that a backend lacks are said with the ops it has."""
 
 from collections.abc import Callable, Sequence
+from typing import cast
 
 from weft.dtype import DType
 from weft.graph.program import Instr, Program, Value, arrange
@@ -43,9 +44,7 @@ def _expanded(program: Program, instr: Instr, prefix: str) -> tuple[list[Value],
         if name is None:
             operands.append(None)
             continue
-        value = program.table[name]
-        declare = trace.weight if value.kind == "weight" else trace.input
-        operands.append(declare(f"in{index}", value.shape, value.dtype))
+        operands.append(_declared(trace, f"in{index}", program.table[name]))
         names[f"in{index}"] = name
     assert instr.meaning.decomposition is not None
     results = instr.meaning.decomposition(*operands, **instr.attrs)
@@ -60,3 +59,10 @@ def _expanded(program: Program, instr: Instr, prefix: str) -> tuple[list[Value],
         for step in inner.body
     ]
     return [Value(names[value.name], "buffer", value.dtype, value.shape) for value in buffers], body
+
+
+def _declared(trace: Trace, name: str, value: Value) -> Tensor:
+    if value.kind in ("state", "table"):
+        rows, cols = (cast(int, size) for size in value.shape)
+        return (trace.state if value.kind == "state" else trace.table)(name, rows, cols, value.dtype)
+    return (trace.weight if value.kind == "weight" else trace.input)(name, value.shape, value.dtype)
