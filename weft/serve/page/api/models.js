@@ -1,0 +1,37 @@
+// The models that the server has, with their states and adapters, kept for every view that offers a choice.
+
+import { getJson } from "./client.js";
+
+/**
+ * @typedef {{name: string, kind: "generate"|"embed", state: string, bytes: number, adapters: string[]}} Model
+ */
+
+/** @type {Model[]} */
+let models = [];
+const listeners = new Set();
+
+export const modelsOf = (kind) => models.filter((model) => model.kind === kind);
+
+/** Call `react` now and after each change of the list. */
+export function onModels(react) {
+  listeners.add(react);
+  react();
+}
+
+/** Take the list out of an answer of /weft/live. */
+export function takeModels(live) {
+  const next = (live.models ?? []).map((model) => ({
+    name: String(model.name),
+    kind: model.kind === "embed" ? "embed" : "generate",
+    state: String(model.state ?? ""),
+    bytes: Number(model.bytes ?? 0),
+    adapters: (model.adapters ?? []).map((adapter) => String(adapter.name ?? adapter)),
+  }));
+  if (JSON.stringify(next) === JSON.stringify(models)) return;
+  models = next;
+  for (const react of listeners) react();
+}
+
+export async function refreshModels() {
+  takeModels(await getJson("weft/live"));
+}

@@ -1,0 +1,63 @@
+// Where the page starts: the bar, the tabs, the key, and a view made when it is first shown.
+
+import { configureClient } from "./api/client.js";
+import { refreshModels } from "./api/models.js";
+import { startChat } from "./chat/view.js";
+import { startEmbed } from "./embed/view.js";
+import { startLive } from "./live/view.js";
+import { askText } from "./ui/dialog.js";
+import { h } from "./ui/dom.js";
+import { iconButton, icon, weave } from "./ui/icons.js";
+import { addShortcut, showShortcuts, startShortcuts } from "./ui/shortcuts.js";
+import { startTabs } from "./ui/tabs.js";
+import { currentTheme, nextTheme } from "./ui/theme.js";
+import { toast } from "./ui/toast.js";
+
+const THEMES = { system: ["system", "Colours of the system"], light: ["sun", "Light"], dark: ["moon", "Dark"] };
+const TITLES = { chat: "Chat", embeddings: "Embeddings", live: "Live" };
+
+function askForKey(refused) {
+  const words = refused ? "The server did not take that key." : "This server answers only with a key. It is kept until this tab is closed.";
+  return askText("Key", words, { label: "Key", type: "password", action: "Use key" });
+}
+
+const link = h("span", { class: "link-state", role: "status" }, "Connecting");
+function heard(up) {
+  const state = up ? "up" : "down";
+  if (link.dataset.state === state) return;
+  link.dataset.state = state;
+  link.textContent = up ? "Connected" : "No answer";
+}
+
+function themeButton() {
+  const button = iconButton("system", "", () => { nextTheme(); show(); toast(`Colours: ${THEMES[currentTheme()][1].toLowerCase()}.`); });
+  function show() {
+    const [name, words] = THEMES[currentTheme()];
+    button.replaceChildren(icon(name));
+    button.setAttribute("aria-label", `Theme: ${words}`);
+    button.title = `Theme: ${words}`;
+  }
+  show();
+  return button;
+}
+
+configureClient({ ask: askForKey, heard });
+document.getElementById("mark").append(weave(3, 13));
+document.getElementById("bar-end").append(link, themeButton(), iconButton("help", "Keyboard shortcuts (?)", showShortcuts));
+
+const makers = { chat: startChat, embeddings: startEmbed, live: startLive };
+const made = {};
+const tabs = startTabs((name) => {
+  made[name] ??= makers[name](document.getElementById(`view-${name}`));
+  for (const [other, view] of Object.entries(made)) view.setShown?.(other === name);
+  document.title = `${TITLES[name]} · weft`;
+});
+Object.keys(makers).forEach((name, i) => {
+  addShortcut({ keys: ["Alt", String(i + 1)], words: TITLES[name], code: `Digit${i + 1}`, alt: true, run: () => tabs.show(name, true) });
+});
+addShortcut({ keys: ["?"], words: "This list", key: "?", run: showShortcuts });
+startShortcuts();
+
+refreshModels().catch((error) => toast(error.message));
+// A model that was loading may be ready when the page is looked at again.
+addEventListener("focus", () => refreshModels().catch(() => {}));
