@@ -7,7 +7,7 @@ import { startEmbed } from "./embed/view.js";
 import { startLive } from "./live/view.js";
 import { askText } from "./ui/dialog.js";
 import { h } from "./ui/dom.js";
-import { iconButton, icon, weave } from "./ui/icons.js";
+import { icon, iconButton, weave } from "./ui/icons.js";
 import { addShortcut, showShortcuts, startShortcuts } from "./ui/shortcuts.js";
 import { startTabs } from "./ui/tabs.js";
 import { currentTheme, nextTheme } from "./ui/theme.js";
@@ -17,7 +17,9 @@ const THEMES = { system: ["system", "Colours of the system"], light: ["sun", "Li
 const TITLES = { chat: "Chat", embeddings: "Embeddings", live: "Live" };
 
 function askForKey(refused) {
-  const words = refused ? "The server did not take that key." : "This server answers only with a key. It is kept until this tab is closed.";
+  const words = refused
+    ? "The server did not take that key."
+    : "This server answers only with a key. It is kept until this tab is closed.";
   return askText("Key", words, { label: "Key", type: "password", action: "Use key" });
 }
 
@@ -30,7 +32,11 @@ function heard(up) {
 }
 
 function themeButton() {
-  const button = iconButton("system", "", () => { nextTheme(); show(); toast(`Colours: ${THEMES[currentTheme()][1].toLowerCase()}.`); });
+  const button = iconButton("system", "", () => {
+    nextTheme();
+    show();
+    toast(`Colours: ${THEMES[currentTheme()][1].toLowerCase()}.`);
+  });
   function show() {
     const [name, words] = THEMES[currentTheme()];
     button.replaceChildren(icon(name));
@@ -43,7 +49,11 @@ function themeButton() {
 
 configureClient({ ask: askForKey, heard });
 document.getElementById("mark").append(weave(3, 13));
-document.getElementById("bar-end").append(link, themeButton(), iconButton("help", "Keyboard shortcuts (?)", showShortcuts));
+document.getElementById("bar-end").append(
+  link,
+  themeButton(),
+  iconButton("help", "Keyboard shortcuts (?)", showShortcuts),
+);
 
 const makers = { chat: startChat, embeddings: startEmbed, live: startLive };
 const made = {};
@@ -53,11 +63,17 @@ const tabs = startTabs((name) => {
   document.title = `${TITLES[name]} · weft`;
 });
 Object.keys(makers).forEach((name, i) => {
-  addShortcut({ keys: ["Alt", String(i + 1)], words: TITLES[name], code: `Digit${i + 1}`, alt: true, run: () => tabs.show(name, true) });
+  addShortcut({
+    keys: ["Alt", String(i + 1)],
+    words: TITLES[name],
+    code: `Digit${i + 1}`,
+    alt: true,
+    run: () => tabs.show(name, true),
+  });
 });
 addShortcut({ keys: ["?"], words: "This list", key: "?", run: showShortcuts });
 startShortcuts();
 
 refreshModels().catch((error) => toast(error.message));
 // A model that was loading may be ready when the page is looked at again.
-addEventListener("focus", () => refreshModels().catch(() => {}));
+addEventListener("focus", () => refreshModels(true).catch(() => {}));

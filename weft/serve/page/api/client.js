@@ -9,7 +9,7 @@ try {
 } catch { /* kept in memory only */ }
 
 /** @type {(refused: boolean) => Promise<string|null>} */
-let askForKey = async () => null;
+let askForKey = () => Promise.resolve(null);
 /** @type {Promise<string|null>|null} */
 let asking = null;
 /** @type {(up: boolean) => void} */
@@ -31,7 +31,9 @@ export function configureClient({ ask, heard }) {
 }
 
 async function newKey(refused) {
-  asking ??= askForKey(refused).finally(() => { asking = null; });
+  asking ??= askForKey(refused).finally(() => {
+    asking = null;
+  });
   const given = await asking;
   if (given === null) return false;
   key = given.trim();
@@ -46,7 +48,13 @@ async function send(path, { method = "GET", body, signal, quiet = false }) {
   const headers = { accept: "application/json" };
   if (used) headers.authorization = `Bearer ${used}`;
   if (body !== undefined) headers["content-type"] = "application/json";
-  const options = { method, headers, signal, cache: "no-store", body: body === undefined ? undefined : JSON.stringify(body) };
+  const options = {
+    method,
+    headers,
+    signal,
+    cache: "no-store",
+    body: body === undefined ? undefined : JSON.stringify(body),
+  };
   let response;
   try {
     response = await fetch(new URL(path, document.baseURI), options);
@@ -71,7 +79,10 @@ async function errorOf(response) {
     words = answer.error?.message ?? answer.message ?? answer.detail ?? "";
   } catch { /* not JSON: the status has to do */ }
   if (!words && response.status === 401) words = "The server wants a key.";
-  return new ApiError(typeof words === "string" && words ? words : `The server answered ${response.status}.`, response.status);
+  return new ApiError(
+    typeof words === "string" && words ? words : `The server answered ${response.status}.`,
+    response.status,
+  );
 }
 
 /** GET and read JSON. `quiet` requests never open the key dialog. */

@@ -32,6 +32,7 @@ export function takeModels(live) {
   for (const react of listeners) react();
 }
 
-export async function refreshModels() {
-  takeModels(await getJson("weft/live"));
+/** @param {boolean} [quiet]  nobody asked for it, so it opens no dialog */
+export async function refreshModels(quiet = false) {
+  takeModels(await getJson("weft/live", { quiet }));
 }

@@ -3,7 +3,7 @@
 import { modelsOf, onModels } from "../api/models.js";
 import { h } from "../ui/dom.js";
 
-const STATES = { loaded: "", ready: "", loading: " (loading)", unloaded: " (loads when used)", failed: " (failed)" };
+const STATES = { loading: " (loading)", unloaded: " (loads when used)", failed: " (failed)" };
 
 /** @param {() => import("./conversation.js").Conversation} current @param {() => void} changed */
 export function makeChoice(current, changed) {
@@ -23,14 +23,19 @@ export function makeChoice(current, changed) {
     const known = modelsOf("generate");
     const one = current();
     if (!one) return;
-    if (!known.some((each) => each.name === one.model)) Object.assign(one, { model: known[0]?.name ?? "", adapter: "" });
+    if (!known.some((each) => each.name === one.model)) {
+      Object.assign(one, { model: known[0]?.name ?? "", adapter: "" });
+    }
     const options = known.map((each) => h("option", { value: each.name }, each.name + (STATES[each.state] ?? "")));
     model.replaceChildren(...(options.length ? options : [h("option", { value: "" }, "No model that chats")]));
     model.value = one.model;
     model.disabled = !options.length;
     const adapters = known.find((each) => each.name === one.model)?.adapters ?? [];
     if (!adapters.includes(one.adapter)) one.adapter = "";
-    adapter.replaceChildren(h("option", { value: "" }, "No adapter"), ...adapters.map((name) => h("option", { value: name }, name)));
+    adapter.replaceChildren(
+      h("option", { value: "" }, "Base"),
+      ...adapters.map((name) => h("option", { value: name }, name)),
+    );
     adapter.value = one.adapter;
     adapter.hidden = adapters.length === 0;
   }

@@ -5,12 +5,35 @@ import { icon } from "../ui/icons.js";
 
 /** @param {{send: (text: string) => void, stop: () => void}} actions */
 export function makeComposer({ send, stop }) {
-  const area = h("textarea", { id: "composer", rows: 1, placeholder: "Write a message", "aria-label": "Message", "aria-describedby": "composer-hint" });
-  const button = h("button", { type: "submit", class: "button primary round", "aria-label": "Send", title: "Send (Enter)" }, icon("send"));
-  const stopButton = h("button", { type: "button", class: "button round", "aria-label": "Stop", title: "Stop (Esc)", hidden: true, on: { click: stop } }, icon("stop"));
+  const area = h("textarea", {
+    id: "composer",
+    rows: 1,
+    placeholder: "Write a message",
+    "aria-label": "Message",
+    "aria-describedby": "composer-hint",
+  });
+  const button = h("button", {
+    type: "submit",
+    class: "button primary round",
+    "aria-label": "Send",
+    title: "Send (Enter)",
+  }, icon("send"));
+  const stopButton = h("button", {
+    type: "button",
+    class: "button round",
+    "aria-label": "Stop",
+    title: "Stop (Esc)",
+    hidden: true,
+    on: { click: stop },
+  }, icon("stop"));
   const modes = h("span", { class: "modes" });
   const hint = h("span", { id: "composer-hint", class: "hint" }, "Enter sends, Shift+Enter starts a line");
-  const form = h("form", { class: "composer" }, h("div", { class: "composer-box" }, area, button, stopButton), h("div", { class: "composer-foot" }, modes, hint));
+  const form = h(
+    "form",
+    { class: "composer" },
+    h("div", { class: "composer-box" }, area, button, stopButton),
+    h("div", { class: "composer-foot" }, modes, hint),
+  );
   let running = false;
 
   const fit = () => {
@@ -40,6 +63,8 @@ export function makeComposer({ send, stop }) {
   return {
     element: form,
     focus: () => area.focus(),
+    /** Ready for typing, but no keyboard over half of a telephone's screen. */
+    invite: () => matchMedia("(pointer: coarse)").matches || area.focus(),
     write(text) {
       area.value = text;
       fit();

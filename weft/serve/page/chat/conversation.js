@@ -15,8 +15,18 @@
 
 /** @type {Settings} */
 export const DEFAULTS = {
-  temperature: null, top_p: null, top_k: null, min_p: null, presence_penalty: null, frequency_penalty: null,
-  repetition_penalty: null, seed: null, max_tokens: null, probabilities: false, json: false, schema: "",
+  temperature: null,
+  top_p: null,
+  top_k: null,
+  min_p: null,
+  presence_penalty: null,
+  frequency_penalty: null,
+  repetition_penalty: null,
+  seed: null,
+  max_tokens: null,
+  probabilities: false,
+  json: false,
+  schema: "",
 };
 
 const MAX_MESSAGES = 2000;
@@ -69,7 +79,9 @@ export function readConversation(raw) {
   conversation.updated = asNumber(raw.updated, Date.now());
   for (const name of ["model", "adapter", "system"]) conversation[name] = asText(raw[name]);
   conversation.settings = readSettings(raw.settings ?? {});
-  for (const message of raw.messages.slice(0, MAX_MESSAGES).map(readMessage)) if (message) conversation.messages.push(message);
+  for (const message of raw.messages.slice(0, MAX_MESSAGES).map(readMessage)) {
+    if (message) conversation.messages.push(message);
+  }
   return conversation;
 }
 
@@ -87,9 +99,15 @@ export function readSettings(raw) {
 function readMessage(raw) {
   if (raw?.role === "user") return { role: "user", content: asText(raw.content) };
   if (raw?.role !== "assistant") return null;
-  const replies = asList(raw.replies).length ? raw.replies : [{ content: asText(raw.content), reasoning: asText(raw.reasoning_content) }];
+  const replies = asList(raw.replies).length
+    ? raw.replies
+    : [{ content: asText(raw.content), reasoning: asText(raw.reasoning_content) }];
   const read = replies.slice(0, 100).map(readReply);
-  return { role: "assistant", replies: read, shown: Math.min(Math.max(Math.trunc(asNumber(raw.shown)), 0), read.length - 1) };
+  return {
+    role: "assistant",
+    replies: read,
+    shown: Math.min(Math.max(Math.trunc(asNumber(raw.shown)), 0), read.length - 1),
+  };
 }
 
 function readReply(raw) {

@@ -15,16 +15,24 @@ import { tokensView } from "./tokens.js";
 /** @param {Actions} actions */
 export function userMessage(message, index, actions) {
   const bubble = h("div", { class: "bubble" }, message.content);
-  const foot = h("div", { class: "message-foot" },
+  const foot = h(
+    "div",
+    { class: "message-foot" },
     iconButton("copy", "Copy message", () => copyText(message.content), { class: "small" }),
-    iconButton("edit", "Edit and send again", () => edit(element, message, index, actions), { class: "small" }));
+    iconButton("edit", "Edit and send again", () => edit(element, message, index, actions), { class: "small" }),
+  );
   const element = h("article", { class: "message user", "aria-label": "You" }, bubble, foot);
   return { element, update() {} };
 }
 
 function edit(element, message, index, actions) {
   const before = [...element.childNodes];
-  const area = h("textarea", { class: "edit", value: message.content, rows: Math.min(message.content.split("\n").length + 1, 12), "aria-label": "Edit the message" });
+  const area = h("textarea", {
+    class: "edit",
+    value: message.content,
+    rows: Math.min(message.content.split("\n").length + 1, 12),
+    "aria-label": "Edit the message",
+  });
   const cancel = () => {
     element.replaceChildren(...before);
     element.querySelector('[aria-label^="Edit"]').focus();
@@ -39,10 +47,13 @@ function edit(element, message, index, actions) {
       send();
     }
   });
-  const foot = h("div", { class: "edit-foot" },
+  const foot = h(
+    "div",
+    { class: "edit-foot" },
     h("span", {}, "Replies below are replaced."),
     h("button", { type: "button", class: "button small", on: { click: cancel } }, "Cancel"),
-    h("button", { type: "button", class: "button primary small", on: { click: send } }, "Send"));
+    h("button", { type: "button", class: "button primary small", on: { click: send } }, "Send"),
+  );
   element.replaceChildren(area, foot);
   area.focus();
 }
@@ -64,7 +75,9 @@ export function assistantMessage(message, index, actions) {
     element.setAttribute("aria-busy", String(running));
     folded.hidden = reply.reasoning === "";
     if (thought.textContent !== reply.reasoning) thought.textContent = reply.reasoning;
-    summary.textContent = running && !reply.content ? "Reasoning…" : `Reasoning, ${reply.reasoning.trim().split(/\s+/).length} words`;
+    summary.textContent = running && !reply.content
+      ? "Reasoning…"
+      : `Reasoning, ${reply.reasoning.trim().split(/\s+/).length} words`;
     element.classList.toggle("waiting", running && !reply.content && !reply.reasoning);
     element.classList.toggle("writing", running && reply.content !== "");
     if (!tokensShown) showText(reply, running);
@@ -80,9 +93,12 @@ export function assistantMessage(message, index, actions) {
   }
 
   function footOf(reply) {
-    const tokens = iconButton("tokens", "Token probabilities", () => toggleTokens(reply), { class: "small", "aria-pressed": String(tokensShown) });
+    const tokens = iconButton("tokens", "Token probabilities", () => toggleTokens(reply), {
+      class: "small",
+      "aria-pressed": String(tokensShown),
+    });
     return [
-      iconButton("copy", "Copy reply", () => copyText(reply.content), { class: "small" }),
+      reply.content ? iconButton("copy", "Copy reply", () => copyText(reply.content), { class: "small" }) : null,
       iconButton("again", "Regenerate", () => actions.again(index), { class: "small" }),
       reply.tokens.length ? tokens : null,
       message.replies.length > 1 ? versions(message, index, actions) : null,
@@ -102,10 +118,16 @@ export function assistantMessage(message, index, actions) {
 
 function versions(message, index, actions) {
   const to = (step) => () => actions.version(index, message.shown + step);
-  return h("span", { class: "versions numbers" },
+  return h(
+    "span",
+    { class: "versions numbers" },
     iconButton("left", "Previous version", to(-1), { class: "small", disabled: message.shown === 0 }),
     `${message.shown + 1} / ${message.replies.length}`,
-    iconButton("right", "Next version", to(1), { class: "small", disabled: message.shown === message.replies.length - 1 }));
+    iconButton("right", "Next version", to(1), {
+      class: "small",
+      disabled: message.shown === message.replies.length - 1,
+    }),
+  );
 }
 
 function stats(reply) {

@@ -8,14 +8,66 @@ import { parseSchema } from "./request.js";
 
 /** @type {{name: string, label: string, min: number, max: number, step: number, slider?: number, hint: string}[]} */
 const NUMBERS = [
-  { name: "temperature", label: "Temperature", min: 0, max: 2, step: 0.05, slider: 1, hint: "0 always takes the likeliest token" },
-  { name: "top_p", label: "Top-p", min: 0.01, max: 1, step: 0.01, slider: 1, hint: "the likeliest tokens that make up this much" },
-  { name: "min_p", label: "Min-p", min: 0, max: 1, step: 0.01, slider: 0, hint: "tokens at least this likely, compared with the likeliest" },
+  {
+    name: "temperature",
+    label: "Temperature",
+    min: 0,
+    max: 2,
+    step: 0.05,
+    slider: 1,
+    hint: "0 always takes the likeliest token",
+  },
+  {
+    name: "top_p",
+    label: "Top-p",
+    min: 0.01,
+    max: 1,
+    step: 0.01,
+    slider: 1,
+    hint: "the likeliest tokens that make up this much",
+  },
+  {
+    name: "min_p",
+    label: "Min-p",
+    min: 0,
+    max: 1,
+    step: 0.01,
+    slider: 0,
+    hint: "tokens at least this likely, compared with the likeliest",
+  },
   { name: "top_k", label: "Top-k", min: 0, max: 1000, step: 1, hint: "this many of the likeliest tokens; 0 means all" },
-  { name: "max_tokens", label: "Max tokens", min: 1, max: 1_000_000, step: 1, hint: "the reply ends here at the latest" },
-  { name: "presence_penalty", label: "Presence penalty", min: -2, max: 2, step: 0.1, hint: "against tokens that were there already" },
-  { name: "frequency_penalty", label: "Frequency penalty", min: -2, max: 2, step: 0.1, hint: "against tokens, by how often they were there" },
-  { name: "repetition_penalty", label: "Repetition penalty", min: 0.1, max: 5, step: 0.05, hint: "divides the scores of repeated tokens; 1 is none" },
+  {
+    name: "max_tokens",
+    label: "Max tokens",
+    min: 1,
+    max: 1_000_000,
+    step: 1,
+    hint: "the reply ends here at the latest",
+  },
+  {
+    name: "presence_penalty",
+    label: "Presence penalty",
+    min: -2,
+    max: 2,
+    step: 0.1,
+    hint: "against tokens that were there already",
+  },
+  {
+    name: "frequency_penalty",
+    label: "Frequency penalty",
+    min: -2,
+    max: 2,
+    step: 0.1,
+    hint: "against tokens, by how often they were there",
+  },
+  {
+    name: "repetition_penalty",
+    label: "Repetition penalty",
+    min: 0.1,
+    max: 5,
+    step: 0.05,
+    hint: "divides the scores of repeated tokens; 1 is none",
+  },
   { name: "seed", label: "Seed", min: 0, max: 4_294_967_295, step: 1, hint: "the same seed gives the same reply" },
 ];
 
@@ -37,41 +89,89 @@ const EXAMPLE = `{
  */
 export function makePanel(current, changed, exports) {
   const system = h("textarea", { id: "system", rows: 3, placeholder: "Who the model is and how it answers" });
-  system.addEventListener("input", () => { current().system = system.value; changed(); });
+  system.addEventListener("input", () => {
+    current().system = system.value;
+    changed();
+  });
   const numbers = NUMBERS.map((spec) => numberField(spec, current, changed));
   const [sliders, plain] = [numbers.filter((field) => field.slider), numbers.filter((field) => !field.slider)];
   const schema = schemaField(current, changed);
-  const probabilities = switchField("Token probabilities", "Each token of the next replies with what else it could have been", current, "probabilities", changed);
-  const reset = h("button", { type: "button", class: "button quiet small", on: { click: () => {
-    for (const { name } of NUMBERS) current().settings[name] = DEFAULTS[name];
-    changed();
-    update();
-  } } }, "Reset");
+  const probabilities = switchField(
+    "Token probabilities",
+    "Each token of the next replies with what else it could have been",
+    current,
+    "probabilities",
+    changed,
+  );
+  const reset = h("button", {
+    type: "button",
+    class: "button quiet small",
+    on: {
+      click: () => {
+        for (const { name } of NUMBERS) current().settings[name] = DEFAULTS[name];
+        changed();
+        update();
+      },
+    },
+  }, "Reset");
 
   function update() {
     system.value = current().system;
     for (const field of [...numbers, schema, probabilities]) field.update();
   }
-  const group = (title, more, ...children) => h("section", { class: "group" }, h("div", { class: "group-head" }, h("h3", {}, title), more), ...children);
-  const element = h("aside", { class: "side settings-side", "aria-label": "Settings", id: "settings" },
-    h("div", { class: "side-head" }, h("h2", {}, "Settings"), iconButton("close", "Close", () => {}, { class: "close" })),
-    h("div", { class: "side-body groups" },
+  const group = (title, more, ...children) =>
+    h("section", { class: "group" }, h("div", { class: "group-head" }, h("h3", {}, title), more), ...children);
+  const element = h(
+    "aside",
+    { class: "side settings-side", "aria-label": "Settings", id: "settings" },
+    h(
+      "div",
+      { class: "side-head" },
+      h("h2", {}, "Settings"),
+      iconButton("close", "Close", () => {}, { class: "close" }),
+    ),
+    h(
+      "div",
+      { class: "side-body groups" },
       group("System prompt", null, h("label", { for: "system", class: "hidden-text" }, "System prompt"), system),
-      group("Sampling", reset, ...sliders.map((field) => field.element), h("div", { class: "pairs" }, ...plain.map((field) => field.element))),
+      group(
+        "Sampling",
+        reset,
+        ...sliders.map((field) => field.element),
+        h(
+          "div",
+          { class: "pairs" },
+          ...plain.map((field) => field.element),
+        ),
+      ),
       group("Output", null, schema.element, probabilities.element),
-      group("Export", null, exports)));
+      group("Export", null, exports),
+    ),
+  );
   return { element, update };
 }
 
 function numberField(spec, current, changed) {
   const id = freshId("setting");
   const limits = { min: spec.min, max: spec.max, step: spec.step };
-  const input = h("input", { id, type: "number", inputmode: "decimal", placeholder: "auto", title: spec.hint, data: { setting: spec.name }, ...limits });
-  const slider = spec.slider === undefined ? null : h("input", { type: "range", "aria-label": `${spec.label}, slider`, ...limits });
+  const input = h("input", {
+    id,
+    type: "number",
+    inputmode: "decimal",
+    placeholder: "auto",
+    title: spec.hint,
+    data: { setting: spec.name },
+    ...limits,
+  });
+  const slider = spec.slider === undefined
+    ? null
+    : h("input", { type: "range", "aria-label": `${spec.label}, slider`, ...limits });
 
   function set(text) {
     const value = text === "" ? null : Number(text);
-    const good = value === null ? input.validity.valid : value >= spec.min && value <= spec.max && (spec.step < 1 || Number.isInteger(value));
+    const good = value === null
+      ? input.validity.valid
+      : value >= spec.min && value <= spec.max && (spec.step < 1 || Number.isInteger(value));
     input.setAttribute("aria-invalid", String(!good));
     if (!good) return;
     current().settings[spec.name] = value;
@@ -84,10 +184,19 @@ function numberField(spec, current, changed) {
     slider.classList.toggle("unset", value === null);
   }
   input.addEventListener("input", () => set(input.value));
-  slider?.addEventListener("input", () => { input.value = slider.value; set(slider.value); });
+  slider?.addEventListener("input", () => {
+    input.value = slider.value;
+    set(slider.value);
+  });
   return {
     slider,
-    element: h("div", { class: slider ? "number with-slider" : "number", title: spec.hint }, h("label", { for: id }, spec.label), slider, input),
+    element: h(
+      "div",
+      { class: slider ? "number with-slider" : "number", title: spec.hint },
+      h("label", { for: id }, spec.label),
+      slider,
+      input,
+    ),
     update() {
       const value = current().settings[spec.name];
       input.value = value ?? "";
@@ -99,17 +208,45 @@ function numberField(spec, current, changed) {
 
 function switchField(label, words, current, name, changed) {
   const input = h("input", { type: "checkbox", role: "switch", data: { setting: name } });
-  input.addEventListener("change", () => { current().settings[name] = input.checked; changed(); });
-  const element = h("label", { class: "switch" }, h("span", { class: "switch-words" }, label, h("small", {}, words)), input);
-  return { element, input, update: () => { input.checked = current().settings[name]; } };
+  input.addEventListener("change", () => {
+    current().settings[name] = input.checked;
+    changed();
+  });
+  const element = h(
+    "label",
+    { class: "switch" },
+    h("span", { class: "switch-words" }, label, h("small", {}, words)),
+    input,
+  );
+  return {
+    element,
+    input,
+    update: () => {
+      input.checked = current().settings[name];
+    },
+  };
 }
 
 function schemaField(current, changed) {
-  const area = h("textarea", { class: "mono", rows: 9, spellcheck: "false", "aria-label": "JSON schema", "aria-describedby": "schema-state", placeholder: "Empty: any JSON object" });
+  const area = h("textarea", {
+    class: "mono",
+    rows: 9,
+    spellcheck: "false",
+    "aria-label": "JSON schema",
+    "aria-describedby": "schema-state",
+    placeholder: "Empty: any JSON object",
+  });
   const state = h("span", { id: "schema-state", class: "hint", role: "status" });
-  const example = h("button", { type: "button", class: "button quiet small", on: { click: () => write(EXAMPLE) } }, "Example");
+  const example = h(
+    "button",
+    { type: "button", class: "button quiet small", on: { click: () => write(EXAMPLE) } },
+    "Example",
+  );
   const box = h("div", { class: "schema" }, area, h("div", { class: "row between" }, state, example));
-  const field = switchField("Answer in JSON", "The reply follows the schema, token by token", current, "json", () => { changed(); show(); });
+  const field = switchField("Answer in JSON", "The reply follows the schema, token by token", current, "json", () => {
+    changed();
+    show();
+  });
 
   function write(text) {
     area.value = text;

@@ -2,7 +2,17 @@
 
 import { contentOf, shownReply } from "./conversation.js";
 
-const NUMBERS = ["temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "seed", "max_tokens"];
+const NUMBERS = [
+  "temperature",
+  "top_p",
+  "top_k",
+  "min_p",
+  "presence_penalty",
+  "frequency_penalty",
+  "repetition_penalty",
+  "seed",
+  "max_tokens",
+];
 export const ALTERNATIVES = 8;
 
 /** The value of a schema's text, or the reason why it is none. */
@@ -10,7 +20,9 @@ export function parseSchema(text) {
   if (text.trim() === "") return { schema: null, error: "" };
   try {
     const schema = JSON.parse(text);
-    if (typeof schema !== "object" || schema === null || Array.isArray(schema)) return { schema: null, error: "A schema is a JSON object." };
+    if (typeof schema !== "object" || schema === null || Array.isArray(schema)) {
+      return { schema: null, error: "A schema is a JSON object." };
+    }
     return { schema, error: "" };
   } catch (error) {
     return { schema: null, error: error.message };
@@ -24,17 +36,26 @@ export function parseSchema(text) {
  */
 export function bodyOf(conversation, messages) {
   const { settings } = conversation;
-  const body = { model: conversation.adapter || conversation.model, messages: [], stream: true, stream_options: { include_usage: true } };
+  const body = {
+    model: conversation.adapter || conversation.model,
+    messages: [],
+    stream: true,
+    stream_options: { include_usage: true },
+  };
   if (conversation.system.trim()) body.messages.push({ role: "system", content: conversation.system });
   for (const message of messages) {
     // A reply that failed before it said anything is no part of the conversation.
-    if (message.role === "user" || contentOf(message) || !shownReply(message).error) body.messages.push({ role: message.role, content: contentOf(message) });
+    if (message.role === "user" || contentOf(message) || !shownReply(message).error) {
+      body.messages.push({ role: message.role, content: contentOf(message) });
+    }
   }
   for (const name of NUMBERS) if (settings[name] !== null) body[name] = settings[name];
   if (settings.probabilities) Object.assign(body, { logprobs: true, top_logprobs: ALTERNATIVES });
   if (settings.json) {
     const { schema } = parseSchema(settings.schema);
-    body.response_format = schema ? { type: "json_schema", json_schema: { name: "answer", strict: true, schema } } : { type: "json_object" };
+    body.response_format = schema
+      ? { type: "json_schema", json_schema: { name: "answer", strict: true, schema } }
+      : { type: "json_object" };
   }
   return body;
 }
@@ -52,7 +73,11 @@ export function takeChunk(reply, chunk) {
   reply.reasoning += delta.reasoning_content ?? "";
   if (choice.finish_reason) reply.finish = choice.finish_reason;
   for (const token of choice.logprobs?.content ?? []) {
-    reply.tokens.push([token.token, token.logprob, (token.top_logprobs ?? []).map((other) => [other.token, other.logprob])]);
+    reply.tokens.push([
+      token.token,
+      token.logprob,
+      (token.top_logprobs ?? []).map((other) => [other.token, other.logprob]),
+    ]);
   }
   if (!chunk.usage && (delta.content || delta.reasoning_content)) reply.count += 1;
 }

@@ -24,7 +24,11 @@ export async function startRun(conversation, reply, changed) {
   const seconds = () => (performance.now() - start) / 1000;
   let saved = start;
   try {
-    for await (const chunk of postStream("v1/chat/completions", bodyOf(conversation, conversation.messages.slice(0, -1)), { signal: control.signal })) {
+    for await (
+      const chunk of postStream("v1/chat/completions", bodyOf(conversation, conversation.messages.slice(0, -1)), {
+        signal: control.signal,
+      })
+    ) {
       takeChunk(reply, chunk);
       if (reply.count && !reply.first) reply.first = seconds();
       if (!reply.finish) reply.seconds = seconds();

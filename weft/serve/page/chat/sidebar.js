@@ -14,20 +14,47 @@ const MAX_IMPORT_BYTES = 20_000_000;
 /** @param {{open: (id: string) => void, start: () => void, current: () => string}} actions */
 export function makeSidebar({ open, start, current }) {
   const list = h("ul", { class: "conversations", "aria-label": "Conversations" });
-  const head = h("div", { class: "side-head" }, h("h2", {}, "Conversations"), h("span", { class: "row" },
-    iconButton("upload", "Import a conversation", () => importFile(open)),
-    iconButton("plus", "New conversation (Alt+N)", start, { id: "new-conversation" }),
-    iconButton("close", "Close", () => {}, { class: "close" })));
-  const element = h("aside", { class: "side conversations-side", "aria-label": "Conversations" }, head, h("div", { class: "side-body" }, list));
+  const head = h(
+    "div",
+    { class: "side-head" },
+    h("h2", {}, "Conversations"),
+    h(
+      "span",
+      { class: "row" },
+      iconButton("upload", "Import a conversation", () => importFile(open)),
+      iconButton("plus", "New conversation (Alt+N)", start, { id: "new-conversation" }),
+      iconButton("close", "Close", () => {}, { class: "close" }),
+    ),
+  );
+  const element = h(
+    "aside",
+    { class: "side conversations-side", "aria-label": "Conversations" },
+    head,
+    h("div", { class: "side-body" }, list),
+  );
 
   function row(one) {
     const chosen = one.id === current();
     const title = titleOf(one);
-    const main = h("button", { type: "button", class: "conversation", "aria-current": chosen ? "true" : null, title, on: { click: () => open(one.id) } },
-      isRunning(one.id) ? h("span", { class: "dot", "aria-label": "writing" }) : null, h("span", { class: "conversation-title" }, title));
-    return h("li", { class: chosen ? "chosen" : null }, main,
+    const main = h(
+      "button",
+      {
+        type: "button",
+        class: "conversation",
+        "aria-current": chosen ? "true" : null,
+        title,
+        on: { click: () => open(one.id) },
+      },
+      isRunning(one.id) ? h("span", { class: "dot", "aria-label": "writing" }) : null,
+      h("span", { class: "conversation-title" }, title),
+    );
+    return h(
+      "li",
+      { class: chosen ? "chosen" : null },
+      main,
       iconButton("edit", `Rename ${title}`, () => rename(one), { class: "small" }),
-      iconButton("bin", `Delete ${title}`, () => remove(one, start, current), { class: "small" }));
+      iconButton("bin", `Delete ${title}`, () => remove(one, start, current), { class: "small" }),
+    );
   }
 
   function update() {
@@ -35,7 +62,10 @@ export function makeSidebar({ open, start, current }) {
     const focused = document.activeElement?.getAttribute?.("aria-label");
     const inside = list.contains(document.activeElement);
     list.replaceChildren(...(all.length ? all.map(row) : [h("li", { class: "none" }, "Nothing kept yet.")]));
-    if (inside) ([...list.querySelectorAll("button")].find((button) => button.getAttribute("aria-label") === focused) ?? list.querySelector("button"))?.focus();
+    if (inside) {
+      ([...list.querySelectorAll("button")].find((button) => button.getAttribute("aria-label") === focused) ??
+        list.querySelector("button"))?.focus();
+    }
   }
   onStore(update);
   return { element, update };
@@ -49,7 +79,9 @@ async function rename(one) {
 }
 
 async function remove(one, start, current) {
-  if (!(await confirmDanger("Delete this conversation?", `“${titleOf(one)}” is kept only in this browser.`, "Delete"))) return;
+  if (
+    !(await confirmDanger("Delete this conversation?", `“${titleOf(one)}” is kept only in this browser.`, "Delete"))
+  ) return;
   forget(one.id);
   if (one.id === current()) start();
   toast("Deleted.", { label: "Undo", run: () => keep(one) });
@@ -75,9 +107,14 @@ async function importFile(open) {
 }
 
 export function exportButtons(current) {
-  const save = (suffix, type, write) => () => saveFile(`${fileName(titleOf(current()))}.${suffix}`, type, write(current()));
-  const button = (label, click) => h("button", { type: "button", class: "button small", on: { click } }, icon("download"), label);
-  return h("div", { class: "row" },
+  const save = (suffix, type, write) => () =>
+    saveFile(`${fileName(titleOf(current()))}.${suffix}`, type, write(current()));
+  const button = (label, click) =>
+    h("button", { type: "button", class: "button small", on: { click } }, icon("download"), label);
+  return h(
+    "div",
+    { class: "row" },
     button("JSON", save("json", "application/json", (one) => JSON.stringify(one, null, 1))),
-    button("Markdown", save("md", "text/markdown", toMarkdown)));
+    button("Markdown", save("md", "text/markdown", toMarkdown)),
+  );
 }

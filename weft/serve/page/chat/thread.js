@@ -15,7 +15,12 @@ const IDEAS = [
 /** @param {import("./message.js").Actions} actions @param {(text: string) => void} suggest */
 export function makeThread(actions, suggest) {
   const list = h("div", { class: "messages" });
-  const end = h("button", { type: "button", class: "button to-end", hidden: true, on: { click: () => toEnd() } }, icon("down"), "Latest");
+  const end = h(
+    "button",
+    { type: "button", class: "button to-end", hidden: true, on: { click: () => toEnd() } },
+    icon("down"),
+    "Latest",
+  );
   const scroller = h("div", { class: "scroller" }, list);
   const element = h("div", { class: "thread" }, scroller, end);
   let views = [];
@@ -42,7 +47,9 @@ export function makeThread(actions, suggest) {
   function show(conversation) {
     shown = conversation;
     const running = isRunning(conversation.id);
-    views = conversation.messages.map((message, i) => (message.role === "user" ? userMessage : assistantMessage)(message, i, actions));
+    views = conversation.messages.map((message, i) =>
+      (message.role === "user" ? userMessage : assistantMessage)(message, i, actions)
+    );
     views.forEach((view, i) => view.update(running && i === views.length - 1));
     list.replaceChildren(...(views.length ? views.map((view) => view.element) : [emptyThread(suggest)]));
     toEnd();
@@ -51,8 +58,19 @@ export function makeThread(actions, suggest) {
 }
 
 function emptyThread(suggest) {
-  const ideas = IDEAS.map(([title, text]) => h("button", { type: "button", class: "idea", on: { click: () => suggest(text) } }, h("strong", {}, title), text));
-  return h("div", { class: "empty" }, weave(5, 8), h("h2", {}, "What shall we talk about?"),
-    h("p", {}, "The model runs on this server. What you write goes there and nowhere else, and is kept in this browser."),
-    h("div", { class: "ideas" }, ...ideas));
+  const ideas = IDEAS.map(([title, text]) =>
+    h("button", { type: "button", class: "idea", on: { click: () => suggest(text) } }, h("strong", {}, title), text)
+  );
+  return h(
+    "div",
+    { class: "empty" },
+    weave(5, 8),
+    h("h2", {}, "What shall we talk about?"),
+    h(
+      "p",
+      {},
+      "The model runs on this server. What you write goes there and nowhere else, and is kept in this browser.",
+    ),
+    h("div", { class: "ideas" }, ...ideas),
+  );
 }

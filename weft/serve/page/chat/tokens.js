@@ -5,11 +5,18 @@ import { freshId, h } from "../ui/dom.js";
 
 const percent = (logprob) => {
   const value = Math.exp(logprob) * 100;
-  return value >= 99.95 ? "100 %" : value >= 10 ? `${value.toFixed(1)} %` : value >= 0.01 ? `${value.toFixed(2)} %` : "< 0.01 %";
+  return value >= 99.95
+    ? "100 %"
+    : value >= 10
+    ? `${value.toFixed(1)} %`
+    : value >= 0.01
+    ? `${value.toFixed(2)} %`
+    : "< 0.01 %";
 };
 
 /** Spaces and line ends as something that can be seen. */
-const visible = (text) => text.replace(/\n/g, "⏎").replace(/\t/g, "⇥").replace(/^ +| +$/g, (spaces) => "␣".repeat(spaces.length)) || "∅";
+const visible = (text) =>
+  text.replace(/\n/g, "⏎").replace(/\t/g, "⇥").replace(/^ +| +$/g, (spaces) => "␣".repeat(spaces.length)) || "∅";
 
 /** Five steps from likely (no colour) to a surprise. */
 function step(logprob) {
@@ -20,11 +27,21 @@ function step(logprob) {
 /** @param {import("./conversation.js").Token[]} tokens */
 export function tokensView(tokens) {
   const card = h("div", { class: "token-card", id: freshId("token"), role: "tooltip", hidden: true });
-  const text = h("div", { class: "token-text", role: "group", "aria-label": "Tokens of the reply, arrow keys move between them" });
-  const spans = tokens.map((token, i) => h("span", {
-    class: `token p${step(token[1])}`, tabindex: i ? -1 : 0, role: "button", "aria-describedby": card.id,
-    "aria-label": `${visible(token[0])}, ${percent(token[1])}`, data: { at: i },
-  }, token[0]));
+  const text = h("div", {
+    class: "token-text",
+    role: "group",
+    "aria-label": "Tokens of the reply, arrow keys move between them",
+  });
+  const spans = tokens.map((token, i) =>
+    h("span", {
+      class: `token p${step(token[1])}`,
+      tabindex: i ? -1 : 0,
+      role: "button",
+      "aria-describedby": card.id,
+      "aria-label": `${visible(token[0])}, ${percent(token[1])}`,
+      data: { at: i },
+    }, token[0])
+  );
   text.append(...spans);
 
   const show = (span) => showCard(card, span, tokens[span.dataset.at]);
@@ -32,11 +49,22 @@ export function tokensView(tokens) {
   text.addEventListener("mouseover", (event) => tokenAt(event) && show(tokenAt(event)));
   text.addEventListener("focusin", (event) => show(tokenAt(event)));
   text.addEventListener("click", (event) => tokenAt(event)?.focus());
-  text.addEventListener("mouseleave", () => { if (!text.contains(document.activeElement)) card.hidden = true; });
-  text.addEventListener("focusout", () => { card.hidden = true; });
+  text.addEventListener("mouseleave", () => {
+    if (!text.contains(document.activeElement)) card.hidden = true;
+  });
+  text.addEventListener("focusout", () => {
+    card.hidden = true;
+  });
   text.addEventListener("keydown", (event) => {
     const at = Number(document.activeElement.dataset.at ?? 0);
-    const to = { ArrowRight: at + 1, ArrowLeft: at - 1, ArrowDown: at + 10, ArrowUp: at - 10, Home: 0, End: spans.length - 1 }[event.key];
+    const to = {
+      ArrowRight: at + 1,
+      ArrowLeft: at - 1,
+      ArrowDown: at + 10,
+      ArrowUp: at - 10,
+      Home: 0,
+      End: spans.length - 1,
+    }[event.key];
     if (event.key === "Escape" && !card.hidden) {
       event.preventDefault();
       card.hidden = true;
@@ -55,16 +83,32 @@ function legend(tokens) {
   const names = ["over 90 %", "60", "30", "10", "below 10 %"];
   const mean = tokens.reduce((sum, token) => sum + token[1], 0) / tokens.length;
   const steps = names.map((name, i) => h("span", { class: `token p${i}` }, name));
-  return h("div", { class: "token-legend" }, h("span", {}, "Probability"), ...steps, h("span", { class: "numbers" }, `perplexity ${Math.exp(-mean).toFixed(2)}`));
+  return h(
+    "div",
+    { class: "token-legend" },
+    h("span", {}, "Probability"),
+    ...steps,
+    h("span", { class: "numbers" }, `perplexity ${Math.exp(-mean).toFixed(2)}`),
+  );
 }
 
 function showCard(card, span, [text, logprob, others]) {
   const rows = others.some(([other]) => other === text) ? others : [[text, logprob], ...others];
-  card.replaceChildren(h("ol", {}, ...rows.map(([other, p]) => {
-    const fill = h("span", { class: "token-bar" });
-    fill.style.width = `${Math.max(Math.exp(p) * 100, 0.5)}%`;
-    return h("li", { class: other === text ? "chosen" : null }, h("code", {}, visible(other)), h("span", { class: "token-track" }, fill), h("span", { class: "numbers" }, percent(p)));
-  })));
+  card.replaceChildren(h(
+    "ol",
+    {},
+    ...rows.map(([other, p]) => {
+      const fill = h("span", { class: "token-bar" });
+      fill.style.width = `${Math.max(Math.exp(p) * 100, 0.5)}%`;
+      return h(
+        "li",
+        { class: other === text ? "chosen" : null },
+        h("code", {}, visible(other)),
+        h("span", { class: "token-track" }, fill),
+        h("span", { class: "numbers" }, percent(p)),
+      );
+    }),
+  ));
   card.hidden = false;
   const box = card.parentElement.getBoundingClientRect();
   const rect = [...span.getClientRects()].at(-1) ?? span.getBoundingClientRect();
@@ -72,5 +116,7 @@ function showCard(card, span, [text, logprob, others]) {
   card.style.left = `${left}px`;
   // Above the token where there is no room below it.
   const room = card.closest(".scroller").getBoundingClientRect().bottom - rect.bottom;
-  card.style.top = `${room > card.offsetHeight + 12 ? rect.bottom - box.top + 6 : rect.top - box.top - card.offsetHeight - 6}px`;
+  card.style.top = `${
+    room > card.offsetHeight + 12 ? rect.bottom - box.top + 6 : rect.top - box.top - card.offsetHeight - 6
+  }px`;
 }

@@ -34,14 +34,33 @@ export function startChat(view) {
   const panelButton = iconButton("sliders", "Settings (Alt+S)", () => {}, { "aria-controls": "settings" });
   const head = h("div", { class: "chat-head" }, listButton, title, choice.element, panelButton);
   sidebar.element.id = "conversations";
-  view.append(sidebar.element, h("div", { class: "chat" }, head, thread.element, composer.element, announce), panel.element);
-  const list = makeDrawer(sidebar.element, { side: "left", narrow: "(max-width: 820px)", button: listButton, key: "weft.list" });
-  const settings = makeDrawer(panel.element, { side: "right", narrow: "(max-width: 1180px)", button: panelButton, key: "weft.panel" });
+  view.append(
+    sidebar.element,
+    h("div", { class: "chat" }, head, thread.element, composer.element, announce),
+    panel.element,
+  );
+  const list = makeDrawer(sidebar.element, {
+    side: "left",
+    narrow: "(max-width: 820px)",
+    button: listButton,
+    key: "weft.list",
+  });
+  const settings = makeDrawer(panel.element, {
+    side: "right",
+    narrow: "(max-width: 1180px)",
+    button: panelButton,
+    key: "weft.panel",
+  });
 
   function fresh() {
     const usual = recallJson(USUAL, {});
     const text = (value) => (typeof value === "string" ? value : "");
-    return makeConversation({ model: text(usual.model), adapter: text(usual.adapter), system: text(usual.system), settings: readSettings(usual.settings) });
+    return makeConversation({
+      model: text(usual.model),
+      adapter: text(usual.adapter),
+      system: text(usual.system),
+      settings: readSettings(usual.settings),
+    });
   }
 
   function show() {
@@ -56,7 +75,9 @@ export function startChat(view) {
   function refresh() {
     title.textContent = current.messages.length ? titleOf(current) : "";
     composer.setRunning(isRunning(current.id));
-    composer.setModes([current.settings.json ? "JSON" : "", current.settings.probabilities ? "probabilities" : ""].filter(Boolean));
+    composer.setModes(
+      [current.settings.json ? "JSON" : "", current.settings.probabilities ? "probabilities" : ""].filter(Boolean),
+    );
     sidebar.update();
   }
 
@@ -64,7 +85,7 @@ export function startChat(view) {
     current = conversation(id) ?? current;
     list.close();
     show();
-    composer.focus();
+    composer.invite();
   }
 
   function start() {
@@ -72,7 +93,7 @@ export function startChat(view) {
     keep(current);
     list.close();
     show();
-    composer.focus();
+    composer.invite();
   }
 
   let saving = 0;
@@ -119,17 +140,11 @@ export function startChat(view) {
     show();
   }
 
-  /** Drop the messages after `index`, with a way back. */
-  function cut(index) {
-    const dropped = current.messages.splice(index + 1);
-    return dropped;
-  }
-
   function edit(index, text) {
     if (!ready()) return;
     const one = current;
     const before = structuredClone(one.messages);
-    cut(index);
+    one.messages.splice(index + 1);
     one.messages[index] = { role: "user", content: text };
     reply();
     offerUndo(one, before);
@@ -139,18 +154,21 @@ export function startChat(view) {
     if (!ready()) return;
     const one = current;
     const before = structuredClone(one.messages);
-    const dropped = cut(index);
+    const dropped = one.messages.splice(index + 1);
     reply();
     if (dropped.length) offerUndo(one, before);
   }
 
   function offerUndo(one, before) {
-    toast("Later messages were replaced.", { label: "Undo", run: () => {
-      stopRun(one.id);
-      one.messages = before;
-      keep(one);
-      if (one === current) show();
-    } });
+    toast("Later messages were replaced.", {
+      label: "Undo",
+      run: () => {
+        stopRun(one.id);
+        one.messages = before;
+        keep(one);
+        if (one === current) show();
+      },
+    });
   }
 
   function version(index, to) {
@@ -170,7 +188,13 @@ export function startChat(view) {
   addShortcut({ keys: ["/"], words: "Write a message", key: "/", run: composer.focus });
   listShortcut(["Enter"], "Send the message");
   addShortcut({ keys: ["Esc"], words: "Stop the reply", key: "Escape", run: () => stopRun(current.id) });
-  addShortcut({ keys: ["Alt", "R"], words: "Regenerate the last reply", code: "KeyR", alt: true, run: () => current.messages.length && again(current.messages.length - 1) });
+  addShortcut({
+    keys: ["Alt", "R"],
+    words: "Regenerate the last reply",
+    code: "KeyR",
+    alt: true,
+    run: () => current.messages.length && again(current.messages.length - 1),
+  });
   addShortcut({ keys: ["Alt", "N"], words: "New conversation", code: "KeyN", alt: true, run: start });
   addShortcut({ keys: ["Alt", "S"], words: "Settings", code: "KeyS", alt: true, run: settings.toggle });
   show();

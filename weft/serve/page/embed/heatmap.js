@@ -13,8 +13,18 @@ const ARROWS = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], Arro
  */
 export function heatmap(texts, matrix) {
   const n = texts.length;
-  const canvas = h("canvas", { tabindex: 0, role: "application", "aria-roledescription": "heat map", "aria-label": `Similarity of ${n} texts. Arrow keys read the cells.`, "aria-describedby": "heat-readout" });
-  const readout = h("p", { id: "heat-readout", class: "readout", role: "status" }, "Point at a cell, or walk with the arrow keys.");
+  const canvas = h("canvas", {
+    tabindex: 0,
+    role: "application",
+    "aria-roledescription": "heat map",
+    "aria-label": `Similarity of ${n} texts. Arrow keys read the cells.`,
+    "aria-describedby": "heat-readout",
+  });
+  const readout = h(
+    "p",
+    { id: "heat-readout", class: "readout", role: "status" },
+    "Point at a cell, or walk with the arrow keys.",
+  );
   const box = h("div", { class: "heat-box" }, canvas);
   const low = lowest(matrix);
   let at = null;
@@ -38,7 +48,12 @@ export function heatmap(texts, matrix) {
 
   function move(row, column) {
     at = [Math.min(Math.max(row, 0), n - 1), Math.min(Math.max(column, 0), n - 1)];
-    readout.replaceChildren(h("strong", { class: "numbers" }, matrix[at[0]][at[1]].toFixed(3)), ` ${at[0] + 1}. ${texts[at[0]]}`, h("span", { class: "versus" }, " and "), `${at[1] + 1}. ${texts[at[1]]}`);
+    readout.replaceChildren(
+      h("strong", { class: "numbers" }, matrix[at[0]][at[1]].toFixed(3)),
+      ` ${at[0] + 1}. ${texts[at[0]]}`,
+      h("span", { class: "versus" }, " and "),
+      `${at[1] + 1}. ${texts[at[1]]}`,
+    );
     draw();
   }
   canvas.addEventListener("keydown", (event) => {
@@ -106,13 +121,44 @@ function fitted(context, text, width) {
 }
 
 function legend(low) {
-  return h("div", { class: "heat-legend numbers" }, h("span", {}, low.toFixed(1)), h("span", { class: "heat-ramp" }), h("span", {}, "1.0"));
+  return h(
+    "div",
+    { class: "heat-legend numbers" },
+    h("span", {}, low.toFixed(1)),
+    h("span", { class: "heat-ramp" }),
+    h("span", {}, "1.0"),
+  );
 }
 
 function table(texts, matrix) {
-  if (texts.length > TABLE_TEXTS) return h("p", { class: "hint" }, `The table is there for up to ${TABLE_TEXTS} texts.`);
-  const head = h("tr", {}, h("td", {}), ...texts.map((text, i) => h("th", { scope: "col", title: text }, String(i + 1))));
-  const rows = texts.map((text, i) => h("tr", {}, h("th", { scope: "row" }, `${i + 1}. ${text}`), ...[...matrix[i]].map((value) => h("td", {}, value.toFixed(2)))));
-  const whole = h("table", {}, h("caption", { class: "hidden-text" }, "Cosine similarity of every pair of texts"), h("thead", {}, head), h("tbody", {}, ...rows));
-  return h("details", { class: "as-table" }, h("summary", {}, "As a table"), h("div", { class: "table-box numbers", tabindex: 0, role: "region", "aria-label": "Similarities" }, whole));
+  if (texts.length > TABLE_TEXTS) {
+    return h("p", { class: "hint" }, `The table is there for up to ${TABLE_TEXTS} texts.`);
+  }
+  const head = h(
+    "tr",
+    {},
+    h("td", {}),
+    ...texts.map((text, i) => h("th", { scope: "col", title: text }, String(i + 1))),
+  );
+  const rows = texts.map((text, i) =>
+    h(
+      "tr",
+      {},
+      h("th", { scope: "row" }, `${i + 1}. ${text}`),
+      ...[...matrix[i]].map((value) => h("td", {}, value.toFixed(2))),
+    )
+  );
+  const whole = h(
+    "table",
+    {},
+    h("caption", { class: "hidden-text" }, "Cosine similarity of every pair of texts"),
+    h("thead", {}, head),
+    h("tbody", {}, ...rows),
+  );
+  return h(
+    "details",
+    { class: "as-table" },
+    h("summary", {}, "As a table"),
+    h("div", { class: "table-box numbers", tabindex: 0, role: "region", "aria-label": "Similarities" }, whole),
+  );
 }

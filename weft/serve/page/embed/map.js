@@ -20,8 +20,14 @@ export function pointMap(texts, matrix, plane) {
   function tell(i) {
     at = i;
     const [first, second] = ranked([...matrix[i]].map((value, j) => (j === i ? -2 : value)));
-    const near = [first, second].filter((j) => j !== undefined && j !== i).map((j) => `${texts[j]} (${matrix[i][j].toFixed(2)})`);
-    readout.replaceChildren(h("strong", {}, texts[i]), near.length ? h("span", { class: "versus" }, " nearest: ") : "", near.join("; "));
+    const near = [first, second].filter((j) => j !== undefined && j !== i).map((j) =>
+      `${texts[j]} (${matrix[i][j].toFixed(2)})`
+    );
+    readout.replaceChildren(
+      h("strong", {}, texts[i]),
+      near.length ? h("span", { class: "versus" }, " nearest: ") : "",
+      near.join("; "),
+    );
   }
 
   function draw() {
@@ -33,8 +39,17 @@ export function pointMap(texts, matrix, plane) {
     const scale = fit(all, width, height);
     const spots = plane.points.map(scale);
     const labels = placeLabels(spots, texts, width, height);
-    const svg = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Map of the texts, arrow keys move between them" });
-    svg.append(s("line", { class: "axis", x1: 0, x2: width, y1: scale([0, 0])[1], y2: scale([0, 0])[1] }), s("line", { class: "axis", y1: 0, y2: height, x1: scale([0, 0])[0], x2: scale([0, 0])[0] }));
+    const svg = s("svg", {
+      width,
+      height,
+      viewBox: `0 0 ${width} ${height}`,
+      role: "group",
+      "aria-label": "Map of the texts, arrow keys move between them",
+    });
+    svg.append(
+      s("line", { class: "axis", x1: 0, x2: width, y1: scale([0, 0])[1], y2: scale([0, 0])[1] }),
+      s("line", { class: "axis", y1: 0, y2: height, x1: scale([0, 0])[0], x2: scale([0, 0])[0] }),
+    );
     svg.append(...spots.map((spot, i) => point(spot, labels[i], i)));
     if (query) svg.append(queryMark(scale(query.point), query.text));
     svg.addEventListener("keydown", walk);
@@ -43,10 +58,24 @@ export function pointMap(texts, matrix, plane) {
   }
 
   function point([x, y], label, i) {
-    const words = label && s("text", { class: "map-label", x: label.x, y: label.y, "text-anchor": label.anchor }, label.text);
+    const words = label &&
+      s("text", { class: "map-label", x: label.x, y: label.y, "text-anchor": label.anchor }, label.text);
     const show = () => tell(i);
-    return s("g", { class: "point", tabindex: i === at ? 0 : -1, role: "img", "aria-label": texts[i], data: { at: i }, on: { focus: show, pointerenter: show } },
-      s("title", {}, texts[i]), s("circle", { class: "reach", cx: x, cy: y, r: 12 }), s("circle", { class: "spot", cx: x, cy: y, r: 5 }), words);
+    return s(
+      "g",
+      {
+        class: "point",
+        tabindex: i === at ? 0 : -1,
+        role: "img",
+        "aria-label": texts[i],
+        data: { at: i },
+        on: { focus: show, pointerenter: show },
+      },
+      s("title", {}, texts[i]),
+      s("circle", { class: "reach", cx: x, cy: y, r: 12 }),
+      s("circle", { class: "spot", cx: x, cy: y, r: 5 }),
+      words,
+    );
   }
 
   function walk(event) {
@@ -61,7 +90,11 @@ export function pointMap(texts, matrix, plane) {
   }
 
   new ResizeObserver(draw).observe(box);
-  const share = h("p", { class: "hint numbers" }, `The two axes show ${(plane.share * 100).toFixed(0)} % of the variance.`);
+  const share = h(
+    "p",
+    { class: "hint numbers" },
+    `The two axes show ${(plane.share * 100).toFixed(0)} % of the variance.`,
+  );
   return {
     element: h("div", { class: "map" }, box, share, readout),
     setQuery(text, point) {
@@ -105,5 +138,10 @@ function overlaps(a, b) {
 }
 
 function queryMark([x, y], text) {
-  return s("g", { class: "query-mark", role: "img", "aria-label": `Search: ${text}` }, s("title", {}, text), s("path", { d: `M${x} ${y - 8}l8 8-8 8-8-8z` }));
+  return s(
+    "g",
+    { class: "query-mark", role: "img", "aria-label": `Search: ${text}` },
+    s("title", {}, text),
+    s("path", { d: `M${x} ${y - 8}l8 8-8 8-8-8z` }),
+  );
 }

@@ -36,7 +36,11 @@ export function ranked(scores) {
  */
 export function principalPlane(vectors) {
   const mean = new Float64Array(vectors[0].length);
-  for (const vector of vectors) vector.forEach((value, k) => { mean[k] += value / vectors.length; });
+  for (const vector of vectors) {
+    vector.forEach((value, k) => {
+      mean[k] += value / vectors.length;
+    });
+  }
   const centred = vectors.map((vector) => vector.map((value, k) => value - mean[k]));
   const gram = similarities(centred);
   const total = gram.reduce((sum, row, i) => sum + row[i], 0);
@@ -46,7 +50,9 @@ export function principalPlane(vectors) {
     const { value, vector } = leading(gram, k + 1);
     shown += value;
     axes.push(direction(centred, vector, value));
-    for (let i = 0; i < gram.length; i += 1) for (let j = 0; j < gram.length; j += 1) gram[i][j] -= value * vector[i] * vector[j];
+    for (let i = 0; i < gram.length; i += 1) {
+      for (let j = 0; j < gram.length; j += 1) gram[i][j] -= value * vector[i] * vector[j];
+    }
   }
   const place = (vector) => {
     const offset = vector.map((value, k) => value - mean[k]);
@@ -59,7 +65,11 @@ export function principalPlane(vectors) {
 function direction(centred, u, value) {
   const axis = new Float64Array(centred[0].length);
   if (value <= 1e-12) return axis;
-  centred.forEach((row, i) => row.forEach((x, k) => { axis[k] += (u[i] * x) / Math.sqrt(value); }));
+  centred.forEach((row, i) =>
+    row.forEach((x, k) => {
+      axis[k] += (u[i] * x) / Math.sqrt(value);
+    })
+  );
   return axis;
 }
 

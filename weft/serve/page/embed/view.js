@@ -14,25 +14,58 @@ const MODEL = "weft.embedder";
 const MAX_TEXTS = 300;
 const AT_ONCE = 64;
 const EXAMPLE = [
-  "The cat sleeps on the warm windowsill", "A kitten is curled up in the sun", "Dogs need a long walk every day",
-  "The orchestra tuned before the concert", "She practised the violin sonata all week", "A quiet piano piece in a minor key",
-  "Bake the bread at 220 degrees until golden", "Knead the dough and let it rise for an hour", "Season the soup with salt and thyme",
-  "The telescope found a distant galaxy", "Astronomers measured the light of a dying star", "The moon was full above the observatory",
+  "The cat sleeps on the warm windowsill",
+  "A kitten is curled up in the sun",
+  "Dogs need a long walk every day",
+  "The orchestra tuned before the concert",
+  "She practised the violin sonata all week",
+  "A quiet piano piece in a minor key",
+  "Bake the bread at 220 degrees until golden",
+  "Knead the dough and let it rise for an hour",
+  "Season the soup with salt and thyme",
+  "The telescope found a distant galaxy",
+  "Astronomers measured the light of a dying star",
+  "The moon was full above the observatory",
 ].join("\n");
 
 /** @param {HTMLElement} view */
 export function startEmbed(view) {
   const model = h("select", { id: "embedder" });
-  const area = h("textarea", { id: "texts", rows: 12, spellcheck: "false", value: recall(TEXTS) ?? "", placeholder: "One text per line" });
+  const area = h("textarea", {
+    id: "texts",
+    rows: 12,
+    spellcheck: "false",
+    value: recall(TEXTS) ?? "",
+    placeholder: "One text per line",
+  });
   const count = h("span", { class: "hint numbers" });
   const go = h("button", { type: "submit", class: "button primary" }, "Embed");
-  const example = h("button", { type: "button", class: "button quiet small", on: { click: () => { area.value = EXAMPLE; typed(); area.focus(); } } }, "Example");
+  const example = h("button", {
+    type: "button",
+    class: "button quiet small",
+    on: {
+      click: () => {
+        area.value = EXAMPLE;
+        typed();
+        area.focus();
+      },
+    },
+  }, "Example");
   const problem = h("div", { class: "notice bad", role: "alert", hidden: true });
   const results = h("div", { class: "results", "aria-live": "off" });
-  const form = h("form", { class: "embed-form" },
+  const form = h(
+    "form",
+    { class: "embed-form" },
     h("div", { class: "field" }, h("label", { for: "embedder" }, "Model"), model),
-    h("div", { class: "field" }, h("div", { class: "row between" }, h("label", { for: "texts", class: "label" }, "Texts"), example), area),
-    h("div", { class: "row between" }, count, go), problem);
+    h(
+      "div",
+      { class: "field" },
+      h("div", { class: "row between" }, h("label", { for: "texts", class: "label" }, "Texts"), example),
+      area,
+    ),
+    h("div", { class: "row between" }, count, go),
+    problem,
+  );
   view.append(h("div", { class: "embed" }, h("h1", { class: "hidden-text" }, "Embeddings"), form, results));
   let busy = false;
 
@@ -76,13 +109,18 @@ export function startEmbed(view) {
     const facts = `${texts.length} texts · ${vectors[0].length} dimensions · ${ms.toFixed(0)} ms`;
     results.replaceChildren(
       card("Similarity", facts, heatmap(texts, matrix)),
-      h("div", { class: "results-side" }, card("Search", "", searching), card("Map", "", map.element)));
+      h("div", { class: "results-side" }, card("Search", "", searching), card("Map", "", map.element)),
+    );
   }
 
   function models() {
     const known = modelsOf("embed");
     const kept = model.value || recall(MODEL);
-    model.replaceChildren(...(known.length ? known.map((each) => h("option", { value: each.name }, each.name)) : [h("option", { value: "" }, "No model that embeds")]));
+    model.replaceChildren(
+      ...(known.length
+        ? known.map((each) => h("option", { value: each.name }, each.name))
+        : [h("option", { value: "" }, "No model that embeds")]),
+    );
     if (known.some((each) => each.name === kept)) model.value = kept;
     model.disabled = !known.length;
     typed();
@@ -99,22 +137,45 @@ export function startEmbed(view) {
       form.requestSubmit();
     }
   });
-  model.addEventListener("change", () => { remember(MODEL, model.value); typed(); });
-  results.append(h("div", { class: "empty" }, weave(5, 8), h("h2", {}, "Texts side by side"),
-    h("p", {}, "Paste a few texts, one per line, and press Embed. You see how alike each pair is, can search them by meaning, and find them on a map.")));
+  model.addEventListener("change", () => {
+    remember(MODEL, model.value);
+    typed();
+  });
+  results.append(
+    h(
+      "div",
+      { class: "empty" },
+      weave(5, 8),
+      h("h2", {}, "Texts side by side"),
+      h(
+        "p",
+        {},
+        "Paste a few texts, one per line, and press Embed. You see how alike each pair is, can search them by meaning, and find them on a map.",
+      ),
+    ),
+  );
   onModels(models);
-  return { setShown: (shown) => shown && refreshModels().catch(() => {}) };
+  return { setShown: (shown) => shown && refreshModels(true).catch(() => {}) };
 }
 
 function card(title, facts, body) {
-  return h("section", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, title), h("span", { class: "hint numbers" }, facts)), body);
+  return h(
+    "section",
+    { class: "card" },
+    h("div", { class: "card-head" }, h("h2", {}, title), h("span", { class: "hint numbers" }, facts)),
+    body,
+  );
 }
 
 /** Vectors of length one, in the order of the texts. */
 async function vectorsOf(model, texts) {
   const vectors = [];
   for (let i = 0; i < texts.length; i += AT_ONCE) {
-    const answer = await postJson("v1/embeddings", { model, input: texts.slice(i, i + AT_ONCE), encoding_format: "float" });
+    const answer = await postJson("v1/embeddings", {
+      model,
+      input: texts.slice(i, i + AT_ONCE),
+      encoding_format: "float",
+    });
     const rows = [...answer.data].sort((a, b) => a.index - b.index);
     vectors.push(...rows.map((row) => normalised(row.embedding)));
   }
@@ -123,7 +184,11 @@ async function vectorsOf(model, texts) {
 
 /** A field that ranks the texts by how near they are to what is typed. */
 function search(model, texts, vectors, found) {
-  const input = h("input", { type: "search", "aria-label": "Search the texts by meaning", placeholder: "Search by meaning" });
+  const input = h("input", {
+    type: "search",
+    "aria-label": "Search the texts by meaning",
+    placeholder: "Search by meaning",
+  });
   const button = h("button", { type: "submit", class: "button" }, "Search");
   const list = h("ol", { class: "ranking", "aria-label": "Texts, nearest first" });
   const form = h("form", { class: "search" }, input, button);
@@ -150,5 +215,11 @@ function search(model, texts, vectors, found) {
 function rankedRow(text, score) {
   const bar = h("span", { class: "rank-bar" });
   bar.style.width = `${Math.max(score, 0) * 100}%`;
-  return h("li", {}, h("span", { class: "rank-text" }, text), h("span", { class: "numbers" }, score.toFixed(3)), h("span", { class: "rank-track" }, bar));
+  return h(
+    "li",
+    {},
+    h("span", { class: "rank-text" }, text),
+    h("span", { class: "numbers" }, score.toFixed(3)),
+    h("span", { class: "rank-track" }, bar),
+  );
 }

@@ -30,17 +30,31 @@ export function lineChart({ title, series, format, ceiling }) {
     const top = ceiling?.(samples) || roundUp(most);
     const x = (time) => width * (1 - (last - time) / SPAN_S);
     const y = (value) => TOP + (HEIGHT - TOP - FOOT) * (1 - Math.min(value / top, 1));
-    const svg = s("svg", { width, height: HEIGHT, viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", "aria-label": summary(title, series, samples, format) });
+    const svg = s("svg", {
+      width,
+      height: HEIGHT,
+      viewBox: `0 0 ${width} ${HEIGHT}`,
+      role: "img",
+      "aria-label": summary(title, series, samples, format),
+    });
     svg.append(...grid(width, top, y, format));
     [...series].reverse().forEach((each, i) => {
       const rank = series.length - 1 - i;
       for (const run of runs(samples)) svg.append(...curve(run, each.name, x, y, rank));
     });
-    if (pointer !== null && samples.length) svg.append(...marker(nearest(samples, last - (1 - pointer / width) * SPAN_S), series, x, y, width, format));
+    if (pointer !== null && samples.length) {
+      svg.append(...marker(nearest(samples, last - (1 - pointer / width) * SPAN_S), series, x, y, width, format));
+    }
     box.replaceChildren(svg);
   }
-  box.addEventListener("pointermove", (event) => { pointer = event.clientX - box.getBoundingClientRect().left; draw(); });
-  box.addEventListener("pointerleave", () => { pointer = null; draw(); });
+  box.addEventListener("pointermove", (event) => {
+    pointer = event.clientX - box.getBoundingClientRect().left;
+    draw();
+  });
+  box.addEventListener("pointerleave", () => {
+    pointer = null;
+    draw();
+  });
   new ResizeObserver(draw).observe(box);
   return {
     element,
@@ -68,7 +82,8 @@ function curve(run, name, x, y, rank) {
   const points = run.map((sample) => `${x(sample.time).toFixed(1)} ${y(sample[name]).toFixed(1)}`);
   const line = `M${points.join("L")}`;
   const area = `${line}L${x(run.at(-1).time).toFixed(1)} ${y(0)}L${x(run[0].time).toFixed(1)} ${y(0)}Z`;
-  return [rank === 0 ? s("path", { class: "area", d: area }) : null, s("path", { class: `curve s${rank}`, d: line })].filter(Boolean);
+  return [rank === 0 ? s("path", { class: "area", d: area }) : null, s("path", { class: `curve s${rank}`, d: line })]
+    .filter(Boolean);
 }
 
 function grid(width, top, y, format) {
@@ -77,7 +92,12 @@ function grid(width, top, y, format) {
     part ? s("text", { class: "tick", x: 0, y: y(top * part) + 12 }, format(top * part)) : null,
   ]);
   const times = [["start", 0, "2 min ago"], ["middle", width / 2, "1 min"], ["end", width, "now"]];
-  return [...lines.filter(Boolean), ...times.map(([anchor, at, words]) => s("text", { class: "tick", x: at, y: HEIGHT - 4, "text-anchor": anchor }, words))];
+  return [
+    ...lines.filter(Boolean),
+    ...times.map(([anchor, at, words]) =>
+      s("text", { class: "tick", x: at, y: HEIGHT - 4, "text-anchor": anchor }, words)
+    ),
+  ];
 }
 
 function nearest(samples, time) {
@@ -86,12 +106,18 @@ function nearest(samples, time) {
 
 function marker(sample, series, x, y, width, format) {
   const at = x(sample.time);
-  const words = series.map(({ name, label }) => (series.length > 1 ? `${format(sample[name])} ${label}` : format(sample[name]))).join(", ");
+  const words = series.map((
+    { name, label },
+  ) => (series.length > 1 ? `${format(sample[name])} ${label}` : format(sample[name]))).join(", ");
   const right = at > width / 2;
   return [
     s("line", { class: "cross", x1: at, x2: at, y1: TOP, y2: HEIGHT - FOOT }),
     ...series.map(({ name }, i) => s("circle", { class: `bead s${i}`, cx: at, cy: y(sample[name]), r: 3.5 })),
-    s("text", { class: "mark-text", x: at + (right ? -8 : 8), y: TOP + 10, "text-anchor": right ? "end" : "start" }, words),
+    s(
+      "text",
+      { class: "mark-text", x: at + (right ? -8 : 8), y: TOP + 10, "text-anchor": right ? "end" : "start" },
+      words,
+    ),
   ];
 }
 

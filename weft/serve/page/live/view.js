@@ -12,9 +12,24 @@ const EVERY_MS = 1000;
 const AFTER_ERROR_MS = 3000;
 
 const CHARTS = {
-  speed: { title: "Tokens per second", series: [{ name: "speed", label: "tokens/s" }], format: (value) => (value < 10 ? value.toFixed(1) : whole(value)) },
-  requests: { title: "Requests", series: [{ name: "running", label: "running" }, { name: "waiting", label: "waiting" }], format: (value) => (Number.isInteger(value) ? whole(value) : value.toFixed(1)), ceiling: (samples) => Math.max(4, 2 * Math.ceil(Math.max(0, ...samples.flatMap((sample) => [sample.running, sample.waiting])) / 2)) },
-  cache: { title: "Cache pages", series: [{ name: "used", label: "used" }, { name: "shared", label: "shared" }], format: whole, ceiling: (samples) => samples.at(-1)?.pages },
+  speed: {
+    title: "Tokens per second",
+    series: [{ name: "speed", label: "tokens/s" }],
+    format: (value) => (value < 10 ? value.toFixed(1) : whole(value)),
+  },
+  requests: {
+    title: "Requests",
+    series: [{ name: "running", label: "running" }, { name: "waiting", label: "waiting" }],
+    format: (value) => (Number.isInteger(value) ? whole(value) : value.toFixed(1)),
+    ceiling: (samples) =>
+      Math.max(4, 2 * Math.ceil(Math.max(0, ...samples.flatMap((sample) => [sample.running, sample.waiting])) / 2)),
+  },
+  cache: {
+    title: "Cache pages",
+    series: [{ name: "used", label: "used" }, { name: "shared", label: "shared" }],
+    format: whole,
+    ceiling: (samples) => samples.at(-1)?.pages,
+  },
   memory: { title: "Memory", series: [{ name: "rss", label: "resident" }], format: bytes },
 };
 
@@ -25,22 +40,37 @@ export function startLive(view) {
   const problem = h("div", { class: "notice bad", role: "alert", hidden: true });
   const requests = h("section", { class: "card wide" });
   const models = h("section", { class: "card wide" });
-  view.append(h("div", { class: "live" },
-    h("div", { class: "live-head" }, h("h1", {}, "Live"), h("span", { class: "hint" }, "The last two minutes, once a second"), pause),
-    problem, h("div", { class: "charts" }, ...Object.values(charts).map((chart) => chart.element)), requests, models));
+  view.append(
+    h(
+      "div",
+      { class: "live" },
+      h(
+        "div",
+        { class: "live-head" },
+        h("h1", {}, "Live"),
+        h("span", { class: "hint" }, "The last two minutes, once a second"),
+        pause,
+      ),
+      problem,
+      h("div", { class: "charts" }, ...Object.values(charts).map((chart) => chart.element)),
+      requests,
+      models,
+    ),
+  );
   let samples = [];
   let timer = 0;
   let shown = false;
   let paused = false;
   let asking = false;
 
-  async function ask() {
+  /** @param {boolean} [quiet]  a key that was refused once is not asked for every second */
+  async function ask(quiet = true) {
     clearTimeout(timer);
     if (!shown || paused || document.hidden || asking) return;
     asking = true;
     let wait = EVERY_MS;
     try {
-      take(await getJson("weft/live"));
+      take(await getJson("weft/live", { quiet }));
       problem.hidden = true;
     } catch (error) {
       wait = AFTER_ERROR_MS;
@@ -56,10 +86,25 @@ export function startLive(view) {
     const sample = sampleOf(live);
     samples = [...samples.filter((old) => sample.time - old.time <= SPAN_S), sample];
     const { hits = 0, misses = 0 } = live.cache ?? {};
-    charts.speed.update(samples, CHARTS.speed.format(sample.speed), [`${whole(Math.max(...samples.map((each) => each.speed)))} at most`]);
-    charts.requests.update(samples, String(sample.running), [key("s0"), "running", key("s1"), `${sample.waiting} waiting`]);
-    const hit = hits + misses ? `${((100 * hits) / (hits + misses)).toFixed(0)} % found again` : "nothing looked up yet";
-    charts.cache.update(samples, sample.pages ? `${((100 * sample.used) / sample.pages).toFixed(0)} %` : "–", [key("s0"), `${whole(sample.used)} of ${whole(sample.pages)}`, key("s1"), `${whole(sample.shared)} shared`, h("span", {}, hit)]);
+    charts.speed.update(samples, CHARTS.speed.format(sample.speed), [
+      `${whole(Math.max(...samples.map((each) => each.speed)))} at most`,
+    ]);
+    charts.requests.update(samples, String(sample.running), [
+      key("s0"),
+      "running",
+      key("s1"),
+      `${sample.waiting} waiting`,
+    ]);
+    const hit = hits + misses
+      ? `${((100 * hits) / (hits + misses)).toFixed(0)} % found again`
+      : "nothing looked up yet";
+    charts.cache.update(samples, sample.pages ? `${((100 * sample.used) / sample.pages).toFixed(0)} %` : "–", [
+      key("s0"),
+      `${whole(sample.used)} of ${whole(sample.pages)}`,
+      key("s1"),
+      `${whole(sample.shared)} shared`,
+      h("span", {}, hit),
+    ]);
     charts.memory.update(samples, bytes(sample.rss), ["resident in this process"]);
     requests.replaceChildren(...requestsTable(live.requests ?? []));
     models.replaceChildren(...modelsTable(live.models ?? []));
@@ -71,11 +116,11 @@ export function startLive(view) {
     pause.replaceChildren(icon(paused ? "play" : "pause"), paused ? "Go on" : "Pause");
     ask();
   });
-  document.addEventListener("visibilitychange", ask);
+  document.addEventListener("visibilitychange", () => ask());
   return {
     setShown(next) {
       shown = next;
-      ask();
+      ask(false);
     },
   };
 }
@@ -86,7 +131,13 @@ function sampleOf(live) {
   const running = (live.requests ?? []).filter((request) => request.state === "running").length;
   const cache = live.cache ?? {};
   return {
-    time: performance.now() / 1000, speed: live.tokens_per_second ?? 0, running, waiting: live.queue ?? 0,
-    pages: cache.pages ?? 0, used: cache.used ?? 0, shared: cache.shared ?? 0, rss: live.rss ?? 0,
+    time: performance.now() / 1000,
+    speed: live.tokens_per_second ?? 0,
+    running,
+    waiting: live.queue ?? 0,
+    pages: cache.pages ?? 0,
+    used: cache.used ?? 0,
+    shared: cache.shared ?? 0,
+    rss: live.rss ?? 0,
   };
 }

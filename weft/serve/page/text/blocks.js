@@ -31,8 +31,8 @@ function blocksOf(lines, depth) {
       at += 1;
       continue;
     }
-    const [block, next] = fence(lines, at) ?? heading(lines, at) ?? rule(lines, at) ?? table(lines, at)
-      ?? (depth < DEPTH ? quote(lines, at, depth) ?? list(lines, at, depth) : null) ?? paragraph(lines, at);
+    const [block, next] = fence(lines, at) ?? heading(lines, at) ?? rule(lines, at) ?? table(lines, at) ??
+      (depth < DEPTH ? quote(lines, at, depth) ?? list(lines, at, depth) : null) ?? paragraph(lines, at);
     found.push(block);
     at = next;
   }

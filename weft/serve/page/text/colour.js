@@ -4,12 +4,29 @@
 import { h } from "../ui/dom.js";
 
 const LIMIT = 50_000;
-const HASH = new Set(["python", "py", "bash", "sh", "shell", "zsh", "ruby", "rb", "yaml", "yml", "toml", "r", "perl", "make", "makefile", "dockerfile"]);
+const HASH = new Set([
+  "python",
+  "py",
+  "bash",
+  "sh",
+  "shell",
+  "zsh",
+  "ruby",
+  "rb",
+  "yaml",
+  "yml",
+  "toml",
+  "r",
+  "perl",
+  "make",
+  "makefile",
+  "dockerfile",
+]);
 const DASH = new Set(["sql", "lua", "haskell", "hs"]);
 const PLAIN = new Set(["", "text", "txt", "markdown", "md", "plaintext", "output", "console", "diff", "html", "xml"]);
 const WORDS = new Set((
-  "abstract and as assert async await begin bool boolean break case catch char class const constexpr continue def default defer del delete do double elif else end enum except export extends extern false False final finally float fn for from func function go goto if impl implements import in include instanceof int interface is lambda let local long loop match mod module mut namespace new nil None not null nullptr or override package pass pub public private protected raise ref return self short signed sizeof static std string struct super switch template then this throw throws trait true True try type typedef typename union unsigned use using var void volatile when where while with yield "
-  + "SELECT FROM WHERE INSERT INTO VALUES UPDATE SET CREATE TABLE JOIN LEFT RIGHT INNER ON GROUP ORDER BY LIMIT AND OR NOT NULL AS DISTINCT HAVING"
+  "abstract and as assert async await begin bool boolean break case catch char class const constexpr continue def default defer del delete do double elif else end enum except export extends extern false False final finally float fn for from func function go goto if impl implements import in include instanceof int interface is lambda let local long loop match mod module mut namespace new nil None not null nullptr or override package pass pub public private protected raise ref return self short signed sizeof static std string struct super switch template then this throw throws trait true True try type typedef typename union unsigned use using var void volatile when where while with yield " +
+  "SELECT FROM WHERE INSERT INTO VALUES UPDATE SET CREATE TABLE JOIN LEFT RIGHT INNER ON GROUP ORDER BY LIMIT AND OR NOT NULL AS DISTINCT HAVING"
 ).split(" "));
 
 const STRING = String.raw`"(?:[^"\\\n]|\\.)*"?|'(?:[^'\\\n]|\\.)*'?`;
@@ -17,8 +34,16 @@ const NUMBER = String.raw`\b\d[\w.]*`;
 const WORD = String.raw`[A-Za-z_$][\w$]*`;
 
 function pattern(language) {
-  const comment = HASH.has(language) ? "#[^\\n]*" : DASH.has(language) ? "--[^\\n]*" : String.raw`//[^\n]*|/\*[^]*?(?:\*/|$)`;
-  const long = language.startsWith("py") ? String.raw`"""[^]*?(?:"""|$)|'''[^]*?(?:'''|$)|` : language.startsWith("j") || language.startsWith("t") ? "`[^`]*`?|" : "";
+  const comment = HASH.has(language)
+    ? "#[^\\n]*"
+    : DASH.has(language)
+    ? "--[^\\n]*"
+    : String.raw`//[^\n]*|/\*[^]*?(?:\*/|$)`;
+  const long = language.startsWith("py")
+    ? String.raw`"""[^]*?(?:"""|$)|'''[^]*?(?:'''|$)|`
+    : language.startsWith("j") || language.startsWith("t")
+    ? "`[^`]*`?|"
+    : "";
   return new RegExp(`(?<comment>${comment})|(?<string>${long}${STRING})|(?<number>${NUMBER})|(?<word>${WORD})`, "g");
 }
 

@@ -8,14 +8,24 @@ const DEPTH = 8;
 const SAFE = /^(https?:\/\/|mailto:)/i;
 const PUNCTUATION = /[!-/:-@[-`{-~]/;
 const SPECIAL = /[\\`*_~[<!\n]|https?:\/\//g;
-const EMPHASIS = { "***": ["strong", "em"], "**": ["strong"], "*": ["em"], "__": ["strong"], "_": ["em"], "~~": ["del"] };
+const EMPHASIS = {
+  "***": ["strong", "em"],
+  "**": ["strong"],
+  "*": ["em"],
+  "__": ["strong"],
+  "_": ["em"],
+  "~~": ["del"],
+};
 
 /** @returns {Node[]} */
 export function inline(text, depth = 0) {
   const nodes = [];
   let plain = "";
   let at = 0;
-  const flush = () => { if (plain) nodes.push(document.createTextNode(plain)); plain = ""; };
+  const flush = () => {
+    if (plain) nodes.push(document.createTextNode(plain));
+    plain = "";
+  };
   const missing = new Set();
   while (at < text.length) {
     SPECIAL.lastIndex = at;
@@ -42,7 +52,9 @@ export function inline(text, depth = 0) {
 function special(text, at, depth, missing) {
   const c = text[at];
   if (c === "\\") return escape(text, at);
-  if (c === "\n") return { nodes: text.endsWith("  ", at) ? [h("br")] : [document.createTextNode("\n")], end: at + 1, trim: true };
+  if (c === "\n") {
+    return { nodes: text.endsWith("  ", at) ? [h("br")] : [document.createTextNode("\n")], end: at + 1, trim: true };
+  }
   if (c === "`") return codeSpan(text, at, missing);
   if (c === "h") return bareLink(text, at);
   if (c === "<") return angleLink(text, at);
@@ -60,7 +72,7 @@ function escape(text, at) {
 function codeSpan(text, at, missing) {
   const ticks = /^`+/.exec(text.slice(at, at + 64))[0];
   if (!missing.has(ticks)) {
-    for (let from = at + ticks.length; ;) {
+    for (let from = at + ticks.length;;) {
       const end = text.indexOf(ticks, from);
       if (end < 0) break;
       let stop = end + ticks.length;
@@ -117,7 +129,10 @@ function closer(text, from, run) {
 function link(text, at, depth, missing) {
   const image = text[at] === "!";
   const open = at + (image ? 1 : 0);
-  const found = missing.has("]") ? null : /^\[((?:[^[\]\\]|\\.|\[[^[\]]{0,200}\]){0,1000})\]\(\s{0,4}<?([^\s<>]{0,2000}?)>?(?:\s{1,4}"[^"]{0,500}")?\s{0,4}\)/.exec(text.slice(open, open + 4000));
+  const found = missing.has("]")
+    ? null
+    : /^\[((?:[^[\]\\]|\\.|\[[^[\]]{0,200}\]){0,1000})\]\(\s{0,4}<?([^\s<>]{0,2000}?)>?(?:\s{1,4}"[^"]{0,500}")?\s{0,4}\)/
+      .exec(text.slice(open, open + 4000));
   if (!found) {
     if (text.indexOf("](", open) < 0) missing.add("]");
     return { text: image ? "![" : "[", end: open + 1 };
@@ -133,7 +148,8 @@ function anchor(address, children) {
 }
 
 function bareLink(text, at) {
-  const found = /^https?:\/\/[^\s<>"'`]{1,2000}/.exec(text.slice(at, at + 2010))?.[0].replace(/[.,;:!?)\]*_]+$/, "") ?? "";
+  const found = /^https?:\/\/[^\s<>"'`]{1,2000}/.exec(text.slice(at, at + 2010))?.[0].replace(/[.,;:!?)\]*_]+$/, "") ??
+    "";
   return found.length > 10 ? { nodes: anchor(found, [found]), end: at + found.length } : { text: "h", end: at + 1 };
 }
 

@@ -18,7 +18,20 @@ export function openDialog(title, body, buttons) {
   buttons.forEach((button, i) => {
     const last = i === buttons.length - 1;
     const close = () => dialog.close(button.value);
-    foot.append(h("button", { type: last ? "submit" : "button", class: `button ${button.kind ?? ""}`, on: { click: last ? (event) => { event.preventDefault(); if (form.reportValidity()) close(); } : close } }, button.label));
+    foot.append(
+      h("button", {
+        type: last ? "submit" : "button",
+        class: `button ${button.kind ?? ""}`,
+        on: {
+          click: last
+            ? (event) => {
+              event.preventDefault();
+              if (form.reportValidity()) close();
+            }
+            : close,
+        },
+      }, button.label),
+    );
   });
   form.addEventListener("submit", (event) => {
     event.preventDefault();
@@ -29,8 +42,12 @@ export function openDialog(title, body, buttons) {
   document.body.append(dialog);
   return new Promise((resolve) => {
     let cancelled = false;
-    dialog.addEventListener("cancel", () => { cancelled = true; });
-    dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(""); });
+    dialog.addEventListener("cancel", () => {
+      cancelled = true;
+    });
+    dialog.addEventListener("click", (event) => {
+      if (event.target === dialog) dialog.close("");
+    });
     dialog.addEventListener("close", () => {
       dialog.remove();
       resolve(cancelled || dialog.returnValue === "" ? null : dialog.returnValue);
@@ -42,14 +59,31 @@ export function openDialog(title, body, buttons) {
 /** Ask for one line of text; null when the dialog was left. */
 export async function askText(title, words, { label, value = "", type = "text", action = "Save" }) {
   const id = freshId("ask");
-  const input = h("input", { id, type, value, required: true, autofocus: true, autocomplete: "off", spellcheck: "false" });
-  const body = [words ? h("p", {}, words) : null, h("div", { class: "field" }, h("label", { for: id }, label), input)].filter(Boolean);
-  const answer = await openDialog(title, body, [{ label: "Cancel", value: "" }, { label: action, value: "ok", kind: "primary" }]);
+  const input = h("input", {
+    id,
+    type,
+    value,
+    required: true,
+    autofocus: true,
+    autocomplete: "off",
+    spellcheck: "false",
+  });
+  const body = [words ? h("p", {}, words) : null, h("div", { class: "field" }, h("label", { for: id }, label), input)]
+    .filter(Boolean);
+  const answer = await openDialog(title, body, [{ label: "Cancel", value: "" }, {
+    label: action,
+    value: "ok",
+    kind: "primary",
+  }]);
   return answer === "ok" ? input.value : null;
 }
 
 /** Ask before something that cannot be undone. */
 export async function confirmDanger(title, words, action) {
-  const answer = await openDialog(title, [h("p", {}, words)], [{ label: "Cancel", value: "" }, { label: action, value: "ok", kind: "danger" }]);
+  const answer = await openDialog(title, [h("p", {}, words)], [{ label: "Cancel", value: "" }, {
+    label: action,
+    value: "ok",
+    kind: "danger",
+  }]);
   return answer === "ok";
 }

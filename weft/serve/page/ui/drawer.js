@@ -54,6 +54,8 @@ export function makeDrawer(panel, { side, narrow, button, key }) {
 }
 
 function outside(panel, scrim) {
-  const siblings = [...panel.parentElement.children].filter((other) => other !== panel && other !== scrim && !other.classList.contains("drawer"));
+  const siblings = [...panel.parentElement.children].filter((other) =>
+    other !== panel && other !== scrim && !other.classList.contains("drawer")
+  );
   return [document.querySelector(".bar"), ...siblings];
 }

@@ -16,8 +16,11 @@ export function saveFile(name, type, text) {
 export function chooseFile(accept, limit) {
   return new Promise((resolve) => {
     const input = h("input", { type: "file", accept, hidden: true, "aria-label": "File" });
-    input.addEventListener("cancel", () => { input.remove(); resolve(null); });
-    input.addEventListener("change", async () => {
+    input.addEventListener("cancel", () => {
+      input.remove();
+      resolve(null);
+    });
+    input.addEventListener("change", () => {
       const file = input.files[0];
       input.remove();
       if (file && file.size > limit) toast(`${file.name} has ${file.size} bytes; at most ${limit} are read.`);
@@ -44,5 +47,6 @@ export async function copyText(text) {
 
 /** A word that is safe in a file name. */
 export function fileName(title) {
-  return title.normalize("NFKD").replace(/[^\w -]/g, "").trim().replace(/\s+/g, "-").slice(0, 60).toLowerCase() || "conversation";
+  return title.normalize("NFKD").replace(/[^\w -]/g, "").trim().replace(/\s+/g, "-").slice(0, 60).toLowerCase() ||
+    "conversation";
 }

@@ -6,7 +6,8 @@ import { h } from "./dom.js";
 /** @type {{keys: string[], words: string, when: (event: KeyboardEvent) => boolean, run: () => void}[]} */
 const shortcuts = [];
 
-const isTyping = (element) => element instanceof HTMLElement && (element.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(element.tagName));
+const isTyping = (element) =>
+  element instanceof HTMLElement && (element.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(element.tagName));
 
 /**
  * Add a shortcut. `code` is the key's place ("KeyN"), so that Alt on a Mac, which changes letters, does no harm.
@@ -39,6 +40,15 @@ export function startShortcuts() {
 
 export function showShortcuts() {
   const list = h("dl", { class: "keys" });
-  for (const { keys, words } of shortcuts) list.append(h("dt", {}, words), h("dd", {}, ...keys.map((key) => h("kbd", {}, key))));
+  for (const { keys, words } of shortcuts) {
+    list.append(
+      h("dt", {}, words),
+      h(
+        "dd",
+        {},
+        ...keys.map((key) => h("kbd", {}, key)),
+      ),
+    );
+  }
   return openDialog("Keyboard", [list], [{ label: "Close", value: "ok", kind: "primary" }]);
 }

@@ -29,4 +29,7 @@ function apply(name) {
 }
 
 apply(currentTheme());
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => dispatchEvent(new CustomEvent("weft-theme")));
+matchMedia("(prefers-color-scheme: dark)").addEventListener(
+  "change",
+  () => dispatchEvent(new CustomEvent("weft-theme")),
+);

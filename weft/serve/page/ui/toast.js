@@ -9,10 +9,24 @@ export function toast(words, action) {
   const box = document.getElementById("toasts");
   const item = h("div", { class: "toast" }, h("span", {}, words));
   const close = () => item.remove();
-  if (action) item.append(h("button", { type: "button", on: { click: () => { close(); action.run(); } } }, action.label));
+  if (action) {
+    item.append(h("button", {
+      type: "button",
+      on: {
+        click: () => {
+          close();
+          action.run();
+        },
+      },
+    }, action.label));
+  }
   box.replaceChildren(item);
   let timer = setTimeout(close, SHOWN_MS);
   // Someone who reads or aims at it keeps it.
   for (const event of ["mouseenter", "focusin"]) item.addEventListener(event, () => clearTimeout(timer));
-  for (const event of ["mouseleave", "focusout"]) item.addEventListener(event, () => { timer = setTimeout(close, SHOWN_MS); });
+  for (const event of ["mouseleave", "focusout"]) {
+    item.addEventListener(event, () => {
+      timer = setTimeout(close, SHOWN_MS);
+    });
+  }
 }
