@@ -8,9 +8,13 @@ import { getJson } from "./client.js";
 
 /** @type {Model[]} */
 let models = [];
+let known = false;
 const listeners = new Set();
 
 export const modelsOf = (kind) => models.filter((model) => model.kind === kind);
+
+/** What a choice says that has no models to offer. */
+export const noModels = (words) => (known ? words : "Connecting…");
 
 /** Call `react` now and after each change of the list. */
 export function onModels(react) {
@@ -27,8 +31,9 @@ export function takeModels(live) {
     bytes: Number(model.bytes ?? 0),
     adapters: (model.adapters ?? []).map((adapter) => String(adapter.name ?? adapter)),
   }));
-  if (JSON.stringify(next) === JSON.stringify(models)) return;
+  if (known && JSON.stringify(next) === JSON.stringify(models)) return;
   models = next;
+  known = true;
   for (const react of listeners) react();
 }
 

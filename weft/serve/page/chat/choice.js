@@ -1,6 +1,6 @@
 // The model of a conversation, and the adapter on it.
 
-import { modelsOf, onModels } from "../api/models.js";
+import { modelsOf, noModels, onModels } from "../api/models.js";
 import { h } from "../ui/dom.js";
 
 const STATES = { loading: " (loading)", unloaded: " (loads when used)", failed: " (failed)" };
@@ -27,7 +27,9 @@ export function makeChoice(current, changed) {
       Object.assign(one, { model: known[0]?.name ?? "", adapter: "" });
     }
     const options = known.map((each) => h("option", { value: each.name }, each.name + (STATES[each.state] ?? "")));
-    model.replaceChildren(...(options.length ? options : [h("option", { value: "" }, "No model that chats")]));
+    model.replaceChildren(
+      ...(options.length ? options : [h("option", { value: "" }, noModels("No model that chats"))]),
+    );
     model.value = one.model;
     model.disabled = !options.length;
     const adapters = known.find((each) => each.name === one.model)?.adapters ?? [];

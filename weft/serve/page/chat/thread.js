@@ -52,7 +52,8 @@ export function makeThread(actions, suggest) {
     );
     views.forEach((view, i) => view.update(running && i === views.length - 1));
     list.replaceChildren(...(views.length ? views.map((view) => view.element) : [emptyThread(suggest)]));
-    toEnd();
+    if (views.length) toEnd();
+    else scroller.scrollTop = 0;
   }
   return { element, show, grow };
 }

@@ -73,7 +73,7 @@ export function startChat(view) {
 
   /** What depends on the conversation's state but not on its text. */
   function refresh() {
-    title.textContent = current.messages.length ? titleOf(current) : "";
+    title.textContent = titleOf(current);
     composer.setRunning(isRunning(current.id));
     composer.setModes(
       [current.settings.json ? "JSON" : "", current.settings.probabilities ? "probabilities" : ""].filter(Boolean),

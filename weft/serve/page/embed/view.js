@@ -1,7 +1,7 @@
 // The embeddings tab: paste texts, see how alike they are, search them, and look at them on a map.
 
 import { postJson } from "../api/client.js";
-import { modelsOf, onModels, refreshModels } from "../api/models.js";
+import { modelsOf, noModels, onModels, refreshModels } from "../api/models.js";
 import { h } from "../ui/dom.js";
 import { icon, weave } from "../ui/icons.js";
 import { recall, remember } from "../ui/memory.js";
@@ -119,7 +119,7 @@ export function startEmbed(view) {
     model.replaceChildren(
       ...(known.length
         ? known.map((each) => h("option", { value: each.name }, each.name))
-        : [h("option", { value: "" }, "No model that embeds")]),
+        : [h("option", { value: "" }, noModels("No model that embeds"))]),
     );
     if (known.some((each) => each.name === kept)) model.value = kept;
     model.disabled = !known.length;
@@ -190,7 +190,7 @@ function search(model, texts, vectors, found) {
     placeholder: "Search by meaning",
   });
   const button = h("button", { type: "submit", class: "button" }, "Search");
-  const list = h("ol", { class: "ranking", "aria-label": "Texts, nearest first" });
+  const list = h("ol", { class: "ranking", "aria-label": "Texts, nearest first", tabindex: 0 });
   const form = h("form", { class: "search" }, input, button);
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
