@@ -3,7 +3,7 @@
 import { modelsOf, noModels, onModels } from "../api/models.js";
 import { h } from "../ui/dom.js";
 
-const STATES = { loading: " (loading)", unloaded: " (loads when used)", failed: " (failed)" };
+const STATES = { loading: " – loading", unloaded: " – not loaded", failed: " – failed" };
 
 /** @param {() => import("./conversation.js").Conversation} current @param {() => void} changed */
 export function makeChoice(current, changed) {

@@ -1,5 +1,6 @@
 // The chat tab: conversations on the left, the thread in the middle, settings on the right.
 
+import { refreshModels } from "../api/models.js";
 import { h } from "../ui/dom.js";
 import { makeDrawer } from "../ui/drawer.js";
 import { iconButton } from "../ui/icons.js";
@@ -135,6 +136,7 @@ export function startChat(view) {
       if (!ended) return;
       if (one === current) announce.textContent = made.error ? `No reply: ${made.error}` : "The reply is complete.";
       refresh();
+      refreshModels(true).catch(() => {}); // the model may have been loaded for this
     });
     keep(one);
     show();

@@ -26,7 +26,7 @@ export function heatmap(texts, matrix) {
     "Point at a cell, or walk with the arrow keys.",
   );
   const box = h("div", { class: "heat-box" }, canvas);
-  const low = lowest(matrix);
+  const range = rangeOf(matrix);
   let at = null;
   let cell = 0;
   let left = 0;
@@ -43,7 +43,7 @@ export function heatmap(texts, matrix) {
     canvas.style.height = `${height}px`;
     const context = canvas.getContext("2d");
     context.scale(ratio, ratio);
-    paint(context, { texts, matrix, low, cell, left, at });
+    paint(context, { texts, matrix, range, cell, left, at });
   }
 
   function move(row, column) {
@@ -69,16 +69,18 @@ export function heatmap(texts, matrix) {
   });
   new ResizeObserver(draw).observe(box);
   addEventListener("weft-theme", () => box.isConnected && draw());
-  return h("div", { class: "heat" }, box, legend(low), readout, table(texts, matrix));
+  return h("div", { class: "heat" }, box, legend(range), readout, table(texts, matrix));
 }
 
-/** The least of the cosines, rounded down to a tenth: where the colours start. */
-function lowest(matrix) {
-  const least = Math.min(...matrix.map((row) => Math.min(...row)));
-  return Math.min(Math.floor(least * 10) / 10, 0.9);
+/** Where the colours start and end, in tenths: a text is like itself, so the diagonal does not count. */
+function rangeOf(matrix) {
+  const others = matrix.flatMap((row, i) => [...row].filter((_, j) => j !== i));
+  const low = Math.floor(others.reduce((a, b) => Math.min(a, b)) * 10) / 10;
+  const high = Math.ceil(others.reduce((a, b) => Math.max(a, b)) * 10) / 10;
+  return [low, Math.max(high, low + 0.1)];
 }
 
-function paint(context, { texts, matrix, low, cell, left, at }) {
+function paint(context, { texts, matrix, range: [low, high], cell, left, at }) {
   const [empty, full, ink, faint] = ["--surface", "--accent", "--ink", "--faint"].map(pageColour);
   const gap = cell > 12 ? 1 : 0;
   const font = getComputedStyle(document.body).fontFamily;
@@ -86,7 +88,7 @@ function paint(context, { texts, matrix, low, cell, left, at }) {
   matrix.forEach((row, i) => {
     const y = 20 + i * cell;
     row.forEach((value, j) => {
-      const colour = mix(empty, full, Math.min(Math.max((value - low) / (1 - low), 0), 1) * 0.94 + 0.06);
+      const colour = mix(empty, full, Math.min(Math.max((value - low) / (high - low), 0), 1) * 0.94 + 0.06);
       context.fillStyle = rgb(colour);
       context.fillRect(left + j * cell, y, cell - gap, cell - gap);
       if (cell >= 34) {
@@ -120,13 +122,14 @@ function fitted(context, text, width) {
   return `${short.trimEnd()}…`;
 }
 
-function legend(low) {
+function legend([low, high]) {
+  const ramp = h("span", { class: "heat-ramp" });
   return h(
     "div",
     { class: "heat-legend numbers" },
     h("span", {}, low.toFixed(1)),
-    h("span", { class: "heat-ramp" }),
-    h("span", {}, "1.0"),
+    ramp,
+    h("span", {}, high.toFixed(1)),
   );
 }
 

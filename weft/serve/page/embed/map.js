@@ -33,12 +33,12 @@ export function pointMap(texts, matrix, plane) {
   function draw() {
     const width = box.clientWidth;
     if (!width) return;
-    const height = Math.round(Math.min(Math.max(width * 0.66, 260), 460));
+    const height = Math.round(Math.min(Math.max(width * 0.8, 260), 520));
     const focused = box.contains(document.activeElement);
     const all = query ? [...plane.points, query.point] : plane.points;
     const scale = fit(all, width, height);
     const spots = plane.points.map(scale);
-    const labels = placeLabels(spots, texts, width, height);
+    const labels = placeLabels(spots, texts, width, height, query && scale(query.point));
     const svg = s("svg", {
       width,
       height,
@@ -90,13 +90,8 @@ export function pointMap(texts, matrix, plane) {
   }
 
   new ResizeObserver(draw).observe(box);
-  const share = h(
-    "p",
-    { class: "hint numbers" },
-    `The two axes show ${(plane.share * 100).toFixed(0)} % of the variance.`,
-  );
   return {
-    element: h("div", { class: "map" }, box, share, readout),
+    element: h("div", { class: "map" }, box, readout),
     setQuery(text, point) {
       query = text ? { text, point } : null;
       draw();
@@ -114,8 +109,8 @@ function fit(points, width, height) {
 }
 
 /** A place for each label that covers no other, or none. */
-function placeLabels(spots, texts, width, height) {
-  const taken = spots.map(([x, y]) => [x - 7, y - 7, x + 7, y + 7]);
+function placeLabels(spots, texts, width, height, query) {
+  const taken = [...spots, ...(query ? [query] : [])].map(([x, y]) => [x - 7, y - 7, x + 7, y + 7]);
   return spots.map(([x, y], i) => {
     const text = texts[i].length > 26 ? `${texts[i].slice(0, 25).trimEnd()}…` : texts[i];
     const wide = text.length * LETTER_PX;

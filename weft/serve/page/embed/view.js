@@ -13,6 +13,7 @@ const TEXTS = "weft.texts";
 const MODEL = "weft.embedder";
 const MAX_TEXTS = 300;
 const AT_ONCE = 64;
+const FOUND = 10;
 const EXAMPLE = [
   "The cat sleeps on the warm windowsill",
   "A kitten is curled up in the sun",
@@ -66,7 +67,9 @@ export function startEmbed(view) {
     h("div", { class: "row between" }, count, go),
     problem,
   );
-  view.append(h("div", { class: "embed" }, h("h1", { class: "hidden-text" }, "Embeddings"), form, results));
+  const side = h("div");
+  const heading = h("h1", { class: "hidden-text" }, "Embeddings");
+  view.append(h("div", { class: "embed" }, heading, h("div", { class: "embed-side" }, form, side), results));
   let busy = false;
 
   const lines = () => area.value.split("\n").map((line) => line.trim()).filter(Boolean);
@@ -107,10 +110,9 @@ export function startEmbed(view) {
     const map = pointMap(texts, matrix, plane);
     const searching = search(name, texts, vectors, (text, vector) => map.setQuery(text, vector && plane.place(vector)));
     const facts = `${texts.length} texts · ${vectors[0].length} dimensions · ${ms.toFixed(0)} ms`;
-    results.replaceChildren(
-      card("Similarity", facts, heatmap(texts, matrix)),
-      h("div", { class: "results-side" }, card("Search", "", searching), card("Map", "", map.element)),
-    );
+    const share = `${(plane.share * 100).toFixed(0)} % of the variance`;
+    side.replaceChildren(card("Search", "", searching));
+    results.replaceChildren(card("Similarity", facts, heatmap(texts, matrix)), card("Map", share, map.element));
   }
 
   function models() {
@@ -190,7 +192,7 @@ function search(model, texts, vectors, found) {
     placeholder: "Search by meaning",
   });
   const button = h("button", { type: "submit", class: "button" }, "Search");
-  const list = h("ol", { class: "ranking", "aria-label": "Texts, nearest first", tabindex: 0 });
+  const list = h("ol", { class: "ranking", "aria-label": "Texts, nearest first" });
   const form = h("form", { class: "search" }, input, button);
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
@@ -203,7 +205,7 @@ function search(model, texts, vectors, found) {
     try {
       const [vector] = await vectorsOf(model, [text]);
       const scores = vectors.map((other) => dot(vector, other));
-      list.replaceChildren(...ranked(scores).slice(0, 20).map((i) => rankedRow(texts[i], scores[i])));
+      list.replaceChildren(...ranked(scores).slice(0, FOUND).map((i) => rankedRow(texts[i], scores[i])));
       found(text, vector);
     } catch (error) {
       list.replaceChildren(h("li", { class: "notice bad" }, error.message));

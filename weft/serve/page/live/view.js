@@ -4,7 +4,7 @@ import { getJson } from "../api/client.js";
 import { takeModels } from "../api/models.js";
 import { h } from "../ui/dom.js";
 import { icon } from "../ui/icons.js";
-import { bytes, whole } from "../ui/numbers.js";
+import { bytes, roundUp, whole } from "../ui/numbers.js";
 import { lineChart, SPAN_S } from "./chart.js";
 import { modelsTable, requestsTable } from "./tables.js";
 
@@ -26,9 +26,13 @@ const CHARTS = {
   },
   cache: {
     title: "Cache pages",
-    series: [{ name: "used", label: "used" }, { name: "shared", label: "shared" }],
+    series: [{ name: "used", label: "used" }, { name: "shared", label: "kept to share" }],
     format: whole,
-    ceiling: (samples) => samples.at(-1)?.pages,
+    ceiling: (samples) =>
+      Math.min(
+        roundUp(1.2 * Math.max(8, ...samples.flatMap(({ used, shared }) => [used, shared]))),
+        samples.at(-1)?.pages || Infinity,
+      ),
   },
   memory: { title: "Memory", series: [{ name: "rss", label: "resident" }], format: bytes },
 };
@@ -38,8 +42,8 @@ export function startLive(view) {
   const charts = Object.fromEntries(Object.entries(CHARTS).map(([name, options]) => [name, lineChart(options)]));
   const pause = h("button", { type: "button", class: "button small", "aria-pressed": "false" }, icon("pause"), "Pause");
   const problem = h("div", { class: "notice bad", role: "alert", hidden: true });
-  const requests = h("section", { class: "card wide" });
-  const models = h("section", { class: "card wide" });
+  const requests = requestsTable();
+  const models = modelsTable();
   view.append(
     h(
       "div",
@@ -53,8 +57,8 @@ export function startLive(view) {
       ),
       problem,
       h("div", { class: "charts" }, ...Object.values(charts).map((chart) => chart.element)),
-      requests,
-      models,
+      requests.element,
+      models.element,
     ),
   );
   let samples = [];
@@ -96,18 +100,18 @@ export function startLive(view) {
       `${sample.waiting} waiting`,
     ]);
     const hit = hits + misses
-      ? `${((100 * hits) / (hits + misses)).toFixed(0)} % found again`
+      ? `${((100 * hits) / (hits + misses)).toFixed(0)} % of prompt tokens found`
       : "nothing looked up yet";
     charts.cache.update(samples, sample.pages ? `${((100 * sample.used) / sample.pages).toFixed(0)} %` : "–", [
       key("s0"),
       `${whole(sample.used)} of ${whole(sample.pages)}`,
       key("s1"),
-      `${whole(sample.shared)} shared`,
+      `${whole(sample.shared)} kept to share`,
       h("span", {}, hit),
     ]);
     charts.memory.update(samples, bytes(sample.rss), ["resident in this process"]);
-    requests.replaceChildren(...requestsTable(live.requests ?? []));
-    models.replaceChildren(...modelsTable(live.models ?? []));
+    requests.update(live.requests ?? []);
+    models.update(live.models ?? []);
   }
 
   pause.addEventListener("click", () => {
@@ -128,13 +132,13 @@ export function startLive(view) {
 const key = (name) => h("i", { class: `key ${name}` });
 
 function sampleOf(live) {
-  const running = (live.requests ?? []).filter((request) => request.state === "running").length;
+  const count = (state) => (live.requests ?? []).filter((request) => request.state === state).length;
   const cache = live.cache ?? {};
   return {
     time: performance.now() / 1000,
     speed: live.tokens_per_second ?? 0,
-    running,
-    waiting: live.queue ?? 0,
+    running: count("running"),
+    waiting: Math.max(count("waiting"), live.queue ?? 0),
     pages: cache.pages ?? 0,
     used: cache.used ?? 0,
     shared: cache.shared ?? 0,
