@@ -1,0 +1,14 @@
+"""The server's own routes."""
+
+from weft.serve.admin.health import health, live, metrics, ready
+from weft.serve.admin.page import asset, index
+from weft.serve.http.routes import Route
+
+ROUTES = [
+    Route("GET", "/health", health, "Whether the server answers", open=True),
+    Route("GET", "/ready", ready, "Whether the models that load at the start are there"),
+    Route("GET", "/metrics", metrics, "Metrics for Prometheus"),
+    Route("GET", "/weft/live", live, "What is under way, for the page"),
+    Route("GET", "/", index, "The page", open=True),
+    Route("GET", "/page/{name:path}", asset, "A file of the page", open=True),
+]
