@@ -53,7 +53,13 @@ def open_page(chromium: Any, server: BackgroundServer) -> Iterator[Open]:
     opened: list[tuple[Any, Watch]] = []
 
     def open_one(
-        address: str = "", *, url: str = "", width: int = 1360, height: int = 860, excused: tuple[str, ...] = (), **context: Any
+        address: str = "",
+        *,
+        url: str = "",
+        width: int = 1360,
+        height: int = 860,
+        excused: tuple[str, ...] = (),
+        **context: Any,
     ) -> Any:
         base = url or server.url
         made = chromium.new_context(viewport={"width": width, "height": height}, **context)

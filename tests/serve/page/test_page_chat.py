@@ -19,7 +19,10 @@ WATCH_GROWTH = """() => {
 }"""
 SCHEMA = {
     "type": "object",
-    "properties": {"colour": {"enum": ["red", "green", "blue"]}, "count": {"type": "integer", "minimum": 1, "maximum": 9}},
+    "properties": {
+        "colour": {"enum": ["red", "green", "blue"]},
+        "count": {"type": "integer", "minimum": 1, "maximum": 9},
+    },
     "required": ["colour", "count"],
     "additionalProperties": False,
 }
@@ -227,7 +230,9 @@ def test_an_exported_conversation_can_be_imported(open_page, tmp_path: Path):
     assert kept(other) == before
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{", '{"messages": 3}', '{"messages": [{"role": "system"}, null, 5]}', "5"])
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{", '{"messages": 3}', '{"messages": [{"role": "system"}, null, 5]}', "5"]
+)
 def test_a_file_that_is_no_conversation_is_refused(open_page, tmp_path: Path, content):
     path = tmp_path / "other.json"
     path.write_text(content)

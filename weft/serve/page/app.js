@@ -20,7 +20,7 @@ function askForKey(refused) {
   const words = refused
     ? "The server did not take that key."
     : "This server answers only with a key. It is kept until this tab is closed.";
-  return askText("Key", words, { label: "Key", type: "password", action: "Use key" });
+  return askText("A key is needed", words, { label: "Key", type: "password", action: "Use key" });
 }
 
 const link = h("span", { class: "link-state", role: "status" }, "Connecting");
