@@ -214,7 +214,7 @@ def test_stop_ends_before_the_text_and_bias_decides(ai):
     )
     assert made.choices[0].message.content == "" and made.choices[0].finish_reason == "stop"
     made = ai.chat.completions.create(model="tiny", messages=USER, max_tokens=8, temperature=0, logit_bias={"65": 100})
-    assert made.choices[0].message.content == "b" * 8 or len(set(made.choices[0].message.content)) == 1
+    assert made.choices[0].message.content == "A" * 8
 
 
 def test_completions_continue_texts_and_ids(ai):
@@ -274,12 +274,11 @@ def test_what_is_too_long_is_refused_with_the_numbers_or_cut_and_reported(ai):
         ai.embeddings.create(model="bert", input=[long])
     assert caught.value.code == "context_length_exceeded" and "48" in str(caught.value)
     made = ai.embeddings.create(model="bert", input=["a", long], extra_body={"truncate": "head"})
-    assert made.usage.truncated_tokens == 154 and made.usage.prompt_tokens == 3 + 48
+    assert made.usage.truncated_tokens == 254 and made.usage.prompt_tokens == 3 + 48
     with pytest.raises(openai.BadRequestError) as caught:
         ai.completions.create(model="tiny", prompt="x" * 5000, max_tokens=1)
-    assert (
-        caught.value.code == "context_length_exceeded" and "5000" in str(caught.value) and "4095" in str(caught.value)
-    )
+    assert caught.value.code == "context_length_exceeded" and caught.value.param == "prompt"
+    assert "5000" in str(caught.value) and "4095" in str(caught.value)
     made = ai.completions.create(model="tiny", prompt="x" * 5000, max_tokens=8, extra_body={"truncate": "left"})
     assert made.usage.truncated_tokens == 5000 - made.usage.prompt_tokens > 0
 

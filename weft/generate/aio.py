@@ -20,6 +20,7 @@ class AsyncHandle:
         self._engine = engine
         self._handle = handle
         self._news = asyncio.Event()
+        self._lost = False
         self.loop = asyncio.get_running_loop()
 
     async def __aenter__(self) -> AsyncHandle:
@@ -42,6 +43,8 @@ class AsyncHandle:
         while True:
             finished = self._handle.finished  # asked first: what comes after it is the rest
             pieces = list(self._handle.drain())
+            if self._lost:
+                self._engine.check()
             if pieces:
                 yield pieces
             if finished:
@@ -54,6 +57,8 @@ class AsyncHandle:
         """The results of all `n` answers when they have ended."""
         while not self._handle.finished:
             await self._wait()
+        if self._lost:
+            self._engine.check()
         return self._handle.results()
 
     async def _wait(self) -> None:
@@ -61,6 +66,11 @@ class AsyncHandle:
         await self._news.wait()
         self._news.clear()
         self._engine.check()
+
+    def lose(self) -> None:
+        """The engine cannot go on; called by its thread."""
+        self._lost = True
+        self._handle.cancel()
 
     def wake(self) -> None:
         """There is something new; called in the request's event loop."""
@@ -164,7 +174,7 @@ class AsyncEngine:
         finally:
             everybody = list(self._waiting.values())
             for handle in everybody:
-                handle._handle.cancel()
+                handle.cancel() if self._failure is None else handle.lose()
             self._tell(everybody)
 
     def _tell(self, handles: list[AsyncHandle]) -> None:
@@ -177,7 +187,7 @@ class AsyncEngine:
                 loop.call_soon_threadsafe(_wake_all, some)
             except RuntimeError:  # the event loop is closed
                 for handle in some:
-                    handle._handle.cancel()
+                    handle.cancel()
 
 
 def _wake_all(handles: list[AsyncHandle]) -> None:

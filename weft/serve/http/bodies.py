@@ -22,11 +22,12 @@ IN_THREAD = 256 << 10  # bodies over this size are parsed by another thread
 
 _STRINGS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _NOT_STRUCTURE = bytes(set(range(256)) - set(b"[]{}"))
+_ALIKE = bytes.maketrans(b"{}", b"[]")
 _PLACE = re.compile(r" - at `(?:key in )?\$([^`]*)`$")
 _UNKNOWN = re.compile(r"Object contains unknown field `([^`]*)`")
 _MISSING = re.compile(r"Object missing required field `([^`]*)`")
 _BYTE = re.compile(r"\(byte (\d+)\)")
-_LAST_KEY = re.compile(rb'"([\w.-]{1,64})"\s*:\s*$')
+_LAST_KEY = re.compile(rb'"([\w.-]{1,64})"\s*:[\s\[-]*$')
 
 
 class Disconnected(Exception):
@@ -95,19 +96,19 @@ def decode(body: bytes, schema: type[T], limits: Limits) -> T:
 def check_structure(body: bytes, limits: Limits) -> None:
     """Hold nesting and number of values to their limits, in time linear in the body.
 
-    Strings are cut out, and of the rest everything but brackets. What is innermost then stands as [] or {}: taking
-    those away once for every level leaves nothing of a body that is nested no deeper than allowed.
+    Strings are cut out, and of the rest everything but brackets. What is innermost then stands as []: taking those away
+    once for every level leaves nothing of a body that is nested no deeper than allowed.
     """
     bare = _STRINGS.sub(b"", body)
     if bare.count(b",") + bare.count(b"[") + bare.count(b"{") > limits.json_nodes:
         raise invalid(f"the body has over {limits.json_nodes} values, which is the most", code="body_too_large")
-    left = bare.translate(None, _NOT_STRUCTURE)
+    left = bare.translate(_ALIKE, _NOT_STRUCTURE)
     for _ in range(limits.json_depth):
         before = len(left)
-        left = left.replace(b"[]", b"").replace(b"{}", b"")
+        left = left.replace(b"[]", b"")
         if not left or len(left) == before:
             break
-    if left and (left.count(b"[") + left.count(b"{")) > limits.json_depth:
+    if b"[]" in left or left.count(b"[") > limits.json_depth:
         raise invalid(f"the body is nested deeper than {limits.json_depth} levels", code="body_too_deep")
 
 

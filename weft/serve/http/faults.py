@@ -17,7 +17,7 @@ from weft.errors import (
 )
 
 # How weft's own messages begin where a number is at fault: "[sampling] temperature is 3; give ...".
-_FIELD = re.compile(r"\[(?:sampling|request|engine)\] (\w+) (?:is|has|must)\b")
+_FIELD = re.compile(r"\[(?:sampling|request|engine)\] (\w+)(?:: | (?:is|has|must)\b)")
 _PATH = re.compile(r"(?<![\w.])/(?:[\w.@+ -]+/)+")
 
 
@@ -67,7 +67,7 @@ def fault_of(error: BaseException) -> Fault:
     if isinstance(error, Fault):
         return error
     if isinstance(error, TooLongError):
-        return invalid(without_paths(str(error)), "messages", code="context_length_exceeded")
+        return invalid(without_paths(str(error)), code="context_length_exceeded")
     if isinstance(error, BusyError):
         return too_busy(without_paths(str(error)))
     if isinstance(error, GrammarError):

@@ -77,6 +77,7 @@ class Guard:
                 await self._app(scope, receive, send)
             return
         call = scope["weft.call"] = Call(_request_id(scope), "(none)", scope["method"])
+        call.abort = scope.get("weft.abort", call.abort)
         outgoing = _Outgoing(send, self._added(scope, call))
         calls = self._serving.tracking.calls
         calls.add(call)

@@ -88,14 +88,14 @@ class Stream:
         except asyncio.CancelledError:
             if call.ending is None:
                 raise
-            await self._say(send, call, call.ending)
+            if call.sending_since is not None:  # a client that does not read is told nothing
+                call.abort()
+                await asyncio.sleep(0)
+                return
+            await send({"type": "http.response.body", "body": self.error(call.ending), "more_body": True})
         except Exception as error:
-            await self._say(send, call, told(error, call))
+            await send({"type": "http.response.body", "body": self.error(told(error, call)), "more_body": True})
         await send({"type": "http.response.body", "body": b""})
-
-    async def _say(self, send: Send, call: Call, fault: Fault) -> None:
-        if call.sending_since is None:  # a client that does not read is told nothing
-            await send({"type": "http.response.body", "body": self.error(fault), "more_body": True})
 
 
 Handler = Callable[[Context, Any], Awaitable[Answer]]

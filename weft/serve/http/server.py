@@ -35,6 +35,7 @@ def _protocol(limits: Limits) -> type[H11Protocol]:
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
+            self.app = _with_abort(self.app, transport)
             self._refused = len(self.connections) > 2 * limits.connections
             self._patience = self.loop.call_later(limits.header_s, self._give_up)
 
@@ -55,6 +56,16 @@ def _protocol(limits: Limits) -> type[H11Protocol]:
             super().connection_lost(exc)
 
     return Connection
+
+
+def _with_abort(app: Any, transport: asyncio.Transport) -> Any:
+    """The application, given a way to drop the connection: ASGI has none."""
+
+    async def run(scope: Any, receive: Any, send: Any) -> None:
+        scope["weft.abort"] = transport.abort
+        await app(scope, receive, send)
+
+    return run
 
 
 class Server(uvicorn.Server):
@@ -120,7 +131,7 @@ def listen(settings: Settings) -> socket.socket:
     """The socket of a server, bound and not yet accepting; port 0 takes a free one."""
     try:
         family = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0][0]
-        bound = socket.socket(family, socket.SOCK_STREAM)
+        bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named, or asyncio sets no TCP_NODELAY
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((settings.host, settings.port))
     except OSError as error:

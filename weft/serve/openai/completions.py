@@ -49,7 +49,7 @@ async def complete(context: Context, body: CompletionRequest) -> Answer:
         ids = [runner.text_ids(p, add_special=special) if isinstance(p, str) else p for p in prompts]
         return [make_request(one, grammar=made, **with_defaults(options, runner)) for one in ids]
 
-    running = await Running.submit(context, runner, await runner.in_thread(prepare))
+    running = await Running.submit(context, runner, await runner.in_thread(prepare), "prompt")
     writer = _Writer(runner, running, body, prompts)
     if body.stream:
         return Stream(writer.chunks(), error_event)

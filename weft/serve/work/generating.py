@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from weft.errors import TooLongError
 from weft.serve.http.faults import invalid
 from weft.serve.models.embedder import EmbedRunner
 from weft.serve.models.generator import GenerateRunner
@@ -58,11 +59,16 @@ class Running:
         self.requests = requests
 
     @classmethod
-    async def submit(cls, context: Context, runner: GenerateRunner, requests: Sequence[Request]) -> Running:
-        """Queue all requests, or none."""
+    async def submit(
+        cls, context: Context, runner: GenerateRunner, requests: Sequence[Request], param: str = "messages"
+    ) -> Running:
+        """Queue all requests, or none; `param` is the field that is at fault where one is too long."""
         handles = []
         for request in requests:
-            handle = await runner.submit(request)
+            try:
+                handle = await runner.submit(request)
+            except TooLongError as error:
+                raise invalid(str(error), param, code="context_length_exceeded") from None
             handles.append(await context.call.stack.enter_async_context(handle))
         context.call.prompt_tokens = sum(len(request.prompt) for request in requests)
         return cls(context, handles, requests)

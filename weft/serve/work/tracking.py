@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ class Call:
     started: float = field(default_factory=time.monotonic)
     stack: AsyncExitStack = field(default_factory=AsyncExitStack)
     sending_since: float | None = None  # while the client takes none of what is there
+    abort: Callable[[], None] = lambda: None  # drop the connection
     task: asyncio.Task[None] | None = None
     ending: Fault | None = None  # why the server ends it
     # What the log, the live page and the metrics tell of it.
