@@ -49,7 +49,8 @@ class Watch:
 
 @pytest.fixture
 def open_page(chromium: Any, server: BackgroundServer) -> Iterator[Open]:
-    """`open_page("#live", width=360, excused=("401",))`: the page in a fresh profile; `excused` console words are expected."""
+    """`open_page("#live", width=360, excused=("401",))`: the page in a fresh profile; `excused` are words of console
+    messages that the test provokes."""
     opened: list[tuple[Any, Watch]] = []
 
     def open_one(

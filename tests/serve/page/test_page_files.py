@@ -1,5 +1,6 @@
 """The page's files keep its rules: small modules, nothing from elsewhere, no markup out of text, a strict policy."""
 
+import importlib.util
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -7,7 +8,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-PAGE = Path(__file__).resolve().parents[3] / "weft" / "serve" / "page"
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = ROOT / "weft" / "serve" / "page"
 FILES = sorted(path for path in PAGE.rglob("*") if path.is_file() and path.suffix != ".md")
 SCRIPTS = [path for path in FILES if path.suffix == ".js"]
 MAX_LINES, MAX_BYTES = 300, 250_000
@@ -89,3 +91,13 @@ def test_the_server_sends_every_file_with_the_policy(server):
             policy = answer.headers["content-security-policy"]
             assert "default-src 'none'" in policy and "script-src 'self'" in policy and "unsafe" not in policy
             assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_the_pictures_show_this_page():
+    spec = importlib.util.spec_from_file_location("weft_tool_screenshots", ROOT / "tools" / "screenshots.py")
+    assert spec and spec.loader
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    folder = ROOT / "docs" / "page"
+    assert {path.stem for path in folder.glob("*.png")} == {view[0] for view in tool.VIEWS}
+    assert (folder / "digest.txt").read_text().strip() == tool.digest(), "run tools/screenshots.py"

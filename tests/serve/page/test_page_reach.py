@@ -6,7 +6,7 @@ from driving import finished, last_reply, send, settings, until
 VIEWS = ("chat", "embeddings", "live")
 # What sticks out of the window sideways, other than what scrolls in a box of its own.
 TOO_WIDE = """() => {
-  const boxed = (element) => element.closest('.table-box, .drawer, pre, .conversations, canvas, svg, .hidden-text, textarea');
+  const boxed = (element) => element.closest('.table-box, .drawer, pre, canvas, svg, .hidden-text, textarea');
   return [...document.querySelectorAll('body *')].filter((element) => {
     const box = element.getBoundingClientRect();
     return box.width && !boxed(element) && (box.right > innerWidth + 0.5 || box.left < -0.5)
@@ -35,7 +35,8 @@ def test_no_view_scrolls_sideways(open_page, width):
     page.evaluate(
         """text => {
           const reply = { content: text, model: 'tiny' };
-          const messages = [{ role: 'user', content: 'w'.repeat(400) }, { role: 'assistant', replies: [reply], shown: 0 }];
+          const user = { role: 'user', content: 'w'.repeat(400) };
+          const messages = [user, { role: 'assistant', replies: [reply], shown: 0 }];
           localStorage['weft.chat.a-conversation'] = JSON.stringify({ id: 'a-conversation', messages });
           localStorage['weft.last'] = 'a-conversation';
         }""",

@@ -45,7 +45,8 @@ def test_the_likest_pair_has_the_strongest_colour(open_page, server):
           const canvas = document.querySelector('canvas'), context = canvas.getContext('2d');
           const ratio = canvas.width / canvas.clientWidth, left = Math.min(150, Math.round(canvas.clientWidth * 0.3));
           const cell = Math.min((canvas.clientWidth - left) / n, 56);
-          const at = (i, j) => context.getImageData((left + j * cell + 3) * ratio, (20 + i * cell + 3) * ratio, 1, 1).data;
+          const spot = (start, i) => (start + i * cell + 3) * ratio;
+          const at = (i, j) => context.getImageData(spot(left, j), spot(20, i), 1, 1).data;
           return [...Array(n).keys()].map(i => [...Array(n).keys()].map(j => at(i, j)[0]));
         }""",
         len(TEXTS),
