@@ -43,7 +43,7 @@ def digest() -> str:
 
 def send(page: Any, text: str, *, wait: bool = True) -> None:
     page.fill("#composer", text)
-    page.press("#composer", "Enter")
+    page.get_by_label("Send", exact=True).click()
     if wait:
         page.wait_for_selector(
             ".message.assistant:last-child[aria-busy=false] [aria-label=Regenerate]", timeout=WAIT_MS

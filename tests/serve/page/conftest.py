@@ -6,14 +6,30 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tiny_models import write_models
 
-from weft.serve import BackgroundServer
+from weft.serve import BackgroundServer, ModelSpec, Settings
 
 FLAGS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 ]
+# Long enough that a reply is still being written when a test looks, on any machine.
+CONTEXT = 40_000
 Open = Callable[..., Any]
+
+
+@pytest.fixture(scope="session")
+def specs(tmp_path_factory: pytest.TempPathFactory) -> tuple[ModelSpec, ...]:
+    files = write_models(tmp_path_factory.mktemp("page"), llama__context_length=CONTEXT)
+    options = {"tiny": {"threads": 1, "context": CONTEXT, "kv_tokens": 2 * CONTEXT}}
+    return tuple(ModelSpec(name, str(path), options.get(name, {"threads": 1})) for name, path in files.items())
+
+
+@pytest.fixture(scope="session")
+def server(specs: tuple[ModelSpec, ...]) -> Iterator[BackgroundServer]:
+    with BackgroundServer(Settings(models=specs, port=0)) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

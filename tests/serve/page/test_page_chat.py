@@ -58,6 +58,49 @@ def test_every_setting_is_sent_and_an_empty_one_is_not(open_page):
     assert kept(page)["settings"]["temperature"] == 0.5
 
 
+def test_the_model_of_a_conversation_stays(open_page):
+    page = open_page()
+    settings(page, max_tokens=3)
+    page.get_by_label("Model").select_option("plain")
+    send(page, "hello")
+    page.reload()
+    page.wait_for_selector(".message.assistant")
+    until(page, lambda: page.get_by_label("Model").is_enabled(), "the models are known")
+    with page.expect_request("**/v1/chat/completions") as request:
+        send(page, "hello")
+    assert request.value.post_data_json["model"] == "plain"
+
+
+def test_an_adapter_is_asked_for_by_its_name(open_page):
+    """The list is made up here; what the server does with adapters is tested beside it."""
+    page = open_page()
+    live = {"models": [{"name": "tiny", "state": "ready", "kind": "generate", "bytes": 1, "adapters": ["law"]}]}
+    page.route("**/weft/live", lambda route: route.fulfill(json=live))
+    page.route("**/v1/chat/completions", lambda route: route.fulfill(body="data: [DONE]\n\n"))
+    page.reload()
+    page.get_by_label("Adapter").select_option("law")
+    with page.expect_request("**/v1/chat/completions") as request:
+        send(page, "hello")
+    assert request.value.post_data_json["model"] == "law"
+
+
+def test_reasoning_is_folded_and_kept_apart(open_page):
+    """The stream is made up here: random models do not reason."""
+    page = open_page()
+    deltas = [{"reasoning_content": "Two and two"}, {"reasoning_content": " are four."}, {"content": "It is **four**."}]
+    chunks = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+    body = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
+    page.route("**/v1/chat/completions", lambda route: route.fulfill(body=body, content_type="text/event-stream"))
+    send(page, "hello")
+    assert page.locator(".prose").inner_html() == "<p>It is <strong>four</strong>.</p>"
+    assert page.locator(".thought").is_hidden()
+    page.get_by_text("Reasoning, 5 words").click()
+    assert page.locator(".thought").inner_text() == "Two and two are four."
+    with page.expect_request("**/v1/chat/completions") as request:
+        send(page, "and now?")
+    assert request.value.post_data_json["messages"][1] == {"role": "assistant", "content": "It is **four**."}
+
+
 def test_text_appears_while_it_is_written(open_page):
     page = open_page()
     page.evaluate(WATCH_GROWTH)
@@ -79,7 +122,7 @@ def test_stop_ends_the_reply_here_and_on_the_server(open_page, server, way):
         page.keyboard.press("Escape")
     finished(page)
     reply = last_reply(page)
-    assert reply["finish"] == "stopped" and 20 < len(reply["content"]) < 3500
+    assert reply["finish"] == "stopped" and 20 < len(reply["content"]) < 30000
     assert "stopped" in page.locator(".stats").inner_text()
     until(page, lambda: not server.app.serving.tracking.working(), "the server has stopped too")
     assert page.get_by_label("Send", exact=True).is_visible()
@@ -109,6 +152,7 @@ def test_regenerate_keeps_every_version(open_page):
     assert len(kept(page)["messages"]) == 2 and last_reply(page)["content"] != first
     page.get_by_label("Previous version").click()
     page.wait_for_selector("text=1 / 2")
+    assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "Next version"
     assert last_reply(page)["content"] == first
     with page.expect_request("**/v1/chat/completions") as request:
         send(page, "and now?")
@@ -178,7 +222,7 @@ def test_tokens_show_their_probabilities_and_alternatives(open_page):
 def test_an_error_is_shown_and_the_conversation_goes_on(open_page):
     page = open_page(excused=("400",))
     settings(page, max_tokens=5)
-    send(page, "x " * 5000)
+    send(page, "x " * 25_000)
     assert "tokens" in page.get_by_role("alert").inner_text()
     with page.expect_request("**/v1/chat/completions") as request:
         send(page, "hello")

@@ -13,6 +13,10 @@ const listeners = new Set();
 
 export const modelsOf = (kind) => models.filter((model) => model.kind === kind);
 
+/** The state of a model, or of the model that an adapter belongs to. */
+export const stateOf = (name) =>
+  models.find((model) => model.name === name || model.adapters.includes(name))?.state ?? "";
+
 /** What a choice says that has no models to offer. */
 export const noModels = (words) => (known ? words : "Connecting…");
 

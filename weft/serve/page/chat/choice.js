@@ -22,17 +22,17 @@ export function makeChoice(current, changed) {
   function update() {
     const known = modelsOf("generate");
     const one = current();
-    if (!one) return;
-    if (!known.some((each) => each.name === one.model)) {
-      Object.assign(one, { model: known[0]?.name ?? "", adapter: "" });
+    model.disabled = adapter.hidden = known.length === 0;
+    if (!known.length) {
+      model.replaceChildren(h("option", { value: "" }, noModels("No model that chats")));
+      return;
     }
-    const options = known.map((each) => h("option", { value: each.name }, each.name + (STATES[each.state] ?? "")));
+    if (!known.some((each) => each.name === one.model)) Object.assign(one, { model: known[0].name, adapter: "" });
     model.replaceChildren(
-      ...(options.length ? options : [h("option", { value: "" }, noModels("No model that chats"))]),
+      ...known.map((each) => h("option", { value: each.name }, each.name + (STATES[each.state] ?? ""))),
     );
     model.value = one.model;
-    model.disabled = !options.length;
-    const adapters = known.find((each) => each.name === one.model)?.adapters ?? [];
+    const { adapters } = known.find((each) => each.name === one.model);
     if (!adapters.includes(one.adapter)) one.adapter = "";
     adapter.replaceChildren(
       h("option", { value: "" }, "Base"),

@@ -3,6 +3,11 @@
 import { h } from "../ui/dom.js";
 import { icon } from "../ui/icons.js";
 
+const TOUCH = matchMedia("(pointer: coarse)");
+
+/** Whether a key sends what was written. A telephone's keyboard has no Shift+Enter, so there Enter starts a line. */
+export const sends = (event) => event.key === "Enter" && !event.shiftKey && !event.isComposing && !TOUCH.matches;
+
 /** @param {{send: (text: string) => void, stop: () => void}} actions */
 export function makeComposer({ send, stop }) {
   const area = h("textarea", {
@@ -54,7 +59,7 @@ export function makeComposer({ send, stop }) {
   });
   area.addEventListener("input", fit);
   area.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+    if (sends(event)) {
       event.preventDefault();
       submit();
     }
@@ -64,7 +69,7 @@ export function makeComposer({ send, stop }) {
     element: form,
     focus: () => area.focus(),
     /** Ready for typing, but no keyboard over half of a telephone's screen. */
-    invite: () => matchMedia("(pointer: coarse)").matches || area.focus(),
+    invite: () => TOUCH.matches || area.focus(),
     write(text) {
       area.value = text;
       fit();

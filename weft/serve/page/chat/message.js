@@ -1,15 +1,18 @@
 // One message of the thread: what was said, and what can be done with it.
 
+import { stateOf } from "../api/models.js";
 import { h } from "../ui/dom.js";
 import { copyText } from "../ui/files.js";
 import { icon, iconButton } from "../ui/icons.js";
 import { codeBlock, markdownView } from "../text/markdown.js";
+import { sends } from "./composer.js";
 import { shownReply } from "./conversation.js";
 import { rateOf } from "./request.js";
 import { tokensView } from "./tokens.js";
 
 /**
- * @typedef {{edit: (index: number, text: string) => void, again: (index: number) => void, version: (index: number, to: number) => void}} Actions
+ * What the thread does for its messages: send an edited one, write another reply, keep which reply was chosen.
+ * @typedef {{edit: (index: number, text: string) => void, again: (index: number) => void, chosen: () => void}} Actions
  */
 
 /** @param {Actions} actions */
@@ -42,7 +45,7 @@ function edit(element, message, index, actions) {
     if (event.key === "Escape") {
       event.preventDefault();
       cancel();
-    } else if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+    } else if (sends(event)) {
       event.preventDefault();
       send();
     }
@@ -67,7 +70,7 @@ export function assistantMessage(message, index, actions) {
   const problem = h("div", { class: "notice bad", role: "alert", hidden: true });
   const foot = h("div", { class: "message-foot" });
   const element = h("article", { class: "message assistant", "aria-label": "Assistant" }, folded, body, problem, foot);
-  const view = markdownView(body);
+  let view = markdownView(body);
   let tokensShown = false;
 
   function update(running) {
@@ -80,10 +83,11 @@ export function assistantMessage(message, index, actions) {
       : `Reasoning, ${reply.reasoning.trim().split(/\s+/).length} words`;
     element.classList.toggle("waiting", running && !reply.content && !reply.reasoning);
     element.classList.toggle("writing", running && reply.content !== "");
-    if (!tokensShown) showText(reply, running);
+    if (tokensShown && reply.tokens.length) body.replaceChildren(tokensView(reply.tokens));
+    else showText(reply, running);
     problem.hidden = reply.error === "";
     if (reply.error) problem.replaceChildren(icon("warning"), h("div", {}, h("strong", {}, "No reply"), reply.error));
-    foot.replaceChildren(...(running ? [stats(reply)] : footOf(reply)));
+    foot.replaceChildren(...(running ? [reply.count ? stats(reply) : waiting(reply)] : footOf(reply)));
   }
 
   function showText(reply, running) {
@@ -93,41 +97,50 @@ export function assistantMessage(message, index, actions) {
   }
 
   function footOf(reply) {
-    const tokens = iconButton("tokens", "Token probabilities", () => toggleTokens(reply), {
-      class: "small",
-      "aria-pressed": String(tokensShown),
-    });
+    const tokens = iconButton("tokens", "Token probabilities", () => {
+      tokensShown = !tokensShown;
+      again("Token probabilities");
+    }, { class: "small", "aria-pressed": String(tokensShown) });
     return [
       reply.content ? iconButton("copy", "Copy reply", () => copyText(reply.content), { class: "small" }) : null,
       iconButton("again", "Regenerate", () => actions.again(index), { class: "small" }),
       reply.tokens.length ? tokens : null,
-      message.replies.length > 1 ? versions(message, index, actions) : null,
+      message.replies.length > 1 ? versions() : null,
       stats(reply),
     ].filter(Boolean);
   }
 
-  function toggleTokens(reply) {
-    tokensShown = !tokensShown;
-    body.replaceChildren(...(tokensShown ? [tokensView(reply.tokens)] : []));
-    if (!tokensShown) Object.assign(view, markdownView(body));
+  function versions() {
+    const last = message.replies.length - 1;
+    const step = (name, label, to) =>
+      iconButton(name, label, () => {
+        message.shown = to;
+        actions.chosen();
+        again(label);
+      }, { class: "small", disabled: to < 0 || to > last });
+    return h(
+      "span",
+      { class: "versions numbers" },
+      step("left", "Previous version", message.shown - 1),
+      `${message.shown + 1} / ${last + 1}`,
+      step("right", "Next version", message.shown + 1),
+    );
+  }
+
+  /** Show the message anew; the focus stays on the button of that name, or on another that can take it. */
+  function again(label) {
+    body.replaceChildren();
+    view = markdownView(body);
     update(false);
-    foot.querySelector('[aria-label="Token probabilities"]')?.focus();
+    const buttons = [...foot.querySelectorAll("button:not(:disabled)")];
+    (buttons.find((button) => button.getAttribute("aria-label") === label) ?? buttons.at(-1)).focus();
   }
   return { element, update };
 }
 
-function versions(message, index, actions) {
-  const to = (step) => () => actions.version(index, message.shown + step);
-  return h(
-    "span",
-    { class: "versions numbers" },
-    iconButton("left", "Previous version", to(-1), { class: "small", disabled: message.shown === 0 }),
-    `${message.shown + 1} / ${message.replies.length}`,
-    iconButton("right", "Next version", to(1), {
-      class: "small",
-      disabled: message.shown === message.replies.length - 1,
-    }),
-  );
+function waiting(reply) {
+  const state = stateOf(reply.model);
+  return h("span", { class: "stats" }, ["unloaded", "loading"].includes(state) ? `loading ${reply.model}` : "");
 }
 
 function stats(reply) {

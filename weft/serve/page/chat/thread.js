@@ -21,7 +21,11 @@ export function makeThread(actions, suggest) {
     icon("down"),
     "Latest",
   );
-  const scroller = h("div", { class: "scroller" }, list);
+  const scroller = h(
+    "div",
+    { class: "scroller", tabindex: 0, role: "log", "aria-live": "off", "aria-label": "Messages" },
+    list,
+  );
   const element = h("div", { class: "thread" }, scroller, end);
   let views = [];
   let shown = null;

@@ -25,7 +25,7 @@ export function startChat(view) {
   loadConversations();
   let current = conversation(lastOpen() ?? "") ?? conversations()[0] ?? fresh();
   const announce = h("div", { class: "hidden-text", role: "status", "aria-live": "polite" });
-  const thread = makeThread({ edit, again, version }, (text) => composer.write(text));
+  const thread = makeThread({ edit, again, chosen: () => keep(current) }, (text) => composer.write(text));
   const composer = makeComposer({ send, stop: () => stopRun(current.id) });
   const sidebar = makeSidebar({ open, start, current: () => current.id });
   const choice = makeChoice(() => current, settingsChanged);
@@ -119,8 +119,10 @@ export function startChat(view) {
 
   function ready() {
     const { error } = parseSchema(current.settings.schema);
-    if (current.settings.json && error) toast("The JSON schema does not parse; the settings say where.");
-    return !(current.settings.json && error) && !isRunning(current.id);
+    if (!current.model) toast("There is no model to talk to.");
+    else if (current.settings.json && error) toast("The JSON schema does not parse; the settings say where.");
+    else return !isRunning(current.id);
+    return false;
   }
 
   /** Let the model answer the last message, or once more where an answer is the last. */
@@ -171,12 +173,6 @@ export function startChat(view) {
         if (one === current) show();
       },
     });
-  }
-
-  function version(index, to) {
-    current.messages[index].shown = to;
-    keep(current);
-    thread.show(current);
   }
 
   onStore(() => {

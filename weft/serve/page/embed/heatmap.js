@@ -68,7 +68,10 @@ export function heatmap(texts, matrix) {
     if (row >= 0 && row < n && column >= 0 && column < n && (row !== at?.[0] || column !== at?.[1])) move(row, column);
   });
   new ResizeObserver(draw).observe(box);
-  addEventListener("weft-theme", () => box.isConnected && draw());
+  addEventListener("weft-theme", function themed() {
+    if (box.isConnected) draw();
+    else removeEventListener("weft-theme", themed);
+  });
   return h("div", { class: "heat" }, box, legend(range), readout, table(texts, matrix));
 }
 
