@@ -129,6 +129,7 @@ def _by_path(routes: list[StarletteRoute]) -> Sequence[StarletteRoute]:
 def all_routes(settings: Settings) -> list[Route]:
     """Every route; a new API is a line here."""
     from weft.serve.admin import routes as admin
+    from weft.serve.anthropic import routes as anthropic
     from weft.serve.openai import routes as openai
 
-    return [*admin.ROUTES, *openai.ROUTES]
+    return [*admin.ROUTES, *openai.ROUTES, *anthropic.ROUTES]

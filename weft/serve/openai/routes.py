@@ -6,6 +6,8 @@ from weft.serve.openai.chat import chat
 from weft.serve.openai.completions import complete
 from weft.serve.openai.embeddings import embed
 from weft.serve.openai.listing import list_models, show_model
+from weft.serve.openai.response_schemas import ResponsesRequest
+from weft.serve.openai.responses import respond
 
 ROUTES = [
     Route("GET", "/v1/models", list_models, "The models there are, and how each stands", answer=answers.ModelList),
@@ -26,6 +28,7 @@ ROUTES = [
         body=schemas.CompletionRequest,
         answer=answers.TextCompletion,
     ),
+    Route("POST", "/v1/responses", respond, "Answer with a list of items", body=ResponsesRequest),
     Route(
         "POST",
         "/v1/embeddings",
