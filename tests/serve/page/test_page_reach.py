@@ -96,6 +96,9 @@ def test_a_whole_conversation_with_the_keyboard_alone(open_page):
     for digit, view in enumerate(VIEWS, 1):
         page.keyboard.press(f"Alt+{digit}")
         assert page.locator(f"#view-{view}").is_visible()
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.id") == "composer"
+    page.keyboard.press("Alt+3")
     page.keyboard.press("ArrowRight")
     assert page.evaluate("document.activeElement.id") == "tab-chat"
     page.keyboard.press("?")

@@ -81,11 +81,12 @@ def test_the_map_has_every_text_and_its_neighbours(open_page, server):
     assert page.locator(".map .readout").inner_text().startswith(f"{TEXTS[1]} nearest: {TEXTS[nearest]}")
 
 
-@pytest.mark.parametrize("texts, able", [([], False), (["one"], False), (["one", "two"], True), (["x"] * 301, False)])
-def test_embed_is_offered_for_two_to_300_texts(open_page, texts, able):
+def test_embed_is_offered_for_two_to_300_texts(open_page):
     page = open_page("#embeddings")
-    page.fill("#texts", "\n".join(texts))
-    assert page.get_by_role("button", name="Embed", exact=True).is_enabled() == able
+    button = page.get_by_role("button", name="Embed", exact=True)
+    for count, able in ((0, False), (1, False), (2, True), (300, True), (301, False)):
+        page.fill("#texts", "\n".join(["x"] * count))
+        assert button.is_enabled() == able
 
 
 def test_texts_without_difference_have_a_map_too(open_page):

@@ -1,4 +1,4 @@
-// Where the page starts: the bar, the tabs, the key, and a view made when it is first shown.
+// Where the page starts: the bar, the tabs, the key, and the three views.
 
 import { configureClient } from "./api/client.js";
 import { refreshModels } from "./api/models.js";
@@ -55,21 +55,19 @@ document.getElementById("bar-end").append(
   iconButton("help", "Keyboard shortcuts (?)", showShortcuts),
 );
 
-const makers = { chat: startChat, embeddings: startEmbed, live: startLive };
-const made = {};
+const box = (name) => document.getElementById(`view-${name}`);
+const views = {
+  chat: startChat(box("chat"), () => tabs.show("chat")),
+  embeddings: startEmbed(box("embeddings")),
+  live: startLive(box("live")),
+};
 const tabs = startTabs((name) => {
-  made[name] ??= makers[name](document.getElementById(`view-${name}`));
-  for (const [other, view] of Object.entries(made)) view.setShown?.(other === name);
+  for (const [other, view] of Object.entries(views)) view.setShown(other === name);
   document.title = `${TITLES[name]} · weft`;
 });
-Object.keys(makers).forEach((name, i) => {
-  addShortcut({
-    keys: ["Alt", String(i + 1)],
-    words: TITLES[name],
-    code: `Digit${i + 1}`,
-    alt: true,
-    run: () => tabs.show(name, true),
-  });
+Object.entries(TITLES).forEach(([name, words], i) => {
+  const digit = String(i + 1);
+  addShortcut({ keys: ["Alt", digit], words, code: `Digit${digit}`, run: () => tabs.show(name, true) });
 });
 addShortcut({ keys: ["?"], words: "This list", key: "?", run: showShortcuts });
 startShortcuts();

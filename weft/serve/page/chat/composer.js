@@ -8,7 +8,7 @@ const TOUCH = matchMedia("(pointer: coarse)");
 /** Whether a key sends what was written. A telephone's keyboard has no Shift+Enter, so there Enter starts a line. */
 export const sends = (event) => event.key === "Enter" && !event.shiftKey && !event.isComposing && !TOUCH.matches;
 
-/** @param {{send: (text: string) => void, stop: () => void}} actions */
+/** @param {{send: (text: string) => boolean, stop: () => void}} actions  what was not sent stays */
 export function makeComposer({ send, stop }) {
   const area = h("textarea", {
     id: "composer",
@@ -49,9 +49,9 @@ export function makeComposer({ send, stop }) {
   const submit = () => {
     const text = area.value.trim();
     if (!text || running) return;
+    if (!send(text)) return;
     area.value = "";
     fit();
-    send(text);
   };
   form.addEventListener("submit", (event) => {
     event.preventDefault();

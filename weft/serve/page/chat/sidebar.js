@@ -28,7 +28,7 @@ export function makeSidebar({ open, start, current }) {
   );
   const element = h(
     "aside",
-    { class: "side conversations-side", "aria-label": "Conversations" },
+    { class: "side conversations-side", id: "conversations", "aria-label": "Conversations" },
     head,
     h("div", { class: "side-body" }, list),
   );

@@ -42,7 +42,7 @@ export function makeThread(actions, suggest) {
   }, { passive: true });
 
   const grow = oncePerFrame(() => {
-    if (!shown) return;
+    if (!views.length) return;
     views.at(-1)?.update(isRunning(shown.id));
     if (follow) toEnd();
     else end.hidden = false;

@@ -2,6 +2,8 @@
 
 import { freshId, h } from "./dom.js";
 
+const CANCEL = { label: "Cancel", value: "" };
+
 /**
  * Open a dialog and wait for its answer: the value of the button that closed it, or null.
  * @param {string} title
@@ -12,26 +14,13 @@ import { freshId, h } from "./dom.js";
 export function openDialog(title, body, buttons) {
   const heading = freshId("dialog");
   const dialog = h("dialog", { "aria-labelledby": heading });
-  // The form would be sent by Enter; form-action 'none' allows only this kind, which sends nothing.
-  const form = h("form", { method: "dialog" });
+  const form = h("form", { method: "dialog" }); // Enter in a field closes it with the last button's value
   const foot = h("div", { class: "dialog-foot" });
-  buttons.forEach((button, i) => {
-    const last = i === buttons.length - 1;
-    const close = () => dialog.close(button.value);
-    foot.append(
-      h("button", {
-        type: last ? "submit" : "button",
-        class: `button ${button.kind ?? ""}`,
-        on: {
-          click: last
-            ? (event) => {
-              event.preventDefault();
-              if (form.reportValidity()) close();
-            }
-            : close,
-        },
-      }, button.label),
-    );
+  buttons.forEach(({ label, value, kind = "" }, i) => {
+    const attributes = { type: i === buttons.length - 1 ? "submit" : "button", class: `button ${kind}` };
+    const button = h("button", attributes, label);
+    if (attributes.type === "button") button.addEventListener("click", () => dialog.close(value));
+    foot.append(button);
   });
   form.addEventListener("submit", (event) => {
     event.preventDefault();
@@ -70,20 +59,12 @@ export async function askText(title, words, { label, value = "", type = "text", 
   });
   const body = [words ? h("p", {}, words) : null, h("div", { class: "field" }, h("label", { for: id }, label), input)]
     .filter(Boolean);
-  const answer = await openDialog(title, body, [{ label: "Cancel", value: "" }, {
-    label: action,
-    value: "ok",
-    kind: "primary",
-  }]);
+  const answer = await openDialog(title, body, [CANCEL, { label: action, value: "ok", kind: "primary" }]);
   return answer === "ok" ? input.value : null;
 }
 
-/** Ask before something that cannot be undone. */
+/** Ask before something is lost. */
 export async function confirmDanger(title, words, action) {
-  const answer = await openDialog(title, [h("p", {}, words)], [{ label: "Cancel", value: "" }, {
-    label: action,
-    value: "ok",
-    kind: "danger",
-  }]);
+  const answer = await openDialog(title, [h("p", {}, words)], [CANCEL, { label: action, value: "ok", kind: "danger" }]);
   return answer === "ok";
 }

@@ -4,11 +4,13 @@ import { h, whenMedia } from "./dom.js";
 import { recall, remember } from "./memory.js";
 
 /**
- * @param {HTMLElement} panel
- * @param {{side: "left"|"right", narrow: string, button: HTMLElement, key: string}} options
- *   `narrow` is the media query under which the panel is a drawer; `key` remembers whether it is open when wide
+ * @param {HTMLElement} panel  its id is the key under which the browser remembers whether it is open when wide
+ * @param {"left"|"right"} side
+ * @param {string} narrow  the media query under which it is a drawer
+ * @param {HTMLElement} button  opens and shuts it
  */
-export function makeDrawer(panel, { side, narrow, button, key }) {
+export function makeDrawer(panel, side, narrow, button) {
+  const key = `weft.${panel.id}`;
   const scrim = h("div", { class: "scrim", on: { click: () => set(false) } });
   panel.before(scrim);
   let drawer = false;

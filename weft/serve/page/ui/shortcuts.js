@@ -10,14 +10,15 @@ const isTyping = (element) =>
   element instanceof HTMLElement && (element.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(element.tagName));
 
 /**
- * Add a shortcut. `code` is the key's place ("KeyN"), so that Alt on a Mac, which changes letters, does no harm.
- * @param {{keys: string[], words: string, code?: string, key?: string, alt?: boolean, run: () => void}} shortcut
+ * Add a shortcut: a `key` on its own, which is not heard where one types, or Alt with the key at the place `code`
+ * ("KeyN"; on a Mac, Alt changes the letter).
+ * @param {{keys: string[], words: string, code?: string, key?: string, run: () => void}} shortcut
  */
-export function addShortcut({ keys, words, code, key, alt = false, run }) {
+export function addShortcut({ keys, words, code, key, run }) {
   const when = (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey !== alt) return false;
-    if (!alt && key !== "Escape" && isTyping(event.target)) return false;
-    return code ? event.code === code : event.key === key;
+    if (event.ctrlKey || event.metaKey || event.altKey !== Boolean(code)) return false;
+    if (code) return event.code === code;
+    return event.key === key && (key === "Escape" || !isTyping(event.target));
   };
   shortcuts.push({ keys, words, when, run });
 }
