@@ -229,6 +229,21 @@ def test_an_error_is_shown_and_the_conversation_goes_on(open_page):
     assert [message["role"] for message in request.value.post_data_json["messages"]] == ["user", "user"]
 
 
+def test_a_reply_that_breaks_off_is_kept_and_said_to_be_cut(open_page):
+    page = open_page()
+    chunk = {"choices": [{"index": 0, "delta": {"content": "Half of"}, "finish_reason": None}]}
+    body = f"data: {json.dumps(chunk)}\n\n"
+    page.route("**/v1/chat/completions", lambda route: route.fulfill(body=body, content_type="text/event-stream"))
+    send(page, "hello")
+    assert page.get_by_role("alert").inner_text() == "Not the whole reply\nThe answer broke off."
+    assert text_of(page) == last_reply(page)["content"] == "Half of"
+    failed = "data: " + json.dumps({"error": {"message": "the engine was lost"}}) + "\n\n"
+    page.unroute("**/v1/chat/completions")
+    page.route("**/v1/chat/completions", lambda route: route.fulfill(body=failed, content_type="text/event-stream"))
+    send(page, "hello")
+    assert page.get_by_role("alert").last.inner_text() == "No reply\nthe engine was lost"
+
+
 def test_conversations_stay_and_can_be_renamed_and_deleted(open_page):
     page = open_page()
     settings(page, max_tokens=5)

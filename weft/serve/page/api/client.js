@@ -15,14 +15,8 @@ let asking = null;
 /** @type {(up: boolean) => void} */
 let reachable = () => {};
 
-/** What a response with an error status said, or that no response came. */
-export class ApiError extends Error {
-  constructor(message, status = 0) {
-    super(message);
-    this.name = "ApiError";
-    this.status = status;
-  }
-}
+/** What a response with an error status said, or that no whole response came. */
+export class ApiError extends Error {}
 
 /** Say how a key is asked for, and who hears whether the server answers. */
 export function configureClient({ ask, heard }) {
@@ -79,10 +73,7 @@ async function errorOf(response) {
     words = answer.error?.message ?? answer.message ?? answer.detail ?? "";
   } catch { /* not JSON: the status has to do */ }
   if (!words && response.status === 401) words = "The server wants a key.";
-  return new ApiError(
-    typeof words === "string" && words ? words : `The server answered ${response.status}.`,
-    response.status,
-  );
+  return new ApiError(typeof words === "string" && words ? words : `The server answered ${response.status}.`);
 }
 
 /** GET and read JSON. `quiet` requests never open the key dialog. */
@@ -95,15 +86,20 @@ export async function postJson(path, body, options = {}) {
 }
 
 /**
- * POST and read server-sent events, each parsed. Ends at [DONE] or with the stream.
+ * POST and read server-sent events, each parsed, up to [DONE].
  * @returns {AsyncGenerator<any>}
  */
 export async function* postStream(path, body, options = {}) {
   const response = await send(path, { ...options, method: "POST", body });
-  for await (const data of readEvents(response.body)) {
-    if (data === "[DONE]") return;
-    const event = JSON.parse(data);
-    if (event.error) throw new ApiError(event.error.message ?? "The server stopped with an error.", 500);
-    yield event;
+  try {
+    for await (const data of readEvents(response.body)) {
+      if (data === "[DONE]") return;
+      const event = JSON.parse(data);
+      if (event.error) throw new ApiError(event.error.message ?? "The server stopped with an error.");
+      yield event;
+    }
+  } catch (error) {
+    if (error instanceof ApiError || error.name === "AbortError") throw error;
   }
+  throw new ApiError("The answer broke off.");
 }

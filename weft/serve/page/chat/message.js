@@ -86,7 +86,8 @@ export function assistantMessage(message, index, actions) {
     if (tokensShown && reply.tokens.length) body.replaceChildren(tokensView(reply.tokens));
     else showText(reply, running);
     problem.hidden = reply.error === "";
-    if (reply.error) problem.replaceChildren(icon("warning"), h("div", {}, h("strong", {}, "No reply"), reply.error));
+    const what = reply.content ? "Not the whole reply" : "No reply";
+    if (reply.error) problem.replaceChildren(icon("warning"), h("div", {}, h("strong", {}, what), reply.error));
     foot.replaceChildren(...(running ? [reply.count ? stats(reply) : waiting(reply)] : footOf(reply)));
   }
 

@@ -23,12 +23,9 @@ export async function startRun(conversation, reply, changed) {
   const start = performance.now();
   const seconds = () => (performance.now() - start) / 1000;
   let saved = start;
+  const body = bodyOf(conversation, conversation.messages.slice(0, -1));
   try {
-    for await (
-      const chunk of postStream("v1/chat/completions", bodyOf(conversation, conversation.messages.slice(0, -1)), {
-        signal: control.signal,
-      })
-    ) {
+    for await (const chunk of postStream("v1/chat/completions", body, { signal: control.signal })) {
       takeChunk(reply, chunk);
       if (reply.count && !reply.first) reply.first = seconds();
       if (!reply.finish) reply.seconds = seconds();

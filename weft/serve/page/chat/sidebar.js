@@ -6,7 +6,7 @@ import { chooseFile, fileName, saveFile } from "../ui/files.js";
 import { icon, iconButton } from "../ui/icons.js";
 import { toast } from "../ui/toast.js";
 import { makeConversation, readConversation, titleOf, toMarkdown } from "./conversation.js";
-import { isRunning } from "./runs.js";
+import { isRunning, stopRun } from "./runs.js";
 import { conversation as find, conversations, forget, keep, onStore } from "./store.js";
 
 const MAX_IMPORT_BYTES = 20_000_000;
@@ -45,7 +45,7 @@ export function makeSidebar({ open, start, current }) {
         title,
         on: { click: () => open(one.id) },
       },
-      isRunning(one.id) ? h("span", { class: "dot", "aria-label": "writing" }) : null,
+      isRunning(one.id) ? h("span", { class: "dot", role: "img", "aria-label": "writing" }) : null,
       h("span", { class: "conversation-title" }, title),
     );
     return h(
@@ -59,17 +59,17 @@ export function makeSidebar({ open, start, current }) {
 
   function update() {
     const all = conversations().filter((one) => one.messages.length);
-    const focused = document.activeElement?.getAttribute?.("aria-label");
-    const inside = list.contains(document.activeElement);
+    const focused = list.contains(document.activeElement) ? nameOf(document.activeElement) : null;
     list.replaceChildren(...(all.length ? all.map(row) : [h("li", { class: "none" }, "Nothing kept yet.")]));
-    if (inside) {
-      ([...list.querySelectorAll("button")].find((button) => button.getAttribute("aria-label") === focused) ??
-        list.querySelector("button"))?.focus();
-    }
+    if (focused === null) return;
+    const buttons = [...list.querySelectorAll("button")];
+    (buttons.find((button) => nameOf(button) === focused) ?? buttons[0])?.focus();
   }
   onStore(update);
   return { element, update };
 }
+
+const nameOf = (button) => button.getAttribute("aria-label") ?? button.textContent;
 
 async function rename(one) {
   const title = await askText("Rename the conversation", "", { label: "Title", value: titleOf(one) });
@@ -79,9 +79,9 @@ async function rename(one) {
 }
 
 async function remove(one, start, current) {
-  if (
-    !(await confirmDanger("Delete this conversation?", `“${titleOf(one)}” is kept only in this browser.`, "Delete"))
-  ) return;
+  const words = `“${titleOf(one)}” is kept only in this browser.`;
+  if (!(await confirmDanger("Delete this conversation?", words, "Delete"))) return;
+  stopRun(one.id);
   forget(one.id);
   if (one.id === current()) start();
   toast("Deleted.", { label: "Undo", run: () => keep(one) });

@@ -3,16 +3,13 @@
 
 import { freshId, h } from "../ui/dom.js";
 
-const percent = (logprob) => {
+const STEPS = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: 10, ArrowUp: -10, Home: -Infinity, End: Infinity };
+
+function percent(logprob) {
   const value = Math.exp(logprob) * 100;
-  return value >= 99.95
-    ? "100 %"
-    : value >= 10
-    ? `${value.toFixed(1)} %`
-    : value >= 0.01
-    ? `${value.toFixed(2)} %`
-    : "< 0.01 %";
-};
+  if (value >= 99.95) return "100 %";
+  return value >= 0.01 ? `${value.toFixed(value >= 10 ? 1 : 2)} %` : "< 0.01 %";
+}
 
 /** Spaces and line ends as something that can be seen. */
 const visible = (text) =>
@@ -57,21 +54,13 @@ export function tokensView(tokens) {
   });
   text.addEventListener("keydown", (event) => {
     const at = Number(document.activeElement.dataset.at ?? 0);
-    const to = {
-      ArrowRight: at + 1,
-      ArrowLeft: at - 1,
-      ArrowDown: at + 10,
-      ArrowUp: at - 10,
-      Home: 0,
-      End: spans.length - 1,
-    }[event.key];
     if (event.key === "Escape" && !card.hidden) {
       event.preventDefault();
       card.hidden = true;
     }
-    if (to === undefined) return;
+    if (!(event.key in STEPS)) return;
     event.preventDefault();
-    const next = spans[Math.min(Math.max(to, 0), spans.length - 1)];
+    const next = spans[Math.min(Math.max(at + STEPS[event.key], 0), spans.length - 1)];
     spans[at].tabIndex = -1;
     next.tabIndex = 0;
     next.focus();
@@ -116,7 +105,6 @@ function showCard(card, span, [text, logprob, others]) {
   card.style.left = `${left}px`;
   // Above the token where there is no room below it.
   const room = card.closest(".scroller").getBoundingClientRect().bottom - rect.bottom;
-  card.style.top = `${
-    room > card.offsetHeight + 12 ? rect.bottom - box.top + 6 : rect.top - box.top - card.offsetHeight - 6
-  }px`;
+  const above = room < card.offsetHeight + 12;
+  card.style.top = `${(above ? rect.top - card.offsetHeight - 6 : rect.bottom + 6) - box.top}px`;
 }

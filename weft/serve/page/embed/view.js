@@ -53,7 +53,7 @@ export function startEmbed(view) {
     },
   }, "Example");
   const problem = h("div", { class: "notice bad", role: "alert", hidden: true });
-  const results = h("div", { class: "results", "aria-live": "off" });
+  const results = h("div", { class: "results" });
   const form = h(
     "form",
     { class: "embed-form" },
@@ -68,8 +68,9 @@ export function startEmbed(view) {
     problem,
   );
   const side = h("div");
+  const said = h("div", { class: "hidden-text", role: "status" });
   const heading = h("h1", { class: "hidden-text" }, "Embeddings");
-  view.append(h("div", { class: "embed" }, heading, h("div", { class: "embed-side" }, form, side), results));
+  view.append(h("div", { class: "embed" }, heading, h("div", { class: "embed-side" }, form, said, side), results));
   let busy = false;
 
   const lines = () => area.value.split("\n").map((line) => line.trim()).filter(Boolean);
@@ -110,6 +111,7 @@ export function startEmbed(view) {
     const map = pointMap(texts, matrix, plane);
     const searching = search(name, texts, vectors, (text, vector) => map.setQuery(text, vector && plane.place(vector)));
     const facts = `${texts.length} texts · ${vectors[0].length} dimensions · ${ms.toFixed(0)} ms`;
+    said.textContent = `The similarity of ${texts.length} texts is shown.`;
     const share = `${(plane.share * 100).toFixed(0)} % of the variance`;
     side.replaceChildren(card("Search", "", searching));
     results.replaceChildren(card("Similarity", facts, heatmap(texts, matrix)), card("Map", share, map.element));
