@@ -6,6 +6,8 @@ import { roundUp } from "../ui/numbers.js";
 const HEIGHT = 132;
 const TOP = 8;
 const FOOT = 20;
+// How far back a chart reaches, and its marks: as little as holds all samples.
+const SPANS = [[30, "30 s ago", "15 s"], [60, "1 min ago", "30 s"], [120, "2 min ago", "1 min"]];
 export const SPAN_S = 120;
 const GAP_S = 6;
 
@@ -28,7 +30,8 @@ export function lineChart({ title, series, format, ceiling }) {
     const last = samples.at(-1)?.time ?? 0;
     const most = Math.max(0, ...samples.flatMap((sample) => series.map(({ name }) => sample[name])));
     const top = ceiling?.(samples) || roundUp(most);
-    const x = (time) => width * (1 - (last - time) / SPAN_S);
+    const span = SPANS.find(([seconds]) => last - (samples[0]?.time ?? 0) <= seconds) ?? SPANS.at(-1);
+    const x = (time) => width * (1 - (last - time) / span[0]);
     const y = (value) => TOP + (HEIGHT - TOP - FOOT) * (1 - Math.min(value / top, 1));
     const svg = s("svg", {
       width,
@@ -37,13 +40,13 @@ export function lineChart({ title, series, format, ceiling }) {
       role: "img",
       "aria-label": summary(title, series, samples, format),
     });
-    svg.append(...grid(width, top, y, format));
+    svg.append(...grid(width, top, y, format, span));
     [...series].reverse().forEach((each, i) => {
       const rank = series.length - 1 - i;
       for (const run of runs(samples)) svg.append(...curve(run, each.name, x, y, rank));
     });
     if (pointer !== null && samples.length) {
-      svg.append(...marker(nearest(samples, last - (1 - pointer / width) * SPAN_S), series, x, y, width, format));
+      svg.append(...marker(nearest(samples, last - (1 - pointer / width) * span[0]), series, x, y, width, format));
     }
     box.replaceChildren(svg);
   }
@@ -86,12 +89,12 @@ function curve(run, name, x, y, rank) {
     .filter(Boolean);
 }
 
-function grid(width, top, y, format) {
+function grid(width, top, y, format, [, start, middle]) {
   const lines = [0, 0.5, 1].flatMap((part) => [
     s("line", { class: "grid", x1: 0, x2: width, y1: y(top * part), y2: y(top * part) }),
     part ? s("text", { class: "tick", x: 0, y: y(top * part) + 12 }, format(top * part)) : null,
   ]);
-  const times = [["start", 0, "2 min ago"], ["middle", width / 2, "1 min"], ["end", width, "now"]];
+  const times = [["start", 0, start], ["middle", width / 2, middle], ["end", width, "now"]];
   return [
     ...lines.filter(Boolean),
     ...times.map(([anchor, at, words]) =>
@@ -106,9 +109,7 @@ function nearest(samples, time) {
 
 function marker(sample, series, x, y, width, format) {
   const at = x(sample.time);
-  const words = series.map((
-    { name, label },
-  ) => (series.length > 1 ? `${format(sample[name])} ${label}` : format(sample[name]))).join(", ");
+  const value = ({ name, label }) => format(sample[name]) + (series.length > 1 ? ` ${label}` : "");
   const right = at > width / 2;
   return [
     s("line", { class: "cross", x1: at, x2: at, y1: TOP, y2: HEIGHT - FOOT }),
@@ -116,7 +117,7 @@ function marker(sample, series, x, y, width, format) {
     s(
       "text",
       { class: "mark-text", x: at + (right ? -8 : 8), y: TOP + 10, "text-anchor": right ? "end" : "start" },
-      words,
+      series.map(value).join(", "),
     ),
   ];
 }
