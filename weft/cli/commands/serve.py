@@ -40,8 +40,9 @@ if TYPE_CHECKING:
 def command(models: tuple[str, ...], config: Path | None, log_style: str, **given: Any) -> None:
     """Serve models over HTTP.
 
-    It speaks OpenAI's API, and Anthropic's, Ollama's and TEI's, and has a page for people. Models are loaded when they are first asked for, and unloaded when others need their place. Only this machine can
-    reach the server unless --host says otherwise, and then a key is needed.
+    It speaks OpenAI's API, and Anthropic's, Ollama's and TEI's, and has a page for people. Models are loaded when they
+    are first asked for, and unloaded when others need their place. Only this machine can reach the server unless --host
+    says otherwise, and then a key is needed.
 
     \b
     Examples:
