@@ -283,29 +283,21 @@ def signals(files: dict[str, Path], count: int = 200, streams: int = 8) -> dict[
     return {"trials": count, "ends": ends}
 
 
-def _signal_trial(files: dict[str, Path], folder: Path, rng: random.Random, streams: int, trial: int) -> list[str]:
+def _started(files: dict[str, Path], folder: Path) -> tuple[subprocess.Popen[str], int]:
+    """A server in a process of its own, and its port."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "WEFT_CACHE": str(folder), "WEFT_OFFLINE": "1"}
-    command = [
-        sys.executable,
-        "-m",
-        "weft",
-        "serve",
-        f"tiny={files['tiny']}",
-        "--port",
-        "0",
-        "--threads",
-        "1",
-        "--log",
-        "off",
-    ]
+    options = ["--port", "0", "--threads", "1", "--log", "off"]
+    command = [sys.executable, "-m", "weft", "serve", f"tiny={files['tiny']}", *options]
     child = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert child.stdout is not None
-    port = 0
-    for line in child.stdout:
-        if "/v1" in line and "http://" in line and not port:
-            port = int(line.split("http://")[1].split("/")[0].rsplit(":", 1)[1])
-        if line.startswith("curl"):
-            break
+    said = ""
+    while "\ncurl" not in said:
+        said += child.stdout.readline()
+    return child, int(said.split("http://")[1].split("/")[0].rsplit(":", 1)[1])
+
+
+def _signal_trial(files: dict[str, Path], folder: Path, rng: random.Random, streams: int, trial: int) -> list[str]:
+    child, port = _started(files, folder)
 
     async def run() -> list[str]:
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:

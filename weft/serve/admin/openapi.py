@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -25,11 +26,12 @@ _REFUSALS = {
 
 
 async def openapi(context: Context, _: None) -> Answer:
-    return Json(document(context.serving.routes))
+    kinds = {entry.name: entry.kind for entry in context.serving.models}
+    return Json(document(context.serving.routes, kinds))
 
 
-def document(routes: list[Route]) -> dict[str, Any]:
-    """The document of these routes."""
+def document(routes: list[Route], models: Mapping[str, str]) -> dict[str, Any]:
+    """The document of these routes on a server with these models, by kind."""
     from weft import __version__
 
     kinds = [kind for route in routes for kind in (route.body, route.answer) if kind is not None]
@@ -40,6 +42,7 @@ def document(routes: list[Route]) -> dict[str, Any]:
     for route in routes:
         path = _PARAMETER.sub(r"{\1}", route.path)
         paths.setdefault(path, {})[route.method.lower()] = _operation(route, found)
+        _name_models(route, found, components, models)
     return {
         "openapi": "3.1.0",
         "info": {"title": "weft", "version": __version__, "description": "Models over HTTP."},
@@ -49,6 +52,16 @@ def document(routes: list[Route]) -> dict[str, Any]:
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
     }
+
+
+def _name_models(route: Route, schemas: dict[Any, Any], components: dict[str, Any], models: Mapping[str, str]) -> None:
+    """Say which models a body may name, where it must name one."""
+    if route.body is None:
+        return
+    body = components[schemas[route.body]["$ref"].rsplit("/", 1)[1]]
+    if "model" in body.get("required", ()):
+        kind = "embed" if route.large else "generate"
+        body["properties"]["model"] = {"enum": [name for name, own in models.items() if own == kind]}
 
 
 def _operation(route: Route, schemas: dict[Any, Any]) -> dict[str, Any]:
