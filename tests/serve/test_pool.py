@@ -182,6 +182,7 @@ def test_names_and_sources_on_the_command_line(tmp_path):
 
 def test_times_and_sizes():
     assert [seconds(text) for text in (5, "5", "5m", "1.5h", "250ms", "-1")] == [5, 5, 300, 5400, 0.25, -1]
+    assert [seconds(text) for text in (1e300, "9" * 400, "99999h")] == [-1, -1, -1]
     assert [size_bytes(text) for text in (5, "5k", "1.5G", "2Gi", "3 MB")] == [5, 5000, 1500000000, 2 << 30, 3000000]
     for bad in ("soon", "5x", "", "nan"):
         with pytest.raises(InputError):

@@ -108,7 +108,7 @@ class App:
         if entries is None:
             entries = [Entry(spec, outline_of(spec)) for spec in settings.models]
         self.serving = Serving(settings, entries)
-        self.serving.routes = all_routes(settings)
+        self.serving.routes = all_routes()
         served = [
             StarletteRoute(route.path, Endpoint(route, self.serving), methods=[route.method])
             for route in self.serving.routes
@@ -126,10 +126,14 @@ def _by_path(routes: list[StarletteRoute]) -> Sequence[StarletteRoute]:
     return sorted(routes, key=lambda route: "{" in route.path)
 
 
-def all_routes(settings: Settings) -> list[Route]:
+def all_routes() -> list[Route]:
     """Every route; a new API is a line here."""
     from weft.serve.admin import routes as admin
     from weft.serve.anthropic import routes as anthropic
+    from weft.serve.llama import routes as llama
+    from weft.serve.ollama import routes as ollama
     from weft.serve.openai import routes as openai
+    from weft.serve.tei import routes as tei
 
-    return [*admin.ROUTES, *openai.ROUTES, *anthropic.ROUTES]
+    families = (admin.ROUTES, openai.ROUTES, anthropic.ROUTES, ollama.ROUTES, tei.ROUTES, llama.ROUTES)
+    return [route for routes in families for route in routes]

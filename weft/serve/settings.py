@@ -16,6 +16,7 @@ from weft.errors import FormatError, InputError, NotFoundError
 DEFAULT_PORT = 11811
 MAX_TOML = 1 << 20
 MAX_KEYS = 1024
+FOR_EVER = 315_360_000.0  # seconds
 NAME = re.compile(r"[\w.@:/+-]{1,200}", re.ASCII)
 _UNITS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30}
@@ -137,13 +138,14 @@ def model_spec(argument: str) -> ModelSpec:
 
 
 def seconds(text: str | float) -> float:
-    """A time: 300, "300", "5m", "1.5h"; negative means for ever."""
+    """A time: 300, "300", "5m", "1.5h"; negative means for ever, and so does what is longer than ten years."""
     if isinstance(text, int | float) and not isinstance(text, bool):
-        return float(text)
+        return float(text) if text <= FOR_EVER else -1.0
     found = re.fullmatch(r"(-?\d+(?:\.\d+)?)(ms|s|m|h|)", str(text).strip())
     if found is None:
         raise InputError(f"[serve] {text!r:.40} is no time; give seconds, or 30s, 5m, 1h")
-    return float(found[1]) * _UNITS[found[2]]
+    value = float(found[1]) * _UNITS[found[2]]
+    return value if value <= FOR_EVER else -1.0
 
 
 def size_bytes(text: str | int) -> int:

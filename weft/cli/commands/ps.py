@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 from typing import Any
-from urllib.error import HTTPError, URLError
-from urllib.request import Request, urlopen
 
 import click
 
@@ -17,9 +15,9 @@ LIMIT = 16 << 20
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def command(as_json: bool) -> None:
-    """List the servers on this machine with their models and requests.
+    """List the servers on this machine.
 
-    A server with a key is asked with the one in WEFT_API_KEY.
+    Each with its models and what it is doing. A server with a key is asked with the one in WEFT_API_KEY.
 
     \b
     Examples:
@@ -40,6 +38,9 @@ def command(as_json: bool) -> None:
 
 def live(url: str) -> dict[str, Any]:
     """What a server says of itself, or why it says nothing."""
+    from urllib.error import HTTPError, URLError
+    from urllib.request import Request, urlopen
+
     from weft import flags
 
     key = flags.get("WEFT_API_KEY")

@@ -38,10 +38,11 @@ if TYPE_CHECKING:
 @click.option("--log", "log_style", type=click.Choice(["text", "json", "off"]), default="text", show_default=True)
 @options.loading()
 def command(models: tuple[str, ...], config: Path | None, log_style: str, **given: Any) -> None:
-    """Serve models over HTTP: OpenAI's API, and Anthropic's, Ollama's and TEI's, with a page for people.
+    """Serve models over HTTP.
 
-    Models are loaded when they are first asked for, and unloaded when others need their place. Only this machine can
-    reach the server unless --host says otherwise, and then a key is needed.
+    It speaks OpenAI's API, and Anthropic's, Ollama's and TEI's, and has a page for people. Models are loaded when they
+    are first asked for, and unloaded when others need their place. Only this machine can reach the server unless --host
+    says otherwise, and then a key is needed.
 
     \b
     Examples:

@@ -17,7 +17,9 @@ from weft.errors import BusyError, NotFoundError
 @click.option("--all", "everyone", is_flag=True, help="All servers on this machine.")
 @click.option("--timeout", type=float, default=45.0, show_default=True, help="Seconds to wait for the end.")
 def command(port: int | None, everyone: bool, timeout: float) -> None:
-    """Stop a server: it answers what is under way, takes nothing new, and ends.
+    """Stop a server on this machine.
+
+    It answers what is under way, takes nothing new, and ends.
 
     \b
     Examples:

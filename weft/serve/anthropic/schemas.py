@@ -71,7 +71,12 @@ class CountRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     output_config: OutputConfig | None = None
     output_format: OutputFormat | None = None
     cache_control: dict[str, Any] | None = None
+    # taken, and without effect
     context_management: dict[str, Any] | None = None
+    speed: ShortText | None = None
+    inference_geo: ShortText | None = None
+    user_profile_id: ShortText | None = None
+    workspace_id: ShortText | None = None
 
 
 class MessagesRequest(CountRequest, forbid_unknown_fields=True, kw_only=True):

@@ -94,6 +94,7 @@ class ResponsesRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     safety_identifier: ShortText | None = None
     prompt_cache_key: ShortText | None = None
     prompt_cache_retention: ShortText | None = None
+    prompt_cache_options: dict[str, Any] | None = None
     max_tool_calls: Count | None = None
     # beyond OpenAI
     top_k: Annotated[int, Meta(ge=-1, le=(1 << 31) - 1)] | None = None

@@ -169,6 +169,7 @@ class ChatRequest(Sampled, forbid_unknown_fields=True, kw_only=True):
     safety_identifier: ShortText | None = None
     prompt_cache_key: ShortText | None = None
     prompt_cache_retention: ShortText | None = None
+    prompt_cache_options: dict[str, Any] | None = None
     verbosity: ShortText | None = None
     modalities: Annotated[list[Literal["text"]], Meta(max_length=1)] | None = None
 
