@@ -30,7 +30,8 @@ SCHEMA = """{
     "minutes": { "type": "integer", "minimum": 1, "maximum": 240 },
     "steps": { "type": "array", "items": { "type": "string", "maxLength": 60 }, "maxItems": 4 }
   },
-  "required": ["title", "minutes", "steps"]
+  "required": ["title", "minutes", "steps"],
+  "additionalProperties": false
 }"""
 
 
@@ -67,9 +68,7 @@ def start(page: Any) -> None:
 def chat(page: Any) -> None:
     settings(page, temperature=0, max_tokens=420)
     send(page, "Write a Python function that returns the n-th Fibonacci number. Only the function, short.")
-    send(
-        page, "Now compare recursion and iteration in a table: speed, memory, readability. Then one sentence of advice."
-    )
+    send(page, "Compare TCP and UDP in a table with three rows: ordering, reliability, typical use.")
 
 
 def schema(page: Any) -> None:
@@ -172,7 +171,7 @@ def main(arguments: list[str]) -> None:
 
     chosen = dict(argument.split("=", 1) for argument in (*MODELS, *(a for a in arguments if "=" in a)))
     wanted = [argument for argument in arguments if "=" not in argument]
-    specs = tuple(ModelSpec(NAMES[kind], source) for kind, source in chosen.items())
+    specs = tuple(ModelSpec(NAMES[kind], source, preload=True) for kind, source in chosen.items())
     found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     OUT.mkdir(parents=True, exist_ok=True)
     with BackgroundServer(Settings(models=specs, port=0)) as server, sync_playwright() as playwright:

@@ -58,6 +58,17 @@ def test_the_likest_pair_has_the_strongest_colour(open_page, server):
     assert darkness[pairs].argmin() == expected[pairs].argmin()
 
 
+def test_three_hundred_texts_fit_into_the_window(open_page):
+    page = open_page("#embeddings", width=700)
+    embed(page, [f"text number {i}" for i in range(300)])
+    canvas = page.locator("canvas")
+    box = canvas.bounding_box()
+    canvas.hover(position={"x": box["width"] - 1, "y": box["height"] / 2})
+    assert page.locator("#heat-readout").inner_text().endswith(" and 300. text number 299")
+    canvas.hover(position={"x": box["width"] / 2, "y": box["height"] - 1})
+    assert " 300. text number 299 and " in page.locator("#heat-readout").inner_text()
+
+
 def test_search_ranks_the_texts(open_page, server):
     page = open_page("#embeddings")
     embed(page, TEXTS)

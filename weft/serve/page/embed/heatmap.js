@@ -3,7 +3,10 @@
 import { h } from "../ui/dom.js";
 import { inkOn, mix, pageColour, rgb } from "../ui/paint.js";
 
-const LABEL_PX = 150;
+const HEAD_PX = 20; // the numbers of the columns
+const LABEL_PX = 150; // the texts before the rows, at most
+const LABELLED_PX = 11; // the smallest cell that has a label
+const VALUE_PX = 34; // the smallest cell that shows its number
 const TABLE_TEXTS = 60;
 const ARROWS = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] };
 
@@ -27,23 +30,37 @@ export function heatmap(texts, matrix) {
   );
   const box = h("div", { class: "heat-box" }, canvas);
   const range = rangeOf(matrix);
+  const cells = document.createElement("canvas"); // everything but the cell that is chosen
   let at = null;
-  let cell = 0;
-  let left = 0;
+  let place = { cell: 1, left: 0 };
 
-  function draw() {
+  function paintAll() {
     const width = box.clientWidth;
     if (!width) return;
-    left = Math.min(LABEL_PX, Math.round(width * 0.3));
-    cell = Math.max(Math.min((width - left) / n, 56), 3);
-    const height = Math.round(cell * n) + 20;
+    place = placeFor(width, n);
+    const height = Math.round(place.cell * n) + HEAD_PX;
     const ratio = devicePixelRatio || 1;
-    canvas.width = Math.round(width * ratio);
-    canvas.height = Math.round(height * ratio);
+    for (const each of [canvas, cells]) {
+      each.width = Math.round(width * ratio);
+      each.height = Math.round(height * ratio);
+      each.getContext("2d").scale(ratio, ratio);
+    }
     canvas.style.height = `${height}px`;
+    paintCells(cells.getContext("2d"), matrix, range, place);
+    paintLabels(cells.getContext("2d"), texts, place, "--faint", texts.keys(), texts.keys());
+    draw();
+  }
+
+  function draw() {
     const context = canvas.getContext("2d");
-    context.scale(ratio, ratio);
-    paint(context, { texts, matrix, range, cell, left, at });
+    context.clearRect(0, 0, canvas.width, canvas.height);
+    context.drawImage(cells, 0, 0, canvas.clientWidth, canvas.clientHeight);
+    if (!at) return;
+    const { cell, left } = place;
+    paintLabels(context, texts, place, "--ink", [at[0]], [at[1]]);
+    context.strokeStyle = rgb(pageColour("--ink"));
+    context.lineWidth = 2;
+    context.strokeRect(left + at[1] * cell, HEAD_PX + at[0] * cell, cell - 1, cell - 1);
   }
 
   function move(row, column) {
@@ -63,16 +80,24 @@ export function heatmap(texts, matrix) {
     move((at?.[0] ?? 0) + (at ? step[0] : 0), (at?.[1] ?? 0) + (at ? step[1] : 0));
   });
   canvas.addEventListener("pointermove", (event) => {
-    const row = Math.floor((event.offsetY - 20) / cell);
-    const column = Math.floor((event.offsetX - left) / cell);
-    if (row >= 0 && row < n && column >= 0 && column < n && (row !== at?.[0] || column !== at?.[1])) move(row, column);
+    const row = Math.floor((event.offsetY - HEAD_PX) / place.cell);
+    const column = Math.floor((event.offsetX - place.left) / place.cell);
+    const inside = row >= 0 && row < n && column >= 0 && column < n;
+    if (inside && (row !== at?.[0] || column !== at?.[1])) move(row, column);
   });
-  new ResizeObserver(draw).observe(box);
+  new ResizeObserver(paintAll).observe(box);
   addEventListener("weft-theme", function themed() {
-    if (box.isConnected) draw();
+    if (box.isConnected) paintAll();
     else removeEventListener("weft-theme", themed);
   });
   return h("div", { class: "heat" }, box, legend(range), readout, table(texts, matrix));
+}
+
+/** The size of a cell and the width of the labels; cells too small for a label have none. */
+function placeFor(width, n) {
+  const left = Math.min(LABEL_PX, Math.round(width * 0.3));
+  const cell = Math.min((width - left) / n, 56);
+  return cell >= LABELLED_PX ? { cell, left } : { cell: width / n, left: 0 };
 }
 
 /** Where the colours start and end, in tenths: a text is like itself, so the diagonal does not count. */
@@ -83,39 +108,41 @@ function rangeOf(matrix) {
   return [low, Math.max(high, low + 0.1)];
 }
 
-function paint(context, { texts, matrix, range: [low, high], cell, left, at }) {
-  const [empty, full, ink, faint] = ["--surface", "--accent", "--ink", "--faint"].map(pageColour);
+function paintCells(context, matrix, [low, high], { cell, left }) {
+  const [empty, full] = ["--surface", "--accent"].map(pageColour);
   const gap = cell > 12 ? 1 : 0;
-  const font = getComputedStyle(document.body).fontFamily;
-  context.textBaseline = "middle";
-  matrix.forEach((row, i) => {
-    const y = 20 + i * cell;
+  setFont(context, 11);
+  context.textAlign = "center";
+  matrix.forEach((row, i) =>
     row.forEach((value, j) => {
-      const colour = mix(empty, full, Math.min(Math.max((value - low) / (high - low), 0), 1) * 0.94 + 0.06);
+      const share = Math.min(Math.max((value - low) / (high - low), 0), 1);
+      const colour = mix(empty, full, 0.06 + 0.94 * share);
+      const [x, y] = [left + j * cell, HEAD_PX + i * cell];
       context.fillStyle = rgb(colour);
-      context.fillRect(left + j * cell, y, cell - gap, cell - gap);
-      if (cell >= 34) {
-        context.fillStyle = inkOn(colour);
-        context.font = `11px ${font}`;
-        context.textAlign = "center";
-        context.fillText(value.toFixed(2), left + (j + 0.5) * cell, y + cell / 2);
-      }
-    });
-    if (cell >= 11) {
-      context.font = `12px ${font}`;
-      context.fillStyle = rgb(at?.[0] === i ? ink : faint);
-      context.textAlign = "right";
-      context.fillText(fitted(context, `${i + 1}  ${texts[i]}`, left - 10), left - 8, y + cell / 2);
-      context.fillStyle = rgb(at?.[1] === i ? ink : faint);
-      context.textAlign = "center";
-      context.fillText(String(i + 1), left + (i + 0.5) * cell, 10);
-    }
-  });
-  if (at) {
-    context.strokeStyle = rgb(ink);
-    context.lineWidth = 2;
-    context.strokeRect(left + at[1] * cell, 20 + at[0] * cell, cell - gap, cell - gap);
+      context.fillRect(x, y, cell - gap, cell - gap);
+      if (cell < VALUE_PX) return;
+      context.fillStyle = inkOn(colour);
+      context.fillText(value.toFixed(2), x + cell / 2, y + cell / 2);
+    })
+  );
+}
+
+/** Texts before their rows and numbers over their columns. */
+function paintLabels(context, texts, { cell, left }, colour, rows, columns) {
+  if (!left) return;
+  setFont(context, 12);
+  context.fillStyle = rgb(pageColour(colour));
+  context.textAlign = "right";
+  for (const i of rows) {
+    context.fillText(fitted(context, `${i + 1}  ${texts[i]}`, left - 10), left - 8, HEAD_PX + (i + 0.5) * cell);
   }
+  context.textAlign = "center";
+  for (const i of columns) context.fillText(String(i + 1), left + (i + 0.5) * cell, HEAD_PX / 2);
+}
+
+function setFont(context, size) {
+  context.font = `${size}px ${getComputedStyle(document.body).fontFamily}`;
+  context.textBaseline = "middle";
 }
 
 function fitted(context, text, width) {
