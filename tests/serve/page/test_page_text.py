@@ -129,14 +129,14 @@ def test_nothing_that_a_model_writes_can_run(page, source):
 
 @pytest.mark.parametrize("name", SLOW)
 def test_no_text_takes_long(page, name):
-    """Twice the text takes about twice the time, never four times: a model may write anything."""
+    """A model may write anything. Each of these takes a fraction of a second; in quadratic time it would be minutes."""
     timed = """async (text) => {
       const { markdownView } = await import('/page/text/markdown.js');
       const start = performance.now();
       markdownView(document.createElement('div')).update(text);
       return performance.now() - start;
     }"""
-    assert page.evaluate(timed, SLOW[name]) < 1500
+    assert page.evaluate(timed, SLOW[name]) < 3000
 
 
 def test_half_a_reply_shows_half_and_keeps_what_was_there(page):
