@@ -99,6 +99,8 @@ class Guard:
 
     def _added(self, scope: Scope, call: Call) -> list[tuple[bytes, bytes]]:
         added = [*ALWAYS, (b"x-request-id", call.id.encode())]
+        if scope["path"].startswith("/v1/messages"):
+            added.append((b"request-id", call.id.encode()))  # where Anthropic's clients look for it
         origin = _header(scope, b"origin")
         if origin is not None and origin.lower() in self._origins:
             added += [(b"access-control-allow-origin", origin), (b"vary", b"origin")]

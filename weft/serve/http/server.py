@@ -36,7 +36,7 @@ def _protocol(limits: Limits) -> type[H11Protocol]:
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
             self.app = _with_abort(self.app, transport)
-            self._refused = len(self.connections) > 2 * limits.connections
+            self._refused = len(self.connections) > limits.connections
             self._patience = self.loop.call_later(limits.header_s, self._give_up)
 
         def _give_up(self) -> None:
@@ -101,13 +101,14 @@ class Server(uvicorn.Server):
             yield
             return
         loop = asyncio.get_running_loop()
+        before = {number: signal.getsignal(number) for number in ENDING}
         for number in ENDING:
-            loop.add_signal_handler(number, self.end)
+            signal.signal(number, lambda *_: loop.call_soon_threadsafe(self.end))
         try:
             yield
         finally:
-            for number in ENDING:
-                loop.remove_signal_handler(number)
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def end(self) -> None:
         """Drain and end; asked again, end at once. Called in the event loop."""
