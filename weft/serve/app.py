@@ -22,6 +22,7 @@ from weft.serve.work.metrics import Metrics
 from weft.serve.work.tracking import Tracking
 
 SWEEP_S = 0.5
+TELLING_S = 10.0  # at most, for clients to be told that the server ends; mostly it takes milliseconds
 
 log = logging.getLogger("weft.serve")
 
@@ -96,7 +97,7 @@ class Serving:
         self.tracking.draining = True
         for call in list(self.tracking.calls):
             call.end(unavailable("the server is shutting down", "shutting_down", retry_after_s=10))
-        deadline = time.monotonic() + 2.0
+        deadline = time.monotonic() + TELLING_S
         while self.tracking.calls and time.monotonic() < deadline:
             await asyncio.sleep(0.02)
 

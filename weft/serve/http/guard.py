@@ -36,7 +36,7 @@ ALWAYS = [
     (b"cache-control", b"no-store"),
     (b"referrer-policy", b"no-referrer"),
 ]
-# Paths that answer without the key: whether the server lives, and the page's files, which hold no data.
+# What may be got without the key: whether the server lives, and the page's files, which hold no data.
 OPEN_PATHS = ("/health", "/")
 OPEN_FOLDERS = ("/page/",)
 
@@ -151,7 +151,7 @@ class Guard:
         if not self._keys:
             return
         path = scope["path"]
-        if path in OPEN_PATHS or path.startswith(OPEN_FOLDERS):
+        if scope["method"] in ("GET", "HEAD") and (path in OPEN_PATHS or path.startswith(OPEN_FOLDERS)):
             return
         bearer = (_header(scope, b"authorization") or b"").split(None, 1)
         given = bearer[1].strip() if len(bearer) == 2 and bearer[0].lower() == b"bearer" else None

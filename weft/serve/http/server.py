@@ -18,6 +18,7 @@ from weft.serve.app import App
 from weft.serve.models.pool import Entry
 from weft.serve.settings import Limits, Settings
 
+LATECOMERS_S = 0.1  # for requests on connections that were open when the server stopped listening: they get a 503
 ENDING = (signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
 _REFUSAL = (
     b"HTTP/1.1 429 Too Many Requests\r\nretry-after: 1\r\nconnection: close\r\ncontent-type: application/json\r\n"
@@ -121,6 +122,10 @@ class Server(uvicorn.Server):
     async def _drain(self, at_once: bool = False) -> None:
         serving = self.app.serving
         await (serving.abort() if at_once else serving.drain())
+        for server in self.servers:
+            server.close()
+        await asyncio.sleep(LATECOMERS_S)
+        await serving.abort()
         self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
