@@ -82,7 +82,10 @@ class Serving:
                 if stalled or now - call.started > limits.request_s:
                     what = "the client reads nothing" if stalled else f"the request took over {limits.request_s:g} s"
                     call.end(Fault(408 if stalled else 504, what, kind="server_error", code="timeout"))
-            await self.models.unload_idle()
+            try:
+                await self.models.unload_idle()
+            except Exception as error:  # of one model; the sweeping goes on
+                log.error("a model could not be unloaded", exc_info=error)
 
     async def drain(self) -> None:
         """Answer what is under way, nothing new, and end what takes longer than the limit."""

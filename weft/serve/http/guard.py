@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("weft.serve")
 
 _ID = re.compile(rb"[\w.-]{1,64}", re.ASCII)
-_METHODS = b"GET, POST, DELETE, OPTIONS"
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+_METHODS = b"GET, POST, OPTIONS"
 _HEADERS = b"authorization, content-type, x-api-key, x-request-id, anthropic-version, anthropic-beta"
 ALWAYS = [
     (b"x-content-type-options", b"nosniff"),
@@ -76,7 +77,8 @@ class Guard:
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
             return
-        call = scope["weft.call"] = Call(_request_id(scope), "(none)", scope["method"])
+        method = scope["method"] if scope["method"] in METHODS else "(other)"  # a label, and a client's to choose
+        call = scope["weft.call"] = Call(_request_id(scope), "(none)", method)
         call.abort = scope.get("weft.abort", call.abort)
         outgoing = _Outgoing(send, self._added(scope, call))
         calls = self._serving.tracking.calls
