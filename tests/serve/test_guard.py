@@ -244,3 +244,17 @@ def test_every_answer_has_an_id_and_says_what_it_is(client):
     assert found.headers["x-content-type-options"] == "nosniff"
     assert client.get("/v1/models", headers={"x-request-id": "bad id!"}).headers["x-request-id"].startswith("req_")
     assert "server" not in found.headers
+
+
+def test_keys_share_no_pages_and_one_key_shares_its_own(locked):
+    """Whether a prompt was computed before must not show to another key: its time would tell."""
+    body = {"model": "tiny", "prompt": "a prompt of more than one page of tokens, " * 4, "max_tokens": 1}
+
+    def cached(key: str, **more: str) -> int:
+        headers = {"authorization": f"Bearer {key}"}
+        found = httpx.post(f"{locked.url}/v1/completions", json={**body, **more}, headers=headers, timeout=30).json()
+        return found["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+    assert cached(KEYS[0]) == 0 and cached(KEYS[0]) > 0
+    assert cached(KEYS[1]) == 0 and cached(KEYS[1]) > 0
+    assert cached(KEYS[0], cache_salt="x") == 0 and cached(KEYS[0], cache_salt="x") > 0

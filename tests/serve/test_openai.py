@@ -302,6 +302,7 @@ def test_errors_have_openais_shape(ai):
         (openai.BadRequestError, {"model": "tiny", "messages": USER, "temperature": -1}, "temperature"),
         (openai.BadRequestError, {"model": "tiny", "messages": USER, "logit_bias": {"9999": 1}}, "logit_bias"),
         (openai.BadRequestError, {"model": "tiny", "messages": USER, "stop": ["x"] * 17}, "stop"),
+        (openai.BadRequestError, {"model": "tiny", "messages": USER, "stop": ["é" * 200]}, "stop"),
     ]
     for kind, body, param in cases:
         with pytest.raises(kind) as caught:

@@ -214,3 +214,12 @@ def test_metrics_have_the_names_that_dashboards_know(client):
     bucket = [line for line in text.splitlines() if line.startswith(series)]
     counts = [int(line.rsplit(" ", 1)[1]) for line in bucket]
     assert counts == sorted(counts) and 'le="+Inf"' in bucket[-1]
+
+
+def test_a_client_chooses_no_label_and_no_log_text(client):
+    """Metrics would grow with every new word otherwise."""
+    for method in ("BREW", "X" * 100):
+        assert client.request(method, "/v1/models").status_code == 405
+    assert client.get("/no/such/path").status_code == 404
+    text = client.get("/metrics").text
+    assert "BREW" not in text and "XXX" not in text and "no/such" not in text and 'method="(other)"' in text

@@ -73,6 +73,11 @@ class Embedder:
         return min(self.recipe.max_tokens, self._encoder.max_tokens)
 
     @property
+    def vocab_size(self) -> int:
+        """Ids are below this."""
+        return self._encoder.vocab_size
+
+    @property
     def tokenizer(self) -> Tokenizer:
         return self._encoder.tokenizer
 

@@ -22,6 +22,7 @@ from weft.serve.work.metrics import Metrics
 from weft.serve.work.tracking import Tracking
 
 SWEEP_S = 0.5
+TELLING_S = 10.0  # at most, for clients to be told that the server ends; mostly it takes milliseconds
 
 log = logging.getLogger("weft.serve")
 
@@ -81,7 +82,10 @@ class Serving:
                 if stalled or now - call.started > limits.request_s:
                     what = "the client reads nothing" if stalled else f"the request took over {limits.request_s:g} s"
                     call.end(Fault(408 if stalled else 504, what, kind="server_error", code="timeout"))
-            await self.models.unload_idle()
+            try:
+                await self.models.unload_idle()
+            except Exception as error:  # of one model; the sweeping goes on
+                log.error("a model could not be unloaded", exc_info=error)
 
     async def drain(self) -> None:
         """Answer what is under way, nothing new, and end what takes longer than the limit."""
@@ -96,7 +100,7 @@ class Serving:
         self.tracking.draining = True
         for call in list(self.tracking.calls):
             call.end(unavailable("the server is shutting down", "shutting_down", retry_after_s=10))
-        deadline = time.monotonic() + 2.0
+        deadline = time.monotonic() + TELLING_S
         while self.tracking.calls and time.monotonic() < deadline:
             await asyncio.sleep(0.02)
 

@@ -73,14 +73,19 @@ def fault_of(error: BaseException) -> Fault:
     if isinstance(error, GrammarError):
         return invalid(without_paths(str(error)), "response_format", code="grammar_error")
     if isinstance(error, InputError | UnsupportedError):
-        found = _FIELD.match(str(error))
-        return invalid(without_paths(str(error)), found[1] if found else None)
+        return invalid(without_paths(str(error)), _field(str(error)))
     if isinstance(error, NotFoundError):
         return Fault(404, without_paths(str(error)), kind="not_found_error", code="not_found")
     if isinstance(error, MemoryPlanError):
         return unavailable("there is no room in memory for this now", "out_of_memory")
     kind = "the engine failed" if isinstance(error, WeftError) else "something went wrong in the server"
     return Fault(500, f"{kind}; the server's log has this request's id", kind="server_error", code="internal_error")
+
+
+def _field(message: str) -> str | None:
+    """The field that a message of weft's own is about."""
+    found = _FIELD.match(message)
+    return found[1] if found else "stop" if "stop string" in message else None
 
 
 def without_paths(message: str) -> str:

@@ -29,14 +29,15 @@ if TYPE_CHECKING:
 log = logging.getLogger("weft.serve")
 
 _ID = re.compile(rb"[\w.-]{1,64}", re.ASCII)
-_METHODS = b"GET, POST, DELETE, OPTIONS"
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+_METHODS = b"GET, POST, OPTIONS"
 _HEADERS = b"authorization, content-type, x-api-key, x-request-id, anthropic-version, anthropic-beta"
 ALWAYS = [
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),
     (b"referrer-policy", b"no-referrer"),
 ]
-# Paths that answer without the key: whether the server lives, and the page's files, which hold no data.
+# What may be got without the key: whether the server lives, and the page's files, which hold no data.
 OPEN_PATHS = ("/health", "/")
 OPEN_FOLDERS = ("/page/",)
 
@@ -76,7 +77,8 @@ class Guard:
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
             return
-        call = scope["weft.call"] = Call(_request_id(scope), "(none)", scope["method"])
+        method = scope["method"] if scope["method"] in METHODS else "(other)"  # a label, and a client's to choose
+        call = scope["weft.call"] = Call(_request_id(scope), "(none)", method)
         call.abort = scope.get("weft.abort", call.abort)
         outgoing = _Outgoing(send, self._added(scope, call))
         calls = self._serving.tracking.calls
@@ -99,6 +101,8 @@ class Guard:
 
     def _added(self, scope: Scope, call: Call) -> list[tuple[bytes, bytes]]:
         added = [*ALWAYS, (b"x-request-id", call.id.encode())]
+        if scope["path"].startswith("/v1/messages"):
+            added.append((b"request-id", call.id.encode()))  # where Anthropic's clients look for it
         origin = _header(scope, b"origin")
         if origin is not None and origin.lower() in self._origins:
             added += [(b"access-control-allow-origin", origin), (b"vary", b"origin")]
@@ -149,7 +153,7 @@ class Guard:
         if not self._keys:
             return
         path = scope["path"]
-        if path in OPEN_PATHS or path.startswith(OPEN_FOLDERS):
+        if scope["method"] in ("GET", "HEAD") and (path in OPEN_PATHS or path.startswith(OPEN_FOLDERS)):
             return
         bearer = (_header(scope, b"authorization") or b"").split(None, 1)
         given = bearer[1].strip() if len(bearer) == 2 and bearer[0].lower() == b"bearer" else None

@@ -50,9 +50,11 @@ class Json:
     value: Any
     status: int = 200
     headers: tuple[tuple[bytes, bytes], ...] = ()
+    large: bool = False  # written by another thread: the event loop goes on meanwhile
 
     async def send(self, send: Send, call: Call) -> None:
-        body = msgspec.json.encode(self.value)
+        encode = msgspec.json.encode
+        body = await asyncio.to_thread(encode, self.value) if self.large else encode(self.value)
         await _send_whole(send, self.status, b"application/json", body, self.headers)
 
 

@@ -18,6 +18,7 @@ from weft.serve.app import App
 from weft.serve.models.pool import Entry
 from weft.serve.settings import Limits, Settings
 
+LATECOMERS_S = 0.1  # for requests on connections that were open when the server stopped listening: they get a 503
 ENDING = (signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
 _REFUSAL = (
     b"HTTP/1.1 429 Too Many Requests\r\nretry-after: 1\r\nconnection: close\r\ncontent-type: application/json\r\n"
@@ -36,7 +37,7 @@ def _protocol(limits: Limits) -> type[H11Protocol]:
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
             self.app = _with_abort(self.app, transport)
-            self._refused = len(self.connections) > 2 * limits.connections
+            self._refused = len(self.connections) > limits.connections
             self._patience = self.loop.call_later(limits.header_s, self._give_up)
 
         def _give_up(self) -> None:
@@ -101,13 +102,14 @@ class Server(uvicorn.Server):
             yield
             return
         loop = asyncio.get_running_loop()
+        before = {number: signal.getsignal(number) for number in ENDING}
         for number in ENDING:
-            loop.add_signal_handler(number, self.end)
+            signal.signal(number, lambda *_: loop.call_soon_threadsafe(self.end))
         try:
             yield
         finally:
-            for number in ENDING:
-                loop.remove_signal_handler(number)
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def end(self) -> None:
         """Drain and end; asked again, end at once. Called in the event loop."""
@@ -120,6 +122,10 @@ class Server(uvicorn.Server):
     async def _drain(self, at_once: bool = False) -> None:
         serving = self.app.serving
         await (serving.abort() if at_once else serving.drain())
+        for server in self.servers:
+            server.close()
+        await asyncio.sleep(LATECOMERS_S)
+        await serving.abort()
         self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

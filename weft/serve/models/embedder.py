@@ -85,7 +85,7 @@ class EmbedRunner:
         """Ids that a client sent, checked: the kernels trust theirs."""
         import numpy as np
 
-        vocabulary = self.embedder.tokenizer.vocab_size
+        vocabulary = self.embedder.vocab_size
         for i, ids in enumerate(inputs):
             if not ids or min(ids) < 0 or max(ids) >= vocabulary:
                 raise InputError(f"[embed] input {i}: token ids are 0 to {vocabulary - 1}, and at least one is needed")

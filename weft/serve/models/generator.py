@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from weft.errors import InputError, UnsupportedError
+from weft.errors import BusyError, InputError, UnsupportedError
 from weft.generate import AsyncEngine, Engine
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ class GenerateRunner:
     def __init__(self, model: Model, *, running: int, waiting: int) -> None:
         self.model = model
         self.engine = AsyncEngine(Engine(model, max_running=running, max_waiting=waiting))
+        self._most_waiting = waiting
         self._preparing = ThreadPoolExecutor(PREPARING, "weft-prepare")
 
     async def start(self) -> GenerateRunner:
@@ -88,6 +89,12 @@ class GenerateRunner:
             if isinstance(found.get(name), int | float) and low <= found[name] <= high
         }
 
+    def check_room(self) -> None:
+        """Refuse at once what would find the queue full, before any work is done for it."""
+        waiting = self.waiting
+        if waiting >= self._most_waiting:
+            raise BusyError(f"[engine] {waiting} requests wait, which is the most; try again later")
+
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Let another thread do what takes the processor: templates, tokens, grammars."""
         return await asyncio.get_running_loop().run_in_executor(self._preparing, work)
@@ -132,6 +139,10 @@ class GenerateRunner:
     @cached_property
     def _token_bytes(self) -> list[bytes]:
         return self.tokenizer.token_bytes()
+
+    def know_tokens(self) -> None:
+        """Have the bytes of all tokens, which takes a while for a large vocabulary: for a thread."""
+        _ = self._token_bytes
 
     def token_bytes(self, id: int) -> bytes:
         """What a token adds to a text; a special token as it is written."""

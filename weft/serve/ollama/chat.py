@@ -45,10 +45,9 @@ def named(context: Context, model: str) -> str:
 
 
 def keep(context: Context, model: str, keep_alive: KeepAlive | None) -> Entry:
-    """Remember how long a model is to stay when it is idle."""
+    """Remember how long a model is to stay when it is idle: what the last request said, or else the server's time."""
     entry, _ = context.serving.models.find(model)
-    if keep_alive is not None:
-        entry.keep_alive_s = seconds(keep_alive)
+    entry.keep_alive_s = None if keep_alive is None else seconds(keep_alive)
     return entry
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from weft.serve.http.routes import Answer, Context, Json
@@ -20,14 +21,14 @@ async def embed(context: Context, body: EmbedRequest) -> Answer:
     vectors = made.vectors if body.dimensions is None else shortened(made.vectors, body.dimensions)
     answer: dict[str, Any] = {
         "model": body.model,
-        "embeddings": vectors.tolist(),
+        "embeddings": await asyncio.to_thread(vectors.tolist),
         "total_duration": int(context.call.age_s * 1e9),
         "load_duration": 0,
         "prompt_eval_count": made.tokens,
     }
     if any(made.dropped):
         answer["truncated_tokens"] = sum(made.dropped)
-    return Json(answer)
+    return Json(answer, large=True)
 
 
 async def embed_one(context: Context, body: OldEmbedRequest) -> Answer:

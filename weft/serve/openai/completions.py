@@ -44,6 +44,8 @@ async def complete(context: Context, body: CompletionRequest) -> Answer:
     def prepare() -> list[Request]:
         from weft.generate import make_request
 
+        if "logprobs" in options or "prompt_logprobs" in options:
+            runner.know_tokens()
         made = None if grammar is None else grammar()
         special = body.add_special_tokens is not False
         ids = [runner.text_ids(p, add_special=special) if isinstance(p, str) else p for p in prompts]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from typing import TYPE_CHECKING
 
@@ -37,12 +38,18 @@ async def embed(context: Context, body: EmbeddingRequest) -> Answer:
     usage = answers.Usage(
         prompt_tokens=made.tokens, total_tokens=made.tokens, truncated_tokens=sum(made.dropped) or UNSET
     )
-    as_text = body.encoding_format == "base64"
-    data = [
-        answers.Embedding(index=i, embedding=_base64(vector) if as_text else vector.tolist())
-        for i, vector in enumerate(vectors)
-    ]
-    return Json(answers.Embeddings(data=data, model=body.model, usage=usage))
+    write = _base64 if body.encoding_format == "base64" else _numbers
+
+    def written() -> list[answers.Embedding]:
+        return [answers.Embedding(index=i, embedding=write(vector)) for i, vector in enumerate(vectors)]
+
+    data = await asyncio.to_thread(written)
+    return Json(answers.Embeddings(data=data, model=body.model, usage=usage), large=True)
+
+
+def _numbers(vector: np.ndarray) -> list[float]:
+    found: list[float] = vector.tolist()
+    return found
 
 
 def _base64(vector: np.ndarray) -> str:

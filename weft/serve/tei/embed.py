@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, cast
 
 from weft.serve.http.faults import Fault, invalid
@@ -51,7 +52,8 @@ async def embed(context: Context, body: EmbedRequest) -> Answer:
         vectors = shortened(vectors, body.dimensions)
     dropped = sum(made.dropped)
     told = ((b"x-truncated-tokens", str(dropped).encode()),) if dropped else ()
-    return Json(vectors.tolist(), headers=((b"x-compute-tokens", str(made.tokens).encode()), *told))
+    numbers = await asyncio.to_thread(vectors.tolist)
+    return Json(numbers, headers=((b"x-compute-tokens", str(made.tokens).encode()), *told), large=True)
 
 
 async def similarity(context: Context, body: SimilarityRequest) -> Answer:

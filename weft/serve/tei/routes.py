@@ -4,6 +4,7 @@ from weft.serve.http.routes import Route
 from weft.serve.tei import embed, rerank, schemas
 
 ROUTES = [
+    Route("POST", "/", embed.embed, "Vectors of texts", body=schemas.EmbedRequest, shape="tei", large=True),
     Route("POST", "/embed", embed.embed, "Vectors of texts", body=schemas.EmbedRequest, shape="tei", large=True),
     Route(
         "POST",

@@ -188,6 +188,8 @@ def _prepare(runner: GenerateRunner, ask: Ask) -> tuple[Request, Callable[[], Re
     from weft.generate import Grammar, make_request
 
     ids = prompt_ids(runner, ask)
+    if "logprobs" in ask.options:
+        runner.know_tokens()
     forced = ask.tool_choice not in ("auto", "none")
     grammar = None if ask.grammar is None else ask.grammar()
     tools = [] if ask.tool_choice == "none" else list(ask.tools)

@@ -33,6 +33,7 @@ async def lease_generator(context: Context, name: str) -> tuple[GenerateRunner, 
     _, adapter, runner = await lease(context, name)
     if not isinstance(runner, GenerateRunner):
         raise invalid(f"{name} embeds texts; it does not generate", "model", code="wrong_kind_of_model")
+    runner.check_room()
     return runner, adapter
 
 
