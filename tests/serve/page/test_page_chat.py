@@ -200,7 +200,7 @@ def test_a_schema_that_does_not_parse_is_not_sent(open_page):
 
 def test_tokens_show_their_probabilities_and_alternatives(open_page):
     page = open_page()
-    settings(page, max_tokens=12, probabilities=True)
+    settings(page, temperature=0, max_tokens=12, probabilities=True)
     send(page, "hello")
     page.get_by_label("Token probabilities", exact=True).last.click()
     tokens = last_reply(page)["tokens"]
@@ -269,7 +269,7 @@ def test_conversations_stay_and_can_be_renamed_and_deleted(open_page):
 
 def test_an_exported_conversation_can_be_imported(open_page, tmp_path: Path):
     page = open_page()
-    settings(page, max_tokens=8, probabilities=True)
+    settings(page, temperature=0, max_tokens=8, probabilities=True)
     send(page, "keep this")
     with page.expect_download() as saved:
         page.get_by_role("button", name="JSON", exact=True).click()

@@ -166,7 +166,7 @@ def test_nothing_moves_for_those_who_ask_for_that(open_page):
 def test_a_checker_of_accessibility_finds_nothing(open_page, scheme):
     package = pytest.importorskip("axe_core_python.sync_playwright", reason="axe-core-python is not installed")
     page = open_page(color_scheme=scheme, reduced_motion="reduce")
-    settings(page, probabilities=True, max_tokens=12)
+    settings(page, temperature=0, max_tokens=12, probabilities=True)
     send(page, "hello")
     axe, found = package.Axe(), []
     for view in VIEWS:
