@@ -267,6 +267,54 @@ def test_conversations_stay_and_can_be_renamed_and_deleted(open_page):
     assert sorted(titles.all_inner_texts()) == ["second subject", "weaving"]
 
 
+def test_code_can_be_copied(open_page):
+    page = open_page(permissions=["clipboard-read", "clipboard-write"])
+    chunk = {"choices": [{"index": 0, "delta": {"content": "Try\n\n```py\nprint(1)\n```"}, "finish_reason": "stop"}]}
+    body = f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n"
+    page.route("**/v1/chat/completions", lambda route: route.fulfill(body=body, content_type="text/event-stream"))
+    send(page, "hello")
+    page.get_by_role("button", name="Copy", exact=True).click()
+    page.get_by_text("Copied.").wait_for()
+    assert page.evaluate("navigator.clipboard.readText()") == "print(1)"
+
+
+def test_two_tabs_share_their_conversations(open_page):
+    page = open_page()
+    settings(page, max_tokens=4)
+    send(page, "from the first")
+    other = page.context.new_page()
+    other.goto(page.url)
+    other.wait_for_selector(".message.assistant")
+    page.keyboard.press("Alt+n")
+    send(page, "and another")
+    titles = other.locator(".conversation-title")
+    until(other, lambda: titles.all_inner_texts() == ["and another", "from the first"], "the other tab has both")
+
+
+def test_a_browser_without_room_loses_probabilities_first(open_page):
+    """Storage is filled but for a little: old token probabilities go, and then the user is told."""
+    page = open_page()
+    settings(page, temperature=0, max_tokens=60, probabilities=True)
+    send(page, "old")
+    fill = """() => { for (let size = 2 ** 22; size >= 64; size /= 2) {
+      try { for (let i = 0; i < 9; i += 1) localStorage[`fill-${size}-${i}`] = 'x'.repeat(size); } catch { /* full */ }
+    } }"""
+    page.evaluate(fill)
+    page.keyboard.press("Alt+n")
+    settings(page, probabilities=False)
+    send(page, "new")
+    stored = page.evaluate(
+        "Object.keys(localStorage).filter(key => key.startsWith('weft.chat.')).map(key => localStorage[key])"
+    )
+    read = {one["messages"][0]["content"]: one["messages"][1]["replies"][0] for one in map(json.loads, stored)}
+    assert read["old"]["tokens"] == [] and read["old"]["content"] and read["new"]["content"]
+    page.evaluate(fill)
+    page.keyboard.press("Alt+n")
+    send(page, "one more")
+    page.get_by_text("no room left").wait_for()
+    assert text_of(page)
+
+
 def test_an_exported_conversation_can_be_imported(open_page, tmp_path: Path):
     page = open_page()
     settings(page, temperature=0, max_tokens=8, probabilities=True)

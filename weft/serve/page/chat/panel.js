@@ -6,69 +6,17 @@ import { iconButton } from "../ui/icons.js";
 import { DEFAULTS } from "./conversation.js";
 import { parseSchema } from "./request.js";
 
-/** @type {{name: string, label: string, min: number, max: number, step: number, slider?: number, hint: string}[]} */
+/** A setting, its label, the least, the most, the step, what it does, and where its slider stands when it is not set. */
 const NUMBERS = [
-  {
-    name: "temperature",
-    label: "Temperature",
-    min: 0,
-    max: 2,
-    step: 0.05,
-    slider: 1,
-    hint: "0 always takes the likeliest token",
-  },
-  {
-    name: "top_p",
-    label: "Top-p",
-    min: 0.01,
-    max: 1,
-    step: 0.01,
-    slider: 1,
-    hint: "the likeliest tokens that make up this much",
-  },
-  {
-    name: "min_p",
-    label: "Min-p",
-    min: 0,
-    max: 1,
-    step: 0.01,
-    slider: 0,
-    hint: "tokens at least this likely, compared with the likeliest",
-  },
-  { name: "top_k", label: "Top-k", min: 0, max: 1000, step: 1, hint: "this many of the likeliest tokens; 0 means all" },
-  {
-    name: "max_tokens",
-    label: "Max tokens",
-    min: 1,
-    max: 1_000_000,
-    step: 1,
-    hint: "the reply ends here at the latest",
-  },
-  {
-    name: "presence_penalty",
-    label: "Presence penalty",
-    min: -2,
-    max: 2,
-    step: 0.1,
-    hint: "against tokens that were there already",
-  },
-  {
-    name: "frequency_penalty",
-    label: "Frequency penalty",
-    min: -2,
-    max: 2,
-    step: 0.1,
-    hint: "against tokens, by how often they were there",
-  },
-  {
-    name: "repetition_penalty",
-    label: "Repetition penalty",
-    min: 0.1,
-    max: 5,
-    step: 0.05,
-    hint: "divides the scores of repeated tokens; 1 is none",
-  },
-  { name: "seed", label: "Seed", min: 0, max: 4_294_967_295, step: 1, hint: "the same seed gives the same reply" },
+  ["temperature", "Temperature", 0, 2, 0.05, "0 always takes the likeliest token", 1],
+  ["top_p", "Top-p", 0.01, 1, 0.01, "the likeliest tokens that make up this much", 1],
+  ["min_p", "Min-p", 0, 1, 0.01, "tokens at least this likely, compared with the likeliest", 0],
+  ["top_k", "Top-k", 0, 1000, 1, "this many of the likeliest tokens; 0 means all"],
+  ["max_tokens", "Max tokens", 1, 1_000_000, 1, "the reply ends here at the latest"],
+  ["presence_penalty", "Presence penalty", -2, 2, 0.1, "against tokens that were there already"],
+  ["frequency_penalty", "Frequency penalty", -2, 2, 0.1, "against tokens, by how often they were there"],
+  ["repetition_penalty", "Repetition penalty", 0.1, 5, 0.05, "divides the scores of repeated tokens; 1 is none"],
+  ["seed", "Seed", 0, 4_294_967_295, 1, "the same seed gives the same reply"],
 ];
 
 const EXAMPLE = `{
@@ -93,7 +41,7 @@ export function makePanel(current, changed, exports) {
     current().system = system.value;
     changed();
   });
-  const numbers = NUMBERS.map((spec) => numberField(spec, current, changed));
+  const numbers = NUMBERS.map((row) => numberField(row, current, changed));
   const [sliders, plain] = [numbers.filter((field) => field.slider), numbers.filter((field) => !field.slider)];
   const schema = schemaField(current, changed);
   const probabilities = switchField(
@@ -108,7 +56,7 @@ export function makePanel(current, changed, exports) {
     class: "button quiet small",
     on: {
       click: () => {
-        for (const { name } of NUMBERS) current().settings[name] = DEFAULTS[name];
+        for (const [name] of NUMBERS) current().settings[name] = DEFAULTS[name];
         changed();
         update();
       },
@@ -151,36 +99,36 @@ export function makePanel(current, changed, exports) {
   return { element, update };
 }
 
-function numberField(spec, current, changed) {
+function numberField([name, label, min, max, step, hint, usual], current, changed) {
   const id = freshId("setting");
-  const limits = { min: spec.min, max: spec.max, step: spec.step };
+  const limits = { min, max, step };
   const input = h("input", {
     id,
     type: "number",
     inputmode: "decimal",
     placeholder: "auto",
-    title: spec.hint,
-    data: { setting: spec.name },
+    title: hint,
+    data: { setting: name },
     ...limits,
   });
-  const slider = spec.slider === undefined
+  const slider = usual === undefined
     ? null
-    : h("input", { type: "range", "aria-label": `${spec.label}, slider`, ...limits });
+    : h("input", { type: "range", "aria-label": `${label}, slider`, ...limits });
 
   function set(text) {
     const value = text === "" ? null : Number(text);
     const good = value === null
       ? input.validity.valid
-      : value >= spec.min && value <= spec.max && (spec.step < 1 || Number.isInteger(value));
+      : value >= min && value <= max && (step < 1 || Number.isInteger(value));
     input.setAttribute("aria-invalid", String(!good));
     if (!good) return;
-    current().settings[spec.name] = value;
+    current().settings[name] = value;
     showSlider(value);
     changed();
   }
   function showSlider(value) {
     if (!slider) return;
-    slider.value = value ?? spec.slider;
+    slider.value = value ?? usual;
     slider.classList.toggle("unset", value === null);
   }
   input.addEventListener("input", () => set(input.value));
@@ -192,13 +140,13 @@ function numberField(spec, current, changed) {
     slider,
     element: h(
       "div",
-      { class: slider ? "number with-slider" : "number", title: spec.hint },
-      h("label", { for: id }, spec.label),
+      { class: slider ? "number with-slider" : "number", title: hint },
+      h("label", { for: id }, label),
       slider,
       input,
     ),
     update() {
-      const value = current().settings[spec.name];
+      const value = current().settings[name];
       input.value = value ?? "";
       input.setAttribute("aria-invalid", "false");
       showSlider(value);

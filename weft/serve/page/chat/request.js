@@ -1,19 +1,8 @@
 // From a conversation to the body of a request, and from the chunks of its answer to a reply. Pure functions.
 
-import { contentOf, shownReply } from "./conversation.js";
+import { contentOf, DEFAULTS, shownReply } from "./conversation.js";
 
-const NUMBERS = [
-  "temperature",
-  "top_p",
-  "top_k",
-  "min_p",
-  "presence_penalty",
-  "frequency_penalty",
-  "repetition_penalty",
-  "seed",
-  "max_tokens",
-];
-export const ALTERNATIVES = 8;
+const ALTERNATIVES = 8;
 
 /** The value of a schema's text, or the reason why it is none. */
 export function parseSchema(text) {
@@ -49,7 +38,8 @@ export function bodyOf(conversation, messages) {
       body.messages.push({ role: message.role, content: contentOf(message) });
     }
   }
-  for (const name of NUMBERS) if (settings[name] !== null) body[name] = settings[name];
+  const numbers = Object.keys(DEFAULTS).filter((name) => DEFAULTS[name] === null);
+  for (const name of numbers) if (settings[name] !== null) body[name] = settings[name];
   if (settings.probabilities) Object.assign(body, { logprobs: true, top_logprobs: ALTERNATIVES });
   if (settings.json) {
     const { schema } = parseSchema(settings.schema);

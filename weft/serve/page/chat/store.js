@@ -41,16 +41,17 @@ export const setLastOpen = (id) => remember(LAST, id);
 export function keep(one) {
   kept.set(one.id, one);
   // An empty conversation is not worth a place in the list of the next visit.
-  if (one.messages.length && !write(one)) {
-    for (const other of conversations().reverse()) {
-      if (other.id !== one.id && dropTokens(other) && write(other) && write(one)) break;
-    }
-    if (recall(PREFIX + one.id) === null && !warned) {
-      warned = true;
-      toast("The browser has no room left for this conversation. Export it, or delete older ones.");
-    }
+  if (one.messages.length && !write(one) && !makeRoom(one) && !warned) {
+    warned = true;
+    toast("The browser has no room left for this conversation. Export it, or delete older ones.");
   }
   tell();
+}
+
+/** Drop the probabilities of other conversations, the oldest first, until this one fits; whether it does. */
+function makeRoom(one) {
+  const others = conversations().reverse().filter((other) => other.id !== one.id);
+  return others.some((other) => dropTokens(other) && write(other) && write(one));
 }
 
 function write(one) {

@@ -9,7 +9,7 @@ export function saveFile(name, type, text) {
   document.body.append(link);
   link.click();
   link.remove();
-  URL.revokeObjectURL(url);
+  setTimeout(() => URL.revokeObjectURL(url), 60_000); // some browsers begin the download later
 }
 
 /** The text of a file that the user chooses, or null; larger files than `limit` bytes are refused. */
