@@ -56,7 +56,7 @@ class Delta:
 
 
 @dataclass
-class Call:
+class CalledTool:
     """A tool call as far as it is known."""
 
     id: str
@@ -71,7 +71,7 @@ class Reply:
 
     text: str = ""
     reasoning: str = ""
-    calls: list[Call] = field(default_factory=list)
+    calls: list[CalledTool] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
     finish_reason: str = "stop"
 
@@ -81,7 +81,7 @@ class Reply:
         self.logprobs += delta.logprobs
         for event in delta.events:
             if isinstance(event, CallStarted):
-                self.calls.append(Call(event.id, event.name))
+                self.calls.append(CalledTool(event.id, event.name))
             elif isinstance(event, Arguments):
                 self.calls[event.index].arguments += event.text
             elif isinstance(event, CallEnded):
