@@ -309,8 +309,8 @@ def _signal_trial(files: dict[str, Path], folder: Path, rng: random.Random, stre
                             lines += [line] if line else []
                 except httpx.ConnectError:
                     return "refused"
-                except httpx.HTTPError as error:
-                    return f"broken: {type(error).__name__}"
+                except httpx.HTTPError as error:  # one that was never accepted is reset when the server stops listening
+                    return f"broken: {type(error).__name__}" if lines else "refused"
                 if answer.status_code == 503:
                     return "refused"
                 if lines[-1] != "data: [DONE]":

@@ -102,17 +102,38 @@ def test_a_request_that_takes_too_long_ends_with_an_error(serve):
     wait_for(lambda: idle(running))
 
 
-def test_a_reader_that_does_not_read_is_given_up(serve):
-    running = serve(limits={"stall_s": 0.3})
-    body = {**LONG, "stream": True, "n": 8, "logprobs": True, "top_logprobs": 20}
+def slow_reader(server) -> socket.socket:
+    """A client whose stream has filled every buffer on its way."""
     raw = socket.socket()
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    raw.connect(("127.0.0.1", running.port))
-    text = json.dumps(body).encode()
+    raw.settimeout(20)
+    raw.connect(("127.0.0.1", server.port))
+    text = json.dumps({**LONG, "stream": True, "n": 8, "logprobs": True, "top_logprobs": 20}).encode()
     head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     raw.sendall(f"{head}Content-Length: {len(text)}\r\n\r\n".encode() + text)
-    wait_for(lambda: len(running.app.serving.tracking.calls) == 1)
+    calls = server.app.serving.tracking.calls
+    wait_for(
+        lambda: any(call.sending_since and time.monotonic() - call.sending_since > 0.1 for call in list(calls)), 20
+    )
+    return raw
+
+
+def test_a_reader_that_does_not_read_is_given_up(serve):
+    running = serve(limits={"stall_s": 0.3})
+    raw = slow_reader(running)
     wait_for(lambda: idle(running), 20)
+    raw.close()
+
+
+def test_a_slow_reader_is_told_when_the_server_ends(serve):
+    running = serve(limits={"drain_s": 0.1})
+    raw = slow_reader(running)
+    running._loop.call_soon_threadsafe(running._server.end)
+    wait_for(lambda: running.app.serving.tracking.draining)
+    received = b""
+    while part := raw.recv(65536):
+        received += part
+    assert b"shutting_down" in received[-2000:] and received.endswith(b"0\r\n\r\n")
     raw.close()
 
 

@@ -15,7 +15,7 @@ from starlette.routing import Router
 from weft.serve.http.bodies import Receive
 from weft.serve.http.faults import Fault, unavailable
 from weft.serve.http.guard import Guard
-from weft.serve.http.routes import Endpoint, Route, Scope, Send
+from weft.serve.http.routes import STALLED, Endpoint, Route, Scope, Send
 from weft.serve.models.pool import Entry, Models, outline_of
 from weft.serve.settings import Settings
 from weft.serve.work.metrics import Metrics
@@ -81,7 +81,7 @@ class Serving:
                 stalled = call.sending_since is not None and now - call.sending_since > limits.stall_s
                 if stalled or now - call.started > limits.request_s:
                     what = "the client reads nothing" if stalled else f"the request took over {limits.request_s:g} s"
-                    call.end(Fault(408 if stalled else 504, what, kind="server_error", code="timeout"))
+                    call.end(Fault(STALLED if stalled else 504, what, kind="server_error", code="timeout"))
             try:
                 await self.models.unload_idle()
             except Exception as error:  # of one model; the sweeping goes on

@@ -27,6 +27,9 @@ Scope = MutableMapping[str, Any]
 
 log = logging.getLogger("weft.serve")
 
+STALLED = 408  # the fault of a client that takes nothing of its stream
+TELLING_S = 5.0  # for a client to take the last of it
+
 
 @dataclass
 class Context:
@@ -90,14 +93,24 @@ class Stream:
         except asyncio.CancelledError:
             if call.ending is None:
                 raise
-            if call.sending_since is not None:  # a client that does not read is told nothing
-                call.abort()
-                await asyncio.sleep(0)
-                return
-            await send({"type": "http.response.body", "body": self.error(call.ending), "more_body": True})
+            await self._end(send, call, call.ending)
         except Exception as error:
-            await send({"type": "http.response.body", "body": self.error(told(error, call)), "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
+            await self._end(send, call, told(error, call))
+        else:
+            await send({"type": "http.response.body", "body": b""})
+
+    async def _end(self, send: Send, call: Call, fault: Fault) -> None:
+        """Say what went wrong and end; to a client that reads nothing only the latter."""
+
+        async def say() -> None:
+            await send({"type": "http.response.body", "body": self.error(fault), "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+
+        try:
+            await asyncio.wait_for(say(), 0 if fault.status == STALLED else TELLING_S)
+        except asyncio.TimeoutError:
+            call.abort()
+            await asyncio.sleep(0)
 
 
 Handler = Callable[[Context, Any], Awaitable[Answer]]
