@@ -33,6 +33,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "runtime": ("models", "nn", "graph", "ops", "backends", "backends/cpu", "weights", "text", "_core"),
     "generate": ("runtime", "nn", "graph", "text", "weights/sources"),
     "embed": ("runtime", "text", "weights/sources"),
+    "serve": ("generate", "embed", "runtime", "text", "weights/sources", "__init__"),
     "bench": ("embed", "generate", "runtime", "backends/cpu", "graph", "ops", "weights/sources", "_core"),
     "cli": ("*",),
     "__main__": ("cli",),
@@ -42,11 +43,14 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 # Third-party packages and the parts that may import them. All others are refused, torch and its relatives included.
 THIRD_PARTY = {
     "numpy": ("dtype", "ops", "graph", "backends", "backends/reference", "backends/cpu", "nn", "weights", "text",
-              "runtime", "generate", "embed", "bench", "cli"),
+              "runtime", "generate", "embed", "serve", "bench", "cli"),
     "jinja2": ("text",),
     "llguidance": ("generate",),
     "rich": ("cli", "embed", "weights/sources"),  # progress bars, imported when one is drawn
     "click": ("cli",),
+    "starlette": ("serve",),  # these three: the extra `serve`, decisions/0016
+    "uvicorn": ("serve",),
+    "msgspec": ("serve",),
 }  # fmt: skip
 
 MAX_FILE, MAX_FUNCTION, MAX_FOLDER, MAX_README = 500, 60, 12, 30

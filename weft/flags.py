@@ -128,6 +128,7 @@ FLAGS = (
     ),
     Flag("WEFT_DEBUG", "switch", False, "Print the traceback of an error, not only its sentence."),
     Flag("WEFT_PEER_PYTHON", "names", (), "Interpreters that have peers for `weft bench vs`, separated by commas."),
+    Flag("WEFT_API_KEY", "text", None, "A server's key: `weft serve` asks for it, `weft ps` gives it.", secret=True),
     Flag("WEFT_NO_PROGRESS", "switch", False, "Draw no progress bars."),
     Flag("HF_HUB_OFFLINE", "switch", False, "The hub's own name for offline mode; the same as WEFT_OFFLINE."),
     Flag("TRANSFORMERS_OFFLINE", "switch", False, "An older name for offline mode; the same as WEFT_OFFLINE."),

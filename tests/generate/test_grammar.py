@@ -214,6 +214,16 @@ def json_runs(text: str) -> list[int]:
     return [len(found) for found in re.findall(r"[0-9.eE+-]+|[ \n\r\t]+", outside)]
 
 
+@pytest.mark.parametrize("size", [PAD + 3, 288, 320])
+def test_numbers_end_in_a_vocabulary_of_any_size(size):
+    """llguidance's mask has a word more where 32 divides the size, as it does for most models."""
+    matcher = Grammar.json_schema({"type": "integer"}).compile(byte_vocabulary(size)).start()
+    for _ in range(LONGEST_RUN):
+        matcher.advance(ord("1"))
+    assert matcher.mask().shape == (-(-size // 32),)
+    assert allowed_ids(matcher) == {EOS}
+
+
 def test_drafts_keep_to_the_length_of_numbers(vocabulary):
     matcher = Grammar.json_schema({"type": "integer"}).compile(vocabulary).start()
     digits = [ord("1")] * 200

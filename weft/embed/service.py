@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.embed.recipe import Recipe, read_recipe
 from weft.errors import InputError, TooLongError, UnsupportedError
@@ -21,6 +21,13 @@ BATCH_TOKENS = 512  # tokens of one step: enough rows for the products, few enou
 LEAST_TOKENS = 64  # of a step that runs beside others; fewer are better shared by all threads
 PROGRESS_FROM = 2000  # texts; shorter lists are done before a bar would be drawn
 TRUNCATIONS = ("error", "head", "tail")
+
+
+class TokenIds(NamedTuple):
+    """Ids of texts, each int32 [n], and how many tokens of each were cut off."""
+
+    ids: list[np.ndarray]
+    dropped: list[int]
 
 
 class Embedder:
@@ -66,6 +73,11 @@ class Embedder:
         return min(self.recipe.max_tokens, self._encoder.max_tokens)
 
     @property
+    def vocab_size(self) -> int:
+        """Ids are below this."""
+        return self._encoder.vocab_size
+
+    @property
     def tokenizer(self) -> Tokenizer:
         return self._encoder.tokenizer
 
@@ -101,24 +113,48 @@ class Embedder:
         `prompt` is put before every text; `prompt_name` picks one of the model's own ("query", "document"). `adapter`
         is the name of a loaded one (`adapters.load`).
         """
-        import numpy as np
-
         single = isinstance(texts, str)
         items = [texts] if isinstance(texts, str) else list(texts)
-        for i, text in enumerate(items):
+        ids = self.token_ids(items, prompt_name=prompt_name, prompt=prompt, truncate=truncate).ids
+        vectors = self.encode_ids(ids, adapter=adapter, batch_tokens=batch_tokens, progress=progress)
+        return vectors[0] if single else vectors
+
+    def token_ids(
+        self,
+        texts: Sequence[str],
+        *,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        truncate: str | None = None,
+    ) -> TokenIds:
+        """What `encode` computes with: the ids of each text, special tokens and prompt included."""
+        for i, text in enumerate(texts):
             if not isinstance(text, str):
                 raise InputError(f"[embed] texts[{i}] is {type(text).__name__}; texts are strings")
+        before = self._prompt(prompt_name, prompt)
+        return self._token_ids([before + text for text in texts] if before else list(texts), truncate)
+
+    def encode_ids(
+        self,
+        ids: Sequence[np.ndarray],
+        *,
+        adapter: str | None = None,
+        batch_tokens: int = BATCH_TOKENS,
+        progress: bool | None = False,
+    ) -> np.ndarray:
+        """Vectors of sequences of ids, each int32 [n] and taken as it is, float32 [len(ids), dimension]."""
+        import numpy as np
+
         if batch_tokens < 1:
             raise InputError(f"[embed] batch_tokens is {batch_tokens}; at least 1 is needed")
-        before = self._prompt(prompt_name, prompt)
-        ids = self._token_ids([before + text for text in items] if before else items, truncate)
-        vectors = np.empty((len(ids), self.dimension), np.float32)
-        ranges = list(_batches(ids, self._budget(ids, batch_tokens)))
-        parts = [ids[first:last] for first, last in ranges]
+        sequences = list(ids)
+        vectors = np.empty((len(sequences), self.dimension), np.float32)
+        ranges = list(_batches(sequences, self._budget(sequences, batch_tokens)))
+        parts = [sequences[first:last] for first, last in ranges]
         made = self._encoder.vectors_each(parts) if adapter is None else self._adapted(parts, adapter)
-        for first, last in _shown(ranges, len(ids), progress):
+        for first, last in _shown(ranges, len(sequences), progress):
             vectors[first:last] = next(made)
-        return vectors[0] if single else vectors
+        return vectors
 
     @property
     def adapters(self) -> Adapters:
@@ -178,12 +214,13 @@ class Embedder:
             raise UnsupportedError("[embed] this model pools without its prompt's tokens (include_prompt false)")
         return before
 
-    def _token_ids(self, texts: list[str], truncate: str | None) -> list[np.ndarray]:
+    def _token_ids(self, texts: list[str], truncate: str | None) -> TokenIds:
         import numpy as np
 
         mode = self.truncate if truncate is None else _check_truncate(truncate)
         encoded: list[Any] = self.tokenizer.encode_batch(texts)
         limit = self.max_tokens
+        dropped = [0] * len(encoded)
         for i, ids in enumerate(encoded):
             if len(ids) <= limit:
                 continue
@@ -195,7 +232,8 @@ class Embedder:
                     limit=limit,
                 )
             encoded[i] = self._cut(ids, limit, mode)
-        return [np.asarray(ids, np.int32) for ids in encoded]
+            dropped[i] = len(ids) - len(encoded[i])
+        return TokenIds([np.asarray(ids, np.int32) for ids in encoded], dropped)
 
     @cached_property
     def _frame(self) -> tuple[list[int], list[int]]:

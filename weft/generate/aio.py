@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
-from typing import NamedTuple
 
 from weft.errors import BackendError
 from weft.generate.engine import Engine
@@ -14,17 +13,82 @@ from weft.generate.request import Request
 from weft.generate.result import Generation, Piece
 
 
-class _Waiter(NamedTuple):
-    """Who is to be told when a request has something new."""
+class AsyncHandle:
+    """One submitted request: `async with` it, iterate over `batches` or wait for `results`; leaving cancels it."""
 
-    handle: Handle
-    loop: asyncio.AbstractEventLoop
-    news: asyncio.Event
+    def __init__(self, engine: AsyncEngine, handle: Handle) -> None:
+        self._engine = engine
+        self._handle = handle
+        self._news = asyncio.Event()
+        self._lost = False
+        self.loop = asyncio.get_running_loop()
+
+    async def __aenter__(self) -> AsyncHandle:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self.close()
+
+    @property
+    def key(self) -> int:
+        return self._handle.key
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there is something to fetch."""
+        return self._handle.finished or self._handle.has_pieces
+
+    async def batches(self) -> AsyncIterator[list[Piece]]:
+        """The pieces as they are made, those together that came together; raises what ended the request."""
+        while True:
+            finished = self._handle.finished  # asked first: what comes after it is the rest
+            pieces = list(self._handle.drain())
+            if self._lost:
+                self._engine.check()
+            if pieces:
+                yield pieces
+            if finished:
+                break
+            if not pieces:
+                await self._wait()
+        self._handle.check()
+
+    async def results(self) -> list[Generation]:
+        """The results of all `n` answers when they have ended."""
+        while not self._handle.finished:
+            await self._wait()
+        if self._lost:
+            self._engine.check()
+        return self._handle.results()
+
+    async def _wait(self) -> None:
+        self._engine.check()
+        await self._news.wait()
+        self._news.clear()
+        self._engine.check()
+
+    def lose(self) -> None:
+        """The engine cannot go on; called by its thread."""
+        self._lost = True
+        self._handle.cancel()
+
+    def wake(self) -> None:
+        """There is something new; called in the request's event loop."""
+        self._news.set()
+
+    def cancel(self) -> None:
+        """End with what there is; the results follow at the end of the running step. Never waits."""
+        self._handle.cancel()
+
+    def close(self) -> None:
+        """Cancel what still runs, and hear no more of it. Never waits."""
+        self._engine.leave(self)
+        self._handle.cancel()
 
 
 class AsyncEngine:
     """`async with AsyncEngine(engine) as running:`, then `await running.generate(request)` or `async for piece in
-    running.stream(request)`.
+    running.stream(request)`; `await running.submit(request)` for both from one request.
 
     Coroutines of any number of event loops may use it. A coroutine that is cancelled, or leaves its loop, cancels its
     request. On leaving, what still runs is cancelled and the thread ends.
@@ -32,7 +96,7 @@ class AsyncEngine:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self._waiters: dict[int, _Waiter] = {}
+        self._waiting: dict[int, AsyncHandle] = {}
         self._wake = threading.Event()
         self._closed = False
         self._failure: BaseException | None = None
@@ -47,21 +111,17 @@ class AsyncEngine:
         self._wake.set()
         await asyncio.to_thread(self._thread.join)
 
+    @property
+    def failure(self) -> BaseException | None:
+        """What ended the thread, where it has ended by an error: nothing can be submitted any more."""
+        return self._failure
+
     async def stream(self, request: Request) -> AsyncIterator[Piece]:
         """The pieces of a request as they are made."""
-        waiter = self._submit(request)
-        handle = waiter.handle
-        try:
-            while True:
-                finished = handle.finished  # asked first: what comes after it is the rest
-                for piece in handle.drain():
+        async with await self.submit(request) as handle:
+            async for pieces in handle.batches():
+                for piece in pieces:
                     yield piece
-                if finished:
-                    break
-                await self._news(waiter)
-        finally:
-            self._leave(waiter)
-        handle.check()
 
     async def generate(self, request: Request) -> Generation:
         """The whole result of a request, or the first of its `n`."""
@@ -69,50 +129,73 @@ class AsyncEngine:
 
     async def generate_all(self, request: Request) -> list[Generation]:
         """The results of all `n` answers."""
-        waiter = self._submit(request)
-        try:
-            while not waiter.handle.finished:
-                await self._news(waiter)
-        finally:
-            self._leave(waiter)
-        return waiter.handle.results()
+        async with await self.submit(request) as handle:
+            return await handle.results()
 
-    async def _news(self, waiter: _Waiter) -> None:
-        await waiter.news.wait()
-        waiter.news.clear()
+    async def submit(self, request: Request) -> AsyncHandle:
+        """Queue a request. A grammar is compiled by another thread: the event loop goes on meanwhile."""
+        self.check()
+        if request.grammar is None:
+            return self._entered(self.engine.submit(request))
+        submitting = asyncio.ensure_future(asyncio.to_thread(self.engine.submit, request))
+        try:
+            return self._entered(await asyncio.shield(submitting))
+        except asyncio.CancelledError:
+            submitting.add_done_callback(_forget)
+            raise
+
+    def check(self) -> None:
+        """An error where the thread has ended."""
         if self._failure is not None:
             raise BackendError(f"[engine] the thread that takes the steps has ended: {self._failure}")
-
-    def _leave(self, waiter: _Waiter) -> None:
-        del self._waiters[waiter.handle.key]
-        waiter.handle.cancel()
-
-    def _submit(self, request: Request) -> _Waiter:
         if self._closed or not self._thread.is_alive():
             raise BackendError("[engine] the asynchronous engine is closed; use it inside `async with`")
-        waiter = _Waiter(self.engine.submit(request), asyncio.get_running_loop(), asyncio.Event())
-        self._waiters[waiter.handle.key] = waiter
+
+    def leave(self, handle: AsyncHandle) -> None:
+        """Nobody waits for this request any more."""
+        self._waiting.pop(handle.key, None)
+
+    def _entered(self, submitted: Handle) -> AsyncHandle:
+        handle = AsyncHandle(self, submitted)
+        self._waiting[handle.key] = handle
         self._wake.set()
-        return waiter
+        return handle
 
     def _drive(self) -> None:
-        """Take steps while there is something to do; tell everybody after each."""
+        """Take steps while there is something to do; tell whoever has something to fetch after each."""
         try:
             while not self._closed:
                 if not self.engine.step():
                     self._wake.wait()
                     self._wake.clear()
-                self._tell()
+                self._tell([handle for handle in list(self._waiting.values()) if handle.has_news])
         except BaseException as failure:
             self._failure = failure
         finally:
-            for waiter in list(self._waiters.values()):
-                waiter.handle.cancel()
-            self._tell()
+            everybody = list(self._waiting.values())
+            for handle in everybody:
+                handle.cancel() if self._failure is None else handle.lose()
+            self._tell(everybody)
 
-    def _tell(self) -> None:
-        for waiter in list(self._waiters.values()):
+    def _tell(self, handles: list[AsyncHandle]) -> None:
+        """Wake the handles, all of one event loop by one call."""
+        loops: dict[asyncio.AbstractEventLoop, list[AsyncHandle]] = {}
+        for handle in handles:
+            loops.setdefault(handle.loop, []).append(handle)
+        for loop, some in loops.items():
             try:
-                waiter.loop.call_soon_threadsafe(waiter.news.set)
-            except RuntimeError:  # its event loop is closed
-                waiter.handle.cancel()
+                loop.call_soon_threadsafe(_wake_all, some)
+            except RuntimeError:  # the event loop is closed
+                for handle in some:
+                    handle.cancel()
+
+
+def _wake_all(handles: list[AsyncHandle]) -> None:
+    for handle in handles:
+        handle.wake()
+
+
+def _forget(submitting: asyncio.Future[Handle]) -> None:
+    """Cancel what was submitted for a coroutine that has gone."""
+    if not submitting.cancelled() and submitting.exception() is None:
+        submitting.result().cancel()

@@ -41,6 +41,11 @@ class Handle:
         """Whether all its answers have ended, well or with an error; pieces may still be there to fetch."""
         return all(sequence.finished for sequence in self._sequences)
 
+    @property
+    def has_pieces(self) -> bool:
+        """Whether there are pieces to fetch."""
+        return any(sequence.pieces for sequence in self._sequences)
+
     def __iter__(self) -> Iterator[Piece]:
         try:
             while True:

@@ -78,7 +78,8 @@ class Timings:
 
 @dataclass(frozen=True)
 class Generation:
-    """The whole result. Stop strings and stop tokens are not part of it; `seed` repeats it.
+    """The whole result. Stop strings and stop tokens are not part of it, `stop` is the string that ended it; `seed`
+    repeats it.
 
     `logprobs` has one entry a token where the request asked for them, `prompt_logprobs` one for each of the prompt's
     tokens but the first. In a chat, `reasoning` and `tool_calls` are kept apart from the text.
@@ -95,6 +96,7 @@ class Generation:
     prompt_logprobs: tuple[TokenLogprob, ...] | None = None
     reasoning: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
+    stop: str | None = None
 
 
 @dataclass(frozen=True)

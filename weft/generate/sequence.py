@@ -328,6 +328,7 @@ class Sequence:
             index=self._index,
             logprobs=None if asked.logprobs is None else tuple(self._logprobs),
             prompt_logprobs=None if asked.prompt_logprobs is None else tuple(self._prompt_logprobs),
+            stop=self._stops.found,
         )
 
     def _add(self, piece: Piece, text: str, reason: FinishReason | None = None) -> None:

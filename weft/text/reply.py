@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from weft.text.chat import Template
 from weft.text.reasoning import ReasoningSplit
-from weft.text.tool_calls import Arguments, CallStarted, Event, Text, ToolParser, formats_of
+from weft.text.tool_calls import (
+    Arguments,
+    CallStarted,
+    Event,
+    Text,
+    ToolFormat,
+    ToolParser,
+    formats_of,
+    nine_characters,
+)
 
 
 @dataclass(frozen=True)
@@ -33,15 +42,23 @@ class ReplyReader:
     """Reads the answer to a prompt that `template` wrote. Its text must have special tokens written out.
 
     Calls are looked for where `tools` were offered, and reasoning where the template knows of it; `inside` says that
-    the prompt has opened it already.
+    the prompt has opened it already. `form` is how calls are written where it is not the template's way, and
+    `identify` makes the id of the n-th call.
     """
 
     def __init__(
-        self, template: Template, *, tools: Sequence[Mapping[str, Any]] | None = None, inside: bool = False
+        self,
+        template: Template,
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        inside: bool = False,
+        form: ToolFormat | None = None,
+        identify: Callable[[int], str] = nine_characters,
     ) -> None:
         forms = formats_of(template)
+        form = form or forms.tools
         self._reasoning = ReasoningSplit(*forms.reasoning, inside=inside) if forms.reasoning else None
-        self._calls = ToolParser(forms.tools, names=_names(tools)) if forms.tools and tools else None
+        self._calls = ToolParser(form, names=_names(tools), identify=identify) if form and tools else None
         self._text: list[str] = []
         self._thoughts: list[str] = []
         self._open: list[list[str]] = []  # id, name and arguments of each call

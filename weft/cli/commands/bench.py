@@ -175,6 +175,40 @@ def embed(model: str, threads: int | None, compute: str | None, texts: int, **pr
 
 
 @command.command()
+@model_option(options.DEFAULT_GENERATOR)
+@options.threads()
+@click.option("--url", "urls", multiple=True, help="A running server, weft's or another's; may be given several times.")
+@click.option("--rate", "rates", type=float, multiple=True, help="Requests a second (default: 1, 2, 4, 8).")
+@click.option("--requests", type=click.IntRange(1), default=32, show_default=True, help="Of each rate.")
+@click.option("--prompt", type=click.IntRange(1), default=64, show_default=True, help="Words of a prompt.")
+@click.option("--tokens", type=click.IntRange(1), default=64, show_default=True, help="Tokens of an answer.")
+@outputs()
+def serve(model: str, threads: int | None, urls: tuple[str, ...], rates: tuple[float, ...], **given: Any) -> None:
+    """Measure a server under load: requests that arrive at random, at several rates.
+
+    Without --url a server of the model is started for it. All servers get the same requests at the same moments.
+
+    \b
+    Examples:
+      weft bench serve -m model.gguf --rate 2 --rate 4
+      weft bench serve --url http://127.0.0.1:11811 --url http://127.0.0.1:8080 -m smollm2
+    """
+    from weft import flags
+    from weft.bench import load
+
+    sizes = {name: given.pop(name) for name in ("requests", "prompt", "tokens")}
+    plans = [load.Plan(rate, **sizes) for rate in rates or (1.0, 2.0, 4.0, 8.0)]
+    lines = []
+    with load.servers(urls, model, threads) as named:
+        for plan in plans:
+            for url, name in named:
+                found = load.run(url, name, plan, flags.get("WEFT_API_KEY")).as_json()
+                lines.append({"server": url if urls else "weft", **found})
+    table = list(lines[0]), [[str(value) for value in line.values()] for line in lines]
+    _finish("serve", table, lines, [], given, model=model, **sizes)
+
+
+@command.command()
 @options.threads()
 @click.option(
     "--type", "types", multiple=True, metavar="TYPE", help="Weights of this type; may be given several times."

@@ -32,7 +32,7 @@ class StopText:
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
-        self.stopped = False
+        self.found: str | None = None  # the stop string that ended the text
         self._prefixes = [_Prefix(stop) for stop in stops]
         self._held = ""
 
@@ -40,17 +40,21 @@ class StopText:
         """The part of the text so far that became certain with `text`."""
         if not self._prefixes:
             return text
-        if self.stopped:
+        if self.found is not None:
             return ""
         text = self._held + text
         for end in range(len(self._held), len(text)):
-            complete = [p.length for p in self._prefixes if p.add(text[end])]
+            complete = [p.stop for p in self._prefixes if p.add(text[end])]
             if complete:
-                self.stopped, self._held = True, ""
-                return text[: end + 1 - max(complete)]
+                self.found, self._held = max(complete, key=len), ""
+                return text[: end + 1 - len(self.found)]
         held = max(p.length for p in self._prefixes)
         self._held = text[len(text) - held :]
         return text[: len(text) - held]
+
+    @property
+    def stopped(self) -> bool:
+        return self.found is not None
 
     def finish(self) -> str:
         """What was held back, now that no more text comes; nothing after a stop string."""

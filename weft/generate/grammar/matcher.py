@@ -146,7 +146,7 @@ class Matcher:
         """
         mask = np.frombuffer(self._native.compute_bitmask(), np.uint32)
         self._check()
-        mask = self._narrowed(mask)
+        mask = self._narrowed(mask[: len(self.vocabulary.spaces)])  # one word more where 32 divides the size
         if not mask.any():
             raise GrammarError("[grammar] no token of the vocabulary can go on from here")
         return mask

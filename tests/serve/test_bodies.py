@@ -1,0 +1,137 @@
+"""Whatever a client sends as a body, the answer is 200 or a 400 that names the field; nothing is a 500."""
+
+import json
+import random
+from contextlib import suppress
+
+import pytest
+
+from weft.serve.http.bodies import check_structure, decode
+from weft.serve.http.faults import Fault
+from weft.serve.openai.schemas import ChatRequest
+from weft.serve.settings import Limits
+
+USER = [{"role": "user", "content": "hi"}]
+CHAT = {"model": "tiny", "messages": USER, "max_tokens": 1}
+FIELDS = [
+    *("max_tokens", "max_completion_tokens", "temperature", "top_p", "n", "seed", "presence_penalty"),
+    *("frequency_penalty", "top_k", "min_p", "typical_p", "repetition_penalty", "min_tokens", "priority"),
+    *("top_logprobs", "reasoning_budget", "logit_bias.65", "stop_token_ids.0", "stream", "logprobs", "ignore_eos"),
+    *("parallel_tool_calls", "stop", "truncate", "cache_salt", "speculate", "user", "reasoning_effort"),
+]
+EMBED_FIELDS = ["dimensions", "encoding_format", "input", "prompt"]
+VALUES = [
+    *("-1", "-0.0", "0", "1", "2147483648", "9223372036854775808", "18446744073709551616", "1e308", "1e400"),
+    *("NaN", "Infinity", '"1"', "true", "null", "[]", "{}", "-Infinity", '"x"'),
+]  # fmt: skip
+
+
+def with_value(body: dict, field: str, value: str) -> bytes:
+    """The body's text with `value`, which may be no JSON, at the place `field`."""
+    name, _, inner = field.partition(".")
+    mark: object = "@@"
+    if inner:
+        mark = {inner: "@@"} if not inner.isdigit() or name == "logit_bias" else ["@@"]
+    return json.dumps({**body, name: mark}).replace('"@@"', value).encode()
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_bad_numbers_are_refused_by_the_name_of_their_field(client, field):
+    base = {**CHAT, "logprobs": True} if field == "top_logprobs" else CHAT
+    seen = set()
+    for value in VALUES:
+        headers = {"content-type": "application/json"}
+        found = client.post("/v1/chat/completions", content=with_value(base, field, value), headers=headers)
+        assert found.status_code in (200, 400), (value, found.status_code, found.text)
+        seen.add(found.status_code)
+        if found.status_code == 400:
+            param = found.json()["error"]["param"]
+            assert (param and field.partition(".")[0] in param) or field.partition(".")[2] == param, (value, found.text)
+    assert 400 in seen
+
+
+@pytest.mark.parametrize("field", EMBED_FIELDS)
+def test_bad_values_of_embeddings_are_refused_by_name(client, field):
+    for value in VALUES:
+        body = with_value({"model": "bert", "input": "a"}, field, value)
+        found = client.post("/v1/embeddings", content=body, headers={"content-type": "application/json"})
+        assert found.status_code in (200, 400), (value, found.text)
+        if found.status_code == 400:
+            assert field in found.json()["error"]["param"], (value, found.text)
+
+
+@pytest.mark.parametrize("value", [*VALUES, '"\\ud800"', '"' + "x" * 100_000 + '"', "[[1]]", '[{"a": 1}]'])
+def test_bad_completions_prompts_never_reach_the_engine(client, value):
+    body = with_value({"model": "tiny", "max_tokens": 1}, "prompt", value)
+    found = client.post("/v1/completions", content=body, headers={"content-type": "application/json"})
+    assert found.status_code in (200, 400), found.text
+    for ids in ([-1], [258], [1 << 40], [[]], [[1], "a"], [1, [2]]):
+        assert client.post("/v1/completions", json={"model": "tiny", "prompt": ids, "max_tokens": 1}).status_code == 400
+
+
+def test_a_body_cut_anywhere_is_a_400(client):
+    whole = json.dumps({**CHAT, "stop": ["é\u0001\\"], "seed": 12}, ensure_ascii=False).encode()
+    for end in range(len(whole)):
+        found = client.post("/v1/chat/completions", content=whole[:end], headers={"content-type": "application/json"})
+        assert found.status_code == 400, whole[:end]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" * 100_000,
+        b'{"a":' * 10_000,
+        b"[" * (8 << 20),
+        b'{"model": "tiny", "messages": ' + b"[" * 70 + b"]" * 70 + b"}",
+        b"[" + b"1," * 1_100_000 + b"1]",
+        b"[]," * 1_000_000,
+        b'"' * 100_001,
+        b'{"model": "\xff\xfe", "messages": []}',
+        b'{"model": "\xed\xa0\x80", "messages": []}',
+        b"\xef\xbb\xbf{}",
+        b"null",
+        b"",
+        b"{}{}",
+        b"\x00",
+    ],
+    ids=lambda body: body[:12].hex(),
+)
+def test_malformed_and_hostile_bodies_are_refused_quickly(client, body):
+    found = client.post("/v1/chat/completions", content=body, headers={"content-type": "application/json"})
+    assert found.status_code == 400, found.text
+    assert found.elapsed.total_seconds() < 2
+
+
+def test_nesting_up_to_the_limit_is_taken_and_brackets_in_texts_do_not_count():
+    limits = Limits(json_depth=8)
+    check_structure(b"[" * 8 + b"]" * 8, limits)
+    check_structure(b'{"a": "' + b"[{" * 50 + b'\\"]"}', limits)
+    with pytest.raises(Fault):
+        check_structure(b"[" * 9 + b"]" * 9, limits)
+    with pytest.raises(Fault):
+        check_structure(b'[{"a":' * 5 + b"1" + b"}]" * 5, limits)
+
+
+def test_random_damage_is_never_more_than_a_fault():
+    rng = random.Random(5)
+    whole = bytearray(json.dumps({**CHAT, "logit_bias": {"1": 2}, "tools": [], "n": 2}).encode())
+    for _ in range(3000):
+        body = bytearray(whole)
+        for _ in range(rng.randint(1, 4)):
+            body[rng.randrange(len(body))] = rng.choice(b'{}[]",:0123456789.eE+-\\ntrue\x00\xff')
+        with suppress(Fault):
+            decode(bytes(body), ChatRequest, Limits())
+
+
+def test_messages_of_errors_hold_no_path_and_no_prompt(client):
+    secret = "xyzzy-secret-prompt"
+    bodies = [
+        {**CHAT, "messages": [{"role": "user", "content": secret}], "n": 99},
+        {**CHAT, "messages": [{"role": "user", "content": secret}], "response_format": {"type": "json_schema"}},
+        {**CHAT, "model": "../../etc/passwd"},
+        {**CHAT, "model": "/etc/passwd"},
+    ]
+    for body in bodies:
+        found = client.post("/v1/chat/completions", json=body)
+        assert 400 <= found.status_code < 500
+        assert secret not in found.text and "/tmp" not in found.text and "0x" not in found.text

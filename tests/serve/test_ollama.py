@@ -1,0 +1,125 @@
+"""The official ollama client gets what it expects: lines of JSON, tools, embeddings, lists, keep_alive."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+ollama = pytest.importorskip("ollama")
+
+from weft.serve import BackgroundServer  # noqa: E402
+
+USER = [{"role": "user", "content": "Say something."}]
+GREEDY = {"temperature": 0, "num_predict": 20}
+WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}
+
+
+@pytest.fixture
+def llama(server: BackgroundServer) -> Any:
+    return ollama.Client(host=server.url, timeout=60)
+
+
+def test_a_chat_whole_and_streamed_under_either_name(llama):
+    whole = llama.chat(model="tiny:latest", messages=USER, options=GREEDY)
+    assert whole.done and whole.eval_count <= 20 and whole.prompt_eval_count > 10 and whole.total_duration > 0
+    parts = list(llama.chat(model="tiny", messages=USER, options=GREEDY, stream=True))
+    assert "".join(part.message.content for part in parts) == whole.message.content
+    assert [part.done for part in parts] == [False] * (len(parts) - 1) + [True]
+    assert parts[-1].done_reason in ("stop", "length")
+
+
+def test_generate_through_the_template_and_raw(llama):
+    made = llama.generate(model="tiny", prompt="abc", system="Be brief.", options=GREEDY)
+    raw = llama.generate(model="tiny", prompt="abc", raw=True, options=GREEDY)
+    assert made.response != raw.response and raw.prompt_eval_count == 3
+    streamed = list(llama.generate(model="tiny", prompt="abc", raw=True, options=GREEDY, stream=True))
+    assert "".join(part.response for part in streamed) == raw.response and streamed[-1].done
+
+
+def test_formats_and_stops(llama):
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "boolean"}},
+        "required": ["a"],
+        "additionalProperties": False,
+    }
+    made = llama.chat(model="tiny", messages=USER, format=schema, options={"num_predict": 100})
+    assert isinstance(json.loads(made.message.content)["a"], bool)
+    raw = llama.generate(model="tiny", prompt="abc", raw=True, options=GREEDY).response
+    stop = next(character for character in raw if character.isascii() and character.isprintable())
+    cut = llama.generate(model="tiny", prompt="abc", raw=True, options={**GREEDY, "stop": [stop]})
+    assert cut.response == raw[: raw.index(stop)] and cut.done_reason == "stop"
+
+
+def test_tools_and_their_results_are_part_of_a_chat(llama):
+    messages = [
+        *USER,
+        {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "weather", "arguments": {}}}]},
+        {"role": "tool", "content": "Rain", "tool_name": "weather"},
+    ]
+    assert llama.chat(model="tiny", messages=messages, tools=[WEATHER], options={"num_predict": 3}).done
+    with pytest.raises(ollama.ResponseError) as caught:
+        llama.chat(model="plain", messages=USER, tools=[WEATHER])
+    assert caught.value.status_code == 400
+
+
+def test_embeddings_are_those_of_the_model(llama, server):
+    found = llama.embed(model="bert", input=["a cat", "a dog"])
+    from weft import Embedder
+
+    source = server.app.serving.models.entries["bert"].spec.source
+    assert np.array_equal(
+        np.array(found.embeddings, np.float32), Embedder(source, threads=1).encode(["a cat", "a dog"])
+    )
+    assert len(llama.embed(model="bert", input="a", dimensions=4).embeddings[0]) == 4
+    assert len(llama.embeddings(model="bert", prompt="a").embedding) == 24
+    long = "the cat " * 100
+    with pytest.raises(ollama.ResponseError, match="48"):
+        llama.embed(model="bert", input=long)
+    cut = llama._request_raw("POST", "/api/embed", json={"model": "bert", "input": long, "truncate": True}).json()
+    assert cut["truncated_tokens"] == 254
+
+
+def test_lists_show_and_version(llama):
+    assert {model.model for model in llama.list().models} == {"tiny", "plain", "bert"}
+    shown = llama.show("tiny")
+    assert "completion" in shown.capabilities and "tools" in shown.capabilities and "im_start" in shown.template
+    assert llama.show("bert").capabilities == ["embedding"]
+    assert "tiny" in {model.model for model in llama.ps().models}
+    assert llama._request_raw("GET", "/api/version").json()["version"]
+
+
+def test_keep_alive_lets_a_model_go(serve):
+    running = serve()
+    llama = ollama.Client(host=running.url)
+    assert llama.generate(model="tiny", prompt="").done_reason == "load"
+    assert [model.model for model in llama.ps().models] == ["tiny"]
+    assert llama.generate(model="tiny", prompt="", keep_alive=0).done_reason == "unload"
+    assert llama.ps().models == []
+    llama.generate(model="tiny", prompt="a", keep_alive="1h", options={"num_predict": 1})
+    assert running.app.serving.models.entries["tiny"].keep_alive_s == 3600
+
+
+def test_pulling_is_off_unless_allowed_and_takes_no_paths(serve, llama):
+    assert llama.pull("tiny").status == "success"
+    with pytest.raises(ollama.ResponseError) as caught:
+        llama.pull("other")
+    assert caught.value.status_code == 403
+    allowed = ollama.Client(host=serve(allow_pull=True).url)
+    for bad in ("../x", "/etc/passwd", "a/../b", "a/b/c", "--help", "x y"):
+        with pytest.raises(ollama.ResponseError) as caught:
+            allowed.pull(bad)
+        assert caught.value.status_code == 400, bad
+
+
+def test_errors_have_ollamas_shape(llama, client):
+    with pytest.raises(ollama.ResponseError) as caught:
+        llama.chat(model="absent", messages=USER)
+    assert caught.value.status_code == 404
+    found = client.post("/api/chat", json={"model": "tiny", "messages": USER, "options": {"mirostat": 2}})
+    assert found.status_code == 400 and "mirostat" in found.json()["error"]
+    found = client.post(
+        "/api/chat", json={"model": "tiny", "messages": [{"role": "user", "content": "", "images": ["x"]}]}
+    )
+    assert found.status_code == 400 and "images" in found.json()["error"]

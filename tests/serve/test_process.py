@@ -1,0 +1,202 @@
+"""`weft serve` as a process: what it says, how it ends, and that `weft ps` and `weft stop` find it."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+BODY = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "stream": True, "ignore_eos": True}
+
+
+class Process:
+    """A running `weft serve`; `port` is the one it took."""
+
+    def __init__(self, folder: Path, *arguments: str, **environment: str) -> None:
+        self.environment = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "WEFT_CACHE": str(folder / "cache"),
+            "WEFT_OFFLINE": "1",
+            "NO_COLOR": "1",
+            **environment,
+        }
+        command = [sys.executable, "-m", "weft", "serve", *arguments, "--port", "0", "--threads", "1"]
+        self.child = subprocess.Popen(
+            command, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        self.summary = ""
+        assert self.child.stdout is not None
+        for line in self.child.stdout:
+            self.summary += line
+            if line.startswith("curl"):
+                break
+        found = re.search(r"http://[^/]*:(\d+)/", self.summary)
+        assert found, self.summary + (self.child.stderr.read() if self.child.stderr else "")
+        self.port = int(found[1])
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def weft(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "weft", *arguments]
+        return subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=60)
+
+    def end(self) -> tuple[int, str]:
+        """Its exit code and what it logged, once it has ended."""
+        _, logged = self.child.communicate(timeout=60)
+        return self.child.returncode, logged
+
+
+@pytest.fixture
+def start(tmp_path: Path, model_files: dict[str, Path]) -> Iterator[object]:
+    started: list[Process] = []
+
+    def run(*arguments: str, **environment: str) -> Process:
+        given = arguments or (f"tiny={model_files['tiny']}", f"bert={model_files['bert']}")
+        started.append(Process(tmp_path, *given, **environment))
+        return started[-1]
+
+    yield run
+    for process in started:
+        if process.child.poll() is None:
+            process.child.kill()
+        process.child.communicate()
+
+
+class Reader(threading.Thread):
+    """A client that reads a stream to its end."""
+
+    def __init__(self, url: str, **body: object) -> None:
+        super().__init__(daemon=True)
+        self.url, self.body = url, {**BODY, **body}
+        self.lines: list[str] = []
+        self.status = 0
+        self.error: Exception | None = None
+        self.first = threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        try:
+            with httpx.stream("POST", f"{self.url}/v1/chat/completions", json=self.body, timeout=60) as answer:
+                self.status = answer.status_code
+                for line in answer.iter_lines():
+                    if line:
+                        self.lines.append(line)
+                        self.first.set()
+        except httpx.HTTPError as error:
+            self.error = error
+        self.first.set()
+
+
+def test_the_summary_says_what_people_want_to_know(start):
+    process = start()
+    for wanted in (
+        "page",
+        "/v1",
+        "threads",
+        "memory",
+        "tiny",
+        "bert",
+        "generates",
+        "embeds",
+        "when first used",
+        "curl",
+    ):
+        assert wanted in process.summary, wanted
+    assert httpx.get(f"{process.url}/health").json() == {"status": "ok"}
+    shown = process.weft("ps", "--json")
+    (server,) = json.loads(shown.stdout)
+    assert server["pid"] == process.child.pid and [m["name"] for m in server["models"]] == ["tiny", "bert"]
+    assert "tiny" in process.weft("ps").stdout
+    stopped = process.weft("stop", str(process.port))
+    assert stopped.returncode == 0, stopped.stderr
+    assert process.end()[0] == 0
+    assert "no server runs here" in process.weft("ps").stderr
+    assert process.weft("stop").returncode == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_lets_streams_finish_and_frees_the_port(start, number):
+    process = start()
+    readers = [Reader(process.url, max_tokens=300, seed=seed) for seed in range(8)]
+    for reader in readers:
+        assert reader.first.wait(30)
+    process.child.send_signal(number)
+    for reader in readers:
+        reader.join(60)
+        assert reader.error is None and reader.status == 200 and reader.lines[-1] == "data: [DONE]"
+        assert json.loads(reader.lines[-2].removeprefix("data: "))["choices"][0]["finish_reason"] == "length"
+    assert process.end()[0] == 0
+    with socket.socket() as again:
+        again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        again.bind(("127.0.0.1", process.port))
+
+
+def test_a_second_signal_ends_at_once_with_an_error_in_every_stream(start):
+    process = start()
+    readers = [Reader(process.url, max_tokens=3900, n=2, seed=seed) for seed in range(6)]
+    for reader in readers:
+        assert reader.first.wait(30)
+    process.child.send_signal(signal.SIGTERM)
+    with httpx.Client(base_url=process.url) as client:
+        for _ in range(200):  # until the first signal has arrived
+            answer = client.get("/v1/models")
+            if answer.status_code == 503:
+                break
+    assert answer.status_code == 503 and answer.json()["error"]["code"] == "shutting_down"
+    process.child.send_signal(signal.SIGTERM)
+    code, _ = process.end()
+    assert code == 0
+    for reader in readers:
+        reader.join(10)
+        assert reader.error is None and reader.lines[-1] == "data: [DONE]"
+        last = json.loads(reader.lines[-2].removeprefix("data: "))
+        assert "error" in last or last["choices"][0]["finish_reason"]
+    assert any("error" in json.loads(reader.lines[-2].removeprefix("data: ")) for reader in readers)
+
+
+def test_logs_are_json_lines_without_what_was_said(start, model_files):
+    process = start(f"tiny={model_files['tiny']}", "--log", "json", WEFT_API_KEY="the-key")
+    headers = {"authorization": "Bearer the-key"}
+    secret = {"model": "tiny", "messages": [{"role": "user", "content": "my secret"}], "max_tokens": 2}
+    assert httpx.post(f"{process.url}/v1/chat/completions", json=secret, timeout=30).status_code == 401
+    assert httpx.post(f"{process.url}/v1/chat/completions", json=secret, headers=headers, timeout=30).status_code == 200
+    process.child.send_signal(signal.SIGTERM)
+    code, logged = process.end()
+    lines = [json.loads(line) for line in logged.splitlines() if line.startswith("{")]
+    assert code == 0 and [line["status"] for line in lines if line["event"] == "request"] == [401, 200]
+    assert "my secret" not in logged and "the-key" not in logged
+    assert {line["event"] for line in lines} >= {"model loaded", "request", "model unloaded"}
+
+
+@pytest.mark.parametrize(
+    "arguments, code, said",
+    [
+        (["--host", "0.0.0.0"], 2, "no key is set"),
+        (["--budget", "much"], 2, "no size"),
+        (["--keep-alive", "long"], 2, "no time"),
+        (["--api-key-file", "absent"], 2, "keys"),
+        (["a=b", "a=c"], 2, "two models"),
+    ],
+)
+def test_settings_that_cannot_be_are_one_line(tmp_path, model_files, arguments, code, said):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "WEFT_CACHE": str(tmp_path), "WEFT_OFFLINE": "1"}
+    command = [sys.executable, "-m", "weft", "serve", f"tiny={model_files['tiny']}", *arguments]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert found.returncode == code and said in found.stderr and found.stderr.count("\n") == 1
+
+
+def test_a_port_in_use_is_one_line(start, model_files, tmp_path):
+    process = start()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "WEFT_CACHE": str(tmp_path / "b"), "WEFT_OFFLINE": "1"}
+    command = [sys.executable, "-m", "weft", "serve", f"tiny={model_files['tiny']}", "--port", str(process.port)]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert found.returncode == 2 and "cannot be used" in found.stderr

@@ -1,0 +1,187 @@
+"""Pictures of every view of the page, from a live server with real models: docs/page/*.png.
+
+    python tools/screenshots.py
+    python tools/screenshots.py chat=./model.gguf embed=./folder
+
+Needs Chromium and the package playwright; where pngquant is installed the files get smaller. `docs/page/digest.txt`
+says which page the pictures show, and a test compares. Names of views make only those.
+"""
+
+import hashlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+PAGE, OUT = ROOT / "weft" / "serve" / "page", ROOT / "docs" / "page"
+MODELS = ("chat=qwen2.5-coder-1.5b-instruct", "embed=all-MiniLM-L6-v2")
+NAMES = {"chat": "qwen2.5-coder-1.5b", "embed": "all-MiniLM-L6-v2"}
+DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 360, "height": 720}
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--force-color-profile=srgb"]
+WAIT_MS = 240_000
+SCHEMA = """{
+  "type": "object",
+  "properties": {
+    "title": { "type": "string", "maxLength": 40 },
+    "minutes": { "type": "integer", "minimum": 1, "maximum": 240 },
+    "steps": { "type": "array", "items": { "type": "string", "maxLength": 60 }, "maxItems": 4 }
+  },
+  "required": ["title", "minutes", "steps"],
+  "additionalProperties": false
+}"""
+
+
+def digest() -> str:
+    """Of every file of the page, by name and content."""
+    files = sorted(path for path in PAGE.rglob("*") if path.suffix in (".html", ".js", ".css", ".svg"))
+    sums = [f"{path.relative_to(PAGE).as_posix()} {hashlib.sha256(path.read_bytes()).hexdigest()}" for path in files]
+    return hashlib.sha256("\n".join(sums).encode()).hexdigest()
+
+
+def send(page: Any, text: str, *, wait: bool = True) -> None:
+    page.fill("#composer", text)
+    page.get_by_label("Send", exact=True).click()
+    if wait:
+        page.wait_for_selector(
+            ".message.assistant:last-child[aria-busy=false] [aria-label=Regenerate]", timeout=WAIT_MS
+        )
+        page.wait_for_timeout(100)
+
+
+def settings(page: Any, **values: Any) -> None:
+    for name, value in values.items():
+        field = page.locator(f"[data-setting={name}]")
+        if isinstance(value, bool):
+            field.set_checked(value)
+        else:
+            field.fill(str(value))
+
+
+def start(page: Any) -> None:
+    page.wait_for_timeout(300)
+
+
+def chat(page: Any) -> None:
+    settings(page, temperature=0, max_tokens=420)
+    send(page, "Write a Python function that returns the n-th Fibonacci number. Only the function, short.")
+    send(page, "Compare TCP and UDP in a table with three rows: ordering, reliability, typical use.")
+
+
+def schema(page: Any) -> None:
+    settings(page, temperature=0, max_tokens=300, json=True)
+    page.get_by_label("JSON schema").fill(SCHEMA)
+    send(page, "How do I make pancakes?")
+
+
+def tokens(page: Any) -> None:
+    settings(page, temperature=1, seed=7, max_tokens=110, probabilities=True)
+    send(page, "Why is the sky blue? Answer in three sentences.")
+    page.locator(".message-foot [aria-label='Token probabilities']").click()
+    page.mouse.move(0, 0)
+    page.locator(".token-text .token:is(.p3, .p4)").nth(2).focus()
+
+
+def embeddings(page: Any) -> None:
+    page.get_by_role("button", name="Example").click()
+    page.get_by_role("button", name="Embed", exact=True).click()
+    page.get_by_label("Search the texts by meaning").fill("stars and planets")
+    page.get_by_label("Search the texts by meaning").press("Enter")
+    page.wait_for_selector(".query-mark")
+    box = page.locator("canvas").bounding_box()
+    page.locator("canvas").hover(position={"x": box["width"] * 0.7, "y": box["height"] * 0.6})
+
+
+def live(page: Any) -> None:
+    """Watch while three conversations are written."""
+    for text in ("Write a story of a weaver", "Explain how a loom works", "List ten kinds of cloth"):
+        page.keyboard.press("Alt+1")
+        page.keyboard.press("Alt+n")
+        settings(page, max_tokens=400)
+        send(page, text, wait=False)
+    page.locator("#tab-live").click()
+    page.wait_for_timeout(45_000)
+
+
+def phone_live(page: Any) -> None:
+    page.wait_for_timeout(4_000)
+
+
+def phone_settings(page: Any) -> None:
+    page.locator("button[aria-controls=settings]").click()
+    page.wait_for_timeout(400)
+
+
+def phone_chat(page: Any) -> None:
+    phone_settings(page)
+    settings(page, temperature=0, max_tokens=220)
+    page.keyboard.press("Escape")
+    send(page, "Name three weaves and what each is used for, as a list with bold names.")
+
+
+def keyboard(page: Any) -> None:
+    page.keyboard.press("?")
+
+
+# A name, the address, the window, the colours, and what is done before the picture is taken.
+VIEWS: list[tuple[str, str, dict[str, int], str, Callable[[Any], None]]] = [
+    ("start", "", DESKTOP, "light", start),
+    ("chat", "", DESKTOP, "light", chat),
+    ("schema", "", DESKTOP, "dark", schema),
+    ("tokens", "", DESKTOP, "light", tokens),
+    ("embeddings", "#embeddings", DESKTOP, "light", embeddings),
+    ("embeddings-dark", "#embeddings", DESKTOP, "dark", embeddings),
+    ("live", "", DESKTOP, "dark", live),
+    ("keyboard", "", DESKTOP, "dark", keyboard),
+    ("phone-chat", "", PHONE, "dark", phone_chat),
+    ("phone-settings", "", PHONE, "light", phone_settings),
+    ("phone-embeddings", "#embeddings", PHONE, "light", embeddings),
+    ("phone-live", "#live", PHONE, "light", phone_live),
+]
+
+
+def take(browser: Any, url: str, view: tuple[str, str, dict[str, int], str, Callable[[Any], None]]) -> None:
+    name, address, window, scheme, prepare = view
+    phone = window is PHONE
+    context = browser.new_context(
+        viewport=window, color_scheme=scheme, reduced_motion="reduce", has_touch=phone, is_mobile=phone
+    )
+    context.set_default_timeout(WAIT_MS)
+    page = context.new_page()
+    page.goto(f"{url}/{address}")
+    page.wait_for_selector('.link-state[data-state="up"]', state="attached")
+    page.wait_for_timeout(300)
+    prepare(page)
+    page.wait_for_timeout(200)
+    page.screenshot(path=OUT / f"{name}.png")
+    context.close()
+    if shutil.which("pngquant"):
+        path = str(OUT / f"{name}.png")
+        subprocess.run(["pngquant", "--force", "--strip", "--speed", "1", "--output", path, "128", path], check=True)
+    print(f"{name}.png", (OUT / f"{name}.png").stat().st_size)
+
+
+def main(arguments: list[str]) -> None:
+    from playwright.sync_api import sync_playwright
+
+    from weft.serve import BackgroundServer, ModelSpec, Settings
+
+    chosen = dict(argument.split("=", 1) for argument in (*MODELS, *(a for a in arguments if "=" in a)))
+    wanted = [argument for argument in arguments if "=" not in argument]
+    specs = tuple(ModelSpec(NAMES[kind], source, preload=True) for kind, source in chosen.items())
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    OUT.mkdir(parents=True, exist_ok=True)
+    with BackgroundServer(Settings(models=specs, port=0)) as server, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=FLAGS)
+        for view in VIEWS:
+            if not wanted or view[0] in wanted:
+                take(browser, server.url, view)
+        browser.close()
+    (OUT / "digest.txt").write_text(f"{digest()}\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,173 @@
+"""weft serve: models over HTTP."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from weft.cli import options, screen
+from weft.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from weft.serve.models.pool import Entry
+    from weft.serve.settings import ModelSpec, Settings
+
+
+@click.command()
+@click.argument("models", nargs=-1, metavar="[NAME=]MODEL...")
+@click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="Settings and models in a TOML file.")
+@click.option("--host", help="Address to listen on (default: 127.0.0.1, this machine alone).")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port (default: 11811; 0 takes a free one).")
+@click.option(
+    "--api-key-file", type=click.Path(path_type=Path), help="Keys, one a line; clients must give one. Or WEFT_API_KEY."
+)
+@click.option("--allow-unauthenticated", is_flag=True, help="Let other machines in without a key.")
+@click.option("--allowed-host", multiple=True, metavar="NAME", help="A further name that this server answers to.")
+@click.option("--allow-origin", multiple=True, metavar="ORIGIN", help="Let pages of this origin in (CORS).")
+@click.option("--budget", metavar="SIZE", help="Memory for all models together, as 8G (default: 90% of what is free).")
+@click.option("--keep-alive", metavar="TIME", help="Unload models that were idle for so long, as 10m (default: never).")
+@click.option("--preload/--no-preload", default=None, help="Load models at the start (default: where there is one).")
+@click.option("--lora-dir", type=click.Path(path_type=Path, file_okay=False), help="Adapters that clients may load.")
+@click.option("--allow-pull", is_flag=True, help="Let clients fetch models (Ollama's /api/pull).")
+@click.option("--max-running", type=click.IntRange(1), metavar="N", help="Requests of a model in a step (default: 64).")
+@click.option("--max-waiting", type=click.IntRange(1), metavar="N", help="Requests in its queue (default: 256).")
+@click.option("--log", "log_style", type=click.Choice(["text", "json", "off"]), default="text", show_default=True)
+@options.loading()
+def command(models: tuple[str, ...], config: Path | None, log_style: str, **given: Any) -> None:
+    """Serve models over HTTP.
+
+    It speaks OpenAI's API, and Anthropic's, Ollama's and TEI's, and has a page for people. Models are loaded when they
+    are first asked for, and unloaded when others need their place. Only this machine can reach the server unless --host
+    says otherwise, and then a key is needed.
+
+    \b
+    Examples:
+      weft serve smollm2-135m-instruct
+      weft serve chat=./model.gguf embed=all-MiniLM-L6-v2 --port 8000
+      weft serve --config models.toml --host 0.0.0.0 --api-key-file keys.txt
+    """
+    _require_extra()
+    from weft.serve import presence
+    from weft.serve.http.logs import configure
+    from weft.serve.http.server import listen, run
+
+    settings = _settings(models, config, given).checked()
+    entries = _entries(settings.models)
+    if log_style != "off":
+        configure(log_style)
+
+    def started(port: int) -> None:
+        _summary(replace(settings, port=port), entries)
+
+    bound = listen(settings)
+    with presence.announced(settings.host, bound.getsockname()[1]):
+        run(settings, entries, started, bound)
+
+
+def _require_extra() -> None:
+    missing = next((name for name in ("starlette", "uvicorn", "msgspec") if find_spec(name) is None), None)
+    if missing is not None:
+        raise UnsupportedError(f"[serve] {missing} is not installed; `pip install weft[serve]` has it")
+
+
+def _settings(models: tuple[str, ...], config: Path | None, given: dict[str, Any]) -> Settings:
+    from weft import flags
+    from weft.serve.settings import Settings, model_spec, read_keys, read_toml, seconds, size_bytes
+
+    found: dict[str, Any] = read_toml(config) if config is not None else {}
+    loading = {name: given[name] for name in options.LOADING if given[name] is not None}
+    specs = [*map(model_spec, models), *found.pop("models", ())]
+    if not specs:
+        specs = [model_spec(options.DEFAULT_GENERATOR)]
+    preload = given["preload"] if given["preload"] is not None else len(specs) == 1
+    found["models"] = tuple(
+        replace(spec, options={**loading, **spec.options}, preload=spec.preload or preload) for spec in specs
+    )
+    for name in ("host", "port", "lora_dir"):
+        if given[name] is not None:
+            found[name] = given[name]
+    if given["api_key_file"] is not None:
+        found["keys"] = read_keys(given["api_key_file"])
+    elif flags.get("WEFT_API_KEY"):
+        found["keys"] = (flags.get("WEFT_API_KEY"),)
+    found["allowed_hosts"] = (*found.get("allowed_hosts", ()), *given["allowed_host"])
+    found["allowed_origins"] = (*found.get("allowed_origins", ()), *given["allow_origin"])
+    found["allow_unauthenticated"] = given["allow_unauthenticated"]
+    found["allow_pull"] = found.get("allow_pull", False) or given["allow_pull"]
+    if given["budget"] is not None:
+        found["budget_bytes"] = size_bytes(given["budget"])
+    if given["keep_alive"] is not None:
+        found["keep_alive_s"] = seconds(given["keep_alive"])
+    settings = Settings(**found)
+    limits = {"running": given["max_running"], "waiting": given["max_waiting"]}
+    return replace(settings, limits=replace(settings.limits, **{n: v for n, v in limits.items() if v is not None}))
+
+
+def _entries(specs: tuple[ModelSpec, ...]) -> list[Entry]:
+    """The models with what is known of them; fetched first where they are not here."""
+    from weft import flags
+    from weft.serve.models.pool import Entry, outline_of
+    from weft.weights.sources import locate
+
+    for spec in specs:
+        locate(spec.source, offline=True if flags.offline_reason() else None)
+    return [Entry(spec, outline_of(spec)) for spec in specs]
+
+
+def _summary(settings: Settings, entries: list[Entry]) -> None:
+    """What people want to know when a server has started."""
+    from weft import __version__
+    from weft.runtime import plan_threads
+    from weft.runtime.memory import SHARE, free_memory
+    from weft.serve.presence import Presence
+
+    url = Presence(0, settings.host, settings.port, 0.0).url
+    free = free_memory()
+    budget = settings.budget_bytes or int(SHARE * free.available_bytes)
+    threads = plan_threads(
+        next((spec.options["threads"] for spec in settings.models if "threads" in spec.options), None)
+    )
+    key = f"{len(settings.keys)} known" if settings.keys else "none: whoever reaches the port may use it"
+    rows = [
+        ("page", f"{url}/"),
+        ("OpenAI", f"{url}/v1"),
+        ("Anthropic, Ollama", url),
+        ("keys", key),
+        ("threads", f"{threads.count}: {'; '.join(threads.reasons)}"),
+        ("memory", f"{screen.size(budget)} for models, of {screen.size(free.available_bytes)}: {free.reason}"),
+    ]
+    screen.facts(rows, title=f"weft {__version__} serves")
+    click.echo()
+    names = {"weights": "weights", "kv": "state", "work": "work"}
+    shown = [
+        (
+            entry.name,
+            {"generate": "generates", "embed": "embeds"}[entry.kind],
+            f"{entry.outline.max_tokens} tokens",
+            screen.size(entry.outline.total_bytes),
+            ", ".join(f"{names[use]} {screen.size(count)}" for use, count in entry.outline.bytes.items()),
+            "now" if entry.spec.preload else "when first used",
+        )
+        for entry in entries
+    ]
+    screen.table(["model", "", "context", "memory", "of which", "loaded"], shown, right=("memory",))
+    click.echo()
+    click.echo(_snippet(url, entries[0], bool(settings.keys)))
+    click.echo()
+    screen.note("Ctrl-C ends it: requests under way are answered first, a second one ends at once.")
+
+
+def _snippet(url: str, entry: Entry, keyed: bool) -> str:
+    """Something to paste."""
+    key = ' -H "Authorization: Bearer $WEFT_API_KEY"' if keyed else ""
+    if entry.kind == "embed":
+        body = f'{{"model": "{entry.name}", "input": ["a cat", "a dog"]}}'
+        path = "/v1/embeddings"
+    else:
+        body = f'{{"model": "{entry.name}", "messages": [{{"role": "user", "content": "Hello!"}}]}}'
+        path = "/v1/chat/completions"
+    return f"curl {url}{path}{key} -H 'Content-Type: application/json' -d '{body}'"

@@ -1,0 +1,46 @@
+"""weft stop: end servers that run here, in order."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import click
+
+from weft.cli import screen
+from weft.errors import BusyError, NotFoundError
+
+
+@click.command()
+@click.argument("port", type=int, required=False)
+@click.option("--all", "everyone", is_flag=True, help="All servers on this machine.")
+@click.option("--timeout", type=float, default=45.0, show_default=True, help="Seconds to wait for the end.")
+def command(port: int | None, everyone: bool, timeout: float) -> None:
+    """Stop a server on this machine.
+
+    It answers what is under way, takes nothing new, and ends.
+
+    \b
+    Examples:
+      weft stop
+      weft stop 8000
+      weft stop --all
+    """
+    from weft.serve import presence
+
+    found = [one for one in presence.running() if port in (None, one.port)]
+    if not found:
+        raise NotFoundError("[stop] no such server runs here; `weft ps` lists them")
+    if len(found) > 1 and not everyone:
+        ports = ", ".join(str(one.port) for one in found)
+        raise click.UsageError(f"several servers run here; give one of the ports {ports}, or --all")
+    for one in found:
+        os.kill(one.pid, signal.SIGTERM)
+    deadline = time.monotonic() + timeout
+    for one in found:
+        while presence.alive(one):
+            if time.monotonic() > deadline:
+                raise BusyError(f"[stop] the server at port {one.port} still answers requests; ask again to end it now")
+            time.sleep(0.05)
+        screen.note(f"stopped {one.url}")

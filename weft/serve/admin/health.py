@@ -1,0 +1,124 @@
+"""GET /health, /ready, /metrics and /weft/live: how the server stands."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from weft.serve.http.faults import unavailable
+from weft.serve.http.routes import Answer, Context, Json, Plain
+from weft.serve.models.generator import GenerateRunner
+from weft.serve.work.metrics import Labels, labels
+
+if TYPE_CHECKING:
+    from weft.serve.app import Serving
+    from weft.serve.models.pool import Entry
+
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+async def health(context: Context, _: None) -> Answer:
+    """Whether requests are answered; 503 while the first models load and when the server ends. Tells nothing else."""
+    _check(context.serving)
+    return Json({"status": "ok"})
+
+
+async def ready(context: Context, _: None) -> Answer:
+    """As `health`, and not where an engine was lost."""
+    _check(context.serving)
+    states = {entry.name: entry.state for entry in context.serving.models}
+    if "failed" in states.values():
+        raise unavailable("a model could not be loaded, or its engine was lost", "model_failed")
+    return Json({"status": "ready", "models": states})
+
+
+def _check(serving: Serving) -> None:
+    if serving.tracking.draining:
+        raise unavailable("the server is shutting down", "shutting_down")
+    if not serving.preloaded:
+        raise unavailable("the models are being loaded", "loading", retry_after_s=1)
+
+
+async def metrics(context: Context, _: None) -> Answer:
+    """Everything that is measured, for Prometheus."""
+    serving = context.serving
+    gauges: dict[tuple[str, Labels], float] = {
+        ("process_resident_memory_bytes", ()): resident_bytes(),
+        ("open_requests", ()): len(serving.tracking.calls),
+    }
+    counters: dict[tuple[str, Labels], float] = {}
+    for entry in serving.models:
+        own = labels(model=entry.name)
+        gauges["model_loaded", own] = entry.runner is not None
+        gauges["model_bytes", own] = entry.outline.total_bytes if entry.runner is not None else 0
+        _engine_series(entry, gauges, counters, own)
+    return Plain(serving.metrics.text(gauges, counters).encode(), METRICS_TYPE)
+
+
+def _engine_series(entry: Entry, gauges: dict[Any, float], counters: dict[Any, float], own: Labels) -> None:
+    runner = entry.runner
+    if runner is None:
+        return
+    for adapter in runner.adapters if entry.adapters else ():
+        gauges["lora_requests_info", labels(model=entry.name, adapter=adapter.name)] = 1
+    if not isinstance(runner, GenerateRunner):
+        gauges["te_queue_size", own] = runner.waiting
+        return
+    stats = runner.stats
+    gauges["num_requests_running", own] = stats.running
+    gauges["num_requests_waiting", own] = stats.waiting
+    gauges["kv_cache_usage_perc", own] = (stats.pages - stats.free_pages) / max(1, stats.pages)
+    counters["prompt_tokens_total", own] = stats.prompt_tokens
+    counters["generation_tokens_total", own] = stats.generated_tokens
+    counters["prefix_cache_queries", own] = stats.prompt_tokens
+    counters["prefix_cache_hits", own] = stats.cached_tokens
+    counters["num_preemptions", own] = stats.preemptions
+    counters["spec_decode_num_draft_tokens_total", own] = stats.drafted_tokens
+    counters["spec_decode_num_accepted_tokens_total", own] = stats.accepted_tokens
+
+
+async def live(context: Context, _: None) -> Answer:
+    """What the page shows while it watches: models, requests, speed, cache, memory."""
+    serving = context.serving
+    cache = dict.fromkeys(("pages", "used", "shared", "hits", "misses"), 0)
+    waiting = 0
+    for entry in serving.models:
+        if isinstance(entry.runner, GenerateRunner):
+            stats = entry.runner.stats
+            cache["pages"] += stats.pages
+            cache["used"] += stats.pages - stats.free_pages
+            cache["shared"] += stats.kept_pages
+            cache["hits"] += stats.cached_tokens
+            cache["misses"] += stats.prompt_tokens - stats.cached_tokens
+        if entry.runner is not None:
+            waiting += entry.runner.waiting
+    models = [
+        {
+            "name": entry.name,
+            "state": entry.state,
+            "kind": entry.kind,
+            "bytes": entry.outline.total_bytes,
+            "adapters": list(entry.adapters),
+        }
+        for entry in serving.models
+    ]
+    return Json(
+        {
+            "models": models,
+            "requests": serving.tracking.live(),
+            "tokens_per_second": round(serving.tracking.tokens_per_second, 2),
+            "cache": cache,
+            "queue": waiting,
+            "rss": resident_bytes(),
+        }
+    )
+
+
+def resident_bytes() -> int:
+    """Memory of this process, 0 where the system does not say."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0

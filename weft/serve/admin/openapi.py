@@ -1,0 +1,95 @@
+"""GET /openapi.json: every route, written from the schemas that check its body."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from weft.serve.http.routes import Answer, Context, Json, Route
+from weft.serve.openai.answers import Error
+
+_PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
+_REFUSALS = {
+    "400": "What was sent cannot be used; the message says why",
+    "401": "A key is needed",
+    "403": "Host, Origin or what was asked for is refused",
+    "404": "There is no such model",
+    "409": "Another version is there than was expected",
+    "413": "The body is too large",
+    "415": "The body is not JSON",
+    "429": "Too many requests: Retry-After says when to come back",
+    "503": "The model or the server is not ready",
+}
+
+
+async def openapi(context: Context, _: None) -> Answer:
+    kinds = {entry.name: entry.kind for entry in context.serving.models}
+    return Json(document(context.serving.routes, kinds))
+
+
+def document(routes: list[Route], models: Mapping[str, str]) -> dict[str, Any]:
+    """The document of these routes on a server with these models, by kind."""
+    from weft import __version__
+
+    kinds = [kind for route in routes for kind in (route.body, route.answer) if kind is not None]
+    unique = list(dict.fromkeys([*kinds, Error]))
+    schemas, components = msgspec.json.schema_components(unique, ref_template="#/components/schemas/{name}")
+    found = dict(zip(unique, schemas))
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        path = _PARAMETER.sub(r"{\1}", route.path)
+        paths.setdefault(path, {})[route.method.lower()] = _operation(route, found)
+        _name_models(route, found, components, models)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "weft", "version": __version__, "description": "Models over HTTP."},
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _name_models(route: Route, schemas: dict[Any, Any], components: dict[str, Any], models: Mapping[str, str]) -> None:
+    """Say which models a body may name, where it must name one."""
+    if route.body is None:
+        return
+    body = components[schemas[route.body]["$ref"].rsplit("/", 1)[1]]
+    if "model" in body.get("required", ()):
+        kind = "embed" if route.large else "generate"
+        body["properties"]["model"] = {"enum": [name for name, own in models.items() if own == kind]}
+
+
+def _operation(route: Route, schemas: dict[Any, Any]) -> dict[str, Any]:
+    answer = schemas[route.answer] if route.answer is not None else {}
+    made: dict[str, Any] = {
+        "summary": route.summary,
+        "operationId": re.sub(r"\W+", "_", f"{route.method.lower()}{route.path}").strip("_"),
+        "responses": {"200": _response("Done", answer, route)},
+        "security": [] if route.open else [{"key": []}, {}],
+    }
+    for status, why in _REFUSALS.items():
+        shape = schemas[Error] if route.shape == "openai" else {}
+        made["responses"][status] = {"description": why, "content": {"application/json": {"schema": shape}}}
+    names = _PARAMETER.findall(route.path)
+    if names:
+        text = {"type": "string", "minLength": 1}
+        made["parameters"] = [{"name": name, "in": "path", "required": True, "schema": text} for name in names]
+    if route.body is not None:
+        content = {"application/json": {"schema": schemas[route.body]}}
+        made["requestBody"] = {"required": not route.optional_body, "content": content}
+    return made
+
+
+def _response(description: str, schema: Any, route: Route) -> dict[str, Any]:
+    """What a route gives; those that stream, or send files, give other types as well."""
+    content: dict[str, Any] = {"application/json": {"schema": schema}}
+    if route.method == "POST":
+        content |= {"text/event-stream": {}, "application/x-ndjson": {}}
+    elif route.path in ("/", "/metrics") or route.path.startswith("/page/"):
+        content = {kind: {} for kind in ("text/html", "text/plain", "text/javascript", "text/css", "image/svg+xml")}
+    return {"description": description, "content": content}

@@ -1,0 +1,1 @@
+"""HTTP itself: bodies, routes, the guard around them, the process."""

@@ -1,0 +1,239 @@
+"""What every request passes before any route sees it: limits, Host and Origin, the key; and what every answer carries.
+
+All of it is default-deny and in one place: a route cannot forget it.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import re
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+from starlette.exceptions import HTTPException
+
+from weft.serve.http.bodies import Receive
+from weft.serve.http.faults import Fault, shape_for, too_busy, unavailable
+from weft.serve.http.routes import Scope, Send, send_fault, told
+from weft.serve.settings import is_loopback
+from weft.serve.work.tracking import Call
+
+if TYPE_CHECKING:
+    from weft.serve.app import Serving
+
+log = logging.getLogger("weft.serve")
+
+_ID = re.compile(rb"[\w.-]{1,64}", re.ASCII)
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+_METHODS = b"GET, POST, OPTIONS"
+_HEADERS = b"authorization, content-type, x-api-key, x-request-id, anthropic-version, anthropic-beta"
+ALWAYS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"no-store"),
+    (b"referrer-policy", b"no-referrer"),
+]
+# What may be got without the key: whether the server lives, and the page's files, which hold no data.
+OPEN_PATHS = ("/health", "/")
+OPEN_FOLDERS = ("/page/",)
+
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class Keys:
+    """The keys of a server, as digests: comparing takes the same time whatever was given."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self._digests = [sha256(key.encode()).digest() for key in keys]
+
+    def __bool__(self) -> bool:
+        return bool(self._digests)
+
+    def find(self, given: bytes) -> int | None:
+        """The number of the key that was given; all are compared, whichever it is."""
+        digest, found = sha256(given).digest(), None
+        for number, known in enumerate(self._digests):
+            if hmac.compare_digest(digest, known):
+                found = number
+        return found
+
+
+class Guard:
+    """The outermost ASGI application."""
+
+    def __init__(self, app: App, serving: Serving) -> None:
+        self._app = app
+        self._serving = serving
+        self._keys = Keys(serving.settings.keys)
+        self._hosts = {host.lower() for host in serving.settings.allowed_hosts}
+        self._origins = {origin.lower().rstrip("/").encode() for origin in serving.settings.allowed_origins}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            return
+        method = scope["method"] if scope["method"] in METHODS else "(other)"  # a label, and a client's to choose
+        call = scope["weft.call"] = Call(_request_id(scope), "(none)", method)
+        call.abort = scope.get("weft.abort", call.abort)
+        outgoing = _Outgoing(send, self._added(scope, call))
+        calls = self._serving.tracking.calls
+        calls.add(call)
+        try:
+            if not await self._preflight(scope, outgoing):
+                self._admit(scope, call)
+                await self._app(scope, receive, outgoing)
+        except HTTPException as error:
+            fault = Fault(error.status_code, _PHRASES.get(error.status_code, error.detail), code=str(error.status_code))
+            await send_fault(outgoing, fault, shape_for(scope["path"]))
+        except Exception as error:
+            if not outgoing.status:
+                await send_fault(outgoing, told(error, call), shape_for(scope["path"]))
+            else:
+                told(error, call)
+        finally:
+            calls.discard(call)
+            self._note(call, outgoing.status)
+
+    def _added(self, scope: Scope, call: Call) -> list[tuple[bytes, bytes]]:
+        added = [*ALWAYS, (b"x-request-id", call.id.encode())]
+        if scope["path"].startswith("/v1/messages"):
+            added.append((b"request-id", call.id.encode()))  # where Anthropic's clients look for it
+        origin = _header(scope, b"origin")
+        if origin is not None and origin.lower() in self._origins:
+            added += [(b"access-control-allow-origin", origin), (b"vary", b"origin")]
+        return added
+
+    def _admit(self, scope: Scope, call: Call) -> None:
+        """Let a request in, or raise the fault it gets."""
+        self._check_sizes(scope)
+        self._check_host(scope)
+        self._check_origin(scope)
+        self._check_key(scope, call)
+        serving = self._serving
+        if serving.tracking.draining and scope["path"] not in ("/health", "/ready"):
+            raise unavailable("the server is shutting down", "shutting_down", retry_after_s=10)
+        if len(serving.tracking.calls) > serving.settings.limits.connections:
+            raise too_busy(f"over {serving.settings.limits.connections} requests are under way")
+
+    def _check_sizes(self, scope: Scope) -> None:
+        limits = self._serving.settings.limits
+        if len(scope["headers"]) > limits.headers:
+            raise Fault(431, f"over {limits.headers} header fields", code="headers_too_large")
+        if len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"") > limits.uri_bytes:
+            raise Fault(414, f"the address is over {limits.uri_bytes} bytes", code="uri_too_long")
+
+    def _check_host(self, scope: Scope) -> None:
+        """On a loopback address only names of this machine are answered: a page whose name was made to point here
+        (DNS rebinding) sends its own name."""
+        if not self._serving.settings.loopback:
+            return
+        values = [value for name, value in scope["headers"] if name == b"host"]
+        host = host_of(values[0].decode("latin-1")) if len(values) == 1 else None
+        if host is None or not (is_loopback(host) or host in self._hosts):
+            raise Fault(403, "this Host is not served here; --allowed-host adds one", code="host_not_allowed")
+
+    def _check_origin(self, scope: Scope) -> None:
+        origin = _header(scope, b"origin")
+        if origin is None or origin.lower() in self._origins:
+            return
+        own = (_header(scope, b"host") or b"").decode("latin-1").lower()
+        try:
+            sent = urlsplit(origin.decode("latin-1").lower())
+        except ValueError:
+            sent = urlsplit("")
+        if sent.scheme not in ("http", "https") or not own or sent.netloc != own:
+            raise Fault(403, "requests of other origins are refused; --allow-origin adds one", code="origin_refused")
+
+    def _check_key(self, scope: Scope, call: Call) -> None:
+        if not self._keys:
+            return
+        path = scope["path"]
+        if scope["method"] in ("GET", "HEAD") and (path in OPEN_PATHS or path.startswith(OPEN_FOLDERS)):
+            return
+        bearer = (_header(scope, b"authorization") or b"").split(None, 1)
+        given = bearer[1].strip() if len(bearer) == 2 and bearer[0].lower() == b"bearer" else None
+        number = self._keys.find(given if given is not None else _header(scope, b"x-api-key") or b"")
+        if number is None:
+            raise Fault(401, "a key is needed: Authorization: Bearer KEY", kind="authentication_error", code="no_key")
+        call.tenant = f"key-{number}"
+
+    async def _preflight(self, scope: Scope, send: Send) -> bool:
+        """Answer a browser that asks whether it may; only for origins that were allowed by name."""
+        if scope["method"] != "OPTIONS" or _header(scope, b"access-control-request-method") is None:
+            return False
+        self._check_host(scope)
+        if (_header(scope, b"origin") or b"").lower() not in self._origins:
+            raise Fault(403, "requests of other origins are refused", code="origin_refused")
+        allowed = [
+            (b"access-control-allow-methods", _METHODS),
+            (b"access-control-allow-headers", _HEADERS),
+            (b"access-control-max-age", b"600"),
+            (b"content-length", b"0"),
+        ]
+        await send({"type": "http.response.start", "status": 204, "headers": allowed})
+        await send({"type": "http.response.body", "body": b""})
+        return True
+
+    def _note(self, call: Call, status: int) -> None:
+        """The log and the metrics of an answer. Nothing a client wrote is in them but ids and counts."""
+        took = time.monotonic() - call.started
+        metrics = self._serving.metrics
+        metrics.count("http_requests_total", route=call.route, method=call.method, status=str(status))
+        metrics.observe("http_request_duration_seconds", took, route=call.route)
+        facts: dict[str, Any] = {
+            "request_id": call.id,
+            "method": call.method,
+            "route": call.route,
+            "status": status,
+            "ms": round(took * 1000, 1),
+        }
+        if call.model:
+            facts |= {"model": call.model, "prompt_tokens": call.prompt_tokens, "output_tokens": call.output_tokens}
+            facts |= {"cached_tokens": call.cached_tokens, "finish_reason": call.finish_reason}
+        if call.tenant:
+            facts["tenant"] = call.tenant
+        log.info("request", extra=facts)
+
+
+_PHRASES = {
+    404: "there is nothing here; /openapi.json lists what there is",
+    405: "this method is not served here",
+}
+
+
+class _Outgoing:
+    """`send` that adds headers to every answer and remembers its status."""
+
+    def __init__(self, send: Send, added: list[tuple[bytes, bytes]]) -> None:
+        self._send = send
+        self._added = added
+        self.status = 0
+
+    async def __call__(self, message: Any) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            own = {name for name, _ in message.get("headers", [])}
+            added = [(name, value) for name, value in self._added if name not in own]
+            message = {**message, "headers": [*message.get("headers", []), *added]}
+        await self._send(message)
+
+
+def _header(scope: Scope, name: bytes) -> bytes | None:
+    return next((value for key, value in scope["headers"] if key == name), None)
+
+
+def _request_id(scope: Scope) -> str:
+    given = _header(scope, b"x-request-id")
+    return given.decode() if given is not None and _ID.fullmatch(given) else f"req_{uuid4().hex}"
+
+
+def host_of(header: str) -> str | None:
+    """The host of a Host header, lower case and without its port; None for what is no host."""
+    text = header.strip().lower()
+    found = re.fullmatch(r"(\[[0-9a-f:.%]+\]|[a-z0-9._-]+)(?::\d{1,5})?", text)
+    return found[1].strip("[]").rstrip(".") if found else None

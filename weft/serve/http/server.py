@@ -1,0 +1,208 @@
+"""The process around the application: sockets, connections that are too slow or too many, signals, an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from weft.errors import BackendError, InputError
+from weft.serve.app import App
+from weft.serve.models.pool import Entry
+from weft.serve.settings import Limits, Settings
+
+LATECOMERS_S = 0.1  # for requests on connections that were open when the server stopped listening: they get a 503
+ENDING = (signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
+_REFUSAL = (
+    b"HTTP/1.1 429 Too Many Requests\r\nretry-after: 1\r\nconnection: close\r\ncontent-type: application/json\r\n"
+    b'content-length: 101\r\n\r\n{"error":{"message":"too many connections","type":"rate_limit_error",'
+    b'"param":null,"code":"queue_full"}}'
+)
+
+
+def _protocol(limits: Limits) -> type[H11Protocol]:
+    """Connections that must say within `header_s` what they want, and that are refused when there are too many."""
+
+    class Connection(H11Protocol):
+        _patience: asyncio.TimerHandle | None = None
+        _refused = False
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self.app = _with_abort(self.app, transport)
+            self._refused = len(self.connections) > limits.connections
+            self._patience = self.loop.call_later(limits.header_s, self._give_up)
+
+        def _give_up(self) -> None:
+            if self.cycle is None and not self.transport.is_closing():
+                self.transport.abort()
+
+        def data_received(self, data: bytes) -> None:
+            if self._refused:
+                self.transport.write(_REFUSAL)
+                self.transport.close()
+                return
+            super().data_received(data)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            if self._patience is not None:
+                self._patience.cancel()
+            super().connection_lost(exc)
+
+    return Connection
+
+
+def _with_abort(app: Any, transport: asyncio.Transport) -> Any:
+    """The application, given a way to drop the connection: ASGI has none."""
+
+    async def run(scope: Any, receive: Any, send: Any) -> None:
+        scope["weft.abort"] = transport.abort
+        await app(scope, receive, send)
+
+    return run
+
+
+class Server(uvicorn.Server):
+    """A uvicorn server that ends in order: the first signal drains, the second ends at once, the exit code is 0."""
+
+    def __init__(self, app: App) -> None:
+        settings = app.serving.settings
+        limits = settings.limits
+        config = uvicorn.Config(
+            app,
+            http=_protocol(limits),
+            ws="none",
+            loop="asyncio",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=int(limits.keep_alive_s),
+            timeout_graceful_shutdown=5,
+            h11_max_incomplete_event_size=limits.header_bytes,
+            backlog=2048,
+        )
+        super().__init__(config)
+        self.app = app
+        self.on_started: Callable[[], None] = lambda: None
+        self._draining: asyncio.Task[None] | None = None
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Our signals instead of uvicorn's, which raises them again at the end."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        loop = asyncio.get_running_loop()
+        before = {number: signal.getsignal(number) for number in ENDING}
+        for number in ENDING:
+            signal.signal(number, lambda *_: loop.call_soon_threadsafe(self.end))
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def end(self) -> None:
+        """Drain and end; asked again, end at once. Called in the event loop."""
+        if self._draining is None:
+            self._draining = asyncio.ensure_future(self._drain())
+        elif not self._draining.done():
+            self._draining.cancel()
+            self._draining = asyncio.ensure_future(self._drain(at_once=True))
+
+    async def _drain(self, at_once: bool = False) -> None:
+        serving = self.app.serving
+        await (serving.abort() if at_once else serving.drain())
+        for server in self.servers:
+            server.close()
+        await asyncio.sleep(LATECOMERS_S)
+        await serving.abort()
+        self.should_exit = True
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.on_started()
+
+
+def listen(settings: Settings) -> socket.socket:
+    """The socket of a server, bound and not yet accepting; port 0 takes a free one."""
+    try:
+        family = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0][0]
+        bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named, or asyncio sets no TCP_NODELAY
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((settings.host, settings.port))
+    except OSError as error:
+        raise InputError(f"[serve] {settings.host}:{settings.port} cannot be used: {error.strerror or error}") from None
+    return bound
+
+
+def run(
+    settings: Settings,
+    entries: list[Entry] | None = None,
+    on_started: Callable[[int], None] | None = None,
+    bound: socket.socket | None = None,
+) -> None:
+    """Serve until a signal ends it. `on_started` is told the port; `bound` is a socket that `listen` gave."""
+    settings = settings.checked()
+    bound = bound or listen(settings)
+    server = Server(App(settings, entries))
+    port: int = bound.getsockname()[1]
+    if on_started is not None:
+        server.on_started = lambda: on_started(port)
+    server.run(sockets=[bound])
+
+
+class BackgroundServer:
+    """`with BackgroundServer(settings) as server:` serves from a thread of its own; `server.url` is where."""
+
+    def __init__(self, settings: Settings, entries: list[Entry] | None = None) -> None:
+        self.settings = settings.checked()
+        self.app = App(self.settings, entries)
+        self._server = Server(self.app)
+        self._bound = listen(self.settings)
+        self.port: int = self._bound.getsockname()[1]
+        self._ready = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=self._run, name="weft-serve", daemon=True)
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.settings.host}:{self.port}"
+
+    def __enter__(self) -> BackgroundServer:
+        self._thread.start()
+        self._ready.wait(60)
+        if not self._server.started:
+            raise BackendError("[serve] the server did not start")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._loop is not None and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._server.end)
+            self._loop.call_soon_threadsafe(self._server.end)  # twice: at once
+        self._thread.join(60)
+
+    def call(self, work: Callable[[], Any]) -> Any:
+        """Run a coroutine function in the server's event loop and wait for it."""
+        assert self._loop is not None
+        return asyncio.run_coroutine_threadsafe(work(), self._loop).result(60)
+
+    def _run(self) -> None:
+        def started() -> None:
+            self._loop = asyncio.get_running_loop()
+            self._ready.set()
+
+        self._server.on_started = started
+        try:
+            self._server.run(sockets=[self._bound])
+        finally:
+            self._ready.set()

@@ -1,0 +1,161 @@
+"""A text generator in a server: one engine on a thread of its own, and the texts of its tokens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from weft.errors import BusyError, InputError, UnsupportedError
+from weft.generate import AsyncEngine, Engine
+
+if TYPE_CHECKING:
+    from weft.generate import Model, Request, Stats
+    from weft.generate.aio import AsyncHandle
+    from weft.runtime import Adapters
+    from weft.text import Template, Tokenizer
+
+T = TypeVar("T")
+
+PREPARING = 4  # threads that render templates and split texts into tokens
+MAX_VARIABLES = 32
+MAX_VARIABLE = 256  # characters
+_OURS = ("bos_token", "eos_token", "add_generation_prompt", "continue_final_message", "documents", "tokenize")
+
+
+class GenerateRunner:
+    """One loaded generator."""
+
+    kind = "generate"
+
+    def __init__(self, model: Model, *, running: int, waiting: int) -> None:
+        self.model = model
+        self.engine = AsyncEngine(Engine(model, max_running=running, max_waiting=waiting))
+        self._most_waiting = waiting
+        self._preparing = ThreadPoolExecutor(PREPARING, "weft-prepare")
+
+    async def start(self) -> GenerateRunner:
+        await self.engine.__aenter__()
+        return self
+
+    @property
+    def info(self) -> dict[str, Any]:
+        return self.model.info
+
+    @property
+    def context(self) -> int:
+        return self.model.decoder.max_context
+
+    @property
+    def max_tokens(self) -> int:
+        return self.context
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.model.tokenizer
+
+    @property
+    def adapters(self) -> Adapters:
+        return self.model.adapters
+
+    @property
+    def template(self) -> Template:
+        return self.model.chat_template
+
+    @property
+    def stats(self) -> Stats:
+        return self.engine.engine.stats()
+
+    @property
+    def waiting(self) -> int:
+        return self.engine.engine.waiting
+
+    @property
+    def failure(self) -> BaseException | None:
+        return self.engine.failure
+
+    @cached_property
+    def sampling_defaults(self) -> dict[str, Any]:
+        """How the model's authors want it sampled, where its files say so."""
+        found = self.model.decoder.checkpoint.generation
+        if found.get("do_sample") is False:
+            return {}
+        wanted = {"temperature": (0.0, 2.0), "top_p": (0.0, 1.0), "min_p": (0.0, 1.0), "top_k": (0, 1 << 20)}
+        return {
+            name: found[name]
+            for name, (low, high) in wanted.items()
+            if isinstance(found.get(name), int | float) and low <= found[name] <= high
+        }
+
+    def check_room(self) -> None:
+        """Refuse at once what would find the queue full, before any work is done for it."""
+        waiting = self.waiting
+        if waiting >= self._most_waiting:
+            raise BusyError(f"[engine] {waiting} requests wait, which is the most; try again later")
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """Let another thread do what takes the processor: templates, tokens, grammars."""
+        return await asyncio.get_running_loop().run_in_executor(self._preparing, work)
+
+    async def submit(self, request: Request) -> AsyncHandle:
+        return await self.engine.submit(request)
+
+    def chat_ids(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: list[Any] | None = None,
+        variables: Mapping[str, Any] | None = None,
+        **ours: Any,
+    ) -> list[int]:
+        """The prompt of a conversation. `variables` came from a client, `ours` are the server's own."""
+        self._check_variables(variables or {})
+        return self.model.chat_ids(messages, tools=tools, variables={**(variables or {}), **ours})
+
+    def _check_variables(self, variables: Mapping[str, Any]) -> None:
+        """A template may write a variable as it is, so none may hold a control token: it would count as one."""
+        if len(variables) > MAX_VARIABLES:
+            raise InputError(f"[chat] {len(variables)} variables for the template; at most {MAX_VARIABLES} are taken")
+        for name, value in variables.items():
+            if name in _OURS or not name.isidentifier():
+                raise InputError(f"[chat] chat_template_kwargs cannot set {name!r:.80}")
+            if value is not None and not isinstance(value, bool | int | float | str):
+                raise InputError(f"[chat] chat_template_kwargs: {name} is neither a text, a number nor a truth value")
+            if isinstance(value, str) and (len(value) > MAX_VARIABLE or any(t in value for t in self._control_tokens)):
+                raise InputError(f"[chat] chat_template_kwargs: {name} is too long or holds a control token")
+
+    @cached_property
+    def _control_tokens(self) -> list[str]:
+        return [text for text, _, _ in self.tokenizer.added_tokens if text.strip()]
+
+    def text_ids(self, text: str, *, add_special: bool = True) -> list[int]:
+        ids = self.tokenizer.encode(text, add_special=add_special)
+        if not ids:
+            raise InputError("[request] prompt is empty and the model has no token to begin with; give some text")
+        return ids
+
+    @cached_property
+    def _token_bytes(self) -> list[bytes]:
+        return self.tokenizer.token_bytes()
+
+    def know_tokens(self) -> None:
+        """Have the bytes of all tokens, which takes a while for a large vocabulary: for a thread."""
+        _ = self._token_bytes
+
+    def token_bytes(self, id: int) -> bytes:
+        """What a token adds to a text; a special token as it is written."""
+        found = self._token_bytes[id] if id < len(self._token_bytes) else b""
+        return found or (self.tokenizer.token(id) or "").encode()
+
+    def require_template(self) -> Template:
+        try:
+            return self.model.chat_template
+        except UnsupportedError as error:
+            raise InputError(str(error)) from None
+
+    async def close(self) -> None:
+        await self.engine.__aexit__()
+        await asyncio.to_thread(self.engine.engine.close)
+        self._preparing.shutdown(wait=False)

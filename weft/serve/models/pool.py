@@ -1,0 +1,278 @@
+"""The models of a server: loaded when first asked for, within a budget of bytes, unloaded when others need the place.
+
+Who wants to use a model leases it: while leased it stays. One event loop does all of this, so there are no locks but
+the one that lets models load one after another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from weft.errors import NotFoundError, WeftError
+from weft.runtime.memory import SHARE, UNKNOWN, free_memory
+from weft.serve.http.faults import Fault, no_model, unavailable
+from weft.serve.models.embedder import EmbedRunner
+from weft.serve.models.generator import GenerateRunner
+from weft.serve.settings import Limits, ModelSpec
+
+Runner = GenerateRunner | EmbedRunner
+
+log = logging.getLogger("weft.serve")
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What is known of a model before it is loaded: what it does, and the bytes it will take by use."""
+
+    kind: str
+    bytes: dict[str, int]
+    max_tokens: int
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(self.bytes.values())
+
+
+@dataclass(eq=False)
+class Entry:
+    """One model that may be served."""
+
+    spec: ModelSpec
+    outline: Outline
+    runner: Runner | None = None
+    loading: asyncio.Task[Runner] | None = None
+    leases: int = 0
+    last_used: float = 0.0
+    keep_alive_s: float | None = None
+    adapters: dict[str, Path] = field(default_factory=dict)  # loaded again with the model
+    failed: str = ""  # why it could not be loaded
+    loaded_once: bool = False
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def kind(self) -> str:
+        return self.outline.kind
+
+    @property
+    def state(self) -> str:
+        if self.runner is not None:
+            return "ready" if self.runner.failure is None else "failed"
+        return "loading" if self.loading is not None else "failed" if self.failed else "unloaded"
+
+    @property
+    def idle_s(self) -> float:
+        return 0.0 if self.leases else time.monotonic() - self.last_used
+
+
+def outline_of(spec: ModelSpec, *, offline: bool = True) -> Outline:
+    """Look at a model's files, without reading a weight."""
+    from weft.runtime import open_checkpoint
+    from weft.runtime.programs import model_module
+    from weft.weights.sources import locate
+
+    located = locate(spec.source, offline=offline, progress=False)
+    checkpoint = open_checkpoint(located.path)
+    if model_module(checkpoint.model_type).KIND == "decoder":
+        from weft.runtime import Decoder
+
+        decoder = Decoder(checkpoint, **{**_options(spec, "generate"), "bind": False})
+        return Outline("generate", decoder.memory_plan(), decoder.max_context)
+    from weft.embed.recipe import read_recipe
+    from weft.runtime import Encoder
+
+    options = _options(spec, "embed")
+    recipe = read_recipe(checkpoint, located.entry, options.pop("pooling", None))
+    head = recipe.head(options.pop("normalise", recipe.normalise))
+    encoder = Encoder(recipe.with_dense(checkpoint), head, **options)
+    return Outline("embed", dict(encoder.memory_plan(512)), min(recipe.max_tokens, encoder.max_tokens))
+
+
+def _options(spec: ModelSpec, kind: str) -> dict[str, Any]:
+    wanted = {
+        "generate": ("context", "kv_dtype", "kv_tokens", "kv_bytes", "compute", "threads"),
+        "embed": ("compute", "threads", "pooling", "normalise"),
+    }[kind]
+    return {name: value for name, value in spec.options.items() if name in wanted}
+
+
+def load_model(entry: Entry, limits: Limits) -> Any:
+    """Load a model; blocks. A Model or an Embedder."""
+    spec = entry.spec
+    options = {**_options(spec, entry.kind), "offline": True, "progress": False}
+    if entry.kind == "generate":
+        from weft.generate import load
+
+        return load(spec.source, **options)
+    from weft.embed import Embedder
+
+    return Embedder(spec.source, **options)
+
+
+class Models:
+    """All models by name."""
+
+    def __init__(self, entries: list[Entry], limits: Limits, *, budget_bytes: int | None, keep_alive_s: float | None):
+        self.entries = {entry.name: entry for entry in entries}
+        self.limits = limits
+        free = free_memory().available_bytes
+        self.budget_bytes = budget_bytes or (int(SHARE * free) if free < UNKNOWN else UNKNOWN)
+        self._keep_alive_s = keep_alive_s
+        self._turn = asyncio.Lock()
+        self.load: Callable[[Entry, Limits], Any] = load_model
+        self.loads = 0
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self.entries.values())
+
+    @property
+    def loaded_bytes(self) -> int:
+        return sum(e.outline.total_bytes for e in self if e.runner is not None)
+
+    def find(self, name: str) -> tuple[Entry, str | None]:
+        """The model that a request's `model` means, and the adapter where it names one."""
+        if name in self.entries:
+            return self.entries[name], None
+        for entry in self:
+            if name in entry.adapters:
+                return entry, name
+        raise no_model(name)
+
+    @asynccontextmanager
+    async def lease(self, entry: Entry) -> AsyncIterator[Runner]:
+        """The model, loaded, for as long as it is used."""
+        entry.leases += 1
+        try:
+            yield await self._ready(entry)
+        finally:
+            entry.leases -= 1
+            entry.last_used = time.monotonic()
+
+    async def _ready(self, entry: Entry) -> Runner:
+        if entry.runner is not None and entry.runner.failure is not None:
+            log.error("engine lost", extra={"model": entry.name, "error": str(entry.runner.failure)})
+            await self._unload(entry)
+        if entry.runner is not None:
+            return entry.runner
+        if entry.loading is None:
+            entry.loading = asyncio.ensure_future(self._load(entry))
+            entry.loading.add_done_callback(partial(_loaded, entry))
+        return await asyncio.shield(entry.loading)  # who waits may go, the model is loaded all the same
+
+    async def _load(self, entry: Entry) -> Runner:
+        async with self._turn:
+            await self._make_room(entry)
+            started = time.monotonic()
+            try:
+                loaded = await asyncio.to_thread(self.load, entry, self.limits)
+                runner = await self._runner(entry, loaded)
+                del loaded
+            except (WeftError, OSError, MemoryError) as error:
+                log.error("model not loaded", extra={"model": entry.name, "error": str(error)})
+                entry.failed = str(error)
+                raise unavailable(
+                    f"the model {entry.name} cannot be loaded; the server's log says why", "model_not_loaded"
+                ) from error
+            entry.runner, entry.last_used = runner, time.monotonic()
+            entry.failed, entry.loaded_once = "", True
+            self.loads += 1
+            took = round(time.monotonic() - started, 3)
+            log.info("model loaded", extra={"model": entry.name, "seconds": took, "bytes": entry.outline.total_bytes})
+            return runner
+
+    async def _runner(self, entry: Entry, loaded: Any) -> Runner:
+        runner: Runner
+        if entry.kind == "generate":
+            limits = self.limits
+            runner = await GenerateRunner(loaded, running=limits.running, waiting=limits.waiting).start()
+        else:
+            runner = EmbedRunner(loaded, waiting=self.limits.waiting)
+        for name, path in entry.adapters.items():
+            await asyncio.to_thread(runner.adapters.load, name, path)
+        return runner
+
+    async def _make_room(self, entry: Entry) -> None:
+        """Unload idle models, the one that was used longest ago first, until this one fits the budget."""
+        wanted = entry.outline.total_bytes
+        if wanted > self.budget_bytes:
+            raise unavailable(
+                f"the model {entry.name} takes {wanted} bytes, the server's budget is {self.budget_bytes}",
+                "model_too_large",
+                retry_after_s=None,
+            )
+        idle = sorted((e for e in self if e.runner is not None and not e.leases), key=lambda e: e.last_used)
+        while self.loaded_bytes + wanted > self.budget_bytes:
+            if not idle:
+                raise unavailable(f"no room for {entry.name}: the models that are loaded are in use", "no_room")
+            await self._unload(idle.pop(0))
+
+    async def _unload(self, entry: Entry) -> None:
+        runner, entry.runner = entry.runner, None
+        if runner is not None:
+            await runner.close()
+            del runner
+            gc.collect()  # an engine and its model know each other
+            log.info("model unloaded", extra={"model": entry.name})
+
+    async def unload(self, entry: Entry) -> bool:
+        """Unload a model that nobody uses; whether it was."""
+        async with self._turn:
+            if entry.leases or entry.runner is None:
+                return False
+            await self._unload(entry)
+            return True
+
+    def keep_alive_of(self, entry: Entry) -> float | None:
+        """Idle seconds after which a model goes, None for never: a request's word, else its own, else the server's."""
+        for given in (entry.keep_alive_s, entry.spec.keep_alive_s, self._keep_alive_s):
+            if given is not None:
+                return None if given < 0 else given
+        return None
+
+    async def unload_idle(self) -> None:
+        """Unload what has been idle for longer than its keep_alive."""
+        for entry in self:
+            keep = self.keep_alive_of(entry)
+            if keep is not None and entry.runner is not None and not entry.leases and entry.idle_s >= keep:
+                await self.unload(entry)
+
+    async def load_adapter(self, entry: Entry, name: str, path: Path, *, replace: bool = False) -> Any:
+        """Load an adapter into a model; it stays with the model when that is unloaded and loaded again."""
+        async with self.lease(entry) as runner:
+            change = runner.adapters.replace if replace and name in entry.adapters else runner.adapters.load
+            adapter = await asyncio.to_thread(change, name, path)
+            entry.adapters[name] = path
+            return adapter
+
+    async def unload_adapter(self, name: str) -> None:
+        entry = next((e for e in self if name in e.adapters), None)
+        if entry is None:
+            raise Fault(404, f"no adapter is called {name!r:.200}", kind="not_found_error", code="adapter_not_found")
+        del entry.adapters[name]
+        if entry.runner is not None:
+            with suppress(NotFoundError):
+                entry.runner.adapters.unload(name)
+
+    async def close(self) -> None:
+        for entry in self:
+            if entry.loading is not None:
+                await asyncio.wait({entry.loading})
+            await self._unload(entry)
+
+
+def _loaded(entry: Entry, loading: asyncio.Task[Runner]) -> None:
+    entry.loading = None
+    if not loading.cancelled():
+        loading.exception()  # seen: whoever waited has it

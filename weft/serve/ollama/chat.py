@@ -1,0 +1,282 @@
+"""POST /api/chat and /api/generate: answers as lines of JSON."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from weft.serve.http.faults import Fault, no_model, ollama_shape
+from weft.serve.http.routes import Answer, Context, Json, Stream
+from weft.serve.ollama.schemas import ChatRequest, GenerateRequest, Generating, KeepAlive, Message
+from weft.serve.openai.chat import logprob_of
+from weft.serve.settings import seconds
+from weft.serve.work import chatting
+from weft.serve.work.chatting import Ask, Chat, Delta, Reply
+from weft.serve.work.generating import Running, isolation, lease, lease_generator
+
+if TYPE_CHECKING:
+    from weft.generate import Generation, Grammar
+    from weft.serve.models.generator import GenerateRunner
+    from weft.serve.models.pool import Entry
+
+LINES = "application/x-ndjson"
+
+
+def stamp() -> str:
+    return datetime.now(timezone.utc).isoformat().replace("+00:00", "Z")
+
+
+def named(context: Context, model: str) -> str:
+    """The name that a model has here: Ollama's clients add a tag."""
+    models = context.serving.models
+    for name in (model, model.removesuffix(":latest")):
+        try:
+            models.find(name)
+            return name
+        except Fault:
+            continue
+    raise no_model(model)
+
+
+def keep(context: Context, model: str, keep_alive: KeepAlive | None) -> Entry:
+    """Remember how long a model is to stay when it is idle: what the last request said, or else the server's time."""
+    entry, _ = context.serving.models.find(model)
+    entry.keep_alive_s = None if keep_alive is None else seconds(keep_alive)
+    return entry
+
+
+async def chat(context: Context, body: ChatRequest) -> Answer:
+    """Answer a conversation; without messages, load the model or let it go."""
+    model = named(context, body.model)
+    entry = keep(context, model, body.keep_alive)
+    if not body.messages:
+        return await _load(context, body.model, entry, {"message": {"role": "assistant", "content": ""}})
+    ask = _ask(model, body, context.serving.settings.limits.default_tokens)
+    ask.messages = [_message(message) for message in body.messages]
+    ask.tools = [msgspec.to_builtins(tool) for tool in body.tools or ()]
+    return await _answer(context, body, ask, _in_message)
+
+
+async def generate(context: Context, body: GenerateRequest) -> Answer:
+    """Answer a prompt, through the model's template or as it is."""
+    model = named(context, body.model)
+    entry = keep(context, model, body.keep_alive)
+    if not body.prompt:
+        return await _load(context, body.model, entry, {"response": ""})
+    ask = _ask(model, body, context.serving.settings.limits.default_tokens)
+    if body.raw:
+        return await _raw(context, body, ask)
+    system = [{"role": "system", "content": body.system}] if body.system else []
+    ask.messages = [*system, {"role": "user", "content": body.prompt}]
+    return await _answer(context, body, ask, _in_response)
+
+
+def _ask(model: str, body: Generating, default_tokens: int) -> Ask:
+    given = body.options
+    options: dict[str, Any] = {"max_tokens": default_tokens}
+    if given is not None:
+        names = ("temperature", "top_k", "top_p", "min_p", "typical_p", "presence_penalty", "frequency_penalty")
+        options |= {name: getattr(given, name) for name in names if getattr(given, name) is not None}
+        if given.repeat_penalty is not None:
+            options["repetition_penalty"] = given.repeat_penalty
+        if given.seed is not None:
+            options["seed"] = given.seed % 2**64
+        if given.num_predict is not None and given.num_predict >= 0:
+            options["max_tokens"] = given.num_predict
+        if given.stop:
+            options["stop"] = given.stop
+    if body.logprobs:
+        options["logprobs"] = body.top_logprobs or 0
+    if body.truncate:
+        options["truncate"] = "left"
+    variables: dict[str, Any] = {}
+    if body.think is not None:
+        variables["enable_thinking"] = body.think is not False
+        if isinstance(body.think, str):
+            variables["reasoning_effort"] = body.think
+    shape = body.format
+    grammar = (lambda: _grammar(shape)) if shape else None
+    return Ask(model=model, messages=(), options=options, variables=variables, grammar=grammar)
+
+
+def _grammar(shape: Any) -> Grammar:
+    from weft.generate import Grammar
+
+    return Grammar.json_object() if shape == "json" else Grammar.json_schema(shape)
+
+
+def _message(message: Message) -> dict[str, Any]:
+    shown: dict[str, Any] = {"role": message.role, "content": message.content or ""}
+    if message.thinking:
+        shown["reasoning_content"] = message.thinking
+    if message.tool_calls:
+        shown["tool_calls"] = [
+            {"id": call.id or "", "type": "function", "function": msgspec.to_builtins(call.function)}
+            for call in message.tool_calls
+        ]
+    if message.tool_name:
+        shown["name"] = message.tool_name
+    if message.tool_call_id:
+        shown["tool_call_id"] = message.tool_call_id
+    return shown
+
+
+async def _load(context: Context, shown: str, entry: Entry, empty: dict[str, Any]) -> Answer:
+    """A request without a text loads a model, or unloads it where it is not to stay."""
+    gone = entry.keep_alive_s == 0
+    if gone:
+        await context.serving.models.unload(entry)
+    else:
+        await lease(context, entry.name)
+    reason = "unload" if gone else "load"
+    return Json({"model": shown, "created_at": stamp(), **empty, "done": True, "done_reason": reason})
+
+
+@dataclass(frozen=True)
+class _Said:
+    """What a line tells."""
+
+    text: str = ""
+    thinking: str = ""
+    calls: tuple[dict[str, Any], ...] = ()
+
+
+def _in_message(said: _Said) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": said.text}
+    if said.thinking:
+        message["thinking"] = said.thinking
+    if said.calls:
+        message["tool_calls"] = list(said.calls)
+    return {"message": message}
+
+
+def _in_response(said: _Said) -> dict[str, Any]:
+    return {"response": said.text, **({"thinking": said.thinking} if said.thinking else {})}
+
+
+Wrap = Callable[[_Said], dict[str, Any]]
+
+
+async def _answer(context: Context, body: Generating, ask: Ask, wrap: Wrap) -> Answer:
+    began = time.monotonic()
+    started = await chatting.start(context, ask)
+    loading = time.monotonic() - began
+    if body.stream is not False:
+        return Stream(_lines(context, body, started, wrap, loading), error_line, LINES)
+    (reply,) = await started.replies()
+    said = _Said(reply.text, reply.reasoning, _calls(reply, len(reply.calls)))
+    line = {**_head(body.model), **wrap(said)}
+    if body.logprobs:
+        line["logprobs"] = [_logprob(started.runner, entry) for entry in reply.logprobs]
+    return Json({**line, **_ending(context, (await started.generations())[0], reply.finish_reason, loading)})
+
+
+async def _lines(context: Context, body: Generating, started: Chat, wrap: Wrap, loading: float) -> AsyncIterator[bytes]:
+    """One line for each piece; a call is told when it is whole, as Ollama does."""
+    reply = Reply()
+    async for deltas in started.deltas():
+        lines = b""
+        for delta in deltas:
+            told = sum(call.complete for call in reply.calls)
+            reply.add(delta)
+            lines += _line(body, started.runner, delta, wrap, _calls(reply, len(reply.calls), told))
+        if lines:
+            yield lines
+    ending = _ending(context, (await started.generations())[0], reply.finish_reason, loading)
+    yield _encoded({**_head(body.model), **wrap(_Said()), **ending})
+
+
+def _line(
+    body: Generating, runner: GenerateRunner, delta: Delta, wrap: Wrap, calls: tuple[dict[str, Any], ...]
+) -> bytes:
+    if not (delta.text or delta.reasoning or calls or (body.logprobs and delta.logprobs)):
+        return b""
+    line = {**_head(body.model), **wrap(_Said(delta.text, delta.reasoning, calls)), "done": False}
+    if body.logprobs:
+        line["logprobs"] = [_logprob(runner, entry) for entry in delta.logprobs]
+    return _encoded(line)
+
+
+def _calls(reply: Reply, end: int, start: int = 0) -> tuple[dict[str, Any], ...]:
+    """The calls that are whole, from the one after `start` whole ones on."""
+    whole = [call for call in reply.calls[:end] if call.complete]
+    return tuple(
+        {"id": call.id, "function": {"index": start + i, "name": call.name, "arguments": _object(call.arguments)}}
+        for i, call in enumerate(whole[start:])
+    )
+
+
+def _object(text: str) -> Any:
+    try:
+        return json.loads(text or "{}")
+    except ValueError:
+        return {}
+
+
+def _logprob(runner: GenerateRunner, entry: Any) -> Any:
+    return msgspec.to_builtins(logprob_of(runner, entry))
+
+
+def _head(model: str) -> dict[str, Any]:
+    return {"model": model, "created_at": stamp()}
+
+
+def _ending(context: Context, one: Generation, reason: str, loading: float) -> dict[str, Any]:
+    """Counts, and times in nanoseconds."""
+    usage, times = one.usage, one.timings
+    ending: dict[str, Any] = {
+        "done": True,
+        "done_reason": "length" if reason == "length" else "stop",
+        "total_duration": int(context.call.age_s * 1e9),
+        "load_duration": int(loading * 1e9),
+        "prompt_eval_count": usage.prompt_tokens,
+        "prompt_eval_duration": int(times.prompt_ms * 1e6),
+        "eval_count": usage.completion_tokens,
+        "eval_duration": int(times.predicted_ms * 1e6),
+    }
+    if usage.truncated_tokens:
+        ending["truncated_tokens"] = usage.truncated_tokens
+    return ending
+
+
+async def _raw(context: Context, body: GenerateRequest, ask: Ask) -> Answer:
+    """A prompt continued as it is."""
+    began = time.monotonic()
+    runner, adapter = await lease_generator(context, ask.model)
+    loading = time.monotonic() - began
+    options = {"temperature": 1.0, **runner.sampling_defaults, **ask.options, **isolation(context)}
+
+    def prepare() -> Any:
+        from weft.generate import make_request
+
+        made = None if ask.grammar is None else ask.grammar()
+        return make_request(runner.text_ids(body.prompt), grammar=made, adapter=adapter, **options)
+
+    running = await Running.submit(context, runner, [await runner.in_thread(prepare)], "prompt")
+
+    async def lines() -> AsyncIterator[bytes]:
+        async for pieces in running.pieces():
+            texts = (piece.text for _, piece in pieces if piece.text)
+            yield b"".join(_encoded({**_head(body.model), "response": text, "done": False}) for text in texts)
+        ((one,),) = await running.generations()
+        ending = _ending(context, one, one.finish_reason, loading)
+        yield _encoded({**_head(body.model), "response": "", **ending})
+
+    if body.stream is not False:
+        return Stream(lines(), error_line, LINES)
+    ((one,),) = await running.generations()
+    return Json({**_head(body.model), "response": one.text, **_ending(context, one, one.finish_reason, loading)})
+
+
+def _encoded(value: dict[str, Any]) -> bytes:
+    return msgspec.json.encode(value) + b"\n"
+
+
+def error_line(fault: Fault) -> bytes:
+    return _encoded(ollama_shape(fault))

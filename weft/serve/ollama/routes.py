@@ -1,0 +1,22 @@
+"""The routes of Ollama's API."""
+
+from functools import partial
+
+from weft.serve.http.routes import Route
+from weft.serve.ollama import chat, embed, listing, schemas
+
+_route = partial(Route, shape="ollama")
+
+ROUTES = [
+    _route("POST", "/api/chat", chat.chat, "Answer a conversation", body=schemas.ChatRequest),
+    _route("POST", "/api/generate", chat.generate, "Answer a prompt", body=schemas.GenerateRequest),
+    _route("POST", "/api/embed", embed.embed, "Vectors of texts", body=schemas.EmbedRequest, large=True),
+    _route(
+        "POST", "/api/embeddings", embed.embed_one, "The vector of a text", body=schemas.OldEmbedRequest, large=True
+    ),
+    _route("GET", "/api/tags", listing.tags, "The models there are"),
+    _route("GET", "/api/ps", listing.running, "The models in memory"),
+    _route("GET", "/api/version", listing.version, "weft's version"),
+    _route("POST", "/api/show", listing.show, "What a model is", body=schemas.ShowRequest),
+    _route("POST", "/api/pull", listing.pull, "Fetch a model", body=schemas.PullRequest),
+]

@@ -1,0 +1,127 @@
+"""What Ollama's routes take. `model` may end in `:latest`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from weft.serve.openai.schemas import (
+    MAX_MESSAGES,
+    MAX_TOOLS,
+    Count,
+    Name,
+    Penalty,
+    Share,
+    ShortText,
+    Stop,
+    Tool,
+)
+
+KeepAlive = ShortText | float
+
+
+class Options(Struct, forbid_unknown_fields=True, kw_only=True):
+    temperature: Annotated[float, Meta(ge=0.0, le=100.0)] | None = None
+    top_k: Annotated[int, Meta(ge=0, le=(1 << 31) - 1)] | None = None
+    top_p: Share | None = None
+    min_p: Share | None = None
+    typical_p: Share | None = None
+    num_predict: Annotated[int, Meta(ge=-2, le=1 << 24)] | None = None
+    seed: Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)] | None = None
+    stop: Stop | None = None
+    repeat_penalty: Annotated[float, Meta(gt=0.0, le=100.0)] | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    mirostat: Literal[0] | None = None
+    # these size the machine, which the server's own settings do
+    num_ctx: Count | None = None
+    num_batch: Count | None = None
+    num_gpu: int | None = None
+    main_gpu: int | None = None
+    num_thread: Count | None = None
+    num_keep: int | None = None
+    repeat_last_n: int | None = None
+    mirostat_tau: float | None = None
+    mirostat_eta: float | None = None
+    penalize_newline: bool | None = None
+    numa: bool | None = None
+    low_vram: bool | None = None
+    use_mmap: bool | None = None
+    use_mlock: bool | None = None
+    tfs_z: float | None = None
+    draft_num_predict: int | None = None
+
+
+class Base(Struct, forbid_unknown_fields=True, kw_only=True):
+    model: Name
+    options: Options | None = None
+    keep_alive: KeepAlive | None = None
+
+
+class CalledFunction(Struct, kw_only=True):
+    name: Name
+    arguments: dict[str, Any] = {}
+
+
+class Called(Struct, kw_only=True):
+    function: CalledFunction
+    id: ShortText | None = None
+
+
+class Message(Struct, kw_only=True):
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str | None = None
+    thinking: str | None = None
+    images: Annotated[list[Any], Meta(max_length=0)] | None = None
+    tool_calls: Annotated[list[Called], Meta(max_length=MAX_TOOLS)] | None = None
+    tool_name: ShortText | None = None
+    tool_call_id: ShortText | None = None
+
+
+class Generating(Base, forbid_unknown_fields=True, kw_only=True):
+    stream: bool | None = None
+    format: dict[str, Any] | Literal["json", ""] | None = None
+    think: bool | ShortText | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    truncate: bool | None = None
+    shift: bool | None = None
+
+
+class ChatRequest(Generating, forbid_unknown_fields=True, kw_only=True):
+    messages: Annotated[list[Message], Meta(max_length=MAX_MESSAGES)] = []
+    tools: Annotated[list[Tool], Meta(max_length=MAX_TOOLS)] | None = None
+
+
+class GenerateRequest(Generating, forbid_unknown_fields=True, kw_only=True):
+    prompt: str = ""
+    system: str | None = None
+    raw: bool | None = None
+    suffix: Annotated[str, Meta(max_length=0)] | None = None
+    template: Annotated[str, Meta(max_length=0)] | None = None
+    images: Annotated[list[Any], Meta(max_length=0)] | None = None
+    context: Annotated[list[int], Meta(max_length=0)] | None = None
+
+
+class EmbedRequest(Base, forbid_unknown_fields=True, kw_only=True):
+    input: str | Annotated[list[str], Meta(max_length=1 << 20)]
+    truncate: bool | None = None
+    dimensions: Annotated[int, Meta(ge=1, le=1 << 16)] | None = None
+
+
+class OldEmbedRequest(Base, forbid_unknown_fields=True, kw_only=True):
+    prompt: str
+
+
+class ShowRequest(Struct, kw_only=True):
+    model: Name | None = None
+    name: Name | None = None
+    verbose: bool | None = None
+
+
+class PullRequest(Struct, kw_only=True):
+    model: Name | None = None
+    name: Name | None = None
+    stream: bool | None = None
+    insecure: bool | None = None

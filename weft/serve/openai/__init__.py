@@ -1,0 +1,1 @@
+"""OpenAI's API: chat, completions, embeddings, responses, models; with what vLLM and llama-server added to it."""

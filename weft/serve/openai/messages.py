@@ -1,0 +1,72 @@
+"""Messages as chat templates want them: content as text, arguments of calls as objects, one role for instructions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from weft.serve.http.faults import invalid
+from weft.serve.openai.schemas import Message, Part, ToolCall
+
+
+def template_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """The messages of a request as a template reads them."""
+    return [_message(i, message) for i, message in enumerate(messages)]
+
+
+def _message(number: int, message: Message) -> dict[str, Any]:
+    where = f"messages[{number}]"
+    role = {"developer": "system", "function": "tool"}.get(message.role, message.role)
+    shown: dict[str, Any] = {"role": role}
+    if message.content is not None:
+        shown["content"] = text_of(message.content, f"{where}.content")
+    elif role != "assistant":
+        raise invalid(f"{where}.content is missing", f"{where}.content", code="missing_parameter")
+    else:
+        shown["content"] = ""
+    reasoning = message.reasoning_content or message.reasoning or message.thinking
+    if reasoning:
+        shown["reasoning_content"] = reasoning
+    if message.name:
+        shown["name"] = message.name
+    if message.tool_call_id:
+        shown["tool_call_id"] = message.tool_call_id
+    if message.tool_calls:
+        if role != "assistant":
+            raise invalid(f"{where}.tool_calls: only the assistant calls tools", f"{where}.tool_calls")
+        shown["tool_calls"] = [_call(f"{where}.tool_calls[{i}]", c) for i, c in enumerate(message.tool_calls)]
+    return shown
+
+
+def text_of(content: str | Sequence[Part], where: str) -> str:
+    """The text of a content; what is no text is refused by its type."""
+    if isinstance(content, str):
+        return content
+    texts = []
+    for i, part in enumerate(content):
+        if part.type not in ("text", "input_text", "output_text", "refusal"):
+            raise invalid(f"{where}[{i}]: parts of type {part.type!r} are not taken, text is", f"{where}[{i}].type")
+        text = part.refusal if part.type == "refusal" else part.text
+        if text is None:
+            raise invalid(f"{where}[{i}].text is missing", f"{where}[{i}].text", code="missing_parameter")
+        texts.append(text)
+    return "\n".join(texts)
+
+
+def _call(where: str, call: ToolCall) -> dict[str, Any]:
+    function = {"name": call.function.name, "arguments": arguments_of(call.function.arguments, where)}
+    return {"id": call.id or "", "type": "function", "function": function}
+
+
+def arguments_of(given: str | dict[str, Any], where: str) -> dict[str, Any]:
+    """The arguments of a call as an object, which is what templates write as JSON."""
+    if not isinstance(given, str):
+        return given
+    try:
+        found = json.loads(given or "{}")
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise invalid(f"{where}.function.arguments is not the text of a JSON object", f"{where}.function.arguments")
+    return found

@@ -1,0 +1,136 @@
+"""Options of a request, as the engine takes them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from weft.serve.http.faults import invalid
+from weft.serve.openai.schemas import ChatRequest, ResponseFormat, Sampled, StructuredOutputs
+
+if TYPE_CHECKING:
+    from weft.generate import Grammar
+    from weft.serve.models.generator import GenerateRunner
+
+_AS_THEY_ARE = (
+    "temperature",
+    "top_p",
+    "min_p",
+    "typical_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "min_tokens",
+    "ignore_eos",
+    "n",
+    "truncate",
+    "speculate",
+    "reasoning_budget",
+    "adapter",
+)
+
+
+def engine_options(body: Sampled, default_tokens: int) -> dict[str, Any]:
+    """The fields of Sampling and Request that the body sets."""
+    found: dict[str, Any] = {name: getattr(body, name) for name in _AS_THEY_ARE if getattr(body, name) is not None}
+    if body.top_k is not None:
+        found["top_k"] = max(0, body.top_k)  # -1 is how vLLM says off
+    if body.seed is not None:
+        found["seed"] = body.seed % 2**64
+    if body.stop is not None:
+        found["stop"] = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop)
+    if body.stop_token_ids:
+        found["stop_ids"] = tuple(body.stop_token_ids)
+    if body.logit_bias:
+        found["logit_bias"] = body.logit_bias
+    if body.priority:
+        found["priority"] = -body.priority  # vLLM: the lower goes first
+    asked = getattr(body, "max_completion_tokens", None)
+    found["max_tokens"] = next((value for value in (asked, body.max_tokens) if value is not None), default_tokens)
+    if found.get("min_tokens", 0) > found["max_tokens"]:
+        raise invalid(f"min_tokens is {found['min_tokens']}, more than max_tokens {found['max_tokens']}", "min_tokens")
+    return found
+
+
+def with_defaults(options: dict[str, Any], runner: GenerateRunner) -> dict[str, Any]:
+    """The options, and how the model's authors want it sampled where the request does not say: OpenAI's 1.0 else."""
+    return {"temperature": 1.0, **runner.sampling_defaults, **options}
+
+
+def grammar_of(body: Sampled) -> Callable[[], Grammar] | None:
+    """What makes the grammar that the body asks for; at most one way of asking may be used."""
+    found: list[tuple[str, Callable[[], Grammar]]] = []
+    if isinstance(body, ChatRequest) and body.response_format is not None and body.response_format.type != "text":
+        found.append(("response_format", lambda f=body.response_format: of_format(f)))  # type: ignore[misc]
+    if body.structured_outputs is not None:
+        found.append(("structured_outputs", lambda s=body.structured_outputs: _structured(s)))  # type: ignore[misc]
+    guided = StructuredOutputs(
+        json=body.guided_json, regex=body.guided_regex, choice=body.guided_choice, grammar=body.guided_grammar
+    )
+    if guided != StructuredOutputs():
+        found.append(("guided_json", lambda: _structured(guided)))
+    if len(found) > 1:
+        raise invalid(f"{found[0][0]} and {found[1][0]} exclude each other; give one", found[1][0])
+    if not found:
+        return None
+    name, make = found[0]
+    return lambda: _named(name, make)
+
+
+def _named(name: str, make: Callable[[], Grammar]) -> Grammar:
+    """A grammar; what is wrong with it is told with the name of the field."""
+    from weft.errors import WeftError
+
+    try:
+        return make()
+    except WeftError as error:
+        raise invalid(str(error), name, code="invalid_grammar") from None
+
+
+def of_format(wanted: ResponseFormat) -> Grammar:
+    from weft.generate import Grammar
+
+    if wanted.type == "json_schema":
+        schema = wanted.json_schema.schema if wanted.json_schema is not None else wanted.schema
+        if schema is None:
+            raise invalid("response_format.json_schema.schema is missing", "response_format.json_schema.schema")
+        return Grammar.json_schema(schema)
+    return Grammar.json_schema(wanted.schema) if wanted.schema is not None else Grammar.json_object()
+
+
+def _structured(asked: StructuredOutputs) -> Grammar:
+    from weft.generate import Grammar
+
+    given = [name for name in ("json", "regex", "choice", "grammar", "json_object") if getattr(asked, name) is not None]
+    if len(given) != 1:
+        raise invalid("structured_outputs wants one of json, regex, choice, grammar, json_object", "structured_outputs")
+    if asked.json is not None:
+        return Grammar.json_schema(_schema(asked.json))
+    if asked.regex is not None:
+        return Grammar.regex(asked.regex)
+    if asked.choice is not None:
+        return Grammar.choices(asked.choice)
+    if asked.grammar is not None:
+        return Grammar.gbnf(asked.grammar) if "::=" in asked.grammar else Grammar.lark(asked.grammar)
+    return Grammar.json_object()
+
+
+def _schema(given: dict[str, Any] | str | bool) -> Any:
+    if not isinstance(given, str):
+        return given
+    try:
+        return json.loads(given)
+    except (ValueError, RecursionError):
+        raise invalid("the schema is a text that is not JSON", "structured_outputs.json") from None
+
+
+def warnings_of(body: ChatRequest) -> list[str]:
+    """What was asked for and has no effect here."""
+    ignored = {
+        "store": body.store is True,
+        "service_tier": body.service_tier not in (None, "auto", "default"),
+        "verbosity": body.verbosity not in (None, "medium"),
+        "prompt_cache_retention": body.prompt_cache_retention is not None,
+    }
+    return [f"{name} has no effect here" for name, said in ignored.items() if said]

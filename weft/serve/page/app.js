@@ -1,0 +1,77 @@
+// Where the page starts: the bar, the tabs, the key, and the three views.
+
+import { configureClient } from "./api/client.js";
+import { refreshModels } from "./api/models.js";
+import { startChat } from "./chat/view.js";
+import { startEmbed } from "./embed/view.js";
+import { startLive } from "./live/view.js";
+import { askText } from "./ui/dialog.js";
+import { h } from "./ui/dom.js";
+import { icon, iconButton, weave } from "./ui/icons.js";
+import { addShortcut, showShortcuts, startShortcuts } from "./ui/shortcuts.js";
+import { startTabs } from "./ui/tabs.js";
+import { currentTheme, nextTheme } from "./ui/theme.js";
+import { toast } from "./ui/toast.js";
+
+const THEMES = { system: ["system", "Colours of the system"], light: ["sun", "Light"], dark: ["moon", "Dark"] };
+const TITLES = { chat: "Chat", embeddings: "Embeddings", live: "Live" };
+
+function askForKey(refused) {
+  const words = refused
+    ? "The server did not take that key."
+    : "This server answers only with a key. It is kept until this tab is closed.";
+  return askText("A key is needed", words, { label: "Key", type: "password", action: "Use key" });
+}
+
+const link = h("span", { class: "link-state", role: "status" }, "Connecting");
+function heard(up) {
+  const state = up ? "up" : "down";
+  if (link.dataset.state === state) return;
+  link.dataset.state = state;
+  link.textContent = up ? "Connected" : "No answer";
+}
+
+function themeButton() {
+  const button = iconButton("system", "", () => {
+    nextTheme();
+    show();
+    toast(`Colours: ${THEMES[currentTheme()][1].toLowerCase()}.`);
+  });
+  function show() {
+    const [name, words] = THEMES[currentTheme()];
+    button.replaceChildren(icon(name));
+    button.setAttribute("aria-label", `Theme: ${words}`);
+    button.title = `Theme: ${words}`;
+  }
+  show();
+  return button;
+}
+
+configureClient({ ask: askForKey, heard });
+document.getElementById("mark").append(weave(3, 13));
+document.getElementById("bar-end").append(
+  link,
+  themeButton(),
+  iconButton("help", "Keyboard shortcuts (?)", showShortcuts),
+);
+
+const box = (name) => document.getElementById(`view-${name}`);
+const views = {
+  chat: startChat(box("chat"), () => tabs.show("chat")),
+  embeddings: startEmbed(box("embeddings")),
+  live: startLive(box("live")),
+};
+const tabs = startTabs((name) => {
+  for (const [other, view] of Object.entries(views)) view.setShown(other === name);
+  document.title = `${TITLES[name]} · weft`;
+});
+Object.entries(TITLES).forEach(([name, words], i) => {
+  const digit = String(i + 1);
+  addShortcut({ keys: ["Alt", digit], words, code: `Digit${digit}`, run: () => tabs.show(name, true) });
+});
+addShortcut({ keys: ["?"], words: "This list", key: "?", run: showShortcuts });
+startShortcuts();
+
+refreshModels().catch((error) => toast(error.message));
+// A model that was loading may be ready when the page is looked at again.
+addEventListener("focus", () => refreshModels(true).catch(() => {}));

@@ -1,0 +1,95 @@
+"""Which servers run on this machine: each holds a locked file that says where it is. A file nobody holds is stale."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from weft import flags
+from weft.errors import UnsupportedError
+
+
+@dataclass(frozen=True)
+class Presence:
+    """A running server."""
+
+    pid: int
+    host: str
+    port: int
+    started: float
+
+    @property
+    def url(self) -> str:
+        """Where this machine reaches it."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+
+def folder() -> Path:
+    return flags.cache_folder() / "serve"
+
+
+def _lock(descriptor: int) -> bool:
+    """Lock a file for as long as it is open; False where another process has."""
+    try:
+        import fcntl
+    except ImportError:
+        raise UnsupportedError("[serve] this system does not lock files as POSIX does") from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+@contextmanager
+def announced(host: str, port: int) -> Iterator[None]:
+    """Let `weft ps` and `weft stop` find this process."""
+    folder().mkdir(parents=True, exist_ok=True, mode=0o700)
+    path = folder() / f"{port}.json"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        if _lock(descriptor):
+            said = json.dumps(asdict(Presence(os.getpid(), host, port, time.time())))
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, said.encode(), 0)
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def running() -> list[Presence]:
+    """The servers that run here, by port; stale files are taken away."""
+    found = []
+    for path in sorted(folder().glob("*.json")) if folder().is_dir() else []:
+        if (presence := _read(path)) is not None:
+            found.append(presence)
+    return sorted(found, key=lambda one: one.port)
+
+
+def alive(presence: Presence) -> bool:
+    """Whether that very server still runs."""
+    return any(one == presence for one in running())
+
+
+def _read(path: Path) -> Presence | None:
+    try:
+        descriptor = os.open(path, os.O_RDWR)
+    except OSError:
+        return None
+    try:
+        if _lock(descriptor):
+            path.unlink(missing_ok=True)
+            return None
+        said = json.loads(os.pread(descriptor, 4096, 0))
+        return Presence(int(said["pid"]), str(said["host"]), int(said["port"]), float(said["started"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    finally:
+        os.close(descriptor)

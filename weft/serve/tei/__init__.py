@@ -1,0 +1,1 @@
+"""TEI's API, and reranking in the bodies of Jina, Cohere and TEI."""

@@ -1,0 +1,58 @@
+"""What TEI's routes take, and the three bodies of reranking. `model` may be left out: the first embedder then."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from weft.serve.openai.schemas import Count, Ids, Name, ShortText
+
+Texts = Annotated[list[str], Meta(min_length=1, max_length=1 << 20)]
+
+
+class EmbedRequest(Struct, forbid_unknown_fields=True, kw_only=True):
+    inputs: str | Annotated[list[str | Ids], Meta(min_length=1, max_length=1 << 20)]
+    model: Name | None = None
+    truncate: bool | None = None
+    truncation_direction: Literal["Right", "Left", "right", "left"] | None = None
+    normalize: bool | None = None
+    prompt_name: ShortText | None = None
+    dimensions: Annotated[int, Meta(ge=1, le=1 << 16)] | None = None
+
+
+class Sentences(Struct, forbid_unknown_fields=True, kw_only=True):
+    source_sentence: str
+    sentences: Texts
+
+
+class SimilarityParameters(Struct, forbid_unknown_fields=True, kw_only=True):
+    truncate: bool | None = None
+    truncation_direction: Literal["Right", "Left", "right", "left"] | None = None
+    prompt_name: ShortText | None = None
+
+
+class SimilarityRequest(Struct, forbid_unknown_fields=True, kw_only=True):
+    inputs: Sentences
+    parameters: SimilarityParameters | None = None
+    model: Name | None = None
+
+
+class Document(Struct, kw_only=True):
+    text: str
+
+
+class RerankRequest(Struct, forbid_unknown_fields=True, kw_only=True):
+    """Jina's and Cohere's body has `documents`, TEI's has `texts`."""
+
+    query: str
+    documents: Annotated[list[str | Document], Meta(min_length=1, max_length=1 << 20)] | None = None
+    texts: Texts | None = None
+    model: Name | None = None
+    top_n: Annotated[int, Meta(ge=1, le=1 << 20)] | None = None
+    return_documents: bool | None = None
+    return_text: bool | None = None
+    raw_scores: bool | None = None
+    truncate: bool | None = None
+    truncation_direction: Literal["Right", "Left", "right", "left"] | None = None
+    max_tokens_per_doc: Count | None = None

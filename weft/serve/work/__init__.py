@@ -1,0 +1,1 @@
+"""What routes of all APIs do: generate, chat, embed; and how that is tracked and measured."""

@@ -1,0 +1,219 @@
+"""A chat for a call: what any API asks for, as one description, and its answer as deltas that any API can write."""
+
+from __future__ import annotations
+
+import secrets
+import string
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from weft.serve.http.faults import invalid
+from weft.serve.work.generating import Running, isolation, lease_generator
+from weft.serve.work.toolbox import forced_schema, template_tools
+from weft.text.reasoning import opened_by
+from weft.text.reply import ReplyReader
+from weft.text.tool_calls import Arguments, CallEnded, CallStarted, formats_of
+
+if TYPE_CHECKING:
+    from weft.generate import Generation, Grammar, Request, TokenLogprob
+    from weft.serve.http.routes import Context
+    from weft.serve.models.generator import GenerateRunner
+    from weft.text.tool_calls import Event
+
+_LETTERS = string.ascii_letters + string.digits
+
+
+@dataclass
+class Ask:
+    """A conversation to be answered. `options` are the fields of Request and Sampling; `grammar` makes a Grammar, in
+    a thread, since that takes time. `tool_choice` is auto, none, required, or the name of a tool."""
+
+    model: str
+    messages: Sequence[Mapping[str, Any]]
+    options: dict[str, Any] = field(default_factory=dict)
+    tools: Sequence[Mapping[str, Any]] = ()
+    tool_choice: str = "auto"
+    named_tool: str | None = None
+    parallel_calls: bool = True
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    grammar: Callable[[], Grammar] | None = None
+    cache_salt: str | None = None
+    continue_final: bool = False
+
+
+@dataclass(frozen=True)
+class Delta:
+    """What one piece adds to answer `index`."""
+
+    index: int
+    text: str = ""
+    reasoning: str = ""
+    events: tuple[Event, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()
+    tokens: int = 0
+    finish_reason: str | None = None  # stop, length, tool_calls
+
+
+@dataclass
+class CalledTool:
+    """A tool call as far as it is known."""
+
+    id: str
+    name: str
+    arguments: str = ""
+    complete: bool = False
+
+
+@dataclass
+class Reply:
+    """A whole answer."""
+
+    text: str = ""
+    reasoning: str = ""
+    calls: list[CalledTool] = field(default_factory=list)
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    finish_reason: str = "stop"
+
+    def add(self, delta: Delta) -> None:
+        self.text += delta.text
+        self.reasoning += delta.reasoning
+        self.logprobs += delta.logprobs
+        for event in delta.events:
+            if isinstance(event, CallStarted):
+                self.calls.append(CalledTool(event.id, event.name))
+            elif isinstance(event, Arguments):
+                self.calls[event.index].arguments += event.text
+            elif isinstance(event, CallEnded):
+                self.calls[event.index].complete = event.complete
+        if delta.finish_reason is not None:
+            self.finish_reason = delta.finish_reason
+
+
+class Chat:
+    """A chat under way: iterate over `deltas`, then `generations` has the counts."""
+
+    def __init__(
+        self, runner: GenerateRunner, running: Running, ask: Ask, readers: Callable[[], ReplyReader], model: str
+    ) -> None:
+        self.runner = runner
+        self.running = running
+        self.model = model
+        self.prompt_tokens = len(running.requests[0].prompt)
+        self._ask = ask
+        self._readers = [readers() for _ in range(running.requests[0].n)]
+        self._called = [False] * len(self._readers)
+        self._ended = [False] * len(self._readers)
+        self._finished: list[Generation] | None = None
+
+    @property
+    def answers(self) -> int:
+        return len(self._readers)
+
+    async def deltas(self) -> AsyncIterator[list[Delta]]:
+        """What is new, as it comes; the last delta of each answer has its finish reason."""
+        async for pieces in self.running.pieces():
+            found = [delta for _, piece in pieces if (delta := self._delta(piece)) is not None]
+            if found:
+                yield found
+            if all(self._ended):
+                break
+        if not all(self._ended):  # a call was enough: nothing more is wanted
+            yield [Delta(i, finish_reason="tool_calls") for i, ended in enumerate(self._ended) if not ended]
+        self.running.cancel()
+
+    def _delta(self, piece: Any) -> Delta | None:
+        if self._ended[piece.index]:
+            return None
+        reader = self._readers[piece.index]
+        said = reader.add(piece.text)
+        text, reasoning, events = said.text, said.reasoning, said.events
+        reason = piece.finish_reason
+        if reason is not None:
+            rest = reader.finish()
+            text, reasoning, events = text + rest.text, reasoning + rest.reasoning, events + rest.events
+        if not self._ask.parallel_calls:
+            events = tuple(event for event in events if event.index == 0)
+        self._called[piece.index] |= any(isinstance(event, CallStarted) for event in events)
+        if not self._ask.parallel_calls and any(isinstance(event, CallEnded) for event in events):
+            reason = "stop"
+        if reason is not None:
+            self._ended[piece.index] = True
+            reason = "tool_calls" if self._called[piece.index] and reason != "length" else str(reason)
+            reason = "stop" if reason == "cancelled" else reason
+        return Delta(piece.index, text, reasoning, events, piece.logprobs, len(piece.tokens), reason)
+
+    async def replies(self) -> list[Reply]:
+        """The whole answers."""
+        replies = [Reply() for _ in self._readers]
+        async for deltas in self.deltas():
+            for delta in deltas:
+                replies[delta.index].add(delta)
+        return replies
+
+    async def generations(self) -> list[Generation]:
+        """Counts and times of the answers, once `deltas` has ended."""
+        if self._finished is None:
+            self._finished = (await self.running.generations())[0]
+        return self._finished
+
+
+async def start(context: Context, ask: Ask) -> Chat:
+    """Render, check and submit a chat."""
+    runner, adapter = await lease_generator(context, ask.model)
+    if adapter is not None:
+        ask.options["adapter"] = adapter
+    ask.options |= isolation(context, ask.cache_salt)
+    request, readers = await runner.in_thread(lambda: _prepare(runner, ask))
+    return Chat(runner, await Running.submit(context, runner, [request]), ask, readers, ask.model)
+
+
+def prompt_ids(runner: GenerateRunner, ask: Ask) -> list[int]:
+    """The prompt of a chat. Blocks: for a thread."""
+    template = runner.require_template()
+    tools = [] if ask.tool_choice == "none" else list(ask.tools)
+    if tools and ask.tool_choice == "auto" and formats_of(template).tools is None:
+        raise invalid(
+            f"{ask.model}: its chat template does not say how tools are called, so the model cannot choose to; "
+            "tool_choice 'required', or a named tool, works with any model",
+            "tools",
+            code="tools_not_supported",
+        )
+    ours = {"continue_final_message": True} if ask.continue_final else {}
+    given = template_tools(tools) or None
+    return runner.chat_ids(ask.messages, tools=given, variables=ask.variables, **ours)
+
+
+def _prepare(runner: GenerateRunner, ask: Ask) -> tuple[Request, Callable[[], ReplyReader]]:
+    from weft.generate import Grammar, make_request
+
+    ids = prompt_ids(runner, ask)
+    if "logprobs" in ask.options:
+        runner.know_tokens()
+    forced = ask.tool_choice not in ("auto", "none")
+    grammar = None if ask.grammar is None else ask.grammar()
+    tools = [] if ask.tool_choice == "none" else list(ask.tools)
+    if forced:
+        if grammar is not None:
+            raise invalid("a forced tool call and response_format exclude each other", "tool_choice")
+        chosen = [tool for tool in tools if ask.named_tool in (None, tool["function"]["name"])]
+        if not chosen:
+            raise invalid("tool_choice names no tool that is given", "tool_choice")
+        grammar = Grammar.json_schema(forced_schema(chosen), compact=True)
+    elif grammar is not None and tools:
+        raise invalid("response_format would keep the model from calling tools; give one of them", "response_format")
+    template = runner.template
+    end = runner.tokenizer.decode(ids[-8:], skip_special=False)
+    inside = opened_by(end)
+
+    def reader() -> ReplyReader:
+        form = "llama3" if forced else None
+        return ReplyReader(template, tools=tools or None, inside=inside, form=form, identify=_call_id)  # type: ignore[arg-type]
+
+    options = {"temperature": 1.0, **runner.sampling_defaults, **ask.options}
+    return make_request(ids, show_special=True, grammar=grammar, **options), reader
+
+
+def _call_id(_: int) -> str:
+    """Nine letters and digits: unique in a conversation, and what Mistral's templates insist on."""
+    return "".join(secrets.choice(_LETTERS) for _ in range(9))

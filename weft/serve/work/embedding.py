@@ -1,0 +1,114 @@
+"""Embedding for a call: texts or ids to vectors, within the limits, counted and measured."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from weft.errors import TooLongError
+from weft.serve.http.faults import Fault, fault_of, invalid
+from weft.serve.work.generating import lease_embedder
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from weft.serve.http.routes import Context
+    from weft.serve.models.embedder import EmbedRunner
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Vectors float32 [inputs, dimension]; `tokens` were computed, of input i `dropped[i]` more were cut off."""
+
+    vectors: np.ndarray
+    tokens: int
+    dropped: list[int]
+    runner: EmbedRunner
+
+
+async def embed_texts(
+    context: Context,
+    model: str,
+    texts: Sequence[str],
+    *,
+    adapter: str | None = None,
+    truncate: str | None = None,
+    prompt: str | None = None,
+    prompt_name: str | None = None,
+    param: str = "input",
+) -> Vectors:
+    """Vectors of texts; one that is too long is an error unless `truncate` says which part is kept."""
+    _check_count(context, len(texts), param)
+    runner, named = await lease_embedder(context, model)
+    if prompt_name is not None and prompt_name not in runner.embedder.recipe.prompts:
+        known = ", ".join(runner.embedder.recipe.prompts) or "none"
+        raise invalid(f"the model has no prompt {prompt_name!r:.80}; it has {known}", "prompt_name")
+    started = time.monotonic()
+    try:
+        found = await runner.token_ids(texts, truncate=truncate, prompt=prompt, prompt_name=prompt_name)
+    except TooLongError as error:
+        raise _too_long(error, param) from None
+    took = time.monotonic() - started
+    context.serving.metrics.observe("te_request_tokenization_duration", took, model=model)
+    return await _embed(context, runner, model, found.ids, found.dropped, adapter or named, param)
+
+
+async def embed_token_ids(
+    context: Context, model: str, inputs: Sequence[Sequence[int]], *, adapter: str | None = None, param: str = "input"
+) -> Vectors:
+    """Vectors of ids, taken as they are."""
+    _check_count(context, len(inputs), param)
+    runner, named = await lease_embedder(context, model)
+    try:
+        ids = runner.given_ids(inputs)
+    except TooLongError as error:
+        raise _too_long(error, param) from None
+    except ValueError as error:
+        raise invalid(str(error), param) from None
+    return await _embed(context, runner, model, ids, [0] * len(ids), adapter or named, param)
+
+
+async def _embed(
+    context: Context,
+    runner: EmbedRunner,
+    model: str,
+    ids: Sequence[np.ndarray],
+    dropped: list[int],
+    adapter: str | None,
+    param: str,
+) -> Vectors:
+    tokens = sum(map(len, ids))
+    limit = context.serving.settings.limits.embed_tokens
+    if tokens > limit:
+        raise invalid(f"{param} has {tokens} tokens in all, the most is {limit}; send several requests", param)
+    call, metrics = context.call, context.serving.metrics
+    call.prompt_tokens = tokens
+    metrics.count("te_request_count", model=model)
+    started = time.monotonic()
+    try:
+        call.began = started
+        vectors, waited = await runner.vectors(ids, adapter)
+    except Exception as error:
+        fault = fault_of(error)
+        metrics.count("te_request_failure", model=model, err=fault.code or str(fault.status))
+        raise
+    took = time.monotonic() - started
+    metrics.count("te_request_success", model=model)
+    metrics.observe("te_request_queue_duration", waited, model=model)
+    metrics.observe("te_request_inference_duration", took - waited, model=model)
+    metrics.observe("te_request_duration", call.age_s, model=model)
+    metrics.observe("te_request_input_length", tokens, model=model)
+    call.finish_reason = "stop"
+    return Vectors(vectors, tokens, dropped, runner)
+
+
+def _check_count(context: Context, count: int, param: str) -> None:
+    limit = context.serving.settings.limits.embed_inputs
+    if count > limit:
+        raise invalid(f"{param} has {count} entries, the most is {limit}", param)
+
+
+def _too_long(error: TooLongError, param: str) -> Fault:
+    return Fault(400, str(error), param=param, code="context_length_exceeded")

@@ -1,0 +1,162 @@
+"""Generating for a call: a model is leased, requests are submitted, pieces come, and what they cost is counted."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from weft.errors import TooLongError
+from weft.serve.http.faults import invalid
+from weft.serve.models.embedder import EmbedRunner
+from weft.serve.models.generator import GenerateRunner
+
+if TYPE_CHECKING:
+    from weft.generate import Generation, Piece, Request
+    from weft.generate.aio import AsyncHandle
+    from weft.serve.http.routes import Context
+    from weft.serve.models.pool import Entry
+
+Numbered = list[tuple[int, "Piece"]]
+
+
+async def lease(context: Context, name: str) -> tuple[Entry, str | None, GenerateRunner | EmbedRunner]:
+    """The model that `name` means, loaded and kept until the call ends, and the adapter where it names one."""
+    entry, adapter = context.serving.models.find(name)
+    context.call.model, context.call.kind = name, entry.kind
+    runner = await context.call.stack.enter_async_context(context.serving.models.lease(entry))
+    return entry, adapter, runner
+
+
+async def lease_generator(context: Context, name: str) -> tuple[GenerateRunner, str | None]:
+    _, adapter, runner = await lease(context, name)
+    if not isinstance(runner, GenerateRunner):
+        raise invalid(f"{name} embeds texts; it does not generate", "model", code="wrong_kind_of_model")
+    runner.check_room()
+    return runner, adapter
+
+
+async def lease_embedder(context: Context, name: str) -> tuple[EmbedRunner, str | None]:
+    _, adapter, runner = await lease(context, name)
+    if not isinstance(runner, EmbedRunner):
+        raise invalid(f"{name} generates text; it does not embed", "model", code="wrong_kind_of_model")
+    return runner, adapter
+
+
+def isolation(context: Context, cache_salt: str | None = None) -> dict[str, str]:
+    """Who shares what: keys take turns, and pages are shared between requests of one key and one salt only."""
+    tenant = context.call.tenant
+    return {"tenant": tenant, "salt": f"{tenant}\0{cache_salt}" if cache_salt else tenant}
+
+
+class Running:
+    """The requests of one call in a model's engine; when the call ends, what still runs is cancelled."""
+
+    def __init__(self, context: Context, handles: list[AsyncHandle], requests: Sequence[Request]) -> None:
+        self._context = context
+        self._handles = handles
+        self._last: dict[tuple[int, int], float] = {}
+        self.requests = requests
+
+    @classmethod
+    async def submit(
+        cls, context: Context, runner: GenerateRunner, requests: Sequence[Request], param: str = "messages"
+    ) -> Running:
+        """Queue all requests, or none; `param` is the field that is at fault where one is too long."""
+        handles = []
+        for request in requests:
+            try:
+                handle = await runner.submit(request)
+            except TooLongError as error:
+                raise invalid(str(error), param, code="context_length_exceeded") from None
+            handles.append(await context.call.stack.enter_async_context(handle))
+        context.call.prompt_tokens = sum(len(request.prompt) for request in requests)
+        return cls(context, handles, requests)
+
+    async def pieces(self) -> AsyncIterator[Numbered]:
+        """Pieces as they come, each with the number of its request."""
+        if len(self._handles) == 1:
+            async for pieces in self._handles[0].batches():
+                yield self._noted([(0, piece) for piece in pieces])
+            return
+        queue: asyncio.Queue[Numbered | BaseException | None] = asyncio.Queue()
+        pumps = [asyncio.ensure_future(self._pump(i, queue)) for i in range(len(self._handles))]
+        try:
+            for _ in pumps:
+                while (found := await queue.get()) is not None:
+                    if isinstance(found, BaseException):
+                        raise found
+                    yield self._noted(found)
+        finally:
+            for pump in pumps:
+                pump.cancel()
+
+    async def _pump(self, number: int, queue: asyncio.Queue[Numbered | BaseException | None]) -> None:
+        try:
+            async for pieces in self._handles[number].batches():
+                queue.put_nowait([(number, piece) for piece in pieces])
+            queue.put_nowait(None)
+        except Exception as error:
+            queue.put_nowait(error)
+
+    def _noted(self, pieces: Numbered) -> Numbered:
+        """Count what came; the time between two tokens of an answer is their share of the time between two steps."""
+        call, metrics, now = self._context.call, self._context.serving.metrics, time.monotonic()
+        if call.began is None:
+            call.began = now
+            metrics.observe("time_to_first_token_seconds", now - call.started, model=call.model)
+        for number, piece in pieces:
+            key, count = (number, piece.index), len(piece.tokens)
+            call.output_tokens += count
+            self._context.serving.tracking.note_tokens(count)
+            if key in self._last and count:
+                gap = (now - self._last[key]) / count
+                metrics.observe("inter_token_latency_seconds", gap, model=call.model)
+            if count:
+                self._last[key] = now
+        return pieces
+
+    def cancel(self) -> None:
+        """End with what there is."""
+        for handle in self._handles:
+            handle.cancel()
+
+    async def generations(self) -> list[list[Generation]]:
+        """The results of all requests, once they have ended; counted and measured."""
+        found = [await handle.results() for handle in self._handles]
+        call, metrics = self._context.call, self._context.serving.metrics
+        model = call.model
+        for several in found:
+            call.cached_tokens += several[0].usage.cached_tokens
+            for one in several:
+                timings, reason = one.timings, one.finish_reason
+                call.finish_reason = reason
+                metrics.count("request_success_total", model=model, finished_reason=reason)
+                metrics.observe("request_prompt_tokens", one.usage.prompt_tokens, model=model)
+                metrics.observe("request_generation_tokens", one.usage.completion_tokens, model=model)
+                queued = max(0.0, timings.first_token_ms - timings.prompt_ms) / 1000
+                metrics.observe("request_queue_time_seconds", queued, model=model)
+                metrics.observe("request_prefill_time_seconds", timings.prompt_ms / 1000, model=model)
+                metrics.observe("request_decode_time_seconds", timings.predicted_ms / 1000, model=model)
+                metrics.observe("e2e_request_latency_seconds", call.age_s, model=model)
+        call.prompt_tokens = sum(several[0].usage.prompt_tokens for several in found)
+        return found
+
+
+def timings_of(one: Generation) -> dict[str, Any]:
+    """Times as llama-server tells them."""
+    usage, times = one.usage, one.timings
+    computed = usage.prompt_tokens - usage.cached_tokens
+    made = usage.completion_tokens
+    return {
+        "cache_n": usage.cached_tokens,
+        "prompt_n": computed,
+        "prompt_ms": round(times.prompt_ms, 3),
+        "prompt_per_token_ms": round(times.prompt_ms / computed, 3) if computed else 0.0,
+        "prompt_per_second": round(times.prompt_per_second, 3),
+        "predicted_n": made,
+        "predicted_ms": round(times.predicted_ms, 3),
+        "predicted_per_token_ms": round(times.predicted_ms / made, 3) if made else 0.0,
+        "predicted_per_second": round(times.predicted_per_second, 3),
+    }
