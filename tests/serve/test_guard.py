@@ -1,6 +1,7 @@
 """No request gets past the guard that should not: keys, Host, Origin, media types, sizes, addresses."""
 
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -176,11 +177,32 @@ def test_ambiguous_requests_are_refused(server, head):
     assert status in ([b"400"], [b"403"], [b"405"]), status
 
 
-def test_slow_headers_are_given_up(serve):
+def test_slow_headers_are_given_up_also_after_an_answer(serve):
     running = serve(limits={"header_s": 0.2})
-    with socket.create_connection(("127.0.0.1", running.port), timeout=10) as raw:
-        raw.sendall(b"GET /health HTT")
-        assert raw.recv(100) == b""
+    whole = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    for before in (b"", whole):
+        with socket.create_connection(("127.0.0.1", running.port), timeout=10) as raw:
+            raw.sendall(before)
+            received = b""
+            while before and not received.endswith(b"}"):
+                received += raw.recv(4096)
+            raw.sendall(b"GET /health HTT")
+            with suppress(ConnectionResetError):
+                assert raw.recv(100) == b""
+
+
+def test_one_connection_too_many_is_told_so_and_closed(serve):
+    running = serve(limits={"connections": 2})
+    held = [socket.create_connection(("127.0.0.1", running.port), timeout=10) for _ in range(2)]
+    for raw in held:
+        raw.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert raw.recv(4096).startswith(b"HTTP/1.1 200")
+    with httpx.Client(base_url=running.url) as client:
+        found = client.get("/health")
+    assert found.status_code == 429 and found.headers["retry-after"] == "1"
+    assert found.json()["error"]["code"] == "queue_full"
+    for raw in held:
+        raw.close()
 
 
 def test_slow_bodies_are_given_up(serve):

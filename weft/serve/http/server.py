@@ -10,25 +10,30 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from weft.errors import BackendError, InputError
 from weft.serve.app import App
+from weft.serve.http.faults import openai_shape, too_busy
 from weft.serve.models.pool import Entry
 from weft.serve.settings import Limits, Settings
 
 LATECOMERS_S = 0.1  # for requests on connections that were open when the server stopped listening: they get a 503
 ENDING = (signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
-_REFUSAL = (
-    b"HTTP/1.1 429 Too Many Requests\r\nretry-after: 1\r\nconnection: close\r\ncontent-type: application/json\r\n"
-    b'content-length: 101\r\n\r\n{"error":{"message":"too many connections","type":"rate_limit_error",'
-    b'"param":null,"code":"queue_full"}}'
-)
+
+
+def _refusal() -> bytes:
+    """The whole answer to a connection that is one too many, ready before there is one."""
+    body = msgspec.json.encode(openai_shape(too_busy("too many connections")))
+    head = "HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nConnection: close\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 def _protocol(limits: Limits) -> type[H11Protocol]:
     """Connections that must say within `header_s` what they want, and that are refused when there are too many."""
+    refusal = _refusal()
 
     class Connection(H11Protocol):
         _patience: asyncio.TimerHandle | None = None
@@ -38,23 +43,41 @@ def _protocol(limits: Limits) -> type[H11Protocol]:
             super().connection_made(transport)
             self.app = _with_abort(self.app, transport)
             self._refused = len(self.connections) > limits.connections
-            self._patience = self.loop.call_later(limits.header_s, self._give_up)
-
-        def _give_up(self) -> None:
-            if self.cycle is None and not self.transport.is_closing():
-                self.transport.abort()
+            self._wait()
 
         def data_received(self, data: bytes) -> None:
             if self._refused:
-                self.transport.write(_REFUSAL)
+                self.transport.write(refusal)
                 self.transport.close()
                 return
             super().data_received(data)
+            if self._unasked:
+                self._wait()
+            else:
+                self._stop_waiting()
 
         def connection_lost(self, exc: Exception | None) -> None:
+            self._stop_waiting()
+            super().connection_lost(exc)
+
+        @property
+        def _unasked(self) -> bool:
+            """Whether no request has come in full since the last answer."""
+            return self.cycle is None or self.cycle.response_complete
+
+        def _wait(self) -> None:
+            if self._patience is None:
+                self._patience = self.loop.call_later(limits.header_s, self._give_up)
+
+        def _stop_waiting(self) -> None:
             if self._patience is not None:
                 self._patience.cancel()
-            super().connection_lost(exc)
+                self._patience = None
+
+        def _give_up(self) -> None:
+            self._patience = None
+            if self._unasked and not self.transport.is_closing():
+                self.transport.abort()
 
     return Connection
 
