@@ -48,7 +48,7 @@ THIRD_PARTY = {
     "llguidance": ("generate",),
     "rich": ("cli", "embed", "weights/sources"),  # progress bars, imported when one is drawn
     "click": ("cli",),
-    "starlette": ("serve",),  # these three: the extra `serve`, decisions/0016
+    "starlette": ("serve",),  # these three: the extra `serve`, decisions/0017
     "uvicorn": ("serve",),
     "msgspec": ("serve",),
 }  # fmt: skip
