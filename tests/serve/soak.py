@@ -218,12 +218,8 @@ def crowd(files: dict[str, Path], count: int = 2000) -> dict[str, Any]:
     return {"connections": count, "statuses": statuses, **shares}
 
 
-def resident() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
 def memory(files: dict[str, Path], seconds: float = 600, clients: int = 16) -> dict[str, Any]:
-    """Mixed load; memory is looked at every second, and its slope is that of the second half."""
+    """Mixed load; the server's memory is looked at every second, and its slope is that of the second half."""
     seen: list[tuple[float, int]] = []
 
     async def run(url: str) -> int:
@@ -235,38 +231,50 @@ def memory(files: dict[str, Path], seconds: float = 600, clients: int = 16) -> d
                 rng = random.Random(number)
                 while time.monotonic() < end:
                     made += 1
-                    kind = rng.randrange(5)
-                    if kind == 0:
-                        texts = ["the cat " * rng.randint(1, 12)] * rng.randint(1, 8)
-                        await client.post("/v1/embeddings", json={"model": "bert", "input": texts})
-                    elif kind == 1:
-                        await client.post("/v1/chat/completions", json={**body(made, 8), "temperature": -1})
-                    elif kind == 2:
-                        choice = {"structured_outputs": {"choice": [f"a{made % 50}", "b"]}}
-                        await client.post("/v1/chat/completions", json={**body(made, 8, False), **choice})
-                    else:
-                        await read_stream(client, body(rng.randrange(100), 30))
+                    await _any_request(client, rng, made)
 
             async def watch() -> None:
                 while time.monotonic() < end:
-                    seen.append((time.monotonic(), resident()))
+                    seen.append((time.monotonic(), (await client.get("/weft/live")).json()["rss"]))
                     await asyncio.sleep(1)
 
             await asyncio.gather(watch(), *(one(number) for number in range(clients)))
         return made
 
-    with BackgroundServer(settings(files)) as server:
-        asyncio.run(warm(server.url))
-        made = asyncio.run(run(server.url))
+    with tempfile.TemporaryDirectory() as folder:
+        child, port = _started(files, Path(folder))
+        try:
+            url = f"http://127.0.0.1:{port}"
+            asyncio.run(warm(url))
+            made = asyncio.run(run(url))
+        finally:
+            child.terminate()
+            child.communicate(timeout=60)
     half = seen[len(seen) // 2 :]
     pairs = [(b[1] - a[1]) / (b[0] - a[0]) for i, a in enumerate(half) for b in half[i + 1 :]]
     slope = sorted(pairs)[len(pairs) // 2] if pairs else 0.0  # the median of all slopes: Theil and Sen
     return {
         "requests": made,
         "rss_first_mb": round(seen[0][1] / 1e6, 1),
+        "rss_half_mb": round(half[0][1] / 1e6, 1),
         "rss_last_mb": round(seen[-1][1] / 1e6, 1),
         "slope_mb_per_hour": round(slope * 3600 / 1e6, 2),
     }
+
+
+async def _any_request(client: httpx.AsyncClient, rng: random.Random, number: int) -> None:
+    """Vectors, a mistake, a grammar, or a stream."""
+    kind = rng.randrange(5)
+    if kind == 0:
+        texts = ["the cat " * rng.randint(1, 12)] * rng.randint(1, 8)
+        await client.post("/v1/embeddings", json={"model": "bert", "input": texts})
+    elif kind == 1:
+        await client.post("/v1/chat/completions", json={**body(number, 8), "temperature": -1})
+    elif kind == 2:
+        choice = {"structured_outputs": {"choice": [f"a{number % 50}", "b"]}}
+        await client.post("/v1/chat/completions", json={**body(number, 8, False), **choice})
+    else:
+        await read_stream(client, body(rng.randrange(100), 30))
 
 
 def signals(files: dict[str, Path], count: int = 200, streams: int = 8) -> dict[str, Any]:
@@ -285,7 +293,8 @@ def _started(files: dict[str, Path], folder: Path) -> tuple[subprocess.Popen[str
     """A server in a process of its own, and its port."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "WEFT_CACHE": str(folder), "WEFT_OFFLINE": "1"}
     options = ["--port", "0", "--threads", "1", "--log", "off"]
-    command = [sys.executable, "-m", "weft", "serve", f"tiny={files['tiny']}", *options]
+    models = [f"{name}={files[name]}" for name in ("tiny", "bert")]
+    command = [sys.executable, "-m", "weft", "serve", *models, *options]
     child = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert child.stdout is not None
     said = ""

@@ -131,7 +131,8 @@ def _summary(settings: Settings, entries: list[Entry]) -> None:
     threads = plan_threads(
         next((spec.options["threads"] for spec in settings.models if "threads" in spec.options), None)
     )
-    key = f"{len(settings.keys)} known" if settings.keys else "none: whoever reaches the port may use it"
+    reach = "only this machine reaches it" if settings.loopback else "whoever reaches it may use it"
+    key = f"{len(settings.keys)} known" if settings.keys else f"none; {reach}"
     rows = [
         ("page", f"{url}/"),
         ("OpenAI", f"{url}/v1"),
