@@ -55,12 +55,3 @@ def serve(specs: tuple[ModelSpec, ...]) -> Iterator[Serve]:
 def client(server: BackgroundServer) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=server.url, timeout=60) as made:
         yield made
-
-
-def idle(server: BackgroundServer) -> bool:
-    """Whether no request is under way and no engine holds a page."""
-    if server.app.serving.tracking.calls:
-        return False
-    runners = [entry.runner for entry in server.app.serving.models if entry.runner is not None]
-    engines = [runner.engine.engine.stats() for runner in runners if hasattr(runner, "engine")]
-    return all(not stats.running and not stats.waiting and stats.pages == stats.free_pages for stats in engines)

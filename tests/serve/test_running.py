@@ -8,7 +8,7 @@ import time
 
 import httpx
 import pytest
-from conftest import idle
+from idleness import idle
 
 from weft.serve.http.logs import JsonLines, Lines
 
