@@ -21,7 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -182,8 +182,9 @@ def disconnects(files: dict[str, Path], count: int = 5000, seed: int = 1) -> dic
     return {"disconnects": count, "settled_s": round(settling, 3), "failures": failures, **after}
 
 
-def crowd(files: dict[str, Path], count: int = 2000) -> dict[str, Any]:
-    """More connections at once than the server takes: the excess is told so at once, the others are served."""
+def crowd(files: dict[str, Path], count: int = 2000, tokens: int = 40, options: Sequence[str] = ()) -> dict[str, Any]:
+    """More connections at once than the server takes: the excess is told so at once, the others are served. `options`
+    are the server's."""
 
     async def one(port: int, text: bytes) -> tuple[int, float, bool]:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -199,11 +200,11 @@ def crowd(files: dict[str, Path], count: int = 2000) -> dict[str, Any]:
         return status, took, b"retry-after" in head.lower()
 
     async def run(port: int) -> list[tuple[int, float, bool]]:
-        text = json.dumps(body(3, 40)).encode()
+        text = json.dumps({**body(3, tokens), "ignore_eos": True}).encode()
         return await asyncio.gather(*(one(port, text) for _ in range(count)))
 
     with tempfile.TemporaryDirectory() as folder:
-        child, port = _started(files, Path(folder))
+        child, port = _started(files, Path(folder), options)
         try:
             found = asyncio.run(run(port))
             live = httpx.get(f"http://127.0.0.1:{port}/weft/live").json()
@@ -289,10 +290,10 @@ def signals(files: dict[str, Path], count: int = 200, streams: int = 8) -> dict[
     return {"trials": count, "ends": ends}
 
 
-def _started(files: dict[str, Path], folder: Path) -> tuple[subprocess.Popen[str], int]:
+def _started(files: dict[str, Path], folder: Path, more: Sequence[str] = ()) -> tuple[subprocess.Popen[str], int]:
     """A server in a process of its own, and its port."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "WEFT_CACHE": str(folder), "WEFT_OFFLINE": "1"}
-    options = ["--port", "0", "--threads", "1", "--log", "off"]
+    options = ["--port", "0", "--threads", "1", "--log", "off", *more]
     models = [f"{name}={files[name]}" for name in ("tiny", "bert")]
     command = [sys.executable, "-m", "weft", "serve", *models, *options]
     child = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
