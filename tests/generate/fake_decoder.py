@@ -1,9 +1,10 @@
-"""A decoder and a tokenizer that need no model, and an oracle that needs no engine."""
+"""A decoder and a tokenizer that need no model, an oracle that needs no engine, and an engine that always drafts."""
 
 import hashlib
 
 import numpy as np
 
+from weft.generate import Engine
 from weft.generate.choice.sampling import Sampler
 from weft.generate.request import Request
 from weft.nn.step import Step
@@ -120,3 +121,14 @@ def expected_tokens(request: Request, max_tokens: int) -> tuple[tuple[int, ...],
         tokens.append(token)
         sampler.note(token)
     return tuple(tokens[len(request.prompt) :]), "length"
+
+
+def always_draft(engine: Engine) -> None:
+    """Draft at every step, whether it pays or not."""
+
+    def draft() -> None:
+        for sequence in engine._sequences.values():
+            if sequence.decodes:
+                sequence.propose(4)
+
+    engine._draft = draft  # type: ignore[method-assign]

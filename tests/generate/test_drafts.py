@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from fake_decoder import VOCAB, FakeDecoder, expected_tokens
+from fake_decoder import VOCAB, FakeDecoder, always_draft, expected_tokens
 
 from weft.errors import InputError
 from weft.generate import Engine, Request, Sampling
@@ -72,15 +72,6 @@ def texts(engine: Engine, count: int) -> np.ndarray:
         first, second, _ = engine.submit(request).result().tokens
         counts[first, second] += 1
     return counts
-
-
-def always_draft(engine: Engine) -> None:
-    def draft() -> None:
-        for sequence in engine._sequences.values():
-            if sequence.decodes:
-                sequence.propose(4)
-
-    engine._draft = draft  # type: ignore[method-assign]
 
 
 def chi_square(counts: np.ndarray) -> tuple[float, int]:

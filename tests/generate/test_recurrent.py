@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from fake_decoder import VOCAB, expected_tokens
+from fake_decoder import VOCAB, always_draft, expected_tokens
 from recurrent_decoder import RecurrentDecoder, idle
 
 from weft.errors import BackendError, InputError, UnsupportedError
@@ -16,15 +16,6 @@ def family(rng: np.random.Generator) -> tuple[int, ...]:
     """A prompt that begins as others do, often past a checkpoint or two, and then goes its own way."""
     start = np.random.default_rng(int(rng.integers(3))).integers(0, 9, 600)
     return tuple(start[: rng.integers(1, 600)].tolist() + rng.integers(0, VOCAB, rng.integers(0, 8)).tolist())
-
-
-def always_draft(engine: Engine) -> None:
-    def draft() -> None:
-        for sequence in engine._sequences.values():
-            if sequence.decodes:
-                sequence.propose(4)
-
-    engine._draft = draft  # type: ignore[method-assign]
 
 
 def tokens_of(request: Request, index: int = 0) -> tuple[int, ...]:
