@@ -203,11 +203,15 @@ static void tile_rows(Strip<type> s, int64_t rows, float* y, int64_t y_stride, i
 }
 
 #if defined(WEFT_ISA_amx)
-// How many of a task's rows go through the matrix unit. A tile that is not full costs as much as a full one.
+// How many of a task's rows go through the matrix unit. A tile that is not full costs as much as a full one, and K types
+// are laid out at the cost of a dozen rows.
+template <DType type>
 constexpr int64_t rows_for_tiles(int64_t rows) {
   const int64_t whole = rows / kTileRows * kTileRows;
-  return rows - whole >= (whole ? 6 : 10) ? rows : whole;
+  return rows - whole >= (whole ? 6 : format_of(type).subs ? 13 : 10) ? rows : whole;
 }
+// Rows that 32-wide types multiply with a pass over W for every 16; with more it pays to lay W out once for all.
+constexpr int64_t kFewestTiled = 9, kMostTiled = 48;
 #endif
 
 // One product: y = x Wᵀ, then the epilogue, dealt out in tasks.
@@ -254,6 +258,27 @@ struct Product {
     }
   }
 
+#if defined(WEFT_ISA_amx)
+  // A few tiles of rows through the matrix unit, R rows in each: a pass over W for every tile.
+  template <int R>
+  void read_tiled() {
+    using T = Tiled<type>;
+    const Shares shares{parts(columns, 16), 2, worker.count + 1};
+    shape_tiles<type>(R);
+    for (bool first = true;; first = false) {
+      const Shares::Cut cut = shares.cut(worker.next());
+      if (cut.begin == shares.panels) return;
+      if (first) lay_rows<type>(x, rows, blocks, 0, blocks, blocks, worker.scratch + T::x_at);
+      for (int64_t panel = cut.begin; panel < cut.end; ++panel)
+        for (int64_t row = 0; row < rows; row += kTileRows)
+          tile_panel<type, R>(worker.scratch + T::x_at + row / kTileRows * blocks * T::x_bytes,
+                              weight.data + panel * f.panel_bytes(weight.cols), weight.cols, worker.scratch,
+                              y + row * columns + panel * 16, columns, rows - row, smaller(16, columns - panel * 16));
+      finish(epilogue, y, columns, 0, rows, cut.begin * 16, smaller(columns, cut.end * 16));
+    }
+  }
+#endif
+
   void run() {
     const int64_t note_bytes = blocks * larger(1, note_words<type>()) * 4;
     if (rows <= kFewRows && rows * note_bytes <= int64_t{kScratchBytes}) return read_once();
@@ -261,7 +286,10 @@ struct Product {
     if (most == 0) __builtin_trap();  // rows of millions of columns: refused when the program was bound
 #if defined(WEFT_ISA_amx)
     const RowStore<type> store(blocks);
-    if (rows_for_tiles(rows)) {
+    if constexpr (f.subs == 0)
+      if (rows >= kFewestTiled && rows <= kMostTiled && parts(rows, kTileRows) * blocks <= Tiled<type>::room)
+        return rows <= 12 ? read_tiled<12>() : read_tiled<16>();
+    if (rows_for_tiles<type>(rows)) {
       shape_tiles<type>();
       tile = kTileRows, most = store.rows;
     }
@@ -271,7 +299,7 @@ struct Product {
       const int64_t panel = tasks.panel(task), panel_end = tasks.panel_end(task), row = tasks.row(task);
       int64_t count = tasks.row_end(task) - row, tiled = 0;
 #if defined(WEFT_ISA_amx)
-      if ((tiled = rows_for_tiles(count))) {
+      if ((tiled = rows_for_tiles<type>(count))) {
         multiply_rows<type>(store, x + row * blocks, tiled, laid == row, weight, panel, panel_end, worker.scratch,
                             y + row * columns);
         laid = row, noted = -1;

@@ -27,7 +27,7 @@ struct Tiled {
   static constexpr int planes = f.subs ? 2 : 1;
   static constexpr int blocks = f.subs ? 2 : 16;   // of a chunk
   static constexpr int panels = 2;                 // at once
-  static constexpr int group = f.subs ? 1 : 8;     // blocks a turn
+  static constexpr int group = f.subs ? 1 : 8;      // blocks a turn
   static constexpr int mins = !f.mins ? 0 : f.subs ? f.subs / 2 : 1;  // vectors of minima, of W and of x
 
   // A block of 16 rows of x: codes [block / step][16][step], d [16], and what the minima are multiplied with: d times the
@@ -60,11 +60,11 @@ struct RowStore {
 
 // tmm0 and tmm1 are sums, tmm4 holds rows of x, tmm6 and tmm7 columns of W.
 template <DType type>
-WEFT_INLINE void shape_tiles() {
+WEFT_INLINE void shape_tiles(int rows = kTileRows) {
   constexpr int columns = Tiled<type>::step;
   TileShapes shapes;
-  for (int i : {0, 1}) shapes.bytes[i] = 64, shapes.rows[i] = kTileRows;
-  shapes.bytes[4] = columns, shapes.rows[4] = kTileRows;
+  for (int i : {0, 1}) shapes.bytes[i] = 64, shapes.rows[i] = static_cast<uint8_t>(rows);
+  shapes.bytes[4] = columns, shapes.rows[4] = static_cast<uint8_t>(rows);
   for (int i : {6, 7}) shapes.bytes[i] = 64, shapes.rows[i] = columns / 4;
   _tile_loadconfig(&shapes);
 }
@@ -84,14 +84,15 @@ WEFT_INLINE void split_group(u8x64 code, __m512i scale, int8_t* low, int8_t* hig
   _mm512_store_si512(high, top);
 }
 
-// One block of a panel. Asks for the block that is laid out next in its place, `ahead` bytes on.
+// One block of a panel. Asks for one that is laid out later, `codes_ahead` and `heads_ahead` bytes on.
 template <DType type>
-WEFT_INLINE void lay_panel_block(const std::byte* codes, const std::byte* head, int64_t ahead, std::byte* out) {
+WEFT_INLINE void lay_panel_block(const std::byte* codes, const std::byte* head, int64_t codes_ahead, int64_t heads_ahead,
+                                 std::byte* out) {
   using T = Tiled<type>;
   constexpr Format f = T::f;
   auto* planes = reinterpret_cast<int8_t*>(out);
-  for (int i = 0; i < f.chunks() * f.chunk_bytes(); i += 64) __builtin_prefetch(codes + ahead + i);
-  for (int i = 0; i < f.head_bytes(); i += 64) __builtin_prefetch(head + ahead + i);
+  for (int i = 0; i < f.chunks() * f.chunk_bytes(); i += 64) __builtin_prefetch(codes + codes_ahead + i);
+  for (int i = 0; i < f.head_bytes(); i += 64) __builtin_prefetch(head + heads_ahead + i);
   for (int chunk = 0; chunk < f.chunks(); ++chunk) {
     u8x64 groups[8];
     unpack<type>(codes + chunk * f.chunk_bytes(), groups);
@@ -178,8 +179,8 @@ WEFT_INLINE void multiply_block(const std::byte* x, const std::byte* w, int32_t*
   _tile_stored(0, sums, 64);
 }
 
-// The chain of 16 rows over one block whose integers are known.
-template <DType type>
+// The chain of R rows over one block whose integers are known.
+template <DType type, int R>
 WEFT_INLINE void add_sums(const std::byte* x, const std::byte* w, const int32_t* sums, f32x16* acc) {
   using T = Tiled<type>;
   const auto vector = [&](int at) { return load(reinterpret_cast<const float*>(w + at)); };
@@ -187,7 +188,7 @@ WEFT_INLINE void add_sums(const std::byte* x, const std::byte* w, const int32_t*
   const auto* under = reinterpret_cast<const int16_t*>(x + T::x_sums);
   const f32x16 scale = vector(T::w_d);
 #pragma GCC unroll 16
-  for (int r = 0; r < kTileRows; ++r) {
+  for (int r = 0; r < R; ++r) {
     i32x16 total{_mm512_load_si512(sums + r * 16)};
     if constexpr (T::planes == 2) total = total + i32x16{_mm512_slli_epi32(_mm512_load_si512(sums + 256 + r * 16), 7)};
     acc[r] = fused(scale * splat(d[r]), to_float(total), acc[r]);
@@ -215,10 +216,42 @@ static void tile_chunk(const std::byte* x, const std::byte* w, int64_t count, in
     for (int64_t i = 0; i < turn; ++i)
       multiply_block<type>(x + (b + i) * T::x_bytes, w + (b + i) * T::w_bytes, sums + i * T::sums);
     for (int64_t i = 0; i < turn; ++i)
-      add_sums<type>(x + (b + i) * T::x_bytes, w + (b + i) * T::w_bytes, sums + i * T::sums, acc);
+      add_sums<type, kTileRows>(x + (b + i) * T::x_bytes, w + (b + i) * T::w_bytes, sums + i * T::sums, acc);
   }
 #pragma GCC unroll 16
   for (int r = 0; r < kTileRows; ++r)
+    if (r < rows) store_n(y + r * y_stride, acc[r], columns);
+}
+
+// One panel for at most R rows of x, W laid out a turn of blocks at a time, just before it is used: with so few rows the
+// pass over W takes as long as the products, and what is laid out in between stays in the first-level cache.
+template <DType type, int R>
+static void tile_panel(const std::byte* x, const std::byte* codes, int64_t columns_of_x, std::byte* scratch, float* y,
+                       int64_t y_stride, int64_t rows, int64_t columns) {
+  using T = Tiled<type>;
+  constexpr Format f = T::f;
+  constexpr int64_t code_bytes = f.chunks() * f.chunk_bytes(), far = (4096 + code_bytes - 1) / code_bytes;
+  const int64_t blocks = columns_of_x / f.block, to_next = f.panel_bytes(columns_of_x);
+  const std::byte* heads = codes + f.code_bytes(columns_of_x);
+  auto* sums = reinterpret_cast<int32_t*>(scratch);
+  f32x16 acc[R];
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) acc[r] = zero();
+  for (int64_t b = 0; b < blocks; b += T::group) {
+    const int64_t turn = smaller(T::group, blocks - b);
+    for (int64_t i = b; i < b + turn; ++i) {
+      const int64_t later = far < blocks - i ? far : far - blocks, skip = far < blocks - i ? 0 : to_next;
+      lay_panel_block<type>(codes + i * code_bytes, heads + i * f.head_bytes(), skip + later * code_bytes,
+                            skip + later * f.head_bytes(), scratch + T::w_at + (i - b) * T::w_bytes);
+    }
+    settle_stores();
+    for (int64_t i = 0; i < turn; ++i)
+      multiply_block<type>(x + (b + i) * T::x_bytes, scratch + T::w_at + i * T::w_bytes, sums + i * T::sums);
+    for (int64_t i = 0; i < turn; ++i)
+      add_sums<type, R>(x + (b + i) * T::x_bytes, scratch + T::w_at + i * T::w_bytes, sums + i * T::sums, acc);
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r)
     if (r < rows) store_n(y + r * y_stride, acc[r], columns);
 }
 
@@ -229,7 +262,7 @@ static void multiply_rows(const RowStore<type>& store, const A8<format_of(type).
                           const Weight& weight, int64_t panel, int64_t panel_end, std::byte* scratch, float* y) {
   using T = Tiled<type>;
   constexpr Format f = T::f;
-  const int64_t blocks = weight.cols / f.block, stride = weight.rows;
+  const int64_t blocks = weight.cols / f.block, stride = weight.rows, ahead = T::panels * f.panel_bytes(weight.cols);
   auto* sums = reinterpret_cast<int32_t*>(scratch);
   for (int64_t b = 0; b < blocks; b += store.chunk) {
     const int64_t count = smaller(store.chunk, blocks - b);
@@ -242,8 +275,8 @@ static void multiply_rows(const RowStore<type>& store, const A8<format_of(type).
         const std::byte* codes = weight.data + (first + p) * f.panel_bytes(weight.cols);
         const std::byte* heads = codes + f.code_bytes(weight.cols);
         for (int64_t i = 0; i < count; ++i)
-          lay_panel_block<type>(codes + (b + i) * f.chunks() * f.chunk_bytes(), heads + (b + i) * f.head_bytes(),
-                                T::panels * f.panel_bytes(weight.cols), scratch + T::w_at + (p * T::blocks + i) * T::w_bytes);
+          lay_panel_block<type>(codes + (b + i) * f.chunks() * f.chunk_bytes(), heads + (b + i) * f.head_bytes(), ahead,
+                                ahead, scratch + T::w_at + (p * T::blocks + i) * T::w_bytes);
       }
       settle_stores();
       const std::byte* at = scratch + T::x_at + (whole ? b * T::x_bytes : 0);

@@ -72,7 +72,7 @@ void check_matrix(const Format& f, int64_t rows, int64_t cols, std::mt19937& ran
   const std::vector<float> want = reference(f, matrix, codes, 64);
   for (const Level& level : levels()) {
     if (!level.present()) continue;
-    for (int64_t m : {1, 2, 3, 7, 13, 37, 64}) {
+    for (int64_t m : {1, 2, 3, 7, 9, 13, 16, 37, 48, 64}) {
       const std::vector<A8<block>> part(codes.begin(), codes.begin() + m * cols / block);
       const std::vector<float> expected(want.begin(), want.begin() + m * rows);
       for (int workers : {1, 2, 3}) CHECK(same_bits(run(level, weight, part, m, workers), expected));
