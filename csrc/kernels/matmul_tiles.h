@@ -5,7 +5,7 @@
 //   K types         scale * code = 128 * high + low, two planes of signed bytes over the whole super-block, so that the
 //                   sub-blocks cost nothing: sum = 128 * (x . high) + x . low
 //
-// Rows of x and panels of W are laid out anew, a chunk of columns at a time, so that a pair of panels stays in the
+// Rows of x and panels of W are laid out anew, a chunk of columns at a time, so that a panel or two stay in the
 // first-level cache while the rows pass by. The matrix unit, its stores and the float chain behind them share a port and
 // gain nothing from being mixed: they take turns, a few blocks each.
 #pragma once
@@ -25,9 +25,9 @@ struct Tiled {
   static constexpr Format f = format_of(type);
   static constexpr int step = f.subs ? 64 : 32;    // columns of one instruction
   static constexpr int planes = f.subs ? 2 : 1;
-  static constexpr int blocks = f.subs ? 2 : 16;   // of a chunk
-  static constexpr int panels = 2;                 // at once
-  static constexpr int group = f.subs ? 1 : 8;      // blocks a turn
+  static constexpr int blocks = f.subs ? 2 : 24;   // of a chunk
+  static constexpr int panels = f.subs ? 2 : 1;    // at once
+  static constexpr int group = f.subs ? 1 : 6;     // blocks a turn
   static constexpr int mins = !f.mins ? 0 : f.subs ? f.subs / 2 : 1;  // vectors of minima, of W and of x
 
   // A block of 16 rows of x: codes [block / step][16][step], d [16], and what the minima are multiplied with: d times the
@@ -38,7 +38,7 @@ struct Tiled {
   static constexpr int w_bytes = w_low + (f.subs && f.mins ? 64 : 0);
   static constexpr int sums = planes * 256;  // numbers a block
 
-  // The scratch: sums, a chunk of a pair of panels, then as many blocks of 16 rows of x as fit.
+  // The scratch: sums, a chunk of the panels, then as many blocks of 16 rows of x as fit.
   static constexpr int64_t w_at = group * sums * 4, x_at = w_at + panels * blocks * w_bytes;
   static constexpr int64_t room = (static_cast<int64_t>(kScratchBytes) - x_at) / x_bytes;
   static_assert(room >= 16 * blocks);
