@@ -18,6 +18,7 @@ from weft.embed.stores.work import Work
 from weft.errors import FingerprintError, InputError, InvalidTransitionError
 
 MODELS = {name: FakeEmbedder(name, 4 + at) for at, name in enumerate(("one", "two", "three"))}
+IDS = [f"d{i}" for i in range(12)]
 WORDS = ("ant", "bee", "cow", "dog", "eel")
 
 
@@ -64,15 +65,15 @@ class Walk:
             call()
         return None
 
-    def put(self):
-        texts = {f"d{self.rng.randrange(12)}": " ".join(self.rng.choices(WORDS, k=3)) for _ in range(2)}
+    def put(self, among=IDS):
+        texts = {self.rng.choice(among): " ".join(self.rng.choices(WORDS, k=3)) for _ in range(2)}
         have = [self.model.served, *self.rng.choices([None, self.model.other], k=1)]
         corpus = Corpus(self.store, *(MODELS[name] for name in have if name))
         corpus.put(texts)
         self.model.texts.update(texts)
 
-    def delete(self):
-        ids = [f"d{self.rng.randrange(12)}" for _ in range(2)]
+    def delete(self, among=IDS):
+        ids = [self.rng.choice(among) for _ in range(2)]
         assert self.store.delete(ids) == len({i for i in ids if self.model.texts.pop(i, None) is not None})
 
     def plan(self):
@@ -116,8 +117,8 @@ class Walk:
         embedder = MODELS[self.model.other]
         work = Work(self.store, embedder.fingerprint, "walk", 30)
         batch = work.take(4)
-        if self.rng.random() < 0.5:
-            self.rng.choice((self.put, self.delete))()
+        if batch and self.rng.random() < 0.5:
+            self.rng.choice((self.put, self.delete))([document.id for document in batch])
         running = Embedding(embedder, 1)
         assert work.commit(waited(running.start(batch), 10, lambda: None), 0.0) is not None
         running.close()
