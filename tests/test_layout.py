@@ -48,6 +48,7 @@ THIRD_PARTY = {
     "llguidance": ("generate",),
     "rich": ("cli", "embed", "weights/sources"),  # progress bars, imported when one is drawn
     "click": ("cli",),
+    "psycopg": ("embed",),  # the extra `postgres`, decisions/0022
     "starlette": ("serve",),  # these three: the extra `serve`, decisions/0017
     "uvicorn": ("serve",),
     "msgspec": ("serve",),

@@ -3,7 +3,9 @@
     WeftError
     ├── InputError (ValueError)         what the caller gave: arguments, texts, shapes
     │   ├── TooLongError                more tokens than the model or the plan takes
-    │   └── ShapeError                  operands that do not fit an op
+    │   ├── ShapeError                  operands that do not fit an op
+    │   ├── FingerprintError            vectors of another model than the one asked for
+    │   └── InvalidTransitionError      a move that a migration's state does not allow
     ├── ModelError                      what a model's files say
     │   ├── FormatError                 a malformed file: its name, the field, the offset
     │   ├── UnsupportedError            well formed, but not something weft runs: names it
@@ -13,7 +15,9 @@
     │   ├── OfflineError                offline mode, and the file is not in the cache
     │   └── ChecksumError               bytes that are not the pinned ones
     ├── MemoryPlanError (MemoryError)   the plan does not fit the machine
+    ├── StoreError                      a document store: foreign, damaged, newer, out of reach
     ├── BusyError (RuntimeError)        a queue is full; the same call may succeed later
+    │   └── LeaseError                  another process runs the migration, or took it over
     ├── GrammarError (RuntimeError)     a grammar cannot go on: its request ends
     └── BackendError (RuntimeError)     a backend that cannot run what it was given
 
@@ -43,6 +47,14 @@ class TooLongError(InputError):
 
 class ShapeError(InputError):
     """Operands that do not fit an op."""
+
+
+class FingerprintError(InputError):
+    """Vectors of another model than the one asked for."""
+
+
+class InvalidTransitionError(InputError):
+    """A move that a migration's state does not allow."""
 
 
 class ModelError(WeftError):
@@ -84,8 +96,20 @@ class MemoryPlanError(WeftError, MemoryError):
     """The plan does not fit the machine."""
 
 
+class StoreError(WeftError):
+    """A document store is foreign, damaged, of a newer version, or out of reach."""
+
+
 class BusyError(WeftError, RuntimeError):
     """A queue is full; the same call may succeed later."""
+
+
+class LeaseError(BusyError):
+    """Another process runs the migration, until `until` (seconds since 1970) at least, or took it over."""
+
+    def __init__(self, message: str, *, until: float = 0.0) -> None:
+        super().__init__(message)
+        self.until = until
 
 
 class GrammarError(WeftError, RuntimeError):

@@ -1,0 +1,240 @@
+"""A store keeps documents and vectors the same way in SQLite and in PostgreSQL, and refuses what is not its own."""
+
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from fake_embedder import FakeEmbedder, vector_of
+
+from weft.embed.migrate import Corpus
+from weft.embed.stores import Document, Phase, Route, open_store
+from weft.embed.stores.schema import STEPS
+from weft.errors import FingerprintError, InputError, NotFoundError, StoreError
+
+OLD = FakeEmbedder("old")
+
+
+@pytest.fixture
+def corpus(store):
+    store.adopt(OLD.fingerprint, OLD.dimension, "old")
+    return Corpus(store, OLD)
+
+
+def test_what_is_put_is_there_for_another_connection(corpus, opened):
+    corpus.put({"a": "one", "ß/漢\n'; --": "two"})
+    other = opened()
+    assert other.get("a") == Document("a", "one", 1)
+    assert other.get("ß/漢\n'; --") == Document("ß/漢\n'; --", "two", 1)
+    assert other.get("b") is None
+    assert other.count() == 2
+
+
+def test_vectors_come_back_bit_by_bit_in_the_order_of_bytes(corpus):
+    names = ["b", "a", "Z", "ä", "漢", "a b", "😀", "\ufffd"]
+    corpus.put({name: f"text of {name}" for name in names})
+    rows = list(corpus.store.vectors(OLD.fingerprint))
+    assert [row[0] for row in rows] == sorted(names, key=str.encode)
+    for name, revision, vector in rows:
+        assert revision == 1
+        assert vector.tobytes() == vector_of("old", f"text of {name}").tobytes()
+
+
+@pytest.mark.parametrize("value", [0.0, -0.0, 1e-45, -1e-38, 3.4e38, 0.1])
+def test_every_finite_float_survives(store, value):
+    store.adopt("f", 2)
+    store.put({"a": "x"}, {"f": np.array([[value, 1]], np.float32)})
+    ((_, _, vector),) = store.vectors("f")
+    assert vector.tobytes() == np.array([value, 1], np.float32).tobytes()
+
+
+def test_a_change_and_a_deletion_raise_the_revision(corpus):
+    corpus.put({"a": "one"})
+    corpus.put({"a": "two"})
+    assert corpus.store.get("a") == Document("a", "two", 2)
+    assert corpus.delete(["a", "a", "b"]) == 1
+    assert corpus.store.get("a") is None
+    assert list(corpus.store.vectors(OLD.fingerprint)) == []
+    assert corpus.delete(["a"]) == 0
+    corpus.put({"a": "three"})
+    assert corpus.store.get("a") == Document("a", "three", 4)
+
+
+def test_a_search_finds_the_nearest_in_order(corpus):
+    texts = {f"d{i}": f"text {i}" for i in range(50)}
+    corpus.put(texts)
+    query = vector_of("old", "text 7")
+    answer = corpus.search("text 7", k=5)
+
+    def cosine(text):
+        vector = vector_of("old", text)
+        return float(vector @ query / np.linalg.norm(vector) / np.linalg.norm(query))
+
+    best = sorted(texts, key=lambda name: -cosine(texts[name]))[:5]
+    assert answer.fingerprint == OLD.fingerprint
+    assert [hit.id for hit in answer.hits] == best
+    assert best[0] == "d7" and answer.hits[0].text == "text 7"
+    assert [hit.score for hit in answer.hits] == pytest.approx([cosine(texts[name]) for name in best], abs=1e-5)
+
+
+def test_equal_scores_come_in_the_order_of_ids(corpus):
+    corpus.put({name: "the same" for name in "cab"})
+    assert [hit.id for hit in corpus.search("the same", k=2).hits] == ["a", "b"]
+
+
+def test_more_documents_than_one_page_or_list(corpus):
+    corpus.put({f"d{i:04}": f"text {i}" for i in range(2500)})
+    assert len(list(corpus.store.vectors(OLD.fingerprint))) == 2500
+    assert corpus.search("text 2400", k=1).hits[0].id == "d2400"
+    assert corpus.delete([f"d{i:04}" for i in range(0, 2500, 2)]) == 1250
+    assert corpus.store.count() == 1250
+
+
+def test_nothing_is_served_by_a_new_store(store):
+    assert store.route() == Route(Phase.STABLE, None, ())
+    with pytest.raises(NotFoundError, match="nothing is served"):
+        store.search(np.zeros(8, np.float32), fingerprint="x")
+    store.put({"a": "a document without a vector"}, {})
+    with pytest.raises(InputError, match="migrate it"):
+        store.adopt("f", 8)
+
+
+def test_a_model_is_adopted_once(corpus):
+    corpus.store.adopt(OLD.fingerprint, OLD.dimension)
+    with pytest.raises(InputError, match="fake:old is here already"):
+        corpus.store.adopt("another", 8)
+
+
+def test_another_fingerprint_is_neither_written_nor_asked(corpus):
+    corpus.put({"a": "one"})
+    store, vectors = corpus.store, np.zeros((1, 8), np.float32)
+    with pytest.raises(FingerprintError, match="vectors of strange are not written"):
+        store.put({"a": "two"}, {OLD.fingerprint: vectors, "strange": vectors})
+    with pytest.raises(FingerprintError, match="documents need its vectors"):
+        store.put({"a": "two"}, {})
+    with pytest.raises(FingerprintError, match="fake:old is served, and the query is of strange"):
+        store.search(vectors[0], fingerprint="strange")
+    with pytest.raises(FingerprintError, match="no embedder"):
+        Corpus(store, FakeEmbedder("new")).search("one")
+    with pytest.raises(FingerprintError, match="no vectors of strange"):
+        next(store.vectors("strange"))
+    assert store.get("a") == Document("a", "one", 1)
+
+
+@pytest.mark.parametrize(
+    "documents, message",
+    [
+        ({"": "x"}, "0 bytes"),
+        ({"i" * 513: "x"}, "513 bytes"),
+        ({"a\0": "x"}, "NUL"),
+        ({"a": "x\0y"}, "NUL"),
+        ({"a": "\ud800"}, "not Unicode at character 0"),
+        ({3: "x"}, "ids are strings"),
+        ({"a": b"x"}, "texts are strings"),
+    ],
+)
+def test_what_a_database_could_not_keep_is_refused_by_all(store, documents, message):
+    with pytest.raises(InputError, match=message):
+        store.put(documents, {})
+    assert store.count() == 0
+
+
+@pytest.mark.parametrize(
+    "vectors, message",
+    [
+        (np.zeros((1, 7), np.float32), "shape"),
+        (np.zeros((2, 8), np.float32), "shape"),
+        (np.zeros(8, np.float32), "shape"),
+        (np.full((1, 8), np.nan, np.float32), "not finite"),
+        (np.full((1, 8), np.inf, np.float32), "not finite"),
+    ],
+)
+def test_wrong_vectors_are_refused_and_the_document_with_them(corpus, vectors, message):
+    with pytest.raises(InputError, match=message):
+        corpus.store.put({"a": "x"}, {OLD.fingerprint: vectors})
+    assert corpus.store.get("a") is None
+
+
+def test_a_store_is_not_made_by_accident(address):
+    with pytest.raises((NotFoundError, StoreError)):
+        open_store(**address)
+
+
+def test_eight_threads_make_one_store(address):
+    def make(_):
+        with open_store(create=True, **address) as store:
+            store.adopt("f", 4)
+            return store.route()
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(make, range(8))) == {Route(Phase.STABLE, "f", ("f",))}
+
+
+def test_a_newer_store_is_refused(store, opened):
+    with store.transaction("alone") as session:
+        session.run("UPDATE weft_store SET version = ?", len(STEPS) + 1)
+    with pytest.raises(StoreError, match="update it"):
+        opened()
+
+
+def test_a_foreign_database_is_refused_and_left_alone(tmp_path):
+    path = tmp_path / "theirs.db"
+    theirs = sqlite3.connect(path)
+    theirs.execute("CREATE TABLE songs (name TEXT)")
+    theirs.commit()
+    theirs.close()
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match="not a store of weft's: it has songs"):
+        open_store(path, create=True)
+    assert path.read_bytes() == before
+
+
+def test_a_foreign_schema_is_refused(postgres):
+    import psycopg
+
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute("CREATE SCHEMA theirs")
+        connection.execute("CREATE TABLE theirs.songs (name TEXT)")
+    with pytest.raises(StoreError, match="not a store of weft's: it has songs"):
+        open_store(postgres, schema="theirs", create=True)
+    with pytest.raises(InputError, match="no name of a schema"):
+        open_store(postgres, schema="weft; DROP TABLE x", create=True)
+
+
+def test_a_server_that_is_not_there_is_one_clear_error(postgres, tmp_path):
+    with pytest.raises(StoreError, match="cannot be reached"):
+        open_store(f"postgresql:///weft?host={tmp_path}")
+
+
+def test_a_file_that_is_no_database_is_refused(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("not a database, " * 100)
+    with pytest.raises(StoreError, match="no SQLite file"):
+        open_store(path, create=True)
+    assert path.read_text() == "not a database, " * 100
+
+
+def test_a_damaged_file_never_gives_a_wrong_vector(tmp_path):
+    """Bytes are changed anywhere in the file: reading it ends in an error, or in rows as they were written."""
+    path = tmp_path / "store.db"
+    texts = {f"d{i:03}": f"text {i}" for i in range(300)}
+    with open_store(path, create=True) as store:
+        store.adopt(OLD.fingerprint, OLD.dimension)
+        Corpus(store, OLD).put(texts)
+    whole = path.read_bytes()
+    rng = np.random.default_rng(7)
+    refused = 0
+    for _ in range(300):
+        data = bytearray(whole)
+        for at in rng.integers(len(data), size=int(rng.choice([1, 8, 64]))):
+            data[at] ^= int(rng.integers(1, 256))
+        path.write_bytes(data)
+        for leftover in ("-wal", "-shm"):
+            path.with_name(path.name + leftover).unlink(missing_ok=True)
+        try:
+            with open_store(path) as store:
+                for name, _, vector in store.vectors(OLD.fingerprint):
+                    assert vector.tobytes() == vector_of("old", texts[name]).tobytes()
+        except (StoreError, FingerprintError, NotFoundError):
+            refused += 1
+    assert refused > 50

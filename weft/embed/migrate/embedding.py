@@ -1,0 +1,112 @@
+"""Embedding a batch of documents: in slices where the embedder takes several calls at once, and past the documents it
+cannot embed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING, Any, Protocol
+
+from weft.embed.stores.states import Reason
+from weft.embed.stores.values import check_vectors
+from weft.embed.stores.work import Done, Waiting
+from weft.errors import FingerprintError, InputError, TooLongError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+DETAIL_LENGTH = 300  # characters of an error's text that a skip keeps
+
+
+class AnyEmbedder(Protocol):
+    """What a store needs of an embedder: `weft.Embedder`, or anything like it.
+
+    One whose attribute `concurrent` is true may be called from several threads at once.
+    """
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """How vectors are made; "fingerprint" names all of it, "model" is for people."""
+
+    @property
+    def dimension(self) -> int: ...
+
+    def encode_document(self, texts: list[str]) -> np.ndarray:
+        """float32 [len(texts), dimension]"""
+
+
+def fingerprint_of(embedder: AnyEmbedder) -> str:
+    """Whose vectors an embedder makes."""
+    found = embedder.info.get("fingerprint")
+    if not isinstance(found, str) or not found:
+        raise FingerprintError("[migrate] the embedder has no info['fingerprint']; its vectors could not be told apart")
+    return found
+
+
+def skip_reason(error: Exception) -> Reason | None:
+    """Why a document can never be embedded by this model, or None where the error is not the document's."""
+    if isinstance(error, TooLongError):
+        return Reason.CONTENT_TOO_LARGE
+    if isinstance(error, UnicodeError):
+        return Reason.INVALID_ENCODING
+    if isinstance(error, InputError) or getattr(error, "permanent", False):
+        return Reason.PERMANENT_API_ERROR
+    return None
+
+
+class Embedding:
+    """Runs an embedder in threads of its own, so that the caller can watch the clock and the keyboard meanwhile."""
+
+    def __init__(self, embedder: AnyEmbedder, concurrency: int) -> None:
+        self._embedder = embedder
+        self._slices = concurrency if getattr(embedder, "concurrent", False) else 1
+        self._threads = ThreadPoolExecutor(self._slices, thread_name_prefix="weft-migrate")
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def start(self, batch: Sequence[Waiting]) -> list[Future[list[Done]]]:
+        """Begin to embed; the results, one after another, are the batch's in order."""
+        size = -(-len(batch) // self._slices) or 1
+        slices = [batch[first : first + size] for first in range(0, len(batch), size)]
+        return [self._threads.submit(self._embed, part) for part in slices]
+
+    def _embed(self, part: Sequence[Waiting]) -> list[Done]:
+        """One call for all; when it fails for a document's sake, one for each."""
+        readable = [document for document in part if document.text is not None]
+        try:
+            vectors = dict(zip(readable, self._vectors([str(document.text) for document in readable])))
+        except Exception as error:
+            if skip_reason(error) is None:
+                raise
+            return [self._alone(document) for document in part]
+        return [Done(d, vectors[d]) if d in vectors else self._alone(d) for d in part]
+
+    def _alone(self, document: Waiting) -> Done:
+        if document.text is None:
+            return Done(document, reason=Reason.INVALID_ENCODING, detail="the stored text is not UTF-8")
+        try:
+            return Done(document, self._vectors([document.text])[0])
+        except Exception as error:
+            reason = skip_reason(error)
+            if reason is None:
+                raise
+            return Done(document, reason=reason, detail=" ".join(str(error).split())[:DETAIL_LENGTH])
+
+    def _vectors(self, texts: list[str]) -> np.ndarray:
+        vectors = self._embedder.encode_document(texts)
+        try:
+            return check_vectors(vectors, len(texts), self._embedder.dimension)
+        except InputError as error:  # the embedder's fault, and none of a document's
+            raise RuntimeError(f"the embedder gave what is no matrix of vectors: {error}") from error
+
+
+def waited(futures: Sequence[Future[list[Done]]], every_s: float, tick: Callable[[], object]) -> list[Done]:
+    """The results in order, calling `tick` every `every_s` seconds until they are all there."""
+    at = time.monotonic() + every_s
+    while wait(futures, max(0.0, at - time.monotonic())).not_done:
+        if time.monotonic() >= at:
+            tick()
+            at = time.monotonic() + every_s
+    return [done for future in futures for done in future.result()]

@@ -1,0 +1,163 @@
+"""The migrator: takes documents that wait, embeds them, commits batch by batch, and cuts over."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+
+from weft.embed.migrate.embedding import AnyEmbedder, Embedding, fingerprint_of, waited
+from weft.embed.stores import Migration, State, Store
+from weft.embed.stores.ledger import LEASE_S, WINDOW_S
+from weft.embed.stores.work import Done, Waiting, Work
+from weft.errors import BusyError, FingerprintError, InputError, InvalidTransitionError, StoreError
+
+BATCH = 100
+CONCURRENCY = 4
+ROLLBACK_TRIES = 3  # while documents are written
+RECOUNT = 100  # batches between two counts of what is left, which writers change too
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run has come; `remaining` is counted now and then (every RECOUNT batches) and reckoned between."""
+
+    processed: int
+    skipped: int
+    remaining: int
+
+
+class Migrator:
+    """Re-embeds a store's documents with `embedder`, while the store is read and written.
+
+    Nothing is held in memory beyond a batch. A batch is committed whole with the count of what was done, so a process
+    that is killed costs one batch, and whoever resumes ends with the same table. `concurrency` is for embedders that
+    take several calls at once (`concurrent`); a local model uses all threads for one call.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        embedder: AnyEmbedder,
+        *,
+        batch: int = BATCH,
+        concurrency: int = CONCURRENCY,
+        lease_s: float = LEASE_S,
+    ) -> None:
+        for name, value in (("batch", batch), ("concurrency", concurrency)):
+            if value < 1:
+                raise InputError(f"[migrate] {name} is {value}; at least 1 is needed")
+        if not lease_s > 0:
+            raise InputError(f"[migrate] lease_s is {lease_s}; a positive number of seconds is needed")
+        self._store, self._embedder = store, embedder
+        self._batch, self._concurrency, self._lease_s = batch, concurrency, lease_s
+        self.fingerprint = fingerprint_of(embedder)
+        self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+        self._stopping = False
+
+    def plan(self, *, window_s: float = WINDOW_S) -> Migration:
+        """Plan a migration to this embedder's fingerprint."""
+        model = str(self._embedder.info.get("model", ""))
+        return self._store.migrations.plan(self.fingerprint, self._embedder.dimension, model, window_s=window_s)
+
+    def run(self, progress: Callable[[Progress], None] | None = None, *, take_over: bool = False) -> Migration:
+        """Start or resume the open migration, planning it where there is none, until it cuts over or is stopped.
+
+        Ctrl-C commits the batch under way and pauses; a second one drops the batch. A pause or cancel from elsewhere,
+        another process included, ends the run as well; the result says what became of it. An error of the embedder
+        that is no document's own leaves the migration failed, with the error's text, and is raised.
+        """
+        ledger = self._store.migrations
+        found = ledger.open() or self.plan()
+        self._check(found)
+        if found.state is State.PLANNED:
+            ledger.start(self.owner, self._lease_s)
+        else:
+            ledger.resume(self.owner, self._lease_s, take_over=take_over)
+        try:
+            while self._embed_waiting(progress):
+                done = ledger.complete(self.owner)
+                if done is not None:
+                    return done
+        except KeyboardInterrupt:
+            self._stopping = True
+        except (StoreError, BusyError):
+            raise  # the store cannot be told, or another process has the migration
+        except Exception as error:
+            ledger.fail(self.owner, f"{type(error).__name__}: {error}")
+            raise
+        if self._stopping:
+            with suppress(InvalidTransitionError):  # somebody else stopped it in the same moment
+                return ledger.pause()
+        return ledger.get(found.id)
+
+    def rollback(self, progress: Callable[[Progress], None] | None = None, *, take_over: bool = False) -> Migration:
+        """Serve the old vectors again. The embedder is the old model's: what changed since the cut-over and has no
+        vector of it is embedded first."""
+        ledger = self._store.migrations
+        found = ledger.lease(self.owner, self._lease_s, take_over=take_over)
+        try:
+            if found.source != self.fingerprint:
+                raise FingerprintError(
+                    f"[migrate] {found.source} was served before, and the embedder is {self.fingerprint}"
+                )
+            for _ in range(ROLLBACK_TRIES):
+                self._embed_waiting(progress)
+                if self._stopping:
+                    raise KeyboardInterrupt
+                with suppress(InvalidTransitionError):  # documents changed since they were counted
+                    return ledger.rollback()
+            return ledger.rollback()
+        finally:
+            ledger.release(self.owner)
+
+    def _check(self, found: Migration) -> None:
+        if found.state is not State.COMPLETED and found.target != self.fingerprint:
+            raise FingerprintError(
+                f"[migrate] the open migration is to {found.target} ({found.model or 'unnamed'}), and the embedder is "
+                f"{self.fingerprint}; give that model, or cancel the migration"
+            )
+        here = self._embedder.dimension
+        if found.target == self.fingerprint and found.dimension != here:
+            raise FingerprintError(
+                f"[migrate] {self.fingerprint} has {here} dimensions, and {found.dimension} in the store: two models"
+            )
+
+    def _embed_waiting(self, progress: Callable[[Progress], None] | None) -> bool:
+        """Embed until nothing waits; False where that was stopped."""
+        self._stopping = False
+        work = Work(self._store, self.fingerprint, self.owner, self._lease_s)
+        embedding = Embedding(self._embedder, self._concurrency)
+        seen = Progress(0, 0, work.count())
+        try:
+            for number in count(1):
+                if progress is not None:
+                    progress(seen)
+                began = time.monotonic()
+                batch = work.take(self._batch)
+                if not batch or self._stopping:
+                    return not self._stopping
+                kept = work.commit(self._embedded(embedding, batch), time.monotonic() - began)
+                if kept is None:
+                    return False
+                left = work.count() if number % RECOUNT == 0 else max(0, seen.remaining - sum(kept))
+                seen = Progress(seen.processed + kept[0], seen.skipped + kept[1], left)
+        finally:
+            embedding.close()
+        raise AssertionError("count() has no end")
+
+    def _embedded(self, embedding: Embedding, batch: list[Waiting]) -> list[Done]:
+        """The batch with its vectors; the lease is renewed meanwhile, and Ctrl-C waits for it once."""
+        under_way = embedding.start(batch)
+        renew = partial(self._store.migrations.renew, self.owner, self._lease_s)
+        try:
+            return waited(under_way, self._lease_s / 3, renew)
+        except KeyboardInterrupt:
+            self._stopping = True
+            return waited(under_way, self._lease_s / 3, renew)

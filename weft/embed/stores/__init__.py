@@ -1,0 +1,48 @@
+"""Stores of documents and their vectors: SQLite, or PostgreSQL with pgvector, behind one interface."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from weft.embed.stores.generations import Generation
+from weft.embed.stores.ledger import Ledger
+from weft.embed.stores.routing import Phase, Route
+from weft.embed.stores.states import Migration, Reason, State
+from weft.embed.stores.store import Document, Hit, Store
+
+__all__ = [
+    "Document",
+    "Generation",
+    "Hit",
+    "Ledger",
+    "Migration",
+    "Phase",
+    "Reason",
+    "Route",
+    "State",
+    "Store",
+    "open_store",
+]
+
+
+def open_store(
+    where: str | Path, *, create: bool = False, schema: str = "weft", clock: Callable[[], float] | None = None
+) -> Store:
+    """The store in a SQLite file, or in the `schema` of a PostgreSQL database (`postgresql://…`).
+
+    One that is not there is an error unless `create` says to make it; a database of somebody else's is refused.
+    `clock` gives seconds since 1970, where the machine's or the server's are not wanted.
+    """
+    from weft.embed.stores.dialect import Dialect
+
+    dialect: Dialect
+    if isinstance(where, str) and where.startswith(("postgresql://", "postgres://")):
+        from weft.embed.stores.postgres import Postgres
+
+        dialect = Postgres(where, schema=schema, create=create)
+    else:
+        from weft.embed.stores.sqlite import Sqlite
+
+        dialect = Sqlite(Path(where), create=create)
+    return Store(dialect, create=create, clock=clock)

@@ -1,0 +1,129 @@
+"""Generations: the vectors of one fingerprint, in a table of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from weft.embed.stores import schema
+from weft.embed.stores.dialect import Dialect, Session
+from weft.embed.stores.values import checksum
+from weft.errors import FingerprintError, StoreError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+READ_ROWS = 1024  # vectors in memory at a time
+
+
+@dataclass(frozen=True)
+class Generation:
+    number: int
+    fingerprint: str
+    dimension: int
+    model: str
+
+
+def generations(session: Session) -> dict[str, Generation]:
+    """Those the store has, by fingerprint."""
+    rows = session.rows("SELECT number, fingerprint, dimension, model FROM generations")
+    for number, fingerprint, dimension, model in rows:  # the number becomes part of SQL, and a file may say anything
+        if list(map(type, (number, fingerprint, dimension, model))) != [int, str, int, str]:
+            raise StoreError("[store] the table of generations is damaged; restore a copy")
+    return {row[1]: Generation(*row) for row in rows}
+
+
+def find(session: Session, fingerprint: str) -> Generation:
+    known = generations(session)
+    if fingerprint not in known:
+        raise FingerprintError(
+            f"[store] no vectors of {fingerprint[:80]} here; there are {', '.join(known) or 'none at all'}"
+        )
+    return known[fingerprint]
+
+
+def create(dialect: Dialect, session: Session, fingerprint: str, dimension: int, model: str) -> Generation:
+    """A new, empty generation. Numbers are not used twice, so a table never becomes another model's."""
+    found = session.row(f"SELECT next_generation FROM {schema.MARK}")
+    assert found
+    made = Generation(int(found[0]), fingerprint, dimension, model)
+    session.run(f"UPDATE {schema.MARK} SET next_generation = next_generation + 1")
+    session.run("INSERT INTO generations VALUES (?, ?, ?, ?)", made.number, fingerprint, dimension, model)
+    columns = {"id": dialect.id_type, "vector": dialect.vector_type(dimension)}
+    session.run(schema.VECTORS.format(number=made.number, **columns))
+    return made
+
+
+def drop(session: Session, generation: Generation) -> None:
+    session.run(f"DROP TABLE vectors_{generation.number}")
+    for table in ("todo", "skips"):
+        session.run(f"DELETE FROM {table} WHERE generation = ?", generation.number)
+    session.run("DELETE FROM generations WHERE number = ?", generation.number)
+
+
+def write(
+    dialect: Dialect, session: Session, generation: Generation, rows: Iterable[tuple[str, int, np.ndarray]]
+) -> None:
+    """Put vectors of texts: id, revision of the text, float32 [dimension]; they wait and are skipped no longer."""
+    listed = [
+        (name, revision, checksum(generation.fingerprint, name, revision, vector), dialect.pack(vector))
+        for name, revision, vector in rows
+    ]
+    session.each(
+        f"INSERT INTO vectors_{generation.number} (id, revision, checksum, vector) VALUES (?, ?, ?, ?) "
+        "ON CONFLICT (id) DO UPDATE SET revision = excluded.revision, checksum = excluded.checksum, "
+        "vector = excluded.vector",
+        listed,
+    )
+    forget(session, generation, [row[0] for row in listed])
+
+
+def forget(session: Session, generation: Generation, ids: Sequence[str]) -> None:
+    """Take documents off the list of those that wait, and off those that are skipped."""
+    for table in ("todo", "skips"):
+        session.each(f"DELETE FROM {table} WHERE generation = ? AND id = ?", [(generation.number, i) for i in ids])
+
+
+def erase(session: Session, generation: Generation, ids: Sequence[str]) -> None:
+    """Remove the vectors of documents."""
+    session.each(f"DELETE FROM vectors_{generation.number} WHERE id = ?", [(name,) for name in ids])
+
+
+def wait(session: Session, generation: Generation, ids: Sequence[str]) -> None:
+    """Let documents wait for vectors that nobody brought; what is there of an older text goes."""
+    erase(session, generation, ids)
+    forget(session, generation, ids)
+    session.each("INSERT INTO todo (generation, id) VALUES (?, ?)", [(generation.number, name) for name in ids])
+
+
+def waiting(session: Session, generation: Generation, ids: Sequence[str]) -> set[str]:
+    """Those of `ids` that wait for a vector."""
+    sql = "SELECT id FROM todo WHERE generation = ? AND id IN ({ids})"
+    return {row[0] for row in session.among(sql, ids, generation.number)}
+
+
+def skip(session: Session, generation: Generation, rows: Sequence[tuple[str, int, str, str]]) -> None:
+    """Leave documents out: id, revision, reason, detail."""
+    forget(session, generation, [row[0] for row in rows])
+    session.each("INSERT INTO skips VALUES (?, ?, ?, ?, ?)", [(generation.number, *row) for row in rows])
+
+
+def read(dialect: Dialect, session: Session, generation: Generation) -> Iterator[tuple[str, int, np.ndarray]]:
+    """Every row in the order of ids: id, revision, float32 [dimension]; a damaged row is an error."""
+    last = ""
+    page = f"SELECT id, revision, checksum, vector FROM vectors_{generation.number} WHERE id > ? ORDER BY id LIMIT ?"
+    while rows := session.rows(page, last, READ_ROWS):
+        for row in rows:
+            yield _checked(dialect, generation, row, last)
+            last = row[0]
+
+
+def _checked(dialect: Dialect, generation: Generation, row: Sequence[Any], last: str) -> tuple[str, int, np.ndarray]:
+    """A row of vectors, after the one of `last`, as it was written."""
+    name, revision, kept, value = row
+    vector = dialect.unpack(value)
+    whole = isinstance(name, str) and isinstance(revision, int) and len(vector) == generation.dimension
+    if not whole or name <= last or checksum(generation.fingerprint, name, revision, vector) != kept:
+        raise StoreError(f"[store] the vector of {str(name)[:80]!r} is damaged; restore a copy, or embed it again")
+    return name, revision, vector

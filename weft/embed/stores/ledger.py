@@ -1,0 +1,288 @@
+"""The ledger of migrations: every move of the state machine is one transaction of the store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from weft.embed.stores import generations
+from weft.embed.stores.dialect import ALONE, READ, SHARED, Session
+from weft.embed.stores.states import KEPT, ROLLED_BACK, Migration, Reason, State, moved, state_of
+from weft.embed.stores.values import check_ids
+from weft.errors import InputError, InvalidTransitionError, LeaseError, NotFoundError
+
+if TYPE_CHECKING:
+    from weft.embed.stores.store import Store
+
+WINDOW_S = 86_400.0
+LEASE_S = 30.0
+ERROR_LENGTH = 2000  # characters of an error's text that are kept
+
+COLUMNS = (
+    "id, source, target, dimension, model, state, settled, processed, generation, skips, error, window_s, planned_at, "
+    "started_at, ended_at, worked_s, lease_owner, lease_until"
+)
+
+
+class Ledger:
+    """What `store.migrations` is. At most one migration is open: not cancelled, and not settled after its cut-over."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    # Reading
+
+    def open(self) -> Migration | None:
+        """The open migration, or None."""
+        with self._store.transaction(READ) as session:
+            return _find_open(session)
+
+    def get(self, number: int) -> Migration:
+        """The migration with this id."""
+        with self._store.transaction(READ) as session:
+            row = session.row(f"SELECT {COLUMNS} FROM migrations WHERE id = ?", number)
+            if row is None:
+                raise NotFoundError(f"[migrate] no migration {number} in this store")
+            return _record(session, row)
+
+    def history(self) -> list[Migration]:
+        """All migrations, the oldest first."""
+        with self._store.transaction(READ) as session:
+            return [_record(session, row) for row in session.rows(f"SELECT {COLUMNS} FROM migrations ORDER BY id")]
+
+    def skipped(self) -> list[tuple[str, str, str]]:
+        """Documents that the open migration leaves out: id, reason, detail."""
+        of_open = "FROM skips k JOIN migrations m ON m.generation = k.generation WHERE m.open = 1 ORDER BY k.id"
+        with self._store.transaction(READ) as session:
+            return [(row[0], row[1], row[2]) for row in session.rows(f"SELECT k.id, k.reason, k.detail {of_open}")]
+
+    # Moves
+
+    def plan(self, fingerprint: str, dimension: int, model: str = "", *, window_s: float = WINDOW_S) -> Migration:
+        """Write down that the store is to be migrated to a fingerprint; nothing else changes yet."""
+        if not 0 <= window_s < 1e9:
+            raise InputError(f"[migrate] a rollback window of {window_s} s; 0 or more seconds are taken")
+        with self._store.transaction(ALONE) as session:
+            known = _find_open(session)
+            if known is not None:
+                advice = "finish it or roll it back" if known.state is State.COMPLETED else "resume or cancel it"
+                raise InvalidTransitionError(
+                    f"[migrate] cannot plan: the one to {known.target} is {known.state.value}; {advice} first"
+                )
+            (served,) = session.row("SELECT fingerprint FROM served") or (None,)
+            if served == fingerprint:
+                raise InputError(f"[migrate] {fingerprint[:80]} is served already; there is nothing to do")
+            session.run(
+                "INSERT INTO migrations (id, open, source, target, dimension, model, state, processed, window_s, "
+                "planned_at, worked_s) VALUES (?, 1, ?, ?, ?, ?, ?, 0, ?, ?, 0)",
+                *(1 + count(session, "SELECT coalesce(max(id), 0) FROM migrations"), served, fingerprint, dimension),
+                *(model, State.PLANNED.value, window_s, self._store.now(session)),
+            )
+            return _open(session, "plan")
+
+    def start(self, owner: str, lease_s: float = LEASE_S) -> Migration:
+        """Begin a planned migration: from now on writes keep both generations, and every document waits for the new."""
+        with self._store.transaction(ALONE) as session:
+            before = _open(session, "start")
+            state = moved("start", before.state)
+            made = generations.create(self._store.dialect, session, before.target, before.dimension, before.model)
+            session.run("INSERT INTO todo SELECT CAST(? AS INTEGER), id FROM documents WHERE deleted = 0", made.number)
+            _set(session, state=state, generation=made.number, started_at=self._store.now(session))
+            self._take(session, before, owner, lease_s, take_over=False)
+            return _open(session, "start")
+
+    def resume(self, owner: str, lease_s: float = LEASE_S, *, take_over: bool = False) -> Migration:
+        """Go on with a paused or failed migration, or with a running one whose process is gone.
+
+        A process is gone when its lease has run out. `take_over` does not wait for that; should it live after all, its
+        next commit is refused.
+        """
+        with self._store.transaction(ALONE) as session:
+            before = _open(session, "resume")
+            _set(session, state=moved("resume", before.state), error=None)
+            self._take(session, before, owner, lease_s, take_over=take_over)
+            return _open(session, "resume")
+
+    def pause(self) -> Migration:
+        """Stop a running migration for now, whichever process runs it: its next commit tells it so."""
+        with self._store.transaction(ALONE) as session:
+            before = _open(session, "pause")
+            _set(session, state=moved("pause", before.state), lease_owner=None, lease_until=None)
+            return _open(session, "pause")
+
+    def fail(self, owner: str, error: str) -> Migration:
+        """Write down why the process `owner` could not go on."""
+        with self._store.transaction(ALONE) as session:
+            before = _open(session, "fail")
+            state = moved("fail", before.state)
+            _check_owner(before, owner)
+            _set(session, state=state, error=error[:ERROR_LENGTH], lease_owner=None, lease_until=None)
+            return _open(session, "fail")
+
+    def cancel(self) -> Migration:
+        """Give a migration up before its cut-over: the new vectors go, and what was served stays served."""
+        with self._store.transaction(ALONE) as session:
+            before = _open(session, "cancel")
+            _set(session, state=moved("cancel", before.state), ended_at=self._store.now(session))
+            if before.state is not State.PLANNED:
+                generations.drop(session, generations.find(session, before.target))
+            return _close(session, before, None)
+
+    def complete(self, owner: str) -> Migration | None:
+        """Cut over: serve the new vectors, in one transaction. None while documents still wait for theirs."""
+        with self._store.transaction(ALONE) as session:
+            before = _open(session, "complete")
+            state = moved("complete", before.state)
+            _check_owner(before, owner)
+            if before.remaining:
+                return None
+            session.run("UPDATE served SET fingerprint = ?", before.target)
+            _set(session, state=state, ended_at=self._store.now(session), lease_owner=None, lease_until=None)
+            return _close(session, before, KEPT) if before.source is None else _open(session, "complete")
+
+    def rollback(self) -> Migration:
+        """Serve the old vectors again and drop the new ones. None may be missing: `Migrator.rollback` makes them."""
+        with self._store.transaction(ALONE) as session:
+            before = _open(session, "rollback")
+            moved("rollback", before.state)
+            assert before.source is not None  # one without a source was settled at its cut-over
+            old = generations.find(session, before.source)
+            waiting = count(session, "SELECT count(*) FROM todo WHERE generation = ?", old.number)
+            if waiting:
+                raise InvalidTransitionError(
+                    f"[migrate] cannot roll back yet: {waiting} documents that changed since the cut-over have no "
+                    f"vector of the old model; give its embedder ({old.model or old.fingerprint})"
+                )
+            session.run("UPDATE served SET fingerprint = ?", before.source)
+            generations.drop(session, generations.find(session, before.target))
+            return _close(session, before, ROLLED_BACK)
+
+    def finish(self, *, now: bool = False) -> Migration:
+        """Drop the old vectors, once the rollback window is over or where `now` says not to wait for that."""
+        with self._store.transaction(ALONE) as session:
+            before = _open(session, "finish")
+            moved("finish", before.state)
+            left = (before.window_ends_at or 0.0) - self._store.now(session)
+            if left > 0 and not now:
+                raise InvalidTransitionError(
+                    f"[migrate] cannot finish yet: the rollback window lasts another {left:.0f} s; wait, or finish now"
+                )
+            assert before.source is not None
+            generations.drop(session, generations.find(session, before.source))
+            return _close(session, before, KEPT)
+
+    def skip(self, ids: Sequence[str]) -> None:
+        """Leave out documents that still wait."""
+        check_ids(ids)
+        with self._store.transaction(SHARED) as session:
+            before = _open(session, "skip")
+            moved("skip", before.state)
+            generation = generations.find(session, before.target)
+            held = "SELECT id, revision FROM documents WHERE id IN ({ids}) ORDER BY id "
+            found = session.among(held + self._store.dialect.for_update, sorted(set(ids)))
+            waiting = generations.waiting(session, generation, list(ids))
+            strange = [name for name in ids if name not in waiting]
+            if strange:
+                raise InputError(f"[migrate] cannot skip {strange[0][:80]!r}: it does not wait to be embedded")
+            rows = [(name, revision, Reason.MANUAL_SKIP.value, "") for name, revision in found]
+            generations.skip(session, generation, rows)
+
+    # The lease
+
+    def lease(self, owner: str, lease_s: float = LEASE_S, *, take_over: bool = False) -> Migration:
+        """Take the lease of a completed migration, for the work before a rollback."""
+        with self._store.transaction(ALONE) as session:
+            before = _open(session, "rollback")
+            moved("rollback", before.state)
+            self._take(session, before, owner, lease_s, take_over=take_over)
+            return before
+
+    def renew(self, owner: str, lease_s: float) -> bool:
+        """Say that the process `owner` is alive; see `hold`."""
+        with self._store.transaction(SHARED) as session:
+            return self.hold(session, owner, lease_s)
+
+    def release(self, owner: str) -> None:
+        """Give the lease back, where `owner` still has it."""
+        with self._store.transaction(SHARED) as session:
+            session.run(
+                "UPDATE migrations SET lease_owner = NULL, lease_until = NULL WHERE open = 1 AND lease_owner = ?", owner
+            )
+
+    def hold(self, session: Session, owner: str, lease_s: float) -> bool:
+        """Renew the lease inside a transaction: False where somebody paused or ended the migration.
+
+        LeaseError where another process has it. In both cases nothing of the transaction may stay.
+        """
+        until = self._store.now(session) + lease_s
+        if session.run("UPDATE migrations SET lease_until = ? WHERE open = 1 AND lease_owner = ?", until, owner):
+            return True
+        found = _find_open(session)
+        if found is not None and found.lease_owner is not None:
+            _check_owner(found, owner)
+        return False
+
+    def _take(self, session: Session, before: Migration, owner: str, lease_s: float, *, take_over: bool) -> None:
+        now, until = self._store.now(session), before.lease_until or 0.0
+        if before.lease_owner not in (None, owner) and until > now and not take_over:
+            raise LeaseError(
+                f"[migrate] {before.lease_owner} runs this migration; its lease ends in {until - now:.0f} s unless it "
+                "renews it: wait, or take over if that process is gone",
+                until=until,
+            )
+        _set(session, lease_owner=owner, lease_until=now + lease_s)
+
+
+def count(session: Session, sql: str, *values: Any) -> int:
+    row = session.row(sql, *values)
+    assert row
+    return int(row[0])
+
+
+def _find_open(session: Session) -> Migration | None:
+    row = session.row(f"SELECT {COLUMNS} FROM migrations WHERE open = 1")
+    return None if row is None else _record(session, row)
+
+
+def _open(session: Session, action: str) -> Migration:
+    found = _find_open(session)
+    if found is None:
+        raise InvalidTransitionError(f"[migrate] cannot {action}: no migration is open in this store; plan one")
+    return found
+
+
+def _record(session: Session, row: Sequence[Any]) -> Migration:
+    fields = dict(zip(COLUMNS.split(", "), row))
+    generation, skips = fields.pop("generation"), fields.pop("skips")
+    if skips is not None:  # closed: its lists may be gone
+        found, remaining = json.loads(skips), 0
+    else:
+        by_reason = "SELECT reason, count(*) FROM skips WHERE generation = ? GROUP BY reason ORDER BY reason"
+        found = {reason: int(n) for reason, n in session.rows(by_reason, generation)}
+        remaining = count(session, "SELECT count(*) FROM todo WHERE generation = ?", generation)
+    return Migration(**{**fields, "state": state_of(fields["state"])}, skips=found, remaining=remaining)
+
+
+def _set(session: Session, **columns: Any) -> None:
+    """Change columns of the open migration."""
+    names = ", ".join(f"{name} = ?" for name in columns)
+    values = (value.value if isinstance(value, State) else value for value in columns.values())
+    session.run(f"UPDATE migrations SET {names} WHERE open = 1", *values)
+
+
+def _check_owner(found: Migration, owner: str) -> None:
+    if found.lease_owner != owner:
+        raise LeaseError(
+            f"[migrate] {found.lease_owner or 'somebody'} took this migration over; nothing of the last batch was kept",
+            until=found.lease_until or 0.0,
+        )
+
+
+def _close(session: Session, before: Migration, settled: str | None) -> Migration:
+    """Let a migration be history; what was skipped is kept in its row, as its generation may be gone."""
+    skips = json.dumps(before.skips, sort_keys=True)
+    _set(session, settled=settled, skips=skips, lease_owner=None, lease_until=None, open=None)
+    row = session.row(f"SELECT {COLUMNS} FROM migrations WHERE id = ?", before.id)
+    assert row
+    return _record(session, row)

@@ -1,0 +1,164 @@
+"""A store in PostgreSQL with pgvector: one schema of a database. Needs the extra `weft[postgres]`.
+
+Writers hold the table `served` in a mode in which they do not meet one another; who moves the pointer or a migration
+holds it alone. Such locks queue in order, so that a stream of writers cannot keep a cut-over waiting for ever.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import TYPE_CHECKING, Any
+
+from weft.embed.stores.dialect import ALONE, FIRST, READ, SHARED, Session
+from weft.errors import BusyError, InputError, StoreError, UnsupportedError, WeftError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+LOCKS = {SHARED: "LOCK TABLE served IN ROW SHARE MODE", ALONE: "LOCK TABLE served IN EXCLUSIVE MODE"}
+MAX_DIMENSION = 16_000  # of pgvector's type
+
+
+class Packed(bytes):
+    """A vector as pgvector sends it: its dimension and a zero in 16 bits each, then big-endian float32."""
+
+
+class Postgres:
+    """The dialect of a server."""
+
+    id_type = 'TEXT COLLATE "C"'
+    for_update = "FOR UPDATE"
+
+    def __init__(self, address: str, *, schema: str, create: bool) -> None:
+        if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", schema):
+            raise InputError(f"[store] {schema[:80]!r} is no name of a schema; use a-z, 0-9 and _")
+        psycopg = _psycopg()
+        self.schema = schema
+        self.errors: tuple[type[Exception], ...] = (psycopg.Error,)
+        # the last: a reader met a generation at the moment it was dropped
+        self._busy = tuple(
+            getattr(psycopg.errors, name) for name in ("DeadlockDetected", "SerializationFailure", "UndefinedTable")
+        )
+        try:
+            self.connection = psycopg.connect(address, autocommit=True, connect_timeout=10)
+        except psycopg.Error as error:
+            raise StoreError(f"[store] the server cannot be reached: {_line(error)}") from None
+        self._statements: dict[str, str] = {}
+        try:
+            if create:
+                self._create(psycopg)
+            self.connection.execute(f"SET search_path TO {schema}, public")
+            self._register(psycopg)
+        except psycopg.Error as error:
+            self.connection.close()
+            raise self.translate(error) from None
+
+    def _create(self, psycopg: Any) -> None:
+        with self.connection.transaction():
+            self.connection.execute("SELECT pg_advisory_xact_lock(hashtext('weft'))")  # or two may make it at once
+            self.connection.execute(f"CREATE SCHEMA IF NOT EXISTS {self.schema}")
+            try:
+                self.connection.execute("CREATE EXTENSION IF NOT EXISTS vector WITH SCHEMA public")
+            except (psycopg.errors.FeatureNotSupported, psycopg.errors.UndefinedFile):
+                advice = "install it there (Debian: postgresql-NN-pgvector)"
+                raise StoreError(f"[store] the server has no pgvector; {advice}") from None
+
+    def _register(self, psycopg: Any) -> None:
+        """Send and read vectors as bytes: exact, and without a detour through decimal numbers."""
+        from psycopg.adapt import Dumper, Loader
+        from psycopg.types import TypeInfo
+
+        info = TypeInfo.fetch(self.connection, "vector")
+        if info is None:
+            raise StoreError("[store] the database has no pgvector: no store was made in it yet")
+
+        class Sent(Dumper):
+            format = psycopg.pq.Format.BINARY
+            oid = info.oid
+
+            def dump(self, obj: Packed) -> bytes:
+                return bytes(obj)
+
+        class Read(Loader):
+            format = psycopg.pq.Format.BINARY
+
+            def load(self, data: Any) -> bytes:
+                return bytes(data)
+
+        self.connection.adapters.register_dumper(Packed, Sent)
+        self.connection.adapters.register_loader(info.oid, Read)
+
+    def session(self) -> Session:
+        def run(sql: str, values: Any) -> Any:
+            return self.connection.execute(self._statement(sql), values or None, binary=True)
+
+        def run_each(sql: str, values: Any) -> Any:
+            with self.connection.cursor() as cursor:
+                cursor.executemany(self._statement(sql), values)
+
+        return Session(run, run_each)
+
+    def _statement(self, sql: str) -> str:
+        return self._statements.setdefault(sql, sql.replace("?", "%s"))
+
+    def adopt(self, session: Session) -> None:
+        pass
+
+    def tables(self, session: Session) -> set[str]:
+        return {name for (name,) in session.rows("SELECT tablename FROM pg_tables WHERE schemaname = ?", self.schema)}
+
+    def begin(self, session: Session, mode: str) -> None:
+        session.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" if mode == READ else "BEGIN")
+        if mode == FIRST:
+            session.run("SELECT pg_advisory_xact_lock(hashtext(?))", f"weft.{self.schema}")
+        if mode in LOCKS:
+            session.run(LOCKS[mode])
+
+    def now(self, session: Session) -> float:
+        found = session.row("SELECT extract(epoch FROM clock_timestamp())::float8")
+        assert found
+        return float(found[0])
+
+    def vector_type(self, dimension: int) -> str:
+        if dimension > MAX_DIMENSION:
+            raise InputError(f"[store] {dimension} dimensions; pgvector takes {MAX_DIMENSION}")
+        return f"public.vector({dimension})"
+
+    def pack(self, vector: np.ndarray) -> Any:
+        return Packed(struct.pack(">HH", len(vector), 0) + vector.astype(">f4").tobytes())
+
+    def unpack(self, value: Any) -> np.ndarray:
+        import numpy as np
+
+        return np.frombuffer(value, ">f4", offset=4).astype("<f4")
+
+    def as_bytes(self, column: str) -> str:
+        return f"convert_to({column}, 'UTF8')"
+
+    def nearest(self, session: Session, number: int, query: np.ndarray, k: int) -> list[tuple[str, float]]:
+        packed = self.pack(query)
+        rows = session.rows(
+            f"SELECT id, 1 - (vector <=> ?) FROM vectors_{number} ORDER BY vector <=> ?, id LIMIT ?", packed, packed, k
+        )
+        return [(name, float(score)) for name, score in rows]
+
+    def translate(self, error: Exception) -> WeftError:
+        if isinstance(error, self._busy):
+            return BusyError(f"[store] the server gave way to another transaction: {_line(error)}; try again")
+        return StoreError(f"[store] the server refused: {_line(error)}")
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+def _psycopg() -> Any:
+    try:
+        import psycopg
+    except ImportError:
+        raise UnsupportedError("[store] psycopg is not installed; `pip install weft[postgres]` has it") from None
+    return psycopg
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]

@@ -1,0 +1,40 @@
+"""The tables of a store, in steps: a store has had its first `version` steps, and opening it takes the missing ones.
+
+A step that was released is never edited; the next change is a new step. `{id}` is the dialect's type of ids, which
+compare byte by byte everywhere. Vectors of generation n are in a table of their own, vectors_n: its column has the
+model's dimension, and dropping a generation costs nothing.
+"""
+
+MARK = "weft_store"  # the table that says that a database is ours
+
+STEPS: tuple[tuple[str, ...], ...] = (
+    (
+        f"CREATE TABLE {MARK} (version INTEGER NOT NULL, next_generation INTEGER NOT NULL)",
+        f"INSERT INTO {MARK} VALUES (0, 1)",
+        # revision grows with every change, deletion included; vectors carry the revision of the text they are of
+        """CREATE TABLE documents (
+            id {id} PRIMARY KEY, text TEXT NOT NULL, revision BIGINT NOT NULL, deleted INTEGER NOT NULL)""",
+        """CREATE TABLE generations (
+            number INTEGER PRIMARY KEY, fingerprint TEXT NOT NULL UNIQUE, dimension INTEGER NOT NULL,
+            model TEXT NOT NULL)""",
+        # the pointer: what is served, and the only place that says so
+        "CREATE TABLE served (one INTEGER PRIMARY KEY CHECK (one = 1), fingerprint TEXT)",
+        "INSERT INTO served VALUES (1, NULL)",
+        # at most one row has open = 1; the others have NULL there
+        """CREATE TABLE migrations (
+            id INTEGER PRIMARY KEY, open INTEGER UNIQUE, source TEXT, target TEXT NOT NULL, generation INTEGER,
+            dimension INTEGER NOT NULL, model TEXT NOT NULL, state TEXT NOT NULL, settled TEXT,
+            processed BIGINT NOT NULL, skips TEXT, error TEXT,
+            window_s DOUBLE PRECISION NOT NULL, planned_at DOUBLE PRECISION NOT NULL,
+            started_at DOUBLE PRECISION, ended_at DOUBLE PRECISION, worked_s DOUBLE PRECISION NOT NULL,
+            lease_owner TEXT, lease_until DOUBLE PRECISION)""",
+        # documents whose vector of a generation is missing; a document is here or has a current vector or is skipped
+        "CREATE TABLE todo (generation INTEGER NOT NULL, id {id} NOT NULL, PRIMARY KEY (generation, id))",
+        """CREATE TABLE skips (
+            generation INTEGER NOT NULL, id {id} NOT NULL, revision BIGINT NOT NULL, reason TEXT NOT NULL,
+            detail TEXT NOT NULL, PRIMARY KEY (generation, id))""",
+    ),
+)
+
+VECTORS = """CREATE TABLE vectors_{number} (
+    id {id} PRIMARY KEY, revision BIGINT NOT NULL, checksum BIGINT NOT NULL, vector {vector} NOT NULL)"""
