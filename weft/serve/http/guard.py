@@ -18,6 +18,7 @@ from uuid import uuid4
 from starlette.exceptions import HTTPException
 
 from weft.serve.http.bodies import Receive
+from weft.serve.http.door import ALWAYS, MESSAGE
 from weft.serve.http.faults import Fault, shape_for, too_busy, unavailable
 from weft.serve.http.routes import Scope, Send, send_fault, told
 from weft.serve.settings import is_loopback
@@ -32,11 +33,6 @@ _ID = re.compile(rb"[\w.-]{1,64}", re.ASCII)
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _METHODS = b"GET, POST, OPTIONS"
 _HEADERS = b"authorization, content-type, x-api-key, x-request-id, anthropic-version, anthropic-beta"
-ALWAYS = [
-    (b"x-content-type-options", b"nosniff"),
-    (b"cache-control", b"no-store"),
-    (b"referrer-policy", b"no-referrer"),
-]
 # What may be got without the key: whether the server lives, and the page's files, which hold no data.
 OPEN_PATHS = ("/health", "/")
 OPEN_FOLDERS = ("/page/",)
@@ -117,6 +113,8 @@ class Guard:
         serving = self._serving
         if serving.tracking.draining and scope["path"] not in ("/health", "/ready"):
             raise unavailable("the server is shutting down", "shutting_down", retry_after_s=10)
+        if "weft.no_place" in scope:
+            raise too_busy(MESSAGE)
         if len(serving.tracking.calls) > serving.settings.limits.connections:
             raise too_busy(f"over {serving.settings.limits.connections} requests are under way")
 
