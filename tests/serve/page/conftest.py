@@ -74,7 +74,7 @@ class Watch:
 @pytest.fixture
 def open_page(chromium: Any, server: BackgroundServer) -> Iterator[Open]:
     """`open_page("#live", width=360, excused=("401",))`: the page in a fresh profile; `excused` are words of console
-    messages that the test provokes."""
+    messages that the test provokes, `ready` is what a page has that is there."""
     opened: list[tuple[Any, Watch]] = []
 
     def open_one(
@@ -84,6 +84,7 @@ def open_page(chromium: Any, server: BackgroundServer) -> Iterator[Open]:
         width: int = 1360,
         height: int = 860,
         excused: tuple[str, ...] = (),
+        ready: str = '.link-state[data-state="up"]',
         **context: Any,
     ) -> Any:
         base = url or server.url
@@ -92,7 +93,7 @@ def open_page(chromium: Any, server: BackgroundServer) -> Iterator[Open]:
         page = made.new_page()
         opened.append((made, Watch(page, base, excused)))
         page.goto(f"{base}/{address}")
-        page.wait_for_selector('.link-state[data-state="up"]', state="attached")
+        page.wait_for_selector(ready, state="attached")
         return page
 
     yield open_one
