@@ -1,4 +1,4 @@
-"""The process around the application: sockets, connections that are too slow or too many, signals, an orderly end."""
+"""The process around the application: sockets, signals, an orderly end."""
 
 from __future__ import annotations
 
@@ -10,86 +10,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import msgspec
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from weft.errors import BackendError, InputError
 from weft.serve.app import App
-from weft.serve.http.faults import openai_shape, too_busy
+from weft.serve.http.acceptor import Acceptor
+from weft.serve.http.connection import Connection
 from weft.serve.models.pool import Entry
-from weft.serve.settings import Limits, Settings
+from weft.serve.settings import Settings
 
 LATECOMERS_S = 0.1  # for requests on connections that were open when the server stopped listening: they get a 503
 ENDING = (signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
-
-
-def _refusal() -> bytes:
-    """The whole answer to a connection that is one too many, ready before there is one."""
-    body = msgspec.json.encode(openai_shape(too_busy("too many connections")))
-    head = "HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nConnection: close\r\nContent-Type: application/json\r\n"
-    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
-
-
-def _protocol(limits: Limits) -> type[H11Protocol]:
-    """Connections that must say within `header_s` what they want, and that are refused when there are too many."""
-    refusal = _refusal()
-
-    class Connection(H11Protocol):
-        _patience: asyncio.TimerHandle | None = None
-        _refused = False
-
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            super().connection_made(transport)
-            self.app = _with_abort(self.app, transport)
-            self._refused = len(self.connections) > limits.connections
-            self._wait()
-
-        def data_received(self, data: bytes) -> None:
-            if self._refused:
-                self.transport.write(refusal)
-                self.transport.close()
-                return
-            super().data_received(data)
-            if self._unasked:
-                self._wait()
-            else:
-                self._stop_waiting()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            self._stop_waiting()
-            super().connection_lost(exc)
-
-        @property
-        def _unasked(self) -> bool:
-            """Whether no request has come in full since the last answer."""
-            return self.cycle is None or self.cycle.response_complete
-
-        def _wait(self) -> None:
-            if self._patience is None:
-                self._patience = self.loop.call_later(limits.header_s, self._give_up)
-
-        def _stop_waiting(self) -> None:
-            if self._patience is not None:
-                self._patience.cancel()
-                self._patience = None
-
-        def _give_up(self) -> None:
-            self._patience = None
-            if self._unasked and not self.transport.is_closing():
-                self.transport.abort()
-
-    return Connection
-
-
-def _with_abort(app: Any, transport: asyncio.Transport) -> Any:
-    """The application, given a way to drop the connection: ASGI has none."""
-
-    async def run(scope: Any, receive: Any, send: Any) -> None:
-        scope["weft.abort"] = transport.abort
-        await app(scope, receive, send)
-
-    return run
 
 
 class Server(uvicorn.Server):
@@ -100,7 +31,7 @@ class Server(uvicorn.Server):
         limits = settings.limits
         config = uvicorn.Config(
             app,
-            http=_protocol(limits),
+            http="h11",
             ws="none",
             loop="asyncio",
             lifespan="on",
@@ -111,7 +42,6 @@ class Server(uvicorn.Server):
             timeout_keep_alive=int(limits.keep_alive_s),
             timeout_graceful_shutdown=5,
             h11_max_incomplete_event_size=limits.header_bytes,
-            backlog=2048,
         )
         super().__init__(config)
         self.app = app
@@ -152,7 +82,14 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        """Start the application, and accept connections ourselves."""
+        await super().startup([])
+        limits, door, state = self.app.serving.settings.limits, self.app.serving.door, self.server_state
+
+        def connect(data: bytes, place: str) -> Connection:
+            return Connection(limits, door, data, place, self.config, state, self.lifespan.state)
+
+        self.servers = [Acceptor(one, limits, door, state, connect) for one in sockets or ()]  # type: ignore[misc]
         self.on_started()
 
 

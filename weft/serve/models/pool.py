@@ -198,7 +198,7 @@ class Models:
             limits = self.limits
             runner = await GenerateRunner(loaded, running=limits.running, waiting=limits.waiting).start()
         else:
-            runner = EmbedRunner(loaded, waiting=self.limits.waiting)
+            runner = EmbedRunner(loaded, waiting=self.limits.running + self.limits.waiting)
         for name, path in entry.adapters.items():
             await asyncio.to_thread(runner.adapters.load, name, path)
         return runner

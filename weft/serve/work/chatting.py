@@ -160,7 +160,7 @@ class Chat:
 
 async def start(context: Context, ask: Ask) -> Chat:
     """Render, check and submit a chat."""
-    runner, adapter = await lease_generator(context, ask.model)
+    runner, adapter = await lease_generator(context, ask.model, to_ask=True)
     if adapter is not None:
         ask.options["adapter"] = adapter
     ask.options |= isolation(context, ask.cache_salt)
