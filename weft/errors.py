@@ -4,7 +4,8 @@
     ├── InputError (ValueError)         what the caller gave: arguments, texts, shapes
     │   ├── TooLongError                more tokens than the model or the plan takes
     │   ├── ShapeError                  operands that do not fit an op
-    │   ├── FingerprintError            vectors of another model than the one asked for
+    │   ├── TierError                   codes of one tier where another is wanted
+    │   ├── FingerprintError            vectors of another model than those they are to meet
     │   └── InvalidTransitionError      a move that a migration's state does not allow
     ├── ModelError                      what a model's files say
     │   ├── FormatError                 a malformed file: its name, the field, the offset
@@ -49,8 +50,12 @@ class ShapeError(InputError):
     """Operands that do not fit an op."""
 
 
+class TierError(InputError):
+    """Codes of one tier where those of another are wanted."""
+
+
 class FingerprintError(InputError):
-    """Vectors of another model than the one asked for."""
+    """Vectors of another model, or of the same made differently, than those they are to meet."""
 
 
 class InvalidTransitionError(InputError):
