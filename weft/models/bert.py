@@ -38,12 +38,15 @@ class Config:
     hidden_act: str = "gelu"
     layer_norm_eps: float = 1e-12
     position_embedding_type: str = "absolute"
+    causal: bool = False  # GGUF's word; no model has it
 
     def __post_init__(self) -> None:
         if self.position_embedding_type != "absolute":
             raise self.unsupported(
                 f"position_embedding_type {self.position_embedding_type!r:.80}; only absolute is known"
             )
+        if self.causal:
+            raise self.unsupported("causal attention; weft runs this model both ways")
         if self.hidden_act not in ACTIVATIONS:
             raise self.unsupported(f"hidden_act {self.hidden_act!r:.80}; known are {', '.join(ACTIVATIONS)}")
         if self.hidden_size % self.num_attention_heads:
