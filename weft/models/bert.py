@@ -98,6 +98,17 @@ def block(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> Tensor:
     return layer_norm(out + x, w / "output" / "LayerNorm", cfg.layer_norm_eps)
 
 
+def classify(x: Tensor, w: Scope, cfg: Config, labels: int) -> Tensor:
+    """Scores of first tokens: x [B, hidden] -> [B, labels]
+
+    RoBERTa's classifier has its inner layer inside; GGUF calls BERT's own pooler so too.
+    """
+    whole = "classifier.out_proj.weight" in w
+    inner = linear(x, w / "classifier" / "dense" if whole else w / "pooler" / "dense", cfg.hidden_size, bias=True)
+    last = w / "classifier" / "out_proj" if whole else w / "classifier"
+    return linear(ops.activate(inner, kind="tanh"), last, labels, bias=True)
+
+
 def hidden_states(w: Scope, cfg: Config, step: Step) -> Tensor:
     """The last hidden state of every token [T, hidden]."""
     x = embeddings(w / "embeddings", cfg, step)

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 KIND = "encoder"
 LAYER_TYPES = ("full_attention", "sliding_attention")
-POOLINGS = {"cls": "first", "mean": "mean"}  # the classifier's
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ class Config:
                 f"[modernbert] hidden_size {self.hidden_size} does not split into an even number of channels for each "
                 f"of num_attention_heads {self.num_attention_heads}"
             )
-        if self.classifier_pooling not in POOLINGS:
+        if self.classifier_pooling not in ("cls", "mean"):
             raise UnsupportedError(f"[modernbert] classifier_pooling {self.classifier_pooling!r:.80}; cls or mean")
         types = self.layer_types
         if types is not None and (len(types) != self.num_hidden_layers or not set(types) <= set(LAYER_TYPES)):
@@ -77,11 +76,6 @@ class Config:
     def positions(self) -> int:
         """The longest text in tokens."""
         return self.max_position_embeddings
-
-    @property
-    def pooling(self) -> str:
-        """What the classifier reads."""
-        return POOLINGS[self.classifier_pooling]
 
     def slides(self, layer: int) -> bool:
         """Whether tokens of this layer see a window only."""

@@ -142,6 +142,20 @@ class Encoder:
             return np.empty((0, self.dimension), np.float32)
         return self._vectors.run(self._step(sequences))["vectors"]
 
+    def vectors_of(self, sequences: Sequence[np.ndarray | Tokens], batch_tokens: int) -> np.ndarray:
+        """As `vectors`, of any number of sequences: in steps of at most so many tokens, or of one sequence."""
+        import numpy as np
+
+        batches: list[list[np.ndarray | Tokens]] = []
+        room = 0
+        for sequence in sequences:
+            room -= len(sequence)
+            if room < 0:
+                batches.append([])
+                room = batch_tokens - len(sequence)
+            batches[-1].append(sequence)
+        return np.concatenate([*self.vectors_each(batches)]) if batches else self.vectors([])
+
     def vectors_each(self, batches: Sequence[Sequence[np.ndarray | Tokens]]) -> Iterator[np.ndarray]:
         """The vectors of each batch, in order. Several batches run side by side, one thread each: nobody waits for
         the others after every instruction.
@@ -231,6 +245,9 @@ class Encoder:
         if not facts["decodes"] and (head.pooling in SINGLE or self._spans(facts)):
             x = ops.take_rows(x, step.rows)  # those of a decoder are the rows already
         y = pooled(x, step, head.pooling)  # [B, hidden]
+        part = "classify" if head.labels else "token_logit" if head.odds else "hidden_states"
+        if not hasattr(module, part):
+            raise UnsupportedError(f"[rerank] {self.checkpoint.model_type} does not score pairs of texts in weft")
         if head.labels:
             return {"vectors": module.classify(y, w, self.config, head.labels)}
         if head.odds:
