@@ -46,17 +46,18 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "generate": ("runtime", "nn", "graph", "text", "weights/sources"),
     "embed": ("runtime", "text", "vectors", "weights/sources"),
+    "rerank": ("runtime", "generate", "weights/sources"),
     "serve": ("generate", "embed", "runtime", "text", "weights/sources", "__init__"),
     "bench": ("embed", "generate", "runtime", "backends/cpu", "graph", "ops", "weights/sources", "_core"),
     "cli": ("*",),
     "__main__": ("cli",),
-    "__init__": ("embed", "generate", "text", "vectors", "weights/sources"),
+    "__init__": ("embed", "generate", "rerank", "text", "vectors", "weights/sources"),
 }
 
 # Third-party packages and the parts that may import them. All others are refused, torch and its relatives included.
 THIRD_PARTY = {
     "numpy": ("dtype", "ops", "graph", "backends", "backends/reference", "backends/cpu", "nn", "weights", "text",
-              "vectors", "runtime", "generate", "embed", "serve", "bench", "cli"),
+              "vectors", "runtime", "generate", "embed", "rerank", "serve", "bench", "cli"),
     "jinja2": ("text",),
     "llguidance": ("generate",),
     "rich": ("cli", "embed", "weights/sources"),  # progress bars, imported when one is drawn

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from weft.generate import Sampling as Sampling
     from weft.generate import Session as Session
     from weft.generate import load as load
+    from weft.rerank import Reranker as Reranker
     from weft.text import Tokenizer as Tokenizer
     from weft.weights.sources import pull as pull
 
@@ -38,6 +39,7 @@ _HOMES = {
     "Model": "weft.generate",
     "Piece": "weft.generate",
     "Request": "weft.generate",
+    "Reranker": "weft.rerank",
     "Sampling": "weft.generate",
     "Session": "weft.generate",
     "Tokenizer": "weft.text",

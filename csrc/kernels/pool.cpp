@@ -1,14 +1,21 @@
-// pool: one row per sequence: the mean, first, last or largest of its tokens' rows.
+// pool: one row per sequence: a mean (plain, over the root of the length, weighted), the first, last or largest of its rows.
 //
 // Meaning  weft/ops/reduce.py
 // Layout   x [T, D], y [B, D] contiguous; segments i32 [B+1]; y is not x; a sequence without tokens gives zeros
-// Method   per channel one chain in token order; the mean then divides once. A task is a strip of one row of y.
+// Method   per channel one chain in token order; means then divide once. A task is a strip of one row of y.
 // Bound    memory, 4 bytes per element of x
 #include "kernels/rows.h"
 
 namespace weft::ISA {
 
 constexpr int64_t kStrip = 256;  // channels per task: the running row stays in L1
+
+// What the sum of so many tokens is divided by.
+static float divisor(PoolMode mode, int64_t tokens) {
+  const float count = static_cast<float>(tokens);
+  if (mode == PoolMode::mean_sqrt_len) return __builtin_sqrtf(count);
+  return mode == PoolMode::weightedmean ? count * (count + 1) / 2 : count;
+}
 
 static void pool_strip(float* to, const float* x, int64_t tokens, int64_t dim, int64_t n, PoolMode mode) {
   if (tokens == 0) return fill(to, n, [](auto) { return zero(); });
@@ -19,10 +26,12 @@ static void pool_strip(float* to, const float* x, int64_t tokens, int64_t dim, i
     const float* row = x + t * dim;
     if (mode == PoolMode::max)
       fill(to, n, [&](auto at) { return max(at(to), at(row)); });
+    else if (mode == PoolMode::weightedmean)
+      fill(to, n, [&](auto at) { return fma(at(row), splat(static_cast<float>(t + 1)), at(to)); });
     else
       fill(to, n, [&](auto at) { return at(to) + at(row); });
   }
-  if (mode == PoolMode::mean) fill(to, n, [&](auto at) { return at(to) / splat(static_cast<float>(tokens)); });
+  if (mode != PoolMode::max) fill(to, n, [&](auto at) { return at(to) / splat(divisor(mode, tokens)); });
 }
 
 KERNEL(pool) {

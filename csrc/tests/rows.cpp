@@ -21,14 +21,19 @@ static double pooled(PoolMode mode, const Floats& x, size_t begin, size_t end, s
   if (begin == end) return 0;
   if (mode == PoolMode::first) return x[begin * dim + c];
   if (mode == PoolMode::last) return x[(end - 1) * dim + c];
-  double total = 0, top = -INFINITY;
-  for (size_t t = begin; t < end; ++t) total += x[t * dim + c], top = std::max<double>(top, x[t * dim + c]);
+  double total = 0, weighted = 0, weights = 0, top = -INFINITY;
+  for (size_t t = begin; t < end; ++t) {
+    const double value = x[t * dim + c], weight = static_cast<double>(t - begin + 1);
+    total += value, weighted += weight * value, weights += weight, top = std::max(top, value);
+  }
+  if (mode == PoolMode::weightedmean) return weighted / weights;
+  if (mode == PoolMode::mean_sqrt_len) return total / std::sqrt(static_cast<double>(end - begin));
   return mode == PoolMode::mean ? total / static_cast<double>(end - begin) : top;
 }
 
 TEST(pool_gives_one_row_per_sequence_and_zeros_for_an_empty_one) {
   Ints segments = ints({0, 3, 3, 4, 41});
-  for (int mode = 0; mode <= static_cast<int>(PoolMode::max); ++mode)
+  for (int mode = 0; mode <= static_cast<int>(PoolMode::weightedmean); ++mode)
     for (int64_t dim : {1, 15, 17, 300}) {
       Floats x = normal({41, dim}, 1, 1);
       const size_t d = static_cast<size_t>(dim);

@@ -12,6 +12,13 @@ from weft.runtime import Decoder, Encoder, Head, open_checkpoint
 
 FOLDER = Path(__file__).resolve().parent.parent / "golden" / "programs"
 RELATIVES = ("gemma2", "gemma3_text", "mistral", "phi3", "qwen2", "qwen3")
+ENCODERS = {
+    "bert": Head("mean", normalise=True),
+    "roberta": Head("mean", normalise=True),
+    "modernbert": Head("first", normalise=True),
+    "nomic_bert": Head("mean", normalise=True, skips=True),
+    "qwen3": Head("last", normalise=True),
+}
 
 
 def printed(folder: Path) -> dict[str, str]:
@@ -19,14 +26,15 @@ def printed(folder: Path) -> dict[str, str]:
     llama = open_checkpoint(tiny.write_folder(folder / "llama", tiny.CONFIGS["llama-full-tied"]))
     quantised = open_checkpoint(write_model(folder / "llama.gguf", BLOCKED, "q4_1"))
     relatives = {f"{name}-f32": tiny.write_folder(folder / name, tiny.CONFIGS[name]) for name in RELATIVES}
-    bert = open_checkpoint(tiny.write_folder(folder / "bert", tiny.CONFIGS["bert"]))
-    roberta = open_checkpoint(tiny.write_folder(folder / "roberta", tiny.CONFIGS["roberta"]))
+    encoders = {name: tiny.write_folder(folder / f"{name}-encoder", tiny.CONFIGS[name]) for name in ENCODERS}
     programs = {
         "llama-f32": Decoder(llama).program,
         "llama-q4_1-int8": Decoder(quantised).program,
         **{name: Decoder(open_checkpoint(path)).program for name, path in relatives.items()},
-        "roberta-mean": Encoder(roberta, Head("mean", normalise=True)).program(),
-        "bert-mean": Encoder(bert, Head("mean", normalise=True)).program(),
+        **{
+            f"{name}-{head.pooling}": Encoder(open_checkpoint(encoders[name]), head).program()
+            for name, head in ENCODERS.items()
+        },
     }
     return {name: to_text(program) for name, program in programs.items()}
 

@@ -29,7 +29,13 @@ REFUSED = [
     ({**tiny.GEMMA2, "layer_types": ["full_attention"]}, r"\[gemma2\] 1 layer_types for 3 layers"),
     ({**tiny.GEMMA2, "use_bidirectional_attention": True}, r"\[gemma2\] use_bidirectional_attention"),
     ({**tiny.GEMMA2, "sliding_window": None}, r"\[gemma2\] sliding_window null for layers that slide"),
-    ({**tiny.GEMMA3, "use_bidirectional_attention": True}, r"\[gemma3_text\] use_bidirectional_attention"),
+    ({**tiny.MODERNBERT, "layer_types": ["full_attention"]}, r"\[modernbert\] layer_types must be one of"),
+    ({**tiny.MODERNBERT, "classifier_pooling": "max"}, r"\[modernbert\] classifier_pooling 'max'"),
+    ({**tiny.MODERNBERT, "hidden_activation": "gelu_9"}, r"\[modernbert\] hidden_activation 'gelu_9'"),
+    ({**tiny.MODERNBERT, "num_attention_heads": 16}, r"\[modernbert\] hidden_size 48 does not split"),
+    ({**tiny.NOMIC_BERT, "activation_function": "gelu"}, r"\[nomic_bert\] activation_function 'gelu'; only swiglu"),
+    ({**tiny.NOMIC_BERT, "num_experts": 8}, r"\[nomic_bert\] num_experts 8"),
+    ({**tiny.NOMIC_BERT, "head_dim": 10}, r"\[nomic_bert\] hidden_size 48 is not num_attention_heads 6"),
     ({**tiny.GEMMA3, "attn_logit_softcapping": 50.0}, r"\[gemma3_text\] attn_logit_softcapping"),
 ]
 
@@ -42,6 +48,12 @@ def config_of(raw: dict[str, Any]) -> Any:
 def test_unknown_values_are_refused_by_name(raw: dict[str, Any], message: str) -> None:
     with pytest.raises(UnsupportedError, match=message):
         config_of(raw)
+
+
+def test_a_model_that_reads_both_ways_does_not_generate(tmp_path: Path) -> None:
+    folder = tiny.write_folder(tmp_path / "gemma", tiny.CONFIGS["gemma3_text-both-ways"])
+    with pytest.raises(UnsupportedError, match="it embeds and does not generate"):
+        Decoder(open_checkpoint(folder))
 
 
 LONG = {"rope_type": "longrope", "short_factor": [1.0, 1.0, 2.0, 2.0], "long_factor": [4.0] * 4}

@@ -13,13 +13,13 @@ from weft.graph import Tensor, Trace
 from weft.nn import Scope
 from weft.runtime import Decoder, Encoder, Head, open_checkpoint
 from weft.runtime.prepared import prepare
-from weft.runtime.programs import Programs, model_module, step_inputs
+from weft.runtime.programs import Programs, step_inputs
 from weft.weights import write_safetensors
 
 GOLDEN = np.load(Path(__file__).parent.parent / "golden" / "models" / "tiny-models.npz")
 LIMIT = 2e-4
 SHORT = 256  # the context that the models of these tests were trained on before they were stretched
-DECODERS = [name for name, cfg in tiny.CONFIGS.items() if model_module(cfg["model_type"]).KIND == "decoder"]
+DECODERS = [name for name, cfg in tiny.CONFIGS.items() if tiny.decodes(cfg)]
 ENCODERS = [name for name in tiny.CONFIGS if name not in DECODERS]
 
 
@@ -118,6 +118,14 @@ def test_tensors_saved_inside_a_larger_model_are_found(tmp_path: Path, folders: 
     write_safetensors(folder / "model.safetensors", {f"roberta.{key}": v for key, v in tiny.weights(cfg).items()})
     inside, alone = (Encoder(open_checkpoint(path), Head("mean")) for path in (folder, folders[name]))
     assert np.array_equal(inside.hidden_states(ids), alone.hidden_states(ids))
+
+
+def test_the_first_checkpoints_of_nomic_bert_are_the_same_model(tmp_path: Path, folders: dict[str, Path]) -> None:
+    ids = tiny.token_ids(tiny.NOMIC_BERT, 130)
+    first = tiny.write_folder(tmp_path / "first", *tiny.first_nomic(tiny.NOMIC_BERT))
+    fused, apart = (Encoder(open_checkpoint(path), Head("mean")) for path in (first, folders["nomic_bert"]))
+    assert np.array_equal(fused.hidden_states(ids), apart.hidden_states(ids))
+    assert fused.max_tokens == apart.max_tokens == 640
 
 
 @pytest.mark.parametrize("name", ["llama-grouped", "llama-llama3-rope"])

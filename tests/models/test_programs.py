@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from programs import FOLDER, RELATIVES, printed
+from programs import ENCODERS, FOLDER, RELATIVES, printed
 
 
 @pytest.fixture(scope="module")
@@ -11,9 +11,14 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return printed(tmp_path_factory.mktemp("programs"))
 
 
-@pytest.mark.parametrize(
-    "name", ["llama-f32", "llama-q4_1-int8", *(f"{name}-f32" for name in RELATIVES), "bert-mean", "roberta-mean"]
-)
+NAMES = [
+    *("llama-f32", "llama-q4_1-int8"),
+    *(f"{name}-f32" for name in RELATIVES),
+    *(f"{name}-{head.pooling}" for name, head in ENCODERS.items()),
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_the_program_is_the_golden_one(texts: dict[str, str], name: str) -> None:
     expected = (FOLDER / f"{name}.txt").read_text()
     assert texts[name] == expected, "run python tests/models/programs.py and review the diff"

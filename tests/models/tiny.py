@@ -131,6 +131,43 @@ GEMMA3: dict[str, Any] = {
 }
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
 
+MODERNBERT: dict[str, Any] = {
+    "model_type": "modernbert",
+    "architectures": ["ModernBertModel"],
+    "vocab_size": 59,
+    "hidden_size": 48,
+    "intermediate_size": 40,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 6,
+    "hidden_activation": "gelu",
+    "norm_eps": 1e-5,
+    "max_position_embeddings": 640,
+    "local_attention": 38,
+    "global_attn_every_n_layers": 3,
+    "global_rope_theta": 160000.0,
+    "local_rope_theta": 10000.0,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "cls_token_id": 1,
+    "sep_token_id": 2,
+}
+NOMIC_BERT: dict[str, Any] = {
+    "model_type": "nomic_bert",
+    "architectures": ["NomicBertModel"],
+    "vocab_size": 59,
+    "hidden_size": 48,
+    "intermediate_size": 80,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 6,
+    "hidden_act": "silu",
+    "layer_norm_eps": 1e-12,
+    "max_position_embeddings": 640,
+    "type_vocab_size": 2,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0},
+    "pad_token_id": 0,
+}
+
 CONFIGS: dict[str, dict[str, Any]] = {
     "llama-grouped": LLAMA,
     "llama-full-tied": {**LLAMA, "num_key_value_heads": 6, "tie_word_embeddings": True},
@@ -187,6 +224,22 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "final_logit_softcapping": 5.0,
         "tie_word_embeddings": False,
     },
+    "gemma3_text-both-ways": {
+        **GEMMA3,
+        "architectures": ["Gemma3TextModel"],
+        "use_bidirectional_attention": True,
+        "sliding_window": 40,
+    },
+    "modernbert": MODERNBERT,
+    "modernbert-listed-bias": {
+        **MODERNBERT,
+        "layer_types": ["sliding_attention", "full_attention", "full_attention", "sliding_attention"],
+        "norm_bias": True,
+        "attention_bias": True,
+        "mlp_bias": True,
+        "hidden_activation": "silu",
+    },
+    "nomic_bert": NOMIC_BERT,
     "bert": BERT,
     "roberta": ROBERTA,
     "xlm_roberta": {
@@ -214,9 +267,15 @@ def uniform(seed: int, count: int) -> np.ndarray:
     return ((z >> np.uint64(40)).astype(np.float64) / (1 << 23) - 1.0).astype(np.float32)
 
 
+def decodes(cfg: dict[str, Any]) -> bool:
+    """Whether it has a head that makes logits."""
+    return bool(cfg["architectures"][0].endswith("ForCausalLM"))
+
+
 def shapes(cfg: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     """Names and shapes of every tensor of the checkpoint."""
-    return _bert_shapes(cfg) if "layer_norm_eps" in cfg else _llama_shapes(cfg)
+    made = {"modernbert": _modernbert_shapes, "nomic_bert": _nomic_shapes}.get(cfg["model_type"])
+    return (made or (_bert_shapes if "layer_norm_eps" in cfg else _llama_shapes))(cfg)
 
 
 def _llama_shapes(cfg: dict[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -293,6 +352,76 @@ def _bert_shapes(cfg: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     return found
 
 
+def _modernbert_shapes(cfg: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    hidden, inner = cfg["hidden_size"], cfg["intermediate_size"]
+    found: dict[str, tuple[int, ...]] = {"embeddings.tok_embeddings.weight": (cfg["vocab_size"], hidden)}
+    norms = ["embeddings.norm", "final_norm"]
+    for i in range(cfg["num_hidden_layers"]):
+        at = f"layers.{i}."
+        for name, shape, bias in (
+            ("attn.Wqkv", (3 * hidden, hidden), "attention_bias"),
+            ("attn.Wo", (hidden, hidden), "attention_bias"),
+            ("mlp.Wi", (2 * inner, hidden), "mlp_bias"),
+            ("mlp.Wo", (hidden, inner), "mlp_bias"),
+        ):
+            found[f"{at}{name}.weight"] = shape
+            if cfg.get(bias):
+                found[f"{at}{name}.bias"] = shape[:1]
+        norms += [f"{at}mlp_norm", *([f"{at}attn_norm"] if i else [])]
+    for name in norms:
+        found[f"{name}.weight"] = (hidden,)
+        if cfg.get("norm_bias"):
+            found[f"{name}.bias"] = (hidden,)
+    return found
+
+
+def _nomic_shapes(cfg: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    hidden, inner = cfg["hidden_size"], cfg["intermediate_size"]
+    found: dict[str, tuple[int, ...]] = {
+        "embeddings.word_embeddings.weight": (cfg["vocab_size"], hidden),
+        "embeddings.token_type_embeddings.weight": (cfg["type_vocab_size"], hidden),
+    }
+    norms = ["embeddings.LayerNorm"]
+    for i in range(cfg["num_hidden_layers"]):
+        at = f"layers.{i}."
+        for name in "qkvo":
+            found[f"{at}self_attn.{name}_proj.weight"] = (hidden, hidden)
+        found[f"{at}mlp.up_proj.weight"] = found[f"{at}mlp.gate_proj.weight"] = (inner, hidden)
+        found[f"{at}mlp.down_proj.weight"] = (hidden, inner)
+        norms += [f"{at}post_attention_layernorm", f"{at}post_mlp_layernorm"]
+    for name in norms:
+        found[f"{name}.weight"] = found[f"{name}.bias"] = (hidden,)
+    return found
+
+
+def first_nomic(cfg: dict[str, Any]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The same nomic_bert with the config and the names of the first checkpoints: fused projections, GPT-2's words."""
+    words = {"hidden_size": "n_embd", "intermediate_size": "n_inner", "num_hidden_layers": "n_layer"}
+    words |= {"num_attention_heads": "n_head", "max_position_embeddings": "n_positions"}
+    words |= {"layer_norm_eps": "layer_norm_epsilon"}
+    config = {words.get(key, key): value for key, value in cfg.items() if key not in ("rope_parameters", "hidden_act")}
+    config |= {"rotary_emb_base": 1000, "rotary_emb_fraction": 1.0, "activation_function": "swiglu"}
+    config |= {
+        "prenorm": False,
+        "qkv_proj_bias": False,
+        "rotary_scaling_factor": None,
+        "architectures": ["NomicBertModel"],
+    }
+    stored = weights(cfg)
+    for i in range(cfg["num_hidden_layers"]):
+        parts = [stored.pop(f"layers.{i}.self_attn.{name}_proj.weight") for name in "qkv"]
+        stored[f"layers.{i}.attn.Wqkv.weight"] = np.concatenate(parts)
+    names = {"embeddings.LayerNorm": "emb_ln", "layers.": "encoder.layers.", "self_attn.o_proj": "attn.out_proj"}
+    names |= {"up_proj": "fc11", "gate_proj": "fc12", "down_proj": "fc2"}
+    names |= {"post_attention_layernorm": "norm1", "post_mlp_layernorm": "norm2"}
+    renamed = {}
+    for name, value in stored.items():
+        for native, first in names.items():
+            name = name.replace(native, first)
+        renamed[name] = value
+    return config, renamed
+
+
 def weights(cfg: dict[str, Any]) -> dict[str, np.ndarray]:
     """Every tensor, float32: matrices near 1/sqrt(inputs), norms near one, biases near zero."""
     made = {}
@@ -313,11 +442,11 @@ def token_ids(cfg: dict[str, Any], length: int, seed: int = 7) -> np.ndarray:
     return ((uniform(seed, length) + 1) / 2 * cfg["vocab_size"]).astype(np.int32)
 
 
-def write_folder(folder: Path, cfg: dict[str, Any]) -> Path:
+def write_folder(folder: Path, cfg: dict[str, Any], tensors: dict[str, np.ndarray] | None = None) -> Path:
     """A Hugging Face folder without tokenizer files."""
     from weft.weights.safetensors import write_safetensors
 
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(cfg))
-    write_safetensors(folder / "model.safetensors", weights(cfg))
+    write_safetensors(folder / "model.safetensors", weights(cfg) if tensors is None else tensors)
     return folder

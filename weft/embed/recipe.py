@@ -17,7 +17,7 @@ from weft.runtime import Checkpoint, DenseLayer, Head, member, read_object
 if TYPE_CHECKING:
     from weft.weights.sources import Entry
 
-POOLINGS = ("mean", "first", "last", "max")
+POOLINGS = ("mean", "first", "last", "max", "mean_sqrt_len", "weightedmean")
 # sentence-transformers' flags, and the words it uses since it has one setting for all of them
 POOLING_FLAGS = {
     "pooling_mode_cls_token": "first",
@@ -27,8 +27,13 @@ POOLING_FLAGS = {
     "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len",
     "pooling_mode_weightedmean_tokens": "weightedmean",
 }
-POOLING_WORDS = {"cls": "first", "mean": "mean", "max": "max", "lasttoken": "last", "first": "first", "last": "last"}
-GGUF_POOLINGS = {1: "mean", 2: "first", 3: "last"}  # 0 none, 4 rank
+POOLING_WORDS = {
+    "cls": "first",
+    "lasttoken": "last",
+    "mean_sqrt_len_tokens": "mean_sqrt_len",
+    **{name: name for name in POOLINGS},
+}
+GGUF_POOLINGS = ("mean", "cls", "last")  # beside none, and rank: a reranker's
 ACTIVATIONS = {"Identity": "none", "Tanh": "tanh", "ReLU": "relu", "GELU": "gelu", "SiLU": "silu", "Sigmoid": "sigmoid"}
 MAX_FEATURES = 65_536
 MAX_MODULES = 64
@@ -59,15 +64,19 @@ class Recipe:
     default_prompt: str | None = None
     include_prompt: bool = True
     similarity: str = "cosine"
+    matryoshka: bool = False  # whether the first numbers of a vector are a vector too
+    ending: str | None = None  # the token that every text ends with, whether or not the tokenizer's files say so
     source: str = ""
 
     def head(self, normalise: bool) -> Head:
         """The part of the recipe that is computed with the model."""
         layers = tuple(DenseLayer(d.folder.name, d.outputs, d.bias, d.activation) for d in self.dense)
-        return Head(self.pooling, layers, normalise)
+        return Head(self.pooling, layers, normalise, skips=not self.include_prompt)
 
     def with_dense(self, checkpoint: Checkpoint) -> Checkpoint:
-        """The checkpoint with the tensors of the dense layers, which lie in files of their own."""
+        """The checkpoint with the tensors of the dense layers, which lie in files of their own, and with the ending."""
+        if self.ending is not None:
+            checkpoint = checkpoint.ending_texts(self.ending)
         for layer in self.dense:
             checkpoint = checkpoint.with_tensors(layer.folder.name, layer.folder / "model.safetensors")
         return checkpoint
@@ -79,12 +88,13 @@ class Recipe:
 
 def read_recipe(checkpoint: Checkpoint, entry: Entry | None, pooling: str | None = None) -> Recipe:
     """The recipe of a checkpoint; `pooling` is the caller's word and goes before what the files say."""
-    limit = _length(checkpoint.config, "max_position_embeddings", 512, "config.json")
+    limit = _positions(checkpoint.config)
     folder = checkpoint.path if checkpoint.path.is_dir() else checkpoint.path.parent
     if (folder / "modules.json").is_file() and checkpoint.format == "safetensors":
         recipe = _read_modules(folder, limit)
     else:
         recipe = _read_elsewhere(checkpoint, entry, limit, pooling)
+    recipe = replace(recipe, matryoshka=_cuttable(checkpoint.config))
     if entry is not None:
         recipe = _fill_from_entry(recipe, entry, limit)
     if pooling is not None:
@@ -99,7 +109,7 @@ def _read_elsewhere(checkpoint: Checkpoint, entry: Entry | None, limit: int, poo
         return Recipe(POOLING_WORDS[entry.pooling], limit, bool(entry.normalise), source="catalogue")
     stored = checkpoint.config.get("pooling_type")
     if stored in GGUF_POOLINGS:
-        return Recipe(GGUF_POOLINGS[stored], limit, normalise=True, source="GGUF metadata")
+        return Recipe(POOLING_WORDS[stored], limit, normalise=True, source="GGUF metadata")
     if pooling is None:
         raise UnsupportedError(
             f"[embed] {checkpoint.path.name} does not say how its hidden states are pooled; "
@@ -114,7 +124,20 @@ def _fill_from_entry(recipe: Recipe, entry: Entry, limit: int) -> Recipe:
         if text and not prompts.get(role):
             prompts[role] = text
     longest = min(recipe.max_tokens, entry.max_tokens or limit)
-    return replace(recipe, prompts=prompts, max_tokens=longest)
+    cuttable = recipe.matryoshka or entry.matryoshka
+    return replace(recipe, prompts=prompts, max_tokens=longest, matryoshka=cuttable, ending=entry.ending)
+
+
+def _positions(config: Mapping[str, Any]) -> int:
+    """The longest input by config.json; older files of nomic_bert have GPT-2's name for it."""
+    name = next((name for name in ("max_position_embeddings", "n_positions") if name in config), "n_positions")
+    return _length(config, name, 512, "config.json")
+
+
+def _cuttable(config: Mapping[str, Any]) -> bool:
+    """What config.json of some models says of vectors that may be cut."""
+    sizes = member(config, "matryoshka_dimensions", list, [], file="config.json")
+    return bool(sizes) or member(config, "is_matryoshka", bool, False, file="config.json")
 
 
 def _read_modules(folder: Path, limit: int) -> Recipe:
@@ -144,14 +167,15 @@ def _read_modules(folder: Path, limit: int) -> Recipe:
     extra_file = "config_sentence_transformers.json"
     extra = read_object(folder / extra_file, missing={})
     prompts = member(extra, "prompts", dict, {}, file=extra_file)
+    mode, include_prompt = _read_pooling(pooling, pooling_file)
     return Recipe(
-        pooling=_read_pooling(pooling, pooling_file),
+        pooling=mode,
         max_tokens=min(limit, _length(settings, "max_seq_length", limit, "sentence_bert_config.json")),
         normalise=normalise,
         dense=tuple(dense),
         prompts={name: member(prompts, name, str, "", file=extra_file) for name in prompts},
         default_prompt=member(extra, "default_prompt_name", str, None, file=extra_file),
-        include_prompt=member(pooling, "include_prompt", bool, True, file=pooling_file),
+        include_prompt=include_prompt,
         similarity=_read_similarity(extra, extra_file),
         source="sentence-transformers folder",
     )
@@ -186,7 +210,8 @@ def _length(config: Mapping[str, Any], name: str, otherwise: int, file: str) -> 
     return length
 
 
-def _read_pooling(config: Mapping[str, Any], file: str) -> str:
+def _read_pooling(config: Mapping[str, Any], file: str) -> tuple[str, bool]:
+    """How tokens are pooled, and whether the prompt's are among them."""
     chosen = [mode for flag, mode in POOLING_FLAGS.items() if member(config, flag, bool, False, file=file)]
     word = member(config, "pooling_mode", str, None, file=file)
     if word is not None:
@@ -195,7 +220,10 @@ def _read_pooling(config: Mapping[str, Any], file: str) -> str:
         raise UnsupportedError(
             f"[{file}] pooling_mode is {' and '.join(chosen) or 'nothing'}; one of {', '.join(POOLINGS)} is known"
         )
-    return chosen[0]
+    include_prompt = member(config, "include_prompt", bool, True, file=file)
+    if chosen[0] == "weightedmean" and not include_prompt:
+        raise UnsupportedError(f"[{file}] weightedmean with include_prompt false, which weft does not have")
+    return chosen[0], include_prompt
 
 
 def _read_dense(folder: Path, at: int) -> Dense:

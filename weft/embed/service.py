@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.embed.recipe import Recipe, read_recipe
-from weft.errors import InputError, TooLongError, UnsupportedError
-from weft.runtime import Encoder, open_checkpoint
+from weft.errors import InputError, TooLongError
+from weft.runtime import Encoder, Tokens, open_checkpoint
 from weft.weights.sources import locate
 
 if TYPE_CHECKING:
@@ -132,7 +132,8 @@ class Embedder:
             if not isinstance(text, str):
                 raise InputError(f"[embed] texts[{i}] is {type(text).__name__}; texts are strings")
         before = self._prompt(prompt_name, prompt)
-        return self._token_ids([before + text for text in texts] if before else list(texts), truncate)
+        made = self._token_ids([before + text for text in texts] if before else list(texts), truncate)
+        return made if self.recipe.include_prompt or not before else made._replace(ids=self._after(before, made))
 
     def encode_ids(
         self,
@@ -207,12 +208,17 @@ class Embedder:
         return min(most, max(LEAST_TOKENS, -(-share // rounds)))
 
     def _prompt(self, name: str | None, text: str | None) -> str:
-        if text is not None:
-            return text
-        before = self.recipe.prompt(name)
-        if before and not self.recipe.include_prompt:
-            raise UnsupportedError("[embed] this model pools without its prompt's tokens (include_prompt false)")
-        return before
+        return self.recipe.prompt(name) if text is None else text
+
+    def _after(self, prompt: str, made: TokenIds) -> list[Any]:
+        """The sequences with how many of their first tokens are the prompt's, which are not pooled."""
+        ids = self.tokenizer.encode(prompt)
+        length = len(ids) - (ids[-1:] != [] and ids[-1] in self.tokenizer.special_ids)
+        front = len(self._frame[0])
+        skips = [
+            length if list(some[: front + 1]) == ids[: front + 1] else front for some in made.ids
+        ]  # cut: not there
+        return [Tokens(some, skip=skip) for some, skip in zip(made.ids, skips)]
 
     def _token_ids(self, texts: list[str], truncate: str | None) -> TokenIds:
         import numpy as np

@@ -38,12 +38,15 @@ class Config:
     hidden_act: str = "gelu"
     layer_norm_eps: float = 1e-12
     position_embedding_type: str = "absolute"
+    causal: bool = False  # GGUF's word; no model has it
 
     def __post_init__(self) -> None:
         if self.position_embedding_type != "absolute":
             raise self.unsupported(
                 f"position_embedding_type {self.position_embedding_type!r:.80}; only absolute is known"
             )
+        if self.causal:
+            raise self.unsupported("causal attention; weft runs this model both ways")
         if self.hidden_act not in ACTIVATIONS:
             raise self.unsupported(f"hidden_act {self.hidden_act!r:.80}; known are {', '.join(ACTIVATIONS)}")
         if self.hidden_size % self.num_attention_heads:
@@ -93,6 +96,17 @@ def block(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> Tensor:
         ops.activate(inner, kind=ACTIVATIONS[cfg.hidden_act]), w / "output" / "dense", cfg.hidden_size, bias=True
     )
     return layer_norm(out + x, w / "output" / "LayerNorm", cfg.layer_norm_eps)
+
+
+def classify(x: Tensor, w: Scope, cfg: Config, labels: int) -> Tensor:
+    """Scores of first tokens: x [B, hidden] -> [B, labels]
+
+    RoBERTa's classifier has its inner layer inside; GGUF calls BERT's own pooler so too.
+    """
+    whole = "classifier.out_proj.weight" in w
+    inner = linear(x, w / "classifier" / "dense" if whole else w / "pooler" / "dense", cfg.hidden_size, bias=True)
+    last = w / "classifier" / "out_proj" if whole else w / "classifier"
+    return linear(ops.activate(inner, kind="tanh"), last, labels, bias=True)
 
 
 def hidden_states(w: Scope, cfg: Config, step: Step) -> Tensor:

@@ -36,7 +36,7 @@ class Config(llama.Config):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_layer_types(self.layer_types)
-        if self.use_bidirectional_attention:
+        if self.use_bidirectional_attention and not self.bidirectional:
             raise self.unsupported("use_bidirectional_attention; weft runs this model from left to right")
         if self.sliding_window is None and any(map(self.slides, range(self.num_hidden_layers))):
             raise self.unsupported("sliding_window null for layers that slide")

@@ -1,6 +1,7 @@
 """Gemma 3 (the text part): Gemma 2 with norms over queries and keys in place of caps; five of six layers turn locally.
 
 Reference: transformers/models/gemma3. Checkpoint names are Gemma 2's, with q_norm and k_norm beside the projections.
+EmbeddingGemma is one that reads both ways.
 """
 
 from __future__ import annotations
@@ -43,6 +44,15 @@ class Config(gemma2.Config):
     @property
     def pattern(self) -> int:
         return self.sliding_window_pattern or 6
+
+    @property
+    def bidirectional(self) -> bool:
+        return bool(self.use_bidirectional_attention)
+
+    def window(self, layer: int) -> int:
+        """Of a model that reads both ways the config has the width of both sides together."""
+        width = super().window(layer)
+        return width // 2 + 1 if width and self.bidirectional else width
 
     def rotation(self, layer: int, context: int) -> Rope:
         """Layers that slide turn at a rate of their own, unstretched unless the file says so."""

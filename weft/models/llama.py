@@ -137,6 +137,11 @@ class Config:
         """What scores are softly held below; 0 for nothing."""
         return 0.0
 
+    @property
+    def bidirectional(self) -> bool:
+        """Whether tokens see those after them too, as in an encoder."""
+        return False
+
     def window(self, layer: int) -> int:
         """How many tokens a token of this layer sees, itself included; 0 for all."""
         return 0
@@ -160,7 +165,8 @@ def projections(x: Tensor, w: Scope, cfg: Config) -> tuple[Tensor, Tensor, Tenso
 def rotary_attention(q: Tensor, k: Tensor, v: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> Tensor:
     turn = cfg.rotation(layer, step.context)
     q, k = rotate(q, step, turn), rotate(k, step, turn)
-    out = attend(q, k, v, step, layer, window=cfg.window(layer), scale=cfg.score_scale, softcap=cfg.score_cap)
+    window, causal = cfg.window(layer), not cfg.bidirectional
+    out = attend(q, k, v, step, layer, causal=causal, window=window, scale=cfg.score_scale, softcap=cfg.score_cap)
     return linear(out.reshape(q.shape[0], q.shape[1] * q.shape[2]), w / "o_proj", cfg.hidden_size, cfg.out_bias)
 
 
@@ -201,6 +207,12 @@ def head(x: Tensor, w: Scope, cfg: Config) -> Tensor:
     if cfg.tie_word_embeddings:
         return tied_linear(x, w / "model" / "embed_tokens", cfg.vocab_size)
     return linear(x, w / "lm_head", cfg.vocab_size)
+
+
+def token_logit(x: Tensor, w: Scope, cfg: Config, id: int) -> Tensor:
+    """The logit of one token: x [L, hidden] -> [L, 1]"""
+    rows = w / "model" / "embed_tokens" if cfg.tie_word_embeddings else w / "lm_head"
+    return linear(x, rows, 1, part=(id, cfg.vocab_size))
 
 
 def forward(w: Scope, cfg: Config, step: Step, layers: Callable[..., Tensor] = block) -> Tensor:

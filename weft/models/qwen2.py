@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weft.models import llama
-from weft.models.llama import forward, hidden_states
+from weft.models.llama import forward, hidden_states, token_logit
 
-__all__ = ["KIND", "Config", "forward", "hidden_states"]
+__all__ = ["KIND", "Config", "forward", "hidden_states", "token_logit"]
 
 KIND = "decoder"
 

@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from weft.models import llama, qwen2
+from weft.models.llama import token_logit
 from weft.nn import Scope, Step, rms_norm
 
 if TYPE_CHECKING:
     from weft.graph.tensor import Tensor
+
+__all__ = ["KIND", "Config", "forward", "hidden_states", "token_logit"]
 
 KIND = "decoder"
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weft.models import roberta
-from weft.models.bert import hidden_states
+from weft.models.bert import classify, hidden_states
 
-__all__ = ["KIND", "Config", "hidden_states"]
+__all__ = ["KIND", "Config", "classify", "hidden_states"]
 
 KIND = "encoder"
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from weft.nn.pooling import DenseLayer as DenseLayer
     from weft.nn.pooling import Head as Head
     from weft.nn.pooling import pooled as pooled
+    from weft.nn.pooling import vectors as vectors
     from weft.nn.rotary import Rope as Rope
     from weft.nn.rotary import most_positions as most_positions
     from weft.nn.rotary import rope as rope
@@ -41,6 +42,7 @@ _HOMES = {
     "rotate": "rotary",
     "settled_positions": "rotary",
     "tied_linear": "layers",
+    "vectors": "pooling",
 }
 
 __all__ = [*_HOMES]

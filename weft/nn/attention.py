@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from weft import ops
+from weft.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from weft.graph.tensor import Tensor
@@ -26,11 +27,14 @@ def attend(
 ) -> Tensor:
     """Dot-product attention.  q [T, heads, dim], k and v [T, kv_heads, dim] -> [T, heads, dim]
 
+    A token sees those before it, and the others too where `causal` is False; with a window those less than that away.
     Scores are multiplied by `scale`, 1 / sqrt(dim) unless given, then held below `softcap` where that is not 0.
     """
     dim = q.shape[-1]
     assert isinstance(dim, int)  # only tokens, sequences and rows are symbolic
     scale = 1.0 / math.sqrt(dim) if scale is None else scale
+    if step.pages is not None and not causal:
+        raise UnsupportedError("[load] the model reads texts both ways; it embeds and does not generate")
     if step.pages is None:
         return ops.attention(q, k, v, step.segments, causal=causal, scale=scale, window=window, softcap=softcap)
     state = step.kv(layer, k.shape[1], k.shape[2])

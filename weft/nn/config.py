@@ -16,6 +16,8 @@ LIMITS = {
     "num_hidden_layers": 1024,
     "hidden_size": 65_536,
     "intermediate_size": 1 << 20,
+    "local_attention": 16_777_216,
+    "global_attn_every_n_layers": 1024,
     "num_attention_heads": 1024,
     "num_key_value_heads": 1024,
     "head_dim": 4096,
@@ -30,7 +32,10 @@ LIMITS = {
 ABOVE_ZERO = (
     "attn_logit_softcapping",
     "final_logit_softcapping",
+    "global_rope_theta",
     "layer_norm_eps",
+    "local_rope_theta",
+    "norm_eps",
     "partial_rotary_factor",
     "query_pre_attn_scalar",
     "rms_norm_eps",
@@ -42,6 +47,8 @@ ABOVE_ZERO = (
 def read_config(cls: type[T], raw: Mapping[str, Any]) -> T:
     """An instance of the dataclass `cls` from the keys of `raw` that it has; a key without a default must be there."""
     hints = get_type_hints(cls)
+    names: Mapping[str, str] = getattr(cls, "ALIASES", {})  # another name of a key -> the one that the class has
+    raw = {**{name: raw[other] for other, name in names.items() if other in raw}, **raw}
     raw = _flat_rope(raw, by_layer="rope_local_base_freq" in hints)
     values: dict[str, Any] = {}
     for field in fields(cls):  # type: ignore[arg-type]

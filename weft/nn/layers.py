@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
 
 from weft import ops
 from weft.nn.scope import Scope
@@ -27,9 +29,12 @@ def rms_norm(x: Tensor, w: Scope, eps: float, *, plus_one: bool = False) -> Tens
     return ops.rms_norm(x, w.weight("weight", x.shape[-1], plus_one=plus_one), eps=eps)
 
 
-def layer_norm(x: Tensor, w: Scope, eps: float) -> Tensor:
+def layer_norm(x: Tensor, w: Scope, eps: float, *, bias: bool = True) -> Tensor:
+    """(x - mean) / sqrt(variance + eps) * weight (+ bias) over the last axis"""
     dim = x.shape[-1]
-    return ops.layer_norm(x, w.weight("weight", dim), w.weight("bias", dim), eps=eps)
+    weight = w.weight("weight", dim)
+    shift = w.weight("bias", dim) if bias else x.trace.constant("norm.no_bias", np.zeros(cast(int, dim)))
+    return ops.layer_norm(x, weight, shift, eps=eps)
 
 
 def tied_linear(x: Tensor, w: Scope, out: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""From hidden states to one vector per sequence: pool, dense layers, normalise."""
+"""From hidden states to one row per sequence: which of them are pooled, how, and the layers after that."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from weft.graph.tensor import Tensor
     from weft.nn.scope import Scope
     from weft.nn.step import Step
+
+SINGLE = ("first", "last")  # poolings that take one token of a sequence
 
 
 @dataclass(frozen=True)
@@ -23,19 +25,44 @@ class DenseLayer:
 
 @dataclass(frozen=True)
 class Head:
-    """What stands between the last hidden state and the vector."""
+    """What stands between the last hidden state and the result.
+
+    With `labels` it is the model's own classifier of so many; with `odds` the logit of the first of two tokens less
+    that of the second; else dense layers, none or several, and the norm. `skips`: sequences may begin with tokens, a
+    prompt's, that are not pooled.
+    """
 
     pooling: str
     dense: tuple[DenseLayer, ...] = ()
     normalise: bool = False
+    skips: bool = False
+    labels: int = 0
+    odds: tuple[int, int] | None = None
+
+    def outputs(self, hidden: int) -> int:
+        """Numbers of a result."""
+        if self.labels or self.odds:
+            return self.labels or 1
+        return self.dense[-1].outputs if self.dense else hidden
 
 
-def pooled(x: Tensor, w: Scope, step: Step, head: Head) -> Tensor:
-    """One vector per sequence.  x [T, hidden] -> [B, dim]"""
+def pooled(x: Tensor, step: Step, mode: str) -> Tensor:
+    """One row per sequence.  x [T, hidden], or the rows of the step [L, hidden] where it asks for some -> [B, hidden]
+
+    A step with `spans` pools the rows of each sequence, and one for a single token of each has rows for these alone.
+    """
+    from weft import ops
+
+    if mode in SINGLE:
+        return x
+    return ops.pool(x, step.segments if step.spans is None else step.spans, mode=mode)
+
+
+def vectors(y: Tensor, w: Scope, head: Head) -> Tensor:
+    """Dense layers and the norm.  y [B, hidden] -> [B, dim]"""
     from weft import ops
     from weft.nn.layers import linear
 
-    y = ops.pool(x, step.segments, mode=head.pooling)
     for layer in head.dense:
         y = linear(y, w / layer.name / "linear", layer.outputs, layer.bias)
         if layer.activation != "none":

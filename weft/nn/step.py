@@ -18,6 +18,7 @@ class Step:
     types: Any = None  # [T] which of a pair's texts a token belongs to (BERT); None for models without
     pages: Any = None  # [B, max_pages] page table into the pooled key/value state; None for models without one
     slots: Any = None  # [B, 2] the slot of each recurrent state, -1 for none yet, and the one to write it to; or None
+    spans: Any = None  # [B+1] where the rows of each sequence start in `rows`; None where they are not pooled
     adapters: Any = None  # [B] index of each sequence's adapter, 0 is none; None where no sequence has one
 
     context: int = 0  # positions that a sequence may reach, 0 for as many as the model has; only while tracing

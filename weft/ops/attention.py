@@ -1,7 +1,7 @@
 """Attention over a ragged batch: within the step's own tokens, and over the pages of a key/value state.
 
 Both have one meaning: a token sees keys of its own sequence, those up to itself when causal, and with a window W > 0
-only itself and the W - 1 before it. Query head h reads key/value head h // (H / G). A softcap C > 0 makes a score s
+only those less than W away. Query head h reads key/value head h // (H / G). A softcap C > 0 makes a score s
 C tanh(s / C) before the mask.
 """
 
@@ -28,7 +28,7 @@ from weft.ops.tolerance import chain
 def _mask(queries: np.ndarray, keys: int, causal: bool, window: int) -> np.ndarray:
     """0 where a query at its position sees the key, -inf elsewhere: [queries, keys]."""
     ahead = np.arange(keys)[None, :] - queries[:, None]  # key position minus query position
-    hidden = (causal & (ahead > 0)) | ((window > 0) & (ahead <= -window))
+    hidden = (causal & (ahead > 0)) | ((window > 0) & (np.abs(ahead) >= window))
     return np.where(hidden, -np.inf, 0.0)
 
 
@@ -87,7 +87,6 @@ def attention(
 @attention.shape
 def _(q: Spec, k: Spec, v: Spec, segments: Spec, *, causal: bool, scale: float, window: int, softcap: float) -> Spec:
     _check_step("attention", q, k, v, segments, window, softcap)
-    require(causal or not window, "attention", "a window looks back; it needs causal attention")
     return q
 
 
@@ -95,7 +94,7 @@ def _(q: Spec, k: Spec, v: Spec, segments: Spec, *, causal: bool, scale: float, 
 def _(q: Spec, k: Spec, v: Spec, segments: Spec, *, causal: bool, scale: float, window: int, softcap: float) -> Cost:
     tokens, sequences = q.shape[0], segments.shape[0] - 1
     seen = -(-tokens // max(sequences, 1))  # sequences of one length: the segments' values are not known here
-    seen = min(seen, window) if window else seen
+    seen = min(seen, window if causal else 2 * window - 1) if window else seen
     flops = 4 * q.size * seen // (2 if causal else 1)
     return Cost(flops=flops, bytes=2 * q.nbytes + k.nbytes + v.nbytes + segments.nbytes)
 
@@ -113,7 +112,8 @@ def _(rng: np.random.Generator) -> Iterator[Sample]:
         k, v = normal(rng, tokens, kv_heads, dim), normal(rng, tokens, kv_heads, dim)
         for causal in (False, True):
             yield (q, k, v, starts_of(lengths)), {"causal": causal, "scale": scale}
-        yield (q, k, v, starts_of(lengths)), {"causal": True, "scale": scale, "window": 4}
+        for causal in (False, True):
+            yield (q, k, v, starts_of(lengths)), {"causal": causal, "scale": scale, "window": 4}
         yield (q, k, v, starts_of(lengths)), {"causal": True, "scale": scale, "softcap": 1.5}
     view = normal(rng, 3, 2, 40, 16)  # heads before tokens, as a transposed view
     q, k, v = (part.transpose(1, 0, 2) for part in view)

@@ -56,7 +56,8 @@ softmax.tolerance(f32=chain(64), because="exp of a rounded difference of a few t
 def pool(x: Array, segments: Integers, *, mode: PoolMode) -> Array:
     """One row per sequence: the mean, first, last or largest of its tokens.  x [T, D], segments [B+1] -> [B, D]
 
-    Sequences are not empty.
+    "mean_sqrt_len" is their sum over the root of their number, "weightedmean" the mean in which the first token weighs
+    1, the second 2 and so on. Sequences are not empty.
     """
     return np.stack([_pooled(x[start:end], mode) for start, end in pairwise(segments)])
 
@@ -64,7 +65,14 @@ def pool(x: Array, segments: Integers, *, mode: PoolMode) -> Array:
 def _pooled(rows: np.ndarray, mode: str) -> np.ndarray:
     if mode in ("first", "last"):
         return rows[0 if mode == "first" else -1]
-    return rows.mean(axis=0) if mode == "mean" else rows.max(axis=0)
+    return rows.max(axis=0) if mode == "max" else (_shares(len(rows), mode)[:, None] * rows).sum(axis=0)
+
+
+def _shares(tokens: int, mode: str) -> np.ndarray:
+    """What each token of a sequence is multiplied by before they are added up."""
+    if mode == "weightedmean":
+        return np.arange(1, tokens + 1) / (tokens * (tokens + 1) / 2)
+    return np.full(tokens, 1 / tokens if mode == "mean" else 1 / np.sqrt(tokens))
 
 
 @pool.shape
@@ -91,12 +99,12 @@ def _(rng: np.random.Generator) -> Iterator[Sample]:
 def _(grad: np.ndarray, x: np.ndarray, segments: np.ndarray, *, mode: str) -> tuple[Any, ...]:
     to_x = np.zeros(x.shape)
     for row, start, end in zip(grad, segments[:-1], segments[1:]):
-        if mode == "mean":
-            to_x[start:end] = row / (end - start)
-        elif mode == "max":
+        if mode == "max":
             to_x[start + np.argmax(x[start:end], axis=0), np.arange(x.shape[1])] = row  # the first of equals
-        else:
+        elif mode in ("first", "last"):
             to_x[start if mode == "first" else end - 1] = row
+        else:
+            to_x[start:end] = _shares(end - start, mode)[:, None] * row
     return to_x, None
 
 

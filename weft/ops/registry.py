@@ -34,7 +34,7 @@ FAMILIES = ("elementwise", "norm", "matmul", "quant", "gather", "rope", "attenti
 # Words that attributes may be; the kernels see a word as its place in the list (csrc/core/words.h has the same lists).
 ActivationOrNone = Literal["none", "gelu", "gelu_tanh", "silu", "relu", "tanh", "sigmoid"]
 Activation = Literal["gelu", "gelu_tanh", "silu", "relu", "tanh", "sigmoid"]
-PoolMode = Literal["mean", "first", "last", "max"]
+PoolMode = Literal["mean", "first", "last", "max", "mean_sqrt_len", "weightedmean"]
 ACTIVATIONS: tuple[str, ...] = get_args(ActivationOrNone)
 POOL_MODES: tuple[str, ...] = get_args(PoolMode)
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from weft.runtime.encoder import DenseLayer as DenseLayer
     from weft.runtime.encoder import Encoder as Encoder
     from weft.runtime.encoder import Head as Head
+    from weft.runtime.encoder import Tokens as Tokens
     from weft.runtime.paged.pages import PAGE_TOKENS as PAGE_TOKENS
     from weft.runtime.paged.pages import PagePool as PagePool
     from weft.runtime.paged.pages import pages_for as pages_for
@@ -34,6 +35,7 @@ _HOMES = {
     "PagePool": "paged.pages",
     "Step": "programs",
     "ThreadPlan": "threads",
+    "Tokens": "encoder",
     "member": "checkpoint",
     "open_checkpoint": "checkpoint",
     "pages_for": "paged.pages",

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,8 @@ PREFIXES = {
     "bert": ("bert.", "model.bert."),
     "roberta": ("roberta.", "model.roberta."),
     "xlm-roberta": ("roberta.", "model.roberta."),
+    "modernbert": ("model.",),
+    "nomic_bert": ("nomic_bert.", "bert."),
 }
 # A model with more than a text part: the type of that part, and what its tensors' names begin with, older files first.
 TEXT_PARTS = {
@@ -79,7 +82,7 @@ class Checkpoint:
     size_bytes: int
     generation: Mapping[str, Any] = field(default_factory=dict)
     chat_template: Template | None = None
-    make_tokenizer: Callable[[], Tokenizer] | None = None
+    make_tokenizer: Callable[..., Tokenizer] | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     files: Sequence[MappedFile] = ()
 
@@ -110,6 +113,12 @@ class Checkpoint:
         if self.make_tokenizer is None:
             raise NotFoundError(f"[tokenizer] {self.path.name} has no tokenizer files; only ids can be used")
         return self.make_tokenizer()
+
+    def ending_texts(self, token: str) -> Checkpoint:
+        """The checkpoint whose tokenizer ends every text with `token`, where its files do not say so already."""
+        if self.make_tokenizer is None:
+            return self
+        return replace(self, make_tokenizer=partial(self.make_tokenizer, ending=token))
 
     def tokenizer_soon(self) -> Callable[[], Tokenizer]:
         """The tokenizer, made meanwhile by another thread; calling the result waits for it."""
@@ -186,13 +195,12 @@ def _open_folder(folder: Path, file: Path | None = None) -> Checkpoint:
         raise NotFoundError(f"[load] {folder.name} has no model.safetensors{hint}")
     opened = open_safetensors(weights)
     kind = str(config.get("model_type"))
-    starts = TEXT_PARTS[kind][1] if kind in TEXT_PARTS else {_prefix(kind, opened.tensors): ""}
-    tensors = {
-        start + name.removeprefix(prefix): Tensor(view)
-        for name, view in opened.tensors.items()
-        for prefix, start in starts.items()
-        if name.startswith(prefix)
-    }
+    starts = TEXT_PARTS[kind][1] if kind in TEXT_PARTS else _starts(kind, opened.tensors)
+    tensors = {}
+    for name, view in opened.tensors.items():
+        found = next((prefix for prefix in starts if name.startswith(prefix)), None)
+        if found is not None:
+            tensors[starts[found] + name.removeprefix(found)] = Tensor(view)
     return Checkpoint(
         path=folder,
         format="safetensors",
@@ -207,11 +215,18 @@ def _open_folder(folder: Path, file: Path | None = None) -> Checkpoint:
     )
 
 
-def _prefix(model_type: str, names: Mapping[str, Any]) -> str:
+def _starts(model_type: str, names: Mapping[str, Any]) -> dict[str, str]:
+    """What names begin with, and what that is here; the first that fits holds.
+
+    An encoder's have no prefix, a head beside it keeps its own; a decoder's trunk is `model` even where it was saved
+    without its head, as embedding models are.
+    """
+    if "embed_tokens.weight" in names:
+        return {"": "model."}
     for prefix in PREFIXES.get(model_type, ()):
         if any(name.startswith(prefix) for name in names):
-            return prefix
-    return ""
+            return {prefix: "", "": ""}
+    return {"": ""}
 
 
 def _text_config(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -305,15 +320,15 @@ def _read_template(path: Path) -> str:
         raise FormatError(f"[{path.name}] malformed UTF-8: at byte {error.start}") from None
 
 
-def _folder_tokenizer(folder: Path) -> Callable[[], Tokenizer] | None:
+def _folder_tokenizer(folder: Path) -> Callable[..., Tokenizer] | None:
     names = ("tokenizer.json", "tekken.json", "merges.txt", "vocab.txt", "tokenizer.model")
     if not any((folder / name).is_file() for name in names):
         return None
 
-    def make() -> Tokenizer:
+    def make(ending: str | None = None) -> Tokenizer:
         from weft.text import Tokenizer
 
-        return Tokenizer.from_file(folder)
+        return Tokenizer.from_file(folder, ending=ending)
 
     return make
 
@@ -353,13 +368,13 @@ def _gguf_template(meta: Any) -> Template | None:
     return _one_or_named({short: meta.get_str(name) for name, short in named.items()})
 
 
-def _gguf_tokenizer(meta: Any) -> Callable[[], Tokenizer] | None:
+def _gguf_tokenizer(meta: Any) -> Callable[..., Tokenizer] | None:
     if "tokenizer.ggml.model" not in meta:
         return None
 
-    def make() -> Tokenizer:
+    def make(ending: str | None = None) -> Tokenizer:
         from weft.text import Tokenizer
 
-        return Tokenizer.from_gguf(meta)
+        return Tokenizer.from_gguf(meta, ending=ending)
 
     return make

@@ -1,15 +1,18 @@
-"""An encoder: sequences of ids in, one vector per sequence or the hidden states out. No state, nothing padded."""
+"""An encoder: sequences of ids in, one vector per sequence or the hidden states out. No state, nothing padded.
+
+A decoder's trunk is one too: it reads a text once and keeps nothing."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, cast
 
 from weft.errors import InputError, TooLongError, UnsupportedError
-from weft.nn.pooling import DenseLayer, Head
+from weft.nn.pooling import SINGLE, DenseLayer, Head
 from weft.runtime.adapters import Adapters
 from weft.runtime.checkpoint import Checkpoint
 from weft.runtime.programs import Programs, step_inputs
@@ -19,17 +22,33 @@ if TYPE_CHECKING:
     import numpy as np
 
     from weft.graph import Program, Tensor, Trace
-    from weft.nn import Scope
+    from weft.nn import Scope, Step
     from weft.runtime.prepared import Facts, Prepared
     from weft.text import Tokenizer
 
-__all__ = ["COMPUTES", "DenseLayer", "Encoder", "Head"]
+__all__ = ["COMPUTES", "DenseLayer", "Encoder", "Head", "Tokens"]
 
 COMPUTES = ("f32", "bf16", "bf16x3", "int8")  # what factors of products are; bf16x3: sums of two, near f32
 
 
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """A sequence with more to say than its ids, int32 [n]: which of a pair's texts each is of, int32 [n], and how many
+    of the first ones, those of a prompt, are not pooled."""
+
+    ids: np.ndarray
+    types: np.ndarray | None = None
+    skip: int = 0
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
 class Encoder:
-    """The executables of one encoder checkpoint; `head` says what is computed from the last hidden state."""
+    """The executables of one checkpoint that make a row per sequence; `head` says what of the last hidden state.
+
+    A sequence is an array of ids, int32 [n], or Tokens.
+    """
 
     def __init__(
         self,
@@ -52,17 +71,19 @@ class Encoder:
         facts = self._prepared.facts
         self.max_tokens: int = facts["positions"]
         self.vocab_size: int = facts["vocab_size"]
-        self.dimension: int = head.dense[-1].outputs if head.dense else facts["hidden_size"]
+        self.decodes: bool = bool(facts["decodes"])
+        self.dimension: int = head.outputs(facts["hidden_size"])
 
     def _prepare(self, name: str, build: Any) -> Prepared:
         return self._programs.prepared((name, self.head), build, self._facts)
 
     def _facts(self) -> dict[str, int]:
-        if self._programs.module.KIND != "encoder":
-            raise UnsupportedError(f"[embed] {self.checkpoint.model_type} generates text; use weft.load")
+        decodes = self._programs.module.KIND == "decoder"
         config = self.config
         with self.checkpoint.naming():
-            return {name: getattr(config, name) for name in ("positions", "vocab_size", "hidden_size")}
+            positions = config.settled_positions if decodes else config.positions
+        sizes = {"vocab_size": config.vocab_size, "hidden_size": config.hidden_size}
+        return {**sizes, "positions": positions, "decodes": int(decodes)}
 
     @property
     def config(self) -> Any:
@@ -83,7 +104,7 @@ class Encoder:
     def info(self) -> dict[str, Any]:
         return self._programs.info
 
-    def adapted_vectors(self, sequences: Sequence[np.ndarray], adapters: np.ndarray) -> np.ndarray:
+    def adapted_vectors(self, sequences: Sequence[np.ndarray | Tokens], adapters: np.ndarray) -> np.ndarray:
         """As `vectors`, sequence i with the adapter of index adapters[i], int32; 0 is none, and gives what `vectors`
         gives."""
         import numpy as np
@@ -113,15 +134,29 @@ class Encoder:
         self._packing.finish()  # most weights are shared
         return self._programs.compile(self._adapted, self.adapters.tables)
 
-    def vectors(self, sequences: Sequence[np.ndarray]) -> np.ndarray:
-        """One vector per sequence of ids, float32 [len(sequences), dimension]."""
+    def vectors(self, sequences: Sequence[np.ndarray | Tokens]) -> np.ndarray:
+        """One vector per sequence, float32 [len(sequences), dimension]."""
         if not sequences:
             import numpy as np
 
             return np.empty((0, self.dimension), np.float32)
         return self._vectors.run(self._step(sequences))["vectors"]
 
-    def vectors_each(self, batches: Sequence[Sequence[np.ndarray]]) -> Iterator[np.ndarray]:
+    def vectors_of(self, sequences: Sequence[np.ndarray | Tokens], batch_tokens: int) -> np.ndarray:
+        """As `vectors`, of any number of sequences: in steps of at most so many tokens, or of one sequence."""
+        import numpy as np
+
+        batches: list[list[np.ndarray | Tokens]] = []
+        room = 0
+        for sequence in sequences:
+            room -= len(sequence)
+            if room < 0:
+                batches.append([])
+                room = batch_tokens - len(sequence)
+            batches[-1].append(sequence)
+        return np.concatenate([*self.vectors_each(batches)]) if batches else self.vectors([])
+
+    def vectors_each(self, batches: Sequence[Sequence[np.ndarray | Tokens]]) -> Iterator[np.ndarray]:
         """The vectors of each batch, in order. Several batches run side by side, one thread each: nobody waits for
         the others after every instruction.
         """
@@ -134,7 +169,7 @@ class Encoder:
         for lane in self._lanes:
             lanes.put(lane)
 
-        def run(batch: Sequence[np.ndarray]) -> np.ndarray:
+        def run(batch: Sequence[np.ndarray | Tokens]) -> np.ndarray:
             lane = lanes.get()
             try:
                 return cast("np.ndarray", lane.run(self._step(batch))["vectors"])
@@ -160,7 +195,9 @@ class Encoder:
 
         if not len(ids):
             raise InputError("[hidden_states] no ids; at least one is needed")
-        return self._hidden.run(self._step([np.asarray(ids)]))["hidden"]
+        inputs = self._step([np.asarray(ids)])
+        inputs.pop("spans", None)
+        return self._hidden.run({**inputs, "rows": np.arange(len(ids), dtype=np.int32)})["hidden"]
 
     def program(self) -> Program:
         """The planned program that makes vectors."""
@@ -168,7 +205,7 @@ class Encoder:
 
     def memory_plan(self, tokens: int) -> dict[str, int]:
         """Bytes of weights and of the working memory of a step of `tokens` tokens, however many texts they are."""
-        return {"weights": self.checkpoint.size_bytes, "work": self._prepared.work_bytes(T=tokens, B=tokens)}
+        return {"weights": self.checkpoint.size_bytes, "work": self._prepared.work_bytes(T=tokens, B=tokens, L=tokens)}
 
     @cached_property
     def _packing(self) -> Any:
@@ -196,34 +233,75 @@ class Encoder:
         return self._programs.compile(prepared, {})
 
     def _build_hidden(self, trace: Trace, w: Scope, facts: Facts) -> Mapping[str, Tensor]:
-        return {"hidden": self._programs.module.hidden_states(w, self.config, step_inputs(trace, types=True))}
+        return {"hidden": self._last_hidden(w, self._inputs(trace, facts), facts)}
 
     def _build_vectors(self, trace: Trace, w: Scope, facts: Facts) -> Mapping[str, Tensor]:
-        from weft.nn import pooled
+        from weft import ops
+        from weft.nn import pooled, vectors
 
-        step = step_inputs(trace, types=True)
-        hidden = self._programs.module.hidden_states(w, self.config, step)
-        return {"vectors": pooled(hidden, w, step, self.head)}
+        head, module = self.head, self._programs.module
+        step = self._inputs(trace, facts, spans=self._spans(facts))
+        x = self._last_hidden(w, step, facts)
+        if not facts["decodes"] and (head.pooling in SINGLE or self._spans(facts)):
+            x = ops.take_rows(x, step.rows)  # those of a decoder are the rows already
+        y = pooled(x, step, head.pooling)  # [B, hidden]
+        part = "classify" if head.labels else "token_logit" if head.odds else "hidden_states"
+        if not hasattr(module, part):
+            raise UnsupportedError(f"[rerank] {self.checkpoint.model_type} does not score pairs of texts in weft")
+        if head.labels:
+            return {"vectors": module.classify(y, w, self.config, head.labels)}
+        if head.odds:
+            yes, no = (module.token_logit(y, w, self.config, id) for id in head.odds)
+            return {"vectors": yes + ops.scale(no, by=-1.0)}
+        return {"vectors": vectors(y, w, head)}
 
-    def _step(self, sequences: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+    def _spans(self, facts: Facts) -> bool:
+        """Whether rows are pooled, and not all tokens."""
+        return self.head.pooling not in SINGLE and bool(self.head.skips or facts["decodes"])
+
+    def _inputs(self, trace: Trace, facts: Facts, *, spans: bool = False) -> Step:
+        decodes = bool(facts["decodes"])
+        context = facts["positions"] if decodes else 0
+        return step_inputs(trace, types=not decodes, spans=spans, context=context)
+
+    def _last_hidden(self, w: Scope, step: Step, facts: Facts) -> Tensor:
+        """[T, hidden], or of a decoder [L, hidden]."""
+        trunk = w / "model" if facts["decodes"] else w
+        return cast("Tensor", self._programs.module.hidden_states(trunk, self.config, step))
+
+    def _step(self, sequences: Sequence[np.ndarray | Tokens]) -> dict[str, np.ndarray]:
         import numpy as np
 
-        lengths = [len(sequence) for sequence in sequences]
+        texts = [text if isinstance(text, Tokens) else Tokens(text) for text in sequences]
+        lengths = [len(text) for text in texts]
         longest = max(lengths)
         if longest > self.max_tokens:
             limit = self.max_tokens
             raise TooLongError(
                 f"[embed] {longest} tokens, the model takes {limit}; shorten the text", length=longest, limit=limit
             )
-        ids = np.concatenate(sequences).astype(np.int32, copy=False)
+        ids = np.concatenate([text.ids for text in texts]).astype(np.int32, copy=False)
         if ids.size and (ids.min() < 0 or ids.max() >= self.vocab_size):
             raise InputError(f"[embed] token ids must be 0 to {self.vocab_size - 1}: got {ids.min()} to {ids.max()}")
         segments = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
         positions = np.arange(len(ids), dtype=np.int32) - np.repeat(segments[:-1], lengths)
-        return {
-            "ids": ids,
-            "positions": positions.astype(np.int32),
-            "segments": segments,
-            "rows": np.empty(0, np.int32),
-            "types": np.zeros(len(ids), np.int32),
-        }
+        inputs = {"ids": ids, "positions": positions.astype(np.int32), "segments": segments}
+        if not self.decodes:
+            parts = [np.zeros(len(text), np.int32) if text.types is None else text.types for text in texts]
+            inputs["types"] = np.concatenate(parts).astype(np.int32, copy=False)
+        return {**inputs, **self._rows(texts, segments)}
+
+    def _rows(self, texts: Sequence[Tokens], segments: np.ndarray) -> dict[str, np.ndarray]:
+        """The tokens that are pooled; of each text the last one at least."""
+        import numpy as np
+
+        if self.head.pooling not in SINGLE and not self._spans(self._prepared.facts):
+            return {"rows": np.empty(0, np.int32)}
+        skips = [min(text.skip, max(len(text) - 1, 0)) if self.head.skips else 0 for text in texts]
+        starts = segments[:-1] + np.asarray(skips, np.int32)
+        if self.head.pooling in SINGLE:
+            return {"rows": starts if self.head.pooling == "first" else segments[1:] - np.int32(1)}
+        counts = segments[1:] - starts
+        spans = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+        kept = np.arange(spans[-1], dtype=np.int32) + np.repeat(starts - spans[:-1], counts)
+        return {"rows": kept.astype(np.int32), "spans": spans}

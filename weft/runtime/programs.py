@@ -174,7 +174,9 @@ def _native(stored: DType) -> bool:
     return stored.quantised or stored.name in DENSE
 
 
-def step_inputs(trace: Trace, *, max_pages: int = 0, types: bool = False, context: int = 0, kv: Any = None) -> Step:
+def step_inputs(
+    trace: Trace, *, max_pages: int = 0, types: bool = False, spans: bool = False, context: int = 0, kv: Any = None
+) -> Step:
     """The symbolic step of a trace; `max_pages` 0 for a model without state."""
     from weft.graph import B, L, T
 
@@ -184,6 +186,7 @@ def step_inputs(trace: Trace, *, max_pages: int = 0, types: bool = False, contex
         segments=trace.input("segments", (B + 1,), "i32"),
         rows=trace.input("rows", (L,), "i32"),
         types=trace.input("types", (T,), "i32") if types else None,
+        spans=trace.input("spans", (B + 1,), "i32") if spans else None,
         pages=trace.input("pages", (B, max_pages), "i32") if max_pages else None,
         context=context,
         kv=kv,

@@ -84,13 +84,14 @@ class Tokenizer:
             setattr(self, f"{name}_id", named.get(name))
 
     @classmethod
-    def from_file(cls, path: str | Path) -> Tokenizer:
+    def from_file(cls, path: str | Path, *, ending: str | None = None) -> Tokenizer:
         """From a file, or a folder with one of them (the first wins): tokenizer.json, tekken.json, vocab.json with
         merges.txt beside it, vocab.txt, a SentencePiece .model (or Llama 3's, which is tiktoken's), a .tiktoken file.
 
         tokenizer_config.json and special_tokens_map.json beside it name the special tokens; the former also says
         whether a text gets bos and eos (`add_bos_token`, `add_eos_token`: where it says nothing a tokenizer.json's own
         rule holds, and a .model puts bos), and for vocab.txt how to normalise. A .tiktoken file goes by its name.
+        `ending` is a token that every text is to end with, whether or not the files say so.
         """
         path = Path(path)
         if path.is_dir():
@@ -98,7 +99,11 @@ class Tokenizer:
         if not path.is_file():
             raise NotFoundError(f"[tokenizer] no such file: {path.name}; give {', '.join(_FILES)} or a folder")
         with naming(path.name, *_KINDS):
-            return cls._from_path(path, settings_beside(path))
+            settings = settings_beside(path)
+            made = cls._from_path(path, settings)
+            if ending is None or made._ends_with(ending):
+                return made
+            return cls._from_path(path, {**settings, "eos_token": ending, "add_eos_token": True})
 
     @classmethod
     def _from_path(cls, path: Path, settings: Mapping[str, Any]) -> Tokenizer:
@@ -161,13 +166,25 @@ class Tokenizer:
         return cls(native, {name: native.id(token) for name, token in named.items()})
 
     @classmethod
-    def from_gguf(cls, metadata: Mapping[str, Any]) -> Tokenizer:
-        """From the `tokenizer.ggml.*` keys of a GGUF file.
+    def from_gguf(cls, metadata: Mapping[str, Any], *, ending: str | None = None) -> Tokenizer:
+        """From the `tokenizer.ggml.*` keys of a GGUF file; `ending` as for `from_file`.
 
         String arrays are lists of str, or pairs of arrays (bytes uint8 [size], offsets uint64 [count + 1]).
         """
-        native = _native.Tokenizer.from_gguf(*native_arguments(metadata))
+        *arguments, numbers = native_arguments(metadata)
+        native = _native.Tokenizer.from_gguf(*arguments, numbers)
+        made = cls(native, special_names(metadata, native.vocab_size))
+        if ending is None or made._ends_with(ending):
+            return made
+        native = _native.Tokenizer.from_gguf(*arguments, {**numbers, "eos": native.id(ending), "add_eos": 1})
         return cls(native, special_names(metadata, native.vocab_size))
+
+    def _ends_with(self, token: str) -> bool:
+        """Whether every text ends with this token."""
+        id = self.id(token)
+        if id is None:
+            raise InputError(f"[tokenizer] no such token to end a text with: {token!r:.80}")
+        return self.encode("")[-1:] == [id]
 
     def encode(
         self, text: str, *, add_special: bool = True, parse_special: bool = False, parse_added: bool = True
@@ -307,11 +324,15 @@ def _from_merges(path: Path, settings: Mapping[str, Any]) -> bytes:
 
 
 def _around(settings: Mapping[str, Any], tokens: Mapping[str, str | None]) -> tuple[str, str] | None:
-    """bos and eos as the configuration wants them around a text; None where it does not say."""
-    flags = [settings.get("add_bos_token"), settings.get("add_eos_token")]
-    if not any(isinstance(flag, bool) for flag in flags):
+    """bos and eos as the configuration wants them around a text; None where it does not say.
+
+    A flag without its token says nothing: Qwen's files have one and no bos, and a rule of their own for the end.
+    """
+    named = {name: tokens.get(name) or "" for name in ("bos", "eos")}
+    flags = {name: settings.get(f"add_{name}_token") for name, token in named.items() if token}
+    if not any(isinstance(flag, bool) for flag in flags.values()):
         return None
-    bos, eos = ((tokens.get(name) or "") if flag is True else "" for name, flag in zip(("bos", "eos"), flags))
+    bos, eos = (token if flags.get(name) is True else "" for name, token in named.items())
     return bos, eos
 
 

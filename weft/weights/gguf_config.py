@@ -26,17 +26,19 @@ YARN = {
     "attention_factor": "rope.scaling.yarn_attn_factor",
 }
 POOLING = ("none", "mean", "cls", "last", "rank")
+MODEL_TYPES = {"gemma3": "gemma3_text", "nomic-bert": "nomic_bert"}  # config.json's word, where it is another one
 TOKENS = {"bos_token_id": "bos", "eos_token_id": "eos", "pad_token_id": "padding", "unk_token_id": "unknown"}
 
 
 def config_from_gguf(file: TensorFile[Metadata]) -> dict[str, Any]:
     """A config.json for the model in `file`, with every number checked against weft's limits.
 
-    Two entries that Hugging Face's have not: `pooling_type` and `causal` of a bert, and `factors` in the llama3
+    Three entries that Hugging Face's have not: `pooling_type` of any, `causal` of a bert, and `factors` in the llama3
     `rope_scaling`: the divisor of each frequency, which GGUF keeps in place of the rule they come from.
     """
     reader = _ConfigReader(file)
-    return reader.bert() if reader.arch == "bert" else reader.llama()
+    encoders = {"bert": reader.bert, "nomic-bert": reader.nomic_bert}
+    return encoders.get(reader.arch, reader.llama)()
 
 
 class _ConfigReader:
@@ -86,7 +88,7 @@ class _ConfigReader:
         if vocab > MAX_VOCAB:
             raise FormatError(f"[gguf] {self.meta.file_name}: {vocab} tokens; at most {MAX_VOCAB}")
         config = {
-            "model_type": "gemma3_text" if self.arch == "gemma3" else self.arch,
+            "model_type": MODEL_TYPES.get(self.arch, self.arch),
             "hidden_size": hidden,
             "num_hidden_layers": self.count("block_count", MAX_LAYERS),
             "num_attention_heads": heads,
@@ -127,6 +129,7 @@ class _ConfigReader:
             "attention_bias": "blk.0.attn_q.bias" in self.tensors,
             "mlp_bias": "blk.0.ffn_up.bias" in self.tensors,
             "tie_word_embeddings": "output.weight" not in self.tensors,
+            **({"pooling_type": self.pooling()} if self.key("pooling_type") in self.meta else {}),
             **(self.phi3(dim) if self.arch == "phi3" else {}),
             **(self.gemma(config, dim) if self.arch in GEMMA_PATTERN else {}),
         }
@@ -248,23 +251,42 @@ class _ConfigReader:
             scaling["attention_factor"] = shortest(product)
         return scaling
 
-    def bert(self) -> dict[str, Any]:
+    def pooling(self) -> str:
+        return POOLING[self.meta.get_int(self.key("pooling_type"), 0, high=len(POOLING) - 1)]
+
+    def encoder(self) -> dict[str, Any]:
+        """What bert and its relatives share."""
         config = self.common()
+        return {
+            **config,
+            "head_dim": self.even_split(config),
+            "num_key_value_heads": config["num_attention_heads"],
+            "layer_norm_eps": self.real("attention.layer_norm_epsilon"),
+            "type_vocab_size": self.token_types(),
+            "pooling_type": self.pooling(),
+            "causal": self.meta.get_bool(self.key("attention.causal"), False),
+            "tie_word_embeddings": True,
+        }
+
+    def bert(self) -> dict[str, Any]:
+        config = self.encoder()
         positions = self.tensor("position_embd.weight", 2).shape[0]
-        pooling = self.meta.get_int(self.key("pooling_type"), 0, high=len(POOLING) - 1)
         return {
             **config,
             "architectures": ["BertModel"],
             "hidden_act": "gelu",
-            "head_dim": self.even_split(config),
-            "num_key_value_heads": config["num_attention_heads"],
             "max_position_embeddings": min(positions, config["max_position_embeddings"]),
-            "layer_norm_eps": self.real("attention.layer_norm_epsilon"),
-            "type_vocab_size": self.token_types(),
             "position_embedding_type": "absolute",
-            "pooling_type": POOLING[pooling],
-            "causal": self.meta.get_bool(self.key("attention.causal"), False),
-            "tie_word_embeddings": True,
+        }
+
+    def nomic_bert(self) -> dict[str, Any]:
+        config = self.encoder()
+        return {
+            **config,
+            "architectures": ["NomicBertModel"],
+            "hidden_act": "silu",
+            "rope_theta": self.real("rope.freq_base", 10_000.0),
+            "rope_scaling": self.rope_scaling(config["head_dim"]),
         }
 
     def token_types(self) -> int:

@@ -58,13 +58,14 @@ def gguf_from_config(config: Mapping[str, Any]) -> dict[str, Any]:
     metadata: dict[str, Any] = {"general.architecture": arch}
     metadata.update({f"{arch}.{gguf}": int(config[hf]) for hf, gguf in _COUNTS.items() if config.get(hf) is not None})
     metadata.update({f"{arch}.{gguf}": float(config[hf]) for hf, gguf in _REALS.items() if config.get(hf) is not None})
-    if arch != "bert" and config.get("head_dim") is not None:
+    if "bert" not in arch and config.get("head_dim") is not None:
         for name in ("attention.key_length", "attention.value_length", "rope.dimension_count"):
             metadata[f"{arch}.{name}"] = config["head_dim"]
-    if arch == "bert":
-        metadata["bert.context_length"] = int(config["max_position_embeddings"]) - _first_position(config)
-        metadata["bert.pooling_type"] = POOLING.index(config.get("pooling_type", "none"))
-        metadata["bert.attention.causal"] = bool(config.get("causal", False))
+    if "pooling_type" in config or "bert" in arch:
+        metadata[f"{arch}.pooling_type"] = POOLING.index(config.get("pooling_type", "none"))
+    if "bert" in arch:
+        metadata[f"{arch}.context_length"] = int(config["max_position_embeddings"]) - _first_position(config)
+        metadata[f"{arch}.attention.causal"] = bool(config.get("causal", False))
     if arch == "phi3":
         metadata.update(_written_phi3(config))
     if arch in GEMMA_PATTERN:
@@ -155,8 +156,9 @@ def _check_writable(arch: str, config: Mapping[str, Any]) -> None:
 def _check_gemma(arch: str, config: Mapping[str, Any]) -> None:
     layers, hidden, heads = (config[k] for k in ("num_hidden_layers", "hidden_size", "num_attention_heads"))
     scalar = hidden // heads if layers == GEMMA_WIDE[arch] else config["head_dim"]
-    if config.get("attention_bias"):
-        raise _unwritable(arch, "attention_bias")
+    for name in ("attention_bias", "use_bidirectional_attention"):
+        if config.get(name):
+            raise _unwritable(arch, name)
     if config.get("query_pre_attn_scalar", 256) != scalar:
         raise _unwritable(arch, f"a query_pre_attn_scalar that is not {scalar}")
     caps = (config.get("attn_logit_softcapping", 50.0), config.get("final_logit_softcapping", 30.0))

@@ -76,6 +76,25 @@ BERT = NameMap(
     absent=frozenset({"pooler.dense", "embeddings.position_ids"}),  # not used for embeddings, so not in GGUF
 )
 
+NOMIC_BERT = NameMap(
+    root={
+        "token_embd": "embeddings.word_embeddings",
+        "token_types": "embeddings.token_type_embeddings",
+        "token_embd_norm": "emb_ln",
+    },
+    layer={
+        "attn_qkv": "attn.Wqkv",
+        "attn_output": "attn.out_proj",
+        "attn_output_norm": "norm1",
+        "ffn_up": "mlp.fc11",
+        "ffn_gate": "mlp.fc12",
+        "ffn_down": "mlp.fc2",
+        "layer_output_norm": "norm2",
+    },
+    layer_prefix="encoder.layers",
+    absent=frozenset(),
+)
+
 QWEN2 = replace(LLAMA, absent=frozenset())
 QWEN3 = replace(QWEN2, layer={**LLAMA.layer, "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"})
 PHI3 = replace(
@@ -111,6 +130,7 @@ GEMMA3 = replace(
 MAPS = {
     "llama": LLAMA,
     "bert": BERT,
+    "nomic-bert": NOMIC_BERT,
     "qwen2": QWEN2,
     "qwen3": QWEN3,
     "phi3": PHI3,
@@ -118,7 +138,13 @@ MAPS = {
     "gemma3": GEMMA3,
 }
 # model_type of config.json -> the architecture GGUF calls it, where that is another word
-ARCHITECTURES = {"mistral": "llama", "roberta": "bert", "xlm-roberta": "bert", "gemma3_text": "gemma3"}
+ARCHITECTURES = {
+    "mistral": "llama",
+    "roberta": "bert",
+    "xlm-roberta": "bert",
+    "nomic_bert": "nomic-bert",
+    "gemma3_text": "gemma3",
+}
 _GGUF_LAYER = re.compile(r"blk\.(0|[1-9][0-9]{0,3})\.(.+)")
 
 

@@ -14,18 +14,17 @@ import transformers
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent / "models"))
 import tiny  # noqa: E402
-
-
-def decodes(cfg: dict[str, Any]) -> bool:
-    return bool(cfg["architectures"][0].endswith("ForCausalLM"))
+from tiny import decodes  # noqa: E402
 
 
 def run(name: str) -> dict[str, np.ndarray]:
     cfg = tiny.CONFIGS[name]
     config = transformers.AutoConfig.for_model(**{**cfg, "attn_implementation": "eager"})
     made = getattr(transformers, cfg["architectures"][0])
-    model = (made(config) if decodes(cfg) else made(config, add_pooling_layer=False)).eval().float()
-    tensors = {key: torch.from_numpy(value) for key, value in tiny.weights(cfg).items()}
+    has_pooler = "bert" in cfg["model_type"] and cfg["model_type"] != "modernbert"
+    model = (made(config, add_pooling_layer=False) if has_pooler else made(config)).eval().float()
+    start = "" if decodes(cfg) else "model."
+    tensors = {key.removeprefix(start): torch.from_numpy(value) for key, value in tiny.weights(cfg).items()}
     missing, unexpected = model.load_state_dict(tensors, strict=False)
     assert not unexpected, unexpected
     assert all("lm_head" in key or "position_ids" in key for key in missing), missing

@@ -93,6 +93,8 @@ class Entry:
     max_tokens: int | None = None
     query_prefix: str | None = None
     document_prefix: str | None = None
+    matryoshka: bool = False  # whether the first numbers of a vector are a vector too
+    ending: str | None = None  # the token that every text ends with, also where the files do not say so
     chat_template: str | None = None
     gated: bool = False
     note: str = ""

@@ -1,0 +1,132 @@
+"""Every embedding model of the catalogue, tiny and random but laid out as its repository is, gives the vectors of
+sentence-transformers; so do other poolings, prompts that are not pooled, and other architectures."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny_catalogue import CATALOGUE, OTHERS, PROMPT, QWEN, TEXTS, write_layout
+
+import weft
+from weft.embed import service
+from weft.errors import TooLongError, UnsupportedError
+from weft.weights.sources import Located, catalog
+
+GOLDEN = np.load(Path(__file__).parent.parent / "golden" / "embed" / "tiny-catalogue.npz")
+LIMIT = 1e-5
+
+
+@pytest.fixture
+def named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """A model of the catalogue by its name, in place of which its tiny layout is found."""
+
+    def locate(spec: str, **_: object) -> Located:
+        folder = write_layout(tmp_path / spec, CATALOGUE[spec])
+        return Located(folder, spec, catalog.find(spec), "test", None)
+
+    monkeypatch.setattr(service, "locate", locate)
+    return lambda name, **options: weft.Embedder(name, **options)
+
+
+def distance(a: np.ndarray, b: np.ndarray) -> float:
+    """The largest of 1 - cosine over the rows, or of the difference of their lengths."""
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    sizes = np.linalg.norm(a, axis=1), np.linalg.norm(b, axis=1)
+    return float(max(np.max(1 - (a * b).sum(1) / sizes[0] / sizes[1]), np.max(np.abs(sizes[0] / sizes[1] - 1))))
+
+
+def check(embedder: weft.Embedder, name: str) -> None:
+    assert distance(embedder.encode(TEXTS), GOLDEN[f"{name}/plain"]) <= LIMIT
+    for role, encode in (("query", embedder.encode_query), ("document", embedder.encode_document)):
+        key = f"{name}/{role}" if f"{name}/{role}" in GOLDEN else f"{name}/plain"
+        assert distance(encode(TEXTS), GOLDEN[key]) <= LIMIT, role
+        assert np.array_equal(encode(TEXTS), np.stack([encode(text) for text in TEXTS]))  # in any batch
+
+
+def test_the_layouts_are_those_of_the_catalogue() -> None:
+    assert set(CATALOGUE) == {entry.name for entry in catalog.entries() if entry.kind == "embed"}
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_a_model_of_the_catalogue_gives_the_vectors_of_sentence_transformers(named, name: str) -> None:
+    check(named(name, truncate="head"), name)
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_a_model_of_the_catalogue_has_its_limit(named, name: str) -> None:
+    entry = catalog.find(name)
+    embedder = named(name)
+    assert entry is not None and embedder.max_tokens == entry.max_tokens
+    with pytest.raises(TooLongError, match=f"the model takes {entry.max_tokens}"):
+        embedder.encode("cat " * 9000)
+    assert embedder.recipe.matryoshka == name.startswith("Qwen3")
+
+
+@pytest.mark.parametrize("name", ["Qwen3-Embedding-0.6B", "bge-small-en-v1.5", "multilingual-e5-base"])
+@pytest.mark.parametrize("compute, limit", [("bf16", 1e-3), ("bf16x3", 1e-6), ("int8", 2e-2)])
+def test_other_numbers_are_near_and_the_same_in_any_batch(named, name: str, compute: str, limit: float) -> None:
+    embedder = named(name, truncate="head", compute=compute)
+    made = embedder.encode_query(TEXTS)
+    assert distance(made, GOLDEN[f"{name}/query"]) <= limit
+    assert np.array_equal(made, np.stack([embedder.encode_query(text) for text in TEXTS]))
+
+
+@pytest.mark.parametrize("name", [name for name in OTHERS if name != "nomic_bert"])
+def test_a_folder_gives_the_vectors_of_sentence_transformers(tmp_path: Path, name: str) -> None:
+    check(weft.Embedder(str(write_layout(tmp_path / "model", OTHERS[name])), truncate="head"), name)
+
+
+def test_a_prompt_of_any_name_is_found(tmp_path: Path) -> None:
+    embedder = weft.Embedder(str(write_layout(tmp_path / "model", OTHERS["nomic_bert"])), truncate="head")
+    assert distance(embedder.encode(TEXTS), GOLDEN["nomic_bert/plain"]) <= LIMIT
+    made = embedder.encode(TEXTS, prompt_name="search_query")
+    assert distance(made, GOLDEN["nomic_bert/search_query"]) <= LIMIT
+
+
+def test_a_prompt_of_the_callers_is_not_pooled_either(tmp_path: Path) -> None:
+    embedder = weft.Embedder(str(write_layout(tmp_path / "model", OTHERS["without-prompt-mean"])), truncate="head")
+    assert np.array_equal(embedder.encode(TEXTS, prompt=PROMPT), embedder.encode_query(TEXTS))
+    assert distance(embedder.encode(TEXTS, prompt="x"), embedder.encode_query(TEXTS)) > LIMIT
+
+
+def test_a_prompt_that_was_cut_away_is_not_looked_for(tmp_path: Path) -> None:
+    """Of a long text its end is kept, and all of that is pooled."""
+    embedder = weft.Embedder(str(write_layout(tmp_path / "model", OTHERS["without-prompt-mean"])), truncate="tail")
+    (some,) = embedder.token_ids(["cat " * 600], prompt=PROMPT).ids
+    assert (len(some), some.skip) == (512, 1)
+    (some,) = embedder.token_ids(["cat"], prompt=PROMPT).ids
+    assert some.skip == len(embedder.tokenizer.encode(PROMPT)) - 1
+
+
+def test_the_ending_is_there_once(named) -> None:
+    tokenizer = named("Qwen3-Embedding-0.6B").tokenizer
+    end = tokenizer.id("<|endoftext|>")
+    ids = tokenizer.encode("cat")
+    assert ids[-1] == end and ids.count(end) == 1
+
+
+def test_the_ending_is_appended_where_the_files_do_not_say_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder = write_layout(tmp_path / "model", QWEN)
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(json.dumps({**tokenizer, "post_processor": None}))
+    entry = catalog.find("Qwen3-Embedding-0.6B")
+    monkeypatch.setattr(service, "locate", lambda *_, **__: Located(folder, "q", entry, "test", None))
+    check(weft.Embedder("q"), "Qwen3-Embedding-0.6B")
+
+
+def test_a_weighted_mean_without_the_prompt_is_refused(tmp_path: Path) -> None:
+    folder = write_layout(tmp_path / "model", OTHERS["pooled-weightedmean"])
+    pooling = {"pooling_mode": "weightedmean", "include_prompt": False}
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    with pytest.raises(UnsupportedError, match="weightedmean with include_prompt false"):
+        weft.Embedder(str(folder))
+
+
+@pytest.mark.parametrize(("key", "value"), [("is_matryoshka", True), ("matryoshka_dimensions", [8, 16])])
+def test_a_config_may_say_that_vectors_may_be_cut(tmp_path: Path, key: str, value: object) -> None:
+    folder = write_layout(tmp_path / "model", CATALOGUE["bge-small-en-v1.5"])
+    assert not weft.Embedder(str(folder)).recipe.matryoshka
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, key: value}))
+    assert weft.Embedder(str(folder)).recipe.matryoshka

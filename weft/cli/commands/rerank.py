@@ -1,0 +1,92 @@
+"""weft rerank: documents by how well they answer a query."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+import click
+
+from weft.cli import options, screen
+
+SHOWN = 80  # characters of a document in the table
+
+
+@click.command()
+@click.argument("model")
+@click.argument("query")
+@click.argument("files", nargs=-1, metavar="[FILE…]")
+@click.option("-k", "--top-k", type=click.IntRange(1), metavar="N", help="Only so many, the best.")
+@click.option("--field", metavar="NAME", help="Read JSON lines, whose text is in this field (.jsonl files: text).")
+@click.option(
+    "--json", "as_json", is_flag=True, help="One object per line: score, index and the document's own fields."
+)
+@click.option(
+    "--method",
+    type=click.Choice(["classifier", "yes-no", "likelihood"]),
+    help="How the model scores, where its files do not say so: a generator takes likelihood.",
+)
+@click.option("--label", help="The label that scores, of a classifier with several.")
+@click.option("--instruction", help="What an answer is, for Qwen3-Reranker.")
+@click.option(
+    "--truncate",
+    type=click.Choice(["error", "head", "tail"]),
+    default="error",
+    show_default=True,
+    help="A pair that is too long: refuse it, keep its beginning, keep its end.",
+)
+@click.option("--compute", type=click.Choice(["f32", "bf16x3", "bf16", "int8"]), help="What products are made of.")
+@options.threads()
+def command(
+    model: str,
+    query: str,
+    files: tuple[str, ...],
+    top_k: int | None,
+    field: str | None,
+    as_json: bool,
+    method: str | None,
+    label: str | None,
+    instruction: str | None,
+    truncate: str,
+    compute: str | None,
+    threads: int | None,
+) -> None:
+    """Put documents in order of how well they answer a query.
+
+    Documents are lines of files or of standard input, empty ones left out; of .jsonl files, or with --field, one field
+    of each object. An index counts from 0 over all files, empty lines included.
+
+    \b
+    Examples:
+      weft rerank cross-encoder/ms-marco-MiniLM-L6-v2 "how do magnets work?" notes.txt
+      weft rerank Qwen/Qwen3-Reranker-0.6B "tax rules for cats" docs.jsonl --field body --top-k 5
+      grep -rh cat notes/ | weft rerank BAAI/bge-reranker-base "where does the cat sleep?" --json
+      weft rerank smollm2 "how do magnets work?" notes.txt --method likelihood
+    """
+    from weft.cli.texts import read_rows
+
+    if not files and sys.stdin.isatty():
+        raise click.UsageError("no documents; name files, or pipe lines in")
+    key = field or "text"
+    read = [row for file in files or ("-",) for row in read_rows(file, field)]
+    rows = [{"index": index, **row} for index, row in enumerate(read) if row[key].strip()]
+    from weft import Reranker
+
+    given = int(label) if label is not None and label.isdigit() else label
+    start = time.perf_counter()
+    reranker = Reranker(
+        model, method=method, label=given, instruction=instruction, truncate=truncate, compute=compute, threads=threads
+    )
+    loaded = time.perf_counter()
+    ranked = reranker.rank(query, [row[key] for row in rows], top_k)
+    took = time.perf_counter() - loaded
+    if as_json:
+        for found in ranked:
+            click.echo(json.dumps({"score": found.score, **rows[found.index]}, ensure_ascii=False))
+    else:
+        table = [
+            (f"{found.score:.4f}", rows[found.index]["index"], screen.cut(found.document, SHOWN)) for found in ranked
+        ]
+        screen.table(("score", "index", "document"), table, right=("score", "index"))
+    screen.note(f"{len(rows)} documents, {1000 * took:.1f} ms; loaded in {1000 * (loaded - start):.0f} ms")

@@ -1,0 +1,57 @@
+"""Query likelihood: how probable a generator finds the query after the document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from weft.errors import InputError
+from weft.rerank.pairs import framed
+from weft.runtime import Tokens
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from weft.generate import Model
+
+BEFORE = "Passage: "
+AFTER = "\nPlease write a question based on this passage.\nQuestion:"
+
+
+class Likelihood:
+    """Scores are minus the mean negative log probability of the query's tokens, so at most 0."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self.max_tokens = model.decoder.max_context - 1  # a prompt leaves room for a token
+
+    @property
+    def info(self) -> dict[str, Any]:
+        return self._model.info
+
+    def tokens(self, pair: tuple[str, str], truncate: str) -> tuple[Tokens, int]:
+        """`skip` of the result is where the query starts; of a pair that is too long the document is cut."""
+        import numpy as np
+
+        query, document = pair
+        tokenizer = self._model.tokenizer
+        asked = tokenizer.encode(f" {query}", add_special=False)
+        if not query or not asked:
+            raise InputError("[rerank] the query is empty; its likelihood is what scores")
+        front = tokenizer.encode(BEFORE)
+        before = front[:-1] if front[-1:] == [tokenizer.eos_id] else front
+        middle, after = (tokenizer.encode(text, add_special=False) for text in (document, AFTER))
+        ids, dropped = framed(before, middle, [*after, *asked], self.max_tokens, truncate)
+        return Tokens(np.asarray(ids, np.int32), skip=len(ids) - len(asked)), dropped
+
+    def scores(self, tokens: Sequence[Tokens]) -> np.ndarray:
+        import numpy as np
+
+        prompts = [text.ids.tolist() for text in tokens]
+        found = self._model.generate(prompts, max_tokens=0, prompt_logprobs=0) if prompts else []
+        means = []
+        for text, result in zip(tokens, found):
+            assert result.prompt_logprobs is not None
+            named = [entry.logprob for entry in result.prompt_logprobs[text.skip - 1 :]]  # the first token has none
+            means.append(sum(named) / len(named))
+        return np.asarray(means, np.float32)

@@ -1,0 +1,71 @@
+"""Pairs of texts as tokens, what was cut of them, and what every way of scoring them can do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from weft.errors import InputError, TooLongError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from weft.runtime import Tokens
+
+TRUNCATIONS = ("error", "head", "tail")
+BATCH_TOKENS = 512  # of one step, as for embeddings
+
+
+class Pairs(NamedTuple):
+    """The tokens of pairs of a query and a document, and how many of each were cut off."""
+
+    tokens: list[Tokens]
+    dropped: list[int]
+
+
+class Scorer(Protocol):
+    """A way of scoring pairs with one model."""
+
+    max_tokens: int
+
+    @property
+    def info(self) -> dict[str, Any]: ...
+
+    def tokens(self, pair: tuple[str, str], truncate: str) -> tuple[Tokens, int]:
+        """The tokens of a query and a document, and how many were cut off; `truncate` is one of TRUNCATIONS."""
+
+    def scores(self, tokens: Sequence[Tokens]) -> np.ndarray:
+        """One score per pair, float32 [len(tokens)]; the higher, the better the document answers."""
+
+
+def check_truncate(mode: str) -> str:
+    if mode not in TRUNCATIONS:
+        raise InputError(f"[rerank] truncate is {mode!r}; one of {', '.join(TRUNCATIONS)}")
+    return mode
+
+
+def excess(length: int, limit: int, truncate: str) -> int:
+    """How many tokens of a pair have to go; an error where nothing may be cut."""
+    if length > limit and truncate == "error":
+        raise TooLongError(
+            f"[rerank] a pair has {length} tokens, the model takes {limit}; shorten it or give truncate='head'",
+            length=length,
+            limit=limit,
+        )
+    return max(length - limit, 0)
+
+
+def framed(
+    before: list[int], document: list[int], after: list[int], limit: int, truncate: str
+) -> tuple[list[int], int]:
+    """A document between what is said before and after it, cut where it does not fit, and by how many tokens."""
+    cut = excess(len(before) + len(document) + len(after), limit, truncate)
+    if cut > len(document):
+        length = len(before) + len(after)
+        raise TooLongError(
+            f"[rerank] the query takes {length} tokens with what surrounds it, the model {limit}; shorten it",
+            length=length,
+            limit=limit,
+        )
+    kept = document[cut:] if truncate == "tail" else document[: len(document) - cut]
+    return [*before, *kept, *after], cut

@@ -1,0 +1,145 @@
+"""The reranker: a query and documents in, a score for each out, the same whatever else is in the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from weft.errors import InputError, UnsupportedError
+from weft.rerank.pairs import Pairs, Scorer, check_truncate
+from weft.runtime import Checkpoint, open_checkpoint, read_object
+from weft.weights.sources import Located, locate
+
+if TYPE_CHECKING:
+    import numpy as np
+
+METHODS = ("classifier", "yes-no", "likelihood")
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A document's place in the list that was given, its score, and its text."""
+
+    index: int
+    score: float
+    document: str
+
+
+class Reranker:
+    """A model that scores documents against a query: `rank` and `scores`.
+
+    `model` is `org/name[@revision]`, a folder or a file. `method` is how it scores: "classifier" for cross-encoders,
+    "yes-no" for Qwen3-Reranker, "likelihood" for any generator (the query's, given the document); which of them, the
+    files of cross-encoders and of Qwen3-Reranker say themselves. `label` chooses among several of a classifier,
+    `instruction` tells Qwen3-Reranker what an answer is. A pair longer than the model takes is an error that says the
+    numbers, unless `truncate` is "head" (keep the beginning) or "tail" (keep the end). `compute` as for Embedder; a
+    generator has its own default.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        method: str | None = None,
+        label: str | int | None = None,
+        instruction: str | None = None,
+        truncate: str = "error",
+        compute: str | None = None,
+        threads: int | None = None,
+        offline: bool | None = None,
+        progress: bool | None = None,
+    ) -> None:
+        if method is not None and method not in METHODS:
+            raise InputError(f"[rerank] method is {method!r}; one of {', '.join(METHODS)}")
+        self.truncate = check_truncate(truncate)
+        self._located = locate(str(model), offline=offline, progress=progress)
+        checkpoint = open_checkpoint(self._located.path)
+        self.method = method or _method(checkpoint, self._located)
+        options: dict[str, Any] = {"compute": compute or "f32", "threads": threads}
+        if label is not None and self.method != "classifier":
+            raise InputError("[rerank] a label is chosen of a classifier; this model has none")
+        if instruction is not None and self.method != "yes-no":
+            raise InputError("[rerank] only Qwen3-Reranker takes an instruction")
+        self._scorer: Scorer
+        if self.method == "classifier":
+            from weft.rerank.classifier import Classifier
+
+            self._scorer = Classifier(checkpoint, label=label, **options)
+        elif self.method == "yes-no":
+            from weft.rerank.yes_no import YesNo
+
+            self._scorer = YesNo(checkpoint, instruction=instruction, **options)
+        else:
+            from weft.generate import load
+            from weft.rerank.likelihood import Likelihood
+
+            self._scorer = Likelihood(load(str(self._located.path), compute=compute, threads=threads, offline=offline))
+
+    @property
+    def max_tokens(self) -> int:
+        """The longest pair in tokens, with all that surrounds it."""
+        return self._scorer.max_tokens
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """How scores are made: model, method, limits, kernels."""
+        named = {"model": self._located.spec, "source": self._located.source}
+        return {**self._scorer.info, **named, "method": self.method, "max_tokens": self.max_tokens}
+
+    def rank(
+        self, query: str, documents: Sequence[str], top_k: int | None = None, *, truncate: str | None = None
+    ) -> list[Ranked]:
+        """The documents in falling order of their score, the `top_k` best where that is given; equals stay in order."""
+        if top_k is not None and top_k < 1:
+            raise InputError(f"[rerank] top_k is {top_k}; at least 1 is wanted")
+        found = self.scores(query, documents, truncate=truncate).tolist()
+        order = sorted(range(len(found)), key=lambda i: (-found[i], i))
+        return [Ranked(i, found[i], documents[i]) for i in order[:top_k]]
+
+    def scores(
+        self,
+        query: str | Sequence[tuple[str, str]],
+        documents: Sequence[str] | None = None,
+        *,
+        truncate: str | None = None,
+    ) -> np.ndarray:
+        """A score for each document, float32 [n]; or for each of a list of pairs of a query and a document."""
+        if isinstance(query, str) != (documents is not None):
+            raise InputError("[rerank] give a query and documents, or pairs of both alone")
+        pairs = [(query, text) for text in documents] if isinstance(query, str) and documents is not None else query
+        return self.score_tokens(self.token_pairs(pairs, truncate=truncate))  # type: ignore[arg-type]
+
+    def token_pairs(self, pairs: Sequence[tuple[str, str]], *, truncate: str | None = None) -> Pairs:
+        """What `scores` computes with: the tokens of each pair, and how many were cut off."""
+        mode = self.truncate if truncate is None else check_truncate(truncate)
+        made = []
+        for i, pair in enumerate(pairs):
+            if isinstance(pair, str) or len(pair) != 2 or not all(isinstance(text, str) for text in pair):
+                raise InputError(f"[rerank] pairs[{i}] is not a query and a document; both are strings")
+            made.append(self._scorer.tokens((pair[0], pair[1]), mode))
+        return Pairs([tokens for tokens, _ in made], [dropped for _, dropped in made])
+
+    def score_tokens(self, pairs: Pairs) -> np.ndarray:
+        """The scores of what `token_pairs` gave, float32 [len(pairs.tokens)]."""
+        import numpy as np
+
+        return self._scorer.scores(pairs.tokens) if pairs.tokens else np.empty(0, np.float32)
+
+
+def _method(checkpoint: Checkpoint, located: Located) -> str:
+    """How the model's files say that it scores."""
+    from weft.rerank.classifier import is_classifier
+
+    folder = checkpoint.path if checkpoint.path.is_dir() else checkpoint.path.parent
+    modules = read_object(folder / "modules.json", kind=list, missing=[])
+    kinds = [str(module.get("type")) for module in modules if isinstance(module, dict)]
+    names = f"{located.spec} {checkpoint.path.name}".lower()
+    if is_classifier(checkpoint):
+        return "classifier"
+    if "qwen3-reranker" in names or any(kind.endswith(".LogitScore") for kind in kinds):
+        return "yes-no"
+    raise UnsupportedError(
+        f"[rerank] {checkpoint.path.name} does not say how it scores; a generator takes method='likelihood', and "
+        "'yes-no' if it was trained as Qwen3-Reranker was"
+    )

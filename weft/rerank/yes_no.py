@@ -1,0 +1,64 @@
+"""Qwen3-Reranker: a chat that asks whether a document answers a query; how much more probable "yes" is than "no"."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from weft.errors import UnsupportedError
+from weft.rerank.pairs import BATCH_TOKENS, framed
+from weft.runtime import Checkpoint, Encoder, Head, Tokens
+
+if TYPE_CHECKING:
+    import numpy as np
+
+# The model was trained with these words, and an instruction that says what an answer is.
+BEFORE = (
+    "<|im_start|>system\n"
+    "Judge whether the Document meets the requirements based on the Query and the Instruct provided."
+    ' Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n'
+)
+AFTER = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
+MOST_TOKENS = 8192
+
+
+class YesNo:
+    """Scores are the probability of "yes" against "no" as the next token: softmax over their two logits."""
+
+    def __init__(self, checkpoint: Checkpoint, *, instruction: str | None = None, **options: Any) -> None:
+        self.instruction = INSTRUCTION if instruction is None else instruction
+        tokenizer = checkpoint.tokenizer()
+        yes, no = (tokenizer.id(word) for word in ("yes", "no"))
+        if yes is None or no is None:
+            raise UnsupportedError("[rerank] the tokenizer has no tokens 'yes' and 'no', which are what is compared")
+        checkpoint = replace(checkpoint, make_tokenizer=lambda **_: tokenizer)  # made once
+        self._encoder = Encoder(checkpoint, Head("last", odds=(yes, no)), **options)
+        self._encoder.start()
+        self.max_tokens = min(self._encoder.max_tokens, MOST_TOKENS)
+        self._tokenizer = tokenizer
+        self._before, self._after = (
+            tokenizer.encode(text, add_special=False, parse_special=True) for text in (BEFORE, AFTER)
+        )
+
+    @property
+    def info(self) -> dict[str, Any]:
+        return {**self._encoder.info, "instruction": self.instruction}
+
+    def tokens(self, pair: tuple[str, str], truncate: str) -> tuple[Tokens, int]:
+        """Of a pair that is too long the document is cut. What both say is text, special tokens in it included."""
+        import numpy as np
+
+        query, document = pair
+        asked = f"<Instruct>: {self.instruction}\n<Query>: {query}\n<Document>: "
+        ids = self._tokenizer.encode(asked + document, add_special=False)
+        start = min(len(self._tokenizer.encode(asked, add_special=False)), len(ids))
+        kept, dropped = framed([*self._before, *ids[:start]], ids[start:], self._after, self.max_tokens, truncate)
+        return Tokens(np.asarray(kept, np.int32)), dropped
+
+    def scores(self, tokens: Sequence[Tokens]) -> np.ndarray:
+        import numpy as np
+
+        odds = self._encoder.vectors_of(tokens, BATCH_TOKENS)[:, 0].astype(np.float64)
+        return (1.0 / (1.0 + np.exp(-odds))).astype(np.float32)
