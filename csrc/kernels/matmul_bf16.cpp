@@ -9,9 +9,7 @@
 //          products, value and value, value and rest, rest and value: 16 bits of every factor count
 // Bound    the matrix unit and the second-level cache, or fma throughput; memory, one pass over W, with few rows
 #include "core/weight.h"
-#include "kernels/matmul_epilogue.h"
-#include "kernels/round_bf16.h"
-#include "pack/pairs.h"
+#include "kernels/matmul_bf16_rows.h"
 #if defined(WEFT_ISA_amx)
 #include "simd/tiles.h"
 #endif
@@ -21,29 +19,10 @@ namespace weft::ISA {
 constexpr int64_t kMaxPanels = 1 << 20;  // as many as there are
 constexpr int64_t kMaxDepth = 1 << 14;   // whatever the level keeps in scratch of a task fits
 
-struct Product {
-  const uint16_t *x, *w;
-  float* y;  // or, where the result is to be rounded, null
-  uint16_t* narrow_y;
-  int64_t depth, columns;  // K, N
-  bool split;
-  WEFT_INLINE int64_t x_row() const { return split ? 2 * depth : depth; }  // elements, of W too
-  WEFT_INLINE int64_t narrow_row() const { return split ? 2 * columns : columns; }
-};
-
-// The sums of 16 outputs from `column` on, finished and stored; of the last ones only `count` are there.
-WEFT_INLINE void put(const Product& a, const Epilogue& epilogue, int64_t row, int64_t column, f32x16 sums) {
-  const int64_t count = smaller(16, a.columns - column);
-  const f32x16 result = a.split ? finished(epilogue, sums, column, count) : finished_coarse(epilogue, sums, column, count);
-  if (a.y) return store_n(a.y + row * a.columns + column, result, count);
-  uint16_t* to = a.narrow_y + row * a.narrow_row() + column;
-  if (a.split) store_split(to, to + a.columns, result, count);
-  else store_rounded_n(to, result, count);
-}
-
 #if defined(WEFT_ISA_amx)
 
 constexpr int64_t kTaskRows = 32;
+constexpr int64_t kFewRows = 2;             // bound by memory, which vectors read faster than tiles
 constexpr int64_t kFewestPanels = 4;        // of a task in a team
 constexpr int64_t kBlock = 1024;            // sums of 32 rows and 2 panels
 constexpr int64_t kGroupBytes = 320 << 10;  // of W, read again and again from the second-level cache
@@ -289,90 +268,9 @@ struct Task {
 };
 
 template <bool split>
-static void multiply_task(const Product& a, const Epilogue& epilogue, const Tasks& tasks, int64_t task,
+static void multiply_tiles(const Product& a, const Epilogue& epilogue, const Tasks& tasks, int64_t task,
                           std::byte* scratch) {
   Task<split>(a, epilogue, tasks, task, scratch).multiply_all();
-}
-
-#else
-
-#if defined(WEFT_ISA_avx512)
-constexpr int kRows = 4;
-#elif defined(WEFT_ISA_avx2)
-constexpr int kRows = 2;
-#else
-constexpr int kRows = 1;
-#endif
-constexpr int64_t kTaskRows = kRows, kFewestPanels = 4;
-WEFT_INLINE int64_t max_rows(int64_t x_row) { return smaller(64, int64_t{kScratchBytes} / (x_row * 4) / kRows * kRows); }
-
-WEFT_INLINE void shape_whole_tiles() {}
-
-template <int R, int P>
-WEFT_INLINE void add_step(const float* x, const uint16_t* w, int64_t x_row, f32x16 (&acc)[R][P]) {
-  f32x16 even[R][P], odd[R][P];
-#pragma GCC unroll 16
-  for (int r = 0; r < R; ++r)
-#pragma GCC unroll 16
-    for (int p = 0; p < P; ++p) even[r][p] = zero(), odd[r][p] = zero();
-  for (int64_t k = 0; k < kPairColumns; k += 2) {
-    f32x16 first[P], second[P];
-#pragma GCC unroll 16
-    for (int p = 0; p < P; ++p) load_bf16_pairs(w + (p * x_row + k) * 16, first[p], second[p]);
-#pragma GCC unroll 16
-    for (int r = 0; r < R; ++r)
-#pragma GCC unroll 16
-      for (int p = 0; p < P; ++p) {
-        even[r][p] = fma(splat(x[r * x_row + k]), first[p], even[r][p]);
-        odd[r][p] = fma(splat(x[r * x_row + k + 1]), second[p], odd[r][p]);
-      }
-  }
-#pragma GCC unroll 16
-  for (int r = 0; r < R; ++r)
-#pragma GCC unroll 16
-    for (int p = 0; p < P; ++p) acc[r][p] = acc[r][p] + (even[r][p] + odd[r][p]);
-}
-
-template <int R, int P>
-static void tile(const Product& a, const Epilogue& epilogue, const float* x, int64_t row, int64_t panel) {
-  f32x16 acc[R][P];
-#pragma GCC unroll 16
-  for (int r = 0; r < R; ++r)
-#pragma GCC unroll 16
-    for (int p = 0; p < P; ++p) acc[r][p] = zero();
-  const int64_t x_row = a.x_row();
-  const uint16_t* w = a.w + panel * 16 * x_row;
-  for (int64_t k = 0; k < a.depth; k += kPairColumns) {
-    add_step<R, P>(x + k, w + k * 16, x_row, acc);
-    if (!a.split) continue;
-    add_step<R, P>(x + k, w + (a.depth + k) * 16, x_row, acc);
-    add_step<R, P>(x + a.depth + k, w + k * 16, x_row, acc);
-  }
-#pragma GCC unroll 16
-  for (int r = 0; r < R; ++r)
-#pragma GCC unroll 16
-    for (int p = 0; p < P; ++p) put(a, epilogue, row + r, (panel + p) * 16, acc[r][p]);
-}
-
-// P panels and rows [row, row_end), the first of which is x.
-template <int P, int R = kRows>
-static void block(const Product& a, const Epilogue& epilogue, const float* x, int64_t row, int64_t row_end, int64_t panel) {
-  for (; row + R <= row_end; row += R, x += R * a.x_row()) tile<R, P>(a, epilogue, x, row, panel);
-  if constexpr (R > 1)
-    if (row < row_end) block<P, R / 2>(a, epilogue, x, row, row_end, panel);
-}
-
-// x is widened to scratch first.
-template <bool split>
-static void multiply_task(const Product& a, const Epilogue& epilogue, const Tasks& tasks, int64_t task,
-                          std::byte* scratch) {
-  float* x = reinterpret_cast<float*>(scratch);
-  const int64_t row = tasks.row(task), row_end = tasks.row_end(task), panel_end = tasks.panel_end(task);
-  int64_t panel = tasks.panel(task);
-  const uint16_t* from = a.x + row * a.x_row();
-  for (int64_t i = 0; i < (row_end - row) * a.x_row(); i += 16) store(x + i, load_bf16(from + i));
-  for (; panel + 2 <= panel_end; panel += 2) block<2>(a, epilogue, x, row, row_end, panel);
-  if (panel < panel_end) block<1>(a, epilogue, x, row, row_end, panel);
 }
 
 #endif
@@ -388,8 +286,12 @@ KERNEL(matmul_bf16) {
   const Epilogue epilogue(call);
   const int64_t fewest = worker.count > 1 ? kFewestPanels : kMaxPanels;  // one worker alone: nobody to share with
   const Tasks tasks(call.in[0].rows(), parts(a.columns, 16), kTaskRows, max_rows(a.x_row()), kMaxPanels, fewest, worker.count);
+#if defined(WEFT_ISA_amx)
   shape_whole_tiles();
-  const auto multiply_part = split ? multiply_task<true> : multiply_task<false>;
+  const auto multiply_part = call.in[0].rows() <= kFewRows ? multiply_rows : split ? multiply_tiles<true> : multiply_tiles<false>;
+#else
+  const auto multiply_part = multiply_rows;
+#endif
   for (int64_t task; (task = worker.next()) < tasks.count();)
     multiply_part(a, epilogue, tasks, task, worker.scratch);
 }

@@ -87,6 +87,25 @@ TEST(matmul_bf16_of_long_rows_and_many_rows_is_the_same_in_parts) {
   }
 }
 
+// Sums near 1e-38: the matrix unit takes what is subnormal for zero, and one row alone must too where it is there.
+TEST(matmul_bf16_of_tiny_numbers_does_not_depend_on_other_rows) {
+  std::mt19937 random(27);
+  const Matrix matrix(DType::f32, 40, 96, random);
+  const Weight weight = matrix.as_pairs();
+  for (float scale : {1e-36f, 1e-38f, 1e-40f}) {
+    std::vector<float> x = random_floats(20 * 96, random);
+    for (float& value : x) value *= scale;
+    for (const Level& level : levels()) {
+      if (!level.present()) continue;
+      const std::vector<float> all = run(level, weight, x, 20, 1);
+      for (int64_t r = 0; r < 20; ++r) {
+        const std::vector<float> row(x.begin() + r * 96, x.begin() + (r + 1) * 96);
+        CHECK(same_bits(run(level, weight, row, 1, 1), {all.begin() + r * 40, all.begin() + (r + 1) * 40}));
+      }
+    }
+  }
+}
+
 TEST(matmul_bf16_adds_the_bias_and_then_activates) {
   std::mt19937 random(23);
   const Matrix matrix(DType::bf16, 37, 64, random);

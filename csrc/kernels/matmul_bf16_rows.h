@@ -1,0 +1,139 @@
+// matmul_bf16_rows: matmul_bf16 with vectors: every level's way but the matrix unit's, and there the way of few rows.
+//
+// The matrix unit takes subnormal numbers for zero, before and after each step; so do the vectors beside it, that a row's
+// bits do not depend on how many others there are.
+#pragma once
+#include "core/weight.h"
+#include "kernels/matmul_epilogue.h"
+#include "kernels/round_bf16.h"
+#include "pack/pairs.h"
+
+namespace weft::ISA {
+
+struct Product {
+  const uint16_t *x, *w;
+  float* y;  // or, where the result is to be rounded, null
+  uint16_t* narrow_y;
+  int64_t depth, columns;  // K, N
+  bool split;
+  WEFT_INLINE int64_t x_row() const { return split ? 2 * depth : depth; }  // elements, of W too
+  WEFT_INLINE int64_t narrow_row() const { return split ? 2 * columns : columns; }
+};
+
+// The sums of 16 outputs from `column` on, finished and stored; of the last ones only `count` are there.
+WEFT_INLINE void put(const Product& a, const Epilogue& epilogue, int64_t row, int64_t column, f32x16 sums) {
+  const int64_t count = smaller(16, a.columns - column);
+  const f32x16 result = a.split ? finished(epilogue, sums, column, count) : finished_coarse(epilogue, sums, column, count);
+  if (a.y) return store_n(a.y + row * a.columns + column, result, count);
+  uint16_t* to = a.narrow_y + row * a.narrow_row() + column;
+  if (a.split) store_split(to, to + a.columns, result, count);
+  else store_rounded_n(to, result, count);
+}
+
+#if defined(WEFT_ISA_avx512)  // and amx
+constexpr int kRows = 4;
+#elif defined(WEFT_ISA_avx2)
+constexpr int kRows = 2;
+#else
+constexpr int kRows = 1;
+#endif
+#if !defined(WEFT_ISA_amx)
+constexpr int64_t kTaskRows = kRows, kFewestPanels = 4;
+WEFT_INLINE int64_t max_rows(int64_t x_row) { return smaller(64, int64_t{kScratchBytes} / (x_row * 4) / kRows * kRows); }
+#endif
+
+// While one lives, subnormal numbers are zero to this thread's vectors.
+struct Flushing {
+#if defined(WEFT_ISA_amx)
+  const unsigned before = _mm_getcsr();
+  WEFT_INLINE Flushing() { _mm_setcsr(before | 0x8040); }
+  WEFT_INLINE ~Flushing() { _mm_setcsr(before); }
+#else
+  WEFT_INLINE ~Flushing() {}
+#endif
+};
+
+constexpr int64_t kFetchAhead = 2048;  // elements of W, of which the hardware asks for too few ahead
+
+template <int R, int P>
+WEFT_INLINE void add_step(const float* x, const uint16_t* w, int64_t x_row, f32x16 (&acc)[R][P]) {
+  f32x16 even[R][P], odd[R][P];
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 16
+    for (int p = 0; p < P; ++p) even[r][p] = zero(), odd[r][p] = zero();
+  for (int64_t k = 0; k < kPairColumns; k += 2) {
+    f32x16 first[P], second[P];
+#pragma GCC unroll 16
+    for (int p = 0; p < P; ++p) {
+      __builtin_prefetch(w + (p * x_row + k) * 16 + kFetchAhead);
+      load_bf16_pairs(w + (p * x_row + k) * 16, first[p], second[p]);
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 16
+      for (int p = 0; p < P; ++p) {
+        even[r][p] = fma(splat(x[r * x_row + k]), first[p], even[r][p]);
+        odd[r][p] = fma(splat(x[r * x_row + k + 1]), second[p], odd[r][p]);
+      }
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 16
+    for (int p = 0; p < P; ++p) acc[r][p] = acc[r][p] + (even[r][p] + odd[r][p]);
+}
+
+// R rows of x and P panels: sums [R][P][16]. A function of its own, so that nothing of it leaves the life of a Flushing.
+template <int R, int P>
+__attribute__((noinline)) static void sum_tile(const Product& a, const float* x, int64_t panel, float* sums) {
+  f32x16 acc[R][P];
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 16
+    for (int p = 0; p < P; ++p) acc[r][p] = zero();
+  const int64_t x_row = a.x_row();
+  const uint16_t* w = a.w + panel * 16 * x_row;
+  for (int64_t k = 0; k < a.depth; k += kPairColumns) {
+    add_step<R, P>(x + k, w + k * 16, x_row, acc);
+    if (!a.split) continue;
+    add_step<R, P>(x + k, w + (a.depth + k) * 16, x_row, acc);
+    add_step<R, P>(x + a.depth + k, w + k * 16, x_row, acc);
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 16
+    for (int p = 0; p < P; ++p) store(sums + (r * P + p) * 16, acc[r][p]);
+}
+
+template <int R, int P>
+static void tile(const Product& a, const Epilogue& epilogue, const float* x, int64_t row, int64_t panel) {
+  alignas(64) float sums[R * P * 16];
+  {
+    const Flushing flushing;
+    sum_tile<R, P>(a, x, panel, sums);
+  }
+  for (int r = 0; r < R; ++r)
+    for (int p = 0; p < P; ++p) put(a, epilogue, row + r, (panel + p) * 16, load(sums + (r * P + p) * 16));
+}
+
+// P panels and rows [row, row_end), the first of which is x.
+template <int P, int R = kRows>
+static void panel_rows(const Product& a, const Epilogue& epilogue, const float* x, int64_t row, int64_t row_end, int64_t panel) {
+  for (; row + R <= row_end; row += R, x += R * a.x_row()) tile<R, P>(a, epilogue, x, row, panel);
+  if constexpr (R > 1)
+    if (row < row_end) panel_rows<P, R / 2>(a, epilogue, x, row, row_end, panel);
+}
+
+// x is widened to scratch first.
+static void multiply_rows(const Product& a, const Epilogue& epilogue, const Tasks& tasks, int64_t task,
+                          std::byte* scratch) {
+  float* x = reinterpret_cast<float*>(scratch);
+  const int64_t row = tasks.row(task), row_end = tasks.row_end(task), panel_end = tasks.panel_end(task);
+  int64_t panel = tasks.panel(task);
+  const uint16_t* from = a.x + row * a.x_row();
+  for (int64_t i = 0; i < (row_end - row) * a.x_row(); i += 16) store(x + i, load_bf16(from + i));
+  for (; panel + 2 <= panel_end; panel += 2) panel_rows<2>(a, epilogue, x, row, row_end, panel);
+  if (panel < panel_end) panel_rows<1>(a, epilogue, x, row, row_end, panel);
+}
+
+}  // namespace weft::ISA
