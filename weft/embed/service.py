@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from weft.embed.fingerprint import Fingerprint, tokenizer_digest, weights_digest
 from weft.embed.recipe import Recipe, read_recipe
 from weft.errors import InputError, TooLongError, UnsupportedError
 from weft.runtime import Encoder, open_checkpoint
@@ -95,7 +96,24 @@ class Embedder:
             "max_tokens": self.max_tokens,
             "similarity": self.recipe.similarity,
             "recipe": self.recipe.source,
+            "fingerprint": str(self.fingerprint),
+            "fingerprint_parts": self.fingerprint.parts,
         }
+
+    @cached_property
+    def fingerprint(self) -> Fingerprint:
+        """What makes these vectors and no others; `str()` of it is what stores keep beside them."""
+        checkpoint = self._encoder.checkpoint
+        return Fingerprint(
+            weights=weights_digest(checkpoint),
+            tokenizer=tokenizer_digest(None if checkpoint.make_tokenizer is None else self.tokenizer),
+            pooling=self.recipe.pooling,
+            dense=tuple(layer.activation for layer in self.recipe.dense),
+            prompts={name: text for name, text in self.recipe.prompts.items() if text},
+            dimension=self.dimension,
+            normalise=self._normalise,
+            compute=self._encoder.info["compute"],
+        )
 
     def encode(
         self,

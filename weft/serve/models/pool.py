@@ -118,7 +118,9 @@ def load_model(entry: Entry, limits: Limits) -> Any:
         return load(spec.source, **options)
     from weft.embed import Embedder
 
-    return Embedder(spec.source, **options)
+    embedder = Embedder(spec.source, **options)
+    _ = embedder.fingerprint  # every answer carries it: made here, where it keeps nobody waiting
+    return embedder
 
 
 class Models:
