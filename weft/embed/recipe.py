@@ -59,6 +59,7 @@ class Recipe:
     default_prompt: str | None = None
     include_prompt: bool = True
     similarity: str = "cosine"
+    matryoshka: bool = False  # whether a vector may be cut
     source: str = ""
 
     def head(self, normalise: bool) -> Head:
@@ -87,6 +88,7 @@ def read_recipe(checkpoint: Checkpoint, entry: Entry | None, pooling: str | None
         recipe = _read_elsewhere(checkpoint, entry, limit, pooling)
     if entry is not None:
         recipe = _fill_from_entry(recipe, entry, limit)
+    recipe = replace(recipe, matryoshka=_may_be_cut(checkpoint.config, entry))
     if pooling is not None:
         if pooling not in POOLING_WORDS:
             raise UnsupportedError(f"[embed] pooling {pooling!r}; known are {', '.join(POOLINGS)}")
@@ -106,6 +108,13 @@ def _read_elsewhere(checkpoint: Checkpoint, entry: Entry | None, limit: int, poo
             "give pooling='mean', 'first' or 'last'"
         )
     return Recipe("mean", limit, source="the caller")
+
+
+def _may_be_cut(config: Mapping[str, Any], entry: Entry | None) -> bool:
+    """Whether config.json (as Jina's and Snowflake's do) or the catalogue says that vectors were trained to be cut."""
+    stated = member(config, "is_matryoshka", bool, False, file="config.json")
+    listed = member(config, "matryoshka_dimensions", list, [], file="config.json")
+    return bool(stated or listed or (entry is not None and entry.matryoshka))
 
 
 def _fill_from_entry(recipe: Recipe, entry: Entry, limit: int) -> Recipe:

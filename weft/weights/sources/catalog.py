@@ -93,6 +93,7 @@ class Entry:
     max_tokens: int | None = None
     query_prefix: str | None = None
     document_prefix: str | None = None
+    matryoshka: bool = False
     chat_template: str | None = None
     gated: bool = False
     note: str = ""
