@@ -6,11 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tiny
+from test_gguf_models import write_model
 from tiny_catalogue import CATALOGUE, OTHERS, PROMPT, QWEN, TEXTS, write_layout
 
 import weft
 from weft.embed import service
+from weft.embed.recipe import embeds
 from weft.errors import TooLongError, UnsupportedError
+from weft.runtime import open_checkpoint
 from weft.weights.sources import Located, catalog
 
 GOLDEN = np.load(Path(__file__).parent.parent / "golden" / "embed" / "tiny-catalogue.npz")
@@ -61,6 +65,25 @@ def test_a_model_of_the_catalogue_has_its_limit(named, name: str) -> None:
     with pytest.raises(TooLongError, match=f"the model takes {entry.max_tokens}"):
         embedder.encode("cat " * 9000)
     assert embedder.recipe.matryoshka == name.startswith("Qwen3")
+
+
+@pytest.mark.parametrize("entry", [True, False])
+def test_a_decoder_that_embeds_is_known_as_one(tmp_path: Path, entry: bool) -> None:
+    folder = write_layout(tmp_path / "model", QWEN)
+    known = catalog.find("Qwen3-Embedding-0.6B") if entry else None
+    assert embeds(open_checkpoint(folder), known)
+    (folder / "modules.json").unlink()
+    assert embeds(open_checkpoint(folder), known) == entry
+
+
+@pytest.mark.parametrize(("name", "pooling"), [("bert", "cls"), ("nomic_bert", "mean"), ("qwen3", "last")])
+def test_a_gguf_file_says_how_it_pools(tmp_path: Path, name: str, pooling: str) -> None:
+    cfg = {**tiny.CONFIGS[name], "pooling_type": pooling}
+    path, folder = write_model(tmp_path / "model.gguf", cfg), tiny.write_folder(tmp_path / "model", cfg)
+    embedder, other = weft.Embedder(str(path)), weft.Embedder(str(folder), pooling=pooling, normalise=True)
+    assert embeds(open_checkpoint(path), None) and embedder.recipe.source == "GGUF metadata"
+    ids = [tiny.token_ids(cfg, length) for length in (1, 7, 130)]
+    assert np.array_equal(embedder.encode_ids(ids), other.encode_ids(ids))
 
 
 @pytest.mark.parametrize("name", ["Qwen3-Embedding-0.6B", "bge-small-en-v1.5", "multilingual-e5-base"])

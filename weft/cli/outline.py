@@ -37,6 +37,7 @@ class Outline:
 
 def open_outline(model: str, *, context: int | None = None, pooling: str | None = None) -> Outline:
     """The outline of a model, fetched where it is not on this machine yet."""
+    from weft.embed.recipe import embeds
     from weft.runtime import open_checkpoint
     from weft.runtime.programs import model_module
     from weft.weights.sources import locate
@@ -44,7 +45,7 @@ def open_outline(model: str, *, context: int | None = None, pooling: str | None 
     located = locate(model)
     checkpoint = open_checkpoint(located.path)
     kind: str = model_module(checkpoint.model_type).KIND
-    if kind == "decoder":
+    if not embeds(checkpoint, located.entry) and pooling is None:
         from weft.runtime import Decoder
 
         decoder = Decoder(checkpoint, context=context, bind=False)

@@ -79,13 +79,13 @@ class Entry:
 
 def outline_of(spec: ModelSpec, *, offline: bool = True) -> Outline:
     """Look at a model's files, without reading a weight."""
+    from weft.embed.recipe import embeds
     from weft.runtime import open_checkpoint
-    from weft.runtime.programs import model_module
     from weft.weights.sources import locate
 
     located = locate(spec.source, offline=offline, progress=False)
     checkpoint = open_checkpoint(located.path)
-    if model_module(checkpoint.model_type).KIND == "decoder":
+    if not embeds(checkpoint, located.entry):
         from weft.runtime import Decoder
 
         decoder = Decoder(checkpoint, **{**_options(spec, "generate"), "bind": False})
@@ -118,7 +118,9 @@ def load_model(entry: Entry, limits: Limits) -> Any:
         return load(spec.source, **options)
     from weft.embed import Embedder
 
-    return Embedder(spec.source, **options)
+    embedder = Embedder(spec.source, **options)
+    _ = embedder.fingerprint  # every answer carries it: made here, where it keeps nobody waiting
+    return embedder
 
 
 class Models:

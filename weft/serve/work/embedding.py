@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from weft.errors import TooLongError
@@ -14,18 +14,51 @@ from weft.serve.work.generating import lease_embedder
 if TYPE_CHECKING:
     import numpy as np
 
+    from weft.embed.fingerprint import Fingerprint
     from weft.serve.http.routes import Context
     from weft.serve.models.embedder import EmbedRunner
+    from weft.serve.work.tracking import Call
 
 
 @dataclass(frozen=True)
 class Vectors:
-    """Vectors float32 [inputs, dimension]; `tokens` were computed, of input i `dropped[i]` more were cut off."""
+    """Vectors float32 [inputs, dimension]; `tokens` were computed, of input i `dropped[i]` more were cut off.
+
+    `fingerprint` says what made them, and so does the header `weft-fingerprint` of the answer.
+    """
 
     vectors: np.ndarray
     tokens: int
     dropped: list[int]
     runner: EmbedRunner
+    call: Call
+    fingerprint: Fingerprint
+
+    def told(self) -> Vectors:
+        """The same; the answer says what made them."""
+        self.call.headers = ((b"weft-fingerprint", str(self.fingerprint).encode()),)
+        return self
+
+    def normalised(self) -> Vectors:
+        """The same of length one."""
+        fingerprint = self.fingerprint.changed(normalise=True)
+        return replace(self, vectors=_unit(self.vectors), fingerprint=fingerprint).told()
+
+    def shortened(self, dimensions: int, param: str = "dimensions") -> Vectors:
+        """The first numbers of each vector, of length one again, as OpenAI does; for models trained to be cut."""
+        native = self.vectors.shape[1]
+        if dimensions > native:
+            raise invalid(f"{param} is {dimensions}, the model's vectors have {native}", param)
+        if dimensions == native:
+            return self
+        fingerprint = self.fingerprint.changed(dimension=dimensions, normalise=True)
+        return replace(self, vectors=_unit(self.vectors[:, :dimensions]), fingerprint=fingerprint).told()
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    import numpy as np
+
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
 
 
 async def embed_texts(
@@ -101,7 +134,9 @@ async def _embed(
     metrics.observe("te_request_duration", call.age_s, model=model)
     metrics.observe("te_request_input_length", tokens, model=model)
     call.finish_reason = "stop"
-    return Vectors(vectors, tokens, dropped, runner)
+    embedder = runner.embedder
+    with_adapter = None if adapter is None else embedder.adapters.get(adapter).digest.hex()
+    return Vectors(vectors, tokens, dropped, runner, call, embedder.fingerprint.changed(adapter=with_adapter)).told()
 
 
 def _check_count(context: Context, count: int, param: str) -> None:
