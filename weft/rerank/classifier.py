@@ -31,12 +31,17 @@ class Classifier:
         self.activation = _activation(checkpoint, labels)
         mean = checkpoint.config.get("classifier_pooling") == "mean"
         self._encoder = Encoder(checkpoint, Head("mean" if mean else "first", labels=labels), **options)
-        self._encoder.start()
         self.max_tokens = min(self._encoder.max_tokens, _longest(checkpoint))
 
     @property
     def info(self) -> dict[str, Any]:
         return {**self._encoder.info, "label": self.label, "activation": self.activation.lower()}
+
+    def start(self) -> None:
+        self._encoder.start()
+
+    def memory_plan(self, tokens: int) -> dict[str, int]:
+        return self._encoder.memory_plan(tokens)
 
     def tokens(self, pair: tuple[str, str], truncate: str) -> tuple[Tokens, int]:
         """Of a pair that is too long the longer text gives way."""

@@ -29,6 +29,12 @@ class Likelihood:
     def info(self) -> dict[str, Any]:
         return self._model.info
 
+    def start(self) -> None:
+        """Loading has begun it."""
+
+    def memory_plan(self, tokens: int) -> dict[str, int]:
+        return self._model.decoder.memory_plan()
+
     def tokens(self, pair: tuple[str, str], truncate: str) -> tuple[Tokens, int]:
         """`skip` of the result is where the query starts; of a pair that is too long the document is cut."""
         import numpy as np

@@ -31,6 +31,12 @@ class Scorer(Protocol):
     @property
     def info(self) -> dict[str, Any]: ...
 
+    def start(self) -> None:
+        """Let other threads bind the weights while the caller goes on."""
+
+    def memory_plan(self, tokens: int) -> dict[str, int]:
+        """Bytes by use, with the working memory of a step of `tokens` tokens."""
+
     def tokens(self, pair: tuple[str, str], truncate: str) -> tuple[Tokens, int]:
         """The tokens of a query and a document, and how many were cut off; `truncate` is one of TRUNCATIONS."""
 

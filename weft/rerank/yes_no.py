@@ -35,7 +35,6 @@ class YesNo:
             raise UnsupportedError("[rerank] the tokenizer has no tokens 'yes' and 'no', which are what is compared")
         checkpoint = replace(checkpoint, make_tokenizer=lambda **_: tokenizer)  # made once
         self._encoder = Encoder(checkpoint, Head("last", odds=(yes, no)), **options)
-        self._encoder.start()
         self.max_tokens = min(self._encoder.max_tokens, MOST_TOKENS)
         self._tokenizer = tokenizer
         self._before, self._after = (
@@ -45,6 +44,12 @@ class YesNo:
     @property
     def info(self) -> dict[str, Any]:
         return {**self._encoder.info, "instruction": self.instruction}
+
+    def start(self) -> None:
+        self._encoder.start()
+
+    def memory_plan(self, tokens: int) -> dict[str, int]:
+        return self._encoder.memory_plan(tokens)
 
     def tokens(self, pair: tuple[str, str], truncate: str) -> tuple[Tokens, int]:
         """Of a pair that is too long the document is cut. What both say is text, special tokens in it included."""
