@@ -12,6 +12,8 @@ from weft.runtime import Checkpoint, Encoder, Head, Tokens, member, read_object
 if TYPE_CHECKING:
     import numpy as np
 
+    from weft.text import Tokenizer
+
 ACTIVATIONS = ("Identity", "Sigmoid")
 SETTINGS = "config_sentence_transformers.json"
 LAST_LAYERS = ("classifier.weight", "classifier.out_proj.weight")
@@ -37,6 +39,10 @@ class Classifier:
     def info(self) -> dict[str, Any]:
         return {**self._encoder.info, "label": self.label, "activation": self.activation.lower()}
 
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self._encoder.tokenizer
+
     def start(self) -> None:
         self._encoder.start()
 
@@ -47,7 +53,7 @@ class Classifier:
         """Of a pair that is too long the longer text gives way."""
         import numpy as np
 
-        tokenizer = self._encoder.tokenizer
+        tokenizer = self.tokenizer
         ids, types = tokenizer.encode_pair(*pair)
         dropped = 0
         if excess(len(ids), self.max_tokens, truncate):

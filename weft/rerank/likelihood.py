@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from weft.generate import Model
+    from weft.text import Tokenizer
 
 BEFORE = "Passage: "
 AFTER = "\nPlease write a question based on this passage.\nQuestion:"
@@ -29,6 +30,10 @@ class Likelihood:
     def info(self) -> dict[str, Any]:
         return self._model.info
 
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self._model.tokenizer
+
     def start(self) -> None:
         """Loading has begun it."""
 
@@ -40,7 +45,7 @@ class Likelihood:
         import numpy as np
 
         query, document = pair
-        tokenizer = self._model.tokenizer
+        tokenizer = self.tokenizer
         asked = tokenizer.encode(f" {query}", add_special=False)
         if not query or not asked:
             raise InputError("[rerank] the query is empty; its likelihood is what scores")

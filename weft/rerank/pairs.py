@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from weft.runtime import Tokens
+    from weft.text import Tokenizer
 
 TRUNCATIONS = ("error", "head", "tail")
 BATCH_TOKENS = 512  # of one step, as for embeddings
@@ -30,6 +31,9 @@ class Scorer(Protocol):
 
     @property
     def info(self) -> dict[str, Any]: ...
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
 
     def start(self) -> None:
         """Let other threads bind the weights while the caller goes on."""

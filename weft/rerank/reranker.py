@@ -14,6 +14,8 @@ from weft.weights.sources import Located, locate
 if TYPE_CHECKING:
     import numpy as np
 
+    from weft.text import Tokenizer
+
 METHODS = ("classifier", "yes-no", "likelihood")
 
 
@@ -66,6 +68,10 @@ class Reranker:
     def max_tokens(self) -> int:
         """The longest pair in tokens, with all that surrounds it."""
         return self._scorer.max_tokens
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self._scorer.tokenizer
 
     @property
     def info(self) -> dict[str, Any]:

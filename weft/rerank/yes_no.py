@@ -13,6 +13,8 @@ from weft.runtime import Checkpoint, Encoder, Head, Tokens
 if TYPE_CHECKING:
     import numpy as np
 
+    from weft.text import Tokenizer
+
 # The model was trained with these words, and an instruction that says what an answer is.
 BEFORE = (
     "<|im_start|>system\n"
@@ -36,7 +38,6 @@ class YesNo:
         checkpoint = replace(checkpoint, make_tokenizer=lambda **_: tokenizer)  # made once
         self._encoder = Encoder(checkpoint, Head("last", odds=(yes, no)), **options)
         self.max_tokens = min(self._encoder.max_tokens, MOST_TOKENS)
-        self._tokenizer = tokenizer
         self._before, self._after = (
             tokenizer.encode(text, add_special=False, parse_special=True) for text in (BEFORE, AFTER)
         )
@@ -44,6 +45,10 @@ class YesNo:
     @property
     def info(self) -> dict[str, Any]:
         return {**self._encoder.info, "instruction": self.instruction}
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self._encoder.tokenizer
 
     def start(self) -> None:
         self._encoder.start()
@@ -57,8 +62,8 @@ class YesNo:
 
         query, document = pair
         asked = f"<Instruct>: {self.instruction}\n<Query>: {query}\n<Document>: "
-        ids = self._tokenizer.encode(asked + document, add_special=False)
-        start = min(len(self._tokenizer.encode(asked, add_special=False)), len(ids))
+        ids = self.tokenizer.encode(asked + document, add_special=False)
+        start = min(len(self.tokenizer.encode(asked, add_special=False)), len(ids))
         kept, dropped = framed([*self._before, *ids[:start]], ids[start:], self._after, self.max_tokens, truncate)
         return Tokens(np.asarray(kept, np.int32)), dropped
 
