@@ -52,6 +52,8 @@ THIRD_PARTY = {
     "starlette": ("serve",),  # these three: the extra `serve`, decisions/0017
     "uvicorn": ("serve",),
     "msgspec": ("serve",),
+    "h11": ("serve",),  # uvicorn brings it
+    "opentelemetry": ("serve",),  # the extra `otel`, decisions/0023
 }  # fmt: skip
 
 MAX_FILE, MAX_FUNCTION, MAX_FOLDER, MAX_README = 500, 60, 12, 30

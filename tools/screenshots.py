@@ -12,12 +12,16 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-PAGE, OUT = ROOT / "weft" / "serve" / "page", ROOT / "docs" / "page"
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "serve" / "page")]
+
+from driving import send, settings  # noqa: E402
+
+SERVE, OUT = ROOT / "weft" / "serve", ROOT / "docs" / "page"
 MODELS = ("chat=qwen2.5-coder-1.5b-instruct", "embed=all-MiniLM-L6-v2")
 NAMES = {"chat": "qwen2.5-coder-1.5b", "embed": "all-MiniLM-L6-v2"}
 DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 360, "height": 720}
@@ -37,28 +41,9 @@ SCHEMA = """{
 
 def digest() -> str:
     """Of every file of the page, by name and content."""
-    files = sorted(path for path in PAGE.rglob("*") if path.suffix in (".html", ".js", ".css", ".svg"))
-    sums = [f"{path.relative_to(PAGE).as_posix()} {hashlib.sha256(path.read_bytes()).hexdigest()}" for path in files]
+    files = sorted(path for path in SERVE.rglob("*") if path.suffix in (".html", ".js", ".css", ".svg"))
+    sums = [f"{path.relative_to(SERVE).as_posix()} {hashlib.sha256(path.read_bytes()).hexdigest()}" for path in files]
     return hashlib.sha256("\n".join(sums).encode()).hexdigest()
-
-
-def send(page: Any, text: str, *, wait: bool = True) -> None:
-    page.fill("#composer", text)
-    page.get_by_label("Send", exact=True).click()
-    if wait:
-        page.wait_for_selector(
-            ".message.assistant:last-child[aria-busy=false] [aria-label=Regenerate]", timeout=WAIT_MS
-        )
-        page.wait_for_timeout(100)
-
-
-def settings(page: Any, **values: Any) -> None:
-    for name, value in values.items():
-        field = page.locator(f"[data-setting={name}]")
-        if isinstance(value, bool):
-            field.set_checked(value)
-        else:
-            field.fill(str(value))
 
 
 def start(page: Any) -> None:
@@ -140,7 +125,9 @@ VIEWS: list[tuple[str, str, dict[str, int], str, Callable[[Any], None]]] = [
     ("phone-settings", "", PHONE, "light", phone_settings),
     ("phone-embeddings", "#embeddings", PHONE, "light", embeddings),
     ("phone-live", "#live", PHONE, "light", phone_live),
+    ("sign-in", "", DESKTOP, "light", start),
 ]
+LOCKED = ("sign-in",)  # of a server with a key
 
 
 def take(browser: Any, url: str, view: tuple[str, str, dict[str, int], str, Callable[[Any], None]]) -> None:
@@ -152,7 +139,7 @@ def take(browser: Any, url: str, view: tuple[str, str, dict[str, int], str, Call
     context.set_default_timeout(WAIT_MS)
     page = context.new_page()
     page.goto(f"{url}/{address}")
-    page.wait_for_selector('.link-state[data-state="up"]', state="attached")
+    page.wait_for_selector("#key" if name in LOCKED else '.link-state[data-state="up"]', state="attached")
     page.wait_for_timeout(300)
     prepare(page)
     page.wait_for_timeout(200)
@@ -174,11 +161,16 @@ def main(arguments: list[str]) -> None:
     specs = tuple(ModelSpec(NAMES[kind], source, preload=True) for kind, source in chosen.items())
     found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     OUT.mkdir(parents=True, exist_ok=True)
-    with BackgroundServer(Settings(models=specs, port=0)) as server, sync_playwright() as playwright:
+    lazy = tuple(replace(spec, preload=False) for spec in specs)
+    with (
+        BackgroundServer(Settings(models=specs, port=0)) as server,
+        BackgroundServer(Settings(models=lazy, port=0, keys=("key",))) as locked,
+        sync_playwright() as playwright,
+    ):
         browser = playwright.chromium.launch(executable_path=found, args=FLAGS)
         for view in VIEWS:
             if not wanted or view[0] in wanted:
-                take(browser, server.url, view)
+                take(browser, (locked if view[0] in LOCKED else server).url, view)
         browser.close()
     (OUT / "digest.txt").write_text(f"{digest()}\n")
 

@@ -31,6 +31,7 @@ for folder in ("tests/cli", "tests/models", "tests/serve", ""):
     sys.path.insert(0, str(ROOT / folder))
 
 import httpx  # noqa: E402
+from rush import rush  # noqa: E402
 
 from weft.serve import BackgroundServer, Limits, ModelSpec, Settings  # noqa: E402
 
@@ -51,6 +52,7 @@ def facts(server: BackgroundServer) -> dict[str, int]:
         "threads": threading.active_count(),
         "descriptors": len(os.listdir("/proc/self/fd")),
         "calls": len(server.app.serving.tracking.calls),
+        "places": sum(server.app.serving.door.under_way.values()),
     }
 
 
@@ -182,39 +184,30 @@ def disconnects(files: dict[str, Path], count: int = 5000, seed: int = 1) -> dic
     return {"disconnects": count, "settled_s": round(settling, 3), "failures": failures, **after}
 
 
-def crowd(files: dict[str, Path], count: int = 2000, tokens: int = 40, options: Sequence[str] = ()) -> dict[str, Any]:
-    """More connections at once than the server takes: the excess is told so at once, the others are served. `options`
-    are the server's."""
-
-    async def one(port: int, text: bytes) -> tuple[int, float, bool]:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        started = time.monotonic()
-        writer.write(f"POST /v1/chat/completions HTTP/1.1\r\n{HOST}Content-Length: {len(text)}\r\n\r\n".encode() + text)
-        head = await reader.readuntil(b"\r\n\r\n")
-        took = time.monotonic() - started
-        status = int(head.split(b" ")[1])
-        if status == 200:
-            while not (await reader.read(65536)).endswith(b"0\r\n\r\n"):
-                pass
-        writer.close()
-        return status, took, b"retry-after" in head.lower()
-
-    async def run(port: int) -> list[tuple[int, float, bool]]:
-        text = json.dumps({**body(3, tokens), "ignore_eos": True}).encode()
-        return await asyncio.gather(*(one(port, text) for _ in range(count)))
-
+def crowd(
+    files: dict[str, Path],
+    count: int = 2000,
+    tokens: int = 40,
+    options: Sequence[str] = (),
+    connected: bool = False,
+) -> dict[str, Any]:
+    """More requests at once than the server takes: the excess is told so at once, the others are served. `options` are
+    the server's; with `connected` all connections are open before the first request."""
+    text = json.dumps({**body(3, tokens), "ignore_eos": True}).encode()
+    request = f"POST /v1/chat/completions HTTP/1.1\r\n{HOST}Content-Length: {len(text)}\r\n\r\n".encode() + text
     with tempfile.TemporaryDirectory() as folder:
         child, port = _started(files, Path(folder), options)
         try:
-            found = asyncio.run(run(port))
+            asyncio.run(warm(f"http://127.0.0.1:{port}"))
+            found = rush(port, request, count, connected=connected)
             live = httpx.get(f"http://127.0.0.1:{port}/weft/live").json()
         finally:
             child.terminate()
             child.communicate(timeout=60)
-    statuses = {status: sum(s == status for s, _, _ in found) for status, _, _ in found}
-    refused = sorted(took for status, took, _ in found if status == 429)
+    statuses = {one.status: sum(other.status == one.status for other in found) for one in found}
+    refused = sorted(one.took for one in found if one.status == 429)
     assert statuses.keys() <= {200, 429} and not live["requests"] and not live["cache"]["used"], (statuses, live)
-    assert all(told for status, _, told in found if status == 429)
+    assert all(b"\r\nretry-after: 1\r\n" in one.head for one in found if one.status == 429)
     shares = {f"refused_p{p}_s": round(refused[p * (len(refused) - 1) // 100], 3) for p in (50, 99)} if refused else {}
     return {"connections": count, "statuses": statuses, **shares}
 
@@ -362,6 +355,7 @@ def main() -> None:
     parser.add_argument("run", choices=RUNS)
     parser.add_argument("--count", type=int)
     parser.add_argument("--seconds", type=float)
+    parser.add_argument("--connected", action="store_true", default=None, help="of a crowd: connected beforehand")
     given = vars(parser.parse_args())
     run = RUNS[given.pop("run")]
     with tempfile.TemporaryDirectory() as folder:

@@ -1,5 +1,7 @@
 """LangChain's and LlamaIndex's own classes, for OpenAI's API and for TEI's, run against a live server."""
 
+import asyncio
+
 import numpy as np
 import pytest
 
@@ -27,11 +29,15 @@ def test_langchain_chats_and_embeds_through_openai(server, vectors):
     assert isinstance(found.red, bool)
 
 
-def test_the_hubs_client_embeds_through_tei(server, vectors):
-    """What LangChain's class for endpoints calls; it takes no addresses itself any more."""
+def test_langchain_embeds_through_tei(server, vectors):
+    """Its class for endpoints takes no address any more, so it is given the hub's client of one."""
+    langchain = pytest.importorskip("langchain_huggingface")
     hub = pytest.importorskip("huggingface_hub")
-    found = hub.InferenceClient(model=server.url).feature_extraction(TEXTS)
-    assert np.array_equal(np.asarray(found, np.float32), vectors)
+    made = langchain.HuggingFaceEndpointEmbeddings(model="bert", huggingfacehub_api_token="none")
+    made.client = hub.InferenceClient(model=server.url)
+    made.async_client = hub.AsyncInferenceClient(model=server.url)
+    assert np.array_equal(np.array(made.embed_documents(TEXTS), np.float32), vectors)
+    assert np.array_equal(np.array(asyncio.run(made.aembed_query(TEXTS[1])), np.float32), vectors[1])
 
 
 def test_llama_index_embeds_through_openai(server, vectors):

@@ -9,10 +9,12 @@ import pytest
 
 from weft.errors import InputError, NotFoundError
 from weft.serve import BackgroundServer, ModelSpec, Settings
-from weft.serve.http.guard import OPEN_FOLDERS, OPEN_PATHS, Keys, host_of
+from weft.serve.http.guard import OPEN_PATHS, host_of
+from weft.serve.http.keys import Keys
 from weft.serve.settings import is_loopback, read_keys
 
 KEYS = ("secret-one", "secret-two")
+FORM = {"content-type": "application/x-www-form-urlencoded"}
 CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
 
 
@@ -26,20 +28,53 @@ def paths_of(server: BackgroundServer) -> list[tuple[str, str]]:
     return [(route.method, route.path) for route in server.app.serving.routes]
 
 
-def test_every_route_but_health_and_the_page_wants_the_key(locked):
+def test_every_route_but_health_wants_the_key(locked):
     """A new route cannot forget it: which routes are open is written down here."""
     routes = paths_of(locked)
     assert len(routes) > 10
-    open_routes = {("GET", "/health"), ("GET", "/"), ("GET", "/page/{name:path}")}
+    open_routes = {("GET", "/health")}
     assert {(route.method, route.path) for route in locked.app.serving.routes if route.open} == open_routes
-    assert OPEN_PATHS == ("/health", "/") and OPEN_FOLDERS == ("/page/",)
+    assert OPEN_PATHS == ("/health",)
     with httpx.Client(base_url=locked.url) as client:
-        for method, path in routes:
+        for method, path in [*routes, ("POST", "/weft/sign-in"), ("GET", "/nowhere")]:
             filled = path.replace("{model:path}", "tiny").replace("{name:path}", "index.html")
-            found = client.request(method, filled, json={} if method == "POST" else None)
-            assert (found.status_code == 401) == ((method, path) not in open_routes), (method, path, found.text)
-            assert "secret" not in found.text
-        assert client.get("/nowhere").status_code == 401
+            for accept in ("*/*", "text/html"):
+                found = client.request(
+                    method, filled, json={} if method == "POST" else None, headers={"accept": accept}
+                )
+                assert (found.status_code == 401) == ((method, path) not in open_routes), (method, path, found.text)
+                assert "secret" not in found.text and "set-cookie" not in found.headers
+
+
+def test_signing_in_opens_the_page_and_nothing_else(locked):
+    html, form = {"accept": "text/html,*/*"}, "/weft/sign-in"
+    with httpx.Client(base_url=locked.url) as client:
+        asked = client.get("/", headers=html)
+        assert asked.status_code == 401 and "<form" in asked.text and asked.headers["www-authenticate"] == "Bearer"
+        policy = asked.headers["content-security-policy"]
+        assert "default-src 'none'" in policy and "unsafe" not in policy and policy.count("'sha256-") == 2
+        assert client.get("/").json()["error"]["code"] == "no_key"  # a program gets what programs get
+        for wrong in ("", "secret-thre", "Secret-One"):
+            refused = client.post(form, data={"key": wrong})
+            assert refused.status_code == 401 and "no key of this server" in refused.text and not client.cookies
+        other = {"origin": "https://evil.example"}
+        assert client.post(form, data={"key": KEYS[0]}, headers=other).status_code == 403
+        assert client.post(form, content=b"key=" + b"x" * 99_999, headers=FORM).status_code == 413
+        taken = client.post(form, data={"key": f" {KEYS[1]} "})
+        assert taken.status_code == 303 and taken.headers["location"] == "/"
+        cookie = taken.headers["set-cookie"]
+        assert "HttpOnly" in cookie and "SameSite=Lax" in cookie and not any(key in cookie for key in KEYS)
+        assert client.get("/").status_code == 200 and client.get("/page/app.js").status_code == 200
+        for method, path in paths_of(locked):
+            if not path.startswith(("/page/", "/health")) and (method, path) != ("GET", "/"):
+                found = client.request(method, path.replace("{model:path}", "tiny"), json={})
+                assert found.status_code == 401, (method, path)
+        assert httpx.get(f"{locked.url}/", cookies={"weft_page": "x"}).status_code == 401
+
+
+def test_without_keys_there_is_nothing_to_sign_in_to(client):
+    assert client.get("/", headers={"accept": "text/html"}).status_code == 200
+    assert client.post("/weft/sign-in", data={"key": "x"}).status_code == 404
 
 
 @pytest.mark.parametrize(

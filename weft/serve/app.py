@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -13,12 +14,14 @@ from starlette.routing import Route as StarletteRoute
 from starlette.routing import Router
 
 from weft.serve.http.bodies import Receive
+from weft.serve.http.door import Door
 from weft.serve.http.faults import Fault, unavailable
 from weft.serve.http.guard import Guard
 from weft.serve.http.routes import STALLED, Endpoint, Route, Scope, Send
 from weft.serve.models.pool import Entry, Models, outline_of
 from weft.serve.settings import Settings
 from weft.serve.work.metrics import Metrics
+from weft.serve.work.spans import Spans
 from weft.serve.work.tracking import Tracking
 
 SWEEP_S = 0.5
@@ -35,8 +38,10 @@ class Serving:
         self.entries = entries
         self.metrics = Metrics()
         self.tracking = Tracking()
+        self.spans = Spans.to(settings.collector) if settings.collector else None
         self.started = time.time()
-        self.routes: list[Route] = []
+        self.routes = all_routes()
+        self.door = Door(self.routes, self._places, self.metrics)
         self.models: Models = None  # type: ignore[assignment]  # made by `lifespan`, inside the loop
 
     @asynccontextmanager
@@ -53,6 +58,15 @@ class Serving:
                 task.cancel()
             await asyncio.gather(*background, return_exceptions=True)
             await self.models.close()
+            if self.spans is not None:
+                await asyncio.to_thread(self.spans.close)
+
+    def _places(self, work: str) -> int:
+        """Requests of a kind that may be under way: what all models of the kind can compute and queue."""
+        if self.tracking.draining:
+            return sys.maxsize  # all of them get to the guard, which says why there is no place
+        models = sum(entry.kind == work for entry in self.models or self.entries)
+        return (self.settings.limits.running + self.settings.limits.waiting) * max(1, models)
 
     @property
     def preloaded(self) -> bool:
@@ -77,6 +91,9 @@ class Serving:
         while True:
             await asyncio.sleep(SWEEP_S)
             now = time.monotonic()
+            if self.door.refused:
+                log.warning("requests refused", extra={"count": self.door.refused})
+                self.door.refused = 0
             for call in list(self.tracking.calls):
                 stalled = call.sending_since is not None and now - call.sending_since > limits.stall_s
                 if stalled or now - call.started > limits.request_s:
@@ -112,7 +129,6 @@ class App:
         if entries is None:
             entries = [Entry(spec, outline_of(spec)) for spec in settings.models]
         self.serving = Serving(settings, entries)
-        self.serving.routes = all_routes()
         served = [
             StarletteRoute(route.path, Endpoint(route, self.serving), methods=[route.method])
             for route in self.serving.routes

@@ -1,14 +1,16 @@
 """Debian's Chromium on the page of a live server. Every page is watched: a console error or a request to another origin
 fails the test that opened it."""
 
+from __future__ import annotations
+
 import shutil
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from tiny_models import write_models
 
-from weft.serve import BackgroundServer, ModelSpec, Settings
+if TYPE_CHECKING:
+    from weft.serve import BackgroundServer, ModelSpec
 
 FLAGS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
@@ -21,6 +23,10 @@ Open = Callable[..., Any]
 
 @pytest.fixture(scope="session")
 def specs(tmp_path_factory: pytest.TempPathFactory) -> tuple[ModelSpec, ...]:
+    from tiny_models import write_models
+
+    from weft.serve import ModelSpec
+
     files = write_models(tmp_path_factory.mktemp("page"), llama__context_length=CONTEXT)
     options = {"tiny": {"threads": 1, "context": CONTEXT, "kv_tokens": 2 * CONTEXT}}
     return tuple(ModelSpec(name, str(path), options.get(name, {"threads": 1})) for name, path in files.items())
@@ -28,6 +34,8 @@ def specs(tmp_path_factory: pytest.TempPathFactory) -> tuple[ModelSpec, ...]:
 
 @pytest.fixture(scope="session")
 def server(specs: tuple[ModelSpec, ...]) -> Iterator[BackgroundServer]:
+    from weft.serve import BackgroundServer, Settings
+
     with BackgroundServer(Settings(models=specs, port=0)) as running:
         yield running
 
@@ -66,7 +74,7 @@ class Watch:
 @pytest.fixture
 def open_page(chromium: Any, server: BackgroundServer) -> Iterator[Open]:
     """`open_page("#live", width=360, excused=("401",))`: the page in a fresh profile; `excused` are words of console
-    messages that the test provokes."""
+    messages that the test provokes, `ready` is what a page has that is there."""
     opened: list[tuple[Any, Watch]] = []
 
     def open_one(
@@ -76,6 +84,7 @@ def open_page(chromium: Any, server: BackgroundServer) -> Iterator[Open]:
         width: int = 1360,
         height: int = 860,
         excused: tuple[str, ...] = (),
+        ready: str = '.link-state[data-state="up"]',
         **context: Any,
     ) -> Any:
         base = url or server.url
@@ -84,7 +93,7 @@ def open_page(chromium: Any, server: BackgroundServer) -> Iterator[Open]:
         page = made.new_page()
         opened.append((made, Watch(page, base, excused)))
         page.goto(f"{base}/{address}")
-        page.wait_for_selector('.link-state[data-state="up"]', state="attached")
+        page.wait_for_selector(ready, state="attached")
         return page
 
     yield open_one

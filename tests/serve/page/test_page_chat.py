@@ -348,3 +348,27 @@ def test_a_file_that_is_no_conversation_is_refused(open_page, tmp_path: Path):
         page.get_by_text("That file holds no conversation.").wait_for()
         page.evaluate("document.getElementById('toasts').replaceChildren()")
     assert page.locator(".message").count() == 0
+
+
+def test_calls_of_tools_are_shown_kept_and_exported(open_page):
+    """The page offers no tools itself; a model behind the same address may call those that its template knows."""
+    page = open_page()
+
+    def chunk(**delta: object) -> str:
+        return f"data: {json.dumps({'choices': [{'index': 0, 'delta': delta, 'finish_reason': None}]})}\n\n"
+
+    def call(index: int, name: str, arguments: str) -> str:
+        return chunk(tool_calls=[{"index": index, "function": {"name": name, "arguments": arguments}}])
+
+    said = [chunk(role="assistant", content="Let me look."), call(0, "weather", '{"place": '), call(0, "", '"Oslo"}')]
+    said += [call(1, "clock", "{}"), "data: [DONE]\n\n"]
+    page.route(
+        "**/v1/chat/completions",
+        lambda route: route.fulfill(content_type="text/event-stream", body="".join(said)),
+    )
+    send(page, "How is the weather?")
+    shown = page.get_by_role("region", name="Call of weather")
+    assert "Oslo" in shown.inner_text() and page.get_by_role("region", name="Call of clock").is_visible()
+    assert last_reply(page)["calls"] == [["weather", '{"place": "Oslo"}'], ["clock", "{}"]]
+    page.reload()
+    page.get_by_role("region", name="Call of weather").wait_for()

@@ -155,27 +155,49 @@ def test_the_models_that_are_loaded_say_so(open_page):
     page.locator("tr", has_text="tiny").get_by_text("ready").wait_for()
 
 
-def test_a_key_is_asked_for_and_kept_for_the_tab_only(chromium, open_page, serve):
-    locked = serve(keys=("secret",))
-    page = open_page(url=locked.url, excused=("401",))
-    dialog = page.get_by_role("dialog", name="A key is needed")
-    page.get_by_label("Key", exact=True).fill("wrong")
-    page.keyboard.press("Enter")
-    dialog.get_by_text("did not take that key").wait_for()
+def signed_in(open_page, server):
+    """The page of a server with a key, which was typed at the door."""
+    page = open_page(url=server.url, excused=("401",), ready="#key")
     page.get_by_label("Key", exact=True).fill("secret")
     page.keyboard.press("Enter")
+    page.wait_for_selector('.link-state[data-state="up"]', state="attached")
+    return page
+
+
+def test_a_key_is_asked_for_at_the_door_and_kept_for_the_tab_only(open_page, serve):
+    locked = serve(keys=("secret",))
+    page = open_page(url=locked.url, excused=("401",), ready="#key", width=320)
+    assert page.evaluate("document.activeElement.id") == "key"
+    assert page.evaluate("document.documentElement.scrollWidth") == 320
+    page.keyboard.type("wrong")
+    page.keyboard.press("Enter")
+    page.get_by_role("alert").get_by_text("no key of this server").wait_for()
+    page.get_by_label("Key", exact=True).fill(" secret ")
+    page.get_by_role("button", name="Sign in").click()
     until(page, lambda: page.locator(".model-choice").input_value() == "tiny", "the models are known")
+    page.set_viewport_size({"width": 1360, "height": 860})
     settings(page, max_tokens=3)
     send(page, "hello")
-    assert page.evaluate("JSON.stringify(localStorage)").count("secret") == 0
+    assert page.evaluate("JSON.stringify(localStorage) + document.cookie").count("secret") == 0
     page.reload()
     page.wait_for_selector(".message.assistant")
-    assert dialog.count() == 0
+    assert page.get_by_role("dialog").count() == 0
+    other = page.context.new_page()  # it is let in, and has no key to ask with
+    other.goto(locked.url)
+    other.get_by_role("dialog", name="A key is needed").wait_for()
+    other.get_by_label("Key", exact=True).fill("wrong")
+    other.keyboard.press("Enter")
+    other.get_by_role("dialog").get_by_text("did not take that key").wait_for()
+    other.get_by_label("Key", exact=True).fill("secret")
+    other.keyboard.press("Enter")
+    until(other, lambda: other.locator(".model-choice").input_value() == "tiny", "the models are known")
 
 
 def test_without_the_key_the_page_says_what_is_missing(open_page, serve):
-    locked = serve(keys=("secret",))
-    page = open_page(url=locked.url, excused=("401",))
+    page = signed_in(open_page, serve(keys=("secret",)))
+    page.evaluate("sessionStorage.clear()")
+    page.reload()
+    page.get_by_role("dialog", name="A key is needed").wait_for()
     page.keyboard.press("Escape")
     page.keyboard.press("Alt+3")
     page.get_by_role("dialog", name="A key is needed").wait_for()

@@ -60,7 +60,7 @@ def _name_models(route: Route, schemas: dict[Any, Any], components: dict[str, An
         return
     body = components[schemas[route.body]["$ref"].rsplit("/", 1)[1]]
     if "model" in body.get("required", ()):
-        kind = "embed" if route.large else "generate"
+        kind = route.work or "generate"
         body["properties"]["model"] = {"enum": [name for name, own in models.items() if own == kind]}
 
 

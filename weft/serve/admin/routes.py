@@ -15,6 +15,6 @@ ROUTES = [
     Route("POST", "/v1/load_lora_adapter", lora.load, "Load an adapter", body=lora.LoadRequest),
     Route("POST", "/v1/unload_lora_adapter", lora.unload, "Let an adapter go", body=lora.UnloadRequest),
     Route("GET", "/v1/lora_adapters", lora.adapters, "The adapters there are"),
-    Route("GET", "/", index, "The page", open=True),
-    Route("GET", "/page/{name:path}", asset, "A file of the page", open=True),
+    Route("GET", "/", index, "The page"),
+    Route("GET", "/page/{name:path}", asset, "A file of the page"),
 ]

@@ -5,7 +5,15 @@ from weft.serve.anthropic.schemas import CountRequest, MessagesRequest
 from weft.serve.http.routes import Route
 
 ROUTES = [
-    Route("POST", "/v1/messages", create, "Answer a conversation", body=MessagesRequest, shape="anthropic"),
+    Route(
+        "POST",
+        "/v1/messages",
+        create,
+        "Answer a conversation",
+        body=MessagesRequest,
+        shape="anthropic",
+        work="generate",
+    ),
     Route(
         "POST",
         "/v1/messages/count_tokens",

@@ -5,12 +5,10 @@ All of it is default-deny and in one place: a route cannot forget it.
 
 from __future__ import annotations
 
-import hmac
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from hashlib import sha256
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -18,8 +16,12 @@ from uuid import uuid4
 from starlette.exceptions import HTTPException
 
 from weft.serve.http.bodies import Receive
+from weft.serve.http.door import ALWAYS, MESSAGE
 from weft.serve.http.faults import Fault, shape_for, too_busy, unavailable
+from weft.serve.http.keys import Keys, header
 from weft.serve.http.routes import Scope, Send, send_fault, told
+from weft.serve.http.sign_in import PATH as SIGN_IN
+from weft.serve.http.sign_in import SignIn
 from weft.serve.settings import is_loopback
 from weft.serve.work.tracking import Call
 
@@ -32,34 +34,9 @@ _ID = re.compile(rb"[\w.-]{1,64}", re.ASCII)
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _METHODS = b"GET, POST, OPTIONS"
 _HEADERS = b"authorization, content-type, x-api-key, x-request-id, anthropic-version, anthropic-beta"
-ALWAYS = [
-    (b"x-content-type-options", b"nosniff"),
-    (b"cache-control", b"no-store"),
-    (b"referrer-policy", b"no-referrer"),
-]
-# What may be got without the key: whether the server lives, and the page's files, which hold no data.
-OPEN_PATHS = ("/health", "/")
-OPEN_FOLDERS = ("/page/",)
+OPEN_PATHS = ("/health",)  # what may be got without the key: whether the server lives
 
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
-
-
-class Keys:
-    """The keys of a server, as digests: comparing takes the same time whatever was given."""
-
-    def __init__(self, keys: Sequence[str]) -> None:
-        self._digests = [sha256(key.encode()).digest() for key in keys]
-
-    def __bool__(self) -> bool:
-        return bool(self._digests)
-
-    def find(self, given: bytes) -> int | None:
-        """The number of the key that was given; all are compared, whichever it is."""
-        digest, found = sha256(given).digest(), None
-        for number, known in enumerate(self._digests):
-            if hmac.compare_digest(digest, known):
-                found = number
-        return found
 
 
 class Guard:
@@ -69,6 +46,7 @@ class Guard:
         self._app = app
         self._serving = serving
         self._keys = Keys(serving.settings.keys)
+        self._sign_in = SignIn(self._keys, serving.settings.limits)
         self._hosts = {host.lower() for host in serving.settings.allowed_hosts}
         self._origins = {origin.lower().rstrip("/").encode() for origin in serving.settings.allowed_origins}
 
@@ -85,8 +63,7 @@ class Guard:
         calls.add(call)
         try:
             if not await self._preflight(scope, outgoing):
-                self._admit(scope, call)
-                await self._app(scope, receive, outgoing)
+                await self._pass(scope, call, receive, outgoing)
         except HTTPException as error:
             fault = Fault(error.status_code, _PHRASES.get(error.status_code, error.detail), code=str(error.status_code))
             await send_fault(outgoing, fault, shape_for(scope["path"]))
@@ -97,26 +74,42 @@ class Guard:
                 told(error, call)
         finally:
             calls.discard(call)
-            self._note(call, outgoing.status)
+            self._note(call, outgoing.status, scope)
+
+    async def _pass(self, scope: Scope, call: Call, receive: Receive, send: Send) -> None:
+        """Let a request in that may come in; people who have no key yet get a form for it."""
+        self._check_sizes(scope)
+        self._check_host(scope)
+        self._check_origin(scope)
+        if self._keys and scope["path"] == SIGN_IN and scope["method"] == "POST":
+            call.route = SIGN_IN
+            await self._sign_in.answer(scope, receive, send)
+            return
+        try:
+            self._check_key(scope, call)
+        except Fault:
+            if not self._sign_in.wanted(scope):
+                raise
+            await self._sign_in.show(send)
+            return
+        self._check_room(scope)
+        await self._app(scope, receive, send)
 
     def _added(self, scope: Scope, call: Call) -> list[tuple[bytes, bytes]]:
         added = [*ALWAYS, (b"x-request-id", call.id.encode())]
         if scope["path"].startswith("/v1/messages"):
             added.append((b"request-id", call.id.encode()))  # where Anthropic's clients look for it
-        origin = _header(scope, b"origin")
+        origin = header(scope, b"origin")
         if origin is not None and origin.lower() in self._origins:
             added += [(b"access-control-allow-origin", origin), (b"vary", b"origin")]
         return added
 
-    def _admit(self, scope: Scope, call: Call) -> None:
-        """Let a request in, or raise the fault it gets."""
-        self._check_sizes(scope)
-        self._check_host(scope)
-        self._check_origin(scope)
-        self._check_key(scope, call)
+    def _check_room(self, scope: Scope) -> None:
         serving = self._serving
         if serving.tracking.draining and scope["path"] not in ("/health", "/ready"):
             raise unavailable("the server is shutting down", "shutting_down", retry_after_s=10)
+        if "weft.no_place" in scope:
+            raise too_busy(MESSAGE)
         if len(serving.tracking.calls) > serving.settings.limits.connections:
             raise too_busy(f"over {serving.settings.limits.connections} requests are under way")
 
@@ -130,7 +123,8 @@ class Guard:
     def _check_host(self, scope: Scope) -> None:
         """On a loopback address only names of this machine are answered: a page whose name was made to point here
         (DNS rebinding) sends its own name."""
-        if not self._serving.settings.loopback:
+        settings = self._serving.settings
+        if not settings.loopback or settings.socket is not None:  # no page reaches a socket in the file system
             return
         values = [value for name, value in scope["headers"] if name == b"host"]
         host = host_of(values[0].decode("latin-1")) if len(values) == 1 else None
@@ -138,10 +132,10 @@ class Guard:
             raise Fault(403, "this Host is not served here; --allowed-host adds one", code="host_not_allowed")
 
     def _check_origin(self, scope: Scope) -> None:
-        origin = _header(scope, b"origin")
+        origin = header(scope, b"origin")
         if origin is None or origin.lower() in self._origins:
             return
-        own = (_header(scope, b"host") or b"").decode("latin-1").lower()
+        own = (header(scope, b"host") or b"").decode("latin-1").lower()
         try:
             sent = urlsplit(origin.decode("latin-1").lower())
         except ValueError:
@@ -152,22 +146,21 @@ class Guard:
     def _check_key(self, scope: Scope, call: Call) -> None:
         if not self._keys:
             return
-        path = scope["path"]
-        if scope["method"] in ("GET", "HEAD") and (path in OPEN_PATHS or path.startswith(OPEN_FOLDERS)):
+        if scope["method"] in ("GET", "HEAD") and scope["path"] in OPEN_PATHS:
             return
-        bearer = (_header(scope, b"authorization") or b"").split(None, 1)
-        given = bearer[1].strip() if len(bearer) == 2 and bearer[0].lower() == b"bearer" else None
-        number = self._keys.find(given if given is not None else _header(scope, b"x-api-key") or b"")
+        number = self._keys.of(scope)
         if number is None:
+            if self._sign_in.opens(scope):
+                return
             raise Fault(401, "a key is needed: Authorization: Bearer KEY", kind="authentication_error", code="no_key")
         call.tenant = f"key-{number}"
 
     async def _preflight(self, scope: Scope, send: Send) -> bool:
         """Answer a browser that asks whether it may; only for origins that were allowed by name."""
-        if scope["method"] != "OPTIONS" or _header(scope, b"access-control-request-method") is None:
+        if scope["method"] != "OPTIONS" or header(scope, b"access-control-request-method") is None:
             return False
         self._check_host(scope)
-        if (_header(scope, b"origin") or b"").lower() not in self._origins:
+        if (header(scope, b"origin") or b"").lower() not in self._origins:
             raise Fault(403, "requests of other origins are refused", code="origin_refused")
         allowed = [
             (b"access-control-allow-methods", _METHODS),
@@ -179,7 +172,7 @@ class Guard:
         await send({"type": "http.response.body", "body": b""})
         return True
 
-    def _note(self, call: Call, status: int) -> None:
+    def _note(self, call: Call, status: int, scope: Scope) -> None:
         """The log and the metrics of an answer. Nothing a client wrote is in them but ids and counts."""
         took = time.monotonic() - call.started
         metrics = self._serving.metrics
@@ -198,6 +191,8 @@ class Guard:
         if call.tenant:
             facts["tenant"] = call.tenant
         log.info("request", extra=facts)
+        if self._serving.spans is not None:
+            self._serving.spans.note(call, status, dict(scope["headers"]))
 
 
 _PHRASES = {
@@ -223,12 +218,8 @@ class _Outgoing:
         await self._send(message)
 
 
-def _header(scope: Scope, name: bytes) -> bytes | None:
-    return next((value for key, value in scope["headers"] if key == name), None)
-
-
 def _request_id(scope: Scope) -> str:
-    given = _header(scope, b"x-request-id")
+    given = header(scope, b"x-request-id")
     return given.decode() if given is not None and _ID.fullmatch(given) else f"req_{uuid4().hex}"
 
 

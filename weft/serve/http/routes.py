@@ -127,7 +127,7 @@ class Route:
     body: Any = None
     answer: Any = None
     shape: str = "openai"
-    large: bool = False  # a body of embeddings' size
+    work: str = ""  # generate or embed: what takes a place in a model's queue; vectors are made of larger bodies
     open: bool = False
     optional_body: bool = False
 
@@ -161,7 +161,7 @@ class Endpoint:
         if route.optional_body and empty:
             return msgspec.json.decode(b"{}", type=route.body)
         check_media_type(headers)
-        limit = limits.embed_bytes if route.large else limits.generate_bytes
+        limit = limits.embed_bytes if route.work == "embed" else limits.generate_bytes
         return await parse(await read_body(receive, headers, limit, limits), route.body, limits)
 
     async def _work(self, context: Context, body: Any, send: Send) -> None:

@@ -1,95 +1,28 @@
-"""The process around the application: sockets, connections that are too slow or too many, signals, an orderly end."""
+"""The process around the application: sockets, signals, an orderly end."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-import msgspec
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from weft.errors import BackendError, InputError
 from weft.serve.app import App
-from weft.serve.http.faults import openai_shape, too_busy
+from weft.serve.http.acceptor import Acceptor
+from weft.serve.http.connection import Connection
 from weft.serve.models.pool import Entry
-from weft.serve.settings import Limits, Settings
+from weft.serve.settings import Settings
 
 LATECOMERS_S = 0.1  # for requests on connections that were open when the server stopped listening: they get a 503
 ENDING = (signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
-
-
-def _refusal() -> bytes:
-    """The whole answer to a connection that is one too many, ready before there is one."""
-    body = msgspec.json.encode(openai_shape(too_busy("too many connections")))
-    head = "HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nConnection: close\r\nContent-Type: application/json\r\n"
-    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
-
-
-def _protocol(limits: Limits) -> type[H11Protocol]:
-    """Connections that must say within `header_s` what they want, and that are refused when there are too many."""
-    refusal = _refusal()
-
-    class Connection(H11Protocol):
-        _patience: asyncio.TimerHandle | None = None
-        _refused = False
-
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            super().connection_made(transport)
-            self.app = _with_abort(self.app, transport)
-            self._refused = len(self.connections) > limits.connections
-            self._wait()
-
-        def data_received(self, data: bytes) -> None:
-            if self._refused:
-                self.transport.write(refusal)
-                self.transport.close()
-                return
-            super().data_received(data)
-            if self._unasked:
-                self._wait()
-            else:
-                self._stop_waiting()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            self._stop_waiting()
-            super().connection_lost(exc)
-
-        @property
-        def _unasked(self) -> bool:
-            """Whether no request has come in full since the last answer."""
-            return self.cycle is None or self.cycle.response_complete
-
-        def _wait(self) -> None:
-            if self._patience is None:
-                self._patience = self.loop.call_later(limits.header_s, self._give_up)
-
-        def _stop_waiting(self) -> None:
-            if self._patience is not None:
-                self._patience.cancel()
-                self._patience = None
-
-        def _give_up(self) -> None:
-            self._patience = None
-            if self._unasked and not self.transport.is_closing():
-                self.transport.abort()
-
-    return Connection
-
-
-def _with_abort(app: Any, transport: asyncio.Transport) -> Any:
-    """The application, given a way to drop the connection: ASGI has none."""
-
-    async def run(scope: Any, receive: Any, send: Any) -> None:
-        scope["weft.abort"] = transport.abort
-        await app(scope, receive, send)
-
-    return run
 
 
 class Server(uvicorn.Server):
@@ -100,7 +33,7 @@ class Server(uvicorn.Server):
         limits = settings.limits
         config = uvicorn.Config(
             app,
-            http=_protocol(limits),
+            http="h11",
             ws="none",
             loop="asyncio",
             lifespan="on",
@@ -111,7 +44,6 @@ class Server(uvicorn.Server):
             timeout_keep_alive=int(limits.keep_alive_s),
             timeout_graceful_shutdown=5,
             h11_max_incomplete_event_size=limits.header_bytes,
-            backlog=2048,
         )
         super().__init__(config)
         self.app = app
@@ -152,12 +84,21 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        """Start the application, and accept connections ourselves."""
+        await super().startup([])
+        limits, door, state = self.app.serving.settings.limits, self.app.serving.door, self.server_state
+
+        def connect(data: bytes, place: str) -> Connection:
+            return Connection(limits, door, data, place, self.config, state, self.lifespan.state)
+
+        self.servers = [Acceptor(one, limits, door, state, connect) for one in sockets or ()]  # type: ignore[misc]
         self.on_started()
 
 
 def listen(settings: Settings) -> socket.socket:
     """The socket of a server, bound and not yet accepting; port 0 takes a free one."""
+    if settings.socket is not None:
+        return _listen_at(settings.socket)
     try:
         family = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0][0]
         bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named, or asyncio sets no TCP_NODELAY
@@ -166,6 +107,31 @@ def listen(settings: Settings) -> socket.socket:
     except OSError as error:
         raise InputError(f"[serve] {settings.host}:{settings.port} cannot be used: {error.strerror or error}") from None
     return bound
+
+
+def _listen_at(path: Path) -> socket.socket:
+    """A Unix socket that its owner alone may use. What a server that is gone left there is taken away."""
+    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if path.is_socket():
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
+                if other.connect_ex(str(path)) != 0:
+                    path.unlink()
+        before = os.umask(0o177)
+        try:
+            bound.bind(str(path))
+        finally:
+            os.umask(before)
+    except (OSError, ValueError) as error:
+        bound.close()
+        raise InputError(f"[serve] {path} cannot be used: {getattr(error, 'strerror', None) or error}") from None
+    return bound
+
+
+def port_of(bound: socket.socket) -> int:
+    """The port of a listening socket; 0 for one in the file system."""
+    name = bound.getsockname()
+    return 0 if isinstance(name, str) else int(name[1])
 
 
 def run(
@@ -178,10 +144,14 @@ def run(
     settings = settings.checked()
     bound = bound or listen(settings)
     server = Server(App(settings, entries))
-    port: int = bound.getsockname()[1]
+    port = port_of(bound)
     if on_started is not None:
         server.on_started = lambda: on_started(port)
-    server.run(sockets=[bound])
+    try:
+        server.run(sockets=[bound])
+    finally:
+        if settings.socket is not None:
+            settings.socket.unlink(missing_ok=True)
 
 
 class BackgroundServer:
@@ -192,7 +162,7 @@ class BackgroundServer:
         self.app = App(self.settings, entries)
         self._server = Server(self.app)
         self._bound = listen(self.settings)
-        self.port: int = self._bound.getsockname()[1]
+        self.port = port_of(self._bound)
         self._ready = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="weft-serve", daemon=True)
@@ -229,3 +199,5 @@ class BackgroundServer:
             self._server.run(sockets=[self._bound])
         finally:
             self._ready.set()
+            if self.settings.socket is not None:
+                self.settings.socket.unlink(missing_ok=True)

@@ -32,8 +32,8 @@ class GenerateRunner:
 
     def __init__(self, model: Model, *, running: int, waiting: int) -> None:
         self.model = model
-        self.engine = AsyncEngine(Engine(model, max_running=running, max_waiting=waiting))
-        self._most_waiting = waiting
+        self.engine = AsyncEngine(Engine(model, max_running=running, max_waiting=running + waiting))
+        self._most = running + waiting
         self._preparing = ThreadPoolExecutor(PREPARING, "weft-prepare")
 
     async def start(self) -> GenerateRunner:
@@ -91,9 +91,9 @@ class GenerateRunner:
 
     def check_room(self) -> None:
         """Refuse at once what would find the queue full, before any work is done for it."""
-        waiting = self.waiting
-        if waiting >= self._most_waiting:
-            raise BusyError(f"[engine] {waiting} requests wait, which is the most; try again later")
+        under_way = self.engine.engine.running + self.waiting
+        if under_way >= self._most:
+            raise BusyError(f"[engine] {under_way} requests are under way, which is the most; try again later")
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Let another thread do what takes the processor: templates, tokens, grammars."""

@@ -20,6 +20,7 @@ from typing import Any
 from weft.errors import NotFoundError, WeftError
 from weft.runtime.memory import SHARE, UNKNOWN, free_memory
 from weft.serve.http.faults import Fault, no_model, unavailable
+from weft.serve.models.digest import digest_of
 from weft.serve.models.embedder import EmbedRunner
 from weft.serve.models.generator import GenerateRunner
 from weft.serve.settings import Limits, ModelSpec
@@ -36,6 +37,7 @@ class Outline:
     kind: str
     bytes: dict[str, int]
     max_tokens: int
+    digest: str = ""  # of its files
 
     @property
     def total_bytes(self) -> int:
@@ -78,7 +80,7 @@ class Entry:
 
 
 def outline_of(spec: ModelSpec, *, offline: bool = True) -> Outline:
-    """Look at a model's files, without reading a weight."""
+    """Look at a model's files, without reading more than pieces of them."""
     from weft.embed.recipe import embeds
     from weft.runtime import open_checkpoint
     from weft.weights.sources import locate
@@ -89,7 +91,7 @@ def outline_of(spec: ModelSpec, *, offline: bool = True) -> Outline:
         from weft.runtime import Decoder
 
         decoder = Decoder(checkpoint, **{**_options(spec, "generate"), "bind": False})
-        return Outline("generate", decoder.memory_plan(), decoder.max_context)
+        return Outline("generate", decoder.memory_plan(), decoder.max_context, digest_of(located.path))
     from weft.embed.recipe import read_recipe
     from weft.runtime import Encoder
 
@@ -97,7 +99,8 @@ def outline_of(spec: ModelSpec, *, offline: bool = True) -> Outline:
     recipe = read_recipe(checkpoint, located.entry, options.pop("pooling", None))
     head = recipe.head(options.pop("normalise", recipe.normalise))
     encoder = Encoder(recipe.with_dense(checkpoint), head, **options)
-    return Outline("embed", dict(encoder.memory_plan(512)), min(recipe.max_tokens, encoder.max_tokens))
+    most = min(recipe.max_tokens, encoder.max_tokens)
+    return Outline("embed", dict(encoder.memory_plan(512)), most, digest_of(located.path))
 
 
 def _options(spec: ModelSpec, kind: str) -> dict[str, Any]:
@@ -200,7 +203,7 @@ class Models:
             limits = self.limits
             runner = await GenerateRunner(loaded, running=limits.running, waiting=limits.waiting).start()
         else:
-            runner = EmbedRunner(loaded, waiting=self.limits.waiting)
+            runner = EmbedRunner(loaded, waiting=self.limits.running + self.limits.waiting)
         for name, path in entry.adapters.items():
             await asyncio.to_thread(runner.adapters.load, name, path)
         return runner

@@ -248,7 +248,7 @@ def _ending(context: Context, one: Generation, reason: str, loading: float) -> d
 async def _raw(context: Context, body: GenerateRequest, ask: Ask) -> Answer:
     """A prompt continued as it is."""
     began = time.monotonic()
-    runner, adapter = await lease_generator(context, ask.model)
+    runner, adapter = await lease_generator(context, ask.model, to_ask=True)
     loading = time.monotonic() - began
     options = {"temperature": 1.0, **runner.sampling_defaults, **ask.options, **isolation(context)}
 

@@ -8,11 +8,11 @@ from weft.serve.ollama import chat, embed, listing, schemas
 _route = partial(Route, shape="ollama")
 
 ROUTES = [
-    _route("POST", "/api/chat", chat.chat, "Answer a conversation", body=schemas.ChatRequest),
-    _route("POST", "/api/generate", chat.generate, "Answer a prompt", body=schemas.GenerateRequest),
-    _route("POST", "/api/embed", embed.embed, "Vectors of texts", body=schemas.EmbedRequest, large=True),
+    _route("POST", "/api/chat", chat.chat, "Answer a conversation", body=schemas.ChatRequest, work="generate"),
+    _route("POST", "/api/generate", chat.generate, "Answer a prompt", body=schemas.GenerateRequest, work="generate"),
+    _route("POST", "/api/embed", embed.embed, "Vectors of texts", body=schemas.EmbedRequest, work="embed"),
     _route(
-        "POST", "/api/embeddings", embed.embed_one, "The vector of a text", body=schemas.OldEmbedRequest, large=True
+        "POST", "/api/embeddings", embed.embed_one, "The vector of a text", body=schemas.OldEmbedRequest, work="embed"
     ),
     _route("GET", "/api/tags", listing.tags, "The models there are"),
     _route("GET", "/api/ps", listing.running, "The models in memory"),

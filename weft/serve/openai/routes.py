@@ -19,6 +19,7 @@ ROUTES = [
         "Answer a conversation",
         body=schemas.ChatRequest,
         answer=answers.ChatCompletion,
+        work="generate",
     ),
     Route(
         "POST",
@@ -27,8 +28,9 @@ ROUTES = [
         "Continue a text",
         body=schemas.CompletionRequest,
         answer=answers.TextCompletion,
+        work="generate",
     ),
-    Route("POST", "/v1/responses", respond, "Answer with a list of items", body=ResponsesRequest),
+    Route("POST", "/v1/responses", respond, "Answer with a list of items", body=ResponsesRequest, work="generate"),
     Route(
         "POST",
         "/v1/embeddings",
@@ -36,6 +38,6 @@ ROUTES = [
         "Vectors of texts",
         body=schemas.EmbeddingRequest,
         answer=answers.Embeddings,
-        large=True,
+        work="embed",
     ),
 ]

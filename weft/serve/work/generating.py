@@ -29,11 +29,13 @@ async def lease(context: Context, name: str) -> tuple[Entry, str | None, Generat
     return entry, adapter, runner
 
 
-async def lease_generator(context: Context, name: str) -> tuple[GenerateRunner, str | None]:
+async def lease_generator(context: Context, name: str, *, to_ask: bool = False) -> tuple[GenerateRunner, str | None]:
+    """A generator, and its adapter where one is named; who means `to_ask` it is refused while its queue is full."""
     _, adapter, runner = await lease(context, name)
     if not isinstance(runner, GenerateRunner):
         raise invalid(f"{name} embeds texts; it does not generate", "model", code="wrong_kind_of_model")
-    runner.check_room()
+    if to_ask:
+        runner.check_room()
     return runner, adapter
 
 

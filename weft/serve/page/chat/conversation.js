@@ -3,8 +3,10 @@
 /**
  * A token: its text, its log probability, and the likeliest tokens in its place with theirs.
  * @typedef {[string, number, [string, number][]]} Token
- * @typedef {{content: string, reasoning: string, tokens: Token[], model: string, finish: string, error: string,
- *   count: number, seconds: number, first: number}} Reply  `first` is the time to the first token, in seconds
+ * A call of a tool: its name and its arguments, which are JSON once they are whole.
+ * @typedef {[string, string]} Call
+ * @typedef {{content: string, reasoning: string, calls: Call[], tokens: Token[], model: string, finish: string,
+ *   error: string, count: number, seconds: number, first: number}} Reply  `first`: seconds to the first token
  * @typedef {{role: "user", content: string} | {role: "assistant", replies: Reply[], shown: number}} Message
  * @typedef {{temperature: number|null, top_p: number|null, top_k: number|null, min_p: number|null,
  *   presence_penalty: number|null, frequency_penalty: number|null, repetition_penalty: number|null,
@@ -48,7 +50,8 @@ export function makeConversation(like = {}) {
 
 /** @returns {Reply} */
 export function makeReply(model) {
-  return { content: "", reasoning: "", tokens: [], model, finish: "", error: "", count: 0, seconds: 0, first: 0 };
+  const texts = { content: "", reasoning: "", model, finish: "", error: "" };
+  return { ...texts, calls: [], tokens: [], count: 0, seconds: 0, first: 0 };
 }
 
 /** The reply that is shown of an assistant's message. */
@@ -114,6 +117,7 @@ function readReply(raw) {
   const reply = makeReply(asText(raw?.model));
   for (const name of ["content", "reasoning", "finish", "error"]) reply[name] = asText(raw?.[name]);
   for (const name of ["count", "seconds", "first"]) reply[name] = asNumber(raw?.[name]);
+  reply.calls = asList(raw?.calls).filter(Array.isArray).map(([name, text]) => [asText(name), asText(text)]);
   reply.tokens = asList(raw?.tokens).map(readToken).filter(Boolean);
   return reply;
 }
@@ -130,7 +134,10 @@ export function toMarkdown(conversation) {
   if (conversation.system) parts.push(`**System**\n\n${conversation.system}`);
   for (const message of conversation.messages) {
     const who = message.role === "user" ? "You" : shownReply(message).model || "Assistant";
-    parts.push(`**${who}**\n\n${contentOf(message)}`);
+    const calls = message.role === "user" ? [] : shownReply(message).calls;
+    const blocks = calls.map(([name, text]) => `Calls \`${name}\`\n\n\`\`\`json\n${text}\n\`\`\``);
+    const said = [contentOf(message), ...blocks];
+    parts.push(`**${who}**\n\n${said.filter(Boolean).join("\n\n")}`);
   }
   return `${parts.join("\n\n---\n\n")}\n`;
 }

@@ -67,9 +67,11 @@ export function assistantMessage(message, index, actions) {
   const summary = h("summary", {}, "Reasoning");
   const folded = h("details", { class: "reasoning" }, summary, thought);
   const body = h("div", { class: "prose" });
+  const calls = h("div", { class: "calls" });
   const problem = h("div", { class: "notice bad", role: "alert", hidden: true });
   const foot = h("div", { class: "message-foot" });
-  const element = h("article", { class: "message assistant", "aria-label": "Assistant" }, folded, body, problem, foot);
+  const parts = [folded, body, calls, problem, foot];
+  const element = h("article", { class: "message assistant", "aria-label": "Assistant" }, ...parts);
   let view = markdownView(body);
   let tokensShown = false;
 
@@ -81,10 +83,11 @@ export function assistantMessage(message, index, actions) {
     summary.textContent = running && !reply.content
       ? "Reasoning…"
       : `Reasoning, ${reply.reasoning.trim().split(/\s+/).length} words`;
-    element.classList.toggle("waiting", running && !reply.content && !reply.reasoning);
+    element.classList.toggle("waiting", running && !reply.content && !reply.reasoning && !reply.calls.length);
     element.classList.toggle("writing", running && reply.content !== "");
     if (tokensShown && reply.tokens.length) body.replaceChildren(tokensView(reply.tokens));
     else showText(reply, running);
+    showCalls(reply, running);
     problem.hidden = reply.error === "";
     const what = reply.content ? "Not the whole reply" : "No reply";
     if (reply.error) problem.replaceChildren(icon("warning"), h("div", {}, h("strong", {}, what), reply.error));
@@ -95,6 +98,16 @@ export function assistantMessage(message, index, actions) {
     const json = running ? null : asJson(reply.content);
     if (json === null) view.update(reply.content);
     else body.replaceChildren(codeBlock(json, "json"));
+  }
+
+  /** The calls of tools, which nobody here answers: what the model asks for, as it asks for it. */
+  function showCalls(reply, running) {
+    calls.hidden = reply.calls.length === 0;
+    calls.replaceChildren(...reply.calls.map(([name, text]) => {
+      const shown = (running ? null : asJson(text)) ?? text;
+      const inside = [h("h3", {}, name), codeBlock(shown, "json")];
+      return h("section", { class: "call", "aria-label": `Call of ${name}` }, ...inside);
+    }));
   }
 
   function footOf(reply) {

@@ -3,6 +3,7 @@
 import { contentOf, DEFAULTS, shownReply } from "./conversation.js";
 
 const ALTERNATIVES = 8;
+const MOST_CALLS = 100;
 
 /** The value of a schema's text, or the reason why it is none. */
 export function parseSchema(text) {
@@ -61,6 +62,14 @@ export function takeChunk(reply, chunk) {
   const delta = choice.delta ?? {};
   reply.content += delta.content ?? "";
   reply.reasoning += delta.reasoning_content ?? "";
+  for (const call of delta.tool_calls ?? []) {
+    const place = call.index ?? 0;
+    while (reply.calls.length <= Math.min(place, MOST_CALLS)) reply.calls.push(["", ""]);
+    const found = reply.calls[place];
+    if (!found) continue;
+    found[0] += call.function?.name ?? "";
+    found[1] += call.function?.arguments ?? "";
+  }
   if (choice.finish_reason) reply.finish = choice.finish_reason;
   for (const token of choice.logprobs?.content ?? []) {
     reply.tokens.push([
@@ -69,7 +78,7 @@ export function takeChunk(reply, chunk) {
       (token.top_logprobs ?? []).map((other) => [other.token, other.logprob]),
     ]);
   }
-  if (!chunk.usage && (delta.content || delta.reasoning_content)) reply.count += 1;
+  if (!chunk.usage && (delta.content || delta.reasoning_content || delta.tool_calls)) reply.count += 1;
 }
 
 /** Tokens a second after the first token, or null before there is a rate. */
