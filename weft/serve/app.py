@@ -65,7 +65,8 @@ class Serving:
         """Requests of a kind that may be under way: what all models of the kind can compute and queue."""
         if self.tracking.draining:
             return sys.maxsize  # all of them get to the guard, which says why there is no place
-        models = sum(entry.kind == work for entry in self.models or self.entries)
+        kinds = ("embed", "rerank") if work == "embed" else (work,)  # both are counted as one
+        models = sum(entry.kind in kinds for entry in self.models or self.entries)
         return (self.settings.limits.running + self.settings.limits.waiting) * max(1, models)
 
     @property

@@ -174,6 +174,9 @@ def _snippet(url: str, entry: Entry, settings: Settings) -> str:
     if entry.kind == "embed":
         body = f'{{"model": "{entry.name}", "input": ["a cat", "a dog"]}}'
         path = "/v1/embeddings"
+    elif entry.kind == "rerank":
+        body = f'{{"model": "{entry.name}", "query": "a pet", "documents": ["a cat", "a car"]}}'
+        path = "/v1/rerank"
     else:
         body = f'{{"model": "{entry.name}", "messages": [{{"role": "user", "content": "Hello!"}}]}}'
         path = "/v1/chat/completions"

@@ -23,9 +23,10 @@ from weft.serve.http.faults import Fault, no_model, unavailable
 from weft.serve.models.digest import digest_of
 from weft.serve.models.embedder import EmbedRunner
 from weft.serve.models.generator import GenerateRunner
+from weft.serve.models.reranker import RerankRunner
 from weft.serve.settings import Limits, ModelSpec
 
-Runner = GenerateRunner | EmbedRunner
+Runner = GenerateRunner | EmbedRunner | RerankRunner
 
 log = logging.getLogger("weft.serve")
 
@@ -82,11 +83,16 @@ class Entry:
 def outline_of(spec: ModelSpec, *, offline: bool = True) -> Outline:
     """Look at a model's files, without reading more than pieces of them."""
     from weft.embed.recipe import embeds
+    from weft.rerank.reranker import scorer_of, stated_method
     from weft.runtime import open_checkpoint
     from weft.weights.sources import locate
 
     located = locate(spec.source, offline=offline, progress=False)
     checkpoint = open_checkpoint(located.path)
+    method = stated_method(checkpoint, located)
+    if method is not None:
+        scorer = scorer_of(checkpoint, method, **_options(spec, "rerank"))
+        return Outline("rerank", scorer.memory_plan(512), scorer.max_tokens, digest_of(located.path))
     if not embeds(checkpoint, located.entry):
         from weft.runtime import Decoder
 
@@ -107,18 +113,23 @@ def _options(spec: ModelSpec, kind: str) -> dict[str, Any]:
     wanted = {
         "generate": ("context", "kv_dtype", "kv_tokens", "kv_bytes", "compute", "threads"),
         "embed": ("compute", "threads", "pooling", "normalise"),
+        "rerank": ("compute", "threads", "label", "instruction"),
     }[kind]
     return {name: value for name, value in spec.options.items() if name in wanted}
 
 
 def load_model(entry: Entry, limits: Limits) -> Any:
-    """Load a model; blocks. A Model or an Embedder."""
+    """Load a model; blocks. A Model, an Embedder or a Reranker."""
     spec = entry.spec
     options = {**_options(spec, entry.kind), "offline": True, "progress": False}
     if entry.kind == "generate":
         from weft.generate import load
 
         return load(spec.source, **options)
+    if entry.kind == "rerank":
+        from weft.rerank import Reranker
+
+        return Reranker(spec.source, **options)
     from weft.embed import Embedder
 
     embedder = Embedder(spec.source, **options)
@@ -203,7 +214,8 @@ class Models:
             limits = self.limits
             runner = await GenerateRunner(loaded, running=limits.running, waiting=limits.waiting).start()
         else:
-            runner = EmbedRunner(loaded, waiting=self.limits.running + self.limits.waiting)
+            made = RerankRunner if entry.kind == "rerank" else EmbedRunner
+            runner = made(loaded, waiting=self.limits.running + self.limits.waiting)
         for name, path in entry.adapters.items():
             await asyncio.to_thread(runner.adapters.load, name, path)
         return runner

@@ -81,7 +81,7 @@ async def show(context: Context, body: ShowRequest) -> Answer:
         raise invalid("model is missing", "model")
     entry, _ = context.serving.models.find(named(context, given))
     runner = await context.call.stack.enter_async_context(context.serving.models.lease(entry))
-    template, capabilities = "", ["embedding"]
+    template, capabilities = "", ["embedding" if entry.kind == "embed" else "rerank"]
     if isinstance(runner, GenerateRunner):
         from weft.text.tool_calls import formats_of
 

@@ -9,7 +9,7 @@ from weft.serve.http.faults import invalid
 from weft.serve.http.routes import Answer, Context, Json
 from weft.serve.tei.embed import embedder_name, kept
 from weft.serve.tei.schemas import Document, RerankRequest
-from weft.serve.work.scoring import Scorer, Similarity
+from weft.serve.work.scoring import scorer_for, scorer_name
 
 
 async def rerank(context: Context, body: RerankRequest) -> Answer:
@@ -19,9 +19,9 @@ async def rerank(context: Context, body: RerankRequest) -> Answer:
     given = body.texts if body.texts is not None else body.documents or []
     param = "texts" if body.texts is not None else "documents"
     texts = [item.text if isinstance(item, Document) else item for item in given]
-    model = embedder_name(context, body.model)
+    model = embedder_name(context, scorer_name(context, body.model))
     truncate = kept(body.truncate, body.truncation_direction)
-    scorer: Scorer = Similarity(context, model, truncate=truncate, param=param)
+    scorer = await scorer_for(context, model, truncate=truncate, param=param)
     scores = await scorer.scores(body.query, texts)
     order = sorted(range(len(texts)), key=lambda i: (-scores[i], i))
     if body.texts is not None:

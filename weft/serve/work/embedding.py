@@ -73,7 +73,7 @@ async def embed_texts(
     param: str = "input",
 ) -> Vectors:
     """Vectors of texts; one that is too long is an error unless `truncate` says which part is kept."""
-    _check_count(context, len(texts), param)
+    check_count(context, len(texts), param)
     runner, named = await lease_embedder(context, model)
     if prompt_name is not None and prompt_name not in runner.embedder.recipe.prompts:
         known = ", ".join(runner.embedder.recipe.prompts) or "none"
@@ -82,7 +82,7 @@ async def embed_texts(
     try:
         found = await runner.token_ids(texts, truncate=truncate, prompt=prompt, prompt_name=prompt_name)
     except TooLongError as error:
-        raise _too_long(error, param) from None
+        raise too_long(error, param) from None
     took = time.monotonic() - started
     context.serving.metrics.observe("te_request_tokenization_duration", took, model=model)
     return await _embed(context, runner, model, found.ids, found.dropped, adapter or named, param)
@@ -92,12 +92,12 @@ async def embed_token_ids(
     context: Context, model: str, inputs: Sequence[Sequence[int]], *, adapter: str | None = None, param: str = "input"
 ) -> Vectors:
     """Vectors of ids, taken as they are."""
-    _check_count(context, len(inputs), param)
+    check_count(context, len(inputs), param)
     runner, named = await lease_embedder(context, model)
     try:
         ids = runner.given_ids(inputs)
     except TooLongError as error:
-        raise _too_long(error, param) from None
+        raise too_long(error, param) from None
     except ValueError as error:
         raise invalid(str(error), param) from None
     return await _embed(context, runner, model, ids, [0] * len(ids), adapter or named, param)
@@ -113,9 +113,7 @@ async def _embed(
     param: str,
 ) -> Vectors:
     tokens = sum(map(len, ids))
-    limit = context.serving.settings.limits.embed_tokens
-    if tokens > limit:
-        raise invalid(f"{param} has {tokens} tokens in all, the most is {limit}; send several requests", param)
+    check_tokens(context, tokens, param)
     call, metrics = context.call, context.serving.metrics
     call.prompt_tokens = tokens
     metrics.count("te_request_count", model=model)
@@ -139,11 +137,17 @@ async def _embed(
     return Vectors(vectors, tokens, dropped, runner, call, embedder.fingerprint.changed(adapter=with_adapter)).told()
 
 
-def _check_count(context: Context, count: int, param: str) -> None:
+def check_tokens(context: Context, tokens: int, param: str) -> None:
+    limit = context.serving.settings.limits.embed_tokens
+    if tokens > limit:
+        raise invalid(f"{param} has {tokens} tokens in all, the most is {limit}; send several requests", param)
+
+
+def check_count(context: Context, count: int, param: str) -> None:
     limit = context.serving.settings.limits.embed_inputs
     if count > limit:
         raise invalid(f"{param} has {count} entries, the most is {limit}", param)
 
 
-def _too_long(error: TooLongError, param: str) -> Fault:
+def too_long(error: TooLongError, param: str) -> Fault:
     return Fault(400, str(error), param=param, code="context_length_exceeded")

@@ -70,9 +70,12 @@ class Spans:
 _TRACE = ("traceparent", "tracestate")
 
 
+NOT_GENERATING = {"embed": "embeddings", "rerank": "rerank"}  # a model's kind -> the operation
+
+
 def operation_of(call: Call) -> str:
-    if call.kind == "embed":
-        return "embeddings"
+    if call.kind in NOT_GENERATING:
+        return NOT_GENERATING[call.kind]
     return "text_completion" if call.route in COMPLETING else "chat"
 
 
@@ -98,7 +101,7 @@ def attributes_of(call: Call, status: int) -> dict[str, Any]:
         "gen_ai.request.model": call.model,
         "gen_ai.usage.input_tokens": call.prompt_tokens,
     }
-    if call.kind != "embed":
+    if call.kind not in NOT_GENERATING:
         said |= {"gen_ai.usage.output_tokens": call.output_tokens, "weft.cached_tokens": call.cached_tokens}
     if call.finish_reason:
         said["gen_ai.response.finish_reasons"] = [call.finish_reason]
