@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny
+import tiny_adapters
 from test_gguf_models import write_model
 from tiny_catalogue import CATALOGUE, OTHERS, PROMPT, QWEN, TEXTS, write_layout
 
@@ -136,6 +137,20 @@ def test_the_ending_is_appended_where_the_files_do_not_say_so(monkeypatch: pytes
     entry = catalog.find("Qwen3-Embedding-0.6B")
     monkeypatch.setattr(service, "locate", lambda *_, **__: Located(folder, "q", entry, "test", None))
     check(weft.Embedder("q"), "Qwen3-Embedding-0.6B")
+
+
+@pytest.mark.parametrize("name", ["decoder-mean", "modernbert"])
+def test_adapters_change_the_vectors_of_who_names_them(tmp_path: Path, name: str) -> None:
+    layout = OTHERS[name]
+    embedder = weft.Embedder(str(write_layout(tmp_path / "model", layout)), truncate="head")
+    plain = embedder.encode(TEXTS)
+    targets = ["q_proj", "down_proj"] if name == "decoder-mean" else ["attn.Wo", "mlp.Wo"]
+    settings = {**tiny_adapters.PEFT_BERT, "target_modules": targets}
+    adapter = tiny_adapters.write_adapter(tmp_path / "a", layout.config, settings, "f32", 1)
+    embedder.adapters.load("a", adapter)
+    adapted = embedder.encode(TEXTS, adapter="a")
+    assert np.abs(adapted - plain).max() > 1e-3 and np.array_equal(embedder.encode(TEXTS), plain)
+    assert np.array_equal(adapted, np.stack([embedder.encode(text, adapter="a") for text in TEXTS]))
 
 
 def test_a_weighted_mean_without_the_prompt_is_refused(tmp_path: Path) -> None:
