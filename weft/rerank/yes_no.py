@@ -36,25 +36,25 @@ class YesNo:
         if yes is None or no is None:
             raise UnsupportedError("[rerank] the tokenizer has no tokens 'yes' and 'no', which are what is compared")
         checkpoint = replace(checkpoint, make_tokenizer=lambda **_: tokenizer)  # made once
-        self._encoder = Encoder(checkpoint, Head("last", odds=(yes, no)), **options)
-        self.max_tokens = min(self._encoder.max_tokens, MOST_TOKENS)
+        self.encoder = Encoder(checkpoint, Head("last", odds=(yes, no)), **options)
+        self.max_tokens = min(self.encoder.max_tokens, MOST_TOKENS)
         self._before, self._after = (
             tokenizer.encode(text, add_special=False, parse_special=True) for text in (BEFORE, AFTER)
         )
 
     @property
     def info(self) -> dict[str, Any]:
-        return {**self._encoder.info, "instruction": self.instruction}
+        return {**self.encoder.info, "instruction": self.instruction}
 
     @property
     def tokenizer(self) -> Tokenizer:
-        return self._encoder.tokenizer
+        return self.encoder.tokenizer
 
     def start(self) -> None:
-        self._encoder.start()
+        self.encoder.start()
 
     def memory_plan(self, tokens: int) -> dict[str, int]:
-        return self._encoder.memory_plan(tokens)
+        return self.encoder.memory_plan(tokens)
 
     def tokens(self, pair: tuple[str, str], truncate: str) -> tuple[Tokens, int]:
         """Of a pair that is too long the document is cut. What both say is text, special tokens in it included."""
@@ -70,5 +70,5 @@ class YesNo:
     def scores(self, tokens: Sequence[Tokens]) -> np.ndarray:
         import numpy as np
 
-        odds = self._encoder.vectors_of(tokens, BATCH_TOKENS)[:, 0].astype(np.float64)
+        odds = self.encoder.vectors_of(tokens, BATCH_TOKENS)[:, 0].astype(np.float64)
         return (1.0 / (1.0 + np.exp(-odds))).astype(np.float32)
