@@ -14,7 +14,7 @@ from tiny_catalogue import CATALOGUE, OTHERS, PROMPT, QWEN, TEXTS, write_layout
 import weft
 from weft.embed import service
 from weft.embed.recipe import embeds
-from weft.errors import TooLongError, UnsupportedError
+from weft.errors import InputError, TooLongError, UnsupportedError
 from weft.runtime import open_checkpoint
 from weft.weights.sources import Located, catalog
 
@@ -151,6 +151,13 @@ def test_adapters_change_the_vectors_of_who_names_them(tmp_path: Path, name: str
     adapted = embedder.encode(TEXTS, adapter="a")
     assert np.abs(adapted - plain).max() > 1e-3 and np.array_equal(embedder.encode(TEXTS), plain)
     assert np.array_equal(adapted, np.stack([embedder.encode(text, adapter="a") for text in TEXTS]))
+
+
+@pytest.mark.parametrize("name", ["Qwen3-Embedding-0.6B", "bge-small-en-v1.5"])
+def test_no_tokens_have_no_first_or_last_one(named, name: str) -> None:
+    some = [np.asarray([5, 6], np.int32), np.empty(0, np.int32), np.asarray([7], np.int32)]
+    with pytest.raises(InputError, match="a sequence without tokens"):
+        named(name).encode_ids(some)
 
 
 def test_a_weighted_mean_without_the_prompt_is_refused(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from weft.errors import InputError, UnsupportedError
+from weft.errors import InputError, TooLongError, UnsupportedError
 from weft.rerank.pairs import Pairs, Scorer, check_truncate
 from weft.runtime import Checkpoint, open_checkpoint, read_object
 from weft.weights.sources import Located, locate
@@ -109,7 +109,10 @@ class Reranker:
         for i, pair in enumerate(pairs):
             if isinstance(pair, str) or len(pair) != 2 or not all(isinstance(text, str) for text in pair):
                 raise InputError(f"[rerank] pairs[{i}] is not a query and a document; both are strings")
-            made.append(self._scorer.tokens((pair[0], pair[1]), mode))
+            try:
+                made.append(self._scorer.tokens((pair[0], pair[1]), mode))
+            except TooLongError as error:
+                raise TooLongError(f"{error}: pair {i}", length=error.length, limit=error.limit) from None
         return Pairs([tokens for tokens, _ in made], [dropped for _, dropped in made])
 
     def score_tokens(self, pairs: Pairs) -> np.ndarray:
