@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from weft.embed import BaseEmbedder as BaseEmbedder
     from weft.embed import Embedder as Embedder
     from weft.errors import WeftError as WeftError
     from weft.generate import AsyncEngine as AsyncEngine
@@ -32,6 +33,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "AsyncEngine": "weft.generate",
+    "BaseEmbedder": "weft.embed",
     "Embedder": "weft.embed",
     "Engine": "weft.generate",
     "Generation": "weft.generate",

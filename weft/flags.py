@@ -126,6 +126,9 @@ FLAGS = (
     Flag(
         "WEFT_OFFLINE", "switch", False, "Never open a connection or start a downloader; use what is on this machine."
     ),
+    Flag(
+        "WEFT_EMBED_DIM", "count", None, "Numbers of a vector, for embedders whose vectors may be cut; empty means all."
+    ),
     Flag("WEFT_DEBUG", "switch", False, "Print the traceback of an error, not only its sentence."),
     Flag("WEFT_PEER_PYTHON", "names", (), "Interpreters that have peers for `weft bench vs`, separated by commas."),
     Flag("WEFT_API_KEY", "text", None, "A server's key: `weft serve` asks for it, `weft ps` gives it.", secret=True),

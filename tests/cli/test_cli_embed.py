@@ -137,9 +137,11 @@ def test_an_output_that_cannot_be_written_is_one_line(run: Run, embedder: Path, 
     assert result.exit_code == 1 and result.stderr.startswith("weft: ") and result.stderr.count("\n") == 1
 
 
-def test_a_generator_does_not_embed(run: Run, generator: Path) -> None:
-    result = run("embed", "a", "-m", str(generator), "--pooling", "mean")
-    assert result.exit_code == 1 and "generates text" in result.stderr
+def test_a_generator_embeds_where_the_caller_says_how(run: Run, generator: Path) -> None:
+    result = run("embed", "a", "-m", str(generator))
+    assert result.exit_code == 1 and "does not say how its hidden states are pooled" in result.stderr
+    result = run("embed", "a", "-m", str(generator), "--pooling", "last")
+    assert result.exit_code == 0 and len(result.stdout.split()) > 8
 
 
 @pytest.mark.parametrize("weights", [(None,), (0.5,), (0.75, 0.25)])

@@ -36,6 +36,12 @@ def test_json_lines_keep_their_fields(run: Run, reranker: Path, tmp_path: Path) 
     assert [row["score"] for row in found] == pytest.approx([row.score for row in best])
 
 
+def test_weft_show_says_how_a_model_scores(run: Run, reranker: Path) -> None:
+    result = run("show", str(reranker))
+    assert result.exit_code == 0 and "text reranker" in result.stdout and "classifier" in result.stdout
+    assert "matmul" in run("show", str(reranker), "--program").stdout
+
+
 def test_a_generator_takes_a_method(run: Run, tmp_path: Path) -> None:
     folder = write_decoder(tmp_path / "plain")
     (tmp_path / "notes.txt").write_text("\n".join(DOCUMENTS))

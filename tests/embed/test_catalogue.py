@@ -6,11 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tiny
+import tiny_adapters
+from test_gguf_models import write_model
 from tiny_catalogue import CATALOGUE, OTHERS, PROMPT, QWEN, TEXTS, write_layout
 
 import weft
 from weft.embed import service
-from weft.errors import TooLongError, UnsupportedError
+from weft.embed.recipe import embeds
+from weft.errors import InputError, TooLongError, UnsupportedError
+from weft.runtime import open_checkpoint
 from weft.weights.sources import Located, catalog
 
 GOLDEN = np.load(Path(__file__).parent.parent / "golden" / "embed" / "tiny-catalogue.npz")
@@ -63,6 +68,25 @@ def test_a_model_of_the_catalogue_has_its_limit(named, name: str) -> None:
     assert embedder.recipe.matryoshka == name.startswith("Qwen3")
 
 
+@pytest.mark.parametrize("entry", [True, False])
+def test_a_decoder_that_embeds_is_known_as_one(tmp_path: Path, entry: bool) -> None:
+    folder = write_layout(tmp_path / "model", QWEN)
+    known = catalog.find("Qwen3-Embedding-0.6B") if entry else None
+    assert embeds(open_checkpoint(folder), known)
+    (folder / "modules.json").unlink()
+    assert embeds(open_checkpoint(folder), known) == entry
+
+
+@pytest.mark.parametrize(("name", "pooling"), [("bert", "cls"), ("nomic_bert", "mean"), ("qwen3", "last")])
+def test_a_gguf_file_says_how_it_pools(tmp_path: Path, name: str, pooling: str) -> None:
+    cfg = {**tiny.CONFIGS[name], "pooling_type": pooling}
+    path, folder = write_model(tmp_path / "model.gguf", cfg), tiny.write_folder(tmp_path / "model", cfg)
+    embedder, other = weft.Embedder(str(path)), weft.Embedder(str(folder), pooling=pooling, normalise=True)
+    assert embeds(open_checkpoint(path), None) and embedder.recipe.source == "GGUF metadata"
+    ids = [tiny.token_ids(cfg, length) for length in (1, 7, 130)]
+    assert np.array_equal(embedder.encode_ids(ids), other.encode_ids(ids))
+
+
 @pytest.mark.parametrize("name", ["Qwen3-Embedding-0.6B", "bge-small-en-v1.5", "multilingual-e5-base"])
 @pytest.mark.parametrize("compute, limit", [("bf16", 1e-3), ("bf16x3", 1e-6), ("int8", 2e-2)])
 def test_other_numbers_are_near_and_the_same_in_any_batch(named, name: str, compute: str, limit: float) -> None:
@@ -113,6 +137,27 @@ def test_the_ending_is_appended_where_the_files_do_not_say_so(monkeypatch: pytes
     entry = catalog.find("Qwen3-Embedding-0.6B")
     monkeypatch.setattr(service, "locate", lambda *_, **__: Located(folder, "q", entry, "test", None))
     check(weft.Embedder("q"), "Qwen3-Embedding-0.6B")
+
+
+@pytest.mark.parametrize("name", ["decoder-mean", "modernbert"])
+def test_adapters_change_the_vectors_of_who_names_them(tmp_path: Path, name: str) -> None:
+    layout = OTHERS[name]
+    embedder = weft.Embedder(str(write_layout(tmp_path / "model", layout)), truncate="head")
+    plain = embedder.encode(TEXTS)
+    targets = ["q_proj", "down_proj"] if name == "decoder-mean" else ["attn.Wo", "mlp.Wo"]
+    settings = {**tiny_adapters.PEFT_BERT, "target_modules": targets}
+    adapter = tiny_adapters.write_adapter(tmp_path / "a", layout.config, settings, "f32", 1)
+    embedder.adapters.load("a", adapter)
+    adapted = embedder.encode(TEXTS, adapter="a")
+    assert np.abs(adapted - plain).max() > 1e-3 and np.array_equal(embedder.encode(TEXTS), plain)
+    assert np.array_equal(adapted, np.stack([embedder.encode(text, adapter="a") for text in TEXTS]))
+
+
+@pytest.mark.parametrize("name", ["Qwen3-Embedding-0.6B", "bge-small-en-v1.5"])
+def test_no_tokens_have_no_first_or_last_one(named, name: str) -> None:
+    some = [np.asarray([5, 6], np.int32), np.empty(0, np.int32), np.asarray([7], np.int32)]
+    with pytest.raises(InputError, match="a sequence without tokens"):
+        named(name).encode_ids(some)
 
 
 def test_a_weighted_mean_without_the_prompt_is_refused(tmp_path: Path) -> None:

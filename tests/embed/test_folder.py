@@ -56,10 +56,10 @@ def test_an_over_long_text_says_the_numbers(folder: Path) -> None:
     with pytest.raises(TooLongError, match="the model takes 48"):
         embedder.encode("cat " * 100)
     whole = embedder.tokenizer.encode("the cat sat " * 40)
-    cut = embedder._cut(whole, 48, "head")
-    assert len(cut) == 48
-    assert list(cut) == [*whole[:47], whole[-1]]  # the closing token stays
-    assert list(embedder._cut(whole, 48, "tail")) == [whole[0], *whole[-47:]]
+    head, tail = (embedder.token_ids(["the cat sat " * 40], truncate=mode) for mode in ("head", "tail"))
+    assert list(head.ids[0]) == [*whole[:47], whole[-1]]  # the closing token stays
+    assert list(tail.ids[0]) == [whole[0], *whole[-47:]]
+    assert head.dropped == tail.dropped == [len(whole) - 48]
 
 
 @pytest.mark.parametrize("texts", [[1], [None], [b"bytes"], ["fine", 3.5]])

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tiny
 
 TEXTS_OF = Path(__file__).resolve().parent.parent / "golden" / "text"
@@ -49,7 +50,7 @@ QWEN = Layout(
 CATALOGUE = {
     "all-MiniLM-L6-v2": Layout(BERT, "word_piece", "mean", max_tokens=256),
     "bge-small-en-v1.5": BGE,
-    "bge-base-en-v1.5": Layout({**BERT, "hidden_size": 48, "num_attention_heads": 4}, *("word_piece", "cls")),
+    "bge-base-en-v1.5": Layout({**BERT, "hidden_size": 48, "num_attention_heads": 4}, "word_piece", "cls"),
     "bge-large-en-v1.5": Layout({**BERT, "num_hidden_layers": 3}, "word_piece", "cls", max_tokens=512),
     "multilingual-e5-small": Layout(UNIGRAM, "unigram", "mean", max_tokens=512),
     "multilingual-e5-base": Layout(XLMR, "unigram", "mean", max_tokens=512),
@@ -141,7 +142,7 @@ def _write_modules(folder: Path, layout: Layout) -> None:
         facts = {"in_features": inputs, "out_features": outputs, "bias": False}
         identity = "torch.nn.modules.linear.Identity"
         _write(folder / f"{place}_Dense" / "config.json", {**facts, "activation_function": identity})
-        values = tiny.uniform(990 + place, outputs * inputs).reshape(outputs, inputs) * tiny.np.float32(0.3)
+        values = tiny.uniform(990 + place, outputs * inputs).reshape(outputs, inputs) * np.float32(0.3)
         write_safetensors(folder / f"{place}_Dense" / "model.safetensors", {"linear.weight": values})
         inputs = outputs
     if layout.normalise:

@@ -1,6 +1,7 @@
 """The official ollama client gets what it expects: lines of JSON, tools, embeddings, lists, keep_alive."""
 
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 ollama = pytest.importorskip("ollama")
 
 from weft.serve import BackgroundServer  # noqa: E402
+from weft.serve.models.digest import digest_of  # noqa: E402
 
 USER = [{"role": "user", "content": "Say something."}]
 GREEDY = {"temperature": 0, "num_predict": 20}
@@ -88,6 +90,24 @@ def test_lists_show_and_version(llama):
     assert llama.show("bert").capabilities == ["embedding"]
     assert "tiny" in {model.model for model in llama.ps().models}
     assert llama._request_raw("GET", "/api/version").json()["version"]
+
+
+def test_digests_tell_models_apart_by_what_they_are_not_by_their_names(llama, model_files, tmp_path):
+    found = {model.model: model.digest for model in llama.list().models}
+    assert len(set(found.values())) == 3 and all(re.fullmatch("[0-9a-f]{64}", digest) for digest in found.values())
+    copy = tmp_path / "another-name.gguf"
+    copy.write_bytes(model_files["tiny"].read_bytes())
+    assert digest_of(copy) == found["tiny"]
+    for place in (0, copy.stat().st_size // 2, copy.stat().st_size - 1):  # a small file is read from end to end
+        changed = bytearray(model_files["tiny"].read_bytes())
+        changed[place] ^= 1
+        copy.write_bytes(changed)
+        assert digest_of(copy) != found["tiny"]
+    assert digest_of(model_files["bert"]) == found["bert"]
+    large = tmp_path / "large.gguf"
+    with large.open("wb") as opened:
+        opened.truncate(1 << 36)
+    assert len(digest_of(large)) == 64  # in no time: 64 GiB of nothing
 
 
 def test_keep_alive_lets_a_model_go(serve):

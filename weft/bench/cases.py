@@ -9,10 +9,9 @@ from weft.bench import workloads
 from weft.bench.cost import Ceiling, cost_of, decode_ceiling, token_ceiling
 from weft.bench.roofs import Roofs
 from weft.bench.workloads import Workload
-from weft.embed.recipe import read_recipe
+from weft.embed.recipe import embeds, read_recipe
 from weft.errors import InputError, UnsupportedError
 from weft.runtime import Checkpoint, Decoder, Encoder, open_checkpoint, plan_threads
-from weft.runtime.programs import model_module
 from weft.weights.sources import Entry, locate
 
 CONTEXT_UNIT = 256
@@ -63,7 +62,7 @@ def plan(case: str, model: str, *, threads: int | None = None, sizes: Sizes | No
     count = plan_threads(threads).count
     located, sizes, roofs = locate(model), sizes or Sizes(), Roofs(count)
     checkpoint = open_checkpoint(located.path)
-    task = TASKS.get(case) or ("embed" if model_module(checkpoint.model_type).KIND == "encoder" else "generate")
+    task = TASKS.get(case) or ("embed" if embeds(checkpoint, located.entry) else "generate")
     if task == "embed":
         context, found = 0, _embedding(checkpoint, located.entry, sizes, roofs)
     else:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outline:
-    """`memory` is in bytes by use; `recipe` is None for a model that generates."""
+    """`memory` is in bytes by use; `recipe` is there for a model that embeds, `method` for one that reranks."""
 
     located: Located
     checkpoint: Checkpoint
@@ -24,6 +24,7 @@ class Outline:
     program: Program
     memory: dict[str, int]
     recipe: Recipe | None = None
+    method: str | None = None
 
     @property
     def chat_template(self) -> str | None:
@@ -37,6 +38,9 @@ class Outline:
 
 def open_outline(model: str, *, context: int | None = None, pooling: str | None = None) -> Outline:
     """The outline of a model, fetched where it is not on this machine yet."""
+    from weft.embed.recipe import embeds
+    from weft.embed.service import BATCH_TOKENS
+    from weft.rerank.reranker import scorer_of, stated_method
     from weft.runtime import open_checkpoint
     from weft.runtime.programs import model_module
     from weft.weights.sources import locate
@@ -44,13 +48,18 @@ def open_outline(model: str, *, context: int | None = None, pooling: str | None 
     located = locate(model)
     checkpoint = open_checkpoint(located.path)
     kind: str = model_module(checkpoint.model_type).KIND
-    if kind == "decoder":
+    method = stated_method(checkpoint, located) if pooling is None else None
+    if method is not None:
+        scorer: Any = scorer_of(checkpoint, method)
+        made = scorer.encoder
+        memory = made.memory_plan(BATCH_TOKENS)
+        return Outline(located, checkpoint, kind, made.config, scorer.info, made.program(), memory, method=method)
+    if not embeds(checkpoint, located.entry) and pooling is None:
         from weft.runtime import Decoder
 
         decoder = Decoder(checkpoint, context=context, bind=False)
         return Outline(located, checkpoint, kind, decoder.config, decoder.info, decoder.program, decoder.memory_plan())
     from weft.embed.recipe import read_recipe
-    from weft.embed.service import BATCH_TOKENS
     from weft.runtime import Encoder
 
     recipe = read_recipe(checkpoint, located.entry, pooling)

@@ -5,10 +5,31 @@ from typing import TYPE_CHECKING
 from weft.lazy import lazily
 
 if TYPE_CHECKING:
+    from weft.embed.base import SERVICE_LIMITS as SERVICE_LIMITS
+    from weft.embed.base import BaseEmbedder as BaseEmbedder
+    from weft.embed.base import Limits as Limits
+    from weft.embed.cache.disk import DiskCache as DiskCache
+    from weft.embed.cache.memory import MemoryCache as MemoryCache
+    from weft.embed.fingerprint import Fingerprint as Fingerprint
     from weft.embed.recipe import Recipe as Recipe
+    from weft.embed.results import Embedded as Embedded
+    from weft.embed.results import EmbedInterrupted as EmbedInterrupted
+    from weft.embed.results import Ranked as Ranked
     from weft.embed.service import Embedder as Embedder
 
-_HOMES = {"Embedder": "service", "Recipe": "recipe"}
+_HOMES = {
+    "SERVICE_LIMITS": "base",
+    "BaseEmbedder": "base",
+    "DiskCache": "cache.disk",
+    "EmbedInterrupted": "results",
+    "Embedded": "results",
+    "Embedder": "service",
+    "Fingerprint": "fingerprint",
+    "Limits": "base",
+    "MemoryCache": "cache.memory",
+    "Ranked": "results",
+    "Recipe": "recipe",
+}
 
 __all__ = [*_HOMES]
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.errors import FormatError, NotFoundError, UnsupportedError
 from weft.runtime import Checkpoint, DenseLayer, Head, member, read_object
+from weft.runtime.programs import model_module
 
 if TYPE_CHECKING:
     from weft.weights.sources import Entry
@@ -86,6 +87,19 @@ class Recipe:
         return self.prompts.get(name or self.default_prompt or "", "")
 
 
+def embeds(checkpoint: Checkpoint, entry: Entry | None) -> bool:
+    """Whether the catalogue or the model's files say that it makes vectors; of an encoder its type does."""
+    if entry is not None:
+        return entry.kind == "embed"
+    folder = checkpoint.path if checkpoint.path.is_dir() else checkpoint.path.parent
+    if checkpoint.format == "safetensors" and (folder / MODULES).is_file():
+        modules = read_object(folder / MODULES, kind=list)
+        return any(isinstance(row, dict) and str(row.get("type")).endswith(".Pooling") for row in modules)
+    return (
+        checkpoint.config.get("pooling_type") in GGUF_POOLINGS or model_module(checkpoint.model_type).KIND == "encoder"
+    )
+
+
 def read_recipe(checkpoint: Checkpoint, entry: Entry | None, pooling: str | None = None) -> Recipe:
     """The recipe of a checkpoint; `pooling` is the caller's word and goes before what the files say."""
     limit = _positions(checkpoint.config)
@@ -94,9 +108,9 @@ def read_recipe(checkpoint: Checkpoint, entry: Entry | None, pooling: str | None
         recipe = _read_modules(folder, limit)
     else:
         recipe = _read_elsewhere(checkpoint, entry, limit, pooling)
-    recipe = replace(recipe, matryoshka=_cuttable(checkpoint.config))
     if entry is not None:
         recipe = _fill_from_entry(recipe, entry, limit)
+    recipe = replace(recipe, matryoshka=_may_be_cut(checkpoint.config, entry))
     if pooling is not None:
         if pooling not in POOLING_WORDS:
             raise UnsupportedError(f"[embed] pooling {pooling!r}; known are {', '.join(POOLINGS)}")
@@ -118,26 +132,26 @@ def _read_elsewhere(checkpoint: Checkpoint, entry: Entry | None, limit: int, poo
     return Recipe("mean", limit, source="the caller")
 
 
+def _may_be_cut(config: Mapping[str, Any], entry: Entry | None) -> bool:
+    """Whether config.json (as Jina's and Snowflake's do) or the catalogue says that vectors were trained to be cut."""
+    stated = member(config, "is_matryoshka", bool, False, file="config.json")
+    listed = member(config, "matryoshka_dimensions", list, [], file="config.json")
+    return bool(stated or listed or (entry is not None and entry.matryoshka))
+
+
 def _fill_from_entry(recipe: Recipe, entry: Entry, limit: int) -> Recipe:
     prompts = {**recipe.prompts}
     for role, text in (("query", entry.query_prefix), ("document", entry.document_prefix)):
         if text and not prompts.get(role):
             prompts[role] = text
     longest = min(recipe.max_tokens, entry.max_tokens or limit)
-    cuttable = recipe.matryoshka or entry.matryoshka
-    return replace(recipe, prompts=prompts, max_tokens=longest, matryoshka=cuttable, ending=entry.ending)
+    return replace(recipe, prompts=prompts, max_tokens=longest, ending=entry.ending)
 
 
 def _positions(config: Mapping[str, Any]) -> int:
     """The longest input by config.json; older files of nomic_bert have GPT-2's name for it."""
     name = next((name for name in ("max_position_embeddings", "n_positions") if name in config), "n_positions")
     return _length(config, name, 512, "config.json")
-
-
-def _cuttable(config: Mapping[str, Any]) -> bool:
-    """What config.json of some models says of vectors that may be cut."""
-    sizes = member(config, "matryoshka_dimensions", list, [], file="config.json")
-    return bool(sizes) or member(config, "is_matryoshka", bool, False, file="config.json")
 
 
 def _read_modules(folder: Path, limit: int) -> Recipe:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from weft import flags
+from weft.embed.base import BaseEmbedder, How, Limits, check_texts
+from weft.embed.cache import open_cache
+from weft.embed.cutting import Cutter, Sequences, TokenIds, check_truncate, joined
+from weft.embed.fingerprint import Fingerprint, tokenizer_digest, weights_digest
+from weft.embed.progress import shown
 from weft.embed.recipe import Recipe, read_recipe
-from weft.errors import InputError, TooLongError
-from weft.runtime import Encoder, Tokens, open_checkpoint
+from weft.embed.results import Embedded, EmbedInterrupted
+from weft.errors import InputError, UnsupportedError
+from weft.runtime import Encoder, open_checkpoint
 from weft.weights.sources import locate
 
 if TYPE_CHECKING:
@@ -19,25 +28,24 @@ if TYPE_CHECKING:
 
 BATCH_TOKENS = 512  # tokens of one step: enough rows for the products, few enough that activations stay in cache
 LEAST_TOKENS = 64  # of a step that runs beside others; fewer are better shared by all threads
-PROGRESS_FROM = 2000  # texts; shorter lists are done before a bar would be drawn
-TRUNCATIONS = ("error", "head", "tail")
+LEAST_DIMENSIONS = 32  # that a vector may be cut to
 
 
-class TokenIds(NamedTuple):
-    """Ids of texts, each int32 [n], and how many tokens of each were cut off."""
-
-    ids: list[np.ndarray]
-    dropped: list[int]
-
-
-class Embedder:
-    """An embedding model: `encode`, `encode_query`, `encode_document`, `similarity`.
+class Embedder(BaseEmbedder):
+    """An embedding model: `encode`, `encode_query`, `encode_document`, `similarity`, `rank`.
 
     `model` is a catalogue name, `org/name[@revision]`, a folder or a file. An input longer than the model takes is an
-    error that says the numbers, unless `truncate` is "head" (keep the beginning) or "tail" (keep the end). `compute`
-    "bf16" rounds activations and weights to bfloat16 before their products: faster, and near the same vectors. "bf16x3"
-    splits them in two bfloat16 each: on a machine with a matrix unit faster than "f32", within 3e-5 of its vectors.
-    "int8" rounds activations, a scale a token, and weights, a scale a channel: the fastest; cosines of about 0.999.
+    error that says the numbers, unless `truncate` is "head" (keep the beginning), "tail" (keep the end) or "chunk" (all
+    of it, in windows that overlap; the vector is their mean, weighted by tokens); `embed` reports what was cut.
+    `dimensions` cuts vectors of a model made for it (Matryoshka): 32 to the model's own, then of length one again;
+    WEFT_EMBED_DIM sets it where it is not given, and `matryoshka=True` is the caller's word for a model whose files do
+    not say so. `cache` keeps vectors: "memory", "disk", a file, or an object of weft.embed.cache.
+
+    `compute` is what the factors of products are (sentence-transformers' word `precision` means what comes out, which
+    is `output_dtype` here). "bf16" rounds activations and weights to bfloat16: faster, and near the same vectors.
+    "bf16x3" splits them in two bfloat16 each: on a machine with a matrix unit faster than "f32", within 3e-5 of its
+    vectors. "int8" rounds activations, a scale a token, and weights, a scale a channel: the fastest; cosines of about
+    0.999.
     """
 
     def __init__(
@@ -46,26 +54,70 @@ class Embedder:
         *,
         pooling: str | None = None,
         normalise: bool | None = None,
+        dimensions: int | None = None,
+        matryoshka: bool | None = None,
         truncate: str = "error",
         compute: str = "f32",
+        cache: Any = None,
+        limits: Limits | None = None,
         threads: int | None = None,
         offline: bool | None = None,
         progress: bool | None = None,
     ) -> None:
-        self.truncate = _check_truncate(truncate)
+        self.truncate = check_truncate(truncate)
+        self.limits = limits or Limits()
         located = locate(str(model), offline=offline, progress=progress)
         checkpoint = open_checkpoint(located.path)
         self.recipe: Recipe = read_recipe(checkpoint, located.entry, pooling)
+        if matryoshka is not None:
+            self.recipe = replace(self.recipe, matryoshka=matryoshka)
         self._normalise = self.recipe.normalise if normalise is None else normalise
         head = self.recipe.head(self._normalise)
         self._encoder = Encoder(self.recipe.with_dense(checkpoint), head, compute=compute, threads=threads)
+        self._dimensions = self._checked(dimensions)
         self._encoder.start()
         self._located = located
+        tokenizer, pooled = lambda: self._encoder.tokenizer, self.recipe.include_prompt
+        self._cutter = Cutter(tokenizer, self.max_tokens, prompt_pooled=pooled)
+        self.cache = open_cache(cache)
+
+    def at(self, dimensions: int | None) -> Embedder:
+        """The same model with vectors of `dimensions` numbers, None for the model's own; weights are shared."""
+        other = copy(self)
+        other._dimensions = None if dimensions is None else self._checked(dimensions)
+        return other
+
+    def _checked(self, dimensions: int | None) -> int | None:
+        """`dimensions`, or what the environment says, where the model's vectors may be cut to it."""
+        name = "dimensions"
+        if dimensions is None:
+            name, dimensions = "WEFT_EMBED_DIM", flags.get("WEFT_EMBED_DIM")
+        native = self._encoder.dimension
+        if dimensions is None or dimensions == native:
+            return dimensions
+        if not self.recipe.matryoshka:
+            raise UnsupportedError(
+                f"[embed] {name} is {dimensions}, and this model does not say that its vectors of {native} numbers "
+                "may be cut; leave it out, or give matryoshka=True where you know better"
+            )
+        if not LEAST_DIMENSIONS <= dimensions <= native:
+            raise InputError(f"[embed] {name} is {dimensions}; this model has {LEAST_DIMENSIONS} to {native}")
+        return dimensions
 
     @property
     def dimension(self) -> int:
         """Length of a vector."""
-        return self._encoder.dimension
+        return self._dimensions or self._encoder.dimension
+
+    @property
+    def prompts(self) -> Mapping[str, str]:
+        """What the model puts before a text, by the name of its role."""
+        return self.recipe.prompts
+
+    @property
+    def similarity_name(self) -> str:
+        """The model's own measure: cosine, dot, euclidean or manhattan."""
+        return self.recipe.similarity
 
     @property
     def max_tokens(self) -> int:
@@ -92,32 +144,32 @@ class Embedder:
             "pooling": self.recipe.pooling,
             "normalise": self._normalise,
             "prompts": dict(self.recipe.prompts),
+            "matryoshka": self.recipe.matryoshka,
             "max_tokens": self.max_tokens,
             "similarity": self.recipe.similarity,
             "recipe": self.recipe.source,
+            "fingerprint": str(self.fingerprint),
+            "fingerprint_parts": self.fingerprint.parts,
         }
 
-    def encode(
-        self,
-        texts: str | Sequence[str],
-        *,
-        prompt_name: str | None = None,
-        prompt: str | None = None,
-        truncate: str | None = None,
-        adapter: str | None = None,
-        batch_tokens: int = BATCH_TOKENS,
-        progress: bool | None = None,
-    ) -> np.ndarray:
-        """Vectors of `texts`, float32 [len(texts), dimension]; one text alone gives [dimension].
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """What makes these vectors and no others; `str()` of it is what stores keep beside them."""
+        return self._native_fingerprint.changed(dimension=self.dimension)
 
-        `prompt` is put before every text; `prompt_name` picks one of the model's own ("query", "document"). `adapter`
-        is the name of a loaded one (`adapters.load`).
-        """
-        single = isinstance(texts, str)
-        items = [texts] if isinstance(texts, str) else list(texts)
-        ids = self.token_ids(items, prompt_name=prompt_name, prompt=prompt, truncate=truncate).ids
-        vectors = self.encode_ids(ids, adapter=adapter, batch_tokens=batch_tokens, progress=progress)
-        return vectors[0] if single else vectors
+    @cached_property
+    def _native_fingerprint(self) -> Fingerprint:
+        checkpoint = self._encoder.checkpoint
+        return Fingerprint(
+            weights=weights_digest(checkpoint),
+            tokenizer=tokenizer_digest(None if checkpoint.make_tokenizer is None else self.tokenizer),
+            pooling=self.recipe.pooling + ("" if self.recipe.include_prompt else " without the prompt"),
+            dense=tuple(layer.activation for layer in self.recipe.dense),
+            prompts={name: text for name, text in self.recipe.prompts.items() if text},
+            dimension=self._encoder.dimension,
+            normalise=self._normalise,
+            compute=self._encoder.info["compute"],
+        )
 
     def token_ids(
         self,
@@ -128,12 +180,9 @@ class Embedder:
         truncate: str | None = None,
     ) -> TokenIds:
         """What `encode` computes with: the ids of each text, special tokens and prompt included."""
-        for i, text in enumerate(texts):
-            if not isinstance(text, str):
-                raise InputError(f"[embed] texts[{i}] is {type(text).__name__}; texts are strings")
-        before = self._prompt(prompt_name, prompt)
-        made = self._token_ids([before + text for text in texts] if before else list(texts), truncate)
-        return made if self.recipe.include_prompt or not before else made._replace(ids=self._after(before, made))
+        check_texts(texts)
+        mode = self.truncate if truncate is None else check_truncate(truncate)
+        return self._cutter.token_ids(texts, self._prompt(prompt_name, prompt), mode)
 
     def encode_ids(
         self,
@@ -144,18 +193,75 @@ class Embedder:
         progress: bool | None = False,
     ) -> np.ndarray:
         """Vectors of sequences of ids, each int32 [n] and taken as it is, float32 [len(ids), dimension]."""
+        digest = self._digest(adapter)
+        vectors, whole = self._run(list(ids), adapter, batch_tokens, progress)
+        if not whole:
+            raise EmbedInterrupted(self._embedded(vectors, Sequences.of(ids[: len(vectors)]), digest))
+        return vectors
+
+    def _make(self, texts: list[str], how: How) -> Embedded:
+        import numpy as np
+
+        digest = self._digest(how.adapter)
+        sequences = self._cutter.sequences(texts, how.prompt, how.truncate)
+        vectors, whole = self._run(sequences.ids, how.adapter, how.batch_tokens or BATCH_TOKENS, how.progress)
+        if not whole:
+            sequences = sequences.first(int(np.searchsorted(sequences.starts, len(vectors), "right")) - 1)
+            vectors = vectors[: len(sequences.ids)]
+        made = self._embedded(joined(vectors, sequences, self._normalise), sequences, digest)
+        if not whole:
+            raise EmbedInterrupted(made)
+        return made
+
+    def _embedded(self, vectors: np.ndarray, sequences: Sequences, adapter: str | None) -> Embedded:
+        import numpy as np
+
+        tokens, windows = sequences.tokens, np.diff(sequences.starts).astype(np.int32)
+        return Embedded(vectors, tokens, sequences.dropped, windows, lambda: self._fingerprint_with(adapter))
+
+    def _run(
+        self, sequences: list[np.ndarray], adapter: str | None, batch_tokens: int, progress: bool | None
+    ) -> tuple[np.ndarray, bool]:
+        """The vectors of all sequences and True, or after Ctrl-C of the first of them and False."""
         import numpy as np
 
         if batch_tokens < 1:
             raise InputError(f"[embed] batch_tokens is {batch_tokens}; at least 1 is needed")
-        sequences = list(ids)
         vectors = np.empty((len(sequences), self.dimension), np.float32)
         ranges = list(_batches(sequences, self._budget(sequences, batch_tokens)))
         parts = [sequences[first:last] for first, last in ranges]
         made = self._encoder.vectors_each(parts) if adapter is None else self._adapted(parts, adapter)
-        for first, last in _shown(ranges, len(sequences), progress):
-            vectors[first:last] = next(made)
-        return vectors
+        done = 0
+        try:
+            for first, last in shown(ranges, len(sequences), progress):
+                vectors[first:last] = self._shortened(next(made))
+                done = last
+        except KeyboardInterrupt:
+            return vectors[:done], False
+        return vectors, True
+
+    def _shortened(self, vectors: np.ndarray) -> np.ndarray:
+        """Cut, then brought to length one again: the same as cutting what was pooled, since a norm only scales."""
+        import numpy as np
+
+        if self.dimension == vectors.shape[1]:
+            return vectors
+        cut = vectors[:, : self.dimension]
+        norms = np.linalg.norm(cut, axis=1, keepdims=True)
+        return cut / np.maximum(norms, np.float32(1e-12)) if self._normalise else cut
+
+    def _identity(self, how: How) -> str:
+        return self._fingerprint_with(self._digest(how.adapter))
+
+    def _fingerprint_with(self, adapter: str | None) -> str:
+        return str(self.fingerprint.changed(adapter=adapter))
+
+    def _digest(self, adapter: str | None) -> str | None:
+        """What the adapter of this name computes now."""
+        return None if adapter is None else self.adapters.get(adapter).digest.hex()
+
+    def _longest(self) -> int:
+        return self.max_tokens
 
     @property
     def adapters(self) -> Adapters:
@@ -173,30 +279,6 @@ class Embedder:
         finally:
             self.adapters.release(held)
 
-    def encode_query(self, texts: str | Sequence[str], **options: Any) -> np.ndarray:
-        """`encode` with the model's prompt for queries, where it has one."""
-        return self.encode(texts, prompt_name="query", **options)
-
-    def encode_document(self, texts: str | Sequence[str], **options: Any) -> np.ndarray:
-        """`encode` with the model's prompt for documents, where it has one."""
-        names = ("document", "passage", "corpus")  # what models call it, in sentence-transformers' order
-        name = next((n for n in names if self.recipe.prompts.get(n)), None)
-        return self.encode(texts, prompt_name=name or "document", **options)
-
-    def similarity(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Similarity of each vector of `a` to each of `b` by the model's own measure, float32 [len(a), len(b)]."""
-        import numpy as np
-
-        left, right = (np.atleast_2d(np.asarray(v, np.float32)) for v in (a, b))
-        if left.shape[1] != right.shape[1]:
-            raise InputError(f"[similarity] vectors of {left.shape[1]} and {right.shape[1]} numbers do not compare")
-        if self.recipe.similarity == "cosine":
-            left, right = (v / np.maximum(np.linalg.norm(v, axis=1, keepdims=True), 1e-12) for v in (left, right))
-        if self.recipe.similarity in ("cosine", "dot"):
-            return left @ right.T
-        order = 2 if self.recipe.similarity == "euclidean" else 1
-        return np.stack([-np.linalg.norm(right - row, ord=order, axis=1) for row in left]).astype(np.float32)
-
     def hidden_states(self, ids: Sequence[int]) -> np.ndarray:
         """The last hidden state of every token of `ids`, float32 [len(ids), hidden]; ids as they are, nothing added."""
         return self._encoder.hidden_states(ids)
@@ -210,60 +292,6 @@ class Embedder:
     def _prompt(self, name: str | None, text: str | None) -> str:
         return self.recipe.prompt(name) if text is None else text
 
-    def _after(self, prompt: str, made: TokenIds) -> list[Any]:
-        """The sequences with how many of their first tokens are the prompt's, which are not pooled."""
-        ids = self.tokenizer.encode(prompt)
-        length = len(ids) - (ids[-1:] != [] and ids[-1] in self.tokenizer.special_ids)
-        front = len(self._frame[0])
-        skips = [
-            length if list(some[: front + 1]) == ids[: front + 1] else front for some in made.ids
-        ]  # cut: not there
-        return [Tokens(some, skip=skip) for some, skip in zip(made.ids, skips)]
-
-    def _token_ids(self, texts: list[str], truncate: str | None) -> TokenIds:
-        import numpy as np
-
-        mode = self.truncate if truncate is None else _check_truncate(truncate)
-        encoded: list[Any] = self.tokenizer.encode_batch(texts)
-        limit = self.max_tokens
-        dropped = [0] * len(encoded)
-        for i, ids in enumerate(encoded):
-            if len(ids) <= limit:
-                continue
-            if mode == "error":
-                raise TooLongError(
-                    f"[embed] text {i} has {len(ids)} tokens, the model takes {limit}; "
-                    "shorten it or give truncate='head'",
-                    length=len(ids),
-                    limit=limit,
-                )
-            encoded[i] = self._cut(ids, limit, mode)
-            dropped[i] = len(ids) - len(encoded[i])
-        return TokenIds([np.asarray(ids, np.int32) for ids in encoded], dropped)
-
-    @cached_property
-    def _frame(self) -> tuple[list[int], list[int]]:
-        """The special tokens that the model puts before and after a text."""
-        plain, whole = self.tokenizer.encode("a", add_special=False), self.tokenizer.encode("a")
-        at = next(i for i in range(len(whole)) if whole[i : i + len(plain)] == plain)
-        return whole[:at], whole[at + len(plain) :]
-
-    def _cut(self, ids: Sequence[int], limit: int, mode: str) -> np.ndarray:
-        """The text's tokens cut to fit between the special tokens that frame it."""
-        import numpy as np
-
-        front, back = self._frame
-        inner = list(ids)[len(front) : len(ids) - len(back)]
-        room = limit - len(front) - len(back)
-        kept = inner[:room] if mode == "head" else inner[len(inner) - room :]
-        return np.asarray([*front, *kept, *back], np.int32)
-
-
-def _check_truncate(mode: str) -> str:
-    if mode not in TRUNCATIONS:
-        raise InputError(f"[embed] truncate is {mode!r}; one of {', '.join(TRUNCATIONS)}")
-    return mode
-
 
 def _batches(ids: list[np.ndarray], budget: int) -> Iterator[tuple[int, int]]:
     """Ranges of texts with at most `budget` tokens together, or one text alone; order kept, nothing padded."""
@@ -275,25 +303,3 @@ def _batches(ids: list[np.ndarray], budget: int) -> Iterator[tuple[int, int]]:
         tokens += len(item)
     if first < len(ids):
         yield first, len(ids)
-
-
-def _shown(batches: Sequence[tuple[int, int]], total: int, progress: bool | None) -> Iterator[tuple[int, int]]:
-    """The batches, with a bar on the terminal for long lists or when asked for."""
-    from weft import flags
-
-    if progress is None:
-        import sys
-
-        progress = total >= PROGRESS_FROM and sys.stderr.isatty() and not flags.get("WEFT_NO_PROGRESS")
-    if not progress:
-        yield from batches
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("embedding"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("embedding", total=total)
-        for first, last in batches:
-            yield first, last
-            bar.update(task, completed=last)

@@ -12,6 +12,8 @@ from weft.runtime import Checkpoint, Encoder, Head, Tokens, member, read_object
 if TYPE_CHECKING:
     import numpy as np
 
+    from weft.text import Tokenizer
+
 ACTIVATIONS = ("Identity", "Sigmoid")
 SETTINGS = "config_sentence_transformers.json"
 LAST_LAYERS = ("classifier.weight", "classifier.out_proj.weight")
@@ -30,32 +32,41 @@ class Classifier:
         self.label = _chosen(checkpoint, labels, label)
         self.activation = _activation(checkpoint, labels)
         mean = checkpoint.config.get("classifier_pooling") == "mean"
-        self._encoder = Encoder(checkpoint, Head("mean" if mean else "first", labels=labels), **options)
-        self._encoder.start()
-        self.max_tokens = min(self._encoder.max_tokens, _longest(checkpoint))
+        self.encoder = Encoder(checkpoint, Head("mean" if mean else "first", labels=labels), **options)
+        self.max_tokens = min(self.encoder.max_tokens, _longest(checkpoint))
 
     @property
     def info(self) -> dict[str, Any]:
-        return {**self._encoder.info, "label": self.label, "activation": self.activation.lower()}
+        return {**self.encoder.info, "label": self.label, "activation": self.activation.lower()}
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.encoder.tokenizer
+
+    def start(self) -> None:
+        self.encoder.start()
+
+    def memory_plan(self, tokens: int) -> dict[str, int]:
+        return self.encoder.memory_plan(tokens)
 
     def tokens(self, pair: tuple[str, str], truncate: str) -> tuple[Tokens, int]:
         """Of a pair that is too long the longer text gives way."""
         import numpy as np
 
-        tokenizer = self._encoder.tokenizer
+        tokenizer = self.tokenizer
         ids, types = tokenizer.encode_pair(*pair)
         dropped = 0
         if excess(len(ids), self.max_tokens, truncate):
             side: Literal["left", "right"] = "left" if truncate == "tail" else "right"
             fitted = tokenizer.encode_within(self.max_tokens, *pair, side=side)
             ids, types, dropped = fitted.ids, fitted.types, sum(fitted.dropped)
-        kinds = getattr(self._encoder.config, "type_vocab_size", 1)  # one kind only: RoBERTa's tokens have no types
+        kinds = getattr(self.encoder.config, "type_vocab_size", 1)  # one kind only: RoBERTa's tokens have no types
         return Tokens(np.asarray(ids, np.int32), np.minimum(np.asarray(types, np.int32), kinds - 1)), dropped
 
     def scores(self, tokens: Sequence[Tokens]) -> np.ndarray:
         import numpy as np
 
-        logits = self._encoder.vectors_of(tokens, BATCH_TOKENS)[:, self.label]
+        logits = self.encoder.vectors_of(tokens, BATCH_TOKENS)[:, self.label]
         if self.activation == "Identity":
             return logits
         return (1.0 / (1.0 + np.exp(-logits.astype(np.float64)))).astype(np.float32)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from weft.generate import Model
+    from weft.text import Tokenizer
 
 BEFORE = "Passage: "
 AFTER = "\nPlease write a question based on this passage.\nQuestion:"
@@ -29,12 +30,22 @@ class Likelihood:
     def info(self) -> dict[str, Any]:
         return self._model.info
 
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self._model.tokenizer
+
+    def start(self) -> None:
+        """Loading has begun it."""
+
+    def memory_plan(self, tokens: int) -> dict[str, int]:
+        return self._model.decoder.memory_plan()
+
     def tokens(self, pair: tuple[str, str], truncate: str) -> tuple[Tokens, int]:
         """`skip` of the result is where the query starts; of a pair that is too long the document is cut."""
         import numpy as np
 
         query, document = pair
-        tokenizer = self._model.tokenizer
+        tokenizer = self.tokenizer
         asked = tokenizer.encode(f" {query}", add_special=False)
         if not query or not asked:
             raise InputError("[rerank] the query is empty; its likelihood is what scores")

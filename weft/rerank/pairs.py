@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from weft.runtime import Tokens
+    from weft.text import Tokenizer
 
 TRUNCATIONS = ("error", "head", "tail")
 BATCH_TOKENS = 512  # of one step, as for embeddings
@@ -30,6 +31,15 @@ class Scorer(Protocol):
 
     @property
     def info(self) -> dict[str, Any]: ...
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+    def start(self) -> None:
+        """Let other threads bind the weights while the caller goes on."""
+
+    def memory_plan(self, tokens: int) -> dict[str, int]:
+        """Bytes by use, with the working memory of a step of `tokens` tokens."""
 
     def tokens(self, pair: tuple[str, str], truncate: str) -> tuple[Tokens, int]:
         """The tokens of a query and a document, and how many were cut off; `truncate` is one of TRUNCATIONS."""

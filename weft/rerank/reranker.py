@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from weft.errors import InputError, UnsupportedError
+from weft.errors import InputError, TooLongError, UnsupportedError
 from weft.rerank.pairs import Pairs, Scorer, check_truncate
 from weft.runtime import Checkpoint, open_checkpoint, read_object
 from weft.weights.sources import Located, locate
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from weft.text import Tokenizer
 
 METHODS = ("classifier", "yes-no", "likelihood")
 
@@ -50,36 +52,26 @@ class Reranker:
         offline: bool | None = None,
         progress: bool | None = None,
     ) -> None:
-        if method is not None and method not in METHODS:
-            raise InputError(f"[rerank] method is {method!r}; one of {', '.join(METHODS)}")
         self.truncate = check_truncate(truncate)
         self._located = locate(str(model), offline=offline, progress=progress)
         checkpoint = open_checkpoint(self._located.path)
-        self.method = method or _method(checkpoint, self._located)
-        options: dict[str, Any] = {"compute": compute or "f32", "threads": threads}
+        self.method = method_of(checkpoint, self._located, method)
         if label is not None and self.method != "classifier":
             raise InputError("[rerank] a label is chosen of a classifier; this model has none")
         if instruction is not None and self.method != "yes-no":
             raise InputError("[rerank] only Qwen3-Reranker takes an instruction")
-        self._scorer: Scorer
-        if self.method == "classifier":
-            from weft.rerank.classifier import Classifier
-
-            self._scorer = Classifier(checkpoint, label=label, **options)
-        elif self.method == "yes-no":
-            from weft.rerank.yes_no import YesNo
-
-            self._scorer = YesNo(checkpoint, instruction=instruction, **options)
-        else:
-            from weft.generate import load
-            from weft.rerank.likelihood import Likelihood
-
-            self._scorer = Likelihood(load(str(self._located.path), compute=compute, threads=threads, offline=offline))
+        given = {"label": label, "instruction": instruction, "compute": compute, "threads": threads}
+        self._scorer = scorer_of(checkpoint, self.method, **{k: v for k, v in given.items() if v is not None})
+        self._scorer.start()
 
     @property
     def max_tokens(self) -> int:
         """The longest pair in tokens, with all that surrounds it."""
         return self._scorer.max_tokens
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self._scorer.tokenizer
 
     @property
     def info(self) -> dict[str, Any]:
@@ -117,7 +109,10 @@ class Reranker:
         for i, pair in enumerate(pairs):
             if isinstance(pair, str) or len(pair) != 2 or not all(isinstance(text, str) for text in pair):
                 raise InputError(f"[rerank] pairs[{i}] is not a query and a document; both are strings")
-            made.append(self._scorer.tokens((pair[0], pair[1]), mode))
+            try:
+                made.append(self._scorer.tokens((pair[0], pair[1]), mode))
+            except TooLongError as error:
+                raise TooLongError(f"{error}: pair {i}", length=error.length, limit=error.limit) from None
         return Pairs([tokens for tokens, _ in made], [dropped for _, dropped in made])
 
     def score_tokens(self, pairs: Pairs) -> np.ndarray:
@@ -127,19 +122,45 @@ class Reranker:
         return self._scorer.scores(pairs.tokens) if pairs.tokens else np.empty(0, np.float32)
 
 
-def _method(checkpoint: Checkpoint, located: Located) -> str:
-    """How the model's files say that it scores."""
+def scorer_of(checkpoint: Checkpoint, method: str, **options: Any) -> Scorer:
+    """What scores pairs by `method`; no weight has been read, but those of a generator."""
+    if method == "classifier":
+        from weft.rerank.classifier import Classifier
+
+        return Classifier(checkpoint, **options)
+    if method == "yes-no":
+        from weft.rerank.yes_no import YesNo
+
+        return YesNo(checkpoint, **options)
+    from weft.generate import load
+    from weft.rerank.likelihood import Likelihood
+
+    return Likelihood(load(str(checkpoint.path), offline=True, **options))
+
+
+def method_of(checkpoint: Checkpoint, located: Located, method: str | None = None) -> str:
+    """How the model scores: the caller's word, else what its files say."""
+    if method is not None and method not in METHODS:
+        raise InputError(f"[rerank] method is {method!r}; one of {', '.join(METHODS)}")
+    found = method or stated_method(checkpoint, located)
+    if found is None:
+        raise UnsupportedError(
+            f"[rerank] {checkpoint.path.name} does not say how it scores; a generator takes method='likelihood', and "
+            "'yes-no' if it was trained as Qwen3-Reranker was"
+        )
+    return found
+
+
+def stated_method(checkpoint: Checkpoint, located: Located) -> str | None:
+    """How the model's files say that it scores; None where they do not say that it is a reranker."""
     from weft.rerank.classifier import is_classifier
 
     folder = checkpoint.path if checkpoint.path.is_dir() else checkpoint.path.parent
     modules = read_object(folder / "modules.json", kind=list, missing=[])
-    kinds = [str(module.get("type")) for module in modules if isinstance(module, dict)]
-    names = f"{located.spec} {checkpoint.path.name}".lower()
+    kinds = [str(module.get("type")).rpartition(".")[2] for module in modules if isinstance(module, dict)]
+    if "Pooling" in kinds or (located.entry is not None and located.entry.kind == "embed"):
+        return None
     if is_classifier(checkpoint):
         return "classifier"
-    if "qwen3-reranker" in names or any(kind.endswith(".LogitScore") for kind in kinds):
-        return "yes-no"
-    raise UnsupportedError(
-        f"[rerank] {checkpoint.path.name} does not say how it scores; a generator takes method='likelihood', and "
-        "'yes-no' if it was trained as Qwen3-Reranker was"
-    )
+    names = f"{located.spec} {checkpoint.path.name}".lower()
+    return "yes-no" if "qwen3-reranker" in names or "LogitScore" in kinds else None

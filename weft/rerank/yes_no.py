@@ -13,6 +13,8 @@ from weft.runtime import Checkpoint, Encoder, Head, Tokens
 if TYPE_CHECKING:
     import numpy as np
 
+    from weft.text import Tokenizer
+
 # The model was trained with these words, and an instruction that says what an answer is.
 BEFORE = (
     "<|im_start|>system\n"
@@ -34,17 +36,25 @@ class YesNo:
         if yes is None or no is None:
             raise UnsupportedError("[rerank] the tokenizer has no tokens 'yes' and 'no', which are what is compared")
         checkpoint = replace(checkpoint, make_tokenizer=lambda **_: tokenizer)  # made once
-        self._encoder = Encoder(checkpoint, Head("last", odds=(yes, no)), **options)
-        self._encoder.start()
-        self.max_tokens = min(self._encoder.max_tokens, MOST_TOKENS)
-        self._tokenizer = tokenizer
+        self.encoder = Encoder(checkpoint, Head("last", odds=(yes, no)), **options)
+        self.max_tokens = min(self.encoder.max_tokens, MOST_TOKENS)
         self._before, self._after = (
             tokenizer.encode(text, add_special=False, parse_special=True) for text in (BEFORE, AFTER)
         )
 
     @property
     def info(self) -> dict[str, Any]:
-        return {**self._encoder.info, "instruction": self.instruction}
+        return {**self.encoder.info, "instruction": self.instruction}
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.encoder.tokenizer
+
+    def start(self) -> None:
+        self.encoder.start()
+
+    def memory_plan(self, tokens: int) -> dict[str, int]:
+        return self.encoder.memory_plan(tokens)
 
     def tokens(self, pair: tuple[str, str], truncate: str) -> tuple[Tokens, int]:
         """Of a pair that is too long the document is cut. What both say is text, special tokens in it included."""
@@ -52,13 +62,13 @@ class YesNo:
 
         query, document = pair
         asked = f"<Instruct>: {self.instruction}\n<Query>: {query}\n<Document>: "
-        ids = self._tokenizer.encode(asked + document, add_special=False)
-        start = min(len(self._tokenizer.encode(asked, add_special=False)), len(ids))
+        ids = self.tokenizer.encode(asked + document, add_special=False)
+        start = min(len(self.tokenizer.encode(asked, add_special=False)), len(ids))
         kept, dropped = framed([*self._before, *ids[:start]], ids[start:], self._after, self.max_tokens, truncate)
         return Tokens(np.asarray(kept, np.int32)), dropped
 
     def scores(self, tokens: Sequence[Tokens]) -> np.ndarray:
         import numpy as np
 
-        odds = self._encoder.vectors_of(tokens, BATCH_TOKENS)[:, 0].astype(np.float64)
+        odds = self.encoder.vectors_of(tokens, BATCH_TOKENS)[:, 0].astype(np.float64)
         return (1.0 / (1.0 + np.exp(-odds))).astype(np.float32)

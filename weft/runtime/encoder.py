@@ -150,7 +150,7 @@ class Encoder:
         room = 0
         for sequence in sequences:
             room -= len(sequence)
-            if room < 0:
+            if not batches or room < 0:
                 batches.append([])
                 room = batch_tokens - len(sequence)
             batches[-1].append(sequence)
@@ -292,12 +292,14 @@ class Encoder:
         return {**inputs, **self._rows(texts, segments)}
 
     def _rows(self, texts: Sequence[Tokens], segments: np.ndarray) -> dict[str, np.ndarray]:
-        """The tokens that are pooled; of each text the last one at least."""
+        """The tokens that are pooled; of each text the last one at least, where it has any."""
         import numpy as np
 
         if self.head.pooling not in SINGLE and not self._spans(self._prepared.facts):
             return {"rows": np.empty(0, np.int32)}
         skips = [min(text.skip, max(len(text) - 1, 0)) if self.head.skips else 0 for text in texts]
+        if self.head.pooling in SINGLE and not all(map(len, texts)):  # it would be given another one's token
+            raise InputError(f"[embed] a sequence without tokens has no {self.head.pooling} one; give some text")
         starts = segments[:-1] + np.asarray(skips, np.int32)
         if self.head.pooling in SINGLE:
             return {"rows": starts if self.head.pooling == "first" else segments[1:] - np.int32(1)}

@@ -21,6 +21,7 @@ from weft.serve.http.routes import STALLED, Endpoint, Route, Scope, Send
 from weft.serve.models.pool import Entry, Models, outline_of
 from weft.serve.settings import Settings
 from weft.serve.work.metrics import Metrics
+from weft.serve.work.spans import Spans
 from weft.serve.work.tracking import Tracking
 
 SWEEP_S = 0.5
@@ -37,6 +38,7 @@ class Serving:
         self.entries = entries
         self.metrics = Metrics()
         self.tracking = Tracking()
+        self.spans = Spans.to(settings.collector) if settings.collector else None
         self.started = time.time()
         self.routes = all_routes()
         self.door = Door(self.routes, self._places, self.metrics)
@@ -56,12 +58,15 @@ class Serving:
                 task.cancel()
             await asyncio.gather(*background, return_exceptions=True)
             await self.models.close()
+            if self.spans is not None:
+                await asyncio.to_thread(self.spans.close)
 
     def _places(self, work: str) -> int:
         """Requests of a kind that may be under way: what all models of the kind can compute and queue."""
         if self.tracking.draining:
             return sys.maxsize  # all of them get to the guard, which says why there is no place
-        models = sum(entry.kind == work for entry in self.models or self.entries)
+        kinds = ("embed", "rerank") if work == "embed" else (work,)  # both are counted as one
+        models = sum(entry.kind in kinds for entry in self.models or self.entries)
         return (self.settings.limits.running + self.settings.limits.waiting) * max(1, models)
 
     @property

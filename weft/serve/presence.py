@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from hashlib import sha256
 from pathlib import Path
 
 from weft import flags
@@ -22,10 +23,18 @@ class Presence:
     host: str
     port: int
     started: float
+    socket: str = ""  # the path of a Unix socket, in place of host and port
+
+    @property
+    def where(self) -> str:
+        """What `weft stop` takes, and people know it by: the path of its socket, or its port."""
+        return self.socket or str(self.port)
 
     @property
     def url(self) -> str:
         """Where this machine reaches it."""
+        if self.socket:
+            return f"unix:{self.socket}"
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
@@ -48,14 +57,15 @@ def _lock(descriptor: int) -> bool:
 
 
 @contextmanager
-def announced(host: str, port: int) -> Iterator[None]:
+def announced(host: str, port: int, socket: str = "") -> Iterator[None]:
     """Let `weft ps` and `weft stop` find this process."""
     folder().mkdir(parents=True, exist_ok=True, mode=0o700)
-    path = folder() / f"{port}.json"
+    name = f"socket-{sha256(socket.encode()).hexdigest()[:16]}" if socket else str(port)
+    path = folder() / f"{name}.json"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         if _lock(descriptor):
-            said = json.dumps(asdict(Presence(os.getpid(), host, port, time.time())))
+            said = json.dumps(asdict(Presence(os.getpid(), host, port, time.time(), socket)))
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, said.encode(), 0)
         yield
@@ -65,12 +75,12 @@ def announced(host: str, port: int) -> Iterator[None]:
 
 
 def running() -> list[Presence]:
-    """The servers that run here, by port; stale files are taken away."""
+    """The servers that run here, by port and path; stale files are taken away."""
     found = []
     for path in sorted(folder().glob("*.json")) if folder().is_dir() else []:
         if (presence := _read(path)) is not None:
             found.append(presence)
-    return sorted(found, key=lambda one: one.port)
+    return sorted(found, key=lambda one: (one.port, one.socket))
 
 
 def alive(presence: Presence) -> bool:
@@ -88,7 +98,8 @@ def _read(path: Path) -> Presence | None:
             path.unlink(missing_ok=True)
             return None
         said = json.loads(os.pread(descriptor, 4096, 0))
-        return Presence(int(said["pid"]), str(said["host"]), int(said["port"]), float(said["started"]))
+        socket = str(said.get("socket", ""))
+        return Presence(int(said["pid"]), str(said["host"]), int(said["port"]), float(said["started"]), socket)
     except (OSError, ValueError, KeyError, TypeError):
         return None
     finally:

@@ -65,6 +65,7 @@ class Settings:
     models: tuple[ModelSpec, ...] = ()
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
+    socket: Path | None = None  # a Unix socket, in place of host and port
     keys: tuple[str, ...] = field(default=(), repr=False)
     allow_unauthenticated: bool = False
     allowed_hosts: tuple[str, ...] = ()
@@ -73,12 +74,13 @@ class Settings:
     keep_alive_s: float | None = None  # None: a model stays until another needs its place
     lora_dir: Path | None = None
     allow_pull: bool = False
+    collector: str = ""  # of OpenTelemetry's spans, as http://127.0.0.1:4318
     limits: Limits = field(default_factory=Limits)
 
     @property
     def loopback(self) -> bool:
         """Whether only this machine can reach the address."""
-        return is_loopback(self.host)
+        return self.socket is not None or is_loopback(self.host)
 
     def checked(self) -> Settings:
         """These settings, or an error where starting with them would be unsafe or impossible."""
@@ -97,6 +99,10 @@ class Settings:
             )
         if not 0 <= self.port <= 65535:
             raise InputError(f"[serve] the port is {self.port}; 0 to 65535 are possible")
+        if self.collector and not re.fullmatch(r"https?://[\w.:\[\]-]+(?:/[\w./-]*)?", self.collector):
+            raise InputError(
+                f"[serve] {self.collector!r:.80} is no address of a collector; http://127.0.0.1:4318 is one"
+            )
         if any(not key or not key.isascii() or not key.isprintable() or " " in key for key in self.keys):
             raise InputError("[serve] a key has spaces, or characters that a header cannot carry")
         return self
@@ -169,7 +175,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
             raise FormatError(f"[{where}] limits.{name} is {value!r:.40}; a number above 0 is wanted")
     result: dict[str, Any] = {"models": models, "limits": Limits(**{n: known[n](v) for n, v in limits.items()})}
-    for name, kind in (("host", str), ("port", int), ("allow_pull", bool)):
+    for name, kind in (("host", str), ("port", int), ("allow_pull", bool), ("collector", str)):
         if name in found:
             result[name] = _take(where, found, name, kind, None)
     for name in ("allowed_hosts", "allowed_origins"):
@@ -179,6 +185,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         ("keep_alive", seconds),
         ("budget", size_bytes),
         ("lora_dir", Path),
+        ("socket", Path),
         ("api_key_file", lambda given: read_keys(Path(given))),
     ):
         if name in found:

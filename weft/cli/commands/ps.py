@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from weft.cli import screen
 
+if TYPE_CHECKING:
+    from http.client import HTTPConnection
+
 LIMIT = 16 << 20
+TIMEOUT_S = 5
 
 
 @click.command()
@@ -38,21 +43,39 @@ def command(as_json: bool) -> None:
 
 def live(url: str) -> dict[str, Any]:
     """What a server says of itself, or why it says nothing."""
-    from urllib.error import HTTPError, URLError
-    from urllib.request import Request, urlopen
+    from http.client import HTTPException
 
     from weft import flags
 
     key = flags.get("WEFT_API_KEY")
     headers = {"Authorization": f"Bearer {key}"} if key else {}
+    connection = _connection(url)
     try:
-        with urlopen(Request(f"{url}/weft/live", headers=headers), timeout=5) as answer:
-            found: dict[str, Any] = json.loads(answer.read(LIMIT))
-            return found
-    except HTTPError as error:
-        return {"error": "its key is needed, in WEFT_API_KEY" if error.code == 401 else f"HTTP {error.code}"}
-    except (URLError, OSError, ValueError) as error:
+        connection.request("GET", "/weft/live", headers=headers)
+        answer = connection.getresponse()
+        if answer.status != 200:
+            return {"error": "its key is needed, in WEFT_API_KEY" if answer.status == 401 else f"HTTP {answer.status}"}
+        found: dict[str, Any] = json.loads(answer.read(LIMIT))
+        return found
+    except (HTTPException, OSError, ValueError) as error:
         return {"error": f"it does not answer: {error}"}
+    finally:
+        connection.close()
+
+
+def _connection(url: str) -> HTTPConnection:
+    """A connection to a server, on a port or a Unix socket."""
+    import socket
+    from http.client import HTTPConnection
+
+    if not url.startswith("unix:"):
+        return HTTPConnection(url.removeprefix("http://"), timeout=TIMEOUT_S)
+    connection = HTTPConnection("localhost", timeout=TIMEOUT_S)
+    connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.sock.settimeout(TIMEOUT_S)
+    with suppress(OSError):  # said by the request that follows
+        connection.sock.connect(url.removeprefix("unix:"))
+    return connection
 
 
 def _print(server: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 @click.option("--host", help="Address to listen on (default: 127.0.0.1, this machine alone).")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port (default: 11811; 0 takes a free one).")
 @click.option(
+    "--socket", type=click.Path(path_type=Path, dir_okay=False), help="Listen on a Unix socket here, not on a port."
+)
+@click.option(
     "--api-key-file", type=click.Path(path_type=Path), help="Keys, one a line; clients must give one. Or WEFT_API_KEY."
 )
 @click.option("--allow-unauthenticated", is_flag=True, help="Let other machines in without a key.")
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
 @click.option("--allow-pull", is_flag=True, help="Let clients fetch models (Ollama's /api/pull).")
 @click.option("--max-running", type=click.IntRange(1), metavar="N", help="Requests of a model in a step (default: 64).")
 @click.option("--max-waiting", type=click.IntRange(1), metavar="N", help="Requests in its queue (default: 256).")
+@click.option("--collector", metavar="URL", help="Send OpenTelemetry spans there, as http://127.0.0.1:4318.")
 @click.option("--log", "log_style", type=click.Choice(["text", "json", "off"]), default="text", show_default=True)
 @options.loading()
 def command(models: tuple[str, ...], config: Path | None, log_style: str, **given: Any) -> None:
@@ -53,7 +58,7 @@ def command(models: tuple[str, ...], config: Path | None, log_style: str, **give
     _require_extra()
     from weft.serve import presence
     from weft.serve.http.logs import configure
-    from weft.serve.http.server import listen, run
+    from weft.serve.http.server import listen, port_of, run
 
     settings = _settings(models, config, given).checked()
     entries = _entries(settings.models)
@@ -64,7 +69,8 @@ def command(models: tuple[str, ...], config: Path | None, log_style: str, **give
         _summary(replace(settings, port=port), entries)
 
     bound = listen(settings)
-    with presence.announced(settings.host, bound.getsockname()[1]):
+    path = str(settings.socket.resolve()) if settings.socket is not None else ""
+    with presence.announced(settings.host, port_of(bound), path):
         run(settings, entries, started, bound)
 
 
@@ -87,7 +93,7 @@ def _settings(models: tuple[str, ...], config: Path | None, given: dict[str, Any
     found["models"] = tuple(
         replace(spec, options={**loading, **spec.options}, preload=spec.preload or preload) for spec in specs
     )
-    for name in ("host", "port", "lora_dir"):
+    for name in ("host", "port", "socket", "collector", "lora_dir"):
         if given[name] is not None:
             found[name] = given[name]
     if given["api_key_file"] is not None:
@@ -125,7 +131,7 @@ def _summary(settings: Settings, entries: list[Entry]) -> None:
     from weft.runtime.memory import SHARE, free_memory
     from weft.serve.presence import Presence
 
-    url = Presence(0, settings.host, settings.port, 0.0).url
+    url = Presence(0, settings.host, settings.port, 0.0).url if settings.socket is None else "http://localhost"
     free = free_memory()
     budget = settings.budget_bytes or int(SHARE * free.available_bytes)
     threads = plan_threads(
@@ -133,10 +139,9 @@ def _summary(settings: Settings, entries: list[Entry]) -> None:
     )
     reach = "only this machine reaches it" if settings.loopback else "whoever reaches it may use it"
     key = f"{len(settings.keys)} known" if settings.keys else f"none; {reach}"
+    places = [("page", f"{url}/"), ("OpenAI", f"{url}/v1"), ("Anthropic, Ollama", url)]
     rows = [
-        ("page", f"{url}/"),
-        ("OpenAI", f"{url}/v1"),
-        ("Anthropic, Ollama", url),
+        *(places if settings.socket is None else [("socket", str(settings.socket))]),
         ("keys", key),
         ("threads", f"{threads.count}: {'; '.join(threads.reasons)}"),
         ("memory", f"{screen.size(budget)} for models, of {screen.size(free.available_bytes)}: {free.reason}"),
@@ -157,18 +162,22 @@ def _summary(settings: Settings, entries: list[Entry]) -> None:
     ]
     screen.table(["model", "", "context", "memory", "of which", "loaded"], shown, right=("memory",))
     click.echo()
-    click.echo(_snippet(url, entries[0], bool(settings.keys)))
+    click.echo(_snippet(url, entries[0], settings))
     click.echo()
     screen.note("Ctrl-C ends it: requests under way are answered first, a second one ends at once.")
 
 
-def _snippet(url: str, entry: Entry, keyed: bool) -> str:
+def _snippet(url: str, entry: Entry, settings: Settings) -> str:
     """Something to paste."""
-    key = ' -H "Authorization: Bearer $WEFT_API_KEY"' if keyed else ""
+    key = ' -H "Authorization: Bearer $WEFT_API_KEY"' if settings.keys else ""
+    through = f"--unix-socket {shlex.quote(str(settings.socket))} " if settings.socket is not None else ""
     if entry.kind == "embed":
         body = f'{{"model": "{entry.name}", "input": ["a cat", "a dog"]}}'
         path = "/v1/embeddings"
+    elif entry.kind == "rerank":
+        body = f'{{"model": "{entry.name}", "query": "a pet", "documents": ["a cat", "a car"]}}'
+        path = "/v1/rerank"
     else:
         body = f'{{"model": "{entry.name}", "messages": [{{"role": "user", "content": "Hello!"}}]}}'
         path = "/v1/chat/completions"
-    return f"curl {url}{path}{key} -H 'Content-Type: application/json' -d '{body}'"
+    return f"curl {through}{url}{path}{key} -H 'Content-Type: application/json' -d '{body}'"

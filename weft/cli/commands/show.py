@@ -71,13 +71,16 @@ def _print_summary(outline: Outline) -> None:
         ("model", outline.located.spec),
         ("from", outline.located.source),
         ("path", checkpoint.path),
-        ("kind", "text generator" if outline.kind == "decoder" else "text embedder"),
+        ("kind", f"text {'reranker' if outline.method else 'embedder' if outline.recipe else 'generator'}"),
         ("model type", checkpoint.model_type),
         ("parameters", f"{screen.number(parameters)} in {len(used)} tensors, {screen.size(checkpoint.size_bytes)}"),
         ("stored as", ", ".join(sorted({str(w.dtype) for w in used}))),
         ("computed in", f"{info['compute']}, {info['level']} kernels"),
     ]
-    if outline.kind == "decoder":
+    if outline.method:
+        told = {name: info[name] for name in ("label", "activation", "instruction") if name in info}
+        rows += [("scores by", outline.method), *told.items()]
+    elif outline.recipe is None:
         state = f"{info['kv_dtype']}, room for {screen.number(info['kv_tokens'])} tokens: {info['kv_reason']}"
         rows += [("context", f"{info['context']} tokens"), ("key/value state", state)]
         rows += [("ends at ids", ", ".join(map(str, info["eos_ids"])) or "none")]
@@ -87,7 +90,7 @@ def _print_summary(outline: Outline) -> None:
     click.echo()
     if outline.recipe:
         _print_recipe(outline)
-    else:
+    elif not outline.method:
         _print_template(outline.chat_template)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from pathlib import Path
 
 import click
 
@@ -13,10 +14,10 @@ from weft.errors import BusyError, NotFoundError
 
 
 @click.command()
-@click.argument("port", type=int, required=False)
+@click.argument("which", metavar="[PORT|SOCKET]", required=False)
 @click.option("--all", "everyone", is_flag=True, help="All servers on this machine.")
 @click.option("--timeout", type=float, default=45.0, show_default=True, help="Seconds to wait for the end.")
-def command(port: int | None, everyone: bool, timeout: float) -> None:
+def command(which: str | None, everyone: bool, timeout: float) -> None:
     """Stop a server on this machine.
 
     It answers what is under way, takes nothing new, and ends.
@@ -29,18 +30,19 @@ def command(port: int | None, everyone: bool, timeout: float) -> None:
     """
     from weft.serve import presence
 
-    found = [one for one in presence.running() if port in (None, one.port)]
+    known = {which, str(Path(which).resolve())} if which else None
+    found = [one for one in presence.running() if known is None or one.where in known]
     if not found:
         raise NotFoundError("[stop] no such server runs here; `weft ps` lists them")
     if len(found) > 1 and not everyone:
-        ports = ", ".join(str(one.port) for one in found)
-        raise click.UsageError(f"several servers run here; give one of the ports {ports}, or --all")
+        places = ", ".join(one.where for one in found)
+        raise click.UsageError(f"several servers run here; give one of {places}, or --all")
     for one in found:
         os.kill(one.pid, signal.SIGTERM)
     deadline = time.monotonic() + timeout
     for one in found:
         while presence.alive(one):
             if time.monotonic() > deadline:
-                raise BusyError(f"[stop] the server at port {one.port} still answers requests; ask again to end it now")
+                raise BusyError(f"[stop] the server at {one.where} still answers requests; ask again to end it now")
             time.sleep(0.05)
         screen.note(f"stopped {one.url}")

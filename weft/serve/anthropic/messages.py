@@ -199,13 +199,8 @@ class _Writer:
         usage = {"input_tokens": self._chat.prompt_tokens, "output_tokens": 0}
         yield _event("message_start", {"type": "message_start", "message": {**self._message([]), "usage": usage}})
         reply = Reply()
-        async for deltas in self._chat.deltas():
-            said = b""
-            for delta in deltas:
-                reply.add(delta)
-                said += self._delta(delta)
-            if said:
-                yield said
+        async for said in self._chat.written(self._delta, reply):
+            yield said
         if self._index < 0:
             yield self._open("text", {"type": "text", "text": ""})
         ending, usage = await self._ending(reply), await self._usage()

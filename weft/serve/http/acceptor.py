@@ -8,6 +8,7 @@ import errno
 import logging
 import socket
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from weft.serve.http.door import Door, is_whole
@@ -95,18 +96,24 @@ class Acceptor:
             accepted.send(answer)
             accepted.close()
             return
-        made = Excess(self._door, self._state, self._limits.header_s, data) if crowded else None
-        place = "" if crowded else self._door.enter(data)
-        task = self._loop.create_task(
-            self._loop.connect_accepted_socket(lambda: made or self._connect(data, place), accepted)
-        )
-        self._arriving.add(task)
-        task.add_done_callback(self._arrived)
+        if crowded:
+            self._let(accepted, lambda: Excess(self._door, self._state, self._limits.header_s, data), "")
+        else:
+            place = self._door.enter(data)
+            self._let(accepted, lambda: self._connect(data, place), place)
 
-    def _arrived(self, task: asyncio.Task[Any]) -> None:
+    def _let(self, accepted: socket.socket, make: Callable[[], asyncio.Protocol], place: str) -> None:
+        """Make a connection, in the next turn; a place that was taken is the connection's once there is one."""
+        task = self._loop.create_task(self._loop.connect_accepted_socket(make, accepted))
+        self._arriving.add(task)
+        task.add_done_callback(partial(self._arrived, place))
+
+    def _arrived(self, place: str, task: asyncio.Task[Any]) -> None:
         self._arriving.discard(task)
-        if not task.cancelled():
-            task.exception()  # a connection that broke off; it has been closed
+        if not task.cancelled() and (error := task.exception()) is not None:  # then there was never a connection
+            log.error("a connection could not be made", exc_info=error)
+            if place:
+                self._door.leave(place)
 
 
 class Excess(asyncio.Protocol):

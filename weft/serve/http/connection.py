@@ -40,7 +40,7 @@ class Connection(H11Protocol):
         self.app = self._counted(self.app)
         self._wait()
         if self._held:
-            self._parse()
+            self.loop.call_soon(self._parse)  # reading begins first: a parser may want to pause it
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()

@@ -77,7 +77,7 @@ class Door:
         route = self._asked(data)
         if route is None or not self.full(route.work) or not is_whole(data):
             return None
-        self._count(route.path)
+        self._count(route.method, route.path)
         return _with(self._answers[route.shape], headers, closing)
 
     def _asked(self, data: bytes) -> Route | None:
@@ -87,12 +87,12 @@ class Door:
 
     def turned_away(self, headers: Headers) -> bytes:
         """The answer to whatever comes on a connection that is one too many."""
-        self._count("(none)")
+        self._count("(other)", "(none)")
         return _with(self._crowded, headers, True)
 
-    def _count(self, route: str) -> None:
+    def _count(self, method: str, route: str) -> None:
         self.refused += 1
-        self._metrics.count("http_requests_total", route=route, method="POST", status="429")
+        self._metrics.count("http_requests_total", route=route, method=method, status="429")
 
 
 MESSAGE = "as many requests are under way as this server takes; try again later"

@@ -74,7 +74,7 @@ class Guard:
                 told(error, call)
         finally:
             calls.discard(call)
-            self._note(call, outgoing.status)
+            self._note(call, outgoing.status, scope)
 
     async def _pass(self, scope: Scope, call: Call, receive: Receive, send: Send) -> None:
         """Let a request in that may come in; people who have no key yet get a form for it."""
@@ -123,7 +123,8 @@ class Guard:
     def _check_host(self, scope: Scope) -> None:
         """On a loopback address only names of this machine are answered: a page whose name was made to point here
         (DNS rebinding) sends its own name."""
-        if not self._serving.settings.loopback:
+        settings = self._serving.settings
+        if not settings.loopback or settings.socket is not None:  # no page reaches a socket in the file system
             return
         values = [value for name, value in scope["headers"] if name == b"host"]
         host = host_of(values[0].decode("latin-1")) if len(values) == 1 else None
@@ -171,7 +172,7 @@ class Guard:
         await send({"type": "http.response.body", "body": b""})
         return True
 
-    def _note(self, call: Call, status: int) -> None:
+    def _note(self, call: Call, status: int, scope: Scope) -> None:
         """The log and the metrics of an answer. Nothing a client wrote is in them but ids and counts."""
         took = time.monotonic() - call.started
         metrics = self._serving.metrics
@@ -190,6 +191,8 @@ class Guard:
         if call.tenant:
             facts["tenant"] = call.tenant
         log.info("request", extra=facts)
+        if self._serving.spans is not None:
+            self._serving.spans.note(call, status, dict(scope["headers"]))
 
 
 _PHRASES = {

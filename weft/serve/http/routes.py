@@ -58,7 +58,7 @@ class Json:
     async def send(self, send: Send, call: Call) -> None:
         encode = msgspec.json.encode
         body = await asyncio.to_thread(encode, self.value) if self.large else encode(self.value)
-        await _send_whole(send, self.status, b"application/json", body, self.headers)
+        await _send_whole(send, self.status, b"application/json", body, (*self.headers, *call.headers))
 
 
 @dataclass

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -95,6 +97,8 @@ class Server(uvicorn.Server):
 
 def listen(settings: Settings) -> socket.socket:
     """The socket of a server, bound and not yet accepting; port 0 takes a free one."""
+    if settings.socket is not None:
+        return _listen_at(settings.socket)
     try:
         family = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0][0]
         bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named, or asyncio sets no TCP_NODELAY
@@ -103,6 +107,31 @@ def listen(settings: Settings) -> socket.socket:
     except OSError as error:
         raise InputError(f"[serve] {settings.host}:{settings.port} cannot be used: {error.strerror or error}") from None
     return bound
+
+
+def _listen_at(path: Path) -> socket.socket:
+    """A Unix socket that its owner alone may use. What a server that is gone left there is taken away."""
+    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if path.is_socket():
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
+                if other.connect_ex(str(path)) != 0:
+                    path.unlink()
+        before = os.umask(0o177)
+        try:
+            bound.bind(str(path))
+        finally:
+            os.umask(before)
+    except (OSError, ValueError) as error:
+        bound.close()
+        raise InputError(f"[serve] {path} cannot be used: {getattr(error, 'strerror', None) or error}") from None
+    return bound
+
+
+def port_of(bound: socket.socket) -> int:
+    """The port of a listening socket; 0 for one in the file system."""
+    name = bound.getsockname()
+    return 0 if isinstance(name, str) else int(name[1])
 
 
 def run(
@@ -115,10 +144,14 @@ def run(
     settings = settings.checked()
     bound = bound or listen(settings)
     server = Server(App(settings, entries))
-    port: int = bound.getsockname()[1]
+    port = port_of(bound)
     if on_started is not None:
         server.on_started = lambda: on_started(port)
-    server.run(sockets=[bound])
+    try:
+        server.run(sockets=[bound])
+    finally:
+        if settings.socket is not None:
+            settings.socket.unlink(missing_ok=True)
 
 
 class BackgroundServer:
@@ -129,7 +162,7 @@ class BackgroundServer:
         self.app = App(self.settings, entries)
         self._server = Server(self.app)
         self._bound = listen(self.settings)
-        self.port: int = self._bound.getsockname()[1]
+        self.port = port_of(self._bound)
         self._ready = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="weft-serve", daemon=True)
@@ -166,3 +199,5 @@ class BackgroundServer:
             self._server.run(sockets=[self._bound])
         finally:
             self._ready.set()
+            if self.settings.socket is not None:
+                self.settings.socket.unlink(missing_ok=True)

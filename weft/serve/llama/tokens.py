@@ -12,6 +12,7 @@ from weft.serve.http.routes import Answer, Context, Json
 from weft.serve.llama.schemas import DetokenizeRequest, TemplateRequest, TokenizeRequest
 from weft.serve.models.embedder import EmbedRunner
 from weft.serve.models.generator import GenerateRunner
+from weft.serve.models.pool import Runner
 from weft.serve.openai.messages import template_messages
 from weft.serve.work.chatting import Ask, prompt_ids
 from weft.serve.work.generating import lease, lease_generator
@@ -25,7 +26,7 @@ def _named(context: Context, given: str | None, kind: str) -> str:
     return next((entry.name for entry in entries if entry.kind == kind), entries[0].name)
 
 
-async def _leased(context: Context, model: str | None, kind: str) -> GenerateRunner | EmbedRunner:
+async def _leased(context: Context, model: str | None, kind: str) -> Runner:
     _, _, runner = await lease(context, _named(context, model, kind))
     return runner
 
@@ -61,7 +62,7 @@ async def _tokenize_tei(context: Context, body: TokenizeRequest) -> Answer:
     return Json(await asyncio.to_thread(_located, runner, texts, body.add_special_tokens is not False))
 
 
-def _located(runner: GenerateRunner | EmbedRunner, texts: list[str], special: bool) -> list[list[dict[str, Any]]]:
+def _located(runner: Runner, texts: list[str], special: bool) -> list[list[dict[str, Any]]]:
     tokenizer, specials = runner.tokenizer, runner.tokenizer.special_ids
     found = []
     for text in texts:

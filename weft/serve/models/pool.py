@@ -20,11 +20,13 @@ from typing import Any
 from weft.errors import NotFoundError, WeftError
 from weft.runtime.memory import SHARE, UNKNOWN, free_memory
 from weft.serve.http.faults import Fault, no_model, unavailable
+from weft.serve.models.digest import digest_of
 from weft.serve.models.embedder import EmbedRunner
 from weft.serve.models.generator import GenerateRunner
+from weft.serve.models.reranker import RerankRunner
 from weft.serve.settings import Limits, ModelSpec
 
-Runner = GenerateRunner | EmbedRunner
+Runner = GenerateRunner | EmbedRunner | RerankRunner
 
 log = logging.getLogger("weft.serve")
 
@@ -36,6 +38,7 @@ class Outline:
     kind: str
     bytes: dict[str, int]
     max_tokens: int
+    digest: str = ""  # of its files
 
     @property
     def total_bytes(self) -> int:
@@ -78,18 +81,23 @@ class Entry:
 
 
 def outline_of(spec: ModelSpec, *, offline: bool = True) -> Outline:
-    """Look at a model's files, without reading a weight."""
+    """Look at a model's files, without reading more than pieces of them."""
+    from weft.embed.recipe import embeds
+    from weft.rerank.reranker import scorer_of, stated_method
     from weft.runtime import open_checkpoint
-    from weft.runtime.programs import model_module
     from weft.weights.sources import locate
 
     located = locate(spec.source, offline=offline, progress=False)
     checkpoint = open_checkpoint(located.path)
-    if model_module(checkpoint.model_type).KIND == "decoder":
+    method = stated_method(checkpoint, located)
+    if method is not None:
+        scorer = scorer_of(checkpoint, method, **_options(spec, "rerank"))
+        return Outline("rerank", scorer.memory_plan(512), scorer.max_tokens, digest_of(located.path))
+    if not embeds(checkpoint, located.entry):
         from weft.runtime import Decoder
 
         decoder = Decoder(checkpoint, **{**_options(spec, "generate"), "bind": False})
-        return Outline("generate", decoder.memory_plan(), decoder.max_context)
+        return Outline("generate", decoder.memory_plan(), decoder.max_context, digest_of(located.path))
     from weft.embed.recipe import read_recipe
     from weft.runtime import Encoder
 
@@ -97,28 +105,36 @@ def outline_of(spec: ModelSpec, *, offline: bool = True) -> Outline:
     recipe = read_recipe(checkpoint, located.entry, options.pop("pooling", None))
     head = recipe.head(options.pop("normalise", recipe.normalise))
     encoder = Encoder(recipe.with_dense(checkpoint), head, **options)
-    return Outline("embed", dict(encoder.memory_plan(512)), min(recipe.max_tokens, encoder.max_tokens))
+    most = min(recipe.max_tokens, encoder.max_tokens)
+    return Outline("embed", dict(encoder.memory_plan(512)), most, digest_of(located.path))
 
 
 def _options(spec: ModelSpec, kind: str) -> dict[str, Any]:
     wanted = {
         "generate": ("context", "kv_dtype", "kv_tokens", "kv_bytes", "compute", "threads"),
         "embed": ("compute", "threads", "pooling", "normalise"),
+        "rerank": ("compute", "threads", "label", "instruction"),
     }[kind]
     return {name: value for name, value in spec.options.items() if name in wanted}
 
 
 def load_model(entry: Entry, limits: Limits) -> Any:
-    """Load a model; blocks. A Model or an Embedder."""
+    """Load a model; blocks. A Model, an Embedder or a Reranker."""
     spec = entry.spec
     options = {**_options(spec, entry.kind), "offline": True, "progress": False}
     if entry.kind == "generate":
         from weft.generate import load
 
         return load(spec.source, **options)
+    if entry.kind == "rerank":
+        from weft.rerank import Reranker
+
+        return Reranker(spec.source, **options)
     from weft.embed import Embedder
 
-    return Embedder(spec.source, **options)
+    embedder = Embedder(spec.source, **options)
+    _ = embedder.fingerprint  # every answer carries it: made here, where it keeps nobody waiting
+    return embedder
 
 
 class Models:
@@ -198,7 +214,8 @@ class Models:
             limits = self.limits
             runner = await GenerateRunner(loaded, running=limits.running, waiting=limits.waiting).start()
         else:
-            runner = EmbedRunner(loaded, waiting=self.limits.running + self.limits.waiting)
+            made = RerankRunner if entry.kind == "rerank" else EmbedRunner
+            runner = made(loaded, waiting=self.limits.running + self.limits.waiting)
         for name, path in entry.adapters.items():
             await asyncio.to_thread(runner.adapters.load, name, path)
         return runner

@@ -8,7 +8,6 @@ from typing import Any
 from weft.serve.http.routes import Answer, Context, Json
 from weft.serve.ollama.chat import keep, named
 from weft.serve.ollama.schemas import EmbedRequest, OldEmbedRequest
-from weft.serve.openai.embeddings import shortened
 from weft.serve.work.embedding import embed_texts
 
 
@@ -18,7 +17,7 @@ async def embed(context: Context, body: EmbedRequest) -> Answer:
     keep(context, model, body.keep_alive)
     texts = [body.input] if isinstance(body.input, str) else body.input
     made = await embed_texts(context, model, texts, truncate="head" if body.truncate else None)
-    vectors = made.vectors if body.dimensions is None else shortened(made.vectors, body.dimensions)
+    vectors = (made if body.dimensions is None else made.shortened(body.dimensions)).vectors
     answer: dict[str, Any] = {
         "model": body.model,
         "embeddings": await asyncio.to_thread(vectors.tolist),

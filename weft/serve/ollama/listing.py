@@ -7,7 +7,6 @@ import re
 import sys
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta, timezone
-from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -50,14 +49,14 @@ async def running(context: Context, _: None) -> Answer:
 
 
 def _described(entry: Entry) -> dict[str, Any]:
-    """A model in a list. The digest is of its name: files may be large, and are not read for it."""
+    """A model in a list."""
     changed = datetime.fromtimestamp(entry.created, timezone.utc).isoformat().replace("+00:00", "Z")
     return {
         "name": entry.name,
         "model": entry.name,
         "modified_at": changed,
         "size": entry.outline.bytes.get("weights", 0),
-        "digest": sha256(entry.name.encode()).hexdigest(),
+        "digest": entry.outline.digest,
         "details": _details(entry),
     }
 
@@ -82,7 +81,7 @@ async def show(context: Context, body: ShowRequest) -> Answer:
         raise invalid("model is missing", "model")
     entry, _ = context.serving.models.find(named(context, given))
     runner = await context.call.stack.enter_async_context(context.serving.models.lease(entry))
-    template, capabilities = "", ["embedding"]
+    template, capabilities = "", ["embedding" if entry.kind == "embed" else "rerank"]
     if isinstance(runner, GenerateRunner):
         from weft.text.tool_calls import formats_of
 

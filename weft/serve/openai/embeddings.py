@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
-from weft.serve.http.faults import invalid
 from weft.serve.http.routes import Answer, Context, Json
 from weft.serve.openai import answers
 from weft.serve.openai.completions import split_inputs
@@ -34,7 +33,7 @@ async def embed(context: Context, body: EmbeddingRequest) -> Answer:
         )
     else:
         made = await embed_token_ids(context, body.model, inputs, adapter=body.adapter)  # type: ignore[arg-type]
-    vectors = made.vectors if body.dimensions is None else shortened(made.vectors, body.dimensions)
+    vectors = (made if body.dimensions is None else made.shortened(body.dimensions)).vectors
     usage = answers.Usage(
         prompt_tokens=made.tokens, total_tokens=made.tokens, truncated_tokens=sum(made.dropped) or UNSET
     )
@@ -54,15 +53,3 @@ def _numbers(vector: np.ndarray) -> list[float]:
 
 def _base64(vector: np.ndarray) -> str:
     return base64.b64encode(vector.astype("<f4").tobytes()).decode()
-
-
-def shortened(vectors: np.ndarray, dimensions: int, param: str = "dimensions") -> np.ndarray:
-    """The first numbers of each vector, of length one again, as OpenAI does; for models trained to be cut."""
-    import numpy as np
-
-    if dimensions > vectors.shape[1]:
-        raise invalid(f"{param} is {dimensions}, the model's vectors have {vectors.shape[1]}", param)
-    if dimensions == vectors.shape[1]:
-        return vectors
-    cut = vectors[:, :dimensions]
-    return cut / np.maximum(np.linalg.norm(cut, axis=1, keepdims=True), np.float32(1e-12))

@@ -207,13 +207,8 @@ class _Writer:
         begun = await self._response(None, [])
         yield self._event("response.created", response=begun) + self._event("response.in_progress", response=begun)
         reply = Reply()
-        async for deltas in self._chat.deltas():
-            said = b""
-            for delta in deltas:
-                reply.add(delta)
-                said += self._delta(delta)
-            if said:
-                yield said
+        async for said in self._chat.written(self._delta, reply):
+            yield said
         rest = self._close()
         if not self._items:
             rest += self._begin(_message(new_id("msg"), "", [])) + self._close()

@@ -8,7 +8,6 @@ from typing import Any, cast
 from weft.serve.http.faults import Fault, invalid
 from weft.serve.http.routes import Answer, Context, Json
 from weft.serve.openai.completions import split_inputs
-from weft.serve.openai.embeddings import shortened
 from weft.serve.tei.schemas import EmbedRequest, SimilarityRequest
 from weft.serve.work.embedding import embed_texts, embed_token_ids
 
@@ -40,19 +39,16 @@ async def embed(context: Context, body: EmbedRequest) -> Answer:
         made = await embed_texts(context, model, texts, prompt_name=body.prompt_name, param="inputs", **how)
     else:
         made = await embed_token_ids(context, model, cast("list[list[int]]", inputs), param="inputs")
-    vectors = made.vectors
     normalised = bool(made.runner.info["normalise"])
     if body.normalize is False and normalised:
         raise invalid("the model's own recipe makes vectors of length one; normalize cannot be false", "normalize")
     if body.normalize is not False and not normalised:
-        import numpy as np
-
-        vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
+        made = made.normalised()
     if body.dimensions is not None:
-        vectors = shortened(vectors, body.dimensions)
+        made = made.shortened(body.dimensions)
     dropped = sum(made.dropped)
     told = ((b"x-truncated-tokens", str(dropped).encode()),) if dropped else ()
-    numbers = await asyncio.to_thread(vectors.tolist)
+    numbers = await asyncio.to_thread(made.vectors.tolist)
     return Json(numbers, headers=((b"x-compute-tokens", str(made.tokens).encode()), *told), large=True)
 
 

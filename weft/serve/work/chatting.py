@@ -143,6 +143,16 @@ class Chat:
             reason = "stop" if reason == "cancelled" else reason
         return Delta(piece.index, text, reasoning, events, piece.logprobs, len(piece.tokens), reason)
 
+    async def written(self, write: Callable[[Delta], bytes], reply: Reply) -> AsyncIterator[bytes]:
+        """What `write` makes of the deltas of the only answer, as they come; `reply` grows with them."""
+        async for deltas in self.deltas():
+            said = b""
+            for delta in deltas:
+                reply.add(delta)
+                said += write(delta)
+            if said:
+                yield said
+
     async def replies(self) -> list[Reply]:
         """The whole answers."""
         replies = [Reply() for _ in self._readers]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from weft.errors import TooLongError
@@ -14,18 +14,51 @@ from weft.serve.work.generating import lease_embedder
 if TYPE_CHECKING:
     import numpy as np
 
+    from weft.embed.fingerprint import Fingerprint
     from weft.serve.http.routes import Context
     from weft.serve.models.embedder import EmbedRunner
+    from weft.serve.work.tracking import Call
 
 
 @dataclass(frozen=True)
 class Vectors:
-    """Vectors float32 [inputs, dimension]; `tokens` were computed, of input i `dropped[i]` more were cut off."""
+    """Vectors float32 [inputs, dimension]; `tokens` were computed, of input i `dropped[i]` more were cut off.
+
+    `fingerprint` says what made them, and so does the header `weft-fingerprint` of the answer.
+    """
 
     vectors: np.ndarray
     tokens: int
     dropped: list[int]
     runner: EmbedRunner
+    call: Call
+    fingerprint: Fingerprint
+
+    def told(self) -> Vectors:
+        """The same; the answer says what made them."""
+        self.call.headers = ((b"weft-fingerprint", str(self.fingerprint).encode()),)
+        return self
+
+    def normalised(self) -> Vectors:
+        """The same of length one."""
+        fingerprint = self.fingerprint.changed(normalise=True)
+        return replace(self, vectors=_unit(self.vectors), fingerprint=fingerprint).told()
+
+    def shortened(self, dimensions: int, param: str = "dimensions") -> Vectors:
+        """The first numbers of each vector, of length one again, as OpenAI does; for models trained to be cut."""
+        native = self.vectors.shape[1]
+        if dimensions > native:
+            raise invalid(f"{param} is {dimensions}, the model's vectors have {native}", param)
+        if dimensions == native:
+            return self
+        fingerprint = self.fingerprint.changed(dimension=dimensions, normalise=True)
+        return replace(self, vectors=_unit(self.vectors[:, :dimensions]), fingerprint=fingerprint).told()
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    import numpy as np
+
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
 
 
 async def embed_texts(
@@ -40,7 +73,7 @@ async def embed_texts(
     param: str = "input",
 ) -> Vectors:
     """Vectors of texts; one that is too long is an error unless `truncate` says which part is kept."""
-    _check_count(context, len(texts), param)
+    check_count(context, len(texts), param)
     runner, named = await lease_embedder(context, model)
     if prompt_name is not None and prompt_name not in runner.embedder.recipe.prompts:
         known = ", ".join(runner.embedder.recipe.prompts) or "none"
@@ -49,7 +82,7 @@ async def embed_texts(
     try:
         found = await runner.token_ids(texts, truncate=truncate, prompt=prompt, prompt_name=prompt_name)
     except TooLongError as error:
-        raise _too_long(error, param) from None
+        raise too_long(error, param) from None
     took = time.monotonic() - started
     context.serving.metrics.observe("te_request_tokenization_duration", took, model=model)
     return await _embed(context, runner, model, found.ids, found.dropped, adapter or named, param)
@@ -59,12 +92,12 @@ async def embed_token_ids(
     context: Context, model: str, inputs: Sequence[Sequence[int]], *, adapter: str | None = None, param: str = "input"
 ) -> Vectors:
     """Vectors of ids, taken as they are."""
-    _check_count(context, len(inputs), param)
+    check_count(context, len(inputs), param)
     runner, named = await lease_embedder(context, model)
     try:
         ids = runner.given_ids(inputs)
     except TooLongError as error:
-        raise _too_long(error, param) from None
+        raise too_long(error, param) from None
     except ValueError as error:
         raise invalid(str(error), param) from None
     return await _embed(context, runner, model, ids, [0] * len(ids), adapter or named, param)
@@ -80,9 +113,7 @@ async def _embed(
     param: str,
 ) -> Vectors:
     tokens = sum(map(len, ids))
-    limit = context.serving.settings.limits.embed_tokens
-    if tokens > limit:
-        raise invalid(f"{param} has {tokens} tokens in all, the most is {limit}; send several requests", param)
+    check_tokens(context, tokens, param)
     call, metrics = context.call, context.serving.metrics
     call.prompt_tokens = tokens
     metrics.count("te_request_count", model=model)
@@ -101,14 +132,22 @@ async def _embed(
     metrics.observe("te_request_duration", call.age_s, model=model)
     metrics.observe("te_request_input_length", tokens, model=model)
     call.finish_reason = "stop"
-    return Vectors(vectors, tokens, dropped, runner)
+    embedder = runner.embedder
+    with_adapter = None if adapter is None else embedder.adapters.get(adapter).digest.hex()
+    return Vectors(vectors, tokens, dropped, runner, call, embedder.fingerprint.changed(adapter=with_adapter)).told()
 
 
-def _check_count(context: Context, count: int, param: str) -> None:
+def check_tokens(context: Context, tokens: int, param: str) -> None:
+    limit = context.serving.settings.limits.embed_tokens
+    if tokens > limit:
+        raise invalid(f"{param} has {tokens} tokens in all, the most is {limit}; send several requests", param)
+
+
+def check_count(context: Context, count: int, param: str) -> None:
     limit = context.serving.settings.limits.embed_inputs
     if count > limit:
         raise invalid(f"{param} has {count} entries, the most is {limit}", param)
 
 
-def _too_long(error: TooLongError, param: str) -> Fault:
+def too_long(error: TooLongError, param: str) -> Fault:
     return Fault(400, str(error), param=param, code="context_length_exceeded")

@@ -8,20 +8,21 @@ from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import TooLongError
-from weft.serve.http.faults import invalid
+from weft.serve.http.faults import Fault, invalid
 from weft.serve.models.embedder import EmbedRunner
 from weft.serve.models.generator import GenerateRunner
+from weft.serve.models.reranker import RerankRunner
 
 if TYPE_CHECKING:
     from weft.generate import Generation, Piece, Request
     from weft.generate.aio import AsyncHandle
     from weft.serve.http.routes import Context
-    from weft.serve.models.pool import Entry
+    from weft.serve.models.pool import Entry, Runner
 
 Numbered = list[tuple[int, "Piece"]]
 
 
-async def lease(context: Context, name: str) -> tuple[Entry, str | None, GenerateRunner | EmbedRunner]:
+async def lease(context: Context, name: str) -> tuple[Entry, str | None, Runner]:
     """The model that `name` means, loaded and kept until the call ends, and the adapter where it names one."""
     entry, adapter = context.serving.models.find(name)
     context.call.model, context.call.kind = name, entry.kind
@@ -33,7 +34,7 @@ async def lease_generator(context: Context, name: str, *, to_ask: bool = False) 
     """A generator, and its adapter where one is named; who means `to_ask` it is refused while its queue is full."""
     _, adapter, runner = await lease(context, name)
     if not isinstance(runner, GenerateRunner):
-        raise invalid(f"{name} embeds texts; it does not generate", "model", code="wrong_kind_of_model")
+        raise _wrong_kind(name, runner, "generate")
     if to_ask:
         runner.check_room()
     return runner, adapter
@@ -42,8 +43,21 @@ async def lease_generator(context: Context, name: str, *, to_ask: bool = False) 
 async def lease_embedder(context: Context, name: str) -> tuple[EmbedRunner, str | None]:
     _, adapter, runner = await lease(context, name)
     if not isinstance(runner, EmbedRunner):
-        raise invalid(f"{name} generates text; it does not embed", "model", code="wrong_kind_of_model")
+        raise _wrong_kind(name, runner, "embed")
     return runner, adapter
+
+
+async def lease_scorer(context: Context, name: str) -> RerankRunner | EmbedRunner:
+    """A reranker, or an embedder, whose vectors say how near texts are."""
+    _, _, runner = await lease(context, name)
+    if isinstance(runner, GenerateRunner):
+        raise _wrong_kind(name, runner, "rerank")
+    return runner
+
+
+def _wrong_kind(name: str, runner: Runner, wanted: str) -> Fault:
+    does = {"generate": "generates text", "embed": "embeds texts", "rerank": "scores documents"}[runner.kind]
+    return invalid(f"{name} {does}; it does not {wanted}", "model", code="wrong_kind_of_model")
 
 
 def isolation(context: Context, cache_salt: str | None = None) -> dict[str, str]:

@@ -39,6 +39,7 @@ class Call:
     cached_tokens: int = 0
     finish_reason: str = ""
     began: float | None = None  # when the first token came
+    headers: tuple[tuple[bytes, bytes], ...] = ()  # told with an answer that is one document
 
     def end(self, fault: Fault) -> None:
         """Stop answering; what can still be said to the client is `fault`."""

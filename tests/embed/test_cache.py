@@ -1,0 +1,139 @@
+"""A cache changes how long a vector takes and nothing else, whoever shares it."""
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny_st import PROMPTS, TEXTS
+
+import weft
+from weft.embed.cache import Layers, MemoryCache, Stored, key_of
+from weft.errors import InputError
+
+
+def counting(folder: Path, **options: object) -> tuple[weft.Embedder, list[list[str]]]:
+    """An embedder, and the lists of texts that it had to compute."""
+    embedder = weft.Embedder(str(folder), threads=1, **options)  # type: ignore[arg-type]
+    calls: list[list[str]] = []
+    real = embedder._make
+
+    def make(texts: list[str], how: object) -> object:
+        calls.append(texts)
+        return real(texts, how)  # type: ignore[arg-type]
+
+    embedder._make = make  # type: ignore[assignment, method-assign]
+    return embedder, calls
+
+
+def stored(value: float) -> Stored:
+    return Stored(np.full(4, value, np.float32), 1, 0, 1)
+
+
+def test_misses_are_made_in_one_call_and_merged_in_order(tiny_folder: Path, tiny_embedder: weft.Embedder) -> None:
+    embedder, calls = counting(tiny_folder, cache="memory")
+    embedder.encode([TEXTS[1], TEXTS[3]])
+    made = embedder.embed([*TEXTS, TEXTS[0]])
+    assert calls == [[TEXTS[1], TEXTS[3]], [TEXTS[0], TEXTS[2], TEXTS[4], TEXTS[5]]]
+    assert np.array_equal(made.vectors, tiny_embedder.encode([*TEXTS, TEXTS[0]])) and made.cached == 2
+    again = embedder.embed(TEXTS)
+    assert again.cached == len(TEXTS) and len(calls) == 2 and again.tokens.tolist() == made.tokens.tolist()[:-1]
+    assert again.fingerprint == made.fingerprint == tiny_embedder.info["fingerprint"]
+    assert embedder.encode([]).shape == (0, 24)
+
+
+def test_what_is_given_is_the_callers_own(tiny_folder: Path, tiny_embedder: weft.Embedder) -> None:
+    embedder = weft.Embedder(str(tiny_folder), cache="memory")
+    for _ in range(2):
+        embedder.encode(TEXTS)[:] = 0
+    assert np.array_equal(embedder.encode(TEXTS), tiny_embedder.encode(TEXTS))
+
+
+def test_role_prompt_and_truncation_are_in_the_key(tiny_folder: Path) -> None:
+    embedder, calls = counting(tiny_folder, cache="memory")
+    ways = ({}, {"prompt_name": "query"}, {"prompt_name": "document"}, {"truncate": "head"}, {"truncate": "chunk"})
+    vectors = [embedder.encode("the cat", **way) for way in ways]
+    assert len(calls) == len(ways) and not np.array_equal(vectors[0], vectors[1])
+    embedder.encode("the cat", prompt=PROMPTS["query"])  # the same text before it: the same vector
+    assert len(calls) == len(ways)
+
+
+def test_embedders_share_a_cache_without_meeting(tiny_folder: Path, wide_folder: Path) -> None:
+    cache = MemoryCache()
+    kinds = [
+        weft.Embedder(str(tiny_folder), cache=cache),
+        weft.Embedder(str(tiny_folder), cache=cache, compute="int8"),
+        weft.Embedder(str(wide_folder), cache=cache),
+        weft.Embedder(str(wide_folder), cache=cache, dimensions=32),
+    ]
+    for _ in range(2):
+        for embedder in kinds:
+            alone = weft.Embedder(
+                embedder.info["path"], compute=embedder.info["compute"], dimensions=embedder._dimensions
+            )
+            assert np.array_equal(embedder.encode(TEXTS), alone.encode(TEXTS))
+    assert cache.stats.hits == cache.stats.misses == 4 * len(TEXTS)
+
+
+def test_no_part_of_a_key_passes_for_another() -> None:
+    ways = [("f", "ab", ""), ("f", "b", "a"), ("f", "", "ab"), ("fa", "b", ""), ("f", "ab\0", ""), ("f", "ab", "\0")]
+    assert len({key_of(print, text, prompt=prompt) for print, text, prompt in ways}) == len(ways)
+    assert len({key_of("f", "a", truncate=mode, longest=n) for mode in ("head", "tail") for n in (1, 11)}) == 4
+    assert len(key_of("f", "\ud800")) == 32  # half a surrogate pair is a text too
+
+
+def test_the_least_recently_used_of_a_shard_goes() -> None:
+    cache = MemoryCache(32)  # two a shard
+    keys = [bytes([5, i]) for i in range(3)]
+    cache.put("f", [(keys[0], stored(0)), (keys[1], stored(1))])
+    cache.get("f", [keys[0]])
+    cache.put("f", [(keys[2], stored(2))])
+    assert [hit is not None for hit in cache.get("f", keys)] == [True, False, True]
+    shards = cache.shard_stats()
+    assert len(shards) == 16 and shards[5] == (2, 2, 3, 1) and shards[4] == (0, 2, 0, 0)
+    assert cache.stats.hit_rate == 0.75 and MemoryCache(33).stats.capacity == 48
+    none = MemoryCache(0)
+    none.put("f", [(keys[0], stored(0))])
+    assert none.get("f", keys[:1]) == [None]
+    with pytest.raises(InputError, match="capacity"):
+        MemoryCache(-1)
+
+
+def test_threads_may_share_one() -> None:
+    cache = MemoryCache(160)
+    errors: list[object] = []
+
+    def work(seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        for _ in range(400):
+            value = int(rng.integers(0, 300))
+            key = key_of("f", str(value))
+            (found,) = cache.get("f", [key])
+            if found is not None and found.vector[0] != value:
+                errors.append((value, found))
+            cache.put("f", [(key, stored(value))])
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    stats = cache.stats
+    assert not errors and stats.hits + stats.misses == 3200 and stats.size <= stats.capacity == 160
+
+
+def test_layers_ask_the_nearest_first_and_fill_it() -> None:
+    near, far = MemoryCache(), MemoryCache()
+    layers = Layers(near, far)
+    far.put("f", [(b"a", stored(1))])
+    found = layers.get("f", [b"a", b"b"])
+    assert found[0] is not None and found[1] is None and near.stats.size == 1
+    layers.get("f", [b"a"])
+    assert far.stats.hits == 1
+    layers.put("f", [(b"b", stored(2))])
+    assert (near.stats.size, far.stats.size) == (2, 2)
+
+
+def test_what_is_no_cache_is_refused(tiny_folder: Path) -> None:
+    with pytest.raises(InputError, match=r"cache is int"):
+        weft.Embedder(str(tiny_folder), cache=7)

@@ -1,0 +1,168 @@
+"""The cache on disk gives back exactly what was put, to any process, or nothing: never a damaged or a wrong vector."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny_st import TEXTS
+
+import weft
+from weft.embed.cache import DiskCache, Stored, key_of
+from weft.embed.cache import disk as module
+from weft.errors import FormatError, InputError
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "folder" / "cache.sqlite"
+
+
+def entries(first: int, count: int, size: int = 64) -> list[tuple[bytes, Stored]]:
+    """Vectors whose numbers follow from their key."""
+    numbers = range(first, first + count)
+    return [(key_of("f", str(n)), Stored(np.full(size, n, np.float32), n, 1, 2)) for n in numbers]
+
+
+def keys(first: int, count: int) -> list[bytes]:
+    return [key for key, _ in entries(first, count, 1)]
+
+
+def test_what_was_put_comes_back_in_the_order_asked(path: Path) -> None:
+    cache = DiskCache(path)
+    cache.put("f", entries(0, 1000))
+    found = DiskCache(path).get("f", [*reversed(keys(0, 1000)), key_of("f", "none")])
+    assert found[-1] is None
+    for n, stored in zip(reversed(range(1000)), found[:-1]):
+        assert stored is not None and stored[1:] == (n, 1, 2) and (stored.vector == n).all()
+    assert len(cache) == 1000 and cache.get("f", []) == []
+
+
+def test_another_fingerprint_never_gets_it(path: Path) -> None:
+    cache = DiskCache(path)
+    cache.put("f", entries(0, 3))
+    assert cache.get("g", keys(0, 3)) == [None] * 3
+    cache.put("g", entries(5, 1))
+    with sqlite3.connect(path) as connection:  # rows that claim to be another model's
+        connection.execute("UPDATE vectors SET model = (SELECT id FROM models WHERE fingerprint = 'g')")
+    assert cache.get("g", keys(0, 3)) == [None] * 3 and cache.damaged == 3
+
+
+@pytest.mark.parametrize("place", [0, 4, 15, 16, 31, 32, 100, -1])
+def test_a_damaged_row_is_a_miss_and_is_written_anew(path: Path, place: int) -> None:
+    cache = DiskCache(path)
+    cache.put("f", entries(7, 1))
+    with sqlite3.connect(path) as connection:
+        (data,) = connection.execute("SELECT entry FROM vectors").fetchone()
+        broken = bytearray(data)
+        broken[place] ^= 1
+        connection.execute("UPDATE vectors SET entry = ?", (bytes(broken),))
+    assert cache.get("f", keys(7, 1)) == [None] and cache.damaged == 1
+    cache.put("f", entries(7, 1))
+    assert cache.get("f", keys(7, 1))[0] is not None
+
+
+@pytest.mark.parametrize("data", [b"", b"\0", b"\xff" * 32, b"\0" * 31])
+def test_rubbish_in_a_row_is_a_miss(path: Path, data: bytes) -> None:
+    cache = DiskCache(path)
+    cache.put("f", entries(0, 1))
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE vectors SET entry = ?", (data,))
+    assert cache.get("f", keys(0, 1)) == [None]
+
+
+def test_the_least_recently_used_go_when_it_is_full(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1_000_000.0]
+    monkeypatch.setattr(module.time, "time", lambda: now[0])
+    cache = DiskCache(path, max_bytes=1 << 20)
+    cache.put("f", entries(0, 200, 384))
+    now[0] += 2 * module.TOUCH_S
+    cache.get("f", keys(0, 20))
+    for start in range(200, 2000, 200):
+        now[0] += 10
+        cache.put("f", entries(start, 200, 384))
+        assert cache.size_bytes <= 1 << 20
+    assert path.stat().st_size <= 1.2 * (1 << 20)  # pages went back to the file system
+    assert cache.get("f", keys(1900, 100)).count(None) == 0 and cache.get("f", keys(20, 180)).count(None) == 180
+    assert 400 < len(cache) < 700
+
+
+def test_pruning_by_size_age_and_model(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1_000_000.0]
+    monkeypatch.setattr(module.time, "time", lambda: now[0])
+    cache = DiskCache(path)
+    cache.put("f", entries(0, 300, 384))
+    now[0] += 1000
+    cache.put("g", entries(0, 100, 384))
+    assert [(m.fingerprint, m.vectors, m.used) for m in cache.models()] == [("g", 100, 1001000), ("f", 300, 1000000)]
+    assert cache.prune(older_than_s=500) == 300 and [m.fingerprint for m in cache.models()] == ["g"]
+    assert 0 < cache.prune(max_bytes=150_000) < 100 and cache.size_bytes <= 150_000
+    left = len(cache)
+    assert cache.prune(fingerprint="f") == 0 and cache.prune(fingerprint="g") == left > 0
+    cache.put("f", entries(0, 10))
+    assert cache.clear() == len(keys(0, 10)) and len(cache) == 0 and cache.models() == []
+
+
+def test_a_file_of_something_else_is_told_and_left_alone(path: Path) -> None:
+    path.parent.mkdir()
+    path.write_bytes(b"not a database at all" * 100)
+    with pytest.raises(FormatError, match=r"cache\.sqlite is not an embedding cache"):
+        DiskCache(path)
+    assert path.read_bytes().startswith(b"not a database")
+    path.unlink()
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE bills (id)")
+    with pytest.raises(FormatError, match="something else"):
+        DiskCache(path)
+    path.unlink()
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version = 9")
+    with pytest.raises(FormatError, match="version 9"):
+        DiskCache(path)
+    with pytest.raises(InputError, match="max_bytes"):
+        DiskCache(path, max_bytes=5)
+
+
+def test_a_disk_that_cannot_be_written_stops_nobody(path: Path, tiny_folder: Path) -> None:
+    embedder = weft.Embedder(str(tiny_folder), cache=DiskCache(path))
+    embedder.encode(TEXTS[:2])
+    cache = embedder.cache
+    assert isinstance(cache, DiskCache)
+    with cache._connected() as connection:
+        connection.execute("PRAGMA query_only = 1")
+    made = embedder.embed(TEXTS)
+    assert made.cached == 2 and cache.failed_writes == 4
+    assert np.array_equal(made.vectors, weft.Embedder(str(tiny_folder)).encode(TEXTS))
+
+
+def test_processes_share_a_file(path: Path, tiny_folder: Path) -> None:
+    code = (
+        "import sys, weft\n"
+        "embedder = weft.Embedder(sys.argv[1], threads=1, cache=sys.argv[2])\n"
+        "for i in range(20):\n"
+        "    embedder.encode([f'the cat {j}' for j in range(i, i + 20)])\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", code, str(tiny_folder), str(path)]
+    writers = [subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    for writer in writers:
+        assert writer.communicate()[1] == "" and writer.returncode == 0
+    embedder = weft.Embedder(str(tiny_folder), cache=str(path))
+    texts = [f"the cat {j}" for j in range(39)]
+    made = embedder.embed(texts)
+    assert made.cached == 39 and np.array_equal(made.vectors, weft.Embedder(str(tiny_folder)).encode(texts))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_forked_child_opens_its_own(path: Path) -> None:
+    cache = DiskCache(path)
+    cache.put("f", entries(0, 5))
+    child = os.fork()
+    if child == 0:
+        cache.put("f", entries(5, 5))
+        os._exit(0 if cache.get("f", keys(0, 10)).count(None) == 0 else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert cache.get("f", keys(0, 10)).count(None) == 0

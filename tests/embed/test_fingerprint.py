@@ -1,0 +1,105 @@
+"""A fingerprint says what made a vector: the same wherever it is made, another for anything that counts."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_adapters
+from tiny_st import write_st_folder
+
+import weft
+from weft.embed.fingerprint import SAMPLE_BYTES, _sampled
+from weft.weights import open_safetensors, write_safetensors
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_st_folder(tmp_path / "model")
+
+
+def fingerprint(folder: Path, **options: object) -> str:
+    return weft.Embedder(str(folder), **options).info["fingerprint"]  # type: ignore[arg-type]
+
+
+def test_it_is_a_scheme_and_a_hash_and_info_has_its_parts(folder: Path) -> None:
+    info = weft.Embedder(str(folder)).info
+    scheme, digits = info["fingerprint"].split(":")
+    assert scheme == "weft1" and len(digits) == 64 and int(digits, 16)
+    parts = info["fingerprint_parts"]
+    assert (parts["pooling"], parts["dense"], parts["dimension"], parts["compute"]) == ("first", ["tanh"], 24, "f32")
+    assert json.loads(json.dumps(parts)) == parts
+
+
+def test_where_and_when_and_how_many_threads_do_not_count(folder: Path, tmp_path: Path) -> None:
+    moved = shutil.copytree(folder, tmp_path / "elsewhere" / "renamed", copy_function=shutil.copy)
+    for file in moved.rglob("*"):
+        os.utime(file, (1, 1))
+    expected = fingerprint(folder)
+    assert fingerprint(moved, threads=1) == fingerprint(moved, threads=3) == expected
+    code = "import sys, weft; print(weft.Embedder(sys.argv[1]).info['fingerprint'])"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "7", "WEFT_ISA": "scalar"}
+    found = subprocess.run([sys.executable, "-c", code, str(moved)], env=environment, capture_output=True, text=True)
+    assert found.stdout.strip() == expected, found.stderr
+
+
+def test_who_wrote_the_config_does_not_count(folder: Path) -> None:
+    expected = fingerprint(folder)
+    edit(folder / "config.json", transformers_version="9.9", _name_or_path="x", architectures=["BertModel"])
+    assert fingerprint(folder) == expected
+
+
+@pytest.mark.parametrize("option", [{"normalise": False}, {"compute": "int8"}, {"pooling": "mean"}])
+def test_what_the_caller_chooses_counts(folder: Path, option: dict) -> None:
+    assert fingerprint(folder, **option) != fingerprint(folder)
+
+
+def edit(path: Path, **changed: object) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
+
+
+def test_what_the_files_say_counts(folder: Path) -> None:
+    first = weft.Embedder(str(folder)).fingerprint
+
+    def differs(*parts: str) -> bool:
+        return first.differences(weft.Embedder(str(folder)).fingerprint) == [*parts]
+
+    edit(folder / "config_sentence_transformers.json", prompts={"query": "find: "})
+    assert differs("prompts")
+    edit(folder / "config.json", layer_norm_eps=1e-5)
+    assert differs("weights", "prompts")
+    write_st_folder(folder)
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    tokenizer["normalizer"]["lowercase"] = not tokenizer["normalizer"]["lowercase"]
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    assert differs("tokenizer")
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "2_Dense/model.safetensors"])
+def test_one_changed_number_counts(folder: Path, file: str) -> None:
+    first = weft.Embedder(str(folder)).fingerprint
+    tensors = {name: view.numpy().copy() for name, view in open_safetensors(folder / file).tensors.items()}
+    name = max(tensors, key=lambda n: tensors[n].size)
+    tensors[name].reshape(-1)[-1] += 1
+    (folder / file).unlink()
+    write_safetensors(folder / file, tensors)
+    assert first.differences(weft.Embedder(str(folder)).fingerprint) == ["weights"]
+
+
+def test_adapters_count(folder: Path, tmp_path: Path) -> None:
+    embedder = weft.Embedder(str(folder))
+    config = json.loads((folder / "config.json").read_text())
+    settings = {**tiny_adapters.PEFT_BERT, "target_modules": ["query", "value"]}
+    adapter = embedder.adapters.load("a", tiny_adapters.write_adapter(tmp_path / "a", config, settings, "f32", 1))
+    assert str(embedder.fingerprint.changed(adapter=adapter.digest.hex())) != str(embedder.fingerprint)
+
+
+def test_of_a_large_tensor_pieces_from_the_first_to_the_last_byte_are_read() -> None:
+    data = memoryview(np.arange(SAMPLE_BYTES, dtype=np.uint32).view(np.uint8).data)
+    pieces = list(_sampled(data))
+    assert sum(map(len, pieces)) == SAMPLE_BYTES
+    assert bytes(pieces[0][:16]) == bytes(data[:16]) and bytes(pieces[-1][-16:]) == bytes(data[-16:])

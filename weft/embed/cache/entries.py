@@ -1,0 +1,74 @@
+"""What a cache holds and does, caches behind one another, and what `Embedder(cache=…)` may be."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+
+from weft.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class Stored(NamedTuple):
+    """A vector float32 [dimension], and what `Embedded` says of its text."""
+
+    vector: np.ndarray
+    tokens: int
+    dropped: int
+    windows: int
+
+
+@runtime_checkable
+class Cache(Protocol):
+    """Vectors by key. What was put with one fingerprint is never given for another. Several threads may use it."""
+
+    def get(self, fingerprint: str, keys: Sequence[bytes]) -> list[Stored | None]:
+        """What is there of each key, None for nothing."""
+
+    def put(self, fingerprint: str, entries: Sequence[tuple[bytes, Stored]]) -> None:
+        """Keep these; when it returns they are kept."""
+
+
+class Layers:
+    """Caches from the nearest to the farthest; what a farther one has is put into the nearer ones."""
+
+    def __init__(self, *caches: Cache) -> None:
+        self.caches = caches
+
+    def get(self, fingerprint: str, keys: Sequence[bytes]) -> list[Stored | None]:
+        found: list[Stored | None] = [None] * len(keys)
+        for depth, cache in enumerate(self.caches):
+            missing = [i for i, stored in enumerate(found) if stored is None]
+            if not missing:
+                break
+            hits = [(i, hit) for i, hit in zip(missing, cache.get(fingerprint, [keys[i] for i in missing])) if hit]
+            for i, hit in hits:
+                found[i] = hit
+            for nearer in self.caches[:depth]:
+                nearer.put(fingerprint, [(keys[i], hit) for i, hit in hits])
+        return found
+
+    def put(self, fingerprint: str, entries: Sequence[tuple[bytes, Stored]]) -> None:
+        for cache in reversed(self.caches):  # the lasting one first
+            cache.put(fingerprint, entries)
+
+
+def open_cache(given: Any) -> Cache | None:
+    """None for no cache; "memory"; "disk" for weft's own file, behind memory; a path for another file; or a cache."""
+    if given is None or given is False:
+        return None
+    from weft.embed.cache.disk import DiskCache
+    from weft.embed.cache.memory import MemoryCache
+
+    if given is True or given == "memory":
+        return MemoryCache()
+    if given == "disk":
+        return Layers(MemoryCache(), DiskCache())
+    if isinstance(given, (str, os.PathLike)):
+        return Layers(MemoryCache(), DiskCache(given))
+    if isinstance(given, Cache):
+        return given
+    raise InputError(f"[cache] cache is {type(given).__name__}; give 'memory', 'disk', a file's path or a cache")

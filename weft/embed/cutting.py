@@ -1,0 +1,182 @@
+"""Texts to ids that fit a model: the special tokens around them, and what happens to a text that is too long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from weft.errors import InputError, TooLongError
+from weft.runtime import Tokens
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from weft.text import Tokenizer
+
+TRUNCATIONS = ("error", "head", "tail", "chunk")
+OVERLAP = 64  # tokens that a window shares with the one before it; at most half of a window
+
+
+class TokenIds(NamedTuple):
+    """Ids of texts, each int32 [n], and how many tokens of each were cut off."""
+
+    ids: list[np.ndarray]
+    dropped: list[int]
+
+
+class Sequences(NamedTuple):
+    """Ids of n texts, each text one sequence or several windows: `ids[starts[i]:starts[i + 1]]` are those of text i."""
+
+    ids: list[np.ndarray]
+    starts: np.ndarray  # int64 [n + 1]
+    dropped: np.ndarray  # int32 [n]
+
+    @classmethod
+    def of(cls, ids: Sequence[np.ndarray]) -> Sequences:
+        """A sequence for each text, nothing cut."""
+        import numpy as np
+
+        return cls(list(ids), np.arange(len(ids) + 1), np.zeros(len(ids), np.int32))
+
+    def first(self, texts: int) -> Sequences:
+        """Those of the first texts."""
+        starts = self.starts[: texts + 1]
+        return Sequences(self.ids[: starts[-1]], starts, self.dropped[:texts])
+
+    @property
+    def tokens(self) -> np.ndarray:
+        """How many are computed for each text, int32 [n]."""
+        import numpy as np
+
+        if not self.ids:
+            return np.zeros(0, np.int32)
+        lengths = np.fromiter(map(len, self.ids), np.int32, len(self.ids))
+        return lengths if len(self.ids) == len(self.dropped) else np.add.reduceat(lengths, self.starts[:-1])
+
+
+def check_truncate(mode: str) -> str:
+    if mode not in TRUNCATIONS:
+        raise InputError(f"[embed] truncate is {mode!r}; one of {', '.join(TRUNCATIONS)}")
+    return mode
+
+
+class Cutter:
+    """Texts to ids by one tokenizer; no sequence is longer than `limit`.
+
+    Where prompts are not pooled, a sequence says how many of its first tokens are the prompt's.
+    """
+
+    def __init__(self, tokenizer: Callable[[], Tokenizer], limit: int, *, prompt_pooled: bool = True) -> None:
+        self._tokenizer = tokenizer
+        self.limit = limit
+        self._prompt_pooled = prompt_pooled
+
+    def token_ids(self, texts: Sequence[str], before: str, mode: str) -> TokenIds:
+        """One sequence for each text, with `before` in front of it."""
+        import numpy as np
+
+        if mode == "chunk":
+            raise InputError("[embed] truncate='chunk' makes several sequences of a text; `encode` and `embed` take it")
+        encoded = self._encode(texts, before)
+        dropped = [0] * len(encoded)
+        for i, ids in enumerate(encoded):
+            if len(ids) > self.limit:
+                encoded[i] = self.cut(self._allowed(i, ids, mode), mode)
+                dropped[i] = len(ids) - len(encoded[i])
+        return TokenIds(self._marked([np.asarray(ids, np.int32) for ids in encoded], before), dropped)
+
+    def sequences(self, texts: Sequence[str], before: str, mode: str) -> Sequences:
+        """What is computed for each text; "chunk" cuts a long one into windows, each with `before` in front of it."""
+        import numpy as np
+
+        if mode != "chunk":
+            found = self.token_ids(texts, before, mode)
+            return Sequences(found.ids, np.arange(len(texts) + 1), np.asarray(found.dropped, np.int32))
+        encoded = self._encode(texts, before)
+        windows: list[list[np.ndarray]] = [
+            [np.asarray(ids, np.int32)] if len(ids) <= self.limit else list(self._windows(text, before))
+            for ids, text in zip(encoded, texts)
+        ]
+        starts = np.cumsum([0, *map(len, windows)])
+        return Sequences(
+            self._marked([ids for some in windows for ids in some], before), starts, np.zeros(len(texts), np.int32)
+        )
+
+    def cut(self, ids: Sequence[int], mode: str) -> np.ndarray:
+        """The text's tokens cut to fit between the special tokens that frame it."""
+        import numpy as np
+
+        front, back = self._frame
+        inner = list(ids)[len(front) : len(ids) - len(back)]
+        room = self.limit - len(front) - len(back)
+        kept = inner[:room] if mode == "head" else inner[len(inner) - room :]
+        return np.asarray([*front, *kept, *back], np.int32)
+
+    def _marked(self, sequences: list[np.ndarray], before: str) -> list[Any]:
+        if self._prompt_pooled or not before:
+            return sequences
+        tokenizer, front = self._tokenizer(), len(self._frame[0])
+        prompt = tokenizer.encode(before)
+        length = len(prompt) - (prompt[-1] in tokenizer.special_ids)
+        # of a text whose beginning was cut off only the special tokens before it are left
+        kept = [ids[: front + 1].tolist() == prompt[: front + 1] for ids in sequences]
+        return [Tokens(ids, skip=length if whole else front) for ids, whole in zip(sequences, kept)]
+
+    def _encode(self, texts: Sequence[str], before: str) -> list[Any]:
+        return list(self._tokenizer().encode_batch([before + text for text in texts] if before else list(texts)))
+
+    def _allowed(self, i: int, ids: Sequence[int], mode: str) -> Sequence[int]:
+        if mode != "error":
+            return ids
+        raise TooLongError(
+            f"[embed] text {i} has {len(ids)} tokens, the model takes {self.limit}; "
+            "shorten it or give truncate='head', 'tail' or 'chunk'",
+            length=len(ids),
+            limit=self.limit,
+        )
+
+    def _windows(self, text: str, before: str) -> Iterator[np.ndarray]:
+        """Windows of equal length, but for the last, each sharing OVERLAP tokens with the one before it."""
+        import numpy as np
+
+        tokenizer = self._tokenizer()
+        front, back = self._frame
+        prompt = tokenizer.encode(before, add_special=False) if before else []
+        inner = tokenizer.encode(text, add_special=False)
+        room = self.limit - len(front) - len(prompt) - len(back)
+        if room < 1:
+            raise TooLongError(
+                f"[embed] the prompt has {len(prompt)} tokens and leaves no room, the model takes {self.limit}",
+                length=len(prompt),
+                limit=self.limit,
+            )
+        stride = room - min(OVERLAP, room // 2)
+        for start in range(0, max(1, len(inner) - room + stride), stride):
+            yield np.asarray([*front, *prompt, *inner[start : start + room], *back], np.int32)
+
+    @cached_property
+    def _frame(self) -> tuple[list[int], list[int]]:
+        """The special tokens that the model puts before and after a text."""
+        tokenizer = self._tokenizer()
+        plain, whole = tokenizer.encode("a", add_special=False), tokenizer.encode("a")
+        at = next(i for i in range(len(whole)) if whole[i : i + len(plain)] == plain)
+        return whole[:at], whole[at + len(plain) :]
+
+
+def joined(vectors: np.ndarray, sequences: Sequences, normalise: bool) -> np.ndarray:
+    """The vector of each text from those of its windows: their mean, weighted by tokens, of length one if so asked."""
+    import numpy as np
+
+    starts = sequences.starts
+    if len(vectors) == len(starts) - 1:
+        return vectors
+    weights = np.array([len(ids) for ids in sequences.ids], np.float64)
+    sums = np.add.reduceat(vectors * weights[:, None], starts[:-1], axis=0)
+    means = sums / np.add.reduceat(weights, starts[:-1])[:, None]
+    if normalise:
+        means /= np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
+    found = means.astype(np.float32)
+    alone = np.diff(starts) == 1
+    found[alone] = vectors[starts[:-1][alone]]  # bit for bit what it is without windows
+    return found
