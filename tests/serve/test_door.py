@@ -1,5 +1,7 @@
 """A request that finds no place is refused as its bytes come; places are given back whatever becomes of a request."""
 
+import asyncio
+import itertools
 import json
 import socket
 import time
@@ -8,7 +10,7 @@ import httpx
 import pytest
 from idleness import idle
 
-from weft.serve.http.door import Door, is_whole
+from weft.serve.http.door import A_TURN, Door, Turns, is_whole
 from weft.serve.http.routes import Route
 from weft.serve.work.metrics import Metrics
 
@@ -103,6 +105,32 @@ def test_a_door_counts_by_kind_of_work_and_refuses_in_the_shape_of_the_api():
     door.leave("generate")
     assert door.refusal(asked("/a"), []) is None and door.under_way == {"generate": 1, "embed": 1}
     assert 'http_requests_total{method="POST",route="/a",status="429"} 1' in metrics.text({}, {})
+
+
+def test_what_was_let_in_is_worked_on_in_order_a_little_at_a_time():
+    done: list[int] = []
+    turns = Turns()
+
+    def work(number: int) -> None:
+        done.append(number)
+        if number == 2:
+            turns.add(lambda: work(100))
+        if number == 5:
+            raise RuntimeError("of one request")
+
+    async def run() -> list[int]:
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        counts = []
+        for number in range(10):
+            turns.add(lambda number=number: work(number))
+        while len(done) < 11:
+            counts.append(len(done))
+            await asyncio.sleep(0)
+        return counts
+
+    counts = asyncio.run(run())
+    assert done == [*range(10), 100]
+    assert max(after - before for before, after in itertools.pairwise(counts)) <= A_TURN
 
 
 def test_a_connection_is_of_use_after_a_refusal(serve):

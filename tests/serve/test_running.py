@@ -5,12 +5,17 @@ import json
 import logging
 import socket
 import time
+from types import SimpleNamespace
 
 import httpx
 import pytest
 from idleness import idle
 
+from weft.serve.http.faults import Fault
 from weft.serve.http.logs import JsonLines, Lines
+from weft.serve.http.routes import Endpoint, Json, Route
+from weft.serve.settings import Limits
+from weft.serve.work.tracking import Call
 
 LONG = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 3500, "ignore_eos": True}
 
@@ -249,3 +254,44 @@ def test_a_client_chooses_no_label_and_no_log_text(client):
     assert client.get("/no/such/path").status_code == 404
     text = client.get("/metrics").text
     assert "BREW" not in text and "XXX" not in text and "no/such" not in text and 'method="(other)"' in text
+
+
+@pytest.mark.parametrize("body", [True, False])
+def test_a_request_that_is_ended_at_any_moment_gets_one_whole_answer(body):
+    """Also in the turn between its work being made and its first step, where nothing of it has run yet."""
+
+    async def handler(context: object, given: object) -> Json:
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return Json({"done": True})
+
+    route = Route("POST", "/x", handler, "", body=dict if body else None)
+    serving = SimpleNamespace(settings=SimpleNamespace(limits=Limits()))
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"2")]
+
+    async def run(turns: int) -> list[dict]:
+        sent: list[dict] = []
+        call = Call("id", "", "POST")
+        messages = iter([{"type": "http.request", "body": b"{}"}])
+
+        async def receive() -> dict:
+            await asyncio.sleep(0)
+            return next(messages, None) or await asyncio.Event().wait()
+
+        async def send(message: dict) -> None:
+            sent.append(message)
+
+        scope = {"weft.call": call, "headers": headers}
+        task = asyncio.ensure_future(Endpoint(route, serving)(scope, receive, send))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        call.end(Fault(503, "the server is shutting down"))
+        await asyncio.wait_for(task, 5)
+        return sent
+
+    statuses = []
+    for turns in range(1, 20):
+        start, end = asyncio.run(run(turns))
+        assert (start["type"], end["type"]) == ("http.response.start", "http.response.body"), turns
+        statuses.append(start["status"])
+    assert statuses == sorted(statuses, reverse=True) and set(statuses) == {503, 200}, statuses

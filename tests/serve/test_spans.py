@@ -1,11 +1,12 @@
 """Spans tell OpenTelemetry of requests by the conventions' names, never what was said; off unless asked for."""
 
+import sys
 import time
 
 import httpx
 import pytest
 
-from weft.errors import InputError
+from weft.errors import InputError, UnsupportedError
 from weft.serve import ModelSpec, Settings
 from weft.serve.work.spans import Spans
 
@@ -99,6 +100,12 @@ def test_spans_go_to_the_collector_that_is_named_and_nowhere_else(serve, server)
         collector.shutdown()
     ((path, body),) = received
     assert path == "/v1/traces" and b"GET /health" in body
+
+
+def test_without_the_packages_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
+    with pytest.raises(UnsupportedError, match=r"weft\[otel\]"):
+        Spans.to("http://127.0.0.1:4318")
 
 
 @pytest.mark.parametrize("bad", ["localhost:4318", "ftp://x", "http://", "http://a b"])

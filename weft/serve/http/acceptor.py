@@ -44,7 +44,8 @@ class Acceptor:
         self._door = door
         self._state = state
         self._connect = connect
-        self._arriving: set[asyncio.Task[Any]] = set()
+        self._arriving = 0  # let in, and no connections yet
+        self._making: set[asyncio.Task[Any]] = set()
         self._loop = asyncio.get_running_loop()
         self._resting: asyncio.TimerHandle | None = None
         listening.setblocking(False)
@@ -60,7 +61,7 @@ class Acceptor:
             listening.close()
 
     async def wait_closed(self) -> None:
-        await asyncio.gather(*self._arriving, return_exceptions=True)
+        await asyncio.gather(*self._making, return_exceptions=True)
 
     def _accept(self) -> None:
         (listening,) = self.sockets
@@ -89,27 +90,29 @@ class Acceptor:
         except BlockingIOError:
             data = b""
         headers = self._state.default_headers
-        crowded = len(self._state.connections) + len(self._arriving) >= self._limits.connections
+        crowded = len(self._state.connections) + self._arriving >= self._limits.connections
         answer = self._door.turned_away(headers) if crowded and is_whole(data) else None
         answer = answer or self._door.refusal(data, headers, closing=True)
         if answer is not None:
             accepted.send(answer)
             accepted.close()
             return
+        self._arriving += 1
         if crowded:
-            self._let(accepted, lambda: Excess(self._door, self._state, self._limits.header_s, data), "")
+            self._make(accepted, "", lambda: Excess(self._door, self._state, self._limits.header_s, data))
         else:
             place = self._door.enter(data)
-            self._let(accepted, lambda: self._connect(data, place), place)
+            self._door.turns.add(partial(self._make, accepted, place, lambda: self._connect(data, place)))
 
-    def _let(self, accepted: socket.socket, make: Callable[[], asyncio.Protocol], place: str) -> None:
-        """Make a connection, in the next turn; a place that was taken is the connection's once there is one."""
-        task = self._loop.create_task(self._loop.connect_accepted_socket(make, accepted))
-        self._arriving.add(task)
-        task.add_done_callback(partial(self._arrived, place))
+    def _make(self, accepted: socket.socket, place: str, protocol: Callable[[], asyncio.Protocol]) -> None:
+        """Make a connection; a place that was taken is the connection's once there is one."""
+        task = self._loop.create_task(self._loop.connect_accepted_socket(protocol, accepted))
+        self._making.add(task)
+        task.add_done_callback(partial(self._made, place))
 
-    def _arrived(self, place: str, task: asyncio.Task[Any]) -> None:
-        self._arriving.discard(task)
+    def _made(self, place: str, task: asyncio.Task[Any]) -> None:
+        self._making.discard(task)
+        self._arriving -= 1
         if not task.cancelled() and (error := task.exception()) is not None:  # then there was never a connection
             log.error("a connection could not be made", exc_info=error)
             if place:

@@ -40,7 +40,7 @@ class Connection(H11Protocol):
         self.app = self._counted(self.app)
         self._wait()
         if self._held:
-            self.loop.call_soon(self._parse)  # reading begins first: a parser may want to pause it
+            self.loop.call_soon(self._parse)  # after reading has begun, which a parser may want to pause
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
@@ -59,7 +59,7 @@ class Connection(H11Protocol):
             self.on_response_complete()
         else:
             self._held, self._place = data, self._door.enter(data)
-            self.loop.call_soon(self._parse)
+            self._door.turns.add(self._parse)
 
     def _parse(self) -> None:
         data, self._held = self._held, b""

@@ -6,7 +6,9 @@ they are read, and a refusal is made of the bytes that came: no parser, no task,
 
 from __future__ import annotations
 
+import asyncio
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -25,6 +27,7 @@ ALWAYS = [
     (b"cache-control", b"no-store"),
     (b"referrer-policy", b"no-referrer"),
 ]
+A_TURN = 4  # connections made or requests parsed in one turn of the event loop
 LONGEST_HEAD = 8 << 10  # a longer one is left to the parser
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,9})[ \t]*\r\n")
 # A head with one of these is the parser's: it is ambiguous, expects something first, or wants an answer of its own.
@@ -32,6 +35,30 @@ _UNUSUAL = re.compile(rb"transfer-encoding|\r\n(?:expect:|origin:|x-request-id:|
 _STAYING = b"\r\nconnection: keep-alive\r\n"
 
 Headers = Iterable[tuple[bytes, bytes]]
+
+
+class Turns:
+    """Work on what was let in, a little in each turn of the event loop: between two of them it refuses what came."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def add(self, work: Callable[[], None]) -> None:
+        self._waiting.append(work)
+        if len(self._waiting) == 1:
+            asyncio.get_running_loop().call_soon(self._take)
+
+    def _take(self) -> None:
+        try:
+            for _ in range(min(A_TURN, len(self._waiting))):
+                self._waiting[0]()
+                self._waiting.popleft()
+        except BaseException:
+            self._waiting.popleft()
+            raise
+        finally:
+            if self._waiting:
+                asyncio.get_running_loop().call_soon(self._take)
 
 
 class Door:
@@ -47,6 +74,7 @@ class Door:
         self._crowded = _prepared(too_busy("too many connections"), "openai")
         self.under_way = {route.work: 0 for route in working}
         self.refused = 0
+        self.turns = Turns()
 
     def work_of(self, method: str, path: str) -> str:
         """The work that a request is; empty for what takes no place."""

@@ -142,14 +142,21 @@ class Endpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         call: Call = scope["weft.call"]
         call.route = self.route.path
+        call.task = asyncio.current_task()
         headers: dict[bytes, bytes] = dict(scope["headers"])
         try:
             body = await self._body(receive, headers)
+            if call.ending is not None:  # a body that is there at that moment outruns the cancelling
+                raise call.ending
             query = scope.get("query_string", b"").decode("latin-1")
             context = Context(self._serving, call, headers, scope.get("path_params", {}), _query(query))
             await self._race(self._work(context, body, send), call, receive)
         except Disconnected:
             call.finish_reason = call.finish_reason or "disconnected"
+        except asyncio.CancelledError:  # before there was any work
+            if call.ending is None:
+                raise
+            await send_fault(send, call.ending, self.route.shape)
         except Exception as error:
             await send_fault(send, told(error, call), self.route.shape)
 
@@ -188,6 +195,8 @@ class Endpoint:
                 await asyncio.wait({task})
             if not task.cancelled():
                 task.result()
+            elif call.ending is not None and not gone.done():
+                raise call.ending  # it was ended before its first step, and nobody has been told
         finally:
             gone.cancel()
             if not task.done():  # this coroutine itself was cancelled

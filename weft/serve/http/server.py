@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +23,9 @@ from weft.serve.models.pool import Entry
 from weft.serve.settings import Settings
 
 LATECOMERS_S = 0.1  # for requests on connections that were open when the server stopped listening: they get a 503
+SWITCH_S = (
+    0.0005  # that a thread keeps Python from the event loop, which has refusals and tokens to write; 5 ms by default
+)
 ENDING = (signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
 
 
@@ -142,6 +146,7 @@ def run(
 ) -> None:
     """Serve until a signal ends it. `on_started` is told the port; `bound` is a socket that `listen` gave."""
     settings = settings.checked()
+    sys.setswitchinterval(SWITCH_S)
     bound = bound or listen(settings)
     server = Server(App(settings, entries))
     port = port_of(bound)

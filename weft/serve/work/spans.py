@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import UnsupportedError
@@ -33,13 +32,13 @@ class Spans:
     @classmethod
     def to(cls, collector: str) -> Spans:
         """Spans for the collector at an address, as http://127.0.0.1:4318."""
-        if find_spec("opentelemetry") is None or find_spec("opentelemetry.sdk") is None:
-            raise UnsupportedError("[serve] opentelemetry is not installed; `pip install weft[otel]` has it")
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-        from opentelemetry.sdk.resources import Resource
-        from opentelemetry.sdk.trace import TracerProvider
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor
-
+        try:
+            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+            from opentelemetry.sdk.resources import Resource
+            from opentelemetry.sdk.trace import TracerProvider
+            from opentelemetry.sdk.trace.export import BatchSpanProcessor
+        except ImportError as error:
+            raise UnsupportedError(f"[serve] {error.name} is not installed; `pip install weft[otel]` has it") from None
         provider = TracerProvider(resource=Resource.create({"service.name": "weft"}))
         exporter = OTLPSpanExporter(endpoint=f"{collector.rstrip('/')}/v1/traces", timeout=5)
         provider.add_span_processor(BatchSpanProcessor(exporter))
