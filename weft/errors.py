@@ -4,7 +4,7 @@
     ├── InputError (ValueError)         what the caller gave: arguments, texts, shapes
     │   ├── TooLongError                more tokens than the model or the plan takes
     │   ├── ShapeError                  operands that do not fit an op
-    │   ├── FingerprintError            vectors of another model than the one asked for
+    │   ├── FingerprintError            vectors of another model than those they are to meet
     │   └── InvalidTransitionError      a move that a migration's state does not allow
     ├── ModelError                      what a model's files say
     │   ├── FormatError                 a malformed file: its name, the field, the offset
@@ -50,7 +50,7 @@ class ShapeError(InputError):
 
 
 class FingerprintError(InputError):
-    """Vectors of another model than the one asked for."""
+    """Vectors of another model, or of the same made differently, than those they are to meet."""
 
 
 class InvalidTransitionError(InputError):

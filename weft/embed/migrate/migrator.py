@@ -61,9 +61,9 @@ class Migrator:
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         self._stopping = False
 
-    def plan(self, *, window_s: float = WINDOW_S) -> Migration:
-        """Plan a migration to this embedder's fingerprint."""
-        model = str(self._embedder.info.get("model", ""))
+    def plan(self, *, window_s: float = WINDOW_S, model: str | None = None) -> Migration:
+        """Plan a migration to this embedder's fingerprint; `model` is the name it has for people."""
+        model = str(self._embedder.info.get("model", "")) if model is None else model
         return self._store.migrations.plan(self.fingerprint, self._embedder.dimension, model, window_s=window_s)
 
     def run(self, progress: Callable[[Progress], None] | None = None, *, take_over: bool = False) -> Migration:

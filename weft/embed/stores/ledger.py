@@ -198,6 +198,13 @@ class Ledger:
             self._take(session, before, owner, lease_s, take_over=take_over)
             return before
 
+    def lease_left(self) -> float:
+        """Seconds for which a process still has the lease; 0 where none has it."""
+        with self._store.transaction(READ) as session:
+            found = _find_open(session)
+            until = found.lease_until if found is not None else None
+            return 0.0 if until is None else max(0.0, until - self._store.now(session))
+
     def renew(self, owner: str, lease_s: float) -> bool:
         """Say that the process `owner` is alive; see `hold`."""
         with self._store.transaction(SHARED) as session:
