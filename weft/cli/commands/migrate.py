@@ -71,11 +71,11 @@ def run_options() -> Callable[[options.F], options.F]:
 
 @click.group(cls=Moves)
 def command() -> None:
-    """Re-embed a store of documents with another model, while it is read and written.
+    """Re-embed a store of documents with another model.
 
-    STORE is a SQLite file or postgresql://user@host/database. Searches use the old vectors until every document has a
-    new one; then one commit serves the new ones, and the old ones are kept for a rollback. The state is in the store:
-    a migration that was paused or killed is resumed, and costs one batch.
+    STORE is a SQLite file or postgresql://user@host/database. It may be read and written meanwhile: searches use the
+    old vectors until every document has a new one; then one commit serves the new ones, and the old ones are kept for
+    a rollback. The state is in the store: a migration that was paused or killed is resumed, and costs one batch.
 
     \b
     Examples:
@@ -102,7 +102,7 @@ def command() -> None:
 @model_options()
 @run_options()
 def start(store: str, schema: str, model: str, window_s: float, compute: str, truncate: str, **running: Any) -> None:
-    """Migrate a store to a model; the word `start` may be left out.
+    """Migrate a store to a model; `start` may be left out.
 
     The same command again goes on with a migration that was paused, failed or killed. Ctrl-C commits the batch under
     way and pauses.
@@ -124,7 +124,9 @@ def start(store: str, schema: str, model: str, window_s: float, compute: str, tr
 @store_argument()
 @run_options()
 def resume(store: str, schema: str, **running: Any) -> None:
-    """Go on with a migration that was paused, failed or killed, with the model it was started with.
+    """Go on with a paused, failed or killed migration.
+
+    The model is the one it was started with.
 
     \b
     Examples:
@@ -140,7 +142,7 @@ def resume(store: str, schema: str, **running: Any) -> None:
 @store_argument()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(store: str, schema: str, as_json: bool) -> None:
-    """Show what a store serves, and how far its migration is.
+    """Show what a store serves, and how its migration is.
 
     \b
     Examples:
@@ -163,7 +165,9 @@ def status(store: str, schema: str, as_json: bool) -> None:
 @command.command()
 @store_argument()
 def pause(store: str, schema: str) -> None:
-    """Pause a running migration, from anywhere: its process ends before its next commit.
+    """Pause a running migration, from anywhere.
+
+    The process that runs it notices at its next commit, drops that batch and ends.
 
     \b
     Examples:
@@ -191,7 +195,9 @@ def skip(store: str, schema: str, ids: tuple[str, ...]) -> None:
 @command.command()
 @store_argument()
 def cancel(store: str, schema: str) -> None:
-    """Give a migration up before its cut-over: the new vectors go.
+    """Give a migration up before its cut-over.
+
+    The new vectors go, and what was served stays served.
 
     \b
     Examples:
@@ -205,9 +211,9 @@ def cancel(store: str, schema: str) -> None:
 @store_argument()
 @run_options()
 def rollback(store: str, schema: str, **running: Any) -> None:
-    """Serve the old vectors again, after a cut-over and before `finish`.
+    """Serve the old vectors again, after a cut-over.
 
-    Documents that changed meanwhile and have no vector of the old model are embedded with it first.
+    That is possible until `finish`. Documents that changed meanwhile and have no vector of the old model are embedded with it first.
 
     \b
     Examples:
@@ -250,9 +256,9 @@ def finish(store: str, schema: str, now: bool) -> None:
 @click.option("--field", default="text", show_default=True, help="Where an object has its text.")
 @options.threads()
 def add(store: str, schema: str, source: str, id_field: str, field: str, threads: int | None) -> None:
-    """Put documents into a store, which is made where it is not there yet.
+    """Put documents into a store, old or new.
 
-    They get vectors of the models that the store writes now; in a new store, they wait for the first
+    A store that is not there is made. Documents get vectors of the models that the store writes now; in a new store, they wait for the first
     `weft migrate STORE --to MODEL`.
 
     \b
