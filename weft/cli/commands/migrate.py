@@ -213,7 +213,8 @@ def cancel(store: str, schema: str) -> None:
 def rollback(store: str, schema: str, **running: Any) -> None:
     """Serve the old vectors again, after a cut-over.
 
-    That is possible until `finish`. Documents that changed meanwhile and have no vector of the old model are embedded with it first.
+    That is possible until `finish`. Documents that changed meanwhile and have no vector of the old model are embedded
+    with it first.
 
     \b
     Examples:
@@ -258,8 +259,8 @@ def finish(store: str, schema: str, now: bool) -> None:
 def add(store: str, schema: str, source: str, id_field: str, field: str, threads: int | None) -> None:
     """Put documents into a store, old or new.
 
-    A store that is not there is made. Documents get vectors of the models that the store writes now; in a new store, they wait for the first
-    `weft migrate STORE --to MODEL`.
+    A store that is not there is made. Documents get vectors of the models that the store writes now; in a new store,
+    they wait for the first `weft migrate STORE --to MODEL`.
 
     \b
     Examples:
