@@ -8,7 +8,15 @@ from fake_embedder import FakeEmbedder, vector_of
 
 from weft.embed.migrate import Corpus, Migrator, Progress
 from weft.embed.stores import Phase, Reason, State, open_store
-from weft.errors import BusyError, FingerprintError, InputError, InvalidTransitionError, LeaseError, TooLongError
+from weft.errors import (
+    BusyError,
+    FingerprintError,
+    InputError,
+    InvalidTransitionError,
+    LeaseError,
+    StoreError,
+    TooLongError,
+)
 
 OLD, NEW = FakeEmbedder("old"), FakeEmbedder("new", 12)
 DOCUMENTS = {f"d{i:03}": f"text {i}" for i in range(250)}
@@ -176,6 +184,28 @@ def test_documents_that_cannot_be_embedded_are_skipped_with_a_reason(store, erro
     assert {name for name, _, _ in store.vectors(NEW.fingerprint)} == DOCUMENTS.keys() - {"d007", "d211"}
 
 
+def test_a_model_that_refuses_everything_is_not_served(store):
+    def before(texts):
+        raise InputError("[embed] no such prompt")
+
+    with pytest.raises(InputError, match=r"not one document of a batch of 100 is accepted: .* no such prompt"):
+        Migrator(store, FakeEmbedder("new", 12, before=before)).run()
+    assert store.migrations.open().state is State.FAILED
+    assert store.migrations.skipped() == []
+
+
+def test_an_error_after_a_pause_is_raised_as_it_is(store, opened):
+    other = opened()
+
+    def before(texts):
+        other.migrations.pause()
+        raise ConnectionError("gone")
+
+    with pytest.raises(ConnectionError):
+        Migrator(store, FakeEmbedder("new", 12, before=before)).run()
+    assert store.migrations.open().state is State.PAUSED
+
+
 def test_a_skipped_document_that_changes_is_embedded_after_all(store):
     def before(texts):
         if "text 7" in texts:
@@ -319,6 +349,39 @@ def test_an_embedder_without_a_fingerprint_is_refused(store):
     new.info = {"model": "new"}
     with pytest.raises(FingerprintError, match="has no info"):
         Migrator(store, new)
+
+
+def test_a_full_disk_stops_a_migration_and_room_lets_it_go_on(tmp_path):
+    wide = FakeEmbedder("wide", 512)
+    with open_store(tmp_path / "store.db", create=True) as store:
+        store.put(DOCUMENTS, {})
+        with store.transaction("read") as session:
+            (pages,) = session.row("PRAGMA page_count")
+        store.dialect.connection.execute(f"PRAGMA max_page_count = {pages + 60}")
+        with pytest.raises(StoreError, match="full"):
+            Migrator(store, wide).run()
+        assert store.migrations.open().state is State.RUNNING
+        store.dialect.connection.execute("PRAGMA max_page_count = 1000000")
+        assert Migrator(store, wide).run(take_over=True).processed == 250
+        check(store, wide)
+
+
+def test_a_connection_that_is_lost_stops_a_migration_and_another_goes_on(postgres):
+    store, other = (open_store(postgres, schema="lost", create=True) for _ in range(2))
+    store.put(DOCUMENTS, {})
+
+    def before(texts):
+        with other.transaction("read") as session:
+            session.run(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND pid = ?",
+                store.dialect.connection.info.backend_pid,
+            )
+
+    with store, other:
+        with pytest.raises(StoreError, match="the server refused"):
+            Migrator(store, FakeEmbedder("new", 12, before=before)).run()
+        assert Migrator(other, NEW).run(take_over=True).processed == 250
+        check(other, NEW)
 
 
 def test_a_store_that_is_busy_is_not_a_failed_migration(store, monkeypatch):

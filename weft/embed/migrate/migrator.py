@@ -13,10 +13,10 @@ from functools import partial
 from itertools import count
 
 from weft.embed.migrate.embedding import AnyEmbedder, Embedding, fingerprint_of, waited
-from weft.embed.stores import Migration, State, Store
+from weft.embed.stores import Migration, Reason, State, Store
 from weft.embed.stores.ledger import LEASE_S, WINDOW_S
 from weft.embed.stores.work import Done, Waiting, Work
-from weft.errors import BusyError, FingerprintError, InputError, InvalidTransitionError, StoreError
+from weft.errors import BusyError, FingerprintError, InputError, InvalidTransitionError, LeaseError, StoreError
 
 BATCH = 100
 CONCURRENCY = 4
@@ -90,7 +90,8 @@ class Migrator:
         except (StoreError, BusyError):
             raise  # the store cannot be told, or another process has the migration
         except Exception as error:
-            ledger.fail(self.owner, f"{type(error).__name__}: {error}")
+            with suppress(InvalidTransitionError, LeaseError):  # paused or taken over: this process is heard no more
+                ledger.fail(self.owner, f"{type(error).__name__}: {error}")
             raise
         if self._stopping:
             with suppress(InvalidTransitionError):  # somebody else stopped it in the same moment
@@ -157,7 +158,11 @@ class Migrator:
         under_way = embedding.start(batch)
         renew = partial(self._store.migrations.renew, self.owner, self._lease_s)
         try:
-            return waited(under_way, self._lease_s / 3, renew)
+            made = waited(under_way, self._lease_s / 3, renew)
         except KeyboardInterrupt:
             self._stopping = True
-            return waited(under_way, self._lease_s / 3, renew)
+            made = waited(under_way, self._lease_s / 3, renew)
+        if len(made) > 1 and all(done.reason is Reason.PERMANENT_API_ERROR for done in made):
+            # so much for the documents: with a wrong setting every one would be left out, and an empty table served
+            raise InputError(f"[migrate] not one document of a batch of {len(made)} is accepted: {made[0].detail}")
+        return made
