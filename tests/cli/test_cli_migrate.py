@@ -69,10 +69,12 @@ def test_the_old_vectors_go_when_the_window_is_over(run, notes):
     assert run("migrate", "finish", notes).exit_code == 0
 
 
-def test_options_of_the_model_are_kept_for_the_resumption(run, notes, asked, tmp_path):
+def test_options_of_the_model_are_kept_for_the_resumption(run, notes, asked, tmp_path, monkeypatch):
     given = ("--compute", "bf16", "--truncate", "head")
     name = str(tmp_path / "a folder 'with' words")
-    run("migrate", notes, "--to", name, *given)
+    Path(name).mkdir()
+    monkeypatch.chdir(tmp_path)
+    run("migrate", notes, "--to", "a folder 'with' words", *given)
     run("migrate", "add", notes, "-", "--threads", "2")
     wanted = {"compute": "bf16", "truncate": "head"}
     assert asked[0] == (name, {**wanted, "threads": None})

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -290,7 +291,11 @@ def _opened(store: str, schema: str, *, create: bool = False) -> Iterator[Store]
 
 
 def _named(model: str, **given: str) -> str:
-    """A model with the options that are not the default, as they are typed; what a store keeps as its name."""
+    """A model with the options that are not the default, as they are typed; what a store keeps as its name.
+
+    A path is kept whole, so that it leads there from another folder, too.
+    """
+    model = str(Path(model).resolve()) if Path(model).exists() else model
     return model + "".join(f" --{name} {value}" for name, value in given.items() if value != DEFAULTS[name])
 
 
