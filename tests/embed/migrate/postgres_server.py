@@ -62,7 +62,7 @@ class PostgresServer:
         raise OSError("no folder for temporary files that the user nobody can reach")
 
     def _installed(self, installation: Path) -> Path:
-        """The installation, copied where the server's user could not go to it; a wheel's has its libraries beside it."""
+        """The installation, copied where the server's user could not go to it; a wheel has libraries beside it."""
         if self._user is None or reachable(installation / "bin" / "postgres"):
             return installation
         package = installation.parent
@@ -92,6 +92,7 @@ class PostgresServer:
 
     def stop(self) -> None:
         try:
-            self._run(self._bin / "pg_ctl", "-D", self._data, "-m", "immediate", "-w", "stop")
+            if (self._data / "postmaster.pid").exists():
+                self._run(self._bin / "pg_ctl", "-D", self._data, "-m", "immediate", "-w", "stop")
         finally:
             shutil.rmtree(self.folder, ignore_errors=True)
