@@ -116,6 +116,31 @@ def test_a_cancel_from_another_connection_ends_the_run(store, opened):
     check(store, OLD)
 
 
+@pytest.mark.parametrize("left", [250, 150, 0])
+@pytest.mark.parametrize("move, state", [("pause", State.PAUSED), ("cancel", State.CANCELLED)])
+def test_a_migration_may_be_stopped_between_any_two_batches(store, opened, move, state, left):
+    other = opened()
+
+    def stop(seen):
+        if seen.remaining == left:
+            getattr(other.migrations, move)()
+
+    assert Migrator(store, NEW).run(stop).state is state
+    assert store.route().query == OLD.fingerprint
+
+
+def test_a_migration_that_is_paused_before_its_cut_over_does_not_cut_over(store, opened, monkeypatch):
+    other, real = opened(), store.migrations.complete
+
+    def complete(owner):
+        other.migrations.pause()
+        return real(owner)
+
+    monkeypatch.setattr(store.migrations, "complete", complete)
+    assert Migrator(store, NEW).run().state is State.PAUSED
+    assert store.route().query == OLD.fingerprint
+
+
 def test_ctrl_c_keeps_the_batch_and_pauses(store, monkeypatch):
     from weft.embed.migrate import migrator
 

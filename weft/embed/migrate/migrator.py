@@ -82,9 +82,10 @@ class Migrator:
             ledger.resume(self.owner, self._lease_s, take_over=take_over)
         try:
             while self._embed_waiting(progress):
-                done = ledger.complete(self.owner)
-                if done is not None:
-                    return done
+                with suppress(InvalidTransitionError):  # stopped meanwhile, which the next look at the lease tells
+                    done = ledger.complete(self.owner)
+                    if done is not None:
+                        return done
         except KeyboardInterrupt:
             self._stopping = True
         except (StoreError, BusyError):
@@ -94,8 +95,8 @@ class Migrator:
                 ledger.fail(self.owner, f"{type(error).__name__}: {error}")
             raise
         if self._stopping:
-            with suppress(InvalidTransitionError):  # somebody else stopped it in the same moment
-                return ledger.pause()
+            with suppress(InvalidTransitionError, LeaseError):  # stopped or taken over in the same moment
+                return ledger.pause(self.owner)
         return ledger.get(found.id)
 
     def rollback(self, progress: Callable[[Progress], None] | None = None, *, take_over: bool = False) -> Migration:
@@ -143,7 +144,7 @@ class Migrator:
                 began = time.monotonic()
                 batch = work.take(self._batch)
                 if not batch or self._stopping:
-                    return not self._stopping
+                    return batch is not None and not self._stopping
                 kept = work.commit(self._embedded(embedding, batch), time.monotonic() - began)
                 if kept is None:
                     return False
