@@ -185,6 +185,23 @@ def test_a_failure_is_kept_raised_and_resumed_from(store):
     check(store, OLD, NEW)
 
 
+@pytest.mark.parametrize("kind", [InputError, ConnectionError])
+def test_whatever_an_error_says_can_be_kept(store, kind):
+    def before(texts):
+        if "text 7" in texts:
+            raise kind("a \0 and\n\ud800, " + "long " * 1000)
+
+    migrator = Migrator(store, FakeEmbedder("new", 12, before=before))
+    if kind is InputError:
+        migrator.run()
+        kept = store.migrations.skipped()[0][2]
+    else:
+        with pytest.raises(kind):
+            migrator.run()
+        kept = store.migrations.open().error
+    assert "a and ?, long" in kept and len(kept) <= 2000
+
+
 class PermanentError(Exception):
     permanent = True
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from weft.embed.stores import generations
 from weft.embed.stores.dialect import ALONE, READ, SHARED, Session
 from weft.embed.stores.states import KEPT, ROLLED_BACK, Migration, Reason, State, moved, state_of
-from weft.embed.stores.values import check_ids
+from weft.embed.stores.values import check_ids, plain
 from weft.errors import InputError, InvalidTransitionError, LeaseError, NotFoundError
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class Ledger:
             before = _open(session, "fail")
             state = moved("fail", before.state)
             _check_owner(before.lease_owner, before.lease_until, owner)
-            _set(session, state=state, error=error[:ERROR_LENGTH], lease_owner=None, lease_until=None)
+            _set(session, state=state, error=plain(error, ERROR_LENGTH), lease_owner=None, lease_until=None)
             return _open(session, "fail")
 
     def cancel(self) -> Migration:
