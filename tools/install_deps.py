@@ -3,6 +3,8 @@
 make dev builds the core in the checkout, so that a changed file is a changed package; pip would build a copy.
 """
 
+import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +14,8 @@ BUILD_TOOLS = ["cmake", "ninja"]  # scikit-build-core asks for these itself when
 
 def table(text: str, start: str) -> list[str]:
     """The strings of the TOML array that follows `start`; Python 3.10 has no TOML reader."""
-    body = text.split(start, 1)[1].split("]", 1)[0]
-    return [part for part in body.replace("'", '"').split('"')[1::2]]
+    body = re.split(r"\](?:\s*#.*)?\n", text.split(start, 1)[1], maxsplit=1)[0]  # strings may have brackets, too
+    return list(ast.literal_eval(f"[{body}]"))  # an array of plain strings is the same in both languages
 
 
 def main() -> None:

@@ -62,11 +62,14 @@ class PostgresServer:
         raise OSError("no folder for temporary files that the user nobody can reach")
 
     def _installed(self, installation: Path) -> Path:
-        """The installation, copied where the server's user could not go to it."""
+        """The installation, copied where the server's user could not go to it; a wheel has libraries beside it."""
         if self._user is None or reachable(installation / "bin" / "postgres"):
             return installation
-        shutil.copytree(installation, self.folder / "postgres", symlinks=True)
-        return self.folder / "postgres"
+        package = installation.parent
+        for part in (installation, package.with_name(f"{package.name}.libs")):
+            if part.is_dir():
+                shutil.copytree(part, self.folder / part.relative_to(package.parent), symlinks=True)
+        return self.folder / installation.relative_to(package.parent)
 
     def _run(self, *command: object) -> None:
         options = {} if self._user is None else {"user": self._user.pw_uid, "group": self._user.pw_gid}
@@ -89,6 +92,7 @@ class PostgresServer:
 
     def stop(self) -> None:
         try:
-            self._run(self._bin / "pg_ctl", "-D", self._data, "-m", "immediate", "-w", "stop")
+            if (self._data / "postmaster.pid").exists():
+                self._run(self._bin / "pg_ctl", "-D", self._data, "-m", "immediate", "-w", "stop")
         finally:
             shutil.rmtree(self.folder, ignore_errors=True)

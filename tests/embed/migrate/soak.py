@@ -1,4 +1,4 @@
-"""Migrations of 10,000 documents that are killed with SIGKILL at random moments, and resumed.
+"""Migrations of 10,000 documents that are killed with SIGKILL at random places, and resumed.
 
     python tests/embed/migrate/soak.py --count 300
     python tests/embed/migrate/soak.py --count 60 --store postgres
@@ -107,6 +107,19 @@ def child(work: Callable[[], None]) -> int:
         print(f"child: {error!r}", file=sys.stderr, flush=True)
     finally:
         os._exit(code)
+
+
+def kill_at(pid: int, log: Path, lines: int, pause_s: float) -> bool:
+    """Kill a migrator `pause_s` seconds after its log has so many lines; whether it was still running."""
+    while not ended(pid) and (not log.exists() or log.read_bytes().count(b"\n") < lines):
+        time.sleep(0.001)
+    time.sleep(pause_s)
+    return kill(pid)
+
+
+def ended(pid: int) -> bool:
+    """Whether a child has ended, and waits to be asked how."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def kill(pid: int) -> bool:
@@ -226,17 +239,16 @@ def undisturbed(trials: Trials, folder: Path, documents: int) -> tuple[dict[str,
 
 
 def trial(
-    trials: Trials, folder: Path, documents: int, number: int, wait_s: float, digests: dict[str, str]
+    trials: Trials, folder: Path, documents: int, number: int, place: tuple[int, float], digests: dict[str, str]
 ) -> dict[str, int]:
-    """One migration that is killed after `wait_s` seconds; what was seen."""
+    """One migration that is killed at a place: so many seconds after so many documents; what was seen."""
     kind = KINDS[number % len(KINDS)]
     both = kind == WRITER or number % 2 == 0  # one with the old model alone may end early, and its table differ
     address = trials.copy(number)
     log, written = folder / f"embedded{number}", folder / f"written{number}"
     migrator = child(lambda: migrate(address, log))
     writer = child(lambda: write(address, documents, written, both)) if kind != ALONE else None
-    time.sleep(wait_s)
-    killed = kill(migrator)
+    killed = kill_at(migrator, log, *place)
     if writer is not None:
         if kind == BOTH_KILLED:
             kill(writer)
@@ -265,19 +277,24 @@ def trial(
 
 
 def run(trials: Trials, folder: Path, *, count: int, documents: int, seed: int) -> dict[str, Any]:
-    """`count` trials, the moments of the kills spread over a run's time; the figures."""
+    """Trials until `count` migrators were killed before they were done, anywhere on their way; the figures."""
     prepare(trials, documents)
     digests, took = undisturbed(trials, folder, documents)
     rng = random.Random(seed)
     began = time.monotonic()
-    seen = [trial(trials, folder, documents, n, rng.uniform(0, took), digests) for n in range(count)]
+    seen: list[dict[str, int]] = []
+    while sum(row["killed"] for row in seen) < count:
+        place = (rng.randint(0, documents), rng.uniform(0, 2 * took * BATCH / documents))
+        seen.append(trial(trials, folder, documents, len(seen), place, digests))
+        if len(seen) % 25 == 0:
+            print(f"{len(seen)} trials, all as promised", file=sys.stderr, flush=True)
     return {
-        "trials": count,
+        "trials": len(seen),
         "documents": documents,
-        "killed": sum(row["killed"] for row in seen),
+        "killed": count,
         "undisturbed_s": round(took, 2),
         "embedded_twice_most": max(row["again"] for row in seen),
-        "embedded_twice_mean": round(sum(row["again"] for row in seen) / count, 1),
+        "embedded_twice_mean": round(sum(row["again"] for row in seen) / len(seen), 1),
         "writes_acknowledged": sum(row["acknowledged"] for row in seen),
         "seconds": round(time.monotonic() - began, 1),
     }

@@ -16,7 +16,6 @@ def test_killed_at_random(trials, tmp_path):
     large = isinstance(trials, soak.SqliteTrials)
     seen = soak.run(trials, tmp_path, count=5 if large else 3, documents=10_000 if large else 1_000, seed=3)
     assert seen["embedded_twice_most"] <= soak.BATCH
-    assert seen["killed"]
 
 
 @pytest.mark.parametrize("end", [kill_points.ROLLBACK, kill_points.FINISH])

@@ -8,7 +8,15 @@ from fake_embedder import FakeEmbedder, vector_of
 
 from weft.embed.migrate import Corpus, Migrator, Progress
 from weft.embed.stores import Phase, Reason, State, open_store
-from weft.errors import BusyError, FingerprintError, InputError, InvalidTransitionError, LeaseError, TooLongError
+from weft.errors import (
+    BusyError,
+    FingerprintError,
+    InputError,
+    InvalidTransitionError,
+    LeaseError,
+    StoreError,
+    TooLongError,
+)
 
 OLD, NEW = FakeEmbedder("old"), FakeEmbedder("new", 12)
 DOCUMENTS = {f"d{i:03}": f"text {i}" for i in range(250)}
@@ -108,6 +116,31 @@ def test_a_cancel_from_another_connection_ends_the_run(store, opened):
     check(store, OLD)
 
 
+@pytest.mark.parametrize("left", [250, 150, 0])
+@pytest.mark.parametrize("move, state", [("pause", State.PAUSED), ("cancel", State.CANCELLED)])
+def test_a_migration_may_be_stopped_between_any_two_batches(store, opened, move, state, left):
+    other = opened()
+
+    def stop(seen):
+        if seen.remaining == left:
+            getattr(other.migrations, move)()
+
+    assert Migrator(store, NEW).run(stop).state is state
+    assert store.route().query == OLD.fingerprint
+
+
+def test_a_migration_that_is_paused_before_its_cut_over_does_not_cut_over(store, opened, monkeypatch):
+    other, real = opened(), store.migrations.complete
+
+    def complete(owner):
+        other.migrations.pause()
+        return real(owner)
+
+    monkeypatch.setattr(store.migrations, "complete", complete)
+    assert Migrator(store, NEW).run().state is State.PAUSED
+    assert store.route().query == OLD.fingerprint
+
+
 def test_ctrl_c_keeps_the_batch_and_pauses(store, monkeypatch):
     from weft.embed.migrate import migrator
 
@@ -152,6 +185,23 @@ def test_a_failure_is_kept_raised_and_resumed_from(store):
     check(store, OLD, NEW)
 
 
+@pytest.mark.parametrize("kind", [InputError, ConnectionError])
+def test_whatever_an_error_says_can_be_kept(store, kind):
+    def before(texts):
+        if "text 7" in texts:
+            raise kind("a \0 and\n\ud800, " + "long " * 1000)
+
+    migrator = Migrator(store, FakeEmbedder("new", 12, before=before))
+    if kind is InputError:
+        migrator.run()
+        kept = store.migrations.skipped()[0][2]
+    else:
+        with pytest.raises(kind):
+            migrator.run()
+        kept = store.migrations.open().error
+    assert "a and ?, long" in kept and len(kept) <= 2000
+
+
 class PermanentError(Exception):
     permanent = True
 
@@ -174,6 +224,28 @@ def test_documents_that_cannot_be_embedded_are_skipped_with_a_reason(store, erro
     assert (done.state, done.processed, done.skips, done.total) == (State.COMPLETED, 248, {reason.value: 2}, 250)
     assert store.migrations.skipped() == [(name, reason.value, str(error)) for name in ("d007", "d211")]
     assert {name for name, _, _ in store.vectors(NEW.fingerprint)} == DOCUMENTS.keys() - {"d007", "d211"}
+
+
+def test_a_model_that_refuses_everything_is_not_served(store):
+    def before(texts):
+        raise InputError("[embed] no such prompt")
+
+    with pytest.raises(InputError, match=r"not one document of a batch of 100 is accepted: .* no such prompt"):
+        Migrator(store, FakeEmbedder("new", 12, before=before)).run()
+    assert store.migrations.open().state is State.FAILED
+    assert store.migrations.skipped() == []
+
+
+def test_an_error_after_a_pause_is_raised_as_it_is(store, opened):
+    other = opened()
+
+    def before(texts):
+        other.migrations.pause()
+        raise ConnectionError("gone")
+
+    with pytest.raises(ConnectionError):
+        Migrator(store, FakeEmbedder("new", 12, before=before)).run()
+    assert store.migrations.open().state is State.PAUSED
 
 
 def test_a_skipped_document_that_changes_is_embedded_after_all(store):
@@ -319,6 +391,39 @@ def test_an_embedder_without_a_fingerprint_is_refused(store):
     new.info = {"model": "new"}
     with pytest.raises(FingerprintError, match="has no info"):
         Migrator(store, new)
+
+
+def test_a_full_disk_stops_a_migration_and_room_lets_it_go_on(tmp_path):
+    wide = FakeEmbedder("wide", 512)
+    with open_store(tmp_path / "store.db", create=True) as store:
+        store.put(DOCUMENTS, {})
+        with store.transaction("read") as session:
+            (pages,) = session.row("PRAGMA page_count")
+        store.dialect.connection.execute(f"PRAGMA max_page_count = {pages + 60}")
+        with pytest.raises(StoreError, match="full"):
+            Migrator(store, wide).run()
+        assert store.migrations.open().state is State.RUNNING
+        store.dialect.connection.execute("PRAGMA max_page_count = 1000000")
+        assert Migrator(store, wide).run(take_over=True).processed == 250
+        check(store, wide)
+
+
+def test_a_connection_that_is_lost_stops_a_migration_and_another_goes_on(postgres):
+    store, other = (open_store(postgres, schema="lost", create=True) for _ in range(2))
+    store.put(DOCUMENTS, {})
+
+    def before(texts):
+        with other.transaction("read") as session:
+            session.run(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND pid = ?",
+                store.dialect.connection.info.backend_pid,
+            )
+
+    with store, other:
+        with pytest.raises(StoreError, match="the server refused"):
+            Migrator(store, FakeEmbedder("new", 12, before=before)).run()
+        assert Migrator(other, NEW).run(take_over=True).processed == 250
+        check(other, NEW)
 
 
 def test_a_store_that_is_busy_is_not_a_failed_migration(store, monkeypatch):

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, Protocol
 
 from weft.embed.stores.states import Reason
-from weft.embed.stores.values import check_vectors
+from weft.embed.stores.values import check_vectors, plain
 from weft.embed.stores.work import Done, Waiting
 from weft.errors import FingerprintError, InputError, TooLongError
 
@@ -92,7 +92,7 @@ class Embedding:
             reason = skip_reason(error)
             if reason is None:
                 raise
-            return Done(document, reason=reason, detail=" ".join(str(error).split())[:DETAIL_LENGTH])
+            return Done(document, reason=reason, detail=plain(str(error), DETAIL_LENGTH))
 
     def _vectors(self, texts: list[str]) -> np.ndarray:
         vectors = self._embedder.encode_document(texts)

@@ -13,10 +13,10 @@ from functools import partial
 from itertools import count
 
 from weft.embed.migrate.embedding import AnyEmbedder, Embedding, fingerprint_of, waited
-from weft.embed.stores import Migration, State, Store
+from weft.embed.stores import Migration, Reason, State, Store
 from weft.embed.stores.ledger import LEASE_S, WINDOW_S
 from weft.embed.stores.work import Done, Waiting, Work
-from weft.errors import BusyError, FingerprintError, InputError, InvalidTransitionError, StoreError
+from weft.errors import BusyError, FingerprintError, InputError, InvalidTransitionError, LeaseError, StoreError
 
 BATCH = 100
 CONCURRENCY = 4
@@ -61,9 +61,9 @@ class Migrator:
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         self._stopping = False
 
-    def plan(self, *, window_s: float = WINDOW_S) -> Migration:
-        """Plan a migration to this embedder's fingerprint."""
-        model = str(self._embedder.info.get("model", ""))
+    def plan(self, *, window_s: float = WINDOW_S, model: str | None = None) -> Migration:
+        """Plan a migration to this embedder's fingerprint; `model` is the name it has for people."""
+        model = str(self._embedder.info.get("model", "")) if model is None else model
         return self._store.migrations.plan(self.fingerprint, self._embedder.dimension, model, window_s=window_s)
 
     def run(self, progress: Callable[[Progress], None] | None = None, *, take_over: bool = False) -> Migration:
@@ -82,19 +82,21 @@ class Migrator:
             ledger.resume(self.owner, self._lease_s, take_over=take_over)
         try:
             while self._embed_waiting(progress):
-                done = ledger.complete(self.owner)
-                if done is not None:
-                    return done
+                with suppress(InvalidTransitionError):  # stopped meanwhile, which the next look at the lease tells
+                    done = ledger.complete(self.owner)
+                    if done is not None:
+                        return done
         except KeyboardInterrupt:
             self._stopping = True
         except (StoreError, BusyError):
             raise  # the store cannot be told, or another process has the migration
         except Exception as error:
-            ledger.fail(self.owner, f"{type(error).__name__}: {error}")
+            with suppress(InvalidTransitionError, LeaseError):  # paused or taken over: this process is heard no more
+                ledger.fail(self.owner, f"{type(error).__name__}: {error}")
             raise
         if self._stopping:
-            with suppress(InvalidTransitionError):  # somebody else stopped it in the same moment
-                return ledger.pause()
+            with suppress(InvalidTransitionError, LeaseError):  # stopped or taken over in the same moment
+                return ledger.pause(self.owner)
         return ledger.get(found.id)
 
     def rollback(self, progress: Callable[[Progress], None] | None = None, *, take_over: bool = False) -> Migration:
@@ -142,7 +144,7 @@ class Migrator:
                 began = time.monotonic()
                 batch = work.take(self._batch)
                 if not batch or self._stopping:
-                    return not self._stopping
+                    return batch is not None and not self._stopping
                 kept = work.commit(self._embedded(embedding, batch), time.monotonic() - began)
                 if kept is None:
                     return False
@@ -157,7 +159,11 @@ class Migrator:
         under_way = embedding.start(batch)
         renew = partial(self._store.migrations.renew, self.owner, self._lease_s)
         try:
-            return waited(under_way, self._lease_s / 3, renew)
+            made = waited(under_way, self._lease_s / 3, renew)
         except KeyboardInterrupt:
             self._stopping = True
-            return waited(under_way, self._lease_s / 3, renew)
+            made = waited(under_way, self._lease_s / 3, renew)
+        if len(made) > 1 and all(done.reason is Reason.PERMANENT_API_ERROR for done in made):
+            # so much for the documents: with a wrong setting every one would be left out, and an empty table served
+            raise InputError(f"[migrate] not one document of a batch of {len(made)} is accepted: {made[0].detail}")
+        return made

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from weft.embed.stores import generations
 from weft.embed.stores.dialect import ALONE, READ, SHARED, Session
 from weft.embed.stores.states import KEPT, ROLLED_BACK, Migration, Reason, State, moved, state_of
-from weft.embed.stores.values import check_ids
+from weft.embed.stores.values import check_ids, plain
 from weft.errors import InputError, InvalidTransitionError, LeaseError, NotFoundError
 
 if TYPE_CHECKING:
@@ -104,11 +104,17 @@ class Ledger:
             self._take(session, before, owner, lease_s, take_over=take_over)
             return _open(session, "resume")
 
-    def pause(self) -> Migration:
-        """Stop a running migration for now, whichever process runs it: its next commit tells it so."""
+    def pause(self, owner: str | None = None) -> Migration:
+        """Stop a running migration for now, whichever process runs it, or only where `owner` does.
+
+        The process that runs it learns of it at its next commit, which is refused.
+        """
         with self._store.transaction(ALONE) as session:
             before = _open(session, "pause")
-            _set(session, state=moved("pause", before.state), lease_owner=None, lease_until=None)
+            state = moved("pause", before.state)
+            if owner is not None:
+                _check_owner(before.lease_owner, before.lease_until, owner)
+            _set(session, state=state, lease_owner=None, lease_until=None)
             return _open(session, "pause")
 
     def fail(self, owner: str, error: str) -> Migration:
@@ -116,8 +122,8 @@ class Ledger:
         with self._store.transaction(ALONE) as session:
             before = _open(session, "fail")
             state = moved("fail", before.state)
-            _check_owner(before, owner)
-            _set(session, state=state, error=error[:ERROR_LENGTH], lease_owner=None, lease_until=None)
+            _check_owner(before.lease_owner, before.lease_until, owner)
+            _set(session, state=state, error=plain(error, ERROR_LENGTH), lease_owner=None, lease_until=None)
             return _open(session, "fail")
 
     def cancel(self) -> Migration:
@@ -134,7 +140,7 @@ class Ledger:
         with self._store.transaction(ALONE) as session:
             before = _open(session, "complete")
             state = moved("complete", before.state)
-            _check_owner(before, owner)
+            _check_owner(before.lease_owner, before.lease_until, owner)
             if before.remaining:
                 return None
             session.run("UPDATE served SET fingerprint = ?", before.target)
@@ -198,6 +204,13 @@ class Ledger:
             self._take(session, before, owner, lease_s, take_over=take_over)
             return before
 
+    def lease_left(self) -> float:
+        """Seconds for which a process still has the lease; 0 where none has it."""
+        with self._store.transaction(READ) as session:
+            found = _find_open(session)
+            until = found.lease_until if found is not None else None
+            return 0.0 if until is None else max(0.0, until - self._store.now(session))
+
     def renew(self, owner: str, lease_s: float) -> bool:
         """Say that the process `owner` is alive; see `hold`."""
         with self._store.transaction(SHARED) as session:
@@ -211,17 +224,19 @@ class Ledger:
             )
 
     def hold(self, session: Session, owner: str, lease_s: float) -> bool:
-        """Renew the lease inside a transaction: False where somebody paused or ended the migration.
-
-        LeaseError where another process has it. In both cases nothing of the transaction may stay.
-        """
+        """Renew the lease inside a transaction; see `held`. Where it is lost, nothing of the transaction may stay."""
         until = self._store.now(session) + lease_s
-        if session.run("UPDATE migrations SET lease_until = ? WHERE open = 1 AND lease_owner = ?", until, owner):
-            return True
-        found = _find_open(session)
-        if found is not None and found.lease_owner is not None:
-            _check_owner(found, owner)
-        return False
+        renewed = session.run("UPDATE migrations SET lease_until = ? WHERE open = 1 AND lease_owner = ?", until, owner)
+        return bool(renewed) or self.held(session, owner)
+
+    def held(self, session: Session, owner: str) -> bool:
+        """Whether `owner` has the lease: False where somebody paused or ended the migration, LeaseError where another
+        process has it."""
+        row = session.row("SELECT lease_owner, lease_until FROM migrations WHERE open = 1")
+        if row is None or row[0] is None:
+            return False
+        _check_owner(row[0], row[1], owner)
+        return True
 
     def _take(self, session: Session, before: Migration, owner: str, lease_s: float, *, take_over: bool) -> None:
         now, until = self._store.now(session), before.lease_until or 0.0
@@ -271,11 +286,11 @@ def _set(session: Session, **columns: Any) -> None:
     session.run(f"UPDATE migrations SET {names} WHERE open = 1", *values)
 
 
-def _check_owner(found: Migration, owner: str) -> None:
-    if found.lease_owner != owner:
+def _check_owner(holder: str | None, until: float | None, owner: str) -> None:
+    if holder != owner:
         raise LeaseError(
-            f"[migrate] {found.lease_owner or 'somebody'} took this migration over; nothing of the last batch was kept",
-            until=found.lease_until or 0.0,
+            f"[migrate] {holder or 'somebody'} took this migration over; nothing of the last batch was kept",
+            until=until or 0.0,
         )
 
 

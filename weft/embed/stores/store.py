@@ -233,6 +233,8 @@ class Store:
         return self._reading(lambda session: self._search(session, query, k, fingerprint))
 
     def _search(self, session: Session, query: np.ndarray, k: int, fingerprint: str) -> list[Hit]:
+        import numpy as np
+
         served = routed(session).query
         if served is None:
             raise NotFoundError("[store] nothing is served yet: no document has a vector")
@@ -241,11 +243,13 @@ class Store:
                 f"[store] {served} is served, and the query is of {fingerprint[:80]}; embed it again"
             )
         generation = generations.find(session, served)
-        vector = check_vectors(query[None], 1, generation.dimension)[0]
+        vector = check_vectors(np.asarray(query)[None], 1, generation.dimension)[0]
         best = self.dialect.nearest(session, generation.number, vector, k)
         if best is None:
             best = _scan(generations.read(self.dialect, session, generation), vector, k)
         texts = dict(session.among("SELECT id, text FROM documents WHERE id IN ({ids})", [row[0] for row in best]))
+        if len(texts) != len(best):
+            raise StoreError("[store] a vector has no document; restore a copy")
         return [Hit(name, score, texts[name]) for name, score in best]
 
     def _reading(self, work: Callable[[Session], T]) -> T:

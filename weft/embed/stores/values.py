@@ -43,6 +43,11 @@ def _size(text: str, what: str) -> int:
         raise InputError(f"[store] {what} is not Unicode at character {error.start}; mend it") from None
 
 
+def plain(text: str, length: int) -> str:
+    """What an error said as one line that any database keeps, at most `length` characters of it."""
+    return " ".join(text.replace("\0", " ").encode("utf-8", "replace").decode().split())[:length]
+
+
 def check_vectors(vectors: np.ndarray, count: int, dimension: int) -> np.ndarray:
     """The vectors as float32 [count, dimension], every number finite."""
     import numpy as np

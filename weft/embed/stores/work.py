@@ -45,13 +45,18 @@ class Work:
     def count(self) -> int:
         """How many wait."""
         with self._store.transaction(READ) as session:
-            number = generations.find(session, self._fingerprint).number
-            return count(session, "SELECT count(*) FROM todo WHERE generation = ?", number)
+            found = generations.generations(session).get(self._fingerprint)
+            return count(session, "SELECT count(*) FROM todo WHERE generation = ?", found.number) if found else 0
 
-    def take(self, most: int) -> list[Waiting]:
-        """The first that wait, in the order of ids. They wait until they are committed."""
+    def take(self, most: int) -> list[Waiting] | None:
+        """The first that wait, in the order of ids; None where the migration was stopped.
+
+        They wait until they are committed.
+        """
         text = self._store.dialect.as_bytes("d.text")
         with self._store.transaction(READ) as session:
+            if not self._store.migrations.held(session, self._owner):
+                return None
             rows = session.rows(
                 f"SELECT t.id, d.revision, {text} FROM todo t JOIN documents d ON d.id = t.id "
                 "WHERE t.generation = ? ORDER BY t.id LIMIT ?",
