@@ -85,7 +85,7 @@ WEFT_INLINE void add_step(const float* x, const uint16_t* w, int64_t x_row, f32x
 
 // R rows of x and P panels: sums [R][P][16]. A function of its own, so that nothing of it leaves the life of a Flushing.
 template <int R, int P>
-__attribute__((noinline)) static void sum_tile(const Product& a, const float* x, int64_t panel, float* sums) {
+__attribute__((noinline)) static void sum_tile(const Product& a, const float* x, int64_t panel, float* sums) noexcept {
   f32x16 acc[R][P];
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r)
