@@ -32,7 +32,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "text": ("_core",),
     "runtime": ("models", "nn", "graph", "ops", "backends", "backends/cpu", "weights", "text", "_core"),
     "generate": ("runtime", "nn", "graph", "text", "weights/sources"),
-    "embed": ("runtime", "text", "weights/sources"),
+    "embed": ("runtime", "text", "weights", "weights/sources"),
     "serve": ("generate", "embed", "runtime", "text", "weights/sources", "__init__"),
     "bench": ("embed", "generate", "runtime", "backends/cpu", "graph", "ops", "weights/sources", "_core"),
     "cli": ("*",),
@@ -51,6 +51,7 @@ THIRD_PARTY = {
     "starlette": ("serve",),  # these three: the extra `serve`, decisions/0017
     "uvicorn": ("serve",),
     "msgspec": ("serve",),
+    "pyarrow": ("embed",),  # the extra `parquet`, decisions/0020
 }  # fmt: skip
 
 MAX_FILE, MAX_FUNCTION, MAX_FOLDER, MAX_README = 500, 60, 12, 30

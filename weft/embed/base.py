@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.embed.cutting import check_truncate
 from weft.embed.outputs import check_output, converted
-from weft.embed.results import Embedded, Ranked
+from weft.embed.results import Embedded, EmbedInterrupted, Ranked
 from weft.errors import InputError, TooLongError
 
 if TYPE_CHECKING:
@@ -121,14 +121,19 @@ class BaseEmbedder(ABC):
         check_output(output_dtype)
         mode = self.truncate if truncate is None else check_truncate(truncate)
         how = How(self._prompt(prompt_name, prompt), mode, adapter, batch_tokens, progress)
-        if self.cache is None:
-            made = self._make(items, how)
-        else:
-            from weft.embed.cache import through_cache
-
-            made = through_cache(self, self.cache, items, how)
+        try:
+            made = self._made(items, how)
+        except EmbedInterrupted as error:
+            raise EmbedInterrupted(converted(error.done, output_dtype)) from None
         assert len(made) == len(items), "a vector for every text"
         return converted(made, output_dtype)
+
+    def _made(self, texts: list[str], how: How) -> Embedded:
+        if self.cache is None:
+            return self._make(texts, how)
+        from weft.embed.cache import through_cache
+
+        return through_cache(self, self.cache, texts, how)
 
     def encode(self, texts: str | Sequence[str], **options: Any) -> np.ndarray:
         """Vectors of `texts`, float32 [len(texts), dimension]; one text alone gives [dimension]. Options: `embed`'s."""
