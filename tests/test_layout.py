@@ -33,6 +33,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "runtime": ("models", "nn", "graph", "ops", "backends", "backends/cpu", "weights", "text", "_core"),
     "generate": ("runtime", "nn", "graph", "text", "weights/sources"),
     "embed": ("runtime", "text", "weights", "weights/sources"),
+    "integrations": ("embed",),
+    "compat": ("embed", "text"),
+    "ray": ("embed",),
     "serve": ("generate", "embed", "runtime", "text", "weights/sources", "__init__"),
     "bench": ("embed", "generate", "runtime", "backends/cpu", "graph", "ops", "weights/sources", "_core"),
     "cli": ("*",),
@@ -43,7 +46,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 # Third-party packages and the parts that may import them. All others are refused, torch and its relatives included.
 THIRD_PARTY = {
     "numpy": ("dtype", "ops", "graph", "backends", "backends/reference", "backends/cpu", "nn", "weights", "text",
-              "runtime", "generate", "embed", "serve", "bench", "cli"),
+              "runtime", "generate", "embed", "integrations", "compat", "ray", "serve", "bench", "cli"),
     "jinja2": ("text",),
     "llguidance": ("generate",),
     "rich": ("cli", "embed", "weights/sources"),  # progress bars, imported when one is drawn
@@ -52,6 +55,8 @@ THIRD_PARTY = {
     "uvicorn": ("serve",),
     "msgspec": ("serve",),
     "pyarrow": ("embed",),  # the extra `parquet`, decisions/0020
+    **dict.fromkeys(("langchain_core", "llama_index", "haystack", "chromadb", "pydantic"), ("integrations",)),
+    "ray": ("ray",),
 }  # fmt: skip
 
 MAX_FILE, MAX_FUNCTION, MAX_FOLDER, MAX_README = 500, 60, 12, 30

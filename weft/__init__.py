@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from weft.embed import BaseEmbedder as BaseEmbedder
     from weft.embed import Embedder as Embedder
+    from weft.embed import RemoteEmbedder as RemoteEmbedder
     from weft.errors import WeftError as WeftError
     from weft.generate import AsyncEngine as AsyncEngine
     from weft.generate import Engine as Engine
@@ -39,6 +40,7 @@ _HOMES = {
     "Grammar": "weft.generate",
     "Model": "weft.generate",
     "Piece": "weft.generate",
+    "RemoteEmbedder": "weft.embed",
     "Request": "weft.generate",
     "Sampling": "weft.generate",
     "Session": "weft.generate",

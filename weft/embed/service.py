@@ -260,7 +260,7 @@ class Embedder(BaseEmbedder):
         return None if adapter is None else self.adapters.get(adapter).digest.hex()
 
     def _longest(self) -> int:
-        return self.max_tokens
+        return self._cutter.limit
 
     @property
     def adapters(self) -> Adapters:
