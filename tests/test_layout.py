@@ -59,6 +59,7 @@ THIRD_PARTY = {
               "vectors", "runtime", "generate", "embed", "serve", "bench", "cli"),
     "jinja2": ("text",),
     "llguidance": ("generate",),
+    "usearch": ("embed",),  # the extra `hnsw`, decisions/0019
     "rich": ("cli", "embed", "weights/sources"),  # progress bars, imported when one is drawn
     "click": ("cli",),
     "starlette": ("serve",),  # these three: the extra `serve`, decisions/0017

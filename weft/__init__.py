@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from weft.embed import Embedder as Embedder
+    from weft.embed.index import Hit as Hit
+    from weft.embed.index import Index as Index
     from weft.errors import WeftError as WeftError
     from weft.generate import AsyncEngine as AsyncEngine
     from weft.generate import Engine as Engine
@@ -35,6 +37,8 @@ _HOMES = {
     "Engine": "weft.generate",
     "Generation": "weft.generate",
     "Grammar": "weft.generate",
+    "Hit": "weft.embed.index",
+    "Index": "weft.embed.index",
     "Model": "weft.generate",
     "Piece": "weft.generate",
     "Request": "weft.generate",
