@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from weft.embed import Embedder as Embedder
     from weft.embed.index import Hit as Hit
     from weft.embed.index import Index as Index
+    from weft.embed.verification import verify as verify
     from weft.errors import WeftError as WeftError
     from weft.generate import AsyncEngine as AsyncEngine
     from weft.generate import Engine as Engine
@@ -48,6 +49,7 @@ _HOMES = {
     "WeftError": "weft.errors",
     "load": "weft.generate",
     "pull": "weft.weights.sources",
+    "verify": "weft.embed.verification",
 }
 
 __all__ = [*_HOMES, "__version__"]
