@@ -8,6 +8,7 @@ import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import BuiltinFunctionType, ModuleType
 
 import pytest
 
@@ -43,8 +44,8 @@ def defined(module: str, name: str) -> ast.AST:
     return next(node for node in tree.body if getattr(node, "name", None) == name)
 
 
-def described(name: str) -> str:
-    thing = getattr(weft, name)
+def described(name: str, module: ModuleType = weft) -> str:
+    thing = getattr(module, name)
     if isinstance(thing, str):
         return f"{name}: str"
     node = defined(thing.__module__, thing.__name__)
@@ -62,8 +63,17 @@ def error_tree() -> Iterator[str]:
             yield f"class weft.errors.{node.name}({', '.join(map(ast.unparse, node.bases))})"
 
 
+def vector_names() -> Iterator[str]:
+    """The names of weft.vectors; its distances are the core's, all with the signature of `Distance`."""
+    for name in sorted(weft.vectors.__all__):
+        thing = getattr(weft.vectors, name)
+        native = isinstance(thing, BuiltinFunctionType)
+        yield f"weft.vectors: {name}: Distance" if native else f"weft.vectors: {described(name, weft.vectors)}"
+
+
 def surface() -> str:
-    return "\n\n".join([*(described(name) for name in sorted(weft.__all__)), "\n".join(error_tree())]) + "\n"
+    parts = [*(described(name) for name in sorted(weft.__all__)), *vector_names(), "\n".join(error_tree())]
+    return "\n\n".join(parts) + "\n"
 
 
 def test_the_public_surface_is_the_snapshot():

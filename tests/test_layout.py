@@ -30,9 +30,22 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "weights": ("ops", "_core"),
     "weights/sources": (),
     "text": ("_core",),
-    "runtime": ("models", "nn", "graph", "ops", "backends", "backends/cpu", "weights", "text", "_core"),
+    "vectors": ("runtime/threads", "_core"),
+    "runtime/threads": (),
+    "runtime": (
+        "runtime/threads",
+        "models",
+        "nn",
+        "graph",
+        "ops",
+        "backends",
+        "backends/cpu",
+        "weights",
+        "text",
+        "_core",
+    ),
     "generate": ("runtime", "nn", "graph", "text", "weights/sources"),
-    "embed": ("runtime", "text", "weights", "weights/sources"),
+    "embed": ("runtime", "text", "vectors", "weights", "weights/sources"),
     "integrations": ("embed",),
     "compat": ("embed", "text"),
     "ray": ("embed",),
@@ -40,15 +53,16 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "bench": ("embed", "generate", "runtime", "backends/cpu", "graph", "ops", "weights/sources", "_core"),
     "cli": ("*",),
     "__main__": ("cli",),
-    "__init__": ("embed", "generate", "text", "weights/sources"),
+    "__init__": ("embed", "generate", "text", "vectors", "weights/sources"),
 }
 
 # Third-party packages and the parts that may import them. All others are refused, torch and its relatives included.
 THIRD_PARTY = {
     "numpy": ("dtype", "ops", "graph", "backends", "backends/reference", "backends/cpu", "nn", "weights", "text",
-              "runtime", "generate", "embed", "integrations", "compat", "ray", "serve", "bench", "cli"),
+              "vectors", "runtime", "generate", "embed", "integrations", "compat", "ray", "serve", "bench", "cli"),
     "jinja2": ("text",),
     "llguidance": ("generate",),
+    "usearch": ("embed",),  # the extra `hnsw`, decisions/0019
     "rich": ("cli", "embed", "weights/sources"),  # progress bars, imported when one is drawn
     "click": ("cli",),
     "starlette": ("serve",),  # these three: the extra `serve`, decisions/0017

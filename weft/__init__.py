@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from weft.embed import BaseEmbedder as BaseEmbedder
     from weft.embed import Embedder as Embedder
     from weft.embed import RemoteEmbedder as RemoteEmbedder
+    from weft.embed.index import Hit as Hit
+    from weft.embed.index import Index as Index
+    from weft.embed.verification import verify as verify
     from weft.errors import WeftError as WeftError
     from weft.generate import AsyncEngine as AsyncEngine
     from weft.generate import Engine as Engine
@@ -38,6 +41,8 @@ _HOMES = {
     "Engine": "weft.generate",
     "Generation": "weft.generate",
     "Grammar": "weft.generate",
+    "Hit": "weft.embed.index",
+    "Index": "weft.embed.index",
     "Model": "weft.generate",
     "Piece": "weft.generate",
     "RemoteEmbedder": "weft.embed",
@@ -48,16 +53,19 @@ _HOMES = {
     "WeftError": "weft.errors",
     "load": "weft.generate",
     "pull": "weft.weights.sources",
+    "verify": "weft.embed.verification",
 }
 
 __all__ = [*_HOMES, "__version__"]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "vectors":
+        return import_module("weft.vectors")
     if name not in _HOMES:
         raise AttributeError(f"module 'weft' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    return sorted([*globals(), *_HOMES, "vectors"])

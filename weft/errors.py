@@ -3,7 +3,9 @@
     WeftError
     ├── InputError (ValueError)         what the caller gave: arguments, texts, shapes
     │   ├── TooLongError                more tokens than the model or the plan takes
-    │   └── ShapeError                  operands that do not fit an op
+    │   ├── ShapeError                  operands that do not fit an op
+    │   ├── TierError                   codes of one tier where another is wanted
+    │   └── FingerprintError            vectors of another model than those they are to meet
     ├── ModelError                      what a model's files say
     │   ├── FormatError                 a malformed file: its name, the field, the offset
     │   ├── UnsupportedError            well formed, but not something weft runs: names it
@@ -44,6 +46,14 @@ class TooLongError(InputError):
 
 class ShapeError(InputError):
     """Operands that do not fit an op."""
+
+
+class TierError(InputError):
+    """Codes of one tier where those of another are wanted."""
+
+
+class FingerprintError(InputError):
+    """Vectors of another model, or of the same made differently, than those they are to meet."""
 
 
 class ModelError(WeftError):

@@ -1,0 +1,196 @@
+// floats: sums over rows of f32, f16 and bf16, accumulated in float32.
+//
+// Layout   a query, contiguous; rows, contiguous in themselves, `stride` bytes apart
+// Method   four sums of 16 lanes in turn, the tail to the fourth; ((0+1)+(2+3)), then the fixed tree of `sum`
+// Bound    memory: every byte of a row is read once (avx512: also where two sums are wanted)
+#include "simd/simd.h"
+#include "kernels/widen.h"
+#include "vectors/isa/table.h"
+
+namespace weft::ISA {
+namespace {
+
+WEFT_INLINE f32x16 widen_n(const float* p, int64_t n) { return load_n(p, n); }
+WEFT_INLINE f32x16 widen_n(const F16* p, int64_t n) { return load_f16_n(&p->bits, n); }
+WEFT_INLINE f32x16 widen_n(const Bf16* p, int64_t n) { return load_bf16_n(&p->bits, n); }
+
+// `start` taken through op(a, b, sum) for every 16 elements of a and b.
+template <class Sum, class A, class B, class Op>
+WEFT_INLINE Sum sums(const A* a, const B* b, int64_t size, Sum start, Op op) {
+  Sum s0 = start, s1 = start, s2 = start, s3 = start;
+  int64_t i = 0;
+  for (; i + 64 <= size; i += 64) {
+    s0 = op(widen(a + i), widen(b + i), s0);
+    s1 = op(widen(a + i + 16), widen(b + i + 16), s1);
+    s2 = op(widen(a + i + 32), widen(b + i + 32), s2);
+    s3 = op(widen(a + i + 48), widen(b + i + 48), s3);
+  }
+  if (i + 16 <= size) s0 = op(widen(a + i), widen(b + i), s0), i += 16;
+  if (i + 16 <= size) s1 = op(widen(a + i), widen(b + i), s1), i += 16;
+  if (i + 16 <= size) s2 = op(widen(a + i), widen(b + i), s2), i += 16;
+  if (i < size) s3 = op(widen_n(a + i, size - i), widen_n(b + i, size - i), s3);
+  return (s0 + s1) + (s2 + s3);
+}
+
+struct Product {
+  WEFT_INLINE f32x16 operator()(f32x16 a, f32x16 b, f32x16 s) const { return fma(a, b, s); }
+};
+struct Squared {
+  WEFT_INLINE f32x16 operator()(f32x16 a, f32x16 b, f32x16 s) const { return fma(a - b, a - b, s); }
+};
+struct Absolute {
+  WEFT_INLINE f32x16 operator()(f32x16 a, f32x16 b, f32x16 s) const { return s + abs(a - b); }
+};
+
+template <class A, class B, class Op>
+void each(const void* query, const std::byte* rows, int64_t stride, int64_t n, int64_t size, float* out) {
+  const A* a = static_cast<const A*>(query);
+  for (int64_t r = 0; r < n; ++r)
+    out[r] = sum(sums(a, reinterpret_cast<const B*>(rows + r * stride), size, zero(), Op{}));
+}
+
+template <class B>
+void squares(const void*, const std::byte* rows, int64_t stride, int64_t n, int64_t size, float* out) {
+  for (int64_t r = 0; r < n; ++r) {
+    const B* b = reinterpret_cast<const B*>(rows + r * stride);
+    out[r] = sum(sums(b, b, size, zero(), Product{}));
+  }
+}
+
+// Two or three sums in one pass need more registers than lower levels have; a second pass over a row that is in cache
+// gives the same bits.
+#ifdef WEFT_ISA_avx512
+struct Two {
+  f32x16 ab, bb;
+  WEFT_INLINE Two operator+(Two o) const { return {ab + o.ab, bb + o.bb}; }
+};
+struct Three {
+  f32x16 ab, aa, bb;
+  WEFT_INLINE Three operator+(Three o) const { return {ab + o.ab, aa + o.aa, bb + o.bb}; }
+};
+template <class A, class B>
+WEFT_INLINE void dot_and_square(const A* a, const B* b, int64_t size, float& ab, float& bb) {
+  const Two all = sums(a, b, size, Two{zero(), zero()},
+                       [](f32x16 x, f32x16 y, Two s) WEFT_LAMBDA { return Two{fma(x, y, s.ab), fma(y, y, s.bb)}; });
+  ab = sum(all.ab), bb = sum(all.bb);
+}
+template <class B>
+void three(const void* a, const void* b, int64_t size, float* out) {
+  const Three all = sums(static_cast<const B*>(a), static_cast<const B*>(b), size, Three{zero(), zero(), zero()},
+                         [](f32x16 x, f32x16 y, Three s) WEFT_LAMBDA {
+                           return Three{fma(x, y, s.ab), fma(x, x, s.aa), fma(y, y, s.bb)};
+                         });
+  out[0] = sum(all.ab), out[1] = sum(all.aa), out[2] = sum(all.bb);
+}
+#else
+template <class A, class B>
+WEFT_INLINE void dot_and_square(const A* a, const B* b, int64_t size, float& ab, float& bb) {
+  ab = sum(sums(a, b, size, zero(), Product{}));
+  bb = sum(sums(b, b, size, zero(), Product{}));
+}
+template <class B>
+void three(const void* a, const void* b, int64_t size, float* out) {
+  const B *x = static_cast<const B*>(a), *y = static_cast<const B*>(b);
+  out[0] = sum(sums(x, y, size, zero(), Product{}));
+  out[1] = sum(sums(x, x, size, zero(), Product{}));
+  out[2] = sum(sums(y, y, size, zero(), Product{}));
+}
+#endif
+
+template <class B>
+void dot_squares(const float* query, const std::byte* rows, int64_t stride, int64_t n, int64_t size, float* out,
+                 float* squares) {
+  for (int64_t r = 0; r < n; ++r)
+    dot_and_square(query, reinterpret_cast<const B*>(rows + r * stride), size, out[r], squares[r]);
+}
+
+// kQueries x kRows products at a time, each with the four sums of `sums`: 24 registers of avx512's 32.
+#ifdef WEFT_ISA_avx512
+constexpr int kQueries = 2, kRows = 3;
+#else
+constexpr int kQueries = 1, kRows = 1;
+#endif
+
+template <class B>
+WEFT_INLINE void tile(const float* a, int64_t query_stride, const std::byte* rows, int64_t stride, int64_t size,
+                      float* out, int64_t out_stride) {
+  f32x16 s[4][kQueries][kRows];
+  const auto step = [&](int part, auto left, auto right) WEFT_LAMBDA {
+    f32x16 x[kQueries];
+    _Pragma("GCC unroll 4") for (int q = 0; q < kQueries; ++q) x[q] = left(q);
+    _Pragma("GCC unroll 4") for (int r = 0; r < kRows; ++r) {
+      const f32x16 y = right(r);
+      _Pragma("GCC unroll 4") for (int q = 0; q < kQueries; ++q) s[part][q][r] = fma(x[q], y, s[part][q][r]);
+    }
+  };
+  const auto whole = [&](int part, int64_t i) WEFT_LAMBDA {
+    step(part, [&](int q) WEFT_LAMBDA { return load(a + q * query_stride + i); },
+         [&](int r) WEFT_LAMBDA { return widen(reinterpret_cast<const B*>(rows + r * stride) + i); });
+  };
+  _Pragma("GCC unroll 4") for (int part = 0; part < 4; ++part)
+    _Pragma("GCC unroll 4") for (int q = 0; q < kQueries; ++q)
+      _Pragma("GCC unroll 4") for (int r = 0; r < kRows; ++r) s[part][q][r] = zero();
+  int64_t i = 0;
+  for (; i + 64 <= size; i += 64) {
+    whole(0, i);
+    whole(1, i + 16);
+    whole(2, i + 32);
+    whole(3, i + 48);
+  }
+  if (i + 16 <= size) whole(0, i), i += 16;
+  if (i + 16 <= size) whole(1, i), i += 16;
+  if (i + 16 <= size) whole(2, i), i += 16;
+  if (i < size)
+    step(3, [&](int q) WEFT_LAMBDA { return load_n(a + q * query_stride + i, size - i); },
+         [&](int r) WEFT_LAMBDA { return widen_n(reinterpret_cast<const B*>(rows + r * stride) + i, size - i); });
+  _Pragma("GCC unroll 4") for (int q = 0; q < kQueries; ++q)
+    _Pragma("GCC unroll 4") for (int r = 0; r < kRows; ++r)
+      out[q * out_stride + r] = sum((s[0][q][r] + s[1][q][r]) + (s[2][q][r] + s[3][q][r]));
+}
+
+template <class B>
+void dot_many(const float* queries, int64_t query_stride, int64_t n_queries, const std::byte* rows, int64_t stride,
+              int64_t n, int64_t size, float* out, int64_t out_stride) {
+  int64_t q = 0;
+  for (; q + kQueries <= n_queries; q += kQueries) {
+    const float* a = queries + q * query_stride;
+    int64_t r = 0;
+    for (; r + kRows <= n; r += kRows)
+      tile<B>(a, query_stride, rows + r * stride, stride, size, out + q * out_stride + r, out_stride);
+    for (int i = 0; i < kQueries; ++i)
+      each<float, B, Product>(a + i * query_stride, rows + r * stride, stride, n - r, size, out + (q + i) * out_stride + r);
+  }
+  for (; q < n_queries; ++q)
+    each<float, B, Product>(queries + q * query_stride, rows, stride, n, size, out + q * out_stride);
+}
+
+template <class B>
+void widen_row(const void* from, float* to, int64_t size) {
+  const B* b = static_cast<const B*>(from);
+  int64_t i = 0;
+  for (; i + 16 <= size; i += 16) store(to + i, widen(b + i));
+  if (i < size) store_n(to + i, widen_n(b + i, size - i), size - i);
+}
+
+void divide(const float* from, float by, float* to, int64_t size) {
+  const f32x16 all = splat(by);
+  int64_t i = 0;
+  for (; i + 16 <= size; i += 16) store(to + i, load(from + i) / all);
+  if (i < size) store_n(to + i, load_n(from + i, size - i) / all, size - i);
+}
+
+template <class A, class B>
+constexpr FloatSums float_sums() {
+  return {&each<A, B, Product>, &each<A, B, Squared>, &each<A, B, Absolute>};
+}
+
+}  // namespace
+
+#define WEFT_EACH_FLOAT(f) {&f<float>, &f<F16>, &f<Bf16>}
+const VectorKernels vector_kernels = {
+    {float_sums<float, float>(), float_sums<float, F16>(), float_sums<float, Bf16>()},
+    {float_sums<float, float>(), float_sums<F16, F16>(), float_sums<Bf16, Bf16>()},
+    WEFT_EACH_FLOAT(squares), WEFT_EACH_FLOAT(dot_squares), WEFT_EACH_FLOAT(three), WEFT_EACH_FLOAT(dot_many),
+    WEFT_EACH_FLOAT(widen_row), &divide, &i8_dot, &i8_absolute, &i8_squares, &u4_dot, &hamming};
+
+}  // namespace weft::ISA

@@ -1,0 +1,61 @@
+// ints: sums over rows of int8, of two 4-bit codes a byte, and of bits. Exact, so the same at every level.
+//
+// Layout   a query, contiguous; rows, contiguous in themselves, `stride` bytes apart; at most 65,536 elements
+// Method   whole registers, then the tail (masked, or byte by byte); no sum of a lane leaves 32 bits
+// Bound    memory, or the cache that the codes fit
+#include "vectors/isa/table.h"
+
+#if defined(WEFT_ISA_avx512)
+#include "vectors/isa/bytes_avx512.h"
+#elif defined(WEFT_ISA_avx2)
+#include "vectors/isa/bytes_avx2.h"
+#elif defined(WEFT_ISA_neon)
+#include "vectors/isa/bytes_neon.h"
+#else
+#include "vectors/isa/bytes_scalar.h"
+#endif
+
+namespace weft::ISA {
+
+template <class F>
+WEFT_INLINE void each_row(const std::byte* rows, int64_t stride, int64_t n, int32_t* out, F f) {
+  for (int64_t r = 0; r < n; ++r) out[r] = f(reinterpret_cast<const uint8_t*>(rows + r * stride));
+}
+
+void i8_dot(const void* query, const std::byte* rows, int64_t stride, int64_t n, int64_t size, int32_t* out) {
+  const uint8_t* q = static_cast<const uint8_t*>(query);
+  const int32_t excess = dot_excess(q, size);
+  each_row(rows, stride, n, out, [=](const uint8_t* row) WEFT_LAMBDA { return dot_bytes(row, q, size) - excess; });
+}
+
+void i8_squares(const void*, const std::byte* rows, int64_t stride, int64_t n, int64_t size, int32_t* out) {
+  each_row(rows, stride, n, out,
+           [=](const uint8_t* row) WEFT_LAMBDA { return dot_bytes(row, row, size) - dot_excess(row, size); });
+}
+
+void i8_absolute(const void* query, const std::byte* rows, int64_t stride, int64_t n, int64_t size, int32_t* out) {
+  const uint8_t* q = static_cast<const uint8_t*>(query);
+  each_row(rows, stride, n, out, [=](const uint8_t* row) WEFT_LAMBDA { return apart_bytes(row, q, size); });
+}
+
+void u4_dot(const void* query, const std::byte* rows, int64_t stride, int64_t n, int64_t size, int32_t* out) {
+  const uint8_t* q = static_cast<const uint8_t*>(query);
+  each_row(rows, stride, n, out, [=](const uint8_t* row) WEFT_LAMBDA { return dot_nibbles(row, q, size); });
+}
+
+void hamming(const void* query, const std::byte* rows, int64_t stride, int64_t n, int64_t size, int32_t* out) {
+  const uint8_t* q = static_cast<const uint8_t*>(query);
+  each_row(rows, stride, n, out, [=](const uint8_t* row) WEFT_LAMBDA { return differing_bits(row, q, size); });
+}
+
+#ifdef WEFT_ISA_avx512
+WEFT_POPCNT static void hamming_by_instruction(const void* query, const std::byte* rows, int64_t stride, int64_t n,
+                                               int64_t size, int32_t* out) {
+  const uint8_t* q = static_cast<const uint8_t*>(query);
+  for (int64_t r = 0; r < n; ++r) out[r] = counted_bits(reinterpret_cast<const uint8_t*>(rows + r * stride), q, size);
+}
+extern const IntSum hamming_popcnt;
+const IntSum hamming_popcnt = &hamming_by_instruction;
+#endif
+
+}  // namespace weft::ISA

@@ -1,0 +1,180 @@
+"""Tiers: vectors as int8, 4-bit and binary codes, and queries prepared for them.
+
+    int8     scale = 127 / largest; code = round(v * scale), half away from zero, in -127..127
+    int4     scale = 15 / (2 * largest); code = round((v + largest) * scale) in 0..15; even places in the high half-byte
+    binary   bit = v >= threshold, the first in the highest bit; cosine is estimated as 1 - 2 * differing / d
+
+`largest` is the largest magnitude of the row; at 1e-10 and below the scale is 1. The norm of the row is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from weft import _core
+from weft.errors import InputError, ShapeError, TierError
+from weft.vectors import distance
+from weft.vectors.arrays import matrix, team
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from weft.vectors.nearest import Nearest
+
+HOUR, DAY, WEEK = 3600, 86400, 7 * 86400
+
+
+class Tier(str, Enum):
+    """How much of a vector is kept: all of it, or a 4th, an 8th, a 32nd."""
+
+    FULL = "full"
+    INT8 = "int8"
+    INT4 = "int4"
+    BINARY = "binary"
+
+    @property
+    def ratio(self) -> int:
+        """How many times smaller than float32."""
+        return {"full": 1, "int8": 4, "int4": 8, "binary": 32}[self.value]
+
+    def row_bytes(self, dim: int) -> int:
+        """Bytes of one row's codes, without its norm and scale."""
+        return {"full": 4 * dim, "int8": dim, "int4": (dim + 1) // 2, "binary": (dim + 7) // 8}[self.value]
+
+    @classmethod
+    def from_age_seconds(cls, age_s: float) -> Tier:
+        """Full below an hour, int8 below a day, int4 below a week, then binary: a rule of thumb, not a measurement."""
+        if not age_s >= 0:
+            raise InputError(f"[tier] an age of {age_s} seconds; ages are not negative")
+        return cls.FULL if age_s < HOUR else cls.INT8 if age_s < DAY else cls.INT4 if age_s < WEEK else cls.BINARY
+
+
+ELEMENTS = {Tier.FULL: "f32", Tier.INT8: "i8", Tier.INT4: "u4", Tier.BINARY: "bits"}
+DTYPES = {Tier.FULL: np.float32, Tier.INT8: np.int8, Tier.INT4: np.uint8, Tier.BINARY: np.uint8}
+SIDES = {  # what lies beside the codes of each tier, one number a row
+    Tier.FULL: ("norms",),
+    Tier.INT8: ("norms", "scales"),
+    Tier.INT4: ("norms", "scales", "offsets", "sums"),
+    Tier.BINARY: ("norms",),
+}
+METRICS = {
+    Tier.FULL: ("dot", "cosine", "sqeuclidean", "euclidean", "manhattan"),
+    Tier.INT8: ("dot", "cosine"),
+    Tier.INT4: ("dot", "cosine"),
+    Tier.BINARY: ("cosine", "hamming"),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Codes:
+    """Rows of one tier: `data` [n, row_bytes] and what lies beside it; made by `quantise`."""
+
+    tier: Tier
+    dim: int
+    data: np.ndarray
+    norms: np.ndarray
+    scales: np.ndarray | None = None
+    offsets: np.ndarray | None = None
+    sums: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        width = self.dim if self.tier is Tier.FULL else self.tier.row_bytes(self.dim)
+        if self.data.dtype != DTYPES[self.tier] or self.data.ndim != 2 or self.data.shape[1] != width:
+            raise ShapeError(f"[codes] {self.tier.value} codes of {self.dim} numbers are not {self.data.shape}")
+        for name in SIDES[self.tier]:
+            side, kind = getattr(self, name), np.int32 if name == "sums" else np.float32
+            if side is None or side.shape != (len(self.data),) or side.dtype != kind:
+                raise ShapeError(f"[codes] {self.tier.value} codes need {name}, one {kind.__name__} a row")
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, rows: Any) -> Codes:
+        """Some of the rows: a slice, a mask or an array of row numbers."""
+        chosen = slice(rows, rows + 1 or None) if isinstance(rows, int) else rows
+        sides = {name: np.ascontiguousarray(getattr(self, name)[chosen]) for name in SIDES[self.tier]}
+        return Codes(self.tier, self.dim, self.data[chosen], **sides)
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.data.nbytes + sum(getattr(self, name).nbytes for name in SIDES[self.tier]))
+
+    @cached_property
+    def native(self) -> Any:
+        """For the core: without a copy."""
+        data = self.data if self.data.strides[1] == self.data.itemsize else np.ascontiguousarray(self.data)
+        sides = {name: np.ascontiguousarray(getattr(self, name)) for name in SIDES[self.tier]}
+        return _core.vectors.Rows(data, ELEMENTS[self.tier], self.dim, **sides)
+
+    def dequantise(self) -> np.ndarray:
+        """What the codes stand for, float32 [n, dim]; of binary codes the signs, at the length of the vectors."""
+        if self.tier is Tier.FULL:
+            return self.data.copy()
+        if self.tier is Tier.BINARY:
+            bits = np.unpackbits(self.data, axis=1, count=self.dim)
+            return ((bits * 2.0 - 1.0) * (self.norms[:, None] / np.sqrt(self.dim))).astype(np.float32)
+        assert self.scales is not None
+        if self.tier is Tier.INT8:
+            return (self.data / self.scales[:, None]).astype(np.float32)
+        assert self.offsets is not None
+        pairs = np.stack([self.data >> 4, self.data & 15], axis=2).reshape(len(self), -1)[:, : self.dim]
+        return (pairs / self.scales[:, None] - self.offsets[:, None]).astype(np.float32)
+
+
+def quantise(x: ArrayLike, tier: Tier | str, *, threshold: float = 0.0, threads: int | None = None) -> Codes:
+    """Codes of `x` [d] or [n, d]. The same on every machine. NaN and infinity are errors."""
+    kind = tier_named(tier)
+    rows, _ = distance.wide(x, None, "quantise")
+    rows = np.ascontiguousarray(rows)
+    count, dim = rows.shape
+    if kind is Tier.FULL:
+        return Codes(kind, dim, rows, np.atleast_1d(distance.norms(rows)))
+    data = np.empty((count, kind.row_bytes(dim)), DTYPES[kind])
+    sides = {name: np.empty(count, np.int32 if name == "sums" else np.float32) for name in SIDES[kind]}
+    given = (sides.get(name) for name in ("norms", "scales", "offsets", "sums"))
+    _core.vectors.encode(rows, ELEMENTS[kind], threshold, data, *given, team(threads))
+    return Codes(kind, dim, data, **sides)
+
+
+def tier_named(tier: Tier | str) -> Tier:
+    try:
+        return Tier(tier)
+    except ValueError:
+        raise InputError(f"[tier] {tier!r}; one of {', '.join(t.value for t in Tier)}") from None
+
+
+class PreparedQuery:
+    """Queries [d] or [n, d] made ready once for rows of one tier; rows of another are a TierError."""
+
+    def __init__(self, query: ArrayLike, tier: Tier | str, *, metric: str = "cosine", threshold: float = 0.0) -> None:
+        self.tier = tier_named(tier)
+        self.metric = metric
+        if metric not in METRICS[self.tier]:
+            raise TierError(f"[{metric}] {self.tier.value} rows have {', '.join(METRICS[self.tier])}")
+        self.single = matrix(query, name="query").single
+        self.codes = quantise(query, self.tier, threshold=threshold)
+
+    def scores(self, rows: Codes, *, threads: int | None = None) -> np.ndarray:
+        """The score of every row: float32 [n], or [queries, n]."""
+        self._check(rows)
+        out = np.empty((len(self.codes), len(rows)), np.float32)
+        _core.vectors.scores(self.codes.native, rows.native, self.metric, out, team(threads))
+        return out[0] if self.single else out
+
+    def top_k(self, rows: Codes, k: int, *, allowed: np.ndarray | None = None, threads: int | None = None) -> Nearest:
+        """The nearest k of the rows, or of those that the mask `allowed` [n] marks."""
+        from weft.vectors.nearest import found_among
+
+        self._check(rows)
+        return found_among(self.codes.native, rows.native, len(rows), k, self.metric, allowed, self.single, threads)
+
+    def _check(self, rows: Codes) -> None:
+        if rows.tier is not self.tier:
+            raise TierError(f"[tier] a query prepared for {self.tier.value} rows met {rows.tier.value} rows")
+        if rows.dim != self.codes.dim:
+            raise ShapeError(f"[tier] vectors of {self.codes.dim} and {rows.dim} numbers do not compare")

@@ -1,0 +1,116 @@
+"""The nearest k, found while the rows are read: no array of all scores is made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from weft import _core
+from weft.errors import InputError, ShapeError
+from weft.vectors.arrays import matrix, same_length, team
+from weft.vectors.codes import Codes, PreparedQuery
+from weft.vectors.distance import check_bits
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+MOST_HITS = 1 << 28  # of all queries together: what is kept for them must fit the memory
+
+
+class Nearest(NamedTuple):
+    """`rows` int64 and `scores` float32, nearest first: [k], or [queries, k]; equal scores in the order of the rows."""
+
+    rows: np.ndarray
+    scores: np.ndarray
+
+
+def top_k(
+    query: ArrayLike,
+    rows: ArrayLike | Codes,
+    k: int,
+    *,
+    metric: str = "cosine",
+    norms: np.ndarray | None = None,
+    allowed: np.ndarray | None = None,
+    dtype: str | None = None,
+    threads: int | None = None,
+) -> Nearest:
+    """The `k` rows nearest to `query` [d], or to each of [m, d].
+
+    `rows` are vectors [n, d], or codes, for which the query is coded too. Fewer than k are found where there are fewer
+    rows, or fewer that the mask `allowed` [n] marks. `norms` of the rows, where they are known, save work for cosine.
+    `dtype` "bf16" says that rows of uint16 are bfloat16.
+    """
+    if isinstance(rows, Codes):
+        return PreparedQuery(query, rows.tier, metric=metric).top_k(rows, k, allowed=allowed, threads=threads)
+    left, right = _query(query, dtype), matrix(rows, dtype, name="rows")
+    same_length(left, right, "top_k")
+    check_bits(metric, right.element)
+    if right.single:
+        raise ShapeError("[top_k] rows are [n, d]; a single vector was given")
+    known = None if norms is None else _norms(norms, len(right.array))
+    native = right.rows(known)
+    return found_among(left.rows(), native, len(right.array), k, metric, allowed, left.single, threads)
+
+
+def rescore(
+    query: ArrayLike,
+    candidates: np.ndarray,
+    rows: ArrayLike,
+    k: int,
+    *,
+    metric: str = "cosine",
+    norms: np.ndarray | None = None,
+    dtype: str | None = None,
+    threads: int | None = None,
+) -> Nearest:
+    """The best `k` of `candidates`, row numbers [c] or [queries, c], by their full vectors; -1 stands for no candidate.
+
+    What a scan of codes found (`top_k` of some multiple of k) is put in its true order.
+    """
+    left, right = _query(query, dtype), matrix(rows, dtype, name="rows")
+    same_length(left, right, "rescore")
+    check_bits(metric, right.element)
+    chosen = np.ascontiguousarray(np.atleast_2d(candidates), np.int64)
+    if chosen.ndim != 2 or len(chosen) != len(left.array):
+        raise ShapeError(f"[rescore] {len(left.array)} queries and candidates {np.shape(candidates)} do not fit")
+    native = right.rows(None if norms is None else _norms(norms, len(right.array)))
+    found = _core.vectors.top_k_of(left.rows(), native, metric, _count(k), chosen, team(threads))
+    return Nearest(found[0][0], found[1][0]) if left.single else Nearest(*found)
+
+
+def found_among(
+    queries: Any,
+    rows: Any,
+    count: int,
+    k: int,
+    metric: str,
+    allowed: np.ndarray | None,
+    single: bool,
+    threads: int | None,
+) -> Nearest:
+    """The nearest k of `count` rows, as the core has them."""
+    mask = None if allowed is None else np.ascontiguousarray(allowed, bool).view(np.uint8)
+    if mask is not None and mask.shape != (count,):
+        raise ShapeError(f"[top_k] allowed is one mark a row, [{count}]: got {mask.shape}")
+    found = _core.vectors.top_k(queries, rows, metric, _count(k), mask, team(threads))
+    return Nearest(found[0][0], found[1][0]) if single else Nearest(*found)
+
+
+def _query(query: ArrayLike, dtype: str | None) -> Any:
+    """A query may be float32 where the rows are bfloat16."""
+    given = np.asarray(query)
+    return matrix(query, dtype if dtype == "bf16" and given.dtype == np.uint16 else None, name="query")
+
+
+def _norms(norms: np.ndarray, count: int) -> np.ndarray:
+    if norms.shape != (count,):
+        raise ShapeError(f"[top_k] norms are one a row, [{count}]: got {norms.shape}")
+    return np.ascontiguousarray(norms, np.float32)
+
+
+def _count(k: int) -> int:
+    if not 1 <= k <= MOST_HITS:
+        raise InputError(f"[top_k] k is {k}; at least 1 is needed")
+    return int(k)
