@@ -19,7 +19,7 @@ from weft.errors import InputError, NotFoundError, WeftError
 
 # The order of the help page: what one does with models, where they come from, what they are, what the machine is.
 COMMANDS = (
-    *("chat", "generate", "embed", "tokenize", "serve", "ps", "stop"),
+    *("chat", "generate", "embed", "search", "index", "tokenize", "serve", "ps", "stop"),
     *("pull", "list", "cache", "inspect", "show", "verify", "doctor", "bench", "ops", "env"),
 )
 

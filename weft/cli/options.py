@@ -209,9 +209,7 @@ def chunks() -> Callable[[F], F]:
         click.option(
             "--overlap",
             type=click.IntRange(0),
-            default=40,
-            show_default=True,
             metavar="N",
-            help="Tokens that a chunk shares with the one before it.",
+            help="Tokens that a chunk shares with the one before it (default: a fifth of it).",
         ),
     )

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from weft import Embedder
 
-FORMATS = ("text", "jsonl", "npy", "parquet", "sqlite")
+FORMATS = ("text", "jsonl", "npy", "parquet", "sqlite", "index")
 TABLE_TEXTS = range(2, 13)  # this many arguments are compared with one another
 HEAD = 4  # numbers of a vector that the table shows
 
@@ -24,7 +24,7 @@ HEAD = 4  # numbers of a vector that the table shows
 @click.command()
 @click.argument("texts", nargs=-1, metavar="[TEXT…]")
 @click.option("-i", "--input", "source", metavar="FILE|FOLDER|-", help="Read texts: see below for what files may be.")
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write here, not to stdout.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write here, not to stdout.")
 @click.option("--format", "form", type=click.Choice(FORMATS), help="Default: what --output ends in, else text.")
 @click.option("--field", metavar="NAME", help="Read rows whose text is in this field (default: text).")
 @options.embedding()
@@ -48,7 +48,8 @@ def command(
     Parquet (.parquet), or the documents of a folder, cut into chunks of so many tokens. Row n of the result is text n;
     empty lines are texts too. Two to twelve arguments in text format print a table of their similarities; with
     `--output -` they print their numbers as any others do. `text` is one vector per line, `jsonl` one object per line
-    with an "embedding" and the row's other fields, `npy` a matrix, `parquet` and `sqlite` have both.
+    with an "embedding" and the row's other fields, `npy` a matrix, `parquet` and `sqlite` have both, `index` is a
+    folder that `weft search` answers from.
 
     From a file to a file memory stays small, and a run that was stopped goes on when it is started again in the same
     way: what is done so far lies beside the output, in a folder that ends in .part.
@@ -84,7 +85,7 @@ def _embed_now(
     """All texts at once, from arguments, a file or standard input."""
     from weft.cli.texts import read_rows, write_vectors
 
-    if form in ("parquet", "sqlite"):
+    if form in ("parquet", "sqlite", "index"):
         raise click.UsageError(f"{form} goes from a file to a file; give --input and --output")
     if form == "npy" and output is None and sys.stdout.isatty():
         raise click.UsageError("npy is not for a terminal; give --output or redirect")
@@ -110,27 +111,42 @@ def _embed_now(
 
 def _embed_file(source: str, output: Path, form: str | None, field: str | None, given: dict[str, Any]) -> None:
     """From a file or a folder to a file, going on where an earlier run was stopped."""
+    embedder, how = _load(given)
+    run_pipeline(embedder, source, output, how, {**given, "form": form, "field": field})
+
+
+def run_pipeline(embedder: Embedder, source: str, output: Path, how: dict[str, Any], given: dict[str, Any]) -> None:
+    """Embed a file or a folder into a file, and say what was done; `how` goes to each call of `embed`."""
     from weft.cli.counting import counted
     from weft.embed import EmbedInterrupted
     from weft.embed.pipeline import Chunking, embed_file, open_source
+    from weft.embed.pipeline.indexing import remember_model
 
-    embedder, how = _load(given)
-    chunking = Chunking(given["chunk_tokens"], given["overlap"])
-    rows = open_source(source, field=field, embedder=embedder, chunking=chunking)
+    chunking = Chunking.of(given["chunk_tokens"], given["overlap"])
+    rows = open_source(source, field=given["field"], embedder=embedder, chunking=chunking)
     if Path(source).is_dir() and given["truncate"] is None:
         how["truncate"] = "chunk"  # a chunk that has more tokens alone than inside its document loses nothing
-    chosen = {"form": form, "output_dtype": given["output_dtype"], "restart": given["restart"]}
+    chosen = {name: given[name] for name in ("form", "output_dtype", "restart")}
     with counted("rows") as told:
         try:
             report = embed_file(embedder, rows, output, told=told, **chosen, **how)
         except EmbedInterrupted:
             screen.note("interrupted; the same command goes on from here")
             raise
+    if output.is_dir():
+        options = {**given, "normalise": False if given["no_normalise"] else None}
+        remember_model(output, _lasting(given["model"]), options)
     parts = [f"{report.rows} rows, {embedder.dimension} dimensions, {report.seconds:.1f} s"]
     parts += [f"{report.resumed} of them by an earlier run"] if report.resumed else []
     parts += [f"{report.dropped_tokens} tokens of {report.dropped_texts} cut off"] if report.dropped_texts else []
     parts += [f"{rows.skipped} files that are no text left out"] if rows.skipped else []
     screen.note("; ".join(parts))
+
+
+def _lasting(model: str) -> str:
+    """A model's name as it is found from any folder."""
+    place = Path(model)
+    return str(place.resolve()) if place.exists() else model
 
 
 def _load(given: dict[str, Any]) -> tuple[Embedder, dict[str, Any]]:

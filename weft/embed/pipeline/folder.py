@@ -30,6 +30,11 @@ class Chunking:
     tokens: int = 200
     overlap: int = 40
 
+    @classmethod
+    def of(cls, tokens: int, overlap: int | None) -> Chunking:
+        """With `overlap` a fifth of the tokens where it is not given."""
+        return cls(tokens, tokens // 5 if overlap is None else overlap)
+
     def __post_init__(self) -> None:
         if not 0 <= self.overlap < self.tokens:
             raise InputError(

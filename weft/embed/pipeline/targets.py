@@ -4,6 +4,7 @@
 .jsonl    the row with "embedding", and "scale" for int8
 .txt      the numbers of a vector a line
 .parquet  the row's columns and "embedding", a list of fixed length; the fingerprint is in the file's metadata
+.index    a folder with a `weft.Index` (indexing.py)
 .sqlite   table vectors (id, text, fields, embedding, scale); table about has the fingerprint
 """
 
@@ -15,6 +16,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +28,8 @@ from weft.weights.files import replacing
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from weft.embed.base import BaseEmbedder
 
 ROWS = 1024  # in memory at once, and in a row group
 
@@ -53,11 +57,15 @@ def spool_dtype(dimension: int, output_dtype: str) -> np.dtype:
     return np.dtype([("vector", kind, (size,)), *scale])
 
 
-def open_target(path: Path, form: str | None = None) -> Write:
-    """What writes a file of this form: one of FORMS, or what its ending says."""
+def open_target(path: Path, form: str | None, embedder: BaseEmbedder) -> Write:
+    """What writes a file of this form: one of FORMS, or what its ending says; an index is made for `embedder`."""
     if path.parent != Path() and not path.parent.is_dir():
         raise NotFoundError(f"[embed] {path.parent} is not a folder; make it, or write elsewhere")
     chosen = form or ENDINGS.get(path.suffix.lower())
+    if chosen == "index":
+        from weft.embed.pipeline.indexing import write_index
+
+        return partial(write_index, embedder=embedder)
     if chosen not in FORMS:
         raise InputError(f"[embed] {path.name}: files end in {', '.join(sorted(ENDINGS))}; name the output accordingly")
     return FORMS[chosen]
@@ -198,4 +206,4 @@ FORMS: dict[str, Write] = {
     "parquet": write_parquet,
     "sqlite": write_sqlite,
 }
-ENDINGS = {".txt": "text", ".db": "sqlite", **{f".{name}": name for name in FORMS if name != "text"}}
+ENDINGS = {".txt": "text", ".db": "sqlite", ".index": "index", **{f".{name}": name for name in FORMS if name != "text"}}
