@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.embed.cutting import check_truncate
 from weft.embed.outputs import check_output, converted
@@ -17,6 +16,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from weft.embed.cache import Cache
+
+T = TypeVar("T")
 
 STREAM_TEXTS = 1024  # of a stream that are in memory at once …
 STREAM_CHARACTERS = 4 << 20  # … unless they are long
@@ -197,28 +198,34 @@ class BaseEmbedder(ABC):
 
     async def aembed(self, texts: str | Sequence[str], **options: Any) -> Embedded:
         """`embed` in another thread; the event loop goes on meanwhile."""
-        return await asyncio.to_thread(self.embed, texts, **options)
+        return await _in_thread(self.embed, texts, **options)
 
     async def aencode(self, texts: str | Sequence[str], **options: Any) -> np.ndarray:
         """`encode` in another thread."""
-        return await asyncio.to_thread(self.encode, texts, **options)
+        return await _in_thread(self.encode, texts, **options)
 
     async def aencode_query(self, texts: str | Sequence[str], **options: Any) -> np.ndarray:
         """`encode_query` in another thread."""
-        return await asyncio.to_thread(self.encode_query, texts, **options)
+        return await _in_thread(self.encode_query, texts, **options)
 
     async def aencode_document(self, texts: str | Sequence[str], **options: Any) -> np.ndarray:
         """`encode_document` in another thread."""
-        return await asyncio.to_thread(self.encode_document, texts, **options)
+        return await _in_thread(self.encode_document, texts, **options)
 
     async def arank(
         self, query: str, documents: Sequence[str], top_k: int | None = None, **options: Any
     ) -> list[Ranked]:
         """`rank` in another thread."""
-        return await asyncio.to_thread(self.rank, query, documents, top_k, **options)
+        return await _in_thread(self.rank, query, documents, top_k, **options)
 
     def _prompt(self, name: str | None, text: str | None) -> str:
         return text if text is not None else self.prompts.get(name or "", "")
+
+
+async def _in_thread(function: Callable[..., T], *arguments: Any, **options: Any) -> T:
+    import asyncio  # 30 ms that only those who await have to spend
+
+    return await asyncio.to_thread(function, *arguments, **options)
 
 
 def check_texts(texts: Sequence[Any]) -> None:

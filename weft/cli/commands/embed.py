@@ -118,7 +118,6 @@ def _embed_file(source: str, output: Path, form: str | None, field: str | None, 
 def run_pipeline(embedder: Embedder, source: str, output: Path, how: dict[str, Any], given: dict[str, Any]) -> None:
     """Embed a file or a folder into a file, and say what was done; `how` goes to each call of `embed`."""
     from weft.cli.counting import counted
-    from weft.embed import EmbedInterrupted
     from weft.embed.pipeline import Chunking, embed_file, open_source
     from weft.embed.pipeline.indexing import remember_model
 
@@ -130,7 +129,7 @@ def run_pipeline(embedder: Embedder, source: str, output: Path, how: dict[str, A
     with counted("rows") as told:
         try:
             report = embed_file(embedder, rows, output, told=told, **chosen, **how)
-        except EmbedInterrupted:
+        except KeyboardInterrupt:
             screen.note("interrupted; the same command goes on from here")
             raise
     if output.is_dir():

@@ -12,7 +12,14 @@ from weft.cli import options, screen
 
 @click.group()
 def command() -> None:
-    """Make a folder of notes searchable, and look at an index."""
+    """Make a folder of notes searchable.
+
+    \b
+    Examples:
+      weft index build ~/notes
+      weft index show notes.index
+      weft search notes.index "how do I renew the certificate?"
+    """
 
 
 @command.command()
