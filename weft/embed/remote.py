@@ -46,8 +46,9 @@ class RemoteEmbedder(BaseEmbedder):
 
     `prompts` are put before texts of a role, as with a local model. `dimensions` is sent where it is given. At most
     `concurrency` requests of `batch_texts` texts each are under way, and no more than `requests_per_minute` begin.
-    Texts that are too long are the server's affair: `truncate` cannot be anything but "error". `fingerprint` says
-    which server, model and prompts; `server_fingerprint` is what a weft server says of itself.
+    Texts that are too long are the server's affair, which refuses or cuts them: `truncate` is not sent, and "chunk" is
+    an error. `fingerprint` says which server, model and prompts; `server_fingerprint` is what a weft server says of
+    itself.
     """
 
     def __init__(
@@ -122,8 +123,8 @@ class RemoteEmbedder(BaseEmbedder):
     def _make(self, texts: list[str], how: How) -> Embedded:
         import numpy as np
 
-        if how.adapter is not None or how.truncate != "error":
-            raise UnsupportedError("[remote] adapters and truncation are the server's affair; leave them out")
+        if how.adapter is not None or how.truncate == "chunk":
+            raise UnsupportedError("[remote] adapters and windows are for local models; leave them out")
         parts = [texts[i : i + self._batch_texts] for i in range(0, len(texts), self._batch_texts)]
         done: list[np.ndarray] = []
         interrupted = False

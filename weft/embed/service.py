@@ -162,9 +162,9 @@ class Embedder(BaseEmbedder):
         return Fingerprint(
             weights=weights_digest(checkpoint),
             tokenizer=tokenizer_digest(None if checkpoint.make_tokenizer is None else self.tokenizer),
-            pooling=self.recipe.pooling,
+            pooling=self.recipe.pooling if self.recipe.include_prompt else f"{self.recipe.pooling} without prompt",
             dense=tuple(layer.activation for layer in self.recipe.dense),
-            prompts={name: text for name, text in self.recipe.prompts.items() if text},
+            prompts=self.recipe.used_prompts(),
             dimension=self._encoder.dimension,
             normalise=self._normalise,
             compute=self._encoder.info["compute"],

@@ -84,13 +84,19 @@ def _embed_now(
 ) -> None:
     """All texts at once, from arguments, a file or standard input."""
     from weft.cli.texts import read_rows, write_vectors
+    from weft.embed.pipeline import open_source
 
     if form in ("parquet", "sqlite", "index"):
         raise click.UsageError(f"{form} goes from a file to a file; give --input and --output")
     if form == "npy" and output is None and sys.stdout.isatty():
         raise click.UsageError("npy is not for a terminal; give --output or redirect")
     key = field or "text"
-    rows = [{key: text} for text in texts] if texts else read_rows(source or "-", field)
+    if texts:
+        rows = [{key: text} for text in texts]
+    elif source is None or source == "-":
+        rows = read_rows("-", field)
+    else:
+        rows = list(open_source(source, field=field).rows())
     start = time.perf_counter()
     embedder, how = _load(given)
     embedder.encode("a", adapter=how["adapter"])  # binds the weights: that is loading, not embedding

@@ -87,7 +87,7 @@ def write_jsonl(path: Path, source: Source, spool: Spool, about: About) -> None:
     with replacing(path) as out:
         for row, record in _pairs(source, spool):
             scale = {"scale": _number(record["scale"])} if "scale" in (spool.dtype.names or ()) else {}
-            line = {**row, "embedding": _numbers(record["vector"]), **scale}
+            line = {**row, "embedding": numbers_of(record["vector"]), **scale}
             out.write(json.dumps(line, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n")
 
 
@@ -95,7 +95,7 @@ def write_text(path: Path, source: Source, spool: Spool, about: About) -> None:
     with replacing(path) as out:
         for records in spool.batches(ROWS):
             for vector in records["vector"]:
-                out.write(" ".join(map(repr, _numbers(vector))).encode() + b"\n")
+                out.write(" ".join(map(repr, numbers_of(vector))).encode() + b"\n")
 
 
 def write_sqlite(path: Path, source: Source, spool: Spool, about: About) -> None:
@@ -195,7 +195,8 @@ def _number(value: Any) -> float:
     return float(f"{value:.9g}")  # nine digits give a float32 back exactly
 
 
-def _numbers(vector: np.ndarray) -> list[float | int]:
+def numbers_of(vector: np.ndarray) -> list[float | int]:
+    """The numbers of a vector as text has them: whole ones as they are, others with the digits that they need."""
     return [_number(x) for x in vector.tolist()] if vector.dtype.kind == "f" else list(vector.tolist())
 
 
