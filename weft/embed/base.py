@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weft.embed.cutting import check_truncate
 from weft.embed.outputs import check_output, converted
 from weft.embed.results import Embedded, EmbedInterrupted, Ranked
-from weft.errors import InputError, TooLongError
+from weft.errors import InputError, TooLongError, UnsupportedError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -52,11 +52,12 @@ SERVICE_LIMITS = Limits(texts=1000, text_bytes=32_768)
 
 @dataclass(frozen=True)
 class How:
-    """How the texts of one call become vectors; `prompt` is the text itself."""
+    """How the texts of one call become vectors; `prompt` is the text itself, `adapter` the version that its name stood
+    for when the call began."""
 
     prompt: str = ""
     truncate: str = "error"
-    adapter: str | None = None
+    adapter: Any = None
     batch_tokens: int | None = None
     progress: bool | None = False
 
@@ -94,6 +95,12 @@ class BaseEmbedder(ABC):
         """The fingerprint of what `how` asks for."""
         return str(self.fingerprint)
 
+    def _adapter(self, name: str | None) -> Any:
+        """What the adapter of this name is now; an embedder without any refuses a name."""
+        if name is not None:
+            raise UnsupportedError(f"[embed] {type(self).__name__} has no adapters; leave {name!r} out")
+        return None
+
     def _longest(self) -> int:
         """Where texts are cut: decides a vector when they are."""
         return 0
@@ -121,7 +128,7 @@ class BaseEmbedder(ABC):
         self.limits.check(items)
         check_output(output_dtype)
         mode = self.truncate if truncate is None else check_truncate(truncate)
-        how = How(self._prompt(prompt_name, prompt), mode, adapter, batch_tokens, progress)
+        how = How(self._prompt(prompt_name, prompt), mode, self._adapter(adapter), batch_tokens, progress)
         try:
             made = self._made(items, how)
         except EmbedInterrupted as error:

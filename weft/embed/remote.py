@@ -123,8 +123,8 @@ class RemoteEmbedder(BaseEmbedder):
     def _make(self, texts: list[str], how: How) -> Embedded:
         import numpy as np
 
-        if how.adapter is not None or how.truncate == "chunk":
-            raise UnsupportedError("[remote] adapters and windows are for local models; leave them out")
+        if how.truncate == "chunk":
+            raise UnsupportedError("[remote] windows are for local models; give truncate='error'")
         parts = [texts[i : i + self._batch_texts] for i in range(0, len(texts), self._batch_texts)]
         done: list[np.ndarray] = []
         interrupted = False

@@ -57,7 +57,9 @@ def embed_file(
     started = time.monotonic()
     place = Path(target)
     write = open_target(place, form, embedder)
-    about = About(embedder._identity(How(adapter=adapter)), embedder.dimension, output_dtype, source.field)
+    about = About(
+        embedder._identity(How(adapter=embedder._adapter(adapter))), embedder.dimension, output_dtype, source.field
+    )
     options = {"prompt_name": prompt_name, "truncate": truncate or embedder.truncate, "adapter": adapter}
     settings = {"source": source.identity(), "field": source.field, "output_dtype": output_dtype, **options}
     settings["fingerprint"] = about.fingerprint
