@@ -162,7 +162,7 @@ class Embedder(BaseEmbedder):
         return Fingerprint(
             weights=weights_digest(checkpoint),
             tokenizer=tokenizer_digest(None if checkpoint.make_tokenizer is None else self.tokenizer),
-            pooling=self.recipe.pooling if self.recipe.include_prompt else f"{self.recipe.pooling} without prompt",
+            pooling=self.recipe.pooling + ("" if self.recipe.include_prompt else " without the prompt"),
             dense=tuple(layer.activation for layer in self.recipe.dense),
             prompts=self.recipe.used_prompts(),
             dimension=self._encoder.dimension,

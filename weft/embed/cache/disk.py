@@ -78,7 +78,8 @@ class DiskCache:
         if model is not None:
             self._touch(model, rows)
         hits = sum(entry is not None for entry in found)
-        self.hits, self.misses = self.hits + hits, self.misses + len(found) - hits
+        with self._lock:
+            self.hits, self.misses = self.hits + hits, self.misses + len(found) - hits
         return found
 
     def _rows(self, fingerprint: str, keys: list[bytes]) -> tuple[int | None, dict[bytes, tuple[int, bytes]]]:
@@ -180,7 +181,8 @@ class DiskCache:
                 connection.execute("COMMIT")
                 return result
             except BaseException:
-                connection.execute("ROLLBACK")
+                if connection.in_transaction:  # Ctrl-C may come after the commit
+                    connection.execute("ROLLBACK")
                 raise
 
     def _read(self, fingerprint: str, key: bytes, row: tuple[int, bytes] | None) -> Stored | None:
