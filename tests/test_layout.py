@@ -45,8 +45,11 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "_core",
     ),
     "generate": ("runtime", "nn", "graph", "text", "weights/sources"),
-    "embed": ("runtime", "text", "vectors", "weights/sources"),
     "rerank": ("runtime", "generate", "text", "weights/sources"),
+    "embed": ("runtime", "text", "vectors", "weights", "weights/sources"),
+    "integrations": ("embed",),
+    "compat": ("embed", "text"),
+    "ray": ("embed",),
     "serve": ("generate", "embed", "rerank", "runtime", "text", "weights/sources", "__init__"),
     "bench": ("embed", "generate", "runtime", "backends/cpu", "graph", "ops", "weights/sources", "_core"),
     "cli": ("*",),
@@ -57,9 +60,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 # Third-party packages and the parts that may import them. All others are refused, torch and its relatives included.
 THIRD_PARTY = {
     "numpy": ("dtype", "ops", "graph", "backends", "backends/reference", "backends/cpu", "nn", "weights", "text",
-              "vectors", "runtime", "generate", "embed", "rerank", "serve", "bench", "cli"),
+              "vectors", "runtime", "generate", "embed", "rerank", "integrations", "compat", "ray", "serve", "bench", "cli"),
     "jinja2": ("text",),
     "llguidance": ("generate",),
+    "usearch": ("embed",),  # the extra `hnsw`, decisions/0019
     "rich": ("cli", "embed", "weights/sources"),  # progress bars, imported when one is drawn
     "click": ("cli",),
     "psycopg": ("embed",),  # the extra `postgres`, decisions/0022
@@ -68,6 +72,9 @@ THIRD_PARTY = {
     "msgspec": ("serve",),
     "h11": ("serve",),  # uvicorn brings it
     "opentelemetry": ("serve",),  # the extra `otel`, decisions/0023
+    "pyarrow": ("embed",),  # the extra `parquet`, decisions/0020
+    **dict.fromkeys(("langchain_core", "llama_index", "haystack", "chromadb", "pydantic"), ("integrations",)),
+    "ray": ("ray",),
 }  # fmt: skip
 
 MAX_FILE, MAX_FUNCTION, MAX_FOLDER, MAX_README = 500, 60, 12, 30

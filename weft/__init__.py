@@ -14,6 +14,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from weft.embed import BaseEmbedder as BaseEmbedder
     from weft.embed import Embedder as Embedder
+    from weft.embed import RemoteEmbedder as RemoteEmbedder
+    from weft.embed.index import Hit as Hit
+    from weft.embed.index import Index as Index
+    from weft.embed.verification import verify as verify
     from weft.errors import WeftError as WeftError
     from weft.generate import AsyncEngine as AsyncEngine
     from weft.generate import Engine as Engine
@@ -38,8 +42,11 @@ _HOMES = {
     "Engine": "weft.generate",
     "Generation": "weft.generate",
     "Grammar": "weft.generate",
+    "Hit": "weft.embed.index",
+    "Index": "weft.embed.index",
     "Model": "weft.generate",
     "Piece": "weft.generate",
+    "RemoteEmbedder": "weft.embed",
     "Request": "weft.generate",
     "Reranker": "weft.rerank",
     "Sampling": "weft.generate",
@@ -48,6 +55,7 @@ _HOMES = {
     "WeftError": "weft.errors",
     "load": "weft.generate",
     "pull": "weft.weights.sources",
+    "verify": "weft.embed.verification",
 }
 
 __all__ = [*_HOMES, "__version__"]

@@ -38,12 +38,13 @@ class InputError(WeftError, ValueError):
 
 
 class TooLongError(InputError):
-    """More tokens than fit; `length` and `limit` say how many."""
+    """More tokens than fit; `length` and `limit` say how many, `index` in which of several texts."""
 
-    def __init__(self, message: str, *, length: int = 0, limit: int = 0) -> None:
+    def __init__(self, message: str, *, length: int = 0, limit: int = 0, index: int = 0) -> None:
         super().__init__(message)
         self.length = length
         self.limit = limit
+        self.index = index
 
 
 class ShapeError(InputError):

@@ -74,7 +74,7 @@ void hold(HeldRows* self, Any array, const std::string& element, int64_t dim, st
   if (dim < 1 || dim > kMaxDim) wrong("vectors have 1 to 65,536 numbers, not " + std::to_string(dim));
   if (array.ndim() != 2 || static_cast<int64_t>(array.shape(1)) != rows.size()) wrong("rows do not have the size of their kind");
   if (array.dtype().bits != 8 * element_bytes(rows.element)) wrong("elements do not have the size of their kind");
-  if (array.shape(1) > 1 && array.stride(1) != 1) wrong("the numbers of a row do not lie side by side");
+  if (array.shape(0) > 0 && array.shape(1) > 1 && array.stride(1) != 1) wrong("the numbers of a row do not lie side by side");
   rows.count = static_cast<int64_t>(array.shape(0));
   rows.stride = array.stride(0) * static_cast<int64_t>(element_bytes(rows.element));
   rows.data = static_cast<const std::byte*>(array.data());

@@ -170,3 +170,24 @@ def test_adapters_are_loaded_and_blended(
 def test_an_adapter_that_is_not_there_is_named(run: Run, embedder: Path) -> None:
     result = run("embed", "a", "-m", str(embedder), "--adapter", "no/such/folder")
     assert result.exit_code != 0 and "no/such/folder" in result.stderr
+
+
+def test_a_table_without_an_output_is_read_as_a_table(
+    run: Run, embedder: Path, expected: np.ndarray, tmp_path: Path
+) -> None:
+    (tmp_path / "in.csv").write_text("id,body\n" + "".join(f'{i},"{text}"\n' for i, text in enumerate(TEXTS)))
+    result = run(
+        "embed", "-m", str(embedder), "--input", str(tmp_path / "in.csv"), "--field", "body", "--format", "jsonl"
+    )
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [row["id"] for row in rows] == ["0", "1", "2", "3"]
+    assert np.array_equal(np.array([row["embedding"] for row in rows], np.float32), expected)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "int8", "binary"])
+def test_smaller_numbers_are_written_as_they_are(run: Run, embedder: Path, tmp_path: Path, dtype: str) -> None:
+    target = tmp_path / "out.npy"
+    assert run("embed", *TEXTS, "-m", str(embedder), "--output-dtype", dtype, "-o", str(target)).exit_code == 0
+    wanted = weft.Embedder(str(embedder)).encode(TEXTS, output_dtype=dtype)
+    found = np.load(target)
+    assert found.dtype == wanted.dtype and np.array_equal(found, wanted)

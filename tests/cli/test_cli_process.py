@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -49,6 +50,28 @@ def test_ctrl_c_while_loading_exits_130(tmp_path: Path) -> None:
     assert process.stdout.read() == b"" and b"Traceback" not in process.stderr.read()
     assert process.wait(timeout=60) == 130
     os.close(writer)
+
+
+def test_ctrl_c_keeps_the_rows_that_are_embedded(embedder: Path, tmp_path: Path) -> None:
+    source, target = tmp_path / "in.txt", tmp_path / "out.npy"
+    source.write_text("".join(f"the cat {i} sat on the mat\n" for i in range(12_000)))
+    arguments = ("embed", "-m", str(embedder), "--input", str(source), "--threads", "1", "--output")
+    process = start(*arguments, str(target))
+    assert process.stderr
+    state = tmp_path / "out.npy.part" / "state.json"
+    while not state.exists() or json.loads(state.read_bytes())["rows"] == 0:
+        assert not select.select([process.stderr], [], [], 0.01)[0], process.stderr.read()
+    process.send_signal(signal.SIGINT)
+    said = process.stderr.read().decode()
+    assert process.wait(timeout=60) == 130 and "the same command goes on" in said and "Traceback" not in said
+    done = json.loads(state.read_bytes())["rows"]
+    assert 0 < done < 12_000 and not target.exists()
+    for name in ("out", "whole"):
+        again = start(*arguments, str(tmp_path / f"{name}.npy"))
+        assert again.stderr
+        said = again.stderr.read().decode()
+        assert again.wait(timeout=60) == 0 and (f"{done} of them by an earlier run" in said) == (name == "out")
+    assert target.read_bytes() == (tmp_path / "whole.npy").read_bytes()
 
 
 def test_ctrl_c_interrupts_an_answer_and_keeps_the_chat(generator: Path, tmp_path: Path) -> None:

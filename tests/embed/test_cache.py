@@ -1,10 +1,12 @@
 """A cache changes how long a vector takes and nothing else, whoever shares it."""
 
+import json
 import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tiny_adapters
 from tiny_st import PROMPTS, TEXTS
 
 import weft
@@ -56,6 +58,23 @@ def test_role_prompt_and_truncation_are_in_the_key(tiny_folder: Path) -> None:
     assert len(calls) == len(ways) and not np.array_equal(vectors[0], vectors[1])
     embedder.encode("the cat", prompt=PROMPTS["query"])  # the same text before it: the same vector
     assert len(calls) == len(ways)
+
+
+def test_an_adapter_that_is_replaced_has_vectors_of_its_own(tiny_folder: Path, tmp_path: Path) -> None:
+    embedder = weft.Embedder(str(tiny_folder), cache="memory")
+    config = json.loads((tiny_folder / "config.json").read_text())
+    settings = {**tiny_adapters.PEFT_BERT, "target_modules": ["query", "value"]}
+    folders = [tiny_adapters.write_adapter(tmp_path / f"a{i}", config, settings, "f32", i) for i in (1, 2)]
+    plain = embedder.encode(TEXTS)
+    embedder.adapters.load("a", folders[0])
+    first = embedder.embed(TEXTS, adapter="a")
+    embedder.adapters.replace("a", folders[1])
+    second = embedder.embed(TEXTS, adapter="a")
+    assert first.cached == second.cached == 0 and len({first.fingerprint, second.fingerprint}) == 2
+    assert np.abs(first.vectors - plain).max() > 1e-3 and np.abs(second.vectors - first.vectors).max() > 1e-3
+    embedder.adapters.replace("a", folders[0])
+    again = embedder.embed(TEXTS, adapter="a")
+    assert again.cached == len(TEXTS) and np.array_equal(again.vectors, first.vectors)
 
 
 def test_embedders_share_a_cache_without_meeting(tiny_folder: Path, wide_folder: Path) -> None:

@@ -138,6 +138,18 @@ def test_a_disk_that_cannot_be_written_stops_nobody(path: Path, tiny_folder: Pat
     assert np.array_equal(made.vectors, weft.Embedder(str(tiny_folder)).encode(TEXTS))
 
 
+def test_a_damaged_file_stops_nobody(path: Path, tiny_folder: Path) -> None:
+    cache = DiskCache(path)
+    cache.put("f", entries(0, 500, 384))
+    cache.close()
+    with open(path, "r+b") as file:  # all but the first page
+        file.seek(module.PAGE_BYTES)
+        file.write(b"\xa5" * (path.stat().st_size - module.PAGE_BYTES))
+    embedder = weft.Embedder(str(tiny_folder), cache=DiskCache(path))
+    assert np.array_equal(embedder.encode(TEXTS), weft.Embedder(str(tiny_folder)).encode(TEXTS))
+    assert cache.get("f", keys(0, 500)) == [None] * 500
+
+
 def test_processes_share_a_file(path: Path, tiny_folder: Path) -> None:
     code = (
         "import sys, weft\n"

@@ -35,6 +35,11 @@ def test_it_is_a_scheme_and_a_hash_and_info_has_its_parts(folder: Path) -> None:
     assert json.loads(json.dumps(parts)) == parts
 
 
+def test_it_stays_what_it_was(folder: Path) -> None:
+    """Stores keep fingerprints for years: another version of weft must find the same, or have reason not to."""
+    assert fingerprint(folder) == "weft1:664ce6514fa1de7acc924030c1bba9223c42476f22f8a64526664482b572bf85"
+
+
 def test_where_and_when_and_how_many_threads_do_not_count(folder: Path, tmp_path: Path) -> None:
     moved = shutil.copytree(folder, tmp_path / "elsewhere" / "renamed", copy_function=shutil.copy)
     for file in moved.rglob("*"):

@@ -12,9 +12,10 @@ PROMPTS = {"query": "query: ", "document": "passage: the "}
 OUTPUTS = 24
 
 
-def write_st_folder(folder: Path) -> Path:
+def write_st_folder(folder: Path, vocab_size: int = 221) -> Path:
+    """The folder; the goldens are of 221 rows of embeddings, and the tokenizer's added tokens are beyond them."""
     tokenizer = json.loads(TOKENIZER.read_text())["tokenizer"]
-    cfg = {**tiny.BERT, "vocab_size": 221, "hidden_size": 36, "num_attention_heads": 3}
+    cfg = {**tiny.BERT, "vocab_size": vocab_size, "hidden_size": 36, "num_attention_heads": 3}
     tiny.write_folder(folder, cfg)
     _write(folder / "tokenizer.json", tokenizer)
     names = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}

@@ -19,8 +19,8 @@ from weft.errors import InputError, NotFoundError, WeftError
 
 # The order of the help page: what one does with models, where they come from, what they are, what the machine is.
 COMMANDS = (
-    *("chat", "generate", "embed", "rerank", "migrate", "tokenize", "serve", "ps", "stop"),
-    *("pull", "list", "inspect", "show", "doctor", "bench", "ops", "env"),
+    *("chat", "generate", "embed", "search", "index", "rerank", "migrate", "tokenize", "serve", "ps", "stop"),
+    *("pull", "list", "cache", "inspect", "show", "verify", "doctor", "bench", "ops", "env"),
 )
 
 EXIT_CODES = {

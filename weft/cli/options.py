@@ -1,10 +1,15 @@
 """Options that several commands share, so that they mean the same everywhere."""
 
+from __future__ import annotations
+
 import json
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from weft import Embedder
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -151,5 +156,60 @@ def engine() -> Callable[[F], F]:
         ),
         click.option(
             "--draft-model", metavar="MODEL", help="A smaller model of the same vocabulary that drafts; same text."
+        ),
+    )
+
+
+def embedding() -> Callable[[F], F]:
+    """The options that decide an embedder and its vectors; `make_embedder` reads them."""
+    return together(
+        click.option("-m", "--model", default=DEFAULT_EMBEDDER, show_default=True, help="Name, folder or file."),
+        click.option("--prompt-name", help="Put the model's prompt of this name before each text: query, document."),
+        click.option(
+            "--truncate",
+            type=click.Choice(["error", "head", "tail", "chunk"]),
+            help="A text that is too long: refuse it (the default), keep its beginning, keep its end, or embed all of "
+            "it in windows and take their mean.",
+        ),
+        click.option("--no-normalise", is_flag=True, help="Leave vectors at their own length."),
+        click.option("--pooling", help="How an encoder that does not say so pools: mean, first, last or max."),
+        click.option("--dimensions", type=click.IntRange(1), metavar="N", help="Cut vectors of a model made for it."),
+        click.option(
+            "--compute",
+            type=click.Choice(["f32", "bf16x3", "bf16", "int8"]),
+            default="f32",
+            show_default=True,
+            help="What products are made of; with a matrix unit bf16x3 (near f32) is faster than f32, bf16 much "
+            "faster, int8 faster still, with vectors a little further away.",
+        ),
+        click.option("--cache", metavar="disk|FILE", help="Keep vectors, and take those that are there; `weft cache`."),
+    )
+
+
+def make_embedder(given: Mapping[str, Any]) -> Embedder:
+    """The embedder that the options of `embedding` and `threads` ask for."""
+    from weft import Embedder
+
+    normalise = False if given["no_normalise"] else None
+    names = ("pooling", "dimensions", "compute", "cache", "threads")
+    return Embedder(given["model"], normalise=normalise, **{name: given[name] for name in names})
+
+
+def chunks() -> Callable[[F], F]:
+    """How the documents of a folder are cut."""
+    return together(
+        click.option(
+            "--chunk-tokens",
+            type=click.IntRange(8),
+            default=200,
+            show_default=True,
+            metavar="N",
+            help="Tokens of a chunk of a folder's document.",
+        ),
+        click.option(
+            "--overlap",
+            type=click.IntRange(0),
+            metavar="N",
+            help="Tokens that a chunk shares with the one before it (default: a fifth of it).",
         ),
     )

@@ -24,8 +24,10 @@ def read_rows(source: str, field: str | None) -> list[dict[str, Any]]:
     lines = _lines(read_text(source))
     if field is None and not source.lower().endswith(".jsonl"):
         return [{"text": line} for line in lines]
-    where = f"{_named(source)} line"
-    return [_object(line, field or "text", f"{where} {n}") for n, line in enumerate(lines, 1) if line.strip()]
+    from weft.embed.pipeline.sources import JsonLines
+
+    where, rows = f"{_named(source)} line", JsonLines(Path(source), field or "text")
+    return [rows.parse(line, f"{where} {n}") for n, line in enumerate(lines, 1) if line.strip()]
 
 
 def read_text(source: str) -> str:
@@ -48,26 +50,19 @@ def _lines(text: str) -> list[str]:
     return lines[:-1] if not lines[-1] else lines
 
 
-def _object(line: str, field: str, where: str) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"[embed] {where} is not JSON: {error}") from None
-    if not isinstance(row, dict) or not isinstance(row.get(field), str):
-        raise InputError(f"[embed] {where} has no text in the field {field!r}; name another with --field")
-    return row
-
-
 def write_vectors(rows: list[dict[str, Any]], vectors: np.ndarray, form: str, output: Path | None) -> None:
-    """Write `vectors` float32 [len(rows), dimension] as text, jsonl or npy to a file, or to standard output."""
+    """Write `vectors` [len(rows), dimension] as text, jsonl or npy to a file, or to standard output."""
+    from weft.embed.pipeline.targets import numbers_of
+
     with _target(output) as out:
         if form == "npy":
             import numpy as np
 
-            np.lib.format.write_array(out, np.ascontiguousarray(vectors, "<f4"), allow_pickle=False)
+            little = np.ascontiguousarray(vectors, vectors.dtype.newbyteorder("<"))
+            np.lib.format.write_array(out, little, allow_pickle=False)
             return
         for row, vector in zip(rows, vectors):
-            numbers = [float(f"{x:.9g}") for x in vector]  # nine digits give a float32 back exactly
+            numbers = numbers_of(vector)
             if form == "jsonl":
                 line = json.dumps({**row, "embedding": numbers}, ensure_ascii=False)
             else:

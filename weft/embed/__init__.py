@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from weft.embed.cache.memory import MemoryCache as MemoryCache
     from weft.embed.fingerprint import Fingerprint as Fingerprint
     from weft.embed.recipe import Recipe as Recipe
+    from weft.embed.remote import RemoteEmbedder as RemoteEmbedder
     from weft.embed.results import Embedded as Embedded
     from weft.embed.results import EmbedInterrupted as EmbedInterrupted
     from weft.embed.results import Ranked as Ranked
@@ -29,6 +30,7 @@ _HOMES = {
     "MemoryCache": "cache.memory",
     "Ranked": "results",
     "Recipe": "recipe",
+    "RemoteEmbedder": "remote",
 }
 
 __all__ = [*_HOMES]

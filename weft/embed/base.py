@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.embed.cutting import check_truncate
 from weft.embed.outputs import check_output, converted
-from weft.embed.results import Embedded, Ranked
-from weft.errors import InputError, TooLongError
+from weft.embed.results import Embedded, EmbedInterrupted, Ranked
+from weft.errors import InputError, TooLongError, UnsupportedError
 
 if TYPE_CHECKING:
     import numpy as np
 
     from weft.embed.cache import Cache
+
+T = TypeVar("T")
 
 STREAM_TEXTS = 1024  # of a stream that are in memory at once …
 STREAM_CHARACTERS = 4 << 20  # … unless they are long
@@ -51,11 +52,12 @@ SERVICE_LIMITS = Limits(texts=1000, text_bytes=32_768)
 
 @dataclass(frozen=True)
 class How:
-    """How the texts of one call become vectors; `prompt` is the text itself."""
+    """How the texts of one call become vectors; `prompt` is the text itself, `adapter` the version that its name stood
+    for when the call began."""
 
     prompt: str = ""
     truncate: str = "error"
-    adapter: str | None = None
+    adapter: Any = None
     batch_tokens: int | None = None
     progress: bool | None = False
 
@@ -93,6 +95,12 @@ class BaseEmbedder(ABC):
         """The fingerprint of what `how` asks for."""
         return str(self.fingerprint)
 
+    def _adapter(self, name: str | None) -> Any:
+        """What the adapter of this name is now; an embedder without any refuses a name."""
+        if name is not None:
+            raise UnsupportedError(f"[embed] {type(self).__name__} has no adapters; leave {name!r} out")
+        return None
+
     def _longest(self) -> int:
         """Where texts are cut: decides a vector when they are."""
         return 0
@@ -120,15 +128,20 @@ class BaseEmbedder(ABC):
         self.limits.check(items)
         check_output(output_dtype)
         mode = self.truncate if truncate is None else check_truncate(truncate)
-        how = How(self._prompt(prompt_name, prompt), mode, adapter, batch_tokens, progress)
-        if self.cache is None:
-            made = self._make(items, how)
-        else:
-            from weft.embed.cache import through_cache
-
-            made = through_cache(self, self.cache, items, how)
+        how = How(self._prompt(prompt_name, prompt), mode, self._adapter(adapter), batch_tokens, progress)
+        try:
+            made = self._made(items, how)
+        except EmbedInterrupted as error:
+            raise EmbedInterrupted(converted(error.done, output_dtype)) from None
         assert len(made) == len(items), "a vector for every text"
         return converted(made, output_dtype)
+
+    def _made(self, texts: list[str], how: How) -> Embedded:
+        if self.cache is None:
+            return self._make(texts, how)
+        from weft.embed.cache import through_cache
+
+        return through_cache(self, self.cache, texts, how)
 
     def encode(self, texts: str | Sequence[str], **options: Any) -> np.ndarray:
         """Vectors of `texts`, float32 [len(texts), dimension]; one text alone gives [dimension]. Options: `embed`'s."""
@@ -192,28 +205,34 @@ class BaseEmbedder(ABC):
 
     async def aembed(self, texts: str | Sequence[str], **options: Any) -> Embedded:
         """`embed` in another thread; the event loop goes on meanwhile."""
-        return await asyncio.to_thread(self.embed, texts, **options)
+        return await _in_thread(self.embed, texts, **options)
 
     async def aencode(self, texts: str | Sequence[str], **options: Any) -> np.ndarray:
         """`encode` in another thread."""
-        return await asyncio.to_thread(self.encode, texts, **options)
+        return await _in_thread(self.encode, texts, **options)
 
     async def aencode_query(self, texts: str | Sequence[str], **options: Any) -> np.ndarray:
         """`encode_query` in another thread."""
-        return await asyncio.to_thread(self.encode_query, texts, **options)
+        return await _in_thread(self.encode_query, texts, **options)
 
     async def aencode_document(self, texts: str | Sequence[str], **options: Any) -> np.ndarray:
         """`encode_document` in another thread."""
-        return await asyncio.to_thread(self.encode_document, texts, **options)
+        return await _in_thread(self.encode_document, texts, **options)
 
     async def arank(
         self, query: str, documents: Sequence[str], top_k: int | None = None, **options: Any
     ) -> list[Ranked]:
         """`rank` in another thread."""
-        return await asyncio.to_thread(self.rank, query, documents, top_k, **options)
+        return await _in_thread(self.rank, query, documents, top_k, **options)
 
     def _prompt(self, name: str | None, text: str | None) -> str:
         return text if text is not None else self.prompts.get(name or "", "")
+
+
+async def _in_thread(function: Callable[..., T], *arguments: Any, **options: Any) -> T:
+    import asyncio  # 30 ms that only those who await have to spend
+
+    return await asyncio.to_thread(function, *arguments, **options)
 
 
 def check_texts(texts: Sequence[Any]) -> None:

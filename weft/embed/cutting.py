@@ -134,6 +134,7 @@ class Cutter:
             "shorten it or give truncate='head', 'tail' or 'chunk'",
             length=len(ids),
             limit=self.limit,
+            index=i,
         )
 
     def _windows(self, text: str, before: str) -> Iterator[np.ndarray]:

@@ -82,6 +82,10 @@ class Recipe:
             checkpoint = checkpoint.with_tensors(layer.folder.name, layer.folder / "model.safetensors")
         return checkpoint
 
+    def used_prompts(self) -> dict[str, str]:
+        """The prompts that are not empty, and under "" the one for texts of no role."""
+        return {name: text for name, text in {"": self.prompt(None), **self.prompts}.items() if text}
+
     def prompt(self, name: str | None) -> str:
         """The text put before an input of the role `name`; none for a role the model has no prompt for."""
         return self.prompts.get(name or self.default_prompt or "", "")

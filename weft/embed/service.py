@@ -23,7 +23,7 @@ from weft.weights.sources import locate
 if TYPE_CHECKING:
     import numpy as np
 
-    from weft.runtime import Adapters
+    from weft.runtime import Adapter, Adapters
     from weft.text import Tokenizer
 
 BATCH_TOKENS = 512  # tokens of one step: enough rows for the products, few enough that activations stay in cache
@@ -165,7 +165,7 @@ class Embedder(BaseEmbedder):
             tokenizer=tokenizer_digest(None if checkpoint.make_tokenizer is None else self.tokenizer),
             pooling=self.recipe.pooling + ("" if self.recipe.include_prompt else " without the prompt"),
             dense=tuple(layer.activation for layer in self.recipe.dense),
-            prompts={name: text for name, text in self.recipe.prompts.items() if text},
+            prompts=self.recipe.used_prompts(),
             dimension=self._encoder.dimension,
             normalise=self._normalise,
             compute=self._encoder.info["compute"],
@@ -193,34 +193,33 @@ class Embedder(BaseEmbedder):
         progress: bool | None = False,
     ) -> np.ndarray:
         """Vectors of sequences of ids, each int32 [n] and taken as it is, float32 [len(ids), dimension]."""
-        digest = self._digest(adapter)
-        vectors, whole = self._run(list(ids), adapter, batch_tokens, progress)
+        version = self._adapter(adapter)
+        vectors, whole = self._run(list(ids), version, batch_tokens, progress)
         if not whole:
-            raise EmbedInterrupted(self._embedded(vectors, Sequences.of(ids[: len(vectors)]), digest))
+            raise EmbedInterrupted(self._embedded(vectors, Sequences.of(ids[: len(vectors)]), How(adapter=version)))
         return vectors
 
     def _make(self, texts: list[str], how: How) -> Embedded:
         import numpy as np
 
-        digest = self._digest(how.adapter)
         sequences = self._cutter.sequences(texts, how.prompt, how.truncate)
         vectors, whole = self._run(sequences.ids, how.adapter, how.batch_tokens or BATCH_TOKENS, how.progress)
         if not whole:
             sequences = sequences.first(int(np.searchsorted(sequences.starts, len(vectors), "right")) - 1)
             vectors = vectors[: len(sequences.ids)]
-        made = self._embedded(joined(vectors, sequences, self._normalise), sequences, digest)
+        made = self._embedded(joined(vectors, sequences, self._normalise), sequences, how)
         if not whole:
             raise EmbedInterrupted(made)
         return made
 
-    def _embedded(self, vectors: np.ndarray, sequences: Sequences, adapter: str | None) -> Embedded:
+    def _embedded(self, vectors: np.ndarray, sequences: Sequences, how: How) -> Embedded:
         import numpy as np
 
         tokens, windows = sequences.tokens, np.diff(sequences.starts).astype(np.int32)
-        return Embedded(vectors, tokens, sequences.dropped, windows, lambda: self._fingerprint_with(adapter))
+        return Embedded(vectors, tokens, sequences.dropped, windows, lambda: self._identity(how))
 
     def _run(
-        self, sequences: list[np.ndarray], adapter: str | None, batch_tokens: int, progress: bool | None
+        self, sequences: list[np.ndarray], adapter: Adapter | None, batch_tokens: int, progress: bool | None
     ) -> tuple[np.ndarray, bool]:
         """The vectors of all sequences and True, or after Ctrl-C of the first of them and False."""
         import numpy as np
@@ -251,28 +250,24 @@ class Embedder(BaseEmbedder):
         return cut / np.maximum(norms, np.float32(1e-12)) if self._normalise else cut
 
     def _identity(self, how: How) -> str:
-        return self._fingerprint_with(self._digest(how.adapter))
+        return str(self.fingerprint.changed(adapter=None if how.adapter is None else how.adapter.digest.hex()))
 
-    def _fingerprint_with(self, adapter: str | None) -> str:
-        return str(self.fingerprint.changed(adapter=adapter))
-
-    def _digest(self, adapter: str | None) -> str | None:
-        """What the adapter of this name computes now."""
-        return None if adapter is None else self.adapters.get(adapter).digest.hex()
+    def _adapter(self, name: str | None) -> Adapter | None:
+        return None if name is None else self.adapters.get(name)
 
     def _longest(self) -> int:
-        return self.max_tokens
+        return self._cutter.limit
 
     @property
     def adapters(self) -> Adapters:
         """The LoRA adapters that `encode` may name: load, replace, blend, unload."""
         return self._encoder.adapters
 
-    def _adapted(self, parts: list[list[np.ndarray]], name: str) -> Iterator[np.ndarray]:
-        """The vectors of each part, all by the version that `name` stands for now."""
+    def _adapted(self, parts: list[list[np.ndarray]], adapter: Adapter) -> Iterator[np.ndarray]:
+        """The vectors of each part, all by this version."""
         import numpy as np
 
-        held = self.adapters.hold(name)
+        held = self.adapters.hold(adapter)
         try:
             for part in parts:
                 yield self._encoder.adapted_vectors(part, np.full(len(part), held.index, np.int32))

@@ -129,7 +129,7 @@ class Codes:
 def quantise(x: ArrayLike, tier: Tier | str, *, threshold: float = 0.0, threads: int | None = None) -> Codes:
     """Codes of `x` [d] or [n, d]. The same on every machine. NaN and infinity are errors."""
     kind = tier_named(tier)
-    rows, _ = distance._wide(x, None, "quantise")
+    rows, _ = distance.wide(x, None, "quantise")
     rows = np.ascontiguousarray(rows)
     count, dim = rows.shape
     if kind is Tier.FULL:

@@ -89,7 +89,7 @@ hamming: Distance = _core.vectors.hamming
 
 def norms(x: ArrayLike, *, dtype: str | None = None) -> Any:
     """Euclidean norms: a float for [d], float32 [n] for [n, d]."""
-    rows, single = _wide(x, dtype, "norms")
+    rows, single = wide(x, dtype, "norms")
     found = np.sqrt(np.einsum("nd,nd->n", rows, rows, dtype=np.float64)).astype(np.float32)
     if not np.isfinite(found).all():
         raise InputError(f"[norms] row {int(np.argmin(np.isfinite(found)))} holds NaN or infinity, or is too long")
@@ -98,7 +98,7 @@ def norms(x: ArrayLike, *, dtype: str | None = None) -> Any:
 
 def normalise(x: ArrayLike, *, dtype: str | None = None, out: np.ndarray | None = None) -> np.ndarray:
     """The rows of `x` [d] or [n, d] at unit length, float32; `out` may be `x`. A norm of zero is an error."""
-    rows, single = _wide(x, dtype, "normalise")
+    rows, single = wide(x, dtype, "normalise")
     result = np.empty(rows.shape, np.float32) if out is None else _given(out, (rows.shape[0], rows.shape[1]), single)
     _core.vectors.normalise(np.ascontiguousarray(rows), result, np.empty(len(rows), np.float32))
     return result[0] if single else result
@@ -109,7 +109,7 @@ def is_unit(x: ArrayLike, *, tolerance: float = UNIT_TOLERANCE) -> bool:
     return bool(np.all(np.abs(np.asarray(norms(x)) - 1) <= tolerance))
 
 
-def _wide(x: ArrayLike, dtype: str | None, name: str) -> tuple[np.ndarray, bool]:
+def wide(x: ArrayLike, dtype: str | None, name: str) -> tuple[np.ndarray, bool]:
     """Rows as float32, and whether one vector was given."""
     from weft.dtype import bf16_to_f32
 

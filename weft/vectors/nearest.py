@@ -61,6 +61,7 @@ def rescore(
     k: int,
     *,
     metric: str = "cosine",
+    norms: np.ndarray | None = None,
     dtype: str | None = None,
     threads: int | None = None,
 ) -> Nearest:
@@ -74,7 +75,8 @@ def rescore(
     chosen = np.ascontiguousarray(np.atleast_2d(candidates), np.int64)
     if chosen.ndim != 2 or len(chosen) != len(left.array):
         raise ShapeError(f"[rescore] {len(left.array)} queries and candidates {np.shape(candidates)} do not fit")
-    found = _core.vectors.top_k_of(left.rows(), right.rows(), metric, _count(k), chosen, team(threads))
+    native = right.rows(None if norms is None else _norms(norms, len(right.array)))
+    found = _core.vectors.top_k_of(left.rows(), native, metric, _count(k), chosen, team(threads))
     return Nearest(found[0][0], found[1][0]) if left.single else Nearest(*found)
 
 

@@ -69,20 +69,29 @@ class DiskCache:
             pass  # a file that is no cache is told now
 
     def get(self, fingerprint: str, keys: Sequence[bytes]) -> list[Stored | None]:
-        rows: dict[bytes, tuple[int, bytes]] = {}
-        with self._connected() as connection:
-            model = _model(connection, fingerprint)
-            if model is not None:
-                for part in _parts(list(dict.fromkeys(keys)), ASK):
-                    marks = ",".join("?" * len(part))
-                    asked = f"SELECT key, used, entry FROM vectors WHERE model = ? AND key IN ({marks})"
-                    rows.update((key, (used, entry)) for key, used, entry in connection.execute(asked, (model, *part)))
+        try:
+            model, rows = self._rows(fingerprint, list(dict.fromkeys(keys)))
+        except sqlite3.DatabaseError as error:  # a damaged file, or others who write for half a minute
+            log.warning("the embedding cache cannot be read: %s", error)
+            model, rows = None, {}
         found = [self._read(fingerprint, key, rows.get(key)) for key in keys]
         if model is not None:
             self._touch(model, rows)
         hits = sum(entry is not None for entry in found)
-        self.hits, self.misses = self.hits + hits, self.misses + len(found) - hits
+        with self._lock:
+            self.hits, self.misses = self.hits + hits, self.misses + len(found) - hits
         return found
+
+    def _rows(self, fingerprint: str, keys: list[bytes]) -> tuple[int | None, dict[bytes, tuple[int, bytes]]]:
+        """The model's number, and when each of its keys that are there was used, with its entry."""
+        rows: dict[bytes, tuple[int, bytes]] = {}
+        with self._connected() as connection:
+            model = _model(connection, fingerprint)
+            for part in _parts(keys if model is not None else [], ASK):
+                marks = ",".join("?" * len(part))
+                asked = f"SELECT key, used, entry FROM vectors WHERE model = ? AND key IN ({marks})"
+                rows.update((key, (used, entry)) for key, used, entry in connection.execute(asked, (model, *part)))
+        return model, rows
 
     def put(self, fingerprint: str, entries: Sequence[tuple[bytes, Stored]]) -> None:
         now = int(time.time())
@@ -99,7 +108,7 @@ class DiskCache:
         try:
             self._write(write)
             self._trim()
-        except sqlite3.OperationalError as error:  # a full disk, a file that may only be read
+        except sqlite3.DatabaseError as error:  # a full disk, a file that may only be read or is damaged
             self.failed_writes += len(rows)
             log.warning("the embedding cache cannot be written: %s", error)
 
@@ -172,7 +181,8 @@ class DiskCache:
                 connection.execute("COMMIT")
                 return result
             except BaseException:
-                connection.execute("ROLLBACK")
+                if connection.in_transaction:  # Ctrl-C may come after the commit
+                    connection.execute("ROLLBACK")
                 raise
 
     def _read(self, fingerprint: str, key: bytes, row: tuple[int, bytes] | None) -> Stored | None:
@@ -189,7 +199,7 @@ class DiskCache:
             try:
                 update = "UPDATE vectors SET used = ? WHERE key = ? AND model = ?"
                 self._write(lambda connection: connection.executemany(update, stale))
-            except sqlite3.OperationalError as error:  # others write, or nobody may: it is only an order
+            except sqlite3.DatabaseError as error:  # others write, or nobody may: it is only an order
                 log.debug("uses of the embedding cache were not written down: %s", error)
 
     def _trim(self, limit: int | None = None, goal: int | None = None) -> None:

@@ -43,8 +43,9 @@ def through_cache(embedder: BaseEmbedder, cache: Cache, texts: list[str], how: H
         cache.put(fingerprint, fresh)
         found.update(fresh)
     done = next((i for i, key in enumerate(keys) if key not in found), len(keys))
-    merged = _merged([found[key] for key in keys[:done]], embedder.dimension, fingerprint)
-    merged = merged.counting(sum(hit is not None for hit in hits[:done]))
+    stored = [found[key] for key in keys[:done]]
+    dimension = len(stored[0].vector) if stored else embedder.dimension
+    merged = _merged(stored, dimension, fingerprint).counting(sum(hit is not None for hit in hits[:done]))
     if interrupted:
         raise EmbedInterrupted(merged)
     return merged

@@ -1,0 +1,50 @@
+"""weft cache shows what the cache of vectors holds and deletes what it is told to, nothing else."""
+
+import json
+from pathlib import Path
+
+import pytest
+from running import Run
+
+
+@pytest.fixture
+def filled(run: Run, embedder: Path, tmp_path: Path) -> Path:
+    """A file with six vectors of one model and three of another."""
+    path = tmp_path / "vectors.sqlite"
+    texts = ["one", "two", "three", "four", "five", "six"]
+    for compute, some in (("f32", texts), ("int8", texts[:3])):
+        result = run("embed", *some, "-m", str(embedder), "--cache", str(path), "--compute", compute, "--output", "-")
+        assert result.exit_code == 0, result.stderr
+    return path
+
+
+def listed(run: Run, *arguments: str) -> dict:
+    result = run("cache", "--json", *arguments)
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_it_lists_models_and_sizes(run: Run, filled: Path) -> None:
+    found = listed(run, "--file", str(filled))
+    assert found["vectors"] == 11 and sorted(m["vectors"] for m in found["models"]) == [4, 7]  # and "a", to load
+    shown = run("cache", "--file", str(filled)).stdout
+    assert all(model["fingerprint"] in shown for model in found["models"])
+
+
+def test_it_deletes_what_is_named(run: Run, filled: Path) -> None:
+    largest = max(listed(run, "--file", str(filled))["models"], key=lambda m: m["vectors"])["fingerprint"]
+    assert listed(run, "--file", str(filled), "--older-than", "1h")["vectors"] == 11
+    assert listed(run, "--file", str(filled), "--fingerprint", largest[:12])["vectors"] == 4
+    assert listed(run, "--file", str(filled), "--clear")["vectors"] == 0
+
+
+@pytest.mark.parametrize("option", [("--max-size", "large"), ("--older-than", "3"), ("--fingerprint", "nobody")])
+def test_what_makes_no_sense_is_refused(run: Run, filled: Path, option: tuple[str, str]) -> None:
+    assert run("cache", "--file", str(filled), *option).exit_code == 2
+    assert listed(run, "--file", str(filled))["vectors"] == 11
+
+
+def test_no_cache_is_no_error_and_none_is_made(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "none.sqlite"
+    assert listed(run, "--file", str(path))["vectors"] == 0 and not path.exists()
+    assert "no cache" in run("cache", "--file", str(path)).stderr

@@ -1,0 +1,94 @@
+"""A folder of notes becomes an index, and questions find the notes they are about."""
+
+import json
+from pathlib import Path
+
+import pytest
+from running import Run
+from tiny_st import write_st_folder
+
+import weft
+
+NOTES = {
+    "cats.txt": "the cat sat on the mat and the cat slept",
+    "numbers.md": "one two three four five six seven",
+    "deep/foxes.txt": "the quick brown fox jumps over the lazy dog",
+}
+
+
+@pytest.fixture(scope="module")
+def embedder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sentence-transformers folder with a row for every token: an index embeds texts of its own too."""
+    return write_st_folder(tmp_path_factory.mktemp("embedder") / "model", vocab_size=240)
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Path:
+    for name, text in NOTES.items():
+        path = tmp_path / "notes" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path / "notes"
+
+
+@pytest.fixture
+def index(run: Run, embedder: Path, notes: Path, tmp_path: Path) -> Path:
+    place = tmp_path / "notes.index"
+    result = run("index", "build", str(notes), "-m", str(embedder), "--output", str(place), "--chunk-tokens", "16")
+    assert result.exit_code == 0, result.stderr
+    return place
+
+
+def test_the_nearest_chunk_comes_first(run: Run, index: Path, embedder: Path) -> None:
+    result = run("search", str(index), NOTES["numbers.md"], "-k", "2", "--json")
+    assert result.exit_code == 0, result.stderr
+    hits = [json.loads(line) for line in result.stdout.splitlines()]
+    library = weft.Embedder(str(embedder))
+    with_texts = weft.Index.open(index, embedder=library).search_texts(NOTES["numbers.md"], 2)
+    assert [hit["id"] for hit in hits] == [hit.id for hit in with_texts] and hits[0]["score"] >= hits[1]["score"]
+    assert all(hit["text"] in NOTES[hit["path"]] for hit in hits)
+    shown = run("search", str(index), "one two three").stdout
+    assert "numbers.md (0 to" in shown and shown.count("\n") >= 2
+
+
+def test_vectors_are_the_documents(run: Run, index: Path, embedder: Path) -> None:
+    opened = weft.Index.open(index)
+    library = weft.Embedder(str(embedder), truncate="chunk")
+    for id in opened.ids:
+        text = opened.get(id).text
+        assert text and abs(float(opened.vector(id) @ library.encode_document(text)) - 1) <= 1e-6
+    found = json.loads(run("index", "show", str(index), "--json").stdout)
+    assert found["count"] == len(opened.ids) and found["model"] == str(embedder)
+    assert found["fingerprint"] == library.info["fingerprint"]
+
+
+def test_another_model_is_refused(run: Run, index: Path, tmp_path: Path) -> None:
+    other = write_st_folder(tmp_path / "other", vocab_size=240)
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps({**config, "layer_norm_eps": 0.5}))
+    result = run("search", str(index), "a cat", "-m", str(other))
+    assert result.exit_code != 0 and result.stdout == "" and "vectors of weft1:" in result.stderr
+
+
+def test_what_an_index_says_of_its_model_makes_nobody_connect(
+    run: Run, index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WEFT_OFFLINE")
+    (index / "embedder.json").write_text(json.dumps({"model": "someone/else"}))
+    monkeypatch.setattr("socket.create_connection", lambda *a, **k: pytest.fail("a connection"))
+    monkeypatch.setattr("socket.getaddrinfo", lambda *a, **k: pytest.fail("a name was looked up"))
+    assert run("search", str(index), "a cat").exit_code != 0
+    for damaged in ("", "[]", "{}"):
+        (index / "embedder.json").write_text(damaged)
+        result = run("search", str(index), "a cat")
+        assert result.exit_code == 1 and "--model" in result.stderr
+
+
+def test_rows_of_a_file_keep_their_ids(run: Run, embedder: Path, tmp_path: Path) -> None:
+    source = tmp_path / "rows.jsonl"
+    source.write_text("".join(json.dumps({"id": f"n{i}", "body": f"the cat {i}", "n": i}) + "\n" for i in range(5)))
+    place = tmp_path / "rows.index"
+    result = run("embed", "-m", str(embedder), "--input", str(source), "--field", "body", "--output", str(place))
+    assert result.exit_code == 0, result.stderr
+    hits = weft.Index.open(place, embedder=weft.Embedder(str(embedder))).search_texts("the cat 3", 5, where={"n": 3})
+    assert [(hit.id, hit.text) for hit in hits] == [("n3", "the cat 3")]

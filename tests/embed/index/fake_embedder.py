@@ -1,0 +1,20 @@
+"""An embedder of two lines: a text's vector is drawn from its hash, so that tests need no model."""
+
+import hashlib
+
+import numpy as np
+
+
+class FakeEmbedder:
+    def __init__(self, dimension=16, fingerprint="weft1:" + "0" * 64, drift=0.0):
+        self.dimension, self.drift = dimension, drift
+        self.info = {"fingerprint": fingerprint, "similarity": "cosine"}
+
+    def encode_document(self, texts, **options):
+        seeds = [int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") for text in texts]
+        made = np.stack([np.random.default_rng(seed).standard_normal(self.dimension) for seed in seeds])
+        made[:, 0] += self.drift
+        return made.astype(np.float32)
+
+    def encode_query(self, texts, **options):
+        return self.encode_document([texts])[0] if isinstance(texts, str) else self.encode_document(texts)

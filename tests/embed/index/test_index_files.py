@@ -1,0 +1,217 @@
+"""A saved index comes back the same; a save that is cut short leaves the old one; a damaged folder is a typed error."""
+
+import contextlib
+import json
+import os
+
+import numpy as np
+import pytest
+from fake_embedder import FakeEmbedder
+
+import weft
+from weft.embed.index import files
+from weft.errors import FingerprintError, FormatError, InputError, NotFoundError
+
+
+def made(count=40, embedder=None, **options):
+    index = weft.Index(16, fingerprint="weft1:" + "0" * 64, embedder=embedder, **options)
+    rng = np.random.default_rng(1)
+    ids = [i if i % 2 else f"näme {i}" for i in range(count)]
+    index.add(ids, rng.standard_normal((count, 16)).astype(np.float32), metadata=[{"n": i} for i in range(count)],
+              texts=[f"text\n{i}" if i % 3 else None for i in range(count)])  # fmt: skip
+    return index
+
+
+QUERY = np.linspace(-1, 1, 16, dtype=np.float32)
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+@pytest.mark.parametrize("options", [{}, {"storage": "f16"}, {"codes": "int8"}, {"codes": "int4", "metric": "dot"},
+                                     {"codes": "binary"}, {"metric": "euclidean"}])  # fmt: skip
+def test_what_was_saved_comes_back(tmp_path, options, mapped):
+    index = made(**options)
+    index.delete([1, 3])
+    index.save(tmp_path / "x")
+    again = weft.Index.open(tmp_path / "x", mapped=mapped)
+    assert again.search(QUERY, 38) == index.search(QUERY, 38) and len(again) == 38
+    assert again.search(QUERY, 3, where={"n": {"lt": 9}}) == index.search(QUERY, 3, where={"n": {"lt": 9}})
+    assert again.ids == index.ids and again.get(5) == index.get(5)
+    assert {**again.info, "read_only": False} == index.info
+    if mapped:
+        for change in (lambda: again.add("new", QUERY), lambda: again.delete(5), lambda: again.update(5, QUERY)):
+            with pytest.raises(InputError, match="read-only"):
+                change()
+    else:
+        again.add("new", QUERY)
+        again.save(tmp_path / "x")
+        assert np.allclose(weft.Index.open(tmp_path / "x").vector("new"), QUERY, atol=1e-3)
+    assert len(os.listdir(tmp_path / "x")) == 1 + len(files.read_header(tmp_path / "x").files)
+
+
+def test_an_empty_index_too(tmp_path):
+    weft.Index(3).save(tmp_path)
+    assert len(weft.Index.open(tmp_path)) == 0 and weft.Index.open(tmp_path, mapped=True).search([1.0, 0, 0]) == []
+
+
+@pytest.mark.parametrize("fatal", range(12))
+def test_a_save_that_ends_anywhere_leaves_the_old_index_or_the_new(tmp_path, monkeypatch, fatal):
+    """Every system call that makes bytes durable is made to fail in turn, the rename among them."""
+    index = made()
+    index.save(tmp_path)
+    before = index.search(QUERY, 5)
+    index.add("new", QUERY)
+    calls = 0
+
+    def dying(real):
+        def call(*args):
+            nonlocal calls
+            calls += 1
+            if calls > fatal:
+                raise OSError("the machine stopped")
+            return real(*args)
+
+        return call
+
+    with monkeypatch.context() as patched:
+        patched.setattr(files.os, "fsync", dying(os.fsync))
+        patched.setattr(files.os, "replace", dying(os.replace))
+        with contextlib.suppress(OSError):
+            index.save(tmp_path)
+    found = weft.Index.open(tmp_path).search(QUERY, 5)
+    assert found in (before, index.search(QUERY, 5))
+    index.save(tmp_path)
+    assert weft.Index.open(tmp_path).search(QUERY, 1)[0].id == "new"
+
+
+def test_strays_of_an_hour_ago_are_removed_and_strangers_are_not(tmp_path):
+    index = made(3)
+    index.save(tmp_path)
+    stray, young, stranger = (
+        tmp_path / name for name in ("vectors-0123456789abcdef.bin", "norms-0123456789abcdef.bin", "notes.bin")
+    )
+    for path in (stray, young, stranger):
+        path.write_bytes(b"x")
+    os.utime(stray, (0, 0))
+    index.save(tmp_path)
+    assert not stray.exists() and young.exists() and stranger.exists()
+
+
+def edited(tmp_path, change):
+    """A saved index whose header was changed."""
+    made(codes="int8").save(tmp_path)
+    header = json.loads((tmp_path / "index.json").read_text())
+    change(header)
+    (tmp_path / "index.json").write_text(json.dumps(header))
+
+
+def entry(role, **changes):
+    return lambda header: header["files"][role].update(changes)
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda header: header.update(format="other"),
+        lambda header: header.update(version=2),
+        lambda header: header.update(count=41),
+        lambda header: header.update(count=-1),
+        lambda header: header.update(count=2**62),
+        lambda header: header.update(count=True),
+        lambda header: header.update(dimension=17),
+        lambda header: header.update(dimension=0),
+        lambda header: header.update(dimension=10**9),
+        lambda header: header.update(metric="manhattan"),
+        lambda header: header.update(storage="f8"),
+        lambda header: header.update(codes="int3"),
+        lambda header: header.update(codes=["int8"]),
+        lambda header: header.update(fingerprint=None),
+        lambda header: header.update(canary_texts=["a"]),
+        lambda header: header.update(canary_texts="a"),
+        lambda header: header.update(files=[]),
+        lambda header: header["files"].pop("vectors"),
+        lambda header: header["files"].pop("records"),
+        lambda header: header["files"].update(norms="x"),
+        entry("vectors", bytes=5),
+        entry("vectors", bytes="5"),
+        entry("vectors", name="../../etc/passwd"),
+        entry("vectors", name="/etc/passwd"),
+        entry("vectors", name="a/b-0123456789abcdef.bin"),
+        entry("vectors", name="gone-0123456789abcdef.bin"),
+    ],
+)
+def test_a_header_that_lies_is_a_format_error(tmp_path, change, mapped):
+    edited(tmp_path, change)
+    with pytest.raises(FormatError):
+        weft.Index.open(tmp_path, mapped=mapped)
+
+
+@pytest.mark.parametrize("role", ["vectors", "norms", "codes", "code_scales", "records", "record_ends", "canaries"])
+def test_damage_is_found(tmp_path, role):
+    made(codes="int8", embedder=FakeEmbedder()).save(tmp_path)
+    path = files.read_header(tmp_path).path(role)
+    whole = bytearray(path.read_bytes())
+    whole[len(whole) // 2] ^= 0x40
+    path.write_bytes(whole)
+    with pytest.raises(FormatError, match="damaged"):
+        weft.Index.open(tmp_path)
+    path.write_bytes(whole[:-1])
+    for mapped in (False, True):
+        with pytest.raises(FormatError, match="bytes"):
+            weft.Index.open(tmp_path, mapped=mapped)
+
+
+def test_random_damage_of_any_file_is_an_error_or_an_answer(tmp_path):
+    """Without checksums, as a mapped index is opened: bytes that are anything never break more than the answer."""
+    made(codes="int8").save(tmp_path)
+    rng = np.random.default_rng(7)
+    paths = sorted(tmp_path.iterdir())
+    for _ in range(150):
+        path = paths[rng.integers(len(paths))]
+        before = path.read_bytes()
+        after = bytearray(before)
+        for _ in range(3):
+            if after:
+                after[rng.integers(len(after))] = rng.integers(256)
+        path.write_bytes(after)
+        try:
+            for mapped in (False, True):
+                index = weft.Index.open(tmp_path, mapped=mapped, verify=False)
+                index.search(QUERY, 5)
+                index.search(QUERY, 5, where={"n": 3})
+        except (FormatError, InputError, NotFoundError):
+            pass
+        path.write_bytes(before)
+    assert len(weft.Index.open(tmp_path)) == 40
+
+
+def test_a_link_is_not_followed(tmp_path):
+    made().save(tmp_path)
+    path = files.read_header(tmp_path).path("vectors")
+    os.rename(path, tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(FormatError, match="link"):
+        weft.Index.open(tmp_path)
+
+
+def test_there_may_be_no_index(tmp_path):
+    with pytest.raises(NotFoundError):
+        weft.Index.open(tmp_path)
+    with pytest.raises(NotFoundError):
+        weft.Index.open(tmp_path / "nothing")
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(InputError, match="is a file"):
+        made().save(tmp_path / "file")
+
+
+def test_canaries_notice_an_embedder_that_changed_behind_its_fingerprint(tmp_path):
+    made(embedder=FakeEmbedder()).save(tmp_path)
+    assert weft.Index.open(tmp_path).info["canaries"] == 8
+    assert weft.Index.open(tmp_path, embedder=FakeEmbedder()).search_texts("a", 1)
+    assert weft.Index.open(tmp_path, embedder=FakeEmbedder(drift=0.02))
+    with pytest.raises(FingerprintError, match="canary"):
+        weft.Index.open(tmp_path, embedder=FakeEmbedder(drift=1.0))
+    with pytest.raises(FingerprintError, match="weft1:ff"):
+        weft.Index.open(tmp_path, embedder=FakeEmbedder(fingerprint="weft1:" + "f" * 64))
+    with pytest.raises(FingerprintError, match="8 numbers"):
+        weft.Index.open(tmp_path, embedder=FakeEmbedder(dimension=8))

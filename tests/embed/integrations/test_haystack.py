@@ -1,0 +1,59 @@
+"""Haystack takes the classes as components: in a pipeline, and written to YAML and read again."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import weft
+
+pytest.importorskip("haystack", reason="Haystack is not installed; pip install haystack-ai")
+from haystack import Document, Pipeline
+from haystack.components.retrievers.in_memory import InMemoryEmbeddingRetriever
+from haystack.document_stores.in_memory import InMemoryDocumentStore
+
+from weft.integrations.haystack import WeftDocumentEmbedder, WeftTextEmbedder
+
+TEXTS = ["the cat sat", "one two three", "the quick brown fox"]
+
+
+def test_a_pipeline_finds_what_is_near_after_a_trip_through_yaml(
+    tiny_folder: Path, tiny_embedder: weft.Embedder
+) -> None:
+    store = InMemoryDocumentStore(embedding_similarity_function="cosine")
+    made = WeftDocumentEmbedder(str(tiny_folder)).run([Document(content=text) for text in TEXTS])
+    assert made["meta"]["fingerprint"] == str(tiny_embedder.fingerprint)
+    store.write_documents(made["documents"])
+    pipeline = Pipeline()
+    pipeline.add_component("embedder", WeftTextEmbedder(str(tiny_folder), {"threads": 1}))
+    pipeline = Pipeline.loads(pipeline.dumps(), allowed_modules=["weft.integrations.haystack"])
+    pipeline.add_component("retriever", InMemoryEmbeddingRetriever(store, top_k=3))
+    pipeline.connect("embedder.embedding", "retriever.query_embedding")
+    found = pipeline.run({"embedder": {"text": "one two three"}})["retriever"]["documents"]
+    assert [one.content for one in found] == [TEXTS[r.index] for r in tiny_embedder.rank("one two three", TEXTS)]
+
+
+def test_documents_are_copied_and_may_have_fields_embedded(tiny_folder: Path, tiny_embedder: weft.Embedder) -> None:
+    given = [Document(content="the cat", meta={"title": "one"}), Document(content="a")]
+    component = WeftDocumentEmbedder(str(tiny_folder), meta_fields_to_embed=["title"], separator=" ")
+    component.warm_up()
+    made = component.run(given)["documents"]
+    assert given[0].embedding is None and [one.content for one in made] == ["the cat", "a"]
+    expected = tiny_embedder.encode_document(["one the cat", "a"])
+    assert np.allclose([one.embedding for one in made], expected)
+    assert component.run([])["documents"] == []
+    for wrong in ("text", [1]):
+        with pytest.raises(TypeError):
+            component.run(wrong)  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        WeftTextEmbedder(str(tiny_folder)).run(given)  # type: ignore[arg-type]
+
+
+def test_a_load_that_failed_is_remembered(tmp_path: Path) -> None:
+    component = WeftTextEmbedder(str(tmp_path / "none"))
+    errors = []
+    for _ in range(2):
+        with pytest.raises(weft.WeftError) as caught:
+            component.warm_up()
+        errors.append(caught.value)
+    assert errors[0] is errors[1]

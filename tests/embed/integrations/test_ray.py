@@ -1,0 +1,35 @@
+"""Ray Data's workers give every row its vector."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import weft
+from weft.ray import EmbedBatches
+
+
+def test_a_batch_keeps_its_columns(tiny_folder: Path, tiny_embedder: weft.Embedder) -> None:
+    texts = np.array(["the cat", "one two " * 90], object)
+    made = EmbedBatches(str(tiny_folder), output="v", threads=1)({"text": texts, "n": np.arange(2)})
+    assert list(made) == ["text", "n", "v"]
+    assert np.array_equal(made["v"], tiny_embedder.encode_document(list(texts), truncate="chunk"))
+    with pytest.raises(weft.WeftError, match="no column 'body'"):
+        EmbedBatches(str(tiny_folder), column="body")({"text": texts})
+    with pytest.raises(weft.WeftError, match="role"):
+        EmbedBatches(str(tiny_folder), role="answer")
+
+
+def test_two_workers_of_a_local_cluster(tiny_folder: Path, tiny_embedder: weft.Embedder) -> None:
+    ray = pytest.importorskip("ray", reason="Ray is not installed; pip install 'ray[data]'")
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    try:
+        texts = [f"the cat {i}" for i in range(400)]
+        data = ray.data.from_items([{"n": i, "text": text} for i, text in enumerate(texts)])
+        made = data.map_batches(
+            EmbedBatches, fn_constructor_kwargs={"model": str(tiny_folder)}, concurrency=2, num_cpus=1, batch_size=64
+        )
+        rows = sorted(made.take_all(), key=lambda row: row["n"])
+    finally:
+        ray.shutdown()
+    assert np.array_equal(np.stack([row["embedding"] for row in rows]), tiny_embedder.encode_document(texts))

@@ -1,0 +1,107 @@
+"""weft cache: what the embedding cache on disk holds, and making it smaller."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from weft.cli import screen
+
+if TYPE_CHECKING:
+    from weft.embed import DiskCache
+
+UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+PERIODS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+def _bytes(_: click.Context, __: click.Parameter, given: str | None) -> int | None:
+    if given is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)b?", given.strip().lower())
+    if not found:
+        raise click.BadParameter(f"{given!r} is no size; give bytes, or 500MB, 2GB")
+    return int(float(found[1]) * UNITS[found[2]])
+
+
+def _seconds(_: click.Context, __: click.Parameter, given: str | None) -> float | None:
+    if given is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw])", given.strip().lower())
+    if not found:
+        raise click.BadParameter(f"{given!r} is no time; give 90m, 12h, 30d or 8w")
+    return float(found[1]) * PERIODS[found[2]]
+
+
+@click.command()
+@click.option("--file", "path", type=click.Path(dir_okay=False, path_type=Path), help="Another file than weft's own.")
+@click.option("--max-size", callback=_bytes, metavar="SIZE", help="Delete the least recently used beyond this: 500MB.")
+@click.option("--older-than", callback=_seconds, metavar="TIME", help="Delete what was not used for so long: 30d.")
+@click.option("--fingerprint", metavar="TEXT", help="Delete the vectors of this model; its first characters will do.")
+@click.option("--clear", is_flag=True, help="Delete everything.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def command(
+    path: Path | None,
+    max_size: int | None,
+    older_than: float | None,
+    fingerprint: str | None,
+    clear: bool,
+    as_json: bool,
+) -> None:
+    """Show and prune the cache of vectors.
+
+    `weft embed --cache disk` and `Embedder(cache="disk")` fill it; each model has its own vectors, by its fingerprint.
+    With an option that says what to delete, that goes first.
+
+    \b
+    Examples:
+      weft cache
+      weft cache --max-size 500MB
+      weft cache --older-than 30d
+      weft cache --clear
+    """
+    from weft.embed.cache.disk import DiskCache, default_path
+
+    place = default_path() if path is None else path
+    if not place.is_file():
+        if as_json:
+            screen.print_json({"path": str(place), "vectors": 0, "bytes": 0, "models": []})
+        screen.note(f"no cache at {place}; `weft embed --cache disk` makes one")
+        return
+    cache = DiskCache(place)
+    gone = cache.clear() if clear else 0
+    if (max_size, older_than, fingerprint) != (None, None, None):
+        whole = None if fingerprint is None else _whole(cache, fingerprint)
+        gone += cache.prune(max_bytes=max_size, older_than_s=older_than, fingerprint=whole)
+    if gone:
+        screen.note(f"{gone} vectors deleted")
+    _show(cache, as_json)
+
+
+def _whole(cache: DiskCache, beginning: str) -> str:
+    found = [model.fingerprint for model in cache.models() if model.fingerprint.startswith(beginning)]
+    if len(found) != 1:
+        raise click.UsageError(f"{len(found)} fingerprints begin with {beginning!r}; `weft cache` lists them")
+    return found[0]
+
+
+def _show(cache: DiskCache, as_json: bool) -> None:
+    models = cache.models()
+    if as_json:
+        told = [
+            {"fingerprint": m.fingerprint, "vectors": m.vectors, "bytes": m.size_bytes, "used": m.used} for m in models
+        ]
+        total = {"path": str(cache.path), "vectors": len(cache), "bytes": cache.size_bytes}
+        screen.print_json({**total, "models": told})
+        return
+    screen.facts([("vectors", f"{len(cache):,}"), ("size", screen.size(cache.size_bytes))], title=str(cache.path))
+    if models:
+        rows = [(m.fingerprint, f"{m.vectors:,}", screen.size(m.size_bytes), _day(m.used)) for m in models]
+        screen.table(("fingerprint", "vectors", "size", "last used"), rows, right=("vectors", "size"))
+
+
+def _day(used: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(used))

@@ -1,0 +1,47 @@
+"""weft verify: whether an embedding model gives the right vectors on this machine."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from weft.cli import options, screen
+
+WORDS = {True: "right", False: "WRONG", None: "not known"}
+
+
+@click.command()
+@click.argument("model", default=options.DEFAULT_EMBEDDER)
+@click.option(
+    "--compute", type=click.Choice(["f32", "bf16x3", "bf16", "int8"]), default="f32", show_default=True,
+    help="What activations and weights are rounded to before products.",
+)  # fmt: skip
+@options.threads()
+@click.option("--golden", metavar="NAME", help="The catalogue's model whose vectors a folder or file should give.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def command(model: str, compute: str, threads: int | None, golden: str | None, as_json: bool) -> None:
+    """Try out an embedding model: are its vectors right here?
+
+    Its vectors are compared with those of another implementation, where the catalogue has some; texts alone with the
+    same texts together and in another order; every length alone with itself in a batch; and one number of threads with
+    another. All but the first must agree to the bit. The exit code is 1 where something is wrong.
+
+    \b
+    Examples:
+      weft verify
+      weft verify all-MiniLM-L6-v2 --compute int8
+      weft verify ./my-model --golden all-MiniLM-L6-v2 --json
+    """
+    from weft.embed.verification import verify
+
+    found = verify(model, compute=compute, threads=threads, golden=golden)
+    if as_json:
+        screen.print_json(
+            {"model": model, "compute": compute, "passed": found.passed, "checks": list(map(asdict, found.checks))}
+        )
+    else:
+        rows = [(check.name, WORDS[check.passed], check.detail) for check in found.checks]
+        screen.table(("tried", "result", "what came out"), rows)
+    if not found.passed:
+        raise click.exceptions.Exit(1)

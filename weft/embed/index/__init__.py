@@ -1,0 +1,15 @@
+"""An index of vectors: exact by default, keyed by the fingerprint of what made them."""
+
+from typing import TYPE_CHECKING
+
+from weft.lazy import lazily
+
+if TYPE_CHECKING:
+    from weft.embed.index.index import Hit as Hit
+    from weft.embed.index.index import Index as Index
+
+_HOMES = {"Hit": "index", "Index": "index"}
+
+__all__ = [*_HOMES]
+
+__getattr__ = lazily(__name__, _HOMES)

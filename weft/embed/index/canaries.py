@@ -1,0 +1,51 @@
+"""Fixed texts whose vectors lie in an index: embedded again when it is opened, they say whether the embedder still is
+the one that made it. A fingerprint says what was loaded; canaries say what comes out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft import vectors
+from weft.errors import FingerprintError, FormatError
+
+LEAST_COSINE = 0.999
+TEXTS = (
+    "a",
+    "The quick brown fox jumps over the lazy dog.",
+    "Le café est fermé le dimanche; revenez lundi à 9 h 30.",
+    "東京は日本の首都です。",
+    "def add(a: int, b: int) -> int:\n    return a + b",
+    "3.14159, -40 °C, 1,000,000 and 0x7F are numbers 🙂",
+    "query: how do I reset my password?",
+    "word " * 100,
+)
+
+
+def fingerprint_of(embedder: Any) -> str:
+    """What the embedder says it is; "" where it does not say."""
+    return str(embedder.info.get("fingerprint", ""))
+
+
+def canary_vectors(embedder: Any, texts: tuple[str, ...] | list[str] = TEXTS) -> np.ndarray:
+    return np.asarray(embedder.encode_document(list(texts), truncate="head"), np.float32)
+
+
+def check_canaries(embedder: Any, texts: list[str], expected: np.ndarray) -> float:
+    """The lowest cosine between the vectors of then and of now; below LEAST_COSINE it is a FingerprintError."""
+    if len(texts) != len(expected):
+        raise FormatError(f"[index] {len(texts)} canary texts and {len(expected)} vectors")
+    if not len(texts):
+        return 1.0
+    now = canary_vectors(embedder, texts)
+    if now.shape != expected.shape:
+        raise FingerprintError(f"[index] the embedder gives {now.shape[1]} numbers, the index has {expected.shape[1]}")
+    cosines = [vectors.cosine(old, new) for old, new in zip(expected, now)]
+    worst = int(np.argmin(cosines))
+    if cosines[worst] < LEAST_COSINE:
+        raise FingerprintError(
+            f"[index] the embedder is not the one that made the index: a canary text has cosine {cosines[worst]:.4f} "
+            f"to its vector of then ({texts[worst][:40]!r}); embed the documents again, or use the model of then"
+        )
+    return float(cosines[worst])

@@ -1,0 +1,211 @@
+"""The folder of an index: `index.json` says what is there, the other files are arrays.
+
+A save writes new files beside the old ones, each with the generation in its name, and commits them by renaming the
+header. A reader sees the old index or the new one, whatever happens in between. Nothing in a folder is trusted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from weft.errors import FormatError, InputError, NotFoundError
+
+HEADER, FORMAT, VERSION = "index.json", "weft-index", 1
+MAX_HEADER = 1 << 20
+MAX_COUNT = 1 << 32
+STRAY_SECONDS = 3600  # files of a save that never ended, by their age
+PIECE = 1 << 22
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A header: `about` is the index's own, `files` says the size and the SHA-256 of each file by its role."""
+
+    folder: Path
+    about: dict[str, Any]
+    files: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def path(self, role: str) -> Path:
+        return self.folder / str(self.files[role]["name"])
+
+
+class Writer:
+    """One save: files by role, then `commit`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.generation = secrets.token_hex(8)
+        self._files: dict[str, dict[str, Any]] = {}
+
+    def write(self, role: str, pieces: Iterable[bytes | memoryview]) -> None:
+        path = self.folder / f"{role}-{self.generation}.bin"
+        digest, size = hashlib.sha256(), 0
+        with open(path, "wb") as file:
+            for piece in pieces:
+                file.write(piece)
+                digest.update(piece)
+                size += len(piece)
+            file.flush()
+            os.fsync(file.fileno())
+        self._files[role] = {"name": path.name, "bytes": size, "sha256": digest.hexdigest()}
+
+    def array(self, role: str, array: np.ndarray) -> None:
+        flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        self.write(role, (flat[at : at + PIECE].data for at in range(0, len(flat), PIECE)))
+
+    def adopt(self, role: str, path: Path) -> None:
+        """A file that something else wrote, made part of the save."""
+        self._files[role] = {"name": path.name, "bytes": path.stat().st_size, "sha256": digest_of(path)}
+
+    def commit(self, about: dict[str, Any]) -> None:
+        """From here on the folder holds this index; the files of the one before are removed."""
+        before = self._named_by_header()
+        header = {"format": FORMAT, "version": VERSION, **about, "files": self._files}
+        staged = self.folder / f"{HEADER}.{self.generation}"
+        with open(staged, "w", encoding="utf-8") as file:
+            json.dump(header, file, ensure_ascii=False, indent=1, allow_nan=False)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(staged, self.folder / HEADER)
+        _sync_folder(self.folder)
+        self._remove(before)
+
+    def _named_by_header(self) -> set[str]:
+        try:
+            return {str(entry["name"]) for entry in read_header(self.folder).files.values()}
+        except (FormatError, NotFoundError):
+            return set()
+
+    def _remove(self, before: set[str]) -> None:
+        """The files that the old header named, and what saves that never ended left behind an hour ago or more."""
+        kept = {str(entry["name"]) for entry in self._files.values()}
+        for path in self.folder.iterdir():
+            if path.name in kept or not _is_ours(path.name):
+                continue
+            try:
+                if path.name in before or time.time() - path.stat().st_mtime > STRAY_SECONDS:
+                    path.unlink()
+            except OSError:
+                pass  # somebody else was faster
+
+
+def _is_ours(name: str) -> bool:
+    """Whether a save gave a file this name: role, generation, ending; or a header that was not renamed."""
+    stem, dot, ending = name.rpartition(".")
+    generation = ending if stem == HEADER else stem.rpartition("-")[2] if dot and ending == "bin" else ""
+    return len(generation) == 16 and all(letter in "0123456789abcdef" for letter in generation)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def digest_of(path: Path) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while piece := file.read(PIECE):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def read_header(folder: Path) -> Saved:
+    """The header, with every entry of `files` looked at: a plain name in this folder, a size, a digest."""
+    path = folder / HEADER
+    try:
+        with open(path, "rb") as file:
+            raw = file.read(MAX_HEADER + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotFoundError(f"[index] no index in {folder}: there is no {HEADER}") from None
+    if len(raw) > MAX_HEADER:
+        raise FormatError(f"[{HEADER}] is larger than {MAX_HEADER} bytes")
+    try:
+        header = json.loads(raw)
+    except (ValueError, RecursionError):
+        raise FormatError(f"[{HEADER}] is not JSON") from None
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise FormatError(f"[{HEADER}] is not the header of a weft index")
+    if header.get("version") != VERSION:
+        raise FormatError(f"[{HEADER}] version {header.get('version')!r}; this weft reads {VERSION}")
+    files = header.pop("files", None)
+    if not isinstance(files, dict):
+        raise FormatError(f"[{HEADER}] names no files")
+    for role, entry in files.items():
+        _check_entry(role, entry)
+    return Saved(folder, header, files)
+
+
+def _check_entry(role: str, entry: Any) -> None:
+    good = (
+        isinstance(entry, dict)
+        and isinstance(entry.get("name"), str)
+        and _is_ours(entry["name"])
+        and "/" not in entry["name"]
+        and "\0" not in entry["name"]
+        and type(entry.get("bytes")) is int
+        and entry["bytes"] >= 0
+        and isinstance(entry.get("sha256"), str)
+    )
+    if not good:
+        raise FormatError(f"[{HEADER}] the entry of {role[:40]!r} is not a name, a size and a digest")
+
+
+def number(about: dict[str, Any], name: str, most: int) -> int:
+    """A whole number of the header from 0 to `most`."""
+    value = about.get(name)
+    if type(value) is not int or not 0 <= value <= most:
+        raise FormatError(f"[{HEADER}] {name} is {str(value)[:40]}; a number up to {most} is wanted")
+    return value
+
+
+def open_array(saved: Saved, role: str, shape: tuple[int, ...], kind: Any, *, mapped: bool, verify: bool) -> np.ndarray:
+    """An array of exactly this shape, read or mapped. With `verify` its digest is compared first."""
+    wanted = int(np.prod(shape, dtype=object)) * np.dtype(kind).itemsize
+    path = checked(saved, role, wanted, verify=verify)
+    if wanted == 0:
+        return np.empty(shape, kind)
+    if mapped:
+        return np.memmap(path, kind, "r", shape=shape)
+    array = np.fromfile(path, kind)
+    if array.size * array.itemsize != wanted:
+        raise FormatError(f"[{path.name}] changed while it was read")
+    return array.reshape(shape)
+
+
+def checked(saved: Saved, role: str, size: int | None = None, *, verify: bool) -> Path:
+    """The path of a file that has the size it should have, and with `verify` the digest."""
+    if role not in saved.files:
+        raise FormatError(f"[{HEADER}] names no file for {role}")
+    path, entry = saved.path(role), saved.files[role]
+    if path.is_symlink():
+        raise FormatError(f"[{path.name}] is a link; files of an index lie in its folder")
+    try:
+        found = path.stat().st_size
+    except FileNotFoundError:
+        raise FormatError(f"[{path.name}] is missing") from None
+    if found != entry["bytes"] or (size is not None and found != size):
+        raise FormatError(f"[{path.name}] has {found} bytes; {entry['bytes'] if size is None else size} are wanted")
+    if verify and digest_of(path) != entry["sha256"]:
+        raise FormatError(f"[{path.name}] is damaged: its SHA-256 is not the one in {HEADER}")
+    return path
+
+
+def check_folder(path: str | os.PathLike[str]) -> Path:
+    folder = Path(path)
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"[index] {folder} is a file; an index is a folder")
+    return folder

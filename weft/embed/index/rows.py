@@ -1,0 +1,152 @@
+"""The arrays of an index: vectors, their norms, codes where there are any, and which rows are alive."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft.errors import InputError, TierError
+from weft.vectors import Codes, Nearest, PreparedQuery, Tier, norms, quantise, rescore, top_k
+from weft.vectors.codes import METRICS, SIDES, tier_named
+
+DTYPES = {"f32": np.float32, "f16": np.float16}
+INDEX_METRICS = ("cosine", "dot", "euclidean")
+# Candidates per hit that a scan of codes hands on to full vectors: what recall needs is in docs/LOG.md.
+CANDIDATES = {Tier.INT8: 4, Tier.INT4: 10, Tier.BINARY: 40}
+LEAST_CANDIDATES = 32
+FIRST_CAPACITY = 256
+MAX_ROWS = 1 << 32
+
+
+class Rows:
+    """Vectors [n, dim] in float32 or float16, appended to; a row that is gone stays until `kept` copies the others."""
+
+    def __init__(self, dim: int, storage: str = "f32", metric: str = "cosine", codes: Tier | str | None = None) -> None:
+        if storage not in DTYPES:
+            raise InputError(f"[index] storage {storage!r}; one of {', '.join(DTYPES)}")
+        if metric not in INDEX_METRICS:
+            raise InputError(f"[index] metric {metric!r}; one of {', '.join(INDEX_METRICS)}")
+        self.dim, self.storage, self.metric = dim, storage, metric
+        self.tier = None if codes is None or codes == Tier.FULL else tier_named(codes)
+        if self.tier is not None and metric not in METRICS[self.tier]:
+            raise TierError(f"[index] {self.tier.value} codes cannot be searched by {metric}")
+        self.count = 0
+        self.dead = 0
+        self._arrays: dict[str, np.ndarray] = {
+            name: np.empty((0, *shape), kind) for name, (shape, kind) in self._layout()
+        }
+        self._alive = np.empty(0, bool)
+        self._codes: Codes | None = None
+
+    def _layout(self) -> list[tuple[str, tuple[tuple[int, ...], Any]]]:
+        """Every array of a row: its name, and the shape and type of its part of it."""
+        found: list[tuple[str, tuple[tuple[int, ...], Any]]] = [("vectors", ((self.dim,), DTYPES[self.storage]))]
+        if self.metric == "cosine":
+            found.append(("norms", ((), np.float32)))
+        if self.tier is not None:
+            kind = np.int8 if self.tier is Tier.INT8 else np.uint8
+            found.append(("codes", ((self.tier.row_bytes(self.dim),), kind)))
+            found += [(f"code_{side}", ((), np.int32 if side == "sums" else np.float32)) for side in SIDES[self.tier]]
+        return found
+
+    @classmethod
+    def of_arrays(cls, arrays: dict[str, np.ndarray], dim: int, storage: str, metric: str, codes: str | None) -> Rows:
+        """Rows over arrays that somebody else keeps (a file); they are copied when a row is appended."""
+        rows = cls(dim, storage, metric, codes)
+        rows._arrays = arrays
+        rows.count = len(arrays["vectors"])
+        rows._alive = np.ones(rows.count, bool)
+        return rows
+
+    def specification(self) -> dict[str, tuple[tuple[int, ...], Any]]:
+        return dict(self._layout())
+
+    def array(self, name: str) -> np.ndarray:
+        return self._arrays[name][: self.count]
+
+    @property
+    def vectors(self) -> np.ndarray:
+        return self.array("vectors")
+
+    def append(self, vectors: np.ndarray) -> np.ndarray:
+        """The numbers of the new rows. `vectors` is float32 [n, dim], and usable: finite, and for cosine not zero."""
+        stored = vectors.astype(DTYPES[self.storage])
+        parts: dict[str, np.ndarray] = {"vectors": stored}
+        lengths = norms(stored)  # an error for what is not finite, or overflows float16
+        if self.metric == "cosine":
+            if not np.all(lengths > 0):
+                raise InputError(
+                    f"[index] vector {int(np.argmin(lengths > 0))} has a norm of zero: it has no direction"
+                )
+            parts["norms"] = lengths
+        if self.tier is not None:
+            coded = quantise(stored, self.tier)
+            parts["codes"] = coded.data
+            parts.update({f"code_{side}": getattr(coded, side) for side in SIDES[self.tier]})
+        self._reserve(self.count + len(vectors))
+        begin, self.count = self.count, self.count + len(vectors)
+        for name, part in parts.items():
+            self._arrays[name][begin : self.count] = part
+        self._alive[begin : self.count] = True
+        self._codes = None
+        return np.arange(begin, self.count)
+
+    def _reserve(self, count: int) -> None:
+        if count > MAX_ROWS:
+            raise InputError(f"[index] {count} rows; at most {MAX_ROWS}")
+        if count <= len(self._alive) and all(array.flags.writeable for array in self._arrays.values()):
+            return
+        capacity = max(count, FIRST_CAPACITY, len(self._alive) * 3 // 2)
+        for name, (shape, kind) in self._layout():
+            grown = np.empty((capacity, *shape), kind)
+            grown[: self.count] = self._arrays[name][: self.count]
+            self._arrays[name] = grown
+        alive = np.zeros(capacity, bool)
+        alive[: self.count] = self._alive[: self.count]
+        self._alive = alive
+
+    def kill(self, row: int) -> None:
+        self._alive[row] = False
+        self.dead += 1
+
+    def alive(self) -> np.ndarray | None:
+        """A mark for each row, None where all are alive."""
+        return self._alive[: self.count] if self.dead else None
+
+    def kept(self) -> tuple[Rows, np.ndarray]:
+        """Rows without those that are gone, and the old numbers of the new ones."""
+        old = np.flatnonzero(self._alive[: self.count])
+        arrays = {name: self.array(name)[old] for name in self._arrays}
+        code = None if self.tier is None else self.tier.value
+        return Rows.of_arrays(arrays, self.dim, self.storage, self.metric, code), old
+
+    def nearest(self, queries: np.ndarray, k: int, allowed: np.ndarray | None, threads: int | None) -> Nearest:
+        """The nearest k of each of the queries [m, dim]: of codes a multiple of k, which full vectors put in order."""
+        if self.tier is None:
+            known = self._norms()
+            return top_k(queries, self.vectors, k, metric=self.metric, norms=known, allowed=allowed, threads=threads)
+        many = max(k * CANDIDATES[self.tier], LEAST_CANDIDATES)
+        coarse = PreparedQuery(queries, self.tier, metric=self.metric).top_k(
+            self._coded(), many, allowed=allowed, threads=threads
+        )
+        return self.rescored(queries, coarse.rows, k, threads)
+
+    def rescored(self, queries: np.ndarray, candidates: np.ndarray, k: int, threads: int | None) -> Nearest:
+        """The best k of the candidates [m, c], with the scores that an exact search gives them."""
+        known = self._norms()
+        return rescore(queries, candidates, self.vectors, k, metric=self.metric, norms=known, threads=threads)
+
+    def _norms(self) -> np.ndarray | None:
+        return self.array("norms") if self.metric == "cosine" else None
+
+    def _coded(self) -> Codes:
+        if self._codes is None:
+            assert self.tier is not None
+            sides = {side: self.array(f"code_{side}") for side in SIDES[self.tier]}
+            self._codes = Codes(self.tier, self.dim, self.array("codes"), **sides)
+        return self._codes
+
+    @property
+    def nbytes(self) -> int:
+        return sum(self.array(name).nbytes for name in self._arrays)

@@ -1,0 +1,59 @@
+"""Ray Data: `dataset.map_batches(EmbedBatches, fn_constructor_kwargs={"model": …}, concurrency=2)`.
+
+Each worker loads the model once and takes batches of rows; how many threads it uses follows from the CPUs that Ray
+gives it (`num_cpus`), unless `threads` says so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from weft.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class EmbedBatches:
+    """A batch of columns with `output` added: the vectors float32 [rows, dimension] of the column `column`.
+
+    `role` is "query", "document" or None for neither; texts that are too long are embedded in windows unless
+    `truncate` says otherwise. Other options are `weft.Embedder`'s.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        column: str = "text",
+        output: str = "embedding",
+        role: str | None = "document",
+        threads: int | None = None,
+        **options: Any,
+    ) -> None:
+        from weft.embed import Embedder
+
+        if role not in ("query", "document", None):
+            raise InputError(f"[ray] role is {role!r}; query, document or None")
+        given = {"truncate": "chunk", "progress": False, **options}
+        self.embedder = Embedder(model, threads=threads or _granted(), **given)
+        self._column, self._output = column, output
+        self._prompt_name = self.embedder.document_prompt_name if role == "document" else role
+
+    def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        if self._column not in batch:
+            raise InputError(f"[ray] the batch has no column {self._column!r}; it has {', '.join(batch)}")
+        texts = [str(text) for text in batch[self._column]]
+        return {**batch, self._output: self.embedder.encode(texts, prompt_name=self._prompt_name, progress=False)}
+
+
+def _granted() -> int | None:
+    """Whole CPUs that Ray has given this worker, None outside of one."""
+    try:
+        import ray
+    except ImportError:
+        return None
+    if not ray.is_initialized():
+        return None
+    granted = ray.get_runtime_context().get_assigned_resources().get("CPU", 0)
+    return max(1, int(granted)) if granted else None
