@@ -133,16 +133,18 @@ void Scorer::ints(int64_t query, int64_t first, int64_t n, float* out, Scratch& 
     for (int64_t i = 0; i < n; ++i) out[i] = static_cast<float>(1.0 - 2.0 * sums[i] / static_cast<double>(rows_.dim));
     return;
   }
+  if (metric_ == Metric::hamming || metric_ == Metric::dot || metric_ == Metric::manhattan) {
+    for (int64_t i = 0; i < n; ++i) out[i] = static_cast<float>(sums[i]);
+    return;
+  }
   const int32_t* squares = scratch.int_squares.data();
   const int64_t own = int_squares_.empty() ? 0 : int_squares_[static_cast<size_t>(query)];
   for (int64_t i = 0; i < n; ++i) {
-    double score = sums[i];
+    const double squared = static_cast<double>(own + squares[i] - 2 * int64_t{sums[i]});
     if (metric_ == Metric::cosine)
-      score /= std::sqrt(static_cast<double>(own)) * std::sqrt(static_cast<double>(squares[i]));
-    else if (metric_ == Metric::squared || metric_ == Metric::euclidean)
-      score = static_cast<double>(own + squares[i] - 2 * int64_t{sums[i]});
-    if (metric_ == Metric::euclidean) score = std::sqrt(score);
-    out[i] = static_cast<float>(score);
+      out[i] = static_cast<float>(sums[i] / (std::sqrt(static_cast<double>(own)) * std::sqrt(static_cast<double>(squares[i]))));
+    else
+      out[i] = static_cast<float>(metric_ == Metric::euclidean ? std::sqrt(squared) : squared);
   }
 }
 
@@ -152,15 +154,17 @@ void Scorer::codes(int64_t query, int64_t first, int64_t n, const int32_t* sums,
   const double scale = queries_.scales[query], norm = queries_.norms[query];
   const bool shifted = rows_.element == Element::u4, cosine = metric_ == Metric::cosine;
   const double offset = shifted ? queries_.offsets[query] : 0, total = shifted ? queries_.sums[query] : 0;
+  const float *scales = rows_.scales + first, *norms = rows_.norms + first;
+  if (!shifted) {
+    for (int64_t i = 0; i < n; ++i)
+      out[i] = static_cast<float>(sums[i] / (cosine ? scale * scales[i] * (norm * norms[i]) : scale * scales[i]));
+    return;
+  }
+  const double dim = static_cast<double>(rows_.dim);
   for (int64_t i = 0; i < n; ++i) {
-    const int64_t row = first + i;
-    const double other = rows_.scales[row];
-    double dot = sums[i] / (scale * other);
-    if (shifted) {
-      const double m = rows_.offsets[row];
-      dot += -m * total / scale - offset * rows_.sums[row] / other + static_cast<double>(rows_.dim) * offset * m;
-    }
-    out[i] = static_cast<float>(cosine ? dot / (norm * rows_.norms[row]) : dot);
+    const double other = scales[i], m = rows_.offsets[first + i], sum = rows_.sums[first + i];
+    const double dot = sums[i] / (scale * other) - m * total / scale - offset * sum / other + dim * offset * m;
+    out[i] = static_cast<float>(cosine ? dot / (norm * norms[i]) : dot);
   }
 }
 
