@@ -11,6 +11,7 @@ namespace weft::ISA {
 namespace {
 
 constexpr int64_t kAheadBytes = 2048;
+constexpr int64_t kCacheBytes = int64_t{8} << 10;  // of rows at a time, a third of what several queries pass over
 
 WEFT_INLINE f32x16 widen_n(const float* p, int64_t n) { return load_n(p, n); }
 WEFT_INLINE f32x16 widen_n(const F16* p, int64_t n) { return load_f16_n(&p->bits, n); }
@@ -172,25 +173,36 @@ WEFT_INLINE void tile(const float* a, int64_t query_stride, const std::byte* row
       out[q * out_stride + r] = sum((s[0][q][r] + s[1][q][r]) + (s[2][q][r] + s[3][q][r]));
 }
 
+// One query against rows.
+template <class B>
+WEFT_INLINE void dot_one(const float* a, const std::byte* rows, int64_t stride, int64_t n, int64_t size, float* out,
+                         int64_t ahead) {
+  int64_t r = 0;
+  for (; r + kAtOnce <= n; r += kAtOnce) tile<B, 1, kAtOnce>(a, 0, rows + r * stride, stride, size, out + r, 0, ahead);
+  each<float, B, Product>(a, rows + r * stride, stride, n - r, size, out + r);
+}
+
+// Several: few enough rows at a time that they stay in the first-level cache while the queries pass over them.
 template <class B>
 void dot_many(const float* queries, int64_t query_stride, int64_t n_queries, const std::byte* rows, int64_t stride,
               int64_t n, int64_t size, float* out, int64_t out_stride) {
-  int64_t q = 0;
-  for (; q + kQueries <= n_queries; q += kQueries) {
-    const float* a = queries + q * query_stride;
-    int64_t r = 0;
-    for (; r + kRows <= n; r += kRows)
-      tile<B, kQueries, kRows>(a, query_stride, rows + r * stride, stride, size, out + q * out_stride + r, out_stride, 0);
-    for (int i = 0; i < kQueries; ++i)
-      each<float, B, Product>(a + i * query_stride, rows + r * stride, stride, n - r, size, out + (q + i) * out_stride + r);
-  }
-  for (; q < n_queries; ++q) {
-    const float* a = queries + q * query_stride;
-    const int64_t ahead = n_queries == 1 ? kAtOnce * stride : 0;
-    int64_t r = 0;
-    for (; r + kAtOnce <= n; r += kAtOnce)
-      tile<B, 1, kAtOnce>(a, 0, rows + r * stride, stride, size, out + q * out_stride + r, 0, ahead);
-    each<float, B, Product>(a, rows + r * stride, stride, n - r, size, out + q * out_stride + r);
+  if (n_queries == 1) return dot_one<B>(queries, rows, stride, n, size, out, kAtOnce * stride);
+  const int64_t fit = kCacheBytes / (size * static_cast<int64_t>(sizeof(B))), each_time = (fit > 1 ? fit : 1) * kRows;
+  for (int64_t first = 0; first < n; first += each_time) {
+    const std::byte* block = rows + first * stride;
+    const int64_t count = n - first < each_time ? n - first : each_time;
+    int64_t q = 0;
+    for (; q + kQueries <= n_queries; q += kQueries) {
+      const float* a = queries + q * query_stride;
+      float* to = out + q * out_stride + first;
+      int64_t r = 0;
+      for (; r + kRows <= count; r += kRows)
+        tile<B, kQueries, kRows>(a, query_stride, block + r * stride, stride, size, to + r, out_stride, 0);
+      for (int i = 0; i < kQueries; ++i)
+        each<float, B, Product>(a + i * query_stride, block + r * stride, stride, count - r, size, to + i * out_stride + r);
+    }
+    for (; q < n_queries; ++q)
+      dot_one<B>(queries + q * query_stride, block, stride, count, size, out + q * out_stride + first, 0);
   }
 }
 
