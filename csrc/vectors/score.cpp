@@ -45,9 +45,10 @@ void Scorer::check_metric() const {
 
 void Scorer::prepare_floats() {
   const auto type = static_cast<size_t>(queries_.element);
-  wide_.resize(static_cast<size_t>(queries_.count * queries_.dim));
+  wide_stride_ = (queries_.dim + 15) / 16 * 16;
+  wide_ = Memory(static_cast<size_t>(queries_.count * wide_stride_) * sizeof(float));
   for (int64_t q = 0; q < queries_.count; ++q) {
-    float* row = wide_.data() + q * queries_.dim;
+    float* row = reinterpret_cast<float*>(wide_.data()) + q * wide_stride_;
     kernels_.widen[type](queries_.row(q), row, queries_.dim);
     if (!all_finite(row, queries_.dim)) refuse(at("query", q), "holds NaN or infinity");
     if (metric_ != Metric::cosine) continue;
@@ -91,7 +92,7 @@ void Scorer::floats(int64_t query, int64_t n_queries, int64_t first, int64_t n, 
   const auto type = static_cast<size_t>(rows_.element);
   const FloatSums& sums = kernels_.scan[type];
   const std::byte* rows = rows_.row(first);
-  const float* wide = wide_.data() + query * rows_.dim;
+  const float* wide = reinterpret_cast<const float*>(wide_.data()) + query * wide_stride_;
   if (metric_ == Metric::dot || metric_ == Metric::cosine) {
     const bool squares = needs_squares();
     if (squares) scratch.squares.resize(std::max(scratch.squares.size(), static_cast<size_t>(n)));
@@ -99,14 +100,14 @@ void Scorer::floats(int64_t query, int64_t n_queries, int64_t first, int64_t n, 
       kernels_.dot_squares[type](wide, rows, rows_.stride, n, rows_.dim, out, scratch.squares.data());
     } else {
       if (squares) kernels_.squares[type](nullptr, rows, rows_.stride, n, rows_.dim, scratch.squares.data());
-      kernels_.dot_many[type](wide, rows_.dim, n_queries, rows, rows_.stride, n, rows_.dim, out, n);
+      kernels_.dot_many[type](wide, wide_stride_, n_queries, rows, rows_.stride, n, rows_.dim, out, n);
     }
     if (metric_ == Metric::cosine)
       for (int64_t q = 0; q < n_queries; ++q) cosines(query + q, first, n, scratch.squares.data(), out + q * n);
     return;
   }
   const FloatSum sum = metric_ == Metric::manhattan ? sums.absolute : sums.squared;
-  for (int64_t q = 0; q < n_queries; ++q) sum(wide + q * rows_.dim, rows, rows_.stride, n, rows_.dim, out + q * n);
+  for (int64_t q = 0; q < n_queries; ++q) sum(wide + q * wide_stride_, rows, rows_.stride, n, rows_.dim, out + q * n);
   if (metric_ == Metric::euclidean)
     for (int64_t i = 0; i < n_queries * n; ++i) out[i] = std::sqrt(out[i]);
 }

@@ -11,7 +11,7 @@ namespace weft::ISA {
 namespace {
 
 constexpr int64_t kAheadBytes = 2048;
-constexpr int64_t kCacheBytes = int64_t{8} << 10;  // of rows at a time, a third of what several queries pass over
+constexpr int64_t kCopied = 6144;  // floats, half of the first-level cache
 
 WEFT_INLINE f32x16 widen_n(const float* p, int64_t n) { return load_n(p, n); }
 WEFT_INLINE f32x16 widen_n(const F16* p, int64_t n) { return load_f16_n(&p->bits, n); }
@@ -128,8 +128,10 @@ void dot_squares(const float* query, const std::byte* rows, int64_t stride, int6
 // takes kAtOnce rows: several streams read memory faster than one.
 #ifdef WEFT_ISA_avx512
 constexpr int kQueries = 2, kRows = 3, kAtOnce = 4;
+#define WEFT_KEEP(y) asm("" : "+v"(y.v))  // in a register: the compiler would load it again for every query
 #else
 constexpr int kQueries = 1, kRows = 1, kAtOnce = 1;
+#define WEFT_KEEP(y)
 #endif
 
 template <class B, int queries, int n_rows>
@@ -140,7 +142,8 @@ WEFT_INLINE void tile(const float* a, int64_t query_stride, const std::byte* row
     f32x16 x[queries];
     _Pragma("GCC unroll 4") for (int q = 0; q < queries; ++q) x[q] = left(q);
     _Pragma("GCC unroll 4") for (int r = 0; r < n_rows; ++r) {
-      const f32x16 y = right(r);
+      f32x16 y = right(r);
+      WEFT_KEEP(y);
       _Pragma("GCC unroll 4") for (int q = 0; q < queries; ++q) s[part][q][r] = fma(x[q], y, s[part][q][r]);
     }
   };
@@ -182,36 +185,46 @@ WEFT_INLINE void dot_one(const float* a, const std::byte* rows, int64_t stride, 
   each<float, B, Product>(a, rows + r * stride, stride, n - r, size, out + r);
 }
 
-// Several: few enough rows at a time that they stay in the first-level cache while the queries pass over them.
-template <class B>
-void dot_many(const float* queries, int64_t query_stride, int64_t n_queries, const std::byte* rows, int64_t stride,
-              int64_t n, int64_t size, float* out, int64_t out_stride) {
-  if (n_queries == 1) return dot_one<B>(queries, rows, stride, n, size, out, kAtOnce * stride);
-  const int64_t fit = kCacheBytes / (size * static_cast<int64_t>(sizeof(B))), each_time = (fit > 1 ? fit : 1) * kRows;
-  for (int64_t first = 0; first < n; first += each_time) {
-    const std::byte* block = rows + first * stride;
-    const int64_t count = n - first < each_time ? n - first : each_time;
-    int64_t q = 0;
-    for (; q + kQueries <= n_queries; q += kQueries) {
-      const float* a = queries + q * query_stride;
-      float* to = out + q * out_stride + first;
-      int64_t r = 0;
-      for (; r + kRows <= count; r += kRows)
-        tile<B, kQueries, kRows>(a, query_stride, block + r * stride, stride, size, to + r, out_stride, 0);
-      for (int i = 0; i < kQueries; ++i)
-        each<float, B, Product>(a + i * query_stride, block + r * stride, stride, count - r, size, to + i * out_stride + r);
-    }
-    for (; q < n_queries; ++q)
-      dot_one<B>(queries + q * query_stride, block, stride, count, size, out + q * out_stride + first, 0);
-  }
-}
-
 template <class B>
 void widen_row(const void* from, float* to, int64_t size) {
   const B* b = static_cast<const B*>(from);
   int64_t i = 0;
   for (; i + 16 <= size; i += 16) store(to + i, widen(b + i));
   if (i < size) store_n(to + i, widen_n(b + i, size - i), size - i);
+}
+
+// Some queries against rows that are in the first-level cache.
+template <class B>
+WEFT_INLINE void dot_block(const float* queries, int64_t query_stride, int64_t n_queries, const std::byte* rows,
+                           int64_t stride, int64_t n, int64_t size, float* out, int64_t out_stride) {
+  int64_t q = 0;
+  for (; q + kQueries <= n_queries; q += kQueries) {
+    const float* a = queries + q * query_stride;
+    float* to = out + q * out_stride;
+    int64_t r = 0;
+    for (; r + kRows <= n; r += kRows)
+      tile<B, kQueries, kRows>(a, query_stride, rows + r * stride, stride, size, to + r, out_stride, 0);
+    for (int i = 0; i < kQueries; ++i)
+      each<float, B, Product>(a + i * query_stride, rows + r * stride, stride, n - r, size, to + i * out_stride + r);
+  }
+  for (; q < n_queries; ++q)
+    dot_one<B>(queries + q * query_stride, rows, stride, n, size, out + q * out_stride, 0);
+}
+
+// Several: few rows at a time, as float32 in a copy that begins at a cache line: a load across two lines costs two.
+template <class B>
+void dot_many(const float* queries, int64_t query_stride, int64_t n_queries, const std::byte* rows, int64_t stride,
+              int64_t n, int64_t size, float* out, int64_t out_stride) {
+  if (n_queries == 1) return dot_one<B>(queries, rows, stride, n, size, out, kAtOnce * stride);
+  const int64_t padded = (size + 15) / 16 * 16, together = kCopied / padded / kRows * kRows;
+  if (together == 0) return dot_block<B>(queries, query_stride, n_queries, rows, stride, n, size, out, out_stride);
+  alignas(64) float copy[kCopied];
+  for (int64_t first = 0; first < n; first += together) {
+    const int64_t count = n - first < together ? n - first : together;
+    for (int64_t r = 0; r < count; ++r) widen_row<B>(rows + (first + r) * stride, copy + r * padded, size);
+    dot_block<float>(queries, query_stride, n_queries, reinterpret_cast<const std::byte*>(copy), padded * 4, count, size,
+                     out + first, out_stride);
+  }
 }
 
 void divide(const float* from, float by, float* to, int64_t size) {
