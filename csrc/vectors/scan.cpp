@@ -123,8 +123,12 @@ void report(const Scorer& scorer, const std::vector<Seat>& seats) {
 void offer_scores(Seat& seat, int64_t query, int64_t first, int64_t n, const float* scores, float sign) {
   if (!finite(scores, n)) return note_bad(seat.bad, scores, query, first, n);
   Best& best = seat.best[static_cast<size_t>(query)];
+  float floor = best.floor();
   for (int64_t i = 0; i < n; ++i)
-    if (const float key = sign * scores[i]; key >= best.floor()) best.offer({key, first + i});
+    if (const float key = sign * scores[i]; key >= floor) {
+      best.offer({key, first + i});
+      floor = best.floor();
+    }
 }
 
 // The task's rows as runs of neighbours that are allowed: a row's score is the same in any run.

@@ -45,9 +45,10 @@ void Scorer::check_metric() const {
 
 void Scorer::prepare_floats() {
   const auto type = static_cast<size_t>(queries_.element);
-  wide_.resize(static_cast<size_t>(queries_.count * queries_.dim));
+  wide_stride_ = (queries_.dim + 15) / 16 * 16;
+  wide_ = Memory(static_cast<size_t>(queries_.count * wide_stride_) * sizeof(float));
   for (int64_t q = 0; q < queries_.count; ++q) {
-    float* row = wide_.data() + q * queries_.dim;
+    float* row = reinterpret_cast<float*>(wide_.data()) + q * wide_stride_;
     kernels_.widen[type](queries_.row(q), row, queries_.dim);
     if (!all_finite(row, queries_.dim)) refuse(at("query", q), "holds NaN or infinity");
     if (metric_ != Metric::cosine) continue;
@@ -91,7 +92,7 @@ void Scorer::floats(int64_t query, int64_t n_queries, int64_t first, int64_t n, 
   const auto type = static_cast<size_t>(rows_.element);
   const FloatSums& sums = kernels_.scan[type];
   const std::byte* rows = rows_.row(first);
-  const float* wide = wide_.data() + query * rows_.dim;
+  const float* wide = reinterpret_cast<const float*>(wide_.data()) + query * wide_stride_;
   if (metric_ == Metric::dot || metric_ == Metric::cosine) {
     const bool squares = needs_squares();
     if (squares) scratch.squares.resize(std::max(scratch.squares.size(), static_cast<size_t>(n)));
@@ -99,14 +100,14 @@ void Scorer::floats(int64_t query, int64_t n_queries, int64_t first, int64_t n, 
       kernels_.dot_squares[type](wide, rows, rows_.stride, n, rows_.dim, out, scratch.squares.data());
     } else {
       if (squares) kernels_.squares[type](nullptr, rows, rows_.stride, n, rows_.dim, scratch.squares.data());
-      kernels_.dot_many[type](wide, rows_.dim, n_queries, rows, rows_.stride, n, rows_.dim, out, n);
+      kernels_.dot_many[type](wide, wide_stride_, n_queries, rows, rows_.stride, n, rows_.dim, out, n);
     }
     if (metric_ == Metric::cosine)
       for (int64_t q = 0; q < n_queries; ++q) cosines(query + q, first, n, scratch.squares.data(), out + q * n);
     return;
   }
   const FloatSum sum = metric_ == Metric::manhattan ? sums.absolute : sums.squared;
-  for (int64_t q = 0; q < n_queries; ++q) sum(wide + q * rows_.dim, rows, rows_.stride, n, rows_.dim, out + q * n);
+  for (int64_t q = 0; q < n_queries; ++q) sum(wide + q * wide_stride_, rows, rows_.stride, n, rows_.dim, out + q * n);
   if (metric_ == Metric::euclidean)
     for (int64_t i = 0; i < n_queries * n; ++i) out[i] = std::sqrt(out[i]);
 }
@@ -133,16 +134,18 @@ void Scorer::ints(int64_t query, int64_t first, int64_t n, float* out, Scratch& 
     for (int64_t i = 0; i < n; ++i) out[i] = static_cast<float>(1.0 - 2.0 * sums[i] / static_cast<double>(rows_.dim));
     return;
   }
+  if (metric_ == Metric::hamming || metric_ == Metric::dot || metric_ == Metric::manhattan) {
+    for (int64_t i = 0; i < n; ++i) out[i] = static_cast<float>(sums[i]);
+    return;
+  }
   const int32_t* squares = scratch.int_squares.data();
   const int64_t own = int_squares_.empty() ? 0 : int_squares_[static_cast<size_t>(query)];
   for (int64_t i = 0; i < n; ++i) {
-    double score = sums[i];
+    const double squared = static_cast<double>(own + squares[i] - 2 * int64_t{sums[i]});
     if (metric_ == Metric::cosine)
-      score /= std::sqrt(static_cast<double>(own)) * std::sqrt(static_cast<double>(squares[i]));
-    else if (metric_ == Metric::squared || metric_ == Metric::euclidean)
-      score = static_cast<double>(own + squares[i] - 2 * int64_t{sums[i]});
-    if (metric_ == Metric::euclidean) score = std::sqrt(score);
-    out[i] = static_cast<float>(score);
+      out[i] = static_cast<float>(sums[i] / (std::sqrt(static_cast<double>(own)) * std::sqrt(static_cast<double>(squares[i]))));
+    else
+      out[i] = static_cast<float>(metric_ == Metric::euclidean ? std::sqrt(squared) : squared);
   }
 }
 
@@ -152,15 +155,17 @@ void Scorer::codes(int64_t query, int64_t first, int64_t n, const int32_t* sums,
   const double scale = queries_.scales[query], norm = queries_.norms[query];
   const bool shifted = rows_.element == Element::u4, cosine = metric_ == Metric::cosine;
   const double offset = shifted ? queries_.offsets[query] : 0, total = shifted ? queries_.sums[query] : 0;
+  const float *scales = rows_.scales + first, *norms = rows_.norms + first;
+  if (!shifted) {
+    for (int64_t i = 0; i < n; ++i)
+      out[i] = static_cast<float>(sums[i] / (cosine ? scale * scales[i] * (norm * norms[i]) : scale * scales[i]));
+    return;
+  }
+  const double dim = static_cast<double>(rows_.dim);
   for (int64_t i = 0; i < n; ++i) {
-    const int64_t row = first + i;
-    const double other = rows_.scales[row];
-    double dot = sums[i] / (scale * other);
-    if (shifted) {
-      const double m = rows_.offsets[row];
-      dot += -m * total / scale - offset * rows_.sums[row] / other + static_cast<double>(rows_.dim) * offset * m;
-    }
-    out[i] = static_cast<float>(cosine ? dot / (norm * rows_.norms[row]) : dot);
+    const double other = scales[i], m = rows_.offsets[first + i], sum = rows_.sums[first + i];
+    const double dot = sums[i] / (scale * other) - m * total / scale - offset * sum / other + dim * offset * m;
+    out[i] = static_cast<float>(cosine ? dot / (norm * norms[i]) : dot);
   }
 }
 

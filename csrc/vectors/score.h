@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "core/memory.h"
 #include "vectors/rows.h"
 
 namespace weft {
@@ -47,7 +48,8 @@ class Scorer {
   const VectorKernels& kernels_;
   const Rows queries_, rows_;
   const Metric metric_;
-  std::vector<float> wide_;           // queries as float32 [count, dim]
+  Memory wide_;                       // queries as float32 [count, wide_stride_], each at a cache line
+  int64_t wide_stride_ = 0;           // dim, rounded up to 16
   std::vector<double> norms_;         // of queries, for cosine
   std::vector<int64_t> int_squares_;  // of plain int8 queries
 };

@@ -10,16 +10,34 @@
 namespace weft::ISA {
 namespace {
 
+constexpr int64_t kAheadBytes = 2048;
+constexpr int64_t kCopied = 6144;  // floats, half of the first-level cache
+
 WEFT_INLINE f32x16 widen_n(const float* p, int64_t n) { return load_n(p, n); }
 WEFT_INLINE f32x16 widen_n(const F16* p, int64_t n) { return load_f16_n(&p->bits, n); }
 WEFT_INLINE f32x16 widen_n(const Bf16* p, int64_t n) { return load_bf16_n(&p->bits, n); }
 
-// `start` taken through op(a, b, sum) for every 16 elements of a and b.
+// Asks for the 64 elements at p, which a later row has at this place: the hardware's own guesses end with a page.
+template <class B>
+WEFT_INLINE void ask_for(const B* p) {
+  const auto* line = reinterpret_cast<const std::byte*>(p);
+  _Pragma("GCC unroll 4") for (size_t at = 0; at < 64 * sizeof(B); at += 64) __builtin_prefetch(line + at);
+}
+
+// Bytes from a row to the one that is asked for while it is read.
+WEFT_INLINE int64_t ahead_of(int64_t stride) {
+  const int64_t apart = stride < 0 ? -stride : stride;
+  return apart ? (1 + kAheadBytes / apart) * stride : 0;
+}
+
+// `start` taken through op(a, b, sum) for every 16 elements of a and b; what lies `ahead` bytes after b is asked for.
 template <class Sum, class A, class B, class Op>
-WEFT_INLINE Sum sums(const A* a, const B* b, int64_t size, Sum start, Op op) {
+WEFT_INLINE Sum sums(const A* a, const B* b, int64_t size, Sum start, Op op, int64_t ahead = 0) {
   Sum s0 = start, s1 = start, s2 = start, s3 = start;
+  const B* later = reinterpret_cast<const B*>(reinterpret_cast<const std::byte*>(b) + ahead);
   int64_t i = 0;
   for (; i + 64 <= size; i += 64) {
+    if (ahead) ask_for(later + i);
     s0 = op(widen(a + i), widen(b + i), s0);
     s1 = op(widen(a + i + 16), widen(b + i + 16), s1);
     s2 = op(widen(a + i + 32), widen(b + i + 32), s2);
@@ -45,8 +63,9 @@ struct Absolute {
 template <class A, class B, class Op>
 void each(const void* query, const std::byte* rows, int64_t stride, int64_t n, int64_t size, float* out) {
   const A* a = static_cast<const A*>(query);
+  const int64_t ahead = ahead_of(stride);
   for (int64_t r = 0; r < n; ++r)
-    out[r] = sum(sums(a, reinterpret_cast<const B*>(rows + r * stride), size, zero(), Op{}));
+    out[r] = sum(sums(a, reinterpret_cast<const B*>(rows + r * stride), size, zero(), Op{}, ahead));
 }
 
 template <class B>
@@ -69,9 +88,9 @@ struct Three {
   WEFT_INLINE Three operator+(Three o) const { return {ab + o.ab, aa + o.aa, bb + o.bb}; }
 };
 template <class A, class B>
-WEFT_INLINE void dot_and_square(const A* a, const B* b, int64_t size, float& ab, float& bb) {
-  const Two all = sums(a, b, size, Two{zero(), zero()},
-                       [](f32x16 x, f32x16 y, Two s) WEFT_LAMBDA { return Two{fma(x, y, s.ab), fma(y, y, s.bb)}; });
+WEFT_INLINE void dot_and_square(const A* a, const B* b, int64_t size, int64_t ahead, float& ab, float& bb) {
+  const auto both = [](f32x16 x, f32x16 y, Two s) WEFT_LAMBDA { return Two{fma(x, y, s.ab), fma(y, y, s.bb)}; };
+  const Two all = sums(a, b, size, Two{zero(), zero()}, both, ahead);
   ab = sum(all.ab), bb = sum(all.bb);
 }
 template <class B>
@@ -84,8 +103,8 @@ void three(const void* a, const void* b, int64_t size, float* out) {
 }
 #else
 template <class A, class B>
-WEFT_INLINE void dot_and_square(const A* a, const B* b, int64_t size, float& ab, float& bb) {
-  ab = sum(sums(a, b, size, zero(), Product{}));
+WEFT_INLINE void dot_and_square(const A* a, const B* b, int64_t size, int64_t ahead, float& ab, float& bb) {
+  ab = sum(sums(a, b, size, zero(), Product{}, ahead));
   bb = sum(sums(b, b, size, zero(), Product{}));
 }
 template <class B>
@@ -100,27 +119,32 @@ void three(const void* a, const void* b, int64_t size, float* out) {
 template <class B>
 void dot_squares(const float* query, const std::byte* rows, int64_t stride, int64_t n, int64_t size, float* out,
                  float* squares) {
+  const int64_t ahead = ahead_of(stride);
   for (int64_t r = 0; r < n; ++r)
-    dot_and_square(query, reinterpret_cast<const B*>(rows + r * stride), size, out[r], squares[r]);
+    dot_and_square(query, reinterpret_cast<const B*>(rows + r * stride), size, ahead, out[r], squares[r]);
 }
 
-// kQueries x kRows products at a time, each with the four sums of `sums`: 24 registers of avx512's 32.
+// kQueries x kRows products at a time, each with the four sums of `sums`: 24 registers of avx512's 32. One query alone
+// takes kAtOnce rows: several streams read memory faster than one.
 #ifdef WEFT_ISA_avx512
-constexpr int kQueries = 2, kRows = 3;
+constexpr int kQueries = 2, kRows = 3, kAtOnce = 4;
+#define WEFT_KEEP(y) asm("" : "+v"(y.v))  // in a register: the compiler would load it again for every query
 #else
-constexpr int kQueries = 1, kRows = 1;
+constexpr int kQueries = 1, kRows = 1, kAtOnce = 1;
+#define WEFT_KEEP(y)
 #endif
 
-template <class B>
+template <class B, int queries, int n_rows>
 WEFT_INLINE void tile(const float* a, int64_t query_stride, const std::byte* rows, int64_t stride, int64_t size,
-                      float* out, int64_t out_stride) {
-  f32x16 s[4][kQueries][kRows];
+                      float* out, int64_t out_stride, int64_t ahead) {
+  f32x16 s[4][queries][n_rows];
   const auto step = [&](int part, auto left, auto right) WEFT_LAMBDA {
-    f32x16 x[kQueries];
-    _Pragma("GCC unroll 4") for (int q = 0; q < kQueries; ++q) x[q] = left(q);
-    _Pragma("GCC unroll 4") for (int r = 0; r < kRows; ++r) {
-      const f32x16 y = right(r);
-      _Pragma("GCC unroll 4") for (int q = 0; q < kQueries; ++q) s[part][q][r] = fma(x[q], y, s[part][q][r]);
+    f32x16 x[queries];
+    _Pragma("GCC unroll 4") for (int q = 0; q < queries; ++q) x[q] = left(q);
+    _Pragma("GCC unroll 4") for (int r = 0; r < n_rows; ++r) {
+      f32x16 y = right(r);
+      WEFT_KEEP(y);
+      _Pragma("GCC unroll 4") for (int q = 0; q < queries; ++q) s[part][q][r] = fma(x[q], y, s[part][q][r]);
     }
   };
   const auto whole = [&](int part, int64_t i) WEFT_LAMBDA {
@@ -128,10 +152,14 @@ WEFT_INLINE void tile(const float* a, int64_t query_stride, const std::byte* row
          [&](int r) WEFT_LAMBDA { return widen(reinterpret_cast<const B*>(rows + r * stride) + i); });
   };
   _Pragma("GCC unroll 4") for (int part = 0; part < 4; ++part)
-    _Pragma("GCC unroll 4") for (int q = 0; q < kQueries; ++q)
-      _Pragma("GCC unroll 4") for (int r = 0; r < kRows; ++r) s[part][q][r] = zero();
+    _Pragma("GCC unroll 4") for (int q = 0; q < queries; ++q)
+      _Pragma("GCC unroll 4") for (int r = 0; r < n_rows; ++r) s[part][q][r] = zero();
   int64_t i = 0;
   for (; i + 64 <= size; i += 64) {
+    if (ahead) {
+      _Pragma("GCC unroll 4") for (int r = 0; r < n_rows; ++r)
+        ask_for(reinterpret_cast<const B*>(rows + r * stride + ahead) + i);
+    }
     whole(0, i);
     whole(1, i + 16);
     whole(2, i + 32);
@@ -143,25 +171,18 @@ WEFT_INLINE void tile(const float* a, int64_t query_stride, const std::byte* row
   if (i < size)
     step(3, [&](int q) WEFT_LAMBDA { return load_n(a + q * query_stride + i, size - i); },
          [&](int r) WEFT_LAMBDA { return widen_n(reinterpret_cast<const B*>(rows + r * stride) + i, size - i); });
-  _Pragma("GCC unroll 4") for (int q = 0; q < kQueries; ++q)
-    _Pragma("GCC unroll 4") for (int r = 0; r < kRows; ++r)
+  _Pragma("GCC unroll 4") for (int q = 0; q < queries; ++q)
+    _Pragma("GCC unroll 4") for (int r = 0; r < n_rows; ++r)
       out[q * out_stride + r] = sum((s[0][q][r] + s[1][q][r]) + (s[2][q][r] + s[3][q][r]));
 }
 
+// One query against rows.
 template <class B>
-void dot_many(const float* queries, int64_t query_stride, int64_t n_queries, const std::byte* rows, int64_t stride,
-              int64_t n, int64_t size, float* out, int64_t out_stride) {
-  int64_t q = 0;
-  for (; q + kQueries <= n_queries; q += kQueries) {
-    const float* a = queries + q * query_stride;
-    int64_t r = 0;
-    for (; r + kRows <= n; r += kRows)
-      tile<B>(a, query_stride, rows + r * stride, stride, size, out + q * out_stride + r, out_stride);
-    for (int i = 0; i < kQueries; ++i)
-      each<float, B, Product>(a + i * query_stride, rows + r * stride, stride, n - r, size, out + (q + i) * out_stride + r);
-  }
-  for (; q < n_queries; ++q)
-    each<float, B, Product>(queries + q * query_stride, rows, stride, n, size, out + q * out_stride);
+WEFT_INLINE void dot_one(const float* a, const std::byte* rows, int64_t stride, int64_t n, int64_t size, float* out,
+                         int64_t ahead) {
+  int64_t r = 0;
+  for (; r + kAtOnce <= n; r += kAtOnce) tile<B, 1, kAtOnce>(a, 0, rows + r * stride, stride, size, out + r, 0, ahead);
+  each<float, B, Product>(a, rows + r * stride, stride, n - r, size, out + r);
 }
 
 template <class B>
@@ -170,6 +191,40 @@ void widen_row(const void* from, float* to, int64_t size) {
   int64_t i = 0;
   for (; i + 16 <= size; i += 16) store(to + i, widen(b + i));
   if (i < size) store_n(to + i, widen_n(b + i, size - i), size - i);
+}
+
+// Some queries against rows that are in the first-level cache.
+template <class B>
+WEFT_INLINE void dot_block(const float* queries, int64_t query_stride, int64_t n_queries, const std::byte* rows,
+                           int64_t stride, int64_t n, int64_t size, float* out, int64_t out_stride) {
+  int64_t q = 0;
+  for (; q + kQueries <= n_queries; q += kQueries) {
+    const float* a = queries + q * query_stride;
+    float* to = out + q * out_stride;
+    int64_t r = 0;
+    for (; r + kRows <= n; r += kRows)
+      tile<B, kQueries, kRows>(a, query_stride, rows + r * stride, stride, size, to + r, out_stride, 0);
+    for (int i = 0; i < kQueries; ++i)
+      each<float, B, Product>(a + i * query_stride, rows + r * stride, stride, n - r, size, to + i * out_stride + r);
+  }
+  for (; q < n_queries; ++q)
+    dot_one<B>(queries + q * query_stride, rows, stride, n, size, out + q * out_stride, 0);
+}
+
+// Several: few rows at a time, as float32 in a copy that begins at a cache line: a load across two lines costs two.
+template <class B>
+void dot_many(const float* queries, int64_t query_stride, int64_t n_queries, const std::byte* rows, int64_t stride,
+              int64_t n, int64_t size, float* out, int64_t out_stride) {
+  if (n_queries == 1) return dot_one<B>(queries, rows, stride, n, size, out, kAtOnce * stride);
+  const int64_t padded = (size + 15) / 16 * 16, together = kCopied / padded / kRows * kRows;
+  if (together == 0) return dot_block<B>(queries, query_stride, n_queries, rows, stride, n, size, out, out_stride);
+  alignas(64) float copy[kCopied];
+  for (int64_t first = 0; first < n; first += together) {
+    const int64_t count = n - first < together ? n - first : together;
+    for (int64_t r = 0; r < count; ++r) widen_row<B>(rows + (first + r) * stride, copy + r * padded, size);
+    dot_block<float>(queries, query_stride, n_queries, reinterpret_cast<const std::byte*>(copy), padded * 4, count, size,
+                     out + first, out_stride);
+  }
 }
 
 void divide(const float* from, float by, float* to, int64_t size) {

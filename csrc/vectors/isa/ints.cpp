@@ -17,42 +17,57 @@
 
 namespace weft::ISA {
 
+constexpr int64_t kAheadBytes = 2048;  // asked for before it is read: the hardware's own guesses end with a page
+
+WEFT_INLINE void ask_for(const std::byte* row, int64_t stride, int64_t size) {
+  const int64_t apart = stride < 0 ? -stride : stride;
+  if (!apart) return;
+  const std::byte* later = row + (1 + kAheadBytes / apart) * stride;
+  for (int64_t at = 0; at < size; at += 64) __builtin_prefetch(later + at);
+}
+
 template <class F>
-WEFT_INLINE void each_row(const std::byte* rows, int64_t stride, int64_t n, int32_t* out, F f) {
-  for (int64_t r = 0; r < n; ++r) out[r] = f(reinterpret_cast<const uint8_t*>(rows + r * stride));
+WEFT_INLINE void each_row(const std::byte* rows, int64_t stride, int64_t n, int64_t size, int32_t* out, F f) {
+  for (int64_t r = 0; r < n; ++r) {
+    ask_for(rows + r * stride, stride, size);
+    out[r] = f(reinterpret_cast<const uint8_t*>(rows + r * stride));
+  }
 }
 
 void i8_dot(const void* query, const std::byte* rows, int64_t stride, int64_t n, int64_t size, int32_t* out) {
   const uint8_t* q = static_cast<const uint8_t*>(query);
   const int32_t excess = dot_excess(q, size);
-  each_row(rows, stride, n, out, [=](const uint8_t* row) WEFT_LAMBDA { return dot_bytes(row, q, size) - excess; });
+  each_row(rows, stride, n, size, out, [=](const uint8_t* row) WEFT_LAMBDA { return dot_bytes(row, q, size) - excess; });
 }
 
 void i8_squares(const void*, const std::byte* rows, int64_t stride, int64_t n, int64_t size, int32_t* out) {
-  each_row(rows, stride, n, out,
+  each_row(rows, stride, n, size, out,
            [=](const uint8_t* row) WEFT_LAMBDA { return dot_bytes(row, row, size) - dot_excess(row, size); });
 }
 
 void i8_absolute(const void* query, const std::byte* rows, int64_t stride, int64_t n, int64_t size, int32_t* out) {
   const uint8_t* q = static_cast<const uint8_t*>(query);
-  each_row(rows, stride, n, out, [=](const uint8_t* row) WEFT_LAMBDA { return apart_bytes(row, q, size); });
+  each_row(rows, stride, n, size, out, [=](const uint8_t* row) WEFT_LAMBDA { return apart_bytes(row, q, size); });
 }
 
 void u4_dot(const void* query, const std::byte* rows, int64_t stride, int64_t n, int64_t size, int32_t* out) {
   const uint8_t* q = static_cast<const uint8_t*>(query);
-  each_row(rows, stride, n, out, [=](const uint8_t* row) WEFT_LAMBDA { return dot_nibbles(row, q, size); });
+  each_row(rows, stride, n, size, out, [=](const uint8_t* row) WEFT_LAMBDA { return dot_nibbles(row, q, size); });
 }
 
 void hamming(const void* query, const std::byte* rows, int64_t stride, int64_t n, int64_t size, int32_t* out) {
   const uint8_t* q = static_cast<const uint8_t*>(query);
-  each_row(rows, stride, n, out, [=](const uint8_t* row) WEFT_LAMBDA { return differing_bits(row, q, size); });
+  each_row(rows, stride, n, size, out, [=](const uint8_t* row) WEFT_LAMBDA { return differing_bits(row, q, size); });
 }
 
 #ifdef WEFT_ISA_avx512
 WEFT_POPCNT static void hamming_by_instruction(const void* query, const std::byte* rows, int64_t stride, int64_t n,
                                                int64_t size, int32_t* out) {
   const uint8_t* q = static_cast<const uint8_t*>(query);
-  for (int64_t r = 0; r < n; ++r) out[r] = counted_bits(reinterpret_cast<const uint8_t*>(rows + r * stride), q, size);
+  for (int64_t r = 0; r < n; ++r) {
+    ask_for(rows + r * stride, stride, size);
+    out[r] = counted_bits(reinterpret_cast<const uint8_t*>(rows + r * stride), q, size);
+  }
 }
 extern const IntSum hamming_popcnt;
 const IntSum hamming_popcnt = &hamming_by_instruction;
