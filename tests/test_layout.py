@@ -60,7 +60,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 # Third-party packages and the parts that may import them. All others are refused, torch and its relatives included.
 THIRD_PARTY = {
     "numpy": ("dtype", "ops", "graph", "backends", "backends/reference", "backends/cpu", "nn", "weights", "text",
-              "vectors", "runtime", "generate", "embed", "rerank", "integrations", "compat", "ray", "serve", "bench", "cli"),
+              "vectors", "runtime", "generate", "embed", "rerank", "integrations", "compat", "ray", "serve",
+              "bench", "cli"),
     "jinja2": ("text",),
     "llguidance": ("generate",),
     "usearch": ("embed",),  # the extra `hnsw`, decisions/0019

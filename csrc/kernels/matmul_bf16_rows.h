@@ -42,16 +42,21 @@ constexpr int64_t kTaskRows = kRows, kFewestPanels = 4;
 WEFT_INLINE int64_t max_rows(int64_t x_row) { return smaller(64, int64_t{kScratchBytes} / (x_row * 4) / kRows * kRows); }
 #endif
 
-// While one lives, subnormal numbers are zero to this thread's vectors.
-struct Flushing {
+// From here on subnormal numbers are zero to this thread's vectors; gives back what was set before.
+WEFT_INLINE unsigned flush_subnormals() {
 #if defined(WEFT_ISA_amx)
   const unsigned before = _mm_getcsr();
-  WEFT_INLINE Flushing() { _mm_setcsr(before | 0x8040); }
-  WEFT_INLINE ~Flushing() { _mm_setcsr(before); }
+  _mm_setcsr(before | 0x8040);
+  return before;
 #else
-  WEFT_INLINE ~Flushing() {}
+  return 0;
 #endif
-};
+}
+WEFT_INLINE void keep_subnormals([[maybe_unused]] unsigned before) {
+#if defined(WEFT_ISA_amx)
+  _mm_setcsr(before);
+#endif
+}
 
 constexpr int64_t kFetchAhead = 2048;  // elements of W, of which the hardware asks for too few ahead
 
@@ -83,9 +88,9 @@ WEFT_INLINE void add_step(const float* x, const uint16_t* w, int64_t x_row, f32x
     for (int p = 0; p < P; ++p) acc[r][p] = acc[r][p] + (even[r][p] + odd[r][p]);
 }
 
-// R rows of x and P panels: sums [R][P][16]. A function of its own, so that nothing of it leaves the life of a Flushing.
+// R rows of x and P panels: sums [R][P][16]. A function of its own, so that nothing of it moves past the switches around it.
 template <int R, int P>
-__attribute__((noinline)) static void sum_tile(const Product& a, const float* x, int64_t panel, float* sums) noexcept {
+__attribute__((noinline)) static void sum_tile(const Product& a, const float* x, int64_t panel, float* sums) {
   f32x16 acc[R][P];
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r)
@@ -108,10 +113,9 @@ __attribute__((noinline)) static void sum_tile(const Product& a, const float* x,
 template <int R, int P>
 static void tile(const Product& a, const Epilogue& epilogue, const float* x, int64_t row, int64_t panel) {
   alignas(64) float sums[R * P * 16];
-  {
-    const Flushing flushing;
-    sum_tile<R, P>(a, x, panel, sums);
-  }
+  const unsigned before = flush_subnormals();
+  sum_tile<R, P>(a, x, panel, sums);
+  keep_subnormals(before);
   for (int r = 0; r < R; ++r)
     for (int p = 0; p < P; ++p) put(a, epilogue, row + r, (panel + p) * 16, load(sums + (r * P + p) * 16));
 }
