@@ -255,17 +255,44 @@ def test_embeddings_are_the_same_as_numbers_and_as_base64(ai, server):
     assert np.array_equal(vectors, Embedder(entry.spec.source, threads=1).encode(texts))
 
 
-def test_embeddings_of_ids_and_with_fewer_dimensions(ai):
+def test_embeddings_of_ids_and_no_cut_of_a_model_that_does_not_say_so(ai):
     one = ai.embeddings.create(model="bert", input=[3, 4, 5], encoding_format="float").data
     two = ai.embeddings.create(model="bert", input=[[3, 4, 5], [6, 7]], encoding_format="float").data
     assert len(one) == 1 and len(two) == 2 and one[0].embedding == two[0].embedding
-    short = ai.embeddings.create(model="bert", input=[3, 4, 5], dimensions=5, encoding_format="float").data[0].embedding
-    assert len(short) == 5 and abs(np.linalg.norm(short) - 1) < 1e-6
-    assert np.allclose(np.array(short) / short[0], np.array(one[0].embedding[:5]) / one[0].embedding[0], atol=1e-5)
+    whole = ai.embeddings.create(model="bert", input=[3, 4, 5], dimensions=24, encoding_format="float").data
+    assert whole[0].embedding == one[0].embedding
+    with pytest.raises(openai.BadRequestError, match="may be cut") as caught:
+        ai.embeddings.create(model="bert", input=[3, 4, 5], dimensions=5)
+    assert caught.value.param == "dimensions"
     for bad in ([[]], [[1 << 20]], [-1], [1, "a"], ["a", [1]], [], [[1] * 100]):
         with pytest.raises(openai.BadRequestError) as caught:
             ai.embeddings.create(model="bert", input=bad)
         assert caught.value.param.startswith("input"), bad
+
+
+def test_a_model_trained_to_be_cut_is_cut_to_unit_length(tmp_path, serve):
+    import json
+
+    from tiny_st import write_st_folder
+
+    from weft.serve import ModelSpec
+
+    folder = write_st_folder(tmp_path / "nested")
+    entries = json.loads((folder / "modules.json").read_text())
+    (folder / "modules.json").write_text(json.dumps([e for e in entries if e["path"] != "2_Dense"]))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "is_matryoshka": True}))
+    running = serve(models=(ModelSpec("nested", str(folder), {"threads": 1}),))
+    ai = openai.OpenAI(base_url=f"{running.url}/v1", api_key="none", max_retries=0)
+    one = ai.embeddings.create(model="nested", input=[3, 4, 5], encoding_format="float").data[0].embedding
+    short = (
+        ai.embeddings.create(model="nested", input=[3, 4, 5], dimensions=33, encoding_format="float").data[0].embedding
+    )
+    assert len(one) == 36 and len(short) == 33 and abs(np.linalg.norm(short) - 1) < 1e-6
+    assert np.allclose(np.array(short) / short[0], np.array(one[:33]) / one[0], atol=1e-5)
+    for bad in (31, 37):
+        with pytest.raises(openai.BadRequestError, match="32 to 36"):
+            ai.embeddings.create(model="nested", input=[3, 4, 5], dimensions=bad)
 
 
 def test_what_is_too_long_is_refused_with_the_numbers_or_cut_and_reported(ai):

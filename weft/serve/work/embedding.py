@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from weft.errors import TooLongError
+from weft.errors import InputError, TooLongError, UnsupportedError
 from weft.serve.http.faults import Fault, fault_of, invalid
 from weft.serve.work.generating import lease_embedder
 
@@ -45,11 +45,12 @@ class Vectors:
         return replace(self, vectors=_unit(self.vectors), fingerprint=fingerprint).told()
 
     def shortened(self, dimensions: int, param: str = "dimensions") -> Vectors:
-        """The first numbers of each vector, of length one again, as OpenAI does; for models trained to be cut."""
-        native = self.vectors.shape[1]
-        if dimensions > native:
-            raise invalid(f"{param} is {dimensions}, the model's vectors have {native}", param)
-        if dimensions == native:
+        """The first numbers of each vector, of length one again, as OpenAI does; only of models trained to be cut."""
+        try:
+            self.runner.embedder.at(dimensions)
+        except (InputError, UnsupportedError) as error:
+            raise invalid(str(error), param) from None
+        if dimensions == self.vectors.shape[1]:
             return self
         fingerprint = self.fingerprint.changed(dimension=dimensions, normalise=True)
         return replace(self, vectors=_unit(self.vectors[:, :dimensions]), fingerprint=fingerprint).told()
