@@ -25,7 +25,7 @@ FAMILIES = {name: "int" for name in SCALARS if name[0] in "ui"} | {
     "str": "str",
 }
 # Keys that weft reads only where something else asks for them, or not at all.
-UNREAD = {"general.name", "general.file_type"}
+UNREAD = {"general.name", "general.file_type", "tokenizer.ggml.token_type_count"}
 PHI3 = {**tiny.PHI3, "hidden_size": 32, "head_dim": 16, "num_attention_heads": 2, "num_key_value_heads": 1}
 
 

@@ -49,6 +49,7 @@ class Peer:
         # A folder may allow fewer tokens than the model has positions. Documents of 512 tokens are measured all the
         # same, as they are with the peers.
         self.embedder.recipe = replace(self.embedder.recipe, max_tokens=sys.maxsize)
+        self.embedder._cutter.limit = self.embedder.max_tokens
         return self.embedder.info
 
     def decode(self, prompt: list[int], tokens: int) -> list[int]:

@@ -4,7 +4,7 @@ import threading
 
 import numpy as np
 import pytest
-from fake_embedder import FakeEmbedder
+from lettered_embedder import FakeEmbedder
 
 import weft
 from weft.errors import FingerprintError, InputError, NotFoundError, ShapeError, TierError

@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 import pytest
-from fake_embedder import FakeEmbedder
+from lettered_embedder import FakeEmbedder
 
 import weft
 from weft.embed.index import files

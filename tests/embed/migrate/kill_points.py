@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import soak
+import migrate_soak as soak
 from fake_embedder import FakeEmbedder
 
 from weft.embed.migrate import Corpus, Migrator

@@ -2,7 +2,7 @@
 
 import kill_points
 import pytest
-import soak
+import migrate_soak as soak
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -40,7 +40,9 @@ def server(specs: tuple[ModelSpec, ...]) -> Iterator[BackgroundServer]:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(
+    scope="module"
+)  # while one is open this thread has a running event loop, which other tests must not find
 def chromium() -> Iterator[Any]:
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed; the page is not tested")
     found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

@@ -1,7 +1,7 @@
 """Kill -9 in the middle of cache writes, again and again: what a writer acknowledged is there, and nothing is wrong.
 
-python tests/embed/soak.py              500 trials
-python tests/embed/soak.py 20           fewer; tests/embed/test_cache_soak.py runs some
+python tests/embed/cache_soak.py              500 trials
+python tests/embed/cache_soak.py 20           fewer; tests/embed/test_cache_soak.py runs some
 """
 
 import os

@@ -1,7 +1,7 @@
 """Migrations of 10,000 documents that are killed with SIGKILL at random places, and resumed.
 
-    python tests/embed/migrate/soak.py --count 300
-    python tests/embed/migrate/soak.py --count 60 --store postgres
+    python tests/embed/migrate/migrate_soak.py --count 300
+    python tests/embed/migrate/migrate_soak.py --count 60 --store postgres
 
 A third of the trials have nobody else in the store, a third a process that writes meanwhile, a third one that is killed
 too. Each trial checks the store as the kill left it: every vector is its model's, of its document's current text; one
