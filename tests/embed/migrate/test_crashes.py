@@ -1,8 +1,8 @@
 """A process that dies at any moment loses nothing acknowledged, mixes no vectors, and costs one batch at most."""
 
 import kill_points
-import pytest
 import migrate_soak as soak
+import pytest
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
