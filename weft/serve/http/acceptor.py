@@ -44,7 +44,8 @@ class Acceptor:
         self._door = door
         self._state = state
         self._connect = connect
-        self._arriving = 0  # let in, and no connections yet
+        self._coming = 0  # let in, and waiting for a turn
+        self._young: set[asyncio.Protocol] = set()  # made, and maybe not among the connections yet
         self._making: set[asyncio.Task[Any]] = set()
         self._loop = asyncio.get_running_loop()
         self._resting: asyncio.TimerHandle | None = None
@@ -90,29 +91,37 @@ class Acceptor:
         except BlockingIOError:
             data = b""
         headers = self._state.default_headers
-        crowded = len(self._state.connections) + self._arriving >= self._limits.connections
+        crowded = self._open() >= self._limits.connections
         answer = self._door.turned_away(headers) if crowded and is_whole(data) else None
         answer = answer or self._door.refusal(data, headers, closing=True)
         if answer is not None:
             accepted.send(answer)
             accepted.close()
             return
-        self._arriving += 1
+        self._coming += 1
         if crowded:
             self._make(accepted, "", lambda: Excess(self._door, self._state, self._limits.header_s, data))
         else:
             place = self._door.enter(data)
             self._door.turns.add(partial(self._make, accepted, place, lambda: self._connect(data, place)))
 
+    def _open(self) -> int:
+        """Connections that there are or are about to be, each counted once."""
+        connections = self._state.connections
+        return len(connections) + self._coming + sum(one not in connections for one in self._young)
+
     def _make(self, accepted: socket.socket, place: str, protocol: Callable[[], asyncio.Protocol]) -> None:
         """Make a connection; a place that was taken is the connection's once there is one."""
-        task = self._loop.create_task(self._loop.connect_accepted_socket(protocol, accepted))
+        one = protocol()
+        self._coming -= 1
+        self._young.add(one)
+        task = self._loop.create_task(self._loop.connect_accepted_socket(lambda: one, accepted))
         self._making.add(task)
-        task.add_done_callback(partial(self._made, place))
+        task.add_done_callback(partial(self._made, place, one))
 
-    def _made(self, place: str, task: asyncio.Task[Any]) -> None:
+    def _made(self, place: str, one: asyncio.Protocol, task: asyncio.Task[Any]) -> None:
         self._making.discard(task)
-        self._arriving -= 1
+        self._young.discard(one)
         if not task.cancelled() and (error := task.exception()) is not None:  # then there was never a connection
             log.error("a connection could not be made", exc_info=error)
             if place:
