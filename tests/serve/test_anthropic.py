@@ -85,7 +85,8 @@ def test_results_of_tools_and_prefilled_answers(claude):
         {"role": "assistant", "content": "It is"},
     ]
     made = claude.messages.create(model="tiny", max_tokens=3, messages=messages, tools=[WEATHER])
-    assert made.usage.output_tokens == 3
+    # sampled: it may end before the limit
+    assert made.usage.output_tokens == 3 or (made.usage.output_tokens < 3 and made.stop_reason == "end_turn")
 
 
 def test_errors_have_anthropics_shape(claude, server):
