@@ -59,6 +59,7 @@ class Connection(H11Protocol):
             self.on_response_complete()
         else:
             self._held, self._place = data, self._door.enter(data)
+            self._unset_keepalive_if_required()  # it asks, whenever its turn comes
             self._door.turns.add(self._parse)
 
     def _parse(self) -> None:
@@ -114,8 +115,8 @@ class Connection(H11Protocol):
 
     @property
     def _unasked(self) -> bool:
-        """Whether no request has come in full since the last answer."""
-        return self.cycle is None or self.cycle.response_complete
+        """Whether no request has come since the last answer; bytes that wait for their turn may be one."""
+        return not self._held and (self.cycle is None or self.cycle.response_complete)
 
     def _wait(self) -> None:
         if self._patience is None:
