@@ -1,6 +1,5 @@
 """Stores of both kinds: tests that take `opened` run on SQLite and, where a server can be started, on PostgreSQL."""
 
-import importlib.util
 import itertools
 import warnings
 from collections.abc import Callable, Iterator
@@ -8,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from postgres_server import MISSING, PostgresServer, installations
+from postgres_server import MISSING, start_server
 
 from weft.embed.stores import Store, open_store
 
@@ -19,13 +18,11 @@ NAMES = itertools.count()
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
     """The address of a server of the tests' own."""
-    found = installations()
-    if importlib.util.find_spec("psycopg") is None or not found:
-        warnings.warn(f"PostgreSQL IS NOT TESTED: no server with pgvector here; {MISSING}", stacklevel=1)
-        pytest.skip(f"no PostgreSQL with pgvector and psycopg; {MISSING}")
-    server = PostgresServer(found[0])
+    server = start_server()
+    if server is None:
+        warnings.warn(f"PostgreSQL IS NOT TESTED: no working server with pgvector here; {MISSING}", stacklevel=1)
+        pytest.skip(f"no working PostgreSQL with pgvector and psycopg; {MISSING}")
     try:
-        server.start()
         yield server.url
     finally:
         server.stop()

@@ -102,10 +102,10 @@ def run(trials: soak.Trials, end: str, step: int = 1) -> int:
 
 
 def main() -> None:
-    from postgres_server import PostgresServer, installations
+    from postgres_server import MISSING, start_server
 
-    server = PostgresServer(installations()[0])
-    server.start()
+    server = start_server()
+    assert server is not None, MISSING
     try:
         for end in (ROLLBACK, FINISH):
             with tempfile.TemporaryDirectory() as folder:

@@ -311,10 +311,10 @@ def main() -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         trials: Trials = SqliteTrials(folder)
         if given.store == "postgres":
-            from postgres_server import PostgresServer, installations
+            from postgres_server import MISSING, start_server
 
-            server = PostgresServer(installations()[0])
-            server.start()
+            server = start_server()
+            assert server is not None, MISSING
             stack.callback(server.stop)
             trials = PostgresTrials(server.url)
         print(json.dumps(run(trials, folder, count=given.count, documents=given.documents, seed=given.seed)))

@@ -90,9 +90,36 @@ class PostgresServer:
         settings = f"-k {self.folder} -c listen_addresses='' -c fsync=off -c shared_buffers=16MB -c max_connections=40"
         self._run(self._bin / "pg_ctl", "-D", self._data, "-l", self.folder / "log", "-w", "-o", settings, "start")
 
+    def answers(self) -> bool:
+        """Whether it survives a comparison of vectors: a wheel's pgvector may be built for newer processors."""
+        import psycopg
+
+        try:
+            with psycopg.connect(self.url, autocommit=True) as connection:
+                connection.execute("create extension if not exists vector")
+                connection.execute("select '[1,2,3,4]'::vector <=> '[4,3,2,1]'::vector")
+        except psycopg.OperationalError:
+            return False
+        return True
+
     def stop(self) -> None:
         try:
             if (self._data / "postmaster.pid").exists():
                 self._run(self._bin / "pg_ctl", "-D", self._data, "-m", "immediate", "-w", "stop")
         finally:
             shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def start_server() -> PostgresServer | None:
+    """The first server here that works, started; None where there is none."""
+    for folder in installations() if importlib.util.find_spec("psycopg") else ():
+        server = PostgresServer(folder)
+        try:
+            server.start()
+            if server.answers():
+                return server
+        except BaseException:
+            server.stop()
+            raise
+        server.stop()
+    return None
