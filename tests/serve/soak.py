@@ -293,7 +293,9 @@ def _started(files: dict[str, Path], folder: Path, more: Sequence[str] = ()) -> 
     assert child.stdout is not None
     said = ""
     while "\ncurl" not in said:
-        said += child.stdout.readline()
+        line = child.stdout.readline()
+        assert line, f"the server ended with code {child.wait()} before it served"
+        said += line
     return child, int(said.split("http://")[1].split("/")[0].rsplit(":", 1)[1])
 
 

@@ -8,7 +8,7 @@ import time
 
 import httpx
 import pytest
-from idleness import idle
+from idleness import idle, wait_for
 
 from weft.serve.http.door import A_TURN, Door, Turns, is_whole
 from weft.serve.http.routes import Route
@@ -21,13 +21,6 @@ HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: 
 def request(body: dict, head: bytes = HEAD) -> bytes:
     text = json.dumps(body).encode()
     return head + b"Content-Length: %d\r\n\r\n" % len(text) + text
-
-
-def wait_for(condition, seconds=5.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.002)
 
 
 def held(running, count: int) -> list[socket.socket]:

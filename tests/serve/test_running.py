@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import httpx
 import pytest
-from idleness import idle
+from idleness import idle, wait_for
 
 from weft.serve.http.faults import Fault
 from weft.serve.http.logs import JsonLines, Lines
@@ -18,15 +18,6 @@ from weft.serve.settings import Limits
 from weft.serve.work.tracking import Call
 
 LONG = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 3500, "ignore_eos": True}
-
-
-def wait_for(condition, seconds=5.0) -> float:
-    """Seconds until `condition` holds."""
-    started = time.monotonic()
-    while not condition():
-        assert time.monotonic() - started < seconds, "it never came"
-        time.sleep(0.002)
-    return time.monotonic() - started
 
 
 def post_raw(server, body: dict, path: str = "/v1/chat/completions") -> socket.socket:

@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from weft.errors import FormatError, InputError, UnsupportedError
-from weft.rerank.pairs import BATCH_TOKENS, excess
+from weft.rerank.pairs import BATCH_TOKENS, WithEncoder, excess
 from weft.runtime import Checkpoint, Encoder, Head, Tokens, member, read_object
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from weft.text import Tokenizer
 
 ACTIVATIONS = ("Identity", "Sigmoid")
 SETTINGS = "config_sentence_transformers.json"
@@ -24,7 +23,7 @@ def is_classifier(checkpoint: Checkpoint) -> bool:
     return any(name in checkpoint.tensors for name in LAST_LAYERS)
 
 
-class Classifier:
+class Classifier(WithEncoder):
     """Scores of one label, through the activation that the model's files name: sigmoid where they name none."""
 
     def __init__(self, checkpoint: Checkpoint, *, label: str | int | None = None, **options: Any) -> None:
@@ -38,16 +37,6 @@ class Classifier:
     @property
     def info(self) -> dict[str, Any]:
         return {**self.encoder.info, "label": self.label, "activation": self.activation.lower()}
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        return self.encoder.tokenizer
-
-    def start(self) -> None:
-        self.encoder.start()
-
-    def memory_plan(self, tokens: int) -> dict[str, int]:
-        return self.encoder.memory_plan(tokens)
 
     def tokens(self, pair: tuple[str, str], truncate: str) -> tuple[Tokens, int]:
         """Of a pair that is too long the longer text gives way."""

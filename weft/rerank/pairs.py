@@ -10,7 +10,7 @@ from weft.errors import InputError, TooLongError
 if TYPE_CHECKING:
     import numpy as np
 
-    from weft.runtime import Tokens
+    from weft.runtime import Encoder, Tokens
     from weft.text import Tokenizer
 
 TRUNCATIONS = ("error", "head", "tail")
@@ -46,6 +46,22 @@ class Scorer(Protocol):
 
     def scores(self, tokens: Sequence[Tokens]) -> np.ndarray:
         """One score per pair, float32 [len(tokens)]; the higher, the better the document answers."""
+
+
+class WithEncoder:
+    """What scorers that run an encoder have in common."""
+
+    encoder: Encoder
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.encoder.tokenizer
+
+    def start(self) -> None:
+        self.encoder.start()
+
+    def memory_plan(self, tokens: int) -> dict[str, int]:
+        return self.encoder.memory_plan(tokens)
 
 
 def check_truncate(mode: str) -> str:

@@ -7,13 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import UnsupportedError
-from weft.rerank.pairs import BATCH_TOKENS, framed
+from weft.rerank.pairs import BATCH_TOKENS, WithEncoder, framed
 from weft.runtime import Checkpoint, Encoder, Head, Tokens
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from weft.text import Tokenizer
 
 # The model was trained with these words, and an instruction that says what an answer is.
 BEFORE = (
@@ -26,7 +25,7 @@ INSTRUCTION = "Given a web search query, retrieve relevant passages that answer 
 MOST_TOKENS = 8192
 
 
-class YesNo:
+class YesNo(WithEncoder):
     """Scores are the probability of "yes" against "no" as the next token: softmax over their two logits."""
 
     def __init__(self, checkpoint: Checkpoint, *, instruction: str | None = None, **options: Any) -> None:
@@ -45,16 +44,6 @@ class YesNo:
     @property
     def info(self) -> dict[str, Any]:
         return {**self.encoder.info, "instruction": self.instruction}
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        return self.encoder.tokenizer
-
-    def start(self) -> None:
-        self.encoder.start()
-
-    def memory_plan(self, tokens: int) -> dict[str, int]:
-        return self.encoder.memory_plan(tokens)
 
     def tokens(self, pair: tuple[str, str], truncate: str) -> tuple[Tokens, int]:
         """Of a pair that is too long the document is cut. What both say is text, special tokens in it included."""
