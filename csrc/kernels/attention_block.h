@@ -13,9 +13,12 @@ namespace weft::ISA {
 
 constexpr int64_t kTile = 16;
 constexpr int64_t kSpanRows = 256;
-// Rows whose 2 x 16 accumulators fit the registers: 32 of 64 bytes, or 16 of 32 bytes.
+// Rows whose 2 x 16 accumulators fit the registers: 32 of 64 bytes, or 16 of 32 bytes; at NEON whose 16 do, and whose
+// numbers lie in one register.
 #if defined(WEFT_ISA_avx512)
 constexpr int kGroup = 8;
+#elif defined(WEFT_ISA_neon)
+constexpr int kGroup = 4;
 #else
 constexpr int kGroup = 2;
 #endif
@@ -95,9 +98,33 @@ WEFT_INLINE void pack_queries(const Span& span, From from) {
     });
 }
 
+#if defined(WEFT_ISA_neon)
+// A whole group: one half of the page after the other.
+template <class T>
+static void score_whole(float* scores, const float* q, const Block<T>& block, int64_t dim, float scale) {
+  for (int64_t half = 0; half < kPage; half += 16) {
+    f32x16 acc[4] = {zero(), zero(), zero(), zero()};
+    for (int64_t c = 0; c < dim; ++c) {
+      const f32x16 key = widen(block.key + c * kPage + half);
+      const float32x4_t x = vld1q_f32(q + c * 4);
+      acc[0] = fma_lane<0>(x, key, acc[0]);
+      acc[1] = fma_lane<1>(x, key, acc[1]);
+      acc[2] = fma_lane<2>(x, key, acc[2]);
+      acc[3] = fma_lane<3>(x, key, acc[3]);
+    }
+    f32x16 by = splat(scale);
+    if constexpr (kScaled<T>) by = by * load(block.key_scale + half);
+    for (int i = 0; i < 4; ++i) store(scores + i * kPage + half, acc[i] * by);
+  }
+}
+#endif
+
 // scores [n][kPage] = q . k * scale, each one chain over the channels.
 template <int n, class T>
 static void score_group(float* scores, const float* q, const Block<T>& block, int64_t dim, float scale) {
+#if defined(WEFT_ISA_neon)
+  if constexpr (n == 4) return score_whole(scores, q, block, dim, scale);
+#endif
   const T* key = block.key;
   f32x16 acc[n][2];
 #pragma GCC unroll 8
@@ -134,7 +161,22 @@ WEFT_INLINE void value_strip(float* out, int64_t padded, const float* weights, c
 #pragma GCC unroll 8
   for (int i = 0; i < n; ++i)
     for (int w = 0; w < width; ++w) acc[i][w] = load(out + i * padded + 16 * w) * splat(correction[i]);
-  for (int64_t j = begin; j < end; ++j) {
+  int64_t j = begin;
+#if defined(WEFT_ISA_neon)
+  for (; n > 1 && j + 4 <= end; j += 4) {
+    float32x4_t p[n];
+    for (int i = 0; i < n; ++i) p[i] = vld1q_f32(weights + i * kPage + j);
+    const auto add = [&]<int lane>(Group<lane>) {
+      for (int w = 0; w < width; ++w) {
+        const f32x16 v = widen_at(value + (j + lane) * stride + 16 * w);
+#pragma GCC unroll 8
+        for (int i = 0; i < n; ++i) acc[i][w] = fma_lane<lane>(p[i], v, acc[i][w]);
+      }
+    };
+    add(Group<0>{}), add(Group<1>{}), add(Group<2>{}), add(Group<3>{});
+  }
+#endif
+  for (; j < end; ++j) {
     f32x16 v[width];
     for (int w = 0; w < width; ++w) v[w] = widen_at(value + j * stride + 16 * w);
 #pragma GCC unroll 8
@@ -151,7 +193,11 @@ WEFT_INLINE void value_strip(float* out, int64_t padded, const float* weights, c
 template <int n, class T>
 static void value_group(float* out, const Span& span, const float* weights, const float* correction,
                         const Block<T>& block, int64_t begin, int64_t end) {
+#if defined(WEFT_ISA_neon)
+  constexpr int width = n == 1 ? 4 : n == 2 ? 2 : 1;
+#else
   constexpr int width = 4 * n <= 2 * kGroup ? 4 : 2;  // few rows: more channels, to have enough chains in flight
+#endif
   auto whole = [](const T* p) { return widen(p); };
   int64_t c = 0;
   for (; c + 16 * width <= span.dim; c += 16 * width)

@@ -152,11 +152,33 @@ WEFT_INLINE void pack_pair(Rounded* to, const Half* first, const Half* second) {
 
 WEFT_INLINE void shape_tiles(int64_t) {}
 
+template <int first>
+struct Odd {};
+
 // n rows of a step: sums [n][16] += left [n][32] right [32][16]. The odd columns go after the even ones: two chains for
 // each row at once would not fit the registers. A function of its own: inlined everywhere it would be half a megabyte.
 template <int n>
 [[gnu::noinline]] static void add_rows(const Rounded* left, const Rounded* right, float* sums) {
   f32x16 even[n], odd[n];
+#if defined(WEFT_ISA_neon)
+  const auto chain = [&]<int first>(f32x16(&acc)[n], Odd<first>) {
+#pragma GCC unroll 4
+    for (int i = 0; i < n; ++i) acc[i] = zero();
+    for (int64_t k = 0; k < kStep; k += 4) {
+      float32x4_t four[n];
+#pragma GCC unroll 4
+      for (int i = 0; i < n; ++i) four[i] = vld1q_f32(left + i * kStep + k);
+      f32x16 x = load(right + (k + first) * kLanes);
+#pragma GCC unroll 4
+      for (int i = 0; i < n; ++i) acc[i] = fma_lane<first>(four[i], x, acc[i]);
+      x = load(right + (k + 2 + first) * kLanes);
+#pragma GCC unroll 4
+      for (int i = 0; i < n; ++i) acc[i] = fma_lane<first + 2>(four[i], x, acc[i]);
+    }
+  };
+  chain(even, Odd<0>{});
+  chain(odd, Odd<1>{});
+#else
   auto chain = [&](f32x16(&acc)[n], int64_t first) {
 #pragma GCC unroll 4
     for (int i = 0; i < n; ++i) acc[i] = zero();
@@ -168,6 +190,7 @@ template <int n>
   };
   chain(even, 0);
   chain(odd, 1);
+#endif
 #pragma GCC unroll 4
   for (int i = 0; i < n; ++i) store(sums + i * kLanes, load(sums + i * kLanes) + (even[i] + odd[i]));
 }

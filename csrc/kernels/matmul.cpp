@@ -16,8 +16,10 @@ namespace weft::ISA {
 // kRows x kPanels sums fill the registers; a single row takes kAhead panels at once to hide the latency of its fmas.
 #if defined(WEFT_ISA_avx512)
 constexpr int kRows = 12, kPanels = 2, kAhead = 8;
-#elif defined(WEFT_ISA_avx2) || defined(WEFT_ISA_neon)
+#elif defined(WEFT_ISA_avx2)
 constexpr int kRows = 6, kPanels = 1, kAhead = 4;
+#elif defined(WEFT_ISA_neon)
+constexpr int kRows = 5, kPanels = 1, kAhead = 4;  // and a register a row for four columns of x
 #else
 constexpr int kRows = 2, kPanels = 1, kAhead = 1;
 #endif
@@ -38,6 +40,19 @@ struct Block {
   bool first;
 };
 
+#if defined(WEFT_ISA_neon)
+// Column `lane` of the four in x.
+template <int lane, class T, int R, int P>
+WEFT_INLINE void add_column(const float32x4_t (&x)[R], const T* w, int64_t w_stride, f32x16 (&acc)[R][P]) {
+#pragma GCC unroll 16
+  for (int p = 0; p < P; ++p) {
+    const f32x16 column = widen(w + p * w_stride);
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) acc[r][p] = fma_lane<lane>(x[r], column, acc[r][p]);
+  }
+}
+#endif
+
 template <class T, int R, int P>
 static void tile(const Block<T>& b) {
   f32x16 acc[R][P];
@@ -49,7 +64,19 @@ static void tile(const Block<T>& b) {
   const float* x = b.x;
   const T* w = b.w;
   const int64_t x_stride = b.x_stride, w_stride = b.w_stride;
-  for (int64_t k = 0; k < b.depth; ++k, ++x, w += 16) {
+  int64_t k = 0;
+#if defined(WEFT_ISA_neon)
+  for (; k + 4 <= b.depth; k += 4, x += 4, w += 64) {
+    float32x4_t four[R];
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) four[r] = vld1q_f32(x + r * x_stride);
+    add_column<0>(four, w, w_stride, acc);
+    add_column<1>(four, w + 16, w_stride, acc);
+    add_column<2>(four, w + 32, w_stride, acc);
+    add_column<3>(four, w + 48, w_stride, acc);
+  }
+#endif
+  for (; k < b.depth; ++k, ++x, w += 16) {
     f32x16 column[P];
 #pragma GCC unroll 16
     for (int p = 0; p < P; ++p) column[p] = widen(w + p * w_stride);

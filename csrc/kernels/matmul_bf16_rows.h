@@ -31,11 +31,13 @@ WEFT_INLINE void put(const Product& a, const Epilogue& epilogue, int64_t row, in
 }
 
 #if defined(WEFT_ISA_avx512)  // and amx
-constexpr int kRows = 4;
+constexpr int kRows = 4, kPanels = 2;
 #elif defined(WEFT_ISA_avx2)
-constexpr int kRows = 2;
+constexpr int kRows = 2, kPanels = 2;
+#elif defined(WEFT_ISA_neon)
+constexpr int kRows = 3, kPanels = 1;
 #else
-constexpr int kRows = 1;
+constexpr int kRows = 1, kPanels = 2;
 #endif
 #if !defined(WEFT_ISA_amx)
 constexpr int64_t kTaskRows = kRows, kFewestPanels = 4;
@@ -60,6 +62,24 @@ WEFT_INLINE void keep_subnormals([[maybe_unused]] unsigned before) {
 
 constexpr int64_t kFetchAhead = 2048;  // elements of W, of which the hardware asks for too few ahead
 
+#if defined(WEFT_ISA_neon)
+// Columns `lane` and `lane + 1` of the four in x.
+template <int lane, int R, int P>
+WEFT_INLINE void add_pair(const float32x4_t (&x)[R], const uint16_t* w, int64_t x_row, f32x16 (&even)[R][P],
+                          f32x16 (&odd)[R][P]) {
+#pragma GCC unroll 16
+  for (int p = 0; p < P; ++p) {
+    f32x16 first, second;
+    load_bf16_pairs(w + p * x_row * 16, first, second);
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+      even[r][p] = fma_lane<lane>(x[r], first, even[r][p]);
+      odd[r][p] = fma_lane<lane + 1>(x[r], second, odd[r][p]);
+    }
+  }
+}
+#endif
+
 template <int R, int P>
 WEFT_INLINE void add_step(const float* x, const uint16_t* w, int64_t x_row, f32x16 (&acc)[R][P]) {
   f32x16 even[R][P], odd[R][P];
@@ -67,6 +87,16 @@ WEFT_INLINE void add_step(const float* x, const uint16_t* w, int64_t x_row, f32x
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 16
     for (int p = 0; p < P; ++p) even[r][p] = zero(), odd[r][p] = zero();
+#if defined(WEFT_ISA_neon)
+  for (int64_t k = 0; k < kPairColumns; k += 4) {
+    float32x4_t four[R];
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) four[r] = vld1q_f32(x + r * x_row + k);
+    __builtin_prefetch(w + k * 16 + kFetchAhead);
+    add_pair<0>(four, w + k * 16, x_row, even, odd);
+    add_pair<2>(four, w + (k + 2) * 16, x_row, even, odd);
+  }
+#else
   for (int64_t k = 0; k < kPairColumns; k += 2) {
     f32x16 first[P], second[P];
 #pragma GCC unroll 16
@@ -82,6 +112,7 @@ WEFT_INLINE void add_step(const float* x, const uint16_t* w, int64_t x_row, f32x
         odd[r][p] = fma(splat(x[r * x_row + k + 1]), second[p], odd[r][p]);
       }
   }
+#endif
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 16
@@ -136,7 +167,7 @@ static void multiply_rows(const Product& a, const Epilogue& epilogue, const Task
   int64_t panel = tasks.panel(task);
   const uint16_t* from = a.x + row * a.x_row();
   for (int64_t i = 0; i < (row_end - row) * a.x_row(); i += 16) store(x + i, load_bf16(from + i));
-  for (; panel + 2 <= panel_end; panel += 2) panel_rows<2>(a, epilogue, x, row, row_end, panel);
+  for (; panel + kPanels <= panel_end; panel += kPanels) panel_rows<kPanels>(a, epilogue, x, row, row_end, panel);
   if (panel < panel_end) panel_rows<1>(a, epilogue, x, row, row_end, panel);
 }
 

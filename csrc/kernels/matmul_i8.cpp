@@ -228,7 +228,12 @@ constexpr int64_t kTaskRows = 8, kStep = 32;  // rows of a tile, columns that th
 constexpr int64_t kMaxRows = 64;  // of a task
 WEFT_INLINE void shape_whole_tiles() {}
 
-// Signed bytes as matmul_ints.h takes them: 128 more.
+// Signed bytes as matmul_ints.h takes them: 128 more, but for levels that multiply signed ones.
+#if defined(WEFT_ISA_neon)
+constexpr int kLimit = 127, kOffset = 0;
+#else
+constexpr int kLimit = 255, kOffset = 128;
+#endif
 WEFT_INLINE u8x64 load_codes(const int8_t* p) {
   u8x64 codes = load_bytes(reinterpret_cast<const std::byte*>(p));
 #if defined(WEFT_ISA_avx512)
@@ -236,9 +241,7 @@ WEFT_INLINE u8x64 load_codes(const int8_t* p) {
 #elif defined(WEFT_ISA_avx2)
   codes.lo = _mm256_xor_si256(codes.lo, _mm256_set1_epi8(-128));
   codes.hi = _mm256_xor_si256(codes.hi, _mm256_set1_epi8(-128));
-#elif defined(WEFT_ISA_neon)
-  for (uint8x16_t& quarter : codes.v) quarter = veorq_u8(quarter, vdupq_n_u8(128));
-#else
+#elif !defined(WEFT_ISA_neon)
   for (uint8_t& code : codes.v) code ^= 128;
 #endif
   return codes;
@@ -247,8 +250,8 @@ WEFT_INLINE u8x64 load_codes(const int8_t* p) {
 // What levels that multiply unsigned codes want: -128 times the sums of every 32 columns.
 WEFT_INLINE int32_t start_of(const int8_t* x, int64_t count) {
   int32_t total = 0;
-  for (int64_t k = 0; k < count; ++k) total += x[k];
-  return -128 * total;
+  for (int64_t k = 0; kOffset && k < count; ++k) total += x[k];
+  return -kOffset * total;
 }
 
 // What the largest element of a row is worth above its code: as four groups of columns of at most 127 each.
@@ -261,9 +264,9 @@ WEFT_INLINE i32x16 excess_of(const RowHead& head, const int8_t* w) {
     codes[g] = load_codes(w + head.fours);
     left -= some;
   }
-  const int32_t start = -128 * head.excess;
+  const int32_t start = -kOffset * head.excess;
   i32x16 total = splat_i(&start);
-  dot_rows<255, 4, 1>(&total, codes, x, 0);
+  dot_rows<kLimit, 4, 1>(&total, codes, x, 0);
   return total;
 }
 
@@ -279,15 +282,37 @@ struct Scratch {
 };
 static_assert(kMaxRows * sizeof(RowHead) + kMaxRows * kMaxDepth / kStep * 4 + kMaxRows * kMaxQuantised * 4 <= kScratchBytes);
 
-// R rows and one panel; x, heads, starts and y are those of the first row.
+#if defined(WEFT_ISA_neon_dot)
+
+// acc += the products of all columns, four rows in the registers at a time.
 template <int R>
-static void tile(const Product& a, const Epilogue& epilogue, const int8_t* x, const RowHead* heads, const int32_t* starts,
-                 int64_t panel, float* y) {
+WEFT_INLINE void add_products(const Product& a, const int8_t* x, const int32_t*, const int8_t* w, i32x16 (&acc)[R]) {
+  constexpr int together = R < kPass ? R : kPass;
+  for (int r = 0; r < R; r += together) {
+    i32x16 sum[together];
+#pragma GCC unroll 4
+    for (int i = 0; i < together; ++i) sum[i] = acc[r + i];
+    const int8_t* codes = w;
+    for (int64_t k = 0; k < a.depth; k += 16, codes += 256) {
+      int8x16_t sixteen[together];
+#pragma GCC unroll 4
+      for (int i = 0; i < together; ++i) sixteen[i] = vld1q_s8(x + (r + i) * a.depth + k);
+      add_group<kLimit, 0>(sum, load_codes(codes), sixteen);
+      add_group<kLimit, 1>(sum, load_codes(codes + 64), sixteen);
+      add_group<kLimit, 2>(sum, load_codes(codes + 128), sixteen);
+      add_group<kLimit, 3>(sum, load_codes(codes + 192), sixteen);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < together; ++i) acc[r + i] = sum[i];
+  }
+}
+
+#else
+
+template <int R>
+WEFT_INLINE void add_products(const Product& a, const int8_t* x, const int32_t* starts, const int8_t* w, i32x16 (&acc)[R]) {
   constexpr int together = R <= kTogether ? R : R % kTogether ? R / 2 : kTogether;
-  const int64_t steps = a.depth / kStep, column = panel * 16, count = smaller(16, a.columns - column);
-  const int8_t* w = a.w + column * a.depth;
-  i32x16 acc[R];
-  for (int r = 0; r < R; ++r) acc[r] = excess_of(heads[r], w);
+  const int64_t steps = a.depth / kStep;
   for (int64_t step = 0; step < steps; ++step) {
     u8x64 codes[8];
 #pragma GCC unroll 8
@@ -296,10 +321,23 @@ static void tile(const Product& a, const Epilogue& epilogue, const int8_t* x, co
     for (int r = 0; r < R; r += together) {
       i32x16 total[together];
       for (int i = 0; i < together; ++i) total[i] = splat_i(starts + (r + i) * steps + step);
-      dot_rows<255, 8, together>(total, codes, x + r * a.depth + step * kStep, a.depth);
+      dot_rows<kLimit, 8, together>(total, codes, x + r * a.depth + step * kStep, a.depth);
       for (int i = 0; i < together; ++i) acc[r + i] = acc[r + i] + total[i];
     }
   }
+}
+
+#endif
+
+// R rows and one panel; x, heads, starts and y are those of the first row.
+template <int R>
+static void tile(const Product& a, const Epilogue& epilogue, const int8_t* x, const RowHead* heads, const int32_t* starts,
+                 int64_t panel, float* y) {
+  const int64_t column = panel * 16, count = smaller(16, a.columns - column);
+  const int8_t* w = a.w + column * a.depth;
+  i32x16 acc[R];
+  for (int r = 0; r < R; ++r) acc[r] = excess_of(heads[r], w);
+  add_products(a, x, starts, w, acc);
   const f32x16 scale = load(a.scales + column), bias = epilogue.bias ? load_n(epilogue.bias + column, count) : zero();
   for (int r = 0; r < R; ++r) {
     f32x16 result = fused(to_float(acc[r]) * scale, splat(heads[r].scale), bias);

@@ -120,16 +120,28 @@ WEFT_INLINE void for_groups(F step) {
 
 constexpr int kPass = 4;  // rows whose sums fill 16 registers
 
+// Four columns, those of word `lane` of x.
+template <int limit, int lane, int rows>
+WEFT_INLINE void add_group(i32x16 (&sum)[rows], const u8x64& codes, const int8x16_t (&x)[rows]) {
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const int8x16_t code = signed_codes<limit>(codes.v[i]);
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; ++r) sum[r].v[i] = vdotq_laneq_s32(sum[r].v[i], code, x[r], lane);
+  }
+}
+
 template <int limit, int groups, int rows>
 WEFT_INLINE void add_dots(i32x16 (&sum)[rows], const u8x64* codes, const int8_t* x, int64_t stride) {
-  for_groups<groups, rows>([&](int g) {
-    const u8x64 group = codes[g];
+  static_assert(groups % 4 == 0);
+  for_groups<groups / 4, rows>([&](int g) {
+    int8x16_t sixteen[rows];
 #pragma GCC unroll 4
-    for (int r = 0; r < rows; ++r) {
-      const int8x16_t four = splat_four(x + r * stride + g * 4);
-#pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) sum[r].v[i] = vdotq_s32(sum[r].v[i], signed_codes<limit>(group.v[i]), four);
-    }
+    for (int r = 0; r < rows; ++r) sixteen[r] = vld1q_s8(x + r * stride + g * 16);
+    add_group<limit, 0>(sum, codes[4 * g], sixteen);
+    add_group<limit, 1>(sum, codes[4 * g + 1], sixteen);
+    add_group<limit, 2>(sum, codes[4 * g + 2], sixteen);
+    add_group<limit, 3>(sum, codes[4 * g + 3], sixteen);
   });
 }
 

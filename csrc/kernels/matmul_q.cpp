@@ -11,6 +11,8 @@
 #include "kernels/matmul_epilogue.h"
 #if defined(WEFT_ISA_amx)
 #include "kernels/matmul_tiles.h"
+#elif defined(WEFT_ISA_neon_dot)
+#include "kernels/matmul_laid_neon.h"
 #endif
 
 namespace weft::ISA {
@@ -202,6 +204,9 @@ static void tile_rows(Strip<type> s, int64_t rows, float* y, int64_t y_stride, i
   tile_rows<type, R, false>(s, rows - R, y + R * y_stride, y_stride, columns);
 }
 
+#if defined(WEFT_ISA_neon_dot)
+constexpr int64_t kFewestLaid = 5;  // rows for which it pays to lay W out
+#endif
 #if defined(WEFT_ISA_amx)
 // How many of a task's rows go through the matrix unit. A tile that is not full costs as much as a full one, and K types
 // are laid out at the cost of a dozen rows.
@@ -238,6 +243,17 @@ struct Product {
       take_notes<type>(x[row * blocks + i], notes + i * note_words<type>());
     noted = row, laid = -1;
     const int64_t panel_bytes = f.panel_bytes(weight.cols);
+#if defined(WEFT_ISA_neon_dot)
+    std::byte* laid_panel = worker.scratch + kScratchBytes / 2;
+    const bool lay = count >= kFewestLaid && 4 * blocks * Laid<type>::bytes <= int64_t{kScratchBytes / 2} &&
+                     count * blocks * note_words<type>() * 4 <= int64_t{kScratchBytes / 2};
+    for (; lay && panel < panel_end; ++panel) {
+      const std::byte* codes = weight.data + panel * panel_bytes;
+      lay_panel<type>(codes, codes + f.code_bytes(weight.cols), blocks, laid_panel);
+      rows_laid(NotedRows<type>{x + row * blocks, notes, blocks, note_words<type>()}, count, laid_panel,
+                y + row * columns + panel * 16, columns, columns - panel * 16);
+    }
+#endif
     for (int64_t first = panel; panel < panel_end; ++panel) {
       const std::byte* codes = weight.data + panel * panel_bytes;
       const Strip<type> strip{x + row * blocks, notes, codes, codes + f.code_bytes(weight.cols), blocks, panel_bytes};

@@ -98,6 +98,11 @@ WEFT_INLINE f32x16 operator/(f32x16 a, f32x16 b) {
 WEFT_INLINE f32x16 fma(f32x16 a, f32x16 b, f32x16 c) {
   return quarters<f32x16>([&](int i) { return vfmaq_f32(c.v[i], a.v[i], b.v[i]); });
 }
+// x[lane] * b + c. A splat would take a turn of the unit that multiplies; this reads the lane on its way.
+template <int lane>
+WEFT_INLINE f32x16 fma_lane(float32x4_t x, f32x16 b, f32x16 c) {
+  return quarters<f32x16>([&](int i) { return vfmaq_laneq_f32(c.v[i], b.v[i], x, lane); });
+}
 // The second operand when either is NaN, and of two zeros, as the x86 instructions do; this machine's own do not.
 WEFT_INLINE float32x4_t max4(float32x4_t a, float32x4_t b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
 WEFT_INLINE f32x16 max(f32x16 a, f32x16 b) {
