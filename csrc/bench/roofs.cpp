@@ -2,6 +2,8 @@
 
 #ifdef WEFT_X86
 #include <immintrin.h>
+#elif defined(WEFT_ARM)
+#include <arm_neon.h>
 #endif
 
 #include <algorithm>
@@ -154,6 +156,39 @@ WEFT_AMX double amx_bf16(const std::byte*, size_t) {
 }
 #endif
 
+#ifdef WEFT_ARM
+constexpr int kRounds = 4000;
+constexpr int kSums = 12;
+
+// Written out: the compiler would keep a copy in memory of every sum that it may not know.
+#define WEFT_TWELVE(op) op(0) op(1) op(2) op(3) op(4) op(5) op(6) op(7) op(8) op(9) op(10) op(11)
+#define WEFT_SUMS "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11"
+
+double f32_neon(const std::byte*, size_t) {
+#define WEFT_ADD(i) "fmla v" #i ".4s, v16.4s, v17.4s\n"
+  for (int round = 0; round < kRounds; ++round) asm volatile(WEFT_TWELVE(WEFT_ADD)::: WEFT_SUMS);
+#undef WEFT_ADD
+  return 1.0 * kRounds * kSums * 4 * 2;
+}
+
+__attribute__((target("arch=armv8.2-a+dotprod"))) double int8_neon(const std::byte*, size_t) {
+#define WEFT_ADD(i) "sdot v" #i ".4s, v16.16b, v17.16b\n"
+  for (int round = 0; round < kRounds; ++round) asm volatile(WEFT_TWELVE(WEFT_ADD)::: WEFT_SUMS);
+#undef WEFT_ADD
+  return 1.0 * kRounds * kSums * 16 * 2;
+}
+
+double read_neon(const std::byte* data, size_t bytes) {
+  for (size_t at = 0; at < bytes; at += 128) {
+    const std::byte* line = data + at;
+    asm volatile(
+        "ldp q0, q1, [%0]\n ldp q2, q3, [%0, #32]\n ldp q4, q5, [%0, #64]\n ldp q6, q7, [%0, #96]\n" ::"r"(line)
+        : WEFT_SUMS, "memory");
+  }
+  return static_cast<double>(bytes);
+}
+#endif
+
 // What every machine has: 16 bytes at a time.
 double read_plain(const std::byte* data, size_t bytes) {
   typedef uint64_t Words __attribute__((vector_size(16)));
@@ -178,6 +213,8 @@ constexpr Unit kUnits[] = {  // of one name the last that a level has counts
     {"read", "avx2", read_avx2},        {"read", "avx512", read_avx512}, {"f32", "avx2", f32_avx2},
     {"f32", "avx512", f32_avx512},      {"int8", "avx512", int8_avx512}, {"amx_int8", "amx", amx_int8},
     {"amx_bf16", "amx", amx_bf16},
+#elif defined(WEFT_ARM)
+    {"read", "neon", read_neon},        {"f32", "neon", f32_neon},       {"int8", "neon_dot", int8_neon},
 #endif
 };
 

@@ -10,7 +10,7 @@
 
 namespace weft {
 
-// "read", then the units that a level has: "f32" (fused multiply-add), "int8" (VNNI), "amx_int8", "amx_bf16".
+// "read", then the units that a level has: "f32" (fused multiply-add), "int8" (VNNI, sdot), "amx_int8", "amx_bf16".
 std::vector<std::string> roof_names(const Level& level);
 
 // Bytes ("read") or operations (a multiply and an add are two) per second of the whole team, once per repeat. Each
