@@ -2,8 +2,6 @@
 
 #ifdef WEFT_X86
 #include <immintrin.h>
-#elif defined(WEFT_ARM)
-#include <arm_neon.h>
 #endif
 
 #include <algorithm>
