@@ -147,7 +147,7 @@ def test_a_connection_is_of_use_after_a_refusal(serve):
 @pytest.mark.parametrize("used", [False, True])
 def test_a_request_that_waits_for_its_turn_is_not_taken_for_silence(serve, monkeypatch, used):
     """Neither the wait for a first request nor that for the next one ends while bytes of a request lie there."""
-    running = serve(limits={"keep_alive_s": 1, "header_s": 0.5})
+    running = serve(limits={"keep_alive_s": 1, "header_s": 1.0})
     with socket.create_connection(("127.0.0.1", running.port), timeout=10) as raw:
         if used:
             raw.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -157,7 +157,7 @@ def test_a_request_that_waits_for_its_turn_is_not_taken_for_silence(serve, monke
         monkeypatch.setattr(running.app.serving.door.turns, "add", put_off.append)
         raw.sendall(request({**LONG, "max_tokens": 2}))
         wait_for(lambda: put_off)
-        time.sleep(1.2)  # longer than either
+        time.sleep(1.5)  # longer than either
         running._loop.call_soon_threadsafe(put_off[0])
         assert answer(raw)[0].startswith(b"HTTP/1.1 200")
 
