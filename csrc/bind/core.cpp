@@ -4,6 +4,7 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unordered_map.h>
 #include <nanobind/stl/vector.h>
 
@@ -84,7 +85,7 @@ nb::dict run(Executable& self, nb::dict inputs, Pool& pool, std::vector<int64_t>
   return results;
 }
 
-std::shared_ptr<KvState> make_state(const std::string& dtype, int64_t pages, int64_t heads, int64_t dim) {
+std::shared_ptr<KvState> new_state(const std::string& dtype, int64_t pages, int64_t heads, int64_t dim, bool own_memory) {
   DType type = dtype_named(dtype);
   if (type != DType::f32 && type != DType::f16 && type != DType::bf16 && type != DType::i8)
     fail(ErrorKind::unsupported, "[state] keys and values are f32, f16, bf16 or i8, not " + dtype);
@@ -92,7 +93,26 @@ std::shared_ptr<KvState> make_state(const std::string& dtype, int64_t pages, int
     fail(ErrorKind::input, "[state] pages, heads and dim must be positive");
   if (pages > (int64_t{1} << 47) / (heads * dim * kPage * 4))  // more than processors can address
     fail(ErrorKind::memory, "[state] " + std::to_string(pages) + " pages of " + std::to_string(heads) + " heads of " + std::to_string(dim) + " are too many");
-  return std::make_shared<KvState>(type, pages, heads, dim);
+  return std::make_shared<KvState>(type, pages, heads, dim, own_memory);
+}
+
+std::shared_ptr<KvState> make_state(const std::string& dtype, int64_t pages, int64_t heads, int64_t dim) {
+  return new_state(dtype, pages, heads, dim, true);
+}
+
+// The states of all layers in one memory, each given by its type, heads and size of a head.
+std::vector<std::shared_ptr<KvState>> make_states(
+    const std::vector<std::tuple<std::string, int64_t, int64_t>>& layers, int64_t pages) {
+  std::vector<std::shared_ptr<KvState>> states;
+  int64_t bytes = 0;
+  for (const auto& [dtype, heads, dim] : layers) {
+    states.push_back(new_state(dtype, pages, heads, dim, false));
+    bytes += static_cast<int64_t>(states.back()->page_bytes());
+  }
+  if (bytes > (int64_t{1} << 47) / pages)
+    fail(ErrorKind::memory, "[state] " + std::to_string(pages) + " pages of " + std::to_string(bytes) + " bytes are too many");
+  join_states(states);
+  return states;
 }
 
 using PageOut = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
@@ -104,7 +124,7 @@ nb::object view_of(nb::handle self, std::byte* data, std::initializer_list<int64
   const auto& state = nb::cast<const KvState&>(self);
   std::vector<size_t> shape{static_cast<size_t>(state.pages), static_cast<size_t>(state.heads)};
   const auto apart = state.block_bytes / static_cast<int64_t>(sizeof(T));
-  std::vector<int64_t> strides{state.heads * apart, apart};
+  std::vector<int64_t> strides{state.stride / static_cast<int64_t>(sizeof(T)), apart};
   for (int64_t size : block) shape.push_back(static_cast<size_t>(size));
   if (block.size() == 2) strides.push_back(*(block.end() - 1));
   strides.push_back(1);
@@ -113,7 +133,7 @@ nb::object view_of(nb::handle self, std::byte* data, std::initializer_list<int64
 
 nb::object state_array(nb::handle self, bool key) {
   const auto& state = nb::cast<const KvState&>(self);
-  std::byte* data = (key ? state.key : state.value).data();
+  std::byte* data = key ? state.key : state.value;
   const int64_t rows = key ? state.dim : kPage, cols = key ? kPage : state.dim;
   if (state.dtype == DType::f32) return view_of<float>(self, data, {rows, cols});
   if (state.dtype == DType::i8) return view_of<int8_t>(self, data, {rows, cols});
@@ -124,7 +144,7 @@ nb::object state_array(nb::handle self, bool key) {
 nb::object state_scales(nb::handle self, bool key) {
   const auto& state = nb::cast<const KvState&>(self);
   if (state.dtype != DType::i8) return nb::none();
-  return view_of<float>(self, (key ? state.key : state.value).data() + state.element_bytes, {kPage});
+  return view_of<float>(self, (key ? state.key : state.value) + state.element_bytes, {kPage});
 }
 
 void read_page(const KvState& state, int64_t page, PageOut out) {
@@ -148,6 +168,7 @@ void bind_core(nb::module_& module) {
 
   nb::class_<KvState>(module, "KvState")
       .def_static("make", &make_state)
+      .def_static("make_all", &make_states)
       .def_prop_ro("key", [](nb::handle self) { return state_array(self, true); })
       .def_prop_ro("value", [](nb::handle self) { return state_array(self, false); })
       .def_prop_ro("key_scales", [](nb::handle self) { return state_scales(self, true); })
@@ -156,8 +177,7 @@ void bind_core(nb::module_& module) {
       .def_prop_ro("page_bytes", &KvState::page_bytes)
       .def("read_page", &read_page)
       .def("write_page", &write_page)
-      .def("copy_page", &KvState::copy_page, nb::call_guard<nb::gil_scoped_release>())
-      .def_prop_ro("nbytes", [](const KvState& s) { return s.key.size() + s.value.size(); });
+      .def("copy_page", &KvState::copy_page, nb::call_guard<nb::gil_scoped_release>());
 
   using Part = AdapterTable::Kept;
   module.attr("ADAPTERS") = kAdapters;

@@ -7,16 +7,34 @@
 
 namespace weft {
 
-KvState::KvState(DType dtype, int64_t pages, int64_t heads, int64_t dim)
+KvState::KvState(DType dtype, int64_t pages, int64_t heads, int64_t dim, bool own_memory)
     : dtype(dtype), pages(pages), heads(heads), dim(dim),
       element_bytes(static_cast<int64_t>(bytes_of(dtype, static_cast<size_t>(dim * kPage)))),
       block_bytes(element_bytes + (dtype == DType::i8 ? kPage * static_cast<int64_t>(sizeof(float)) : 0)),
-      key(static_cast<size_t>(pages) * half_page(), false), value(static_cast<size_t>(pages) * half_page(), false) {}
+      stride(static_cast<int64_t>(page_bytes())) {
+  if (!own_memory) return;
+  memory = std::make_shared<Memory>(static_cast<size_t>(pages) * page_bytes());
+  key = memory->data();
+  value = key + half_page();
+}
+
+void join_states(std::span<const std::shared_ptr<KvState>> layers) {
+  size_t stride = 0, place = 0;
+  for (const auto& layer : layers) stride += layer->page_bytes();
+  const auto all = std::make_shared<Memory>(layers.empty() ? 0 : stride * static_cast<size_t>(layers[0]->pages));
+  for (const auto& layer : layers) {
+    layer->memory = all;
+    layer->stride = static_cast<int64_t>(stride);
+    layer->key = all->data() + place;
+    layer->value = layer->key + layer->page_bytes() / 2;
+    place += layer->page_bytes();
+  }
+}
 
 size_t KvState::place_of(int64_t page) const {
   if (page < 0 || page >= pages)
     fail(ErrorKind::input, "[state] no page " + std::to_string(page) + "; there are " + std::to_string(pages));
-  return static_cast<size_t>(page) * half_page();
+  return static_cast<size_t>(page * stride);
 }
 
 void KvState::check_size(size_t size) const {
@@ -27,22 +45,18 @@ void KvState::check_size(size_t size) const {
 void KvState::read_page(int64_t page, std::byte* out, size_t size) const {
   const size_t place = place_of(page);
   check_size(size);
-  std::memcpy(out, key.data() + place, half_page());
-  std::memcpy(out + half_page(), value.data() + place, half_page());
+  std::memcpy(out, key + place, page_bytes());
 }
 
 void KvState::write_page(int64_t page, const std::byte* data, size_t size) {
   const size_t place = place_of(page);
   check_size(size);
-  std::memcpy(key.data() + place, data, half_page());
-  std::memcpy(value.data() + place, data + half_page(), half_page());
+  std::memcpy(key + place, data, page_bytes());
 }
 
 void KvState::copy_page(int64_t source, int64_t target) {
   const size_t from = place_of(source), to = place_of(target);
-  if (from == to) return;
-  std::memcpy(key.data() + to, key.data() + from, half_page());
-  std::memcpy(value.data() + to, value.data() + from, half_page());
+  if (from != to) std::memcpy(key + to, key + from, page_bytes());
 }
 
 static constexpr int64_t kMaxRank = 4096;  // of a blend; sums of a row of them fit a worker's scratch

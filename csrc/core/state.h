@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <unordered_map>
 
 #include "core/dtype.h"
@@ -17,16 +18,20 @@ constexpr int64_t kPage = 32;  // tokens per page; a multiple of the 16 lanes
 
 // Keys are stored transposed inside a page, so that one vector holds 16 keys of one channel and a score needs no
 // horizontal sum; values are stored token by token, so that one vector holds 16 channels.
-//   key    [pages][heads] blocks of [dim][kPage]
-//   value  [pages][heads] blocks of [kPage][dim]
-// The elements of an i8 block are followed by kPage float32: what a token's elements are to be multiplied by.
+//   key    [pages] of [heads] blocks of [dim][kPage]
+//   value  [pages] of [heads] blocks of [kPage][dim]
+// The elements of an i8 block are followed by kPage float32: what a token's elements are to be multiplied by. Pages lie
+// `stride` bytes apart, a page's values behind its keys, and between two pages are those of the other layers: whatever
+// the number of layers, the memory in use is one piece, which huge pages cover.
 struct KvState {
   DType dtype;  // f32, f16, bf16 or i8
   int64_t pages, heads, dim;
   int64_t element_bytes, block_bytes;  // of a block's elements alone, and of all of it
-  Memory key, value;
+  int64_t stride;
+  std::byte *key = nullptr, *value = nullptr;  // of page 0
+  std::shared_ptr<Memory> memory;              // of all layers
 
-  KvState(DType dtype, int64_t pages, int64_t heads, int64_t dim);
+  KvState(DType dtype, int64_t pages, int64_t heads, int64_t dim, bool own_memory = true);
 
   // A page as bytes: its keys, then its values. A page that is not there or another size is an Error(input).
   size_t page_bytes() const { return 2 * half_page(); }
@@ -39,6 +44,9 @@ struct KvState {
   size_t place_of(int64_t page) const;
   void check_size(size_t size) const;
 };
+
+// Gives the states, made without memory of their own and with the same number of pages, one together.
+void join_states(std::span<const std::shared_ptr<KvState>> layers);
 
 constexpr int64_t kAdapters = 256;  // indices of adapters; 0 is none
 

@@ -59,8 +59,8 @@ struct Pages {
   const int32_t* table;
   int64_t head, start, last;  // last: behind the last key that a row sees
 
-  WEFT_INLINE StateBlock<const T> block(const Memory& memory, int64_t at) const {
-    return block_of<const T>(state, memory, table[smaller(start + at, last - 1) / kPage], head);
+  WEFT_INLINE StateBlock<const T> block(std::byte* half, int64_t at) const {
+    return block_of<const T>(state, half, table[smaller(start + at, last - 1) / kPage], head);
   }
   WEFT_INLINE int64_t count(int64_t at) const { return smaller(kPage, last - start - at); }
   WEFT_INLINE void pack_keys_to(Rounded* to, int64_t at) const {
@@ -87,6 +87,29 @@ struct Pages {
     return span.key;
   }
 };
+
+#if !defined(WEFT_ISA_amx)
+// The same for a few rows, which read elements where they lie: to pack them would take longer than to multiply.
+constexpr int64_t kFewRows = 4;
+
+template <class T>
+struct PagesInPlace : Pages<T> {
+  int64_t block_end;  // of the present block's keys
+  WEFT_INLINE StateRows<T> key_rows(int64_t at, int64_t channel) const {
+    const int64_t page = at / kPage * kPage, dim = this->span.dim;
+    const T* first = this->block(this->state.key, page).elements + channel * kPage + (at - page);
+    const bool more = page + kPage < block_end;
+    const auto& following = more ? this->block(this->state.key, page + kPage) : this->block(this->state.value, 0);
+    return {smaller(kStep, dim - channel), kPage, first, at == page ? following.elements + channel * kPage : first};
+  }
+  WEFT_INLINE StateRows<T> value_rows(int64_t at, int64_t channel) const {
+    const int64_t dim = this->span.dim, line = 64 / static_cast<int64_t>(sizeof(T));
+    const T* first = this->block(this->state.value, at).elements + channel;
+    const auto& following = this->block(this->state.value, at + kPage);
+    return {this->count(at), dim, first, channel % line == 0 ? following.elements + channel : first};
+  }
+};
+#endif
 
 template <class T>
 static void attend_pages(const Call& call, const Worker& worker) {
@@ -115,6 +138,12 @@ static void attend_pages(const Call& call, const Worker& worker) {
       const Pages<T> pages{span, state, table, task.head, start, last};
       const int64_t from = larger(0, first - start) / kPage * kPage, to = smaller(kKeys, last - start);
       if constexpr (kScaled<T>) pages.copy_scales(from, to);
+#if !defined(WEFT_ISA_amx)
+      if (span.rows <= kFewRows && dim % kLanes == 0) {
+        attend_block(span, start, PagesInPlace<T>{pages, to});
+        continue;
+      }
+#endif
       if (span.rows <= kLanes) {
         attend_block(span, start, pages);
         continue;

@@ -114,7 +114,7 @@ using Bits = uint32_t __attribute__((vector_size(16)));
 #endif
 
 // As float_to_bf16_normal.
-WEFT_INLINE void store_rounded(float* to, f32x16 x) {
+WEFT_INLINE f32x16 round_any(f32x16 x) {
   Bits parts[sizeof(x) / sizeof(Bits)];
   __builtin_memcpy(parts, &x, sizeof(x));
   for (Bits& bits : parts) {
@@ -124,8 +124,10 @@ WEFT_INLINE void store_rounded(float* to, f32x16 x) {
     near = size < 0x00800000u ? bits & 0x80000000u : near;
     bits = near & 0xFFFF0000u;
   }
-  __builtin_memcpy(to, parts, sizeof(x));
+  __builtin_memcpy(&x, parts, sizeof(x));
+  return x;
 }
+WEFT_INLINE void store_rounded(float* to, f32x16 x) { store(to, round_any(x)); }
 WEFT_INLINE void store_row(Rounded* to, f32x16 low, f32x16 high) {
   store_rounded(to, low);
   store_rounded(to + kLanes, high);
@@ -136,42 +138,61 @@ WEFT_INLINE f32x16 round_half(f32x16 x) {
   const f32x16 more = x * splat(65537.0f);
   return more + (x - more);
 }
+// Elements of a state; bfloat16 and codes are as they should be.
+template <class T>
+WEFT_INLINE f32x16 rounded(const T* p) {
+  return widen(p);
+}
+WEFT_INLINE f32x16 rounded(const float* p) { return round_any(load(p)); }
+WEFT_INLINE f32x16 rounded(const Half* p) { return round_half(widen(p)); }
+
 WEFT_INLINE void store_pair(Rounded* to, f32x16 first, f32x16 second) { store_row(to, first, second); }
 template <class T>
-WEFT_INLINE void pack_pair(Rounded* to, const T* first, const T* second) {  // bfloat16 and codes are as they should be
-  store(to, widen(first));
-  store(to + kLanes, widen(second));
-}
-WEFT_INLINE void pack_pair(Rounded* to, const float* first, const float* second) {
-  store_pair(to, load(first), load(second));
-}
-WEFT_INLINE void pack_pair(Rounded* to, const Half* first, const Half* second) {
-  store(to, round_half(widen(first)));
-  store(to + kLanes, round_half(widen(second)));
+WEFT_INLINE void pack_pair(Rounded* to, const T* first, const T* second) {
+  store(to, rounded(first));
+  store(to + kLanes, rounded(second));
 }
 
 WEFT_INLINE void shape_tiles(int64_t) {}
+
+// Where the 32 rows of a right operand's step are: in a packed tile,
+struct TileRows {
+  static constexpr int64_t count = kStep;
+  const Rounded* first;
+  WEFT_INLINE f32x16 row(int64_t k) const { return load(first + k * kLanes); }
+};
+// or in a state, `stride` elements apart; those behind `count` are zeros. What is read next is asked for row by row.
+template <class T>
+struct StateRows {
+  int64_t count, stride;
+  const T *first, *next;
+  WEFT_INLINE f32x16 row(int64_t k) const {
+    __builtin_prefetch(next + k * stride);
+    return rounded(first + k * stride);
+  }
+};
 
 template <int first>
 struct Odd {};
 
 // n rows of a step: sums [n][16] += left [n][32] right [32][16]. The odd columns go after the even ones: two chains for
 // each row at once would not fit the registers. A function of its own: inlined everywhere it would be half a megabyte.
-template <int n>
-[[gnu::noinline]] static void add_rows(const Rounded* left, const Rounded* right, float* sums) {
+template <int n, class Right>
+[[gnu::noinline]] static void add_rows(const Rounded* left, Right right, float* sums) {
   f32x16 even[n], odd[n];
 #if defined(WEFT_ISA_neon)
   const auto chain = [&]<int first>(f32x16(&acc)[n], Odd<first>) {
 #pragma GCC unroll 4
     for (int i = 0; i < n; ++i) acc[i] = zero();
-    for (int64_t k = 0; k < kStep; k += 4) {
+    for (int64_t k = 0; k + first < right.count; k += 4) {
       float32x4_t four[n];
 #pragma GCC unroll 4
       for (int i = 0; i < n; ++i) four[i] = vld1q_f32(left + i * kStep + k);
-      f32x16 x = load(right + (k + first) * kLanes);
+      f32x16 x = right.row(k + first);
 #pragma GCC unroll 4
       for (int i = 0; i < n; ++i) acc[i] = fma_lane<first>(four[i], x, acc[i]);
-      x = load(right + (k + 2 + first) * kLanes);
+      if (k + 2 + first >= right.count) break;
+      x = right.row(k + 2 + first);
 #pragma GCC unroll 4
       for (int i = 0; i < n; ++i) acc[i] = fma_lane<first + 2>(four[i], x, acc[i]);
     }
@@ -182,8 +203,8 @@ template <int n>
   auto chain = [&](f32x16(&acc)[n], int64_t first) {
 #pragma GCC unroll 4
     for (int i = 0; i < n; ++i) acc[i] = zero();
-    for (int64_t k = first; k < kStep; k += 2) {
-      const f32x16 x = load(right + k * kLanes);
+    for (int64_t k = first; k < right.count; k += 2) {
+      const f32x16 x = right.row(k);
 #pragma GCC unroll 4
       for (int i = 0; i < n; ++i) acc[i] = fma(splat(left[i * kStep + k]), x, acc[i]);
     }
@@ -195,6 +216,18 @@ template <int n>
   for (int i = 0; i < n; ++i) store(sums + i * kLanes, load(sums + i * kLanes) + (even[i] + odd[i]));
 }
 
+// Any number of rows.
+template <class Right>
+WEFT_INLINE void add_all_rows(const Rounded* left, Right right, float* sums, int64_t rows) {
+  int64_t row = 0;
+  for (; row + 4 <= rows; row += 4) add_rows<4>(left + row * kStep, right, sums + row * kLanes);
+  switch (rows - row) {
+    case 3: add_rows<3>(left + row * kStep, right, sums + row * kLanes); break;
+    case 2: add_rows<2>(left + row * kStep, right, sums + row * kLanes); break;
+    case 1: add_rows<1>(left + row * kStep, right, sums + row * kLanes);
+  }
+}
+
 template <int T>
 WEFT_INLINE void zero_sums(float* sums) {
   fill(sums, T * 256, [](auto) { return zero(); });
@@ -203,15 +236,7 @@ template <int T>
 WEFT_INLINE void begin_sums(const float*) {}
 template <int T>
 WEFT_INLINE void add_step(const Rounded* left, const Rounded* right, int64_t stride, float* sums, int64_t rows) {
-  for (int t = 0; t < T; ++t, right += stride, sums += 256) {
-    int64_t row = 0;
-    for (; row + 4 <= rows; row += 4) add_rows<4>(left + row * kStep, right, sums + row * kLanes);
-    switch (rows - row) {
-      case 3: add_rows<3>(left + row * kStep, right, sums + row * kLanes); break;
-      case 2: add_rows<2>(left + row * kStep, right, sums + row * kLanes); break;
-      case 1: add_rows<1>(left + row * kStep, right, sums + row * kLanes);
-    }
-  }
+  for (int t = 0; t < T; ++t, right += stride, sums += 256) add_all_rows(left, TileRows{right}, sums, rows);
 }
 template <int T>
 WEFT_INLINE void end_sums(float*) {}

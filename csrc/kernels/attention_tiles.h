@@ -109,6 +109,10 @@ WEFT_INLINE Edges edges_of(const Span& span, int64_t first, int64_t rows, int64_
   return edges;
 }
 
+// Whether keys and values are read where they lie, or from tiles.
+template <class Tiles>
+constexpr bool kInPlace = requires(Tiles tiles) { tiles.key_rows(0, 0); };
+
 // Scores of 16 T keys.
 template <int T>
 WEFT_INLINE void score(const Span& span, const Rounded* q, const Rounded* keys, float* scores, int64_t rows) {
@@ -156,6 +160,15 @@ template <class Tiles>
 WEFT_INLINE void score_keys(const Span& span, const Rounded* q, int64_t rows, const Edges& edges, Tiles tiles) {
 #if defined(WEFT_ISA_amx)
   if (span.deep == kStep) return score_one_step(q, edges, tiles, span.scores);
+#else
+  if constexpr (kInPlace<Tiles>) {
+    for (int64_t key = edges.begin; key < edges.end; key += kLanes) {
+      float* scores = span.scores + key * kLanes;
+      fill(scores, rows * kLanes, [](auto) { return zero(); });
+      for (int64_t c = 0; c < span.dim; c += kStep) add_all_rows(q + c * kLanes, tiles.key_rows(key, c), scores, rows);
+    }
+    return;
+  }
 #endif
   int64_t key = edges.begin;
   for (; key + 2 * kStep <= edges.end; key += 2 * kStep)
@@ -246,7 +259,12 @@ WEFT_INLINE void add_values(const Span& span, int64_t channel, int64_t rows, con
   for (int64_t key = edges.begin; key < edges.end; key += kStep) {
     if (total && edges.clear(key)) weigh_step<true>(span, key, rows, top, total);
     else if (total) weigh_step<false>(span, key, rows, top, total);
-    add_step<C>(span.weights + key * kLanes, tiles.values(key, channel, C * kLanes), kTile, out, rows);
+    if constexpr (kInPlace<Tiles>) {
+      for (int c = 0; c < C; ++c)
+        add_all_rows(span.weights + key * kLanes, tiles.value_rows(key, channel + c * kLanes), out + c * 256, rows);
+    } else {
+      add_step<C>(span.weights + key * kLanes, tiles.values(key, channel, C * kLanes), kTile, out, rows);
+    }
   }
   end_sums<C>(out);
 }

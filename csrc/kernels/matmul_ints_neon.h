@@ -227,6 +227,13 @@ WEFT_INLINE void add_products(i32x16* total, const int8x16_t (*joined)[8], const
 
 #endif
 
+// Sums of 32 products are below 2^22, so they may begin at the bits of 1.5 * 2^23: as a float the sum is then that many
+// above it. One subtraction, where a conversion takes four times as long.
+constexpr int32_t kFloatBits = 0x4B400000;
+WEFT_INLINE float32x4_t from_bits(int32x4_t sum) {
+  return vsubq_f32(vreinterpretq_f32_s32(sum), vdupq_n_f32(12582912.0f));
+}
+
 constexpr int kTogether = 8;  // rows that share the unpacked, or joined, codes
 
 // The sums of (code - offset) * x over `groups` vectors of codes up to `limit`; row r of x lies at x + r * stride.

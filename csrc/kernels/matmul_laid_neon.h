@@ -1,8 +1,5 @@
 // matmul_laid_neon: matmul_q of many rows with sdot. A panel of W is laid out once for all rows of a task: codes as
-// signed bytes without their offset, scales as numbers that need no conversion.
-//
-// Four outputs at a time: the sums of eight rows then fit the registers through all of k, a code is loaded for the 32
-// products it takes part in, and what is read again and again stays in the first-level cache.
+// signed bytes without their offset, scales as numbers that need no conversion. neon/rows_laid.cpp multiplies.
 #pragma once
 #include "kernels/matmul_a8.h"
 #include "kernels/matmul_codes.h"
@@ -51,84 +48,6 @@ static void lay_panel(const std::byte* codes, const std::byte* heads, int64_t bl
   }
 }
 
-// 16 columns of `rows` rows times four outputs.
-template <int rows>
-WEFT_INLINE void add_sixteen(int32x4_t (&sum)[rows], const std::byte* codes, const int8_t* x, int64_t stride) {
-  int8x16_t sixteen[rows];
-#pragma GCC unroll 8
-  for (int r = 0; r < rows; ++r) sixteen[r] = vld1q_s8(x + r * stride);
-  const auto code = [=](int g) { return vld1q_s8(reinterpret_cast<const int8_t*>(codes) + g * 16); };
-  const int8x16_t first = code(0), second = code(1), third = code(2), fourth = code(3);
-#pragma GCC unroll 8
-  for (int r = 0; r < rows; ++r) sum[r] = vdotq_laneq_s32(sum[r], first, sixteen[r], 0);
-#pragma GCC unroll 8
-  for (int r = 0; r < rows; ++r) sum[r] = vdotq_laneq_s32(sum[r], second, sixteen[r], 1);
-#pragma GCC unroll 8
-  for (int r = 0; r < rows; ++r) sum[r] = vdotq_laneq_s32(sum[r], third, sixteen[r], 2);
-#pragma GCC unroll 8
-  for (int r = 0; r < rows; ++r) sum[r] = vdotq_laneq_s32(sum[r], fourth, sixteen[r], 3);
-}
-template <int rows>
-WEFT_INLINE void begin(int32x4_t (&sum)[rows], int32_t from = 0) {
-#pragma GCC unroll 8
-  for (int r = 0; r < rows; ++r) sum[r] = vdupq_n_s32(from);
-}
-
-// Sums of 32 products are below 2^22, so they may begin at the bits of 1.5 * 2^23: as a float the sum is then that many
-// above it. One subtraction, where a conversion takes four times as long.
-constexpr int32_t kFloatBits = 0x4B400000;
-template <DType type>
-WEFT_INLINE float32x4_t as_float(int32x4_t total) {
-  if constexpr (format_of(type).subs) return vcvtq_f32_s32(total);
-  return vsubq_f32(vreinterpretq_f32_s32(total), vdupq_n_f32(12582912.0f));
-}
-
-// The integers of block `x` of `rows` rows, `blocks` apart, times the four outputs of the block at w.
-template <DType type, int rows>
-WEFT_INLINE void dot_laid(int32x4_t (&total)[rows], const std::byte* w, const A8<format_of(type).block>* x,
-                          int64_t blocks) {
-  constexpr Format f = format_of(type);
-  const int64_t stride = blocks * static_cast<int64_t>(sizeof *x);
-  begin(total, f.subs ? 0 : kFloatBits);
-  if constexpr (f.subs == 0) {
-    add_sixteen(total, w, x->q, stride);
-    add_sixteen(total, w + 64, x->q + 16, stride);
-    return;
-  }
-#pragma GCC unroll 1
-  for (int j = 0; j < f.subs; ++j) {
-    constexpr int width = f.subs ? f.block / f.subs : 16;
-    int32x4_t sum[rows];
-    begin(sum);
-    for (int c = 0; c < width; c += 16) add_sixteen(sum, w + (j * width + c) * 4, x->q + j * width + c, stride);
-    const int32x4_t scale = vld1q_s32(reinterpret_cast<const int32_t*>(w + Laid<type>::scales_at) + j * 4);
-#pragma GCC unroll 8
-    for (int r = 0; r < rows; ++r) total[r] = vmlaq_s32(total[r], sum[r], scale);
-  }
-}
-
-// low += minimum `j` of a block times the sums of `rows` rows under it.
-template <int j, int rows>
-WEFT_INLINE void add_min(int32x4_t (&low)[rows], const int16_t* mins, const int16x8_t (&sums)[rows]) {
-  const int16x4_t min = vld1_s16(mins + 4 * j);
-#pragma GCC unroll 8
-  for (int r = 0; r < rows; ++r) low[r] = vmlal_laneq_s16(low[r], min, sums[r], j);
-}
-
-// The minima of a block's four outputs times the sums of x under them; sums(r) are those of row r.
-template <DType type, int rows, class Sums>
-WEFT_INLINE void dot_mins(int32x4_t (&low)[rows], const std::byte* w, Sums sums) {
-  begin(low);
-  for (int half = 0; half < format_of(type).subs; half += 8) {
-    const auto* mins = reinterpret_cast<const int16_t*>(w + Laid<type>::mins_at) + 4 * half;
-    int16x8_t eight[rows];
-#pragma GCC unroll 8
-    for (int r = 0; r < rows; ++r) eight[r] = vld1q_s16(sums(r) + half);
-    add_min<0>(low, mins, eight), add_min<1>(low, mins, eight), add_min<2>(low, mins, eight), add_min<3>(low, mins, eight);
-    add_min<4>(low, mins, eight), add_min<5>(low, mins, eight), add_min<6>(low, mins, eight), add_min<7>(low, mins, eight);
-  }
-}
-
 // Rows of x, and what matmul_q notes of them.
 template <DType type>
 struct NotedRows {
@@ -139,57 +58,8 @@ struct NotedRows {
   WEFT_INLINE const int32_t* note(int r, int64_t b) const { return notes + (r * blocks + b) * words; }
 };
 
-// One tile: y of `rows` rows and 16 outputs, of which `columns` are there.
-template <DType type, int rows>
-static void tile_laid(const NotedRows<type>& s, const std::byte* laid, float* y, int64_t y_stride, int64_t columns) {
-  constexpr Format f = format_of(type);
-  using L = Laid<type>;
-  for (int i = 0; i < 4; ++i) {
-    float32x4_t acc[rows];
-#pragma GCC unroll 8
-    for (int r = 0; r < rows; ++r) acc[r] = vdupq_n_f32(0);
-    const std::byte* w = laid + i * s.blocks * L::bytes;
-    for (int64_t b = 0; b < s.blocks; ++b, w += L::bytes) {
-      int32x4_t total[rows];
-      dot_laid<type>(total, w, &s.block(0, b), s.blocks);
-      const float32x4_t d = vld1q_f32(reinterpret_cast<const float*>(w + L::d_at));
-#pragma GCC unroll 8
-      for (int r = 0; r < rows; ++r)
-        acc[r] = vfmaq_f32(acc[r], vmulq_n_f32(d, s.block(r, b).d), as_float<type>(total[r]));
-      if constexpr (f.mins) {
-        const float32x4_t m = vld1q_f32(reinterpret_cast<const float*>(w + L::m_at));
-        if constexpr (f.subs == 0) {
-#pragma GCC unroll 8
-          for (int r = 0; r < rows; ++r) {
-            float shift;
-            std::memcpy(&shift, s.note(r, b), 4);
-            acc[r] = vfmaq_n_f32(acc[r], m, shift);
-          }
-        } else {
-          const float32x4_t minus = vsubq_f32(vdupq_n_f32(0), m);
-          dot_mins<type>(total, w, [&](int r) {
-            return f.subs == 16 ? s.block(r, b).sum : reinterpret_cast<const int16_t*>(s.note(r, b));
-          });
-#pragma GCC unroll 8
-          for (int r = 0; r < rows; ++r)
-            acc[r] = vfmaq_f32(acc[r], vmulq_n_f32(minus, s.block(r, b).d), vcvtq_f32_s32(total[r]));
-        }
-      }
-    }
-#pragma GCC unroll 8
-    for (int r = 0; r < rows; ++r) store4_n(y + r * y_stride + 4 * i, acc[r], columns - 4 * i);
-  }
-}
-
-// Any number of rows.
-template <DType type, int rows = 8>
-static void rows_laid(NotedRows<type> s, int64_t count, const std::byte* laid, float* y, int64_t y_stride, int64_t columns) {
-  for (; count >= rows; count -= rows, y += rows * y_stride) {
-    tile_laid<type, rows>(s, laid, y, y_stride, columns);
-    s.x += rows * s.blocks;
-    s.notes += rows * s.blocks * s.words;
-  }
-  if constexpr (rows > 1) rows_laid<type, rows / 2>(s, count, laid, y, y_stride, columns);
-}
+// y of `count` rows and the 16 outputs of a laid panel, of which `columns` are there.
+template <DType type>
+void rows_laid(NotedRows<type> s, int64_t count, const std::byte* laid, float* y, int64_t y_stride, int64_t columns);
 
 }  // namespace weft::ISA

@@ -26,9 +26,18 @@ constexpr int kRows = 4;
 #else
 constexpr int kRows = 2;
 #endif
+#if defined(WEFT_ISA_neon_dot)
+constexpr int64_t kRowStep = 96;  // W is laid out for each
+#else
 constexpr int64_t kRowStep = 48;
+#endif
 constexpr int64_t kFewRows = 4;  // bound by memory
-constexpr int64_t kPanelStep = 32, kFetchBytes = 4096;
+constexpr int64_t kPanelStep = 32;
+#if defined(WEFT_ISA_neon)
+constexpr int64_t kFetchBytes = 8192;
+#else
+constexpr int64_t kFetchBytes = 4096;
+#endif
 constexpr int lower_tile(int rows) { return rows == 12 ? 8 : rows / 2; }
 constexpr int together(int rows) { return rows <= kTogether ? rows : rows % kTogether ? rows / 2 : kTogether; }
 
@@ -61,6 +70,48 @@ static void take_notes(const A8<format_of(type).block>& x, int32_t* notes) {
   }
 }
 
+// Asks for blocks of W kFetchBytes of codes before they are read, through all panels of a task and of the one after it: W
+// is read from memory, and the hardware's prefetcher does not run far enough ahead in two short streams. 1 to 2.5 times as
+// fast.
+template <DType type>
+class Ahead {
+ public:
+  Ahead(const Weight& weight) : data(weight.data), cols(weight.cols) {}
+
+  void start(Shares::Cut task) {
+    now = task, then = {0, 0};
+    enter_panel();
+    for (int64_t i = 0; i < kBlocks; ++i) fetch_next();
+  }
+  void follow(Shares::Cut task) {
+    if (now.begin < now.end) then = task;
+    else now = task, enter_panel();
+  }
+  WEFT_INLINE void fetch_next() {
+    for (int64_t i = 0; i < kCodeBytes; i += 64) __builtin_prefetch(codes + i);
+    for (int64_t i = 0; i < f.head_bytes(); i += 64) __builtin_prefetch(heads + i);
+    codes += kCodeBytes;
+    heads += f.head_bytes();
+    if (--left) return;
+    if (++now.begin >= now.end && then.begin < then.end) now = then, then = {0, 0};
+    enter_panel();
+  }
+
+ private:
+  static constexpr Format f = format_of(type);
+  static constexpr int64_t kCodeBytes = f.chunks() * f.chunk_bytes();  // of a block
+  static constexpr int64_t kBlocks = (kFetchBytes + kCodeBytes - 1) / kCodeBytes;
+  const std::byte *data, *codes = nullptr, *heads = nullptr;
+  int64_t cols, left = 0;
+  Shares::Cut now{0, 0}, then{0, 0};  // panels to be asked for; what lies behind the last one does no harm
+
+  void enter_panel() {
+    codes = data + now.begin * f.panel_bytes(cols);
+    heads = codes + f.code_bytes(cols);
+    left = cols / f.block;
+  }
+};
+
 // Rows of x with their notes, one panel of W.
 template <DType type>
 struct Strip {
@@ -68,7 +119,6 @@ struct Strip {
   const int32_t* notes;
   const std::byte *codes, *heads;
   int64_t blocks;  // of a row
-  int64_t panel_bytes;
 
   WEFT_INLINE const auto& block(int r, int64_t b) const { return x[r * blocks + b]; }
   WEFT_INLINE const int32_t* note(int r, int64_t b) const { return notes + (r * blocks + b) * note_words<type>(); }
@@ -76,18 +126,6 @@ struct Strip {
     return format_of(type).offset ? splat_i(note(r, b) + sub) : zero_i();
   }
   WEFT_INLINE const std::byte* head(int64_t b) const { return heads + b * format_of(type).head_bytes(); }
-
-  // Asks for a block that is read kFetchBytes of codes later, of this panel or of the next one: W is read from memory, and the hardware's prefetcher does not run far enough ahead in two short streams. 1 to 2.5 times as fast.
-  static constexpr int64_t kCodeBytes = format_of(type).chunks() * format_of(type).chunk_bytes();  // of a block
-  static constexpr int64_t kAhead = (kFetchBytes + kCodeBytes - 1) / kCodeBytes;
-  WEFT_INLINE void fetch_after(int64_t b) const {
-    if (b + kAhead < blocks) fetch(b + kAhead, 0);
-    else fetch(b + kAhead - blocks, panel_bytes);
-  }
-  WEFT_INLINE void fetch(int64_t b, int64_t skip) const {
-    for (int64_t i = 0; i < kCodeBytes; i += 64) __builtin_prefetch(codes + skip + b * kCodeBytes + i);
-    for (int64_t i = 0; i < format_of(type).head_bytes(); i += 64) __builtin_prefetch(head(b) + skip + i);
-  }
 };
 
 // The sums of `groups` vectors of codes from column `column` of block b on, times n rows of x; they are of sub-block
@@ -100,10 +138,44 @@ WEFT_INLINE void dot_block(const Strip<type>& s, int r, int64_t b, int sub, cons
   dot_rows<largest_code<type>(), groups, n>(total, codes, s.block(r, b).q + column, stride);
 }
 
+#if defined(WEFT_ISA_neon_dot) || defined(WEFT_ISA_neon_i8mm)
+#define WEFT_GROUP_BY_GROUP 1
+// Groups [first, end) of a chunk times one row, whose 32 columns lie at x: each is multiplied as soon as it is unpacked. All
+// of a chunk unpacked would take every register.
+template <DType type, int first, int end>
+WEFT_INLINE void add_groups(i32x16 (&sum)[1], const std::byte* chunk, const int8_t* x) {
+  if constexpr (first < end) {
+    const int8x16_t sixteen[1] = {vld1q_s8(x + first / 4 * 16)};
+    add_group<largest_code<type>(), first % 4>(sum, unpack_group<type, first>(chunk), sixteen);
+    add_groups<type, first + 1, end>(sum, chunk, x);
+  }
+}
+
+template <DType type>
+WEFT_INLINE void add_row_block(const Strip<type>& s, int64_t b, f32x16& acc) {
+  constexpr Format f = format_of(type);
+  const auto& x = s.block(0, b);
+  int32_t start = kFloatBits;
+  if constexpr (f.offset > 0 && largest_code<type>() != 255) start += *s.note(0, b);
+  i32x16 sum[1] = {splat_i(&start)};
+  add_groups<type, 0, 8>(sum, s.codes + b * f.chunk_bytes(), x.q);
+  const f32x16 d = half_row(s.head(b), 0) * splat(x.d);
+  acc = fused(d, quarters<f32x16>([&](int i) { return from_bits(sum[0].v[i]); }), acc);
+  if constexpr (f.mins) {
+    float shift;
+    std::memcpy(&shift, s.note(0, b), 4);
+    acc = fused(half_row(s.head(b), 1), splat(shift), acc);
+  }
+}
+#endif
+
 // Block b of a 32-wide type: one scale a row, and for q4_1 and q5_1 a minimum.
 template <DType type, int R>
 WEFT_INLINE void add_block(const Strip<type>& s, int64_t b, f32x16* acc) {
   constexpr Format f = format_of(type);
+#if defined(WEFT_GROUP_BY_GROUP)
+  if constexpr (R == 1) return add_row_block(s, b, acc[0]);
+#endif
   u8x64 codes[8];
   unpack<type>(s.codes + b * f.chunk_bytes(), codes);
   const f32x16 d = half_row(s.head(b), 0);
@@ -127,9 +199,25 @@ WEFT_INLINE void add_pair(const Strip<type>& s, int64_t b, int j, pairs scale, i
   constexpr Format f = format_of(type);
   constexpr int n = together(R), groups = 64 / f.subs, width = 256 / f.subs;
   const std::byte* chunk = s.codes + (b * 8 + j * 16 / f.subs) * f.chunk_bytes();
+  const i32x16 scales[2] = {even(scale), odd(scale)};
+#if defined(WEFT_GROUP_BY_GROUP)
+  if constexpr (R == 1) {
+    constexpr bool no_start = f.offset == 0 || largest_code<type>() == 255;
+    const int8_t* x = s.block(0, b).q + 2 * j * width;
+    i32x16 low[1] = {no_start ? zero_i() : s.start(0, b, 2 * j)}, high[1] = {no_start ? zero_i() : s.start(0, b, 2 * j + 1)};
+    if constexpr (f.subs == 8) {
+      add_groups<type, 0, 8>(low, chunk, x);
+      add_groups<type, 0, 8>(high, chunk + f.chunk_bytes(), x + width);
+    } else {
+      add_groups<type, 0, 4>(low, chunk, x);
+      add_groups<type, 4, 8>(high, chunk, x);
+    }
+    total[0] = total[0] + scales[0] * low[0] + scales[1] * high[0];
+    return;
+  }
+#endif
   u8x64 codes[8];
   unpack<type>(chunk, codes);
-  const i32x16 scales[2] = {even(scale), odd(scale)};
 #pragma GCC unroll 2
   for (int h = 0; h < 2; ++h) {
     if (f.subs == 8 && h == 1) unpack<type>(chunk + f.chunk_bytes(), codes);
@@ -178,30 +266,32 @@ WEFT_INLINE void add_super_block(const Strip<type>& s, int64_t b, f32x16* acc) {
 }
 
 template <DType type, int R, bool fetch>
-static void tile(const Strip<type>& s, float* y, int64_t y_stride, int64_t columns) {
+static void tile(const Strip<type>& s, Ahead<type>& ahead, float* y, int64_t y_stride, int64_t columns) {
   f32x16 acc[R];
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) acc[r] = zero();
+  Ahead<type> own = ahead;  // in registers
   for (int64_t b = 0; b < s.blocks; ++b) {
-    if constexpr (fetch) s.fetch_after(b);
+    if constexpr (fetch) own.fetch_next();
     if constexpr (format_of(type).subs == 0) add_block<type, R>(s, b, acc);
     else add_super_block<type, R>(s, b, acc);
   }
+  if constexpr (fetch) ahead = own;
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) store_n(y + r * y_stride, acc[r], smaller(16, columns));
 }
 
 // Any number of rows: as many tiles of R rows as fit, the rest in lower tiles. The first reads W, and asks for what comes.
 template <DType type, int R = kRows, bool fetch = true>
-static void tile_rows(Strip<type> s, int64_t rows, float* y, int64_t y_stride, int64_t columns) {
+static void tile_rows(Strip<type> s, Ahead<type>& ahead, int64_t rows, float* y, int64_t y_stride, int64_t columns) {
   if (rows < R) {
-    if constexpr (R > 1) tile_rows<type, lower_tile(R), fetch>(s, rows, y, y_stride, columns);
+    if constexpr (R > 1) tile_rows<type, lower_tile(R), fetch>(s, ahead, rows, y, y_stride, columns);
     return;
   }
-  tile<type, R, fetch>(s, y, y_stride, columns);
+  tile<type, R, fetch>(s, ahead, y, y_stride, columns);
   s.x += R * s.blocks;
   s.notes += R * s.blocks * note_words<type>();
-  tile_rows<type, R, false>(s, rows - R, y + R * y_stride, y_stride, columns);
+  tile_rows<type, R, false>(s, ahead, rows - R, y + R * y_stride, y_stride, columns);
 }
 
 #if defined(WEFT_ISA_neon_dot)
@@ -231,6 +321,7 @@ struct Product {
   const Worker& worker;
   int64_t noted = -1;  // the first of the rows that the notes are of
   int64_t laid = -1;   // and of those that are laid out for the matrix unit
+  Ahead<type> ahead{weight};
 
   Product(const Call& call, const Worker& worker)
       : weight(*call.in[1].weight), x(call.in[0].as<A8<f.block>>()), y(call.out[0].as<float>()),
@@ -254,23 +345,23 @@ struct Product {
                 y + row * columns + panel * 16, columns, columns - panel * 16);
     }
 #endif
-    for (int64_t first = panel; panel < panel_end; ++panel) {
+    for (; panel < panel_end; ++panel) {
       const std::byte* codes = weight.data + panel * panel_bytes;
-      const Strip<type> strip{x + row * blocks, notes, codes, codes + f.code_bytes(weight.cols), blocks, panel_bytes};
-      if (panel == first)
-        for (int64_t b = 0; b < smaller(Strip<type>::kAhead, blocks); ++b) strip.fetch(b, 0);
-      tile_rows(strip, count, y + row * columns + panel * 16, columns, columns - panel * 16);
+      const Strip<type> strip{x + row * blocks, notes, codes, codes + f.code_bytes(weight.cols), blocks};
+      tile_rows(strip, ahead, count, y + row * columns + panel * 16, columns, columns - panel * 16);
     }
   }
 
   // Few rows: one pass over W.
   void read_once() {
     const Shares shares{parts(columns, 16), 2, worker.count + 1};
-    for (;;) {
-      const Shares::Cut cut = shares.cut(worker.next());
-      if (cut.begin == shares.panels) return;
+    Shares::Cut cut = shares.cut(worker.next());
+    for (ahead.start(cut); cut.begin < shares.panels;) {
+      const Shares::Cut following = shares.cut(worker.next());
+      ahead.follow(following);
       multiply(0, rows, cut.begin, cut.end);
       finish(epilogue, y, columns, 0, rows, cut.begin * 16, smaller(columns, cut.end * 16));
+      cut = following;
     }
   }
 
@@ -321,7 +412,10 @@ struct Product {
         laid = row, noted = -1;
       }
 #endif
-      if (tiled < count) multiply(row + tiled, count - tiled, panel, panel_end);
+      if (tiled < count) {
+        ahead.start({panel, panel_end});
+        multiply(row + tiled, count - tiled, panel, panel_end);
+      }
       finish(epilogue, y, columns, row, row + count, panel * 16, smaller(columns, panel_end * 16));
     }
   }

@@ -54,15 +54,15 @@ constexpr bool kScaled = false;
 template <>
 constexpr bool kScaled<int8_t> = true;
 
-// One head of a page, keys or values. scales [kPage] are those of codes.
+// One head of a page, of state.key or state.value. scales [kPage] are those of codes.
 template <class T>
 struct StateBlock {
   T* elements;
   float* scales;
 };
 template <class T>
-WEFT_INLINE StateBlock<T> block_of(const KvState& state, const Memory& memory, int64_t page, int64_t head) {
-  std::byte* block = memory.data() + (page * state.heads + head) * state.block_bytes;
+WEFT_INLINE StateBlock<T> block_of(const KvState& state, std::byte* half, int64_t page, int64_t head) {
+  std::byte* block = half + page * state.stride + head * state.block_bytes;
   return {reinterpret_cast<T*>(block), reinterpret_cast<float*>(block + state.element_bytes)};
 }
 

@@ -79,8 +79,7 @@ inline Floats attend_in_chunks(const Level& level, const char* op, const Attenti
                                DType dtype, int32_t chunk, int workers) {
   const int64_t batch = 2, pages_each = (x.q.shape()[0] + kPage - 1) / kPage;
   KvState state(dtype, 2 * batch * pages_each, c.kv_heads, c.dim);
-  std::memset(state.key.data(), 0xFF, state.key.size());  // NaN in every slot that was never written
-  std::memset(state.value.data(), 0xFF, state.value.size());
+  std::memset(state.memory->data(), 0xFF, state.memory->size());  // NaN in every slot that was never written
   Operand kv;
   kv.state = &state;
   Ints pages({batch, pages_each});

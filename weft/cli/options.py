@@ -60,7 +60,8 @@ def variables() -> Callable[[F], F]:
 
 def kv_dtype() -> Callable[[F], F]:
     text = (
-        "How keys and values are kept (default: f32 beside f32 weights, else f16); int8 takes half the memory of f16."
+        "How keys and values are kept (default: f32 beside f32 weights, bf16 where activations are rounded, else f16); "
+        "int8 takes half the memory of bf16."
     )
     return click.option("--kv-dtype", type=click.Choice(["f32", "f16", "bf16", "int8"]), help=text)
 

@@ -46,10 +46,11 @@ def load(
     `context` is the longest sequence in tokens (default: the model's, at most 8192). `compute` says what activations
     are rounded to before products: "int8" beside quantised weights (their default), "bf16" beside others (the default
     of f16 and bf16 weights where there is a matrix unit for it), "f32" nothing. `kv_dtype` is how keys and values are
-    kept: "f32", "f16" (the default beside rounded weights), "bf16" or "int8", with a scale for each token and head,
-    which takes half the memory. All sequences together have room for `kv_tokens` tokens, or as many as `kv_bytes` hold
-    (default: 16 contexts, or a quarter of the memory that the model leaves free where that is less); `Model.info` says
-    how many and why. `threads` overrides what `weft doctor` explains.
+    kept: "f32", "f16", "bf16" (the default where activations are rounded; else that of the weights, f16 or f32) or
+    "int8", with a scale for each token and head, which takes half the memory. All sequences together have room for
+    `kv_tokens` tokens, or as many as `kv_bytes` hold (default: 16 contexts, or a quarter of the memory that the model
+    leaves free where that is less); `Model.info` says how many and why. `threads` overrides what `weft doctor`
+    explains.
     """
     located = locate(str(model), offline=offline, progress=progress)
     checkpoint = open_checkpoint(located.path)

@@ -40,11 +40,11 @@ class Decoder:
 
     `compute` "int8" rounds activations to int8 before products with quantised weights (the default for them), "bf16"
     rounds activations and weights that are not quantised to bfloat16 (the default for f16 and bf16 matrices, at levels
-    with a matrix unit for it: decision 0018), "f32" rounds nothing. `kv_dtype` is one of
-    KV_TYPES, by default f32 for f32 checkpoints, else f16; how many tokens there is room for by default, plan_state
-    says. Weights are packed by the other threads while the caller goes on: `ready` waits for them, and so does the
-    first `run`. With `bind` False no weight is read and nothing is allocated: program, info and memory_plan are there,
-    run is not.
+    with a matrix unit for it: decision 0018), "f32" rounds nothing. `kv_dtype` is one of KV_TYPES, by default f32 for
+    f32 checkpoints, bf16 where compute rounds, as attention then does too (decision 0024), else f16; how many tokens
+    there is room for by default, plan_state says. Weights are packed by the other threads while the caller goes on:
+    `ready` waits for them, and so does the first `run`. With `bind` False no weight is read and nothing is allocated:
+    program, info and memory_plan are there, run is not.
     """
 
     slots: SlotPool | None = None  # no model has recurrent state yet
@@ -66,7 +66,7 @@ class Decoder:
         self.thread_plan = plan_threads(threads)
         compute = _pick_compute(checkpoint, compute, level_for(level))
         self._programs = Programs(checkpoint, compute=compute, threads=self.thread_plan.count, level=level)
-        self.kv_dtype = kv_dtype or ("f32" if _is_f32(checkpoint) else "f16")
+        self.kv_dtype = kv_dtype or _pick_kv_dtype(checkpoint, compute)
         if self.kv_dtype not in KV_TYPES:
             raise UnsupportedError(f"[load] kv_dtype {kv_dtype!r}; one of {', '.join(KV_TYPES)}")
         self._asked_context = context
@@ -299,6 +299,12 @@ def _pick_compute(checkpoint: Checkpoint, asked: str | None, level: str) -> str:
         return asked or "int8"
     matrices = {view.dtype.name for view in stored if len(view.shape) > 1}
     return "bf16" if level in MATRIX_LEVELS and matrices <= {"f16", "bf16"} else "f32"
+
+
+def _pick_kv_dtype(checkpoint: Checkpoint, compute: str) -> str:
+    if _is_f32(checkpoint):
+        return "f32"
+    return "f16" if compute == "f32" else "bf16"
 
 
 def _pick_context(asked: int | None, model: int, settled: int) -> int:

@@ -45,7 +45,8 @@ class State:
     def __init__(self, states: Sequence[WantedState], pages: int) -> None:
         self.pages = pages
         self.page_bytes = page_bytes(states)
-        self.layers = {name: _core.KvState.make(kind, pages, heads, dim) for name, kind, heads, dim in states}
+        made = _core.KvState.make_all([(kind, heads, dim) for _, kind, heads, dim in states], pages)
+        self.layers = {name: layer for (name, *_), layer in zip(states, made, strict=True)}
 
     def read_page(self, page: int) -> bytes:
         self._check(page)
