@@ -64,14 +64,12 @@ class SentenceTransformer:
 
     @property
     def max_seq_length(self) -> int:
-        """The longest text in tokens; may be lowered."""
-        return self.embedder._cutter.limit
+        """The longest text in tokens; may be set."""
+        return self.embedder.max_tokens
 
     @max_seq_length.setter
     def max_seq_length(self, tokens: int) -> None:
-        if not 3 <= tokens <= self.embedder.max_tokens:
-            raise InputError(f"[compat] max_seq_length is {tokens}; this model takes 3 to {self.embedder.max_tokens}")
-        self.embedder._cutter.limit = tokens
+        self.embedder.max_tokens = tokens
 
     def get_max_seq_length(self) -> int:
         return self.max_seq_length

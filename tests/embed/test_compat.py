@@ -47,8 +47,11 @@ def test_long_texts_are_cut_and_it_is_told_once(model: SentenceTransformer, capl
     model.max_seq_length = 16
     assert model.max_seq_length == 16 and not np.array_equal(model.encode(long), found[0])
     assert np.array_equal(model.encode("the cat"), weft.Embedder(model.embedder.info["path"]).encode("the cat"))
-    with pytest.raises(InputError, match="3 to 48"):
-        model.max_seq_length = 49
+    model.max_seq_length = 49  # its files say 48, and it has 640 positions
+    assert len(model.embedder.token_ids([long], truncate="head").ids[0]) == 49
+    for wrong in (2, 641, 16.0):
+        with pytest.raises(InputError, match="3 to 640"):
+            model.max_seq_length = wrong  # type: ignore[assignment]
 
 
 def test_normalising_may_be_asked_for(tiny_folder: Path) -> None:

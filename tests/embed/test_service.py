@@ -58,6 +58,16 @@ def test_a_text_one_token_too_long_has_two_windows(tiny_embedder: weft.Embedder)
     assert tiny_embedder.embed("the " * 46, truncate="chunk").windows.tolist() == [1]
 
 
+def test_the_longest_input_may_be_set(tiny_folder: Path) -> None:
+    model = weft.Embedder(str(tiny_folder))
+    before = model.at(None)
+    model.max_tokens = 16
+    assert model.info["max_tokens"] == 16 and before.max_tokens == 48
+    assert np.array_equal(model.encode("the cat"), before.encode("the cat"))
+    with pytest.raises(TooLongError, match="16"):
+        model.encode("the " * 20)
+
+
 def test_vectors_are_cut_then_of_length_one(wide_folder: Path) -> None:
     whole, cut = weft.Embedder(str(wide_folder)), weft.Embedder(str(wide_folder), dimensions=32)
     vectors = whole.encode(TEXTS)[:, :32]

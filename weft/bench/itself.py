@@ -1,7 +1,6 @@
 """weft as one of those that are measured: the methods that every peer has, over the public interface."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,8 +47,7 @@ class Peer:
         self.embedder = Embedder(model, threads=threads, compute=setting)
         # A folder may allow fewer tokens than the model has positions. Documents of 512 tokens are measured all the
         # same, as they are with the peers.
-        self.embedder.recipe = replace(self.embedder.recipe, max_tokens=sys.maxsize)
-        self.embedder._cutter.limit = self.embedder.max_tokens
+        self.embedder.max_tokens = 512
         return self.embedder.info
 
     def decode(self, prompt: list[int], tokens: int) -> list[int]:

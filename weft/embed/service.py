@@ -17,7 +17,7 @@ from weft.embed.progress import shown
 from weft.embed.recipe import Recipe, read_recipe
 from weft.embed.results import Embedded, EmbedInterrupted
 from weft.errors import InputError, UnsupportedError
-from weft.runtime import Encoder, open_checkpoint
+from weft.runtime import Encoder, open_checkpoint, token_ranges
 from weft.weights.sources import locate
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 BATCH_TOKENS = 512  # tokens of one step: enough rows for the products, few enough that activations stay in cache
 LEAST_TOKENS = 64  # of a step that runs beside others; fewer are better shared by all threads
 LEAST_DIMENSIONS = 32  # that a vector may be cut to
+LEAST_LENGTH = 3  # tokens: the special ones and one of the text
 
 
 class Embedder(BaseEmbedder):
@@ -78,7 +79,7 @@ class Embedder(BaseEmbedder):
         self._encoder.start()
         self._located = located
         tokenizer, pooled = lambda: self._encoder.tokenizer, self.recipe.include_prompt
-        self._cutter = Cutter(tokenizer, self.max_tokens, prompt_pooled=pooled)
+        self._cutter = Cutter(tokenizer, min(self.recipe.max_tokens, self._encoder.max_tokens), prompt_pooled=pooled)
         self.cache = open_cache(cache)
 
     def at(self, dimensions: int | None) -> Embedder:
@@ -121,8 +122,20 @@ class Embedder(BaseEmbedder):
 
     @property
     def max_tokens(self) -> int:
-        """The longest input in tokens, special tokens and prompt included."""
-        return min(self.recipe.max_tokens, self._encoder.max_tokens)
+        """The longest input in tokens, special tokens and prompt included: what the model's files say, until it is set.
+
+        At most the model's positions; what lies behind those it was trained with is embedded less well.
+        """
+        return self._cutter.limit
+
+    @max_tokens.setter
+    def max_tokens(self, tokens: int) -> None:
+        if type(tokens) is not int or not LEAST_LENGTH <= tokens <= self._encoder.max_tokens:
+            raise InputError(
+                f"[embed] max_tokens is {tokens!r}; this model takes {LEAST_LENGTH} to {self._encoder.max_tokens}"
+            )
+        self._cutter = copy(self._cutter)  # that of `at` stays
+        self._cutter.limit = tokens
 
     @property
     def vocab_size(self) -> int:
@@ -227,7 +240,7 @@ class Embedder(BaseEmbedder):
         if batch_tokens < 1:
             raise InputError(f"[embed] batch_tokens is {batch_tokens}; at least 1 is needed")
         vectors = np.empty((len(sequences), self.dimension), np.float32)
-        ranges = list(_batches(sequences, self._budget(sequences, batch_tokens)))
+        ranges = list(token_ranges(sequences, self._budget(sequences, batch_tokens)))
         parts = [sequences[first:last] for first, last in ranges]
         made = self._encoder.vectors_each(parts) if adapter is None else self._adapted(parts, adapter)
         done = 0
@@ -256,7 +269,7 @@ class Embedder(BaseEmbedder):
         return None if name is None else self.adapters.get(name)
 
     def _longest(self) -> int:
-        return self._cutter.limit
+        return self.max_tokens
 
     @property
     def adapters(self) -> Adapters:
@@ -286,15 +299,3 @@ class Embedder(BaseEmbedder):
 
     def _prompt(self, name: str | None, text: str | None) -> str:
         return self.recipe.prompt(name) if text is None else text
-
-
-def _batches(ids: list[np.ndarray], budget: int) -> Iterator[tuple[int, int]]:
-    """Ranges of texts with at most `budget` tokens together, or one text alone; order kept, nothing padded."""
-    first, tokens = 0, 0
-    for i, item in enumerate(ids):
-        if i > first and tokens + len(item) > budget:
-            yield first, i
-            first, tokens = i, 0
-        tokens += len(item)
-    if first < len(ids):
-        yield first, len(ids)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from weft.runtime.encoder import Encoder as Encoder
     from weft.runtime.encoder import Head as Head
     from weft.runtime.encoder import Tokens as Tokens
+    from weft.runtime.encoder import token_ranges as token_ranges
     from weft.runtime.paged.pages import PAGE_TOKENS as PAGE_TOKENS
     from weft.runtime.paged.pages import PagePool as PagePool
     from weft.runtime.paged.pages import pages_for as pages_for
@@ -41,6 +42,7 @@ _HOMES = {
     "pages_for": "paged.pages",
     "plan_threads": "threads",
     "read_object": "checkpoint",
+    "token_ranges": "encoder",
 }
 
 __all__ = [*_HOMES]

@@ -146,14 +146,7 @@ class Encoder:
         """As `vectors`, of any number of sequences: in steps of at most so many tokens, or of one sequence."""
         import numpy as np
 
-        batches: list[list[np.ndarray | Tokens]] = []
-        room = 0
-        for sequence in sequences:
-            room -= len(sequence)
-            if not batches or room < 0:
-                batches.append([])
-                room = batch_tokens - len(sequence)
-            batches[-1].append(sequence)
+        batches = [sequences[first:last] for first, last in token_ranges(sequences, batch_tokens)]
         return np.concatenate([*self.vectors_each(batches)]) if batches else self.vectors([])
 
     def vectors_each(self, batches: Sequence[Sequence[np.ndarray | Tokens]]) -> Iterator[np.ndarray]:
@@ -307,3 +300,15 @@ class Encoder:
         spans = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
         kept = np.arange(spans[-1], dtype=np.int32) + np.repeat(starts - spans[:-1], counts)
         return {"rows": kept.astype(np.int32), "spans": spans}
+
+
+def token_ranges(sequences: Sequence[Any], budget: int) -> Iterator[tuple[int, int]]:
+    """Ranges of sequences with at most `budget` tokens together, or one alone; order kept, nothing padded."""
+    first, tokens = 0, 0
+    for i, item in enumerate(sequences):
+        if i > first and tokens + len(item) > budget:
+            yield first, i
+            first, tokens = i, 0
+        tokens += len(item)
+    if first < len(sequences):
+        yield first, len(sequences)
