@@ -356,10 +356,10 @@ def _everybody(
             f"[bench] no peer{asked} in {', '.join(interpreters)}; install llama-cpp-python, onnxruntime, openvino, "
             "ctranslate2 or torch with transformers there, or name an interpreter that has them with --peer-python"
         )
-    settings = [compute or "default"]
-    if task == "embed":  # all but for f32; f32 comes first: the others' vectors are compared with its
-        settings = ["f32", "bf16x3"] if compute == "f32" else []
-    return [*peers.weft_candidates(task, settings), *found]
+    itself = peers.weft_candidates(task, () if task == "embed" else [compute or "default"])
+    if compute:  # f32 stays, and comes first: the others' vectors are compared with its
+        itself = [own for own in itself if own.kind == compute or own.setting == "f32"]
+    return [*itself, *found]
 
 
 def _alone(
