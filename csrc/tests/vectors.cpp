@@ -94,18 +94,21 @@ TEST(vectors_tiles_have_the_bits_of_single_rows) {
 }
 
 TEST(vectors_integer_sums_are_exact_at_every_level) {
+  constexpr int kRows = 7;  // four at once, and three one by one
   std::mt19937 random(3);
-  for (int64_t size : kSizes) {
-    std::vector<uint8_t> a(static_cast<size_t>(size)), b(static_cast<size_t>(3 * size));
+  std::vector<int64_t> sizes(std::begin(kSizes), std::end(kSizes));
+  sizes.insert(sizes.end(), {48, 496, 512});
+  for (int64_t size : sizes) {
+    std::vector<uint8_t> a(static_cast<size_t>(size)), b(static_cast<size_t>(kRows * size));
     for (auto* bytes : {&a, &b})
       for (uint8_t& byte : *bytes) byte = random() % 5 ? static_cast<uint8_t>(random()) : 0x80;  // -128 too
     for (const Level* level : present()) {
       const VectorKernels& k = vector_kernels(*level);
       const IntSum sums[] = {k.i8_dot, k.i8_absolute, k.i8_squares, k.u4_dot, k.hamming};
       for (int kind = 0; kind < 5; ++kind) {
-        int32_t got[3];
-        sums[kind](a.data(), bytes(b.data()), size, 3, size, got);
-        for (size_t r = 0; r < 3; ++r) {
+        int32_t got[kRows];
+        sums[kind](a.data(), bytes(b.data()), size, kRows, size, got);
+        for (size_t r = 0; r < kRows; ++r) {
           int32_t want = 0;
           for (size_t i = 0; i < a.size(); ++i) {
             const uint8_t x = a[i], y = b[r * a.size() + i];
@@ -120,6 +123,16 @@ TEST(vectors_integer_sums_are_exact_at_every_level) {
       }
     }
   }
+}
+
+TEST(vectors_all_bits_of_a_row_may_differ) {
+  for (int64_t size : {16, 48, 496, 512, 1000})
+    for (const Level* level : present()) {
+      const std::vector<uint8_t> none(static_cast<size_t>(size)), all(static_cast<size_t>(5 * size), 0xFF);
+      int32_t got[5];
+      vector_kernels(*level).hamming(none.data(), bytes(all.data()), size, 5, size, got);
+      for (int32_t count : got) CHECK(count == 8 * size);
+    }
 }
 
 TEST(vectors_sums_of_the_longest_rows_of_bytes_do_not_overflow) {

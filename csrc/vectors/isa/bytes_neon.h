@@ -65,4 +65,18 @@ WEFT_INLINE int32_t differing_bits(const uint8_t* a, const uint8_t* b, int64_t n
   });
 }
 
+// The same of four rows, whose counts are added up side by side. Rows are whole sixteens, so few that sums fit a byte.
+WEFT_INLINE bool four_rows_fit(int64_t n) { return n % 16 == 0 && n <= 31 * 16; }
+WEFT_INLINE void differing_bits_of_four(const uint8_t* rows, int64_t stride, const uint8_t* q, int64_t n, int32_t* out) {
+  uint8x16_t sum[4] = {vdupq_n_u8(0), vdupq_n_u8(0), vdupq_n_u8(0), vdupq_n_u8(0)};
+  for (int64_t i = 0; i < n; i += 16) {
+    const uint8x16_t y = vld1q_u8(q + i);
+    _Pragma("GCC unroll 4") for (int r = 0; r < 4; ++r)
+      sum[r] = vaddq_u8(sum[r], vcntq_u8(veorq_u8(vld1q_u8(rows + r * stride + i), y)));
+  }
+  const uint16x8_t low = vpaddq_u16(vpaddlq_u8(sum[0]), vpaddlq_u8(sum[1]));
+  const uint16x8_t high = vpaddq_u16(vpaddlq_u8(sum[2]), vpaddlq_u8(sum[3]));
+  vst1q_s32(out, vreinterpretq_s32_u32(vpaddlq_u16(vpaddq_u16(low, high))));
+}
+
 }  // namespace weft::ISA

@@ -57,6 +57,10 @@ void u4_dot(const void* query, const std::byte* rows, int64_t stride, int64_t n,
 
 void hamming(const void* query, const std::byte* rows, int64_t stride, int64_t n, int64_t size, int32_t* out) {
   const uint8_t* q = static_cast<const uint8_t*>(query);
+#ifdef WEFT_ISA_neon
+  for (; n >= 4 && four_rows_fit(size); n -= 4, rows += 4 * stride, out += 4)
+    differing_bits_of_four(reinterpret_cast<const uint8_t*>(rows), stride, q, size, out);
+#endif
   each_row(rows, stride, n, size, out, [=](const uint8_t* row) WEFT_LAMBDA { return differing_bits(row, q, size); });
 }
 
