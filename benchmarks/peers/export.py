@@ -6,6 +6,7 @@
     fused      fused.onnx      from model.onnx               onnxruntime, onnx, sympy
     int8       int8.onnx       from fused.onnx               onnxruntime, onnx
     ct2        ct2/            a folder, or from hf/         ctranslate2, transformers, torch
+    gguf       model.gguf      a BERT encoder's folder, f32  gguf, safetensors
     hf         hf/             a GGUF file, widened          torch, transformers, gguf
     openvino   openvino_int4/  from hf/                      optimum-intel, nncf, openvino
 
@@ -85,6 +86,40 @@ def ct2(model: str, out: str) -> str:
     return folder
 
 
+def gguf(model: str, out: str) -> str:
+    import gguf as library
+    from safetensors.numpy import load_file
+
+    with open(os.path.join(model, "config.json")) as file:
+        config = json.load(file)
+    with open(os.path.join(model, "vocab.txt"), encoding="utf-8") as file:
+        words = file.read().splitlines()
+    tensors = load_file(os.path.join(model, "model.safetensors"))
+    names = library.get_tensor_name_map(library.MODEL_ARCH.BERT, config["num_hidden_layers"])
+    writer = library.GGUFWriter(os.path.join(out, "model.gguf"), "bert")
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(config["num_attention_heads"])
+    writer.add_layer_norm_eps(config["layer_norm_eps"])
+    writer.add_causal_attention(False)
+    writer.add_pooling_type(library.PoolingType.MEAN)
+    writer.add_tokenizer_model("bert")
+    writer.add_token_list([word[2:] if word.startswith("##") else "\u2581" + word for word in words])
+    writer.add_token_types([library.TokenType.NORMAL] * len(words))
+    writer.add_token_type_count(config["type_vocab_size"])
+    for name, values in tensors.items():
+        found = names.get_name(name.removeprefix("bert."), try_suffixes=(".weight", ".bias"))
+        if found:  # not position_ids, nor the pooler
+            writer.add_tensor(found, values.astype("float32"))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return f"{len(tensors)} tensors"
+
+
 def hf(model: str, out: str) -> str:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -112,7 +147,7 @@ def openvino(model: str, out: str) -> str:
     return "int4, symmetric, groups of 64"
 
 
-STEPS = {step.__name__: step for step in (onnx, fused, int8, hf, ct2, openvino)}
+STEPS = {step.__name__: step for step in (onnx, fused, int8, gguf, hf, ct2, openvino)}
 
 
 def main() -> None:

@@ -244,13 +244,13 @@ WEFT_INLINE void weigh_tile(const Span& span, int64_t first, int64_t rows, int64
   store(block_total, zero());
   for (int64_t i = 0; i < rows; ++i)
     block_top[i] = mask_row(span.scores + i * kPage, visible(span, first + i, start));
-  const f32x16 old = load(span.top + first), top = max(old, load(block_top)), factor = exp(old - top);
+  const f32x16 old = load(span.top + first), top = max(old, load(block_top)), factor = exp_negative(old - top);
   store(span.top + first, top);
   store(correction, factor);
   for (int64_t i = 0; i < rows; ++i) {
     float* scores = span.scores + i * kPage;
     const f32x16 row_top = splat(span.top[first + i]);
-    const f32x16 low = exp(load(scores) - row_top), high = exp(load(scores + 16) - row_top);
+    const f32x16 low = exp_negative(load(scores) - row_top), high = exp_negative(load(scores + 16) - row_top);
     block_total[i] = sum(low + high);
     if constexpr (kScaled<T>) {
       store(scores, low * load(block.value_scale));

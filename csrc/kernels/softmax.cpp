@@ -19,7 +19,7 @@ KERNEL(softmax) {
     f32x16 top = splat(max_lane(fold(dim, lowest, [&](auto at, f32x16 acc) {
       return max(acc, at.or_else(at(from), lowest));
     })));
-    fill(to, dim, [&](auto at) { return exp(at(from) - top); });
+    fill(to, dim, [&](auto at) { return exp_negative(at(from) - top); });
     f32x16 total = splat(sum(fold(dim, zero(), [&](auto at, f32x16 acc) { return acc + at(to); })));
     fill(to, dim, [&](auto at) { return at(to) / total; });
   });

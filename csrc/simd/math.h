@@ -13,8 +13,7 @@ struct ExpParts {
 
 // m = r + r^2 q(r), with q the weighted minimax polynomial of degree 4 (3e-9 of e^r). ln2 is split in two, the first
 // part short enough for n * ln2_high to be exact.
-WEFT_INLINE ExpParts exp_parts(f32x16 x) {
-  f32x16 n = round(x * splat(1.44269504088896341f));
+WEFT_INLINE ExpParts exp_parts(f32x16 x, f32x16 n) {
   f32x16 r = fma(n, splat(-0.693359375f), x);
   r = fma(n, splat(2.12194440e-4f), r);
   f32x16 q = splat(1.38146128e-3f);
@@ -24,6 +23,8 @@ WEFT_INLINE ExpParts exp_parts(f32x16 x) {
   q = fma(q, r, splat(4.99999940e-1f));
   return {n, fma(r * r, q, r)};
 }
+constexpr float kLog2E = 1.44269504088896341f;
+WEFT_INLINE ExpParts exp_parts(f32x16 x) { return exp_parts(x, round(x * splat(kLog2E))); }
 
 // e^x, within 1.1 ulp. Above 88.73 the result is inf; below -87.33, where it would be subnormal, it is 0 by choice and
 // not by underflow, which costs the machine some 150 cycles, in softmax for every masked key. 2^n goes in two steps
@@ -34,6 +35,15 @@ WEFT_INLINE f32x16 exp(f32x16 x) {
   f32x16 half = round(e.n * splat(0.5f));
   f32x16 result = (e.m + splat(1.0f)) * exp2_integer(half) * exp2_integer(e.n - half);
   return where_less(x, lowest, zero(), result);
+}
+
+// exp of x <= 0, or NaN, to the same bits and in half as many steps: nothing overflows, nothing is subnormal, and n goes
+// from the lowest bits of a sum into the exponent.
+WEFT_INLINE f32x16 exp_negative(f32x16 x) {
+  const f32x16 big = splat(12582912.0f);  // 1.5 * 2^23: what is added to it is rounded, and lies in the lowest bits
+  const f32x16 bounded = max(splat(-87.33f), x), n = bounded * splat(kLog2E) + big;
+  const f32x16 result = raise_exponent(exp_parts(bounded, n - big).m + splat(1.0f), n);
+  return where_less(splat(-87.33001f), x, result, max(zero(), x));  // the float below -87.33; a NaN is not below x
 }
 
 // 2^x for x <= 0, within 1.1e-4 of it, and exactly 1 at 0: for results that are rounded to bfloat16. Below -125 the
