@@ -10,7 +10,7 @@ import numpy as np
 from weft.errors import BackendError, FormatError
 
 # Neighbours a node, and nodes looked at when one is added and when one is searched: docs/LOG.md has what they give.
-NEIGHBOURS, ADD_BREADTH, SEARCH_BREADTH = 24, 128, 128
+NEIGHBOURS, ADD_BREADTH, SEARCH_BREADTH = 24, 128, 512
 CANDIDATES = 3  # per hit
 METRICS = {"cosine": "cos", "dot": "ip", "euclidean": "l2sq"}
 
