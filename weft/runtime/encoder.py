@@ -151,7 +151,7 @@ class Encoder:
 
     def vectors_each(self, batches: Sequence[Sequence[np.ndarray | Tokens]]) -> Iterator[np.ndarray]:
         """The vectors of each batch, in order. Several batches run side by side, one thread each: nobody waits for
-        the others after every instruction.
+        the others after every instruction. A few that are left at the end are made by all threads together.
         """
         if len(batches) == 1 or self.thread_plan.count == 1:
             yield from map(self.vectors, batches)
@@ -170,9 +170,10 @@ class Encoder:
                 lanes.put(lane)
 
         waiting: deque[Future[np.ndarray]] = deque()
+        whole = len(batches) - _left_over(len(batches), len(self._lanes))
         with ThreadPoolExecutor(len(self._lanes)) as threads:
             try:
-                for batch in batches:
+                for batch in batches[:whole]:
                     waiting.append(threads.submit(run, batch))
                     if len(waiting) > 2 * len(self._lanes):
                         yield waiting.popleft().result()
@@ -181,6 +182,7 @@ class Encoder:
             finally:  # an interrupt leaves at most a step for each lane to wait for
                 for future in waiting:
                     future.cancel()
+        yield from map(self.vectors, batches[whole:])
 
     def hidden_states(self, ids: Sequence[int]) -> np.ndarray:
         """The last hidden state of every token, float32 [len(ids), hidden]."""
@@ -300,6 +302,12 @@ class Encoder:
         spans = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
         kept = np.arange(spans[-1], dtype=np.int32) + np.repeat(starts - spans[:-1], counts)
         return {"rows": kept.astype(np.int32), "spans": spans}
+
+
+def _left_over(batches: int, lanes: int) -> int:
+    """How many of few batches would leave half of the lanes, or more, without one in the last turn."""
+    left = batches % lanes
+    return left if batches < 4 * lanes and 2 * left <= lanes else 0
 
 
 def token_ranges(sequences: Sequence[Any], budget: int) -> Iterator[tuple[int, int]]:
