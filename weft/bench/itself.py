@@ -47,7 +47,7 @@ class Peer:
         self.embedder = Embedder(model, threads=threads, compute=setting)
         # A folder may allow fewer tokens than the model has positions. Documents of 512 tokens are measured all the
         # same, as they are with the peers.
-        self.embedder.max_tokens = 512
+        self.embedder.max_tokens = self.embedder.positions
         return self.embedder.info
 
     def decode(self, prompt: list[int], tokens: int) -> list[int]:

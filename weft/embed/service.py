@@ -79,7 +79,7 @@ class Embedder(BaseEmbedder):
         self._encoder.start()
         self._located = located
         tokenizer, pooled = lambda: self._encoder.tokenizer, self.recipe.include_prompt
-        self._cutter = Cutter(tokenizer, min(self.recipe.max_tokens, self._encoder.max_tokens), prompt_pooled=pooled)
+        self._cutter = Cutter(tokenizer, min(self.recipe.max_tokens, self.positions), prompt_pooled=pooled)
         self.cache = open_cache(cache)
 
     def at(self, dimensions: int | None) -> Embedder:
@@ -124,18 +124,21 @@ class Embedder(BaseEmbedder):
     def max_tokens(self) -> int:
         """The longest input in tokens, special tokens and prompt included: what the model's files say, until it is set.
 
-        At most the model's positions; what lies behind those it was trained with is embedded less well.
+        At most `positions`; what lies behind those it was trained with is embedded less well.
         """
         return self._cutter.limit
 
     @max_tokens.setter
     def max_tokens(self, tokens: int) -> None:
-        if type(tokens) is not int or not LEAST_LENGTH <= tokens <= self._encoder.max_tokens:
-            raise InputError(
-                f"[embed] max_tokens is {tokens!r}; this model takes {LEAST_LENGTH} to {self._encoder.max_tokens}"
-            )
+        if type(tokens) is not int or not LEAST_LENGTH <= tokens <= self.positions:
+            raise InputError(f"[embed] max_tokens is {tokens!r}; this model takes {LEAST_LENGTH} to {self.positions}")
         self._cutter = copy(self._cutter)  # that of `at` stays
         self._cutter.limit = tokens
+
+    @property
+    def positions(self) -> int:
+        """The most tokens that the model can be given, whatever its files advise."""
+        return self._encoder.max_tokens
 
     @property
     def vocab_size(self) -> int:
