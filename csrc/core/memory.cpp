@@ -16,10 +16,10 @@ static constexpr size_t kHugePage = size_t{2} << 20;
 
 static size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
-Memory::Memory(size_t bytes, bool huge_pages) {
+Memory::Memory(size_t bytes) {
   if (bytes == 0) return;
   // A whole number of huge pages, from half a one on, and room to slide the start to a huge-page boundary.
-  bool large = huge_pages && bytes >= kHugePage / 2;
+  bool large = bytes >= kHugePage / 2;
   size_t wanted = round_up(bytes, large ? kHugePage : 4096);
   size_t reserve = wanted + (large ? kHugePage : 0);
   void* start = mmap(nullptr, reserve, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

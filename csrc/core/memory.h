@@ -10,8 +10,8 @@ namespace weft {
 class Memory {
  public:
   Memory() = default;
-  // Throws Error(memory) when the system refuses. Memory that is touched sparsely asks for small pages.
-  explicit Memory(size_t bytes, bool huge_pages = true);
+  // Throws Error(memory) when the system refuses.
+  explicit Memory(size_t bytes);
   ~Memory();
   Memory(Memory&& other) noexcept { *this = std::move(other); }
   Memory& operator=(Memory&& other) noexcept {
