@@ -216,11 +216,41 @@ template <int n, class Right>
   for (int i = 0; i < n; ++i) store(sums + i * kLanes, load(sums + i * kLanes) + (even[i] + odd[i]));
 }
 
+template <class Right>
+WEFT_INLINE void add_four_rows(const Rounded* left, Right right, float* sums) {
+  add_rows<4>(left, right, sums);
+}
+#if defined(WEFT_ISA_neon)
+// Those of a packed tile: half of the lanes at a time, so that both chains stay in registers.
+[[gnu::noinline]] static void add_four_rows(const Rounded* left, TileRows right, float* sums) {
+  for (int64_t lane = 0; lane < kLanes; lane += 8) {
+    float32x4_t even[4][2], odd[4][2];
+    for (int i = 0; i < 4; ++i) even[i][0] = even[i][1] = odd[i][0] = odd[i][1] = vdupq_n_f32(0.0f);
+    for (int64_t k = 0; k < kStep; k += 4) {
+      const float* row = right.first + k * kLanes + lane;
+      float32x4_t x[4];
+      for (int i = 0; i < 4; ++i) x[i] = vld1q_f32(left + i * kStep + k);
+      const auto add = [&]<int at>(float32x4_t(&acc)[4][2], Odd<at>) {
+        const float32x4_t low = vld1q_f32(row + at * kLanes), high = vld1q_f32(row + at * kLanes + 4);
+        for (int i = 0; i < 4; ++i) acc[i][0] = vfmaq_laneq_f32(acc[i][0], low, x[i], at);
+        for (int i = 0; i < 4; ++i) acc[i][1] = vfmaq_laneq_f32(acc[i][1], high, x[i], at);
+      };
+      add(even, Odd<0>{}), add(odd, Odd<1>{}), add(even, Odd<2>{}), add(odd, Odd<3>{});
+    }
+    for (int i = 0; i < 4; ++i)
+      for (int half = 0; half < 2; ++half) {
+        float* to = sums + i * kLanes + lane + 4 * half;
+        vst1q_f32(to, vaddq_f32(vld1q_f32(to), vaddq_f32(even[i][half], odd[i][half])));
+      }
+  }
+}
+#endif
+
 // Any number of rows.
 template <class Right>
 WEFT_INLINE void add_all_rows(const Rounded* left, Right right, float* sums, int64_t rows) {
   int64_t row = 0;
-  for (; row + 4 <= rows; row += 4) add_rows<4>(left + row * kStep, right, sums + row * kLanes);
+  for (; row + 4 <= rows; row += 4) add_four_rows(left + row * kStep, right, sums + row * kLanes);
   switch (rows - row) {
     case 3: add_rows<3>(left + row * kStep, right, sums + row * kLanes); break;
     case 2: add_rows<2>(left + row * kStep, right, sums + row * kLanes); break;
