@@ -55,8 +55,8 @@ extern const KernelEntry kernels_neon_i8mm[];
 // Baseline AArch64 has NEON; what came later the system lists. Where there is no such list, the baseline is used.
 static bool has_neon_dot() {
 #ifdef __linux__
-  constexpr unsigned long asimddp = 1ul << 20;  // of AT_HWCAP
-  return getauxval(AT_HWCAP) & asimddp;
+  constexpr unsigned long asimdhp = 1ul << 10, asimddp = 1ul << 20, both = asimdhp | asimddp;  // of AT_HWCAP
+  return (getauxval(AT_HWCAP) & both) == both;
 #else
   return false;
 #endif

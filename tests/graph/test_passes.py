@@ -389,6 +389,17 @@ def test_bf16_takes_attention_to_the_whole_sequence_only():
         assert [instr.op for instr in optimise(trace.program(), compute="bf16").body] == [want]
 
 
+def test_int8_attends_in_half_precision_where_there_is_arithmetic_of_it():
+    for causal, dim, want in ((False, 32, "attention_half"), (True, 32, "attention"), (False, 136, "attention")):
+        trace = Trace("attend")
+        q, k, v = (trace.input(name, (T, 2, dim)) for name in "qkv")
+        segments = trace.input("segments", (B + 1,), "i32")
+        trace.output("y", attention(q, k, v, segments, causal=causal, scale=0.5))
+        assert [instr.op for instr in optimise(trace.program(), compute="int8", half=True).body] == [want]
+        for compute in ("f32", "bf16", "bf16x3"):
+            assert optimise(trace.program(), compute=compute, half=True) == optimise(trace.program(), compute=compute)
+
+
 def test_bf16_rounds_around_attention_what_nothing_else_reads():
     def program(shared: bool) -> Program:
         net = Net()

@@ -115,8 +115,8 @@ def test_a_float32_chain_meets_the_tolerance_of_matmul():
     assert 1e-7 < relative_error(chain, matmul(x, weight)) <= matmul.tolerance_for((x, weight))
 
 
-# Ops that round to bfloat16 inside cannot tell finer roundings of their operands.
-COARSE = ("attention_bf16", "attention_paged_bf16")
+# Ops that round to bfloat16 or halves inside cannot tell finer roundings of their operands.
+COARSE = ("attention_bf16", "attention_half", "attention_paged_bf16")
 
 
 @pytest.mark.parametrize("op", [op for op in ARITHMETIC if op.name not in COARSE], ids=repr)

@@ -8,6 +8,7 @@ import tiny
 from test_gguf_models import BLOCKED, write_model
 
 from weft.backends.cpu import levels_present
+from weft.backends.cpu.backend import HALF_LEVELS
 from weft.runtime import Decoder, Encoder, Head, open_checkpoint
 
 
@@ -41,17 +42,23 @@ def test_fused_levels_agree_on_quantised_models(tmp_path: Path, kind: str) -> No
 
 @pytest.mark.parametrize("compute", ["bf16", "bf16x3", "int8"])
 def test_fused_levels_agree_on_rounded_encoders(tmp_path: Path, compute: str) -> None:
-    """And all are near f32, the scalar level too."""
+    """And all are near f32, the scalar level too. Levels with arithmetic of half precision use it beside int8."""
     cfg = {**tiny.CONFIGS["bert"], "hidden_size": 64, "intermediate_size": 192}  # whole steps of every product
     checkpoint = open_checkpoint(tiny.write_folder(tmp_path, cfg))
     ids = tiny.token_ids(cfg, 130)
     fused = [level for level in levels_present() if level != "scalar"]
-    made = [Encoder(checkpoint, Head("mean"), compute=compute, level=level).hidden_states(ids) for level in fused]
-    assert all(np.array_equal(made[0], other) for other in made[1:]), fused
+    made = {
+        level: Encoder(checkpoint, Head("mean"), compute=compute, level=level).hidden_states(ids) for level in fused
+    }
+    for same in ([level for level in fused if (level in HALF_LEVELS) == half] for half in (False, True)):
+        if compute != "int8":
+            same = fused
+        assert all(np.array_equal(made[same[0]], made[level]) for level in same), same
     scalar, exact = (
         Encoder(checkpoint, Head("mean"), compute=kind, level="scalar").hidden_states(ids) for kind in (compute, "f32")
     )
-    assert np.linalg.norm(scalar - exact) <= 0.05 * np.linalg.norm(exact)
+    for rounded in (scalar, *made.values()):
+        assert np.linalg.norm(rounded - exact) <= 0.05 * np.linalg.norm(exact)
 
 
 @pytest.mark.parametrize("kind", ["f16", "bf16"])

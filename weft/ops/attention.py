@@ -158,7 +158,7 @@ def _to_groups(x: np.ndarray, groups: int) -> np.ndarray:
 
 attention.tolerance(f32=chain(256), because="scores of up to 30 carry an f32 chain's error into the exponent")
 
-BF16_DIM = 128  # the longest head that the ops in bfloat16 take
+BF16_DIM = 128  # the longest head that the ops in bfloat16 and half precision take
 
 
 @op
@@ -189,25 +189,29 @@ def _rounded_queries(q: np.ndarray, scale: float) -> np.ndarray:
 @attention_bf16.shape
 def _(q: Spec, k: Spec, v: Spec, segments: Spec, *, scale: float, rounded: bool) -> Spec:
     _check_step("attention_bf16", q, k, v, segments)
-    _check_bf16("attention_bf16", q)
+    _check_dim("attention_bf16", q)
     require(q.dtype == k.dtype, "attention_bf16", f"q {q} and k {k} must be of one type")
     return q.like(*q.shape, dtype="bf16" if rounded else "f32")
 
 
-def _check_bf16(where: str, q: Spec) -> None:
+def _check_dim(where: str, q: Spec) -> None:
     fits = isinstance(q.shape[2], int) and q.shape[2] <= BF16_DIM
-    require(fits, where, f"heads of q {q} are longer than {BF16_DIM}; {where.removesuffix('_bf16')} takes them")
+    require(fits, where, f"heads of q {q} are longer than {BF16_DIM}; {where.rpartition('_')[0]} takes them")
 
 
-@attention_bf16.cost
-def _(q: Spec, k: Spec, v: Spec, segments: Spec, *, scale: float, rounded: bool) -> Cost:
+def _whole_cost(q: Spec, k: Spec, v: Spec, segments: Spec) -> Cost:
     tokens, sequences = q.shape[0], segments.shape[0] - 1
     seen = -(-tokens // max(sequences, 1))  # as for attention: sequences of one length
     return Cost(flops=4 * q.size * seen, bytes=2 * q.nbytes + k.nbytes + v.nbytes + segments.nbytes)
 
 
-@attention_bf16.samples
-def _(rng: np.random.Generator) -> Iterator[Sample]:
+@attention_bf16.cost
+def _(q: Spec, k: Spec, v: Spec, segments: Spec, *, scale: float, rounded: bool) -> Cost:
+    return _whole_cost(q, k, v, segments)
+
+
+def _whole_samples(rng: np.random.Generator) -> Iterator[Sample]:
+    """Of tokens that see their whole sequence."""
     for lengths, heads, kv_heads, dim in [
         ([1], 1, 1, 1),
         ([5, 1, 17], 2, 2, 32),
@@ -223,6 +227,11 @@ def _(rng: np.random.Generator) -> Iterator[Sample]:
     yield (q, k, v, starts_of([40])), {"scale": 0.25}
     q, k, v = normal(rng, 50, 2, 16, scale=3.0), normal(rng, 50, 1, 16, scale=3.0), ugly(rng, 50, 1, 16)
     yield (q, k, v, starts_of([50])), {"scale": 0.25}
+
+
+@attention_bf16.samples
+def _(rng: np.random.Generator) -> Iterator[Sample]:
+    yield from _whole_samples(rng)
     q, k, v = (round_rows(normal(rng, 35, heads, 32)) for heads in (4, 2, 2))
     yield (q, k, v, starts_of([33, 2])), {"scale": 0.25}
     same = round_rows(normal(rng, 1, 2, 32)).dense()  # of equal values the mean is exact, and so is its rounding
@@ -233,6 +242,44 @@ def _(rng: np.random.Generator) -> Iterator[Sample]:
 attention_bf16.no_gradient("its operands are rounded; training runs with f32 activations")
 attention_bf16.tolerance(
     f32=2.0**-8, bf16=2.0**-8, because="weights are rounded to bfloat16: 2^-9 each, in one direction at worst"
+)
+
+
+@op
+def attention_half(q: Array, k: Array, v: Array, segments: Integers, *, scale: float) -> Array:
+    """Attention of every token to its whole sequence, for which half precision is enough.  q [T, H, D], k, v [T, G, D],
+    segments [B+1] -> [T, H, D]
+
+    Levels with arithmetic of half precision use it, for short sums too: scores beyond 65,504 / log2(e) are not finite
+    there. The others do as `attention` does.
+    """
+    out = np.zeros(q.shape)
+    for start, end in pairwise(segments):
+        here = slice(start, end)
+        out[here] = _attend(q[here], k[here], v[here], np.zeros((end - start, end - start)), scale, 0.0)[0]
+    return out
+
+
+@attention_half.shape
+def _(q: Spec, k: Spec, v: Spec, segments: Spec, *, scale: float) -> Spec:
+    _check_step("attention_half", q, k, v, segments)
+    _check_dim("attention_half", q)
+    return q
+
+
+@attention_half.cost
+def _(q: Spec, k: Spec, v: Spec, segments: Spec, *, scale: float) -> Cost:
+    return _whole_cost(q, k, v, segments)
+
+
+@attention_half.samples
+def _(rng: np.random.Generator) -> Iterator[Sample]:
+    yield from _whole_samples(rng)
+
+
+attention_half.no_gradient("half precision is for inference; training runs with f32 activations")
+attention_half.tolerance(
+    f32=2.0**-8, because="scores of up to 12 are halves: 2^-9 of error in the exponent, and more in sums"
 )
 
 
@@ -407,7 +454,7 @@ def _(
 ) -> Spec:
     _check("attention_paged_bf16", q, state.shape[0], state.shape[1], window, softcap)
     _check_table("attention_paged_bf16", q.shape[0], positions, segments, pages)
-    _check_bf16("attention_paged_bf16", q)
+    _check_dim("attention_paged_bf16", q)
     return q
 
 

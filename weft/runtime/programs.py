@@ -104,7 +104,8 @@ class Programs:
         with self.checkpoint.naming(), CheckedTrace(name, self.checkpoint) as trace:
             for output, tensor in build(trace, Scope(trace, self.checkpoint.stored)).items():
                 trace.output(output, tensor)
-        return plan(optimise(trace.program(), compute=self.compute, adapters=adapters)), trace.constants
+        program = optimise(trace.program(), compute=self.compute, adapters=adapters, half=self.backend.half)
+        return plan(program), trace.constants
 
     def compile(self, prepared: Prepared, states: Mapping[str, Any]) -> CpuExecutable:
         """The program with all its weights packed."""

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from weft.ops.state import AdapterArray, KvArray
 
 
+HALF_LEVELS = ("neon_dot", "neon_i8mm")  # with arithmetic of half precision
+
+
 def levels_present() -> list[str]:
     """Instruction-set levels that this machine runs, lowest first."""
     return list(_core.levels_present())
@@ -35,6 +38,7 @@ class CpuBackend(Backend):
     def __init__(self, level: str | None = None, threads: int = 1) -> None:
         self.level = level_for(level)
         self.name = f"cpu-{self.level}"
+        self.half = self.level in HALF_LEVELS
         self._kernels = frozenset(_core.kernels(self.level))
         self.pool = _core.Pool(threads)
 

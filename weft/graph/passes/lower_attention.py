@@ -1,5 +1,8 @@
-"""Attention over the state in bfloat16, where activations are rounded anyway: what a matrix unit multiplies."""
+"""Attention where activations are rounded anyway: over the state in bfloat16, which a matrix unit multiplies; without
+one, of every token to its whole sequence, in half precision where there is arithmetic of it.
+"""
 
+from weft.graph.passes.lower_bf16 import sees_all
 from weft.graph.program import Instr, Program, arrange
 from weft.ops.attention import BF16_DIM
 
@@ -19,5 +22,20 @@ def lower_attention(program: Program) -> Program:
         dim = program.table[str(instr.inputs[0])].shape[2]
         fits = isinstance(dim, int) and dim <= BF16_DIM
         return Instr("attention_paged_bf16", instr.inputs, instr.outputs, instr.attrs) if fits else instr
+
+    return arrange(program.name, list(program.values), [lowered(instr) for instr in program.body])
+
+
+def lower_half(program: Program) -> Program:
+    """attention -> attention_half, where every token sees its whole sequence; a model with a state is left alone: its
+    scores may be too large for halves.
+    """
+    if program.states:
+        return program
+
+    def lowered(instr: Instr) -> Instr:
+        if not sees_all(program, instr):
+            return instr
+        return Instr("attention_half", instr.inputs, instr.outputs, {"scale": instr.attrs["scale"]})
 
     return arrange(program.name, list(program.values), [lowered(instr) for instr in program.body])

@@ -24,7 +24,7 @@ def lower_bf16(program: Program, *, split: bool = False) -> Program:
     """
     weights = _matrices(program, split)
     products = {i for i, instr in enumerate(program.body) if instr.op == "matmul" and instr.inputs[1] in weights}
-    attentions = set() if split else {i for i, instr in enumerate(program.body) if _takes_bf16(program, instr)}
+    attentions = set() if split else {i for i, instr in enumerate(program.body) if sees_all(program, instr)}
     narrow = {  # results of products that only products read
         program.body[i].outputs[0] for i in products if _only_read_by(program, program.body[i].outputs[0], products)
     }
@@ -81,7 +81,8 @@ def _stored(value: Value, names: set[str], split: bool) -> Value:
     return replace(value, dtype=as_dtype("bf16"), shape=(*value.shape[:-1], value.shape[-1] * (2 if split else 1)))
 
 
-def _takes_bf16(program: Program, instr: Instr) -> bool:
+def sees_all(program: Program, instr: Instr) -> bool:
+    """Whether this is attention of every token to its whole sequence, with heads that the ops for that take."""
     if instr.op != "attention" or any(instr.attrs[key] for key in ("causal", "window", "softcap")):
         return False
     dim = program.table[str(instr.inputs[0])].shape[2]
