@@ -40,7 +40,7 @@ std::vector<int64_t> element_shape(const AnyArray& array, DType wanted) {
 void allocate_output(OutputArray& output) {
   size_t count = 1;
   for (int64_t size : output.shape) count *= static_cast<size_t>(size);
-  output.data = reinterpret_cast<std::byte*>(new float[count ? count : 1]());
+  output.data = reinterpret_cast<std::byte*>(new float[count ? count : 1]);
 }
 
 nb::object to_numpy(const OutputArray& output, DType dtype) {
@@ -84,6 +84,8 @@ nb::dict run(Executable& self, nb::dict inputs, Pool& pool, std::vector<int64_t>
   }
   return results;
 }
+
+using Integers = nb::ndarray<const int32_t, nb::c_contig, nb::device::cpu>;
 
 std::shared_ptr<KvState> new_state(const std::string& dtype, int64_t pages, int64_t heads, int64_t dim, bool own_memory) {
   DType type = dtype_named(dtype);
@@ -163,6 +165,8 @@ void bind_core(nb::module_& module) {
   module.def("levels_present", &levels_present, "Names of the instruction-set levels this machine runs, lowest first.");
   module.def("kernels", [](const std::string& level) { return kernel_names(level_named(level)); });
   module.attr("PAGE_TOKENS") = kPage;
+  module.def("within", [](Integers values, int64_t limit) { return within({values.data(), values.size()}, limit); },
+             nb::arg("values"), nb::arg("limit"), "Whether all of an int32 array is at least 0 and below `limit`.");
 
   nb::class_<Pool>(module, "Pool").def(nb::init<int>()).def_prop_ro("size", &Pool::size);
 

@@ -290,4 +290,10 @@ void Executable::watch(std::vector<std::string> names) {
   }
 }
 
+bool within(std::span<const int32_t> values, int64_t limit) {
+  int32_t least = 0, most = 0;
+  for (int32_t value : values) least = std::min(least, value), most = std::max(most, value);
+  return least >= 0 && (values.empty() || most < limit);
+}
+
 }  // namespace weft

@@ -100,4 +100,7 @@ class Executable {
   std::vector<int64_t>* nanoseconds_ = nullptr;
 };
 
+// Whether all are at least 0 and below `limit`: indices that kernels will trust.
+bool within(std::span<const int32_t> values, int64_t limit);
+
 }  // namespace weft

@@ -7,6 +7,7 @@ was in its steps, how its prompt was cut, whose pages it shares, which drafts we
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -364,8 +365,7 @@ class Engine:
 
     def _commit(self, work: tuple[Work, ...], sequences: list[Sequence], rows: list[int], logits: np.ndarray) -> None:
         """Note what was computed, and give every completed request its next tokens."""
-        finite = np.isfinite(logits.max(axis=1)) & np.isfinite(logits.min(axis=1))  # a NaN is both
-        all_finite = bool(finite.all())
+        all_finite = _adds_up(logits)
         now = time.perf_counter()
         self._counts["steps"] += 1
         end = 0
@@ -375,7 +375,7 @@ class Engine:
             known = len(sequence.tokens)
             sequence.computed = min(item.stop, known)
             try:
-                if not all_finite and not finite[start:end].all():
+                if not all_finite and not np.isfinite(logits[start:end]).all():
                     raise _not_finite(sequence, logits[start:end])
                 if row_count:
                     self._advance(item, sequence, logits[start:end], now)
@@ -470,6 +470,12 @@ def _decoder_of(given: Decoder | Model) -> Decoder:
 
 def _is_model(given: Decoder | Model) -> TypeGuard[Model]:
     return hasattr(given, "use_engine")
+
+
+def _adds_up(logits: np.ndarray) -> bool:
+    """Whether the sum is finite, and so every logit: one pass. Where it is not, they have to be looked at."""
+    with np.errstate(all="ignore"):
+        return math.isfinite(logits.sum())
 
 
 def _not_finite(sequence: Sequence, logits: np.ndarray) -> BackendError:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.errors import InputError
 from weft.generate.choice.sampling import Sampling
+from weft.generate.interrupts import InterruptsHeld
 from weft.generate.request import Request
 from weft.generate.result import Generation, Piece
 from weft.generate.sequence import Sequence
@@ -82,8 +83,9 @@ class Handle:
 
     def results(self) -> list[Generation]:
         """The results of all `n` answers."""
-        for _ in self:
-            pass
+        with InterruptsHeld() as held, held.released():  # once for all its steps
+            for _ in self:
+                pass
         found = [sequence.result for sequence in self._sequences]
         assert None not in found, "the iteration ended before the request"
         return [result for result in found if result is not None]
@@ -120,10 +122,11 @@ def generate_all(engine: Engine, requests: Iterable[Request]) -> Iterator[list[G
                 more = request is not None
                 if request is not None:
                     handles.append(engine.submit(request))
+            with InterruptsHeld() as held, held.released():
+                while handles and not handles[0].finished and not (more and engine.has_room):
+                    engine.step()
             while handles and handles[0].finished:
                 yield handles.pop(0).results()
-            if handles:
-                engine.step()
     finally:
         for handle in handles:
             handle.cancel()

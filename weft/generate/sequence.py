@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from weft.generate.grammar import Matcher
 
 
+Added = tuple[tuple[int, ...], tuple[TokenLogprob, ...]]  # tokens, and what was asked to be known of each
+
+
 class Limits(NamedTuple):
     """What the engine settled for a request before it starts."""
 
@@ -286,16 +289,16 @@ class Sequence:
             self.reasoning.note(token)
         if logprob is not None:
             self._logprobs.append(logprob)
-        piece = Piece("", (token,), None, self._index, (logprob,) if logprob is not None else ())
+        added: Added = (token,), () if logprob is None else (logprob,)
         text = self._stops.add(self._stream.add(token)) if self._stream and token < self._limits.text_ids else ""
         if self._stops.stopped:
-            self._end(text, piece, "stop", now)
+            self._end(text, added, "stop", now)
         elif self.matcher is not None and self.matcher.stopped:
-            self.finish("stop", now, text, piece)
+            self.finish("stop", now, text, added)
         elif self.generated >= self._limits.max_tokens:
-            self.finish("length", now, text, piece)
+            self.finish("length", now, text, added)
         else:
-            self._add(piece, text)
+            self._add(text, added)
 
     def note_prompt(self, first: int, rows: np.ndarray) -> None:
         """`rows` are the logits after tokens first, first + 1, ... of the prompt."""
@@ -304,16 +307,16 @@ class Sequence:
             if place + 1 < self._prompt_tokens and place == len(self._prompt_logprobs):  # not again after preemption
                 self._prompt_logprobs.append(token_logprob(row, self.tokens[place + 1], self.request.prompt_logprobs))
 
-    def finish(self, reason: FinishReason, now: float, text: str = "", piece: Piece | None = None) -> None:
-        """End the request: what was held back comes out, after the `text` and `piece` of the last token."""
+    def finish(self, reason: FinishReason, now: float, text: str = "", added: Added = ((), ())) -> None:
+        """End the request: what was held back comes out, after the `text` of the last token, if it `added` one."""
         if self._stream:
             text += self._stops.add(self._stream.finish())
         if self._stops.stopped:  # the last bytes completed a stop string
             reason = "stop"
-        self._end(text + self._stops.finish(), piece or Piece("", (), None, self._index), reason, now)
+        self._end(text + self._stops.finish(), added, reason, now)
 
-    def _end(self, text: str, piece: Piece, reason: FinishReason, now: float) -> None:
-        self._add(piece, text, reason)
+    def _end(self, text: str, added: Added, reason: FinishReason, now: float) -> None:
+        self._add(text, added, reason)
         self.drafts = []
         asked = self.request
         self.result = Generation(
@@ -331,9 +334,9 @@ class Sequence:
             stop=self._stops.found,
         )
 
-    def _add(self, piece: Piece, text: str, reason: FinishReason | None = None) -> None:
+    def _add(self, text: str, added: Added, reason: FinishReason | None = None) -> None:
         self._texts.append(text)
-        self.pieces.append(Piece(text, piece.tokens, reason, piece.index, piece.logprobs))
+        self.pieces.append(Piece(text, added[0], reason, self._index, added[1]))
 
     def _timings(self, now: float) -> Timings:
         if self._started is None or self._first is None:
@@ -365,7 +368,8 @@ def step_of(work: ListOf[Work], sequences: ListOf[Sequence]) -> tuple[Step, list
         first = item.start if sequence.request.prompt_logprobs is not None else max(item.start, known - 1)
         counts.append(max(0, item.stop - first))
         rows += range(len(ids) - counts[-1], len(ids))
-    more: dict[str, Any] = {"pages": np.stack([sequence.table for sequence in sequences])}
+    tables = [sequence.table for sequence in sequences]
+    more: dict[str, Any] = {"pages": np.stack(tables) if len(tables) > 1 else tables[0][None]}
     if any(sequence.adapter is not None for sequence in sequences):
         more["adapters"] = _int32([0 if s.adapter is None else s.adapter.index for s in sequences])
     states = [s.recurrence for s in sequences if s.recurrence is not None]

@@ -26,8 +26,7 @@ class Step:
 
     def arrays(self) -> dict[str, Any]:
         """The fields that are there, by name: the inputs of a program."""
-        return {
-            f.name: getattr(self, f.name)
-            for f in fields(self)
-            if f.name not in ("context", "kv") and getattr(self, f.name) is not None
-        }
+        return {name: value for name in _INPUTS if (value := getattr(self, name)) is not None}
+
+
+_INPUTS = tuple(field.name for field in fields(Step) if field.name not in ("context", "kv"))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from weft import _core
 from weft.backends.cpu.backend import level_for
 from weft.errors import FormatError, InputError, MemoryPlanError, TooLongError, UnsupportedError
 from weft.nn.step import Step
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from weft.runtime.prepared import Facts, Prepared
     from weft.text import Tokenizer
 
+Result = TypeVar("Result")
 STEP_TOKENS = 512  # tokens of one step: long prompts are cut into chunks of this many
 DEFAULT_CONTEXT = 8192  # a longer context costs memory, so it is asked for
 COMPUTES = ("int8", "bf16", "f32")
@@ -224,26 +225,22 @@ class Decoder:
             ("pages", step.pages, self.pages.count),
             ("rows", step.rows, len(step.ids)),
         ):
-            if values.size and (values.min() < 0 or values.max() >= limit):
+            if not _core.within(values, limit):
                 raise InputError(f"[generate] {name} must be 0 to {limit - 1}: got {values.min()} to {values.max()}")
-        with self._bound(step) as (executable, arrays):
-            return executable.run(arrays)["logits"]
+        return self._bound(step, lambda executable, arrays: executable.run(arrays)["logits"])
 
     def profile(self, step: Step) -> list[tuple[str, int]]:
         """The op and the nanoseconds of every instruction of one step."""
-        with self._bound(step) as (executable, arrays):
-            return executable.profile(arrays)
+        return self._bound(step, lambda executable, arrays: executable.profile(arrays))
 
-    @contextmanager
-    def _bound(self, step: Step) -> Iterator[tuple[CpuExecutable, dict[str, Any]]]:
-        """What runs a step and its inputs: the program with adapters only where a sequence has one."""
+    def _bound(self, step: Step, run: Callable[[CpuExecutable, dict[str, Any]], Result]) -> Result:
+        """What `run` makes of a step's program and inputs: the program with adapters only where a sequence has one."""
         arrays = step.arrays()
         if step.adapters is not None and step.adapters.any():
             with self.adapters.using(step.adapters):
-                yield self._adapted_executable, arrays
-        else:
-            arrays.pop("adapters", None)
-            yield self._executable, arrays
+                return run(self._adapted_executable, arrays)
+        arrays.pop("adapters", None)
+        return run(self._executable, arrays)
 
     def logits(
         self, ids: Sequence[int] | np.ndarray, *, chunk: int = STEP_TOKENS, adapter: Adapter | None = None

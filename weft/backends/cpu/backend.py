@@ -125,10 +125,12 @@ class CpuExecutable(Executable):
         return self._make_program()
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        results = self.native.run({name: self._given(name, value) for name, value in inputs.items()}, self._pool)
+        results: dict[str, Any] = self.native.run(
+            {name: self._given(name, value) for name, value in inputs.items()}, self._pool
+        )
         for name in self._packed.keys() & results.keys():
             results[name] = _as_packed(self._packed[name], results[name])
-        return dict(results)
+        return results
 
     def profile(self, inputs: Mapping[str, Any]) -> list[tuple[str, int]]:
         """The op and the nanoseconds of every instruction of one step."""
