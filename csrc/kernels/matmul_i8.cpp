@@ -55,6 +55,7 @@ static void quantise_row(const Product& a, const float* y, int64_t row) {
 
 constexpr int64_t kBlock = 1024;  // sums of 32 rows and 2 panels
 constexpr int64_t kTaskRows = 32, kGroupBytes = 512 << 10;
+WEFT_INLINE int64_t least_rows(int64_t, int) { return kTaskRows; }
 constexpr int64_t kMaxRows = 256;  // of a task
 
 // The same with the excess as two products with unsigned bytes take it.
@@ -227,6 +228,10 @@ static void multiply_task(const Product& a, const Epilogue& epilogue, int64_t ro
 constexpr int64_t kTaskRows = 8, kStep = 32;  // rows of a tile, columns that the level multiplies at a time
 constexpr int64_t kMaxRows = 64;  // of a task
 WEFT_INLINE void shape_whole_tiles() {}
+// Rows that are to be int8, each of which is one task's, go in equal shares of at most 16.
+WEFT_INLINE int64_t least_rows(int64_t rows, int workers) {
+  return larger(1, parts(rows, workers * larger(1, parts(rows, 16 * workers))));
+}
 
 // Signed bytes as matmul_ints.h takes them: 128 more, but for levels that multiply signed ones.
 #if defined(WEFT_ISA_neon)
@@ -329,6 +334,9 @@ WEFT_INLINE void add_products(const Product& a, const int8_t* x, const int32_t* 
 
 #endif
 
+template <int R>
+struct Rows {};
+
 // R rows and one panel; x, heads, starts and y are those of the first row.
 template <int R>
 static void tile(const Product& a, const Epilogue& epilogue, const int8_t* x, const RowHead* heads, const int32_t* starts,
@@ -365,8 +373,14 @@ static void multiply_task(const Product& a, const Epilogue& epilogue, int64_t ro
     for (; r + kTaskRows <= rows; r += kTaskRows)
       tile<kTaskRows>(a, epilogue, x + r * depth, scratch.heads + r, scratch.starts + r * steps, panel,
                       y + r * a.columns);
-    for (; r < rows; ++r)
-      tile<1>(a, epilogue, x + r * depth, scratch.heads + r, scratch.starts + r * steps, panel, y + r * a.columns);
+    const auto last = [&]<int R>(Rows<R>) {
+      tile<R>(a, epilogue, x + r * depth, scratch.heads + r, scratch.starts + r * steps, panel, y + r * a.columns);
+      r += R;
+    };
+    if (r + 4 <= rows) last(Rows<4>{});
+    if (rows - r == 3) last(Rows<3>{});
+    else if (rows - r == 2) last(Rows<2>{});
+    else if (rows - r == 1) last(Rows<1>{});
   }
   if (!a.y)
     for (int64_t r = 0; r < rows; ++r) quantise_row(a, y + r * a.columns, row + r);
@@ -388,7 +402,8 @@ KERNEL(matmul_i8) {
   const Epilogue epilogue(call, 3);
   const int64_t panels = parts(a.columns, 16);
   const int64_t min_panels = quantised ? kMaxPanels : 4;  // a row that is to be int8 is one task's
-  const Tasks tasks(call.in[0].rows(), panels, kTaskRows, kMaxRows, kMaxPanels, min_panels, worker.count);
+  const int64_t rows = call.in[0].rows(), least = quantised ? least_rows(rows, worker.count) : kTaskRows;
+  const Tasks tasks(rows, panels, least, kMaxRows, kMaxPanels, min_panels, worker.count);
   shape_whole_tiles();
   for (int64_t task; (task = worker.next()) < tasks.count();)
     multiply_task(a, epilogue, tasks.row(task), tasks.row_end(task), tasks.panel(task), tasks.panel_end(task),

@@ -231,7 +231,8 @@ class Embedder(BaseEmbedder):
     def _embedded(self, vectors: np.ndarray, sequences: Sequences, how: How) -> Embedded:
         import numpy as np
 
-        tokens, windows = sequences.tokens, np.diff(sequences.starts).astype(np.int32)
+        starts = sequences.starts
+        tokens, windows = sequences.tokens, (starts[1:] - starts[:-1]).astype(np.int32)
         return Embedded(vectors, tokens, sequences.dropped, windows, lambda: self._identity(how))
 
     def _run(

@@ -8,9 +8,11 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, cast
 
+from weft import _core
 from weft.errors import InputError, TooLongError, UnsupportedError
 from weft.nn.pooling import SINGLE, DenseLayer, Head
 from weft.runtime.adapters import Adapters
@@ -267,41 +269,68 @@ class Encoder:
     def _step(self, sequences: Sequence[np.ndarray | Tokens]) -> dict[str, np.ndarray]:
         import numpy as np
 
-        texts = [text if isinstance(text, Tokens) else Tokens(text) for text in sequences]
-        lengths = [len(text) for text in texts]
+        lengths = [len(text) for text in sequences]
         longest = max(lengths)
         if longest > self.max_tokens:
             limit = self.max_tokens
             raise TooLongError(
                 f"[embed] {longest} tokens, the model takes {limit}; shorten the text", length=longest, limit=limit
             )
-        ids = np.concatenate([text.ids for text in texts]).astype(np.int32, copy=False)
-        if ids.size and (ids.min() < 0 or ids.max() >= self.vocab_size):
+        ids = _joined([text.ids if isinstance(text, Tokens) else text for text in sequences])
+        if not _core.within(ids, self.vocab_size):
             raise InputError(f"[embed] token ids must be 0 to {self.vocab_size - 1}: got {ids.min()} to {ids.max()}")
-        segments = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-        positions = np.arange(len(ids), dtype=np.int32) - np.repeat(segments[:-1], lengths)
-        inputs = {"ids": ids, "positions": positions.astype(np.int32), "segments": segments}
+        segments = _starts(lengths)
+        positions = np.arange(len(ids), dtype=np.int32)
+        if len(lengths) > 1:
+            positions -= np.repeat(segments[:-1], lengths)
+        inputs = {"ids": ids, "positions": positions, "segments": segments}
         if not self.decodes:
-            parts = [np.zeros(len(text), np.int32) if text.types is None else text.types for text in texts]
-            inputs["types"] = np.concatenate(parts).astype(np.int32, copy=False)
-        return {**inputs, **self._rows(texts, segments)}
+            inputs["types"] = _types(sequences, len(ids))
+        return {**inputs, **self._rows(sequences, segments)}
 
-    def _rows(self, texts: Sequence[Tokens], segments: np.ndarray) -> dict[str, np.ndarray]:
+    def _rows(self, texts: Sequence[np.ndarray | Tokens], segments: np.ndarray) -> dict[str, np.ndarray]:
         """The tokens that are pooled; of each text the last one at least, where it has any."""
         import numpy as np
 
         if self.head.pooling not in SINGLE and not self._spans(self._prepared.facts):
             return {"rows": np.empty(0, np.int32)}
-        skips = [min(text.skip, max(len(text) - 1, 0)) if self.head.skips else 0 for text in texts]
+        skips = [
+            min(text.skip, max(len(text) - 1, 0)) if self.head.skips and isinstance(text, Tokens) else 0
+            for text in texts
+        ]
         if self.head.pooling in SINGLE and not all(map(len, texts)):  # it would be given another one's token
             raise InputError(f"[embed] a sequence without tokens has no {self.head.pooling} one; give some text")
         starts = segments[:-1] + np.asarray(skips, np.int32)
         if self.head.pooling in SINGLE:
             return {"rows": starts if self.head.pooling == "first" else segments[1:] - np.int32(1)}
         counts = segments[1:] - starts
-        spans = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+        spans = _starts(counts.tolist())
         kept = np.arange(spans[-1], dtype=np.int32) + np.repeat(starts - spans[:-1], counts)
         return {"rows": kept.astype(np.int32), "spans": spans}
+
+
+def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Ids int32 one after another."""
+    import numpy as np
+
+    whole = np.concatenate(parts) if len(parts) > 1 else np.asarray(parts[0])
+    return whole.astype(np.int32, copy=False)
+
+
+def _starts(lengths: Sequence[int]) -> np.ndarray:
+    """Where things of these lengths start one after another, and where the last one ends, int32."""
+    import numpy as np
+
+    return np.fromiter(accumulate(lengths, initial=0), np.int32, len(lengths) + 1)
+
+
+def _types(sequences: Sequence[np.ndarray | Tokens], tokens: int) -> np.ndarray:
+    import numpy as np
+
+    if not any(isinstance(text, Tokens) and text.types is not None for text in sequences):
+        return np.zeros(tokens, np.int32)
+    types = [text.types if isinstance(text, Tokens) else None for text in sequences]
+    return _joined([np.zeros(len(text), np.int32) if own is None else own for text, own in zip(sequences, types)])
 
 
 def _left_over(batches: int, lanes: int) -> int:
