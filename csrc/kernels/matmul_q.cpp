@@ -167,6 +167,62 @@ WEFT_INLINE void add_row_block(const Strip<type>& s, int64_t b, f32x16& acc) {
     acc = fused(half_row(s.head(b), 1), splat(shift), acc);
   }
 }
+
+// The two bytes of each row at p, [16][2], as integers: those of even and of odd sub-blocks.
+WEFT_INLINE void split_bytes(const std::byte* p, i32x16& even, i32x16& odd) {
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; ++i) {
+    const uint16x8_t both = vreinterpretq_u16_u8(load16(p + 16 * i));
+    const uint32x4_t wide[2] = {vmovl_u16(vget_low_u16(both)), vmovl_high_u16(both)};
+#pragma GCC unroll 2
+    for (int h = 0; h < 2; ++h) {
+      even.v[2 * i + h] = vreinterpretq_s32_u32(vandq_u32(wide[h], vdupq_n_u32(255)));
+      odd.v[2 * i + h] = vreinterpretq_s32_u32(vshrq_n_u32(wide[h], 8));
+    }
+  }
+}
+
+// Super-block b of q4_k and q5_k, and one row.
+template <DType type>
+WEFT_INLINE void add_row_super_block(const Strip<type>& s, int64_t b, f32x16& acc) {
+  constexpr Format f = format_of(type);
+  const auto& x = s.block(0, b);
+  const std::byte *head = s.head(b), *scales = head + 64, *mins = scales + f.scales_bytes();
+  i32x16 total = zero_i();
+#pragma GCC unroll 1
+  for (int j = 0; j < 4; ++j) {
+    const std::byte* chunk = s.codes + (b * 8 + 2 * j) * f.chunk_bytes();
+    i32x16 sum[2][1] = {{zero_i()}, {zero_i()}}, scale[2];
+    add_groups<type, 0, 8>(sum[0], chunk, x.q + 64 * j);
+    add_groups<type, 0, 8>(sum[1], chunk + f.chunk_bytes(), x.q + 64 * j + 32);
+    split_bytes(scales + 32 * j, scale[0], scale[1]);
+#pragma GCC unroll 2
+    for (int h = 0; h < 2; ++h)
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) total.v[i] = vmlaq_s32(total.v[i], scale[h].v[i], sum[h][0].v[i]);
+  }
+  acc = fused(half_row(head, 0) * splat(x.d), to_float(total), acc);
+
+  int32x4_t low[8] = {};  // of a row's even and odd sub-blocks beside each other
+  const int16x8_t sums = vld1q_s16(reinterpret_cast<const int16_t*>(s.note(0, b)));
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
+    const int32x4_t words = vreinterpretq_s32_s16(sums);
+    const int32_t pair = j == 0   ? vgetq_lane_s32(words, 0)
+                         : j == 1 ? vgetq_lane_s32(words, 1)
+                         : j == 2 ? vgetq_lane_s32(words, 2)
+                                  : vgetq_lane_s32(words, 3);
+    const int16x8_t two = vreinterpretq_s16_s32(vdupq_n_s32(pair));
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      const int16x8_t min = widen8<false>(mins + 32 * j + 8 * i);
+      low[2 * i] = vmlal_s16(low[2 * i], vget_low_s16(min), vget_low_s16(two));
+      low[2 * i + 1] = vmlal_high_s16(low[2 * i + 1], min, two);
+    }
+  }
+  const i32x16 under = quarters<i32x16>([&](int i) { return vpaddq_s32(low[2 * i], low[2 * i + 1]); });
+  acc = fused((zero() - half_row(head, 1)) * splat(x.d), to_float(under), acc);
+}
 #endif
 
 // Block b of a 32-wide type: one scale a row, and for q4_1 and q5_1 a minimum.
@@ -250,6 +306,9 @@ WEFT_INLINE void add_mins(const Strip<type>& s, int64_t b, i32x16* low) {
 template <DType type, int R>
 WEFT_INLINE void add_super_block(const Strip<type>& s, int64_t b, f32x16* acc) {
   constexpr Format f = format_of(type);
+#if defined(WEFT_GROUP_BY_GROUP)
+  if constexpr (R == 1 && f.subs == 8 && !f.signed_subs && f.mins && !f.nibbles) return add_row_super_block(s, b, acc[0]);
+#endif
   i32x16 total[R];
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) total[r] = zero_i();
