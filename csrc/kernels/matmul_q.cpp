@@ -204,15 +204,9 @@ WEFT_INLINE void add_row_super_block(const Strip<type>& s, int64_t b, f32x16& ac
   acc = fused(half_row(head, 0) * splat(x.d), to_float(total), acc);
 
   int32x4_t low[8] = {};  // of a row's even and odd sub-blocks beside each other
-  const int16x8_t sums = vld1q_s16(reinterpret_cast<const int16_t*>(s.note(0, b)));
 #pragma GCC unroll 4
   for (int j = 0; j < 4; ++j) {
-    const int32x4_t words = vreinterpretq_s32_s16(sums);
-    const int32_t pair = j == 0   ? vgetq_lane_s32(words, 0)
-                         : j == 1 ? vgetq_lane_s32(words, 1)
-                         : j == 2 ? vgetq_lane_s32(words, 2)
-                                  : vgetq_lane_s32(words, 3);
-    const int16x8_t two = vreinterpretq_s16_s32(vdupq_n_s32(pair));
+    const int16x8_t two = vreinterpretq_s16_s32(vdupq_n_s32(s.note(0, b)[j]));
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
       const int16x8_t min = widen8<false>(mins + 32 * j + 8 * i);
