@@ -23,6 +23,11 @@ constexpr int kRows = 5, kPanels = 1, kAhead = 1;  // and a register a row for f
 #else
 constexpr int kRows = 2, kPanels = 1, kAhead = 1;
 #endif
+#if defined(WEFT_ISA_neon)
+constexpr bool kWholeTiles = true;  // those of four rows are the slowest, a row
+#else
+constexpr bool kWholeTiles = false;
+#endif
 constexpr int64_t kDepth = 256;    // columns widened to scratch at once, and per pass over a tile of rows
 constexpr int64_t kRowStep = 96;   // rows of x that share one pass over W
 constexpr int64_t kPanelStep = 32;
@@ -38,6 +43,7 @@ struct Block {
   float* y;
   int64_t y_stride, columns;  // columns: of y from here on
   bool first;
+  bool fetch = false;  // ask for what follows this block of W
 };
 
 #if defined(WEFT_ISA_neon)
@@ -70,6 +76,7 @@ static void tile(const Block<T>& b) {
     float32x4_t four[R];
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) four[r] = vld1q_f32(x + r * x_stride);
+    for (int64_t i = 0; b.fetch && i < 64; i += 16) __builtin_prefetch(w + kDepth * 16 + i);
     add_column<0>(four, w, w_stride, acc);
     add_column<1>(four, w + 16, w_stride, acc);
     add_column<2>(four, w + 32, w_stride, acc);
@@ -105,11 +112,12 @@ static void tile_sized(const Block<float>& b, int64_t rows, int64_t panels) {
   }
 }
 
-// Any number of rows, cut into tiles of nearly equal height.
+// Any number of rows: in tiles of nearly equal height, or as many whole ones as leave two lower ones at most.
 static void tile_rows(Block<float> b, int64_t rows, int64_t panels) {
   while (rows) {
-    const int64_t height = parts(rows, parts(rows, kRows));
+    const int64_t height = kWholeTiles && rows >= 2 * kRows ? kRows : parts(rows, parts(rows, kRows));
     tile_sized(b, height, panels);
+    b.fetch = false;
     rows -= height, b.x += height * b.x_stride, b.y += height * b.y_stride;
   }
 }
@@ -188,6 +196,7 @@ static void many_rows(const Product& a, int64_t row, int64_t row_end, int64_t pa
       Block<float> b{a.x + row * a.depth + k, a.depth, nullptr, 0, smaller(kDepth, a.depth - k),
                      a.y + row * a.columns + panel * 16, a.columns, a.columns - panel * 16, k == 0};
       fetch_panels(a, panel, count, k, b);
+      b.fetch = a.weight.layout == Layout::panels && a.weight.dtype == DType::f32;
       tile_rows(b, row_end - row, count);
     }
   }
