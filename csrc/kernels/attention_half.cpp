@@ -26,8 +26,6 @@ constexpr float kLowest = -65504.0f;  // of halves
 // 64, and 2^kLift * 64 keys of them are still halves.
 constexpr float kLift = 3.0f;
 
-WEFT_INLINE int64_t up_to(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
-
 // 8 elements, of which n are there, times `by`; the others are zeros.
 WEFT_INLINE Half8 read_half(const float* p, int64_t n, float by) {
   float part[8] = {};
@@ -52,19 +50,15 @@ struct Span {
 WEFT_INLINE Span new_span(const Worker& worker, int64_t dim) {
   Span span{};
   span.dim = dim, span.deep = up_to(dim, 8);
-  std::byte* free = worker.scratch;
-  auto take = [&]<class T>(T*& to, int64_t count) {
-    to = reinterpret_cast<T*>(free);
-    free += count * static_cast<int64_t>(sizeof(T));
-  };
-  take(span.q, kSpan * span.deep);
-  take(span.key, kKeys * span.deep);
-  take(span.value, kKeys * span.deep);
-  take(span.scores, kRows * kKeys);
-  take(span.out, kSpan * span.deep);
-  take(span.top, kSpan);
-  take(span.total, kSpan * 4);
-  if (free > worker.scratch + kScratchBytes) __builtin_trap();  // dim is checked when the program is made
+  Pieces pieces{worker.scratch};
+  pieces.take(span.q, kSpan * span.deep);
+  pieces.take(span.key, kKeys * span.deep);
+  pieces.take(span.value, kKeys * span.deep);
+  pieces.take(span.scores, kRows * kKeys);
+  pieces.take(span.out, kSpan * span.deep);
+  pieces.take(span.top, kSpan);
+  pieces.take(span.total, kSpan * 4);
+  if (pieces.free > worker.scratch + kScratchBytes) __builtin_trap();  // dim is checked when the program is made
   return span;
 }
 

@@ -4,6 +4,18 @@
 
 namespace weft::ISA {
 
+constexpr int64_t up_to(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
+
+// A worker's scratch, given out piece by piece.
+struct Pieces {
+  std::byte* free;
+  template <class T>
+  WEFT_INLINE void take(T*& to, int64_t count) {
+    to = reinterpret_cast<T*>(free);
+    free += count * static_cast<int64_t>(sizeof(T));
+  }
+};
+
 // `count` rows from `first` on, of one sequence and key/value head. Row r is the query head r % share (of the `share`
 // query heads that read this key/value head) of the sequence's token r / share.
 struct SpanTask {

@@ -19,9 +19,6 @@ constexpr float kLowest = -3.40282347e38f;  // a hidden score; finite, so that d
 constexpr float kHidden = -3e38f;           // below: hidden. A NaN is not
 static_assert(kStep == kPage);
 
-constexpr int64_t up_to(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
-
-
 // A task's memory. deep and wide: D rounded up to a step and to a vector.
 struct Span {
   int64_t rows, dim, deep, wide;
@@ -42,24 +39,20 @@ WEFT_INLINE Span new_span(const Worker& worker, int64_t dim, float scale, float 
   Span span{};
   span.dim = dim, span.deep = up_to(dim, kStep), span.wide = up_to(dim, kLanes);
   span.scale = scale * log2_e, span.softcap = softcap * log2_e;
-  std::byte* free = worker.scratch;
-  auto take = [&]<class T>(T*& to, int64_t count) {
-    to = reinterpret_cast<T*>(free);
-    free += count * static_cast<int64_t>(sizeof(T));
-  };
-  take(span.q, kSpan * span.deep);
-  take(span.key, kKeys * span.deep);
-  take(span.value, kKeys * span.wide);
-  take(span.weights, kKeys * kLanes);
-  take(span.scores, kKeys * kLanes);
-  take(span.out, kSpan * span.wide);
-  take(span.top, kSpan);
-  take(span.total, kSpan * kLanes);
-  take(span.at, kSpan);
-  take(span.begin, kSpan);
-  take(span.end, kSpan);
-  if (scaled) take(span.key_scale, kKeys), take(span.value_scale, kKeys);
-  if (free > worker.scratch + kScratchBytes) __builtin_trap();  // dim is checked when the program is made
+  Pieces pieces{worker.scratch};
+  pieces.take(span.q, kSpan * span.deep);
+  pieces.take(span.key, kKeys * span.deep);
+  pieces.take(span.value, kKeys * span.wide);
+  pieces.take(span.weights, kKeys * kLanes);
+  pieces.take(span.scores, kKeys * kLanes);
+  pieces.take(span.out, kSpan * span.wide);
+  pieces.take(span.top, kSpan);
+  pieces.take(span.total, kSpan * kLanes);
+  pieces.take(span.at, kSpan);
+  pieces.take(span.begin, kSpan);
+  pieces.take(span.end, kSpan);
+  if (scaled) pieces.take(span.key_scale, kKeys), pieces.take(span.value_scale, kKeys);
+  if (pieces.free > worker.scratch + kScratchBytes) __builtin_trap();  // dim is checked when the program is made
   return span;
 }
 

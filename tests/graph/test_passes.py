@@ -380,24 +380,26 @@ def test_split_bf16_is_near_f32():
     assert 1e-8 < error < 2e-5, "sixteen bits of significand"
 
 
+def attending(causal: bool, dim: int) -> Program:
+    trace = Trace("attend")
+    q, k, v = (trace.input(name, (T, 2, dim)) for name in "qkv")
+    segments = trace.input("segments", (B + 1,), "i32")
+    trace.output("y", attention(q, k, v, segments, causal=causal, scale=0.5))
+    return trace.program()
+
+
 def test_bf16_takes_attention_to_the_whole_sequence_only():
     for causal, dim, want in ((False, 32, "attention_bf16"), (True, 32, "attention"), (False, 136, "attention")):
-        trace = Trace("attend")
-        q, k, v = (trace.input(name, (T, 2, dim)) for name in "qkv")
-        segments = trace.input("segments", (B + 1,), "i32")
-        trace.output("y", attention(q, k, v, segments, causal=causal, scale=0.5))
-        assert [instr.op for instr in optimise(trace.program(), compute="bf16").body] == [want]
+        program = attending(causal, dim)
+        assert [instr.op for instr in optimise(program, compute="bf16").body] == [want]
 
 
 def test_int8_attends_in_half_precision_where_there_is_arithmetic_of_it():
     for causal, dim, want in ((False, 32, "attention_half"), (True, 32, "attention"), (False, 136, "attention")):
-        trace = Trace("attend")
-        q, k, v = (trace.input(name, (T, 2, dim)) for name in "qkv")
-        segments = trace.input("segments", (B + 1,), "i32")
-        trace.output("y", attention(q, k, v, segments, causal=causal, scale=0.5))
-        assert [instr.op for instr in optimise(trace.program(), compute="int8", half=True).body] == [want]
+        program = attending(causal, dim)
+        assert [instr.op for instr in optimise(program, compute="int8", half=True).body] == [want]
         for compute in ("f32", "bf16", "bf16x3"):
-            assert optimise(trace.program(), compute=compute, half=True) == optimise(trace.program(), compute=compute)
+            assert optimise(program, compute=compute, half=True) == optimise(program, compute=compute)
 
 
 def test_bf16_rounds_around_attention_what_nothing_else_reads():
