@@ -96,10 +96,14 @@ class Process:
 
 
 def _environment(threads: int) -> dict[str, str]:
-    """This process's, with as many threads for everybody and no way to the network."""
+    """This process's, with as many threads for everybody and no way to the network.
+
+    Bytecode is kept whatever was asked for: installed peers have theirs, and a checkout that compiles its modules at
+    every start would be measured compiling.
+    """
     pools = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")
     return {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
         **dict.fromkeys(pools, str(threads)),
         "TOKENIZERS_PARALLELISM": "true" if threads > 1 else "false",
         "HF_HUB_OFFLINE": "1",
