@@ -1,5 +1,5 @@
-"""OpenVINO: MiniLM from the exported ONNX file in f32 and bf16, one request or two streams; a causal model from its own
-stateful export with int4 or int8 weights (benchmarks/peers/export.py)."""
+"""OpenVINO: MiniLM from the exported ONNX file in f32, f16 and bf16, one request or two streams; a causal model from
+its own stateful export with int4 or int8 weights (benchmarks/peers/export.py)."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ import _padded
 NAME = "OpenVINO"
 PACKAGES = {"openvino": "openvino", "tokenizers": "tokenizers", "numpy": "numpy"}
 SETTINGS = {
-    "embed": ["f32", "f32 two streams", "bf16", "bf16 two streams"],
+    "embed": ["f32", "f32 two streams", "f16", "f16 two streams", "bf16", "bf16 two streams"],
     "generate": ["int4 f32", "int4 bf16"],
 }
 BATCH = 32
@@ -21,7 +21,7 @@ class Peer:
     def load(self, task: str, model: str, threads: int, setting: str, context: int, files: str) -> dict[str, Any]:
         import openvino
 
-        precision = "f32" if "f32" in setting else "bf16"
+        precision = next(name for name in ("f32", "f16", "bf16") if name in setting.split())
         hint = "THROUGHPUT" if "streams" in setting else "LATENCY"
         config = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": precision, "PERFORMANCE_HINT": hint}
         if "streams" in setting:

@@ -176,6 +176,13 @@ __attribute__((target("arch=armv8.2-a+dotprod"))) double int8_neon(const std::by
   return 1.0 * kRounds * kSums * 16 * 2;
 }
 
+__attribute__((target("arch=armv8.2-a+fp16"))) double f16_neon(const std::byte*, size_t) {
+#define WEFT_ADD(i) "fmla v" #i ".8h, v16.8h, v17.8h\n"
+  for (int round = 0; round < kRounds; ++round) asm volatile(WEFT_TWELVE(WEFT_ADD)::: WEFT_SUMS);
+#undef WEFT_ADD
+  return 1.0 * kRounds * kSums * 8 * 2;
+}
+
 double read_neon(const std::byte* data, size_t bytes) {
   for (size_t at = 0; at < bytes; at += 128) {
     const std::byte* line = data + at;
@@ -213,6 +220,7 @@ constexpr Unit kUnits[] = {  // of one name the last that a level has counts
     {"amx_bf16", "amx", amx_bf16},
 #elif defined(WEFT_ARM)
     {"read", "neon", read_neon},        {"f32", "neon", f32_neon},       {"int8", "neon_dot", int8_neon},
+    {"f16", "neon_dot", f16_neon},
 #endif
 };
 

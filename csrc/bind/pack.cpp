@@ -73,10 +73,11 @@ std::byte* allocate(Weight& weight, Arena* arena) {
 
 PackPart packer_named(std::string_view layout) {
   if (layout == "panels") return &pack_panels;
+  if (layout == "halves") return &pack_halves;
   if (layout == "pairs") return &pack_pairs;
   if (layout == "split") return &pack_split;
   if (layout == "quads" || layout == "equalised") return &pack_quads;
-  fail(ErrorKind::input, "[weight] no such layout: " + std::string(layout) + "; panels, pairs, split, quads or equalised");
+  fail(ErrorKind::input, "[weight] no such layout: " + std::string(layout) + "; panels, halves, pairs, split, quads or equalised");
 }
 
 void check_order(const Order& order, int64_t rows) {
@@ -97,18 +98,18 @@ class PackingOfArrays {
     const PackPart pack = packer_named(layout);
     check_size(stored, rows, cols, bytes.size());
     if (order) check_order(*order, rows);
-    const bool quads = pack == &pack_quads, pairs = !quads && pack != &pack_panels;
+    const bool quads = pack == &pack_quads, pairs = pack == &pack_pairs || pack == &pack_split;
     const int64_t step = pack == &pack_split ? kPairColumns : quads ? kQuadColumns : 1;
     if (cols % step || cols > INT32_MAX)
       fail(ErrorKind::input, "[weight] rows of " + std::to_string(cols) + " are not whole steps of " + std::to_string(step));
     auto weight = std::make_shared<Weight>();
-    weight->dtype = pairs ? DType::bf16 : stored;
+    weight->dtype = pairs ? DType::bf16 : pack == &pack_halves ? DType::f16 : stored;
     weight->layout = quads ? Layout::quads : pairs ? Layout::pairs : Layout::panels;
     weight->rows = rows;
     weight->cols = pack == &pack_split ? 2 * cols : cols;
     weight->bytes = quads   ? quads_bytes(rows, cols)
                     : pairs ? pairs_bytes(rows, weight->cols)
-                            : panels_bytes(stored, rows, cols);
+                            : panels_bytes(weight->dtype, rows, cols);
     std::byte* out = allocate(*weight, arena_.get());
     const auto* from = reinterpret_cast<const std::byte*>(bytes.data());
     if (quads) write_factors(stored, from, row_bytes(stored, cols), rows, cols, layout == "equalised", out);

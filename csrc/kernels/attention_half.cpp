@@ -7,13 +7,10 @@
 //          taken past the keys in blocks, four rows at a time. Elsewhere it is `attention`
 // Bound    arithmetic, 4 D flops per row and key
 #if defined(__ARM_FEATURE_FP16_VECTOR_ARITHMETIC)
-#include "core/half.h"
 #include "kernels/attention_task.h"
+#include "kernels/halves.h"
 
 namespace weft::ISA {
-
-using Half8 = float16x8_t;
-using Half = float16_t;
 
 constexpr int64_t kKeys = 256;   // of a block
 constexpr int64_t kStrip = 32;   // keys whose scores are made together, and channels of a sum of halves
@@ -25,17 +22,6 @@ constexpr float kLowest = -65504.0f;  // of halves
 // The largest weight is 2^kLift, so that those below 2^(-13.5 - kLift) of it are the ones that are lost; values are at most
 // 64, and 2^kLift * 64 keys of them are still halves.
 constexpr float kLift = 3.0f;
-
-// 8 elements, of which n are there, times `by`; the others are zeros.
-WEFT_INLINE Half8 read_half(const float* p, int64_t n, float by) {
-  float part[8] = {};
-  if (n < 8) {
-    for (int64_t i = 0; i < n; ++i) part[i] = p[i];
-    p = part;
-  }
-  const float32x4_t low = vmulq_n_f32(vld1q_f32(p), by), high = vmulq_n_f32(vld1q_f32(p + 4), by);
-  return vcombine_f16(vcvt_f16_f32(low), vcvt_f16_f32(high));
-}
 
 // A task's memory. deep: D rounded up to 8.
 struct Span {
@@ -60,22 +46,6 @@ WEFT_INLINE Span new_span(const Worker& worker, int64_t dim) {
   pieces.take(span.total, kSpan * 4);
   if (pieces.free > worker.scratch + kScratchBytes) __builtin_trap();  // dim is checked when the program is made
   return span;
-}
-
-template <int at>
-struct Lane {};
-
-// Calls f(Lane<0>{}) to f(Lane<7>{}).
-template <class F>
-WEFT_INLINE void each_lane(F f) {
-  f(Lane<0>{}), f(Lane<1>{}), f(Lane<2>{}), f(Lane<3>{}), f(Lane<4>{}), f(Lane<5>{}), f(Lane<6>{}), f(Lane<7>{});
-}
-
-// acc + b * x[at]. Compilers make a copy of x[at] of what is written with their own word for it.
-template <int at>
-WEFT_INLINE Half8 fma_lane(Half8 acc, Half8 b, Half8 x) {
-  asm("fmla %0.8h, %1.8h, %2.h[%3]" : "+w"(acc) : "w"(b), "x"(x), "n"(at));
-  return acc;
 }
 
 // Rows of 8 become columns.
@@ -105,7 +75,7 @@ static float scale_of(const float* value, int64_t stride, int64_t count, int64_t
     for (; c + 4 <= dim; c += 4) most = vmaxq_f32(most, vabsq_f32(vld1q_f32(value + c)));
     for (; c < dim; ++c) rest = __builtin_fmaxf(rest, __builtin_fabsf(value[c]));
   }
-  const uint32_t bits = bit_cast<uint32_t>(__builtin_fmaxf(rest, vmaxvq_f32(most))), exponent = bits >> 23;
+  const uint32_t exponent = bit_cast<uint32_t>(__builtin_fmaxf(rest, vmaxvq_f32(most))) >> 23;
   if (exponent < 16 || exponent > 240) return 1.0f;
   return bit_cast<float>((127u + 132u - exponent) << 23);  // 2^(132 - 127) is 32
 }

@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "core/error.h"
 #include "core/half.h"
@@ -163,6 +164,20 @@ void pack_panels(DType dtype, const std::byte* rows_data, size_t row_bytes, cons
       const std::byte* from = rows_data + static_cast<size_t>(row_order ? row_order[place] : place) * row_bytes;
       pack_row(from, cols, row, out + static_cast<size_t>(panel) * stride);
     }
+}
+
+void pack_halves(DType dtype, const std::byte* rows_data, size_t row_bytes, const int32_t* row_order, int64_t rows,
+                 int64_t cols, std::byte* out, int64_t panel_begin, int64_t panel_end) {
+  if (dtype == DType::f16)
+    return pack_panels(dtype, rows_data, row_bytes, row_order, rows, cols, out, panel_begin, panel_end);
+  std::vector<float> values(static_cast<size_t>(cols));
+  auto* halves = reinterpret_cast<uint16_t*>(out);
+  for (int64_t place = panel_begin * kPanelRows; place < panel_end * kPanelRows && place < rows; ++place) {
+    const std::byte* from = rows_data + static_cast<size_t>(row_order ? row_order[place] : place) * row_bytes;
+    dequantise(dtype, from, values.data(), values.size());
+    uint16_t* to = halves + place / kPanelRows * kPanelRows * cols + place % kPanelRows;
+    for (int64_t k = 0; k < cols; ++k) to[k * kPanelRows] = float_to_half(values[static_cast<size_t>(k)]);
+  }
 }
 
 static void read_packed(const Weight& weight, int64_t row, float* out) {

@@ -32,6 +32,10 @@ size_t panels_bytes(DType dtype, int64_t rows, int64_t cols);
 void pack_panels(DType dtype, const std::byte* rows_data, size_t row_bytes, const int32_t* row_order, int64_t rows,
                  int64_t cols, std::byte* out, int64_t panel_begin, int64_t panel_end);
 
+// The same with the values of any type rounded to f16.
+void pack_halves(DType dtype, const std::byte* rows_data, size_t row_bytes, const int32_t* row_order, int64_t rows,
+                 int64_t cols, std::byte* out, int64_t panel_begin, int64_t panel_end);
+
 // One row as float32, out of either layout; equal bit for bit to `dequantise` of the original row.
 void read_row(const Weight& weight, int64_t row, float* out);
 

@@ -83,6 +83,22 @@ TEST(pack_by_a_team_gives_the_same_bytes) {
   }
 }
 
+TEST(pack_halves_rounds_every_type) {
+  std::mt19937 random(10);
+  for (DType dtype : {DType::f32, DType::f16, DType::bf16, DType::q8_0}) {
+    const Matrix matrix(dtype, 37, 64, random);
+    std::vector<std::byte> packed = packed_by(2, &pack_halves, matrix, panels_bytes(DType::f16, 37, 64));
+    Weight weight;
+    weight.data = packed.data(), weight.dtype = DType::f16, weight.layout = Layout::panels, weight.rows = 37, weight.cols = 64;
+    for (int64_t row = 0; row < 37; ++row) {
+      std::vector<float> read(64), want = matrix.row(row);
+      read_row(weight, row, read.data());
+      for (float& value : want) value = half_to_float(float_to_half(value));
+      CHECK(read == want);
+    }
+  }
+}
+
 TEST(pack_by_a_team_says_what_went_wrong) {
   std::mt19937 random(9);
   const Matrix matrix(DType::q4_1, 4000, 1024, random);

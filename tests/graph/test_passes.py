@@ -369,6 +369,29 @@ def test_bf16_rounds_where_a_value_is_made_if_only_products_read_it():
     assert relative_error(run(after)["y"], run(program)["y"]) < 2e-2
 
 
+def test_f16_takes_float_matrices_that_only_products_read():
+    net = Net()
+    inner = activate(add(net.linear(net.x, "a", "f32"), net.bias), kind="gelu")
+    program = net.done(y=net.linear(inner, "c", "bf16"), z=net.linear(net.x, "b", "q4_1"))
+    after = optimise(program, compute="f16")
+    assert ops_of(after) == Counter(matmul_half=2, matmul=1)
+    assert {value.name: value.dtype.name for value in after.weights if value.name in "abc"} == {
+        "a": "f16", "b": "q4_1", "c": "f16",
+    }  # fmt: skip
+    fused = next(instr for instr in after.body if instr.inputs[1] == "a")
+    assert fused.inputs[2] == "bias" and fused.attrs["activation"] == "gelu"
+    assert relative_error(run(after)["y"], run(program)["y"]) < 2e-3
+
+
+@pytest.mark.parametrize("dtype, want", [("f16", "matmul_half"), ("bf16", "matmul")])
+def test_f16_leaves_tables_that_are_looked_up_as_they_are(dtype: str, want: str):
+    trace = Trace("tied")
+    hidden = embedding(trace.input("ids", (T,), "i32"), trace.weight("w", (50, 64), dtype))
+    trace.output("y", matmul(hidden, trace.weight("w", (50, 64), dtype)))
+    after = optimise(trace.program(), compute="f16")
+    assert ops_of(after) == Counter(["embedding", want]) and after.table["w"].dtype.name == dtype
+
+
 def test_split_bf16_is_near_f32():
     net = Net()
     inner = activate(net.linear(net.x, "a"), kind="gelu")
@@ -394,10 +417,11 @@ def test_bf16_takes_attention_to_the_whole_sequence_only():
         assert [instr.op for instr in optimise(program, compute="bf16").body] == [want]
 
 
-def test_int8_attends_in_half_precision_where_there_is_arithmetic_of_it():
+def test_int8_and_f16_attend_in_half_precision_where_there_is_arithmetic_of_it():
     for causal, dim, want in ((False, 32, "attention_half"), (True, 32, "attention"), (False, 136, "attention")):
         program = attending(causal, dim)
-        assert [instr.op for instr in optimise(program, compute="int8", half=True).body] == [want]
+        for compute in ("int8", "f16"):
+            assert [instr.op for instr in optimise(program, compute=compute, half=True).body] == [want]
         for compute in ("f32", "bf16", "bf16x3"):
             assert optimise(program, compute=compute, half=True) == optimise(program, compute=compute)
 
@@ -437,6 +461,7 @@ def test_attention_over_a_state_is_rounded_where_activations_are():
         return instr.op
 
     assert attended("int8", 128, "q8_0") == attended("bf16", 128, "f32") == "attention_paged_bf16"
+    assert attended("f16", 128, "bf16") == "attention_paged_bf16"
     assert attended("int8", 256, "q8_0") == attended("bf16", 256, "f32") == "attention_paged"
     for compute in ("int8", "bf16x3", "f32"):  # nothing to round for int8
         assert attended(compute, 128, "f32") == "attention_paged"
@@ -482,5 +507,5 @@ def test_taking_apart_ends_when_nothing_is_left_to_take_apart():
 
 
 def test_an_unknown_compute_is_refused():
-    with pytest.raises(InputError, match="f32, bf16, bf16x3, int8"):
+    with pytest.raises(InputError, match="f32, f16, bf16, bf16x3, int8"):
         optimise(Toy(paged=True).program(), compute="int4")

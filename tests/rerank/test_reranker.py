@@ -37,7 +37,7 @@ def test_a_cross_encoder_scores_as_sentence_transformers_does(tmp_path: Path, na
     check(reranker, GOLDEN[name])
 
 
-@pytest.mark.parametrize("compute", ["bf16", "bf16x3", "int8"])
+@pytest.mark.parametrize("compute", ["f16", "bf16", "bf16x3", "int8"])
 def test_other_numbers_are_near_and_the_same_in_any_batch(tmp_path: Path, compute: str) -> None:
     reranker = weft.Reranker(str(write_cross(tmp_path / "bert", "bert")), compute=compute)
     scores = reranker.scores(PAIRS)

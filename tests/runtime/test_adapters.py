@@ -157,11 +157,11 @@ def mixture(decoder: Decoder, jobs: list[tuple[np.ndarray, Adapter | None]], rng
             decoder.pages.release(run.pages)
 
 
-@pytest.mark.parametrize("kind", ["f32", "bf16", "q4_0", "q4_1"])
+@pytest.mark.parametrize("kind", ["f32", "f16", "bf16", "q4_0", "q4_1"])
 def test_four_adapters_and_none_in_one_batch_equal_each_alone(tmp_path: Path, kind: str) -> None:
-    """`bf16` is the f32 model computed so. Alone without an adapter is the plain program, which knows of none."""
-    compute, cfg = "bf16" if kind == "bf16" else None, BLOCKED
-    first = base(tmp_path, cfg, "f32" if kind == "bf16" else kind, compute=compute, threads=1)
+    """`f16` and `bf16` are the f32 model computed so. Alone without an adapter is the program that knows none."""
+    compute, cfg = kind if kind in ("f16", "bf16") else None, BLOCKED
+    first = base(tmp_path, cfg, "f32" if compute else kind, compute=compute, threads=1)
     lengths = dict(zip(four(first, tmp_path, cfg), (33, 1, 70, 17, 40)))
     rng = np.random.default_rng(5)
     alone = {}
@@ -261,7 +261,7 @@ def test_vectors_are_those_of_peft(tmp_path: Path, name: str) -> None:
     assert np.abs(got - encoder.vectors([ids])[0]).max() > 100 * LIMIT
 
 
-@pytest.mark.parametrize("compute", ["f32", "bf16", "bf16x3", "int8"])
+@pytest.mark.parametrize("compute", ["f32", "f16", "bf16", "bf16x3", "int8"])
 def test_texts_with_adapters_have_the_same_vectors_in_any_batch(tmp_path: Path, compute: str) -> None:
     cfg = {**tiny.CONFIGS["bert"], "hidden_size": 64, "intermediate_size": 128}
     encoder = Encoder(open_checkpoint(tiny.write_folder(tmp_path / "bert", cfg)), Head("mean"), compute=compute)

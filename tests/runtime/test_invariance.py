@@ -50,10 +50,10 @@ def mixture(decoder: Decoder, sequences: list[np.ndarray], rng: np.random.Genera
             decoder.pages.release(run.pages)
 
 
-@pytest.mark.parametrize("kind", ["f32", "bf16", "q4_1", "q8_0"])
+@pytest.mark.parametrize("kind", ["f32", "f16", "bf16", "q4_1", "q8_0"])
 def test_a_decoded_sequence_has_the_same_bits_in_any_mixture(tmp_path: Path, kind: str) -> None:
-    """`bf16` is the f32 model computed so."""
-    plain, compute = kind in ("f32", "bf16"), "bf16" if kind == "bf16" else None
+    """`f16` and `bf16` are the f32 model computed so."""
+    plain, compute = kind in ("f32", "f16", "bf16"), kind if kind in ("f16", "bf16") else None
     path = tiny.write_folder(tmp_path / "m", BLOCKED) if plain else write_model(tmp_path / "m.gguf", BLOCKED, kind)
     decoders = [Decoder(open_checkpoint(path), compute=compute, threads=n) for n in THREADS]
     rng = np.random.default_rng(11)
@@ -66,7 +66,7 @@ def test_a_decoded_sequence_has_the_same_bits_in_any_mixture(tmp_path: Path, kin
             assert np.array_equal(logits, alone[i]), f"mixture {number}: sequence {i} of {len(sequences[i])} tokens"
 
 
-@pytest.mark.parametrize("compute", ["f32", "bf16", "bf16x3", "int8"])
+@pytest.mark.parametrize("compute", ["f32", "f16", "bf16", "bf16x3", "int8"])
 def test_an_encoded_text_has_the_same_bits_in_any_batch(tmp_path: Path, compute: str) -> None:
     cfg = {**tiny.CONFIGS["bert"], "hidden_size": 64, "intermediate_size": 128}  # whole steps of every product
     checkpoint = open_checkpoint(tiny.write_folder(tmp_path / "bert", cfg))

@@ -40,7 +40,7 @@ def test_fused_levels_agree_on_quantised_models(tmp_path: Path, kind: str) -> No
     check_fused_levels(write_model(tmp_path / "m.gguf", BLOCKED, kind))
 
 
-@pytest.mark.parametrize("compute", ["bf16", "bf16x3", "int8"])
+@pytest.mark.parametrize("compute", ["f16", "bf16", "bf16x3", "int8"])
 def test_fused_levels_agree_on_rounded_encoders(tmp_path: Path, compute: str) -> None:
     """And all are near f32, the scalar level too. Levels with arithmetic of half precision use it beside int8."""
     cfg = {**tiny.CONFIGS["bert"], "hidden_size": 64, "intermediate_size": 192}  # whole steps of every product
@@ -51,7 +51,7 @@ def test_fused_levels_agree_on_rounded_encoders(tmp_path: Path, compute: str) ->
         level: Encoder(checkpoint, Head("mean"), compute=compute, level=level).hidden_states(ids) for level in fused
     }
     for same in ([level for level in fused if (level in HALF_LEVELS) == half] for half in (False, True)):
-        if compute != "int8":
+        if compute not in ("int8", "f16"):
             same = fused
         assert all(np.array_equal(made[same[0]], made[level]) for level in same), same
     scalar, exact = (
@@ -62,11 +62,26 @@ def test_fused_levels_agree_on_rounded_encoders(tmp_path: Path, compute: str) ->
 
 
 @pytest.mark.parametrize("kind", ["f16", "bf16"])
-def test_sixteen_bit_weights_are_computed_in_bfloat16_where_a_matrix_unit_does_it(tmp_path: Path, kind: str) -> None:
+def test_sixteen_bit_weights_are_computed_in_what_the_processor_multiplies(tmp_path: Path, kind: str) -> None:
     narrow = open_checkpoint(write_model(tmp_path / "m.gguf", BLOCKED, kind))
     picked = {level: Decoder(narrow, bind=False, level=level).info["compute"] for level in levels_present()}
-    assert picked == {level: "bf16" if level == "amx" else "f32" for level in levels_present()}
+    narrower = {"amx": "bf16", **dict.fromkeys(HALF_LEVELS, "f16")}
+    assert picked == {level: narrower.get(level, "f32") for level in levels_present()}
     assert Decoder(narrow, bind=False, compute="f32").info["compute"] == "f32"
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16", "f32"])
+def test_decoders_in_half_precision_are_near_f32(tmp_path: Path, kind: str) -> None:
+    checkpoint = open_checkpoint(write_model(tmp_path / "m.gguf", BLOCKED, kind))
+    ids = tiny.token_ids(BLOCKED, 70)
+    exact = Decoder(checkpoint, context=128, compute="f32").logits(ids)
+    made = {
+        level: Decoder(checkpoint, context=128, compute="f16", level=level).logits(ids) for level in levels_present()
+    }
+    for level, logits in made.items():
+        assert np.linalg.norm(logits - exact) <= 0.01 * np.linalg.norm(exact), level
+    halves = [logits for level, logits in made.items() if level in HALF_LEVELS]
+    assert all(np.array_equal(halves[0], other) for other in halves[1:])
 
 
 @pytest.mark.parametrize("kind", ["f16", "bf16"])

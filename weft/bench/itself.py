@@ -14,7 +14,7 @@ NAME = "weft"
 PACKAGES = {"weft": "weft", "numpy": "numpy"}
 # Every token is computed, one at a time: no turn profits from the one before it, and no draft is checked.
 PLAIN = {"ignore_eos": True, "prefix_cache": False, "speculate": False}
-SETTINGS = {"generate": ["default"], "embed": ["f32", "bf16x3", "bf16", "int8"]}
+SETTINGS = {"generate": ["default"], "embed": ["f32", "f16", "bf16x3", "bf16", "int8"]}
 
 
 class Peer:

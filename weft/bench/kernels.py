@@ -85,7 +85,8 @@ def _ops_for(name: str) -> list[tuple[str, str]]:
     """The products that a weight of this type takes part in, and what they round activations to."""
     if DTYPES[name].quantised:
         return [("matmul_q", "int8")]
-    return [("matmul_bf16", "bf16"), ("matmul", "f32")] if name == "bf16" else [("matmul", "f32")]
+    narrow = {"bf16": [("matmul_bf16", "bf16")], "f16": [("matmul_half", "f16")]}
+    return [*narrow.get(name, []), ("matmul", "f32")]
 
 
 def _activations(x: np.ndarray, op: str, name: str) -> Any:

@@ -19,7 +19,7 @@ from typing import Any
 
 import weft.bench.itself
 import weft.bench.worker
-from weft.backends.cpu.backend import level_for
+from weft.backends.cpu.backend import HALF_LEVELS, level_for
 from weft.errors import BackendError, NotFoundError
 from weft.runtime.decoder import MATRIX_LEVELS
 
@@ -129,7 +129,7 @@ class Candidate:
         """What is compared with what: f32, bf16 or int8 where the setting begins so."""
         if self.setting == "bf16x3":  # sums of two bfloat16: as near as f32
             return "f32"
-        return next((kind for kind in ("f32", "bf16", "int8", "int4") if self.setting.startswith(kind)), "")
+        return next((kind for kind in ("f32", "f16", "bf16", "int8", "int4") if self.setting.startswith(kind)), "")
 
     @property
     def is_weft(self) -> bool:
@@ -152,8 +152,11 @@ def weft_candidates(task: str, settings: Sequence[str] = ()) -> list[Candidate]:
     """weft itself, with each of the settings (default: all that anybody would choose on this machine)."""
     file = Path(weft.bench.itself.__file__)
     wanted = settings or weft.bench.itself.SETTINGS[task]
-    if not settings and level_for(None) not in MATRIX_LEVELS:  # three products for one, each as slow as in f32
-        wanted = [setting for setting in wanted if setting != "bf16x3"]
+    if not settings:
+        level = level_for(None)
+        slow = ["f16"] if level not in HALF_LEVELS else ["bf16"]  # arithmetic that is emulated
+        slow += ["bf16x3"] if level not in MATRIX_LEVELS else []  # three products for one, each as slow as in f32
+        wanted = [setting for setting in wanted if setting not in slow]
     return [Candidate("weft", setting, sys.executable, file) for setting in wanted]
 
 

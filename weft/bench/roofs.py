@@ -13,7 +13,14 @@ from weft.bench.measure import Summary, rounded, summary
 # Many short looks: one during which something else had the processor says nothing, and the others are not hurt by it.
 SECONDS, REPEATS = 0.004, 40
 MOST_BYTES = 1 << 30  # a buffer of this size is beyond any cache; a larger one would only take longer to fill
-UNITS = {"read": "GB/s", "f32": "GFLOP/s", "int8": "GOP/s", "amx_int8": "GOP/s", "amx_bf16": "GFLOP/s"}
+UNITS = {
+    "read": "GB/s",
+    "f32": "GFLOP/s",
+    "f16": "GFLOP/s",
+    "int8": "GOP/s",
+    "amx_int8": "GOP/s",
+    "amx_bf16": "GFLOP/s",
+}
 
 
 @dataclass

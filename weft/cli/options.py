@@ -73,9 +73,9 @@ def loading() -> Callable[[F], F]:
     """How a generator is loaded: the options LOADING are keyword arguments of weft.load."""
     compute = click.option(
         "--compute",
-        type=click.Choice(["int8", "bf16", "f32"]),
+        type=click.Choice(["int8", "bf16", "f16", "f32"]),
         help="What activations are rounded to before products: int8 beside quantised weights (their default), bf16 "
-        "beside others (the default of 16-bit ones where there is a matrix unit for it), f32 not at all.",
+        "or f16 beside others (the default of 16-bit ones where the processor multiplies one of them), f32 not at all.",
     )
     return together(threads(), context(), compute, kv_dtype())
 
@@ -177,11 +177,11 @@ def embedding() -> Callable[[F], F]:
         click.option("--dimensions", type=click.IntRange(1), metavar="N", help="Cut vectors of a model made for it."),
         click.option(
             "--compute",
-            type=click.Choice(["f32", "bf16x3", "bf16", "int8"]),
+            type=click.Choice(["f32", "f16", "bf16x3", "bf16", "int8"]),
             default="f32",
             show_default=True,
             help="What products are made of; with a matrix unit bf16x3 (near f32) is faster than f32, bf16 much "
-            "faster, int8 faster still, with vectors a little further away.",
+            "faster; on Arm with half precision f16 is; int8 is the fastest, with vectors a little further away.",
         ),
         click.option("--cache", metavar="disk|FILE", help="Keep vectors, and take those that are there; `weft cache`."),
     )

@@ -337,3 +337,46 @@ def _(rng: np.random.Generator) -> Iterator[Sample]:
 
 matmul_bf16.no_gradient("its operands are rounded; training runs with f32 activations")
 matmul_bf16.tolerance(f32=1e-5, bf16=1e-5, because="gelu of what is to be rounded is within 5.2e-5, absolute")
+
+HALF_DEPTH = 2**15  # the longest row that matmul_half takes
+
+
+@op
+def matmul_half(
+    x: Array, weight: Weight, bias: Weight | None = None, *, activation: ActivationOrNone = "none"
+) -> Array:
+    """act(x Wᵀ + b), for which half precision is enough.  x [..., K], weight f16 [N, K], bias [N] or absent -> [..., N]
+
+    Levels with arithmetic of half precision round rows of x, scaled by a power of two, to f16, and so are the sums of
+    64 products: one beyond 8,188 times the row's largest value is not finite there. The others do as `matmul` does.
+    """
+    return matmul.reference(x, weight, bias, activation=activation)
+
+
+@matmul_half.shape
+def _(x: Spec, weight: Spec, bias: Spec | None, *, activation: str) -> Spec:
+    require(weight.dtype.name == "f16", "matmul_half", f"weight {weight} must be f16; use matmul")
+    result = product_shape("matmul_half", x, weight, bias)
+    depth = x.shape[-1]
+    require(depth <= HALF_DEPTH, "matmul_half", f"rows of x {x} are over {HALF_DEPTH}; use matmul")
+    return result
+
+
+@matmul_half.cost
+def _(x: Spec, weight: Spec, bias: Spec | None, *, activation: str) -> Cost:
+    return product_cost(x, weight, bias)
+
+
+@matmul_half.samples
+def _(rng: np.random.Generator) -> Iterator[Sample]:
+    for rows, n, k in [(1, 17, 65), (1, 33, 512), (3, 16, 64), (7, 33, 100), (33, 65, 257), (100, 40, 72)]:
+        yield (normal(rng, rows, k), weight(rng, "f16", n, k), None), {}
+    yield (normal(rng, 2, 3, 32), weight(rng, "f16", 5, 32), normal(rng, 5)), {}
+    for kind in ACTIVATIONS:
+        yield (normal(rng, 3, 65), weight(rng, "f16", 17, 65), normal(rng, 17)), {"activation": kind}
+    yield (strided(rng, 5, 33), weight(rng, "f16", 17, 33), normal(rng, 17)), {}
+    yield (ugly(rng, 5, 65), weight(rng, "f16", 17, 65), None), {}
+
+
+matmul_half.no_gradient("half precision is for inference; training runs with f32 activations")
+matmul_half.tolerance(f32=2.0**-9, because="values and sums of 64 products are halves")

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft import _core
-from weft.backends.cpu.backend import level_for
+from weft.backends.cpu.backend import HALF_LEVELS, level_for
 from weft.errors import FormatError, InputError, MemoryPlanError, TooLongError, UnsupportedError
 from weft.nn.step import Step
 from weft.runtime.adapters import Adapter, Adapters
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 STEP_TOKENS = 512  # tokens of one step: long prompts are cut into chunks of this many
 DEFAULT_CONTEXT = 8192  # a longer context costs memory, so it is asked for
-COMPUTES = ("int8", "bf16", "f32")
+COMPUTES = ("int8", "bf16", "f16", "f32")
 MATRIX_LEVELS = ("amx",)  # with a unit that multiplies bfloat16; elsewhere such products take longer than those of f32
 
 
@@ -41,11 +41,12 @@ class Decoder:
 
     `compute` "int8" rounds activations to int8 before products with quantised weights (the default for them), "bf16"
     rounds activations and weights that are not quantised to bfloat16 (the default for f16 and bf16 matrices, at levels
-    with a matrix unit for it: decision 0018), "f32" rounds nothing. `kv_dtype` is one of KV_TYPES, by default f32 for
-    f32 checkpoints, bf16 where compute rounds, as attention then does too (decision 0024), else f16; how many tokens
-    there is room for by default, plan_state says. Weights are packed by the other threads while the caller goes on:
-    `ready` waits for them, and so does the first `run`. With `bind` False no weight is read and nothing is allocated:
-    program, info and memory_plan are there, run is not.
+    with a matrix unit for it: decision 0018), "f16" rounds them to half precision (the default for such matrices at
+    levels with arithmetic of it: decision 0026), "f32" rounds nothing. `kv_dtype` is one of KV_TYPES, by default f32
+    for f32 checkpoints, bf16 where compute rounds, as attention then does too (decision 0024), else f16; how many
+    tokens there is room for by default, plan_state says. Weights are packed by the other threads while the caller goes
+    on: `ready` waits for them, and so does the first `run`. With `bind` False no weight is read and nothing is
+    allocated: program, info and memory_plan are there, run is not.
     """
 
     slots: SlotPool | None = None  # no model has recurrent state yet
@@ -295,7 +296,9 @@ def _pick_compute(checkpoint: Checkpoint, asked: str | None, level: str) -> str:
     if asked or any(view.dtype.quantised for view in stored):
         return asked or "int8"
     matrices = {view.dtype.name for view in stored if len(view.shape) > 1}
-    return "bf16" if level in MATRIX_LEVELS and matrices <= {"f16", "bf16"} else "f32"
+    if not matrices <= {"f16", "bf16"}:
+        return "f32"
+    return "bf16" if level in MATRIX_LEVELS else "f16" if level in HALF_LEVELS else "f32"
 
 
 def _pick_kv_dtype(checkpoint: Checkpoint, compute: str) -> str:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["COMPUTES", "DenseLayer", "Encoder", "Head", "Tokens"]
 
-COMPUTES = ("f32", "bf16", "bf16x3", "int8")  # what factors of products are; bf16x3: sums of two, near f32
+COMPUTES = ("f32", "f16", "bf16", "bf16x3", "int8")  # what factors of products are; bf16x3: sums of two, near f32
 
 
 @dataclass(frozen=True, eq=False)

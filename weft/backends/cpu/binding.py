@@ -21,9 +21,9 @@ OF_INT8 = ("matmul_i8", "quantise_tokens")
 
 
 def weight_layouts(program: Program) -> dict[str, str]:
-    """The layout of every weight: "vector", "rows" (as in the file, zero copy), "panels" (16 rows interleaved), "pairs"
-    (the same of bfloat16, for the matrix unit), "split" (pairs of two parts a value, so twice the columns) or "quads"
-    (the same of int8; "equalised": with factors).
+    """The layout of every weight: "vector", "rows" (as in the file, zero copy), "panels" (16 rows interleaved),
+    "halves" (the same, rounded to f16), "pairs" (of bfloat16, for the matrix unit), "split" (pairs of two parts a
+    value, so twice the columns) or "quads" (of int8; "equalised": with factors).
 
     A matrix that is multiplied goes into panels where its type has them; one of the lower iq types is widened tile by
     tile out of the file's own blocks. A table that is only looked up stays as it is in the file.
@@ -34,6 +34,8 @@ def weight_layouts(program: Program) -> dict[str, str]:
         name = str(instr.inputs[1]) if len(instr.inputs) > 1 else ""
         if instr.op in PRODUCTS and pack.has_panels(table[name].dtype.name):
             used[name] = "panels"
+        if instr.op == "matmul_half":
+            used[name] = "halves"
         if instr.op == "matmul_bf16":
             used[name] = "split" if instr.attrs["split"] else "pairs"
     used.update(_quads(program))

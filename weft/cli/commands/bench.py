@@ -89,7 +89,7 @@ def roofs(threads: int | None, **printing: Any) -> None:
 @command.command()
 @model_option(options.DEFAULT_GENERATOR)
 @options.threads()
-@compute_option("int8", "bf16", "f32")
+@compute_option("int8", "bf16", "f16", "f32")
 @options.kv_dtype()
 @click.option("--tokens", type=(int, int), default=(32, 256), show_default=True, help="The two lengths of the slope.")
 @rounds()
@@ -113,7 +113,7 @@ def decode(
 @command.command()
 @model_option(options.DEFAULT_GENERATOR)
 @options.threads()
-@compute_option("int8", "bf16", "f32")
+@compute_option("int8", "bf16", "f16", "f32")
 @options.kv_dtype()
 @click.option("--prompt", type=click.IntRange(1), default=512, show_default=True, help="Tokens of the prompt.")
 @rounds()
@@ -136,7 +136,7 @@ def prefill(
 @command.command()
 @model_option(options.DEFAULT_GENERATOR)
 @options.threads()
-@compute_option("int8", "bf16", "f32")
+@compute_option("int8", "bf16", "f16", "f32")
 @options.kv_dtype()
 @click.option("--sequences", type=click.IntRange(1), default=16, show_default=True, help="How many at once.")
 @rounds()
@@ -157,7 +157,7 @@ def parallel(
 @command.command()
 @model_option(options.DEFAULT_EMBEDDER)
 @options.threads()
-@compute_option("f32", "bf16x3", "bf16", "int8")
+@compute_option("f32", "f16", "bf16x3", "bf16", "int8")
 @click.option("--texts", type=click.IntRange(1), default=1000, show_default=True, help="Of 8 to 64 tokens.")
 @rounds()
 @outputs()
@@ -277,7 +277,9 @@ def startup(model: str, threads: int | None, **printing: Any) -> None:
 @click.argument("workload", type=click.Choice(WORKLOADS))
 @click.option("-m", "--model", help="Name, folder or file (default: SmolLM2, or MiniLM for embed).")
 @options.threads()
-@click.option("--compute", type=click.Choice(["f32", "bf16", "int8"]), help="Embed: only this kind of arithmetic.")
+@click.option(
+    "--compute", type=click.Choice(["f32", "f16", "bf16", "int8"]), help="Embed: only this kind of arithmetic."
+)
 @click.option(
     "--peer-python",
     "pythons",

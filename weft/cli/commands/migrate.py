@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from weft.embed.migrate import Migrator, Progress
     from weft.embed.stores import Migration, Store
 
-COMPUTES = ("f32", "bf16x3", "bf16", "int8")
+COMPUTES = ("f32", "f16", "bf16x3", "bf16", "int8")
 TRUNCATIONS = ("error", "head", "tail")
 DEFAULTS = {"compute": COMPUTES[0], "truncate": TRUNCATIONS[0]}
 SHORT = 20  # characters of a fingerprint in a table

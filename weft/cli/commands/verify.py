@@ -14,7 +14,7 @@ WORDS = {True: "right", False: "WRONG", None: "not known"}
 @click.command()
 @click.argument("model", default=options.DEFAULT_EMBEDDER)
 @click.option(
-    "--compute", type=click.Choice(["f32", "bf16x3", "bf16", "int8"]), default="f32", show_default=True,
+    "--compute", type=click.Choice(["f32", "f16", "bf16x3", "bf16", "int8"]), default="f32", show_default=True,
     help="What activations and weights are rounded to before products.",
 )  # fmt: skip
 @options.threads()

@@ -15,6 +15,7 @@ from weft.graph.passes.fuse_rope import fuse_rope
 from weft.graph.passes.fuse_rows import fuse_rows
 from weft.graph.passes.lower_attention import lower_attention, lower_half
 from weft.graph.passes.lower_bf16 import lower_bf16
+from weft.graph.passes.lower_f16 import lower_f16
 from weft.graph.passes.lower_int8 import lower_int8
 from weft.graph.passes.lower_tokens import lower_tokens
 from weft.graph.program import Program
@@ -32,14 +33,16 @@ __all__ = [
     "fuse_rows",
     "lower_attention",
     "lower_bf16",
+    "lower_f16",
     "lower_half",
     "lower_int8",
     "lower_tokens",
     "optimise",
 ]
 
-COMPUTE = ("f32", "bf16", "bf16x3", "int8")
+COMPUTE = ("f32", "f16", "bf16", "bf16x3", "int8")
 LOWER: dict[str, list[Callable[[Program], Program]]] = {
+    "f16": [lower_f16, lower_attention],
     "bf16": [lower_bf16, lower_attention],
     "bf16x3": [partial(lower_bf16, split=True)],
     "int8": [lower_int8, fuse_rows, lower_tokens, lower_attention],
@@ -49,12 +52,13 @@ LOWER: dict[str, list[Callable[[Program], Program]]] = {
 def optimise(program: Program, *, compute: str = "f32", adapters: bool = False, half: bool = False) -> Program:
     """All passes in order; verified, unplanned. With `adapters` the program takes them: see adapt.
 
-    Three values of `compute` change numbers. "int8": activations are rounded to int8 rows before products with
+    Four values of `compute` change numbers. "int8": activations are rounded to int8 rows before products with
     quantised weights; in a model without a state other weights are rounded to int8 too, and what that leaves is "bf16".
-    "bf16": activations and weights that are not quantised are rounded to bfloat16 before their products. Both do
-    attention over a state in bfloat16; with `half`, where the machine has arithmetic of half precision, "int8" does
-    the attention of a model without a state in that. "bf16x3": products with sums of two bfloat16 each, three products,
-    and attention in f32: near f32.
+    "bf16": activations and weights that are not quantised are rounded to bfloat16 before their products. "f16": such
+    weights are rounded to f16, and products are in half precision where the machine has arithmetic of it. These three
+    do attention over a state in bfloat16; with `half`, which says that the machine has it, "int8" and "f16" do the
+    attention of a model without a state in half precision. "bf16x3": products with sums of two bfloat16 each, three
+    products, and attention in f32: near f32.
     """
     if compute not in COMPUTE:
         raise InputError(f"[optimise] compute must be one of {', '.join(COMPUTE)}: got {compute!r}")
@@ -67,7 +71,7 @@ def optimise(program: Program, *, compute: str = "f32", adapters: bool = False, 
         fuse_rope,
     ]  # bias first: an activation comes after it; rows before norms: a sum and its norm may have been apart
     passes += [adapt] if adapters else []  # before products are lowered: adapters read rows that are not rounded
-    passes += [lower_half] if half and compute == "int8" else []  # before what makes the others bfloat16
+    passes += [lower_half] if half and compute in ("int8", "f16") else []  # before what makes the others bfloat16
     for rewrite in [*passes, *LOWER.get(compute, [])]:
         program = rewrite(program)
     verify(program)

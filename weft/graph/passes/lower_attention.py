@@ -6,7 +6,7 @@ from weft.graph.passes.lower_bf16 import sees_all
 from weft.graph.program import Instr, Program, arrange
 from weft.ops.attention import BF16_DIM
 
-ROUNDED = {"matmul_q", "matmul_bf16"}  # products of rounded activations
+ROUNDED = {"matmul_q", "matmul_bf16", "matmul_half"}  # products of rounded activations
 
 
 def lower_attention(program: Program) -> Program:
