@@ -78,9 +78,11 @@ static void tile(const Block& b) {
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
       float* y = b.y + r * b.y_stride;
-      f32x16 total = (b.first && chain == 0 ? zero() : load_n(y, columns)) + widened(sums[r]);
+      f32x16 total = widened(sums[r]);
+      total = (b.first && chain == 0 ? zero() : columns == 16 ? load(y) : load_n(y, columns)) + total;
       if (last) total = total * splat(b.by[r]);
-      store_n(y, total, columns);
+      if (columns == 16) store(y, total);
+      else store_n(y, total, columns);
     }
   }
 }
@@ -117,6 +119,16 @@ static float round_row(const float* x, int64_t depth, Half* to) {
   return bit_cast<float>((127u - 129u + taken) << 23);
 }
 
+// Bias and activation of one panel's outputs, while they are near.
+static void finish_panel(const Epilogue& epilogue, float* y, int64_t stride, int64_t rows, int64_t column) {
+  if (!epilogue.bias && epilogue.activation == Activation::none) return;
+  const int64_t count = smaller(16, stride - column);
+  for (int64_t row = 0; row < rows; ++row) {
+    float* at = y + row * stride + column;
+    store_n(at, finished_coarse(epilogue, load_n(at, count), column, count), count);
+  }
+}
+
 KERNEL(matmul_half) {
   const Weight& weight = *call.in[1].weight;
   const int64_t depth = weight.cols, columns = weight.rows, x_stride = parts(depth, 8) * 8;
@@ -149,8 +161,8 @@ KERNEL(matmul_half) {
           tile_sized(part, height);
         }
       }
+      finish_panel(epilogue, y + row * columns, columns, rows, panel * 16);
     }
-    finish(epilogue, y, columns, row, row + rows, tasks.panel(task) * 16, smaller(columns, tasks.panel_end(task) * 16));
   }
 }
 
@@ -159,6 +171,16 @@ KERNEL(matmul_half) {
 #include "kernels/matmul_floats.h"
 
 namespace weft::ISA {
+
+// Bias and activation of one panel's outputs, while they are near.
+static void finish_panel(const Epilogue& epilogue, float* y, int64_t stride, int64_t rows, int64_t column) {
+  if (!epilogue.bias && epilogue.activation == Activation::none) return;
+  const int64_t count = smaller(16, stride - column);
+  for (int64_t row = 0; row < rows; ++row) {
+    float* at = y + row * stride + column;
+    store_n(at, finished_coarse(epilogue, load_n(at, count), column, count), count);
+  }
+}
 
 KERNEL(matmul_half) { multiply_floats(call, worker); }
 
