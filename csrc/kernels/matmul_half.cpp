@@ -172,16 +172,6 @@ KERNEL(matmul_half) {
 
 namespace weft::ISA {
 
-// Bias and activation of one panel's outputs, while they are near.
-static void finish_panel(const Epilogue& epilogue, float* y, int64_t stride, int64_t rows, int64_t column) {
-  if (!epilogue.bias && epilogue.activation == Activation::none) return;
-  const int64_t count = smaller(16, stride - column);
-  for (int64_t row = 0; row < rows; ++row) {
-    float* at = y + row * stride + column;
-    store_n(at, finished_coarse(epilogue, load_n(at, count), column, count), count);
-  }
-}
-
 KERNEL(matmul_half) { multiply_floats(call, worker); }
 
 }  // namespace weft::ISA

@@ -259,33 +259,39 @@ WEFT_INLINE int32_t start_of(const int8_t* x, int64_t count) {
   return -kOffset * total;
 }
 
-// What the largest element of a row is worth above its code: as four groups of columns of at most 127 each.
-WEFT_INLINE i32x16 excess_of(const RowHead& head, const int8_t* w) {
+// What the largest element of a row is worth above its code, as four groups of columns of at most 127 each: what all
+// panels add to its products.
+struct alignas(16) Excess {
   int8_t x[16] = {};
-  u8x64 codes[4];
-  for (int32_t g = 0, left = head.excess; g < 4; ++g) {
-    const auto some = static_cast<int32_t>(smaller(left, 127));
-    x[4 * g + head.place] = static_cast<int8_t>(some);
-    codes[g] = load_codes(w + head.fours);
-    left -= some;
+  int32_t fours, start;
+  float scale;  // of the row
+
+  WEFT_INLINE explicit Excess(const RowHead& head) : fours(head.fours), start(-kOffset * head.excess), scale(head.scale) {
+    for (int32_t g = 0, left = head.excess; g < 4; ++g) {
+      const auto some = static_cast<int32_t>(smaller(left, 127));
+      x[4 * g + head.place] = static_cast<int8_t>(some);
+      left -= some;
+    }
   }
-  const int32_t start = -kOffset * head.excess;
-  i32x16 total = splat_i(&start);
-  dot_rows<kLimit, 4, 1>(&total, codes, x, 0);
-  return total;
-}
+  WEFT_INLINE i32x16 of(const int8_t* w) const {
+    const u8x64 four = load_codes(w + fours), codes[4] = {four, four, four, four};
+    i32x16 total = splat_i(&start);
+    dot_rows<kLimit, 4, 1>(&total, codes, x, 0);
+    return total;
+  }
+};
 
 struct Scratch {
-  RowHead* heads;
+  Excess* heads;
   int32_t* starts;  // [rows][K / 32]
   float* wide;      // [rows][columns]: rows before they are quantised
   Scratch(std::byte* data, int64_t depth) {
-    heads = reinterpret_cast<RowHead*>(data);
-    starts = reinterpret_cast<int32_t*>(data + kMaxRows * sizeof(RowHead));
+    heads = reinterpret_cast<Excess*>(data);
+    starts = reinterpret_cast<int32_t*>(data + kMaxRows * sizeof(Excess));
     wide = reinterpret_cast<float*>(starts + kMaxRows * depth / kStep);
   }
 };
-static_assert(kMaxRows * sizeof(RowHead) + kMaxRows * kMaxDepth / kStep * 4 + kMaxRows * kMaxQuantised * 4 <= kScratchBytes);
+static_assert(kMaxRows * sizeof(Excess) + kMaxRows * kMaxDepth / kStep * 4 + kMaxRows * kMaxQuantised * 4 <= kScratchBytes);
 
 #if defined(WEFT_ISA_neon_dot)
 
@@ -334,27 +340,44 @@ WEFT_INLINE void add_products(const Product& a, const int8_t* x, const int32_t* 
 
 #endif
 
+// Scales, bias and activation of the sums of `rows` rows and one panel; y is that of the first row, column 0.
+using Finish = void (*)(const Product& a, const Epilogue& epilogue, const i32x16* sums, const Excess* heads, int64_t rows,
+                        int64_t column, float* y);
+
+template <Activation kind, bool rough>
+static void finish_rows(const Product& a, const Epilogue& epilogue, const i32x16* sums, const Excess* heads, int64_t rows,
+                        int64_t column, float* y) {
+  const int64_t count = smaller(16, a.columns - column), stride = a.columns;
+  const f32x16 scale = load(a.scales + column), bias = epilogue.bias ? load_n(epilogue.bias + column, count) : zero();
+  const f32x16 factor = rough && a.factors ? load(a.factors + column) : splat(1.0f);
+  y += column;
+  for (int64_t r = 0; r < rows; ++r, y += stride) {
+    f32x16 result = fused(to_float(sums[r]) * scale, splat(heads[r].scale), bias);
+    result = rough ? activate_rough<kind>(result) * factor : activate_coarse<kind>(result);
+    if (count == 16) store(y, result);
+    else store_n(y, result, count);
+  }
+}
+
+static Finish finish_for(const Product& a, const Epilogue& epilogue) {
+  Finish chosen = nullptr;
+  with_activation(epilogue.activation, [&](auto kind) {
+    chosen = a.y ? finish_rows<kind(), false> : finish_rows<kind(), true>;
+  });
+  return chosen;
+}
+
 template <int R>
 struct Rows {};
 
-// R rows and one panel; x, heads, starts and y are those of the first row.
+// The sums of R rows and one panel; x, heads and starts are those of the first row.
 template <int R>
-static void tile(const Product& a, const Epilogue& epilogue, const int8_t* x, const RowHead* heads, const int32_t* starts,
-                 int64_t panel, float* y) {
-  const int64_t column = panel * 16, count = smaller(16, a.columns - column);
-  const int8_t* w = a.w + column * a.depth;
+static void tile(const Product& a, const int8_t* x, const Excess* heads, const int32_t* starts, const int8_t* w,
+                 i32x16* sums) {
   i32x16 acc[R];
-  for (int r = 0; r < R; ++r) acc[r] = excess_of(heads[r], w);
+  for (int r = 0; r < R; ++r) acc[r] = heads[r].of(w);
   add_products(a, x, starts, w, acc);
-  const f32x16 scale = load(a.scales + column), bias = epilogue.bias ? load_n(epilogue.bias + column, count) : zero();
-  for (int r = 0; r < R; ++r) {
-    f32x16 result = fused(to_float(acc[r]) * scale, splat(heads[r].scale), bias);
-    with_activation(epilogue.activation, [&](auto kind) {
-      result = a.y ? activate_coarse<kind()>(result) : activate_rough<kind()>(result);
-    });
-    if (a.factors) result = result * load(a.factors + column);
-    store_n(y + r * a.columns + column, result, count);
-  }
+  for (int r = 0; r < R; ++r) sums[r] = acc[r];
 }
 
 static void multiply_task(const Product& a, const Epilogue& epilogue, int64_t row, int64_t row_end, int64_t panel,
@@ -363,24 +386,25 @@ static void multiply_task(const Product& a, const Epilogue& epilogue, int64_t ro
   const int64_t rows = row_end - row, depth = a.depth, steps = depth / kStep;
   const int8_t* x = a.x + row * depth;
   for (int64_t r = 0; r < rows; ++r) {
-    scratch.heads[r] = read_head(a.heads + (row + r) * kHead, depth);
+    scratch.heads[r] = Excess(read_head(a.heads + (row + r) * kHead, depth));
     for (int64_t step = 0; step < steps; ++step)
       scratch.starts[r * steps + step] = start_of(x + r * depth + step * kStep, kStep);
   }
   float* y = a.y ? a.y + row * a.columns : scratch.wide;
+  const Finish finish = finish_for(a, epilogue);
+  i32x16 sums[kTaskRows];
   for (; panel < panel_end; ++panel) {
     int64_t r = 0;
-    for (; r + kTaskRows <= rows; r += kTaskRows)
-      tile<kTaskRows>(a, epilogue, x + r * depth, scratch.heads + r, scratch.starts + r * steps, panel,
-                      y + r * a.columns);
-    const auto last = [&]<int R>(Rows<R>) {
-      tile<R>(a, epilogue, x + r * depth, scratch.heads + r, scratch.starts + r * steps, panel, y + r * a.columns);
+    const auto multiply = [&]<int R>(Rows<R>) {
+      tile<R>(a, x + r * depth, scratch.heads + r, scratch.starts + r * steps, a.w + panel * 16 * depth, sums);
+      finish(a, epilogue, sums, scratch.heads + r, R, panel * 16, y + r * a.columns);
       r += R;
     };
-    if (r + 4 <= rows) last(Rows<4>{});
-    if (rows - r == 3) last(Rows<3>{});
-    else if (rows - r == 2) last(Rows<2>{});
-    else if (rows - r == 1) last(Rows<1>{});
+    while (r + kTaskRows <= rows) multiply(Rows<kTaskRows>{});
+    if (r + 4 <= rows) multiply(Rows<4>{});
+    if (rows - r == 3) multiply(Rows<3>{});
+    else if (rows - r == 2) multiply(Rows<2>{});
+    else if (rows - r == 1) multiply(Rows<1>{});
   }
   if (!a.y)
     for (int64_t r = 0; r < rows; ++r) quantise_row(a, y + r * a.columns, row + r);

@@ -104,6 +104,11 @@ WEFT_INLINE f32x16 sigmoid(f32x16 x) { return splat(1.0f) / (splat(1.0f) + exp(z
 
 WEFT_INLINE f32x16 silu(f32x16 x) { return x / (splat(1.0f) + exp(zero() - x)); }
 
+#if !defined(WEFT_ISA_neon)
+WEFT_INLINE f32x16 at_most(f32x16 a, float b) { return min(a, splat(b)); }
+WEFT_INLINE f32x16 at_least_zero(f32x16 a) { return max(a, zero()); }
+#endif
+
 // x/2 (1 + erf(x / sqrt 2)). With c = erfc(|x| / sqrt 2) the bracket is 2 - c or, for a negative x, c itself, so that
 // the left tail does not cancel. Absolute error 1.1e-7 * max(1, |x|).
 WEFT_INLINE f32x16 gelu(f32x16 x) {
@@ -114,7 +119,7 @@ WEFT_INLINE f32x16 gelu(f32x16 x) {
 // The same as max(x, 0) - t Φ(-t), t = |x|, with a polynomial of t: a third of the work, for results that are rounded to
 // bfloat16. Absolute error 5.2e-5, half a unit in the last place of a bfloat16 of 0.02.
 WEFT_INLINE f32x16 gelu_coarse(f32x16 x) {
-  const f32x16 t = min(abs(x), splat(4.1f));
+  const f32x16 t = at_most(abs(x), 4.1f);
   f32x16 p = splat(-3.96425544e-05f);
   p = fma(p, t, splat(6.51535688e-04f));
   p = fma(p, t, splat(-3.69432356e-03f));
@@ -124,12 +129,12 @@ WEFT_INLINE f32x16 gelu_coarse(f32x16 x) {
   p = fma(p, t, splat(3.70204946e-02f));
   p = fma(p, t, splat(3.86231010e-01f));
   p = fma(p, t, splat(-4.98548792e-01f));
-  return fma(p, t, max(x, zero()));
+  return fma(p, t, at_least_zero(x));
 }
 
 // The same with two terms fewer, for results that are rounded to int8. Absolute error 1.5e-4.
 WEFT_INLINE f32x16 gelu_rough(f32x16 x) {
-  const f32x16 t = min(abs(x), splat(3.9f));
+  const f32x16 t = at_most(abs(x), 3.9f);
   f32x16 p = splat(6.86539337e-04f);
   p = fma(p, t, splat(-1.04902824e-02f));
   p = fma(p, t, splat(6.04660735e-02f));
@@ -137,7 +142,7 @@ WEFT_INLINE f32x16 gelu_rough(f32x16 x) {
   p = fma(p, t, splat(5.21802343e-02f));
   p = fma(p, t, splat(3.85197252e-01f));
   p = fma(p, t, splat(-4.99329895e-01f));
-  return fma(p, t, max(x, zero()));
+  return fma(p, t, at_least_zero(x));
 }
 
 // x/2 (1 + tanh u) = x / (1 + e^(-2u)) with u = sqrt(2/pi) (x + 0.044715 x^3). Absolute error 1.2e-7 * max(1, |x|).

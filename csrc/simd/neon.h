@@ -111,6 +111,13 @@ WEFT_INLINE f32x16 max(f32x16 a, f32x16 b) {
 WEFT_INLINE f32x16 min(f32x16 a, f32x16 b) {
   return quarters<f32x16>([&](int i) { return vbslq_f32(vcltq_f32(a.v[i], b.v[i]), a.v[i], b.v[i]); });
 }
+// The same where the second operand is a number and not zero, or the zero that max gives: the number, if there is one.
+WEFT_INLINE f32x16 at_most(f32x16 a, float b) {
+  return quarters<f32x16>([&](int i) { return vminnmq_f32(a.v[i], vdupq_n_f32(b)); });
+}
+WEFT_INLINE f32x16 at_least_zero(f32x16 a) {
+  return quarters<f32x16>([&](int i) { return vmaxnmq_f32(a.v[i], vdupq_n_f32(0.0f)); });
+}
 WEFT_INLINE f32x16 sqrt(f32x16 a) {
   return quarters<f32x16>([&](int i) { return vsqrtq_f32(a.v[i]); });
 }
