@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-BASE = ("errors", "flags", "dtype", "lazy")
+BASE = ("errors", "flags", "dtype", "frozen", "lazy")
 
 # A part, and what it may import beside itself and BASE. docs/design/architecture.md shows this table and says why.
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "errors": (),
-    "flags": ("errors",),
-    "dtype": (),
+    "flags": ("errors", "frozen"),
+    "dtype": ("frozen",),
+    "frozen": (),
     "lazy": (),
     "ops": ("_core",),
     "graph": ("ops",),
@@ -62,6 +63,7 @@ THIRD_PARTY = {
     "numpy": ("dtype", "ops", "graph", "backends", "backends/reference", "backends/cpu", "nn", "weights", "text",
               "vectors", "runtime", "generate", "embed", "rerank", "integrations", "compat", "ray", "serve",
               "bench", "cli"),
+    "typing_extensions": ("frozen",),  # for type checkers only
     "jinja2": ("text",),
     "llguidance": ("generate",),
     "usearch": ("embed",),  # the extra `hnsw`, decisions/0019

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from weft.frozen import frozen
 
 if TYPE_CHECKING:
     import numpy as np
 
 
-@dataclass(frozen=True)
+@frozen
 class DType:
     """`block` elements are stored in `size_bytes` bytes; `gguf` and `safetensors` are its names in those files."""
 

@@ -6,17 +6,17 @@ variable while it runs. A value that does not parse is an error that names the v
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from weft.errors import InputError
+from weft.frozen import frozen
 
 YES = ("1", "true", "yes", "on")
 NO = ("0", "false", "no", "off", "")
 
 
-@dataclass(frozen=True)
+@frozen
 class Flag:
     """One variable. `kind` names its parser below; a `secret` value is never printed."""
 

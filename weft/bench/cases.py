@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from weft.bench import workloads
@@ -11,6 +11,7 @@ from weft.bench.roofs import Roofs
 from weft.bench.workloads import Workload
 from weft.embed.recipe import embeds, read_recipe
 from weft.errors import InputError, UnsupportedError
+from weft.frozen import frozen
 from weft.runtime import Checkpoint, Decoder, Encoder, open_checkpoint, plan_threads
 from weft.weights.sources import Entry, locate
 
@@ -18,7 +19,7 @@ CONTEXT_UNIT = 256
 TASKS = {"decode": "generate", "prefill": "generate", "parallel": "generate", "embed": "embed"}
 
 
-@dataclass(frozen=True)
+@frozen
 class Sizes:
     """How much of everything; what the issue's tables use by default, less for a smoke test."""
 
@@ -33,7 +34,7 @@ class Sizes:
             raise InputError(f"[bench] sizes must be at least 1, and the second length the longer one: got {self}")
 
 
-@dataclass(frozen=True)
+@frozen
 class Plan:
     """One case on one model: what is measured, and the roofs over it. No weight has been read."""
 

@@ -4,9 +4,9 @@ Attention is not counted: it grows with the text, and is small beside the produc
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from weft.bench.roofs import Roofs, roof_label
+from weft.frozen import frozen
 from weft.graph.program import Program, Value
 from weft.ops.spec import linear
 
@@ -21,7 +21,7 @@ UNITS = {
 }
 
 
-@dataclass(frozen=True)
+@frozen
 class Cost:
     """Of one step: `read_bytes` whatever it holds, `flops` for each token, `row_flops` for each row of the result."""
 
@@ -30,7 +30,7 @@ class Cost:
     row_flops: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Ceiling:
     """The roof over a rate: at most `most` of it per second, because of the roof `name`."""
 

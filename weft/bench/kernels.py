@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from weft.bench.cost import UNITS
 from weft.bench.measure import Summary, rounded, summary
 from weft.bench.roofs import Roofs, roof_label
 from weft.dtype import DTYPES
+from weft.frozen import frozen
 from weft.graph.single import single
 from weft.ops import catalogue
 from weft.ops.quant import INT8_BLOCK
@@ -26,7 +26,7 @@ OUTPUTS, INPUTS = 4096, 2048  # of the weight: 5 to 34 MB, beyond the second-lev
 SECONDS, AT_LEAST = 0.15, 5
 
 
-@dataclass(frozen=True)
+@frozen
 class Kernel:
     """One kernel on one set of operands. The roof that is nearer says what binds it."""
 

@@ -20,13 +20,14 @@ from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 from weft.errors import BackendError, InputError
+from weft.frozen import frozen
 
 WORDS = ("time", "year", "people", "way", "day", "man", "thing", "woman", "life", "child", "world", "school", "hand")
 LINE_LIMIT = 1 << 20
 NAME = "measured"
 
 
-@dataclass(frozen=True)
+@frozen
 class Plan:
     """`requests` of about `prompt` words, `tokens` long answers, `rate` of them a second."""
 
@@ -48,7 +49,7 @@ class Seen:
     end_s: float = 0.0  # since the run began
 
 
-@dataclass(frozen=True)
+@frozen
 class Result:
     """A run: tokens a second over all of it, and percentiles of the wait for the first token and between tokens."""
 

@@ -2,15 +2,15 @@
 
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from weft.errors import InputError
+from weft.frozen import frozen
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+@frozen
 class Summary:
     """The median of `values`, and the lowest and the highest of them."""
 

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from threading import Timer
 from typing import Any
@@ -21,6 +21,7 @@ import weft.bench.itself
 import weft.bench.worker
 from weft.backends.cpu.backend import HALF_LEVELS, level_for
 from weft.errors import BackendError, NotFoundError
+from weft.frozen import frozen
 from weft.runtime.decoder import MATRIX_LEVELS
 
 HERE = Path(__file__).resolve().parent
@@ -110,7 +111,7 @@ def _environment(threads: int) -> dict[str, str]:
     }
 
 
-@dataclass(frozen=True)
+@frozen
 class Candidate:
     """Somebody with one setting: what is needed to start it, as often as wanted."""
 
@@ -139,7 +140,7 @@ class Candidate:
         return Process(self.python, self.file, threads)
 
 
-@dataclass(frozen=True)
+@frozen
 class Runner:
     """Somebody loaded and ready: `ask` answers jobs. `facts` is what loading said."""
 

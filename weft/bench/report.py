@@ -5,18 +5,18 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
 from weft.bench.measure import Summary
+from weft.frozen import frozen
 
 BAR = 40  # characters of the longest bar
 LESS_IS_BETTER = ("ms", "MB")
 
 
-@dataclass(frozen=True)
+@frozen
 class Row:
     """One runner and one workload. `share` is the part of the roof `roof` that the median reaches."""
 

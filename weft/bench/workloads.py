@@ -9,12 +9,12 @@ from __future__ import annotations
 import random
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from weft.bench.cost import Ceiling
 from weft.bench.measure import slope
 from weft.errors import InputError
+from weft.frozen import frozen
 
 Ask = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -39,7 +39,7 @@ VOCABULARY = (
 WORDS = tuple(VOCABULARY.split())
 
 
-@dataclass(frozen=True)
+@frozen
 class Workload:
     """One line of a table. `check` is a job whose kept result is compared with the first runner's; `ceiling` gives the
     roof over a runner of a kind (f32, bf16, int8; "" is the model's own way)."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from weft.frozen import frozen
 
 if TYPE_CHECKING:
     from weft.embed.recipe import Recipe
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from weft.weights.sources import Located
 
 
-@dataclass(frozen=True)
+@frozen
 class Outline:
     """`memory` is in bytes by use; `recipe` is there for a model that embeds, `method` for one that reranks."""
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.embed.cutting import check_truncate
 from weft.embed.outputs import check_output, converted
 from weft.embed.results import Embedded, EmbedInterrupted, Ranked
 from weft.errors import InputError, TooLongError, UnsupportedError
+from weft.frozen import frozen
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,7 +24,7 @@ STREAM_CHARACTERS = 4 << 20  # … unless they are long
 DOCUMENT_NAMES = ("document", "passage", "corpus")  # what models call it, in sentence-transformers' order
 
 
-@dataclass(frozen=True)
+@frozen
 class Limits:
     """The most that one call takes: texts, and bytes of UTF-8 in each before a prompt is put in front.
 
@@ -50,7 +50,7 @@ class Limits:
 SERVICE_LIMITS = Limits(texts=1000, text_bytes=32_768)
 
 
-@dataclass(frozen=True)
+@frozen
 class How:
     """How the texts of one call become vectors; `prompt` is the text itself, `adapter` the version that its name stood
     for when the call began."""

@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
+
+from weft.frozen import frozen
 
 if TYPE_CHECKING:
     from weft.runtime import Checkpoint
@@ -43,7 +45,7 @@ PROBES = (
 )
 
 
-@dataclass(frozen=True)
+@frozen
 class Fingerprint:
     """`str()` of it is `weft1:` and 64 hex digits."""
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from weft import flags
 from weft.errors import DownloadError, InputError
+from weft.frozen import frozen
 
 if TYPE_CHECKING:
     from http.client import HTTPConnection
@@ -19,7 +19,7 @@ MAX_BYTES = 256 << 20  # of an answer
 SAID = 300  # characters of an error that are told
 
 
-@dataclass(frozen=True)
+@frozen
 class Answer:
     status: int
     headers: Mapping[str, str]  # names in lower case

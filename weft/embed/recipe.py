@@ -7,11 +7,12 @@ Nothing is guessed: an encoder that does not say how it pools is an error.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import FormatError, NotFoundError, UnsupportedError
+from weft.frozen import frozen
 from weft.runtime import Checkpoint, DenseLayer, Head, member, read_object
 from weft.runtime.programs import model_module
 
@@ -42,7 +43,7 @@ MODULES = "modules.json"
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 
 
-@dataclass(frozen=True)
+@frozen
 class Dense:
     """A linear layer after pooling, from its own folder."""
 
@@ -53,7 +54,7 @@ class Dense:
     activation: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Recipe:
     """Everything between the last hidden state and the vector, and what is put before the text."""
 

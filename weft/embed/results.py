@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from weft.frozen import frozen
 
 if TYPE_CHECKING:
     import numpy as np
 
 
-@dataclass(frozen=True)
+@frozen
 class Ranked:
     """A document's place in the list that was given, and how near it is to the query."""
 
@@ -18,7 +20,7 @@ class Ranked:
     score: float
 
 
-@dataclass(frozen=True)
+@frozen
 class Embedded:
     """Vectors of n texts, row i that of text i, and how each was made.
 

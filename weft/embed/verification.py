@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 from weft import vectors
 from weft.embed.service import Embedder
 from weft.errors import InputError
+from weft.frozen import frozen
 
 # The least cosine to golden vectors by what products are rounded to; those were made in float32 and kept in float16.
 LEAST_COSINE = {"f32": 0.99999, "bf16x3": 0.99999, "f16": 0.9998, "bf16": 0.9995, "int8": 0.995}
@@ -33,7 +33,7 @@ MOST_TOKENS = 2048  # of the length sweep: longer ones would take minutes on lar
 UNIT_TOLERANCE = 1e-3
 
 
-@dataclass(frozen=True)
+@frozen
 class Check:
     """One thing that was tried: `passed` is None where there was nothing to compare with."""
 
@@ -42,7 +42,7 @@ class Check:
     detail: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Verification:
     """What was tried on a model."""
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import InputError, TooLongError, UnsupportedError
+from weft.frozen import frozen
 from weft.generate.choice.reasoning import Reasoning
 from weft.generate.choice.sampling import fresh_seed
 from weft.generate.decoder import Decoder, Detokenizer, TextStream
@@ -131,7 +131,7 @@ def identity_of(adapter: Any) -> str:
     return "" if adapter is None else adapter.digest.hex()
 
 
-@dataclass(frozen=True)
+@frozen
 class Admitted:
     """A request that can run."""
 

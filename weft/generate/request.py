@@ -2,10 +2,11 @@
 
 import operator
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from weft.errors import InputError, TooLongError
+from weft.frozen import frozen
 from weft.generate.choice.sampling import Sampling
 
 MAX_STOPS = 16
@@ -16,7 +17,7 @@ MAX_STOP_BYTES = 256
 TRUNCATE = ("left", "right", "middle")
 
 
-@dataclass(frozen=True)
+@frozen
 class Request:
     """Token ids to continue. Any sequence of ids and strings is taken; they are kept as tuples.
 

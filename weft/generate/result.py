@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from weft.frozen import frozen
 
 if TYPE_CHECKING:
     from weft.text.reply import ToolCall
@@ -23,7 +24,7 @@ class TokenLogprob(NamedTuple):
     top: tuple[tuple[int, float], ...] = ()
 
 
-@dataclass(frozen=True)
+@frozen
 class Piece:
     """What one token added; the pieces of a request join to its Generation. The last one has a finish reason.
 
@@ -40,7 +41,7 @@ class Piece:
     events: tuple[CallEvent, ...] = ()  # of a chat: what became known of tool calls
 
 
-@dataclass(frozen=True)
+@frozen
 class Usage:
     """Token counts. `prompt_tokens` are those that ran; `truncated_tokens` more were given and dropped.
 
@@ -60,7 +61,7 @@ class Usage:
         return self.prompt_tokens + self.completion_tokens
 
 
-@dataclass(frozen=True)
+@frozen
 class Timings:
     """Times in milliseconds, 0 for what was not reached.
 
@@ -76,7 +77,7 @@ class Timings:
     first_token_ms: float
 
 
-@dataclass(frozen=True)
+@frozen
 class Generation:
     """The whole result. Stop strings and stop tokens are not part of it, `stop` is the string that ended it; `seed`
     repeats it.
@@ -99,7 +100,7 @@ class Generation:
     stop: str | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class Stats:
     """Counts since the engine was made, but for those of the first two lines, which are of now."""
 

@@ -8,12 +8,13 @@ core reads: docs/design/core.md.
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Any
 
 from weft.dtype import DType
 from weft.errors import FormatError, InputError, NotFoundError, ShapeError
+from weft.frozen import frozen
 from weft.ops.registry import Op, find
 from weft.ops.spec import Dim, Shape, Spec, as_dtype, linear, parse_size
 
@@ -23,7 +24,7 @@ BUFFER = re.compile(rf"%\d+(?:\.{NAME.pattern})?")
 KINDS = ("input", "weight", "state", "table", "buffer", "output")
 
 
-@dataclass(frozen=True)
+@frozen
 class Value:
     """Something instructions read or write. Only a planned buffer has a slot."""
 
@@ -43,7 +44,7 @@ class Value:
         return self.name.partition(".")[2] if self.kind == "buffer" else self.name
 
 
-@dataclass(frozen=True)
+@frozen
 class Instr:
     """One op. An absent optional operand is None; every attribute of the op is there, in the op's order."""
 
@@ -62,7 +63,7 @@ class Instr:
         return find(self.op)
 
 
-@dataclass(frozen=True)
+@frozen
 class Program:
     """Values by kind, in the order of KINDS, and the instructions in order. `slots` once planned."""
 

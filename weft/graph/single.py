@@ -1,9 +1,9 @@
 """One op as a whole program: how the catalogue's samples reach a backend, in tests and in kernel benchmarks."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from weft.frozen import frozen
 from weft.graph.plan import plan
 from weft.graph.program import Program
 from weft.graph.trace import Trace
@@ -11,7 +11,7 @@ from weft.ops.registry import Op
 from weft.ops.spec import spec_of
 
 
-@dataclass(frozen=True)
+@frozen
 class Single:
     """A planned program of one instruction, and what to bind to it; results are its outputs `out0`, `out1`, …"""
 

@@ -5,11 +5,11 @@ Reference: transformers/models/bert. Checkpoint names are the scope names below.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from weft import ops
 from weft.errors import UnsupportedError
+from weft.frozen import frozen
 from weft.nn import Scope, Step, attend, embedding, layer_norm, linear
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ ACTIVATIONS = {
 }
 
 
-@dataclass(frozen=True)
+@frozen
 class Config:
     vocab_size: int
     hidden_size: int

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from weft import ops
+from weft.frozen import frozen
 from weft.models import llama
 from weft.nn import Scope, Step, embedding, rms_norm
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 KIND = "decoder"
 
 
-@dataclass(frozen=True)
+@frozen
 class Config(llama.Config):
     head_dim: int = 256
     hidden_activation: str = "gelu_pytorch_tanh"

@@ -7,9 +7,10 @@ EmbeddingGemma is one that reads both ways.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from weft.frozen import frozen
 from weft.models import gemma2, llama
 from weft.nn import Rope, Scope, Step, rope
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 KIND = "decoder"
 
 
-@dataclass(frozen=True)
+@frozen
 class Config(gemma2.Config):
     # The text part of a larger model's file leaves out what is upstream's default.
     vocab_size: int = 262_208

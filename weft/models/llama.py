@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from weft import ops
 from weft.errors import UnsupportedError
+from weft.frozen import frozen
 from weft.nn import (
     Rope,
     Scope,
@@ -43,7 +43,7 @@ KIND = "decoder"
 LAYER_TYPES = ("full_attention", "sliding_attention")
 
 
-@dataclass(frozen=True)
+@frozen
 class Config:
     vocab_size: int
     hidden_size: int

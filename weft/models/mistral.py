@@ -5,8 +5,7 @@ Reference: transformers/models/mistral. Checkpoint names are Llama's; GGUF files
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from weft.frozen import frozen
 from weft.models import llama
 from weft.models.llama import forward, hidden_states, token_logit
 
@@ -15,7 +14,7 @@ __all__ = ["KIND", "Config", "forward", "hidden_states", "token_logit"]
 KIND = "decoder"
 
 
-@dataclass(frozen=True)
+@frozen
 class Config(llama.Config):
     max_position_embeddings: int = 131_072
     sliding_window: int | None = 4096  # null: every token sees all before it

@@ -6,11 +6,12 @@ neither norms nor products have a bias unless the config says so.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from weft import ops
 from weft.errors import UnsupportedError
+from weft.frozen import frozen
 from weft.models.bert import ACTIVATIONS
 from weft.nn import Rope, Scope, Step, attend, embedding, layer_norm, linear, rope, rotate
 
@@ -21,7 +22,7 @@ KIND = "encoder"
 LAYER_TYPES = ("full_attention", "sliding_attention")
 
 
-@dataclass(frozen=True)
+@frozen
 class Config:
     # Files leave out what is upstream's default.
     vocab_size: int = 50_368

@@ -6,11 +6,11 @@ fused, fc11 is multiplied with the activated fc12. transformers' own are read to
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from weft import ops
 from weft.errors import UnsupportedError
+from weft.frozen import frozen
 from weft.models.bert import ACTIVATIONS
 from weft.nn import Scope, Step, attend, embedding, layer_norm, linear, rope, rotate
 
@@ -32,7 +32,7 @@ NATIVE = {
 }
 
 
-@dataclass(frozen=True)
+@frozen
 class Config:
     # GPT-2's names, which the first checkpoints have, and the usual ones
     ALIASES: ClassVar[dict[str, str]] = {

@@ -6,10 +6,10 @@ Reference: transformers/models/phi3. Queries, keys and values are row ranges of 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from weft import ops
+from weft.frozen import frozen
 from weft.models import llama
 from weft.nn import Scope, Step, linear
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 KIND = "decoder"
 
 
-@dataclass(frozen=True)
+@frozen
 class Config(llama.Config):
     rms_norm_eps: float = 1e-5
     max_position_embeddings: int = 4096

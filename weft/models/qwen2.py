@@ -5,8 +5,7 @@ Reference: transformers/models/qwen2. Checkpoint names are Llama's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from weft.frozen import frozen
 from weft.models import llama
 from weft.models.llama import forward, hidden_states, token_logit
 
@@ -15,7 +14,7 @@ __all__ = ["KIND", "Config", "forward", "hidden_states", "token_logit"]
 KIND = "decoder"
 
 
-@dataclass(frozen=True)
+@frozen
 class Config(llama.Config):
     max_position_embeddings: int = 32_768
     use_sliding_window: bool = False

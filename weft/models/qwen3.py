@@ -5,9 +5,9 @@ Reference: transformers/models/qwen3. Checkpoint names are Llama's, with q_norm 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from weft.frozen import frozen
 from weft.models import llama, qwen2
 from weft.models.llama import token_logit
 from weft.nn import Scope, Step, rms_norm
@@ -20,7 +20,7 @@ __all__ = ["KIND", "Config", "forward", "hidden_states", "token_logit"]
 KIND = "decoder"
 
 
-@dataclass(frozen=True)
+@frozen
 class Config(qwen2.Config):
     head_dim: int = 128
 

@@ -5,8 +5,7 @@ Reference: transformers/models/roberta. Checkpoint names are BERT's. Padding ins
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from weft.frozen import frozen
 from weft.models import bert
 from weft.models.bert import classify, hidden_states
 
@@ -15,7 +14,7 @@ __all__ = ["KIND", "Config", "classify", "hidden_states"]
 KIND = "encoder"
 
 
-@dataclass(frozen=True)
+@frozen
 class Config(bert.Config):
     pad_token_id: int = 1
 

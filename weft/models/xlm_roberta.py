@@ -5,8 +5,7 @@ Reference: transformers/models/xlm_roberta. Checkpoint names are BERT's; config.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from weft.frozen import frozen
 from weft.models import roberta
 from weft.models.bert import classify, hidden_states
 
@@ -15,6 +14,6 @@ __all__ = ["KIND", "Config", "classify", "hidden_states"]
 KIND = "encoder"
 
 
-@dataclass(frozen=True)
+@frozen
 class Config(roberta.Config):
     pass

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from weft.frozen import frozen
 
 if TYPE_CHECKING:
     from weft.graph.tensor import Tensor
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 SINGLE = ("first", "last")  # poolings that take one token of a sequence
 
 
-@dataclass(frozen=True)
+@frozen
 class DenseLayer:
     """A linear layer after pooling; `name` is its scope."""
 
@@ -23,7 +24,7 @@ class DenseLayer:
     activation: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Head:
     """What stands between the last hidden state and the result.
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from weft import ops
 from weft.errors import UnsupportedError
+from weft.frozen import frozen
 from weft.nn.config import LIMITS
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 LEAST, MOST = 1e-9, 1e9  # what no factor of a real model reaches, and float32 does
 
 
-@dataclass(frozen=True)
+@frozen
 class Rope:
     """Angle per position of each pair, float32 [pairs], and what cosine and sine are multiplied by.
 
@@ -86,7 +86,7 @@ def _usable(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and LEAST < value < MOST
 
 
-@dataclass(frozen=True)
+@frozen
 class _Rule:
     """What a way of stretching may ask for."""
 

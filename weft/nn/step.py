@@ -1,10 +1,12 @@
 """The step: one ragged batch of tokens from any number of sequences. Nothing is padded."""
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
+from weft.frozen import frozen
 
-@dataclass(frozen=True)
+
+@frozen
 class Step:
     """What a model is told about the tokens of one step; while tracing the fields are symbolic, when running arrays.
 

@@ -1,13 +1,13 @@
 """Arrays whose elements numpy has no type for: bfloat16, quantised weights, and rows of int8 activations."""
 
 import math
-from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
 
 from weft.dtype import DType, bf16_to_f32, f32_to_bf16
 from weft.errors import InputError
+from weft.frozen import frozen
 from weft.ops.spec import Spec, as_dtype
 
 # Rows of int8 activations, as the kernels read them: docs/design/core.md, "Numbers".
@@ -17,7 +17,7 @@ A8 = {
 }
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Packed:
     """`shape` elements of `dtype` in the bytes of `data` (uint8, one axis), row after row as a file lays them out."""
 

@@ -17,13 +17,13 @@ import importlib
 import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from weft.errors import InputError, NotFoundError, ShapeError
+from weft.frozen import frozen
 from weft.ops.packed import Packed
 from weft.ops.spec import Dim, Shape, Spec, spec_of
 from weft.ops.state import STATE_TYPES, AdapterArray, KvArray
@@ -61,7 +61,7 @@ class Symbolic:
         raise NotImplementedError
 
 
-@dataclass(frozen=True)
+@frozen
 class Cost:
     """Arithmetic operations, and bytes that must move between memory and the processor at least once."""
 
@@ -69,7 +69,7 @@ class Cost:
     bytes: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Operand:
     """A positional parameter of an op: its role is array, integers, rows, values, weight, state or table."""
 
@@ -78,7 +78,7 @@ class Operand:
     optional: bool
 
 
-@dataclass(frozen=True)
+@frozen
 class Attribute:
     """A keyword parameter: `kind` is float, int, bool, word or shape; `words` are the choices of a word."""
 

@@ -6,7 +6,7 @@ that are asked for). Linear is enough for every shape of a ragged batch, and kee
 
 import math
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -14,13 +14,14 @@ import numpy as np
 
 from weft.dtype import DTYPES, DType
 from weft.errors import ShapeError
+from weft.frozen import frozen
 
 SYMBOLS = ("T", "B", "L")
 
 TERM = re.compile(r"([+-]?)(?:(\d+)\*)?(?:([TBL])|(\d+))")
 
 
-@dataclass(frozen=True)
+@frozen
 class Dim:
     """T*t + B*b + L*l + const. A form without symbols is an int: arithmetic gives the int, never such a Dim."""
 
@@ -108,7 +109,7 @@ def as_dtype(dtype: str | DType) -> DType:
 BY_NUMPY = {np.dtype(d.numpy): d for d in DTYPES.values() if d.numpy}
 
 
-@dataclass(frozen=True)
+@frozen
 class Spec:
     """Shape and element type. A quantised spec has its logical shape; a key/value state has [heads, dim]."""
 

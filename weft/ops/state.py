@@ -1,12 +1,13 @@
 """What outlives a step, as numpy arrays: the paged key/value state of one layer, and the adapters of one weight."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from weft.dtype import DType, rounded_bf16
 from weft.errors import InputError
+from weft.frozen import frozen
 from weft.ops.packed import Packed
 from weft.ops.spec import Spec, as_dtype
 
@@ -14,7 +15,7 @@ PAGE = 32  # tokens per page: csrc/core/state.h
 STATE_TYPES = ("f32", "f16", "bf16", "i8")
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class KvArray:
     """key [pages, heads, dim, PAGE] and value [pages, heads, PAGE, dim], both of `dtype`: STATE_TYPES; f64 in oracles.
 
@@ -109,7 +110,7 @@ def rounded(rows: np.ndarray, dtype: DType) -> tuple[np.ndarray, np.ndarray | No
 Matrix = np.ndarray | Packed
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class AdapterPart:
     """What an adapter makes of the products y = x Wᵀ + b of a weight [N, K]:
 
@@ -123,7 +124,7 @@ class AdapterPart:
     shift: np.ndarray | None = None  # [N]
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class AdapterArray:
     """The adapters of a weight [rows, cols], by index; 0 is none."""
 

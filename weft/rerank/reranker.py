@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import InputError, TooLongError, UnsupportedError
+from weft.frozen import frozen
 from weft.rerank.pairs import Pairs, Scorer, check_truncate
 from weft.runtime import Checkpoint, open_checkpoint, read_object
 from weft.weights.sources import Located, locate
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 METHODS = ("classifier", "yes-no", "likelihood")
 
 
-@dataclass(frozen=True)
+@frozen
 class Ranked:
     """A document's place in the list that was given, its score, and its text."""
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft import _core
 from weft.errors import BusyError, InputError, MemoryPlanError, NotFoundError, UnsupportedError, WeightError
+from weft.frozen import frozen
 from weft.runtime.checkpoint import PREFIXES, TEXT_PARTS, Checkpoint
 from weft.runtime.memory import SHARE, free_memory
 
@@ -50,7 +51,7 @@ class Part(NamedTuple):
         return sum(weight.nbytes for weight in self if weight is not None)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Adapter:
     """One version of an adapter. `index` is what Step.adapters has for it, and `generation` is never given twice.
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.dtype import DType
 from weft.errors import FormatError, NotFoundError, UnsupportedError, WeightError, naming
+from weft.frozen import frozen
 from weft.nn.scope import PLUS_ONE
 from weft.runtime.threads import Soon
 from weft.weights import strict_json
@@ -44,7 +45,7 @@ TEXT_PARTS = {
 }
 
 
-@dataclass(frozen=True)
+@frozen
 class Tensor:
     """One stored tensor; `row_order` gives the stored row that belongs at each place, None for as they are.
 
@@ -71,7 +72,7 @@ class Tensor:
         return values.astype(np.float32) + np.float32(1) if self.plus_one else values
 
 
-@dataclass(frozen=True)
+@frozen
 class Checkpoint:
     """`config` is config.json's content, or the same made from GGUF metadata."""
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from queue import SimpleQueue
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from weft import _core
 from weft.errors import InputError, TooLongError, UnsupportedError
+from weft.frozen import frozen
 from weft.nn.pooling import SINGLE, DenseLayer, Head
 from weft.runtime.adapters import Adapters
 from weft.runtime.checkpoint import Checkpoint
@@ -33,7 +33,7 @@ __all__ = ["COMPUTES", "DenseLayer", "Encoder", "Head", "Tokens"]
 COMPUTES = ("f32", "f16", "bf16", "bf16x3", "int8")  # what factors of products are; bf16x3: sums of two, near f32
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Tokens:
     """A sequence with more to say than its ids, int32 [n]: which of a pair's texts each is of, int32 [n], and how many
     of the first ones, those of a prompt, are not pooled."""

@@ -1,9 +1,9 @@
 """What is free, the smaller of the machine's available memory and what the cgroup leaves; and a state's part of it."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from weft.errors import InputError, MemoryPlanError
+from weft.frozen import frozen
 from weft.runtime.paged.pages import PAGE_TOKENS, pages_for
 
 SHARE = 0.9  # a plan may use this much of what is free
@@ -12,7 +12,7 @@ STATE_SEQUENCES = 16  # and has no more than so many whole contexts
 UNKNOWN = 1 << 62
 
 
-@dataclass(frozen=True)
+@frozen
 class FreeMemory:
     available_bytes: int
     reason: str
@@ -53,7 +53,7 @@ def _cgroup_left() -> int | None:
     return None
 
 
-@dataclass(frozen=True)
+@frozen
 class StatePlan:
     """How many pages a key/value state has, and why."""
 

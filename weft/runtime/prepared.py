@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.errors import FormatError
+from weft.frozen import frozen
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,7 +42,7 @@ class WantedTable(NamedTuple):
     cols: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Prepared:
     """`work` are the bytes of the arena for each T, B and L, and those that are always there; `facts` are numbers from
     the model's config that whoever runs the program has to know."""

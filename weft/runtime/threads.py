@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
 from typing import Generic, TypeVar
 
 from weft import flags
+from weft.frozen import frozen
 
 T = TypeVar("T")
 
 MAX_THREADS = 64
 
 
-@dataclass(frozen=True)
+@frozen
 class ThreadPlan:
     """`count` threads will be used; `reasons` says how that came about, one sentence per limit looked at."""
 

@@ -7,15 +7,16 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
 
 from weft import flags
 from weft.errors import UnsupportedError
+from weft.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Presence:
     """A running server."""
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from weft.errors import FormatError, InputError, NotFoundError
+from weft.frozen import frozen
 
 DEFAULT_PORT = 11811
 MAX_TOML = 1 << 20
@@ -22,7 +23,7 @@ _UNITS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30}
 
 
-@dataclass(frozen=True)
+@frozen
 class Limits:
     """What one client, or all of them, may take of the server. Sizes are bytes, times seconds."""
 
@@ -47,7 +48,7 @@ class Limits:
     drain_s: float = 30.0
 
 
-@dataclass(frozen=True)
+@frozen
 class ModelSpec:
     """A model that may be served. `options` are those of weft.load or weft.Embedder."""
 
@@ -58,7 +59,7 @@ class ModelSpec:
     preload: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class Settings:
     """Everything a server is started with; `checked` holds it to the rules that keep it safe."""
 

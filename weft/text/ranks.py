@@ -5,10 +5,11 @@ Such a file says nothing about special tokens or how a text is cut (Tekken's doe
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from weft.errors import FormatError, InputError
+from weft.frozen import frozen
 from weft.text.settings import json_object, wrong
 
 TEKKEN = "tekken.json"
@@ -55,7 +56,7 @@ _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 _LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} [0-9]+\r?\n")
 
 
-@dataclass(frozen=True)
+@frozen
 class Encoding:
     """What a file of ranks leaves out. `names` maps bos, eos and the like to special tokens."""
 

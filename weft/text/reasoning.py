@@ -1,9 +1,9 @@
 """The reasoning at the beginning of an answer, told from the answer while it is generated."""
 
-from dataclasses import dataclass
+from weft.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Split:
     """More of the reasoning and more of the answer."""
 

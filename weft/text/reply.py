@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from weft.frozen import frozen
 from weft.text.chat import Template
 from weft.text.reasoning import ReasoningSplit
 from weft.text.tool_calls import (
@@ -20,7 +20,7 @@ from weft.text.tool_calls import (
 )
 
 
-@dataclass(frozen=True)
+@frozen
 class ToolCall:
     """A tool that the model wants called; `arguments` is the text of a JSON object."""
 
@@ -29,7 +29,7 @@ class ToolCall:
     arguments: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Said:
     """What a piece of an answer adds; `events` tell of tool calls as they come."""
 

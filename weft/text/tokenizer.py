@@ -7,12 +7,12 @@ caller wrote, never for what a user typed. Added tokens that are not flagged spe
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from weft._core import text as _native
 from weft.errors import InputError, NotFoundError, naming
+from weft.frozen import frozen
 from weft.text.gguf_vocab import native_arguments, special_names
 from weft.text.settings import NAMES, SIDE_FILE_LIMIT, flag, named, read, settings_beside
 
@@ -43,7 +43,7 @@ class Stream:
         return self._native.finish()
 
 
-@dataclass(frozen=True)
+@frozen
 class Fitted:
     """A text, or two, cut to a length: the ids, their token types, and how many tokens of each text went away."""
 
@@ -52,7 +52,7 @@ class Fitted:
     dropped: tuple[int, int]
 
 
-@dataclass(frozen=True)
+@frozen
 class Located:
     """Ids of a text, or two, their token types, and where each lies: `offsets` int32 [n, 2], start and end in its text.
 

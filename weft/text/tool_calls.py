@@ -16,22 +16,22 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Literal
 
+from weft.frozen import frozen
 from weft.text.json_text import JsonFollower
 
 ToolFormat = Literal["hermes", "llama3", "mistral"]
 
 
-@dataclass(frozen=True)
+@frozen
 class Text:
     """Text that belongs to no call."""
 
     text: str
 
 
-@dataclass(frozen=True)
+@frozen
 class CallStarted:
     """A call whose name is known. `index` counts the calls of an answer."""
 
@@ -40,7 +40,7 @@ class CallStarted:
     name: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Arguments:
     """More of a call's arguments, which together are the text of a JSON object."""
 
@@ -48,7 +48,7 @@ class Arguments:
     text: str
 
 
-@dataclass(frozen=True)
+@frozen
 class CallEnded:
     """A call's end; not `complete` where its arguments broke off or stopped being JSON. What followed is text."""
 
@@ -394,7 +394,7 @@ class _Call:
         self._arguments = [inner]
 
 
-@dataclass(frozen=True)
+@frozen
 class Formats:
     """How a model writes tool calls, and the marks around its reasoning; None where it does not."""
 

@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ import numpy as np
 
 from weft import _core
 from weft.errors import InputError, ShapeError, TierError
+from weft.frozen import frozen
 from weft.vectors import distance
 from weft.vectors.arrays import matrix, team
 
@@ -70,7 +70,7 @@ METRICS = {
 }
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Codes:
     """Rows of one tier: `data` [n, row_bytes] and what lies beside it; made by `quantise`."""
 

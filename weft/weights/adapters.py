@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NoReturn
 
 from weft.errors import FormatError, NotFoundError, UnsupportedError, WeightError
+from weft.frozen import frozen
 from weft.weights import strict_json
 from weft.weights.files import MappedFile, TensorView
 from weft.weights.safetensors import open_safetensors
@@ -66,7 +67,7 @@ PEFT_ENDS = {
 MLX_ENDS = {".lora_a": "down", ".lora_b": "up", ".m": "magnitude"}
 
 
-@dataclass(frozen=True)
+@frozen
 class AdaptedModule:
     """What an adapter has for one module, in the model's order of rows; what is None it leaves as it is.
 
@@ -99,7 +100,7 @@ class AdaptedModule:
                 yield name, view
 
 
-@dataclass(frozen=True)
+@frozen
 class AdapterFile:
     """An adapter as its folder describes it; modules have the names that the folder gives them."""
 
@@ -257,7 +258,7 @@ def _keep(found: dict[str, dict[str, TensorView]], module: str, what: str, view:
     parts[what] = view
 
 
-@dataclass(frozen=True)
+@frozen
 class _PeftRules:
     """What PEFT's settings say about a module."""
 

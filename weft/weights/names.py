@@ -5,17 +5,18 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import UnsupportedError, WeightError
+from weft.frozen import frozen
 
 if TYPE_CHECKING:
     import numpy as np
 
 
-@dataclass(frozen=True)
+@frozen
 class NameMap:
     """GGUF stem to Hugging Face stem, outside and inside layers; a stem is a name without its `.weight` or `.bias`.
 

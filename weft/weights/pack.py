@@ -5,12 +5,12 @@ Unpacking is native: TensorView.numpy().
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from weft.dtype import DTYPES, DType, f32_to_bf16
 from weft.errors import InputError, UnsupportedError
+from weft.frozen import frozen
 from weft.weights.files import TensorView
 
 _K_SCALES = "f16 scale and minimum a block, 6-bit scale and minimum per 32"
@@ -42,7 +42,7 @@ _SCALES = {
 }
 
 
-@dataclass(frozen=True)
+@frozen
 class Format:
     """A stored format for people: `bits` counts the scales in."""
 

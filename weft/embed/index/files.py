@@ -12,13 +12,14 @@ import os
 import secrets
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from weft.errors import FormatError, InputError, NotFoundError
+from weft.frozen import frozen
 
 HEADER, FORMAT, VERSION = "index.json", "weft-index", 1
 MAX_HEADER = 1 << 20
@@ -27,7 +28,7 @@ STRAY_SECONDS = 3600  # files of a save that never ended, by their age
 PIECE = 1 << 22
 
 
-@dataclass(frozen=True)
+@frozen
 class Saved:
     """A header: `about` is the index's own, `files` says the size and the SHA-256 of each file by its role."""
 

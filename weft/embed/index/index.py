@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from weft.embed.index.graph import Graph
 from weft.embed.index.records import FileRecords, Id, Record, check_id, make_record
 from weft.embed.index.rows import Rows
 from weft.errors import FingerprintError, InputError, NotFoundError, ShapeError
+from weft.frozen import frozen
 from weft.vectors import Nearest, Tier
 from weft.vectors.distance import wide
 
@@ -30,7 +31,7 @@ GRAPH_FROM = 100_000
 MAX_DIMENSION = 65_536
 
 
-@dataclass(frozen=True)
+@frozen
 class Hit:
     """One row that was found. Larger scores are nearer for cosine and dot, smaller ones for euclidean."""
 

@@ -8,7 +8,6 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
 
@@ -17,6 +16,7 @@ from weft.embed.stores import Migration, Reason, State, Store
 from weft.embed.stores.ledger import LEASE_S, WINDOW_S
 from weft.embed.stores.work import Done, Waiting, Work
 from weft.errors import BusyError, FingerprintError, InputError, InvalidTransitionError, LeaseError, StoreError
+from weft.frozen import frozen
 
 BATCH = 100
 CONCURRENCY = 4
@@ -24,7 +24,7 @@ ROLLBACK_TRIES = 3  # while documents are written
 RECOUNT = 100  # batches between two counts of what is left, which writers change too
 
 
-@dataclass(frozen=True)
+@frozen
 class Progress:
     """How far a run has come; `remaining` is counted now and then (every RECOUNT batches) and reckoned between."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.embed.pipeline.sources import Row, Source
 from weft.errors import InputError, NotFoundError
+from weft.frozen import frozen
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MAX_FILE_BYTES = 16 << 20  # larger ones are data, not documents
 
 
-@dataclass(frozen=True)
+@frozen
 class Chunking:
     """Tokens of a chunk, and how many of them it shares with the one before it."""
 

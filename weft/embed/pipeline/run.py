@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from weft.embed.pipeline.spool import Spool
 from weft.embed.pipeline.targets import About, open_target, spool_dtype
 from weft.embed.results import Embedded, EmbedInterrupted
 from weft.errors import InputError, TooLongError
+from weft.frozen import frozen
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,7 +25,7 @@ BATCH_ROWS = 2048
 BATCH_CHARACTERS = 4 << 20
 
 
-@dataclass(frozen=True)
+@frozen
 class Report:
     """What a run did: rows in all, those that an earlier run had done, what was cut, seconds."""
 

@@ -15,7 +15,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from weft.embed.pipeline.sources import Parquet, Row, Source, parquet
 from weft.embed.pipeline.spool import Spool
 from weft.errors import InputError, NotFoundError
+from weft.frozen import frozen
 from weft.weights.files import replacing
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 ROWS = 1024  # in memory at once, and in a row group
 
 
-@dataclass(frozen=True)
+@frozen
 class About:
     """What the vectors of a file are."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from weft.embed.stores import schema
 from weft.embed.stores.dialect import Dialect, Session
 from weft.embed.stores.values import checksum
 from weft.errors import FingerprintError, StoreError
+from weft.frozen import frozen
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 READ_ROWS = 1024  # vectors in memory at a time
 
 
-@dataclass(frozen=True)
+@frozen
 class Generation:
     number: int
     fingerprint: str

@@ -5,11 +5,11 @@ The query side and the write side both ask it, and it knows no clock and no perc
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from weft.embed.stores.states import State
 from weft.errors import StoreError
+from weft.frozen import frozen
 
 
 class Phase(str, Enum):
@@ -18,7 +18,7 @@ class Phase(str, Enum):
     ROLLBACK_WINDOW = "rollback window"
 
 
-@dataclass(frozen=True)
+@frozen
 class Open:
     """The part of an open migration that decides the route."""
 
@@ -27,7 +27,7 @@ class Open:
     target: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Route:
     """Fingerprints: `query` is the one that is served (None in a store without vectors), `write` those kept current.
 

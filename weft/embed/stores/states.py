@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
 from weft.errors import InvalidTransitionError, StoreError
+from weft.frozen import frozen
 
 
 class State(str, Enum):
@@ -66,7 +67,7 @@ def moved(action: str, state: State) -> State:
     return state if end is None else end
 
 
-@dataclass(frozen=True)
+@frozen
 class Migration:
     """One migration as the store has it. Times are seconds since 1970, or None where they have not come.
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from weft.embed.stores import generations
 from weft.embed.stores.dialect import READ, SHARED
 from weft.embed.stores.ledger import count
 from weft.embed.stores.states import Reason
+from weft.frozen import frozen
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from weft.embed.stores.store import Store
 
 
-@dataclass(frozen=True)
+@frozen
 class Waiting:
     """A document that waits: `text` is None where its bytes are not UTF-8."""
 
@@ -26,7 +26,7 @@ class Waiting:
     text: str | None
 
 
-@dataclass(frozen=True)
+@frozen
 class Done:
     """What became of one that waited: a vector float32 [dimension], or a reason to skip it and what was said."""
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from weft.errors import InputError, UnsupportedError
+from weft.frozen import frozen
 from weft.generate.choice.drafts import agreement
 from weft.generate.decoder import Decoder
 from weft.nn.step import Step
@@ -32,7 +33,7 @@ class _Follower:
     pages: list[int] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
+@frozen
 class Wanted:
     """Draft `count` tokens after `tokens`, the request's text so far."""
 

@@ -20,12 +20,13 @@ The order of the rules, each on what the one before left:
 import math
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from numbers import Integral, Real
 
 import numpy as np
 
 from weft.errors import InputError
+from weft.frozen import frozen
 
 _MASK = (1 << 64) - 1
 _LARGEST = float(np.finfo(np.float32).max)
@@ -36,7 +37,7 @@ _COLUMNS = 1024  # that the vocabulary is cut into to find the k largest
 _HEADS = (0.2, 0.05, 1e-2, 2e-3, 1e-4, 1e-6, 1e-9, 1e-15)  # where a head may end: weights, the largest being 1
 
 
-@dataclass(frozen=True)
+@frozen
 class Sampling:
     """How tokens are chosen; the default is greedy. `seed` None takes a fresh one, which the result reports."""
 

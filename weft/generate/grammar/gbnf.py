@@ -9,9 +9,9 @@ exactly. Where a recursive rule puts two of them side by side, the first takes a
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from weft.errors import InputError, UnsupportedError
+from weft.frozen import frozen
 from weft.generate.grammar.limits import MAX_EXPRESSION, check_rules
 from weft.generate.schema.pattern import MAX_NESTING, MAX_REPEAT
 from weft.generate.schema.place import MAX_LITERAL
@@ -24,7 +24,7 @@ _HEX = {"x": 2, "u": 4, "U": 8}
 _PLAIN = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", '"': '"', "[": "[", "]": "]", "-": "-", "^": "^", "/": "/"}
 
 
-@dataclass(frozen=True)
+@frozen
 class Node:
     """Part of a rule: `kind` is text, set, rule, sequence, choice or repeat."""
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import InputError, UnsupportedError
+from weft.frozen import frozen
 from weft.generate.grammar.limits import LIMITS, check_expressions, check_lark, check_rules, in_time
 from weft.generate.schema.place import MAX_BYTES, MAX_LITERAL
 
@@ -33,7 +33,7 @@ _JSON: Any = {
 }
 
 
-@dataclass(frozen=True)
+@frozen
 class Grammar:
     """What a generated text must match in full. `text` is what llguidance compiles; make one with the methods below."""
 

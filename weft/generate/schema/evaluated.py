@@ -12,6 +12,7 @@ from itertools import combinations, product
 from typing import Any
 
 from weft.errors import UnsupportedError
+from weft.frozen import frozen
 from weft.generate.schema.document import Document
 from weft.generate.schema.negation import negated
 from weft.generate.schema.place import Place
@@ -19,7 +20,7 @@ from weft.generate.schema.place import Place
 _MAX_WAYS = 32
 
 
-@dataclass(frozen=True)
+@frozen
 class Way:
     """One case: schemas that hold beside the one asked about, and what they all look at."""
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urljoin
 
 from weft.errors import InputError, UnsupportedError
+from weft.frozen import frozen
 
 MAX_BYTES = 256 << 10
 MAX_DEPTH = 64
 MAX_LITERAL = 4_096  # characters of one text: each step looks at all that is left of it
 
 
-@dataclass(frozen=True)
+@frozen
 class Place:
     """A schema, the address against which its references are read, and where it stands (a JSON pointer).
 

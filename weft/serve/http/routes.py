@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from weft.frozen import frozen
 from weft.serve.http.bodies import Disconnected, Receive, check_media_type, parse, read_body
 from weft.serve.http.faults import SHAPES, Fault, fault_of
 from weft.serve.work.tracking import Call
@@ -116,7 +117,7 @@ class Stream:
 Handler = Callable[[Context, Any], Awaitable[Answer]]
 
 
-@dataclass(frozen=True)
+@frozen
 class Route:
     """One method of one path. A route is closed: without the key it answers 401, unless `open` says otherwise."""
 

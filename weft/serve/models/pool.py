@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.errors import NotFoundError, WeftError
+from weft.frozen import frozen
 from weft.runtime.memory import SHARE, UNKNOWN, free_memory
 from weft.serve.http.faults import Fault, no_model, unavailable
 from weft.serve.models.digest import digest_of
@@ -31,7 +32,7 @@ Runner = GenerateRunner | EmbedRunner | RerankRunner
 log = logging.getLogger("weft.serve")
 
 
-@dataclass(frozen=True)
+@frozen
 class Outline:
     """What is known of a model before it is loaded: what it does, and the bytes it will take by use."""
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from weft.errors import UnsupportedError
+from weft.frozen import frozen
 from weft.serve.models.embedder import EmbedRunner
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from weft.text import Tokenizer
 
 
-@dataclass(frozen=True)
+@frozen
 class _Rows:
     """Scores as what an EmbedRunner makes steps of: a vector of one number for each pair."""
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from weft.frozen import frozen
 from weft.serve.http.faults import Fault, no_model, ollama_shape
 from weft.serve.http.routes import Answer, Context, Json, Stream
 from weft.serve.ollama.schemas import ChatRequest, GenerateRequest, Generating, KeepAlive, Message
@@ -138,7 +138,7 @@ async def _load(context: Context, shown: str, entry: Entry, empty: dict[str, Any
     return Json({"model": shown, "created_at": stamp(), **empty, "done": True, "done_reason": reason})
 
 
-@dataclass(frozen=True)
+@frozen
 class _Said:
     """What a line tells."""
 

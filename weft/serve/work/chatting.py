@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from weft.frozen import frozen
 from weft.serve.http.faults import invalid
 from weft.serve.work.generating import Running, isolation, lease_generator
 from weft.serve.work.toolbox import forced_schema, template_tools
@@ -42,7 +43,7 @@ class Ask:
     continue_final: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class Delta:
     """What one piece adds to answer `index`."""
 

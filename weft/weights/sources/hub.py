@@ -6,13 +6,13 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from weft import flags
 from weft.errors import ChecksumError, DownloadError, NotFoundError
+from weft.frozen import frozen
 from weft.weights.sources import choice, transfer
 from weft.weights.sources.catalog import File
 from weft.weights.sources.download import Expected, download
@@ -24,7 +24,7 @@ LISTING_BYTES = 64 << 20  # a listing longer than this is not one
 _ETAG = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
-@dataclass(frozen=True)
+@frozen
 class Remote:
     """One file of a repository; `etag` names its blob and is its digest."""
 
@@ -38,7 +38,7 @@ class Remote:
         return Expected(self.size, sha256, None if large else self.etag)
 
 
-@dataclass(frozen=True)
+@frozen
 class Listing:
     repo: str
     commit: str

@@ -1,14 +1,14 @@
 """The models that are on this machine already."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
+from weft.frozen import frozen
 from weft.weights.sources import catalog, choice
 from weft.weights.sources.folders import hub_cache
 from weft.weights.sources.snapshots import COMMIT, files_in, local_commit
 
 
-@dataclass(frozen=True)
+@frozen
 class LocalModel:
     """A model that is on this machine; `name` is what `locate` takes."""
 

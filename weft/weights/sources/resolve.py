@@ -11,7 +11,6 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +24,7 @@ from weft.errors import (
     UnsupportedError,
     WeftError,
 )
+from weft.frozen import frozen
 from weft.weights.sources import choice, snapshots
 from weft.weights.sources.progress import Progress, shown
 
@@ -36,7 +36,7 @@ _REPO = re.compile(
 )
 
 
-@dataclass(frozen=True)
+@frozen
 class Located:
     """A model on this machine: `path` is a folder, or a GGUF or safetensors file (the first of a split one)."""
 

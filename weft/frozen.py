@@ -1,0 +1,68 @@
+"""Frozen dataclasses made in a quarter of dataclass's time: a start pays for some thirty before its first token.
+
+dataclass compiles six functions for every class. Here it compiles one, and the others are the same for all. What comes
+out is a dataclass: fields, replace and asdict take it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError, dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:
+
+    def dataclass_transform(**said: Any) -> Callable[[Any], Any]:
+        return lambda decorator: decorator
+
+
+T = TypeVar("T")
+
+
+@overload
+def frozen(cls: type[T], /) -> type[T]: ...
+@overload
+def frozen(*, eq: bool = True) -> Callable[[type[T]], type[T]]: ...
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def frozen(cls: type[T] | None = None, /, *, eq: bool = True) -> Any:
+    """As `dataclass(frozen=True)`. With `eq` False two objects are equal where they are the same one."""
+    return _made(cls, eq) if cls is not None else lambda given: _made(given, eq)
+
+
+def _made(cls: Any, eq: bool) -> Any:
+    dataclass(repr=False, eq=False)(cls)
+    cls.__repr__, cls.__setattr__, cls.__delattr__ = _repr, _set, _delete
+    if eq:
+        cls.__eq__, cls.__hash__ = _equal, _hash
+    return cls
+
+
+def _compared(self: Any) -> tuple[Any, ...]:
+    return tuple([getattr(self, name) for name, one in self.__dataclass_fields__.items() if one.compare])
+
+
+def _equal(self: Any, other: object) -> bool:
+    return _compared(self) == _compared(other) if other.__class__ is self.__class__ else NotImplemented
+
+
+def _hash(self: Any) -> int:
+    return hash(_compared(self))
+
+
+def _repr(self: Any) -> str:
+    shown = (f"{name}={getattr(self, name)!r}" for name, one in self.__dataclass_fields__.items() if one.repr)
+    return f"{type(self).__qualname__}({', '.join(shown)})"
+
+
+def _set(self: Any, name: str, value: object) -> None:
+    """Once, which __init__ does."""
+    own = self.__dict__
+    if name in own or name not in self.__dataclass_fields__:
+        raise FrozenInstanceError(f"cannot assign to field {name!r}")
+    own[name] = value
+
+
+def _delete(self: Any, name: str) -> None:
+    raise FrozenInstanceError(f"cannot delete field {name!r}")
