@@ -15,13 +15,21 @@ constexpr int largest_code() {
   return f.levels ? 255 : (1 << f.bits()) - 1;
 }
 
+#if !defined(WEFT_ISA_neon)
+// `code`, whose bits from `to` on are 0, with bits [at, at + count) of `plane` there.
+template <int at, int count, int to>
+WEFT_INLINE u8x64 with_bits(u8x64 code, u8x64 plane) {
+  return code | bits<at, count, to>(plane);
+}
+#endif
+
 // Group g of a chunk: its bits out of both planes.
 template <DType type, int g>
 WEFT_INLINE u8x64 unpack_group(const std::byte* chunk) {
   constexpr Format f = format_of(type);
   u8x64 code = bits<g / f.low * f.low, f.low, 0>(load_bytes(chunk + g % f.low * 64));
   if constexpr (f.high > 0)
-    code = code | bits<g / f.high * f.high, f.high, f.low>(load_bytes(chunk + (f.low + g % f.high) * 64));
+    code = with_bits<g / f.high * f.high, f.high, f.low>(code, load_bytes(chunk + (f.low + g % f.high) * 64));
   if constexpr (f.levels) code = look_up(kShiftedLevels, code);
   return code;
 }

@@ -55,6 +55,17 @@ template <int at, int count, int to>
 WEFT_INLINE u8x64 bits(u8x64 a) {
   return quarters<u8x64>([&](int i) { return bits16<at, count, to>(a.v[i]); });
 }
+// `code` with bits [at, at + count) of `plane` from `to` on: a shift, and one instruction that takes the bits of a mask.
+template <int at, int count, int to>
+WEFT_INLINE u8x64 with_bits(u8x64 code, u8x64 plane) {
+  constexpr auto mask = static_cast<uint8_t>(((1 << count) - 1) << to);
+  return quarters<u8x64>([&](int i) {
+    uint8x16_t moved = plane.v[i];
+    if constexpr (at > to) moved = vshrq_n_u8(moved, at - to);
+    if constexpr (at < to) moved = vshlq_n_u8(moved, to - at);
+    return vbslq_u8(vdupq_n_u8(mask), moved, code.v[i]);
+  });
+}
 WEFT_INLINE u8x64 look_up(const uint8_t* levels, u8x64 index) {
   const uint8x16_t table = vld1q_u8(levels);
   return quarters<u8x64>([&](int i) { return vqtbl1q_u8(table, index.v[i]); });
