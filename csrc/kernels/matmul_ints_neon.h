@@ -251,11 +251,12 @@ constexpr int kTogether = 8;  // rows that share the unpacked, or joined, codes
 // total comes as -offset times the sum of x.
 template <int limit, int groups, int rows>
 WEFT_INLINE void dot_rows(i32x16* total, const u8x64* codes, const int8_t* x, int64_t stride) {
-  constexpr int pass = rows < kPass ? rows : kPass;
+  constexpr int pass = rows < kPass ? rows : kPass, rest = rows % pass;
   if constexpr (limit == 255)
     for (int r = 0; r < rows; ++r) total[r] = zero_i();
 #if defined(WEFT_ISA_neon_i8mm)
-  if constexpr (rows > 1) {
+  if constexpr (rows % 2 == 0) {
+    static_assert(rest == 0);
     int8x16_t joined[groups / 2][8];
     join_groups<limit, groups>(codes, joined);
     for (int r = 0; r < rows; r += pass)
@@ -263,11 +264,16 @@ WEFT_INLINE void dot_rows(i32x16* total, const u8x64* codes, const int8_t* x, in
     return;
   }
 #endif
-  for (int r = 0; r < rows; r += pass) {
-    i32x16 sum[pass];
-    for (int i = 0; i < pass; ++i) sum[i] = total[r + i];
+  const auto add_some = [&]<int count>(i32x16 (&sum)[count], int r) {
+    for (int i = 0; i < count; ++i) sum[i] = total[r + i];
     add_dots<limit, groups>(sum, codes, x + r * stride, stride);
-    for (int i = 0; i < pass; ++i) total[r + i] = sum[i];
+    for (int i = 0; i < count; ++i) total[r + i] = sum[i];
+  };
+  i32x16 sum[pass];
+  for (int r = 0; r + pass <= rows; r += pass) add_some(sum, r);
+  if constexpr (rest > 0) {
+    i32x16 last[rest];
+    add_some(last, rows - rest);
   }
 }
 
