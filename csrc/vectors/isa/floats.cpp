@@ -11,6 +11,7 @@ namespace weft::ISA {
 namespace {
 
 constexpr int64_t kAheadBytes = 2048;
+constexpr int64_t kChunk = 512;    // columns that are read twice, the second time from the first-level cache
 constexpr int64_t kCopied = 6144;  // floats, half of the first-level cache
 
 WEFT_INLINE f32x16 widen_n(const float* p, int64_t n) { return load_n(p, n); }
@@ -40,26 +41,30 @@ WEFT_INLINE int64_t ahead_in_one_pass(int64_t stride) {
 }
 
 // `start` taken through op(a, b, sum) for every 16 elements of a and b; what lies `ahead` bytes after b is asked for. Of
-// the four sums `together` are made in one pass: as many as fit the registers, and each element is loaded once.
+// the four sums `together` are made in one pass, as many as fit the registers; then it is the others' turn, chunk by chunk.
 template <int together, class Sum, class A, class B, class Op>
 WEFT_INLINE Sum sums(const A* a, const B* b, int64_t size, Sum start, Op op, int64_t ahead = 0) {
   const B* later = reinterpret_cast<const B*>(reinterpret_cast<const std::byte*>(b) + ahead);
   const int64_t whole = size / 64 * 64, more = (size - whole) / 16;
-  Sum s[4];
-  _Pragma("GCC unroll 4") for (int first = 0; first < 4; first += together) {
-    Sum part[together];
-    _Pragma("GCC unroll 4") for (int p = 0; p < together; ++p) part[p] = start;
-    for (int64_t i = first * 16; i < whole; i += 64) {
-      if (ahead) ask_for<16 * together>(later + i);
-      _Pragma("GCC unroll 4") for (int p = 0; p < together; ++p)
-        part[p] = op(widen(a + i + p * 16), widen(b + i + p * 16), part[p]);
+  const int64_t chunk = together == 4 ? whole : kChunk;
+  Sum s[4] = {start, start, start, start};
+  for (int64_t begin = 0; begin < whole; begin += chunk) {
+    const int64_t stop = begin + chunk < whole ? begin + chunk : whole;
+    _Pragma("GCC unroll 4") for (int first = 0; first < 4; first += together) {
+      Sum part[together];
+      _Pragma("GCC unroll 4") for (int p = 0; p < together; ++p) part[p] = s[first + p];
+      for (int64_t i = begin + first * 16; i < stop; i += 64) {
+        if (ahead) ask_for<16 * together>(later + i);
+        _Pragma("GCC unroll 4") for (int p = 0; p < together; ++p)
+          part[p] = op(widen(a + i + p * 16), widen(b + i + p * 16), part[p]);
+      }
+      _Pragma("GCC unroll 4") for (int p = 0; p < together; ++p) s[first + p] = part[p];
     }
-    _Pragma("GCC unroll 4") for (int p = 0; p < together; ++p) {
-      const int64_t at = whole + (first + p) * 16, end = whole + more * 16;
-      if (first + p < more) part[p] = op(widen(a + at), widen(b + at), part[p]);
-      if (first + p == 3 && end < size) part[p] = op(widen_n(a + end, size - end), widen_n(b + end, size - end), part[p]);
-      s[first + p] = part[p];
-    }
+  }
+  _Pragma("GCC unroll 4") for (int p = 0; p < 4; ++p) {
+    const int64_t at = whole + p * 16, end = whole + more * 16;
+    if (p < more) s[p] = op(widen(a + at), widen(b + at), s[p]);
+    if (p == 3 && end < size) s[p] = op(widen_n(a + end, size - end), widen_n(b + end, size - end), s[p]);
   }
   return (s[0] + s[1]) + (s[2] + s[3]);
 }
