@@ -36,9 +36,12 @@ class Named(Place):
 
 @frozen(eq=False)
 class Thing:
-    """Equal to itself only."""
+    """Equal to itself only, and shows itself in its own way."""
 
     size: int
+
+    def __repr__(self) -> str:
+        return f"a thing of {self.size}"
 
 
 @dataclass(frozen=True)
@@ -91,3 +94,4 @@ def test_wrong_arguments_are_refused(given: tuple[Any, ...]) -> None:
 def test_without_eq_an_object_is_equal_to_itself_only() -> None:
     one = Thing(1)
     assert one == one and one != Thing(1) and len({one, Thing(1)}) == 2
+    assert repr(one) == "a thing of 1"

@@ -33,9 +33,11 @@ def frozen(cls: type[T] | None = None, /, *, eq: bool = True) -> Any:
 
 def _made(cls: Any, eq: bool) -> Any:
     dataclass(repr=False, eq=False)(cls)
-    cls.__repr__, cls.__setattr__, cls.__delattr__ = _repr, _set, _delete
+    methods: dict[str, Any] = {"__repr__": _repr, "__setattr__": _set, "__delattr__": _delete}
     if eq:
-        cls.__eq__, cls.__hash__ = _equal, _hash
+        methods.update(__eq__=_equal, __hash__=_hash)
+    for name in methods.keys() - cls.__dict__.keys():  # a class may have its own
+        setattr(cls, name, methods[name])
     return cls
 
 
