@@ -54,21 +54,21 @@ def lower_bf16(program: Program, *, split: bool = False) -> Program:
 
 def _matrices(program: Program, split: bool) -> set[str]:
     """The weights that go into products of bfloat16."""
-    readers: dict[str, set[str]] = {}
-    for instr in program.body:
-        for name in instr.operands:
-            readers.setdefault(name, set()).add(instr.op)
     found = set()
     for instr in program.body:
         if instr.op != "matmul":
             continue
         weight = program.table[str(instr.inputs[1])]
-        alone = weight.dtype.name in FLOATS and readers[weight.name] == {"matmul"}
-        if (alone or weight.dtype.name == "bf16") and takes_bf16(
-            cast(int, weight.shape[1]) * (2 if split else 1), split
-        ):
+        depth = cast(int, weight.shape[1]) * (2 if split else 1)
+        if may_become(program, weight, "bf16") and takes_bf16(depth, split):
             found.add(weight.name)
     return found
+
+
+def may_become(program: Program, weight: Value, dtype: str) -> bool:
+    """Whether a weight may be stored as `dtype`: it is, or it is a float matrix that nothing but products reads."""
+    alone = all(program.body[i].op == "matmul" for i in program.readers[weight.name])
+    return weight.dtype.name == dtype or (weight.dtype.name in FLOATS and alone)
 
 
 def _only_read_by(program: Program, name: str, readers: set[int]) -> bool:

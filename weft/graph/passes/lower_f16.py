@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import cast
 
-from weft.graph.passes.lower_bf16 import FLOATS
+from weft.graph.passes.lower_bf16 import may_become
 from weft.graph.program import Instr, Program, arrange
 from weft.ops.matmul import HALF_DEPTH
 from weft.ops.spec import as_dtype
@@ -11,15 +11,8 @@ from weft.ops.spec import as_dtype
 
 def lower_f16(program: Program) -> Program:
     """matmul -> matmul_half, for every float matrix that nothing but products reads, or that is f16 already."""
-    readers: dict[str, set[str]] = {}
-    for instr in program.body:
-        for name in instr.operands:
-            readers.setdefault(name, set()).add(instr.op)
-    halves = {
-        str(instr.inputs[1])
-        for instr in program.body
-        if instr.op == "matmul" and _fits(program, str(instr.inputs[1]), readers[str(instr.inputs[1])])
-    }
+    multiplied = {str(instr.inputs[1]) for instr in program.body if instr.op == "matmul"}
+    halves = {name for name in multiplied if _fits(program, name)}
     values = [replace(value, dtype=as_dtype("f16")) if value.name in halves else value for value in program.values]
     body = [
         Instr("matmul_half", instr.inputs, instr.outputs, instr.attrs)
@@ -30,7 +23,6 @@ def lower_f16(program: Program) -> Program:
     return arrange(program.name, values, body)
 
 
-def _fits(program: Program, name: str, readers: set[str]) -> bool:
+def _fits(program: Program, name: str) -> bool:
     weight = program.table[name]
-    alone = weight.dtype.name in FLOATS and readers == {"matmul"}
-    return (alone or weight.dtype.name == "f16") and cast(int, weight.shape[1]) <= HALF_DEPTH
+    return may_become(program, weight, "f16") and cast(int, weight.shape[1]) <= HALF_DEPTH
