@@ -4,8 +4,7 @@
 // Layout   x float32 [M, K], y float32 [M, N] contiguous; W f16 in panels (pack/panels.h)
 // Method   where there is arithmetic of half precision: a row of x times the power of two that takes its largest value to
 //          between 4 and 8, rounded to halves; one chain of halves over 64 columns per element, these added up in float32,
-//          kept in y between blocks of k. A task rounds its own rows: one part in a hundred of the work. Elsewhere it is
-//          `matmul`
+//          kept in y between blocks of k. A task rounds its own rows. Elsewhere it is `matmul`
 // Bound    fma throughput of halves from about 4 rows on; memory, one pass over W, below
 #if defined(__ARM_FEATURE_FP16_VECTOR_ARITHMETIC)
 #include "core/weight.h"
