@@ -150,9 +150,18 @@ void normalise(Matrix x, Scores out, nb::ndarray<float, nb::ndim<1>, nb::c_conti
   for (int64_t row = 0; row < count; ++row) {
     float& norm = norms.data()[row];
     norm = std::sqrt(norm);
-    if (!(norm > 0 && norm <= std::numeric_limits<float>::max()))
-      wrong("row " + std::to_string(row) + (norm == 0 ? " has a norm of zero: it has no direction" : " holds NaN, infinity, or numbers too large for float32 sums"));
-    kernels.divide(x.data() + row * dim, norm, out.data() + row * dim, dim);
+    const float* from = x.data() + row * dim;
+    float* to = out.data() + row * dim;
+    if (has_sound_norm(norm)) {
+      kernels.divide(from, norm, to, dim);
+      continue;
+    }
+    double squares = 0;  // too long or too short for float32
+    for (int64_t i = 0; i < dim; ++i) squares += static_cast<double>(from[i]) * from[i];
+    if (!(squares > 0 && std::isfinite(squares)))
+      wrong("row " + std::to_string(row) + (squares == 0 ? " has a norm of zero: it has no direction" : " holds NaN or infinity"));
+    for (int64_t i = 0; i < dim; ++i) to[i] = static_cast<float>(from[i] / std::sqrt(squares));
+    norm = static_cast<float>(std::sqrt(squares));
   }
 }
 

@@ -33,8 +33,15 @@ class Pool {
   void start();
   void serve(int index, uint32_t seen);
 
+  // Who has the turn, for one process: in a child after a fork, a thread that is not there any more may hold the parent's.
+  struct Turn {
+    const int process;
+    std::mutex mutex;
+  };
+  Turn& turn();
+
   const int size_;
-  std::mutex turn_;
+  std::atomic<Turn*> turn_ = nullptr;
   std::vector<std::thread>* threads_ = nullptr;
   int owner_ = 0;  // process id that started the threads
   void (*job_)(void*, int) = nullptr;

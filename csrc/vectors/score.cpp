@@ -10,6 +10,10 @@ namespace {
 
 std::string at(const char* what, int64_t index) { return std::string(what) + " " + std::to_string(index); }
 
+constexpr const char* kNoDirection = "has a norm of zero: it has no direction";
+constexpr const char* kOutOfRange =
+    "has numbers too large or too small for float32 sums; bring it to unit length (weft.vectors.normalise) first";
+
 bool all_finite(const float* x, int64_t n) {
   bool finite = true;
   for (int64_t i = 0; i < n; ++i) finite &= std::isfinite(x[i]);
@@ -54,8 +58,9 @@ void Scorer::prepare_floats() {
     if (metric_ != Metric::cosine) continue;
     float squares = 0;
     kernels_.squares[0](nullptr, reinterpret_cast<const std::byte*>(row), 0, 1, queries_.dim, &squares);
-    if (squares == 0) refuse(at("query", q), "has a norm of zero: it has no direction");
     norms_.push_back(std::sqrt(static_cast<double>(squares)));
+    if (std::all_of(row, row + queries_.dim, [](float x) { return x == 0; })) refuse(at("query", q), kNoDirection);
+    if (!has_sound_norm(norms_.back())) refuse(at("query", q), kOutOfRange);
   }
 }
 
@@ -65,9 +70,9 @@ void Scorer::prepare_ints() {
       int32_t squares = 0;
       kernels_.i8_squares(nullptr, queries_.row(q), 0, 1, queries_.dim, &squares);
       int_squares_.push_back(squares);
-      if (metric_ == Metric::cosine && squares == 0) refuse(at("query", q), "has a norm of zero: it has no direction");
-    } else if (rows_.scales && metric_ == Metric::cosine && !(queries_.norms[q] > 0)) {
-      refuse(at("query", q), "has a norm of zero: it has no direction");
+      if (metric_ == Metric::cosine && squares == 0) refuse(at("query", q), kNoDirection);
+    } else if (queries_.norms && metric_ == Metric::cosine && !(queries_.norms[q] > 0)) {
+      refuse(at("query", q), kNoDirection);
     }
   }
 }
@@ -132,6 +137,8 @@ void Scorer::ints(int64_t query, int64_t first, int64_t n, float* out, Scratch& 
   if (rows_.scales) return codes(query, first, n, sums, out);
   if (rows_.element == Element::bits && metric_ == Metric::cosine) {  // 1 - 2 h / d
     for (int64_t i = 0; i < n; ++i) out[i] = static_cast<float>(1.0 - 2.0 * sums[i] / static_cast<double>(rows_.dim));
+    for (int64_t i = 0; rows_.norms && i < n; ++i)
+      if (!(rows_.norms[first + i] > 0)) out[i] = std::numeric_limits<float>::quiet_NaN();  // bits of no direction
     return;
   }
   if (metric_ == Metric::hamming || metric_ == Metric::dot || metric_ == Metric::manhattan) {
@@ -171,16 +178,16 @@ void Scorer::codes(int64_t query, int64_t first, int64_t n, const int32_t* sums,
 
 void Scorer::explain(int64_t query, int64_t row) const {
   const std::string which = at("row", row);
-  const char* zero = "has a norm of zero: it has no direction";
   if (rows_.is_float()) {
     std::vector<float> wide(static_cast<size_t>(rows_.dim));
     kernels_.widen[static_cast<size_t>(rows_.element)](rows_.row(row), wide.data(), rows_.dim);
     if (!all_finite(wide.data(), rows_.dim)) refuse(which, "holds NaN or infinity");
     const bool nothing = std::all_of(wide.begin(), wide.end(), [](float x) { return x == 0; });
-    if (metric_ == Metric::cosine && (nothing || (rows_.norms && !(rows_.norms[row] > 0)))) refuse(which, zero);
-    refuse(which, "and " + at("query", query) + ": their numbers are too large or too small for float32 sums");
+    if (metric_ == Metric::cosine && (nothing || (rows_.norms && !(rows_.norms[row] > 0)))) refuse(which, kNoDirection);
+    if (metric_ == Metric::cosine) refuse(which, kOutOfRange);
+    refuse(which, "and " + at("query", query) + ": their numbers are too large for float32 sums");
   }
-  if (metric_ == Metric::cosine && (!rows_.norms || !(rows_.norms[row] > 0))) refuse(which, zero);
+  if (metric_ == Metric::cosine && (!rows_.norms || !(rows_.norms[row] > 0))) refuse(which, kNoDirection);
   refuse(which, "has a scale or a norm that is no finite number");
 }
 

@@ -1,5 +1,6 @@
 // score: from sums to scores. A Scorer holds queries made ready once; a block of rows is scored for one or several.
 #pragma once
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -8,10 +9,15 @@
 
 namespace weft {
 
+// Norms between which squares and products of float32 keep their digits; NaN is outside.
+constexpr double kShortest = 1e-15, kLongest = 1e18;
+inline bool has_sound_norm(double norm) { return norm >= kShortest && norm <= kLongest; }
+
 // a.b over both norms, in double precision, so that a vector's cosine with itself is 1. Rounding may pass 1 by a little;
-// that is cut off.
+// that is cut off. NaN where the sums are not to be trusted.
 inline float cosine_of(float dot, double norm, double other) {
   const double cosine = dot / (norm * other);
+  if (!has_sound_norm(norm) || !has_sound_norm(other)) return std::numeric_limits<float>::quiet_NaN();
   return static_cast<float>(cosine > 1 ? 1 : cosine < -1 ? -1 : cosine);
 }
 

@@ -127,3 +127,31 @@ def test_tiers_know_their_size_and_age():
         Tier.from_age_seconds(-1)
     rows = vectors.quantise(np.ones((10, 64), np.float32), "binary")
     assert rows.nbytes == 10 * (8 + 4) and len(rows[2:5]) == 3 and len(rows[3]) == 1 and len(rows[-1]) == 1
+
+
+def test_bits_remember_their_threshold() -> None:
+    x = np.random.default_rng(3).normal(size=(50, 64)).astype(np.float32)
+    codes = vectors.quantise(x, "binary", threshold=0.5)
+    found = vectors.top_k(x[7], codes, 1)
+    assert (found.rows[0], found.scores[0]) == (7, 1) and codes[3:9].threshold == 0.5
+    with pytest.raises(TierError, match=r"thresholds 0\.0 and 0\.5"):
+        vectors.PreparedQuery(x[7], "binary").scores(codes)
+    with pytest.raises(InputError, match="codes made by `quantise`"):
+        vectors.PreparedQuery(x[7], "binary").scores(x)  # type: ignore[arg-type]
+
+
+def test_bits_of_zeros_have_no_direction() -> None:
+    x = np.ones((2, 16), np.float32)
+    with pytest.raises(InputError, match="query 0 has a norm of zero"):
+        vectors.top_k(np.zeros(16), vectors.quantise(x, "binary"), 1)
+    x[1] = 0
+    with pytest.raises(InputError, match="row 1 has a norm of zero"):
+        vectors.top_k(np.ones(16), vectors.quantise(x, "binary"), 1)
+
+
+def test_bfloat16_is_coded_as_what_it_stands_for() -> None:
+    x = np.random.default_rng(4).normal(size=(5, 32)).astype(np.float32)
+    bf16 = (x.view(np.uint32) >> 16).astype(np.uint16)
+    wide = (bf16.astype(np.uint32) << 16).view(np.float32)
+    assert np.array_equal(vectors.quantise(bf16, "int8", dtype="bf16").data, vectors.quantise(wide, "int8").data)
+    assert vectors.top_k(bf16[2], vectors.quantise(wide, "int8"), 1, dtype="bf16").rows[0] == 2

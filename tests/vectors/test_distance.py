@@ -1,5 +1,8 @@
 """Distances agree with float64 at every level, are the same alone and among others, and refuse what has no answer."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -165,3 +168,72 @@ def test_normalise_gives_unit_rows(level):
         assert np.array_equal(vectors.normalise(x[3]), unit[3])
         assert vectors.normalise(x, out=x) is not None and np.array_equal(x, unit)
     assert abs(vectors.norms([3.0, 4.0]) - 5) < 1e-6
+
+
+@pytest.mark.parametrize("scale", [1e-25, 1e-18, 1e19, 1e30])
+def test_cosine_of_what_float32_cannot_square_is_an_error_and_normalise_helps(scale: float) -> None:
+    rng = np.random.default_rng(5)
+    near, far = rng.normal(size=(2, 384)).astype(np.float32)
+    odd = (near * np.float64(scale)).astype(np.float32)
+    for call in (
+        lambda: vectors.cosine(odd, far),
+        lambda: vectors.cosine(far, odd),
+        lambda: vectors.cosine(far, np.stack([near, odd])),
+        lambda: vectors.top_k(far, np.stack([near, odd]), 1),
+        lambda: vectors.top_k(odd, np.stack([near, far]), 1),
+    ):
+        with pytest.raises(InputError, match="too large or too small for float32"):
+            call()
+    unit = vectors.normalise(odd)
+    assert abs(np.linalg.norm(unit.astype(np.float64)) - 1) < 1e-6
+    assert np.allclose(unit, near / np.linalg.norm(near), atol=1e-6)
+
+
+def test_norms_that_are_given_must_be_norms() -> None:
+    rows = np.float32([[4, -3], [3, 4]])
+    with pytest.raises(InputError, match="row 0 has a norm of zero"):
+        vectors.top_k(np.float32([3, 4]), rows, 2, norms=np.zeros(2))
+    assert vectors.top_k(np.float32([3, 4]), rows, 1, norms=[5, 5]).rows.tolist() == [1]
+    for wrong in (1.5, "3", True, 0):
+        with pytest.raises(InputError, match="k is"):
+            vectors.top_k(np.float32([3, 4]), rows, wrong)  # type: ignore[arg-type]
+    for wrong in ("2", 0, 100_000):
+        with pytest.raises(InputError, match="threads is"):
+            vectors.top_k(np.float32([3, 4]), rows, 1, threads=wrong)  # type: ignore[arg-type]
+
+
+def test_a_child_of_a_busy_process_has_its_own_turn() -> None:
+    """A fork while another thread has the pool's lock: nobody in the child would ever give it back."""
+    code = """
+import os, threading, time
+import numpy as np
+from weft import vectors
+rows = np.random.default_rng(0).normal(size=(20000, 64)).astype(np.float32)
+stop = threading.Event()
+def search():
+    while not stop.is_set():
+        vectors.top_k(rows[0], rows, 3, threads=2)
+busy = threading.Thread(target=search)
+busy.start()
+time.sleep(0.2)
+for _ in range(5):
+    child = os.fork()
+    if child == 0:
+        found = vectors.top_k(rows[7], rows, 1, threads=2).rows[0]
+        os._exit(0 if found == 7 else 1)
+    for _ in range(2000):
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            break
+        time.sleep(0.01)
+    else:
+        os.kill(child, 9)
+        status = 9
+    if status:
+        break
+stop.set()
+busy.join()
+print("right" if status == 0 else f"the child ended with {status}")
+"""
+    found = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=300)
+    assert found.stdout.strip() == "right", found.stderr

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 ELEMENTS = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "int8": "i8", "uint8": "bits"}
 NAMED = {"f32": "float32", "f16": "float16", "bf16": "uint16", "i8": "int8", "bits": "uint8"}
+MOST_THREADS = 256
 BITS_METRIC = "hamming"  # the one metric of plain bytes
 
 
@@ -103,6 +104,6 @@ def _default_threads() -> int:
 
 def team(threads: int | None = None) -> Any:
     """The pool of `threads` threads; by default as many as weft uses elsewhere."""
-    if threads is not None and threads < 1:
-        raise InputError(f"[vectors] threads is {threads}; at least 1 is needed")
+    if threads is not None and (type(threads) is not int or not 1 <= threads <= MOST_THREADS):
+        raise InputError(f"[vectors] threads is {threads!r}; 1 to {MOST_THREADS} are possible")
     return _pool(threads or flags.get("WEFT_THREADS") or _default_threads())

@@ -81,6 +81,7 @@ class Codes:
     scales: np.ndarray | None = None
     offsets: np.ndarray | None = None
     sums: np.ndarray | None = None
+    threshold: float = 0.0  # of binary codes; a query is coded with the same
 
     def __post_init__(self) -> None:
         width = self.dim if self.tier is Tier.FULL else self.tier.row_bytes(self.dim)
@@ -98,7 +99,7 @@ class Codes:
         """Some of the rows: a slice, a mask or an array of row numbers."""
         chosen = slice(rows, rows + 1 or None) if isinstance(rows, int) else rows
         sides = {name: np.ascontiguousarray(getattr(self, name)[chosen]) for name in SIDES[self.tier]}
-        return Codes(self.tier, self.dim, self.data[chosen], **sides)
+        return Codes(self.tier, self.dim, self.data[chosen], **sides, threshold=self.threshold)
 
     @property
     def nbytes(self) -> int:
@@ -126,10 +127,13 @@ class Codes:
         return (pairs / self.scales[:, None] - self.offsets[:, None]).astype(np.float32)
 
 
-def quantise(x: ArrayLike, tier: Tier | str, *, threshold: float = 0.0, threads: int | None = None) -> Codes:
-    """Codes of `x` [d] or [n, d]. The same on every machine. NaN and infinity are errors."""
+def quantise(
+    x: ArrayLike, tier: Tier | str, *, threshold: float = 0.0, dtype: str | None = None, threads: int | None = None
+) -> Codes:
+    """Codes of `x` [d] or [n, d]. The same on every machine. NaN and infinity are errors; `dtype` "bf16" says that
+    uint16 is bfloat16."""
     kind = tier_named(tier)
-    rows, _ = distance.wide(x, None, "quantise")
+    rows, _ = distance.wide(x, dtype, "quantise")
     rows = np.ascontiguousarray(rows)
     count, dim = rows.shape
     if kind is Tier.FULL:
@@ -138,7 +142,7 @@ def quantise(x: ArrayLike, tier: Tier | str, *, threshold: float = 0.0, threads:
     sides = {name: np.empty(count, np.int32 if name == "sums" else np.float32) for name in SIDES[kind]}
     given = (sides.get(name) for name in ("norms", "scales", "offsets", "sums"))
     _core.vectors.encode(rows, ELEMENTS[kind], threshold, data, *given, team(threads))
-    return Codes(kind, dim, data, **sides)
+    return Codes(kind, dim, data, **sides, threshold=threshold if kind is Tier.BINARY else 0.0)
 
 
 def tier_named(tier: Tier | str) -> Tier:
@@ -151,13 +155,21 @@ def tier_named(tier: Tier | str) -> Tier:
 class PreparedQuery:
     """Queries [d] or [n, d] made ready once for rows of one tier; rows of another are a TierError."""
 
-    def __init__(self, query: ArrayLike, tier: Tier | str, *, metric: str = "cosine", threshold: float = 0.0) -> None:
+    def __init__(
+        self,
+        query: ArrayLike,
+        tier: Tier | str,
+        *,
+        metric: str = "cosine",
+        threshold: float = 0.0,
+        dtype: str | None = None,
+    ) -> None:
         self.tier = tier_named(tier)
         self.metric = metric
         if metric not in METRICS[self.tier]:
             raise TierError(f"[{metric}] {self.tier.value} rows have {', '.join(METRICS[self.tier])}")
-        self.single = matrix(query, name="query").single
-        self.codes = quantise(query, self.tier, threshold=threshold)
+        self.single = matrix(query, dtype, name="query").single
+        self.codes = quantise(query, self.tier, threshold=threshold, dtype=dtype)
 
     def scores(self, rows: Codes, *, threads: int | None = None) -> np.ndarray:
         """The score of every row: float32 [n], or [queries, n]."""
@@ -174,7 +186,11 @@ class PreparedQuery:
         return found_among(self.codes.native, rows.native, len(rows), k, self.metric, allowed, self.single, threads)
 
     def _check(self, rows: Codes) -> None:
+        if not isinstance(rows, Codes):
+            raise InputError(f"[tier] rows are {type(rows).__name__}; codes made by `quantise` are wanted")
         if rows.tier is not self.tier:
             raise TierError(f"[tier] a query prepared for {self.tier.value} rows met {rows.tier.value} rows")
         if rows.dim != self.codes.dim:
             raise ShapeError(f"[tier] vectors of {self.codes.dim} and {rows.dim} numbers do not compare")
+        if rows.threshold != self.codes.threshold:
+            raise TierError(f"[tier] bits of thresholds {self.codes.threshold} and {rows.threshold} do not compare")

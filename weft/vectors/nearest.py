@@ -31,7 +31,7 @@ def top_k(
     k: int,
     *,
     metric: str = "cosine",
-    norms: np.ndarray | None = None,
+    norms: ArrayLike | None = None,
     allowed: np.ndarray | None = None,
     dtype: str | None = None,
     threads: int | None = None,
@@ -43,7 +43,8 @@ def top_k(
     `dtype` "bf16" says that rows of uint16 are bfloat16.
     """
     if isinstance(rows, Codes):
-        return PreparedQuery(query, rows.tier, metric=metric).top_k(rows, k, allowed=allowed, threads=threads)
+        prepared = PreparedQuery(query, rows.tier, metric=metric, threshold=rows.threshold, dtype=dtype)
+        return prepared.top_k(rows, k, allowed=allowed, threads=threads)
     left, right = _query(query, dtype), matrix(rows, dtype, name="rows")
     same_length(left, right, "top_k")
     check_bits(metric, right.element)
@@ -61,7 +62,7 @@ def rescore(
     k: int,
     *,
     metric: str = "cosine",
-    norms: np.ndarray | None = None,
+    norms: ArrayLike | None = None,
     dtype: str | None = None,
     threads: int | None = None,
 ) -> Nearest:
@@ -104,13 +105,14 @@ def _query(query: ArrayLike, dtype: str | None) -> Any:
     return matrix(query, dtype if dtype == "bf16" and given.dtype == np.uint16 else None, name="query")
 
 
-def _norms(norms: np.ndarray, count: int) -> np.ndarray:
-    if norms.shape != (count,):
-        raise ShapeError(f"[top_k] norms are one a row, [{count}]: got {norms.shape}")
-    return np.ascontiguousarray(norms, np.float32)
+def _norms(norms: ArrayLike, count: int) -> np.ndarray:
+    given = np.asarray(norms)
+    if given.shape != (count,) or given.dtype.kind not in "fiu":
+        raise ShapeError(f"[top_k] norms are one number a row, [{count}]: got {given.dtype} {given.shape}")
+    return np.ascontiguousarray(given, np.float32)
 
 
 def _count(k: int) -> int:
-    if not 1 <= k <= MOST_HITS:
-        raise InputError(f"[top_k] k is {k}; at least 1 is needed")
+    if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or not 1 <= k <= MOST_HITS:
+        raise InputError(f"[top_k] k is {k!r}; a whole number from 1 on is wanted")
     return int(k)
