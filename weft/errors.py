@@ -46,6 +46,11 @@ class TooLongError(InputError):
         self.limit = limit
         self.index = index
 
+    def of_text(self, index: int) -> "TooLongError":
+        """The same of a text that is number `index` of those the caller gave, where it had another number here."""
+        message = str(self).replace(f"text {self.index} ", f"text {index} ", 1)
+        return TooLongError(message, length=self.length, limit=self.limit, index=index)
+
 
 class ShapeError(InputError):
     """Operands that do not fit an op."""

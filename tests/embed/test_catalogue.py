@@ -114,13 +114,14 @@ def test_a_prompt_of_the_callers_is_not_pooled_either(tmp_path: Path) -> None:
     assert distance(embedder.encode(TEXTS, prompt="x"), embedder.encode_query(TEXTS)) > LIMIT
 
 
-def test_a_prompt_that_was_cut_away_is_not_looked_for(tmp_path: Path) -> None:
-    """Of a long text its end is kept, and all of that is pooled."""
+def test_a_prompt_stays_where_a_text_loses_its_beginning(tmp_path: Path) -> None:
+    """Of a long text its end is kept, with the prompt before it, which is not pooled."""
     embedder = weft.Embedder(str(write_layout(tmp_path / "model", OTHERS["without-prompt-mean"])), truncate="tail")
     (some,) = embedder.token_ids(["cat " * 600], prompt=PROMPT).ids
-    assert (len(some), some.skip) == (512, 1)
+    prompt = embedder.tokenizer.encode(PROMPT)[:-1]
+    assert (len(some), some.skip) == (512, len(prompt)) and some.ids[: len(prompt)].tolist() == prompt
     (some,) = embedder.token_ids(["cat"], prompt=PROMPT).ids
-    assert some.skip == len(embedder.tokenizer.encode(PROMPT)) - 1
+    assert some.skip == len(prompt)
 
 
 def test_the_ending_is_there_once(named) -> None:

@@ -1,5 +1,6 @@
 """A fingerprint says what made a vector: the same wherever it is made, another for anything that counts."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -13,7 +14,7 @@ import tiny_adapters
 from tiny_st import write_st_folder
 
 import weft
-from weft.embed.fingerprint import SAMPLE_BYTES, _sampled
+from weft.embed import fingerprint as fingerprints
 from weft.weights import open_safetensors, write_safetensors
 
 
@@ -29,7 +30,7 @@ def fingerprint(folder: Path, **options: object) -> str:
 def test_it_is_a_scheme_and_a_hash_and_info_has_its_parts(folder: Path) -> None:
     info = weft.Embedder(str(folder)).info
     scheme, digits = info["fingerprint"].split(":")
-    assert scheme == "weft1" and len(digits) == 64 and int(digits, 16)
+    assert scheme == "weft2" and len(digits) == 64 and int(digits, 16)
     parts = info["fingerprint_parts"]
     assert (parts["pooling"], parts["dense"], parts["dimension"], parts["compute"]) == ("first", ["tanh"], 24, "f32")
     assert json.loads(json.dumps(parts)) == parts
@@ -37,7 +38,7 @@ def test_it_is_a_scheme_and_a_hash_and_info_has_its_parts(folder: Path) -> None:
 
 def test_it_stays_what_it_was(folder: Path) -> None:
     """Stores keep fingerprints for years: another version of weft must find the same, or have reason not to."""
-    assert fingerprint(folder) == "weft1:664ce6514fa1de7acc924030c1bba9223c42476f22f8a64526664482b572bf85"
+    assert fingerprint(folder) == "weft2:ad9d82a0885107bd7c62393e054b3d9eb2b7ac0b0dc076dae063707d0a79a824"
 
 
 def test_where_and_when_and_how_many_threads_do_not_count(folder: Path, tmp_path: Path) -> None:
@@ -103,8 +104,39 @@ def test_adapters_count(folder: Path, tmp_path: Path) -> None:
     assert str(embedder.fingerprint.changed(adapter=adapter.digest.hex())) != str(embedder.fingerprint)
 
 
-def test_of_a_large_tensor_pieces_from_the_first_to_the_last_byte_are_read() -> None:
-    data = memoryview(np.arange(SAMPLE_BYTES, dtype=np.uint32).view(np.uint8).data)
-    pieces = list(_sampled(data))
-    assert sum(map(len, pieces)) == SAMPLE_BYTES
-    assert bytes(pieces[0][:16]) == bytes(data[:16]) and bytes(pieces[-1][-16:]) == bytes(data[-16:])
+def test_every_byte_of_a_tensor_of_several_pieces_counts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fingerprints, "PIECE_BYTES", 512)
+    file = folder / "model.safetensors"
+    found = {fingerprint(folder)}
+    tensors = {name: view.numpy().copy() for name, view in open_safetensors(file).tensors.items()}
+    name = max(tensors, key=lambda n: tensors[n].nbytes)
+    values = tensors[name].reshape(-1).view(np.uint8)
+    places = [len(values) * i // 50 for i in range(50)]
+    for place in places:
+        values[place] ^= 1
+        write_safetensors(file, tensors)
+        found.add(fingerprint(folder))
+    assert len(found) == 51
+
+
+def test_files_are_read_once_as_long_as_they_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEFT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(fingerprints, "SETTLED_SECONDS", -1e9)
+    file, asked = tmp_path / "weights", []
+
+    def digest() -> str:
+        asked.append(file.read_bytes())
+        return hashlib.sha256(asked[-1]).hexdigest()
+
+    file.write_bytes(b"one")
+    first = fingerprints.kept_digest([file], digest)
+    assert fingerprints.kept_digest([file], digest) == first and asked == [b"one"]
+    file.write_bytes(b"two")
+    second = fingerprints.kept_digest([file], digest)
+    assert second != first and asked == [b"one", b"two"]
+    for kept in (tmp_path / "cache" / "digests").iterdir():
+        kept.write_text("[]")
+    assert fingerprints.kept_digest([file], digest) == second and len(asked) == 3
+    monkeypatch.setattr(fingerprints, "SETTLED_SECONDS", 1e9)  # changed a moment ago, as far as it knows
+    assert fingerprints.kept_digest([file], digest) == second and len(asked) == 4
+    assert fingerprints.kept_digest([tmp_path / "gone"], lambda: "made") == "made"

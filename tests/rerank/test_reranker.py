@@ -1,6 +1,7 @@
 """Rerankers score as sentence-transformers' CrossEncoder and transformers do, the same in any batch, and cut nothing
 silently."""
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -94,8 +95,14 @@ def test_ranking_is_by_score_and_equals_stay_in_order(tmp_path: Path) -> None:
     assert ranked[0] == Ranked(ranked[0].index, float(scores.max()), documents[ranked[0].index])
     assert reranker.rank(QUERIES[0], documents, 2) == ranked[:2]
     assert reranker.rank(QUERIES[0], []) == [] and reranker.scores([]).shape == (0,)
-    with pytest.raises(InputError, match="top_k is 0"):
-        reranker.rank("a", ["b"], 0)
+    assert reranker.rank(QUERIES[0], iter(documents)) == ranked == asyncio.run(reranker.arank(QUERIES[0], documents))
+    for wrong in (0, 1.5, "2"):
+        with pytest.raises(InputError, match="top_k is"):
+            reranker.rank("a", ["b"], wrong)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="documents is str"):
+        reranker.rank("a", "cat")
+    with pytest.raises(InputError, match="query is list"):
+        reranker.rank(["a"], ["b"])  # type: ignore[arg-type]
 
 
 LONG = "the cat sat " * 300
@@ -134,7 +141,8 @@ def test_the_ends_that_are_kept_are_those_of_the_document(decoder: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("query", "documents"), [("a", None), ([("a", "b")], ["c"]), (["ab"], None), ([("a", 1)], None), ("a", [None])]
+    ("query", "documents"),
+    [("a", None), ([("a", "b")], ["c"]), (["ab"], None), ([("a", 1)], None), ("a", [None]), ("a", "b"), ([5], None)],
 )
 def test_what_is_no_pair_is_named(tmp_path: Path, query: object, documents: object) -> None:
     reranker = weft.Reranker(str(write_cross(tmp_path / "bert", "bert")))

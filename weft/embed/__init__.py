@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 from weft.lazy import lazily
 
 if TYPE_CHECKING:
-    from weft.embed.base import SERVICE_LIMITS as SERVICE_LIMITS
     from weft.embed.base import BaseEmbedder as BaseEmbedder
-    from weft.embed.base import Limits as Limits
     from weft.embed.cache.disk import DiskCache as DiskCache
     from weft.embed.cache.memory import MemoryCache as MemoryCache
     from weft.embed.fingerprint import Fingerprint as Fingerprint
+    from weft.embed.inputs import SERVICE_LIMITS as SERVICE_LIMITS
+    from weft.embed.inputs import Limits as Limits
     from weft.embed.recipe import Recipe as Recipe
     from weft.embed.remote import RemoteEmbedder as RemoteEmbedder
     from weft.embed.results import Embedded as Embedded
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from weft.embed.service import Embedder as Embedder
 
 _HOMES = {
-    "SERVICE_LIMITS": "base",
+    "SERVICE_LIMITS": "inputs",
     "BaseEmbedder": "base",
     "DiskCache": "cache.disk",
     "EmbedInterrupted": "results",
     "Embedded": "results",
     "Embedder": "service",
     "Fingerprint": "fingerprint",
-    "Limits": "base",
+    "Limits": "inputs",
     "MemoryCache": "cache.memory",
     "Ranked": "results",
     "Recipe": "recipe",

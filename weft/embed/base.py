@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from threading import Event
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.embed.cutting import check_truncate
+from weft.embed.inputs import Limits, check_count, check_texts, many_texts, portions, similarities, texts_of
 from weft.embed.outputs import check_output, converted
 from weft.embed.results import Embedded, EmbedInterrupted, Ranked
-from weft.errors import InputError, TooLongError, UnsupportedError
+from weft.errors import BackendError, InputError, TooLongError, UnsupportedError
 from weft.frozen import frozen
 
 if TYPE_CHECKING:
@@ -19,35 +22,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-STREAM_TEXTS = 1024  # of a stream that are in memory at once …
-STREAM_CHARACTERS = 4 << 20  # … unless they are long
 DOCUMENT_NAMES = ("document", "passage", "corpus")  # what models call it, in sentence-transformers' order
-
-
-@frozen
-class Limits:
-    """The most that one call takes: texts, and bytes of UTF-8 in each before a prompt is put in front.
-
-    None is no limit, and the default: a library's caller has the memory it has, and a document of a megabyte is what
-    `truncate` is for. A service wants SERVICE_LIMITS or its own; `weft serve` has limits of its own.
-    """
-
-    texts: int | None = None
-    text_bytes: int | None = None
-
-    def check(self, texts: Sequence[str]) -> None:
-        if self.texts is not None and len(texts) > self.texts:
-            raise InputError(f"[embed] {len(texts)} texts, the most in one call is {self.texts}; make several calls")
-        if self.text_bytes is None:
-            return
-        for i, text in enumerate(texts):
-            size = len(text.encode("utf-8", "surrogatepass")) if len(text) * 4 > self.text_bytes else 0
-            if size > self.text_bytes:
-                message = f"[embed] text {i} has {size} bytes, the most is {self.text_bytes}; cut it into several"
-                raise TooLongError(message, length=size, limit=self.text_bytes)
-
-
-SERVICE_LIMITS = Limits(texts=1000, text_bytes=32_768)
+ROLES = ("query", *DOCUMENT_NAMES)  # may be asked for whether or not a model has a prompt for them
+# Set when nobody waits for a call any more.
+STOP: ContextVar[Event | None] = ContextVar("weft_embed_stop", default=None)
 
 
 @frozen
@@ -60,6 +38,11 @@ class How:
     adapter: Any = None
     batch_tokens: int | None = None
     progress: bool | None = False
+    stop: Event | None = None  # asked between two steps: where it is set, what is done is all there will be
+
+    @property
+    def stopped(self) -> bool:
+        return self.stop is not None and self.stop.is_set()
 
 
 class BaseEmbedder(ABC):
@@ -123,17 +106,19 @@ class BaseEmbedder(ABC):
         is the name of a loaded one (`adapters.load`). `output_dtype` is f32, f16, int8 or binary (weft/embed/outputs.py
         has the formulas). Ctrl-C raises EmbedInterrupted, a KeyboardInterrupt that carries what is done.
         """
-        items = [texts] if isinstance(texts, str) else list(texts)
-        check_texts(items)
+        items = texts_of(texts)
         self.limits.check(items)
         check_output(output_dtype)
+        check_count(batch_tokens, "batch_tokens")
         mode = self.truncate if truncate is None else check_truncate(truncate)
-        how = How(self._prompt(prompt_name, prompt), mode, self._adapter(adapter), batch_tokens, progress)
+        before = self._prompt(prompt_name, prompt)
+        how = How(before, mode, self._adapter(adapter), batch_tokens, progress, STOP.get())
         try:
             made = self._made(items, how)
         except EmbedInterrupted as error:
             raise EmbedInterrupted(converted(error.done, output_dtype)) from None
-        assert len(made) == len(items), "a vector for every text"
+        if len(made) != len(items):
+            raise BackendError(f"[embed] {len(items)} texts became {len(made)} vectors; none of them can be trusted")
         return converted(made, output_dtype)
 
     def _made(self, texts: list[str], how: How) -> Embedded:
@@ -166,24 +151,26 @@ class BaseEmbedder(ABC):
 
         EmbedInterrupted holds the vectors that were made and not given yet.
         """
-        for part in portions(texts):
-            for vector in self.encode(part, **{"progress": False, **options}):
+        first = 0
+        for part in portions(many_texts(texts)):
+            for vector in self._portion(part, first, options):
                 yield vector.copy()  # a row that is kept must not keep its neighbours
+            first += len(part)
+
+    def _portion(self, part: list[str], first: int, options: Mapping[str, Any]) -> np.ndarray:
+        """The vectors of a part of a stream; errors name a text by its place in the stream."""
+        check_texts(part, first)
+        try:
+            return self.encode(part, **{"progress": False, **options})
+        except TooLongError as error:
+            raise error.of_text(first + error.index) from None
 
     def similarity(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Similarity of each vector of `a` to each of `b` by the model's own measure, float32 [len(a), len(b)]."""
-        import numpy as np
+        """Similarity of each vector of `a` to each of `b` by the model's own measure, float32 [len(a), len(b)].
 
-        left, right = (np.atleast_2d(np.asarray(v, np.float32)) for v in (a, b))
-        if left.shape[1] != right.shape[1]:
-            raise InputError(f"[similarity] vectors of {left.shape[1]} and {right.shape[1]} numbers do not compare")
-        measure = self.similarity_name
-        if measure == "cosine":
-            left, right = (v / np.maximum(np.linalg.norm(v, axis=1, keepdims=True), 1e-12) for v in (left, right))
-        if measure in ("cosine", "dot"):
-            return left @ right.T
-        order = 2 if measure == "euclidean" else 1
-        return np.stack([-np.linalg.norm(right - row, ord=order, axis=1) for row in left]).astype(np.float32)
+        Bits (`output_dtype="binary"`) count as 1 and -1.
+        """
+        return similarities(a, b, self.similarity_name, self.dimension)
 
     @property
     def similarity_name(self) -> str:
@@ -194,9 +181,10 @@ class BaseEmbedder(ABC):
         """The documents nearest to the query, best first, all or `top_k` of them; equal ones in the order given."""
         import numpy as np
 
-        if top_k is not None and top_k < 1:
-            raise InputError(f"[rank] top_k is {top_k}; at least 1 is needed")
-        items = list(documents)
+        if not isinstance(query, str):
+            raise InputError(f"[rank] query is {type(query).__name__}; one string is ranked for")
+        check_count(top_k, "top_k")
+        items = texts_of(many_texts(documents, "documents"), "documents")
         if not items:
             return []
         scores = self.similarity(self.encode_query(query, **options), self.encode_document(items, **options))[0]
@@ -204,7 +192,8 @@ class BaseEmbedder(ABC):
         return [Ranked(int(i), float(scores[i])) for i in order]
 
     async def aembed(self, texts: str | Sequence[str], **options: Any) -> Embedded:
-        """`embed` in another thread; the event loop goes on meanwhile."""
+        """`embed` in another thread; the event loop goes on meanwhile. Cancelled, it stops after the step in hand, and
+        a cache keeps what was made."""
         return await _in_thread(self.embed, texts, **options)
 
     async def aencode(self, texts: str | Sequence[str], **options: Any) -> np.ndarray:
@@ -225,33 +214,35 @@ class BaseEmbedder(ABC):
         """`rank` in another thread."""
         return await _in_thread(self.rank, query, documents, top_k, **options)
 
+    async def aencode_stream(self, texts: Iterable[str], **options: Any) -> AsyncIterator[np.ndarray]:
+        """`encode_stream` in another thread, a portion at a time."""
+        first = 0
+        for part in portions(many_texts(texts)):
+            for vector in await _in_thread(self._portion, part, first, options):
+                yield vector.copy()
+            first += len(part)
+
     def _prompt(self, name: str | None, text: str | None) -> str:
-        return text if text is not None else self.prompts.get(name or "", "")
+        """What goes before each text: `text` itself, or the prompt of this name."""
+        if text is not None:
+            if not isinstance(text, str):
+                raise InputError(f"[embed] prompt is {type(text).__name__}; a string is put before each text")
+            return text
+        if name is not None and name not in self.prompts and name not in ROLES:
+            known = ", ".join(map(repr, self.prompts)) or "none"
+            raise InputError(f"[embed] no prompt is called {name!r}; there are {known}, and `prompt` takes any text")
+        return self.prompts.get(name or "", "")
 
 
 async def _in_thread(function: Callable[..., T], *arguments: Any, **options: Any) -> T:
     import asyncio  # 30 ms that only those who await have to spend
 
-    return await asyncio.to_thread(function, *arguments, **options)
-
-
-def check_texts(texts: Sequence[Any]) -> None:
-    for i, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise InputError(f"[embed] texts[{i}] is {type(text).__name__}; texts are strings")
-
-
-def portions(
-    texts: Iterable[str], count: int = STREAM_TEXTS, characters: int = STREAM_CHARACTERS
-) -> Iterator[list[str]]:
-    """The texts in lists of at most `count`, and of not many more than `characters` together."""
-    part: list[str] = []
-    size = 0
-    for text in texts:
-        part.append(text)
-        size += len(text) if isinstance(text, str) else 0
-        if len(part) == count or size >= characters:
-            yield part
-            part, size = [], 0
-    if part:
-        yield part
+    stop = Event()
+    before = STOP.set(stop)
+    try:
+        return await asyncio.to_thread(function, *arguments, **options)
+    except asyncio.CancelledError:
+        stop.set()
+        raise
+    finally:
+        STOP.reset(before)

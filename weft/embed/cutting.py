@@ -64,13 +64,17 @@ def check_truncate(mode: str) -> str:
 class Cutter:
     """Texts to ids by one tokenizer; no sequence is longer than `limit`.
 
-    Where prompts are not pooled, a sequence says how many of its first tokens are the prompt's.
+    Where prompts are not pooled, a sequence says how many of its first tokens are the prompt's. With `lower` all is in
+    lower case before the tokenizer sees it.
     """
 
-    def __init__(self, tokenizer: Callable[[], Tokenizer], limit: int, *, prompt_pooled: bool = True) -> None:
+    def __init__(
+        self, tokenizer: Callable[[], Tokenizer], limit: int, *, prompt_pooled: bool = True, lower: bool = False
+    ) -> None:
         self._tokenizer = tokenizer
         self.limit = limit
         self._prompt_pooled = prompt_pooled
+        self._lower = lower
 
     def token_ids(self, texts: Sequence[str], before: str, mode: str) -> TokenIds:
         """One sequence for each text, with `before` in front of it."""
@@ -82,7 +86,7 @@ class Cutter:
         dropped = [0] * len(encoded)
         for i, ids in enumerate(encoded):
             if len(ids) > self.limit:
-                encoded[i] = self.cut(self._allowed(i, ids, mode), mode)
+                encoded[i] = self._cut(self._allowed(i, ids, mode), before, mode)
                 dropped[i] = len(ids) - len(encoded[i])
         return TokenIds(self._marked([np.asarray(ids, np.int32) for ids in encoded], before), dropped)
 
@@ -95,7 +99,7 @@ class Cutter:
             return Sequences(found.ids, np.arange(len(texts) + 1), np.asarray(found.dropped, np.int32))
         encoded = self._encode(texts, before)
         windows: list[list[np.ndarray]] = [
-            [np.asarray(ids, np.int32)] if len(ids) <= self.limit else list(self._windows(text, before))
+            [np.asarray(ids, np.int32)] if len(ids) <= self.limit else list(self._windows(self._cased(text), before))
             for ids, text in zip(encoded, texts)
         ]
         starts = np.cumsum([0, *map(len, windows)])
@@ -103,28 +107,43 @@ class Cutter:
             self._marked([ids for some in windows for ids in some], before), starts, np.zeros(len(texts), np.int32)
         )
 
-    def cut(self, ids: Sequence[int], mode: str) -> np.ndarray:
-        """The text's tokens cut to fit between the special tokens that frame it."""
+    def _cut(self, ids: Sequence[int], before: str, mode: str) -> np.ndarray:
+        """The tokens of `before` and of a text, cut to fit between the special tokens that frame them: the text loses
+        its end or its beginning, `before` stays."""
         import numpy as np
 
         front, back = self._frame
+        prompt, room = self._room(before)
         inner = list(ids)[len(front) : len(ids) - len(back)]
-        room = self.limit - len(front) - len(back)
-        kept = inner[:room] if mode == "head" else inner[len(inner) - room :]
+        kept = inner[: len(prompt) + room] if mode == "head" else [*prompt, *inner[len(inner) - room :]]
         return np.asarray([*front, *kept, *back], np.int32)
+
+    def _room(self, before: str) -> tuple[list[int], int]:
+        """The tokens of a prompt, and how many of a text have room beside them."""
+        prompt = self._tokenizer().encode(self._cased(before), add_special=False) if before else []
+        room = self.limit - len(prompt) - sum(map(len, self._frame))
+        if room < 1:
+            raise TooLongError(
+                f"[embed] the prompt has {len(prompt)} tokens and leaves no room, the model takes {self.limit}; "
+                "give a shorter one",
+                length=len(prompt),
+                limit=self.limit,
+            )
+        return prompt, room
 
     def _marked(self, sequences: list[np.ndarray], before: str) -> list[Any]:
         if self._prompt_pooled or not before:
             return sequences
-        tokenizer, front = self._tokenizer(), len(self._frame[0])
-        prompt = tokenizer.encode(before)
+        tokenizer = self._tokenizer()
+        prompt = tokenizer.encode(self._cased(before))
         length = len(prompt) - (prompt[-1] in tokenizer.special_ids)
-        # of a text whose beginning was cut off only the special tokens before it are left
-        kept = [ids[: front + 1].tolist() == prompt[: front + 1] for ids in sequences]
-        return [Tokens(ids, skip=length if whole else front) for ids, whole in zip(sequences, kept)]
+        return [Tokens(ids, skip=length) for ids in sequences]
 
     def _encode(self, texts: Sequence[str], before: str) -> list[Any]:
-        return list(self._tokenizer().encode_batch([before + text for text in texts] if before else list(texts)))
+        return list(self._tokenizer().encode_batch([self._cased(before + text) for text in texts]))
+
+    def _cased(self, text: str) -> str:
+        return text.lower() if self._lower else text
 
     def _allowed(self, i: int, ids: Sequence[int], mode: str) -> Sequence[int]:
         if mode != "error":
@@ -141,17 +160,9 @@ class Cutter:
         """Windows of equal length, but for the last, each sharing OVERLAP tokens with the one before it."""
         import numpy as np
 
-        tokenizer = self._tokenizer()
         front, back = self._frame
-        prompt = tokenizer.encode(before, add_special=False) if before else []
-        inner = tokenizer.encode(text, add_special=False)
-        room = self.limit - len(front) - len(prompt) - len(back)
-        if room < 1:
-            raise TooLongError(
-                f"[embed] the prompt has {len(prompt)} tokens and leaves no room, the model takes {self.limit}",
-                length=len(prompt),
-                limit=self.limit,
-            )
+        prompt, room = self._room(before)
+        inner = self._tokenizer().encode(text, add_special=False)
         stride = room - min(OVERLAP, room // 2)
         for start in range(0, max(1, len(inner) - room + stride), stride):
             yield np.asarray([*front, *prompt, *inner[start : start + room], *back], np.int32)

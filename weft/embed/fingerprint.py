@@ -1,8 +1,8 @@
 """The fingerprint of an embedder: vectors with the same one may be compared and stored together, others may not.
 
-It is `weft1:` and the SHA-256 of the parts below as JSON. The parts are what decides a vector beside the text:
+It is `weft2:` and the SHA-256 of the parts below as JSON. The parts are what decides a vector beside the text:
 
-    weights     the tensors: names, types, shapes and bytes, those of dense layers included, and the model's settings
+    weights     the tensors: names, types, shapes, all bytes, those of dense layers included, and the model's settings
     tokenizer   the vocabulary in order, and the ids of texts that show how a tokenizer cuts and normalises
     pooling, dense, prompts, dimension, normalise, compute, adapter
 
@@ -13,22 +13,30 @@ safetensors files it was made from differ: their bytes and, mostly, their number
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import cached_property
 from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from weft import flags
 from weft.frozen import frozen
 
 if TYPE_CHECKING:
     from weft.runtime import Checkpoint
     from weft.text import Tokenizer
 
-SCHEME = "weft1"
-# Of a large tensor this much is read, in pieces at equal distances: training changes every part of a tensor, and
-# reading all of a model of 8 GB would take longer than loading it.
-SAMPLE_BYTES, PIECE_BYTES = 256 << 10, 4 << 10
+SCHEME = "weft2"
+PIECE_BYTES = 8 << 20  # of a tensor that one thread hashes at a time
+RELEASE_BYTES = 256 << 20  # read before the memory is given back
+# Digests of files are kept in weft's cache folder, and found again for files of the same place, size, inode and times.
+# A file that was changed a moment ago could be changed again within the clock's step, so its digest is not kept.
+SETTLED_SECONDS = 2.0  # since the last change: no file system's clock has longer steps
+MAX_KEPT = 256  # digests, about 200 bytes each
 # What config.json says beside the model: who wrote it, how it was trained, what its classes are called.
 NOT_THE_MODEL = (
     *("architectures", "auto_map", "dtype", "torch_dtype", "transformers_version", "use_cache"),
@@ -47,7 +55,7 @@ PROBES = (
 
 @frozen
 class Fingerprint:
-    """`str()` of it is `weft1:` and 64 hex digits."""
+    """`str()` of it is `weft2:` and 64 hex digits."""
 
     weights: str
     tokenizer: str
@@ -85,18 +93,77 @@ class Fingerprint:
 
 
 def weights_digest(checkpoint: Checkpoint) -> str:
-    """SHA-256 of the model's settings and of every tensor, large ones in pieces."""
-    hashed = sha256()
+    """SHA-256 of the model's settings and of all bytes of every tensor; those are read once for files that stay."""
     settings = {k: v for k, v in checkpoint.config.items() if k not in NOT_THE_MODEL and not k.startswith("_")}
-    _add(hashed, checkpoint.format.encode())
-    _add(hashed, _canonical(settings))
-    for name in sorted(checkpoint.tensors):
-        tensor = checkpoint.tensors[name]
-        _add(hashed, f"{name} {tensor.view.dtype} {tensor.view.shape}".encode("utf-8", "surrogatepass"))
-        for piece in _sampled(memoryview(tensor.view.buffer()).cast("B")):
-            _add(hashed, piece)
+    tensors = kept_digest([file.path for file in checkpoint.files], lambda: _tensors_digest(checkpoint))
+    hashed = sha256()
+    for part in (checkpoint.format.encode(), _canonical(settings), tensors.encode()):
+        _add(hashed, part)
+    return hashed.hexdigest()
+
+
+def _tensors_digest(checkpoint: Checkpoint) -> str:
+    """SHA-256 of names, types, shapes, and of the SHA-256 of each piece: pieces are hashed beside each other."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    hashed, since = sha256(), 0
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        for name in sorted(checkpoint.tensors):
+            view = checkpoint.tensors[name].view
+            data = memoryview(view.buffer()).cast("B")
+            _add(hashed, f"{name} {view.dtype} {view.shape}".encode("utf-8", "surrogatepass"))
+            pieces = (data[start : start + PIECE_BYTES] for start in range(0, len(data), PIECE_BYTES))
+            for digest in pool.map(lambda piece: sha256(piece).digest(), pieces):
+                _add(hashed, digest)
+            since += len(data)
+            if since > RELEASE_BYTES:
+                checkpoint.release()
+                since = 0
     checkpoint.release()
     return hashed.hexdigest()
+
+
+def kept_digest(files: Sequence[Path], make: Callable[[], str]) -> str:
+    """What `make` says of these files, in hex; asked once as long as none of them changes."""
+    before = _stamps(files)
+    if before is None:
+        return make()
+    place = flags.cache_folder() / "digests" / sha256(json.dumps(before).encode()).hexdigest()[:32]
+    with suppress(OSError, ValueError):
+        stored = json.loads(place.read_text("ascii"))
+        if isinstance(stored, list) and stored[:-1] == before and isinstance(stored[-1], str) and len(stored[-1]) == 64:
+            return str(stored[-1])
+    digest = make()
+    if _stamps(files) == before:
+        _keep(place, json.dumps([*before, digest]))
+    return digest
+
+
+def _stamps(files: Sequence[Path]) -> list[list[str | int]] | None:
+    """What tells the files' contents from earlier ones; None where they cannot be told."""
+    found: list[list[str | int]] = []
+    try:
+        for file in files:
+            path = file.resolve()
+            at = path.stat()
+            if time.time() - max(at.st_mtime, at.st_ctime) < SETTLED_SECONDS:
+                return None
+            found.append([str(path), at.st_dev, at.st_ino, at.st_size, at.st_mtime_ns, at.st_ctime_ns])
+    except OSError:
+        return None
+    return found or None
+
+
+def _keep(place: Path, text: str) -> None:
+    """Written under another name and renamed: nobody reads half of it. The oldest go where there are too many."""
+    temporary = place.with_name(f".{place.name}.{os.urandom(4).hex()}.part")
+    with suppress(OSError):
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        temporary.write_text(text, "ascii")
+        os.replace(temporary, place)
+        others = sorted(place.parent.iterdir(), key=lambda path: path.stat().st_mtime_ns)
+        for path in others[:-MAX_KEPT]:
+            path.unlink(missing_ok=True)
 
 
 def tokenizer_digest(tokenizer: Tokenizer | None) -> str:
@@ -113,16 +180,6 @@ def tokenizer_digest(tokenizer: Tokenizer | None) -> str:
 def _add(hashed: Any, data: bytes | memoryview) -> None:
     hashed.update(len(data).to_bytes(8, "little"))
     hashed.update(data)
-
-
-def _sampled(data: memoryview) -> Iterator[memoryview]:
-    if len(data) <= SAMPLE_BYTES:
-        yield data
-        return
-    count = SAMPLE_BYTES // PIECE_BYTES
-    for i in range(count):
-        start = (len(data) - PIECE_BYTES) * i // (count - 1)
-        yield data[start : start + PIECE_BYTES]
 
 
 def _canonical(value: Any) -> bytes:

@@ -11,13 +11,13 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.errors import FormatError, NotFoundError, UnsupportedError
+from weft.errors import FormatError, InputError, NotFoundError, UnsupportedError
 from weft.frozen import frozen
 from weft.runtime import Checkpoint, DenseLayer, Head, member, read_object
 from weft.runtime.programs import model_module
 
 if TYPE_CHECKING:
-    from weft.weights.sources import Entry
+    from weft.weights.sources import Entry, Located
 
 POOLINGS = ("mean", "first", "last", "max", "mean_sqrt_len", "weightedmean")
 # sentence-transformers' flags, and the words it uses since it has one setting for all of them
@@ -40,6 +40,11 @@ ACTIVATIONS = {"Identity": "none", "Tanh": "tanh", "ReLU": "relu", "GELU": "gelu
 MAX_FEATURES = 65_536
 MAX_MODULES = 64
 MODULES = "modules.json"
+# Where sentence-transformers looks for the first module's settings: the first of these that is there.
+SETTINGS = tuple(
+    f"sentence_{name}_config.json"
+    for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 
 
@@ -65,6 +70,7 @@ class Recipe:
     prompts: Mapping[str, str] = field(default_factory=dict)
     default_prompt: str | None = None
     include_prompt: bool = True
+    lower: bool = False  # whether texts are put in lower case before the tokenizer has them
     similarity: str = "cosine"
     matryoshka: bool = False  # whether the first numbers of a vector are a vector too
     ending: str | None = None  # the token that every text ends with, whether or not the tokenizer's files say so
@@ -87,6 +93,12 @@ class Recipe:
         """The prompts that are not empty, and under "" the one for texts of no role."""
         return {name: text for name, text in {"": self.prompt(None), **self.prompts}.items() if text}
 
+    def with_prompts(self, prompts: Mapping[str, str]) -> Recipe:
+        """The recipe with the caller's prompts before its own."""
+        if not isinstance(prompts, Mapping) or not all(isinstance(w, str) for both in prompts.items() for w in both):
+            raise InputError(f'[embed] prompts is {prompts!r:.80}; a role and a text each are meant, {{"query": "…"}}')
+        return replace(self, prompts={**self.prompts, **prompts}, source=f"{self.source}, prompts by the caller")
+
     def prompt(self, name: str | None) -> str:
         """The text put before an input of the role `name`; none for a role the model has no prompt for."""
         return self.prompts.get(name or self.default_prompt or "", "")
@@ -103,6 +115,36 @@ def embeds(checkpoint: Checkpoint, entry: Entry | None) -> bool:
     return (
         checkpoint.config.get("pooling_type") in GGUF_POOLINGS or model_module(checkpoint.model_type).KIND == "encoder"
     )
+
+
+def entry_of(located: Located) -> Entry | None:
+    """The catalogue's entry of an embedding model, also where a revision of its repository was asked for."""
+    entry = located.entry
+    if entry is None and located.source.startswith("hub:"):
+        from weft.weights.sources import catalog
+
+        entry = catalog.find(located.source.removeprefix("hub:").partition("@")[0])
+    return entry if entry is not None and entry.kind == "embed" else None
+
+
+def tell_of_prompts(checkpoint: Checkpoint) -> None:
+    """Logs that a model without prompts is called like one of the catalogue whose queries need one. It may be another
+    model, so nothing is put before its texts."""
+    import logging
+
+    from weft.weights.sources import catalog
+
+    said = [checkpoint.config.get("_name_or_path"), *map(checkpoint.metadata.get, ("general.name", "general.basename"))]
+    names = [catalog.fold(Path(name).name) for name in (str(checkpoint.path), *said) if isinstance(name, str)]
+    for entry in catalog.entries():
+        if entry.query_prefix and any(name.startswith(catalog.fold(entry.name)) for name in names):
+            logging.getLogger("weft.embed").warning(
+                "%s has no prompts in its files, and is called like %s, whose queries begin with %r; open it by that "
+                "name, or give prompts=",
+                checkpoint.path.name,
+                entry.name,
+                entry.query_prefix,
+            )
 
 
 def read_recipe(checkpoint: Checkpoint, entry: Entry | None, pooling: str | None = None) -> Recipe:
@@ -175,6 +217,10 @@ def _read_modules(folder: Path, limit: int) -> Recipe:
         if kind == "Pooling":
             pooling, pooling_file = _module_config(place, at)
         elif kind == "Dense":
+            if normalise or pooling is None:
+                raise UnsupportedError(
+                    f"[{MODULES}] entry {at}: Dense before Pooling or after Normalize, which weft lacks"
+                )
             dense.append(_read_dense(place, at))
         elif kind == "Normalize":
             normalise = True
@@ -182,22 +228,35 @@ def _read_modules(folder: Path, limit: int) -> Recipe:
             raise UnsupportedError(f"[{MODULES}] entry {at} is of type {kind[:80]!r}, which weft does not have")
     if pooling is None:
         raise UnsupportedError(f"[{MODULES}] no entry is of type Pooling; without it there is no vector per text")
-    settings = read_object(folder / "sentence_bert_config.json", missing={})
+    settings_file = next((name for name in SETTINGS if (folder / name).is_file()), SETTINGS[0])
+    settings = read_object(folder / settings_file, missing={})
     extra_file = "config_sentence_transformers.json"
     extra = read_object(folder / extra_file, missing={})
     prompts = member(extra, "prompts", dict, {}, file=extra_file)
     mode, include_prompt = _read_pooling(pooling, pooling_file)
+    default = member(extra, "default_prompt_name", str, None, file=extra_file)
+    if default is not None and default not in prompts:
+        raise FormatError(f"[{extra_file}] default_prompt_name is {default[:80]!r}, and prompts has none of that name")
     return Recipe(
         pooling=mode,
-        max_tokens=min(limit, _length(settings, "max_seq_length", limit, "sentence_bert_config.json")),
+        max_tokens=_longest(folder, settings, settings_file, limit),
         normalise=normalise,
         dense=tuple(dense),
         prompts={name: member(prompts, name, str, "", file=extra_file) for name in prompts},
-        default_prompt=member(extra, "default_prompt_name", str, None, file=extra_file),
+        default_prompt=default,
         include_prompt=include_prompt,
+        lower=member(settings, "do_lower_case", bool, False, file=settings_file),
         similarity=_read_similarity(extra, extra_file),
         source="sentence-transformers folder",
     )
+
+
+def _longest(folder: Path, settings: Mapping[str, Any], file: str, limit: int) -> int:
+    """max_seq_length, else what the tokenizer says, which may be a number that stands for no limit."""
+    if settings.get("max_seq_length") is not None:
+        return min(limit, _length(settings, "max_seq_length", limit, file))
+    stated = read_object(folder / "tokenizer_config.json", missing={}).get("model_max_length")
+    return min(limit, int(stated)) if isinstance(stated, (int, float)) and 1 <= stated <= limit else limit
 
 
 def _inside(folder: Path, name: str, at: int) -> Path:

@@ -9,12 +9,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from weft import flags
-from weft.embed.base import BaseEmbedder, How, Limits, check_texts
+from weft.embed.base import BaseEmbedder, How
 from weft.embed.cache import open_cache
 from weft.embed.cutting import Cutter, Sequences, TokenIds, check_truncate, joined
 from weft.embed.fingerprint import Fingerprint, tokenizer_digest, weights_digest
+from weft.embed.inputs import Limits, check_count, texts_of
 from weft.embed.progress import shown
-from weft.embed.recipe import Recipe, read_recipe
+from weft.embed.recipe import Recipe, entry_of, read_recipe, tell_of_prompts
 from weft.embed.results import Embedded, EmbedInterrupted
 from weft.errors import InputError, UnsupportedError
 from weft.runtime import Encoder, open_checkpoint, token_ranges
@@ -40,7 +41,8 @@ class Embedder(BaseEmbedder):
     of it, in windows that overlap; the vector is their mean, weighted by tokens); `embed` reports what was cut.
     `dimensions` cuts vectors of a model made for it (Matryoshka): 32 to the model's own, then of length one again;
     WEFT_EMBED_DIM sets it where it is not given, and `matryoshka=True` is the caller's word for a model whose files do
-    not say so. `cache` keeps vectors: "memory", "disk", a file, or an object of weft.embed.cache.
+    not say so. `prompts` are put before texts by role, {"query": "…", "document": "…"}, and go before those of the
+    model's files. `cache` keeps vectors: "memory", "disk", a file, or an object of weft.embed.cache.
 
     `compute` is what the factors of products are (sentence-transformers' word `precision` means what comes out, which
     is `output_dtype` here). "bf16" rounds activations and weights to bfloat16: faster, and near the same vectors.
@@ -58,6 +60,7 @@ class Embedder(BaseEmbedder):
         normalise: bool | None = None,
         dimensions: int | None = None,
         matryoshka: bool | None = None,
+        prompts: Mapping[str, str] | None = None,
         truncate: str = "error",
         compute: str = "f32",
         cache: Any = None,
@@ -65,22 +68,35 @@ class Embedder(BaseEmbedder):
         threads: int | None = None,
         offline: bool | None = None,
         progress: bool | None = None,
+        precision: None = None,
     ) -> None:
+        if precision is not None:
+            raise InputError(
+                f"[embed] precision is {precision!r}; `compute` says what is multiplied (f32, f16, bf16, int8), and "
+                "`output_dtype` of encode what comes out (f32, f16, int8, binary)"
+            )
         self.truncate = check_truncate(truncate)
         self.limits = limits or Limits()
         located = locate(str(model), offline=offline, progress=progress)
         checkpoint = open_checkpoint(located.path)
-        self.recipe: Recipe = read_recipe(checkpoint, located.entry, pooling)
+        entry = entry_of(located)
+        self.recipe: Recipe = read_recipe(checkpoint, entry, pooling)
+        if entry is None and prompts is None and not self.recipe.prompts:
+            tell_of_prompts(checkpoint)
         if matryoshka is not None:
             self.recipe = replace(self.recipe, matryoshka=matryoshka)
+        if prompts is not None:
+            self.recipe = self.recipe.with_prompts(prompts)
         self._normalise = self.recipe.normalise if normalise is None else normalise
         head = self.recipe.head(self._normalise)
         self._encoder = Encoder(self.recipe.with_dense(checkpoint), head, compute=compute, threads=threads)
         self._dimensions = self._checked(dimensions)
         self._encoder.start()
         self._located = located
-        tokenizer, pooled = lambda: self._encoder.tokenizer, self.recipe.include_prompt
-        self._cutter = Cutter(tokenizer, min(self.recipe.max_tokens, self.positions), prompt_pooled=pooled)
+        longest, how = min(self.recipe.max_tokens, self.positions), self.recipe
+        self._cutter = Cutter(
+            lambda: self._encoder.tokenizer, longest, prompt_pooled=how.include_prompt, lower=how.lower
+        )
         self.cache = open_cache(cache)
 
     def at(self, dimensions: int | None) -> Embedder:
@@ -95,6 +111,8 @@ class Embedder(BaseEmbedder):
         if dimensions is None:
             name, dimensions = "WEFT_EMBED_DIM", flags.get("WEFT_EMBED_DIM")
         native = self._encoder.dimension
+        if dimensions is not None and type(dimensions) is not int:
+            raise InputError(f"[embed] {name} is {dimensions!r}; a whole number is wanted")
         if dimensions is None or dimensions == native:
             return dimensions
         if not self.recipe.matryoshka:
@@ -179,7 +197,8 @@ class Embedder(BaseEmbedder):
         checkpoint = self._encoder.checkpoint
         return Fingerprint(
             weights=weights_digest(checkpoint),
-            tokenizer=tokenizer_digest(None if checkpoint.make_tokenizer is None else self.tokenizer),
+            tokenizer=tokenizer_digest(None if checkpoint.make_tokenizer is None else self.tokenizer)
+            + (" in lower case" if self.recipe.lower else ""),
             pooling=self.recipe.pooling + ("" if self.recipe.include_prompt else " without the prompt"),
             dense=tuple(layer.activation for layer in self.recipe.dense),
             prompts=self.recipe.used_prompts(),
@@ -197,9 +216,9 @@ class Embedder(BaseEmbedder):
         truncate: str | None = None,
     ) -> TokenIds:
         """What `encode` computes with: the ids of each text, special tokens and prompt included."""
-        check_texts(texts)
+        items = texts_of(texts)
         mode = self.truncate if truncate is None else check_truncate(truncate)
-        return self._cutter.token_ids(texts, self._prompt(prompt_name, prompt), mode)
+        return self._cutter.token_ids(items, self._prompt(prompt_name, prompt), mode)
 
     def encode_ids(
         self,
@@ -210,17 +229,18 @@ class Embedder(BaseEmbedder):
         progress: bool | None = False,
     ) -> np.ndarray:
         """Vectors of sequences of ids, each int32 [n] and taken as it is, float32 [len(ids), dimension]."""
-        version = self._adapter(adapter)
-        vectors, whole = self._run(list(ids), version, batch_tokens, progress)
+        check_count(batch_tokens, "batch_tokens")
+        how = How(adapter=self._adapter(adapter), batch_tokens=batch_tokens, progress=progress)
+        vectors, whole = self._run(list(ids), how)
         if not whole:
-            raise EmbedInterrupted(self._embedded(vectors, Sequences.of(ids[: len(vectors)]), How(adapter=version)))
+            raise EmbedInterrupted(self._embedded(vectors, Sequences.of(ids[: len(vectors)]), how))
         return vectors
 
     def _make(self, texts: list[str], how: How) -> Embedded:
         import numpy as np
 
         sequences = self._cutter.sequences(texts, how.prompt, how.truncate)
-        vectors, whole = self._run(sequences.ids, how.adapter, how.batch_tokens or BATCH_TOKENS, how.progress)
+        vectors, whole = self._run(sequences.ids, how)
         if not whole:
             sequences = sequences.first(int(np.searchsorted(sequences.starts, len(vectors), "right")) - 1)
             vectors = vectors[: len(sequences.ids)]
@@ -236,21 +256,19 @@ class Embedder(BaseEmbedder):
         tokens, windows = sequences.tokens, (starts[1:] - starts[:-1]).astype(np.int32)
         return Embedded(vectors, tokens, sequences.dropped, windows, lambda: self._identity(how))
 
-    def _run(
-        self, sequences: list[np.ndarray], adapter: Adapter | None, batch_tokens: int, progress: bool | None
-    ) -> tuple[np.ndarray, bool]:
+    def _run(self, sequences: list[np.ndarray], how: How) -> tuple[np.ndarray, bool]:
         """The vectors of all sequences and True, or after Ctrl-C of the first of them and False."""
         import numpy as np
 
-        if batch_tokens < 1:
-            raise InputError(f"[embed] batch_tokens is {batch_tokens}; at least 1 is needed")
         vectors = np.empty((len(sequences), self.dimension), np.float32)
-        ranges = list(token_ranges(sequences, self._budget(sequences, batch_tokens)))
+        ranges = list(token_ranges(sequences, self._budget(sequences, how.batch_tokens or BATCH_TOKENS)))
         parts = [sequences[first:last] for first, last in ranges]
-        made = self._encoder.vectors_each(parts) if adapter is None else self._adapted(parts, adapter)
+        made = self._encoder.vectors_each(parts) if how.adapter is None else self._adapted(parts, how.adapter)
         done = 0
         try:
-            for first, last in shown(ranges, len(sequences), progress):
+            for first, last in shown(ranges, len(sequences), how.progress):
+                if how.stopped:
+                    return vectors[:done], False
                 vectors[first:last] = self._shortened(next(made))
                 done = last
         except KeyboardInterrupt:
@@ -303,4 +321,4 @@ class Embedder(BaseEmbedder):
         return min(most, max(LEAST_TOKENS, -(-share // rounds)))
 
     def _prompt(self, name: str | None, text: str | None) -> str:
-        return self.recipe.prompt(name) if text is None else text
+        return super()._prompt(self.recipe.default_prompt if name is None else name, text)

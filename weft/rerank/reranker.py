@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import InputError, TooLongError, UnsupportedError
@@ -80,34 +80,49 @@ class Reranker:
         return {**self._scorer.info, **named, "method": self.method, "max_tokens": self.max_tokens}
 
     def rank(
-        self, query: str, documents: Sequence[str], top_k: int | None = None, *, truncate: str | None = None
+        self, query: str, documents: Iterable[str], top_k: int | None = None, *, truncate: str | None = None
     ) -> list[Ranked]:
         """The documents in falling order of their score, the `top_k` best where that is given; equals stay in order."""
-        if top_k is not None and top_k < 1:
-            raise InputError(f"[rerank] top_k is {top_k}; at least 1 is wanted")
-        found = self.scores(query, documents, truncate=truncate).tolist()
+        if top_k is not None and (type(top_k) is not int or top_k < 1):
+            raise InputError(f"[rerank] top_k is {top_k!r}; a whole number from 1 on is wanted")
+        if not isinstance(query, str):
+            raise InputError(f"[rerank] query is {type(query).__name__}; one string is ranked for")
+        texts = _listed(documents, "documents")
+        found = self.scores(query, texts, truncate=truncate).tolist()
         order = sorted(range(len(found)), key=lambda i: (-found[i], i))
-        return [Ranked(i, found[i], documents[i]) for i in order[:top_k]]
+        return [Ranked(i, found[i], texts[i]) for i in order[:top_k]]
+
+    async def arank(
+        self, query: str, documents: Iterable[str], top_k: int | None = None, **options: Any
+    ) -> list[Ranked]:
+        """`rank` in another thread; the event loop goes on meanwhile."""
+        import asyncio
+
+        return await asyncio.to_thread(self.rank, query, documents, top_k, **options)
 
     def scores(
         self,
         query: str | Sequence[tuple[str, str]],
-        documents: Sequence[str] | None = None,
+        documents: Iterable[str] | None = None,
         *,
         truncate: str | None = None,
     ) -> np.ndarray:
         """A score for each document, float32 [n]; or for each of a list of pairs of a query and a document."""
         if isinstance(query, str) != (documents is not None):
             raise InputError("[rerank] give a query and documents, or pairs of both alone")
-        pairs = [(query, text) for text in documents] if isinstance(query, str) and documents is not None else query
-        return self.score_tokens(self.token_pairs(pairs, truncate=truncate))  # type: ignore[arg-type]
+        if isinstance(query, str):
+            pairs = [(query, text) for text in _listed(documents, "documents")]
+        else:
+            pairs = _listed(query, "pairs")
+        return self.score_tokens(self.token_pairs(pairs, truncate=truncate))
 
     def token_pairs(self, pairs: Sequence[tuple[str, str]], *, truncate: str | None = None) -> Pairs:
         """What `scores` computes with: the tokens of each pair, and how many were cut off."""
         mode = self.truncate if truncate is None else check_truncate(truncate)
         made = []
         for i, pair in enumerate(pairs):
-            if isinstance(pair, str) or len(pair) != 2 or not all(isinstance(text, str) for text in pair):
+            two = isinstance(pair, Sequence) and not isinstance(pair, str) and len(pair) == 2
+            if not two or not all(isinstance(text, str) for text in pair):
                 raise InputError(f"[rerank] pairs[{i}] is not a query and a document; both are strings")
             try:
                 made.append(self._scorer.tokens((pair[0], pair[1]), mode))
@@ -120,6 +135,13 @@ class Reranker:
         import numpy as np
 
         return self._scorer.scores(pairs.tokens) if pairs.tokens else np.empty(0, np.float32)
+
+
+def _listed(given: Any, name: str) -> list[Any]:
+    """What has an order, as a list; one string is not its letters."""
+    if isinstance(given, (str, bytes, Set, Mapping)) or not isinstance(given, Iterable):
+        raise InputError(f"[rerank] {name} is {type(given).__name__}; a query and a list of documents are wanted")
+    return list(given)
 
 
 def scorer_of(checkpoint: Checkpoint, method: str, **options: Any) -> Scorer:

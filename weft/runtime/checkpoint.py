@@ -140,8 +140,9 @@ class Checkpoint:
         """The checkpoint with the tensors of another safetensors file below `prefix`."""
         from weft.weights import open_safetensors
 
-        more = {f"{prefix}.{name}": Tensor(view) for name, view in open_safetensors(path).tensors.items()}
-        return replace(self, tensors={**self.tensors, **more})
+        opened = open_safetensors(path)
+        more = {f"{prefix}.{name}": Tensor(view) for name, view in opened.tensors.items()}
+        return replace(self, tensors={**self.tensors, **more}, files=[*self.files, *opened.files])
 
     def tensor(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """The tensor `name`, or for `name:first-end/total` those rows of a stored tensor of `total` rows.

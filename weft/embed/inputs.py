@@ -1,0 +1,125 @@
+"""What callers give: texts and vectors, checked once and in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from typing import TYPE_CHECKING, Any
+
+from weft.errors import InputError, TooLongError
+from weft.frozen import frozen
+
+if TYPE_CHECKING:
+    import numpy as np
+
+STREAM_TEXTS = 1024  # of a stream that are in memory at once …
+STREAM_CHARACTERS = 4 << 20  # … unless they are long
+
+
+@frozen
+class Limits:
+    """The most that one call takes: texts, and bytes of UTF-8 in each before a prompt is put in front.
+
+    None is no limit, and the default: a library's caller has the memory it has, and a document of a megabyte is what
+    `truncate` is for. A service wants SERVICE_LIMITS or its own; `weft serve` has limits of its own.
+    """
+
+    texts: int | None = None
+    text_bytes: int | None = None
+
+    def check(self, texts: Sequence[str]) -> None:
+        if self.texts is not None and len(texts) > self.texts:
+            raise InputError(f"[embed] {len(texts)} texts, the most in one call is {self.texts}; make several calls")
+        if self.text_bytes is None:
+            return
+        for i, text in enumerate(texts):
+            size = len(text.encode("utf-8", "surrogatepass")) if len(text) * 4 > self.text_bytes else 0
+            if size > self.text_bytes:
+                message = f"[embed] text {i} has {size} bytes, the most is {self.text_bytes}; cut it into several"
+                raise TooLongError(message, length=size, limit=self.text_bytes, index=i)
+
+
+SERVICE_LIMITS = Limits(texts=1000, text_bytes=32_768)
+
+
+def many_texts(given: Iterable[str], name: str = "texts") -> Iterable[str]:
+    """`given`, which has several texts in an order: a list, a tuple, an array, a generator. One string is not it."""
+    if isinstance(given, (str, bytes)):
+        raise InputError(f"[embed] {name} is one string; give a list of them")
+    if isinstance(given, (Set, Mapping)) or not isinstance(given, Iterable):
+        raise InputError(f"[embed] {name} is {_kind(given)}; give a list of strings, whose order vectors have")
+    return given
+
+
+def texts_of(given: str | Iterable[str], name: str = "texts") -> list[str]:
+    """The texts of a call as a list; one string is one text."""
+    items = [given] if isinstance(given, str) else list(many_texts(given, name))
+    check_texts(items, name=name)
+    return items
+
+
+def check_texts(texts: Sequence[Any], first: int = 0, name: str = "texts") -> None:
+    """Each is a string; `first` is the place of the first of them in what the caller gave."""
+    for i, text in enumerate(texts, first):
+        if not isinstance(text, str):
+            raise InputError(f"[embed] {name}[{i}] is {_kind(text)}; texts are strings")
+
+
+def check_count(count: Any, name: str) -> None:
+    """A number of things, one or more, or None for all."""
+    if count is not None and (type(count) is not int or count < 1):
+        raise InputError(f"[embed] {name} is {count!r}; a whole number from 1 on is wanted")
+
+
+def portions(
+    texts: Iterable[str], count: int = STREAM_TEXTS, characters: int = STREAM_CHARACTERS
+) -> Iterator[list[str]]:
+    """The texts in lists of at most `count`, and of not many more than `characters` together."""
+    part: list[str] = []
+    size = 0
+    for text in texts:
+        part.append(text)
+        size += len(text) if isinstance(text, str) else 0
+        if len(part) == count or size >= characters:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
+
+
+def similarities(a: Any, b: Any, measure: str, dimension: int) -> np.ndarray:
+    """Of each vector of `a` to each of `b`, float32 [len(a), len(b)]: cosine, dot, or distances with a minus.
+
+    Bytes are vectors of one bit a number, as `output_dtype="binary"` makes them: each bit counts as 1 or -1.
+    """
+    import numpy as np
+
+    left, right = (_rows(vectors, measure, dimension) for vectors in (a, b))
+    if left.shape[1] != right.shape[1]:
+        raise InputError(f"[similarity] vectors of {left.shape[1]} and {right.shape[1]} numbers do not compare")
+    if measure == "cosine":
+        left, right = (v / np.maximum(np.linalg.norm(v, axis=1, keepdims=True), 1e-12) for v in (left, right))
+    if measure in ("cosine", "dot"):
+        return left @ right.T
+    order = 2 if measure == "euclidean" else 1
+    return np.stack([-np.linalg.norm(right - row, ord=order, axis=1) for row in left]).astype(np.float32)
+
+
+def _rows(vectors: Any, measure: str, dimension: int) -> np.ndarray:
+    import numpy as np
+
+    try:
+        found = np.asarray(vectors)
+    except ValueError:  # rows of different lengths
+        found = np.empty(0, object)
+    if found.dtype.kind not in "fiu" or found.ndim not in (1, 2) or not len(found):
+        raise InputError(f"[similarity] {_kind(vectors)} {found.dtype} {found.shape} is no vector, nor a list of them")
+    if found.dtype == np.int8 and measure != "cosine":
+        raise InputError(f"[similarity] int8 vectors have a scale each, which {measure} needs; compare float32 vectors")
+    found = np.atleast_2d(found)
+    if found.dtype == np.uint8:
+        found = np.unpackbits(found, axis=1)[:, :dimension].astype(np.float32) * 2 - 1
+    return found.astype(np.float32)
+
+
+def _kind(given: Any) -> str:
+    return "None" if given is None else type(given).__name__
