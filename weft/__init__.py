@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from weft.embed import BaseEmbedder as BaseEmbedder
     from weft.embed import Embedder as Embedder
+    from weft.embed import EmbedInterrupted as EmbedInterrupted
     from weft.embed import RemoteEmbedder as RemoteEmbedder
     from weft.embed.index import Hit as Hit
     from weft.embed.index import Index as Index
@@ -38,6 +39,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "AsyncEngine": "weft.generate",
     "BaseEmbedder": "weft.embed",
+    "EmbedInterrupted": "weft.embed",
     "Embedder": "weft.embed",
     "Engine": "weft.generate",
     "Generation": "weft.generate",

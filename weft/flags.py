@@ -143,6 +143,8 @@ FLAGS = (
     Flag("HF_HOME", "path", None, "Folder of the hub's files; empty means $XDG_CACHE_HOME/huggingface."),
     Flag("HF_HUB_DOWNLOAD_TIMEOUT", "seconds", 10.0, "Seconds without a byte after which a transfer is tried again."),
     Flag("HF_HUB_DISABLE_PROGRESS_BARS", "switch", False, "Draw no progress bars; the same as WEFT_NO_PROGRESS."),
+    Flag("OPENAI_BASE_URL", "address", None, "The server that RemoteEmbedder asks; empty means OpenAI's."),
+    Flag("OPENAI_API_KEY", "text", None, "The key of that server; no other is sent it.", secret=True),
     Flag("REQUESTS_CA_BUNDLE", "path", None, "File of certificates to trust instead of the system's."),
     Flag("XDG_CACHE_HOME", "path", None, "Folder of caches; empty means ~/.cache."),
     Flag("NO_COLOR", "present", False, "Any value: no colours on the terminal."),

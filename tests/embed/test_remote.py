@@ -1,7 +1,10 @@
 """An embedder elsewhere has the local one's interface, asks again where that may help, and checks what it is given."""
 
+import asyncio
 import base64
+import contextlib
 import json
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +15,8 @@ import pytest
 from tiny_st import PROMPTS, TEXTS
 
 import weft
+from weft.embed import MemoryCache
+from weft.embed import remote as remote_module
 from weft.embed.posting import retry_after_s
 from weft.errors import (
     BackendError,
@@ -35,6 +40,7 @@ class Endpoint:
         self.keys: list[str | None] = []
         self.replies: list[Callable[[dict[str, Any]], Reply]] = []  # before the right ones
         self.headers: dict[str, str] = {}
+        self.closing = threading.Event()
         self._lock = threading.Lock()
         endpoint = self
 
@@ -52,7 +58,8 @@ class Endpoint:
                 for name, value in {**headers, "content-length": str(len(data))}.items():
                     self.send_header(name, value)
                 self.end_headers()
-                self.wfile.write(data)
+                with contextlib.suppress(OSError):  # whoever asked may have gone
+                    self.wfile.write(data)
 
             def log_message(self, *arguments: Any) -> None: ...
 
@@ -62,6 +69,9 @@ class Endpoint:
 
     def right(self, body: dict[str, Any]) -> Reply:
         vectors = self.embedder.encode(body["input"])
+        return self.giving(vectors)
+
+    def giving(self, vectors: np.ndarray) -> Reply:
         data = [{"index": i, "embedding": coded(v)} for i, v in enumerate(vectors)]
         return 200, self.headers, json.dumps({"data": data[::-1]}).encode()  # in any order
 
@@ -79,6 +89,7 @@ def saying(status: int, body: object = None, **headers: str) -> Callable[[dict[s
 def endpoint(tiny_embedder: weft.Embedder) -> Iterator[Endpoint]:
     made = Endpoint(tiny_embedder)
     yield made
+    made.closing.set()
     made.server.shutdown()
     made.server.server_close()
 
@@ -87,7 +98,7 @@ def remote(endpoint: Endpoint, **options: Any) -> tuple[weft.RemoteEmbedder, lis
     """An embedder of the endpoint, and the waits that it did not make."""
     embedder = weft.RemoteEmbedder("tiny", endpoint.url, "secret", **options)
     waits: list[float] = []
-    embedder._sleep = waits.append  # type: ignore[assignment]
+    embedder._wait = lambda line, seconds: waits.append(seconds)
     return embedder, waits
 
 
@@ -105,7 +116,8 @@ def test_it_has_the_interface_of_a_local_one(endpoint: Endpoint, tiny_embedder: 
 def test_a_cache_saves_requests(endpoint: Endpoint) -> None:
     embedder, _ = remote(endpoint, cache="memory", dimensions=24)
     first = embedder.encode(TEXTS)
-    assert np.array_equal(embedder.encode(TEXTS), first) and len(endpoint.asked) == 1
+    assert np.array_equal(embedder.encode(TEXTS), first)
+    assert [len(body["input"]) for body in endpoint.asked] == [1, 6]  # the first only meets the server
     assert endpoint.asked[0]["dimensions"] == 24
 
 
@@ -145,7 +157,7 @@ def test_a_server_that_is_not_there_is_told(endpoint: Endpoint) -> None:
     endpoint.server.shutdown()
     endpoint.server.server_close()
     dead = weft.RemoteEmbedder("tiny", "http://127.0.0.1:9/v1", retries=1)
-    dead._sleep = waits.append  # type: ignore[assignment]
+    dead._wait = lambda line, seconds: waits.append(seconds)
     with pytest.raises(DownloadError, match="does not answer"):
         dead.encode("a")
     assert len(waits) == 1
@@ -162,6 +174,8 @@ def test_a_server_that_is_not_there_is_told(endpoint: Endpoint) -> None:
         {"data": [{"index": 0, "embedding": [1.0]}, {"index": 1, "embedding": "###"}]},
         {"data": [{"index": 0, "embedding": [1.0]}, {"index": 1, "embedding": [float("nan")]}]},
         {"data": [{"index": 0, "embedding": [1.0]}, {"index": 1, "embedding": None}]},
+        {"data": [{"index": 0, "embedding": 1.0}, {"index": 1, "embedding": 2.0}]},
+        {"data": [{"index": 0, "embedding": []}, {"index": 1, "embedding": ""}]},
     ],
 )
 def test_a_wrong_answer_is_never_taken(endpoint: Endpoint, body: dict[str, Any]) -> None:
@@ -176,8 +190,172 @@ def test_another_model_behind_the_same_name_is_noticed(endpoint: Endpoint) -> No
     embedder.encode("a")
     assert embedder.server_fingerprint == "weft1:one"
     endpoint.headers = {"weft-fingerprint": "weft1:two"}
+    with pytest.raises(BackendError, match=r"another model.*weft1:one, and now 24 numbers, fingerprint weft1:two"):
+        embedder.encode("a")
+    endpoint.headers = {}
     with pytest.raises(BackendError, match="another model"):
         embedder.encode("a")
+
+
+@pytest.mark.parametrize("before, after", [("weft1:one", "weft1:two"), (None, "weft1:one"), ("weft1:one", None)])
+def test_a_cache_never_mixes_two_models_of_a_server(endpoint: Endpoint, before: str | None, after: str | None) -> None:
+    cache = MemoryCache()
+    found = []
+    for told, sign in ((before, 1), (after, -1)):
+        endpoint.headers = {"weft-fingerprint": told} if told else {}
+        endpoint.right = lambda body, sign=sign: endpoint.giving(  # type: ignore[method-assign, misc]
+            sign * endpoint.embedder.encode(body["input"])
+        )
+        embedder, _ = remote(endpoint, cache=cache)
+        made = embedder.embed(TEXTS[: 2 + len(found)])
+        found.append(made)
+        assert made.cached == 0 and made.fingerprint == embedder.fingerprint
+    assert np.array_equal(found[1].vectors[:2], -found[0].vectors) and found[0].fingerprint != found[1].fingerprint
+
+
+def test_vectors_have_the_length_that_was_asked_for_and_keep_it(endpoint: Endpoint) -> None:
+    with pytest.raises(BackendError, match="24 numbers where dimensions=8"):
+        remote(endpoint, dimensions=8)[0].encode("a")
+    for options in ({}, {"cache": "memory"}):
+        embedder, _ = remote(endpoint, **options)
+        embedder.encode("a")
+        endpoint.replies = [lambda body: endpoint.giving(np.ones((len(body["input"]), 9), np.float32))]
+        with pytest.raises(BackendError, match=r"another model.*24 numbers.*9 numbers"):
+            embedder.encode(["a", "b"])
+        assert embedder.dimension == 24
+
+
+def test_at_another_length_it_is_another_embedder_of_the_same_server(endpoint: Endpoint) -> None:
+    endpoint.right = (
+        lambda body: endpoint.giving(  # type: ignore[method-assign]
+            endpoint.embedder.encode(body["input"])[:, : body.get("dimensions", 24)]
+        )
+    )
+    embedder, _ = remote(endpoint, cache="memory")
+    whole, short = embedder.embed(TEXTS), embedder.at(8).embed(TEXTS)
+    assert np.array_equal(short.vectors, whole.vectors[:, :8]) and short.cached == 0
+    assert short.fingerprint != whole.fingerprint and embedder.at(8).at(None).embed(TEXTS).cached == 6
+    assert (embedder.dimension, embedder.at(8).dimension) == (24, 8)
+
+
+def by_text(endpoint: Endpoint, **replies: Callable[[dict[str, Any]], Reply]) -> None:
+    """Lets the endpoint answer a request by the last word of its first text, rightly where that is not named."""
+    right = endpoint.right
+    endpoint.right = lambda body: replies.get(body["input"][0].split()[-1], right)(body)  # type: ignore[method-assign]
+
+
+def test_what_was_answered_before_an_error_is_kept(endpoint: Endpoint, tiny_embedder: weft.Embedder) -> None:
+    by_text(endpoint, bad=saying(400))
+    texts = ["a", "b", "c", "bad", "d"]
+    embedder, _ = remote(endpoint, batch_texts=1, concurrency=1)
+    with pytest.raises(InputError, match="400") as caught:
+        embedder.encode(texts)
+    assert np.array_equal(caught.value.done.vectors, tiny_embedder.encode(texts[:3]))  # type: ignore[attr-defined]
+    embedder, _ = remote(endpoint, batch_texts=1, concurrency=1, cache="memory")
+    for prompt in ("", "query: "):
+        with pytest.raises(InputError, match="400"):
+            embedder.encode(texts, prompt=prompt)
+        endpoint.asked.clear()
+        assert embedder.embed(["a", "b", "c", "d"], prompt=prompt).cached == 3
+        assert [body["input"] for body in endpoint.asked] == [[f"{prompt}d"]]
+
+
+def test_what_was_answered_out_of_turn_is_kept_too(endpoint: Endpoint) -> None:
+    ready = threading.Event()
+
+    def late(body: dict[str, Any]) -> Reply:
+        ready.wait(60)
+        return saying(400)(body)
+
+    def last(body: dict[str, Any]) -> Reply:
+        ready.set()
+        return saying(400)(body)
+
+    by_text(endpoint, late=late, last=last)
+    embedder, _ = remote(endpoint, batch_texts=1, concurrency=2, cache="memory")
+    with pytest.raises(InputError):
+        embedder.encode(["late", "a", "b", "last"])
+    assert embedder.embed(["a", "b"]).cached == 2
+
+
+def hanging(endpoint: Endpoint, then: Callable[[], object] = lambda: None) -> Callable[[dict[str, Any]], Reply]:
+    """An answer that never comes while the test runs; `then` is called when it is asked for."""
+
+    def reply(body: dict[str, Any]) -> Reply:
+        then()
+        endpoint.closing.wait(60)
+        return saying(503)(body)
+
+    return reply
+
+
+def interrupt() -> None:
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+@pytest.mark.parametrize("cache", [None, "memory"])
+def test_ctrl_c_keeps_what_is_done_and_waits_for_nobody(endpoint: Endpoint, cache: str | None) -> None:
+    by_text(endpoint, slow=hanging(endpoint, interrupt))
+    embedder = weft.RemoteEmbedder("tiny", endpoint.url, batch_texts=1, concurrency=1, timeout_s=2, cache=cache)
+    with pytest.raises(weft.EmbedInterrupted) as caught:
+        embedder.encode(["a", "b", "slow", "c"])
+    assert len(caught.value.vectors) == 2
+    assert [body["input"] for body in endpoint.asked[-3:]] == [["a"], ["b"], ["slow"]]  # and never again
+
+
+def test_ctrl_c_ends_a_wait_between_two_attempts(endpoint: Endpoint) -> None:
+    embedder = weft.RemoteEmbedder("tiny", endpoint.url)
+    wait = embedder._wait
+
+    def waiting(line: Any, seconds: float) -> None:
+        interrupt()
+        wait(line, 50)
+
+    embedder._wait = waiting
+    endpoint.replies = [saying(503)]
+    with pytest.raises(weft.EmbedInterrupted):
+        embedder.encode("a")
+    assert len(endpoint.asked) == 1
+
+
+def test_a_part_that_fails_ends_the_others(endpoint: Endpoint) -> None:
+    slow = threading.Event()
+
+    def bad(body: dict[str, Any]) -> Reply:
+        slow.wait(60)
+        return saying(400)(body)
+
+    by_text(endpoint, slow=hanging(endpoint, slow.set), bad=bad)
+    embedder = weft.RemoteEmbedder("tiny", endpoint.url, batch_texts=1, concurrency=2, timeout_s=2)
+    with pytest.raises(InputError, match="400"):
+        embedder.encode(["slow", "bad"])
+    assert sorted(body["input"][0] for body in endpoint.asked) == ["bad", "slow"]
+
+
+def test_a_call_that_is_cancelled_asks_no_more(endpoint: Endpoint) -> None:
+    embedder = weft.RemoteEmbedder("tiny", endpoint.url, timeout_s=2)
+
+    async def main() -> None:
+        asked = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        endpoint.replies = [hanging(endpoint, lambda: loop.call_soon_threadsafe(asked.set))]
+        task = asyncio.create_task(embedder.aencode("a"))
+        await asked.wait()
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert len(endpoint.asked) == 1
+
+
+def test_a_bar_is_drawn_where_one_is_wanted(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[tuple[list[tuple[int, int]], bool | None]] = []
+    monkeypatch.setattr(
+        remote_module, "shown", lambda ranges, total, progress: drawn.append((ranges, progress)) or ranges
+    )
+    remote(endpoint, batch_texts=4)[0].encode(TEXTS, progress=True)
+    assert drawn == [([(0, 4), (4, 6)], True)]
 
 
 def test_requests_keep_their_distance(endpoint: Endpoint) -> None:
@@ -188,26 +366,83 @@ def test_requests_keep_their_distance(endpoint: Endpoint) -> None:
 
 def test_fingerprints_tell_servers_models_and_prompts_apart(endpoint: Endpoint) -> None:
     ways: list[tuple[str, str, dict[str, Any]]] = [
-        ("m", "http://a/v1", {}),
-        ("n", "http://a/v1", {}),
-        ("m", "http://b/v1", {}),
-        ("m", "http://a/v1", {"dimensions": 5}),
-        ("m", "http://a/v1", {"prompts": {"query": "q"}}),
+        ("m", endpoint.url, {}),
+        ("n", endpoint.url, {}),
+        ("m", f"{endpoint.url}/other", {}),
+        ("m", endpoint.url, {"dimensions": 24}),
+        ("m", endpoint.url, {"prompts": {"query": "q"}}),
     ]
     assert len({weft.RemoteEmbedder(model, url, **more).fingerprint for model, url, more in ways}) == len(ways)
 
 
 def test_what_it_cannot_do_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    for url in ("ftp://a", "http://", "file:///etc/passwd", "http://user:word@host/v1"):
+    for url in (
+        "",
+        "ftp://a",
+        "http://",
+        "file:///etc/passwd",
+        "http://user:word@host/v1",
+        "http://a:99999",
+        "http://[a",
+    ):
         with pytest.raises(InputError, match="base_url"):
             weft.RemoteEmbedder("m", url)
     with pytest.raises(InputError, match="api_key"):
         weft.RemoteEmbedder("m", "http://a", "key\r\nx: y")
-    with pytest.raises(UnsupportedError, match="windows"):
-        weft.RemoteEmbedder("m", "http://a").encode("a", truncate="chunk")
+    for mode in ("chunk", "head", "tail"):
+        with pytest.raises(UnsupportedError, match=f"'{mode}'"):
+            weft.RemoteEmbedder("m", "http://a").encode("a", truncate=mode)
     monkeypatch.setenv("WEFT_OFFLINE", "1")
     with pytest.raises(OfflineError, match="WEFT_OFFLINE"):
         weft.RemoteEmbedder("m", "http://a")
+
+
+@pytest.mark.parametrize(
+    "name, values",
+    {
+        "model": ("", None, 5),
+        "base_url": (5, b"http://a"),
+        "api_key": (5,),
+        "dimensions": (0, -3, "x", 2.5, True),
+        "prompts": ("query: ", {"query": None}, {1: "q"}, ["query"]),
+        "similarity": ("bogus", None, ["cosine"]),
+        "batch_texts": (0, "a", None),
+        "concurrency": (0, 1.5),
+        "requests_per_minute": (0, -1, "x", float("nan")),
+        "retries": (-1, None),
+        "timeout_s": (0, -1, "x", float("inf")),
+        "limits": (5,),
+    }.items(),
+)
+def test_arguments_are_checked_where_they_are_given(name: str, values: tuple[object, ...]) -> None:
+    for value in values:
+        with pytest.raises(InputError, match=rf"\[remote\] {name}"):
+            weft.RemoteEmbedder(**{"model": "m", "base_url": "http://a", name: value})  # type: ignore[arg-type]
+    if name == "dimensions":
+        with pytest.raises(InputError, match=rf"\[remote\] {name}"):
+            weft.RemoteEmbedder("m", "http://a").at(0)
+
+
+def test_server_and_key_are_the_environments_where_they_are_not_given(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(InputError, match="OPENAI_API_KEY"):
+        weft.RemoteEmbedder("text-embedding-3-small")
+    monkeypatch.setenv("OPENAI_API_KEY", "theirs")
+    assert weft.RemoteEmbedder("text-embedding-3-small").base_url == "https://api.openai.com/v1"
+    weft.RemoteEmbedder("m", endpoint.url).encode("a")  # another server than the key's
+    monkeypatch.setenv("OPENAI_BASE_URL", endpoint.url + "/")
+    for given in ((), (endpoint.url,), (None, "mine"), (endpoint.url, "mine")):
+        weft.RemoteEmbedder("m", *given).encode("a")
+    assert endpoint.keys == [None, "Bearer theirs", "Bearer theirs", "Bearer mine", "Bearer mine"]
+
+
+@pytest.mark.parametrize("name", ["text-embedding-3-small", "text-embedding-3-large", "text-embedding-ada-002"])
+def test_the_name_of_a_services_model_leads_here(name: str) -> None:
+    with pytest.raises(NotFoundError, match=rf"weft\.RemoteEmbedder\('{name}'\)"):
+        weft.Embedder(name)
 
 
 def test_retry_after_is_seconds_or_a_date() -> None:

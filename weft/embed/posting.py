@@ -1,22 +1,29 @@
-"""JSON to an address and back, on the standard library: connections are kept, and answers have a limit."""
+"""JSON to an address and back, on the standard library: several requests at once, which end together, and answers that
+have a limit."""
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
 from weft import flags
-from weft.errors import DownloadError, InputError
+from weft.errors import BackendError, DownloadError, InputError
 from weft.frozen import frozen
 
 if TYPE_CHECKING:
     from http.client import HTTPConnection
 
+T = TypeVar("T")
+R = TypeVar("R")
+
 MAX_BYTES = 256 << 20  # of an answer
 SAID = 300  # characters of an error that are told
+LOOK_S = 0.1  # between two looks at an event that wakes nobody here
 
 
 @frozen
@@ -37,21 +44,59 @@ class Answer:
 
 
 class Poster:
-    """Posts JSON to `url`. Every thread has a connection of its own, which it keeps."""
+    """Where JSON is posted to, and with which key."""
 
     def __init__(self, url: str, key: str | None, timeout_s: float) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+        try:
+            parts = urlsplit(url)
+            self._scheme, self.host, self._port = parts.scheme, parts.hostname or "", parts.port
+        except ValueError as error:  # a port that is none, a bracket that stays open
+            raise InputError(f"[remote] base_url {url!r:.120} is no address: {error}") from None
+        if self._scheme not in ("http", "https") or not self.host or parts.username is not None:
             raise InputError(f"[remote] base_url must be http:// or https:// and a host: got {url!r:.120}")
-        if key is not None and not (key.isascii() and key.isprintable()):
+        if key is not None and not (isinstance(key, str) and key.isascii() and key.isprintable()):
             raise InputError("[remote] api_key has characters that no header takes")
-        self._scheme, self._host, self._port = parts.scheme, parts.hostname, parts.port
         self._target = f"{parts.path or '/'}{'?' + parts.query if parts.query else ''}"
         self._timeout_s = timeout_s
         self._headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "weft"}
         if key:
             self._headers["Authorization"] = f"Bearer {key}"
-        self._kept = threading.local()
+
+    def connection(self) -> HTTPConnection:
+        """One that is not open yet."""
+        from http.client import HTTPConnection, HTTPSConnection
+
+        if self._scheme == "http":
+            return HTTPConnection(self.host, self._port, timeout=self._timeout_s)
+        import ssl
+
+        bundle = flags.get("REQUESTS_CA_BUNDLE")
+        try:
+            context = ssl.create_default_context(cafile=None if bundle is None else str(bundle))
+        except OSError as error:
+            raise InputError(f"[remote] REQUESTS_CA_BUNDLE is {bundle}, which holds no certificates: {error}") from None
+        return HTTPSConnection(self.host, self._port, timeout=self._timeout_s, context=context)
+
+    def exchange(self, connection: HTTPConnection, data: bytes) -> Answer:
+        connection.request("POST", self._target, data, self._headers)
+        response = connection.getresponse()
+        body = response.read(MAX_BYTES + 1)
+        if len(body) > MAX_BYTES:
+            raise BackendError(f"[remote] {self.host} sends more than {MAX_BYTES} bytes; ask for fewer texts at once")
+        headers = {name.lower(): value for name, value in response.getheaders()}
+        return Answer(response.status, headers, body)
+
+
+class StoppedError(Exception):
+    """The call that a request belongs to is over; whoever sees this has nothing left to do."""
+
+
+class Line:
+    """What one thread asks on: a connection that it keeps, until `stopped` is set."""
+
+    def __init__(self, poster: Poster, stopped: threading.Event) -> None:
+        self._poster, self._stopped = poster, stopped
+        self._connection = poster.connection()
 
     def post(self, body: Any) -> Answer:
         """The answer, whatever its status; DownloadError where there is none. A kept connection that the server has
@@ -59,43 +104,113 @@ class Poster:
         from http.client import HTTPException
 
         data = json.dumps(body).encode()
-        kept: HTTPConnection | None = getattr(self._kept, "connection", None)
-        for connection in (*((kept,) if kept is not None else ()), None):
+        while True:
+            kept = self._connection.sock is not None
             try:
-                return self._exchange(connection or self._connect(), data)
+                if not kept:
+                    self._connection.connect()
+                self.wait(0)  # connecting takes its time, and what is asked now is paid for
+                return self._poster.exchange(self._connection, data)
             except (OSError, HTTPException) as error:
-                self._drop()
-                if connection is None or isinstance(error, TimeoutError):
-                    raise DownloadError(f"[remote] {self._host} does not answer: {error}") from None
-        raise AssertionError("the new connection returns or raises")
+                self._connection.close()
+                self.wait(0)
+                if not kept or isinstance(error, TimeoutError):
+                    raise DownloadError(f"[remote] {self._poster.host} does not answer: {error}") from None
 
-    def _exchange(self, connection: HTTPConnection, data: bytes) -> Answer:
-        connection.request("POST", self._target, data, self._headers)
-        response = connection.getresponse()
-        body = response.read(MAX_BYTES + 1)
-        if len(body) > MAX_BYTES:
-            self._drop()
-            raise DownloadError(f"[remote] {self._host} sends more than {MAX_BYTES} bytes; ask for fewer texts")
-        headers = {name.lower(): value for name, value in response.getheaders()}
-        self._kept.connection = None if response.will_close else connection
-        return Answer(response.status, headers, body)
+    def wait(self, seconds: float) -> None:
+        """Sleeps, and raises StoppedError as soon as the call is over."""
+        if self._stopped.wait(seconds):
+            raise StoppedError
 
-    def _connect(self) -> HTTPConnection:
-        from http.client import HTTPConnection, HTTPSConnection
+    def close(self) -> None:
+        self._connection.close()
 
-        if self._scheme == "http":
-            return HTTPConnection(self._host, self._port, timeout=self._timeout_s)
-        import ssl
+    def shut(self) -> None:
+        """Ends what another thread is waiting for on this line."""
+        import socket
 
-        bundle = flags.get("REQUESTS_CA_BUNDLE")
-        context = ssl.create_default_context(cafile=None if bundle is None else str(bundle))
-        return HTTPSConnection(self._host, self._port, timeout=self._timeout_s, context=context)
+        sock = self._connection.sock
+        if sock is not None:
+            with suppress(OSError):
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)  # below TLS, which only its own thread may touch
 
-    def _drop(self) -> None:
-        kept = getattr(self._kept, "connection", None)
-        if kept is not None:
-            kept.close()
-        self._kept.connection = None
+
+class Requests(Generic[T, R]):
+    """`ask` of every item, by at most `threads` threads, each with a line of its own.
+
+    Nobody ever waits for the threads: `stop` wakes those that sleep and shuts the lines of those that listen, and one
+    that looks up a name, which nothing can hurry, is a daemon that ends without a request.
+    """
+
+    def __init__(self, poster: Poster, items: Sequence[T], ask: Callable[[Line, T], R], threads: int) -> None:
+        self._items, self._ask = items, ask
+        self._stopped = threading.Event()
+        self._lines = [Line(poster, self._stopped) for _ in range(min(threads, len(items)))]
+        self._changed = threading.Condition()
+        self._places = iter(range(len(items)))
+        self._done: dict[int, R] = {}
+        self._error: Exception | None = None
+
+    def start(self) -> None:
+        for line in self._lines:
+            threading.Thread(target=self._work, args=(line,), name="weft-remote", daemon=True).start()
+
+    def result(self, place: int, left: threading.Event | None = None) -> R:
+        """The answer to the item at `place`, once it is there; an error of any item is raised as soon as it is known,
+        and KeyboardInterrupt where `left` is set."""
+        with self._changed:
+            while place not in self._done and self._error is None:
+                self._changed.wait(None if left is None else LOOK_S)
+                if left is not None and left.is_set():
+                    raise KeyboardInterrupt
+            if self._error is not None:
+                raise self._error
+            return self._done[place]
+
+    def stop(self) -> dict[int, R]:
+        """What has been answered so far, by place; nothing comes after it."""
+        self._stopped.set()
+        for line in self._lines:
+            line.shut()
+        with self._changed:
+            return dict(self._done)
+
+    def _work(self, line: Line) -> None:
+        try:
+            while (place := self._next()) is not None:
+                line.wait(0)
+                answer = self._ask(line, self._items[place])
+                with self._changed:
+                    self._done[place] = answer
+                    self._changed.notify_all()
+        except StoppedError:
+            pass
+        except Exception as error:
+            with self._changed:
+                self._error = self._error or error
+                self._changed.notify_all()
+        finally:
+            line.close()
+
+    def _next(self) -> int | None:
+        with self._changed:
+            return next(self._places, None)
+
+
+class Pace:
+    """Turns at equal distances, however many threads and embedders take them."""
+
+    def __init__(self, per_minute: float | None) -> None:
+        self._gap_s = 60.0 / per_minute if per_minute else 0.0
+        self._lock, self._next = threading.Lock(), 0.0
+
+    def turn_s(self) -> float:
+        """Takes the next turn: the seconds until then."""
+        with self._lock:
+            now = time.monotonic()
+            turn = max(now, self._next)
+            self._next = turn + self._gap_s
+        return turn - now
 
 
 def retry_after_s(given: str | None, now: float) -> float:

@@ -2,7 +2,8 @@
 
 Requests that failed in passing (429, 5xx, a broken connection) are made again after a wait that grows and is drawn at
 random, never sooner than the server's Retry-After. Answers are checked: a vector for every text, all of one length, no
-NaN; and where the server is weft's own, its fingerprint must stay the same.
+NaN; and where the server is weft's own, its fingerprint must stay the same. One request that fails, or Ctrl-C, ends the
+others at once, and what was answered until then is kept.
 """
 
 from __future__ import annotations
@@ -13,16 +14,19 @@ import json
 import random
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cached_property
+from copy import copy
 from hashlib import sha256
-from threading import Lock
+from math import isfinite
+from threading import Event, Lock
 from typing import TYPE_CHECKING, Any
 
 from weft import flags
-from weft.embed.base import BaseEmbedder, How, Limits
-from weft.embed.cache import open_cache
-from weft.embed.posting import Answer, Poster, retry_after_s
+from weft.embed.base import BaseEmbedder, How
+from weft.embed.cache import Stored, key_of, open_cache
+from weft.embed.inputs import Limits
+from weft.embed.posting import Answer, Line, Pace, Poster, Requests, retry_after_s
+from weft.embed.progress import shown
+from weft.embed.recipe import SIMILARITIES
 from weft.embed.results import Embedded, EmbedInterrupted
 from weft.errors import (
     BackendError,
@@ -39,22 +43,28 @@ if TYPE_CHECKING:
 
 TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 60.0
+OPENAI = "https://api.openai.com/v1"
 
 
 class RemoteEmbedder(BaseEmbedder):
     """The embedding model `model` of the server at `base_url` (`https://…/v1`).
 
-    `prompts` are put before texts of a role, as with a local model. `dimensions` is sent where it is given. At most
-    `concurrency` requests of `batch_texts` texts each are under way, and no more than `requests_per_minute` begin.
-    Texts that are too long are the server's affair, which refuses or cuts them: `truncate` is not sent, and "chunk" is
-    an error. `fingerprint` says which server, model and prompts; `server_fingerprint` is what a weft server says of
-    itself.
+    Where they are not given, `base_url` is OPENAI_BASE_URL, else OpenAI's own, and `api_key` is OPENAI_API_KEY, which
+    goes to that address and to no other. `prompts` are put before texts of a role, as with a local model. `dimensions`
+    is sent where it is given. At most `concurrency` requests of `batch_texts` texts each are under way, and no more
+    than `requests_per_minute` begin. Texts that are too long are the server's affair, which refuses or cuts them: only
+    truncate="error" is taken, and tokens are not counted (`Embedded.tokens` is 0).
+
+    `fingerprint` says which server, model and prompts, and what a weft server says of itself (`server_fingerprint`), so
+    that no cache or store mixes two models; it asks for one vector where nothing has been asked yet. A request that
+    fails for good ends the call. What was answered is in the cache then, or, where there is none, in the error:
+    `error.done` is what the first texts became, as with EmbedInterrupted.
     """
 
     def __init__(
         self,
         model: str,
-        base_url: str,
+        base_url: str | None = None,
         api_key: str | None = None,
         *,
         dimensions: int | None = None,
@@ -68,30 +78,46 @@ class RemoteEmbedder(BaseEmbedder):
         cache: Any = None,
         limits: Limits | None = None,
     ) -> None:
+        url, key = _server(base_url, api_key)
         if reason := flags.offline_reason():
-            raise OfflineError(f"[remote] {base_url} is not asked: {reason} is set")
-        if min(batch_texts, concurrency) < 1 or retries < 0 or (requests_per_minute or 1) <= 0:
-            raise InputError(
-                "[remote] batch_texts and concurrency are at least 1, retries 0, requests_per_minute above 0"
-            )
+            raise OfflineError(f"[remote] {url} is not asked: {reason} is set")
+        if not isinstance(model, str) or not model:
+            raise InputError(f"[remote] model is {model!r}; give the name that the server knows it by")
+        if similarity not in SIMILARITIES:
+            raise InputError(f"[remote] similarity is {similarity!r}; there are {', '.join(SIMILARITIES)}")
+        if limits is not None and not isinstance(limits, Limits):
+            raise InputError(f"[remote] limits is {type(limits).__name__}; give weft.embed.Limits")
         self.model = model
-        self.base_url = base_url.rstrip("/")
+        self.base_url = url
         self.server_fingerprint: str | None = None
         self.limits = limits or Limits()
-        self._poster = Poster(f"{self.base_url}/embeddings", api_key, timeout_s)
-        self._dimensions = dimensions
-        self._prompts = dict(prompts or {})
+        self._poster = Poster(f"{url}/embeddings", key, _number("timeout_s", timeout_s))
+        self._dimensions = self._length = None if dimensions is None else _whole("dimensions", dimensions, 1)
+        self._answered = False
+        self._prompts = _checked_prompts(prompts)
         self._similarity = similarity
-        self._batch_texts, self._concurrency, self._retries = batch_texts, concurrency, retries
-        self._gap_s = 60.0 / requests_per_minute if requests_per_minute else 0.0
-        self._lock, self._next = Lock(), 0.0
-        self._sleep, self._random = time.sleep, random.random
+        self._batch_texts = _whole("batch_texts", batch_texts, 1)
+        self._concurrency = _whole("concurrency", concurrency, 1)
+        self._retries = _whole("retries", retries, 0)
+        rate = requests_per_minute
+        self._pace = Pace(None if rate is None else _number("requests_per_minute", rate))
+        self._lock = Lock()
+        self._wait, self._random = Line.wait, random.random
         self.cache = open_cache(cache)
 
-    @cached_property
+    def at(self, dimensions: int | None) -> RemoteEmbedder:
+        """The same model asked for vectors of `dimensions` numbers, None for its own; cache and rate are shared."""
+        other = copy(self)
+        other._dimensions = other._length = None if dimensions is None else _whole("dimensions", dimensions, 1)
+        other._answered, other.server_fingerprint, other._lock = False, None, Lock()
+        return other
+
+    @property
     def dimension(self) -> int:
         """Length of a vector; asks the server for one where nobody has said it."""
-        return self._dimensions or self._make(["dimension"], How()).vectors.shape[1]
+        if self._length is None:
+            self._meet()
+        return self._length or 0
 
     @property
     def prompts(self) -> Mapping[str, str]:
@@ -103,9 +129,23 @@ class RemoteEmbedder(BaseEmbedder):
 
     @property
     def fingerprint(self) -> str:
-        """Of server, model, dimensions and prompts: what can be known from here."""
+        """Of server, model, dimensions and prompts, and of what the server says made its vectors, if it does."""
+        self._meet()
         parts = [self.base_url, self.model, self._dimensions, sorted(self._prompts.items())]
-        return f"weft1:{sha256(json.dumps(['remote', *parts]).encode()).hexdigest()}"
+        told = [] if self.server_fingerprint is None else [self.server_fingerprint]
+        return f"weft1:{sha256(json.dumps(['remote', *parts, *told]).encode()).hexdigest()}"
+
+    def _identity(self, how: How) -> str:
+        self._meet(how.stop)
+        return self.fingerprint
+
+    def _meet(self, stop: Event | None = None) -> None:
+        """Asks for one vector where nothing has been answered yet: how long it is, and what made it."""
+        if not self._answered:
+            try:
+                self._make(["dimension"], How(stop=stop))
+            except EmbedInterrupted as error:
+                raise EmbedInterrupted(error.done.first(0)) from None  # that text is nobody's
 
     @property
     def info(self) -> dict[str, Any]:
@@ -121,75 +161,127 @@ class RemoteEmbedder(BaseEmbedder):
         }
 
     def _make(self, texts: list[str], how: How) -> Embedded:
+        if how.truncate != "error":
+            raise UnsupportedError(
+                f"[remote] truncate is {how.truncate!r}; a server cuts texts as it likes, and windows are for local "
+                "models: give truncate='error'"
+            )
+        ranges = [(i, min(i + self._batch_texts, len(texts))) for i in range(0, len(texts), self._batch_texts)]
+        parts = [[how.prompt + text for text in texts[first:last]] for first, last in ranges]
+        requests = Requests(self._poster, parts, self._ask, self._concurrency)
+        try:
+            requests.start()
+            steps = enumerate(shown(ranges, len(texts), how.progress))
+            return self._embedded([requests.result(place, how.stop) for place, _ in steps])
+        except BaseException as error:
+            done = requests.stop()
+            first = next(place for place in range(len(parts) + 1) if place not in done)
+            made = self._embedded([done[place] for place in range(first)])
+            if self.cache is not None:
+                for place, vectors in done.items():
+                    self._keep(texts[slice(*ranges[place])], vectors, how)
+            if isinstance(error, KeyboardInterrupt):
+                raise EmbedInterrupted(made) from None
+            if self.cache is None:
+                error.done = made  # type: ignore[attr-defined]
+            raise
+
+    def _embedded(self, parts: Sequence[np.ndarray]) -> Embedded:
         import numpy as np
 
-        if how.truncate == "chunk":
-            raise UnsupportedError("[remote] windows are for local models; give truncate='error'")
-        parts = [texts[i : i + self._batch_texts] for i in range(0, len(texts), self._batch_texts)]
-        done: list[np.ndarray] = []
-        interrupted = False
-        with ThreadPoolExecutor(self._concurrency, "weft-remote") as threads:
-            waiting: list[Future[np.ndarray]] = [threads.submit(self._ask, part, how.prompt) for part in parts]
-            try:
-                done.extend(future.result() for future in waiting)
-            except KeyboardInterrupt:
-                interrupted = True
-            finally:
-                for future in waiting:
-                    future.cancel()
-        if len({part.shape[1] for part in done}) > 1:
-            raise BackendError("[remote] vectors of several lengths in one answer; the server is at fault")
-        vectors = np.concatenate(done) if done else np.empty((0, self._dimensions or 0), np.float32)
+        vectors = np.concatenate(parts) if parts else np.empty((0, self._length or 0), np.float32)
         none = np.zeros(len(vectors), np.int32)  # what the server counted it tells for all texts together
-        made = Embedded(vectors, none, none, np.ones(len(vectors), np.int32), lambda: self.fingerprint)
-        if interrupted:
-            raise EmbedInterrupted(made)
-        return made
+        return Embedded(vectors, none, none, np.ones(len(vectors), np.int32), lambda: self.fingerprint)
 
-    def _ask(self, texts: Sequence[str], prompt: str) -> np.ndarray:
+    def _keep(self, texts: Sequence[str], vectors: np.ndarray, how: How) -> None:
+        """Puts vectors of a call that ends early where the next one finds them."""
+        assert self.cache is not None
+        keys = (key_of(self.fingerprint, text, prompt=how.prompt, truncate=how.truncate) for text in texts)
+        stored = (Stored(vector.copy(), 0, 0, 1) for vector in vectors)
+        self.cache.put(self.fingerprint, list(zip(keys, stored)))
+
+    def _ask(self, line: Line, texts: list[str]) -> np.ndarray:
         """The vectors of one request, made again as often as that may help."""
-        body: dict[str, Any] = {"model": self.model, "input": [prompt + text for text in texts]}
-        body["encoding_format"] = "base64"
+        body: dict[str, Any] = {"model": self.model, "input": texts, "encoding_format": "base64"}
         if self._dimensions is not None:
             body["dimensions"] = self._dimensions
         for attempt in range(self._retries + 1):
-            self._wait_for_turn()
+            if turn := self._pace.turn_s():
+                self._wait(line, turn)
             try:
-                answer = self._poster.post(body)
+                answer = line.post(body)
             except DownloadError:
                 if attempt == self._retries:
                     raise
-                self._sleep(self._wait_s(attempt, 0.0))
+                self._wait(line, self._wait_s(attempt, 0.0))
                 continue
             if answer.status == 200:
-                self._check_server(answer)
-                return read_vectors(answer.body, len(texts))
+                vectors = read_vectors(answer.body, len(texts))
+                self._check(answer, vectors.shape[1])
+                return vectors
             after = retry_after_s(answer.headers.get("retry-after"), time.time())
             if answer.status not in TRANSIENT or attempt == self._retries or after > LONGEST_WAIT_S:
                 raise _refused(answer, self.base_url)
-            self._sleep(self._wait_s(attempt, after))
+            self._wait(line, self._wait_s(attempt, after))
         raise AssertionError("the last attempt raises")
 
     def _wait_s(self, attempt: int, after: float) -> float:
         longest = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2**attempt)
         return max(after, longest * (0.5 + 0.5 * self._random()))
 
-    def _wait_for_turn(self) -> None:
-        if not self._gap_s:
-            return
-        with self._lock:
-            now = time.monotonic()
-            turn = max(now, self._next)
-            self._next = turn + self._gap_s
-        if turn > now:
-            self._sleep(turn - now)
-
-    def _check_server(self, answer: Answer) -> None:
+    def _check(self, answer: Answer, length: int) -> None:
+        """That an answer is of the model that gave the ones before it, and has the length that was asked for."""
         told = answer.headers.get("weft-fingerprint")
         with self._lock:
-            if self.server_fingerprint not in (None, told):
-                raise BackendError(f"[remote] {self.base_url} has another model behind {self.model!r} than before")
-            self.server_fingerprint = told
+            seen = self.server_fingerprint
+            if self._dimensions not in (None, length):
+                raise BackendError(
+                    f"[remote] vectors of {length} numbers where dimensions={self._dimensions} was asked for; "
+                    f"{self.base_url} does not cut those of {self.model!r}: leave dimensions out"
+                )
+            if self._length not in (None, length) or (self._answered and seen != told):
+                was, now = (f"{n} numbers, fingerprint {f}" for n, f in ((self._length, seen), (length, told)))
+                raise BackendError(
+                    f"[remote] {self.base_url} has another model behind {self.model!r} than before: {was}, and now "
+                    f"{now}; make a new RemoteEmbedder, whose vectors do not meet the old ones"
+                )
+            self._length, self.server_fingerprint, self._answered = length, told, True
+
+
+def _server(base_url: str | None, api_key: str | None) -> tuple[str, str | None]:
+    """The address and the key. That of the environment is for the environment's server: sent to another it is lost."""
+    if base_url is not None and not isinstance(base_url, str):
+        raise InputError(f"[remote] base_url is {type(base_url).__name__}; give an address, as https://host/v1")
+    home = flags.get("OPENAI_BASE_URL") or OPENAI
+    url = (home if base_url is None else base_url).rstrip("/")
+    key = flags.get("OPENAI_API_KEY") if api_key is None and url == home else api_key
+    if url == OPENAI and not key:
+        raise InputError(
+            f"[remote] {OPENAI} wants a key: give api_key or set OPENAI_API_KEY; base_url or OPENAI_BASE_URL is for "
+            "another server"
+        )
+    return url, key
+
+
+def _whole(name: str, given: Any, least: int) -> int:
+    if type(given) is not int or given < least:
+        raise InputError(f"[remote] {name} is {given!r}; a whole number from {least} on is wanted")
+    return given
+
+
+def _number(name: str, given: Any) -> float:
+    if type(given) not in (int, float) or not isfinite(given) or given <= 0:
+        raise InputError(f"[remote] {name} is {given!r}; a number above 0 is wanted")
+    return float(given)
+
+
+def _checked_prompts(given: Mapping[str, str] | None) -> dict[str, str]:
+    prompts = dict(given) if isinstance(given, Mapping) else given
+    if prompts is None:
+        return {}
+    if not isinstance(prompts, dict) or not all(isinstance(part, str) for item in prompts.items() for part in item):
+        raise InputError("[remote] prompts are texts by the names of roles, as {'query': 'query: '}")
+    return prompts
 
 
 def read_vectors(body: bytes, count: int) -> np.ndarray:
@@ -202,7 +294,9 @@ def read_vectors(body: bytes, count: int) -> np.ndarray:
         rows = [_vector(item["embedding"]) for item in sorted(data, key=lambda item: item["index"])]
         if sorted(places) != list(range(count)):
             raise ValueError(f"{len(places)} vectors for {count} texts")
-        vectors = np.stack(rows) if rows else np.empty((0, 0), np.float32)
+        vectors = np.stack(rows)
+        if vectors.ndim != 2 or not vectors.size:
+            raise ValueError(f"vectors that are arrays of shape {vectors.shape[1:]}")
         if not np.isfinite(vectors).all():
             raise ValueError("numbers that are not finite")
         return vectors
@@ -230,5 +324,5 @@ def _refused(answer: Answer, base_url: str) -> Exception:
         return NotFoundError(message)
     if answer.status == 429:
         return BusyError(f"{message}; ask less often (requests_per_minute)")
-    hint = "; give the right api_key" if answer.status in (401, 403) else ""
-    return BackendError(message + hint)
+    hint = "; give the right api_key (OPENAI_API_KEY is sent to OPENAI_BASE_URL only)"
+    return BackendError(message + (hint if answer.status in (401, 403) else ""))

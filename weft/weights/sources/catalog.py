@@ -28,6 +28,8 @@ from weft.weights.sources.folders import inside, weft_cache
 
 KINDS = ("embed", "generate")
 POOLINGS = ("mean", "cls", "last")
+# How the names of embedding models begin that services keep to themselves: of OpenAI, Google, Mistral, Voyage, Cohere
+SERVED = ("text-embedding-", "gemini-embedding-", "mistral-embed", "voyage-", "embed-english-", "embed-multilingual-")
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _HUB = re.compile(r"hub:([\w.-]+/[\w.-]+)@([0-9a-f]{40})")
@@ -271,6 +273,11 @@ def unknown(name: str) -> NotFoundError:
     """The error for a name nobody has, with the nearest names that exist."""
     import difflib
 
+    if fold(name).startswith(SERVED):
+        return NotFoundError(
+            f"[models] no such model: {name!r} is one that a service runs, and nobody has its files; "
+            f"weft.RemoteEmbedder({name!r}) asks the service (base_url and api_key say which)"
+        )
     table = {fold(alias): entry.name for entry in entries() for alias in (entry.name, *entry.aliases)}
     near = list(dict.fromkeys(table[key] for key in difflib.get_close_matches(fold(name), table, n=3, cutoff=0.5)))
     hint = f"did you mean {' or '.join(near)}?" if near else f"known names: {', '.join(sorted(set(table.values())))}"
