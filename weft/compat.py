@@ -1,66 +1,170 @@
 """sentence-transformers' interface over weft: change the import and keep the code.
 
-    from weft.compat import SentenceTransformer
+    from weft.compat import CrossEncoder, SentenceTransformer
 
-Vectors are the same; texts that are too long lose their end, as there, and the first time that happens it is logged.
-What needs torch (`convert_to_tensor`) and what trains is refused by name.
+Vectors and scores are the same, as numpy has them; texts that are too long lose their end, as there, and the first time
+that happens it is logged. Two things differ: vectors that `truncate_dim` cut are of length one again where the model's
+are, and `encode_document` takes a model's prompt called "passage" or "corpus" where it has none called "document".
+Arguments that change nothing here are taken. Those that would, what needs torch (`convert_to_tensor`) or other
+processes, what trains and what saves are refused by name.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.embed import Embedder
+from weft.embed.inputs import many_texts, similarities
 from weft.errors import InputError, UnsupportedError
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from weft.rerank.pairs import Pairs
     from weft.text import Tokenizer
 
 log = logging.getLogger("weft.embed")
+T = TypeVar("T", bound="_Model")
 
 PRECISIONS = ("float32", "int8", "uint8", "binary", "ubinary")
+MEASURES = ("cosine", "dot", "euclidean", "manhattan")
+# Taken and not used: weft runs no code of a model's, writes no cards, packs by tokens and has its own threads.
+HARMLESS = ("trust_remote_code", "model_card_data", "batch_size", "chunk_size", "show_progress_bar")
+HARMLESS_KEYS = ("attn_implementation", "device_map", "padding_side")  # of model_kwargs and tokenizer_kwargs
+# What to do instead, where an argument asks for something.
+INSTEAD = {
+    "modules": "a model is read from its files: give their folder or its name",
+    "cache_folder": "set HF_HOME in the environment",
+    "token": "set HF_TOKEN in the environment",
+    "use_auth_token": "set HF_TOKEN in the environment",
+    "backend": "weft computes by itself: leave it out",
+    "model_kwargs": "compute= says what is multiplied: f32, f16, bf16, bf16x3 or int8",
+    "tokenizer_kwargs": "max_seq_length, and max_length of a CrossEncoder, may be set",
+    "processor_kwargs": "max_seq_length, and max_length of a CrossEncoder, may be set",
+    "config_kwargs": "the model's files say what it is",
+    "convert_to_tensor": "take torch.from_numpy of the result",
+    "pool": "weft uses all processors in one process: leave it out",
+    "prompt": "put it before the query",
+    "prompt_name": "put the prompt before the query",
+}
 
 
-class SentenceTransformer:
+def without_foreign(given: Mapping[str, Any], kind: type | None = None) -> dict[str, Any]:
+    """What of `given` is `kind`'s own: sentence-transformers' arguments are taken out, or refused by name."""
+    from inspect import signature
+
+    own = {}
+    for name, value in given.items():
+        asked = {key: value[key] for key in value if key not in HARMLESS_KEYS} if isinstance(value, Mapping) else value
+        if name == "device":
+            check_device(value)
+        elif name in INSTEAD:
+            if asked not in (None, False, {}, "torch") and not (asked is True and "token" in name):
+                shown = "…" if "token" in name else f"{asked!r:.60}"
+                raise UnsupportedError(f"[compat] {name} is {shown}; {INSTEAD[name]}")
+        elif name not in HARMLESS:
+            own[name] = value
+    known = () if kind is None else tuple(signature(kind).parameters)
+    if unknown := [name for name in own if name not in known]:
+        raise InputError(f"[compat] no argument is called {unknown[0]!r}")
+    return own
+
+
+def check_device(device: Any) -> None:
+    if device is not None and str(device) not in ("cpu", "cpu:0"):
+        raise UnsupportedError(f"[compat] device is {device!r}; weft computes on the CPU")
+
+
+def named(model: str, revision: str | None, owner: str) -> str:
+    """The model as weft writes it. A folder has no revisions; a name alone is one of `owner`'s, there as here."""
+    if revision is None or os.path.exists(os.path.expanduser(model)):
+        return model
+    return f"{model if '/' in model else f'{owner}/{model}'}@{revision}"
+
+
+def _refused(name: str, instead: str) -> Any:
+    def refuse(self: Any, *given: Any, **options: Any) -> None:
+        raise UnsupportedError(f"[compat] {name} is not here; {instead}")
+
+    return refuse
+
+
+class _Model:
+    """What both classes have because torch's modules have it."""
+
+    @property
+    def device(self) -> str:
+        return "cpu"
+
+    def to(self: T, device: Any = None) -> T:
+        """Itself: it is on the CPU, and stays there."""
+        check_device(device)
+        return self
+
+    def eval(self: T) -> T:
+        """Itself: nothing is trained here."""
+        return self
+
+    fit = _refused("fit", "train with sentence-transformers, and give weft the folder that it saves")
+    save = _refused("save", "the model's files are as they were: copy their folder")
+    save_pretrained = _refused("save_pretrained", "the model's files are as they were: copy their folder")
+    start_multi_process_pool = _refused("start_multi_process_pool", INSTEAD["pool"])
+    encode_multi_process = _refused("encode_multi_process", "encode uses all processors in one process")
+
+
+class SentenceTransformer(_Model):
     """`encode`, `encode_query`, `encode_document`, `similarity` with sentence-transformers' arguments.
 
-    `batch_size` is taken and not used: weft packs by tokens. `options` are `weft.Embedder`'s, such as `compute`.
+    `options` are `weft.Embedder`'s, such as `compute`; `matryoshka=True` lets `truncate_dim` cut the vectors of a model
+    whose files do not say that they may be cut.
     """
 
     def __init__(
         self,
         model_name_or_path: str,
         *,
-        device: str | None = None,
         prompts: Mapping[str, str] | None = None,
         default_prompt_name: str | None = None,
         similarity_fn_name: str | None = None,
         truncate_dim: int | None = None,
+        revision: str | None = None,
         local_files_only: bool = False,
         **options: Any,
     ) -> None:
-        if device not in (None, "cpu"):
-            raise UnsupportedError(f"[compat] device is {device!r}; weft embeds on the CPU")
-        offline = True if local_files_only else None
-        self.embedder = Embedder(
-            model_name_or_path, truncate="head", dimensions=truncate_dim, offline=offline, **options
-        )
-        self.prompts = {**self.embedder.prompts, **(prompts or {})}
+        given = {
+            "truncate": "head",
+            "dimensions": truncate_dim,
+            "offline": local_files_only or None,
+            "prompts": prompts,
+        }
+        own = without_foreign(options, Embedder)
+        self.embedder = Embedder(named(model_name_or_path, revision, "sentence-transformers"), **{**given, **own})
+        self.prompts = {"query": "", **self.embedder.prompts}
+        if not any(name in self.prompts for name in ("document", "passage", "corpus")):
+            self.prompts["document"] = ""
         self.default_prompt_name = default_prompt_name or self.embedder.recipe.default_prompt
+        self._prompt(self.default_prompt_name, None)
         self.similarity_fn_name = similarity_fn_name or self.embedder.similarity_name
         self._told = False
 
     @property
-    def device(self) -> str:
-        return "cpu"
-
-    @property
     def tokenizer(self) -> Tokenizer:
         return self.embedder.tokenizer
+
+    @property
+    def similarity_fn_name(self) -> str:
+        """How vectors are compared: cosine, dot, euclidean or manhattan; may be set."""
+        return self._measure
+
+    @similarity_fn_name.setter
+    def similarity_fn_name(self, name: str | None) -> None:
+        measure = getattr(name, "value", name) or "cosine"  # their SimilarityFunction is an enumeration
+        if measure not in MEASURES:
+            raise InputError(f"[compat] similarity_fn_name is {measure!r}; one of {', '.join(MEASURES)}")
+        self._measure: str = measure
 
     @property
     def max_seq_length(self) -> int:
@@ -79,9 +183,20 @@ class SentenceTransformer:
 
     get_embedding_dimension = get_sentence_embedding_dimension
 
+    def tokenize(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
+        """`input_ids` and `attention_mask`, int64 [len(texts), longest], padded at the end; no prompt is put before."""
+        import numpy as np
+
+        ids = self.embedder.token_ids(list(many_texts(texts)), prompt="").ids
+        shape = len(ids), max(map(len, ids), default=0)
+        made, mask = np.full(shape, self.tokenizer.pad_id or 0, np.int64), np.zeros(shape, np.int64)
+        for i, one in enumerate(ids):
+            made[i, : len(one)], mask[i, : len(one)] = one, 1
+        return {"input_ids": made, "attention_mask": mask}
+
     def encode(
         self,
-        sentences: str | Sequence[str],
+        sentences: str | Sequence[str] | None = None,
         prompt_name: str | None = None,
         prompt: str | None = None,
         batch_size: int = 32,
@@ -92,67 +207,177 @@ class SentenceTransformer:
         convert_to_tensor: bool = False,
         device: str | None = None,
         normalize_embeddings: bool = False,
+        truncate_dim: int | None = None,
+        pool: Any = None,
+        chunk_size: int | None = None,
+        *,
+        inputs: str | Sequence[str] | None = None,
     ) -> Any:
         """Vectors [len(sentences), dimension], or [dimension] of one text; a list of them without `convert_to_numpy`.
 
         `output_value="token_embeddings"` gives the last hidden states, one array [tokens, hidden] for each text.
+        `inputs` is what newer versions call the sentences.
         """
-        self._check(precision, convert_to_tensor, output_value, device)
-        single = isinstance(sentences, str)
-        texts = [str(sentences)] if single else list(sentences)
+        without_foreign({"convert_to_tensor": convert_to_tensor, "device": device, "pool": pool})
+        if precision not in PRECISIONS:
+            raise InputError(f"[compat] precision is {precision!r}; one of {', '.join(PRECISIONS)}")
+        if output_value not in ("sentence_embedding", "token_embeddings"):
+            raise UnsupportedError(f"[compat] output_value {output_value!r}; sentence_embedding or token_embeddings")
+        given: Any = sentences if inputs is None else inputs
+        single = isinstance(given, str)
+        texts = [given] if single else list(many_texts(given, "sentences"))
         before = self._prompt(prompt_name, prompt)
         if output_value == "token_embeddings":
             ids = self.embedder.token_ids(texts, prompt=before).ids
             states = [self.embedder.hidden_states(one.tolist()) for one in ids]
             return states[0] if single else states
-        made = self.embedder.embed(texts, prompt=before, progress=show_progress_bar)
-        if made.dropped.any() and not self._told:
-            self._told = True
-            log.warning(
-                "%d of %d texts were cut at %d tokens", (made.dropped > 0).sum(), len(texts), self.max_seq_length
-            )
+        embedder = self.embedder if truncate_dim is None else self.embedder.at(truncate_dim)
+        made = embedder.embed(texts, prompt=before, progress=show_progress_bar)
+        self._told = _tell(self._told, (made.dropped > 0).sum(), len(texts), self.max_seq_length)
         vectors = _unit(made.vectors) if normalize_embeddings else made.vectors
         found = quantised(vectors, precision)
         if single:
             return found[0]
         return found if convert_to_numpy else list(found)
 
-    def encode_query(self, sentences: str | Sequence[str], **options: Any) -> Any:
+    def encode_query(self, sentences: str | Sequence[str] | None = None, **options: Any) -> Any:
         """`encode` with the prompt for queries, where there is one."""
-        return self.encode(sentences, **{"prompt_name": "query" if "query" in self.prompts else None, **options})
+        return self._encode_as(("query",), sentences, options)
 
-    def encode_document(self, sentences: str | Sequence[str], **options: Any) -> Any:
+    def encode_document(self, sentences: str | Sequence[str] | None = None, **options: Any) -> Any:
         """`encode` with the prompt for documents, where there is one."""
-        name = next((name for name in ("document", "passage", "corpus") if name in self.prompts), None)
-        return self.encode(sentences, **{"prompt_name": name, **options})
+        return self._encode_as(("document", "passage", "corpus"), sentences, options)
+
+    def _encode_as(self, names: Sequence[str], sentences: Any, options: dict[str, Any]) -> Any:
+        if options.get("prompt_name") is None and options.get("prompt") is None:
+            options["prompt_name"] = next((name for name in names if name in self.prompts), None)
+        return self.encode(sentences, **options)
 
     def similarity(self, embeddings1: np.ndarray, embeddings2: np.ndarray) -> np.ndarray:
-        """Of each vector to each other, [len(embeddings1), len(embeddings2)]."""
-        return self.embedder.similarity(embeddings1, embeddings2)
+        """Of each vector to each other by `similarity_fn_name`, [len(embeddings1), len(embeddings2)]."""
+        a, b = _numbers(embeddings1), _numbers(embeddings2)
+        return similarities(a, b, self.similarity_fn_name, self.embedder.dimension)
 
     def similarity_pairwise(self, embeddings1: np.ndarray, embeddings2: np.ndarray) -> np.ndarray:
         """Of each vector to that of the same place, [len(embeddings1)]."""
         import numpy as np
 
-        pairs = zip(np.atleast_2d(embeddings1), np.atleast_2d(embeddings2))
-        return np.array([self.embedder.similarity(a, b)[0, 0] for a, b in pairs], np.float32)
+        a, b = np.atleast_2d(_numbers(embeddings1)), np.atleast_2d(_numbers(embeddings2))
+        if len(a) != len(b):
+            raise InputError(f"[compat] {len(a)} and {len(b)} vectors are no pairs; similarity compares all with all")
+        return np.array([self.similarity(one, other)[0, 0] for one, other in zip(a, b)], np.float32)
 
     def _prompt(self, name: str | None, text: str | None) -> str:
         if text is not None:
             return text
         if name is not None and name not in self.prompts:
-            raise InputError(f"[compat] no prompt is called {name!r}; there are {', '.join(self.prompts) or 'none'}")
+            raise InputError(f"[compat] no prompt is called {name!r}; there are {', '.join(self.prompts)}")
         return self.prompts.get(name or self.default_prompt_name or "", "")
 
-    def _check(self, precision: str, tensor: bool, value: str | None, device: str | None) -> None:
-        if tensor:
-            raise UnsupportedError("[compat] convert_to_tensor needs torch; take torch.from_numpy of the result")
-        if precision not in PRECISIONS:
-            raise InputError(f"[compat] precision is {precision!r}; one of {', '.join(PRECISIONS)}")
-        if value not in ("sentence_embedding", "token_embeddings"):
-            raise UnsupportedError(f"[compat] output_value {value!r}; sentence_embedding or token_embeddings")
-        if device not in (None, "cpu"):
-            raise UnsupportedError(f"[compat] device is {device!r}; weft embeds on the CPU")
+
+class CrossEncoder(_Model):
+    """`predict` and `rank` with sentence-transformers' arguments, over `weft.Reranker`; `options` are that one's.
+
+    Of a model that tells several labels apart `label` chooses the one that scores. `max_length` cuts pairs shorter than
+    the model's files do. `activation_fn` is the model's own, or a sigmoid where it has none.
+    """
+
+    def __init__(
+        self,
+        model_name_or_path: str,
+        *,
+        num_labels: int | None = None,
+        max_length: int | None = None,
+        activation_fn: Any = None,
+        revision: str | None = None,
+        local_files_only: bool = False,
+        **options: Any,
+    ) -> None:
+        from weft.rerank import Reranker
+
+        if num_labels not in (None, 1):
+            raise UnsupportedError(f"[compat] num_labels is {num_labels}; leave it out, and choose one with label=")
+        given = {"truncate": "head", "offline": local_files_only or None, **without_foreign(options, Reranker)}
+        self.reranker = Reranker(named(model_name_or_path, revision, "cross-encoder"), **given)
+        self.max_length = self.reranker.max_tokens if max_length is None else max_length
+        self.activation_fn = activation_fn
+        self._label = options.get("label")
+        self._told = False
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.reranker.tokenizer
+
+    def predict(
+        self,
+        inputs: Any = None,
+        *,
+        sentences: Any = None,
+        activation_fn: Any = None,
+        apply_softmax: bool | None = False,
+        convert_to_numpy: bool = True,
+        **others: Any,
+    ) -> Any:
+        """A score for each pair of a query and a document, float32 [n], or one for one pair.
+
+        `sentences` is what older versions call the pairs. `apply_softmax` changes nothing where there is one label.
+        """
+        without_foreign(others)
+        if apply_softmax and self._label is not None:
+            raise UnsupportedError("[compat] apply_softmax needs all labels, and one was chosen; leave it out")
+        given = inputs if sentences is None else sentences
+        listed = given.tolist() if hasattr(given, "tolist") else given
+        single = isinstance(listed, (list, tuple)) and len(listed) > 0 and isinstance(listed[0], str)
+        pairs = self._pairs([listed] if single else list(many_texts(listed, "inputs")))
+        scores = self._activated(self.reranker.score_tokens(pairs), activation_fn or self.activation_fn)
+        if single:
+            return scores[0]
+        return scores if convert_to_numpy else list(scores)
+
+    def rank(
+        self,
+        query: str,
+        documents: Sequence[str],
+        top_k: int | None = None,
+        return_documents: bool = False,
+        **options: Any,
+    ) -> list[dict[str, Any]]:
+        """The documents in falling order of their score: `corpus_id`, `score`, and `text` with `return_documents`."""
+        texts = list(many_texts(documents, "documents"))
+        scores = self.predict([(query, text) for text in texts], **options).tolist()
+        found = [{"corpus_id": i, "score": score} for i, score in enumerate(scores)]
+        if return_documents:
+            found = [{**one, "text": text} for one, text in zip(found, texts)]
+        return sorted(found, key=lambda one: one["score"], reverse=True)[:top_k]
+
+    def _pairs(self, given: list[Any]) -> Pairs:
+        """The tokens of pairs, those of more than `max_length` cut where the longer of both texts is."""
+        import numpy as np
+
+        if type(self.max_length) is not int:
+            raise InputError(f"[compat] max_length is {self.max_length!r}; a whole number of tokens is wanted")
+        if self.max_length < self.reranker.max_tokens and self.reranker.method != "classifier":
+            raise UnsupportedError(f"[compat] max_length is {self.max_length}; only a classifier's pairs are cut by it")
+        pairs = self.reranker.token_pairs(given)
+        for i, tokens in enumerate(pairs.tokens):
+            if len(tokens) > self.max_length:
+                fitted = self.tokenizer.encode_within(self.max_length, *given[i])
+                most = 0 if tokens.types is None else tokens.types.max()  # RoBERTa's texts are all of one type
+                types = np.minimum(np.asarray(fitted.types, np.int32), most)
+                pairs.tokens[i] = type(tokens)(np.asarray(fitted.ids, np.int32), types)
+                pairs.dropped[i] = sum(fitted.dropped)
+        self._told = _tell(self._told, sum(cut > 0 for cut in pairs.dropped), len(given), self.max_length)
+        return pairs
+
+    def _activated(self, scores: np.ndarray, function: Any) -> np.ndarray:
+        import numpy as np
+
+        asked = "" if function is None else getattr(function, "__name__", type(function).__name__).lower()
+        if asked in ("", own := self.reranker.info.get("activation", "sigmoid")):
+            return scores
+        if (asked, own) == ("sigmoid", "identity"):
+            return (1.0 / (1.0 + np.exp(-scores.astype(np.float64)))).astype(np.float32)
+        raise UnsupportedError(f"[compat] activation_fn is {asked}, the model's is {own}; leave it out")
 
 
 def quantised(vectors: np.ndarray, precision: str) -> np.ndarray:
@@ -171,7 +396,23 @@ def quantised(vectors: np.ndarray, precision: str) -> np.ndarray:
     return codes.astype(np.uint8) if precision == "uint8" else (codes - 128).astype(np.int8)
 
 
+def _numbers(vectors: Any) -> np.ndarray:
+    """Vectors that may be compared: the codes of a `precision` are none, there as here."""
+    import numpy as np
+
+    if isinstance(vectors, np.ndarray) and vectors.dtype.kind in "iu":
+        raise InputError(f"[compat] codes of {vectors.dtype} do not compare; take vectors of precision='float32'")
+    return np.asarray(vectors)
+
+
 def _unit(vectors: np.ndarray) -> np.ndarray:
     import numpy as np
 
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+
+
+def _tell(told: bool, cut: int, count: int, limit: int) -> bool:
+    """Whether it has been said by now that texts were cut."""
+    if cut and not told:
+        log.warning("%d of %d texts were cut at %d tokens", cut, count, limit)
+    return told or bool(cut)

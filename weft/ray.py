@@ -6,6 +6,7 @@ gives it (`num_cpus`), unless `threads` says so.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import InputError
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 class EmbedBatches:
     """A batch of columns with `output` added: the vectors float32 [rows, dimension] of the column `column`.
 
-    `role` is "query", "document" or None for neither; texts that are too long are embedded in windows unless
-    `truncate` says otherwise. Other options are `weft.Embedder`'s.
+    Batches are numpy's or pandas'. `role` is "query", "document" or None for neither; texts that are too long are
+    embedded in windows unless `truncate` says otherwise. Other options are `weft.Embedder`'s.
     """
 
     def __init__(
@@ -41,10 +42,25 @@ class EmbedBatches:
         self._prompt_name = self.embedder.document_prompt_name if role == "document" else role
 
     def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        if not hasattr(batch, "keys"):
+            raise InputError(f"[ray] a batch is {type(batch).__name__}; ask map_batches for batch_format='numpy'")
         if self._column not in batch:
             raise InputError(f"[ray] the batch has no column {self._column!r}; it has {', '.join(batch)}")
-        texts = [str(text) for text in batch[self._column]]
+        if self._output in batch:
+            raise InputError(f"[ray] the batch has a column {self._output!r} already; name another with output=")
+        texts = self._texts(batch[self._column])
         return {**batch, self._output: self.embedder.encode(texts, prompt_name=self._prompt_name, progress=False)}
+
+    def _texts(self, values: Iterable[Any]) -> list[str]:
+        texts = list(values)
+        for row, text in enumerate(texts):
+            if not isinstance(text, str):
+                kind = "None" if text is None else f"{type(text).__name__} {text!r:.40}"
+                raise InputError(
+                    f"[ray] the column {self._column!r} has {kind} in row {row} of a batch; texts are strings. "
+                    "Leave such rows out with filter, or say what they are with map"
+                )
+        return texts
 
 
 def _granted() -> int | None:
@@ -55,5 +71,8 @@ def _granted() -> int | None:
         return None
     if not ray.is_initialized():
         return None
-    granted = ray.get_runtime_context().get_assigned_resources().get("CPU", 0)
+    context = ray.get_runtime_context()
+    if getattr(getattr(context, "worker", None), "mode", None) != ray.WORKER_MODE:
+        return None  # a driver, such as a notebook: Ray has given it nothing
+    granted = context.get_assigned_resources().get("CPU", 0)
     return max(1, int(granted)) if granted else None

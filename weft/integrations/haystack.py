@@ -1,25 +1,30 @@
 """Haystack: `WeftTextEmbedder` for queries and `WeftDocumentEmbedder` for documents, two components.
 
-Annotations are evaluated here: Haystack reads the types of `run` to connect components.
+Haystack reads a pipeline that was written down only where it is told that this module may be imported:
+`Pipeline.loads(text, allowed_modules=["weft.integrations.haystack"])`. Annotations are evaluated here: it takes the
+types of `run` from them to connect components.
 """
 
 from typing import Any
 
-from haystack import Document, component, default_from_dict, default_to_dict
-
+from weft.embed import BaseEmbedder
 from weft.errors import InputError
-from weft.integrations import embedder_of
+from weft.integrations import check_choice, embedder_of, name_of, needs
+
+with needs("haystack-ai"):
+    from haystack import Document, component, default_from_dict, default_to_dict
 
 
 class _Lazy:
     """A model that is loaded by `warm_up`, or when it is first needed; a load that failed is not tried again."""
 
-    def __init__(self, model: str, options: dict[str, Any]) -> None:
+    def __init__(self, model: str | None, embedder: BaseEmbedder | None, options: dict[str, Any]) -> None:
+        check_choice(model, embedder, options)
         self._model, self._options = model, options
-        self._embedder: Any = None
+        self._given, self._embedder = embedder is not None, embedder
         self._failure: Exception | None = None
 
-    def get(self) -> Any:
+    def get(self) -> BaseEmbedder:
         if self._failure is not None:
             raise self._failure
         if self._embedder is None:
@@ -30,22 +35,40 @@ class _Lazy:
                 raise
         return self._embedder
 
+    def written(self) -> dict[str, Any]:
+        """What a pipeline's file has of it."""
+        if self._given:
+            raise InputError(
+                "[haystack] an embedder that was given as embedder= cannot be written down; give a model and options"
+            )
+        return {"model": self._model, "options": self._options}
+
+    def meta(self) -> dict[str, Any]:
+        embedder = self.get()
+        return {"model": name_of(self._model, embedder), "fingerprint": str(embedder.fingerprint)}
+
 
 @component
 class WeftTextEmbedder:
-    """The vector of a query; `options` are `weft.Embedder`'s."""
+    """The vector of a query; keywords are `weft.Embedder`'s, and `options` the same as a dictionary."""
 
-    def __init__(self, model: str, options: dict[str, Any] | None = None) -> None:
-        self.model = model
-        self.options = dict(options or {})
-        self._lazy = _Lazy(model, self.options)
+    def __init__(
+        self,
+        model: str | None = None,
+        options: dict[str, Any] | None = None,
+        *,
+        embedder: BaseEmbedder | None = None,
+        **more: Any,
+    ) -> None:
+        self.model, self.options = model, {**(options or {}), **more}
+        self._lazy = _Lazy(model, embedder, self.options)
 
     def warm_up(self) -> None:
         """Load the model."""
         self._lazy.get()
 
     def to_dict(self) -> dict[str, Any]:
-        return default_to_dict(self, model=self.model, options=self.options)
+        return default_to_dict(self, **self._lazy.written())
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "WeftTextEmbedder":
@@ -56,34 +79,38 @@ class WeftTextEmbedder:
         """`embedding`, and in `meta` what made it."""
         if not isinstance(text, str):
             raise TypeError(f"a query is a text: got {type(text).__name__}; WeftDocumentEmbedder takes documents")
-        embedder = self._lazy.get()
-        return {"embedding": embedder.encode_query(text).tolist(), "meta": _meta(self.model, embedder)}
+        return {"embedding": self._lazy.get().encode_query(text).tolist(), "meta": self._lazy.meta()}
 
 
 @component
 class WeftDocumentEmbedder:
-    """Documents with vectors: of the fields in `meta_fields_to_embed` and the content, joined by `separator`."""
+    """Documents with vectors: of the fields in `meta_fields_to_embed` and the content, joined by `separator`.
+
+    Other keywords are `weft.Embedder`'s, and `options` the same as a dictionary.
+    """
 
     def __init__(
         self,
-        model: str,
+        model: str | None = None,
         options: dict[str, Any] | None = None,
         meta_fields_to_embed: list[str] | None = None,
         separator: str = "\n",
+        *,
+        embedder: BaseEmbedder | None = None,
+        **more: Any,
     ) -> None:
-        self.model = model
-        self.options = dict(options or {})
         self.meta_fields_to_embed = list(meta_fields_to_embed or [])
         self.separator = separator
-        self._lazy = _Lazy(model, self.options)
+        self.model, self.options = model, {**(options or {}), **more}
+        self._lazy = _Lazy(model, embedder, self.options)
 
     def warm_up(self) -> None:
         """Load the model."""
         self._lazy.get()
 
     def to_dict(self) -> dict[str, Any]:
-        names = ("model", "options", "meta_fields_to_embed", "separator")
-        return default_to_dict(self, **{name: getattr(self, name) for name in names})
+        fields = {"meta_fields_to_embed": self.meta_fields_to_embed, "separator": self.separator}
+        return default_to_dict(self, **self._lazy.written(), **fields)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "WeftDocumentEmbedder":
@@ -92,25 +119,18 @@ class WeftDocumentEmbedder:
     @component.output_types(documents=list[Document], meta=dict[str, Any])
     def run(self, documents: list[Document]) -> dict[str, Any]:
         """`documents`, copies with their vectors, and in `meta` what made them."""
+        from dataclasses import replace
+
         if not isinstance(documents, list) or not all(isinstance(one, Document) for one in documents):
             raise TypeError("documents are a list of Document; WeftTextEmbedder takes a query")
-        embedder = self._lazy.get()
-        vectors = embedder.encode_document([self._text(one) for one in documents])
-        made = [_with_vector(one, vector.tolist()) for one, vector in zip(documents, vectors)]
-        return {"documents": made, "meta": _meta(self.model, embedder)}
+        texts = [self._text(one) for one in documents]
+        vectors = self._lazy.get().encode_document(texts)
+        made = [replace(one, embedding=vector.tolist()) for one, vector in zip(documents, vectors)]
+        return {"documents": made, "meta": self._lazy.meta()}
 
     def _text(self, document: Document) -> str:
-        given = [document.meta.get(name) for name in self.meta_fields_to_embed]
-        return self.separator.join([*(str(value) for value in given if value is not None), document.content or ""])
-
-
-def _with_vector(document: Document, vector: list[float]) -> Document:
-    from dataclasses import replace
-
-    if document.content is None:
-        raise InputError(f"[haystack] the document {document.id} has no content to embed")
-    return replace(document, embedding=vector)
-
-
-def _meta(model: str, embedder: Any) -> dict[str, Any]:
-    return {"model": model, "fingerprint": str(embedder.fingerprint)}
+        fields = [document.meta.get(name) for name in self.meta_fields_to_embed]
+        given = [str(value) for value in fields if value is not None]
+        if document.content is None and not given:
+            raise InputError(f"[haystack] the document {document.id} has no content to embed")
+        return self.separator.join([*given, document.content or ""])

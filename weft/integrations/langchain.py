@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from langchain_core.embeddings import Embeddings
+from weft.errors import InputError
+from weft.integrations import embedder_of, needs
 
-from weft.integrations import embedder_of
+with needs("langchain-core"):
+    from langchain_core.embeddings import Embeddings
 
 if TYPE_CHECKING:
     from weft.embed import BaseEmbedder
@@ -21,20 +23,34 @@ class WeftEmbeddings(Embeddings):
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         """One vector for each text."""
-        found: list[list[float]] = self.embedder.encode_document(texts).tolist()
+        found: list[list[float]] = self.embedder.encode_document(_several(texts)).tolist()
         return found
 
     def embed_query(self, text: str) -> list[float]:
         """The vector of a query."""
-        found: list[float] = self.embedder.encode_query(text).tolist()
+        found: list[float] = self.embedder.encode_query(_one(text)).tolist()
         return found
 
     async def aembed_documents(self, texts: list[str]) -> list[list[float]]:
         """One vector for each text; the event loop goes on meanwhile."""
-        found: list[list[float]] = (await self.embedder.aencode_document(texts)).tolist()
+        found: list[list[float]] = (await self.embedder.aencode_document(_several(texts))).tolist()
         return found
 
     async def aembed_query(self, text: str) -> list[float]:
         """The vector of a query."""
-        found: list[float] = (await self.embedder.aencode_query(text)).tolist()
+        found: list[float] = (await self.embedder.aencode_query(_one(text))).tolist()
         return found
+
+
+def _one(text: Any) -> str:
+    if not isinstance(text, str):
+        raise InputError(f"[langchain] a query is a string: got {type(text).__name__}; embed_documents takes a list")
+    return text
+
+
+def _several(texts: Any) -> list[str]:
+    from weft.embed.inputs import texts_of
+
+    if isinstance(texts, str):
+        raise InputError("[langchain] documents are a list of strings: got one string; embed_query takes one")
+    return texts_of(texts)

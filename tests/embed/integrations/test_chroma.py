@@ -1,5 +1,6 @@
 """Chroma takes the class as its own kind: in a collection, and when the collection is opened again."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ chromadb = pytest.importorskip("chromadb", reason="Chroma is not installed; pip 
 from chromadb.api.types import EmbeddingFunction
 from chromadb.utils.embedding_functions import known_embedding_functions
 
-from weft.integrations.chroma import WeftEmbeddingFunction
+from weft.integrations.chroma import WeftEmbeddingFunction, fingerprint_of
 
 TEXTS = ["the cat sat", "one two three", "the quick brown fox"]
 
@@ -39,5 +40,50 @@ def test_its_configuration_comes_back_and_another_model_is_refused(tiny_folder: 
     again = WeftEmbeddingFunction.build_from_config(config)
     assert again.get_config() == config and again.default_space() == "cosine"
     assert np.array_equal(made(TEXTS), again(TEXTS))
-    with pytest.raises(weft.WeftError, match="is not what made"):
+    with pytest.raises(weft.errors.FingerprintError, match="embed the documents again"):
         WeftEmbeddingFunction.build_from_config({**config, "compute": "int8"})
+
+
+def test_every_option_is_kept_or_refused(tiny_folder: Path) -> None:
+    given = {
+        "compute": "int8",
+        "normalise": False,
+        "truncate": "tail",
+        "prompts": {"query": "q: "},
+        "limits": weft.embed.Limits(texts=9),
+        "cache": "memory",
+    }
+    made = WeftEmbeddingFunction(str(tiny_folder), **given)
+    again = WeftEmbeddingFunction.build_from_config(json.loads(json.dumps(made.get_config())))
+    assert again.get_config() == made.get_config() and again.fingerprint == made.fingerprint
+    assert again.embedder.truncate == "tail" and again.embedder.limits.texts == 9 and again.embedder.cache is not None
+    with pytest.raises(weft.WeftError, match="cache is a MemoryCache, which a collection's configuration cannot keep"):
+        WeftEmbeddingFunction(str(tiny_folder), cache=weft.embed.MemoryCache())
+
+
+def test_a_collection_and_a_function_may_be_compared(tiny_folder: Path, tmp_path: Path) -> None:
+    made = WeftEmbeddingFunction(str(tiny_folder), threads=1)
+    client = chromadb.PersistentClient(str(tmp_path), chromadb.Settings(anonymized_telemetry=False))
+    client.create_collection("notes", embedding_function=made)
+    other = WeftEmbeddingFunction(str(tiny_folder), compute="int8", threads=1)
+    opened = client.get_collection("notes", embedding_function=other)  # Chroma compares names, and both are "weft"
+    assert fingerprint_of(opened) == made.fingerprint != other.fingerprint
+    made.check(opened)
+    with pytest.raises(weft.errors.FingerprintError, match="embed the documents again"):
+        other.check(opened)
+    with pytest.raises(ValueError, match="keeps the model"):
+        opened.modify(configuration={"embedding_function": other})
+    plain = client.create_collection("plain", embedding_function=None)
+    with pytest.raises(weft.WeftError, match="'plain' was not made with"):
+        made.check(plain)
+
+
+def test_an_embedder_may_be_given_and_is_given_again(tiny_embedder: weft.Embedder, tmp_path: Path) -> None:
+    made = WeftEmbeddingFunction(embedder=tiny_embedder)
+    client = chromadb.PersistentClient(str(tmp_path), chromadb.Settings(anonymized_telemetry=False))
+    client.create_collection("notes", embedding_function=made).add(ids=["0"], documents=TEXTS[:1])
+    opened = client.get_collection("notes", embedding_function=made)
+    made.check(opened)
+    assert opened.query(query_texts=["the cat"], n_results=1)["ids"] == [["0"]]
+    with pytest.raises(ValueError, match=r"WeftEmbeddingFunction\(embedder=…\)"):
+        client.get_collection("notes").query(query_texts=["the cat"], n_results=1)

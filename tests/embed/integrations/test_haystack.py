@@ -57,3 +57,26 @@ def test_a_load_that_failed_is_remembered(tmp_path: Path) -> None:
             component.warm_up()
         errors.append(caught.value)
     assert errors[0] is errors[1]
+
+
+def test_an_embedder_may_be_given_and_options_as_keywords(tiny_folder: Path, tiny_embedder: weft.Embedder) -> None:
+    given = WeftTextEmbedder(embedder=tiny_embedder)
+    assert given.run("a cat")["embedding"] == tiny_embedder.encode_query("a cat").tolist()
+    assert given.run("a cat")["meta"]["fingerprint"] == str(tiny_embedder.fingerprint)
+    documents = WeftDocumentEmbedder(embedder=tiny_embedder).run([Document(content="the cat")])["documents"]
+    assert documents[0].embedding == tiny_embedder.encode_document("the cat").tolist()
+    with pytest.raises(weft.WeftError, match="cannot be written down"):
+        given.to_dict()
+    rounded = WeftDocumentEmbedder(str(tiny_folder), compute="int8", separator=" ")
+    written = rounded.to_dict()["init_parameters"]
+    assert written["options"] == {"compute": "int8"} and written["separator"] == " "
+    assert WeftDocumentEmbedder.from_dict(rounded.to_dict()).options == {"compute": "int8"}
+    with pytest.raises(weft.WeftError, match="no option is called 'device'"):
+        WeftTextEmbedder(str(tiny_folder), device="cpu")
+
+
+def test_a_document_without_content_may_have_fields_and_one_without_both_is_told_first(tiny_folder: Path) -> None:
+    component = WeftDocumentEmbedder(str(tiny_folder), meta_fields_to_embed=["title"])
+    assert component.run([Document(meta={"title": "one"})])["documents"][0].embedding
+    with pytest.raises(weft.WeftError, match="has no content"):
+        WeftDocumentEmbedder("no-such-model").run([Document(content="a"), Document()])

@@ -1,5 +1,6 @@
 """LangChain's own checks of an embedding class pass."""
 
+import asyncio
 from pathlib import Path
 
 import numpy as np
@@ -50,3 +51,25 @@ def test_vectors_are_the_librarys_and_long_texts_are_embedded_whole(tiny_folder:
     with pytest.raises(weft.WeftError, match="give a model"):
         WeftEmbeddings()
     assert WeftEmbeddings(embedder=library).embed_query("a cat") == made.embed_query("a cat")
+
+
+def test_a_query_is_one_string_and_documents_are_several(tiny_embedder: weft.Embedder) -> None:
+    made = WeftEmbeddings(embedder=tiny_embedder)
+    for call, given, word in (
+        (made.embed_query, None, "a query is a string: got NoneType"),
+        (made.embed_query, ["a"], "a query is a string: got list"),
+        (made.embed_documents, "abc", "a list of strings: got one string"),
+        (made.embed_documents, None, "None"),
+        (made.embed_documents, ["a", 5], "int"),
+    ):
+        with pytest.raises(weft.errors.InputError, match=word):
+            call(given)
+    with pytest.raises(weft.errors.InputError, match="got one string"):
+        asyncio.run(made.aembed_documents("abc"))  # type: ignore[arg-type]
+
+
+def test_options_and_embedders_that_are_none_are_refused(tiny_folder: Path) -> None:
+    with pytest.raises(weft.WeftError, match="no option is called 'normalize'; there are pooling, normalise"):
+        WeftEmbeddings(str(tiny_folder), normalize=True)
+    with pytest.raises(weft.WeftError, match="embedder is str"):
+        WeftEmbeddings(embedder="all-MiniLM-L6-v2")  # type: ignore[arg-type]

@@ -1,6 +1,7 @@
 """LlamaIndex takes the class as its own kind, in every form of call and in an index."""
 
 import asyncio
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,8 @@ import weft
 pytest.importorskip("llama_index.core", reason="LlamaIndex is not installed; pip install llama-index-core")
 from llama_index.core import Document, VectorStoreIndex
 from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.ingestion import IngestionPipeline
+from llama_index.core.schema import TextNode
 
 from weft.integrations.llama_index import WeftEmbedding
 
@@ -36,3 +39,40 @@ def test_an_index_finds_what_is_near(tiny_folder: Path, tiny_embedder: weft.Embe
     found = index.as_retriever(similarity_top_k=3).retrieve("one two three")
     wanted = [TEXTS[r.index] for r in tiny_embedder.rank("one two three", TEXTS)]
     assert [node.text for node in found] == wanted
+
+
+def test_keywords_are_the_embedders_or_llama_indexs_and_no_others(tiny_folder: Path) -> None:
+    made = WeftEmbedding(str(tiny_folder), compute="int8", truncate="head", embed_batch_size=7, options={"threads": 1})
+    assert made._embedder.info["compute"] == "int8" and made._embedder.truncate == "head"
+    assert made.options == {"threads": 1, "compute": "int8", "truncate": "head"} and made.embed_batch_size == 7
+    with pytest.raises(weft.WeftError, match="no option is called 'nonsense'; there are pooling"):
+        WeftEmbedding(str(tiny_folder), nonsense=3)
+
+
+def test_another_process_gets_the_same_model_or_an_error(tiny_folder: Path) -> None:
+    made = WeftEmbedding(str(tiny_folder), compute="int8", truncate="head", threads=1)
+    for again in (pickle.loads(pickle.dumps(made)), WeftEmbedding.from_dict(made.to_dict())):
+        assert again._embedder.info["compute"] == "int8" and again._embedder.truncate == "head"
+        assert again.fingerprint == made.fingerprint and again.get_query_embedding("a") == made.get_query_embedding("a")
+    with pytest.raises(weft.errors.FingerprintError, match="embed the documents again"):
+        WeftEmbedding.from_dict({**made.to_dict(), "options": {}})
+    state = made.__getstate__()
+    state["__dict__"]["options"] = {}
+    with pytest.raises(weft.errors.FingerprintError):
+        made.__setstate__(state)  # LlamaIndex's own would go on with what it has
+    given = WeftEmbedding(embedder=made._embedder)
+    with pytest.raises(weft.WeftError, match="give model_name and its options"):
+        pickle.dumps(given)
+    with pytest.raises(weft.WeftError, match="cannot be pickled"):
+        pickle.dumps(WeftEmbedding(str(tiny_folder), cache=weft.embed.MemoryCache()))
+
+
+def test_a_pipelines_cache_tells_models_apart(tiny_folder: Path) -> None:
+    pipeline = IngestionPipeline(transformations=[])
+    found = []
+    for compute in ("f32", "int8"):
+        embedder = weft.Embedder(str(tiny_folder), compute=compute, threads=1)
+        pipeline.transformations = [WeftEmbedding(embedder=embedder)]
+        found.append(pipeline.run(nodes=[TextNode(text=TEXTS[0], id_="one")])[0].embedding)
+        assert found[-1] == embedder.encode_document(TEXTS[0]).tolist()
+    assert found[0] != found[1]

@@ -20,10 +20,30 @@ def test_a_batch_keeps_its_columns(tiny_folder: Path, tiny_embedder: weft.Embedd
         EmbedBatches(str(tiny_folder), role="answer")
 
 
+@pytest.mark.parametrize("value", [None, np.nan, 5, b"a"])
+def test_what_is_no_text_is_refused_by_column_and_row(tiny_folder: Path, value: object) -> None:
+    embed = EmbedBatches(str(tiny_folder), column="body", threads=1)
+    with pytest.raises(
+        weft.errors.InputError, match=f"'body' has {type(value).__name__.removesuffix('Type')}.* row 1 "
+    ):
+        embed({"body": np.array(["a", value], object)})
+
+
+def test_columns_are_not_overwritten_and_tables_are_told(tiny_folder: Path) -> None:
+    embed = EmbedBatches(str(tiny_folder), threads=1)
+    with pytest.raises(weft.errors.InputError, match="column 'embedding' already"):
+        embed({"text": np.array(["a"]), "embedding": np.zeros(1)})
+    assert embed({"text": np.array(["a", "the cat"])})["embedding"].shape == (2, 24)
+    pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    with pytest.raises(weft.errors.InputError, match="a batch is Table; ask map_batches for batch_format='numpy'"):
+        embed(pyarrow.table({"text": ["a"]}))
+
+
 def test_two_workers_of_a_local_cluster(tiny_folder: Path, tiny_embedder: weft.Embedder) -> None:
     ray = pytest.importorskip("ray", reason="Ray is not installed; pip install 'ray[data]'")
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
     try:
+        EmbedBatches(str(tiny_folder))({"text": np.array(["a"])})  # in the driver, as one tries it first
         texts = [f"the cat {i}" for i in range(400)]
         data = ray.data.from_items([{"n": i, "text": text} for i, text in enumerate(texts)])
         made = data.map_batches(
