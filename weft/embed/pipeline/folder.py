@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.embed.pipeline.sources import Row, Source
+from weft.embed.pipeline.spool import is_spool
 from weft.errors import InputError, NotFoundError
 from weft.frozen import frozen
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from weft.text import Tokenizer
 
 MAX_FILE_BYTES = 16 << 20  # larger ones are data, not documents
+PACKAGES = "node_modules"  # other people's documents, and more of them than one's own
 
 
 @frozen
@@ -31,90 +33,144 @@ class Chunking:
     overlap: int = 40
 
     @classmethod
-    def of(cls, tokens: int, overlap: int | None) -> Chunking:
+    def of(cls, tokens: int, overlap: int | None = None) -> Chunking:
         """With `overlap` a fifth of the tokens where it is not given."""
         return cls(tokens, tokens // 5 if overlap is None else overlap)
 
     def __post_init__(self) -> None:
+        if type(self.tokens) is not int or type(self.overlap) is not int:
+            raise InputError(f"[embed] chunks of {self.tokens!r} tokens that share {self.overlap!r}; whole numbers")
         if not 0 <= self.overlap < self.tokens:
             raise InputError(
                 f"[embed] chunks of {self.tokens} tokens cannot share {self.overlap}; 0 to {self.tokens - 1}"
             )
 
+    def fitting(self, most: int) -> Chunking:
+        """The same where it has at most `most` tokens. More are refused, but of the default, which then is smaller."""
+        if self.tokens <= most:
+            return self
+        if self == Chunking():
+            return Chunking.of(most)
+        raise InputError(
+            f"[embed] chunks of {self.tokens} tokens do not fit this model; beside a prompt it has room for {most}: "
+            f"give --chunk-tokens {most} or fewer"
+        )
+
 
 class Folder(Source):
     """Rows are chunks: `path` below the folder, `chunk` from 0, `start` and `end` in characters, `text`.
 
-    Every file that is UTF-8 text is a document; hidden ones, links, files over 16 MB and anything else are left out and
-    counted in `skipped`.
+    Every file that is UTF-8 text is a document. Hidden ones, links, indexes and what stopped runs left are passed by;
+    files over 16 MB, those that are no text or cannot be read, and packages are in `left_out`. `path` may be one
+    document, too.
     """
+
+    own_rows = True
 
     def __init__(self, path: Path, embedder: BaseEmbedder, chunking: Chunking | None = None) -> None:
         super().__init__(path)
         tokenizer = getattr(embedder, "tokenizer", None)
         if tokenizer is None:
-            raise InputError("[embed] a folder is cut by tokens, and this embedder has no tokenizer here; give a file")
-        longest = max(1, getattr(embedder, "max_tokens", 1 << 30) * 4 // 5)  # room for special tokens and a prompt
-        wanted = chunking or Chunking()
-        size = min(wanted.tokens, longest)
-        self.chunking = Chunking(size, min(wanted.overlap, size // 2))
+            raise InputError("[embed] documents are cut by tokens, and this embedder has no tokenizer; give a file")
+        room = max(1, getattr(embedder, "max_tokens", 1 << 30) * 4 // 5)  # beside special tokens and a prompt
+        self.chunking = (chunking or Chunking()).fitting(room)
         self._tokenizer: Tokenizer = tokenizer
+        self._root = path if path.is_dir() else path.parent
+        self._outputs: set[Path] = set()
+        self._unread: dict[str, str] = {}
+
+    def leave_out(self, *outputs: Path) -> None:
+        root = self._root.resolve()
+        places = [place.parent.resolve() / place.name for place in outputs]
+        self._outputs = {self._root / place.relative_to(root) for place in places if root in place.parents}
 
     def identity(self) -> dict[str, Any]:
         hashed = sha256()
         for file in self.files:
-            found = file.stat()
-            hashed.update(
-                f"{file.relative_to(self.path)}\0{found.st_size}\0{found.st_mtime_ns}\n".encode(
-                    "utf-8", "surrogateescape"
-                )
-            )
+            hashed.update(f"{file.relative_to(self._root)}\0{_stamp(file)}\n".encode("utf-8", "surrogateescape"))
         cut = [self.chunking.tokens, self.chunking.overlap]
         return {"path": str(self.path.resolve()), "files": len(self.files), "digest": hashed.hexdigest(), "chunks": cut}
 
     @cached_property
     def files(self) -> list[Path]:
         """The regular files that are not hidden, in the order of their names."""
+        if not self.path.is_dir():
+            self._stat()
+            return [self.path]
         found = []
-        try:
-            for base, folders, names in os.walk(self.path, onerror=_raise):
-                folders[:] = sorted(name for name in folders if not name.startswith("."))
-                paths = (Path(base, name) for name in sorted(names) if not name.startswith("."))
-                found += [path for path in paths if stat.S_ISREG(path.lstat().st_mode)]
-        except OSError as error:
-            raise NotFoundError(f"[input] {self.path} cannot be read: {error.strerror}") from None
+        for base, folders, names in os.walk(self.path, onerror=self._pass_by):
+            folders[:] = sorted(name for name in folders if self._is_walked(Path(base, name)))
+            paths = (Path(base, name) for name in sorted(names) if not name.startswith("."))
+            found += [path for path in paths if path not in self._outputs and _is_regular(path)]
         return found
 
+    def _is_walked(self, folder: Path) -> bool:
+        if folder.name == PACKAGES:
+            self._unread[self._name(folder)] = "packages of other people"
+            return False
+        return not (folder.name.startswith(".") or folder in self._outputs or is_spool(folder) or _is_index(folder))
+
+    def _pass_by(self, error: OSError) -> None:
+        place = Path(error.filename)
+        if place == self.path:
+            raise NotFoundError(f"[input] {place} cannot be read: {error.strerror}") from None
+        self._unread[self._name(place)] = f"cannot be read: {error.strerror}"
+
+    def _name(self, place: Path) -> str:
+        return str(place.relative_to(self._root)).encode("utf-8", "backslashreplace").decode()
+
     def _rows(self) -> Iterator[Row]:
-        self.skipped = 0
-        for file in self.files:
-            text = _read(file)
-            if text is None:
-                self.skipped += 1
+        files = self.files
+        self.left_out = dict(self._unread)
+        for file in files:
+            name = self._name(file)
+            try:
+                text = _read(file)
+            except InputError as error:
+                self.left_out[name] = str(error)
                 continue
-            name = str(file.relative_to(self.path)).encode("utf-8", "replace").decode()
             for number, (start, end) in enumerate(spans(text, self._tokenizer, self.chunking)):
                 yield {"path": name, "chunk": number, "start": start, "end": end, "text": text[start:end]}
 
 
-def _raise(error: OSError) -> None:
-    raise error
+def _is_regular(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False  # it is gone
 
 
-def _read(file: Path) -> str | None:
-    """The text of a file, None for what is no text."""
+def _is_index(folder: Path) -> bool:
+    """Whether `weft.Index` saved this folder, by the first word of its header."""
+    try:
+        with open(folder / "index.json", "rb") as file:
+            return b'"weft-index"' in file.read(200)
+    except OSError:
+        return False
+
+
+def _stamp(file: Path) -> str:
+    try:
+        found = file.stat()
+    except OSError as error:
+        return str(error.strerror)
+    return f"{found.st_size}\0{found.st_mtime_ns}"
+
+
+def _read(file: Path) -> str:
+    """The text of a file; InputError says why there is none."""
     try:
         if file.stat().st_size > MAX_FILE_BYTES:
-            return None
+            raise InputError(f"larger than {MAX_FILE_BYTES >> 20} MB")
         data = file.read_bytes()
-    except OSError:
-        return None
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}") from None
     if b"\0" in data:
-        return None
+        raise InputError("no text")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        return None
+        raise InputError("not UTF-8") from None
 
 
 def spans(text: str, tokenizer: Tokenizer, chunking: Chunking) -> Iterator[tuple[int, int]]:

@@ -7,47 +7,109 @@ while it is written, unlike the other targets.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from itertools import islice
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from weft.embed.pipeline.folder import Folder
 from weft.embed.pipeline.sources import Row, Source
 from weft.embed.pipeline.spool import Spool
-from weft.errors import FormatError, InputError, NotFoundError
+from weft.embed.pipeline.targets import About, Target, paired, plain
+from weft.errors import FormatError, InputError, NotFoundError, WeftError
 from weft.weights.files import replacing
 
 if TYPE_CHECKING:
     from weft.embed.base import BaseEmbedder
     from weft.embed.index import Index
-    from weft.embed.pipeline.targets import About
 
-ROWS = 4096  # added at once
 MODEL_FILE = "embedder.json"
-MODEL_OPTIONS = ("pooling", "normalise", "dimensions", "compute")
+MODEL_OPTIONS: dict[str, type] = {
+    "pooling": str,
+    "normalise": bool,
+    "dimensions": int,
+    "matryoshka": bool,
+    "prompts": dict,
+    "compute": str,
+}
 MAX_MODEL_BYTES = 1 << 16
 
 
-def write_index(path: Path, source: Source, spool: Spool, about: About, embedder: BaseEmbedder) -> None:
+class Searchable(Target):
     """Rows of the source as rows of an index: the text, and the other fields as metadata."""
-    from weft.embed.index import Index
 
-    if about.output_dtype not in ("f32", "f16"):
-        raise InputError(
-            f"[embed] an index keeps vectors of f32 or f16, and codes of its own: got {about.output_dtype}"
-        )
-    index = Index.from_embedder(embedder, storage=about.output_dtype)  # type: ignore[arg-type]
-    rows = enumerate(source.rows())
-    for records in spool.batches(ROWS):
-        part = list(islice(rows, len(records)))
-        ids = [row_id(number, row) for number, row in part]
-        index.add(
-            ids,
-            records["vector"].astype("f4"),
-            texts=[row[about.field] for _, row in part],
-            metadata=[dict(_others(row, about.field)) for _, row in part],
-        )
-    index.save(path)
+    documents = True
+
+    def __init__(self, path: Path, about: About, embedder: BaseEmbedder) -> None:
+        super().__init__(path, about)
+        self._embedder = embedder
+        self._seen: dict[str | int, int] = {}
+
+    def check(self) -> None:
+        from weft.embed.index.files import HEADER, check_folder
+
+        kept = self.about.output_dtype
+        if kept not in ("f32", "f16"):
+            raise InputError(f"[embed] an index keeps vectors of f32 or f16, and codes of its own: got {kept}")
+        if self.about.fingerprint != str(self._embedder.fingerprint):
+            raise InputError(
+                "[embed] an index is searched with the model alone, and an adapter makes other vectors; "
+                "leave it out, or write .sqlite, .parquet or another file"
+            )
+        held = [path.name for path in self.path.iterdir()] if check_folder(self.path).is_dir() else []
+        if (
+            any(not name.endswith(".bin") for name in held) and HEADER not in held
+        ):  # those are of a save that was killed
+            raise InputError(
+                f"[embed] {self.path} is a folder with other things in it; name one that is new, or an index"
+            )
+
+    def see(self, number: int, row: Row) -> None:
+        from weft.embed.index.records import check_id
+
+        try:
+            id = check_id(row_id(number, row))
+        except InputError as error:
+            raise InputError(f"[embed] row {number + 1}: {str(error).removeprefix('[index] ')}") from None
+        before = self._seen.setdefault(id, number)
+        if before != number:
+            raise InputError(
+                f"[embed] rows {before + 1} and {number + 1} have the same id, {id!r} (the field 'id', or the number "
+                "of the row where it has none); make them differ, or leave that field out"
+            )
+
+    def write(self, source: Source, spool: Spool) -> None:
+        from weft.embed.index import Index
+
+        field = self.about.field
+        index = Index.from_embedder(self._embedder, storage=self.about.output_dtype)  # type: ignore[arg-type]
+        first = 0
+        for rows, records in paired(source, spool):
+            index.add(
+                [row_id(number, row) for number, row in enumerate(rows, first)],
+                records["vector"].astype("f4"),
+                texts=[row[field] for row in rows],
+                metadata=[plain({name: value for name, value in row.items() if name != field}) for row in rows],
+                fingerprint=self.about.fingerprint,
+            )
+            first += len(rows)
+        index.save(self.path)
+        self._remember(source)
+
+    def _remember(self, source: Source) -> None:
+        """Write down which embedder the index is for, where it is one of this machine, and how documents were cut."""
+        from weft.embed.service import Embedder
+
+        if not isinstance(self._embedder, Embedder):
+            (self.path / MODEL_FILE).unlink(missing_ok=True)
+            return
+        info = {**self._embedder.info, "dimensions": self._embedder.dimension}
+        place = Path(info["model"])
+        said = {"model": str(place.resolve()) if place.exists() else info["model"]}  # found from any folder
+        said |= {name: info[name] for name in MODEL_OPTIONS}
+        if isinstance(source, Folder):
+            said |= {"chunk_tokens": source.chunking.tokens, "overlap": source.chunking.overlap}
+        with replacing(self.path / MODEL_FILE) as out:
+            out.write(json.dumps(said, indent=1).encode() + b"\n")
 
 
 def row_id(number: int, row: Row) -> str | int:
@@ -58,24 +120,14 @@ def row_id(number: int, row: Row) -> str | int:
     return own if isinstance(own, (str, int)) and not isinstance(own, bool) else number
 
 
-def _others(row: Row, field: str) -> Iterator[tuple[str, Any]]:
-    plain = (str, int, float, bool, list, dict, type(None))
-    return ((name, v if isinstance(v, plain) else str(v)) for name, v in row.items() if name != field)
-
-
-def remember_model(path: Path, model: str, options: dict[str, Any]) -> None:
-    """Write down which embedder the index of the folder `path` is for."""
-    kept = {name: options[name] for name in MODEL_OPTIONS if options.get(name) is not None}
-    with replacing(path / MODEL_FILE) as out:
-        out.write(json.dumps({"model": model, **kept}, indent=1).encode() + b"\n")
-
-
 def remembered_model(path: Path) -> tuple[str, dict[str, Any]]:
-    """What `remember_model` wrote: a model's name, and options of `Embedder`."""
+    """What the index in `path` says of its embedder: a model's name, and options of `Embedder`."""
     try:
         with open(path / MODEL_FILE, "rb") as file:
             found = json.loads(file.read(MAX_MODEL_BYTES))
         model, options = found.pop("model"), {name: found[name] for name in MODEL_OPTIONS if name in found}
+        if not all(isinstance(value, MODEL_OPTIONS[name]) for name, value in options.items()):
+            raise ValueError("an option of another type")
     except OSError:
         raise NotFoundError(f"[index] {path.name} does not say which model it is for; name it with --model") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -86,8 +138,12 @@ def remembered_model(path: Path) -> tuple[str, dict[str, Any]]:
 
 
 def open_searchable(path: Path, model: str | None = None, *, threads: int | None = None) -> Index:
-    """The index in `path` with its embedder. A name from the folder itself is looked for on this machine only: what a
-    folder says must not make anybody connect anywhere."""
+    """The index in `path` with its embedder, made with the options that the index was made with.
+
+    A `model` is where it is now. A name from the folder itself is looked for on this machine only: what a folder says
+    must not make anybody connect anywhere. Searches are exact, whatever graph lies there: to load it for a few
+    questions takes longer than to read the rows.
+    """
     from weft.embed import Embedder
     from weft.embed.index import Index
 
@@ -95,4 +151,7 @@ def open_searchable(path: Path, model: str | None = None, *, threads: int | None
     if model is None:
         model, options = remembered_model(path)
         options["offline"] = True
-    return Index.open(path, embedder=Embedder(model, threads=threads, **options), mapped=True)
+    else:
+        with suppress(WeftError):  # it says nothing, and the model is named
+            options = remembered_model(path)[1]
+    return Index.open(path, embedder=Embedder(model, threads=threads, **options), mapped=True, threads=threads)

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.embed.base import How
-from weft.embed.pipeline.sources import Row, Source
+from weft.embed.outputs import check_output
+from weft.embed.pipeline.sources import Row, Source, open_source
 from weft.embed.pipeline.spool import Spool
-from weft.embed.pipeline.targets import About, open_target, spool_dtype
+from weft.embed.pipeline.targets import About, Target, open_target, spool_dtype, was_changed
 from weft.embed.results import Embedded, EmbedInterrupted
 from weft.errors import InputError, TooLongError
 from weft.frozen import frozen
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 BATCH_ROWS = 2048
 BATCH_CHARACTERS = 4 << 20
+LEAST_CHARACTERS = 1 << 14  # a step or two; fewer would keep no two cores busy
+CACHED_CHARACTERS = 1 << 18
+BATCH_SECONDS = 2.0
 
 
 @frozen
@@ -38,7 +42,7 @@ class Report:
 
 def embed_file(
     embedder: BaseEmbedder,
-    source: Source,
+    source: Source | str | os.PathLike[str],
     target: str | os.PathLike[str],
     *,
     prompt_name: str | None = None,
@@ -49,35 +53,71 @@ def embed_file(
     restart: bool = False,
     told: Callable[[int], None] = lambda rows: None,
 ) -> Report:
-    """Embed every row of `source` into the file `target`; its ending, or `form`, says what it is.
+    """Embed every row of `source`, a path or what `open_source` gives, into the file `target`; its ending, or `form`,
+    says what that is.
 
     A run that was killed or interrupted goes on when it is started again in the same way, and its file is byte for
-    byte that of a run nobody stopped. `told` is called with the number of rows done after each batch.
+    byte that of a run nobody stopped. What is wrong with a row or with the target is said before anything is embedded.
+    `told` is called with the number of rows done after each batch, which takes some seconds; `source.total` is how
+    many there are, where that is known. Rows of an index are embedded as documents unless a prompt is named, and
+    chunks of documents that are too long lose nothing unless `truncate` says so.
     """
     started = time.monotonic()
     place = Path(target)
-    write = open_target(place, form, embedder)
-    about = About(
-        embedder._identity(How(adapter=embedder._adapter(adapter))), embedder.dimension, output_dtype, source.field
-    )
-    options = {"prompt_name": prompt_name, "truncate": truncate or embedder.truncate, "adapter": adapter}
-    settings = {"source": source.identity(), "field": source.field, "output_dtype": output_dtype, **options}
+    rows = source if isinstance(source, Source) else open_source(source, embedder=embedder)
+    _check_places(rows, place)
+    identity = embedder._identity(How(adapter=embedder._adapter(adapter)))
+    about = About(identity, embedder.dimension, check_output(output_dtype), rows.field)
+    out = open_target(place, form, about, embedder)
+    out.check()
+    beside = place.with_name(f"{place.name}.part")
+    rows.leave_out(place, beside)
+    if out.documents and prompt_name is None:
+        prompt_name = embedder.document_prompt_name  # queries have theirs, and would be compared with bare texts
+    options = {"prompt_name": prompt_name, "truncate": truncate or _truncate(embedder, rows), "adapter": adapter}
+    settings = {"source": rows.identity(), "field": rows.field, "output_dtype": output_dtype, **options}
     settings["fingerprint"] = about.fingerprint
-    dtype = spool_dtype(embedder.dimension, output_dtype)
-    with Spool(place.with_name(f"{place.name}.part"), settings, dtype, restart=restart) as spool:
+    with Spool(beside, settings, spool_dtype(embedder.dimension, output_dtype), restart=restart) as spool:
+        _look_through(rows, out)
         told(spool.rows)
-        for batch in _batches(source.rows(spool.rows)):
-            _add(spool, embedder, source, batch, {**options, "output_dtype": output_dtype})
+        pace = _Pace()
+        for batch in pace.batches(rows.rows(spool.rows)):
+            pace.fresh = _add(spool, embedder, rows, batch, {**options, "output_dtype": output_dtype})
             told(spool.rows)
-        if source.identity() != settings["source"]:
-            raise InputError(f"[embed] {source.name} was changed while it was read; give --restart to begin anew")
-        write(place, source, spool, about)
+        if rows.identity() != settings["source"]:
+            raise was_changed(rows)
+        out.write(rows, spool)
         spool.remove()
     report = (spool.rows, spool.resumed, spool.dropped_texts, spool.dropped_tokens)
     return Report(*report, time.monotonic() - started)
 
 
-def _add(spool: Spool, embedder: BaseEmbedder, source: Source, batch: list[Row], options: dict[str, Any]) -> None:
+def _check_places(source: Source, target: Path) -> None:
+    try:
+        same = target.samefile(source.path)
+    except OSError:
+        same = False  # one of them is not there
+    if same:
+        raise InputError(f"[embed] the output is the input, {target}; write elsewhere")
+
+
+def _truncate(embedder: BaseEmbedder, source: Source) -> str:
+    """A chunk that has more tokens alone than inside its document must not end the run."""
+    return "chunk" if source.own_rows and embedder.truncate == "error" else embedder.truncate
+
+
+def _look_through(source: Source, target: Target) -> None:
+    """Read every row once and count them: hours of work must not end at one that was wrong all the time."""
+    if source.own_rows:
+        return
+    source.total = 0
+    for number, row in enumerate(source.rows()):
+        target.see(number, row)
+        source.total = number + 1
+
+
+def _add(spool: Spool, embedder: BaseEmbedder, source: Source, batch: list[Row], options: dict[str, Any]) -> float:
+    """Embed a batch; the share of it that was computed, and not in a cache."""
     texts = [row[source.field] for row in batch]
     try:
         made = embedder.embed(texts, progress=False, **options)
@@ -85,13 +125,12 @@ def _add(spool: Spool, embedder: BaseEmbedder, source: Source, batch: list[Row],
         spool.append(_records(error.done, spool.dtype), error.done.dropped)
         raise
     except TooLongError as error:
-        row = spool.rows + error.index + 1
-        message = (
-            f"[embed] {source.name}: the text of row {row} has {error.length} tokens, the model takes {error.limit}; "
-            "give --truncate head, tail or chunk"
-        )
-        raise TooLongError(message, length=error.length, limit=error.limit, index=row - 1) from None
+        row = spool.rows + error.index
+        said = str(error).replace(f"text {error.index} ", f"{source.name}: the text of row {row + 1} ", 1)
+        message = said.replace("truncate='head', 'tail' or 'chunk'", "--truncate head, tail or chunk")
+        raise TooLongError(message, length=error.length, limit=error.limit, index=row) from None
     spool.append(_records(made, spool.dtype), made.dropped)
+    return 1 - made.cached / len(made)
 
 
 def _records(made: Embedded, dtype: np.dtype) -> np.ndarray:
@@ -104,14 +143,30 @@ def _records(made: Embedded, dtype: np.dtype) -> np.ndarray:
     return records
 
 
-def _batches(rows: Iterator[Row]) -> Iterator[list[Row]]:
-    batch: list[Row] = []
-    size = 0
-    for row in rows:
-        batch.append(row)
-        size += sum(len(value) for value in row.values() if isinstance(value, str))
-        if len(batch) == BATCH_ROWS or size >= BATCH_CHARACTERS:
+class _Pace:
+    """Batches that take about BATCH_SECONDS, so that a run that is killed loses little and who watches sees it move.
+
+    Vectors do not depend on what else is in their batch, so that the clock decides nothing but when they are kept.
+    """
+
+    def __init__(self) -> None:
+        self.fresh = 1.0  # the share of the last batch that was computed, and not in a cache
+        self._most = LEAST_CHARACTERS
+
+    def batches(self, rows: Iterator[Row]) -> Iterator[list[Row]]:
+        batch: list[Row] = []
+        size = 0
+        for row in rows:
+            batch.append(row)
+            size += sum(len(value) for value in row.values() if isinstance(value, str))
+            if len(batch) == BATCH_ROWS or size >= self._most:
+                started = time.monotonic()
+                yield batch
+                self._learn(size, max(time.monotonic() - started, 1e-3))
+                batch, size = [], 0
+        if batch:
             yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
+
+    def _learn(self, size: int, seconds: float) -> None:
+        wanted = size * self.fresh * BATCH_SECONDS / seconds if self.fresh else CACHED_CHARACTERS
+        self._most = int(min(max(wanted, LEAST_CHARACTERS), 2 * self._most, BATCH_CHARACTERS))

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,20 +21,29 @@ Row = dict[str, Any]
 FIELD = "text"
 FIELD_BYTES = 64 << 20  # of one CSV field; Python's own limit is 128 kB, which documents are over
 PARQUET_ROWS = 1024  # read at once
+SHOWN_FIELDS = 10  # in a message
 
 
 class Source:
-    """Rows of a file; `field` of each is the text. `skipped` counts files of a folder that are no text."""
+    """Rows of a file; `field` of each is the text. `total` says how many there are, once somebody has counted.
 
-    skipped = 0
+    `left_out` names the files of a folder that are no documents, and says why.
+    """
+
+    total: int | None = None
+    own_rows = False  # made here and not read, so that nothing is wrong with them
 
     def __init__(self, path: Path, field: str = FIELD) -> None:
         self.path = path
         self.field = field
+        self.left_out: dict[str, str] = {}
 
     @property
     def name(self) -> str:
         return self.path.name
+
+    def leave_out(self, *outputs: Path) -> None:
+        """Say what a run writes, so that it does not read it."""
 
     def identity(self) -> dict[str, Any]:
         """What tells this source from another, and from itself after a change."""
@@ -73,9 +82,19 @@ class Source:
             ) from None
 
     def checked(self, row: Row, where: str) -> Row:
-        if not isinstance(row, dict) or not isinstance(row.get(self.field), str):
-            raise InputError(f"[embed] {where} has no text in the field {self.field!r}; name another with --field")
+        if not isinstance(row, dict):
+            raise InputError(f"[embed] {where} is {type(row).__name__}; an object with a text is wanted")
+        if not isinstance(row.get(self.field), str):
+            held = f"; it is {type(row[self.field]).__name__}" if self.field in row else _fields_of(row)
+            raise InputError(
+                f"[embed] {where} has no text in the field {self.field!r}{held}: name another with --field"
+            )
         return row
+
+
+def _fields_of(row: Row) -> str:
+    shown = ", ".join(repr(name) for name in list(row)[:SHOWN_FIELDS]) + (" …" if len(row) > SHOWN_FIELDS else "")
+    return f"; there are {shown}" if row else "; there are no fields"
 
 
 class JsonLines(Source):
@@ -89,6 +108,11 @@ class JsonLines(Source):
     def parse(self, line: str, where: str) -> Row:
         try:
             row = json.loads(line)
+            if "\\u" in line:  # the only way to half a character in a file that is UTF-8
+                json.dumps(row, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            half = f"\\u{ord(error.object[error.start]):04x}"
+            raise InputError(f"[embed] {where} has half of a character alone, {half}; repair it") from None
         except (ValueError, RecursionError) as error:
             raise InputError(f"[embed] {where} is not JSON: {error}") from None
         return self.checked(row, where)
@@ -102,10 +126,11 @@ class Csv(Source):
         separator = "\t" if self.path.suffix.lower() == ".tsv" else ","
         try:
             with open(self.path, "rb") as raw, io.TextIOWrapper(raw, "utf-8-sig", newline="") as file:
-                reader = csv.DictReader(file, delimiter=separator, strict=True, restkey="")
+                reader = csv.DictReader(file, delimiter=separator, strict=True)  # None names what is over
+                _check_names(self.name, reader.fieldnames or ())
                 for row in reader:
                     where = f"{self.name} line {reader.line_num}"
-                    if "" in row or None in row.values():
+                    if None in row or None in row.values():
                         raise InputError(f"[embed] {where} has not as many fields as the first line has names")
                     yield self.checked(row, where)
         except OSError as error:
@@ -131,18 +156,49 @@ class Parquet(Source):
             count = file.metadata.row_group(group).num_rows
             if first + count > start:
                 batches = file.iter_batches(batch_size=PARQUET_ROWS, row_groups=[group])
-                rows = (row for batch in batches for row in batch.to_pylist())
+                rows = (row for batch in batches for row in self._objects(batch))
                 yield from islice(rows, max(0, start - first), None)
             first += count
+
+    def _objects(self, batch: Any) -> Iterator[Row]:
+        names = batch.schema.names
+        columns = [self._values(name, column) for name, column in zip(names, batch.columns)]
+        return (dict(zip(names, values)) for values in zip(*columns))
+
+    def _values(self, name: str, column: Any) -> list[Any]:
+        """A column as Python has it; times that are finer or further than Python's are text."""
+        import pyarrow
+
+        nested = pyarrow.types.is_nested(column.type)
+        try:
+            if not nested and "[ns" in str(column.type):  # as text whether or not pandas, which has them, is there
+                return list(column.cast("string").to_pylist())
+            try:
+                return list(column.to_pylist())
+            except OverflowError:
+                return list(column.cast("string").to_pylist())
+        except (ValueError, NotImplementedError) as error:
+            raise InputError(
+                f"[embed] {self.name}: the column {name!r} of {column.type} cannot be read: {error}; leave it out"
+            ) from None
 
     def open(self) -> Any:
         """The file as pyarrow has it."""
         arrow = parquet()
         self._stat()
         try:
-            return arrow.ParquetFile(self.path, memory_map=True)
+            file = arrow.ParquetFile(self.path, memory_map=True)
         except (ValueError, OSError) as error:
             raise InputError(f"[input] {self.name} is not a Parquet file: {error}") from None
+        _check_names(self.name, file.schema_arrow.names)
+        return file
+
+
+def _check_names(file: str, names: Sequence[str]) -> None:
+    """Of two columns with one name, one would be lost."""
+    twice = [name for i, name in enumerate(names) if name in names[:i]]
+    if twice:
+        raise InputError(f"[embed] {file} has two columns called {twice[0]!r}; rename one")
 
 
 def parquet() -> Any:
@@ -161,6 +217,13 @@ KINDS: dict[str, type[Source]] = {
     ".tsv": Csv,
     ".parquet": Parquet,
 }
+DOCUMENTS = (".md", ".markdown", ".rst")  # one text, and not a text a line
+REFUSED = {  # endings of what would be read as lines that nobody wrote
+    ".json": "write an object a line and call it .jsonl, or name their field with --field",
+    **dict.fromkeys((".pdf", ".docx", ".odt", ".html", ".htm"), "take its text out first"),
+    **dict.fromkeys((".gz", ".zip", ".zst", ".bz2", ".xz"), "unpack it first"),
+    ".xlsx": "save it as CSV first",
+}
 
 
 def open_source(
@@ -170,16 +233,20 @@ def open_source(
     embedder: BaseEmbedder | None = None,
     chunking: Chunking | None = None,
 ) -> Source:
-    """The source at `path`: by its ending JSON lines, CSV or Parquet, else lines of text; a folder of documents.
+    """The source at `path`: by its ending JSON lines, CSV or Parquet, a document, else lines of text; a folder of
+    documents.
 
-    A folder's documents are cut by the tokens of `embedder`. A `field` means that a file of unknown ending has JSON
-    lines.
+    Documents are cut by the tokens of `embedder`. A `field` means that a file of unknown ending has JSON lines.
     """
     place = Path(path)
-    if place.is_dir():
+    ending = place.suffix.lower()
+    if place.is_dir() or (field is None and ending in DOCUMENTS):
         from weft.embed.pipeline.folder import Folder
 
-        assert embedder is not None, "documents are cut by tokens"
+        if embedder is None:
+            raise InputError(f"[embed] {place.name or place} is cut by tokens, for which an embedder is needed")
         return Folder(place, embedder, chunking)
-    kind = KINDS.get(place.suffix.lower(), Source if field is None else JsonLines)
+    if field is None and ending in REFUSED:
+        raise InputError(f"[embed] {place.name} is not a file of texts; {REFUSED[ending]}")
+    kind = KINDS.get(ending, Source if field is None else JsonLines)
     return kind(place, field or FIELD)

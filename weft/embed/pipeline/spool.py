@@ -1,7 +1,9 @@
 """The vectors of a run that is not finished, and how far it has come: a folder beside the output.
 
 Vectors are appended; the state is replaced whole after each batch, and says how many of them count. What a killed run
-appended after that is cut off when the next one goes on, so that its vectors are those of a run nobody stopped.
+appended after that is cut off when the next one goes on, so that its vectors are those of a run nobody stopped. Only
+the run that holds the lock touches anything here. A spool without rows is worth nothing: it is not left behind, and
+what it says holds nobody up.
 """
 
 from __future__ import annotations
@@ -9,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 VERSION = 1
+VECTORS, STATE = "vectors", "state.json"
+ATTEMPTS = 10  # to open: a run that ends removes the folder under us
 
 
 class Spool:
@@ -31,12 +34,10 @@ class Spool:
         self.place = place
         self.dtype = dtype
         self._settings = json.loads(json.dumps({"version": VERSION, **settings}))
-        if restart and place.exists():
-            shutil.rmtree(place)
-        place.mkdir(parents=True, exist_ok=True)
-        self._file: BinaryIO = open(place / "vectors", "ab")  # noqa: SIM115 (closed by __exit__)
+        self._file = _opened(place)
         try:
-            _lock(self._file, place)
+            if restart:
+                (place / STATE).unlink(missing_ok=True)
             self._go_on()
         except BaseException:
             self._file.close()
@@ -44,34 +45,32 @@ class Spool:
 
     def _go_on(self) -> None:
         state = self._read_state()
-        if state is None:
+        if state is None or not state["rows"]:
             state = {"rows": 0, "dropped_texts": 0, "dropped_tokens": 0}
-        elif state["settings"] != self._settings:
-            changed = [name for name in self._settings if state["settings"].get(name) != self._settings[name]]
+        elif changed := _changes(state["settings"], self._settings):
             raise InputError(
-                f"[embed] {self.place.name} is of a run with another {', '.join(changed) or 'version'}; "
-                "give the same again, or --restart to begin anew"
+                f"[embed] {self.place.name} has {state['rows']} rows of a run with another {changed}; "
+                "give the same again, or --restart to throw them away and begin anew"
             )
         self.rows: int = state["rows"]
         self.dropped_texts: int = state["dropped_texts"]
         self.dropped_tokens: int = state["dropped_tokens"]
         self.resumed = self.rows
-        size = os.fstat(self._file.fileno()).st_size
-        if size < self.rows * self.dtype.itemsize:
-            raise FormatError(f"[embed] {self.place.name}/vectors is shorter than its state says; give --restart")
+        if os.fstat(self._file.fileno()).st_size < self.rows * self.dtype.itemsize:
+            raise self._too_short()
         self._file.truncate(self.rows * self.dtype.itemsize)
         self._keep()
 
     def _read_state(self) -> dict[str, Any] | None:
         try:
-            state = json.loads((self.place / "state.json").read_bytes())
+            state = json.loads((self.place / STATE).read_bytes())
             numbers = [state[name] for name in ("rows", "dropped_texts", "dropped_tokens")]
             if not all(isinstance(n, int) and n >= 0 for n in numbers) or not isinstance(state["settings"], dict):
                 raise ValueError("its members are of another type")
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:
-            raise FormatError(f"[embed] {self.place.name}/state.json cannot be read: {error}; give --restart") from None
+            raise FormatError(f"[embed] {self.place.name}/{STATE} cannot be read: {error}; give --restart") from None
         return dict(state)
 
     def append(self, records: np.ndarray, dropped: np.ndarray) -> None:
@@ -86,22 +85,36 @@ class Spool:
 
     def _keep(self) -> None:
         counts = {name: getattr(self, name) for name in ("rows", "dropped_texts", "dropped_tokens")}
-        with replacing(self.place / "state.json") as out:
+        with replacing(self.place / STATE) as out:
             out.write(json.dumps({"settings": self._settings, **counts}).encode())
 
     def batches(self, count: int) -> Iterator[np.ndarray]:
         """All records, so many at a time."""
+        for first in range(0, self.rows, count):
+            yield self.records(first, min(count, self.rows - first))
+
+    def records(self, first: int, count: int) -> np.ndarray:
+        """So many records, read through the handle that is locked: its name may be another file's by now."""
         import numpy as np
 
-        with open(self.place / "vectors", "rb") as file:
-            for first in range(0, self.rows, count):
-                size = min(count, self.rows - first)
-                yield np.frombuffer(file.read(size * self.dtype.itemsize), self.dtype)
+        self._file.seek(first * self.dtype.itemsize)
+        data = self._file.read(count * self.dtype.itemsize)
+        if len(data) != count * self.dtype.itemsize:
+            raise self._too_short()
+        return np.frombuffer(data, self.dtype)
+
+    def _too_short(self) -> FormatError:
+        return FormatError(f"[embed] {self.place.name}/{VECTORS} is shorter than its state says; give --restart")
 
     def remove(self) -> None:
-        """The run is finished."""
+        """The run is finished. What else lies in the folder is not ours, and stays with it."""
+        if os.name == "nt":  # removes no open file, and has no lock to lose
+            self._file.close()
+        for path in (self.place / STATE, *self.place.glob(f".{STATE}.*.part"), self.place / VECTORS):
+            path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self.place.rmdir()
         self._file.close()
-        shutil.rmtree(self.place)
 
     def __enter__(self) -> Spool:
         return self
@@ -109,7 +122,54 @@ class Spool:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if not self.rows and not self._file.closed:
+            self.remove()
         self._file.close()
+
+
+def is_spool(folder: Path) -> bool:
+    """Whether a run that was stopped left this folder."""
+    return folder.suffix == ".part" and (folder / STATE).is_file() and (folder / VECTORS).is_file()
+
+
+def _changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """What is not as it was, in words; "" where the rows that are there are those of a run with `now`."""
+    return " and ".join(
+        f"{name} ({_both(then.get(name), now[name])})"
+        for name in now
+        if then.get(name) != now[name] and (name, then.get(name)) != ("truncate", "error")  # no text was cut until then
+    )
+
+
+def _both(then: Any, now: Any) -> str:
+    if isinstance(then, dict) and isinstance(now, dict):
+        if then.get("path") == now.get("path"):
+            return f"{Path(str(now.get('path'))).name} was changed since"
+        then, now = then.get("path"), now.get("path")
+    return f"{str(then)[:60]} then, {str(now)[:60]} now"
+
+
+def _opened(place: Path) -> BinaryIO:
+    """The file of vectors, locked and still the one of that name."""
+    for _ in range(ATTEMPTS):
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            file = open(place / VECTORS, "a+b")  # noqa: SIM115 (closed by Spool)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise InputError(f"[embed] {place} cannot be written: {error.strerror}; write elsewhere") from None
+        try:
+            _lock(file, place)
+            if os.path.samestat(os.fstat(file.fileno()), os.stat(place / VECTORS)):
+                return file
+        except FileNotFoundError:
+            pass
+        except BaseException:
+            file.close()
+            raise
+        file.close()
+    raise _busy(place)
 
 
 def _lock(file: BinaryIO, place: Path) -> None:
@@ -120,4 +180,8 @@ def _lock(file: BinaryIO, place: Path) -> None:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise BusyError(f"[embed] another run writes to {place.name}; wait for it") from None
+            raise _busy(place) from None
+
+
+def _busy(place: Path) -> BusyError:
+    return BusyError(f"[embed] another run writes to {place.name}; wait for it")

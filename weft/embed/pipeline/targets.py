@@ -1,27 +1,30 @@
 """What a finished run leaves: one file, written from the source's rows and the spool's vectors, whole or not at all.
 
-.npy      vectors alone: [rows, dimension] of float32, float16 or int8, or [rows, ceil(dimension / 8)] bytes
+.npy      vectors alone: [rows, dimension] of float32, float16 or int8, or [rows, ceil(dimension / 8)] bytes; the
+          scales of int8 lie beside it in .scales.npy
 .jsonl    the row with "embedding", and "scale" for int8
 .txt      the numbers of a vector a line
 .parquet  the row's columns and "embedding", a list of fixed length; the fingerprint is in the file's metadata
 .index    a folder with a `weft.Index` (indexing.py)
 .sqlite   table vectors (id, text, fields, embedding, scale); table about has the fingerprint
+
+What can be wrong with a target or with a row for it is said before anything is embedded: `check`, then `see`.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.embed.pipeline.sources import Parquet, Row, Source, parquet
+from weft.embed.pipeline.sources import Row, Source
 from weft.embed.pipeline.spool import Spool
 from weft.errors import InputError, NotFoundError
 from weft.frozen import frozen
@@ -45,9 +48,6 @@ class About:
     field: str
 
 
-Write = Callable[[Path, Source, Spool, About], None]
-
-
 def spool_dtype(dimension: int, output_dtype: str) -> np.dtype:
     """A record of the spool: the vector, and its scale where it has one."""
     import numpy as np
@@ -58,138 +58,189 @@ def spool_dtype(dimension: int, output_dtype: str) -> np.dtype:
     return np.dtype([("vector", kind, (size,)), *scale])
 
 
-def open_target(path: Path, form: str | None, embedder: BaseEmbedder) -> Write:
+class Target:
+    """The file `path` with what `about` says. `taken` are names that it gives to fields of its own."""
+
+    documents = False  # whether queries are to find the rows, so that they are embedded as documents
+    taken: tuple[str, ...] = ()
+
+    def __init__(self, path: Path, about: About) -> None:
+        self.path, self.about = path, about
+        self.scaled = about.output_dtype == "int8"
+
+    def check(self) -> None:
+        """Refuse what can be seen without any row."""
+        if self.path.is_dir():
+            raise InputError(f"[embed] {self.path.name} is a folder; name a file")
+
+    def see(self, number: int, row: Row) -> None:
+        """Refuse a row, the one after `number` others, that `write` could not take."""
+        for name in self.taken:
+            if name in row:
+                raise InputError(
+                    f"[embed] row {number + 1} has a field {name!r} already, which the output needs; rename it"
+                )
+
+    def write(self, source: Source, spool: Spool) -> None:
+        raise NotImplementedError
+
+
+def open_target(path: Path, form: str | None, about: About, embedder: BaseEmbedder) -> Target:
     """What writes a file of this form: one of FORMS, or what its ending says; an index is made for `embedder`."""
     if path.parent != Path() and not path.parent.is_dir():
         raise NotFoundError(f"[embed] {path.parent} is not a folder; make it, or write elsewhere")
     chosen = form or ENDINGS.get(path.suffix.lower())
     if chosen == "index":
-        from weft.embed.pipeline.indexing import write_index
+        from weft.embed.pipeline.indexing import Searchable
 
-        return partial(write_index, embedder=embedder)
+        return Searchable(path, about, embedder)
+    if chosen == "parquet":
+        from weft.embed.pipeline.columns import Columns
+
+        return Columns(path, about)
     if chosen not in FORMS:
         raise InputError(f"[embed] {path.name}: files end in {', '.join(sorted(ENDINGS))}; name the output accordingly")
-    return FORMS[chosen]
+    return FORMS[chosen](path, about)
 
 
-def write_npy(path: Path, source: Source, spool: Spool, about: About) -> None:
+class Npy(Target):
+    """A matrix."""
+
+    def write(self, source: Source, spool: Spool) -> None:
+        if self.scaled:
+            _write_matrix(self.path.with_suffix(".scales.npy"), "scale", spool)
+        _write_matrix(self.path, "vector", spool)
+
+
+def _write_matrix(path: Path, field: str, spool: Spool) -> None:
     import numpy as np
 
-    vector = spool.dtype["vector"]
-    shape = (spool.rows, *vector.shape)
+    kind = spool.dtype[field]
     with replacing(path) as out:
-        descr = np.lib.format.dtype_to_descr(vector.base)
-        np.lib.format.write_array_header_1_0(out, {"descr": descr, "fortran_order": False, "shape": shape})
+        header = {"descr": np.lib.format.dtype_to_descr(kind.base), "fortran_order": False}
+        np.lib.format.write_array_header_1_0(out, {**header, "shape": (spool.rows, *kind.shape)})
         for records in spool.batches(ROWS):
-            out.write(np.ascontiguousarray(records["vector"]).tobytes())
+            out.write(np.ascontiguousarray(records[field]).tobytes())
 
 
-def write_jsonl(path: Path, source: Source, spool: Spool, about: About) -> None:
-    with replacing(path) as out:
-        for row, record in _pairs(source, spool):
-            scale = {"scale": _number(record["scale"])} if "scale" in (spool.dtype.names or ()) else {}
-            line = {**row, "embedding": numbers_of(record["vector"]), **scale}
-            out.write(json.dumps(line, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n")
+class JsonTarget(Target):
+    """Rows with their vectors, an object a line."""
+
+    def __init__(self, path: Path, about: About) -> None:
+        super().__init__(path, about)
+        self.taken = ("embedding", "scale") if self.scaled else ("embedding",)
+
+    def write(self, source: Source, spool: Spool) -> None:
+        with replacing(self.path) as out:
+            for rows, records in paired(source, spool):
+                for row, record in zip(rows, records):
+                    scale = {"scale": _number(record["scale"])} if self.scaled else {}
+                    line = {**plain(row), "embedding": numbers_of(record["vector"]), **scale}
+                    out.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
 
 
-def write_text(path: Path, source: Source, spool: Spool, about: About) -> None:
-    with replacing(path) as out:
-        for records in spool.batches(ROWS):
-            for vector in records["vector"]:
-                out.write(" ".join(map(repr, numbers_of(vector))).encode() + b"\n")
+class Text(Target):
+    """Numbers, a vector a line."""
+
+    def check(self) -> None:
+        super().check()
+        if self.scaled:
+            raise InputError("[embed] text has no place for the scales of int8; write .jsonl, .npy or another")
+
+    def write(self, source: Source, spool: Spool) -> None:
+        with replacing(self.path) as out:
+            for records in spool.batches(ROWS):
+                for vector in records["vector"]:
+                    out.write(" ".join(map(repr, numbers_of(vector))).encode() + b"\n")
 
 
-def write_sqlite(path: Path, source: Source, spool: Spool, about: About) -> None:
-    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}.part")
+class Sqlite(Target):
+    """A database of two tables. One that is there is replaced only where a run wrote it and nobody has it open."""
+
+    def check(self) -> None:
+        super().check()
+        for ending in ("-wal", "-journal"):  # would be played into the new file
+            if self.path.with_name(self.path.name + ending).exists():
+                raise InputError(
+                    f"[embed] {self.path.name} is a database that is open, or was not closed: "
+                    f"there is {self.path.name}{ending}; choose another name"
+                )
+        if self.path.exists() and self.path.stat().st_size and not _is_output(self.path):
+            raise InputError(
+                f"[embed] {self.path.name} is there and is not what weft embed writes; choose another name"
+            )
+
+    def write(self, source: Source, spool: Spool) -> None:
+        temporary = self.path.with_name(f".{self.path.name}.{os.urandom(4).hex()}.part")
+        try:
+            with closing(sqlite3.connect(temporary, isolation_level=None)) as connection:
+                connection.execute("PRAGMA journal_mode = OFF")  # the file has its name only once it is whole
+                connection.execute("BEGIN")
+                self._fill(connection, source, spool)
+                connection.execute("COMMIT")
+            with open(temporary, "rb") as file:
+                os.fsync(file.fileno())
+            self.check()  # again: somebody may have come since
+            os.replace(temporary, self.path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def _fill(self, connection: sqlite3.Connection, source: Source, spool: Spool) -> None:
+        connection.execute("CREATE TABLE about (name TEXT PRIMARY KEY, value)")
+        connection.executemany("INSERT INTO about VALUES (?, ?)", asdict(self.about).items())
+        connection.execute(
+            "CREATE TABLE vectors (id INTEGER PRIMARY KEY, text TEXT NOT NULL, fields TEXT NOT NULL, "
+            "embedding BLOB NOT NULL, scale REAL)"
+        )
+        field, scaled = self.about.field, self.scaled
+        pairs = (pair for rows, records in paired(source, spool) for pair in zip(rows, records))
+        lines = (
+            (
+                number,
+                row[field],
+                json.dumps(plain({k: v for k, v in row.items() if k != field}), ensure_ascii=False),
+                record["vector"].tobytes(),
+                float(record["scale"]) if scaled else None,
+            )
+            for number, (row, record) in enumerate(pairs, 1)
+        )
+        connection.executemany("INSERT INTO vectors VALUES (?, ?, ?, ?, ?)", lines)
+
+
+def _is_output(path: Path) -> bool:
+    """Whether a database has the tables of a run, and no others."""
     try:
-        with closing(sqlite3.connect(temporary, isolation_level=None)) as connection:
-            connection.execute("PRAGMA journal_mode = OFF")  # the file has its name only once it is whole
-            connection.execute("BEGIN")
-            _fill_tables(connection, source, spool, about)
-            connection.execute("COMMIT")
-        with open(temporary, "rb") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
+            names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+            said = connection.execute("SELECT value FROM about WHERE name = 'fingerprint'").fetchall()
+    except sqlite3.Error:
+        return False
+    return {name for (name,) in names if not name.startswith("sqlite_")} == {"about", "vectors"} and len(said) == 1
 
 
-def _fill_tables(connection: sqlite3.Connection, source: Source, spool: Spool, about: About) -> None:
-    connection.execute("CREATE TABLE about (name TEXT PRIMARY KEY, value)")
-    connection.executemany("INSERT INTO about VALUES (?, ?)", asdict(about).items())
-    connection.execute(
-        "CREATE TABLE vectors (id INTEGER PRIMARY KEY, text TEXT NOT NULL, fields TEXT NOT NULL, "
-        "embedding BLOB NOT NULL, scale REAL)"
-    )
-    scaled = "scale" in (spool.dtype.names or ())
-
-    def rows() -> Iterator[tuple[Any, ...]]:
-        for number, (row, record) in enumerate(_pairs(source, spool), 1):
-            fields = json.dumps({k: v for k, v in row.items() if k != about.field}, ensure_ascii=False, default=str)
-            scale = float(record["scale"]) if scaled else None
-            yield number, row[about.field], fields, record["vector"].tobytes(), scale
-
-    connection.executemany("INSERT INTO vectors VALUES (?, ?, ?, ?, ?)", rows())
-
-
-def write_parquet(path: Path, source: Source, spool: Spool, about: About) -> None:
-    module = parquet()
-    import pyarrow as arrow
-
-    columns = _schema(source, arrow)
-    names = [field.name for field in columns]
-    if clash := {"embedding", "scale"} & set(names):
-        raise InputError(f"[embed] {source.name} has a column {clash.pop()!r} already; rename it")
-    vector = spool.dtype["vector"]
-    kinds = [arrow.field("embedding", arrow.list_(arrow.from_numpy_dtype(vector.base), vector.shape[0]))]
-    kinds += [arrow.field("scale", arrow.float32())] if "scale" in (spool.dtype.names or ()) else []
-    told = {f"weft.{name}": str(value) for name, value in asdict(about).items()}
-    schema = arrow.schema([*columns, *kinds], metadata=told)
-    rows = source.rows()
-    with replacing(path) as out, module.ParquetWriter(out, schema, compression="zstd") as writer:
-        for records in spool.batches(ROWS):
-            given = [_plain(row, columns, arrow) for row in islice(rows, len(records))]
-            arrays = [arrow.array([row.get(name) for row in given], columns.field(name).type) for name in names]
-            flat = arrow.array(records["vector"].reshape(-1))
-            arrays.append(arrow.FixedSizeListArray.from_arrays(flat, vector.shape[0]))
-            arrays += [arrow.array(records["scale"])] if len(kinds) > 1 else []
-            writer.write_table(arrow.Table.from_arrays(arrays, schema=schema), row_group_size=ROWS)
-
-
-def _schema(source: Source, arrow: Any) -> Any:
-    """The columns of a source: a Parquet file's own, else what all values of a field are, JSON where they differ."""
-    if isinstance(source, Parquet):
-        return source.open().schema_arrow.remove_metadata()
-    kinds: dict[str, set[type]] = {}
-    for row in source.rows():
-        for name, value in row.items():
-            kinds.setdefault(name, set()).add(type(value))
-    types = {str: arrow.string(), bool: arrow.bool_(), int: arrow.int64(), float: arrow.float64()}
-
-    def column(found: set[type]) -> Any:
-        some = found - {type(None)}
-        if some == {int, float}:
-            return arrow.float64()
-        return types.get(next(iter(some)), arrow.string()) if len(some) == 1 else arrow.string()
-
-    return arrow.schema([(name, column(found)) for name, found in kinds.items()])
-
-
-def _plain(row: Row, columns: Any, arrow: Any) -> Row:
-    """The row as its columns take it: what is no text in a column of texts is written as JSON."""
-
-    def value(name: str, given: Any) -> Any:
-        if given is not None and not isinstance(given, str) and columns.field(name).type == arrow.string():
-            return json.dumps(given, ensure_ascii=False)
-        return given
-
-    return {name: value(name, given) for name, given in row.items()}
-
-
-def _pairs(source: Source, spool: Spool) -> Iterator[tuple[Row, Any]]:
+def paired(source: Source, spool: Spool) -> Iterator[tuple[list[Row], np.ndarray]]:
+    """Rows and their records, so many at a time."""
     rows = source.rows()
     for records in spool.batches(ROWS):
-        yield from zip(islice(rows, len(records)), records)
+        part = list(islice(rows, len(records)))
+        if len(part) != len(records):
+            raise was_changed(source)
+        yield part, records
+
+
+def was_changed(source: Source) -> InputError:
+    return InputError(f"[embed] {source.name} was changed while it was read; give --restart to begin anew")
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON has it: NaN is null, and what JSON has no word for, dates and decimals, is text."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    if isinstance(value, dict):
+        return {str(name): plain(held) for name, held in value.items()}
+    return [plain(held) for held in value] if isinstance(value, (list, tuple)) else str(value)
 
 
 def _number(value: Any) -> float:
@@ -201,11 +252,9 @@ def numbers_of(vector: np.ndarray) -> list[float | int]:
     return [_number(x) for x in vector.tolist()] if vector.dtype.kind == "f" else list(vector.tolist())
 
 
-FORMS: dict[str, Write] = {
-    "npy": write_npy,
-    "jsonl": write_jsonl,
-    "text": write_text,
-    "parquet": write_parquet,
-    "sqlite": write_sqlite,
+FORMS: dict[str, type[Target]] = {"npy": Npy, "jsonl": JsonTarget, "text": Text, "sqlite": Sqlite}
+ENDINGS = {
+    **{f".{name}": name for name in ("npy", "jsonl", "parquet", "sqlite", "index")},
+    ".txt": "text",
+    ".db": "sqlite",
 }
-ENDINGS = {".txt": "text", ".db": "sqlite", ".index": "index", **{f".{name}": name for name in FORMS if name != "text"}}

@@ -1,0 +1,275 @@
+"""What cannot work is refused before anything is embedded, by name; what lies there already is not lost."""
+
+import json
+import sqlite3
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+from weft.embed.pipeline import Chunking, embed_file, open_source, spool
+from weft.errors import BusyError, FormatError, InputError, NotFoundError, TooLongError, WeftError
+
+RECORD = np.dtype("<f4")
+
+
+@pytest.fixture
+def untouched(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> weft.Embedder:
+    """An embedder that must not be asked for a vector."""
+    embedder = weft.Embedder(str(tiny_folder), threads=1)
+    monkeypatch.setattr(embedder, "embed", lambda *a, **k: pytest.fail("something was embedded"))
+    return embedder
+
+
+def lines(path: Path, *rows: dict[str, Any]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def filled(place: Path, rows: int, **settings: Any) -> None:
+    with spool.Spool(place, settings, RECORD) as made:
+        made.append(np.arange(rows, dtype=RECORD), np.zeros(rows, int))
+
+
+def test_a_restart_leaves_a_run_that_is_alive_alone(tmp_path: Path) -> None:
+    place = tmp_path / "a.part"
+    with spool.Spool(place, {}, RECORD) as alive:
+        alive.append(np.arange(5, dtype=RECORD), np.zeros(5, int))
+        with pytest.raises(BusyError, match="another run"):
+            spool.Spool(place, {}, RECORD, restart=True)
+        alive.append(np.arange(5, 9, dtype=RECORD), np.zeros(4, int))
+        assert np.concatenate(list(alive.batches(4))).tolist() == list(range(9))
+    with spool.Spool(place, {}, RECORD, restart=True) as again:
+        assert again.rows == 0 and (place / "vectors").stat().st_size == 0
+
+
+def test_vectors_are_read_from_the_file_that_was_locked(tmp_path: Path) -> None:
+    with spool.Spool(tmp_path / "a.part", {}, RECORD) as alive:
+        alive.append(np.arange(5, dtype=RECORD), np.zeros(5, int))
+        (tmp_path / "a.part" / "vectors").unlink()
+        (tmp_path / "a.part" / "vectors").write_bytes(b"of somebody else")
+        assert alive.records(0, 5).tolist() == [0, 1, 2, 3, 4]
+        with pytest.raises(FormatError, match="shorter"):
+            alive.records(4, 2)
+
+
+def test_what_is_not_ours_stays_in_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "a.part").mkdir()
+    (tmp_path / "a.part" / "letters.txt").write_text("dear")
+    with spool.Spool(tmp_path / "a.part", {}, RECORD) as made:
+        made.append(np.zeros(1, RECORD), np.zeros(1, int))
+        made.remove()
+    assert [path.name for path in (tmp_path / "a.part").iterdir()] == ["letters.txt"]
+
+
+def test_what_changed_and_what_would_be_lost_is_said(tmp_path: Path) -> None:
+    filled(tmp_path / "a.part", 7, truncate="head", prompt_name=None, source={"path": "/a/x.txt", "bytes": 1})
+    now = {"truncate": "tail", "prompt_name": "query", "source": {"path": "/a/x.txt", "bytes": 2}}
+    with pytest.raises(InputError, match=r"7 rows .* truncate \(head then, tail now\) and .*x.txt was changed since"):
+        spool.Spool(tmp_path / "a.part", now, RECORD)
+
+
+def test_the_advice_of_a_failed_run_can_be_followed(tiny_folder: Path, tmp_path: Path) -> None:
+    embedder = weft.Embedder(str(tiny_folder), threads=1)
+    source, target = tmp_path / "in.txt", tmp_path / "out.npy"
+    source.write_text("the cat " * 99 + "\na\n")
+    with pytest.raises(TooLongError, match=r"in\.txt: the text of row 1 .* --truncate head"):
+        embed_file(embedder, source, target)
+    assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
+    assert embed_file(embedder, source, target, truncate="head").rows == 2
+
+
+def test_rows_that_fitted_are_kept_when_others_are_to_be_cut(tiny_folder: Path, tmp_path: Path) -> None:
+    embedder = weft.Embedder(str(tiny_folder), threads=1)
+    source, target = tmp_path / "in.txt", tmp_path / "out.npy"
+    source.write_text("the cat sat\n" * 2048 + "the cat " * 99 + "\n")
+    with pytest.raises(TooLongError, match="row 2049"):
+        embed_file(embedder, source, target)
+    report = embed_file(embedder, source, target, truncate="head")
+    assert 0 < report.resumed <= 2048 and (report.rows, report.dropped_texts) == (2049, 1)
+    texts = source.read_text().splitlines()
+    assert np.array_equal(np.load(target), embedder.encode(texts, truncate="head"))
+
+
+@pytest.mark.parametrize("name", ["in.txt", "in.jsonl", "link.txt"])
+def test_the_input_is_not_written_over(untouched: weft.Embedder, tmp_path: Path, name: str) -> None:
+    source = lines(tmp_path / "in.txt", {"text": "a"})
+    if name == "link.txt":
+        (tmp_path / name).symlink_to(source)
+    elif name != "in.txt":
+        source = source.rename(tmp_path / name)
+    before = source.read_bytes()
+    with pytest.raises(InputError, match="the output is the input"):
+        embed_file(untouched, source, tmp_path / name)
+    assert source.read_bytes() == before
+
+
+def test_a_database_of_another_program_is_not_replaced(tiny_embedder: weft.Embedder, tmp_path: Path) -> None:
+    source, target = lines(tmp_path / "in.jsonl", {"text": "a"}), tmp_path / "notes.db"
+    with sqlite3.connect(target) as connection:
+        connection.execute("CREATE TABLE documents (id)")
+    connection.close()
+    for content in (target.read_bytes(), b"a letter"):
+        target.write_bytes(content)
+        with pytest.raises(InputError, match="not what weft embed writes"):
+            embed_file(tiny_embedder, source, target)
+        assert target.read_bytes() == content
+    target.write_bytes(b"")
+    for _ in range(2):  # what a run wrote, another may replace
+        assert embed_file(tiny_embedder, source, target).rows == 1
+    (tmp_path / "notes.db-wal").write_bytes(b"")
+    with pytest.raises(InputError, match=r"notes\.db-wal; choose another"):
+        embed_file(tiny_embedder, source, target)
+
+
+def test_a_database_that_is_opened_during_the_run_is_not_replaced(
+    tiny_embedder: weft.Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = lines(tmp_path / "in.jsonl", {"text": "a"}), tmp_path / "notes.db"
+    with pytest.raises(InputError, match=r"notes\.db-wal"):
+        embed_file(tiny_embedder, source, target, told=lambda rows: (tmp_path / "notes.db-wal").touch())
+    assert not target.exists()
+    (tmp_path / "notes.db-wal").unlink()
+    assert embed_file(tiny_embedder, source, target).resumed == 1
+
+
+@pytest.mark.parametrize(
+    "rows, target, said",
+    [
+        ([{"text": "a"}, {"text": "b", "embedding": 1}], "out.jsonl", "row 2 has a field 'embedding' already"),
+        ([{"text": "a", "scale": 1}], "out.parquet", "row 1 has a field 'scale' already"),
+        ([{"text": "a", "id": 5}, {"text": "b", "id": 5}], "out.index", "rows 1 and 2 have the same id, 5"),
+        ([{"text": "a"}, {"text": "b", "id": 0}], "out.index", "rows 1 and 2 have the same id, 0"),
+        ([{"text": "a"}, {"text": "b", "id": 2**70}], "out.index", "row 2: the id .* does not fit 64 bits"),
+        ([{"text": "a"}, {"title": "b", "body": "c"}], "out.npy", "line 2 has no text .*; there are 'title', 'body'"),
+        ([{"text": "a"}, {"text": 5}], "out.npy", "line 2 has no text in the field 'text'; it is int"),
+        ([{"text": "a"}, {"text": "b", "n": "\ud800"}], "out.npy", r"line 2 has half of a character alone, \\ud800"),
+        ([{"text": "a"}], "folder.npy", "is a folder"),
+        ([{"text": "a"}], "other.index", "other things in it"),
+        ([{"text": "a"}], "file.index", "an index is a folder"),
+    ],
+)
+def test_a_row_or_a_target_that_cannot_work_is_told_at_once(
+    untouched: weft.Embedder, tmp_path: Path, rows: list[dict[str, Any]], target: str, said: str
+) -> None:
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed; pip install weft[parquet]")
+    source = lines(tmp_path / "in.jsonl", *rows)
+    (tmp_path / "folder.npy").mkdir()
+    (tmp_path / "other.index").mkdir()
+    (tmp_path / "other.index" / "a.txt").write_text("a")
+    (tmp_path / "file.index").write_text("a")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(InputError, match=said):
+        embed_file(untouched, source, tmp_path / target)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "name, dtype", [("a.index", "int8"), ("a.index", "binary"), ("a.txt", "int8"), ("a.npy", "f64")]
+)
+def test_numbers_that_a_target_has_no_place_for_are_told_at_once(
+    untouched: weft.Embedder, tmp_path: Path, name: str, dtype: str
+) -> None:
+    with pytest.raises(InputError, match=dtype):
+        embed_file(untouched, lines(tmp_path / "in.jsonl", {"text": "a"}), tmp_path / name, output_dtype=dtype)
+
+
+def test_the_scales_of_a_matrix_lie_beside_it(tiny_embedder: weft.Embedder, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("the cat\na dog\n")
+    embed_file(tiny_embedder, tmp_path / "in.txt", tmp_path / "out.npy", output_dtype="int8")
+    wide = np.load(tmp_path / "out.npy") / np.load(tmp_path / "out.scales.npy")[:, None]
+    assert np.abs(wide - tiny_embedder.encode(["the cat", "a dog"])).max() < 0.01
+
+
+def test_numbers_of_any_size_and_fields_of_any_type_are_written(tiny_embedder: weft.Embedder, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed; pip install weft[parquet]")
+    rows = [
+        {"text": "a", "wide": 2**70, "mixed": 1.5, "near": 1, "large": 2**60, "odd": float("nan")},
+        {"text": "b", "wide": 1, "mixed": 9007199254740993, "near": 2.5, "large": 3, "odd": [1, float("inf")]},
+    ]
+    source = lines(tmp_path / "in.jsonl", *rows)
+    embed_file(tiny_embedder, source, tmp_path / "out.parquet")
+    table = parquet.read_table(tmp_path / "out.parquet")
+    assert table["wide"].to_pylist() == [str(2**70), "1"] and table["large"].to_pylist() == [2**60, 3]
+    assert table["mixed"].to_pylist() == ["1.5", "9007199254740993"] and table["near"].to_pylist() == [1.0, 2.5]
+    embed_file(tiny_embedder, source, tmp_path / "out.jsonl")
+    found = [json.loads(line, parse_constant=pytest.fail) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [row["odd"] for row in found] == [None, [1, "inf"]] and found[0]["wide"] == 2**70
+    empty = lines(tmp_path / "empty.jsonl")
+    embed_file(tiny_embedder, empty, tmp_path / "empty.parquet")
+    assert parquet.read_table(tmp_path / "empty.parquet").column_names == ["text", "embedding"]
+
+
+def test_columns_of_every_type_come_through(tiny_embedder: weft.Embedder, tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed; pip install weft[parquet]")
+    import pyarrow.parquet as parquet
+
+    moment = datetime(2024, 5, 6, 7, 8, 9)
+    table = arrow.table(
+        {
+            "text": ["a", "b", "c"],
+            "when": arrow.array([moment] * 3, arrow.timestamp("us")),
+            "fine": arrow.array([1, 2, None], arrow.time64("ns")),
+            "far": arrow.array([10_000_000, 1, 2], arrow.date32()),
+            "exact": [Decimal("1.50")] * 3,
+            "kind": arrow.array(["x", "y", "x"]).dictionary_encode(),
+            "in": [{"when": moment, "n": float("nan")}] * 3,
+        }
+    )
+    parquet.write_table(table, tmp_path / "in.parquet", row_group_size=2)
+    embed_file(tiny_embedder, tmp_path / "in.parquet", tmp_path / "out.parquet")
+    made = parquet.read_table(tmp_path / "out.parquet")
+    for name in set(table.column_names) - {"in"}:
+        assert made[name].equals(table[name]) and made.schema.field(name).type == table.schema.field(name).type
+    for target in ("out.jsonl", "out.sqlite"):
+        embed_file(tiny_embedder, tmp_path / "in.parquet", tmp_path / target)
+    row = json.loads((tmp_path / "out.jsonl").read_text().splitlines()[0])
+    assert (row["when"], row["fine"], row["far"]) == (str(moment), "00:00:00.000000001", "29349-01-26")
+    assert row["in"] == {"when": str(moment), "n": None} and row["exact"] == "1.50"
+    inside = arrow.array([[1]], arrow.list_(arrow.int64())).cast(arrow.list_(arrow.time64("ns")))
+    parquet.write_table(arrow.table({"text": ["a"], "deep": inside}), tmp_path / "deep.parquet")
+    with pytest.raises(InputError, match="the column 'deep'"):
+        embed_file(tiny_embedder, tmp_path / "deep.parquet", tmp_path / "deep.jsonl")
+
+
+def test_a_csv_of_pandas_is_read_and_names_are_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "pandas.csv").write_text(",text,n\n0,hello,1\n")
+    assert list(open_source(tmp_path / "pandas.csv").rows()) == [{"": "0", "text": "hello", "n": "1"}]
+    (tmp_path / "twice.csv").write_text("text,text\nhello,world\n")
+    with pytest.raises(InputError, match="two columns called 'text'"):
+        list(open_source(tmp_path / "twice.csv").rows())
+    (tmp_path / "other.csv").write_text("title,body\na,b\n")
+    with pytest.raises(InputError, match=r"field 'text'; there are 'title', 'body': name another"):
+        list(open_source(tmp_path / "other.csv").rows())
+
+
+def test_files_that_are_not_lines_are_not_read_as_lines(tiny_embedder: weft.Embedder, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"body": "a cat"}\n')
+    for name, said in (("a.json", r"\.jsonl"), ("a.pdf", "text out"), ("a.TXT.gz", "unpack")):
+        with pytest.raises(InputError, match=f"{name} is not a file of texts; .*{said}"):
+            open_source(tmp_path / name)
+    assert list(open_source(tmp_path / "a.json", field="body").rows()) == [{"body": "a cat"}]
+    (tmp_path / "note.md").write_text("# The cat\n\nsat on\nthe mat\n")
+    rows = list(open_source(tmp_path / "note.md", embedder=tiny_embedder).rows())
+    assert [(row["path"], row["chunk"], row["text"]) for row in rows] == [
+        ("note.md", 0, "# The cat\n\nsat on\nthe mat")
+    ]
+
+
+def test_what_python_gives_is_checked(tiny_embedder: weft.Embedder, tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "note.md"):
+        with pytest.raises(InputError, match="an embedder is needed"):
+            open_source(path)
+    with pytest.raises(InputError, match="whole numbers"):
+        Chunking(10.5, 2)  # type: ignore[arg-type]
+    (tmp_path / "out.npy.part").write_text("a file where the spool would lie")
+    (tmp_path / "in.txt").write_text("a\n")
+    with pytest.raises(WeftError, match=r"out\.npy\.part cannot be written"):
+        embed_file(tiny_embedder, str(tmp_path / "in.txt"), str(tmp_path / "out.npy"))
+    with pytest.raises(NotFoundError, match="cannot be read"):
+        embed_file(tiny_embedder, tmp_path / "none.txt", tmp_path / "none.npy")
+    assert not (tmp_path / "none.npy.part").exists()
