@@ -2,7 +2,11 @@
 
 import io
 import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -109,7 +113,7 @@ def test_a_long_text_is_refused_unless_a_cut_is_asked_for(run: Run, embedder: Pa
     [
         (b'{"text": "a"}\n{"text": 1}\n', "line 2 has no text in the field 'text'"),
         (b'{"text": "a"}\nnonsense\n', "line 2 is not JSON"),
-        (b"[1]\n", "line 1 has no text"),
+        (b"[1]\n", "line 1 "),
         (b"\xff\n", "not UTF-8 at byte 0"),
     ],
 )
@@ -124,7 +128,7 @@ def test_a_bad_input_names_the_line(run: Run, embedder: Path, tmp_path: Path, co
     [
         (["a", "--input", "b"], "give one of them"),
         (["--input", "missing.txt"], "No such file"),
-        (["a", "--prompt-name", "qurey"], "there are query, document"),
+        (["a", "--prompt-name", "qurey"], "there are 'query', 'document'"),
     ],
 )
 def test_what_makes_no_sense_is_refused(run: Run, embedder: Path, arguments: list[str], said: str) -> None:
@@ -191,3 +195,99 @@ def test_smaller_numbers_are_written_as_they_are(run: Run, embedder: Path, tmp_p
     wanted = weft.Embedder(str(embedder)).encode(TEXTS, output_dtype=dtype)
     found = np.load(target)
     assert found.dtype == wanted.dtype and np.array_equal(found, wanted)
+
+
+def test_every_form_has_the_scales_of_int8_or_is_refused(run: Run, embedder: Path, tmp_path: Path) -> None:
+    wanted = weft.Embedder(str(embedder)).embed(TEXTS, output_dtype="int8")
+    arguments = ("embed", "-m", str(embedder), "--output-dtype", "int8")
+    lines = run(*arguments, "--format", "jsonl", *TEXTS).stdout.splitlines()
+    assert np.array_equal(np.array([json.loads(line)["scale"] for line in lines], np.float32), wanted.scales)
+    assert run(*arguments, "-o", str(tmp_path / "out.npy"), *TEXTS).exit_code == 0
+    assert np.array_equal(np.load(tmp_path / "out.scales.npy"), wanted.scales)
+    (tmp_path / "in.txt").write_text("\n".join(TEXTS))
+    refused = [
+        run(*arguments, "-o", str(tmp_path / "out.txt"), *TEXTS),
+        run(*arguments, "-o", str(tmp_path / "out.txt"), "-i", str(tmp_path / "in.txt")),
+        run(*arguments, TEXTS[0]),
+    ]
+    assert all(result.exit_code == 2 and "text has no place for the scales" in result.stderr for result in refused)
+    result = run(*arguments, "--format", "npy", *TEXTS)
+    assert result.exit_code == 2 and "give --output" in result.stderr and result.stdout_bytes == b""
+
+
+@pytest.mark.parametrize("dtype", ["f16", "int8", "binary"])
+def test_the_table_compares_vectors_and_not_their_codes(run: Run, embedder: Path, dtype: str) -> None:
+    library = weft.Embedder(str(embedder))
+    texts = [TEXTS[0], TEXTS[2]]
+    vectors = library.encode(texts)
+    wanted = float(vectors[0] @ vectors[1])
+    if dtype == "binary":
+        signs = np.where(vectors >= 0, 1, -1)
+        wanted = float((signs[0] * signs[1]).mean())
+    table = run("embed", *texts, "-m", str(embedder), "--output-dtype", dtype).stdout.splitlines()
+    shown = [float(line.split()[-1]) for line in table if line.startswith("1 ")] + [
+        float(line.split()[-2]) for line in table if line.startswith("2 ")
+    ]
+    assert len(shown) == 2 and all(abs(score - wanted) <= 0.01 for score in shown)
+
+
+@pytest.mark.parametrize("name, said", [("x.csv", "files end in .db"), ("x.db", "sqlite goes from a file")])
+def test_a_name_means_the_same_for_arguments_as_for_files(run: Run, embedder: Path, name: str, said: str) -> None:
+    result = run("embed", "a", "-m", str(embedder), "--output", name)
+    assert result.exit_code == 2 and said in result.stderr and not Path(name).exists()
+
+
+def test_an_ending_in_capitals_is_the_same(run: Run, embedder: Path, expected: np.ndarray, tmp_path: Path) -> None:
+    assert run("embed", *TEXTS, "-m", str(embedder), "--output", str(tmp_path / "x.NPY")).exit_code == 0
+    assert np.array_equal(np.load(tmp_path / "x.NPY"), expected)
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """What speaks OpenAI's API and wants a key: a text's vector is its length and 1."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            known = self.headers["authorization"] == "Bearer sesame" and body["model"] == "lengths"
+            data = [{"index": i, "embedding": [len(text), 1.0]} for i, text in enumerate(body["input"])]
+            answer = json.dumps({"data": data} if known else {"error": {"message": "who are you?"}}).encode()
+            self.send_response(200 if known else 401)
+            self.send_header("content-length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, *arguments: Any) -> None: ...
+
+    monkeypatch.delenv("WEFT_OFFLINE")
+    monkeypatch.setenv("MY_KEY", "sesame")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
+        threading.Thread(target=listening.serve_forever, args=(0.01,), daemon=True).start()
+        yield f"http://127.0.0.1:{listening.server_address[1]}/v1"
+        listening.shutdown()
+
+
+def test_a_server_makes_the_vectors_where_one_is_named(run: Run, server: str, tmp_path: Path) -> None:
+    asked = ("embed", "-m", "lengths", "--base-url", server, "--api-key-env", "MY_KEY")
+    result = run(*asked, "abc")
+    assert result.exit_code == 0 and result.stdout == "3.0 1.0\n", result.stderr
+    (tmp_path / "in.txt").write_text("a\nbb\n")
+    assert run(*asked, "-i", str(tmp_path / "in.txt"), "-o", str(tmp_path / "out.npy")).exit_code == 0
+    assert np.load(tmp_path / "out.npy").tolist() == [[1, 1], [2, 1]]
+    assert "cosine similarity" in run(*asked, "a", "bb").stdout
+    denied = run(*asked[:-2], "a")
+    assert denied.exit_code == 1 and "who are you?" in denied.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (["--api-key-env", "NO_SUCH"], "'NO_SUCH' is not set"),
+        (["--pooling", "mean"], "--pooling is for models on this machine"),
+        (["--compute", "int8"], "--compute is for models on this machine"),
+        (["--adapter", "x"], "--adapter is for models on this machine"),
+    ],
+)
+def test_a_server_is_not_asked_what_it_cannot_do(run: Run, server: str, arguments: list[str], said: str) -> None:
+    result = run("embed", "a", "--base-url", server, *arguments)
+    assert result.exit_code == 2 and said in result.stderr

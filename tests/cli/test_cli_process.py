@@ -52,7 +52,8 @@ def test_ctrl_c_while_loading_exits_130(tmp_path: Path) -> None:
     os.close(writer)
 
 
-def test_ctrl_c_keeps_the_rows_that_are_embedded(embedder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_keeps_the_rows_that_are_embedded(embedder: Path, tmp_path: Path, number: int, code: int) -> None:
     source, target = tmp_path / "in.txt", tmp_path / "out.npy"
     source.write_text("".join(f"the cat {i} sat on the mat\n" for i in range(12_000)))
     arguments = ("embed", "-m", str(embedder), "--input", str(source), "--threads", "1", "--output")
@@ -61,9 +62,9 @@ def test_ctrl_c_keeps_the_rows_that_are_embedded(embedder: Path, tmp_path: Path)
     state = tmp_path / "out.npy.part" / "state.json"
     while not state.exists() or json.loads(state.read_bytes())["rows"] == 0:
         assert not select.select([process.stderr], [], [], 0.01)[0], process.stderr.read()
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     said = process.stderr.read().decode()
-    assert process.wait(timeout=60) == 130 and "the same command goes on" in said and "Traceback" not in said
+    assert process.wait(timeout=60) == code and "the same command goes on" in said and "Traceback" not in said
     done = json.loads(state.read_bytes())["rows"]
     assert 0 < done < 12_000 and not target.exists()
     for name in ("out", "whole"):
@@ -72,6 +73,19 @@ def test_ctrl_c_keeps_the_rows_that_are_embedded(embedder: Path, tmp_path: Path)
         said = again.stderr.read().decode()
         assert again.wait(timeout=60) == 0 and (f"{done} of them by an earlier run" in said) == (name == "out")
     assert target.read_bytes() == (tmp_path / "whole.npy").read_bytes()
+
+
+def test_an_index_that_was_ended_with_sigterm_goes_on(embedder: Path, tmp_path: Path) -> None:
+    source, state = tmp_path / "in.txt", tmp_path / "out.index.part" / "state.json"
+    source.write_text("".join(f"the cat {i} sat on the mat\n" for i in range(12_000)))
+    arguments = ("index", "build", str(source), "-m", str(embedder), "--threads", "1")
+    process = start(*arguments, "--output", str(tmp_path / "out.index"))
+    assert process.stderr
+    while not state.exists() or json.loads(state.read_bytes())["rows"] == 0:
+        assert not select.select([process.stderr], [], [], 0.01)[0], process.stderr.read()
+    process.terminate()
+    assert b"the same command goes on" in process.stderr.read() and process.wait(timeout=60) == 143
+    assert 0 < json.loads(state.read_bytes())["rows"] < 12_000
 
 
 def test_ctrl_c_interrupts_an_answer_and_keeps_the_chat(generator: Path, tmp_path: Path) -> None:

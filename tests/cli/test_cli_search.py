@@ -1,6 +1,7 @@
 """A folder of notes becomes an index, and questions find the notes they are about."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,7 @@ def test_the_nearest_chunk_comes_first(run: Run, index: Path, embedder: Path) ->
     library = weft.Embedder(str(embedder))
     with_texts = weft.Index.open(index, embedder=library).search_texts(NOTES["numbers.md"], 2)
     assert [hit["id"] for hit in hits] == [hit.id for hit in with_texts] and hits[0]["score"] >= hits[1]["score"]
-    assert all(hit["text"] in NOTES[hit["path"]] for hit in hits)
+    assert all(hit["text"] in NOTES[hit["metadata"]["path"]] for hit in hits)
     shown = run("search", str(index), "one two three").stdout
     assert "numbers.md (0 to" in shown and shown.count("\n") >= 2
 
@@ -67,7 +68,7 @@ def test_another_model_is_refused(run: Run, index: Path, tmp_path: Path) -> None
     config = json.loads((other / "config.json").read_text())
     (other / "config.json").write_text(json.dumps({**config, "layer_norm_eps": 0.5}))
     result = run("search", str(index), "a cat", "-m", str(other))
-    assert result.exit_code != 0 and result.stdout == "" and "vectors of weft1:" in result.stderr
+    assert result.exit_code != 0 and result.stdout == "" and "vectors of weft" in result.stderr
 
 
 def test_what_an_index_says_of_its_model_makes_nobody_connect(
@@ -92,3 +93,78 @@ def test_rows_of_a_file_keep_their_ids(run: Run, embedder: Path, tmp_path: Path)
     assert result.exit_code == 0, result.stderr
     hits = weft.Index.open(place, embedder=weft.Embedder(str(embedder))).search_texts("the cat 3", 5, where={"n": 3})
     assert [(hit.id, hit.text) for hit in hits] == [("n3", "the cat 3")]
+
+
+@pytest.fixture
+def rows(run: Run, embedder: Path, tmp_path: Path) -> Path:
+    """An index of rows whose fields have the names of what a search gives, made with other options than the default."""
+    source = tmp_path / "rows.jsonl"
+    fields = [{"id": f"n{i}", "body": f"the cat {i}", "n": i, "score": 42, "text": "mine"} for i in range(5)]
+    source.write_text("".join(json.dumps(row) + "\n" for row in fields))
+    place = tmp_path / "rows.index"
+    options = ("--field", "body", "--compute", "int8", "--no-normalise")
+    result = run("embed", "-m", str(embedder), "--input", str(source), "--output", str(place), *options)
+    assert result.exit_code == 0, result.stderr
+    return place
+
+
+def test_a_row_s_fields_do_not_hide_the_score(run: Run, rows: Path) -> None:
+    hits = [json.loads(line) for line in run("search", str(rows), "the cat 3", "--json").stdout.splitlines()]
+    assert len(hits) == 5 and all(set(hit) == {"id", "score", "text", "metadata"} for hit in hits)
+    assert all(hit["score"] != 42 and hit["text"].startswith("the cat") for hit in hits)
+    assert all(hit["metadata"]["score"] == 42 and hit["metadata"]["text"] == "mine" for hit in hits)
+
+
+def test_a_model_that_was_moved_is_named_and_keeps_the_index_s_options(
+    run: Run, rows: Path, embedder: Path, tmp_path: Path
+) -> None:
+    moved = shutil.copytree(embedder, tmp_path / "moved")
+    before = run("search", str(rows), "the cat 3")
+    after = run("search", str(rows), "the cat 3", "--model", str(moved))
+    assert after.exit_code == 0 and after.stdout == before.stdout and "n3" in after.stdout, after.stderr
+
+
+@pytest.mark.parametrize("command", ["embed", "index"])
+def test_an_index_has_documents_whichever_command_made_it(
+    run: Run, embedder: Path, tmp_path: Path, command: str
+) -> None:
+    source, place = tmp_path / "in.txt", tmp_path / "x.index"
+    source.write_text("the cat sat\n")
+    arguments = {"embed": ["embed", "-i", str(source)], "index": ["index", "build", str(source)]}[command]
+    assert run(*arguments, "-m", str(embedder), "-o", str(place)).exit_code == 0
+    opened, library = weft.Index.open(place), weft.Embedder(str(embedder))
+    vector = opened.vector(opened.ids[0])
+    assert abs(float(vector @ library.encode_document("the cat sat")) - 1) <= 1e-6
+    assert float(vector @ library.encode("the cat sat")) < 0.9999
+
+
+@pytest.mark.parametrize(
+    "condition, ids",
+    [("n=3", {"n3"}), ('n={"gte": 3}', {"n3", "n4"}), ("text=mine", {"n0", "n1", "n2", "n3", "n4"}), ("n=9", set())],
+)
+def test_a_condition_leaves_rows_out(run: Run, rows: Path, condition: str, ids: set[str]) -> None:
+    result = run("search", str(rows), "the cat", "--where", condition, "--json")
+    assert result.exit_code == 0 and {json.loads(line)["id"] for line in result.stdout.splitlines()} == ids
+
+
+def test_what_cannot_be_searched_says_what_to_do(run: Run, notes: Path, index: Path, tmp_path: Path) -> None:
+    result = run("search", str(notes), "a cat")
+    assert result.exit_code == 2 and f"weft index build {notes}" in result.stderr
+    result = run("search", str(index), " ")
+    assert result.exit_code == 2 and "the query is empty" in result.stderr
+    result = run("search", str(index), "a cat", "--where", "path")
+    assert result.exit_code == 2 and "is not NAME=VALUE" in result.stderr
+    (index / "embedder.json").write_text(json.dumps({"model": "all-MiniLM-L6-v2"}))
+    result = run("search", str(index), "a cat")
+    assert result.exit_code == 2 and "weft pull all-MiniLM-L6-v2" in result.stderr
+
+
+def test_files_that_are_left_out_are_named(run: Run, embedder: Path, notes: Path, tmp_path: Path) -> None:
+    (notes / "old.txt").write_bytes("na\xefve".encode("latin-1"))
+    result = run("index", "build", str(notes), "-m", str(embedder), "-o", str(tmp_path / "x.index"))
+    assert result.exit_code == 0 and "left out: old.txt (not UTF-8)" in result.stderr, result.stderr
+
+
+def test_every_command_shows_how_it_is_called(run: Run) -> None:
+    for name in (["embed"], ["search"], ["index"], ["index", "build"], ["index", "show"]):
+        assert f"weft {' '.join(name)} " in run(*name, "--help").stdout.split("Examples:")[1]

@@ -1,30 +1,37 @@
-"""How far long work has come, on a terminal: a count and a rate, for work whose end nobody knows."""
+"""How far long work has come, on a terminal: a count and a rate, for work whose end may be unknown."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
+
+
+class Tell(Protocol):
+    def __call__(self, count: int, total: int | None = None, /) -> None:
+        """So many are done, of so many where that is known."""
 
 
 @contextmanager
-def counted(what: str) -> Iterator[Callable[[int], None]]:
+def counted(what: str) -> Iterator[Tell]:
     """Call what this gives with the number done so far; where no bar is wanted, nothing is drawn."""
     from weft.embed.progress import PROGRESS_FROM, wanted
 
     if not wanted(PROGRESS_FROM, None):
-        yield lambda count: None
+        yield lambda count, total=None, /: None
         return
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    columns = (SpinnerColumn(), TextColumn("{task.completed:,.0f} " + what), TextColumn("{task.fields[rate]}"))
+    count = TextColumn("{task.completed:,.0f}{task.fields[of]} " + what)
+    columns = (SpinnerColumn(), count, TextColumn("{task.fields[rate]}"))
     with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=None, rate="")
+        task = bar.add_task(what, total=None, rate="", of="")
         first: int | None = None
 
-        def tell(count: int) -> None:
+        def tell(count: int, total: int | None = None, /) -> None:
             nonlocal first
             first = count if first is None else first
             seconds = bar.tasks[0].elapsed or 0
             rate = f"{(count - first) / seconds:,.0f}/s" if count > first and seconds > 0 else ""
-            bar.update(task, completed=count, rate=rate)
+            bar.update(task, completed=count, rate=rate, of="" if total is None else f" of {total:,}")
 
         yield tell

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 if TYPE_CHECKING:
-    from weft import Embedder
+    from weft import BaseEmbedder
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -43,19 +44,48 @@ def variables() -> Callable[[F], F]:
     """`--set NAME=VALUE`, several times: a dict; values are JSON, or text where they are not."""
 
     def parse(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for pair in given:
-            name, equals, value = pair.partition("=")
-            if not equals or not name.isidentifier():
-                raise click.BadParameter(f"{pair!r:.60} is not NAME=VALUE")
-            try:
-                found[name] = json.loads(value)
-            except (ValueError, RecursionError):
-                found[name] = value
+        found = {name: json_or_text(value) for name, value in map(_pair, given)}
+        for name in found:
+            if not name.isidentifier():
+                raise click.BadParameter(f"{name!r:.60} is no name of a variable")
         return found
 
     text = "A variable of the chat template, such as enable_thinking=false; may be given several times."
     return click.option("--set", "variables", multiple=True, metavar="NAME=VALUE", callback=parse, help=text)
+
+
+def where() -> Callable[[F], F]:
+    """`--where NAME=VALUE`, several times: what `where` of an index's search takes."""
+
+    def parse(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, Any]:
+        return {name: _condition(value) for name, value in map(_pair, given)}
+
+    text = (
+        "Only rows whose field has this value: lang=en, or a condition as 'year={\"gte\": 2000}'; may be given several "
+        "times."
+    )
+    return click.option("--where", multiple=True, metavar="NAME=VALUE", callback=parse, help=text)
+
+
+def _condition(text: str) -> Any:
+    value = json_or_text(text)
+    if isinstance(value, (str, dict)):
+        return value
+    return {"in": [value, text]}  # a CSV file's numbers are texts
+
+
+def _pair(given: str) -> tuple[str, str]:
+    name, equals, value = given.partition("=")
+    if not equals or not name:
+        raise click.BadParameter(f"{given!r:.60} is not NAME=VALUE")
+    return name, value
+
+
+def json_or_text(value: str) -> Any:
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return value
 
 
 def kv_dtype() -> Callable[[F], F]:
@@ -187,13 +217,41 @@ def embedding() -> Callable[[F], F]:
     )
 
 
-def make_embedder(given: Mapping[str, Any]) -> Embedder:
-    """The embedder that the options of `embedding` and `threads` ask for."""
-    from weft import Embedder
+def remote() -> Callable[[F], F]:
+    """A server that makes the vectors: `base_url` and, read from its variable, `api_key`."""
 
+    def read(_: click.Context, __: click.Parameter, name: str | None) -> str | None:
+        if name is None:
+            return None
+        if not os.environ.get(name):
+            raise click.BadParameter(f"the variable {name!r:.60} is not set; it should hold the key")
+        return os.environ[name]
+
+    return together(
+        click.option("--base-url", metavar="URL", help="Ask this server, which speaks OpenAI's API, for its --model."),
+        click.option(
+            "--api-key-env",
+            "api_key",
+            metavar="NAME",
+            callback=read,
+            help="The environment variable that holds the server's key.",
+        ),
+    )
+
+
+def make_embedder(given: Mapping[str, Any]) -> BaseEmbedder:
+    """The embedder that the options of `embedding`, `remote` and `threads` ask for."""
+    import weft
+
+    if given["base_url"] is not None:
+        own = {"pooling": given["pooling"], "no-normalise": given["no_normalise"], "compute": given["compute"] != "f32"}
+        if named := [name for name, value in own.items() if value]:
+            raise click.UsageError(f"--{named[0]} is for models on this machine, and --base-url asks a server")
+        asked = {name: given[name] for name in ("base_url", "api_key", "dimensions", "cache")}
+        return weft.RemoteEmbedder(given["model"], **asked)
     normalise = False if given["no_normalise"] else None
     names = ("pooling", "dimensions", "compute", "cache", "threads")
-    return Embedder(given["model"], normalise=normalise, **{name: given[name] for name in names})
+    return weft.Embedder(given["model"], normalise=normalise, **{name: given[name] for name in names})
 
 
 def chunks() -> Callable[[F], F]:

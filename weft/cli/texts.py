@@ -4,30 +4,49 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
+from weft.embed.pipeline.sources import FIELD, JsonLines, Row, Source
 from weft.errors import InputError, NotFoundError
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from weft.embed.results import Embedded
 
-def read_rows(source: str, field: str | None) -> list[dict[str, Any]]:
-    """One object per text of a file or, for "-", of standard input; `field` of each is the text (default "text").
+# What is embedded between two writes: some seconds of work, and enough to keep all cores busy.
+PORTION_TEXTS = 1024
+PORTION_CHARACTERS = 1 << 17
+
+Write = Callable[[list[Row], "Embedded"], None]
+
+
+class _Piped(Source):
+    """Lines of standard input."""
+
+    def _lines(self) -> Iterator[tuple[int, str]]:
+        for number, data in enumerate(sys.stdin.buffer, 1):
+            yield number, self._decoded(data.removesuffix(b"\n").removesuffix(b"\r"), number)
+
+
+class _PipedJsonLines(_Piped, JsonLines):
+    """Objects of standard input, one a line."""
+
+
+def read_rows(source: str, field: str | None) -> Iterator[Row]:
+    """An object for each text of a file or, for "-", of standard input; `field` of each is the text (default "text").
 
     With a field, or from a name that ends in .jsonl, JSON lines are read. Else each line is a text, empty ones
-    included, so that row n of the result is line n of the input.
+    included, so that row n of the result is line n of the input. Lines are read as they are asked for.
     """
-    lines = _lines(read_text(source))
-    if field is None and not source.lower().endswith(".jsonl"):
-        return [{"text": line} for line in lines]
-    from weft.embed.pipeline.sources import JsonLines
-
-    where, rows = f"{_named(source)} line", JsonLines(Path(source), field or "text")
-    return [rows.parse(line, f"{where} {n}") for n, line in enumerate(lines, 1) if line.strip()]
+    plain = field is None and not source.lower().endswith(".jsonl")
+    kinds: tuple[type[Source], type[Source]] = (_Piped, _PipedJsonLines) if source == "-" else (Source, JsonLines)
+    return kinds[0 if plain else 1](Path(_named(source)), field or FIELD).rows()
 
 
 def read_text(source: str) -> str:
@@ -45,34 +64,98 @@ def _named(source: str) -> str:
     return "standard input" if source == "-" else source
 
 
-def _lines(text: str) -> list[str]:
-    lines = text.replace("\r\n", "\n").split("\n")  # and not at the other characters that splitlines knows
-    return lines[:-1] if not lines[-1] else lines
+def in_portions(rows: Iterable[Row], field: str) -> Iterator[list[Row]]:
+    """The rows in lists of a bounded number and length, read as they are asked for."""
+    from weft.embed.inputs import portions
+
+    read: list[Row] = []
+
+    def texts() -> Iterator[str]:
+        for row in rows:
+            read.append(row)
+            yield row[field]
+
+    for _ in portions(texts(), PORTION_TEXTS, PORTION_CHARACTERS):
+        yield read.copy()
+        read.clear()
 
 
-def write_vectors(rows: list[dict[str, Any]], vectors: np.ndarray, form: str, output: Path | None) -> None:
-    """Write `vectors` [len(rows), dimension] as text, jsonl or npy to a file, or to standard output."""
+@contextlib.contextmanager
+def writing(form: str, output: Path | None) -> Iterator[Write]:
+    """What writes rows and their vectors as text, jsonl or npy to a file or to standard output, a portion a call.
+
+    A file has its name once the block is left, and keeps what it was where an error leaves it.
+    """
+    to_file = output is not None and str(output) != "-"
+    with contextlib.ExitStack() as stack:
+        out: BinaryIO = stack.enter_context(_target(output if to_file else None))
+        if form != "npy":
+            yield partial(_write_lines, out, form)
+            return
+        matrix = stack.enter_context(_Matrix(output.parent if output and to_file else None))
+        yield matrix.write
+        matrix.finish(out, output.with_suffix(".scales.npy") if output and to_file else None)
+
+
+def _write_lines(out: BinaryIO, form: str, rows: list[Row], made: Embedded) -> None:
     from weft.embed.pipeline.targets import numbers_of
 
-    with _target(output) as out:
-        if form == "npy":
-            import numpy as np
+    scales = [{}] * len(made) if made.scales is None else [{"scale": scale} for scale in numbers_of(made.scales)]
+    lines = []
+    for row, vector, scale in zip(rows, made.vectors, scales):
+        numbers = numbers_of(vector)
+        if form == "jsonl":
+            lines.append(json.dumps({**row, "embedding": numbers, **scale}, ensure_ascii=False))
+        else:
+            lines.append(" ".join(map(repr, numbers)))
+    left = memoryview("".join(f"{line}\n" for line in lines).encode())
+    while left:
+        left = left[out.write(left) :]  # standard output without a buffer (PYTHONUNBUFFERED) ends a write at a signal
+    out.flush()  # whoever reads them need not wait for the next portion
 
-            little = np.ascontiguousarray(vectors, vectors.dtype.newbyteorder("<"))
-            np.lib.format.write_array(out, little, allow_pickle=False)
-            return
-        for row, vector in zip(rows, vectors):
-            numbers = numbers_of(vector)
-            if form == "jsonl":
-                line = json.dumps({**row, "embedding": numbers}, ensure_ascii=False)
-            else:
-                line = " ".join(map(repr, numbers))
-            out.write(line.encode() + b"\n")
+
+class _Matrix:
+    """Rows of a .npy file, on disk until all are there: the number of rows stands before them."""
+
+    def __init__(self, folder: Path | None) -> None:
+        import tempfile
+
+        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 (closed by __exit__)
+        self._shape: tuple[int, ...] = (0, 0)
+        self._dtype: np.dtype | None = None
+        self._scales: list[np.ndarray] = []
+
+    def write(self, rows: list[Row], made: Embedded) -> None:
+        import numpy as np
+
+        self._dtype = made.vectors.dtype.newbyteorder("<")
+        self._file.write(np.ascontiguousarray(made.vectors, self._dtype).tobytes())
+        self._shape = (self._shape[0] + len(made), *made.vectors.shape[1:])
+        if made.scales is not None:
+            self._scales.append(made.scales)
+
+    def finish(self, out: BinaryIO, scales: Path | None) -> None:
+        import numpy as np
+
+        assert self._dtype is not None, "no portion, not even an empty one"
+        header = {"descr": np.lib.format.dtype_to_descr(self._dtype), "fortran_order": False, "shape": self._shape}
+        np.lib.format.write_array_header_1_0(out, header)
+        self._file.seek(0)
+        shutil.copyfileobj(self._file, out)
+        if self._scales and scales is not None:
+            with _target(scales) as beside:
+                np.lib.format.write_array(beside, np.concatenate(self._scales).astype("<f4"), allow_pickle=False)
+
+    def __enter__(self) -> _Matrix:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
 
 
 @contextlib.contextmanager
 def _target(output: Path | None) -> Iterator[BinaryIO]:
-    if output is None or str(output) == "-":
+    if output is None:
         sys.stdout.flush()
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()

@@ -4,41 +4,52 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import nullcontext
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from weft.cli import options, screen
+from weft.cli.stopping import terminable
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from weft import Embedder
+    from weft import BaseEmbedder
+    from weft.cli.texts import Write
+    from weft.embed.pipeline import Report
+    from weft.embed.pipeline.sources import Row
+    from weft.embed.results import Embedded
 
 FORMATS = ("text", "jsonl", "npy", "parquet", "sqlite", "index")
+STREAMED = ("text", "jsonl", "npy")  # the others are made of a file, which is read twice
 TABLE_TEXTS = range(2, 13)  # this many arguments are compared with one another
 HEAD = 4  # numbers of a vector that the table shows
+NAMED = 5  # files that were left out
 
 
 @click.command()
 @click.argument("texts", nargs=-1, metavar="[TEXT…]")
-@click.option("-i", "--input", "source", metavar="FILE|FOLDER|-", help="Read texts: see below for what files may be.")
+@click.option("-i", "--input", "source", metavar="FILE|FOLDER|-", help="Read texts: see above for what files may be.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write here, not to stdout.")
 @click.option("--format", "form", type=click.Choice(FORMATS), help="Default: what --output ends in, else text.")
 @click.option("--field", metavar="NAME", help="Read rows whose text is in this field (default: text).")
 @options.embedding()
+@options.remote()
 @click.option(
     "--output-dtype",
     type=click.Choice(["f32", "f16", "int8", "binary"]),
     default="f32",
     show_default=True,
-    help="What numbers are written as; int8 has a scale a vector, binary eight numbers a byte.",
+    help="What numbers are written as; int8 has a scale a vector (beside a matrix in NAME.scales.npy), binary eight "
+    "numbers a byte.",
 )
 @options.chunks()
 @click.option("--restart", is_flag=True, help="Begin anew where a run was stopped.")
 @options.adapter()
 @options.threads()
+@terminable()
 def command(
     texts: tuple[str, ...], source: str | None, output: Path | None, form: str | None, field: str | None, **given: Any
 ) -> None:
@@ -49,10 +60,11 @@ def command(
     empty lines are texts too. Two to twelve arguments in text format print a table of their similarities; with
     `--output -` they print their numbers as any others do. `text` is one vector per line, `jsonl` one object per line
     with an "embedding" and the row's other fields, `npy` a matrix, `parquet` and `sqlite` have both, `index` is a
-    folder that `weft search` answers from.
+    folder that `weft search` answers from; an index gets the model's prompt for documents unless another is named.
 
     From a file to a file memory stays small, and a run that was stopped goes on when it is started again in the same
-    way: what is done so far lies beside the output, in a folder that ends in .part.
+    way: what is done so far lies beside the output, in a folder that ends in .part. From standard input memory stays
+    small as well, vectors are written as they are made, and Ctrl-C keeps them.
 
     \b
     Examples:
@@ -63,116 +75,178 @@ def command(
       cat docs.jsonl | weft embed --field body --format npy > vectors.npy
       weft embed "how do magnets work?" --prompt-name query --format jsonl
       weft embed --input lines.txt --output vectors.npy --adapter ./my-lora
+      weft embed "a cat" "a dog" -m text-embedding-3-small --base-url https://api.openai.com/v1
     """
     _check_source(texts, source, field)
     from_file = source is not None and source != "-"
-    if from_file and output is not None and str(output) != "-":
-        _embed_file(str(source), output, form, field, given)
+    to_file = output is not None and str(output) != "-"
+    if from_file and to_file:
+        chosen = form or _form(Path(str(output)))
+        if chosen == "index" and given["base_url"] is not None:
+            raise click.UsageError("an index is for a model on this machine, and --base-url asks a server")
+        run_pipeline(str(source), Path(str(output)), {**given, "form": chosen, "field": field})
         return
-    if from_file and Path(str(source)).is_dir():
-        raise click.UsageError("the vectors of a folder go to a file; give --output")
-    _embed_now(texts, source, output, form or _form(output), field, given)
+    place = output if to_file else None
+    chosen = form or _form(place)
+    compared = chosen == "text" and output is None and len(texts) in TABLE_TEXTS
+    if not compared:
+        _check_form(chosen, place, given["output_dtype"])
+    parts = iter([[{"text": text} for text in texts]]) if texts else _portions(source or "-", field)
+    first = next(parts, [])  # before a model is loaded, so that what cannot be read is said at once
+    stream = _Stream(field or "text", given)
+    if compared:
+        stream.add(first, lambda _, made: _print_table(stream.embedder, texts, made))
+    else:
+        stream.write(chain([first], parts), chosen, place)
+    stream.tell()
 
 
-def _embed_now(
-    texts: tuple[str, ...],
-    source: str | None,
-    output: Path | None,
-    form: str,
-    field: str | None,
-    given: dict[str, Any],
-) -> None:
-    """All texts at once, from arguments, a file or standard input."""
-    from weft.cli.texts import read_rows, write_vectors
+class _Stream:
+    """Portions of rows embedded one after the other, and what was done so far."""
+
+    def __init__(self, field: str, given: dict[str, Any]) -> None:
+        start = time.perf_counter()
+        self.embedder, self._how = _load(given)
+        if given["base_url"] is None:  # else a request that somebody pays for
+            self.embedder.encode("a", adapter=self._how["adapter"])  # binds the weights: loading, not embedding
+        self._loaded_s = time.perf_counter() - start
+        self._how["output_dtype"] = given["output_dtype"]
+        self._field = field
+        self._rows = self._cut_texts = self._cut_tokens = 0
+        self._seconds = 0.0
+
+    def write(self, parts: Iterator[list[Row]], form: str, output: Path | None) -> None:
+        """Embed all portions to a file or to standard output. What stops this leaves what was made until then."""
+        from weft.cli.counting import counted
+        from weft.cli.texts import writing
+        from weft.errors import WeftError
+
+        stopped: BaseException | None = None
+        apart = output is not None or not sys.stdout.isatty()  # a count amid the numbers would be no use
+        with writing(form, output) as write, counted("texts") if apart else nullcontext(lambda _: None) as told:
+            try:
+                for part in parts:
+                    self.add(part, write)
+                    told(self._rows)
+            except (WeftError, KeyboardInterrupt) as error:
+                if not self._rows:
+                    raise
+                stopped = error
+        if stopped is not None:
+            screen.note(f"stopped after {self._rows} texts; their vectors are written")
+            raise stopped
+
+    def add(self, part: list[Row], write: Write) -> None:
+        """Embed a portion and write it."""
+        from weft import EmbedInterrupted
+        from weft.errors import TooLongError
+
+        start = time.perf_counter()
+        try:
+            made = self.embedder.embed([row[self._field] for row in part], progress=False, **self._how)
+        except EmbedInterrupted as error:
+            self._keep(part, error.done, write)
+            raise
+        except TooLongError as error:
+            raise error.of_text(self._rows + error.index) from None
+        self._seconds += time.perf_counter() - start
+        self._keep(part, made, write)
+
+    def _keep(self, part: list[Row], made: Embedded, write: Write) -> None:
+        from weft.generate.interrupts import InterruptsHeld
+
+        with InterruptsHeld():  # a line is written whole, and vectors that are made are not lost
+            write(part[: len(made)], made)
+            self._rows += len(made)
+            self._cut_texts += int((made.dropped > 0).sum())
+            self._cut_tokens += int(made.dropped.sum())
+
+    def tell(self) -> None:
+        """Say what was done."""
+        rate = f"{self._rows / self._seconds:.0f} texts/s" if self._rows else "nothing to do"
+        cut = f"; {self._cut_tokens} tokens of {self._cut_texts} texts cut off" if self._cut_texts else ""
+        screen.note(
+            f"{self._rows} texts, {self.embedder.dimension} dimensions, {1000 * self._seconds:.1f} ms ({rate}){cut}; "
+            f"loaded in {1000 * self._loaded_s:.0f} ms"
+        )
+
+
+def _portions(source: str, field: str | None) -> Iterator[list[Row]]:
+    from weft.cli.texts import in_portions, read_rows
     from weft.embed.pipeline import open_source
+    from weft.embed.pipeline.sources import DOCUMENTS
 
-    if form in ("parquet", "sqlite", "index"):
-        raise click.UsageError(f"{form} goes from a file to a file; give --input and --output")
-    if form == "npy" and output is None and sys.stdout.isatty():
-        raise click.UsageError("npy is not for a terminal; give --output or redirect")
-    key = field or "text"
-    if texts:
-        rows = [{key: text} for text in texts]
-    elif source is None or source == "-":
-        rows = read_rows("-", field)
-    else:
-        rows = list(open_source(source, field=field).rows())
-    start = time.perf_counter()
-    embedder, how = _load(given)
-    embedder.encode("a", adapter=how["adapter"])  # binds the weights: that is loading, not embedding
-    loaded = time.perf_counter()
-    made = embedder.embed([row[key] for row in rows], **how, output_dtype=given["output_dtype"])
-    took = time.perf_counter() - loaded
-    if form == "text" and output is None and len(texts) in TABLE_TEXTS:
-        _print_table(embedder, texts, made.vectors)
-    else:
-        write_vectors(rows, made.vectors, form, output)
-    rate = f"{len(rows) / took:.0f} texts/s" if rows else "nothing to do"
-    cut = f"; {made.dropped.sum()} tokens of {(made.dropped > 0).sum()} texts cut off" if made.dropped.any() else ""
-    screen.note(
-        f"{len(rows)} texts, {embedder.dimension} dimensions, {1000 * took:.1f} ms ({rate}){cut}; "
-        f"loaded in {1000 * (loaded - start):.0f} ms"
-    )
+    place = Path(source)
+    if place.is_dir() or (field is None and place.suffix.lower() in DOCUMENTS):
+        raise click.UsageError("the vectors of documents go to a file; give --output")
+    rows = read_rows("-", field) if source == "-" else open_source(source, field=field).rows()
+    return in_portions(rows, field or "text")
 
 
-def _embed_file(source: str, output: Path, form: str | None, field: str | None, given: dict[str, Any]) -> None:
-    """From a file or a folder to a file, going on where an earlier run was stopped."""
-    embedder, how = _load(given)
-    run_pipeline(embedder, source, output, how, {**given, "form": form, "field": field})
-
-
-def run_pipeline(embedder: Embedder, source: str, output: Path, how: dict[str, Any], given: dict[str, Any]) -> None:
-    """Embed a file or a folder into a file, and say what was done; `how` goes to each call of `embed`."""
+def run_pipeline(source: str, output: Path, given: dict[str, Any]) -> Report:
+    """Embed a file or a folder into a file, and say what was done."""
     from weft.cli.counting import counted
     from weft.embed.pipeline import Chunking, embed_file, open_source
-    from weft.embed.pipeline.indexing import remember_model
 
+    embedder, how = _load(given)
     chunking = Chunking.of(given["chunk_tokens"], given["overlap"])
     rows = open_source(source, field=given["field"], embedder=embedder, chunking=chunking)
-    if Path(source).is_dir() and given["truncate"] is None:
-        how["truncate"] = "chunk"  # a chunk that has more tokens alone than inside its document loses nothing
     chosen = {name: given[name] for name in ("form", "output_dtype", "restart")}
-    with counted("rows") as told:
+    with counted("rows") as tell:
         try:
-            report = embed_file(embedder, rows, output, told=told, **chosen, **how)
+            report = embed_file(embedder, rows, output, told=lambda n: tell(n, rows.total), **chosen, **how)
         except KeyboardInterrupt:
             screen.note("interrupted; the same command goes on from here")
             raise
-    if output.is_dir():
-        options = {**given, "normalise": False if given["no_normalise"] else None}
-        remember_model(output, _lasting(given["model"]), options)
     parts = [f"{report.rows} rows, {embedder.dimension} dimensions, {report.seconds:.1f} s"]
     parts += [f"{report.resumed} of them by an earlier run"] if report.resumed else []
     parts += [f"{report.dropped_tokens} tokens of {report.dropped_texts} cut off"] if report.dropped_texts else []
-    parts += [f"{rows.skipped} files that are no text left out"] if rows.skipped else []
     screen.note("; ".join(parts))
+    if rows.left_out:
+        named = [f"{screen.clean(name)} ({why})" for name, why in list(rows.left_out.items())[:NAMED]]
+        more = f" and {len(rows.left_out) - NAMED} more" if len(rows.left_out) > NAMED else ""
+        screen.note(f"left out: {', '.join(named)}{more}")
+    return report
 
 
-def _lasting(model: str) -> str:
-    """A model's name as it is found from any folder."""
-    place = Path(model)
-    return str(place.resolve()) if place.exists() else model
-
-
-def _load(given: dict[str, Any]) -> tuple[Embedder, dict[str, Any]]:
+def _load(given: dict[str, Any]) -> tuple[BaseEmbedder, dict[str, Any]]:
     """The embedder that the options ask for, and what each of its calls is given."""
-    from weft.cli.asked import load_adapters
-
     embedder = options.make_embedder(given)
-    name = given["prompt_name"]
-    if name == "document":
-        name = embedder.document_prompt_name
-    elif name is not None and name != "query" and name not in embedder.prompts:
-        known = ", ".join(dict.fromkeys(["query", "document", *embedder.prompts]))
-        raise click.UsageError(f"the model has no prompt called {name!r}; there are {known}")
-    adapter = load_adapters(embedder.adapters, given["adapter"]) if given["adapter"] else None
-    return embedder, {"prompt_name": name, "adapter": adapter, "truncate": given["truncate"] or "error"}
+    name = embedder.document_prompt_name if given["prompt_name"] == "document" else given["prompt_name"]
+    adapter = None
+    if given["adapter"]:
+        from weft import Embedder
+        from weft.cli.asked import load_adapters
+
+        if not isinstance(embedder, Embedder):
+            raise click.UsageError("--adapter is for models on this machine, and --base-url asks a server")
+        adapter = load_adapters(embedder.adapters, given["adapter"])
+    return embedder, {"prompt_name": name, "adapter": adapter, "truncate": given["truncate"]}
 
 
 def _form(output: Path | None) -> str:
     """The format that a file's name asks for."""
-    ending = output.suffix.lstrip(".") if output else ""
-    return ending if ending in FORMATS else "text"
+    from weft.embed.pipeline.targets import ENDINGS
+
+    if output is None:
+        return "text"
+    if output.suffix.lower() not in ENDINGS:
+        raise click.UsageError(
+            f"{output.name}: files end in {', '.join(sorted(ENDINGS))}; name it accordingly, or give --format"
+        )
+    return ENDINGS[output.suffix.lower()]
+
+
+def _check_form(form: str, output: Path | None, dtype: str) -> None:
+    """Refuse what cannot be written from a stream: to the file `output`, or to standard output."""
+    if form not in STREAMED:
+        raise click.UsageError(f"{form} goes from a file to a file; give --input and --output")
+    if form == "npy" and output is None and sys.stdout.isatty():
+        raise click.UsageError("npy is not for a terminal; give --output or redirect")
+    if dtype == "int8" and form == "text":
+        raise click.UsageError("text has no place for the scales of int8; give --format jsonl")
+    if dtype == "int8" and form == "npy" and output is None:
+        raise click.UsageError("the scales of int8 go to a file beside the matrix; give --output, or --format jsonl")
 
 
 def _check_source(texts: tuple[str, ...], source: str | None, field: str | None) -> None:
@@ -184,12 +258,17 @@ def _check_source(texts: tuple[str, ...], source: str | None, field: str | None)
         raise click.UsageError("no texts; give some as arguments, name a file with --input, or pipe lines in")
 
 
-def _print_table(embedder: Embedder, texts: tuple[str, ...], vectors: np.ndarray) -> None:
+def _print_table(embedder: BaseEmbedder, texts: tuple[str, ...], made: Embedded) -> None:
     numbers = [str(i + 1) for i in range(len(texts))]
-    similarity = embedder.similarity(vectors, vectors)
+    compared = made.vectors if made.scales is None else made.vectors / made.scales[:, None]
+    similarity = embedder.similarity(compared, compared)
     rows = [
-        (number, screen.cut(text, 40), " ".join(f"{x:.3f}" for x in vector[:HEAD]) + " …", *(f"{s:.3f}" for s in line))
-        for number, text, vector, line in zip(numbers, texts, vectors, similarity)
+        (number, screen.cut(text, 40), " ".join(_short(x) for x in vector[:HEAD]) + " …", *(f"{s:.3f}" for s in line))
+        for number, text, vector, line in zip(numbers, texts, made.vectors, similarity)
     ]
     columns = ("", "text", "vector", *numbers)
-    screen.table(columns, rows, right=numbers, title=f"{embedder.recipe.similarity} similarity")
+    screen.table(columns, rows, right=numbers, title=f"{embedder.similarity_name} similarity")
+
+
+def _short(number: Any) -> str:
+    return f"{number:.3f}" if number.dtype.kind == "f" else str(number)

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from weft.cli import options, screen
+from weft.cli.stopping import terminable
 
 
 @click.group()
@@ -31,6 +32,7 @@ def command() -> None:
 @click.option("--half", is_flag=True, help="Keep vectors as float16: half the size, and near the same answers.")
 @click.option("--restart", is_flag=True, help="Begin anew where a run was stopped.")
 @options.threads()
+@terminable()
 def build(source: str, output: Path | None, field: str | None, half: bool, **given: Any) -> None:
     """Embed the documents of a folder, or the rows of a file, into an index.
 
@@ -46,19 +48,22 @@ def build(source: str, output: Path | None, field: str | None, half: bool, **giv
     from weft.cli.commands.embed import run_pipeline
 
     place = output or Path(f"{Path(source).resolve().name}.index")
-    embedder = options.make_embedder(given)
-    name = given["prompt_name"] or embedder.document_prompt_name
-    how = {"prompt_name": name, "truncate": given["truncate"] or "error"}
-    dtype = "f16" if half else "f32"
-    run_pipeline(embedder, source, place, how, {**given, "form": "index", "field": field, "output_dtype": dtype})
-    screen.note(f'weft search {place} "…" answers from it')
+    asked = {"form": "index", "field": field, "output_dtype": "f16" if half else "f32", "adapter": (), "base_url": None}
+    report = run_pipeline(source, place, {**given, **asked})
+    screen.note(f'weft search {place} "…" answers from it' if report.rows else f"no text was found in {source}")
 
 
 @command.command()
 @click.argument("index", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def show(index: Path, as_json: bool) -> None:
-    """What an index holds: rows, dimensions, the model it is for."""
+    """What an index holds: rows, dimensions, the model it is for.
+
+    \b
+    Examples:
+      weft index show notes.index
+      weft index show notes.index --json
+    """
     from weft import Index
     from weft.embed.pipeline.indexing import remembered_model
     from weft.errors import WeftError

@@ -10,7 +10,7 @@ import click
 from weft.cli import options, screen
 
 if TYPE_CHECKING:
-    from weft import Hit
+    from weft import Hit, Index
 
 SHOWN = 160  # characters of a text
 
@@ -19,12 +19,20 @@ SHOWN = 160  # characters of a text
 @click.argument("index", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.argument("query")
 @click.option("-k", "count", type=click.IntRange(1, 1000), default=5, show_default=True, help="How many.")
+@options.where()
 @click.option("-m", "--model", help="The model that made the index (default: what the index says).")
 @click.option("--whole", is_flag=True, help="Print each text whole, not its beginning.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line, best first.")
 @options.threads()
 def command(
-    index: Path, query: str, count: int, model: str | None, whole: bool, as_json: bool, threads: int | None
+    index: Path,
+    query: str,
+    count: int,
+    where: dict[str, Any],
+    model: str | None,
+    whole: bool,
+    as_json: bool,
+    threads: int | None,
 ) -> None:
     """Find the texts of an index that are nearest in meaning to a query.
 
@@ -35,10 +43,13 @@ def command(
     Examples:
       weft search notes.index "how do I renew the certificate?"
       weft search notes.index "trains to Berlin" -k 10 --json
+      weft search articles.index "tax rules" --where lang=en --where 'year={"gte": 2000}'
+      weft search notes.index "trains to Berlin" --model ./where-the-model-is-now
     """
-    from weft.embed.pipeline.indexing import open_searchable
-
-    hits = open_searchable(index, model, threads=threads).search_texts(query, count, truncate="chunk")
+    if not query.strip():
+        raise click.UsageError("the query is empty; ask for something")
+    found = _opened(index, model, threads)
+    hits = found.search_texts(query, count, where=where or None, truncate="chunk")
     if as_json:
         import json
 
@@ -46,11 +57,31 @@ def command(
             click.echo(json.dumps(_fields(hit), ensure_ascii=False))
         return
     if not hits:
-        screen.note("the index is empty")
+        screen.note("no row is so" if where and len(found) else "the index is empty")
     for hit in hits:
         text = hit.text or ""
         shown = screen.clean(text) if whole else screen.cut(screen.clean(text), SHOWN)
         click.echo(f"{hit.score:.3f}  {screen.clean(_place(hit))}\n       {shown}")
+
+
+def _opened(index: Path, model: str | None, threads: int | None) -> Index:
+    """The index with the model that it is for."""
+    from weft.embed.index.files import HEADER
+    from weft.embed.pipeline.indexing import open_searchable, remembered_model
+    from weft.errors import NotFoundError, OfflineError
+
+    if not (index / HEADER).is_file():
+        raise click.UsageError(f"{index} holds no index; make one with `weft index build {index}`")
+    try:
+        return open_searchable(index, model, threads=threads)
+    except OfflineError:
+        if model is not None:
+            raise
+        name = remembered_model(index)[0]
+        raise NotFoundError(
+            f"[search] the index is for {name}, which is not on this machine; `weft pull {name}` fetches it, and "
+            "--model says where else it is"
+        ) from None
 
 
 def _place(hit: Hit) -> str:
@@ -62,4 +93,5 @@ def _place(hit: Hit) -> str:
 
 
 def _fields(hit: Hit) -> dict[str, Any]:
-    return {"id": hit.id, "score": hit.score, **hit.metadata, "text": hit.text}
+    # The row's own fields apart: one of them may be called "score".
+    return {"id": hit.id, "score": hit.score, "text": hit.text, "metadata": hit.metadata}
