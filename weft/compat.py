@@ -256,7 +256,7 @@ class SentenceTransformer(_Model):
     def similarity(self, embeddings1: np.ndarray, embeddings2: np.ndarray) -> np.ndarray:
         """Of each vector to each other by `similarity_fn_name`, [len(embeddings1), len(embeddings2)]."""
         a, b = _numbers(embeddings1), _numbers(embeddings2)
-        return similarities(a, b, self.similarity_fn_name, self.embedder.dimension)
+        return similarities(a, b, self.similarity_fn_name, lambda: self.embedder.dimension)
 
     def similarity_pairwise(self, embeddings1: np.ndarray, embeddings2: np.ndarray) -> np.ndarray:
         """Of each vector to that of the same place, [len(embeddings1)]."""

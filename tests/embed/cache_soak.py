@@ -4,6 +4,7 @@ python tests/embed/cache_soak.py              500 trials
 python tests/embed/cache_soak.py 20           fewer; tests/embed/test_cache_soak.py runs some
 """
 
+import argparse
 import os
 import random
 import signal
@@ -76,4 +77,6 @@ def soak(trials: int, seed: int = 1) -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    print(soak(int(sys.argv[1]) if len(sys.argv) > 1 else 500))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("trials", nargs="?", type=int, default=500, help="writers to kill (default: 500)")
+    print(soak(parser.parse_args().trials))

@@ -2,7 +2,9 @@
 
 import json
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -10,8 +12,10 @@ import tiny_adapters
 from tiny_st import PROMPTS, TEXTS
 
 import weft
-from weft.embed.cache import Layers, MemoryCache, Stored, key_of
-from weft.errors import InputError
+from weft.embed import BaseEmbedder, Embedded, EmbedInterrupted
+from weft.embed.base import How
+from weft.embed.cache import DiskCache, Layers, MemoryCache, Stored, key_of, lookup
+from weft.errors import InputError, TooLongError
 
 
 def counting(folder: Path, **options: object) -> tuple[weft.Embedder, list[list[str]]]:
@@ -28,6 +32,25 @@ def counting(folder: Path, **options: object) -> tuple[weft.Embedder, list[list[
     return embedder, calls
 
 
+class Numbers(BaseEmbedder):
+    """Texts that are numbers, and vectors of them; `before` is called with each list before it is made."""
+
+    dimension = 2  # type: ignore[assignment]
+    fingerprint = "numbers"  # type: ignore[assignment]
+    prompts = MappingProxyType({})  # type: ignore[assignment]
+
+    def __init__(self, cache: object, before: Callable[[list[str]], None] = lambda texts: None) -> None:
+        self.cache, self.before = cache, before  # type: ignore[assignment]
+        self.progress: list[bool | None] = []
+
+    def _make(self, texts: list[str], how: How) -> Embedded:
+        self.progress.append(how.progress)
+        self.before(texts)
+        ones = np.ones(len(texts), np.int32)
+        vectors = np.array([[float(text), 1] for text in texts], np.float32).reshape(-1, 2)
+        return Embedded(vectors, ones, 0 * ones, ones, lambda: self.fingerprint)
+
+
 def stored(value: float) -> Stored:
     return Stored(np.full(4, value, np.float32), 1, 0, 1)
 
@@ -42,6 +65,92 @@ def test_misses_are_made_in_one_call_and_merged_in_order(tiny_folder: Path, tiny
     assert again.cached == len(TEXTS) and len(calls) == 2 and again.tokens.tolist() == made.tokens.tolist()[:-1]
     assert again.fingerprint == made.fingerprint == tiny_embedder.info["fingerprint"]
     assert embedder.encode([]).shape == (0, 24)
+
+
+def test_a_portion_is_kept_before_the_next_is_begun() -> None:
+    cache, there = MemoryCache(10_000), []
+    embedder = Numbers(cache, lambda texts: there.append((len(texts), cache.stats.size)))
+    embedder.encode(["7", "2000"])
+    texts = [str(n) for n in reversed(range(2500))] * 2
+    made = embedder.embed(texts)
+    assert there == [(2, 0), (1024, 2), (1024, 1026), (450, 2050)]
+    assert made.vectors[:, 0].tolist() == [float(text) for text in texts] and made.cached == 4
+
+
+def test_an_error_loses_no_finished_portion(tmp_path: Path) -> None:
+    def refuse(texts: list[str]) -> None:
+        if "2047" in texts:
+            raise RuntimeError("no")
+
+    cache = DiskCache(tmp_path / "cache.sqlite")
+    texts = [str(n) for n in range(3000)]
+    with pytest.raises(RuntimeError):
+        Numbers(cache, refuse).encode(texts)
+    assert len(cache) == 1024
+    made = Numbers(cache).embed(texts)
+    assert made.cached == 1024 and made.vectors[:, 0].tolist() == list(range(3000))
+
+
+def test_an_interrupt_in_a_later_portion_keeps_all_that_is_done() -> None:
+    cache = MemoryCache(10_000)
+    texts = [str(n) for n in range(3000)]
+    embedder = Numbers(cache)
+    real = embedder._make
+
+    def make(texts: list[str], how: How) -> Embedded:
+        made = real(texts, how)
+        if "2048" in texts:
+            raise EmbedInterrupted(made.first(100))
+        return made
+
+    embedder._make = make  # type: ignore[method-assign]
+    with pytest.raises(EmbedInterrupted) as caught:
+        embedder.encode(texts)
+    assert caught.value.vectors[:, 0].tolist() == list(range(2148)) and cache.stats.size == 2148
+
+
+def test_an_interrupt_while_a_cache_writes_gives_what_is_done() -> None:
+    class Interrupted(MemoryCache):
+        def put(self, fingerprint: str, entries: object) -> None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(EmbedInterrupted) as caught:
+        Numbers(Interrupted()).encode([str(n) for n in range(1500)])
+    assert len(caught.value.vectors) == 1024
+
+
+def test_one_bar_is_drawn_over_all_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    bars: list[tuple[object, int, object]] = []
+
+    def shown(batches: list, total: int, progress: bool | None) -> list:
+        bars.append((batches, total, progress))
+        return batches
+
+    monkeypatch.setattr(lookup, "shown", shown)
+    embedder = Numbers(MemoryCache(10_000))
+    embedder.encode([str(n) for n in range(1024)], progress=True)  # one portion: its own bar has finer steps
+    embedder.encode([str(n) for n in range(3000)], progress=True)
+    assert bars == [([(0, 1024)], 1024, False), ([(0, 1024), (1024, 1976)], 1976, True)]
+    assert embedder.progress == [True, False, False]
+
+
+def test_an_error_names_the_text_by_the_callers_place(tiny_folder: Path) -> None:
+    embedder = weft.Embedder(str(tiny_folder), cache="memory", threads=1)
+    embedder.encode(TEXTS[:3])
+    with pytest.raises(TooLongError, match=r"text 5 has \d+ tokens") as caught:
+        embedder.encode([*TEXTS[:3], "new", TEXTS[0], "word " * 1000])
+    assert caught.value.index == 5 and caught.value.length > caught.value.limit == embedder.max_tokens
+
+    def refuse(texts: list[str]) -> None:
+        if "2000" in texts:
+            index = texts.index("2000")
+            raise TooLongError(f"[embed] text {index} has 9 tokens", length=9, limit=8, index=index)
+
+    numbers = Numbers(MemoryCache(10_000), refuse)
+    numbers.encode(["3", "4"])
+    with pytest.raises(TooLongError, match="text 2001 has 9") as caught:
+        numbers.encode(["0", *(str(n) for n in range(2500))])
+    assert caught.value.index == 2001
 
 
 def test_what_is_given_is_the_callers_own(tiny_folder: Path, tiny_embedder: weft.Embedder) -> None:
@@ -114,8 +223,9 @@ def test_the_least_recently_used_of_a_shard_goes() -> None:
     none = MemoryCache(0)
     none.put("f", [(keys[0], stored(0))])
     assert none.get("f", keys[:1]) == [None]
-    with pytest.raises(InputError, match="capacity"):
-        MemoryCache(-1)
+    for wrong in (-1, "x", 1.5):
+        with pytest.raises(InputError, match="capacity"):
+            MemoryCache(wrong)  # type: ignore[arg-type]
 
 
 def test_threads_may_share_one() -> None:
@@ -156,3 +266,28 @@ def test_layers_ask_the_nearest_first_and_fill_it() -> None:
 def test_what_is_no_cache_is_refused(tiny_folder: Path) -> None:
     with pytest.raises(InputError, match=r"cache is int"):
         weft.Embedder(str(tiny_folder), cache=7)
+
+
+@pytest.mark.parametrize("word", ["ram", "dsik", "Memory", "", " "])
+def test_a_word_that_is_no_kind_of_cache_is_not_a_files_name(
+    tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"give 'memory', 'disk' or a file's path"):
+        weft.Embedder(str(tiny_folder), cache=word)
+    assert not list(tmp_path.iterdir())
+    for path in ("./ram", "ram.sqlite", tmp_path / "vectors"):
+        weft.Embedder(str(tiny_folder), cache=path)
+    assert {"ram", "ram.sqlite", "vectors"} <= {file.name for file in tmp_path.iterdir()}
+
+
+def test_hits_and_misses_are_counted_over_all_layers(tiny_folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "cache.sqlite"
+    weft.Embedder(str(tiny_folder), cache=path).encode(TEXTS[:2])
+    cache = weft.Embedder(str(tiny_folder), cache=path).cache
+    assert isinstance(cache, Layers) and cache.stats == (0, 0) and cache.stats.hit_rate == 0
+    embedder = weft.Embedder(str(tiny_folder), cache=cache)
+    embedder.encode(TEXTS[:3])  # two from disk
+    embedder.encode(TEXTS[:3])  # three from memory
+    assert cache.stats == (5, 1) and cache.stats.hit_rate == 5 / 6
+    assert [layer.stats.hits for layer in cache.caches] == [3, 2]  # type: ignore[attr-defined]

@@ -4,6 +4,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -90,6 +91,76 @@ def test_the_least_recently_used_go_when_it_is_full(path: Path, monkeypatch: pyt
     assert 400 < len(cache) < 700
 
 
+def test_the_log_stays_small_and_nine_tenths_of_the_cap_stay_used(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cap, logs = 4 << 20, []
+    cache = DiskCache(path, max_bytes=cap)
+    trim = cache._trim
+
+    def watched() -> None:
+        logs.append(path.with_name("cache.sqlite-wal").stat().st_size)
+        trim()
+
+    monkeypatch.setattr(cache, "_trim", watched)
+    cache.put("f", entries(0, 10_000, 384))  # 15 MB in one call
+    assert len(logs) > 10 and max(logs) < cap / 2 and cache.file_bytes < 1.5 * cap
+    assert 0.85 * cap < cache.size_bytes <= cap
+    assert cache.get("f", keys(9_000, 1_000)).count(None) == 0
+
+
+def test_pruning_gives_the_log_back(path: Path) -> None:
+    cache = DiskCache(path)
+    cache.put("f", entries(0, 2000, 384))
+    assert cache.file_bytes > cache.size_bytes > 3_000_000
+    assert cache.clear() == 2000 and cache.file_bytes == cache.size_bytes < 200_000
+
+
+def test_a_log_that_others_read_is_left_for_later(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SHRINK_WAIT_S", 0.01)
+    cache = DiskCache(path)
+    cache.put("f", entries(0, 100, 384))
+    with sqlite3.connect(path) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT COUNT(*) FROM vectors").fetchone()
+        assert cache.clear() == 100 and len(cache) == 0
+    reader.close()
+    with cache._connected() as connection:
+        assert connection.execute("PRAGMA busy_timeout").fetchone() == (module.WAIT_S * 1000,)
+
+
+def test_a_model_has_a_name_beside_its_fingerprint(path: Path, tiny_folder: Path) -> None:
+    cache = DiskCache(path)
+    cache.put("f", entries(0, 3))
+    weft.Embedder(str(tiny_folder), cache=cache, compute="int8").encode(TEXTS)
+    weft.Embedder(str(tiny_folder), cache=str(path)).encode(TEXTS)
+    found = {(m.name, m.vectors, m.dimension) for m in cache.models()}
+    assert found == {("", 3, 64), (f"{tiny_folder}, int8", 6, 24), (f"{tiny_folder}, f32", 6, 24)}
+    cache.name_model("f", "first")
+    cache.put("f", entries(3, 1))
+    cache.name_model("f", "second")
+    assert [m.name for m in cache.models() if m.fingerprint == "f"] == ["first"]
+    cache.put("f", entries(4, 1))
+    assert [m.name for m in cache.models() if m.fingerprint == "f"] == ["second"]
+
+
+def test_a_file_from_before_names_is_read_and_gets_them(path: Path) -> None:
+    path.parent.mkdir()
+    with sqlite3.connect(path) as connection:
+        for statement in (*module.SCHEMA, "PRAGMA user_version = 1"):
+            connection.execute(statement)
+        connection.execute("INSERT INTO models (fingerprint) VALUES ('f')")
+        (key, stored), *_ = entries(7, 1)
+        row = (key, 1, 5, module.write_entry("f", key, stored))
+        connection.execute("INSERT INTO vectors (key, model, used, entry) VALUES (?, ?, ?, ?)", row)
+    cache = DiskCache(path)
+    assert [(m.fingerprint, m.name) for m in cache.models()] == [("f", "")]
+    assert cache.get("f", keys(7, 1))[0] is not None
+    cache.name_model("f", "tiny")
+    cache.put("f", entries(8, 1))
+    assert [(m.name, m.vectors) for m in DiskCache(path).models()] == [("tiny", 2)]
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+
+
 def test_pruning_by_size_age_and_model(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1_000_000.0]
     monkeypatch.setattr(module.time, "time", lambda: now[0])
@@ -122,8 +193,57 @@ def test_a_file_of_something_else_is_told_and_left_alone(path: Path) -> None:
         connection.execute("PRAGMA user_version = 9")
     with pytest.raises(FormatError, match="version 9"):
         DiskCache(path)
-    with pytest.raises(InputError, match="max_bytes"):
-        DiskCache(path, max_bytes=5)
+    for wrong in (5, "1GB", None):
+        with pytest.raises(InputError, match="max_bytes"):
+            DiskCache(path, max_bytes=wrong)  # type: ignore[arg-type]
+
+
+def test_a_place_that_holds_no_file_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    for place in (tmp_path / "file" / "cache.sqlite", tmp_path / "file" / "folder" / "cache.sqlite", tmp_path):
+        with pytest.raises(InputError, match=r"cannot be written: .*; give a file that may be") as caught:
+            DiskCache(place)
+        assert str(place) in str(caught.value)
+
+
+def told_to_others(path: Path) -> str:
+    """What somebody who is not root is told who opens the cache."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            if os.geteuid() == 0:
+                os.setuid(65534)
+            DiskCache(path)
+            os.write(write, b"opened")
+        except BaseException as error:
+            os.write(write, f"{type(error).__name__}: {error}".encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with open(read, "rb") as said:
+        told = said.read().decode()
+    os.waitpid(child, 0)
+    return told
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_place_that_may_not_be_written_is_told() -> None:
+    with tempfile.TemporaryDirectory() as name:  # pytest's own folders are closed to others
+        folder = Path(name)
+        DiskCache(folder / "cache.sqlite").put("f", entries(0, 3))
+        (folder / "cache.sqlite").chmod(0o444)
+        folder.chmod(0o555)
+        try:
+            for place in ("cache.sqlite", "new.sqlite", "folder/new.sqlite"):
+                told = told_to_others(folder / place)
+                assert told.startswith(f"InputError: [cache] {folder / place} cannot be written: "), told
+                assert "or 'memory'" in told
+            folder.chmod(0o777)
+            told = told_to_others(folder / "cache.sqlite")  # the file alone
+            assert "InputError" in told and "readonly" in told
+        finally:
+            folder.chmod(0o700)
 
 
 def test_a_disk_that_cannot_be_written_stops_nobody(path: Path, tiny_folder: Path) -> None:

@@ -130,9 +130,9 @@ def test_bits_compare_as_ones_and_minus_ones(tiny_embedder: weft.Embedder) -> No
     signs = np.where(vectors >= 0, 1.0, -1.0)
     expected = signs @ signs.T / signs.shape[1]
     assert np.allclose(tiny_embedder.similarity(bits, bits), expected, atol=1e-6)
-    assert np.allclose(similarities(bits, bits, "euclidean", signs.shape[1])[0, 0], 0)
+    assert np.allclose(similarities(bits, bits, "euclidean", lambda: signs.shape[1])[0, 0], 0)
     with pytest.raises(InputError, match="scale each"):
-        similarities(np.ones((1, 4), np.int8), np.ones((1, 4), np.int8), "dot", 4)
+        similarities(np.ones((1, 4), np.int8), np.ones((1, 4), np.int8), "dot", lambda: 4)
 
 
 @pytest.mark.parametrize("wrong", [None, ["a"], [[1.0], [1.0, 2.0]], np.ones((2, 2, 2)), []], ids=repr)

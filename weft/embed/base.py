@@ -9,7 +9,16 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.embed.cutting import check_truncate
-from weft.embed.inputs import Limits, check_count, check_texts, many_texts, portions, similarities, texts_of
+from weft.embed.inputs import (
+    STREAM_TEXTS,
+    Limits,
+    check_count,
+    check_texts,
+    many_texts,
+    portions,
+    similarities,
+    texts_of,
+)
 from weft.embed.outputs import check_output, converted
 from weft.embed.results import Embedded, EmbedInterrupted, Ranked
 from weft.errors import BackendError, InputError, TooLongError, UnsupportedError
@@ -87,6 +96,10 @@ class BaseEmbedder(ABC):
     def _longest(self) -> int:
         """Where texts are cut: decides a vector when they are."""
         return 0
+
+    def _portion_texts(self) -> int:
+        """Of a long call with a cache, so many texts are made and put before the next are begun."""
+        return STREAM_TEXTS
 
     def embed(
         self,
@@ -170,7 +183,7 @@ class BaseEmbedder(ABC):
 
         Bits (`output_dtype="binary"`) count as 1 and -1.
         """
-        return similarities(a, b, self.similarity_name, self.dimension)
+        return similarities(a, b, self.similarity_name, lambda: self.dimension)
 
     @property
     def similarity_name(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import InputError, TooLongError
@@ -86,10 +86,11 @@ def portions(
         yield part
 
 
-def similarities(a: Any, b: Any, measure: str, dimension: int) -> np.ndarray:
+def similarities(a: Any, b: Any, measure: str, dimension: Callable[[], int]) -> np.ndarray:
     """Of each vector of `a` to each of `b`, float32 [len(a), len(b)]: cosine, dot, or distances with a minus.
 
-    Bytes are vectors of one bit a number, as `output_dtype="binary"` makes them: each bit counts as 1 or -1.
+    Bytes are vectors of one bit a number, as `output_dtype="binary"` makes them: each bit counts as 1 or -1, and
+    `dimension` is asked how many of them count.
     """
     import numpy as np
 
@@ -104,7 +105,7 @@ def similarities(a: Any, b: Any, measure: str, dimension: int) -> np.ndarray:
     return np.stack([-np.linalg.norm(right - row, ord=order, axis=1) for row in left]).astype(np.float32)
 
 
-def _rows(vectors: Any, measure: str, dimension: int) -> np.ndarray:
+def _rows(vectors: Any, measure: str, dimension: Callable[[], int]) -> np.ndarray:
     import numpy as np
 
     try:
@@ -117,7 +118,7 @@ def _rows(vectors: Any, measure: str, dimension: int) -> np.ndarray:
         raise InputError(f"[similarity] int8 vectors have a scale each, which {measure} needs; compare float32 vectors")
     found = np.atleast_2d(found)
     if found.dtype == np.uint8:
-        found = np.unpackbits(found, axis=1)[:, :dimension].astype(np.float32) * 2 - 1
+        found = np.unpackbits(found, axis=1)[:, : dimension()].astype(np.float32) * 2 - 1
     return found.astype(np.float32)
 
 

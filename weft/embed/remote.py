@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from weft import flags
 from weft.embed.base import BaseEmbedder, How
 from weft.embed.cache import Stored, key_of, open_cache
-from weft.embed.inputs import Limits
+from weft.embed.inputs import STREAM_TEXTS, Limits
 from weft.embed.posting import Answer, Line, Pace, Poster, Requests, retry_after_s
 from weft.embed.progress import shown
 from weft.embed.recipe import SIMILARITIES
@@ -159,6 +159,9 @@ class RemoteEmbedder(BaseEmbedder):
             "fingerprint": self.fingerprint,
             "server_fingerprint": self.server_fingerprint,
         }
+
+    def _portion_texts(self) -> int:
+        return max(STREAM_TEXTS, 2 * self._batch_texts * self._concurrency)  # no line waits for the others
 
     def _make(self, texts: list[str], how: How) -> Embedded:
         if how.truncate != "error":

@@ -76,7 +76,10 @@ class Embedder(BaseEmbedder):
                 "`output_dtype` of encode what comes out (f32, f16, int8, binary)"
             )
         self.truncate = check_truncate(truncate)
+        if limits is not None and not isinstance(limits, Limits):
+            raise InputError(f"[embed] limits is {type(limits).__name__}; give weft.embed.Limits")
         self.limits = limits or Limits()
+        self.cache = open_cache(cache)
         located = locate(str(model), offline=offline, progress=progress)
         checkpoint = open_checkpoint(located.path)
         entry = entry_of(located)
@@ -97,7 +100,6 @@ class Embedder(BaseEmbedder):
         self._cutter = Cutter(
             lambda: self._encoder.tokenizer, longest, prompt_pooled=how.include_prompt, lower=how.lower
         )
-        self.cache = open_cache(cache)
 
     def at(self, dimensions: int | None) -> Embedder:
         """The same model with vectors of `dimensions` numbers, None for the model's own; weights are shared."""

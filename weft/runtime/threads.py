@@ -31,7 +31,8 @@ class Soon(Generic[T]):
         self._make = make
         self._made: list[T] = []
         self._error: BaseException | None = None
-        self._thread = Thread(target=self._run, daemon=True)
+        # No daemon: the interpreter ends those that come back from native code by unwinding it, which ends the process.
+        self._thread = Thread(target=self._run)
         self._thread.start()
 
     def _run(self) -> None:

@@ -12,7 +12,7 @@ import click
 from weft.cli import screen
 
 if TYPE_CHECKING:
-    from weft.embed import DiskCache
+    from weft.embed.cache.disk import DiskCache, ModelStats
 
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 PERIODS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -68,20 +68,23 @@ def command(
     place = default_path() if path is None else path
     if not place.is_file():
         if as_json:
-            screen.print_json({"path": str(place), "vectors": 0, "bytes": 0, "models": []})
+            screen.print_json({"path": str(place), "vectors": 0, "bytes": 0, "file_bytes": 0, "models": []})
         screen.note(f"no cache at {place}; `weft embed --cache disk` makes one")
         return
     cache = DiskCache(place)
     gone = cache.clear() if clear else 0
-    if (max_size, older_than, fingerprint) != (None, None, None):
+    pruned = (max_size, older_than, fingerprint) != (None, None, None)
+    if pruned:
         whole = None if fingerprint is None else _whole(cache, fingerprint)
         gone += cache.prune(max_bytes=max_size, older_than_s=older_than, fingerprint=whole)
-    if gone:
-        screen.note(f"{gone} vectors deleted")
+    if clear or pruned:
+        screen.note(f"{gone:,} vectors deleted")
     _show(cache, as_json)
 
 
 def _whole(cache: DiskCache, beginning: str) -> str:
+    if not beginning:
+        raise click.UsageError("--fingerprint is empty; `weft cache` lists them, and --clear deletes everything")
     found = [model.fingerprint for model in cache.models() if model.fingerprint.startswith(beginning)]
     if len(found) != 1:
         raise click.UsageError(f"{len(found)} fingerprints begin with {beginning!r}; `weft cache` lists them")
@@ -89,18 +92,31 @@ def _whole(cache: DiskCache, beginning: str) -> str:
 
 
 def _show(cache: DiskCache, as_json: bool) -> None:
-    models = cache.models()
+    models, size, on_disk = cache.models(), cache.size_bytes, cache.file_bytes
     if as_json:
-        told = [
-            {"fingerprint": m.fingerprint, "vectors": m.vectors, "bytes": m.size_bytes, "used": m.used} for m in models
-        ]
-        total = {"path": str(cache.path), "vectors": len(cache), "bytes": cache.size_bytes}
-        screen.print_json({**total, "models": told})
+        total = {"path": str(cache.path), "vectors": len(cache), "bytes": size, "file_bytes": on_disk}
+        screen.print_json({**total, "models": [_told(model) for model in models]})
         return
-    screen.facts([("vectors", f"{len(cache):,}"), ("size", screen.size(cache.size_bytes))], title=str(cache.path))
+    facts = [("vectors", f"{len(cache):,}"), ("size", screen.size(size)), ("on disk", screen.size(on_disk))]
+    screen.facts(facts, title=str(cache.path))
     if models:
-        rows = [(m.fingerprint, f"{m.vectors:,}", screen.size(m.size_bytes), _day(m.used)) for m in models]
-        screen.table(("fingerprint", "vectors", "size", "last used"), rows, right=("vectors", "size"))
+        rows = [
+            (m.name, m.dimension, m.fingerprint, f"{m.vectors:,}", screen.size(m.size_bytes), _day(m.used))
+            for m in models
+        ]
+        columns = ("model", "numbers", "fingerprint", "vectors", "size", "last used")
+        screen.table(columns, rows, right=("numbers", "vectors", "size"))
+
+
+def _told(model: ModelStats) -> dict[str, str | int]:
+    return {
+        "model": model.name,
+        "dimension": model.dimension,
+        "fingerprint": model.fingerprint,
+        "vectors": model.vectors,
+        "bytes": model.size_bytes,
+        "used": model.used,
+    }
 
 
 def _day(used: int) -> str:

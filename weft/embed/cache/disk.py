@@ -3,6 +3,8 @@
 What `put` returned from survives the end of the process, kill -9 included: a commit has reached the system's own memory
 by then. (After a power cut the last commits may be missing; the file stays whole.) A row counts only if its checksum is
 right for its key, its fingerprint and its numbers, so damage is a miss and a vector of another model cannot come out.
+
+Vectors are written and deleted in small transactions: SQLite's log beside the file is as large as the largest of them.
 """
 
 from __future__ import annotations
@@ -14,13 +16,14 @@ import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple, TypeVar
 
 from weft import flags
-from weft.embed.cache.entries import Stored
+from weft.embed.cache.entries import CacheStats, Stored
 from weft.errors import FormatError, InputError
 
 log = logging.getLogger("weft.embed")
@@ -29,7 +32,12 @@ MAX_BYTES = 1 << 30
 WAIT_S = 30.0  # for another process that writes
 ASK = 400  # keys in one question; SQLite takes 999 and more
 TOUCH_S = 3600  # a hit is written down once an hour: reading must not mean writing
+SHRINK_WAIT_S = 0.5  # for others who read the log: it is made shorter another time
 KEEP = 0.9  # of the cap, when it was reached
+STEP = 0.8  # of what is too much, by the average row: rows differ, and too many must not go
+STEP_ROWS = 1024  # deleted in one transaction
+ROW_BYTES = 128  # beside the numbers, indices included
+LOG_BYTES = 8 << 20  # of the log, and of one transaction; an eighth of a small cap
 PAGE_BYTES = 16 << 10  # vectors have 1.5 to 4 kB, and a page of 4 kB would hold two or half of one
 LEAST_BYTES = 1 << 20
 VERSION = 1
@@ -45,23 +53,33 @@ T = TypeVar("T")
 
 
 class ModelStats(NamedTuple):
-    """What one model has in the file; `used` is when one of its vectors was last asked for, in seconds since 1970."""
+    """What one model has in the file; `used` is when one of its vectors was last asked for, in seconds since 1970.
+
+    `name` is what it was called when vectors were last put, "" where nobody said it.
+    """
 
     fingerprint: str
     vectors: int
     size_bytes: int
     used: int
+    name: str
+    dimension: int  # of the longest vector
 
 
 class DiskCache:
-    """Vectors in the file `path`, by default weft's own; the least recently used go when it has `max_bytes`."""
+    """Vectors in the file `path`, by default weft's own; the least recently used go when it has `max_bytes`.
+
+    The log beside the file comes on top: some MB, less for a small cap, for moments more while several processes write.
+    """
 
     def __init__(self, path: str | os.PathLike[str] | None = None, *, max_bytes: int = MAX_BYTES) -> None:
-        if max_bytes < LEAST_BYTES:
-            raise InputError(f"[cache] max_bytes is {max_bytes}; at least {LEAST_BYTES} are needed")
+        if not isinstance(max_bytes, int) or max_bytes < LEAST_BYTES:
+            raise InputError(f"[cache] max_bytes is {max_bytes!r}; at least {LEAST_BYTES} are needed")
         self.path = default_path() if path is None else Path(path)
         self.max_bytes = max_bytes
         self.hits = self.misses = self.damaged = self.failed_writes = 0
+        self._log_bytes = min(LOG_BYTES, max_bytes // 8)
+        self._names: dict[str, str] = {}
         self._lock = Lock()
         self._connection: sqlite3.Connection | None = None
         self._owner = 0
@@ -95,31 +113,37 @@ class DiskCache:
 
     def put(self, fingerprint: str, entries: Sequence[tuple[bytes, Stored]]) -> None:
         now = int(time.time())
-        rows = [(key, now, write_entry(fingerprint, key, stored)) for key, stored in entries]
-        if not rows:
-            return
-
-        def write(connection: sqlite3.Connection) -> None:
-            connection.execute("INSERT OR IGNORE INTO models (fingerprint) VALUES (?)", (fingerprint,))
-            model = _model(connection, fingerprint)
-            insert = "INSERT OR REPLACE INTO vectors (key, used, entry, model) VALUES (?, ?, ?, ?)"
-            connection.executemany(insert, ((*row, model) for row in rows))
-
+        left = len(entries)
+        largest = 4 * max((len(stored.vector) for _, stored in entries), default=0) + ROW_BYTES
         try:
-            self._write(write)
-            self._trim()
+            for part in _parts(entries, max(1, self._log_bytes // largest)):
+                rows = [(key, now, write_entry(fingerprint, key, stored)) for key, stored in part]
+                self._write(partial(_insert, fingerprint, self._names.get(fingerprint), rows))
+                left -= len(rows)
+                self._trim()
         except sqlite3.DatabaseError as error:  # a full disk, a file that may only be read or is damaged
-            self.failed_writes += len(rows)
+            self.failed_writes += left
             log.warning("the embedding cache cannot be written: %s", error)
+
+    def name_model(self, fingerprint: str, name: str) -> None:
+        """What `models` calls the model of `fingerprint`, from the next `put` on."""
+        self._names[fingerprint] = name
 
     def models(self) -> list[ModelStats]:
         """What is there, most recently used first."""
         asked = (
-            "SELECT fingerprint, COUNT(*), SUM(LENGTH(key) + LENGTH(entry)), MAX(used) FROM vectors "
+            "SELECT fingerprint, COUNT(*), SUM(LENGTH(key) + LENGTH(entry)), MAX(used), IFNULL(name, ''), "
+            f"(MAX(LENGTH(entry)) - {HEADER.size + SUM_BYTES}) / 4 FROM vectors "
             "JOIN models ON models.id = vectors.model GROUP BY model ORDER BY MAX(used) DESC, fingerprint"
         )
         with self._connected() as connection:
             return [ModelStats(*row) for row in connection.execute(asked)]
+
+    @property
+    def stats(self) -> CacheStats:
+        """Hits and misses since this object was made."""
+        with self._lock:
+            return CacheStats(self.hits, self.misses)
 
     def __len__(self) -> int:
         with self._connected() as connection:
@@ -130,6 +154,12 @@ class DiskCache:
         """Bytes of the file that are in use."""
         with self._connected() as connection:
             return _live_bytes(connection)
+
+    @property
+    def file_bytes(self) -> int:
+        """Bytes on disk: the file, with what was deleted and is not given back, and the log beside it."""
+        files = (self.path, self.path.with_name(self.path.name + "-wal"))
+        return sum(file.stat().st_size for file in files if file.is_file())
 
     def prune(
         self, *, max_bytes: int | None = None, older_than_s: float | None = None, fingerprint: str | None = None
@@ -169,7 +199,7 @@ class DiskCache:
         """The connection of this process, one thread at a time; a forked child opens its own."""
         with self._lock:
             if self._connection is None or self._owner != os.getpid():
-                self._connection, self._owner = _connect(self.path), os.getpid()
+                self._connection, self._owner = _connect(self.path, self._log_bytes), os.getpid()
             yield self._connection
 
     def _write(self, change: Callable[[sqlite3.Connection], T]) -> T:
@@ -209,25 +239,22 @@ class DiskCache:
         with self._connected() as connection:
             if _live_bytes(connection) <= limit:
                 return
-
-        def delete(connection: sqlite3.Connection) -> None:
-            while (over := _live_bytes(connection) - goal) > 0:
-                row = connection.execute("SELECT COUNT(*), AVG(LENGTH(entry)) FROM vectors").fetchone()
-                if not row[0]:
-                    return
-                count = max(1, min(row[0], int(over / (row[1] + 64))))
-                oldest = "SELECT rowid FROM vectors ORDER BY used, rowid LIMIT ?"
-                connection.execute(f"DELETE FROM vectors WHERE rowid IN ({oldest})", (count,))
-
-        self._write(delete)
+        while self._write(partial(_delete_oldest, goal)):
+            pass
         self._shrink()
 
     def _shrink(self) -> None:
-        """Give pages that hold nothing back to the file system, and models without vectors with them."""
+        """Give pages that hold nothing and the log back to the file system, and models without vectors with them."""
         self._write(lambda c: c.execute("DELETE FROM models WHERE id NOT IN (SELECT DISTINCT model FROM vectors)"))
         with self._connected() as connection:
-            connection.executescript("PRAGMA incremental_vacuum;")  # `execute` stops after one page
-            connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            pages = self._log_bytes // PAGE_BYTES
+            for _ in range(0, _pragma(connection, "freelist_count"), pages):
+                connection.executescript(f"PRAGMA incremental_vacuum({pages});")  # `execute` stops after one page
+            try:
+                connection.execute(f"PRAGMA busy_timeout = {SHRINK_WAIT_S * 1000:.0f}")
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            finally:
+                connection.execute(f"PRAGMA busy_timeout = {WAIT_S * 1000:.0f}")
 
 
 def default_path() -> Path:
@@ -265,14 +292,17 @@ def _sum(fingerprint: str, key: bytes, header: bytes, numbers: bytes) -> bytes:
     return hashed.digest()
 
 
-def _connect(path: Path) -> sqlite3.Connection:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+def _connect(path: Path, log_bytes: int) -> sqlite3.Connection:
     try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         connection = sqlite3.connect(path, timeout=WAIT_S, isolation_level=None, check_same_thread=False)
-    except sqlite3.Error as error:
-        raise FormatError(f"[cache] {path.name} cannot be opened: {error}") from None
+    except (OSError, sqlite3.Error) as error:
+        raise _out_of_reach(path, error) from None
     try:
-        _prepare(connection, path)
+        _prepare(connection, path, log_bytes)
+    except sqlite3.OperationalError as error:
+        connection.close()
+        raise _out_of_reach(path, error) from None
     except sqlite3.DatabaseError as error:
         connection.close()
         raise FormatError(f"[cache] {path.name} is not an embedding cache: {error}; give another file") from None
@@ -282,25 +312,43 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+def _out_of_reach(path: Path, error: OSError | sqlite3.Error) -> InputError:
+    """One that may only be read is out of reach, too: SQLite's log needs files beside it, even to read."""
+    reason = getattr(error, "strerror", None) or error
+    return InputError(
+        f"[cache] {path} cannot be written: {reason}; give a file that may be, or 'memory', or no cache; "
+        "WEFT_CACHE says where weft's own is"
+    )
+
+
+def _prepare(connection: sqlite3.Connection, path: Path, log_bytes: int) -> None:
     """Turn a new file into a cache; check one that is there."""
-    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    version = _pragma(connection, "user_version")
     if version not in (0, VERSION):
         raise FormatError(f"[cache] {path.name} has version {version}, this weft reads {VERSION}; give another file")
+    # these two before the first page is written, or they mean nothing
     connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
-    connection.execute(
-        "PRAGMA auto_vacuum = INCREMENTAL"
-    )  # these two before the first page is written, or it means nothing
+    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     _switch_to_wal(connection)
     connection.execute("PRAGMA synchronous = NORMAL")
-    if version == VERSION:
+    connection.execute(f"PRAGMA journal_size_limit = {log_bytes}")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {log_bytes // PAGE_BYTES}")
+    if version == VERSION and _has_names(connection):
         return
     connection.execute("BEGIN IMMEDIATE")  # of two that make the file, the second finds it made
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if tables - {"models", "vectors"}:
         raise FormatError(f"[cache] {path.name} is a database of something else; give another file")
-    for statement in (*SCHEMA, f"PRAGMA user_version = {VERSION}", "COMMIT"):
+    for statement in SCHEMA:
         connection.execute(statement)
+    if not _has_names(connection):  # the first files had none, and what wrote them reads those that have
+        connection.execute("ALTER TABLE models ADD COLUMN name TEXT")
+    connection.execute(f"PRAGMA user_version = {VERSION}")
+    connection.execute("COMMIT")
+
+
+def _has_names(connection: sqlite3.Connection) -> bool:
+    return any(column[1] == "name" for column in connection.execute("PRAGMA table_info(models)"))
 
 
 def _switch_to_wal(connection: sqlite3.Connection) -> None:
@@ -322,12 +370,35 @@ def _model(connection: sqlite3.Connection, fingerprint: str) -> int | None:
     return None if row is None else int(row[0])
 
 
+def _insert(
+    fingerprint: str, name: str | None, rows: list[tuple[bytes, int, bytes]], connection: sqlite3.Connection
+) -> None:
+    connection.execute("INSERT OR IGNORE INTO models (fingerprint) VALUES (?)", (fingerprint,))
+    model = _model(connection, fingerprint)
+    if name:
+        connection.execute("UPDATE models SET name = ? WHERE id = ? AND name IS NOT ?", (name, model, name))
+    insert = "INSERT OR REPLACE INTO vectors (key, used, entry, model) VALUES (?, ?, ?, ?)"
+    connection.executemany(insert, ((*row, model) for row in rows))
+
+
+def _delete_oldest(goal: int, connection: sqlite3.Connection) -> int:
+    """Delete some of the least recently used, if more than `goal` bytes are in use; how many went."""
+    live = _live_bytes(connection)
+    (rows,) = connection.execute("SELECT COUNT(*) FROM vectors").fetchone()
+    if live <= goal or not rows:
+        return 0
+    count = max(1, min(STEP_ROWS, int(STEP * rows * (live - goal) / live)))
+    oldest = "SELECT rowid FROM vectors ORDER BY used, rowid LIMIT ?"
+    return connection.execute(f"DELETE FROM vectors WHERE rowid IN ({oldest})", (count,)).rowcount
+
+
 def _live_bytes(connection: sqlite3.Connection) -> int:
-    pages, free, size = (
-        int(connection.execute(f"PRAGMA {name}").fetchone()[0])
-        for name in ("page_count", "freelist_count", "page_size")
-    )
-    return (pages - free) * size
+    pages = _pragma(connection, "page_count") - _pragma(connection, "freelist_count")
+    return pages * _pragma(connection, "page_size")
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
 
 
 def _parts(items: Sequence[Any], count: int) -> Iterator[Sequence[Any]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from weft.errors import InputError
@@ -21,6 +23,18 @@ class Stored(NamedTuple):
     windows: int
 
 
+class CacheStats(NamedTuple):
+    """How many of the keys that were asked for were there."""
+
+    hits: int
+    misses: int
+
+    @property
+    def hit_rate(self) -> float:
+        """Hits of all questions, 0 before the first."""
+        return self.hits / (self.hits + self.misses) if self.hits + self.misses else 0.0
+
+
 @runtime_checkable
 class Cache(Protocol):
     """Vectors by key. What was put with one fingerprint is never given for another. Several threads may use it."""
@@ -32,11 +46,21 @@ class Cache(Protocol):
         """Keep these; when it returns they are kept."""
 
 
+@runtime_checkable
+class NamingCache(Cache, Protocol):
+    """A cache that can be asked later which model a fingerprint is of."""
+
+    def name_model(self, fingerprint: str, name: str) -> None:
+        """What is put with `fingerprint` from now on is of the model that people call `name`."""
+
+
 class Layers:
     """Caches from the nearest to the farthest; what a farther one has is put into the nearer ones."""
 
     def __init__(self, *caches: Cache) -> None:
         self.caches = caches
+        self._lock = Lock()
+        self._hits = self._misses = 0
 
     def get(self, fingerprint: str, keys: Sequence[bytes]) -> list[Stored | None]:
         found: list[Stored | None] = [None] * len(keys)
@@ -49,11 +73,25 @@ class Layers:
                 found[i] = hit
             for nearer in self.caches[:depth]:
                 nearer.put(fingerprint, [(keys[i], hit) for i, hit in hits])
+        misses = sum(stored is None for stored in found)
+        with self._lock:
+            self._hits, self._misses = self._hits + len(found) - misses, self._misses + misses
         return found
 
     def put(self, fingerprint: str, entries: Sequence[tuple[bytes, Stored]]) -> None:
         for cache in reversed(self.caches):  # the lasting one first
             cache.put(fingerprint, entries)
+
+    def name_model(self, fingerprint: str, name: str) -> None:
+        for cache in self.caches:
+            if isinstance(cache, NamingCache):
+                cache.name_model(fingerprint, name)
+
+    @property
+    def stats(self) -> CacheStats:
+        """What any of them had is a hit; `caches` have their own."""
+        with self._lock:
+            return CacheStats(self._hits, self._misses)
 
 
 def open_cache(given: Any) -> Cache | None:
@@ -67,6 +105,9 @@ def open_cache(given: Any) -> Cache | None:
         return MemoryCache()
     if given == "disk":
         return Layers(MemoryCache(), DiskCache())
+    if isinstance(given, str) and not os.path.dirname(given) and not Path(given).suffix:
+        # a word that was misspelt would become a file's name
+        raise InputError(f"[cache] cache is {given!r}; give 'memory', 'disk' or a file's path, as ./vectors.sqlite")
     if isinstance(given, (str, os.PathLike)):
         return Layers(MemoryCache(), DiskCache(given))
     if isinstance(given, Cache):

@@ -1,12 +1,18 @@
-"""An embedder behind a cache: what is there is taken, all else is made in one call, and the order is the caller's."""
+"""An embedder behind a cache: what is there is taken, all else is made in portions, and the order is the caller's."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from hashlib import sha256
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from weft.embed.cache.entries import Cache, Stored
+from weft.embed.cache.entries import Cache, NamingCache, Stored
+from weft.embed.inputs import portions
+from weft.embed.progress import shown
 from weft.embed.results import Embedded, EmbedInterrupted
+from weft.errors import TooLongError
 
 if TYPE_CHECKING:
     from weft.embed.base import BaseEmbedder, How
@@ -26,22 +32,28 @@ def key_of(fingerprint: str, text: str, *, prompt: str = "", truncate: str = "er
 
 
 def through_cache(embedder: BaseEmbedder, cache: Cache, texts: list[str], how: How) -> Embedded:
-    """What the embedder makes of `texts`; a text that is there twice is made once."""
+    """What the embedder makes of `texts`; a text that is there twice is made once.
+
+    Each portion is in the cache before the next is begun: an error or a kill loses one at most, and Ctrl-C none.
+    """
     fingerprint = embedder._identity(how)
     about = {"prompt": how.prompt, "truncate": how.truncate, "longest": embedder._longest()}
     keys = [key_of(fingerprint, text, **about) for text in texts]  # type: ignore[arg-type]
     hits = cache.get(fingerprint, keys)
     found = {key: hit for key, hit in zip(keys, hits) if hit is not None}
-    missing = {key: text for key, text in zip(keys, texts) if key not in found}
+    missing: dict[bytes, int] = {}  # the first place of each
+    for i, key in enumerate(keys):
+        if key not in found:
+            missing.setdefault(key, i)
+    if missing and isinstance(cache, NamingCache):
+        cache.name_model(fingerprint, _name(embedder, how))
     interrupted = False
-    if missing:
-        try:
-            made = embedder._make(list(missing.values()), how)
-        except EmbedInterrupted as error:
-            made, interrupted = error.done, True
-        fresh = list(zip(missing, _entries(made)))
-        cache.put(fingerprint, fresh)
-        found.update(fresh)
+    try:
+        for fresh in _made(embedder, texts, missing, how):
+            found.update(fresh)
+            cache.put(fingerprint, fresh)
+    except KeyboardInterrupt:
+        interrupted = True
     done = next((i for i, key in enumerate(keys) if key not in found), len(keys))
     stored = [found[key] for key in keys[:done]]
     dimension = len(stored[0].vector) if stored else embedder.dimension
@@ -49,6 +61,39 @@ def through_cache(embedder: BaseEmbedder, cache: Cache, texts: list[str], how: H
     if interrupted:
         raise EmbedInterrupted(merged)
     return merged
+
+
+def _made(
+    embedder: BaseEmbedder, texts: list[str], missing: dict[bytes, int], how: How
+) -> Iterator[list[tuple[bytes, Stored]]]:
+    """The entries of what is missing, a portion at a time; errors name a text by its place in `texts`."""
+    keys, places = list(missing), list(missing.values())
+    parts = list(portions((texts[i] for i in places), embedder._portion_texts()))
+    ends = list(accumulate(map(len, parts)))
+    ranges = list(zip([0, *ends], ends))
+    progress = how.progress
+    if len(parts) > 1:
+        how = replace(how, progress=False)  # one bar over all of them …
+    else:
+        progress = False  # … which the embedder draws finer where there is one
+    for (first, last), part in zip(shown(ranges, len(keys), progress), parts):
+        try:
+            made = embedder._make(part, how)
+        except TooLongError as error:
+            raise error.of_text(places[first + error.index]) from None
+        except EmbedInterrupted as error:
+            yield list(zip(keys[first:last], _entries(error.done)))
+            raise
+        yield list(zip(keys[first:last], _entries(made)))
+
+
+def _name(embedder: BaseEmbedder, how: How) -> str:
+    """What people call the model and how it computes; "" where the embedder does not say."""
+    told = getattr(embedder, "model", None)  # of a remote one, whose `info` may have to ask the server
+    if told is None:
+        info = getattr(embedder, "info", {})
+        told = ", ".join(str(info[name]) for name in ("model", "compute") if name in info)
+    return told if how.adapter is None else f"{told}, adapter {how.adapter.name}"
 
 
 def _entries(made: Embedded) -> list[Stored]:

@@ -63,8 +63,8 @@ class MemoryCache:
     """At most `capacity` vectors, rounded up to whole shards; 0 keeps none."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
-        if capacity < 0:
-            raise InputError(f"[cache] capacity is {capacity}; 0 or more vectors are kept")
+        if not isinstance(capacity, int) or capacity < 0:
+            raise InputError(f"[cache] capacity is {capacity!r}; 0 or more vectors are kept")
         self._shards = [_Shard(-(-capacity // SHARDS)) for _ in range(SHARDS)]
 
     def get(self, fingerprint: str, keys: Sequence[bytes]) -> list[Stored | None]:
