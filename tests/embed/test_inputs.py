@@ -135,6 +135,22 @@ def test_bits_compare_as_ones_and_minus_ones(tiny_embedder: weft.Embedder) -> No
         similarities(np.ones((1, 4), np.int8), np.ones((1, 4), np.int8), "dot", lambda: 4)
 
 
+@pytest.mark.parametrize("measure", ["cosine", "dot", "euclidean", "manhattan"])
+def test_a_pair_has_the_same_similarity_alone_and_among_many(measure: str) -> None:
+    x = np.random.default_rng(6).normal(size=(40, 96)).astype(np.float32)
+    together = similarities(x, x, measure, lambda: 96)
+    alone = [[similarities(a, b, measure, lambda: 96)[0, 0] for b in x] for a in x]
+    assert np.array_equal(together, np.array(alone, np.float32))
+    wide = x.astype(np.float64)
+    expected = {
+        "cosine": wide @ wide.T / np.outer(np.linalg.norm(wide, axis=1), np.linalg.norm(wide, axis=1)),
+        "dot": wide @ wide.T,
+        "euclidean": -np.linalg.norm(wide[:, None] - wide[None], axis=2),
+        "manhattan": -np.abs(wide[:, None] - wide[None]).sum(axis=2),
+    }[measure]
+    assert np.allclose(together, expected, rtol=1e-5, atol=2e-5)
+
+
 @pytest.mark.parametrize("wrong", [None, ["a"], [[1.0], [1.0, 2.0]], np.ones((2, 2, 2)), []], ids=repr)
 def test_what_is_no_vector_does_not_compare(tiny_embedder: weft.Embedder, wrong: Any) -> None:
     with pytest.raises(InputError, match="similarity"):

@@ -92,17 +92,12 @@ def similarities(a: Any, b: Any, measure: str, dimension: Callable[[], int]) -> 
     Bytes are vectors of one bit a number, as `output_dtype="binary"` makes them: each bit counts as 1 or -1, and
     `dimension` is asked how many of them count.
     """
-    import numpy as np
+    from weft import vectors
 
-    left, right = (_rows(vectors, measure, dimension) for vectors in (a, b))
-    if left.shape[1] != right.shape[1]:
-        raise InputError(f"[similarity] vectors of {left.shape[1]} and {right.shape[1]} numbers do not compare")
-    if measure == "cosine":
-        left, right = (v / np.maximum(np.linalg.norm(v, axis=1, keepdims=True), 1e-12) for v in (left, right))
-    if measure in ("cosine", "dot"):
-        return left @ right.T
-    order = 2 if measure == "euclidean" else 1
-    return np.stack([-np.linalg.norm(right - row, ord=order, axis=1) for row in left]).astype(np.float32)
+    left, right = (_rows(given, measure, dimension) for given in (a, b))
+    distances = {"cosine": vectors.cosine, "dot": vectors.dot, "manhattan": vectors.manhattan}
+    found: np.ndarray = distances.get(measure, vectors.euclidean)(left, right)
+    return found if measure in ("cosine", "dot") else -found
 
 
 def _rows(vectors: Any, measure: str, dimension: Callable[[], int]) -> np.ndarray:
