@@ -4,9 +4,13 @@ import hashlib
 
 import numpy as np
 
+from weft.embed.results import Embedded
+
 
 class FakeEmbedder:
-    def __init__(self, dimension=16, fingerprint="weft1:" + "0" * 64, drift=0.0):
+    document_prompt_name = "document"
+
+    def __init__(self, dimension=16, fingerprint="weft2:" + "0" * 64, drift=0.0):
         self.dimension, self.drift = dimension, drift
         self.info = {"fingerprint": fingerprint, "similarity": "cosine"}
 
@@ -16,5 +20,7 @@ class FakeEmbedder:
         made[:, 0] += self.drift
         return made.astype(np.float32)
 
-    def encode_query(self, texts, **options):
-        return self.encode_document([texts])[0] if isinstance(texts, str) else self.encode_document(texts)
+    def embed(self, texts, adapter="", **options):
+        made = self.encode_document([texts] if isinstance(texts, str) else texts)
+        count = np.ones(len(made), np.int32)
+        return Embedded(made, count, count, count, lambda: self.info["fingerprint"] + adapter)

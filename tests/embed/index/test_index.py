@@ -1,6 +1,8 @@
 """An index finds what a plain list of vectors would, whatever was added, updated and deleted, and refuses strangers."""
 
+import functools
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -56,6 +58,18 @@ def test_codes_with_rescoring_give_true_scores(codes):
         assert [hit.score for hit in found] == sorted((hit.score for hit in found), reverse=True)
         if codes == "int8":
             assert [hit.id for hit in found] == [hit.id for hit in plain.search(query, 5)]
+
+
+@pytest.mark.parametrize("codes", ["int8", "int4", "binary"])
+def test_exact_and_filtered_searches_look_at_the_vectors_and_not_at_codes(codes):
+    """Of rows in one direction, but for a little: binary codes of them are all the same."""
+    rows = 1 + drawn(6, 3000) / 100
+    index = weft.Index(DIM, codes=codes)
+    index.add(list(range(3000)), rows, metadata=[{"n": i} for i in range(3000)])
+    for query in 1 + drawn(7, 5) / 100:
+        right = best(rows, query, 10, "cosine")
+        assert [hit.id for hit in index.search(query, 10, exact=True)] == right
+        assert [hit.id for hit in index.search(query, 10, where={"n": {"gte": 0}})] == right
 
 
 def test_random_additions_updates_and_deletions_leave_what_a_dictionary_would():
@@ -128,6 +142,10 @@ def test_one_row_or_many():
 one = np.ones(DIM, np.float32)
 
 
+def nested(depth):
+    return {"a": functools.reduce(lambda inner, _: [inner], range(depth), 0)}
+
+
 @pytest.mark.parametrize(
     "call, error, words",
     [
@@ -148,11 +166,24 @@ one = np.ones(DIM, np.float32)
         (lambda i: i.add("x", one, metadata={"a": object()}), InputError, "JSON"),
         (lambda i: i.add("x", one, metadata={"a": float("nan")}), InputError, "JSON"),
         (lambda i: i.add("x", one, metadata={1: 2}), InputError, "names as keys"),
+        (lambda i: i.add("x", one, metadata={"a": ["\ud83d"]}), InputError, "JSON"),
+        (lambda i: i.add("x", one, metadata={"\ud83d": 1}), InputError, "JSON"),
+        (lambda i: i.add("x", one, metadata=nested(100_000)), InputError, "JSON"),
+        (lambda i: i.add(None, np.stack([one, one])), ShapeError, "one id"),
+        (lambda i: i.add([1, 2], np.stack([one, one]), texts=5), ShapeError, "texts"),
+        (lambda i: i.delete(None), InputError, "string or an integer"),
+        (lambda i: i.delete(b"ab"), InputError, "string or an integer"),
+        (lambda i: i.delete(1.5), InputError, "string or an integer"),
         (lambda i: i.add("x", one, texts="\ud800"), InputError, "JSON"),
         (lambda i: i.get("nobody"), NotFoundError, "nobody"),
         (lambda i: i.search(one, 0), InputError, "k is 0"),
+        (lambda i: i.search(one, 2.7), InputError, "k is 2.7"),
+        (lambda i: i.search(one, "3"), InputError, "k is '3'"),
         (lambda i: i.search_texts("a"), InputError, "embedder"),
         (lambda i: weft.Index(0), InputError, "dimension"),
+        (lambda i: weft.Index("64"), InputError, "dimension is '64'"),
+        (lambda i: weft.Index(64, threads="2"), InputError, "threads is '2'"),
+        (lambda i: weft.Index(64, threads=100_000), InputError, "threads is 100000"),
         (lambda i: weft.Index(4, metric="manhattan"), InputError, "metric"),
         (lambda i: weft.Index(4, storage="f64"), InputError, "storage"),
         (lambda i: weft.Index(4, metric="euclidean", codes="int8"), TierError, "int8 codes"),
@@ -176,7 +207,68 @@ def test_texts_go_through_the_embedder():
     with pytest.raises(FingerprintError):
         weft.Index(8, embedder=FakeEmbedder())
     with pytest.raises(FingerprintError):
-        weft.Index(16, fingerprint="weft1:other", embedder=FakeEmbedder())
+        weft.Index(16, fingerprint="weft2:other", embedder=FakeEmbedder())
+
+
+def test_numbers_of_numpy_are_numbers():
+    index = weft.Index(np.int64(DIM), threads=np.int32(1))
+    index.add(np.int64(3), one)
+    index.add(np.arange(2), drawn(1, 2))
+    assert index.search(one, np.int64(2))[0].id == 3 and index.delete(np.int64(3)) == 1
+    assert index.delete(np.arange(2)) == 2 and len(index) == 0
+
+
+def test_an_index_takes_the_first_fingerprint_it_is_given_and_no_other_after():
+    index = weft.Index(DIM)
+    index.add("plain", one)
+    with pytest.raises(InputError):
+        index.add("x", one * np.nan, fingerprint="A")
+    assert index.fingerprint == ""
+    index.add("a", one, fingerprint="A")
+    assert index.fingerprint == "A"
+    for change in (index.add, index.update):
+        with pytest.raises(FingerprintError, match="vectors of B"):
+            change("b", one, fingerprint="B")
+    assert index.ids == ["plain", "a"]
+    index.add("unknown", one)  # whose numbers only the caller knows
+    assert weft.Index(16, embedder=FakeEmbedder()).fingerprint == FakeEmbedder().info["fingerprint"]
+
+
+def test_what_embed_returns_is_added_and_searched_with_its_fingerprint():
+    embedder, index = FakeEmbedder(), weft.Index(DIM)
+    index.add([1, 2], embedder.embed(["a cat", "a dog"]))
+    index.add("one", embedder.embed("a fish"), texts="a fish", metadata={"legs": 0})
+    assert index.fingerprint == embedder.info["fingerprint"]
+    assert [hits[0].id for hits in index.search(embedder.embed(["a dog", "a fish"]), 1)] == [2, "one"]
+    other = FakeEmbedder(fingerprint="weft2:other").embed("a bird")
+    for call in (lambda: index.add(3, other), lambda: index.update(1, other), lambda: index.search(other)):
+        with pytest.raises(FingerprintError, match="vectors of weft2:other"):
+            call()
+    with pytest.raises(FingerprintError):
+        index.add(3, embedder.embed("a bird"), fingerprint="weft2:other")
+    with pytest.raises(ShapeError, match="one id"):
+        index.add(3, embedder.embed(["a bird", "a cat"]))
+    assert len(index) == 3
+
+
+def test_bytes_of_an_embedder_are_added_at_their_true_length():
+    made = FakeEmbedder().embed(["a cat", "a dog"])
+    scales = 127 / np.abs(made.vectors).max(axis=1)
+    coded = replace(made, vectors=np.round(made.vectors * scales[:, None]).astype(np.int8), scales=scales)
+    index = weft.Index(DIM, metric="dot")
+    index.add([1, 2], coded)
+    assert np.allclose(index.vector(2), made.vectors[1], atol=0.02)
+
+
+def test_an_adapter_makes_other_vectors():
+    index = weft.Index.from_embedder(FakeEmbedder())
+    index.add_texts(["a"], ["a cat"])
+    index.update_texts(["a", "b"], ["a dog", "a fish"])
+    assert index.get("a").text == "a dog" and index.search_texts("a dog", 1)[0].id == "a"
+    for call in (lambda: index.add_texts(["c"], ["a bird"], adapter="x"), lambda: index.search_texts("a", adapter="x")):
+        with pytest.raises(FingerprintError):
+            call()
+    assert index.ids == ["a", "b"]
 
 
 def test_threads_may_add_and_search_at_once():

@@ -9,12 +9,12 @@ import pytest
 from lettered_embedder import FakeEmbedder
 
 import weft
-from weft.embed.index import files
+from weft.embed.index import files, records, saving
 from weft.errors import FingerprintError, FormatError, InputError, NotFoundError
 
 
 def made(count=40, embedder=None, **options):
-    index = weft.Index(16, fingerprint="weft1:" + "0" * 64, embedder=embedder, **options)
+    index = weft.Index(16, fingerprint="weft2:" + "0" * 64, embedder=embedder, **options)
     rng = np.random.default_rng(1)
     ids = [i if i % 2 else f"näme {i}" for i in range(count)]
     index.add(ids, rng.standard_normal((count, 16)).astype(np.float32), metadata=[{"n": i} for i in range(count)],
@@ -81,6 +81,56 @@ def test_a_save_that_ends_anywhere_leaves_the_old_index_or_the_new(tmp_path, mon
     assert found in (before, index.search(QUERY, 5))
     index.save(tmp_path)
     assert weft.Index.open(tmp_path).search(QUERY, 1)[0].id == "new"
+
+
+def test_a_save_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
+    index = made()
+    index.save(tmp_path)
+    before = sorted(os.listdir(tmp_path))
+
+    def full(record):
+        raise OSError("no space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(saving, "to_line", full)
+        with pytest.raises(OSError, match="space"):
+            index.save(tmp_path)
+    assert sorted(os.listdir(tmp_path)) == before and len(weft.Index.open(tmp_path)) == 40
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_an_index_that_is_saved_while_it_is_opened_is_the_old_one_or_the_new(tmp_path, monkeypatch, mapped):
+    index, real, calls = made(), files.open_array, []
+    index.save(tmp_path)
+
+    def slow(saved, role, *args, **options):
+        calls.append(role)
+        if len(calls) == 3:
+            real_checked = files.checked
+
+            def checked(*args, **options):
+                path = real_checked(*args, **options)
+                monkeypatch.setattr(files, "checked", real_checked)
+                index.add("new", QUERY)
+                index.save(tmp_path)  # which removes the file that was looked at
+                return path
+
+            monkeypatch.setattr(files, "checked", checked)
+        return real(saved, role, *args, **options)
+
+    monkeypatch.setattr(saving, "open_array", slow)
+    assert len(weft.Index.open(tmp_path, mapped=mapped)) == 41 and len(calls) > 5
+
+
+def test_a_filter_reads_the_metadata_of_a_mapped_index_once(tmp_path, monkeypatch):
+    index = made(400)
+    index.save(tmp_path)
+    again, read, real = weft.Index.open(tmp_path, mapped=True), [], records.from_line
+    monkeypatch.setattr(records, "from_line", lambda line, row, file: read.append(row) or real(line, row, file))
+    for least in (0, 100, 399):
+        where = {"n": {"gte": least}}
+        assert again.search(QUERY, 5, where=where) == index.search(QUERY, 5, where=where)
+    assert len(read) == 400 + 5 + 5 + 1
 
 
 def test_strays_of_an_hour_ago_are_removed_and_strangers_are_not(tmp_path):
@@ -211,7 +261,39 @@ def test_canaries_notice_an_embedder_that_changed_behind_its_fingerprint(tmp_pat
     assert weft.Index.open(tmp_path, embedder=FakeEmbedder(drift=0.02))
     with pytest.raises(FingerprintError, match="canary"):
         weft.Index.open(tmp_path, embedder=FakeEmbedder(drift=1.0))
-    with pytest.raises(FingerprintError, match="weft1:ff"):
-        weft.Index.open(tmp_path, embedder=FakeEmbedder(fingerprint="weft1:" + "f" * 64))
+    with pytest.raises(FingerprintError, match="weft2:ff"):
+        weft.Index.open(tmp_path, embedder=FakeEmbedder(fingerprint="weft2:" + "f" * 64))
     with pytest.raises(FingerprintError, match="8 numbers"):
         weft.Index.open(tmp_path, embedder=FakeEmbedder(dimension=8))
+
+
+OLD = "weft1:" + "0" * 64
+
+
+def of_before(tmp_path, embedder):
+    """An index whose fingerprint an earlier weft made."""
+    index = made(embedder=embedder)
+    index.fingerprint = OLD
+    index.save(tmp_path)
+
+
+def test_an_index_of_an_earlier_weft_says_so_and_is_taken_over_where_its_canaries_agree(tmp_path):
+    of_before(tmp_path, FakeEmbedder())
+    with pytest.raises(FingerprintError, match=r"an earlier weft.*adopt=True"):
+        weft.Index.open(tmp_path, embedder=FakeEmbedder())
+    assert weft.Index.open(tmp_path).fingerprint == OLD
+    with pytest.raises(FingerprintError, match="canary"):
+        weft.Index.open(tmp_path, embedder=FakeEmbedder(drift=1.0), adopt=True)
+    taken = weft.Index.open(tmp_path, embedder=FakeEmbedder(), adopt=True)
+    taken.add_texts(["new"], ["a cat"])
+    taken.save(tmp_path)
+    assert weft.Index.open(tmp_path, embedder=FakeEmbedder()).search_texts("a cat", 1)[0].id == "new"
+
+
+def test_no_index_is_taken_over_that_has_no_canaries_or_the_fingerprint_of_another_model(tmp_path):
+    of_before(tmp_path / "old", None)
+    with pytest.raises(FingerprintError, match="canary"):
+        weft.Index.open(tmp_path / "old", embedder=FakeEmbedder(), adopt=True)
+    made(embedder=FakeEmbedder()).save(tmp_path / "other")
+    with pytest.raises(FingerprintError, match="weft2:ff"):
+        weft.Index.open(tmp_path / "other", embedder=FakeEmbedder(fingerprint="weft2:" + "f" * 64), adopt=True)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft import vectors
+from weft.embed.fingerprint import SCHEME
 from weft.errors import FingerprintError, FormatError
 
 LEAST_COSINE = 0.999
@@ -26,6 +27,27 @@ TEXTS = (
 def fingerprint_of(embedder: Any) -> str:
     """What the embedder says it is; "" where it does not say."""
     return str(embedder.info.get("fingerprint", ""))
+
+
+def scheme_of(fingerprint: str) -> str:
+    """How a fingerprint was made: what stands before its colon."""
+    return fingerprint.partition(":")[0]
+
+
+def check_fingerprint(given: str | None, own: str) -> None:
+    """Vectors of `given` may lie beside those of `own`; either may be unknown."""
+    if not given or not own or given == own:
+        return
+    if (scheme_of(given), scheme_of(own)) == (SCHEME, "weft1"):
+        raise FingerprintError(
+            f"[index] vectors of {given[:40]}; the index has those of {own[:40]}: an earlier weft, or RemoteEmbedder, "
+            "made it, whose fingerprints are made otherwise; embed the documents again, or, where the model is still "
+            "the one of then, Index.open(path, embedder=..., adopt=True).save(path)"
+        )
+    raise FingerprintError(
+        f"[index] vectors of {given[:40]}; the index has those of {own[:40]}: "
+        "embed the documents again, or use the model of then"
+    )
 
 
 def canary_vectors(embedder: Any, texts: tuple[str, ...] | list[str] = TEXTS) -> np.ndarray:

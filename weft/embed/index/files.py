@@ -12,6 +12,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import field
 from pathlib import Path
 from typing import Any
@@ -69,15 +70,30 @@ class Writer:
         """A file that something else wrote, made part of the save."""
         self._files[role] = {"name": path.name, "bytes": path.stat().st_size, "sha256": digest_of(path)}
 
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if error is not None:
+            self._abandon()
+
+    def _abandon(self) -> None:
+        """Remove what this save wrote, unless its header is in place already."""
+        named = self._named_by_header()
+        for path in self.folder.glob(f"*{self.generation}*"):
+            if path.name not in named:
+                with suppress(OSError):  # what stays is removed by a later save
+                    path.unlink()
+
     def commit(self, about: dict[str, Any]) -> None:
         """From here on the folder holds this index; the files of the one before are removed."""
-        before = self._named_by_header()
         header = {"format": FORMAT, "version": VERSION, **about, "files": self._files}
         staged = self.folder / f"{HEADER}.{self.generation}"
         with open(staged, "w", encoding="utf-8") as file:
             json.dump(header, file, ensure_ascii=False, indent=1, allow_nan=False)
             file.flush()
             os.fsync(file.fileno())
+        before = self._named_by_header()  # now: another save may have ended since this one began
         os.replace(staged, self.folder / HEADER)
         _sync_folder(self.folder)
         self._remove(before)
@@ -194,10 +210,7 @@ def checked(saved: Saved, role: str, size: int | None = None, *, verify: bool) -
     path, entry = saved.path(role), saved.files[role]
     if path.is_symlink():
         raise FormatError(f"[{path.name}] is a link; files of an index lie in its folder")
-    try:
-        found = path.stat().st_size
-    except FileNotFoundError:
-        raise FormatError(f"[{path.name}] is missing") from None
+    found = path.stat().st_size
     if found != entry["bytes"] or (size is not None and found != size):
         raise FormatError(f"[{path.name}] has {found} bytes; {entry['bytes'] if size is None else size} are wanted")
     if verify and digest_of(path) != entry["sha256"]:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from threading import RLock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
-from weft.embed.index.canaries import check_canaries, fingerprint_of
+from weft.embed.index.canaries import check_canaries, check_fingerprint, fingerprint_of, scheme_of
 from weft.embed.index.filters import Where, compile_where
-from weft.embed.index.graph import Graph
+from weft.embed.index.graph import Graph, has_usearch
 from weft.embed.index.records import FileRecords, Id, Record, check_id, make_record
 from weft.embed.index.rows import Rows
+from weft.embed.results import Embedded
 from weft.errors import FingerprintError, InputError, NotFoundError, ShapeError
 from weft.frozen import frozen
 from weft.vectors import Nearest, Tier
@@ -26,9 +27,11 @@ if TYPE_CHECKING:
 
     from weft.embed.service import Embedder
 
-# Rows from which a search goes through the graph, where usearch is installed: docs/LOG.md has the measurement.
+# Rows from which `save` makes a graph, where usearch is installed: docs/LOG.md has the measurement.
 GRAPH_FROM = 100_000
 MAX_DIMENSION = 65_536
+MAX_HITS = 1 << 28
+MAX_THREADS = 1024
 
 
 @frozen
@@ -42,12 +45,12 @@ class Hit:
 
 
 class Index:
-    """Vectors of one model, searched exactly, or through a graph where there are many.
+    """Vectors of one model, searched exactly, or through a graph that `build_graph`, or `save` of many rows, made.
 
-    `fingerprint` says what made the vectors; those of another are refused. `storage` "f16" halves the memory. `codes`
-    ("int8", "int4", "binary") are scanned in place of the vectors, which then put the candidates in order. `graph` True
-    searches through an HNSW graph (`pip install weft[hnsw]`), False never does, None does from GRAPH_FROM rows on where
-    usearch is installed. Filtered searches are always exact. Calls may come from several threads.
+    `fingerprint` says what made the vectors; those of another are refused. An index without one takes the first that
+    it is given, by an embedder or by `add`. `storage` "f16" halves the memory. `codes` ("int8", "int4", "binary") are
+    scanned in place of the vectors, which then put the candidates in order. Filtered searches are always exact: they
+    scan the vectors themselves. Calls may come from several threads.
     """
 
     def __init__(
@@ -58,16 +61,13 @@ class Index:
         metric: str = "cosine",
         storage: str = "f32",
         codes: Tier | str | None = None,
-        graph: bool | None = None,
         embedder: Embedder | None = None,
         threads: int | None = None,
     ) -> None:
-        if not 1 <= dimension <= MAX_DIMENSION:
-            raise InputError(f"[index] a dimension of {dimension}; 1 to {MAX_DIMENSION}")
-        self._rows = Rows(dimension, storage, metric, codes)
+        self._rows = Rows(_whole(dimension, "dimension", MAX_DIMENSION), storage, metric, codes)
         self._records: list[Record] | FileRecords = []
         self._places: dict[Id, int] | None = {}
-        self._wants_graph, self._threads = graph, threads
+        self._threads = None if threads is None else _whole(threads, "threads", MAX_THREADS)
         self._graph: Graph | None = None
         self.fingerprint = fingerprint
         self.embedder = embedder
@@ -136,7 +136,7 @@ class Index:
     def add(
         self,
         ids: Id | Sequence[Id],
-        vectors: ArrayLike,
+        vectors: ArrayLike | Embedded,
         *,
         metadata: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None = None,
         texts: str | Sequence[str | None] | None = None,
@@ -144,35 +144,36 @@ class Index:
     ) -> None:
         """Rows for ids that are not there yet: all of them, or none where one is refused.
 
-        One id with one vector [d], or as many ids as vectors [n, d]; the same holds for metadata and texts.
-        `fingerprint` is what made the vectors, where the caller knows; it must be the index's own.
+        One id with one vector [d], or as many ids as vectors [n, d]; the same holds for metadata and texts. What
+        `Embedder.embed` returns says what made it, and that must be the index's own. Of a plain array only the caller
+        knows: with `fingerprint` it is compared, without one the array is taken as it is.
         """
-        records, rows = self._prepare(ids, vectors, metadata, texts, fingerprint)
+        records, rows, made_by = self._prepare(ids, vectors, metadata, texts, fingerprint)
         with self._lock:
             known = [record.id for record in records if record.id in self._by_id()]
             if known:
                 raise InputError(f"[index] {len(known)} of these ids are there already, as {known[0]!r}; use update")
-            self._append(records, rows)
+            self._append(records, rows, made_by)
 
     def update(
         self,
         ids: Id | Sequence[Id],
-        vectors: ArrayLike,
+        vectors: ArrayLike | Embedded,
         *,
         metadata: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None = None,
         texts: str | Sequence[str | None] | None = None,
         fingerprint: str | None = None,
     ) -> None:
         """As `add`, for ids that may be there: what was there is replaced whole."""
-        records, rows = self._prepare(ids, vectors, metadata, texts, fingerprint)
+        records, rows, made_by = self._prepare(ids, vectors, metadata, texts, fingerprint)
         with self._lock:
             old = [self._by_id()[record.id] for record in records if record.id in self._by_id()]
-            self._append(records, rows)
+            self._append(records, rows, made_by)
             self._kill(old)
 
     def delete(self, ids: Id | Iterable[Id]) -> int:
         """Remove ids, and say how many were there."""
-        wanted = [ids] if isinstance(ids, (str, int)) else list(ids)
+        wanted = list(ids) if _are_many(ids) else [ids]
         with self._lock:
             self._check_writable()
             places = self._by_id()
@@ -182,7 +183,7 @@ class Index:
 
     def search(
         self,
-        vectors: ArrayLike,
+        vectors: ArrayLike | Embedded,
         k: int = 10,
         *,
         where: Where | None = None,
@@ -191,13 +192,13 @@ class Index:
     ) -> list[Any]:
         """The nearest `k` as `Hit`s: a list for one vector [d], a list of lists for [m, d].
 
-        `where` chooses rows by their metadata (`weft/embed/index/filters.py`). `exact` passes by the graph.
+        `where` chooses rows by their metadata (`weft/embed/index/filters.py`), and all vectors that it leaves are
+        looked at. `exact` has all of them looked at too, past graph and codes.
         """
-        self._check_fingerprint(fingerprint)
-        queries, single = self._vectors(vectors)
+        queries, single, _ = self._vectors(vectors, fingerprint)
+        most = _whole(k, "k", MAX_HITS)
         with self._lock:
-            allowed = self._allowed(where)
-            found = self._nearest(queries, k, allowed, exact or where is not None)
+            found = self._nearest(queries, most, where, exact)
             hits = [self._hits(rows, scores) for rows, scores in zip(found.rows, found.scores)]
         return hits[0] if single else hits
 
@@ -210,8 +211,18 @@ class Index:
         **options: Any,
     ) -> None:
         """`add` with the embedder's vectors of documents; the texts are kept. `options` are those of `encode`."""
-        made = self._embedder().encode_document(list(texts), **options)
-        self.add(ids, made, metadata=metadata, texts=list(texts))
+        self.add(ids, self._documents(texts, options), metadata=metadata, texts=list(texts))
+
+    def update_texts(
+        self,
+        ids: Sequence[Id],
+        texts: Sequence[str],
+        *,
+        metadata: Sequence[Mapping[str, Any] | None] | None = None,
+        **options: Any,
+    ) -> None:
+        """As `add_texts`, for ids that may be there: what was there is replaced whole."""
+        self.update(ids, self._documents(texts, options), metadata=metadata, texts=list(texts))
 
     def search_texts(
         self,
@@ -223,35 +234,49 @@ class Index:
         **options: Any,
     ) -> list[Any]:
         """`search` with the embedder's vectors of queries. `options` are those of `encode`."""
-        made = self._embedder().encode_query(texts if isinstance(texts, str) else list(texts), **options)
-        return self.search(made, k, where=where, exact=exact)
+        made = self._embedder().embed(texts if isinstance(texts, str) else list(texts), prompt_name="query", **options)
+        found = self.search(made, k, where=where, exact=exact)
+        return found[0] if isinstance(texts, str) else found
 
     @property
     def uses_graph(self) -> bool:
-        """Whether a search without a filter goes through the graph."""
-        if self._wants_graph is not None:
-            return self._wants_graph
-        if len(self) < GRAPH_FROM:
-            return False
-        from importlib.util import find_spec
+        """Whether a search without a filter goes through a graph: one was built, or loaded."""
+        return self._graph is not None
 
-        return find_spec("usearch") is not None
+    def build_graph(self, told: Callable[[int, int], None] | None = None) -> None:
+        """Make an HNSW graph (`pip install weft[hnsw]`), which searches go through from then on.
 
-    def build_graph(self) -> None:
-        """Make the graph now; else the first search that wants it does."""
+        Where there are many rows it answers sooner than a scan, and misses some neighbours; scores stay exact. Building
+        100,000 rows takes minutes and holds up other calls; `told` hears of rows done and rows in all, and Ctrl-C
+        leaves the index as it was. The graph follows additions, updates and deletions. Rows that are gone remain in it
+        as ways to others, unfound, until their places are needed; another `build_graph` begins without them.
+        """
         with self._lock:
-            if self._graph is None:
-                graph, alive = Graph(self.dimension, self.metric), self._rows.alive()
-                numbers = np.arange(self._rows.count) if alive is None else np.flatnonzero(alive)
-                graph.add(numbers, self._rows.vectors[numbers], self._threads)
-                self._graph = graph
+            graph, alive = Graph(self.dimension, self.metric, threads=self._threads), self._rows.alive()
+            numbers = np.arange(self._rows.count) if alive is None else np.flatnonzero(alive)
+            graph.add(numbers, self._rows.vectors, *([] if told is None else [told]))
+            self._graph = graph
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the index to a folder, crash-safe: it holds the old index or the new one. A graph is saved with it."""
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        graph: bool | None = None,
+        told: Callable[[int, int], None] | None = None,
+    ) -> None:
+        """Write the index to a folder, crash-safe: it holds the old index or the new one, with its graph if it has one.
+
+        Rows that are gone are left out; the graph goes with the others under their new numbers. Where there is no graph
+        yet, `graph` True makes one first, False does not, and None does from GRAPH_FROM rows on where usearch is
+        installed: minutes that later searches do not have to spend. `told` is that of `build_graph`.
+        """
         from weft.embed.index.saving import save_index
 
         with self._lock:
             self._compact()
+            wanted = (len(self) >= GRAPH_FROM and has_usearch()) if graph is None else graph
+            if wanted and self._graph is None:
+                self.build_graph(told)
             save_index(self, path)
 
     @classmethod
@@ -262,21 +287,27 @@ class Index:
         embedder: Embedder | None = None,
         mapped: bool = False,
         verify: bool | None = None,
-        graph: bool | None = None,
         load_graph: bool = False,
+        adopt: bool = False,
         threads: int | None = None,
     ) -> Index:
-        """The index in a folder. `mapped` leaves it in its files and is read-only; only what is searched is read.
+        """The index in a folder. `mapped` leaves it in its files and is read-only; only what is searched is read, and
+        all ids or all metadata, once, where somebody asks for an id or filters.
 
         `verify` compares checksums (the default unless `mapped`). With an `embedder` its fingerprint is compared, and
-        the canary texts are embedded again: another model is a FingerprintError. `load_graph` reads a saved graph, by
-        native code that does not check it: say so for files of your own. Else it is built again when it is needed.
+        the canary texts are embedded again: another model is a FingerprintError. `adopt` takes an index over from an
+        earlier weft, whose fingerprints were made otherwise, if the canaries agree; `save` keeps the new fingerprint.
+        `load_graph` reads the graph that was saved, if one was, by native code that does not check it: say so for
+        files of your own. It takes about as long as dozens of exact searches.
         """
         from weft.embed.index.saving import open_index
 
-        opened = open_index(cls, Path(path), mapped, not mapped if verify is None else verify, load_graph)
-        opened._wants_graph, opened._threads, opened.embedder = graph, threads, embedder
+        how = {"mapped": mapped, "verify": not mapped if verify is None else verify, "load_graph": load_graph}
+        opened = open_index(cls, Path(path), **how, threads=threads)
+        opened.embedder = embedder
         if embedder is not None:
+            if adopt:
+                opened._adopt(embedder)
             opened._check_embedder(embedder)
             if opened._canaries is not None:
                 check_canaries(embedder, *opened._canaries)
@@ -285,40 +316,42 @@ class Index:
     # What follows is called with the lock held, or before anybody else has the index.
 
     def _prepare(
-        self, ids: Any, vectors: ArrayLike, metadata: Any, texts: Any, fingerprint: str | None
-    ) -> tuple[list[Record], np.ndarray]:
+        self, ids: Any, vectors: ArrayLike | Embedded, metadata: Any, texts: Any, fingerprint: str | None
+    ) -> tuple[list[Record], np.ndarray, str | None]:
         self._check_writable()
-        self._check_fingerprint(fingerprint)
-        rows, single = self._vectors(vectors)
+        rows, single, made_by = self._vectors(vectors, fingerprint)
+        if not _are_many(ids) and isinstance(vectors, Embedded):
+            single = len(rows) == 1  # `embed` gives rows for one text too
         if single:
             ids, metadata, texts = [ids], None if metadata is None else [metadata], None if texts is None else [texts]
-        elif isinstance(ids, (str, int)):
+        elif not _are_many(ids):
             raise ShapeError(f"[index] one id for {len(rows)} vectors")
-        ids = list(ids)
-        for name, items in (("ids", ids), ("metadata", metadata), ("texts", texts)):
-            if items is not None and (isinstance(items, (str, Mapping)) or len(items) != len(rows)):
-                raise ShapeError(f"[index] {len(rows)} vectors and not as many {name}")
-        records = [
-            make_record(id, metadata[i] if metadata is not None else None, texts[i] if texts is not None else None)
-            for i, id in enumerate(ids)
-        ]
+        named = {"ids": ids, "metadata": metadata, "texts": texts}
+        columns = [_column(items, name, len(rows)) for name, items in named.items()]
+        records = [make_record(*parts) for parts in zip(*columns)]
         if len({record.id for record in records}) != len(records):
             raise InputError("[index] an id comes twice in one call")
-        return records, rows
+        return records, rows, made_by
 
-    def _append(self, records: list[Record], vectors: np.ndarray) -> None:
+    def _append(self, records: list[Record], vectors: np.ndarray, made_by: str | None) -> None:
+        check_fingerprint(made_by, self.fingerprint)  # again: the first one may have come from another thread
         numbers = self._rows.append(vectors)
+        if self._graph is not None:
+            try:
+                self._graph.add(numbers, self._rows.vectors)
+            except BaseException:  # Ctrl-C: none of them, rather than rows that no search finds
+                self._rows.take_back(numbers)
+                raise
         assert isinstance(self._records, list)
         self._records.extend(records)
         self._by_id().update((record.id, int(row)) for record, row in zip(records, numbers))
-        if self._graph is not None:
-            self._graph.add(numbers, self._rows.vectors[numbers], self._threads)
+        self.fingerprint = self.fingerprint or made_by or ""
 
     def _kill(self, rows: list[int]) -> None:
         for row in rows:
             self._rows.kill(row)
-            if self._graph is not None:
-                self._graph.remove(row)
+        if self._graph is not None:
+            self._graph.remove(np.asarray(rows, np.int64))
         if self._rows.dead > max(1024, self._rows.count // 2):
             self._compact()
 
@@ -329,24 +362,24 @@ class Index:
         self._rows, old = self._rows.kept()
         self._records = [self._records[row] for row in old]
         self._places = {record.id: row for row, record in enumerate(self._records)}
-        self._graph = None
+        if self._graph is not None:
+            self._graph.renumber(old)
 
-    def _nearest(self, queries: np.ndarray, k: int, allowed: np.ndarray | None, exact: bool) -> Nearest:
-        if exact or not self.uses_graph or not len(self):
-            return self._rows.nearest(queries, k, allowed, self._threads)
-        self.build_graph()
-        assert self._graph is not None
-        return self._rows.rescored(queries, self._graph.candidates(queries, k, self._threads), k, self._threads)
+    def _nearest(self, queries: np.ndarray, k: int, where: Where | None, exact: bool) -> Nearest:
+        if exact or where is not None or not len(self):
+            return self._rows.nearest(queries, k, self._allowed(where), self._threads)
+        if self._graph is None:
+            return self._rows.nearest_by_codes(queries, k, self._threads)
+        return self._rows.rescored(queries, self._graph.candidates(queries, k), k, self._threads)
 
     def _allowed(self, where: Where | None) -> np.ndarray | None:
-        alive = self._rows.alive()
+        alive, records = self._rows.alive(), self._records
         if where is None:
             return alive
         test = compile_where(where)
-        mask = np.zeros(self._rows.count, bool)
-        for row in range(self._rows.count):
-            mask[row] = (alive is None or alive[row]) and test(self._records[row].metadata)
-        return mask
+        every = records.metadata if isinstance(records, FileRecords) else [record.metadata for record in records]
+        chosen = (test(metadata) and (alive is None or alive[row]) for row, metadata in enumerate(every))
+        return np.fromiter(chosen, bool, self._rows.count)
 
     def _hits(self, rows: np.ndarray, scores: np.ndarray) -> list[Hit]:
         found = [(self._records[int(row)], float(score)) for row, score in zip(rows, scores) if row >= 0]
@@ -363,12 +396,21 @@ class Index:
         except (KeyError, TypeError):
             raise NotFoundError(f"[index] there is no id {id!r}") from None
 
-    def _vectors(self, given: ArrayLike) -> tuple[np.ndarray, bool]:
-        """Vectors as float32 [n, dimension], and whether one was given."""
-        rows, single = wide(given, None, "index")
+    def _vectors(self, given: ArrayLike | Embedded, fingerprint: str | None) -> tuple[np.ndarray, bool, str | None]:
+        """Vectors as float32 [n, dimension], whether one was given, and what made them."""
+        made_by, scales = fingerprint, None
+        if isinstance(given, Embedded):
+            made_by, scales = given.fingerprint, given.scales
+            check_fingerprint(fingerprint, made_by)
+        check_fingerprint(made_by, self.fingerprint)
+        rows, single = wide(given.vectors if isinstance(given, Embedded) else given, None, "index")
         if rows.shape[1] != self.dimension:
             raise FingerprintError(f"[index] vectors of {rows.shape[1]} numbers; the index has {self.dimension}")
-        return rows, single
+        return rows if scales is None else rows / scales[:, None], single, made_by
+
+    def _documents(self, texts: Sequence[str], options: dict[str, Any]) -> Embedded:
+        embedder = self._embedder()
+        return embedder.embed(list(texts), prompt_name=embedder.document_prompt_name, **options)
 
     def _embedder(self) -> Embedder:
         if self.embedder is None:
@@ -382,15 +424,39 @@ class Index:
             raise FingerprintError(
                 f"[index] the embedder gives {embedder.dimension} numbers; the index has {self.dimension}"
             )
-        self._check_fingerprint(fingerprint_of(embedder) or None)
+        made_by = fingerprint_of(embedder)
+        check_fingerprint(made_by, self.fingerprint)
+        self.fingerprint = self.fingerprint or made_by
 
-    def _check_fingerprint(self, given: str | None) -> None:
-        if given is not None and self.fingerprint and given != self.fingerprint:
-            raise FingerprintError(
-                f"[index] vectors of {given[:40]}; the index has those of {self.fingerprint[:40]}: "
-                "embed the documents again, or use the model of then"
-            )
+    def _adopt(self, embedder: Embedder) -> None:
+        """Take the embedder's fingerprint for one of another scheme; whether it is the same model, canaries say."""
+        now = fingerprint_of(embedder)
+        if not self.fingerprint or scheme_of(now) == scheme_of(self.fingerprint):
+            return
+        if self._canaries is None:
+            raise FingerprintError("[index] has no canary texts to know its model by: embed the documents again")
+        self.fingerprint = now
 
     def _check_writable(self) -> None:
         if self.read_only:
             raise InputError("[index] a mapped index is read-only: open it without mapped=True to change it")
+
+
+def _are_many(given: Any) -> TypeGuard[Iterable[Any]]:
+    """Whether these are several things in a row, and not one text, number or dictionary."""
+    return isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping))
+
+
+def _column(given: Any, name: str, count: int) -> list[Any]:
+    """One for each of `count` vectors; None stands for nothing of that name."""
+    items = [None] * count if given is None else list(given) if _are_many(given) else []
+    if len(items) != count:
+        raise ShapeError(f"[index] {count} vectors and not a list of as many {name}")
+    return items
+
+
+def _whole(given: Any, name: str, most: int) -> int:
+    """A whole number from 1 to `most`."""
+    if isinstance(given, (int, np.integer)) and not isinstance(given, bool) and 1 <= given <= most:
+        return int(given)
+    raise InputError(f"[index] {name} is {given!r}; a whole number from 1 to {most} is wanted")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,10 +42,11 @@ def make_record(id: Any, metadata: Mapping[str, Any] | None, text: str | None) -
     if metadata is not None and not (isinstance(metadata, Mapping) and all(isinstance(key, str) for key in metadata)):
         raise InputError(f"[index] the metadata of {id!r} is not a dictionary with names as keys")
     try:
-        copied = json.loads(json.dumps(dict(metadata), allow_nan=False)) if metadata else {}
-        (text or "").encode("utf-8")
-        str(id).encode("utf-8")
-    except (TypeError, ValueError) as error:
+        line = json.dumps(dict(metadata), ensure_ascii=False, allow_nan=False) if metadata else "{}"
+        for part in (line, text or "", str(id)):
+            part.encode("utf-8")  # half of a surrogate pair is text to Python and to no file
+        copied = json.loads(line)
+    except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"[index] the metadata or text of {id!r} cannot be written as JSON: {error}") from None
     return Record(check_id(id), copied, text)
 
@@ -80,11 +82,16 @@ class FileRecords:
     def __init__(self, data: np.ndarray, offsets: np.ndarray, file: str) -> None:
         if len(offsets) < 1 or offsets[0] != 0 or offsets[-1] != len(data) or np.any(np.diff(offsets) < 0):
             raise FormatError(f"[{file}] the places of records are not in order")
-        self._data, self._offsets, self._file = data, offsets, file
+        self._data, self._offsets, self._file = data.data, offsets, file
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
 
     def __getitem__(self, row: int) -> Record:
         begin, end = int(self._offsets[row]), int(self._offsets[row + 1])
-        return from_line(self._data[begin:end].tobytes(), row, self._file)
+        return from_line(bytes(self._data[begin:end]), row, self._file)
+
+    @cached_property
+    def metadata(self) -> list[dict[str, Any]]:
+        """That of every row, read once: parsing all lines takes far longer than a search."""
+        return [self[row].metadata for row in range(len(self))]

@@ -106,6 +106,11 @@ class Rows:
         alive[: self.count] = self._alive[: self.count]
         self._alive = alive
 
+    def take_back(self, rows: np.ndarray) -> None:
+        """Undo the last `append`, which gave these numbers."""
+        self.count -= len(rows)
+        self._codes = None
+
     def kill(self, row: int) -> None:
         self._alive[row] = False
         self.dead += 1
@@ -122,13 +127,17 @@ class Rows:
         return Rows.of_arrays(arrays, self.dim, self.storage, self.metric, code), old
 
     def nearest(self, queries: np.ndarray, k: int, allowed: np.ndarray | None, threads: int | None) -> Nearest:
-        """The nearest k of each of the queries [m, dim]: of codes a multiple of k, which full vectors put in order."""
+        """The nearest k of each of the queries [m, dim], by their full vectors."""
+        known = self._norms()
+        return top_k(queries, self.vectors, k, metric=self.metric, norms=known, allowed=allowed, threads=threads)
+
+    def nearest_by_codes(self, queries: np.ndarray, k: int, threads: int | None) -> Nearest:
+        """As `nearest`, but for what codes miss: they find a multiple of k, which full vectors put in order."""
         if self.tier is None:
-            known = self._norms()
-            return top_k(queries, self.vectors, k, metric=self.metric, norms=known, allowed=allowed, threads=threads)
+            return self.nearest(queries, k, self.alive(), threads)
         many = max(k * CANDIDATES[self.tier], LEAST_CANDIDATES)
         coarse = PreparedQuery(queries, self.tier, metric=self.metric).top_k(
-            self._coded(), many, allowed=allowed, threads=threads
+            self._coded(), many, allowed=self.alive(), threads=threads
         )
         return self.rescored(queries, coarse.rows, k, threads)
 
@@ -143,7 +152,7 @@ class Rows:
     def _coded(self) -> Codes:
         if self._codes is None:
             assert self.tier is not None
-            sides = {side: self.array(f"code_{side}") for side in SIDES[self.tier]}
+            sides: dict[str, Any] = {side: self.array(f"code_{side}") for side in SIDES[self.tier]}
             self._codes = Codes(self.tier, self.dim, self.array("codes"), **sides)
         return self._codes
 

@@ -35,7 +35,12 @@ ATTEMPTS = 3  # to open: a save may replace the files between the header and the
 
 def save_index(index: Index, path: str | os.PathLike[str]) -> None:
     """Write `index`, whose rows are all alive."""
-    rows, writer = index._rows, Writer(check_folder(path))
+    with Writer(check_folder(path)) as writer:
+        _save(index, writer)
+
+
+def _save(index: Index, writer: Writer) -> None:
+    rows = index._rows
     for name in rows.specification():
         writer.array(name, rows.array(name))
     lines = [to_line(index._records[row]) for row in range(rows.count)]
@@ -58,29 +63,34 @@ def save_index(index: Index, path: str | os.PathLike[str]) -> None:
         "count": rows.count,
         "canary_texts": texts,
     }
+    if index._graph is not None:
+        about["graph_scale"] = index._graph.scale
     writer.commit(about)
 
 
-def open_index(cls: type[I], folder: Path, mapped: bool, verify: bool, load_graph: bool) -> I:
+def open_index(cls: type[I], folder: Path, *, mapped: bool, verify: bool, load_graph: bool, threads: int | None) -> I:
     """The index that the folder's header names."""
     check_folder(folder)
     for attempt in range(ATTEMPTS):
         saved = read_header(folder)
         try:
-            return _open(cls, saved, mapped, verify, load_graph)
+            try:
+                return _open(cls, saved, mapped, verify, load_graph, threads)
+            except FileNotFoundError as error:  # never there, or a save removed it just now
+                raise FormatError(f"[{Path(str(error.filename)).name}] is missing") from None
         except FormatError:
             if attempt == ATTEMPTS - 1 or read_header(folder).files == saved.files:
                 raise
     raise AssertionError("unreachable")
 
 
-def _open(cls: type[I], saved: Saved, mapped: bool, verify: bool, load_graph: bool) -> I:
+def _open(cls: type[I], saved: Saved, mapped: bool, verify: bool, load_graph: bool, threads: int | None) -> I:
     about = saved.about
     count, dim = number(about, "count", MAX_COUNT), number(about, "dimension", 65_536)
     words: dict[str, Any] = {name: _word(about, name) for name in ("fingerprint", "metric", "storage")}
     codes = None if about.get("codes") is None else _word(about, "codes")
     try:
-        index = cls(dim, codes=codes, **words)
+        index = cls(dim, codes=codes, threads=threads, **words)
         layout = index._rows.specification()
     except InputError as error:
         raise FormatError(f"[{HEADER}] {error}") from None
@@ -95,8 +105,17 @@ def _open(cls: type[I], saved: Saved, mapped: bool, verify: bool, load_graph: bo
     _take_records(index, records, mapped)
     index._canaries = _canaries(saved, dim, verify)
     if load_graph and "graph" in saved.files:
-        index._graph = Graph.load(checked(saved, "graph", verify=True), dim, index.metric, count)
+        path = checked(saved, "graph", verify=True)
+        index._graph = Graph.load(path, dim, index.metric, count, scale=_scale(about), threads=threads)
     return index
+
+
+def _scale(about: dict[str, Any]) -> float | None:
+    """What the rows of the graph were divided by; graphs of before there was a scale hold them as they are."""
+    scale = about.get("graph_scale", 1.0)
+    if scale is not None and not (type(scale) in (int, float) and 0 < scale < np.inf):
+        raise FormatError(f"[{HEADER}] graph_scale is {str(scale)[:40]}; a positive number is wanted")
+    return scale
 
 
 def _take_records(index: Index, records: FileRecords, mapped: bool) -> None:

@@ -92,7 +92,7 @@ class Searchable(Target):
                 fingerprint=self.about.fingerprint,
             )
             first += len(rows)
-        index.save(self.path)
+        index.save(self.path, told=lambda done, total: self.told(done))
         self._remember(source)
 
     def _remember(self, source: Source) -> None:

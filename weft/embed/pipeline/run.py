@@ -58,9 +58,10 @@ def embed_file(
 
     A run that was killed or interrupted goes on when it is started again in the same way, and its file is byte for
     byte that of a run nobody stopped. What is wrong with a row or with the target is said before anything is embedded.
-    `told` is called with the number of rows done after each batch, which takes some seconds; `source.total` is how
-    many there are, where that is known. Rows of an index are embedded as documents unless a prompt is named, and
-    chunks of documents that are too long lose nothing unless `truncate` says so.
+    `told` is called with the number of rows done after each batch, which takes some seconds, and again where a large
+    index gets a graph; `source.total` is how many there are, where that is known. Rows of an index are embedded as
+    documents unless a prompt is named, and chunks of documents that are too long lose nothing unless `truncate` says
+    so.
     """
     started = time.monotonic()
     place = Path(target)
@@ -86,6 +87,7 @@ def embed_file(
             told(spool.rows)
         if rows.identity() != settings["source"]:
             raise was_changed(rows)
+        out.told = told
         out.write(rows, spool)
         spool.remove()
     report = (spool.rows, spool.resumed, spool.dropped_texts, spool.dropped_tokens)

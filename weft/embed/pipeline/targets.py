@@ -17,7 +17,7 @@ import json
 import math
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import asdict
 from itertools import islice
@@ -66,6 +66,7 @@ class Target:
 
     def __init__(self, path: Path, about: About) -> None:
         self.path, self.about = path, about
+        self.told: Callable[[int], None] = lambda rows: None  # of rows done, where writing is long work too
         self.scaled = about.output_dtype == "int8"
 
     def check(self) -> None:
