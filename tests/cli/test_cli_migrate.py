@@ -17,6 +17,12 @@ from fake_embedder import FakeEmbedder  # noqa: E402
 from weft.errors import TooLongError  # noqa: E402
 
 
+def refuse_long(texts):
+    for at, text in enumerate(texts):
+        if "long" in text:
+            raise TooLongError(f"[embed] text {at} has 607 tokens", length=607, limit=512, index=at)
+
+
 @pytest.fixture
 def asked(monkeypatch):
     """Models are made of hashes here; the list has what was asked for of each."""
@@ -26,6 +32,8 @@ def asked(monkeypatch):
         seen.append((name, settings))
         made = FakeEmbedder(f"{name}/{settings['compute']}", 6)
         made.info["model"] = name
+        if settings["truncate"] == "error":
+            made.before = refuse_long
         return made
 
     monkeypatch.setattr("weft.embed.Embedder", load)
@@ -70,16 +78,17 @@ def test_the_old_vectors_go_when_the_window_is_over(run, notes):
 
 
 def test_options_of_the_model_are_kept_for_the_resumption(run, notes, asked, tmp_path, monkeypatch):
-    given = ("--compute", "bf16", "--truncate", "head")
+    given = ("--compute", "bf16", "--truncate", "chunk", "--pooling", "first", "--dimensions", "64")
     name = str(tmp_path / "a folder 'with' words")
     Path(name).mkdir()
     monkeypatch.chdir(tmp_path)
     run("migrate", notes, "--to", "a folder 'with' words", *given)
     run("migrate", "add", notes, "-", "--threads", "2")
-    wanted = {"compute": "bf16", "truncate": "head"}
+    wanted = {"compute": "bf16", "truncate": "chunk", "pooling": "first", "dimensions": 64}
     assert asked[0] == (name, {**wanted, "threads": None})
     assert asked[1] == (name, {**wanted, "threads": 2})
-    assert asked[2] == ("old", {"compute": "f32", "truncate": "error", "threads": 2})
+    plain = {"compute": "f32", "truncate": "error", "pooling": None, "dimensions": None}
+    assert asked[2] == ("old", {**plain, "threads": 2})
 
 
 def test_a_failed_migration_says_why_and_is_resumed(run, notes, monkeypatch):
@@ -98,17 +107,117 @@ def test_a_failed_migration_says_why_and_is_resumed(run, notes, monkeypatch):
     assert run("migrate", "resume", notes).exit_code == 0
 
 
-def test_what_is_skipped_is_counted_by_reason(run, notes, monkeypatch):
-    real = FakeEmbedder.encode_document
+@pytest.fixture
+def long_notes(tmp_path, run, asked):
+    """A store of 30 documents without vectors, of which 10 are too long for any model."""
+    lines = tmp_path / "long.jsonl"
+    texts = [f"{'a long text' if i < 10 else 'text'} {i}" for i in range(30)]
+    lines.write_text("".join(json.dumps({"id": f"d{i:02}", "text": text}) + "\n" for i, text in enumerate(texts)))
+    path = str(tmp_path / "long.db")
+    assert run("migrate", "add", path, str(lines)).exit_code == 0
+    return path
 
-    def short(self, texts):
-        if "text 7" in texts:
-            raise TooLongError("[embed] too long")
+
+def test_too_many_skips_are_told_and_not_served(run, long_notes):
+    refused = run("migrate", long_notes, "--to", "new")
+    assert refused.exit_code == 2
+    assert "10 of 30 documents have no new vector (10 ContentTooLarge), and 0 may lack one" in refused.stderr
+    assert f"`weft migrate skipped {long_notes}`" in refused.stderr and "--truncate head" in refused.stderr
+    assert facts(run, long_notes)["route"]["query"] is None
+    assert "10: ContentTooLarge" in run("migrate", "status", long_notes).stdout
+    listed = json.loads(run("migrate", "skipped", long_notes, "--json").stdout)
+    assert listed[3] == {"id": "d03", "reason": "ContentTooLarge", "detail": "[embed] text 0 has 607 tokens"}
+    assert "d09" in run("migrate", "skipped", long_notes).stdout
+    assert run("migrate", "resume", long_notes, "--allow-skips", "9").exit_code == 2
+    done = run("migrate", "resume", long_notes, "--allow-skips", "10")
+    assert done.exit_code == 0 and "20 of 30 documents embedded" in done.stderr and "--truncate head" in done.stderr
+
+
+def test_a_migration_that_was_refused_goes_on_with_another_truncation(run, long_notes):
+    assert run("migrate", long_notes, "--to", "new").exit_code == 2
+    done = run("migrate", long_notes, "--to", "new", "--truncate", "head")
+    assert done.exit_code == 0 and "10 documents embedded that were skipped" in done.stderr
+    assert "30 of 30 documents embedded" in done.stderr
+    assert run("migrate", "add", long_notes, "-", input='{"id": "x", "text": "another long text"}\n').exit_code == 0
+
+
+@pytest.mark.parametrize("again", [("--to", "new", "--truncate", "head"), "retry"])
+def test_what_was_skipped_is_embedded_though_the_model_is_served(run, long_notes, again):
+    assert run("migrate", long_notes, "--to", "new", "--allow-skips", "10").exit_code == 0
+    same = run("migrate", long_notes, "--to", "new")
+    assert same.exit_code == 2 and "served already" in same.stderr and "weft migrate retry" in same.stderr
+    told = ("retry", long_notes, "--truncate", "head") if again == "retry" else (long_notes, *again)
+    done = run("migrate", *told)
+    assert done.exit_code == 0 and "10 documents embedded that were skipped, 0 skipped again" in done.stderr
+    shown = facts(run, long_notes)["migration"]
+    assert (shown["processed"], shown["total"], shown["skips"], shown["model"]) == (30, 30, {}, "new --truncate head")
+    assert "0 skipped" in run("migrate", "skipped", long_notes).stderr
+
+
+def test_retries_by_name_and_what_is_skipped_again(run, long_notes):
+    assert run("migrate", "retry", long_notes).exit_code == 2
+    run("migrate", long_notes, "--to", "new")
+    assert "0 documents embedded that were skipped, 10 skipped again" in run("migrate", "retry", long_notes).stderr
+    one = run("migrate", "retry", long_notes, "d03", "--truncate", "tail")
+    assert "1 documents embedded that were skipped" in one.stderr and "go on: " in one.stderr
+    assert run("migrate", "retry", long_notes, "d03").exit_code == 2
+
+
+def test_a_long_document_is_named_and_can_be_cut(run, notes):
+    lines = '{"id": "x", "text": "short"}\n{"id": "y", "text": "a long text"}\n'
+    refused = run("migrate", "add", notes, "-", input=lines)
+    assert refused.exit_code == 2 and "the document 'y'" in refused.stderr
+    assert "0 documents put before this" in refused.stderr
+    assert (
+        "2 documents put; the store has 32"
+        in run("migrate", "add", notes, "-", "--truncate", "head", input=lines).stderr
+    )
+
+
+def test_an_id_that_comes_twice_is_refused(run, tmp_path):
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"id": 1, "text": "a"}\n{"id": "1", "text": "b"}\n')
+    refused = run("migrate", "add", str(tmp_path / "x.db"), str(path))
+    assert refused.exit_code == 2 and "object 2 has the id '1', as one before it" in refused.stderr
+
+
+def test_a_run_that_was_cancelled_from_elsewhere_is_not_a_success(run, notes, monkeypatch):
+    real, told = FakeEmbedder.encode_document, []
+
+    def cancelling(self, texts):
+        if "text 10" in texts:
+            told.append(run("migrate", "cancel", notes))
         return real(self, texts)
 
-    monkeypatch.setattr(FakeEmbedder, "encode_document", short)
-    assert "29 of 30 documents embedded" in run("migrate", notes, "--to", "new").stderr
-    assert "1: ContentTooLarge" in run("migrate", "status", notes).stdout
+    monkeypatch.setattr(FakeEmbedder, "encode_document", cancelling)
+    done = run("migrate", notes, "--to", "new", "--batch", "10")
+    assert done.exit_code == 1 and "cancelled: 10 documents embedded" in done.stderr
+
+
+def test_progress_is_told_without_a_terminal(run, notes, monkeypatch):
+    monkeypatch.setattr("weft.cli.commands.migrate.SAID_S", 0.0)
+    monkeypatch.delenv("WEFT_NO_PROGRESS", raising=False)
+    assert "20 of 30 documents\n" in run("migrate", notes, "--to", "new", "--batch", "10").stderr
+    run("migrate", "rollback", notes)
+    monkeypatch.setenv("WEFT_NO_PROGRESS", "1")
+    assert "20 of 30 documents\n" not in run("migrate", notes, "--to", "new", "--batch", "10").stderr
+
+
+@pytest.mark.parametrize(
+    "typed",
+    ["postgresql://weft:s3cret@host/notes", "postgresql://weft@host/notes?password=s3cret&sslmode=require",
+     "postgresql://host/notes?user=weft&password=s3cret"],
+)  # fmt: skip
+def test_advice_has_no_password(typed):
+    from weft.cli.commands.migrate import _typed
+
+    shown = _typed(typed)
+    assert "s3cret" not in shown and "weft" in shown and "host/notes" in shown and not shown.endswith(("?'", "&'"))
+
+
+def test_nothing_typed_is_the_help(run):
+    shown = run("migrate")
+    assert shown.exit_code == 0 and shown.stdout.count("\n") > 20
 
 
 def test_moves_that_are_not_there_are_refused_in_a_line(run, notes):

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 SCHEME = "weft2"
 PIECE_BYTES = 8 << 20  # of a tensor that one thread hashes at a time
-RELEASE_BYTES = 256 << 20  # read before the memory is given back
+RELEASE_BYTES = 4 * PIECE_BYTES  # read before the memory is given back
 # Digests of files are kept in weft's cache folder, and found again for files of the same place, size, inode and times.
 # A file that was changed a moment ago could be changed again within the clock's step, so its digest is not kept.
 SETTLED_SECONDS = 2.0  # since the last change: no file system's clock has longer steps
@@ -112,13 +112,15 @@ def _tensors_digest(checkpoint: Checkpoint) -> str:
             view = checkpoint.tensors[name].view
             data = memoryview(view.buffer()).cast("B")
             _add(hashed, f"{name} {view.dtype} {view.shape}".encode("utf-8", "surrogatepass"))
-            pieces = (data[start : start + PIECE_BYTES] for start in range(0, len(data), PIECE_BYTES))
-            for digest in pool.map(lambda piece: sha256(piece).digest(), pieces):
-                _add(hashed, digest)
-            since += len(data)
-            if since > RELEASE_BYTES:
-                checkpoint.release()
-                since = 0
+            for first in range(0, len(data), RELEASE_BYTES):
+                part = data[first : first + RELEASE_BYTES]
+                pieces = (part[at : at + PIECE_BYTES] for at in range(0, len(part), PIECE_BYTES))
+                for digest in pool.map(lambda piece: sha256(piece).digest(), pieces):
+                    _add(hashed, digest)
+                since += len(part)
+                if since >= RELEASE_BYTES:
+                    checkpoint.release()
+                    since = 0
     checkpoint.release()
     return hashed.hexdigest()
 

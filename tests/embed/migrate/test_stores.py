@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from fake_embedder import FakeEmbedder, vector_of
 
-from weft.embed.migrate import Corpus
+from weft.embed.migrate import Corpus, Migrator
 from weft.embed.stores import Document, Phase, Route, open_store
 from weft.embed.stores.schema import STEPS
 from weft.errors import FingerprintError, InputError, NotFoundError, StoreError
@@ -40,7 +40,7 @@ def test_vectors_come_back_bit_by_bit_in_the_order_of_bytes(corpus):
         assert vector.tobytes() == vector_of("old", f"text of {name}").tobytes()
 
 
-@pytest.mark.parametrize("value", [0.0, -0.0, 1e-45, -1e-38, 3.4e38, 0.1])
+@pytest.mark.parametrize("value", [0.0, -0.0, 1e-45, -1e-38, 9e18, 0.1])
 def test_every_finite_float_survives(store, value):
     store.adopt("f", 2)
     store.put({"a": "x"}, {"f": np.array([[value, 1]], np.float32)})
@@ -88,6 +88,97 @@ def test_more_documents_than_one_page_or_list(corpus):
     assert corpus.search("text 2400", k=1).hits[0].id == "d2400"
     assert corpus.delete([f"d{i:04}" for i in range(0, 2500, 2)]) == 1250
     assert corpus.store.count() == 1250
+
+
+def test_a_string_is_one_id(corpus):
+    corpus.put({"a": "one", "b": "two", "ab": "three"})
+    assert corpus.store.delete("ab") == 1
+    assert corpus.store.get("a") and corpus.store.get("b") and not corpus.store.get("ab")
+    assert corpus.delete("a") == 1 == corpus.store.count()
+    assert corpus.delete(iter(["b"])) == 1
+    with pytest.raises(InputError, match="give an id, or a list of ids"):
+        corpus.delete(3)
+
+
+def test_whoever_reads_vectors_keeps_nobody_waiting(corpus, opened, monkeypatch):
+    """An iterator that is not used up leaves the store to others, this thread and other threads alike."""
+    monkeypatch.setattr("weft.embed.stores.generations.READ_ROWS", 2)
+    corpus.put({name: name for name in "abcdef"})
+    rows = corpus.store.vectors(OLD.fingerprint)
+    assert next(rows)[0] == "a"
+    corpus.put({"g": "g", "Z": "before all"})
+    corpus.delete(["d"])
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(corpus.store.count).result(timeout=30) == 7
+        assert [row[0] for row in pool.submit(list, rows).result(timeout=30)] == ["b", "c", "e", "f", "g"]
+    rows = corpus.store.vectors(OLD.fingerprint)
+    next(rows)
+    rows.close()
+    assert opened().count() == 7
+
+
+def test_a_reader_is_told_that_the_vectors_are_dropped(corpus, opened, monkeypatch):
+    monkeypatch.setattr("weft.embed.stores.generations.READ_ROWS", 2)
+    corpus.put({name: name for name in "abc"})
+    rows = corpus.store.vectors(OLD.fingerprint)
+    next(rows)
+    Migrator(opened(), FakeEmbedder("new")).run()
+    opened().migrations.finish(now=True)
+    with pytest.raises(FingerprintError, match="no vectors of fake:old here"):
+        list(rows)
+
+
+@pytest.mark.parametrize("query", [np.zeros(8), np.full(8, np.nan), "abc", None, [[1.0] * 8]])
+def test_a_query_that_is_no_vector_is_refused(corpus, query):
+    corpus.put({"a": "one"})
+    with pytest.raises(InputError):
+        corpus.store.search(query, fingerprint=OLD.fingerprint)
+
+
+@pytest.mark.parametrize("k", [0, -1, 2.5, "3", None, True])
+def test_a_number_of_documents_is_a_whole_one(corpus, k):
+    corpus.put({"a": "one"})
+    with pytest.raises(InputError, match="k is"):
+        corpus.store.search(vector_of("old", "one"), k, fingerprint=OLD.fingerprint)
+    assert len(corpus.search("one", np.int64(3)).hits) == 1
+
+
+def test_searches_see_every_change(corpus, opened):
+    """Vectors that are kept between searches are read again after a change by anybody."""
+    other = Corpus(opened(), OLD)
+    corpus.put({"a": "one", "b": "two"})
+    for at, writer in enumerate((corpus, other, corpus, other)):
+        assert corpus.search(f"text {at}", 3) == corpus.search(f"text {at}", 3)
+        writer.put({f"c{at}": f"text {at}"})
+        assert corpus.search(f"text {at}", 1).hits[0].id == f"c{at}"
+        writer.delete(f"c{at}")
+        assert {hit.id for hit in corpus.search(f"text {at}", 3).hits} == {"a", "b"}
+    new = FakeEmbedder("new")
+    Migrator(other.store, new).run()
+    answer = Corpus(corpus.store, OLD, new).search("two", 1)
+    assert answer.fingerprint == new.fingerprint and answer.hits[0].score == pytest.approx(1)
+
+
+def test_more_vectors_than_are_kept_are_searched_all_the_same(corpus, monkeypatch):
+    monkeypatch.setattr("weft.embed.stores.scan.KEPT_BYTES", 100)
+    corpus.put({f"d{i}": f"text {i}" for i in range(20)})
+    for _ in range(2):
+        assert corpus.search("text 7", 1).hits[0].id == "d7"
+
+
+@pytest.mark.parametrize("model", [("", 4), ("f", 0), ("f", -3), ("f", "x"), ("f", 2.0), (3, 4), ("f", 4, None)])
+def test_a_model_that_is_none_is_refused(store, model):
+    for adopted in (store.adopt, store.migrations.plan):
+        with pytest.raises(InputError):
+            adopted(*model)
+    assert store.generations() == {} and store.migrations.open() is None
+
+
+def test_a_closed_store_says_so(opened):
+    store = opened()
+    store.close()
+    with pytest.raises(StoreError, match="closed; open it again"):
+        store.count()
 
 
 def test_nothing_is_served_by_a_new_store(store):
@@ -147,6 +238,10 @@ def test_what_a_database_could_not_keep_is_refused_by_all(store, documents, mess
         (np.zeros(8, np.float32), "shape"),
         (np.full((1, 8), np.nan, np.float32), "not finite"),
         (np.full((1, 8), np.inf, np.float32), "not finite"),
+        (np.zeros((1, 8), np.float32), "vector 0 has the norm 0"),
+        (np.full((1, 8), 1e-30, np.float32), "vector 0 has the norm 2.83e-30"),
+        (np.full((1, 8), 1e30, np.float32), r"vector 0 has the norm 2.83e\+30"),
+        ("abcdefgh", "str that is no vectors"),
     ],
 )
 def test_wrong_vectors_are_refused_and_the_document_with_them(corpus, vectors, message):
@@ -199,6 +294,46 @@ def test_a_foreign_schema_is_refused(postgres):
         open_store(postgres, schema="theirs", create=True)
     with pytest.raises(InputError, match="no name of a schema"):
         open_store(postgres, schema="weft; DROP TABLE x", create=True)
+
+
+def test_an_index_of_pgvectors_is_used_and_gives_as_many_as_were_asked_for(postgres):
+    import psycopg
+
+    from weft.embed.stores.postgres import NEAREST
+
+    rng = np.random.default_rng(3)
+    vectors = rng.standard_normal((5000, 64)).astype(np.float32)
+    with open_store(postgres, schema="graph", create=True) as store, psycopg.connect(postgres, autocommit=True) as sql:
+        store.adopt("f", 64)
+        store.put({f"d{i:04}": "x" for i in range(5000)}, {"f": vectors})
+        exact = store.search(vectors[7], 10, fingerprint="f")
+        number = store.generations()["f"].number
+        sql.execute(f"CREATE INDEX ON graph.vectors_{number} USING hnsw (vector public.vector_cosine_ops)")
+        sql.execute(f"ANALYZE graph.vectors_{number}")
+        with store.transaction("read") as session:
+            packed = store.dialect.pack(vectors[7])
+            plan = session.rows("EXPLAIN " + NEAREST.format(number=number), packed, packed, 10, 10)
+        assert f"Index Scan using vectors_{number}_vector_idx" in "".join(line for (line,) in plan)
+        assert store.search(vectors[7], 10, fingerprint="f")[0] == exact[0]
+        for k in (100, 999, 2000):
+            assert len(store.search(vectors[7], k, fingerprint="f")) == k
+        store.delete([f"d{i:04}" for i in range(4000)])
+        assert len(store.search(vectors[7], 900, fingerprint="f")) == 900
+
+
+def test_a_password_is_not_repeated(postgres):
+    for address in ("postgresql://weft:s3cret@h:port/notes", "postgresql://weft@h/notes?password=s3cret&x=1"):
+        with pytest.raises(StoreError) as caught:
+            open_store(address)
+        assert "s3cret" not in str(caught.value)
+    with pytest.raises(InputError, match=r"postgresql\+psycopg:// is no store") as refused:
+        open_store("postgresql+psycopg://weft:s3cret@h/notes")
+    assert "s3cret" not in str(refused.value)
+
+
+def test_a_folder_is_no_store(tmp_path):
+    with pytest.raises(InputError, match="is a folder"):
+        open_store(tmp_path)
 
 
 def test_a_server_that_is_not_there_is_one_clear_error(postgres, tmp_path):

@@ -30,6 +30,7 @@ class Model:
     served: str = "one"
     other: str | None = None  # the model beside the served one: being made, or kept for a rollback
     state: State | None = None
+    skipped: dict[str, set[str]] = field(default_factory=lambda: {name: set() for name in MODELS})
 
     @property
     def open(self) -> bool:
@@ -52,6 +53,7 @@ class Walk:
         name = self.rng.choice(
             ("put",) * 5 + ("delete",) * 3 + ("embed",) * 4 + ("complete",) * 3
             + ("plan", "plan", "start", "start", "pause", "resume", "resume", "fail", "cancel", "rollback", "finish")
+            + ("skip", "retry")
         )  # fmt: skip
         self.steps.append(name)
         getattr(self, name)()
@@ -71,10 +73,14 @@ class Walk:
         corpus = Corpus(self.store, *(MODELS[name] for name in have if name))
         corpus.put(texts)
         self.model.texts.update(texts)
+        for name in self.model.written():
+            self.model.skipped[name] -= texts.keys()
 
     def delete(self, among=IDS):
         ids = [self.rng.choice(among) for _ in range(2)]
         assert self.store.delete(ids) == len({i for i in ids if self.model.texts.pop(i, None) is not None})
+        for skipped in self.model.skipped.values():
+            skipped -= set(ids)
 
     def plan(self):
         target = MODELS[self.rng.choice(list(MODELS))]
@@ -106,7 +112,29 @@ class Walk:
     def cancel(self):
         starts = (State.PLANNED, State.RUNNING, State.PAUSED, State.FAILED)
         if self.move(self.store.migrations.cancel, starts, None):
-            self.model.other = None
+            self.drop(self.model.other)
+
+    def drop(self, name):
+        """Only the served vectors are left."""
+        self.model.other = None
+        self.model.skipped[name].clear()
+
+    def skip(self):
+        """Leave out a document that waits."""
+        if self.model.state not in (State.RUNNING, State.PAUSED, State.FAILED) or not self.waiting(self.model.other):
+            return
+        with self.store.transaction("read") as session:
+            ((name,),) = session.rows("SELECT id FROM todo ORDER BY id DESC LIMIT 1")
+        self.store.migrations.skip(name)
+        self.model.skipped[self.model.other].add(name)
+
+    def retry(self):
+        """Embed what was left out, of the migration or of what is served, whatever the state."""
+        name = self.rng.choice(self.model.written())
+        skipped = self.model.skipped[name]
+        if skipped:
+            assert Migrator(self.store, MODELS[name], batch=1).retry(ids=skipped).processed == len(skipped)
+            skipped.clear()
 
     def embed(self):
         """A batch of the migrator's, with a change between reading and committing it, now and then."""
@@ -147,11 +175,13 @@ class Walk:
         if self.waiting(self.model.other):
             self.expect(False, self.store.migrations.rollback)
         Migrator(self.store, MODELS[self.model.other], batch=3).rollback()
-        self.model.served, self.model.other, self.model.state = self.model.other, None, None
+        self.model.served, rolled_back, self.model.state = self.model.other, self.model.served, None
+        self.drop(rolled_back)
 
     def finish(self):
         if self.expect(self.model.state is State.COMPLETED, lambda: self.store.migrations.finish(now=True)):
-            self.model.other, self.model.state = None, None
+            self.model.state = None
+            self.drop(self.model.other)
 
     def agree(self):
         """The store is what the model says."""
@@ -166,7 +196,8 @@ class Walk:
         for name in model.written():
             embedder = MODELS[name]
             rows = {i: vector for i, _, vector in self.store.vectors(embedder.fingerprint)}
-            assert len(rows) + self.waiting(name) == len(model.texts)
+            assert len(rows) + self.waiting(name) + len(model.skipped[name]) == len(model.texts)
+            assert not rows.keys() & model.skipped[name]
             for i, vector in rows.items():
                 assert vector.tobytes() == vector_of(name, model.texts[i], embedder.dimension).tobytes()
         assert self.waiting(model.served) == 0
@@ -181,7 +212,7 @@ def test_a_walk_agrees_with_its_model(store, seed):
         except BaseException:
             print(f"seed {seed}, steps {' '.join(walk.steps)}")
             raise
-    assert len({*walk.steps}) == 12
+    assert len({*walk.steps}) == 14
 
 
 def test_queries_never_see_mixed_vectors(opened):

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from weft import flags
 from weft.cli import options, screen
+from weft.cli.counting import counted
+from weft.errors import InputError
 
 if TYPE_CHECKING:
-    from weft import Embedder
     from weft.embed.migrate import Migrator, Progress
     from weft.embed.stores import Migration, Store
 
+POOLINGS = ("mean", "first", "last", "max")
 COMPUTES = ("f32", "f16", "bf16x3", "bf16", "int8")
-TRUNCATIONS = ("error", "head", "tail")
-DEFAULTS = {"compute": COMPUTES[0], "truncate": TRUNCATIONS[0]}
+TRUNCATIONS = ("error", "head", "tail", "chunk")
+SAID_S = 15.0  # between two lines of progress where there is no terminal
 SHORT = 20  # characters of a fingerprint in a table
 
 
@@ -42,24 +43,30 @@ def store_argument() -> Callable[[options.F], options.F]:
     return options.together(click.argument("store", metavar="STORE"), schema)
 
 
+def truncate_option(default: str | None, more: str = "") -> Callable[[options.F], options.F]:
+    return click.option(
+        "--truncate",
+        type=click.Choice(TRUNCATIONS),
+        default=default,
+        show_default=default is not None,
+        help=f"A document that is too long: skip it, embed its beginning, its end, or the mean of its windows{more}.",
+    )
+
+
 def model_options() -> Callable[[options.F], options.F]:
     """How a model is loaded; what differs from the defaults is written down with its name."""
+    computes, same = click.Choice(COMPUTES), "As `weft embed`."
     return options.together(
-        click.option(
-            "--compute",
-            type=click.Choice(COMPUTES),
-            default=DEFAULTS["compute"],
-            show_default=True,
-            help="As `weft embed`.",
-        ),
-        click.option(
-            "--truncate",
-            type=click.Choice(TRUNCATIONS),
-            default=DEFAULTS["truncate"],
-            show_default=True,
-            help="A document that is too long: skip it, embed its beginning, embed its end.",
-        ),
+        click.option("--compute", type=computes, default=COMPUTES[0], show_default=True, help=same),
+        truncate_option(TRUNCATIONS[0]),
+        click.option("--pooling", type=click.Choice(POOLINGS), help=same),
+        click.option("--dimensions", type=click.IntRange(1), metavar="N", help=same),
     )
+
+
+def skips_option() -> Callable[[options.F], options.F]:
+    text = "Serve the new vectors though N documents have none (default: 1 in 100 of all)."
+    return click.option("--allow-skips", type=click.IntRange(0), metavar="N", help=text)
 
 
 def run_options() -> Callable[[options.F], options.F]:
@@ -70,8 +77,9 @@ def run_options() -> Callable[[options.F], options.F]:
     )
 
 
-@click.group(cls=Moves)
-def command() -> None:
+@click.group(cls=Moves, invoke_without_command=True)
+@click.pass_context
+def command(context: click.Context) -> None:
     """Re-embed a store of documents with another model.
 
     STORE is a SQLite file or postgresql://user@host/database. It may be read and written meanwhile: searches use the
@@ -86,6 +94,8 @@ def command() -> None:
       weft migrate rollback notes.db
       weft migrate finish notes.db
     """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 @command.command()
@@ -101,28 +111,42 @@ def command() -> None:
     help="How long `finish` keeps the old vectors at least.",
 )
 @model_options()
+@skips_option()
 @run_options()
-def start(store: str, schema: str, model: str, window_s: float, compute: str, truncate: str, **running: Any) -> None:
+def start(store: str, schema: str, model: str, window_s: float, **given: Any) -> None:
     """Migrate a store to a model; `start` may be left out.
 
-    The same command again goes on with a migration that was paused, failed or killed. Ctrl-C commits the batch under
-    way and pauses.
+    The same command again goes on with a migration that was paused, failed or killed. With another --truncate it also
+    embeds what was skipped, even where the model is served by now. Ctrl-C commits the batch under way and pauses.
 
     \b
     Examples:
       weft migrate notes.db --to bge-small-en-v1.5
       weft migrate postgresql:///notes --to ./my-model --batch 500 --truncate head
     """
-    named = _named(model, compute=compute, truncate=truncate)
+    from weft.embed.migrate.naming import DEFAULTS, named_with
+
+    named = named_with(model, **{name: given[name] for name in DEFAULTS})
     with _opened(store, schema) as opened:
-        migrator = _migrator(opened, named, running)
-        if opened.migrations.open() is None:
+        migrator = _migrator(opened, named, given)
+        found, known = opened.migrations.open(), opened.generations().get(migrator.fingerprint)
+        served = opened.route().query == migrator.fingerprint
+        goes_there = found is not None and found.target == migrator.fingerprint
+        skips = served and bool(opened.migrations.skipped())
+        if known is not None and known.model != named and (skips or (goes_there and not served)):
+            _retry(opened, migrator, store, named, None)
+            if served:
+                return
+        if skips:
+            screen.note(_skip_advice(store))
+        if found is None:
             migrator.plan(window_s=window_s, model=named)
-        _run(opened, migrator, store, running["take_over"])
+        _run(opened, migrator, store, given["take_over"])
 
 
 @command.command()
 @store_argument()
+@skips_option()
 @run_options()
 def resume(store: str, schema: str, **running: Any) -> None:
     """Go on with a paused, failed or killed migration.
@@ -148,7 +172,6 @@ def status(store: str, schema: str, as_json: bool) -> None:
     \b
     Examples:
       weft migrate status notes.db
-      weft migrate status notes.db --json
     """
     with _opened(store, schema) as opened:
         history = opened.migrations.history()
@@ -158,9 +181,7 @@ def status(store: str, schema: str, as_json: bool) -> None:
             screen.print_json({"documents": opened.count(), "route": asdict(opened.route()), "migration": shown})
             return
         screen.facts(_facts(opened, last))
-        advice = _advice(last, store)
-    if advice:
-        screen.note(advice)
+    _say_advice(last, store)
 
 
 @command.command()
@@ -191,6 +212,58 @@ def skip(store: str, schema: str, ids: tuple[str, ...]) -> None:
     with _opened(store, schema) as opened:
         opened.migrations.skip(ids)
     screen.note(f"{len(ids)} left out")
+
+
+@command.command()
+@store_argument()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def skipped(store: str, schema: str, as_json: bool) -> None:
+    """List the documents that a migration left out, and why.
+
+    They are those of the open migration, or those that lack a vector of the model that is served.
+
+    \b
+    Examples:
+      weft migrate skipped notes.db
+    """
+    names = ("id", "reason", "detail")
+    with _opened(store, schema) as opened:
+        rows = opened.migrations.skipped()
+    if as_json:
+        screen.print_json([dict(zip(names, row)) for row in rows])
+        return
+    screen.table(names, rows)
+    screen.note(f"{len(rows)} skipped")
+
+
+@command.command()
+@store_argument()
+@click.argument("ids", nargs=-1, metavar="[ID…]")
+@truncate_option(None, " (default: as the store keeps it)")
+@run_options()
+def retry(store: str, schema: str, ids: tuple[str, ...], truncate: str | None, **running: Any) -> None:
+    """Embed documents that were skipped, after all.
+
+    Without ids, all that nobody left out by hand. The model is that of the open migration, or the one that is served;
+    --truncate is kept for the documents that come later.
+
+    \b
+    Examples:
+      weft migrate retry notes.db --truncate head
+      weft migrate retry notes.db doc-17
+    """
+    from weft.embed.migrate.naming import named_with, parts_of
+    from weft.errors import NotFoundError
+
+    with _opened(store, schema) as opened:
+        found, known = opened.migrations.open(), opened.generations()
+        name = found.target if found is not None and found.target in known else opened.route().query
+        if name is None:
+            raise NotFoundError("[migrate] no document has a vector yet: there is nothing to retry")
+        model, settings = parts_of(known[name].model)
+        named = named_with(model, **{**settings, **({"truncate": truncate} if truncate else {})})
+        _retry(opened, _migrator(opened, named, running), store, named, ids or None)
+        _say_advice(opened.migrations.open(), store)
 
 
 @command.command()
@@ -231,7 +304,7 @@ def rollback(store: str, schema: str, **running: Any) -> None:
             old = opened.generations().get(found.source or "")
             if old is None or not found.ended_at:
                 raise
-            with _bar() as progress:
+            with _progress() as progress:
                 done = _migrator(opened, old.model, running).rollback(progress, take_over=running["take_over"])
         _tell(done, store)
 
@@ -245,7 +318,6 @@ def finish(store: str, schema: str, now: bool) -> None:
     \b
     Examples:
       weft migrate finish notes.db
-      weft migrate finish notes.db --now
     """
     with _opened(store, schema) as opened:
         _tell(opened.migrations.finish(now=now), store)
@@ -256,12 +328,16 @@ def finish(store: str, schema: str, now: bool) -> None:
 @click.argument("source", metavar="FILE.jsonl|-")
 @click.option("--id-field", default="id", show_default=True, help="Where an object has its id.")
 @click.option("--field", default="text", show_default=True, help="Where an object has its text.")
+@truncate_option(None, " (default: as the store keeps it, or else refuse it)")
 @options.threads()
-def add(store: str, schema: str, source: str, id_field: str, field: str, threads: int | None) -> None:
+def add(
+    store: str, schema: str, source: str, id_field: str, field: str, truncate: str | None, threads: int | None
+) -> None:
     """Put documents into a store, old or new.
 
     A store that is not there is made. Documents get vectors of the models that the store writes now; in a new store,
-    they wait for the first `weft migrate STORE --to MODEL`.
+    they wait for the first `weft migrate STORE --to MODEL`. They are put by the hundred: what stands before a line
+    that is refused stays, and the same command may be given again.
 
     \b
     Examples:
@@ -270,51 +346,38 @@ def add(store: str, schema: str, source: str, id_field: str, field: str, threads
     """
     from weft.cli.texts import read_rows
     from weft.embed.migrate import Corpus
+    from weft.embed.migrate.corpus import in_parts
+    from weft.embed.migrate.naming import load_named
 
-    documents = {_id(row, id_field, at): row[field] for at, row in enumerate(read_rows(source, field), 1)}
+    parts = in_parts(read_rows(source, field), id_field, field)
+    first = next(parts, {})  # before a store is made for what cannot be read
     with _opened(store, schema, create=True) as opened:
         known = opened.generations()
         models = [known[name].model for name in opened.route().write]
-        corpus = Corpus(opened, *(_embedder(model, threads) for model in models))
-        listed = list(documents.items())
-        for first in range(0, len(listed), 100):
-            corpus.put(dict(listed[first : first + 100]))
-        screen.note(f"{len(documents)} documents put; the store has {opened.count()}")
+        corpus = Corpus(opened, *(load_named(model, threads=threads, truncate=truncate) for model in models))
+        put = 0
+        try:
+            for part in chain([first], parts):
+                corpus.put(part)
+                put += len(part)
+        except BaseException:
+            screen.note(f"{put} documents put before this")
+            raise
+        screen.note(f"{put} documents put; the store has {opened.count()}")
 
 
-@contextmanager
-def _opened(store: str, schema: str, *, create: bool = False) -> Iterator[Store]:
+def _opened(store: str, schema: str, *, create: bool = False) -> Store:
     from weft.embed.stores import open_store
 
-    with open_store(store, schema=schema, create=create) as opened:
-        yield opened
-
-
-def _named(model: str, **given: str) -> str:
-    """A model with the options that are not the default, as they are typed; what a store keeps as its name.
-
-    A path is kept whole, so that it leads there from another folder, too.
-    """
-    model = str(Path(model).resolve()) if Path(model).exists() else model
-    return model + "".join(f" --{name} {value}" for name, value in given.items() if value != DEFAULTS[name])
-
-
-def _embedder(named: str, threads: int | None) -> Embedder:
-    """The model of a name that a store keeps."""
-    from weft import Embedder
-    from weft.errors import NotFoundError
-
-    parts = re.fullmatch(r"(.+?)((?: --(?:compute|truncate) \w+)*)", named, re.DOTALL)
-    if parts is None:
-        raise NotFoundError("[migrate] the store does not know its model's name; use Python, or migrate to another")
-    found = {**DEFAULTS, **dict(re.findall(r" --(\w+) (\w+)", parts[2]))}
-    return Embedder(parts[1], threads=threads, **found)
+    return open_store(store, schema=schema, create=create)
 
 
 def _migrator(store: Store, named: str, running: dict[str, Any]) -> Migrator:
     from weft.embed.migrate import Migrator
+    from weft.embed.migrate.naming import load_named
 
-    return Migrator(store, _embedder(named, running["threads"]), batch=running["batch"])
+    embedder = load_named(named, threads=running["threads"])
+    return Migrator(store, embedder, batch=running["batch"], allow_skips=running.get("allow_skips"))
 
 
 def _open_migration(store: Store, action: str) -> Migration:
@@ -326,38 +389,73 @@ def _open_migration(store: Store, action: str) -> Migration:
     return found
 
 
+def _retry(store: Store, migrator: Migrator, where: str, named: str, ids: tuple[str, ...] | None) -> None:
+    """Embed what was skipped, by a model that may cut texts otherwise from now on."""
+    store.migrations.rename(migrator.fingerprint, named)
+    with _progress() as progress:
+        seen = migrator.retry(progress, ids=ids)
+    screen.note(f"{seen.processed} documents embedded that were skipped, {seen.skipped} skipped again")
+    if seen.skipped:
+        screen.note(f"why: `weft migrate skipped {_typed(where)}`")
+
+
 def _run(store: Store, migrator: Migrator, where: str, take_over: bool) -> None:
     """Run to the cut-over or to whatever stops it, and say how to go on."""
     left = store.migrations.lease_left()
     if left and not take_over:
         screen.note(f"another process may be migrating this store; waiting {left:.0f} s for its lease to end")
         time.sleep(left + 0.1)
-    with _bar() as progress:
-        done = migrator.run(progress, take_over=take_over)
+    try:
+        with _progress() as progress:
+            done = migrator.run(progress, take_over=take_over)
+    except InputError:
+        found = store.migrations.open()
+        if found is not None and found.missing:
+            screen.note(_skip_advice(where))
+        raise
     _tell(done, where)
-    if done.state.value == "paused":
-        raise click.exceptions.Exit(130)
+    if done.state.value != "completed":
+        raise click.exceptions.Exit(130 if done.state.value == "paused" else 1)
 
 
 def _tell(done: Migration, where: str) -> None:
     skips = "".join(f", {count} skipped: {reason}" for reason, count in done.skips.items())
     state = done.settled or done.state.value
-    screen.note(f"{state}: {done.processed} of {done.total} documents embedded in {done.worked_s:.1f} s{skips}")
-    advice = _advice(done, where)
-    if advice:
-        screen.note(advice)
+    screen.note(f"{state}: {_embedded(done)} in {done.worked_s:.1f} s{skips}")
+    if done.missing and state != "cancelled":
+        screen.note(_skip_advice(where))
+    _say_advice(done, where)
 
 
-def _advice(last: Migration | None, where: str) -> str:
+def _typed(where: str) -> str:
+    """A store as it is typed, without a password: what is printed may be kept somewhere."""
+    from weft.embed.stores.values import without_password
+
+    return shlex.quote(without_password(where))
+
+
+def _embedded(done: Migration) -> str:
+    """How many documents, of how many; what is left of a cancelled one is not kept."""
+    of = "" if done.state.value == "cancelled" else f" of {done.total:,}"
+    return f"{done.processed:,}{of} documents embedded"
+
+
+def _skip_advice(where: str) -> str:
+    store = _typed(where)
+    again = f"`weft migrate retry {store} --truncate head`, or --truncate chunk"
+    return f"skipped: `weft migrate skipped {store}`; documents that are too long: {again}"
+
+
+def _say_advice(last: Migration | None, where: str) -> None:
     """What can be done next."""
     if last is None or last.settled or last.state.value == "cancelled":
-        return ""
-    place = shlex.quote(where)
+        return
+    store = _typed(where)
     if last.state.value == "completed":
-        return f"back: `weft migrate rollback {place}`; drop the old vectors: `weft migrate finish {place}`"
-    if last.state.value == "planned":
-        return f"begin: `weft migrate resume {place}`; give up: `weft migrate cancel {place}`"
-    return f"go on: `weft migrate resume {place}`; give up: `weft migrate cancel {place}`"
+        screen.note(f"back: `weft migrate rollback {store}`; drop the old vectors: `weft migrate finish {store}`")
+        return
+    on = "begin" if last.state.value == "planned" else "go on"
+    screen.note(f"{on}: `weft migrate resume {store}`; give up: `weft migrate cancel {store}`")
 
 
 def _facts(store: Store, last: Migration | None) -> Iterator[tuple[str, str]]:
@@ -369,7 +467,7 @@ def _facts(store: Store, last: Migration | None) -> Iterator[tuple[str, str]]:
     if last is None:
         return
     yield f"migration {last.id}", f"{last.state.value}{f', {last.settled}' if last.settled else ''}, to {last.model}"
-    yield "embedded", f"{last.processed:,} of {last.total:,} documents, in {last.worked_s:.1f} s"
+    yield "embedded", f"{_embedded(last).removesuffix(' embedded')}, in {last.worked_s:.1f} s"
     yield from (("skipped", f"{count:,}: {reason}") for reason, count in last.skips.items())
     if last.error:
         yield "error", last.error
@@ -385,28 +483,18 @@ def _time(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
-def _id(row: dict[str, Any], field: str, number: int) -> str:
-    value = row.get(field)
-    if not isinstance(value, (str, int)) or isinstance(value, bool):
-        raise click.UsageError(f"object {number} has no id in the field {field!r}; name another with --id-field")
-    return str(value)
-
-
 @contextmanager
-def _bar() -> Iterator[Callable[[Progress], None] | None]:
-    """A progress bar on a terminal; nothing elsewhere."""
-    if not sys.stderr.isatty() or flags.get("WEFT_NO_PROGRESS"):
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+def _progress() -> Iterator[Callable[[Progress], None]]:
+    """A count on a terminal, and a line now and then elsewhere, unless WEFT_NO_PROGRESS asks for nothing."""
+    lines, said = flags.progress_wanted() and not sys.stderr.isatty(), time.monotonic()
+    with counted("documents") as tell:
 
-    columns = (TextColumn("migrating"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("migrating", total=None)
-
-        def update(seen: Any) -> None:
+        def update(seen: Progress) -> None:
+            nonlocal said
             done = seen.processed + seen.skipped
-            bar.update(task, completed=done, total=done + seen.remaining)
+            tell(done, done + seen.remaining)
+            if lines and time.monotonic() - said >= SAID_S:
+                said = time.monotonic()
+                screen.note(f"{done:,} of {done + seen.remaining:,} documents")
 
         yield update

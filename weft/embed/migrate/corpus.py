@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from weft.embed.migrate.embedding import AnyEmbedder, fingerprint_of
+from weft.embed.migrate.embedding import AnyEmbedder, fingerprint_of, skip_reason
 from weft.embed.stores import Hit, Route, Store
-from weft.errors import FingerprintError
+from weft.embed.stores.values import check_documents, check_vectors
+from weft.errors import FingerprintError, InputError, TooLongError
 
 if TYPE_CHECKING:
     import numpy as np
 
 T = TypeVar("T")
 TRIES = 5  # of a call that meets a cut-over
+TOGETHER = 100  # documents of a part
 
 
 class Answer(NamedTuple):
@@ -36,21 +38,41 @@ class Corpus:
         self._embedders = {fingerprint_of(embedder): embedder for embedder in embedders}
 
     def put(self, documents: Mapping[str, str]) -> None:
-        """Add or replace documents: id to text. When it returns they are committed, with the vectors searches use."""
+        """Add or replace documents: id to text. When it returns they are committed, with the vectors searches use.
+
+        What only the other model of a migration cannot embed is not refused: the documents of this call wait for the
+        migrator then, which skips with a reason those that have one.
+        """
+        check_documents(documents)
         made: dict[str, np.ndarray] = {}
 
         def attempt(route: Route) -> None:
+            for name in route.write if documents else ():
+                if name in self._embedders and name not in made:
+                    vectors = self._embedded(documents, name, name == route.query)
+                    if vectors is not None:
+                        made[name] = vectors
             if documents:
-                known = [name for name in route.write if name in self._embedders]
-                for name in known:
-                    if name not in made:
-                        made[name] = self._embedders[name].encode_document(list(documents.values()))
-                self.store.put(documents, {name: made[name] for name in known})
+                self.store.put(documents, {name: made[name] for name in route.write if name in made})
 
         self._following(attempt)
 
-    def delete(self, ids: Sequence[str]) -> int:
-        """Delete documents; the number of those that were there."""
+    def _embedded(self, documents: Mapping[str, str], name: str, asked: bool) -> np.ndarray | None:
+        """The vectors of one model; None where it cannot embed them all and is not the one that is `asked`."""
+        embedder = self._embedders[name]
+        try:
+            return check_vectors(embedder.encode_document(list(documents.values())), len(documents), embedder.dimension)
+        except Exception as error:
+            if not asked and skip_reason(error) is not None:
+                return None
+            if isinstance(error, TooLongError) and 0 <= error.index < len(documents):
+                culprit = list(documents)[error.index]
+                facts = {"length": error.length, "limit": error.limit, "index": error.index}
+                raise TooLongError(f"[corpus] the document {culprit[:80]!r}: {error}", **facts) from error
+            raise
+
+    def delete(self, ids: str | Iterable[str]) -> int:
+        """Delete documents; the number of those that were there. A string is one id."""
         return self.store.delete(ids)
 
     def search(self, text: str, k: int = 10) -> Answer:
@@ -77,3 +99,23 @@ class Corpus:
                 if route == before:
                     raise
         return attempt(route)
+
+
+def in_parts(rows: Iterable[Mapping[str, Any]], id_field: str, field: str) -> Iterator[dict[str, str]]:
+    """Objects as documents, TOGETHER at a time; an id that comes twice is refused: one of its texts would be lost."""
+    seen: set[str] = set()
+    part: dict[str, str] = {}
+    for number, row in enumerate(rows, 1):
+        name = row.get(id_field)
+        if not isinstance(name, (str, int)) or isinstance(name, bool):
+            raise InputError(f"[corpus] object {number} has no id in the field {id_field!r}; name another field")
+        name = str(name)
+        if name in seen:
+            raise InputError(f"[corpus] object {number} has the id {name[:80]!r}, as one before it; give each its own")
+        seen.add(name)
+        part[name] = row[field]
+        if len(part) == TOGETHER:
+            yield part
+            part = {}
+    if part:
+        yield part

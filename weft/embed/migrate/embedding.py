@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, Protocol
 
 from weft.embed.stores.states import Reason
-from weft.embed.stores.values import check_vectors, plain
+from weft.embed.stores.values import check_matrix, check_vectors, plain
 from weft.embed.stores.work import Done, Waiting
 from weft.errors import FingerprintError, InputError, TooLongError
 
@@ -96,10 +96,12 @@ class Embedding:
 
     def _vectors(self, texts: list[str]) -> np.ndarray:
         vectors = self._embedder.encode_document(texts)
+        shape = (len(texts), self._embedder.dimension)
         try:
-            return check_vectors(vectors, len(texts), self._embedder.dimension)
+            vectors = check_matrix(vectors, *shape)
         except InputError as error:  # the embedder's fault, and none of a document's
             raise RuntimeError(f"the embedder gave what is no matrix of vectors: {error}") from error
+        return check_vectors(vectors, *shape)  # zeros are what some models make of a text they know no word of
 
 
 def waited(futures: Sequence[Future[list[Done]]], every_s: float, tick: Callable[[], object]) -> list[Done]:

@@ -6,15 +6,14 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import partial
 from itertools import count
 
 from weft.embed.migrate.embedding import AnyEmbedder, Embedding, fingerprint_of, waited
 from weft.embed.stores import Migration, Reason, State, Store
 from weft.embed.stores.ledger import LEASE_S, WINDOW_S
-from weft.embed.stores.work import Done, Waiting, Work
+from weft.embed.stores.work import Done, Retry, Waiting, Work
 from weft.errors import BusyError, FingerprintError, InputError, InvalidTransitionError, LeaseError, StoreError
 from weft.frozen import frozen
 
@@ -38,7 +37,9 @@ class Migrator:
 
     Nothing is held in memory beyond a batch. A batch is committed whole with the count of what was done, so a process
     that is killed costs one batch, and whoever resumes ends with the same table. `concurrency` is for embedders that
-    take several calls at once (`concurrent`); a local model uses all threads for one call.
+    take several calls at once (`concurrent`); a local model uses all threads for one call. Where more than
+    `allow_skips` documents cannot be embedded (1 in 100 of all where it is None), the new vectors are not served: the
+    migration fails, and can be resumed after a `retry`, or with more of them allowed.
     """
 
     def __init__(
@@ -49,13 +50,16 @@ class Migrator:
         batch: int = BATCH,
         concurrency: int = CONCURRENCY,
         lease_s: float = LEASE_S,
+        allow_skips: int | None = None,
     ) -> None:
         for name, value in (("batch", batch), ("concurrency", concurrency)):
             if value < 1:
                 raise InputError(f"[migrate] {name} is {value}; at least 1 is needed")
         if not lease_s > 0:
             raise InputError(f"[migrate] lease_s is {lease_s}; a positive number of seconds is needed")
-        self._store, self._embedder = store, embedder
+        if allow_skips is not None and allow_skips < 0:
+            raise InputError(f"[migrate] allow_skips is {allow_skips}; 0 or more documents, or None")
+        self._store, self._embedder, self._allow_skips = store, embedder, allow_skips
         self._batch, self._concurrency, self._lease_s = batch, concurrency, lease_s
         self.fingerprint = fingerprint_of(embedder)
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
@@ -81,9 +85,9 @@ class Migrator:
         else:
             ledger.resume(self.owner, self._lease_s, take_over=take_over)
         try:
-            while self._embed_waiting(progress):
+            while self._embed_all(self._waiting(), progress):
                 with suppress(InvalidTransitionError):  # stopped meanwhile, which the next look at the lease tells
-                    done = ledger.complete(self.owner)
+                    done = ledger.complete(self.owner, allow_skips=self._allow_skips)
                     if done is not None:
                         return done
         except KeyboardInterrupt:
@@ -110,7 +114,7 @@ class Migrator:
                     f"[migrate] {found.source} was served before, and the embedder is {self.fingerprint}"
                 )
             for _ in range(ROLLBACK_TRIES):
-                self._embed_waiting(progress)
+                self._embed_all(self._waiting(), progress)
                 if self._stopping:
                     raise KeyboardInterrupt
                 with suppress(InvalidTransitionError):  # documents changed since they were counted
@@ -119,22 +123,49 @@ class Migrator:
         finally:
             ledger.release(self.owner)
 
+    def retry(
+        self, progress: Callable[[Progress], None] | None = None, *, ids: str | Iterable[str] | None = None
+    ) -> Progress:
+        """Embed skipped documents after all: `ids`, or all that were not left out by hand; what became of them.
+
+        Their vectors may be those of the open migration or those that are served. An embedder that cuts long texts has
+        the fingerprint of the one that refuses them, and may take its place. Those that fail again stay skipped.
+        """
+        seen = Progress(0, 0, 0)
+
+        def watch(now: Progress) -> None:
+            nonlocal seen
+            seen = now
+            if progress is not None:
+                progress(now)
+
+        if not self._embed_all(Retry(self._store, self.fingerprint, ids), watch):
+            raise KeyboardInterrupt
+        return seen
+
+    def _waiting(self) -> Work:
+        return Work(self._store, self.fingerprint, self.owner, self._lease_s)
+
     def _check(self, found: Migration) -> None:
-        if found.state is not State.COMPLETED and found.target != self.fingerprint:
+        if found.state is State.COMPLETED:
+            raise InvalidTransitionError(
+                f"[migrate] cannot resume: the migration to {found.target} ({found.model or 'unnamed'}) is completed; "
+                "finish it or roll it back first"
+            )
+        if found.target != self.fingerprint:
             raise FingerprintError(
                 f"[migrate] the open migration is to {found.target} ({found.model or 'unnamed'}), and the embedder is "
                 f"{self.fingerprint}; give that model, or cancel the migration"
             )
         here = self._embedder.dimension
-        if found.target == self.fingerprint and found.dimension != here:
+        if found.dimension != here:
             raise FingerprintError(
                 f"[migrate] {self.fingerprint} has {here} dimensions, and {found.dimension} in the store: two models"
             )
 
-    def _embed_waiting(self, progress: Callable[[Progress], None] | None) -> bool:
-        """Embed until nothing waits; False where that was stopped."""
+    def _embed_all(self, work: Work, progress: Callable[[Progress], None] | None) -> bool:
+        """Embed until nothing is left of `work`; False where that was stopped."""
         self._stopping = False
-        work = Work(self._store, self.fingerprint, self.owner, self._lease_s)
         embedding = Embedding(self._embedder, self._concurrency)
         seen = Progress(0, 0, work.count())
         try:
@@ -145,7 +176,7 @@ class Migrator:
                 batch = work.take(self._batch)
                 if not batch or self._stopping:
                     return batch is not None and not self._stopping
-                kept = work.commit(self._embedded(embedding, batch), time.monotonic() - began)
+                kept = work.commit(self._embedded(work, embedding, batch), time.monotonic() - began)
                 if kept is None:
                     return False
                 left = work.count() if number % RECOUNT == 0 else max(0, seen.remaining - sum(kept))
@@ -154,16 +185,15 @@ class Migrator:
             embedding.close()
         raise AssertionError("count() has no end")
 
-    def _embedded(self, embedding: Embedding, batch: list[Waiting]) -> list[Done]:
+    def _embedded(self, work: Work, embedding: Embedding, batch: list[Waiting]) -> list[Done]:
         """The batch with its vectors; the lease is renewed meanwhile, and Ctrl-C waits for it once."""
         under_way = embedding.start(batch)
-        renew = partial(self._store.migrations.renew, self.owner, self._lease_s)
         try:
-            made = waited(under_way, self._lease_s / 3, renew)
+            made = waited(under_way, self._lease_s / 3, work.renew)
         except KeyboardInterrupt:
             self._stopping = True
-            made = waited(under_way, self._lease_s / 3, renew)
-        if len(made) > 1 and all(done.reason is Reason.PERMANENT_API_ERROR for done in made):
-            # so much for the documents: with a wrong setting every one would be left out, and an empty table served
+            made = waited(under_way, self._lease_s / 3, work.renew)
+        if not work.tried and len(made) > 1 and all(done.reason is Reason.PERMANENT_API_ERROR for done in made):
+            # so much for the documents: with a wrong setting every one would be asked for, and left out
             raise InputError(f"[migrate] not one document of a batch of {len(made)} is accepted: {made[0].detail}")
         return made

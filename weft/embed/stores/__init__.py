@@ -35,12 +35,16 @@ def open_store(
     `clock` gives seconds since 1970, where the machine's or the server's are not wanted.
     """
     from weft.embed.stores.dialect import Dialect
+    from weft.errors import InputError
 
     dialect: Dialect
     if isinstance(where, str) and where.startswith(("postgresql://", "postgres://")):
         from weft.embed.stores.postgres import Postgres
 
         dialect = Postgres(where, schema=schema, create=create)
+    elif "://" in str(where):
+        kind = str(where).partition("://")[0]  # and no more of it: there may be a password
+        raise InputError(f"[store] {kind[:40]}:// is no store; give the path of a SQLite file, or postgresql://…")
     else:
         from weft.embed.stores.sqlite import Sqlite
 

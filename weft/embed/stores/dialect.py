@@ -85,6 +85,12 @@ class Dialect(Protocol):
     def as_bytes(self, column: str) -> str:
         """SQL for the UTF-8 bytes of a text, which may be malformed where a database allows that."""
 
+    def version(self, session: Session) -> Any:
+        """What differs from before whenever anybody committed a change; inside a transaction that has read something.
+
+        For databases without a `nearest` of their own.
+        """
+
     def nearest(self, session: Session, number: int, query: np.ndarray, k: int) -> list[tuple[str, float]] | None:
         """The best ids of generation `number` by cosine, or None where the database has no vectors of its own."""
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 READ_ROWS = 1024  # vectors in memory at a time
+Row = tuple[str, int, "np.ndarray"]  # id, revision of its text, float32 [dimension]
 
 
 @frozen
@@ -103,23 +104,42 @@ def waiting(session: Session, generation: Generation, ids: Sequence[str]) -> set
     return {row[0] for row in session.among(sql, ids, generation.number)}
 
 
+def left_out(session: Session, generation: Generation, ids: Sequence[str]) -> set[str]:
+    """Those of `ids` that are skipped."""
+    sql = "SELECT id FROM skips WHERE generation = ? AND id IN ({ids})"
+    return {row[0] for row in session.among(sql, ids, generation.number)}
+
+
+def skipped(session: Session, number: int | None) -> dict[str, int]:
+    """How many documents generation `number` leaves out, by reason."""
+    sql = "SELECT reason, count(*) FROM skips WHERE generation = ? GROUP BY reason ORDER BY reason"
+    return {reason: int(n) for reason, n in session.rows(sql, number)}
+
+
 def skip(session: Session, generation: Generation, rows: Sequence[tuple[str, int, str, str]]) -> None:
     """Leave documents out: id, revision, reason, detail."""
     forget(session, generation, [row[0] for row in rows])
     session.each("INSERT INTO skips VALUES (?, ?, ?, ?, ?)", [(generation.number, *row) for row in rows])
 
 
-def read(dialect: Dialect, session: Session, generation: Generation) -> Iterator[tuple[str, int, np.ndarray]]:
-    """Every row in the order of ids: id, revision, float32 [dimension]; a damaged row is an error."""
+def page(dialect: Dialect, session: Session, generation: Generation, last: str) -> list[Row]:
+    """The first READ_ROWS rows after the id `last`, in the order of ids; a damaged row is an error."""
+    sql = f"SELECT id, revision, checksum, vector FROM vectors_{generation.number} WHERE id > ? ORDER BY id LIMIT ?"
+    found: list[Row] = []
+    for row in session.rows(sql, last, READ_ROWS):
+        found.append(_checked(dialect, generation, row, found[-1][0] if found else last))
+    return found
+
+
+def read(dialect: Dialect, session: Session, generation: Generation) -> Iterator[list[Row]]:
+    """Every row, a page at a time."""
     last = ""
-    page = f"SELECT id, revision, checksum, vector FROM vectors_{generation.number} WHERE id > ? ORDER BY id LIMIT ?"
-    while rows := session.rows(page, last, READ_ROWS):
-        for row in rows:
-            yield _checked(dialect, generation, row, last)
-            last = row[0]
+    while rows := page(dialect, session, generation, last):
+        yield rows
+        last = rows[-1][0]
 
 
-def _checked(dialect: Dialect, generation: Generation, row: Sequence[Any], last: str) -> tuple[str, int, np.ndarray]:
+def _checked(dialect: Dialect, generation: Generation, row: Sequence[Any], last: str) -> Row:
     """A row of vectors, after the one of `last`, as it was written."""
     name, revision, kept, value = row
     vector = dialect.unpack(value)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.embed.stores import generations
 from weft.embed.stores.dialect import ALONE, READ, SHARED, Session
 from weft.embed.stores.states import KEPT, ROLLED_BACK, Migration, Reason, State, moved, state_of
-from weft.embed.stores.values import check_ids, plain
+from weft.embed.stores.values import check_model, checked_ids, plain
 from weft.errors import InputError, InvalidTransitionError, LeaseError, NotFoundError
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 WINDOW_S = 86_400.0
 LEASE_S = 30.0
+SKIPPED_SHARE = 0.01  # of the documents may be missing after a cut-over, where nothing else is said
 ERROR_LENGTH = 2000  # characters of an error's text that are kept
 
 COLUMNS = (
@@ -52,10 +53,16 @@ class Ledger:
             return [_record(session, row) for row in session.rows(f"SELECT {COLUMNS} FROM migrations ORDER BY id")]
 
     def skipped(self) -> list[tuple[str, str, str]]:
-        """Documents that the open migration leaves out: id, reason, detail."""
-        of_open = "FROM skips k JOIN migrations m ON m.generation = k.generation WHERE m.open = 1 ORDER BY k.id"
+        """Documents that the open migration leaves out, or that what is served lacks: id, reason, detail."""
         with self._store.transaction(READ) as session:
-            return [(row[0], row[1], row[2]) for row in session.rows(f"SELECT k.id, k.reason, k.detail {of_open}")]
+            number = session.row("SELECT generation FROM migrations WHERE open = 1 AND generation IS NOT NULL")
+            number = number or session.row(
+                "SELECT g.number FROM generations g JOIN served s ON s.fingerprint = g.fingerprint"
+            )
+            if number is None:
+                return []
+            rows = session.rows("SELECT id, reason, detail FROM skips WHERE generation = ? ORDER BY id", number[0])
+            return [(name, reason, detail) for name, reason, detail in rows]
 
     # Moves
 
@@ -63,6 +70,7 @@ class Ledger:
         """Write down that the store is to be migrated to a fingerprint; nothing else changes yet."""
         if not 0 <= window_s < 1e9:
             raise InputError(f"[migrate] a rollback window of {window_s} s; 0 or more seconds are taken")
+        check_model(fingerprint, dimension, model)
         with self._store.transaction(ALONE) as session:
             known = _find_open(session)
             if known is not None:
@@ -135,14 +143,19 @@ class Ledger:
                 generations.drop(session, generations.find(session, before.target))
             return _close(session, before, None)
 
-    def complete(self, owner: str) -> Migration | None:
-        """Cut over: serve the new vectors, in one transaction. None while documents still wait for theirs."""
+    def complete(self, owner: str, *, allow_skips: int | None = None) -> Migration | None:
+        """Cut over: serve the new vectors, in one transaction. None while documents still wait for theirs.
+
+        Refused where more than `allow_skips` documents would be missing, which is SKIPPED_SHARE of all by default;
+        those that were left out by hand are not counted.
+        """
         with self._store.transaction(ALONE) as session:
             before = _open(session, "complete")
             state = moved("complete", before.state)
             _check_owner(before.lease_owner, before.lease_until, owner)
             if before.remaining:
                 return None
+            _check_skips(session, before, allow_skips)
             session.run("UPDATE served SET fingerprint = ?", before.target)
             _set(session, state=state, ended_at=self._store.now(session), lease_owner=None, lease_until=None)
             return _close(session, before, KEPT) if before.source is None else _open(session, "complete")
@@ -178,16 +191,24 @@ class Ledger:
             generations.drop(session, generations.find(session, before.source))
             return _close(session, before, KEPT)
 
-    def skip(self, ids: Sequence[str]) -> None:
-        """Leave out documents that still wait."""
-        check_ids(ids)
+    def rename(self, fingerprint: str, model: str) -> None:
+        """Give vectors that are here another name for people, such as the model's with other options."""
+        check_model(fingerprint, 1, model)
+        with self._store.transaction(ALONE) as session:
+            number = generations.find(session, fingerprint).number
+            session.run("UPDATE generations SET model = ? WHERE number = ?", model, number)
+            session.run("UPDATE migrations SET model = ? WHERE generation = ?", model, number)
+
+    def skip(self, ids: str | Iterable[str]) -> None:
+        """Leave out documents that still wait; a string is one id."""
+        ids = checked_ids(ids)
         with self._store.transaction(SHARED) as session:
             before = _open(session, "skip")
             moved("skip", before.state)
             generation = generations.find(session, before.target)
             held = "SELECT id, revision FROM documents WHERE id IN ({ids}) ORDER BY id "
             found = session.among(held + self._store.dialect.for_update, sorted(set(ids)))
-            waiting = generations.waiting(session, generation, list(ids))
+            waiting = generations.waiting(session, generation, ids)
             strange = [name for name in ids if name not in waiting]
             if strange:
                 raise InputError(f"[migrate] cannot skip {strange[0][:80]!r}: it does not wait to be embedded")
@@ -263,7 +284,8 @@ def _find_open(session: Session) -> Migration | None:
 def _open(session: Session, action: str) -> Migration:
     found = _find_open(session)
     if found is None:
-        raise InvalidTransitionError(f"[migrate] cannot {action}: no migration is open in this store; plan one")
+        advice = "plan one" if action in ("start", "resume") else "`history` has those that were"
+        raise InvalidTransitionError(f"[migrate] cannot {action}: no migration is open in this store; {advice}")
     return found
 
 
@@ -273,8 +295,7 @@ def _record(session: Session, row: Sequence[Any]) -> Migration:
     if skips is not None:  # closed: its lists may be gone
         found, remaining = json.loads(skips), 0
     else:
-        by_reason = "SELECT reason, count(*) FROM skips WHERE generation = ? GROUP BY reason ORDER BY reason"
-        found = {reason: int(n) for reason, n in session.rows(by_reason, generation)}
+        found = generations.skipped(session, generation)
         remaining = count(session, "SELECT count(*) FROM todo WHERE generation = ?", generation)
     return Migration(**{**fields, "state": state_of(fields["state"])}, skips=found, remaining=remaining)
 
@@ -291,6 +312,18 @@ def _check_owner(holder: str | None, until: float | None, owner: str) -> None:
         raise LeaseError(
             f"[migrate] {holder or 'somebody'} took this migration over; nothing of the last batch was kept",
             until=until or 0.0,
+        )
+
+
+def _check_skips(session: Session, before: Migration, allowed: int | None) -> None:
+    """Refuse to serve vectors that too many documents would lack."""
+    documents = count(session, "SELECT count(*) FROM documents WHERE deleted = 0")
+    most = int(documents * SKIPPED_SHARE) if allowed is None else allowed
+    if before.missing > most:
+        reasons = ", ".join(f"{number} {reason}" for reason, number in before.skips.items())
+        raise InputError(
+            f"[migrate] {before.missing} of {documents} documents have no new vector ({reasons}), and {most} may lack "
+            "one: nothing is cut over; retry those that are skipped, or allow as many"
         )
 
 

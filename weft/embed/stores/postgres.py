@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 import struct
+from math import isnan
 from typing import TYPE_CHECKING, Any
 
 from weft.embed.stores.dialect import ALONE, FIRST, READ, SHARED, Session
+from weft.embed.stores.values import without_password
 from weft.errors import BusyError, InputError, StoreError, UnsupportedError, WeftError
 
 if TYPE_CHECKING:
@@ -18,6 +20,11 @@ if TYPE_CHECKING:
 
 LOCKS = {SHARED: "LOCK TABLE served IN ROW SHARE MODE", ALONE: "LOCK TABLE served IN EXCLUSIVE MODE"}
 MAX_DIMENSION = 16_000  # of pgvector's type
+LEAST_CANDIDATES, MOST_CANDIDATES = 40, 1000  # of an HNSW index: pgvector's default, and the most it takes
+# An index is used for the inner order alone, and the ties are for the outer one: the order of ids.
+NEAREST = """SELECT id, 1 - distance FROM (
+    SELECT id, vector <=> ? AS distance FROM vectors_{number} ORDER BY vector <=> ? FETCH FIRST (?) ROWS WITH TIES
+) AS near ORDER BY distance, id LIMIT ?"""
 
 
 class Packed(bytes):
@@ -34,27 +41,33 @@ class Postgres:
         if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", schema):
             raise InputError(f"[store] {schema[:80]!r} is no name of a schema; use a-z, 0-9 and _")
         psycopg = _psycopg()
-        self.schema = schema
+        self.schema, self._address, self._psycopg = schema, address, psycopg
+        self._closed = False
         self.errors: tuple[type[Exception], ...] = (psycopg.Error,)
         # the last: a reader met a generation at the moment it was dropped
         self._busy = tuple(
             getattr(psycopg.errors, name) for name in ("DeadlockDetected", "SerializationFailure", "UndefinedTable")
         )
+        self._statements: dict[str, str] = {}
+        self._connect(create)
+
+    def _connect(self, create: bool) -> None:
+        psycopg = self._psycopg
         try:
-            self.connection = psycopg.connect(address, autocommit=True, connect_timeout=10)
+            self.connection = psycopg.connect(self._address, autocommit=True, connect_timeout=10)
         except psycopg.Error as error:
             raise StoreError(f"[store] the server cannot be reached: {_line(error)}") from None
-        self._statements: dict[str, str] = {}
         try:
             if create:
-                self._create(psycopg)
-            self.connection.execute(f"SET search_path TO {schema}, public")
-            self._register(psycopg)
+                self._create()
+            self.connection.execute(f"SET search_path TO {self.schema}, public")
+            self._register()
         except psycopg.Error as error:
             self.connection.close()
             raise self.translate(error) from None
 
-    def _create(self, psycopg: Any) -> None:
+    def _create(self) -> None:
+        psycopg = self._psycopg
         with self.connection.transaction():
             self.connection.execute("SELECT pg_advisory_xact_lock(hashtext('weft'))")  # or two may make it at once
             self.connection.execute(f"CREATE SCHEMA IF NOT EXISTS {self.schema}")
@@ -64,7 +77,7 @@ class Postgres:
                 advice = "install it there (Debian: postgresql-NN-pgvector)"
                 raise StoreError(f"[store] the server has no pgvector; {advice}") from None
 
-    def _register(self, psycopg: Any) -> None:
+    def _register(self) -> None:
         """Send and read vectors as bytes: exact, and without a detour through decimal numbers."""
         from psycopg.adapt import Dumper, Loader
         from psycopg.types import TypeInfo
@@ -72,6 +85,8 @@ class Postgres:
         info = TypeInfo.fetch(self.connection, "vector")
         if info is None:
             raise StoreError("[store] the database has no pgvector: no store was made in it yet")
+
+        psycopg = self._psycopg
 
         class Sent(Dumper):
             format = psycopg.pq.Format.BINARY
@@ -109,7 +124,16 @@ class Postgres:
         return {name for (name,) in session.rows("SELECT tablename FROM pg_tables WHERE schemaname = ?", self.schema)}
 
     def begin(self, session: Session, mode: str) -> None:
-        session.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" if mode == READ else "BEGIN")
+        if self._closed:
+            raise StoreError("[store] the store was closed; open it again")
+        first = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" if mode == READ else "BEGIN"
+        try:
+            session.run(first)
+        except self._psycopg.OperationalError:
+            if not self.connection.closed:
+                raise
+            self._connect(create=False)  # it was lost before anything began, so nothing is lost with it
+            session.run(first)
         if mode == FIRST:
             session.run("SELECT pg_advisory_xact_lock(hashtext(?))", f"weft.{self.schema}")
         if mode in LOCKS:
@@ -136,12 +160,22 @@ class Postgres:
     def as_bytes(self, column: str) -> str:
         return f"convert_to({column}, 'UTF8')"
 
+    def version(self, session: Session) -> None:
+        raise AssertionError("searches are the server's")
+
     def nearest(self, session: Session, number: int, query: np.ndarray, k: int) -> list[tuple[str, float]]:
         packed = self.pack(query)
-        rows = session.rows(
-            f"SELECT id, 1 - (vector <=> ?) FROM vectors_{number} ORDER BY vector <=> ?, id LIMIT ?", packed, packed, k
-        )
-        return [(name, float(score)) for name, score in rows]
+        sql, values = NEAREST.format(number=number), (packed, packed, k, k)
+        rows: list[tuple[Any, ...]] = []
+        if k <= MOST_CANDIDATES:
+            session.run(f"SET LOCAL hnsw.ef_search = {max(LEAST_CANDIDATES, k)}")
+            rows = session.rows(sql, *values)
+        if len(rows) < k:  # an index gives its candidates at most, less those that were deleted
+            session.run("SET LOCAL enable_indexscan = off")
+            rows = session.rows(sql, *values)
+            session.run("SET LOCAL enable_indexscan TO DEFAULT")
+        # older stores may have vectors of zeros, which come last, as NaN
+        return [(name, float(score)) for name, score in rows if not isnan(score)]
 
     def translate(self, error: Exception) -> WeftError:
         if isinstance(error, self._busy):
@@ -149,6 +183,7 @@ class Postgres:
         return StoreError(f"[store] the server refused: {_line(error)}")
 
     def close(self) -> None:
+        self._closed = True
         self.connection.close()
 
 
@@ -161,4 +196,5 @@ def _psycopg() -> Any:
 
 
 def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]
+    """What was said, on a line and without a password: libpq repeats an address that it cannot read."""
+    return without_password(" ".join(str(error).split()))[:300]

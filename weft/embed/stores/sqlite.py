@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.embed.stores.dialect import READ, Session
-from weft.errors import BusyError, NotFoundError, StoreError, WeftError
+from weft.errors import BusyError, InputError, NotFoundError, StoreError, WeftError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,6 +25,8 @@ class Sqlite:
 
     def __init__(self, path: Path, *, create: bool) -> None:
         self.where = path.name
+        if path.is_dir():
+            raise InputError(f"[store] {path} is a folder, as an index of vectors is; a store is a SQLite file")
         if not create and not path.is_file():
             raise NotFoundError(f"[store] no such file: {path}")
         address = f"{path.resolve().as_uri()}?mode={'rwc' if create else 'rw'}"
@@ -69,12 +71,19 @@ class Sqlite:
     def as_bytes(self, column: str) -> str:
         return f"CAST({column} AS BLOB)"
 
+    def version(self, session: Session) -> tuple[int, int]:
+        found = session.row("PRAGMA data_version")  # counts what other connections commit
+        assert found
+        return int(found[0]), self.connection.total_changes  # and this one's own, those undone included
+
     def nearest(self, session: Session, number: int, query: np.ndarray, k: int) -> None:
         return None
 
     def translate(self, error: Exception) -> WeftError:
         if "locked" in str(error) or "busy" in str(error):
             return BusyError(f"[store] {self.where} was held by another process for {WAIT_S:.0f} s; try again")
+        if isinstance(error, sqlite3.ProgrammingError) and "closed database" in str(error):
+            return StoreError(f"[store] the store in {self.where} was closed; open it again")
         if isinstance(error, sqlite3.OperationalError):
             return StoreError(f"[store] {self.where}: {error}")
         return StoreError(f"[store] {self.where} is damaged or no SQLite file: {error}; restore a copy")

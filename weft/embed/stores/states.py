@@ -99,6 +99,12 @@ class Migration:
         return sum(self.skips.values())
 
     @property
+    def missing(self) -> int:
+        """Skipped documents that are there, and that nobody left out by hand."""
+        meant = (Reason.CONTENT_DELETED.value, Reason.MANUAL_SKIP.value)
+        return sum(count for reason, count in self.skips.items() if reason not in meant)
+
+    @property
     def total(self) -> int:
         """All documents this migration has to do with: always processed + skipped + remaining."""
         return self.processed + self.skipped + self.remaining

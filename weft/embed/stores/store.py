@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import heapq
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
-from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from weft.embed.stores import generations, schema
 from weft.embed.stores.dialect import ALONE, FIRST, READ, SHARED, Dialect, Session
 from weft.embed.stores.generations import Generation
 from weft.embed.stores.routing import Open, Route, route
+from weft.embed.stores.scan import Scan
 from weft.embed.stores.states import Reason, state_of
-from weft.embed.stores.values import check_documents, check_ids, check_vectors
+from weft.embed.stores.values import check_documents, check_k, check_model, check_vectors, checked_ids
 from weft.errors import BusyError, FingerprintError, InputError, NotFoundError, StoreError
 
 if TYPE_CHECKING:
@@ -51,6 +50,7 @@ class Store:
         self._session = dialect.session()
         self._lock = threading.RLock()
         self._clock = clock
+        self._scan = Scan()
         try:
             self._open(create)
         except BaseException:
@@ -139,6 +139,7 @@ class Store:
 
         One that has documents gets its first vectors as it gets others: by a migration.
         """
+        check_model(fingerprint, dimension, model)
         with self.transaction(ALONE) as session:
             now = routed(session)
             if now.query == fingerprint:
@@ -181,10 +182,12 @@ class Store:
                 else:
                     generations.wait(session, known[name], order)
 
-    def delete(self, ids: Sequence[str]) -> int:
-        """Delete documents and their vectors; the number of those that were there. Their ids and revisions stay."""
-        check_ids(ids)
-        order = sorted(set(ids))
+    def delete(self, ids: str | Iterable[str]) -> int:
+        """Delete documents and their vectors; the number of those that were there. Their ids and revisions stay.
+
+        `ids` are several, or one: a string is one id.
+        """
+        order = sorted(set(checked_ids(ids)))
         with self.transaction(SHARED) as session:
             now = routed(session)
             known = generations.generations(session)
@@ -197,7 +200,7 @@ class Store:
             )
             for generation in (known[name] for name in now.write):
                 generations.erase(session, generation, gone)
-                left = generations.waiting(session, generation, gone)
+                left = generations.waiting(session, generation, gone) | generations.left_out(session, generation, gone)
                 rows = [(i, revision + 1, Reason.CONTENT_DELETED.value, "") for i, revision in found if i in left]
                 generations.skip(session, generation, rows)
             return len(gone)
@@ -218,18 +221,30 @@ class Store:
     def vectors(self, fingerprint: str) -> Iterator[tuple[str, int, np.ndarray]]:
         """Every vector of a fingerprint in the order of ids: id, revision of its text, float32 [dimension].
 
-        One snapshot; the store belongs to this iterator until it is exhausted or closed.
+        Rows are read in pages, each as it is committed at that moment, and nothing is held between two of them: others
+        may write meanwhile. Vectors that are dropped meanwhile end it with FingerprintError.
         """
-        with self.transaction(READ) as session:
-            yield from generations.read(self.dialect, session, generations.find(session, fingerprint))
+        found: Generation | None = None
+        last = ""
+        while True:
+            with self.transaction(READ) as session:
+                now = generations.find(session, fingerprint)
+                if found is not None and now != found:
+                    raise FingerprintError(f"[store] the vectors of {fingerprint[:80]} were replaced meanwhile")
+                found = now
+                rows = generations.page(self.dialect, session, found, last)
+            if not rows:
+                return
+            yield from rows
+            last = rows[-1][0]
 
     def search(self, query: np.ndarray, k: int = 10, *, fingerprint: str) -> list[Hit]:
-        """The `k` documents nearest to `query` float32 [dimension] by cosine, best first; every vector is compared.
+        """The `k` documents nearest to `query` float32 [dimension] by cosine, best first.
 
-        `fingerprint` says whose vector the query is; one that is not served is refused, never compared.
+        Every vector is compared, unless the table has an index of pgvector's. `fingerprint` says whose vector the query
+        is; one that is not served is refused, never compared.
         """
-        if k < 1:
-            raise InputError(f"[store] k is {k}; at least 1 is needed")
+        k = check_k(k)
         return self._reading(lambda session: self._search(session, query, k, fingerprint))
 
     def _search(self, session: Session, query: np.ndarray, k: int, fingerprint: str) -> list[Hit]:
@@ -246,7 +261,7 @@ class Store:
         vector = check_vectors(np.asarray(query)[None], 1, generation.dimension)[0]
         best = self.dialect.nearest(session, generation.number, vector, k)
         if best is None:
-            best = _scan(generations.read(self.dialect, session, generation), vector, k)
+            best = self._scan.nearest(self.dialect, session, generation, vector, k)
         texts = dict(session.among("SELECT id, text FROM documents WHERE id IN ({ids})", [row[0] for row in best]))
         if len(texts) != len(best):
             raise StoreError("[store] a vector has no document; restore a copy")
@@ -279,18 +294,3 @@ def _check_fingerprints(now: Route, vectors: Mapping[str, np.ndarray]) -> None:
         )
     if now.query is not None and now.query not in vectors:
         raise FingerprintError(f"[store] {now.query} is served: documents need its vectors, and none came")
-
-
-def _scan(rows: Iterator[tuple[str, int, np.ndarray]], query: np.ndarray, k: int) -> list[tuple[str, float]]:
-    """The `k` best of `rows` by cosine, equal ones in the order of ids."""
-    import numpy as np
-
-    best: list[tuple[float, str]] = []
-    length = float(np.linalg.norm(query))
-    while block := list(islice(rows, generations.READ_ROWS)):
-        matrix = np.stack([row[2] for row in block])
-        norms = np.maximum(np.linalg.norm(matrix, axis=1) * length, np.float32(1e-30))
-        scores = (matrix @ query) / norms
-        ranked = ((-float(score), row[0]) for score, row in zip(scores, block))
-        best = heapq.nsmallest(k, [*best, *ranked])
-    return [(name, -score) for score, name in best]

@@ -1,14 +1,18 @@
-"""The migrator's side of a store: documents that wait, and the commit of a batch of their vectors."""
+"""The migrator's side of a store: documents that wait, or were skipped, and the commit of a batch of their vectors."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from weft.embed.stores import generations
-from weft.embed.stores.dialect import READ, SHARED
+from weft.embed.stores.dialect import READ, SHARED, Session
+from weft.embed.stores.generations import Generation
 from weft.embed.stores.ledger import count
 from weft.embed.stores.states import Reason
+from weft.embed.stores.values import checked_ids
+from weft.errors import InputError
 from weft.frozen import frozen
 
 if TYPE_CHECKING:
@@ -39,6 +43,8 @@ class Done:
 class Work:
     """The documents that wait for vectors of one fingerprint, for the process that has the lease."""
 
+    tried = False  # whether a model has seen these documents before
+
     def __init__(self, store: Store, fingerprint: str, owner: str, lease_s: float) -> None:
         self._store, self._fingerprint, self._owner, self._lease_s = store, fingerprint, owner, lease_s
 
@@ -47,6 +53,10 @@ class Work:
         with self._store.transaction(READ) as session:
             found = generations.generations(session).get(self._fingerprint)
             return count(session, "SELECT count(*) FROM todo WHERE generation = ?", found.number) if found else 0
+
+    def renew(self) -> None:
+        """Say that this process is alive."""
+        self._store.migrations.renew(self._owner, self._lease_s)
 
     def take(self, most: int) -> list[Waiting] | None:
         """The first that wait, in the order of ids; None where the migration was stopped.
@@ -76,21 +86,85 @@ class Work:
             if not store.migrations.hold(session, self._owner, self._lease_s):
                 return None
             generation = generations.find(session, self._fingerprint)
-            held = "SELECT id, revision FROM documents WHERE deleted = 0 AND id IN ({ids}) ORDER BY id "
-            revisions = dict(session.among(held + store.dialect.for_update, [done.document.id for done in batch]))
-            current = [done for done in batch if revisions.get(done.document.id) == done.document.revision]
-            waits = generations.waiting(session, generation, [done.document.id for done in current])
-            current = [done for done in current if done.document.id in waits]  # or it was skipped by hand
-            made = [(d.document.id, d.document.revision, d.vector) for d in current if d.vector is not None]
-            generations.write(store.dialect, session, generation, made)
-            skipped = [(d.document.id, d.document.revision, d.reason.value, d.detail) for d in current if d.reason]
-            generations.skip(session, generation, skipped)
+            kept = self._keep(session, generation, batch)
             session.run(
                 "UPDATE migrations SET processed = processed + ?, worked_s = worked_s + ? "
                 "WHERE open = 1 AND target = ?",
-                *(len(made), worked_s, self._fingerprint),
+                *(kept[0], worked_s, self._fingerprint),
             )
-            return len(made), len(skipped)
+            return kept
+
+    def _keep(self, session: Session, generation: Generation, batch: Sequence[Done]) -> tuple[int, int]:
+        """Write what became of those documents that are as they were taken."""
+        dialect = self._store.dialect
+        held = "SELECT id, revision FROM documents WHERE deleted = 0 AND id IN ({ids}) ORDER BY id "
+        revisions = dict(session.among(held + dialect.for_update, [done.document.id for done in batch]))
+        current = [done for done in batch if revisions.get(done.document.id) == done.document.revision]
+        listed = self._listed(session, generation, [done.document.id for done in current])
+        current = [done for done in current if done.document.id in listed]
+        made = [(d.document.id, d.document.revision, d.vector) for d in current if d.vector is not None]
+        generations.write(dialect, session, generation, made)
+        skipped = [(d.document.id, d.document.revision, d.reason.value, d.detail) for d in current if d.reason]
+        generations.skip(session, generation, skipped)
+        return len(made), len(skipped)
+
+    def _listed(self, session: Session, generation: Generation, ids: Sequence[str]) -> set[str]:
+        return generations.waiting(session, generation, ids)  # others were skipped by hand meanwhile
+
+
+class Retry(Work):
+    """The documents that a fingerprint's vectors leave out, each once: `ids`, or all that nobody left out by hand.
+
+    There is no lease: two processes that retry at once do the same work twice, and no harm.
+    """
+
+    tried = True
+
+    def __init__(self, store: Store, fingerprint: str, ids: str | Iterable[str] | None) -> None:
+        super().__init__(store, fingerprint, "", 0.0)
+        found = "SELECT k.id FROM skips k JOIN documents d ON d.id = k.id WHERE k.generation = ? AND d.deleted = 0"
+        with store.transaction(READ) as session:
+            number = generations.find(session, fingerprint).number
+            if ids is None:
+                by_hand = Reason.MANUAL_SKIP.value
+                rows = session.rows(f"{found} AND k.reason <> ? ORDER BY k.id", number, by_hand)
+            else:
+                ids = checked_ids(ids)
+                rows = session.among(f"{found} AND k.id IN ({{ids}}) ORDER BY k.id", ids, number)
+        self._left = [name for (name,) in rows]
+        strange = set(ids or ()) - set(self._left)
+        if strange:
+            raise InputError(f"[migrate] cannot retry {min(strange)[:80]!r}: it is not skipped")
+
+    def count(self) -> int:
+        return len(self._left)
+
+    def renew(self) -> None:
+        pass
+
+    def take(self, most: int) -> list[Waiting]:
+        names, self._left = self._left[:most], self._left[most:]
+        text = self._store.dialect.as_bytes("text")
+        sql = f"SELECT id, revision, {text} FROM documents WHERE deleted = 0 AND id IN ({{ids}}) ORDER BY id"
+        with self._store.transaction(READ) as session:
+            rows = session.among(sql, names)
+        if names and not rows:
+            return self.take(most)  # all of them are gone by now
+        return [Waiting(name, revision, _decoded(bytes(data))) for name, revision, data in rows]
+
+    def commit(self, batch: Sequence[Done], worked_s: float) -> tuple[int, int]:
+        with self._store.transaction(SHARED) as session:
+            generation = generations.find(session, self._fingerprint)
+            number, change = generation.number, "UPDATE migrations SET {} WHERE generation = ?"
+            session.run(change.format("worked_s = worked_s + ?"), worked_s, number)  # first: the order of locks
+            kept = self._keep(session, generation, batch)
+            session.run(change.format("processed = processed + ?"), kept[0], number)
+            left = json.dumps(generations.skipped(session, number), sort_keys=True)
+            session.run(change.format("skips = ?") + " AND skips IS NOT NULL", left, number)  # of one that is closed
+            return kept
+
+    def _listed(self, session: Session, generation: Generation, ids: Sequence[str]) -> set[str]:
+        return generations.left_out(session, generation, ids)
 
 
 def _decoded(data: bytes) -> str | None:
