@@ -233,10 +233,13 @@ def test_a_default_prompt_must_be_one(folder: Path) -> None:
 def test_a_model_called_like_one_with_prompts_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = write_st_folder(tmp_path / "bge-small-en-v1.5-mine")
     with caplog.at_level(logging.WARNING, "weft.embed"):
-        weft.Embedder(str(folder))
+        weft.Embedder(str(folder)).encode_query("a")
         assert caplog.text == ""  # it has prompts of its own
         (folder / "config_sentence_transformers.json").unlink()
-        weft.Embedder(str(folder), prompts={})
+        weft.Embedder(str(folder), prompts={}).encode_query("a")
+        embedder = weft.Embedder(str(folder))
+        embedder.encode("a")
         assert caplog.text == ""
-        weft.Embedder(str(folder))
-    assert "is called like bge-small-en-v1.5, whose queries begin with" in caplog.text
+        embedder.encode_query("a")
+        embedder.encode_query("b")
+    assert caplog.text.count("is called like bge-small-en-v1.5, whose queries begin with") == 1

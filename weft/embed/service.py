@@ -84,8 +84,7 @@ class Embedder(BaseEmbedder):
         checkpoint = open_checkpoint(located.path)
         entry = entry_of(located)
         self.recipe: Recipe = read_recipe(checkpoint, entry, pooling)
-        if entry is None and prompts is None and not self.recipe.prompts:
-            tell_of_prompts(checkpoint)
+        self._may_want_prompts = entry is None and prompts is None and not self.recipe.prompts
         if matryoshka is not None:
             self.recipe = replace(self.recipe, matryoshka=matryoshka)
         if prompts is not None:
@@ -323,4 +322,7 @@ class Embedder(BaseEmbedder):
         return min(most, max(LEAST_TOKENS, -(-share // rounds)))
 
     def _prompt(self, name: str | None, text: str | None) -> str:
+        if name == "query" and self._may_want_prompts:
+            self._may_want_prompts = False
+            tell_of_prompts(self._encoder.checkpoint)
         return super()._prompt(self.recipe.default_prompt if name is None else name, text)
