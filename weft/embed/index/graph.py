@@ -21,7 +21,7 @@ from weft.runtime.threads import plan_threads
 NEIGHBOURS, ADD_BREADTH, SEARCH_BREADTH = 24, 128, 512
 CANDIDATES = 3  # per hit
 METRICS = {"cosine": "cos", "dot": "ip", "euclidean": "l2sq"}
-PIECE = 512  # rows added at once
+PIECE = 2048  # rows added at once
 LARGEST = 60_000.0  # of an element, in float16
 
 
@@ -74,8 +74,13 @@ class Graph:
     def add(
         self, rows: np.ndarray, vectors: np.ndarray, told: Callable[[int, int], None] = lambda done, total: None
     ) -> None:
-        """Put in `rows`, numbers of `vectors` [n, dim]: all of them, or none where that ends with an exception."""
-        pieces = [rows[at : at + PIECE] for at in range(0, len(rows), PIECE)]
+        """Put in `rows`, numbers of `vectors` [n, dim]: all of them, or none where that ends with an exception.
+
+        They go in shuffled: neighbours in a folder are neighbours in meaning, and a graph that grows region by region
+        has too few ways between the regions.
+        """
+        shuffled = np.random.default_rng(0).permutation(rows)
+        pieces = [shuffled[at : at + PIECE] for at in range(0, len(rows), PIECE)]
         if self.scale is None and pieces:
             self.scale = _middle(np.concatenate([_largest(vectors[piece]) for piece in pieces]))
         done = 0
