@@ -174,7 +174,21 @@ def test_building_and_searching_keep_to_the_threads_of_the_plan(monkeypatch, giv
     assert set(seen) == {wanted} and len(seen) > 1
 
 
-def test_building_tells_how_far_it_is():
+def test_rows_go_in_shuffled_whatever_their_order(monkeypatch):
+    """Rows that lie together are alike; put in as they come, they make a graph of regions with few ways between."""
+    seen, real = [], graph.Graph._add
+    monkeypatch.setattr(
+        graph.Graph, "_add", lambda self, keys, rows: (seen.extend(keys.tolist()), real(self, keys, rows))
+    )
+    filled()
+    first = list(seen)
+    seen.clear()
+    filled()
+    assert first == seen and sorted(first) == list(range(1500)) and first != sorted(first)
+
+
+def test_building_tells_how_far_it_is(monkeypatch):
+    monkeypatch.setattr(graph, "PIECE", 512)
     told = []
     filled(built=False).build_graph(lambda done, total: told.append((done, total)))
     assert told[-1] == (1500, 1500) and len(told) > 2 and sorted(told) == told
@@ -221,6 +235,7 @@ def test_a_build_that_is_stopped_leaves_the_index_as_it_was():
 
 
 def test_ctrl_c_in_adding_adds_nothing(monkeypatch):
+    monkeypatch.setattr(graph, "PIECE", 512)
     index = filled()
     before, real, pieces = index.search(QUERIES, 10), graph.Graph._add, []
 
