@@ -168,3 +168,22 @@ def test_files_that_are_left_out_are_named(run: Run, embedder: Path, notes: Path
 def test_every_command_shows_how_it_is_called(run: Run) -> None:
     for name in (["embed"], ["search"], ["index"], ["index", "build"], ["index", "show"]):
         assert f"weft {' '.join(name)} " in run(*name, "--help").stdout.split("Examples:")[1]
+
+
+def test_an_index_is_verified_with_its_model(run: Run, index: Path) -> None:
+    result = run("verify", str(index))
+    assert result.exit_code == 0 and "checksums right" in result.stdout and "canary texts" in result.stdout
+    told = json.loads(run("verify", str(index), "--json").stdout)
+    assert told["passed"] is True and told["canaries"] > 0 and told["fingerprint"].startswith("weft2:")
+    damaged = max((path for path in index.iterdir() if path.suffix == ".bin"), key=lambda path: path.stat().st_size)
+    data = bytearray(damaged.read_bytes())
+    data[len(data) // 2] ^= 1
+    damaged.write_bytes(data)
+    result = run("verify", str(index))
+    assert result.exit_code == 1 and "is damaged" in result.stderr
+
+
+def test_a_group_of_commands_alone_shows_its_help(run: Run) -> None:
+    for name in ("index", "migrate"):
+        result = run(name)
+        assert result.exit_code == 0 and "Commands:\n" in result.stdout and "Examples:\n" in result.stdout

@@ -88,6 +88,9 @@ class App(click.Group):
 
 
 def _usage(error: click.ClickException) -> int:
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):  # `weft index` alone
+        click.echo(error.format_message())
+        return 0
     context = getattr(error, "ctx", None)
     advice = f" (see `{context.command_path} --help`)" if context else ""
     return _report(error.format_message().rstrip(".") + advice, error.exit_code)

@@ -1,8 +1,9 @@
-"""weft verify: whether an embedding model gives the right vectors on this machine."""
+"""weft verify: whether an embedding model gives the right vectors on this machine, and an index still has its model."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 
 import click
 
@@ -12,7 +13,7 @@ WORDS = {True: "right", False: "WRONG", None: "not known"}
 
 
 @click.command()
-@click.argument("model", default=options.DEFAULT_EMBEDDER)
+@click.argument("model", metavar="[MODEL|INDEX]", default=options.DEFAULT_EMBEDDER)
 @click.option(
     "--compute", type=click.Choice(["f32", "f16", "bf16x3", "bf16", "int8"]), default="f32", show_default=True,
     help="What activations and weights are rounded to before products.",
@@ -27,14 +28,21 @@ def command(model: str, compute: str, threads: int | None, golden: str | None, a
     same texts together and in another order; every length alone with itself in a batch; and one number of threads with
     another. All but the first must agree to the bit. The exit code is 1 where something is wrong.
 
+    An index is read through: the checksums of its files, the fingerprint of its model, and its canary texts embedded
+    again. What does not agree is an error.
+
     \b
     Examples:
       weft verify
       weft verify all-MiniLM-L6-v2 --compute int8
       weft verify ./my-model --golden all-MiniLM-L6-v2 --json
+      weft verify notes.index
     """
+    from weft.embed.index.files import HEADER
     from weft.embed.verification import verify
 
+    if (Path(model) / HEADER).is_file():
+        return _verify_index(Path(model), threads, as_json)
     found = verify(model, compute=compute, threads=threads, golden=golden)
     if as_json:
         screen.print_json(
@@ -45,3 +53,15 @@ def command(model: str, compute: str, threads: int | None, golden: str | None, a
         screen.table(("tried", "result", "what came out"), rows)
     if not found.passed:
         raise click.exceptions.Exit(1)
+
+
+def _verify_index(path: Path, threads: int | None, as_json: bool) -> None:
+    from weft.embed.pipeline.indexing import open_searchable
+
+    about = open_searchable(path, threads=threads, verify=True).info
+    told = {name: about[name] for name in ("count", "canaries", "fingerprint")}
+    if as_json:
+        screen.print_json({"index": str(path), "passed": True, **told})
+    else:
+        note = "{count:,} rows, checksums right; {canaries} canary texts have the vectors they had, by {fingerprint}"
+        click.echo(note.format(**told))

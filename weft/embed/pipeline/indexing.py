@@ -137,7 +137,7 @@ def remembered_model(path: Path) -> tuple[str, dict[str, Any]]:
     return str(model), options
 
 
-def open_searchable(path: Path, model: str | None = None, *, threads: int | None = None) -> Index:
+def open_searchable(path: Path, model: str | None = None, *, threads: int | None = None, verify: bool = False) -> Index:
     """The index in `path` with its embedder, made with the options that the index was made with.
 
     A `model` is where it is now. A name from the folder itself is looked for on this machine only: what a folder says
@@ -154,4 +154,5 @@ def open_searchable(path: Path, model: str | None = None, *, threads: int | None
     else:
         with suppress(WeftError):  # it says nothing, and the model is named
             options = remembered_model(path)[1]
-    return Index.open(path, embedder=Embedder(model, threads=threads, **options), mapped=True, threads=threads)
+    embedder = Embedder(model, threads=threads, **options)
+    return Index.open(path, embedder=embedder, mapped=True, verify=verify, threads=threads)
