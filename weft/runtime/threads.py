@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Generic, TypeVar
 
 from weft import flags
@@ -31,6 +31,7 @@ class Soon(Generic[T]):
         self._make = make
         self._made: list[T] = []
         self._error: BaseException | None = None
+        self._over = Event()
         # No daemon: the interpreter ends those that come back from native code by unwinding it, which ends the process.
         self._thread = Thread(target=self._run)
         self._thread.start()
@@ -40,10 +41,12 @@ class Soon(Generic[T]):
             self._made.append(self._make())
         except BaseException as error:  # raised by `get`
             self._error = error
+        finally:
+            self._over.set()
 
     def get(self) -> T:
         """Wait for it; raises what went wrong."""
-        self._thread.join()
+        self._over.wait()  # `join` that Ctrl-C ends counts the thread as ended, and the process would not wait for it
         if self._error is not None:
             raise self._error
         return self._made[0]
