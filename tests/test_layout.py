@@ -21,6 +21,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "dtype": ("frozen",),
     "frozen": (),
     "lazy": (),
+    "progress": (),
     "ops": ("_core",),
     "graph": ("ops",),
     "backends": ("graph", "ops", "backends/reference", "backends/cpu"),
@@ -46,8 +47,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "_core",
     ),
     "generate": ("runtime", "nn", "graph", "text", "weights/sources"),
-    "rerank": ("runtime", "generate", "text", "weights/sources"),
-    "embed": ("runtime", "runtime/threads", "text", "vectors", "weights", "weights/sources"),
+    "rerank": ("progress", "runtime", "generate", "text", "weights/sources"),
+    "embed": ("progress", "runtime", "runtime/threads", "text", "vectors", "weights", "weights/sources"),
     "integrations": ("embed",),
     "compat": ("embed", "rerank", "text"),
     "ray": ("embed",),
@@ -67,7 +68,7 @@ THIRD_PARTY = {
     "jinja2": ("text",),
     "llguidance": ("generate",),
     "usearch": ("embed",),  # the extra `hnsw`, decisions/0019
-    "rich": ("cli", "embed", "weights/sources"),  # progress bars, imported when one is drawn
+    "rich": ("cli", "progress", "weights/sources"),  # progress bars, imported when one is drawn
     "click": ("cli",),
     "psycopg": ("embed",),  # the extra `postgres`, decisions/0022
     "starlette": ("serve",),  # these three: the extra `serve`, decisions/0017

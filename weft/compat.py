@@ -316,6 +316,7 @@ class CrossEncoder(_Model):
         activation_fn: Any = None,
         apply_softmax: bool | None = False,
         convert_to_numpy: bool = True,
+        show_progress_bar: bool | None = None,
         **others: Any,
     ) -> Any:
         """A score for each pair of a query and a document, float32 [n], or one for one pair.
@@ -329,7 +330,9 @@ class CrossEncoder(_Model):
         listed = given.tolist() if hasattr(given, "tolist") else given
         single = isinstance(listed, (list, tuple)) and len(listed) > 0 and isinstance(listed[0], str)
         pairs = self._pairs([listed] if single else list(many_texts(listed, "inputs")))
-        scores = self._activated(self.reranker.score_tokens(pairs), activation_fn or self.activation_fn)
+        scores = self._activated(
+            self.reranker.score_tokens(pairs, progress=show_progress_bar), activation_fn or self.activation_fn
+        )
         if single:
             return scores[0]
         return scores if convert_to_numpy else list(scores)

@@ -20,6 +20,7 @@ from weft.errors import (
     UnsupportedError,
 )
 from weft.generate import AsyncEngine, Engine, Request, Sampling, Session, make_request
+from weft.runtime import PAGE_TOKENS
 
 
 def logprob(tokens: list[int], token: int) -> float:
@@ -304,3 +305,24 @@ def test_flat_options_reach_the_request() -> None:
     request = make_request([1], temperature=0.5, typical_p=0.9, n=2, logprobs=1, tenant="t", logit_bias={"3": -1})
     assert (request.n, request.logprobs, request.tenant) == (2, 1, "t")
     assert request.sampling.logit_bias == {3: -1.0} and math.isclose(request.sampling.typical_p, 0.9)
+
+
+def test_prompt_logprobs_may_begin_later_and_pages_before_are_shared() -> None:
+    prompt = tuple(token % VOCAB for token in range(5, 5 + 3 * PAGE_TOKENS))
+    whole = Engine(FakeDecoder()).submit(Request(prompt, max_tokens=0, prompt_logprobs=1)).result().prompt_logprobs
+    assert whole is not None and len(whole) == len(prompt) - 1
+    engine = Engine(FakeDecoder())
+    for first in (1, 2, PAGE_TOKENS, 2 * PAGE_TOKENS + 1, len(prompt) - 1, len(prompt), len(prompt) + 9):
+        late = Request(prompt, max_tokens=2, prompt_logprobs=1, prompt_logprobs_from=first, ignore_eos=True)
+        result = engine.submit(late).result()
+        assert result.prompt_logprobs == whole[first - 1 :]
+        assert result.usage.cached_tokens == (min(first, len(prompt)) - 1) // PAGE_TOKENS * PAGE_TOKENS
+        assert result.tokens == expected_tokens(Request(prompt, ignore_eos=True), 2)[0]
+
+
+def test_only_the_rows_of_prompt_logprobs_that_are_told_are_computed() -> None:
+    decoder = FakeDecoder()
+    Engine(decoder).submit(
+        Request(tuple(range(1, 40)), max_tokens=0, prompt_logprobs=0, prompt_logprobs_from=30)
+    ).result()
+    assert sum(len(step.rows) for step in decoder.steps) == 10  # after the tokens 29 to 38

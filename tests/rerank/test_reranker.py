@@ -12,6 +12,7 @@ from tiny_rerank import CROSS, DOCUMENTS, PAIRS, QUERIES, write_cross, write_dec
 import weft
 from weft.errors import InputError, TooLongError, UnsupportedError
 from weft.rerank import Ranked, Reranker
+from weft.runtime import Decoder
 from weft.weights import open_safetensors, write_safetensors
 
 GOLDEN = np.load(Path(__file__).parent.parent / "golden" / "rerank" / "tiny-rerank.npz")
@@ -84,6 +85,29 @@ def test_query_likelihood_is_the_mean_log_probability(decoder: Path) -> None:
     check(reranker, GOLDEN["likelihood"])
     with pytest.raises(InputError, match="the query is empty"):
         reranker.scores("", DOCUMENTS)
+
+
+def test_likelihood_makes_logits_of_the_query_alone(decoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reranker = weft.Reranker(str(decoder), method="likelihood")
+    rows: list[int] = []
+    run = Decoder.run
+    monkeypatch.setattr(Decoder, "run", lambda self, step: rows.append(len(step.rows)) or run(self, step))
+    made = reranker.token_pairs(PAIRS)
+    reranker.score_tokens(made)
+    asked = sum(len(tokens.ids) - tokens.skip for tokens in made.tokens)
+    assert sum(rows) == asked + len(PAIRS)  # and the row after the last token
+
+
+@pytest.mark.parametrize("method", ["yes-no", "likelihood"])
+def test_a_bar_counts_the_pairs(
+    decoder: Path, method: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # draws as on a terminal
+    reranker = weft.Reranker(str(decoder), method=method)
+    silent = reranker.rank("the cat", DOCUMENTS * 20)
+    assert capsys.readouterr().err == ""
+    assert reranker.rank("the cat", DOCUMENTS * 20, progress=True) == silent
+    assert "reranking" in (shown := capsys.readouterr().err) and f"/{20 * len(DOCUMENTS)}" in shown
 
 
 def test_ranking_is_by_score_and_equals_stay_in_order(tmp_path: Path) -> None:

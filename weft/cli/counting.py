@@ -13,7 +13,7 @@ class Tell(Protocol):
 @contextmanager
 def counted(what: str) -> Iterator[Tell]:
     """Call what this gives with the number done so far; where no bar is wanted, nothing is drawn."""
-    from weft.embed.progress import PROGRESS_FROM, wanted
+    from weft.progress import PROGRESS_FROM, wanted
 
     if not wanted(PROGRESS_FROM, None):
         yield lambda count, total=None, /: None

@@ -25,7 +25,6 @@ from weft.embed.base import BaseEmbedder, How
 from weft.embed.cache import Stored, key_of, open_cache
 from weft.embed.inputs import STREAM_TEXTS, Limits
 from weft.embed.posting import Answer, Line, Pace, Poster, Requests, retry_after_s
-from weft.embed.progress import shown
 from weft.embed.recipe import SIMILARITIES
 from weft.embed.results import Embedded, EmbedInterrupted
 from weft.errors import (
@@ -37,6 +36,7 @@ from weft.errors import (
     OfflineError,
     UnsupportedError,
 )
+from weft.progress import shown
 
 if TYPE_CHECKING:
     import numpy as np

@@ -14,10 +14,10 @@ from weft.embed.cache import open_cache
 from weft.embed.cutting import Cutter, Sequences, TokenIds, check_truncate, joined
 from weft.embed.fingerprint import Fingerprint, tokenizer_digest, weights_digest
 from weft.embed.inputs import Limits, check_count, texts_of
-from weft.embed.progress import shown
 from weft.embed.recipe import Recipe, entry_of, read_recipe, tell_of_prompts
 from weft.embed.results import Embedded, EmbedInterrupted
 from weft.errors import InputError, UnsupportedError
+from weft.progress import shown
 from weft.runtime import Encoder, open_checkpoint, token_ranges
 from weft.weights.sources import locate
 

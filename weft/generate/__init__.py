@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from weft.generate.grammar import Grammar as Grammar
     from weft.generate.handle import Handle as Handle
     from weft.generate.handle import generate as generate
+    from weft.generate.handle import generate_all as generate_all
     from weft.generate.handle import make_request as make_request
     from weft.generate.handle import stream as stream
     from weft.generate.model import Model as Model
@@ -48,6 +49,7 @@ _HOMES = {
     "TokenLogprob": "result",
     "Usage": "result",
     "generate": "handle",
+    "generate_all": "handle",
     "load": "model",
     "make_request": "handle",
     "stream": "handle",

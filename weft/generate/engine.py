@@ -239,7 +239,7 @@ class Engine:
                 self._entered.append(sequence)
             if asked.tenant not in self._served:  # it does not get what it has not asked for before
                 self._served[asked.tenant] = min(self._served.values(), default=0)
-            if self._share and asked.prefix_cache and asked.prompt_logprobs is None:
+            if self._share and asked.prefix_cache:
                 root = self._prefixes.root(asked.salt, identity_of(sequence.adapter))
                 sequence.share_under(root, self._prefixes)
                 self._prefixes.fetch(root, sequence.text, sequence.hashes)

@@ -110,9 +110,10 @@ class Model:
 
         Options: max_tokens, min_tokens, temperature (0: greedy, the default), top_k, top_p, min_p, typical_p,
         repetition_penalty, presence_penalty, frequency_penalty, logit_bias, seed, n, stop (strings), stop_ids,
-        ignore_eos, logprobs, prompt_logprobs, grammar, adapter, reasoning_budget, speculate, truncate ("left",
-        "right", "middle": cut an over-long prompt, do not raise); weft.Request says what they mean. With n above 1
-        the result of a prompt is a list. Special tokens in the text are text unless `parse_special` is set.
+        ignore_eos, logprobs, prompt_logprobs, prompt_logprobs_from, grammar, adapter, reasoning_budget, speculate,
+        truncate ("left", "right", "middle": cut an over-long prompt, do not raise); weft.Request says what they
+        mean. With n above 1 the result of a prompt is a list. Special tokens in the text are text unless
+        `parse_special` is set.
         """
         from weft.generate.handle import generate_all, make_request
 

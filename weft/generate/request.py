@@ -28,7 +28,8 @@ class Request:
     quarter of the context) to follow, but never more than leaves half the context, and the result reports how many.
 
     `n` answers are made, each as if it were alone with the seeds `seed`, `seed + 1`, ... `logprobs` asks for the log
-    probability of every token, and of so many of the most probable ones beside it; `prompt_logprobs` for the prompt's.
+    probability of every token, and of so many of the most probable ones beside it; `prompt_logprobs` for the prompt's,
+    of whose tokens those before the place `prompt_logprobs_from` are left out (the first has none).
     `grammar` holds the text to a Grammar. `reasoning_budget` ends reasoning (`<think>`) after so many tokens.
     `adapter` is the name of a loaded adapter. `speculate` False computes one token at a time, None (the default) and
     True let drafts be checked where that pays.
@@ -49,6 +50,7 @@ class Request:
     n: int = 1
     logprobs: int | None = None
     prompt_logprobs: int | None = None
+    prompt_logprobs_from: int = 1
     grammar: Any = None
     reasoning_budget: int | None = None
     adapter: str | None = None
@@ -72,6 +74,7 @@ class Request:
         self._count("n", 1, MAX_CHOICES, f"a whole number from 1 to {MAX_CHOICES}")
         self._count("logprobs", 0, MAX_LOGPROBS, f"None or a whole number from 0 to {MAX_LOGPROBS}")
         self._count("prompt_logprobs", 0, MAX_LOGPROBS, f"None or a whole number from 0 to {MAX_LOGPROBS}")
+        self._count("prompt_logprobs_from", 1, None, "a whole number of at least 1")
         self._count("reasoning_budget", 0, None, "None or a whole number of at least 0")
         self._count("priority", -MOST_PRIORITY, MOST_PRIORITY, f"a whole number, at most {MOST_PRIORITY} either way")
         for name, kind in (

@@ -83,7 +83,7 @@ class Generation:
     repeats it.
 
     `logprobs` has one entry a token where the request asked for them, `prompt_logprobs` one for each of the prompt's
-    tokens but the first. In a chat, `reasoning` and `tool_calls` are kept apart from the text.
+    tokens from `prompt_logprobs_from` on. In a chat, `reasoning` and `tool_calls` are kept apart from the text.
     """
 
     text: str

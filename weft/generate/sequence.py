@@ -127,7 +127,10 @@ class Sequence:
         """Let the prompt's pages be found under `root`; the last token is computed in any case."""
         self.root = root
         self.text = token_bytes(self.tokens)
-        self.hashes = prefixes.hashes(root, self.text[: 4 * (len(self.tokens) - 1)])
+        most = len(self.tokens) - 1
+        if self.request.prompt_logprobs is not None:  # what they are told from is computed, too
+            most = min(most, self.request.prompt_logprobs_from - 1)
+        self.hashes = prefixes.hashes(root, self.text[: 4 * most])
 
     def shareable(self, prefixes: Prefixes) -> list[Node]:
         """The pages that hold its beginning already."""
@@ -303,9 +306,10 @@ class Sequence:
     def note_prompt(self, first: int, rows: np.ndarray) -> None:
         """`rows` are the logits after tokens first, first + 1, ... of the prompt."""
         assert self.request.prompt_logprobs is not None
-        for place, row in enumerate(rows, first):
-            if place + 1 < self._prompt_tokens and place == len(self._prompt_logprobs):  # not again after preemption
-                self._prompt_logprobs.append(token_logprob(row, self.tokens[place + 1], self.request.prompt_logprobs))
+        for place, row in enumerate(rows, first + 1):
+            new = place == self.request.prompt_logprobs_from + len(self._prompt_logprobs)  # not again after preemption
+            if place < self._prompt_tokens and new:
+                self._prompt_logprobs.append(token_logprob(row, self.tokens[place], self.request.prompt_logprobs))
 
     def finish(self, reason: FinishReason, now: float, text: str = "", added: Added = ((), ())) -> None:
         """End the request: what was held back comes out, after the `text` of the last token, if it `added` one."""
@@ -359,13 +363,13 @@ def step_of(work: ListOf[Work], sequences: ListOf[Sequence]) -> tuple[Step, list
     rows: list[int] = []
     counts: list[int] = []
     for item, sequence in zip(work, sequences):
-        known = len(sequence.tokens)
+        known, asked = len(sequence.tokens), sequence.request.prompt_logprobs is not None
         ids += sequence.tokens[item.start : item.stop]
         if item.stop > known:
             ids += sequence.drafts[: item.stop - known]
         positions += range(item.start, item.stop)
         segments.append(len(ids))
-        first = item.start if sequence.request.prompt_logprobs is not None else max(item.start, known - 1)
+        first = max(item.start, min(sequence.request.prompt_logprobs_from, known) - 1 if asked else known - 1)
         counts.append(max(0, item.stop - first))
         rows += range(len(ids) - counts[-1], len(ids))
     tables = [sequence.table for sequence in sequences]

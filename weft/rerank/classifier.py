@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from weft.errors import FormatError, InputError, UnsupportedError
-from weft.rerank.pairs import BATCH_TOKENS, WithEncoder, excess
+from weft.rerank.pairs import WithEncoder, excess
 from weft.runtime import Checkpoint, Encoder, Head, Tokens, member, read_object
 
 if TYPE_CHECKING:
@@ -52,10 +52,10 @@ class Classifier(WithEncoder):
         kinds = getattr(self.encoder.config, "type_vocab_size", 1)  # one kind only: RoBERTa's tokens have no types
         return Tokens(np.asarray(ids, np.int32), np.minimum(np.asarray(types, np.int32), kinds - 1)), dropped
 
-    def scores(self, tokens: Sequence[Tokens]) -> np.ndarray:
+    def score(self, vectors: np.ndarray) -> np.ndarray:
         import numpy as np
 
-        logits = self.encoder.vectors_of(tokens, BATCH_TOKENS)[:, self.label]
+        logits = vectors[:, self.label]
         if self.activation == "Identity":
             return logits
         return (1.0 / (1.0 + np.exp(-logits.astype(np.float64)))).astype(np.float32)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import InputError
+from weft.generate import generate_all, make_request
 from weft.rerank.pairs import framed
 from weft.runtime import Tokens
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from weft.generate import Model
+    from weft.generate import Model, Request
     from weft.text import Tokenizer
 
 BEFORE = "Passage: "
@@ -55,14 +56,18 @@ class Likelihood:
         ids, dropped = framed(before, middle, [*after, *asked], self.max_tokens, truncate)
         return Tokens(np.asarray(ids, np.int32), skip=len(ids) - len(asked)), dropped
 
-    def scores(self, tokens: Sequence[Tokens]) -> np.ndarray:
+    def ranges(self, tokens: Sequence[Tokens]) -> list[tuple[int, int]]:
+        return [(place, place + 1) for place in range(len(tokens))]
+
+    def scores(self, tokens: Sequence[Tokens]) -> Iterator[np.ndarray]:
+        """Logits are made of the query's tokens alone, and a document that was scored lately is not read again."""
         import numpy as np
 
-        prompts = [text.ids.tolist() for text in tokens]
-        found = self._model.generate(prompts, max_tokens=0, prompt_logprobs=0) if prompts else []
-        means = []
-        for text, result in zip(tokens, found):
+        for (result,) in generate_all(self._model.engine, map(_request, tokens)):
             assert result.prompt_logprobs is not None
-            named = [entry.logprob for entry in result.prompt_logprobs[text.skip - 1 :]]  # the first token has none
-            means.append(sum(named) / len(named))
-        return np.asarray(means, np.float32)
+            found = [entry.logprob for entry in result.prompt_logprobs]
+            yield np.asarray([sum(found) / len(found)], np.float32)
+
+
+def _request(text: Tokens) -> Request:
+    return make_request(text.ids.tolist(), max_tokens=0, prompt_logprobs=0, prompt_logprobs_from=text.skip)

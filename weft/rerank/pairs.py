@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from weft.errors import InputError, TooLongError
+from weft.runtime import token_ranges
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,8 +45,11 @@ class Scorer(Protocol):
     def tokens(self, pair: tuple[str, str], truncate: str) -> tuple[Tokens, int]:
         """The tokens of a query and a document, and how many were cut off; `truncate` is one of TRUNCATIONS."""
 
-    def scores(self, tokens: Sequence[Tokens]) -> np.ndarray:
-        """One score per pair, float32 [len(tokens)]; the higher, the better the document answers."""
+    def ranges(self, tokens: Sequence[Tokens]) -> list[tuple[int, int]]:
+        """The parts (first, last) in which `scores` comes."""
+
+    def scores(self, tokens: Sequence[Tokens]) -> Iterator[np.ndarray]:
+        """One score per pair, float32, part by part; the higher, the better the document answers."""
 
 
 class WithEncoder:
@@ -62,6 +66,17 @@ class WithEncoder:
 
     def memory_plan(self, tokens: int) -> dict[str, int]:
         return self.encoder.memory_plan(tokens)
+
+    def ranges(self, tokens: Sequence[Tokens]) -> list[tuple[int, int]]:
+        return list(token_ranges(tokens, BATCH_TOKENS))
+
+    def scores(self, tokens: Sequence[Tokens]) -> Iterator[np.ndarray]:
+        batches = [tokens[first:last] for first, last in self.ranges(tokens)]
+        return map(self.score, self.encoder.vectors_each(batches))
+
+    def score(self, vectors: np.ndarray) -> np.ndarray:
+        """The scores float32 [n] of what the encoder's head gave."""
+        raise NotImplementedError
 
 
 def check_truncate(mode: str) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.errors import InputError, TooLongError, UnsupportedError
 from weft.frozen import frozen
+from weft.progress import shown
 from weft.rerank.pairs import Pairs, Scorer, check_truncate
 from weft.runtime import Checkpoint, open_checkpoint, read_object
 from weft.weights.sources import Located, locate
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from weft.text import Tokenizer
 
+PROGRESS_FROM = 32  # pairs: each is read by the whole model
 METHODS = ("classifier", "yes-no", "likelihood")
 
 
@@ -80,15 +82,24 @@ class Reranker:
         return {**self._scorer.info, **named, "method": self.method, "max_tokens": self.max_tokens}
 
     def rank(
-        self, query: str, documents: Iterable[str], top_k: int | None = None, *, truncate: str | None = None
+        self,
+        query: str,
+        documents: Iterable[str],
+        top_k: int | None = None,
+        *,
+        truncate: str | None = None,
+        progress: bool | None = None,
     ) -> list[Ranked]:
-        """The documents in falling order of their score, the `top_k` best where that is given; equals stay in order."""
+        """The documents in falling order of their score, the `top_k` best where that is given; equals stay in order.
+
+        `progress` draws a bar, or none; left out, one is drawn on a terminal while many documents are read.
+        """
         if top_k is not None and (type(top_k) is not int or top_k < 1):
             raise InputError(f"[rerank] top_k is {top_k!r}; a whole number from 1 on is wanted")
         if not isinstance(query, str):
             raise InputError(f"[rerank] query is {type(query).__name__}; one string is ranked for")
         texts = _listed(documents, "documents")
-        found = self.scores(query, texts, truncate=truncate).tolist()
+        found = self.scores(query, texts, truncate=truncate, progress=progress).tolist()
         order = sorted(range(len(found)), key=lambda i: (-found[i], i))
         return [Ranked(i, found[i], texts[i]) for i in order[:top_k]]
 
@@ -106,6 +117,7 @@ class Reranker:
         documents: Iterable[str] | None = None,
         *,
         truncate: str | None = None,
+        progress: bool | None = None,
     ) -> np.ndarray:
         """A score for each document, float32 [n]; or for each of a list of pairs of a query and a document."""
         if isinstance(query, str) != (documents is not None):
@@ -114,7 +126,7 @@ class Reranker:
             pairs = [(query, text) for text in _listed(documents, "documents")]
         else:
             pairs = _listed(query, "pairs")
-        return self.score_tokens(self.token_pairs(pairs, truncate=truncate))
+        return self.score_tokens(self.token_pairs(pairs, truncate=truncate), progress=progress)
 
     def token_pairs(self, pairs: Sequence[tuple[str, str]], *, truncate: str | None = None) -> Pairs:
         """What `scores` computes with: the tokens of each pair, and how many were cut off."""
@@ -130,11 +142,16 @@ class Reranker:
                 raise TooLongError(f"{error}: pair {i}", length=error.length, limit=error.limit) from None
         return Pairs([tokens for tokens, _ in made], [dropped for _, dropped in made])
 
-    def score_tokens(self, pairs: Pairs) -> np.ndarray:
+    def score_tokens(self, pairs: Pairs, *, progress: bool | None = None) -> np.ndarray:
         """The scores of what `token_pairs` gave, float32 [len(pairs.tokens)]."""
         import numpy as np
 
-        return self._scorer.scores(pairs.tokens) if pairs.tokens else np.empty(0, np.float32)
+        tokens = pairs.tokens
+        found = np.empty(len(tokens), np.float32)
+        parts = shown(self._scorer.ranges(tokens), len(tokens), progress, "reranking", PROGRESS_FROM)
+        for (first, last), scores in zip(parts, self._scorer.scores(tokens)):
+            found[first:last] = scores
+        return found
 
 
 def _listed(given: Any, name: str) -> list[Any]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import UnsupportedError
-from weft.rerank.pairs import BATCH_TOKENS, WithEncoder, framed
+from weft.rerank.pairs import WithEncoder, framed
 from weft.runtime import Checkpoint, Encoder, Head, Tokens
 
 if TYPE_CHECKING:
@@ -56,8 +55,8 @@ class YesNo(WithEncoder):
         kept, dropped = framed([*self._before, *ids[:start]], ids[start:], self._after, self.max_tokens, truncate)
         return Tokens(np.asarray(kept, np.int32)), dropped
 
-    def scores(self, tokens: Sequence[Tokens]) -> np.ndarray:
+    def score(self, vectors: np.ndarray) -> np.ndarray:
         import numpy as np
 
-        odds = self.encoder.vectors_of(tokens, BATCH_TOKENS)[:, 0].astype(np.float64)
+        odds = vectors[:, 0].astype(np.float64)
         return (1.0 / (1.0 + np.exp(-odds))).astype(np.float32)

@@ -144,13 +144,6 @@ class Encoder:
             return np.empty((0, self.dimension), np.float32)
         return self._vectors.run(self._step(sequences))["vectors"]
 
-    def vectors_of(self, sequences: Sequence[np.ndarray | Tokens], batch_tokens: int) -> np.ndarray:
-        """As `vectors`, of any number of sequences: in steps of at most so many tokens, or of one sequence."""
-        import numpy as np
-
-        batches = [sequences[first:last] for first, last in token_ranges(sequences, batch_tokens)]
-        return np.concatenate([*self.vectors_each(batches)]) if batches else self.vectors([])
-
     def vectors_each(self, batches: Sequence[Sequence[np.ndarray | Tokens]]) -> Iterator[np.ndarray]:
         """The vectors of each batch, in order. Several batches run side by side, one thread each: nobody waits for
         the others after every instruction. A few that are left at the end are made by all threads together.

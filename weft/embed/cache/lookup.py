@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from weft.embed.cache.entries import Cache, NamingCache, Stored
 from weft.embed.inputs import portions
-from weft.embed.progress import shown
 from weft.embed.results import Embedded, EmbedInterrupted
 from weft.errors import TooLongError
+from weft.progress import shown
 
 if TYPE_CHECKING:
     from weft.embed.base import BaseEmbedder, How

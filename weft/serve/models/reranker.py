@@ -30,7 +30,7 @@ class _Rows:
     def encode_ids(self, tokens: Sequence[Tokens], adapter: str | None = None) -> np.ndarray:
         from weft.rerank.pairs import Pairs
 
-        return self.reranker.score_tokens(Pairs(list(tokens), [0] * len(tokens)))[:, None]
+        return self.reranker.score_tokens(Pairs(list(tokens), [0] * len(tokens)), progress=False)[:, None]
 
 
 class RerankRunner:

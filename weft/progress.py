@@ -1,0 +1,40 @@
+"""A bar on the terminal while a long list is worked through."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+PROGRESS_FROM = 2000  # texts to embed; shorter lists are done before a bar would be drawn
+
+
+def wanted(total: int, progress: bool | None, least: int = PROGRESS_FROM) -> bool:
+    """Whether to draw one: as the caller says, else for lists of `least` and more on a terminal."""
+    import sys
+
+    from weft import flags
+
+    if progress is not None:
+        return progress
+    return total >= least and sys.stderr.isatty() and flags.progress_wanted()
+
+
+def shown(
+    batches: Sequence[tuple[int, int]],
+    total: int,
+    progress: bool | None,
+    what: str = "embedding",
+    least: int = PROGRESS_FROM,
+) -> Iterator[tuple[int, int]]:
+    """The batches (first, last), with a bar where one is wanted."""
+    if not wanted(total, progress, least):
+        yield from batches
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        for first, last in batches:
+            yield first, last
+            bar.update(task, completed=last)
