@@ -1,6 +1,11 @@
 """A runner for the weft command inside this process, and two tiny models it can be run on."""
 
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -47,3 +52,30 @@ def generator(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def embedder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A sentence-transformers folder."""
     return write_st_folder(tmp_path_factory.mktemp("embedder") / "model")
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """What speaks OpenAI's API and wants a key: a text's vector is its length and 1."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            known = self.headers["authorization"] == "Bearer sesame" and body["model"] == "lengths"
+            refused = any("refuse me" in text for text in body["input"])
+            data = [{"index": i, "embedding": [len(text), 1.0]} for i, text in enumerate(body["input"])]
+            wrong = "too long" if known else "who are you?"
+            answer = json.dumps({"data": data} if known and not refused else {"error": {"message": wrong}}).encode()
+            self.send_response(401 if not known else 400 if refused else 200)
+            self.send_header("content-length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, *arguments: Any) -> None: ...
+
+    monkeypatch.delenv("WEFT_OFFLINE")
+    monkeypatch.setenv("MY_KEY", "sesame")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
+        threading.Thread(target=listening.serve_forever, args=(0.01,), daemon=True).start()
+        yield f"http://127.0.0.1:{listening.server_address[1]}/v1"
+        listening.shutdown()

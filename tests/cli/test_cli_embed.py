@@ -2,11 +2,7 @@
 
 import io
 import json
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -240,31 +236,6 @@ def test_a_name_means_the_same_for_arguments_as_for_files(run: Run, embedder: Pa
 def test_an_ending_in_capitals_is_the_same(run: Run, embedder: Path, expected: np.ndarray, tmp_path: Path) -> None:
     assert run("embed", *TEXTS, "-m", str(embedder), "--output", str(tmp_path / "x.NPY")).exit_code == 0
     assert np.array_equal(np.load(tmp_path / "x.NPY"), expected)
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """What speaks OpenAI's API and wants a key: a text's vector is its length and 1."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            known = self.headers["authorization"] == "Bearer sesame" and body["model"] == "lengths"
-            data = [{"index": i, "embedding": [len(text), 1.0]} for i, text in enumerate(body["input"])]
-            answer = json.dumps({"data": data} if known else {"error": {"message": "who are you?"}}).encode()
-            self.send_response(200 if known else 401)
-            self.send_header("content-length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
-
-        def log_message(self, *arguments: Any) -> None: ...
-
-    monkeypatch.delenv("WEFT_OFFLINE")
-    monkeypatch.setenv("MY_KEY", "sesame")
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
-        threading.Thread(target=listening.serve_forever, args=(0.01,), daemon=True).start()
-        yield f"http://127.0.0.1:{listening.server_address[1]}/v1"
-        listening.shutdown()
 
 
 def test_a_server_makes_the_vectors_where_one_is_named(run: Run, server: str, tmp_path: Path) -> None:

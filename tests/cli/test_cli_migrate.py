@@ -14,6 +14,7 @@ sys.path.insert(0, str(FOLDER))
 
 from fake_embedder import FakeEmbedder  # noqa: E402
 
+from weft.embed.stores import open_store  # noqa: E402
 from weft.errors import TooLongError  # noqa: E402
 
 
@@ -304,3 +305,39 @@ def test_a_real_model_embeds_a_store(run, embedder, tmp_path):
     run("migrate", "add", path, str(lines))
     assert run("migrate", path, "--to", str(embedder)).exit_code == 0
     assert facts(run, path)["migration"]["processed"] == 2
+
+
+def test_a_store_goes_to_a_server_s_model_and_back(run, notes, server, tmp_path):
+    key = ("--api-key-env", "MY_KEY")
+    done = run("migrate", notes, "--to", "lengths", "--base-url", f"{server}/", *key, "--dimensions", "2")
+    assert done.exit_code == 0 and "completed: 30 of 30 documents embedded" in done.stderr
+    kept = json.loads(run("migrate", "status", notes, "--json").stdout)["migration"]
+    assert kept["model"] == f"lengths --dimensions 2 --base-url {server}"
+    more = tmp_path / "more.jsonl"
+    more.write_text('{"id": "new", "text": "a new one"}')
+    for elsewhere, said in (
+        ((), f"give --base-url {server}"),
+        (("--base-url", "http://127.0.0.1:1/v1"), "and --base-url is"),
+    ):
+        refused = run("migrate", "add", notes, str(more), *elsewhere)
+        assert refused.exit_code == 2 and said in refused.stderr
+    assert run("migrate", "add", notes, str(more), "--base-url", server, *key).exit_code == 0
+    with open_store(notes) as store:
+        assert store.search([9.0, 1.0], 1, fingerprint=store.route().query)[0].id == "new"
+    assert "rolled back" in run("migrate", "rollback", notes).stderr  # the old model is on this machine
+
+
+def test_what_a_server_refuses_is_skipped_and_what_it_cannot_do_is_said(run, notes, server, tmp_path):
+    key = ("--base-url", server, "--api-key-env", "MY_KEY")
+    wrong = tmp_path / "wrong.jsonl"
+    wrong.write_text('{"id": "bad", "text": "refuse me"}')
+    assert run("migrate", "add", notes, str(wrong)).exit_code == 0
+    denied = run("migrate", notes, "--to", "lengths", "--base-url", server)
+    assert denied.exit_code == 1 and "who are you?" in denied.stderr
+    done = run("migrate", notes, "--to", "lengths", *key, "--allow-skips", "1")
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(run("migrate", "skipped", notes, "--json").stdout)[0]["reason"] == "PermanentApiError"
+    cut = run("migrate", "retry", notes, *key, "--truncate", "head")
+    assert cut.exit_code == 2 and "--truncate is for models on this machine" in cut.stderr
+    local = run("migrate", notes, "--to", "lengths", *key, "--compute", "int8")
+    assert local.exit_code == 2 and "--compute is for models on this machine" in local.stderr

@@ -187,3 +187,30 @@ def test_a_group_of_commands_alone_shows_its_help(run: Run) -> None:
     for name in ("index", "migrate"):
         result = run(name)
         assert result.exit_code == 0 and "Commands:\n" in result.stdout and "Examples:\n" in result.stdout
+
+
+def test_an_index_of_a_server_s_vectors_is_searched_with_it(run: Run, server: str, notes: Path, tmp_path: Path) -> None:
+    rows, place = tmp_path / "rows.jsonl", str(tmp_path / "rows.index")
+    rows.write_text("".join(json.dumps({"id": f"r{n}", "text": "x" * n}) + "\n" for n in (1, 5, 90)))
+    key = ("--base-url", server, "--api-key-env", "MY_KEY")
+    built = run("index", "build", str(rows), "-m", "lengths", "-o", place, *key)
+    assert built.exit_code == 0, built.stderr
+    found = run("search", place, "1234567", "-k", "2", "--json", *key)
+    assert found.exit_code == 0, found.stderr
+    assert [json.loads(line)["id"] for line in found.stdout.splitlines()] == ["r5", "r90"]
+    assert run("search", place, "1234567", "--model", "lengths", *key).exit_code == 0
+    checked = run("verify", place, *key)
+    assert checked.exit_code == 0 and "3 rows, checksums right" in checked.stdout
+    assert json.loads(run("index", "show", place, "--json").stdout)["model"] == "lengths"
+    silent, other = run("search", place, "a"), run("search", place, "a", "--base-url", "http://127.0.0.1:1/v1")
+    assert silent.exit_code == 2 and f"give --base-url {server}" in silent.stderr
+    assert other.exit_code == 2 and f"is at {server}, and --base-url is" in other.stderr
+    folder = run("index", "build", str(notes), "-m", "lengths", "-o", place, *key)
+    assert folder.exit_code == 2 and "no tokenizer" in folder.stderr
+
+
+def test_a_server_is_not_asked_about_a_model_of_this_machine(run: Run, index: Path, server: str) -> None:
+    result = run("search", str(index), "a cat", "--base-url", server)
+    assert result.exit_code == 2 and "a model on this machine" in result.stderr
+    tried = run("verify", "lengths", "--base-url", server)
+    assert tried.exit_code == 2 and "is not tried out" in tried.stderr

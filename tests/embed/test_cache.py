@@ -37,6 +37,7 @@ class Numbers(BaseEmbedder):
 
     dimension = 2  # type: ignore[assignment]
     fingerprint = "numbers"  # type: ignore[assignment]
+    info = MappingProxyType({"fingerprint": "numbers"})  # type: ignore[assignment]
     prompts = MappingProxyType({})  # type: ignore[assignment]
 
     def __init__(self, cache: object, before: Callable[[list[str]], None] = lambda texts: None) -> None:

@@ -11,6 +11,7 @@ import click
 
 if TYPE_CHECKING:
     from weft import BaseEmbedder
+    from weft.embed.remote import Server
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -217,7 +218,7 @@ def embedding() -> Callable[[F], F]:
     )
 
 
-def remote() -> Callable[[F], F]:
+def remote(model: str = "model") -> Callable[[F], F]:
     """A server that makes the vectors: `base_url` and, read from its variable, `api_key`."""
 
     def read(_: click.Context, __: click.Parameter, name: str | None) -> str | None:
@@ -228,7 +229,7 @@ def remote() -> Callable[[F], F]:
         return os.environ[name]
 
     return together(
-        click.option("--base-url", metavar="URL", help="Ask this server, which speaks OpenAI's API, for its --model."),
+        click.option("--base-url", metavar="URL", help=f"Ask this server, which speaks OpenAI's API, for its {model}."),
         click.option(
             "--api-key-env",
             "api_key",
@@ -239,16 +240,24 @@ def remote() -> Callable[[F], F]:
     )
 
 
+def server_of(given: Mapping[str, Any]) -> Server | None:
+    """The server that the options of `remote` name."""
+    from weft.embed.remote import Server
+
+    url = given["base_url"]
+    return None if url is None else Server(url, given["api_key"])
+
+
 def make_embedder(given: Mapping[str, Any]) -> BaseEmbedder:
     """The embedder that the options of `embedding`, `remote` and `threads` ask for."""
     import weft
 
-    if given["base_url"] is not None:
+    server = server_of(given)
+    if server is not None:
         own = {"pooling": given["pooling"], "no-normalise": given["no_normalise"], "compute": given["compute"] != "f32"}
         if named := [name for name, value in own.items() if value]:
             raise click.UsageError(f"--{named[0]} is for models on this machine, and --base-url asks a server")
-        asked = {name: given[name] for name in ("base_url", "api_key", "dimensions", "cache")}
-        return weft.RemoteEmbedder(given["model"], **asked)
+        return server.ask_for(given["model"], dimensions=given["dimensions"], cache=given["cache"])
     normalise = False if given["no_normalise"] else None
     names = ("pooling", "dimensions", "compute", "cache", "threads")
     return weft.Embedder(given["model"], normalise=normalise, **{name: given[name] for name in names})

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,11 @@ def show(renderable: RenderableType) -> None:
     with console.capture() as captured:  # rich would end the process itself when a pipe breaks
         console.print(renderable)
     click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+def moment(seconds: float) -> str:
+    """A time since 1970 as people write it, in this place's hours."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = (), title: str = "") -> None:

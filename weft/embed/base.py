@@ -63,11 +63,17 @@ class BaseEmbedder(ABC):
     truncate: str = "error"
     cache: Cache | None = None
     limits: Limits = Limits()
+    cuts = True  # whether `truncate` may be something else than "error"
 
     @property
     @abstractmethod
     def dimension(self) -> int:
         """Length of a vector."""
+
+    @property
+    @abstractmethod
+    def info(self) -> dict[str, Any]:
+        """How vectors are made; "fingerprint" names all of it, "model" is for people."""
 
     @property
     @abstractmethod

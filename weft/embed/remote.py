@@ -36,6 +36,7 @@ from weft.errors import (
     OfflineError,
     UnsupportedError,
 )
+from weft.frozen import frozen
 from weft.progress import shown
 
 if TYPE_CHECKING:
@@ -44,6 +45,27 @@ if TYPE_CHECKING:
 TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 60.0
 OPENAI = "https://api.openai.com/v1"
+
+
+@frozen
+class Server:
+    """A server that the caller lets weft ask: its address, and the key for it."""
+
+    base_url: str
+    api_key: str | None = None
+
+    def ask_for(self, model: str, **options: Any) -> RemoteEmbedder:
+        return RemoteEmbedder(model, self.base_url, self.api_key, **options)
+
+
+def allowed(server: Server | None, url: str, model: str) -> Server:
+    """The server at `url`, which a file names. What a file says must not make anybody connect anywhere, so it is asked
+    only where the caller names it as well."""
+    if server is None:
+        raise InputError(f"[remote] the model {model} is at {url}; give --base-url {url} to ask that server")
+    if server.base_url.rstrip("/") != url:
+        raise InputError(f"[remote] the model {model} is at {url}, and --base-url is {server.base_url}")
+    return server
 
 
 class RemoteEmbedder(BaseEmbedder):
@@ -60,6 +82,9 @@ class RemoteEmbedder(BaseEmbedder):
     fails for good ends the call. What was answered is in the cache then, or, where there is none, in the error:
     `error.done` is what the first texts became, as with EmbedInterrupted.
     """
+
+    concurrent = True  # several threads may call it at once
+    cuts = False
 
     def __init__(
         self,
@@ -118,6 +143,11 @@ class RemoteEmbedder(BaseEmbedder):
         if self._length is None:
             self._meet()
         return self._length or 0
+
+    @property
+    def asked_dimensions(self) -> int | None:
+        """What the server is asked to cut vectors to; None where it gives them whole."""
+        return self._dimensions
 
     @property
     def prompts(self) -> Mapping[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -101,7 +100,7 @@ def _show(cache: DiskCache, as_json: bool) -> None:
     screen.facts(facts, title=str(cache.path))
     if models:
         rows = [
-            (m.name, m.dimension, m.fingerprint, f"{m.vectors:,}", screen.size(m.size_bytes), _day(m.used))
+            (m.name, m.dimension, m.fingerprint, f"{m.vectors:,}", screen.size(m.size_bytes), screen.moment(m.used))
             for m in models
         ]
         columns = ("model", "numbers", "fingerprint", "vectors", "size", "last used")
@@ -117,7 +116,3 @@ def _told(model: ModelStats) -> dict[str, str | int]:
         "bytes": model.size_bytes,
         "used": model.used,
     }
-
-
-def _day(used: int) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(used))

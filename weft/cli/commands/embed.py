@@ -36,7 +36,7 @@ NAMED = 5  # files that were left out
 @click.option("--format", "form", type=click.Choice(FORMATS), help="Default: what --output ends in, else text.")
 @click.option("--field", metavar="NAME", help="Read rows whose text is in this field (default: text).")
 @options.embedding()
-@options.remote()
+@options.remote("--model")
 @click.option(
     "--output-dtype",
     type=click.Choice(["f32", "f16", "int8", "binary"]),
@@ -82,8 +82,6 @@ def command(
     to_file = output is not None and str(output) != "-"
     if from_file and to_file:
         chosen = form or _form(Path(str(output)))
-        if chosen == "index" and given["base_url"] is not None:
-            raise click.UsageError("an index is for a model on this machine, and --base-url asks a server")
         run_pipeline(str(source), Path(str(output)), {**given, "form": chosen, "field": field})
         return
     place = output if to_file else None

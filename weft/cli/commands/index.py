@@ -28,6 +28,7 @@ def command() -> None:
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The index (default: SOURCE.index, here).")
 @click.option("--field", metavar="NAME", help="Of a file's rows, where the text is (default: text).")
 @options.embedding()
+@options.remote("--model")
 @options.chunks()
 @click.option("--half", is_flag=True, help="Keep vectors as float16: half the size, and near the same answers.")
 @click.option("--restart", is_flag=True, help="Begin anew where a run was stopped.")
@@ -37,7 +38,8 @@ def build(source: str, output: Path | None, field: str | None, half: bool, **giv
     """Embed the documents of a folder, or the rows of a file, into an index.
 
     Every file of the folder that is text is cut into chunks of so many tokens. A run that was stopped goes on when it
-    is started again; with `--cache disk` a later one embeds only what is new.
+    is started again; with `--cache disk` a later one embeds only what is new. A server's model (--base-url) takes rows
+    of a file: without its tokenizer no document is cut.
 
     \b
     Examples:
@@ -48,7 +50,7 @@ def build(source: str, output: Path | None, field: str | None, half: bool, **giv
     from weft.cli.commands.embed import run_pipeline
 
     place = output or Path(f"{Path(source).resolve().name}.index")
-    asked = {"form": "index", "field": field, "output_dtype": "f16" if half else "f32", "adapter": (), "base_url": None}
+    asked = {"form": "index", "field": field, "output_dtype": "f16" if half else "f32", "adapter": ()}
     report = run_pipeline(source, place, {**given, **asked})
     screen.note(f'weft search {place} "…" answers from it' if report.rows else f"no text was found in {source}")
 

@@ -73,6 +73,7 @@ def run_options() -> Callable[[options.F], options.F]:
     return options.together(
         click.option("--batch", type=click.IntRange(1), default=100, show_default=True, help="Documents of a commit."),
         click.option("--take-over", is_flag=True, help="Do not wait for the lease of a process that is gone."),
+        options.remote(),
         options.threads(),
     )
 
@@ -123,6 +124,7 @@ def start(store: str, schema: str, model: str, window_s: float, **given: Any) ->
     Examples:
       weft migrate notes.db --to bge-small-en-v1.5
       weft migrate postgresql:///notes --to ./my-model --batch 500 --truncate head
+      weft migrate notes.db --to text-embedding-3-small --base-url https://api.openai.com/v1
     """
     from weft.embed.migrate.naming import DEFAULTS, named_with
 
@@ -151,7 +153,7 @@ def start(store: str, schema: str, model: str, window_s: float, **given: Any) ->
 def resume(store: str, schema: str, **running: Any) -> None:
     """Go on with a paused, failed or killed migration.
 
-    The model is the one it was started with.
+    The model is the one it was started with. Where a server has it, the server is named again.
 
     \b
     Examples:
@@ -329,10 +331,9 @@ def finish(store: str, schema: str, now: bool) -> None:
 @click.option("--id-field", default="id", show_default=True, help="Where an object has its id.")
 @click.option("--field", default="text", show_default=True, help="Where an object has its text.")
 @truncate_option(None, " (default: as the store keeps it, or else refuse it)")
+@options.remote()
 @options.threads()
-def add(
-    store: str, schema: str, source: str, id_field: str, field: str, truncate: str | None, threads: int | None
-) -> None:
+def add(store: str, schema: str, source: str, id_field: str, field: str, **given: Any) -> None:
     """Put documents into a store, old or new.
 
     A store that is not there is made. Documents get vectors of the models that the store writes now; in a new store,
@@ -354,7 +355,8 @@ def add(
     with _opened(store, schema, create=True) as opened:
         known = opened.generations()
         models = [known[name].model for name in opened.route().write]
-        corpus = Corpus(opened, *(load_named(model, threads=threads, truncate=truncate) for model in models))
+        how = {"threads": given["threads"], "truncate": given["truncate"], "server": options.server_of(given)}
+        corpus = Corpus(opened, *(load_named(model, **how) for model in models))
         put = 0
         try:
             for part in chain([first], parts):
@@ -376,7 +378,7 @@ def _migrator(store: Store, named: str, running: dict[str, Any]) -> Migrator:
     from weft.embed.migrate import Migrator
     from weft.embed.migrate.naming import load_named
 
-    embedder = load_named(named, threads=running["threads"])
+    embedder = load_named(named, threads=running["threads"], server=options.server_of(running))
     return Migrator(store, embedder, batch=running["batch"], allow_skips=running.get("allow_skips"))
 
 
@@ -472,15 +474,11 @@ def _facts(store: Store, last: Migration | None) -> Iterator[tuple[str, str]]:
     if last.error:
         yield "error", last.error
     times = {"planned": last.planned_at, "started": last.started_at, "ended": last.ended_at}
-    yield from ((name, _time(at)) for name, at in times.items() if at)
+    yield from ((name, screen.moment(at)) for name, at in times.items() if at)
     if last.lease_owner:
         yield "run by", f"{last.lease_owner}, for {store.migrations.lease_left():.0f} s unless it renews"
     if last.window_ends_at and not last.settled:
-        yield "old vectors", f"kept until {_time(last.window_ends_at)} at least"
-
-
-def _time(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+        yield "old vectors", f"kept until {screen.moment(last.window_ends_at)} at least"
 
 
 @contextmanager

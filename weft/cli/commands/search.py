@@ -23,6 +23,7 @@ SHOWN = 160  # characters of a text
 @click.option("-m", "--model", help="The model that made the index (default: what the index says).")
 @click.option("--whole", is_flag=True, help="Print each text whole, not its beginning.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line, best first.")
+@options.remote("model, where the index is for one")
 @options.threads()
 def command(
     index: Path,
@@ -32,7 +33,7 @@ def command(
     model: str | None,
     whole: bool,
     as_json: bool,
-    threads: int | None,
+    **given: Any,
 ) -> None:
     """Find the texts of an index that are nearest in meaning to a query.
 
@@ -45,11 +46,12 @@ def command(
       weft search notes.index "trains to Berlin" -k 10 --json
       weft search articles.index "tax rules" --where lang=en --where 'year={"gte": 2000}'
       weft search notes.index "trains to Berlin" --model ./where-the-model-is-now
+      weft search cloud.index "trains to Berlin" --base-url https://api.openai.com/v1
     """
     if not query.strip():
         raise click.UsageError("the query is empty; ask for something")
-    found = _opened(index, model, threads)
-    hits = found.search_texts(query, count, where=where or None, truncate="chunk")
+    found = _opened(index, model, given)
+    hits = found.search_texts(query, count, where=where or None, truncate="error" if given["base_url"] else "chunk")
     if as_json:
         import json
 
@@ -64,7 +66,7 @@ def command(
         click.echo(f"{hit.score:.3f}  {screen.clean(_place(hit))}\n       {shown}")
 
 
-def _opened(index: Path, model: str | None, threads: int | None) -> Index:
+def _opened(index: Path, model: str | None, given: dict[str, Any]) -> Index:
     """The index with the model that it is for."""
     from weft.embed.index.files import HEADER
     from weft.embed.pipeline.indexing import open_searchable, remembered_model
@@ -73,9 +75,9 @@ def _opened(index: Path, model: str | None, threads: int | None) -> Index:
     if not (index / HEADER).is_file():
         raise click.UsageError(f"{index} holds no index; make one with `weft index build {index}`")
     try:
-        return open_searchable(index, model, threads=threads)
+        return open_searchable(index, model, threads=given["threads"], server=options.server_of(given))
     except OfflineError:
-        if model is not None:
+        if model is not None or given["base_url"] is not None:
             raise
         name = remembered_model(index)[0]
         raise NotFoundError(

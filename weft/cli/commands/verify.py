@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from weft.cli import options, screen
+
+if TYPE_CHECKING:
+    from weft.embed.remote import Server
 
 WORDS = {True: "right", False: "WRONG", None: "not known"}
 
@@ -18,10 +22,11 @@ WORDS = {True: "right", False: "WRONG", None: "not known"}
     "--compute", type=click.Choice(["f32", "f16", "bf16x3", "bf16", "int8"]), default="f32", show_default=True,
     help="What activations and weights are rounded to before products.",
 )  # fmt: skip
+@options.remote("model, where an index is for one")
 @options.threads()
 @click.option("--golden", metavar="NAME", help="The catalogue's model whose vectors a folder or file should give.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def command(model: str, compute: str, threads: int | None, golden: str | None, as_json: bool) -> None:
+def command(model: str, compute: str, threads: int | None, golden: str | None, as_json: bool, **asked: Any) -> None:
     """Try out an embedding model: are its vectors right here?
 
     Its vectors are compared with those of another implementation, where the catalogue has some; texts alone with the
@@ -42,7 +47,9 @@ def command(model: str, compute: str, threads: int | None, golden: str | None, a
     from weft.embed.verification import verify
 
     if (Path(model) / HEADER).is_file():
-        return _verify_index(Path(model), threads, as_json)
+        return _verify_index(Path(model), threads, options.server_of(asked), as_json)
+    if asked["base_url"] is not None:
+        raise click.UsageError("--base-url is for an index whose model a server has; a server's model is not tried out")
     found = verify(model, compute=compute, threads=threads, golden=golden)
     if as_json:
         screen.print_json(
@@ -55,10 +62,10 @@ def command(model: str, compute: str, threads: int | None, golden: str | None, a
         raise click.exceptions.Exit(1)
 
 
-def _verify_index(path: Path, threads: int | None, as_json: bool) -> None:
+def _verify_index(path: Path, threads: int | None, server: Server | None, as_json: bool) -> None:
     from weft.embed.pipeline.indexing import open_searchable
 
-    about = open_searchable(path, threads=threads, verify=True).info
+    about = open_searchable(path, threads=threads, server=server, verify=True).info
     told = {name: about[name] for name in ("count", "canaries", "fingerprint")}
     if as_json:
         screen.print_json({"index": str(path), "passed": True, **told})

@@ -25,7 +25,7 @@ from weft.vectors.distance import wide
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from weft.embed.service import Embedder
+    from weft.embed.base import BaseEmbedder
 
 # Rows from which `save` makes a graph, where usearch is installed: docs/LOG.md has the measurement.
 GRAPH_FROM = 100_000
@@ -61,7 +61,7 @@ class Index:
         metric: str = "cosine",
         storage: str = "f32",
         codes: Tier | str | None = None,
-        embedder: Embedder | None = None,
+        embedder: BaseEmbedder | None = None,
         threads: int | None = None,
     ) -> None:
         self._rows = Rows(_whole(dimension, "dimension", MAX_DIMENSION), storage, metric, codes)
@@ -78,7 +78,7 @@ class Index:
             self._check_embedder(embedder)
 
     @classmethod
-    def from_embedder(cls, embedder: Embedder, **options: Any) -> Index:
+    def from_embedder(cls, embedder: BaseEmbedder, **options: Any) -> Index:
         """An empty index for the vectors of `embedder`: its dimension, fingerprint and measure."""
         measure = embedder.info.get("similarity", "cosine")
         options.setdefault("metric", measure if measure in ("cosine", "dot", "euclidean") else "cosine")
@@ -284,7 +284,7 @@ class Index:
         cls,
         path: str | os.PathLike[str],
         *,
-        embedder: Embedder | None = None,
+        embedder: BaseEmbedder | None = None,
         mapped: bool = False,
         verify: bool | None = None,
         load_graph: bool = False,
@@ -412,14 +412,14 @@ class Index:
         embedder = self._embedder()
         return embedder.embed(list(texts), prompt_name=embedder.document_prompt_name, **options)
 
-    def _embedder(self) -> Embedder:
+    def _embedder(self) -> BaseEmbedder:
         if self.embedder is None:
             raise InputError(
                 "[index] texts need an embedder: Index.from_embedder(...) or Index.open(..., embedder=...)"
             )
         return self.embedder
 
-    def _check_embedder(self, embedder: Embedder) -> None:
+    def _check_embedder(self, embedder: BaseEmbedder) -> None:
         if embedder.dimension != self.dimension:
             raise FingerprintError(
                 f"[index] the embedder gives {embedder.dimension} numbers; the index has {self.dimension}"
@@ -428,7 +428,7 @@ class Index:
         check_fingerprint(made_by, self.fingerprint)
         self.fingerprint = self.fingerprint or made_by
 
-    def _adopt(self, embedder: Embedder) -> None:
+    def _adopt(self, embedder: BaseEmbedder) -> None:
         """Take the embedder's fingerprint for one of another scheme; whether it is the same model, canaries say."""
         now = fingerprint_of(embedder)
         if not self.fingerprint or scheme_of(now) == scheme_of(self.fingerprint):

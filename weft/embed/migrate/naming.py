@@ -6,13 +6,16 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.errors import NotFoundError
+from weft.embed.remote import Server, allowed
+from weft.errors import InputError, NotFoundError
 
 if TYPE_CHECKING:
-    from weft.embed.service import Embedder
+    from weft.embed.base import BaseEmbedder
 
 # Options that are kept where they are not these.
-DEFAULTS: dict[str, Any] = {"compute": "f32", "truncate": "error", "pooling": None, "dimensions": None}
+LOCAL: dict[str, Any] = {"compute": "f32", "truncate": "error", "pooling": None, "dimensions": None}
+DEFAULTS: dict[str, Any] = {**LOCAL, "base_url": None}
+REMOTE = ("base_url", "dimensions")  # all that a server's model has
 
 
 def named_with(model: str, **given: Any) -> str:
@@ -20,25 +23,39 @@ def named_with(model: str, **given: Any) -> str:
 
     A path is kept whole, so that it leads there from another folder, too.
     """
-    model = str(Path(model).resolve()) if Path(model).exists() else model
-    return model + "".join(f" --{name} {value}" for name, value in given.items() if value != DEFAULTS[name])
+    chosen = {name: value for name, value in given.items() if value != DEFAULTS[name]}
+    if "base_url" in chosen:
+        if wrong := next((name for name in chosen if name not in REMOTE), None):
+            raise InputError(f"[migrate] --{wrong} is for models on this machine, and --base-url asks a server")
+        chosen["base_url"] = chosen["base_url"].rstrip("/")
+    elif Path(model).exists():
+        model = str(Path(model).resolve())
+    return model + "".join(f" --{name.replace('_', '-')} {value}" for name, value in chosen.items())
 
 
 def parts_of(named: str) -> tuple[str, dict[str, Any]]:
     """The model and the options of a name."""
-    parts = re.fullmatch(rf"(.+?)((?: --(?:{'|'.join(DEFAULTS)}) \w+)*)", named, re.DOTALL)
+    names = "|".join(DEFAULTS).replace("_", "-")
+    parts = re.fullmatch(rf"(.+?)((?: --(?:{names}) \S+)*)", named, re.DOTALL)
     if parts is None:
         raise NotFoundError("[migrate] the store does not know its model's name; use Python, or migrate to another")
-    found: dict[str, Any] = dict(re.findall(r" --(\w+) (\w+)", parts[2]))
+    found: dict[str, Any] = {name.replace("-", "_"): value for name, value in re.findall(r" --(\S+) (\S+)", parts[2])}
     if "dimensions" in found:
         found["dimensions"] = int(found["dimensions"])
     return parts[1], found
 
 
-def load_named(named: str, *, threads: int | None = None, truncate: str | None = None) -> Embedder:
-    """The embedder of a name, with another truncation where one is given."""
+def load_named(
+    named: str, *, threads: int | None = None, truncate: str | None = None, server: Server | None = None
+) -> BaseEmbedder:
+    """The embedder of a name, with another truncation where one is given; `server` is the one that may be asked."""
     from weft.embed import Embedder
 
     model, found = parts_of(named)
+    url = found.pop("base_url", None)
+    if url is not None:
+        if truncate not in (None, DEFAULTS["truncate"]):
+            raise InputError(f"[migrate] --truncate is for models on this machine, and {model} is at {url}")
+        return allowed(server, url, model).ask_for(model, **found)
     given = {"truncate": truncate} if truncate else {}
-    return Embedder(model, threads=threads, **{**DEFAULTS, **found, **given})
+    return Embedder(model, threads=threads, **{**LOCAL, **found, **given})

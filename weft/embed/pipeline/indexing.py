@@ -7,7 +7,6 @@ while it is written, unlike the other targets.
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from weft.embed.pipeline.folder import Folder
 from weft.embed.pipeline.sources import Row, Source
 from weft.embed.pipeline.spool import Spool
 from weft.embed.pipeline.targets import About, Target, paired, plain
+from weft.embed.remote import Server, allowed
 from weft.errors import FormatError, InputError, NotFoundError, WeftError
 from weft.weights.files import replacing
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from weft.embed.index import Index
 
 MODEL_FILE = "embedder.json"
+REMOTE_OPTIONS: dict[str, type] = {"dimensions": int, "prompts": dict, "similarity": str}
 MODEL_OPTIONS: dict[str, type] = {
     "pooling": str,
     "normalise": bool,
@@ -81,7 +82,7 @@ class Searchable(Target):
         from weft.embed.index import Index
 
         field = self.about.field
-        index = Index.from_embedder(self._embedder, storage=self.about.output_dtype)  # type: ignore[arg-type]
+        index = Index.from_embedder(self._embedder, storage=self.about.output_dtype)
         first = 0
         for rows, records in paired(source, spool):
             index.add(
@@ -96,16 +97,22 @@ class Searchable(Target):
         self._remember(source)
 
     def _remember(self, source: Source) -> None:
-        """Write down which embedder the index is for, where it is one of this machine, and how documents were cut."""
+        """Write down which embedder the index is for, where it can be made again, and how documents were cut."""
+        from weft.embed.remote import RemoteEmbedder
         from weft.embed.service import Embedder
 
-        if not isinstance(self._embedder, Embedder):
+        embedder, said = self._embedder, dict[str, Any]()
+        if isinstance(embedder, RemoteEmbedder):
+            said = {"model": embedder.model, "base_url": embedder.base_url, "dimensions": embedder.asked_dimensions}
+            said |= {"prompts": dict(embedder.prompts), "similarity": embedder.similarity_name}
+        elif isinstance(embedder, Embedder):
+            info = {**embedder.info, "dimensions": embedder.dimension}
+            place = Path(info["model"])
+            said = {"model": str(place.resolve()) if place.exists() else info["model"]}  # found from any folder
+            said |= {name: info[name] for name in MODEL_OPTIONS}
+        else:
             (self.path / MODEL_FILE).unlink(missing_ok=True)
             return
-        info = {**self._embedder.info, "dimensions": self._embedder.dimension}
-        place = Path(info["model"])
-        said = {"model": str(place.resolve()) if place.exists() else info["model"]}  # found from any folder
-        said |= {name: info[name] for name in MODEL_OPTIONS}
         if isinstance(source, Folder):
             said |= {"chunk_tokens": source.chunking.tokens, "overlap": source.chunking.overlap}
         with replacing(self.path / MODEL_FILE) as out:
@@ -121,12 +128,14 @@ def row_id(number: int, row: Row) -> str | int:
 
 
 def remembered_model(path: Path) -> tuple[str, dict[str, Any]]:
-    """What the index in `path` says of its embedder: a model's name, and options of `Embedder`."""
+    """What the index in `path` says of its embedder: a model's name, and options of `Embedder`; with `base_url` among
+    them, of `RemoteEmbedder`."""
     try:
         with open(path / MODEL_FILE, "rb") as file:
             found = json.loads(file.read(MAX_MODEL_BYTES))
-        model, options = found.pop("model"), {name: found[name] for name in MODEL_OPTIONS if name in found}
-        if not all(isinstance(value, MODEL_OPTIONS[name]) for name, value in options.items()):
+        kinds = {**REMOTE_OPTIONS, "base_url": str} if "base_url" in found else MODEL_OPTIONS
+        model, options = found.pop("model"), {name: found[name] for name in kinds if found.get(name) is not None}
+        if not all(isinstance(value, kinds[name]) for name, value in options.items()):
             raise ValueError("an option of another type")
     except OSError:
         raise NotFoundError(f"[index] {path.name} does not say which model it is for; name it with --model") from None
@@ -137,22 +146,40 @@ def remembered_model(path: Path) -> tuple[str, dict[str, Any]]:
     return str(model), options
 
 
-def open_searchable(path: Path, model: str | None = None, *, threads: int | None = None, verify: bool = False) -> Index:
+def open_searchable(
+    path: Path,
+    model: str | None = None,
+    *,
+    threads: int | None = None,
+    server: Server | None = None,
+    verify: bool = False,
+) -> Index:
     """The index in `path` with its embedder, made with the options that the index was made with.
 
-    A `model` is where it is now. A name from the folder itself is looked for on this machine only: what a folder says
-    must not make anybody connect anywhere. Searches are exact, whatever graph lies there: to load it for a few
-    questions takes longer than to read the rows.
+    A `model` is where it is now, `server` the one that may be asked for it. A name from the folder itself is looked for
+    on this machine only: what a folder says must not make anybody connect anywhere. Searches are exact, whatever graph
+    lies there: to load it for a few questions takes longer than to read the rows.
     """
-    from weft.embed import Embedder
     from weft.embed.index import Index
 
-    options: dict[str, Any] = {}
-    if model is None:
-        model, options = remembered_model(path)
-        options["offline"] = True
-    else:
-        with suppress(WeftError):  # it says nothing, and the model is named
-            options = remembered_model(path)[1]
-    embedder = Embedder(model, threads=threads, **options)
+    embedder = _embedder_of(path, model, threads, server)
     return Index.open(path, embedder=embedder, mapped=True, verify=verify, threads=threads)
+
+
+def _embedder_of(path: Path, model: str | None, threads: int | None, server: Server | None) -> BaseEmbedder:
+    from weft.embed import Embedder
+
+    try:
+        remembered, options = remembered_model(path)
+    except WeftError:
+        if model is None:
+            raise
+        if server is not None:
+            return server.ask_for(model)
+        return Embedder(model, threads=threads)
+    url = options.pop("base_url", None)
+    if url is not None:
+        return allowed(server, url, model or remembered).ask_for(model or remembered, **options)
+    if server is not None:
+        raise InputError(f"[index] {path.name} is for {remembered}, a model on this machine; leave --base-url out")
+    return Embedder(model or remembered, threads=threads, offline=True if model is None else None, **options)
