@@ -86,10 +86,10 @@ def test_options_of_the_model_are_kept_for_the_resumption(run, notes, asked, tmp
     run("migrate", notes, "--to", "a folder 'with' words", *given)
     run("migrate", "add", notes, "-", "--threads", "2")
     wanted = {"compute": "bf16", "truncate": "chunk", "pooling": "first", "dimensions": 64}
-    assert asked[0] == (name, {**wanted, "threads": None})
-    assert asked[1] == (name, {**wanted, "threads": 2})
+    assert asked[0] == (name, {**wanted, "threads": None, "offline": None})
+    assert asked[1] == (name, {**wanted, "threads": 2, "offline": None})
     plain = {"compute": "f32", "truncate": "error", "pooling": None, "dimensions": None}
-    assert asked[2] == ("old", {**plain, "threads": 2})
+    assert asked[2] == ("old", {**plain, "threads": 2, "offline": None})
 
 
 def test_a_failed_migration_says_why_and_is_resumed(run, notes, monkeypatch):

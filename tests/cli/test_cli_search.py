@@ -214,3 +214,49 @@ def test_a_server_is_not_asked_about_a_model_of_this_machine(run: Run, index: Pa
     assert result.exit_code == 2 and "a model on this machine" in result.stderr
     tried = run("verify", "lengths", "--base-url", server)
     assert tried.exit_code == 2 and "is not tried out" in tried.stderr
+
+
+@pytest.fixture
+def store(run: Run, embedder: Path, tmp_path: Path) -> Path:
+    rows, place = tmp_path / "rows.jsonl", tmp_path / "notes.db"
+    rows.write_text("".join(json.dumps({"id": name, "text": text}) + "\n" for name, text in NOTES.items()))
+    assert run("migrate", "add", str(place), str(rows)).exit_code == 0
+    return place
+
+
+def test_a_store_is_searched_with_the_model_that_it_serves(
+    run: Run, store: Path, embedder: Path, tmp_path: Path
+) -> None:
+    early = run("search", str(store), "a cat")
+    assert early.exit_code == 2 and "no document has a vector yet" in early.stderr
+    assert run("migrate", str(store), "--to", str(embedder)).exit_code == 0
+    result = run("search", str(store), NOTES["numbers.md"], "-k", "2", "--json")
+    hits = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [hits[0]["id"], hits[0]["text"]] == ["numbers.md", NOTES["numbers.md"]]
+    library = weft.Embedder(str(embedder))
+    scores = library.similarity(
+        library.encode_query(NOTES["numbers.md"]), library.encode_document(list(NOTES.values()))
+    )[0]
+    assert [hit["score"] for hit in hits] == pytest.approx(sorted(scores, reverse=True)[:2], abs=1e-5)
+    assert run("search", str(store), "a cat").stdout.startswith("0.")
+    shutil.move(embedder, tmp_path / "moved")
+    try:
+        gone = run("search", str(store), "a cat")
+        assert gone.exit_code == 2 and "made these vectors, and is gone; --model says where" in gone.stderr
+        assert run("search", str(store), "a cat", "--model", str(tmp_path / "moved")).exit_code == 0
+    finally:
+        shutil.move(tmp_path / "moved", embedder)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("nowhere.db", "a"), 2, "nowhere.db is not there; `weft index build` makes an index"),
+        (("STORE", "a", "--where", "x=1"), 2, "the documents of a store have none"),
+        (("ROWS", "a"), 1, "no SQLite file"),
+    ],
+)
+def test_what_is_no_store_is_said(run: Run, store: Path, arguments: tuple[str, ...], code: int, said: str) -> None:
+    places = {"STORE": str(store), "ROWS": str(store.parent / "rows.jsonl")}
+    result = run("search", *(places.get(word, word) for word in arguments))
+    assert result.exit_code == code and said in result.stderr

@@ -240,6 +240,10 @@ def remote(model: str = "model") -> Callable[[F], F]:
     )
 
 
+def schema() -> Callable[[F], F]:
+    return click.option("--schema", default="weft", show_default=True, help="The schema in a PostgreSQL database.")
+
+
 def server_of(given: Mapping[str, Any]) -> Server | None:
     """The server that the options of `remote` name."""
     from weft.embed.remote import Server

@@ -52,7 +52,8 @@ def build(source: str, output: Path | None, field: str | None, half: bool, **giv
     place = output or Path(f"{Path(source).resolve().name}.index")
     asked = {"form": "index", "field": field, "output_dtype": "f16" if half else "f32", "adapter": ()}
     report = run_pipeline(source, place, {**given, **asked})
-    screen.note(f'weft search {place} "…" answers from it' if report.rows else f"no text was found in {source}")
+    asking = f" --base-url {given['base_url']}" if given["base_url"] else ""
+    screen.note(f'weft search {place} "…"{asking} answers from it' if report.rows else f"no text was found in {source}")
 
 
 @command.command()

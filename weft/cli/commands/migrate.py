@@ -39,8 +39,7 @@ class Moves(click.Group):
 
 
 def store_argument() -> Callable[[options.F], options.F]:
-    schema = click.option("--schema", default="weft", show_default=True, help="The schema in a PostgreSQL database.")
-    return options.together(click.argument("store", metavar="STORE"), schema)
+    return options.together(click.argument("store", metavar="STORE"), options.schema())
 
 
 def truncate_option(default: str | None, more: str = "") -> Callable[[options.F], options.F]:
@@ -89,7 +88,9 @@ def command(context: click.Context) -> None:
 
     \b
     Examples:
+      weft migrate add notes.db notes.jsonl
       weft migrate notes.db --to bge-small-en-v1.5
+      weft search notes.db "trains to Berlin"
       weft migrate status notes.db
       weft migrate resume notes.db
       weft migrate rollback notes.db

@@ -1,7 +1,9 @@
-"""weft search: the nearest texts of an index to a question."""
+"""weft search: the nearest texts of an index or of a store to a question."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,35 +12,38 @@ import click
 from weft.cli import options, screen
 
 if TYPE_CHECKING:
-    from weft import Hit, Index
+    from weft import Index
+    from weft.embed.migrate import Corpus
+    from weft.embed.stores import Store
 
 SHOWN = 160  # characters of a text
 
 
 @click.command()
-@click.argument("index", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("place", metavar="INDEX|STORE")
 @click.argument("query")
 @click.option("-k", "count", type=click.IntRange(1, 1000), default=5, show_default=True, help="How many.")
 @options.where()
-@click.option("-m", "--model", help="The model that made the index (default: what the index says).")
+@click.option("-m", "--model", help="Where the model is now (default: what the index or the store says).")
 @click.option("--whole", is_flag=True, help="Print each text whole, not its beginning.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line, best first.")
-@options.remote("model, where the index is for one")
+@options.remote("model, where the vectors are a server's")
+@options.schema()
 @options.threads()
 def command(
-    index: Path,
+    place: str,
     query: str,
     count: int,
     where: dict[str, Any],
-    model: str | None,
     whole: bool,
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Find the texts of an index that are nearest in meaning to a query.
+    """Find the texts of an index, or of a store, that are nearest in meaning to a query.
 
-    `weft index build` makes the index, and writes down the model in it; its fingerprint and some known vectors are
-    compared before it is used, so that answers never come from another model's numbers.
+    `weft index build` makes an index, `weft migrate` a store (a SQLite file, or postgresql://user@host/database). Both
+    have the name of their model in them; its fingerprint, and of an index some known vectors, are compared before it is
+    used, so that answers never come from another model's numbers.
 
     \b
     Examples:
@@ -47,53 +52,98 @@ def command(
       weft search articles.index "tax rules" --where lang=en --where 'year={"gte": 2000}'
       weft search notes.index "trains to Berlin" --model ./where-the-model-is-now
       weft search cloud.index "trains to Berlin" --base-url https://api.openai.com/v1
+      weft search notes.db "trains to Berlin"
     """
     if not query.strip():
         raise click.UsageError("the query is empty; ask for something")
-    found = _opened(index, model, given)
-    hits = found.search_texts(query, count, where=where or None, truncate="error" if given["base_url"] else "chunk")
+    hits = (_of_index if Path(place).is_dir() else _of_store)(place, query, count, where, given)
     if as_json:
         import json
 
         for hit in hits:
-            click.echo(json.dumps(_fields(hit), ensure_ascii=False))
+            click.echo(json.dumps(hit, ensure_ascii=False))
         return
-    if not hits:
-        screen.note("no row is so" if where and len(found) else "the index is empty")
     for hit in hits:
-        text = hit.text or ""
-        shown = screen.clean(text) if whole else screen.cut(screen.clean(text), SHOWN)
-        click.echo(f"{hit.score:.3f}  {screen.clean(_place(hit))}\n       {shown}")
+        text = screen.clean(hit["text"] or "")
+        click.echo(f"{hit['score']:.3f}  {_place(hit)}\n       {text if whole else screen.cut(text, SHOWN)}")
 
 
-def _opened(index: Path, model: str | None, given: dict[str, Any]) -> Index:
+def _of_index(place: str, query: str, count: int, where: dict[str, Any], given: dict[str, Any]) -> list[dict[str, Any]]:
+    index = _opened(Path(place), given)
+    hits = index.search_texts(query, count, where=where or None, truncate="error" if given["base_url"] else "chunk")
+    if not hits:
+        screen.note("no row is so" if where and len(index) else "the index is empty")
+    # The row's own fields apart: one of them may be called "score".
+    return [{"id": hit.id, "score": hit.score, "text": hit.text, "metadata": hit.metadata} for hit in hits]
+
+
+def _of_store(place: str, query: str, count: int, where: dict[str, Any], given: dict[str, Any]) -> list[dict[str, Any]]:
+    from weft.embed.stores import open_store
+    from weft.errors import NotFoundError
+
+    if where:
+        raise click.UsageError("--where asks for fields of an index's rows; the documents of a store have none")
+    if "://" not in place and not Path(place).exists():
+        raise NotFoundError(
+            f"[search] {place} is not there; `weft index build` makes an index, `weft migrate add` a store"
+        )
+    with open_store(place, schema=given["schema"]) as store:
+        return [hit._asdict() for hit in _corpus(store, given).search(query, count).hits]
+
+
+def _opened(index: Path, given: dict[str, Any]) -> Index:
     """The index with the model that it is for."""
     from weft.embed.index.files import HEADER
     from weft.embed.pipeline.indexing import open_searchable, remembered_model
-    from weft.errors import NotFoundError, OfflineError
 
     if not (index / HEADER).is_file():
         raise click.UsageError(f"{index} holds no index; make one with `weft index build {index}`")
+    with _told(lambda: remembered_model(index)[0], given):
+        return open_searchable(index, given["model"], threads=given["threads"], server=options.server_of(given))
+
+
+def _corpus(store: Store, given: dict[str, Any]) -> Corpus:
+    """The store with the model whose vectors it serves."""
+    from weft.embed.migrate import Corpus
+    from weft.embed.migrate.naming import load_named, named_with, parts_of
+    from weft.errors import NotFoundError
+
+    served = store.route().query
+    if served is None:
+        raise NotFoundError("[search] no document has a vector yet; `weft migrate STORE --to MODEL` embeds them")
+    model, settings = parts_of(store.generations()[served].model)
+    named = named_with(given["model"] or model, **settings)
+    offline = True if given["model"] is None else None  # what a store says makes nobody connect anywhere
+    with _told(lambda: model, given):
+        return Corpus(
+            store, load_named(named, threads=given["threads"], server=options.server_of(given), offline=offline)
+        )
+
+
+@contextmanager
+def _told(name: Callable[[], str], given: dict[str, Any]) -> Iterator[None]:
+    """Says which model is missing on this machine, and what to do."""
+    from weft.errors import NotFoundError, OfflineError
+
     try:
-        return open_searchable(index, model, threads=given["threads"], server=options.server_of(given))
-    except OfflineError:
-        if model is not None or given["base_url"] is not None:
+        yield
+    except (OfflineError, NotFoundError) as error:
+        if given["model"] is not None or given["base_url"] is not None:
             raise
-        name = remembered_model(index)[0]
+        model = name()
+        if Path(model).is_absolute():
+            raise NotFoundError(f"[search] {model} made these vectors, and is gone; --model says where it is") from None
+        if isinstance(error, NotFoundError):
+            raise
         raise NotFoundError(
-            f"[search] the index is for {name}, which is not on this machine; `weft pull {name}` fetches it, and "
+            f"[search] {model} made these vectors, and is not on this machine; `weft pull {model}` fetches it, and "
             "--model says where else it is"
         ) from None
 
 
-def _place(hit: Hit) -> str:
+def _place(hit: dict[str, Any]) -> str:
     """Where a text is: its file and what part of it, or its id."""
-    about = hit.metadata
+    about = hit.get("metadata", {})
     if "path" not in about:
-        return str(hit.id)
-    return f"{about['path']} ({about.get('start', 0)} to {about.get('end', 0)})"
-
-
-def _fields(hit: Hit) -> dict[str, Any]:
-    # The row's own fields apart: one of them may be called "score".
-    return {"id": hit.id, "score": hit.score, "text": hit.text, "metadata": hit.metadata}
+        return screen.clean(str(hit["id"]))
+    return screen.clean(f"{about['path']} ({about.get('start', 0)} to {about.get('end', 0)})")

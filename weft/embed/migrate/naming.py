@@ -46,7 +46,12 @@ def parts_of(named: str) -> tuple[str, dict[str, Any]]:
 
 
 def load_named(
-    named: str, *, threads: int | None = None, truncate: str | None = None, server: Server | None = None
+    named: str,
+    *,
+    threads: int | None = None,
+    truncate: str | None = None,
+    server: Server | None = None,
+    offline: bool | None = None,
 ) -> BaseEmbedder:
     """The embedder of a name, with another truncation where one is given; `server` is the one that may be asked."""
     from weft.embed import Embedder
@@ -58,4 +63,4 @@ def load_named(
             raise InputError(f"[migrate] --truncate is for models on this machine, and {model} is at {url}")
         return allowed(server, url, model).ask_for(model, **found)
     given = {"truncate": truncate} if truncate else {}
-    return Embedder(model, threads=threads, **{**LOCAL, **found, **given})
+    return Embedder(model, threads=threads, offline=offline, **{**LOCAL, **found, **given})
