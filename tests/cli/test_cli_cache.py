@@ -58,6 +58,12 @@ def test_what_makes_no_sense_is_refused(run: Run, filled: Path, option: tuple[st
     assert listed(run, "--file", str(filled))["vectors"] == 11
 
 
+def test_everything_and_something_are_not_deleted_together(run: Run, filled: Path) -> None:
+    result = run("cache", "--file", str(filled), "--clear", "--fingerprint", "weft2:000")
+    assert result.exit_code == 2 and "--clear deletes everything" in result.stderr
+    assert listed(run, "--file", str(filled))["vectors"] == 11
+
+
 def test_no_cache_is_no_error_and_none_is_made(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "none.sqlite"
     assert listed(run, "--file", str(path))["vectors"] == 0 and not path.exists()

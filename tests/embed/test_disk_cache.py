@@ -5,6 +5,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import numpy as np
@@ -184,11 +185,17 @@ def test_a_file_of_something_else_is_told_and_left_alone(path: Path) -> None:
         DiskCache(path)
     assert path.read_bytes().startswith(b"not a database")
     path.unlink()
-    with sqlite3.connect(path) as connection:
-        connection.execute("CREATE TABLE bills (id)")
-    with pytest.raises(FormatError, match="something else"):
-        DiskCache(path)
-    path.unlink()
+    for tables, version in ((("bills",), 0), (("models",), 0), (("models", "bills"), module.VERSION)):
+        with sqlite3.connect(path) as connection:
+            for table in tables:
+                connection.execute(f"CREATE TABLE {table} (id, name)")
+            connection.execute(f"PRAGMA user_version = {version}")
+        connection.close()
+        before = path.read_bytes()
+        with pytest.raises(FormatError, match="something else"):
+            DiskCache(path)
+        assert path.read_bytes() == before  # in its own journal mode, too
+        path.unlink()
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA user_version = 9")
     with pytest.raises(FormatError, match="version 9"):
@@ -268,6 +275,40 @@ def test_a_damaged_file_stops_nobody(path: Path, tiny_folder: Path) -> None:
     embedder = weft.Embedder(str(tiny_folder), cache=DiskCache(path))
     assert np.array_equal(embedder.encode(TEXTS), weft.Embedder(str(tiny_folder)).encode(TEXTS))
     assert cache.get("f", keys(0, 500)) == [None] * 500
+    for ask in (cache.models, cache.clear, lambda: len(cache), lambda: cache.prune(older_than_s=0)):
+        with pytest.raises(FormatError, match=r"cache\.sqlite is damaged: .*; delete it"):
+            ask()
+
+
+def test_nobody_waits_for_a_writer_to_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = DiskCache(path)
+    cache.put("f", entries(0, 3))
+    monkeypatch.setattr(module, "WAIT_S", 30.0)
+    monkeypatch.setattr(module, "TOUCH_S", -10)  # every hit is to be written down
+    writer = sqlite3.connect(path, isolation_level=None)
+    writer.execute("BEGIN IMMEDIATE")
+    start = time.monotonic()
+    found = [cache.get("f", keys(0, 3)), DiskCache(path).get("f", keys(0, 3))]
+    assert time.monotonic() - start < 15 and all(None not in part for part in found)
+    writer.execute("ROLLBACK")
+    cache.get("f", keys(0, 3))
+    assert sqlite3.connect(path).execute("SELECT COUNT(DISTINCT used) FROM vectors").fetchone() == (1,)
+
+
+def test_pruning_is_done_in_small_steps_and_takes_no_nonsense(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "STEP_ROWS", 7)
+    cache = DiskCache(path)
+    cache.put("f", entries(0, 30))
+    steps: list[int] = []
+    write = cache._write
+    monkeypatch.setattr(cache, "_write", lambda change, **more: steps.append(1) or write(change, **more))
+    for wrong in ({"older_than_s": -5}, {"max_bytes": -1}, {"max_bytes": "3"}, {"older_than_s": float("nan")}):
+        with pytest.raises(InputError, match="a number from 0 on is wanted"):
+            cache.prune(**wrong)  # type: ignore[arg-type]
+    assert len(cache) == 30 and not steps
+    assert (
+        cache.prune(fingerprint="f") == 30 and len(steps) == 6 + 1
+    )  # seven at a time, until none is left; then models
 
 
 def test_processes_share_a_file(path: Path, tiny_folder: Path) -> None:

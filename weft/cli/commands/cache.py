@@ -70,9 +70,11 @@ def command(
             screen.print_json({"path": str(place), "vectors": 0, "bytes": 0, "file_bytes": 0, "models": []})
         screen.note(f"no cache at {place}; `weft embed --cache disk` makes one")
         return
+    pruned = (max_size, older_than, fingerprint) != (None, None, None)
+    if clear and pruned:
+        raise click.UsageError("--clear deletes everything; leave it out, or the options that say what goes")
     cache = DiskCache(place)
     gone = cache.clear() if clear else 0
-    pruned = (max_size, older_than, fingerprint) != (None, None, None)
     if pruned:
         whole = None if fingerprint is None else _whole(cache, fingerprint)
         gone += cache.prune(max_bytes=max_size, older_than_s=older_than, fingerprint=whole)

@@ -9,6 +9,7 @@ Vectors are written and deleted in small transactions: SQLite's log beside the f
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sqlite3
@@ -49,6 +50,7 @@ SCHEMA = (
     "entry BLOB NOT NULL, PRIMARY KEY (key, model))",
     "CREATE INDEX IF NOT EXISTS vectors_used ON vectors (used)",
 )
+TABLES = {"models", "vectors"}
 T = TypeVar("T")
 
 
@@ -136,7 +138,7 @@ class DiskCache:
             f"(MAX(LENGTH(entry)) - {HEADER.size + SUM_BYTES}) / 4 FROM vectors "
             "JOIN models ON models.id = vectors.model GROUP BY model ORDER BY MAX(used) DESC, fingerprint"
         )
-        with self._connected() as connection:
+        with self._readable() as connection:
             return [ModelStats(*row) for row in connection.execute(asked)]
 
     @property
@@ -146,13 +148,13 @@ class DiskCache:
             return CacheStats(self.hits, self.misses)
 
     def __len__(self) -> int:
-        with self._connected() as connection:
+        with self._readable() as connection:
             return int(connection.execute("SELECT COUNT(*) FROM vectors").fetchone()[0])
 
     @property
     def size_bytes(self) -> int:
         """Bytes of the file that are in use."""
-        with self._connected() as connection:
+        with self._readable() as connection:
             return _live_bytes(connection)
 
     @property
@@ -165,24 +167,33 @@ class DiskCache:
         self, *, max_bytes: int | None = None, older_than_s: float | None = None, fingerprint: str | None = None
     ) -> int:
         """Delete what is over `max_bytes`, was not used for so long, or is of one model; how many went."""
+        for name, value in (("max_bytes", max_bytes), ("older_than_s", older_than_s)):
+            if value is not None and not (type(value) in (int, float) and value >= 0):
+                raise InputError(f"[cache] {name} is {value!r}; a number from 0 on is wanted")
         before = len(self)
-        if fingerprint is not None:
-            chosen = "SELECT id FROM models WHERE fingerprint = ?"
-            self._write(lambda c: c.execute(f"DELETE FROM vectors WHERE model IN ({chosen})", (fingerprint,)))
-        if older_than_s is not None:
-            oldest = int(time.time() - older_than_s)
-            self._write(lambda c: c.execute("DELETE FROM vectors WHERE used < ?", (oldest,)))
-        if max_bytes is not None:
-            self._trim(max_bytes, max_bytes)
-        self._shrink()
+        with _told(self.path):
+            if fingerprint is not None:
+                self._delete("model IN (SELECT id FROM models WHERE fingerprint = ?)", fingerprint)
+            if older_than_s is not None:
+                self._delete("used < ?", int(time.time() - older_than_s))
+            if max_bytes is not None:
+                self._trim(max_bytes, max_bytes)
+            self._shrink()
         return before - len(self)
 
     def clear(self) -> int:
         """Delete everything; how many vectors went."""
         count = len(self)
-        self._write(lambda c: c.execute("DELETE FROM vectors"))
-        self._shrink()
+        with _told(self.path):
+            self._delete("TRUE")
+            self._shrink()
         return count
+
+    def _delete(self, which: str, *values: Any) -> None:
+        """Delete rows, some at a time: others write in between, and the log stays small."""
+        some = f"DELETE FROM vectors WHERE rowid IN (SELECT rowid FROM vectors WHERE {which} LIMIT {STEP_ROWS})"
+        while self._write(lambda connection: connection.execute(some, values).rowcount):
+            pass
 
     def close(self) -> None:
         """Let go of the file; using the cache opens it again."""
@@ -202,10 +213,17 @@ class DiskCache:
                 self._connection, self._owner = _connect(self.path, self._log_bytes), os.getpid()
             yield self._connection
 
-    def _write(self, change: Callable[[sqlite3.Connection], T]) -> T:
-        """Make a change whole or not at all; it is there for everyone once this returns."""
+    @contextmanager
+    def _readable(self) -> Iterator[sqlite3.Connection]:
+        with _told(self.path), self._connected() as connection:
+            yield connection
+
+    def _write(self, change: Callable[[sqlite3.Connection], T], wait_s: float = WAIT_S) -> T:
+        """Make a change whole or not at all; it is there for everyone once this returns. Others who write are waited
+        for so long."""
         with self._connected() as connection:
-            connection.execute("BEGIN IMMEDIATE")
+            with _waiting(connection, wait_s):
+                connection.execute("BEGIN IMMEDIATE")
             try:
                 result = change(connection)
                 connection.execute("COMMIT")
@@ -228,7 +246,7 @@ class DiskCache:
         if stale:
             try:
                 update = "UPDATE vectors SET used = ? WHERE key = ? AND model = ?"
-                self._write(lambda connection: connection.executemany(update, stale))
+                self._write(lambda connection: connection.executemany(update, stale), wait_s=0)
             except sqlite3.DatabaseError as error:  # others write, or nobody may: it is only an order
                 log.debug("uses of the embedding cache were not written down: %s", error)
 
@@ -250,11 +268,31 @@ class DiskCache:
             pages = self._log_bytes // PAGE_BYTES
             for _ in range(0, _pragma(connection, "freelist_count"), pages):
                 connection.executescript(f"PRAGMA incremental_vacuum({pages});")  # `execute` stops after one page
-            try:
-                connection.execute(f"PRAGMA busy_timeout = {SHRINK_WAIT_S * 1000:.0f}")
+            with _waiting(connection, SHRINK_WAIT_S):
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-            finally:
-                connection.execute(f"PRAGMA busy_timeout = {WAIT_S * 1000:.0f}")
+
+
+@contextmanager
+def _waiting(connection: sqlite3.Connection, seconds: float) -> Iterator[None]:
+    """Wait so long for others who write, and not WAIT_S as elsewhere."""
+    if seconds != WAIT_S:
+        connection.execute(f"PRAGMA busy_timeout = {seconds * 1000:.0f}")
+    try:
+        yield
+    finally:
+        if seconds != WAIT_S:
+            connection.execute(f"PRAGMA busy_timeout = {WAIT_S * 1000:.0f}")
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """SQLite's errors as ours, where they cannot be passed over."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise _out_of_reach(path, error) from None
+    except sqlite3.DatabaseError as error:
+        raise FormatError(f"[cache] {path} is damaged: {error}; delete it, vectors are made anew") from None
 
 
 def default_path() -> Path:
@@ -295,6 +333,8 @@ def _sum(fingerprint: str, key: bytes, header: bytes, numbers: bytes) -> bytes:
 def _connect(path: Path, log_bytes: int) -> sqlite3.Connection:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if path.exists() and not os.access(path, os.W_OK):  # told now, not by every `put`
+            raise OSError(errno.EROFS, "readonly file", str(path))
         connection = sqlite3.connect(path, timeout=WAIT_S, isolation_level=None, check_same_thread=False)
     except (OSError, sqlite3.Error) as error:
         raise _out_of_reach(path, error) from None
@@ -324,11 +364,14 @@ def _out_of_reach(path: Path, error: OSError | sqlite3.Error) -> InputError:
 def _prepare(connection: sqlite3.Connection, path: Path, log_bytes: int) -> None:
     """Turn a new file into a cache; check one that is there."""
     version = _pragma(connection, "user_version")
+    tables = _tables(connection)  # before anything is changed in what may be somebody else's
+    if tables - TABLES or (tables and version == 0):
+        raise FormatError(f"[cache] {path.name} is a database of something else; give another file")
     if version not in (0, VERSION):
         raise FormatError(f"[cache] {path.name} has version {version}, this weft reads {VERSION}; give another file")
-    # these two before the first page is written, or they mean nothing
-    connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
-    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    if not tables:  # these two before the first page is written, or they mean nothing
+        connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     _switch_to_wal(connection)
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute(f"PRAGMA journal_size_limit = {log_bytes}")
@@ -336,15 +379,16 @@ def _prepare(connection: sqlite3.Connection, path: Path, log_bytes: int) -> None
     if version == VERSION and _has_names(connection):
         return
     connection.execute("BEGIN IMMEDIATE")  # of two that make the file, the second finds it made
-    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    if tables - {"models", "vectors"}:
-        raise FormatError(f"[cache] {path.name} is a database of something else; give another file")
     for statement in SCHEMA:
         connection.execute(statement)
     if not _has_names(connection):  # the first files had none, and what wrote them reads those that have
         connection.execute("ALTER TABLE models ADD COLUMN name TEXT")
     connection.execute(f"PRAGMA user_version = {VERSION}")
     connection.execute("COMMIT")
+
+
+def _tables(connection: sqlite3.Connection) -> set[str]:
+    return {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
 
 def _has_names(connection: sqlite3.Connection) -> bool:
