@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.embed import Embedder
-from weft.embed.inputs import many_texts, similarities
+from weft.embed.inputs import check_count, many_texts, similarities
 from weft.errors import InputError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("weft.embed")
 T = TypeVar("T", bound="_Model")
 
+PAIRS = 4096  # that are compared at a time
+FEW_VECTORS = 100  # for the ranges of codes, there as here
 PRECISIONS = ("float32", "int8", "uint8", "binary", "ubinary")
 MEASURES = ("cosine", "dot", "euclidean", "manhattan")
 # Taken and not used: weft runs no code of a model's, writes no cards, packs by tokens and has its own threads.
@@ -240,18 +242,34 @@ class SentenceTransformer(_Model):
             return found[0]
         return found if convert_to_numpy else list(found)
 
-    def encode_query(self, sentences: str | Sequence[str] | None = None, **options: Any) -> Any:
+    def encode_query(
+        self,
+        sentences: str | Sequence[str] | None = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        *others: Any,
+        **options: Any,
+    ) -> Any:
         """`encode` with the prompt for queries, where there is one."""
-        return self._encode_as(("query",), sentences, options)
+        return self.encode(sentences, self._role(("query",), prompt_name, prompt), prompt, *others, **options)
 
-    def encode_document(self, sentences: str | Sequence[str] | None = None, **options: Any) -> Any:
+    def encode_document(
+        self,
+        sentences: str | Sequence[str] | None = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        *others: Any,
+        **options: Any,
+    ) -> Any:
         """`encode` with the prompt for documents, where there is one."""
-        return self._encode_as(("document", "passage", "corpus"), sentences, options)
+        names = ("document", "passage", "corpus")
+        return self.encode(sentences, self._role(names, prompt_name, prompt), prompt, *others, **options)
 
-    def _encode_as(self, names: Sequence[str], sentences: Any, options: dict[str, Any]) -> Any:
-        if options.get("prompt_name") is None and options.get("prompt") is None:
-            options["prompt_name"] = next((name for name in names if name in self.prompts), None)
-        return self.encode(sentences, **options)
+    def _role(self, names: Sequence[str], name: str | None, prompt: str | None) -> str | None:
+        """The prompt's name: the caller's, or the first of `names` that the model has."""
+        if name is not None or prompt is not None:
+            return name
+        return next((known for known in names if known in self.prompts), None)
 
     def similarity(self, embeddings1: np.ndarray, embeddings2: np.ndarray) -> np.ndarray:
         """Of each vector to each other by `similarity_fn_name`, [len(embeddings1), len(embeddings2)]."""
@@ -265,7 +283,10 @@ class SentenceTransformer(_Model):
         a, b = np.atleast_2d(_numbers(embeddings1)), np.atleast_2d(_numbers(embeddings2))
         if len(a) != len(b):
             raise InputError(f"[compat] {len(a)} and {len(b)} vectors are no pairs; similarity compares all with all")
-        return np.array([self.similarity(one, other)[0, 0] for one, other in zip(a, b)], np.float32)
+        if a.shape != b.shape or not a.shape[1]:
+            raise InputError(f"[compat] vectors of {a.shape[1]} and {b.shape[1]} numbers do not compare")
+        parts = [pairwise(a[i : i + PAIRS], b[i : i + PAIRS], self.similarity_fn_name) for i in range(0, len(a), PAIRS)]
+        return np.concatenate([*parts, np.empty(0)]).astype(np.float32)
 
     def _prompt(self, name: str | None, text: str | None) -> str:
         if text is not None:
@@ -311,19 +332,21 @@ class CrossEncoder(_Model):
     def predict(
         self,
         inputs: Any = None,
-        *,
-        sentences: Any = None,
+        batch_size: int = 32,
+        show_progress_bar: bool | None = None,
         activation_fn: Any = None,
         apply_softmax: bool | None = False,
         convert_to_numpy: bool = True,
-        show_progress_bar: bool | None = None,
+        convert_to_tensor: bool = False,
+        *,
+        sentences: Any = None,
         **others: Any,
     ) -> Any:
         """A score for each pair of a query and a document, float32 [n], or one for one pair.
 
         `sentences` is what older versions call the pairs. `apply_softmax` changes nothing where there is one label.
         """
-        without_foreign(others)
+        without_foreign({"convert_to_tensor": convert_to_tensor, **others})
         if apply_softmax and self._label is not None:
             raise UnsupportedError("[compat] apply_softmax needs all labels, and one was chosen; leave it out")
         given = inputs if sentences is None else sentences
@@ -343,12 +366,17 @@ class CrossEncoder(_Model):
         documents: Sequence[str],
         top_k: int | None = None,
         return_documents: bool = False,
+        *others: Any,
         **options: Any,
     ) -> list[dict[str, Any]]:
-        """The documents in falling order of their score: `corpus_id`, `score`, and `text` with `return_documents`."""
+        """The documents in falling order of their score: `corpus_id`, `score`, and `text` with `return_documents`.
+
+        The others are those of `predict`.
+        """
+        check_count(top_k, "top_k")
         texts = list(many_texts(documents, "documents"))
-        scores = self.predict([(query, text) for text in texts], **options).tolist()
-        found = [{"corpus_id": i, "score": score} for i, score in enumerate(scores)]
+        scores = self.predict([(query, text) for text in texts], *others, **options)
+        found: list[dict[str, Any]] = [{"corpus_id": i, "score": float(score)} for i, score in enumerate(scores)]
         if return_documents:
             found = [{**one, "text": text} for one, text in zip(found, texts)]
         return sorted(found, key=lambda one: one["score"], reverse=True)[:top_k]
@@ -383,6 +411,24 @@ class CrossEncoder(_Model):
         raise UnsupportedError(f"[compat] activation_fn is {asked}, the model's is {own}; leave it out")
 
 
+def pairwise(a: np.ndarray, b: np.ndarray, measure: str) -> np.ndarray:
+    """The measure of each row of `a` and the row of `b` at its place; distances with a minus."""
+    import numpy as np
+
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    if measure == "manhattan":
+        return -np.abs(a - b).sum(axis=1)
+    if measure == "euclidean":
+        return -np.linalg.norm(a - b, axis=1)
+    dots = np.einsum("nd,nd->n", a, b)
+    if measure == "dot":
+        return dots
+    norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
+    if not norms.all():
+        raise InputError(f"[compat] pair {int(np.argmin(norms))} has a vector of zeros, which has no cosine")
+    return np.clip(dots / norms, -1, 1)
+
+
 def quantised(vectors: np.ndarray, precision: str) -> np.ndarray:
     """Vectors as sentence-transformers' `precision` has them: int8 and uint8 by the range of each number over these
     vectors, binary as bits v > 0, of which "binary" counts from -128. (weft's own are in weft/embed/outputs.py.)"""
@@ -393,6 +439,15 @@ def quantised(vectors: np.ndarray, precision: str) -> np.ndarray:
     if precision in ("binary", "ubinary"):
         bits = np.packbits(vectors > 0, axis=1)
         return bits if precision == "ubinary" else (bits.astype(np.int16) - 128).astype(np.int8)
+    if len(vectors) < 2:
+        if not len(vectors):
+            return vectors.astype(precision)
+        raise InputError(
+            f"[compat] precision={precision!r} takes the range of each number from the vectors of the call, and one "
+            'vector has none; encode all texts together, or model.embedder.encode(text, output_dtype="int8")'
+        )
+    if len(vectors) < FEW_VECTORS:
+        log.warning("the ranges of precision=%r come from %d vectors alone", precision, len(vectors))
     low, high = vectors.min(axis=0), vectors.max(axis=0)
     steps = (high - low) / 255
     codes = (vectors - low) / np.where(steps > 0, steps, 1)

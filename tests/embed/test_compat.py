@@ -247,3 +247,33 @@ def test_activations_are_the_models_or_a_sigmoid(tmp_path: Path) -> None:
         own.predict(PAIRS, convert_to_tensor=True)
     with pytest.raises(UnsupportedError, match="num_labels is 3"):
         CrossEncoder(str(tmp_path / "own"), num_labels=3)
+
+
+def test_ranges_of_codes_want_more_than_one_vector(tiny_folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    model = SentenceTransformer(str(tiny_folder))
+    with pytest.raises(InputError, match='output_dtype="int8"'):
+        model.encode("the cat", precision="int8")
+    assert model.encode([], precision="uint8").dtype == np.uint8
+    model.encode(TEXTS, precision="int8")
+    assert "come from 6 vectors alone" in caplog.text
+
+
+@pytest.mark.parametrize("measure", ["cosine", "dot", "euclidean", "manhattan"])
+def test_pairs_are_compared_many_at_a_time(tiny_folder: Path, measure: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = SentenceTransformer(str(tiny_folder), similarity_fn_name=measure)
+    monkeypatch.setattr("weft.compat.PAIRS", 4)
+    vectors = model.encode(TEXTS)
+    table = model.similarity(vectors, vectors[::-1])
+    assert np.allclose(model.similarity_pairwise(vectors, vectors[::-1]), np.diag(table), atol=1e-5)
+    assert model.similarity_pairwise(vectors[:0], vectors[:0]).shape == (0,)
+
+
+def test_arguments_may_be_given_in_their_order(tiny_folder: Path, tmp_path: Path) -> None:
+    model = SentenceTransformer(str(tiny_folder))
+    assert np.array_equal(model.encode_query(TEXTS, "query", None, 2), model.encode_query(TEXTS))
+    ranker = CrossEncoder(str(write_cross(tmp_path / "bert", "bert")))
+    assert np.array_equal(ranker.predict(PAIRS, 32, False), ranker.predict(PAIRS))
+    ranked = ranker.rank(QUERIES[0], DOCUMENTS, 2, True, 16)
+    assert ranked == ranker.rank(QUERIES[0], DOCUMENTS, convert_to_numpy=False, return_documents=True)[:2]
+    with pytest.raises(InputError, match="top_k is -1"):
+        ranker.rank(QUERIES[0], DOCUMENTS, -1)

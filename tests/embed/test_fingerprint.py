@@ -38,7 +38,7 @@ def test_it_is_a_scheme_and_a_hash_and_info_has_its_parts(folder: Path) -> None:
 
 def test_it_stays_what_it_was(folder: Path) -> None:
     """Stores keep fingerprints for years: another version of weft must find the same, or have reason not to."""
-    assert fingerprint(folder) == "weft2:ad9d82a0885107bd7c62393e054b3d9eb2b7ac0b0dc076dae063707d0a79a824"
+    assert fingerprint(folder) == "weft2:b4108951b89d6755aec63f7302226380ad7adb2b42aa61232a1237c35c45d07e"
 
 
 def test_where_and_when_and_how_many_threads_do_not_count(folder: Path, tmp_path: Path) -> None:
@@ -83,6 +83,22 @@ def test_what_the_files_say_counts(folder: Path) -> None:
     tokenizer["normalizer"]["lowercase"] = not tokenizer["normalizer"]["lowercase"]
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     assert differs("tokenizer")
+
+
+def test_what_a_tokenizer_does_with_long_words_and_its_own_words_counts(tmp_path: Path) -> None:
+    vocab = ["a", "b", "c", "ab", "bc", "abc"]
+    merges = [["a", "b"], ["b", "c"], ["ab", "c"]]
+    pieces = {"type": "BPE", "vocab": {token: i for i, token in enumerate(vocab)}, "merges": merges}
+    words = {"type": "WordPiece", "unk_token": "a", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100,
+             "vocab": {token: i for i, token in enumerate([*vocab, "x", "##x"])}}  # fmt: skip
+
+    def digest(model: dict[str, object]) -> str:
+        (tmp_path / "tokenizer.json").write_text(json.dumps({"model": model, "pre_tokenizer": {"type": "Whitespace"}}))
+        return fingerprints._vocabulary_digest(weft.Tokenizer.from_file(tmp_path / "tokenizer.json"))
+
+    assert digest(pieces) != digest({**pieces, "merges": [merges[1], merges[0], merges[2]]})
+    assert digest(pieces) == digest(dict(reversed(pieces.items())))
+    assert digest(words) != digest({**words, "max_input_chars_per_word": 99})
 
 
 @pytest.mark.parametrize("file", ["model.safetensors", "2_Dense/model.safetensors"])

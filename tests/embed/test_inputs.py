@@ -243,3 +243,92 @@ def test_a_model_called_like_one_with_prompts_is_told_of(tmp_path: Path, caplog:
         embedder.encode_query("a")
         embedder.encode_query("b")
     assert caplog.text.count("is called like bge-small-en-v1.5, whose queries begin with") == 1
+
+
+def test_a_stream_keeps_to_the_limits_of_a_call(tiny_folder: Path) -> None:
+    embedder = weft.Embedder(str(tiny_folder), limits=Limits(texts=4))
+    assert len(list(embedder.encode_stream("the cat" for _ in range(10)))) == 10
+    for wrong in ({"texts": "5"}, {"texts": 0}, {"text_bytes": 1.5}):
+        with pytest.raises(InputError, match="a whole number from 1 on"):
+            Limits(**wrong)  # type: ignore[arg-type]
+
+
+def failing(count: int) -> Iterator[str]:
+    yield from ("the cat" for _ in range(count))
+    raise OSError("the disk is gone")
+
+
+async def failing_later(count: int) -> Any:
+    for text in failing(count):
+        yield text
+
+
+def test_what_was_read_is_embedded_before_reading_fails(tiny_embedder: weft.Embedder) -> None:
+    found: list[np.ndarray] = []
+    with pytest.raises(OSError, match="the disk is gone"):
+        found.extend(tiny_embedder.encode_stream(failing(5)))
+    assert len(found) == 5
+
+    async def read(texts: Any) -> None:
+        async for vector in tiny_embedder.aencode_stream(texts):
+            found.append(vector)
+
+    for texts in (failing(3), failing_later(4)):
+        with pytest.raises(OSError, match="the disk is gone"):
+            asyncio.run(read(texts))
+    assert len(found) == 12
+
+
+def test_texts_are_not_read_in_the_event_loop(tiny_embedder: weft.Embedder) -> None:
+    readers: set[int] = set()
+
+    def texts() -> Iterator[str]:
+        for _ in range(3):
+            readers.add(threading.get_ident())
+            yield "the cat"
+
+    async def read() -> int:
+        return len([vector async for vector in tiny_embedder.aencode_stream(texts())])
+
+    assert asyncio.run(read()) == 3 and threading.get_ident() not in readers
+
+
+@pytest.mark.parametrize(
+    "wrong", [[np.array([], np.int32)], [np.array([101.5, 102.0])], [101, 102], [[[1, 2]]], ["ab"]]
+)
+def test_ids_are_whole_numbers(tiny_embedder: weft.Embedder, wrong: Any) -> None:
+    with pytest.raises(InputError, match=r"ids\[0\] is .*; a sequence of one or more whole numbers"):
+        tiny_embedder.encode_ids(wrong)
+
+
+def test_lists_of_ids_are_as_good_as_arrays(tiny_embedder: weft.Embedder) -> None:
+    ids = tiny_embedder.token_ids(TEXTS[:2]).ids
+    assert np.array_equal(tiny_embedder.encode_ids([one.tolist() for one in ids]), tiny_embedder.encode_ids(ids))
+
+
+@pytest.mark.parametrize(
+    "options", [{"normalise": "false"}, {"normalise": 0}, {"matryoshka": "no"}, {"threads": 0}, {"threads": "2"}]
+)
+def test_yes_and_no_are_said_as_such(tiny_folder: Path, options: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=f"{next(iter(options))} is {next(iter(options.values()))!r}"):
+        weft.Embedder(str(tiny_folder), **options)
+
+
+def test_roles_have_their_prompts_and_names_are_strings(tiny_embedder: weft.Embedder) -> None:
+    for ask in (tiny_embedder.encode_query, tiny_embedder.encode_document):
+        with pytest.raises(InputError, match="`encode` takes a prompt_name"):
+            ask("cat", prompt_name="query")
+    with pytest.raises(InputError, match="`encode` takes a prompt_name"):
+        tiny_embedder.rank("cat", ["dog"], prompt_name="query")
+    with pytest.raises(InputError, match="prompt_name is list"):
+        tiny_embedder.encode("cat", prompt_name=["query"])  # type: ignore[arg-type]
+
+
+def test_half_a_surrogate_pair_is_told_by_its_place(tiny_embedder: weft.Embedder) -> None:
+    with pytest.raises(InputError, match=r"texts\[2\] has half of a surrogate pair at character 3"):
+        tiny_embedder.encode(["the cat", "naïve 🙂", "no \ud800"])
+
+
+def test_no_vectors_have_no_similarities(tiny_embedder: weft.Embedder) -> None:
+    none = tiny_embedder.encode([])
+    assert tiny_embedder.similarity(none, tiny_embedder.encode(TEXTS)).shape == (0, len(TEXTS))

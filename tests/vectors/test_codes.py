@@ -30,12 +30,45 @@ def test_int8_codes_are_rounded_half_away_and_never_minus_128():
     rng = np.random.default_rng(1)
     for dim in DIMS:
         x = rng.standard_normal((40, dim), np.float32)
-        x[0], x[1] = 0, 1e-11
+        x[0], x[1] = 0, 1e-9
         codes = vectors.quantise(x, "int8")
         want, scale = int8_codes(x)
         assert np.array_equal(codes.data, want) and np.array_equal(codes.scales, scale) and codes.data.min() >= -127
         assert np.allclose(codes.norms, np.linalg.norm(x.astype(np.float64), axis=1), rtol=1e-7)
         assert np.abs(codes.dequantise() - x).max() <= 0.5001 / scale[2:].min()
+
+
+@pytest.mark.parametrize("tier", ["int8", "int4"])
+def test_a_row_too_small_for_a_scale_is_no_row_of_zeros(tier):
+    x = np.eye(4, dtype=np.float32)
+    x[2] *= 1e-10
+    with pytest.raises(InputError, match="row 2 has nothing above 1e-10"):
+        vectors.quantise(x, tier)
+    assert vectors.quantise(x * 1e20, tier).norms.all() and len(vectors.quantise(0 * x, tier)) == 4
+
+
+def test_codes_are_a_sequence_with_an_end():
+    codes = vectors.quantise(np.eye(3, 5, dtype=np.float32), "int8")
+    assert [len(row) for row in codes] == [1, 1, 1]
+    for place in (np.int64(2), -1):
+        assert np.array_equal(codes[place].data, codes.data[2:])
+    for place in (3, -4):
+        with pytest.raises(IndexError):
+            codes[place]
+    assert len(codes[1:]) == 2 and len(codes[np.array([True, False, True])]) == 2 and len(codes[np.array([0, 0])]) == 2
+
+
+@pytest.mark.parametrize("threshold", [float("nan"), float("inf"), "0", None])
+def test_a_threshold_is_a_number(threshold):
+    with pytest.raises(InputError, match="threshold is"):
+        vectors.quantise(np.eye(3, dtype=np.float32), "binary", threshold=threshold)
+
+
+def test_candidates_are_row_numbers():
+    x = np.eye(3, dtype=np.float32)
+    for wrong in ([1.7], ["a"]):
+        with pytest.raises(InputError, match="row numbers are wanted"):
+            vectors.rescore(x[0], wrong, x, 1)
 
 
 def test_int4_codes_have_even_places_in_the_high_half():

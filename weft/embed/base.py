@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from threading import Event
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,6 +16,7 @@ from weft.embed.inputs import (
     check_texts,
     many_texts,
     portions,
+    portions_async,
     similarities,
     texts_of,
 )
@@ -154,11 +155,11 @@ class BaseEmbedder(ABC):
 
     def encode_query(self, texts: str | Sequence[str], **options: Any) -> np.ndarray:
         """`encode` with the model's prompt for queries, where it has one."""
-        return self.encode(texts, prompt_name="query", **options)
+        return self.encode(texts, prompt_name="query", **_unnamed(options))
 
     def encode_document(self, texts: str | Sequence[str], **options: Any) -> np.ndarray:
         """`encode` with the model's prompt for documents, where it has one."""
-        return self.encode(texts, prompt_name=self.document_prompt_name, **options)
+        return self.encode(texts, prompt_name=self.document_prompt_name, **_unnamed(options))
 
     @property
     def document_prompt_name(self) -> str:
@@ -166,12 +167,14 @@ class BaseEmbedder(ABC):
         return next((name for name in DOCUMENT_NAMES if self.prompts.get(name)), "document")
 
     def encode_stream(self, texts: Iterable[str], **options: Any) -> Iterator[np.ndarray]:
-        """A vector [dimension] for each of `texts`, in order, as they come: any number of texts in bounded memory.
+        """A vector [dimension] for each of `texts`, in order: any number of texts in bounded memory.
 
-        EmbedInterrupted holds the vectors that were made and not given yet.
+        Texts are read a thousand at a time (`Limits.texts`, where that is less), and their vectors come together. Where
+        reading fails, the vectors of what was read come before the error. EmbedInterrupted holds the vectors that were
+        made and not given yet.
         """
         first = 0
-        for part in portions(many_texts(texts)):
+        for part in portions(many_texts(texts), self._stream_texts()):
             for vector in self._portion(part, first, options):
                 yield vector.copy()  # a row that is kept must not keep its neighbours
             first += len(part)
@@ -233,13 +236,29 @@ class BaseEmbedder(ABC):
         """`rank` in another thread."""
         return await _in_thread(self.rank, query, documents, top_k, **options)
 
-    async def aencode_stream(self, texts: Iterable[str], **options: Any) -> AsyncIterator[np.ndarray]:
-        """`encode_stream` in another thread, a portion at a time."""
+    async def aencode_stream(
+        self, texts: Iterable[str] | AsyncIterable[str], **options: Any
+    ) -> AsyncIterator[np.ndarray]:
+        """`encode_stream` in another thread, a portion at a time. Texts are read there, too, unless they come
+        asynchronously."""
         first = 0
-        for part in portions(many_texts(texts)):
+        async for part in self._portions(texts):
             for vector in await _in_thread(self._portion, part, first, options):
                 yield vector.copy()
             first += len(part)
+
+    async def _portions(self, texts: Iterable[str] | AsyncIterable[str]) -> AsyncIterator[list[str]]:
+        count = self._stream_texts()
+        if isinstance(texts, AsyncIterable):
+            async for part in portions_async(texts, count):
+                yield part
+            return
+        parts = portions(many_texts(texts), count)
+        while part := await _in_thread(next, parts, []):
+            yield part
+
+    def _stream_texts(self) -> int:
+        return min(STREAM_TEXTS, self.limits.texts or STREAM_TEXTS)
 
     def _prompt(self, name: str | None, text: str | None) -> str:
         """What goes before each text: `text` itself, or the prompt of this name."""
@@ -247,10 +266,20 @@ class BaseEmbedder(ABC):
             if not isinstance(text, str):
                 raise InputError(f"[embed] prompt is {type(text).__name__}; a string is put before each text")
             return text
+        if name is not None and not isinstance(name, str):
+            raise InputError(
+                f"[embed] prompt_name is {type(name).__name__}; prompts have names, and `prompt` is a text"
+            )
         if name is not None and name not in self.prompts and name not in ROLES:
             known = ", ".join(map(repr, self.prompts)) or "none"
             raise InputError(f"[embed] no prompt is called {name!r}; there are {known}, and `prompt` takes any text")
         return self.prompts.get(name or "", "")
+
+
+def _unnamed(options: dict[str, Any]) -> dict[str, Any]:
+    if "prompt_name" in options:
+        raise InputError("[embed] the prompt is that of queries and documents here; `encode` takes a prompt_name")
+    return options
 
 
 async def _in_thread(function: Callable[..., T], *arguments: Any, **options: Any) -> T:

@@ -3,7 +3,8 @@
 It is `weft2:` and the SHA-256 of the parts below as JSON. The parts are what decides a vector beside the text:
 
     weights     the tensors: names, types, shapes, all bytes, those of dense layers included, and the model's settings
-    tokenizer   the vocabulary in order, and the ids of texts that show how a tokenizer cuts and normalises
+    tokenizer   the vocabulary in order, and what becomes of a text that has all of it, of words of every length, and of
+                texts that show how a tokenizer cuts and normalises: whatever its files are called
     pooling, dense, prompts, dimension, normalise, compute, adapter
 
 Where files lie, when they were written, the number of threads and the machine are not in it. A GGUF file and the
@@ -42,6 +43,8 @@ NOT_THE_MODEL = (
     *("architectures", "auto_map", "dtype", "torch_dtype", "transformers_version", "use_cache"),
     *("gradient_checkpointing", "id2label", "label2id", "finetuning_task", "problem_type"),
 )
+TOGETHER = 256  # tokens of a text that is made of the vocabulary
+LONGEST_WORD = 256  # letters
 # Letters of both cases and with accents, signs, digits, spaces, other scripts, an emoji of several code points.
 PROBES = (
     "The quick brown fox, jumping over 13 lazy dogs; isn't it?",
@@ -125,18 +128,19 @@ def _tensors_digest(checkpoint: Checkpoint) -> str:
     return hashed.hexdigest()
 
 
-def kept_digest(files: Sequence[Path], make: Callable[[], str]) -> str:
-    """What `make` says of these files, in hex; asked once as long as none of them changes."""
+def kept_digest(files: Sequence[Path], make: Callable[[], str], what: str = "weights") -> str:
+    """What `make` says of these files, in hex; asked once as long as none of them changes. `what` is looked at."""
     before = _stamps(files)
     if before is None:
         return make()
+    before.append([what])
     place = flags.cache_folder() / "digests" / sha256(json.dumps(before).encode()).hexdigest()[:32]
     with suppress(OSError, ValueError):
         stored = json.loads(place.read_text("ascii"))
         if isinstance(stored, list) and stored[:-1] == before and isinstance(stored[-1], str) and len(stored[-1]) == 64:
             return str(stored[-1])
     digest = make()
-    if _stamps(files) == before:
+    if _stamps(files) == before[:-1]:
         _keep(place, json.dumps([*before, digest]))
     return digest
 
@@ -168,14 +172,31 @@ def _keep(place: Path, text: str) -> None:
             path.unlink(missing_ok=True)
 
 
-def tokenizer_digest(tokenizer: Tokenizer | None) -> str:
-    """SHA-256 of what a tokenizer does, whatever its files are called; "none" for a model that only takes ids."""
+def tokenizer_digest(checkpoint: Checkpoint, tokenizer: Tokenizer | None) -> str:
+    """SHA-256 of what a tokenizer does; "none" for a model that only takes ids."""
     if tokenizer is None:
         return "none"
+    files = [file.path for file in checkpoint.files]
+    if checkpoint.path.is_dir():
+        weights = {path.name for path in files}
+        files = sorted(path for path in checkpoint.path.iterdir() if path.is_file() and path.name not in weights)
+    hashed = sha256()
+    _add(hashed, kept_digest(files, lambda: _vocabulary_digest(tokenizer), "tokenizer").encode())
+    _add(hashed, _canonical([list(map(int, tokenizer.encode(probe))) for probe in PROBES]))
+    return hashed.hexdigest()
+
+
+def _vocabulary_digest(tokenizer: Tokenizer) -> str:
+    """Merges and scores show in what becomes of the vocabulary's own words, limits of length in long words."""
     hashed = sha256()
     pieces: Iterable[str | None] = map(tokenizer.token, range(tokenizer.vocab_size))
     _add(hashed, "\0".join(piece or "" for piece in pieces).encode("utf-8", "surrogatepass"))
-    _add(hashed, _canonical([list(map(int, tokenizer.encode(probe))) for probe in PROBES]))
+    all_bytes = tokenizer.token_bytes()
+    starts = range(0, len(all_bytes), TOGETHER)
+    texts = [b"".join(all_bytes[at : at + TOGETHER]).decode("utf-8", "replace") for at in starts]
+    texts.append(" ".join("x" * length for length in range(1, LONGEST_WORD + 1)))
+    for ids in tokenizer.encode_batch(texts, add_special=False):
+        _add(hashed, ids.astype("<i4").tobytes())
     return hashed.hexdigest()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import InputError, TooLongError
@@ -15,6 +15,12 @@ STREAM_TEXTS = 1024  # of a stream that are in memory at once …
 STREAM_CHARACTERS = 4 << 20  # … unless they are long
 
 
+def check_count(count: Any, name: str) -> None:
+    """A number of things, one or more, or None where it is left open."""
+    if count is not None and (type(count) is not int or count < 1):
+        raise InputError(f"[embed] {name} is {count!r}; a whole number from 1 on is wanted")
+
+
 @frozen
 class Limits:
     """The most that one call takes: texts, and bytes of UTF-8 in each before a prompt is put in front.
@@ -25,6 +31,10 @@ class Limits:
 
     texts: int | None = None
     text_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        check_count(self.texts, "Limits.texts")
+        check_count(self.text_bytes, "Limits.text_bytes")
 
     def check(self, texts: Sequence[str]) -> None:
         if self.texts is not None and len(texts) > self.texts:
@@ -45,7 +55,8 @@ def many_texts(given: Iterable[str], name: str = "texts") -> Iterable[str]:
     """`given`, which has several texts in an order: a list, a tuple, an array, a generator. One string is not it."""
     if isinstance(given, (str, bytes)):
         raise InputError(f"[embed] {name} is one string; give a list of them")
-    if isinstance(given, (Set, Mapping)) or not isinstance(given, Iterable):
+    single = getattr(given, "ndim", 1) == 0  # an array of no dimension says that it can be gone through
+    if isinstance(given, (Set, Mapping)) or not isinstance(given, Iterable) or single:
         raise InputError(f"[embed] {name} is {_kind(given)}; give a list of strings, whose order vectors have")
     return given
 
@@ -58,32 +69,91 @@ def texts_of(given: str | Iterable[str], name: str = "texts") -> list[str]:
 
 
 def check_texts(texts: Sequence[Any], first: int = 0, name: str = "texts") -> None:
-    """Each is a string; `first` is the place of the first of them in what the caller gave."""
+    """Each is a string of Unicode; `first` is the place of the first of them in what the caller gave."""
     for i, text in enumerate(texts, first):
         if not isinstance(text, str):
             raise InputError(f"[embed] {name}[{i}] is {_kind(text)}; texts are strings")
+        if not text.isascii():
+            try:
+                text.encode()
+            except UnicodeEncodeError as error:
+                raise InputError(
+                    f"[embed] {name}[{i}] has half of a surrogate pair at character {error.start}, which is no text; "
+                    "read the file it is from as UTF-8, or leave such characters out"
+                ) from None
 
 
-def check_count(count: Any, name: str) -> None:
-    """A number of things, one or more, or None for all."""
-    if count is not None and (type(count) is not int or count < 1):
-        raise InputError(f"[embed] {name} is {count!r}; a whole number from 1 on is wanted")
+class Gathering:
+    """Texts until they are `count`, or have `characters` together and few more."""
+
+    def __init__(self, count: int = STREAM_TEXTS, characters: int = STREAM_CHARACTERS) -> None:
+        self._count, self._characters = count, characters
+        self._texts: list[str] = []
+        self._size = 0
+
+    def add(self, text: str) -> list[str]:
+        """All of them, where there are enough now; none otherwise."""
+        self._texts.append(text)
+        self._size += len(text) if isinstance(text, str) else 0
+        return self.rest() if len(self._texts) == self._count or self._size >= self._characters else []
+
+    def rest(self) -> list[str]:
+        """Those that are left."""
+        texts, self._texts, self._size = self._texts, [], 0
+        return texts
 
 
 def portions(
     texts: Iterable[str], count: int = STREAM_TEXTS, characters: int = STREAM_CHARACTERS
 ) -> Iterator[list[str]]:
-    """The texts in lists of at most `count`, and of not many more than `characters` together."""
-    part: list[str] = []
-    size = 0
-    for text in texts:
-        part.append(text)
-        size += len(text) if isinstance(text, str) else 0
-        if len(part) == count or size >= characters:
-            yield part
-            part, size = [], 0
-    if part:
-        yield part
+    """The texts in lists that Gathering makes. Where reading fails, what was read comes before the error."""
+    gathering = Gathering(count, characters)
+    try:
+        for text in texts:
+            if full := gathering.add(text):
+                yield full
+    except Exception:
+        if rest := gathering.rest():
+            yield rest
+        raise
+    if rest := gathering.rest():
+        yield rest
+
+
+async def portions_async(texts: AsyncIterable[str], count: int = STREAM_TEXTS) -> AsyncIterator[list[str]]:
+    """`portions` of what comes asynchronously."""
+    gathering = Gathering(count)
+    try:
+        async for text in texts:
+            if full := gathering.add(text):
+                yield full
+    except Exception:
+        if rest := gathering.rest():
+            yield rest
+        raise
+    if rest := gathering.rest():
+        yield rest
+
+
+def check_choice(given: Any, name: str) -> None:
+    """True, False, or None where the model decides: other values would count as one of them, silently."""
+    if given is not None and type(given) is not bool:
+        raise InputError(f"[embed] {name} is {given!r}; True, False or None is wanted")
+
+
+def check_ids(given: Any) -> list[np.ndarray]:
+    """Sequences of ids, each with one or more whole numbers, as arrays."""
+    import numpy as np
+
+    made: list[np.ndarray] = []
+    for i, ids in enumerate(many_texts(given, "ids")):
+        try:
+            made.append(np.asarray(ids))
+        except ValueError:
+            made.append(np.empty(0))
+        if made[-1].ndim != 1 or made[-1].dtype.kind not in "iu" or not len(made[-1]):
+            raise InputError(f"[embed] ids[{i}] is {_kind(ids)}; a sequence of one or more whole numbers is wanted")
+    return made
 
 
 def similarities(a: Any, b: Any, measure: str, dimension: Callable[[], int]) -> np.ndarray:
@@ -107,7 +177,7 @@ def _rows(vectors: Any, measure: str, dimension: Callable[[], int]) -> np.ndarra
         found = np.asarray(vectors)
     except ValueError:  # rows of different lengths
         found = np.empty(0, object)
-    if found.dtype.kind not in "fiu" or found.ndim not in (1, 2) or not len(found):
+    if found.dtype.kind not in "fiu" or found.ndim not in (1, 2) or not found.shape[-1]:
         raise InputError(f"[similarity] {_kind(vectors)} {found.dtype} {found.shape} is no vector, nor a list of them")
     if found.dtype == np.int8 and measure != "cosine":
         raise InputError(f"[similarity] int8 vectors have a scale each, which {measure} needs; compare float32 vectors")

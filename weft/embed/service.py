@@ -13,7 +13,7 @@ from weft.embed.base import BaseEmbedder, How
 from weft.embed.cache import open_cache
 from weft.embed.cutting import Cutter, Sequences, TokenIds, check_truncate, joined
 from weft.embed.fingerprint import Fingerprint, tokenizer_digest, weights_digest
-from weft.embed.inputs import Limits, check_count, texts_of
+from weft.embed.inputs import Limits, check_choice, check_count, check_ids, texts_of
 from weft.embed.recipe import Recipe, entry_of, read_recipe, tell_of_prompts
 from weft.embed.results import Embedded, EmbedInterrupted
 from weft.errors import InputError, UnsupportedError
@@ -75,6 +75,8 @@ class Embedder(BaseEmbedder):
                 f"[embed] precision is {precision!r}; `compute` says what is multiplied (f32, f16, bf16, int8), and "
                 "`output_dtype` of encode what comes out (f32, f16, int8, binary)"
             )
+        check_choice(normalise, "normalise")
+        check_choice(matryoshka, "matryoshka")
         self.truncate = check_truncate(truncate)
         if limits is not None and not isinstance(limits, Limits):
             raise InputError(f"[embed] limits is {type(limits).__name__}; give weft.embed.Limits")
@@ -198,7 +200,7 @@ class Embedder(BaseEmbedder):
         checkpoint = self._encoder.checkpoint
         return Fingerprint(
             weights=weights_digest(checkpoint),
-            tokenizer=tokenizer_digest(None if checkpoint.make_tokenizer is None else self.tokenizer)
+            tokenizer=tokenizer_digest(checkpoint, None if checkpoint.make_tokenizer is None else self.tokenizer)
             + (" in lower case" if self.recipe.lower else ""),
             pooling=self.recipe.pooling + ("" if self.recipe.include_prompt else " without the prompt"),
             dense=tuple(layer.activation for layer in self.recipe.dense),
@@ -229,12 +231,13 @@ class Embedder(BaseEmbedder):
         batch_tokens: int = BATCH_TOKENS,
         progress: bool | None = False,
     ) -> np.ndarray:
-        """Vectors of sequences of ids, each int32 [n] and taken as it is, float32 [len(ids), dimension]."""
+        """Vectors of sequences of ids, each [n] and taken as it is, float32 [len(ids), dimension]."""
         check_count(batch_tokens, "batch_tokens")
         how = How(adapter=self._adapter(adapter), batch_tokens=batch_tokens, progress=progress)
-        vectors, whole = self._run(list(ids), how)
+        sequences = check_ids(ids)
+        vectors, whole = self._run(sequences, how)
         if not whole:
-            raise EmbedInterrupted(self._embedded(vectors, Sequences.of(ids[: len(vectors)]), how))
+            raise EmbedInterrupted(self._embedded(vectors, Sequences.of(sequences[: len(vectors)]), how))
         return vectors
 
     def _make(self, texts: list[str], how: How) -> Embedded:

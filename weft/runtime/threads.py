@@ -9,6 +9,7 @@ from threading import Event, Thread
 from typing import Generic, TypeVar
 
 from weft import flags
+from weft.errors import InputError
 from weft.frozen import frozen
 
 T = TypeVar("T")
@@ -54,6 +55,8 @@ class Soon(Generic[T]):
 
 def plan_threads(wanted: int | None = None) -> ThreadPlan:
     """The number of threads for this process: `wanted`, else WEFT_THREADS, else what the machine really gives."""
+    if wanted is not None and (type(wanted) is not int or wanted < 1):
+        raise InputError(f"[threads] threads is {wanted!r}; a whole number from 1 on is wanted, or None")
     allowed = _allowed_cpus()
     reasons = [f"{len(allowed)} logical CPUs in the affinity mask"]
     limit = len(allowed)

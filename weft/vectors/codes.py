@@ -4,11 +4,15 @@
     int4     scale = 15 / (2 * largest); code = round((v + largest) * scale) in 0..15; even places in the high half-byte
     binary   bit = v >= threshold, the first in the highest bit; cosine is estimated as 1 - 2 * differing / d
 
-`largest` is the largest magnitude of the row; at 1e-10 and below the scale is 1. The norm of the row is kept.
+`largest` is the largest magnitude of the row. The scale of a row of zeros is 1; another row that has nothing above 1e-10
+is an error. The norm of the row is kept, so an estimated cosine may be beyond 1: by tenths of a percent for int8, by
+some percent for int4.
 """
 
 from __future__ import annotations
 
+import math
+import operator
 from enum import Enum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
 
     from weft.vectors.nearest import Nearest
 
+TINY = 1e-10  # a row with nothing larger has no scale: kTiny of csrc/vectors/codes.cpp
 HOUR, DAY, WEEK = 3600, 86400, 7 * 86400
 
 
@@ -96,8 +101,13 @@ class Codes:
         return len(self.data)
 
     def __getitem__(self, rows: Any) -> Codes:
-        """Some of the rows: a slice, a mask or an array of row numbers."""
-        chosen = slice(rows, rows + 1 or None) if isinstance(rows, int) else rows
+        """Some of the rows: a number, a slice, a mask or an array of row numbers; one row is codes, too."""
+        chosen = rows
+        if hasattr(rows, "__index__") and not isinstance(rows, (bool, np.ndarray)):
+            place = operator.index(rows)
+            if not -len(self) <= place < len(self):
+                raise IndexError(f"row {place} of {len(self)}")
+            chosen = [place]
         sides = {name: np.ascontiguousarray(getattr(self, name)[chosen]) for name in SIDES[self.tier]}
         return Codes(self.tier, self.dim, self.data[chosen], **sides, threshold=self.threshold)
 
@@ -138,11 +148,25 @@ def quantise(
     count, dim = rows.shape
     if kind is Tier.FULL:
         return Codes(kind, dim, rows, np.atleast_1d(distance.norms(rows)))
+    if type(threshold) not in (int, float) or not math.isfinite(threshold):
+        raise InputError(f"[quantise] threshold is {threshold!r}; a finite number is wanted")
     data = np.empty((count, kind.row_bytes(dim)), DTYPES[kind])
     sides = {name: np.empty(count, np.int32 if name == "sums" else np.float32) for name in SIDES[kind]}
     given = (sides.get(name) for name in ("norms", "scales", "offsets", "sums"))
     _core.vectors.encode(rows, ELEMENTS[kind], threshold, data, *given, team(threads))
+    if kind is not Tier.BINARY:
+        _check_size(rows, sides["norms"])
     return Codes(kind, dim, data, **sides, threshold=threshold if kind is Tier.BINARY else 0.0)
+
+
+def _check_size(rows: np.ndarray, norms: np.ndarray) -> None:
+    """Codes of a row that has nothing above TINY are those of zeros: what is compared with them would be made up."""
+    for row in np.flatnonzero((norms > 0) & (norms <= TINY * np.sqrt(rows.shape[1]))):
+        if np.abs(rows[row]).max() <= TINY:
+            raise InputError(
+                f"[quantise] row {row} has nothing above {TINY}, for which codes have no scale; bring it to unit "
+                "length (weft.vectors.normalise) first"
+            )
 
 
 def tier_named(tier: Tier | str) -> Tier:

@@ -73,7 +73,10 @@ def rescore(
     left, right = _query(query, dtype), matrix(rows, dtype, name="rows")
     same_length(left, right, "rescore")
     check_bits(metric, right.element)
-    chosen = np.ascontiguousarray(np.atleast_2d(candidates), np.int64)
+    given = np.atleast_2d(candidates)
+    if given.dtype.kind not in "iu" and given.size:
+        raise InputError(f"[rescore] candidates are {given.dtype}; row numbers are wanted")
+    chosen = np.ascontiguousarray(given, np.int64)
     if chosen.ndim != 2 or len(chosen) != len(left.array):
         raise ShapeError(f"[rescore] {len(left.array)} queries and candidates {np.shape(candidates)} do not fit")
     native = right.rows(None if norms is None else _norms(norms, len(right.array)))
