@@ -42,6 +42,10 @@ void translate(const std::exception_ptr& pointer, void*) {
 }  // namespace
 
 NB_MODULE(_core, module) {
+#ifdef NDEBUG
+  // A program that ends while a thread of its own still runs keeps objects alive; that is no fault to tell its user of.
+  nb::set_leak_warnings(false);
+#endif
   nb::register_exception_translator(translate);
   bind_core(module);
   nb::module_ bench = module.def_submodule("bench");

@@ -4,12 +4,14 @@ have a limit."""
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from weft import flags
 from weft.errors import BackendError, DownloadError, InputError
@@ -17,10 +19,12 @@ from weft.frozen import frozen
 
 if TYPE_CHECKING:
     from http.client import HTTPConnection
+    from ssl import SSLContext
 
 T = TypeVar("T")
 R = TypeVar("R")
 
+MOST_IDLE = 8  # connections that are kept
 MAX_BYTES = 256 << 20  # of an answer
 SAID = 300  # characters of an error that are told
 LOOK_S = 0.1  # between two looks at an event that wakes nobody here
@@ -32,19 +36,29 @@ class Answer:
     headers: Mapping[str, str]  # names in lower case
     body: bytes
 
+    @property
+    def _error(self) -> Any:
+        try:
+            return json.loads(self.body).get("error")
+        except (ValueError, AttributeError, RecursionError):
+            return None
+
+    @property
+    def code(self) -> str | None:
+        """What the server calls an error."""
+        error = self._error
+        return str(error.get("code")) if isinstance(error, dict) else None
+
     def said(self) -> str:
         """What the server says is wrong, on one line."""
-        try:
-            error = json.loads(self.body).get("error")
-            text = error.get("message") if isinstance(error, dict) else error
-        except (ValueError, AttributeError, RecursionError):
-            text = None
+        error = self._error
+        text = error.get("message") if isinstance(error, dict) else error
         words = str(text or self.body[: 4 * SAID].decode("utf-8", "replace") or "nothing").split()
         return " ".join(words)[:SAID]
 
 
 class Poster:
-    """Where JSON is posted to, and with which key."""
+    """Where JSON is posted to, and with which key. Connections that a call is done with are kept for the next."""
 
     def __init__(self, url: str, key: str | None, timeout_s: float) -> None:
         try:
@@ -57,34 +71,91 @@ class Poster:
         if key is not None and not (isinstance(key, str) and key.isascii() and key.isprintable()):
             raise InputError("[remote] api_key has characters that no header takes")
         self._target = f"{parts.path or '/'}{'?' + parts.query if parts.query else ''}"
+        self._url = f"{self._scheme}://{parts.netloc}{self._target}"
+        self._idle: list[HTTPConnection] = []
+        self._owner = os.getpid()
+        self._lock = threading.Lock()
         self._timeout_s = timeout_s
         self._headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "weft"}
         if key:
             self._headers["Authorization"] = f"Bearer {key}"
 
-    def connection(self) -> HTTPConnection:
-        """One that is not open yet."""
+    def take(self) -> HTTPConnection:
+        """One that an earlier call left open, or one that is not open yet."""
+        with self._lock:
+            if self._owner != os.getpid():  # a forked child has no part in its parent's
+                self._idle, self._owner = [], os.getpid()
+            return self._idle.pop() if self._idle else self._connection()
+
+    def give_back(self, connection: HTTPConnection) -> None:
+        """Keep one that is open and waits for nothing."""
+        with self._lock:
+            if connection.sock is not None and len(self._idle) < MOST_IDLE and self._owner == os.getpid():
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def _connection(self) -> HTTPConnection:
         from http.client import HTTPConnection, HTTPSConnection
 
+        proxy = self._proxy
+        host, port = (self.host, self._port) if proxy is None else (proxy.hostname or "", proxy.port)
+        made: HTTPConnection
         if self._scheme == "http":
-            return HTTPConnection(self.host, self._port, timeout=self._timeout_s)
+            return HTTPConnection(host, port, timeout=self._timeout_s)
+        made = HTTPSConnection(host, port, timeout=self._timeout_s, context=self._tls)
+        if proxy is not None:
+            made.set_tunnel(self.host, self._port or 443, headers=_asked_by(proxy))
+        return made
+
+    @cached_property
+    def _tls(self) -> SSLContext:
         import ssl
 
         bundle = flags.get("REQUESTS_CA_BUNDLE")
-        try:
-            context = ssl.create_default_context(cafile=None if bundle is None else str(bundle))
+        try:  # 35 ms, most of them for certificates
+            return ssl.create_default_context(cafile=None if bundle is None else str(bundle))
         except OSError as error:
             raise InputError(f"[remote] REQUESTS_CA_BUNDLE is {bundle}, which holds no certificates: {error}") from None
-        return HTTPSConnection(self.host, self._port, timeout=self._timeout_s, context=context)
+
+    @cached_property
+    def _proxy(self) -> SplitResult | None:
+        """The proxy of the environment (HTTPS_PROXY, HTTP_PROXY, NO_PROXY) for this server."""
+        from urllib.request import getproxies, proxy_bypass
+
+        found = getproxies().get(self._scheme)
+        if not found or proxy_bypass(self.host):
+            return None
+        try:
+            parts = urlsplit(found if "://" in found else f"http://{found}")
+            if parts.scheme == "http" and parts.hostname and parts.port != 0:
+                return parts
+        except ValueError:
+            pass
+        name = f"{self._scheme.upper()}_PROXY"
+        raise InputError(f"[remote] {name} is no address of a proxy as http://host:port; mend it, or set NO_PROXY")
 
     def exchange(self, connection: HTTPConnection, data: bytes) -> Answer:
-        connection.request("POST", self._target, data, self._headers)
+        plain = self._proxy if self._scheme == "http" else None  # of TLS the tunnel takes care
+        extra = {} if plain is None else _asked_by(plain)
+        connection.request("POST", self._target if plain is None else self._url, data, {**self._headers, **extra})
         response = connection.getresponse()
         body = response.read(MAX_BYTES + 1)
         if len(body) > MAX_BYTES:
             raise BackendError(f"[remote] {self.host} sends more than {MAX_BYTES} bytes; ask for fewer texts at once")
         headers = {name.lower(): value for name, value in response.getheaders()}
         return Answer(response.status, headers, body)
+
+
+def _asked_by(proxy: SplitResult) -> dict[str, str]:
+    """What a proxy is told of who asks."""
+    if proxy.username is None:
+        return {}
+    from base64 import b64encode
+    from urllib.parse import unquote
+
+    name = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+    return {"Proxy-Authorization": f"Basic {b64encode(name.encode()).decode()}"}
 
 
 class StoppedError(Exception):
@@ -96,7 +167,8 @@ class Line:
 
     def __init__(self, poster: Poster, stopped: threading.Event) -> None:
         self._poster, self._stopped = poster, stopped
-        self._connection = poster.connection()
+        self._connection = poster.take()
+        self._waits = False  # for an answer
 
     def post(self, body: Any) -> Answer:
         """The answer, whatever its status; DownloadError where there is none. A kept connection that the server has
@@ -110,7 +182,10 @@ class Line:
                 if not kept:
                     self._connection.connect()
                 self.wait(0)  # connecting takes its time, and what is asked now is paid for
-                return self._poster.exchange(self._connection, data)
+                self._waits = True
+                answer = self._poster.exchange(self._connection, data)
+                self._waits = False
+                return answer
             except (OSError, HTTPException) as error:
                 self._connection.close()
                 self.wait(0)
@@ -123,7 +198,11 @@ class Line:
             raise StoppedError
 
     def close(self) -> None:
-        self._connection.close()
+        """Hand the connection back; one that an answer may still come on is of no use to others."""
+        if self._waits or self._stopped.is_set():
+            self._connection.close()
+        else:
+            self._poster.give_back(self._connection)
 
     def shut(self) -> None:
         """Ends what another thread is waiting for on this line."""

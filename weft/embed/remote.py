@@ -12,13 +12,14 @@ import base64
 import binascii
 import json
 import random
+import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from hashlib import sha256
 from math import isfinite
 from threading import Event, Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft import flags
 from weft.embed.base import BaseEmbedder, How
@@ -34,6 +35,7 @@ from weft.errors import (
     InputError,
     NotFoundError,
     OfflineError,
+    TooLongError,
     UnsupportedError,
 )
 from weft.frozen import frozen
@@ -42,9 +44,17 @@ from weft.progress import shown
 if TYPE_CHECKING:
     import numpy as np
 
+BATCH_CHARACTERS = 60_000  # of a request: a weft server takes 65,536 tokens, OpenAI's more
 TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 60.0
 OPENAI = "https://api.openai.com/v1"
+
+
+class Part(NamedTuple):
+    """What one request asks for: some of a call's texts, the place of the first of them among all."""
+
+    first: int
+    texts: list[str]
 
 
 @frozen
@@ -199,13 +209,13 @@ class RemoteEmbedder(BaseEmbedder):
                 f"[remote] truncate is {how.truncate!r}; a server cuts texts as it likes, and windows are for local "
                 "models: give truncate='error'"
             )
-        ranges = [(i, min(i + self._batch_texts, len(texts))) for i in range(0, len(texts), self._batch_texts)]
-        parts = [[how.prompt + text for text in texts[first:last]] for first, last in ranges]
+        ranges = list(request_ranges(texts, self._batch_texts))
+        parts = [Part(first, [how.prompt + text for text in texts[first:last]]) for first, last in ranges]
         requests = Requests(self._poster, parts, self._ask, self._concurrency)
         try:
             requests.start()
             steps = enumerate(shown(ranges, len(texts), how.progress))
-            return self._embedded([requests.result(place, how.stop) for place, _ in steps])
+            return self._embedded([requests.result(place, how.stop) for place, _ in steps] or [self._no_vector])
         except BaseException as error:
             done = requests.stop()
             first = next(place for place in range(len(parts) + 1) if place not in done)
@@ -218,6 +228,12 @@ class RemoteEmbedder(BaseEmbedder):
             if self.cache is None:
                 error.done = made  # type: ignore[attr-defined]
             raise
+
+    @property
+    def _no_vector(self) -> np.ndarray:
+        import numpy as np
+
+        return np.empty((0, self.dimension), np.float32)
 
     def _embedded(self, parts: Sequence[np.ndarray]) -> Embedded:
         import numpy as np
@@ -233,9 +249,9 @@ class RemoteEmbedder(BaseEmbedder):
         stored = (Stored(vector.copy(), 0, 0, 1) for vector in vectors)
         self.cache.put(self.fingerprint, list(zip(keys, stored)))
 
-    def _ask(self, line: Line, texts: list[str]) -> np.ndarray:
+    def _ask(self, line: Line, part: Part) -> np.ndarray:
         """The vectors of one request, made again as often as that may help."""
-        body: dict[str, Any] = {"model": self.model, "input": texts, "encoding_format": "base64"}
+        body: dict[str, Any] = {"model": self.model, "input": part.texts, "encoding_format": "base64"}
         if self._dimensions is not None:
             body["dimensions"] = self._dimensions
         for attempt in range(self._retries + 1):
@@ -249,12 +265,12 @@ class RemoteEmbedder(BaseEmbedder):
                 self._wait(line, self._wait_s(attempt, 0.0))
                 continue
             if answer.status == 200:
-                vectors = read_vectors(answer.body, len(texts))
+                vectors = read_vectors(answer.body, len(part.texts))
                 self._check(answer, vectors.shape[1])
                 return vectors
             after = retry_after_s(answer.headers.get("retry-after"), time.time())
             if answer.status not in TRANSIENT or attempt == self._retries or after > LONGEST_WAIT_S:
-                raise _refused(answer, self.base_url)
+                raise _refused(answer, self.base_url, part)
             self._wait(line, self._wait_s(attempt, after))
         raise AssertionError("the last attempt raises")
 
@@ -347,12 +363,37 @@ def _vector(given: Any) -> np.ndarray:
     return np.asarray(given, np.float32)
 
 
-def _refused(answer: Answer, base_url: str) -> Exception:
+def request_ranges(texts: Sequence[str], most: int) -> Iterator[tuple[int, int]]:
+    """Which texts (first, last) go together: `most`, and no more characters than servers take; a longer text alone."""
+    first = size = 0
+    for i, text in enumerate(texts):
+        if i > first and (i - first == most or size + len(text) > BATCH_CHARACTERS):
+            yield first, i
+            first, size = i, 0
+        size += len(text)
+    if texts:
+        yield first, len(texts)
+
+
+def _too_long(said: str, base_url: str, part: Part) -> InputError | None:
+    """Which text of the call it is: a weft server says its place in the request; one that was sent alone is it."""
+    found = re.search(r"\b(?:text|input) (\d+) has (\d+) tokens, the model takes (\d+)", said)
+    place, length, limit = map(int, found.groups()) if found else (0, 0, 0)
+    if found is None and len(part.texts) > 1:
+        return None
+    numbers = f"has {length} tokens, the model takes {limit}" if found else "is too long"
+    message = f"[remote] text {part.first + place} {numbers}; shorten it, {base_url} does not cut it"
+    return TooLongError(message, length=length, limit=limit, index=part.first + place)
+
+
+def _refused(answer: Answer, base_url: str, part: Part) -> Exception:
     """The error that an answer of this status is."""
-    said = answer.said()
+    said, count = answer.said(), len(part.texts)
     message = f"[remote] {base_url} answered {answer.status}: {said}"
     if answer.status in (400, 413, 422):
-        return InputError(message)
+        too_long = _too_long(said, base_url, part) if answer.code == "context_length_exceeded" else None
+        asked = f"text {part.first}" if count == 1 else f"texts {part.first} to {part.first + count - 1}"
+        return too_long or InputError(f"{message} (asked for {asked})")
     if answer.status == 404:
         return NotFoundError(message)
     if answer.status == 429:

@@ -4,7 +4,7 @@
     int4     scale = 15 / (2 * largest); code = round((v + largest) * scale) in 0..15; even places in the high half-byte
     binary   bit = v >= threshold, the first in the highest bit; cosine is estimated as 1 - 2 * differing / d
 
-`largest` is the largest magnitude of the row. The scale of a row of zeros is 1; another row that has nothing above 1e-10
+`largest` is the largest magnitude of the row. The scale of a row of zeros is 1; another that has nothing above 1e-10
 is an error. The norm of the row is kept, so an estimated cosine may be beyond 1: by tenths of a percent for int8, by
 some percent for int4.
 """
