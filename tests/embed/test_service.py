@@ -1,6 +1,8 @@
 """The service: a vector for every text, in order; what was cut is told, and an interrupt loses nothing that is done."""
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -214,3 +216,14 @@ def test_an_interrupt_between_windows_keeps_whole_texts(tiny_folder: Path) -> No
     with pytest.raises(EmbedInterrupted) as caught:
         embedder.encode(["the cat", LONG, "a"], truncate="chunk", batch_tokens=48)
     assert len(caught.value.done) == 1 and caught.value.done.tokens.tolist() == [5]
+
+
+def test_a_program_may_end_while_its_threads_run(tiny_folder: Path) -> None:
+    code = (
+        "import sys, threading, time, weft\n"
+        "weft.Embedder(sys.argv[1]).encode('a cat')\n"
+        "kept = weft.Embedder(sys.argv[1])\n"
+        "threading.Thread(target=time.sleep, args=(100,), daemon=True).start()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tiny_folder)], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
