@@ -1,6 +1,7 @@
 """weft embed writes vectors as they are made: what is read stays little, and what stops it leaves what was done."""
 
 import json
+import os
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -93,6 +94,46 @@ def test_what_stops_a_run_leaves_what_was_made(
     count = 5 if interrupted else 3
     assert result.exit_code == (130 if interrupted else 1) and f"after {count} texts" in result.stderr
     assert np.array_equal(_read(target), expected[:count])
+
+
+def test_a_row_is_written_as_to_a_file(run: Run, embedder: Path, tmp_path: Path) -> None:
+    """Standard output has JSON that others read: dates as text, null for NaN."""
+    arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed; pip install weft[parquet]")
+    import pyarrow.parquet as parquet
+
+    day = arrow.array([0], arrow.date32())
+    parquet.write_table(arrow.table({"text": ["a"], "day": day, "x": [float("nan")]}), tmp_path / "in.parquet")
+    for more in ((), ("--output-dtype", "int8")):
+        given = ("embed", "-m", str(embedder), "-i", str(tmp_path / "in.parquet"), "--format", "jsonl", *more)
+        shown = run(*given)
+        assert shown.exit_code == 0, shown.stderr
+        row = json.loads(shown.stdout, parse_constant=pytest.fail)
+        assert (row["day"], row["x"]) == ("1970-01-01", None)
+        run(*given, "-o", str(tmp_path / "out.jsonl"))
+        assert (tmp_path / "out.jsonl").read_text() == shown.stdout
+
+
+def test_a_field_of_the_row_s_own_is_not_overwritten(run: Run, embedder: Path, small: None) -> None:
+    rows = [{"text": text, "scale": 1} for text in TEXTS]
+    rows[7]["embedding"] = "mine"
+    given = ("embed", "-m", str(embedder), "--field", "text")
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    refused = run(*given, "--format", "jsonl", input=lines)
+    assert refused.exit_code == 2 and "row 8 has a field 'embedding' already" in refused.stderr
+    assert len(refused.stdout.splitlines()) == 7 and "stopped after 7 texts" in refused.stderr
+    scaled = run(*given, "--format", "jsonl", "--output-dtype", "int8", input=lines)
+    assert scaled.exit_code == 2 and "row 1 has a field 'scale' already" in scaled.stderr
+    assert len(run(*given, input=lines).stdout.splitlines()) == len(TEXTS)  # numbers alone: nothing is overwritten
+
+
+def test_a_pipe_is_no_output(run: Run, embedder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.mkfifo(tmp_path / "out.npy")
+    os.mkfifo(tmp_path / "b.scales.npy")
+    monkeypatch.setattr(weft, "Embedder", lambda *a, **k: pytest.fail("a model was loaded"))
+    for name, more in (("out.npy", ()), ("b.npy", ("--output-dtype", "int8"))):
+        refused = run("embed", "a", "-m", str(embedder), "-o", str(tmp_path / name), *more)
+        assert refused.exit_code == 2 and "is a pipe, a device" in refused.stderr and "`-o -`" in refused.stderr
+    assert sorted(path.name for path in tmp_path.glob("*.npy")) == ["b.scales.npy", "out.npy"]
 
 
 def test_a_run_that_made_nothing_leaves_the_file_as_it_was(run: Run, embedder: Path, tmp_path: Path) -> None:

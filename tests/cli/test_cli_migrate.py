@@ -155,6 +155,40 @@ def test_what_was_skipped_is_embedded_though_the_model_is_served(run, long_notes
     assert "0 skipped" in run("migrate", "skipped", long_notes).stderr
 
 
+LATE = "".join(json.dumps({"id": f"late {i}", "text": f"a long text {i}"}) + "\n" for i in range(20))
+
+
+def test_a_rollback_does_not_lose_documents_unless_it_is_told_to(run, notes):
+    """The new model takes documents that the old one cannot."""
+    assert run("migrate", notes, "--to", "new", "--truncate", "head").exit_code == 0
+    assert run("migrate", "add", notes, "-", input=LATE).exit_code == 0
+    refused = run("migrate", "rollback", notes)
+    assert refused.exit_code == 2 and "20 of 50 documents have no vector of the old model" in refused.stderr
+    assert "--truncate" in refused.stderr and "nothing is rolled back" in refused.stderr
+    assert facts(run, notes)["route"]["query"] == "fake:new/f32"
+    assert "20: ContentTooLarge" in run("migrate", "status", notes).stdout  # of what is also written
+    assert facts(run, notes)["skips"]["fake:old/f32"] == {"ContentTooLarge": 20}
+    assert run("migrate", "rollback", notes, "--allow-skips", "19").exit_code == 2
+    done = run("migrate", "rollback", notes, "--allow-skips", "20")
+    assert done.exit_code == 0 and "20 skipped: ContentTooLarge" in done.stderr and "--truncate head" in done.stderr
+    assert facts(run, notes)["skips"] == {"fake:old/f32": {"ContentTooLarge": 20}}
+    assert "20: ContentTooLarge" in run("migrate", "status", notes).stdout  # of what is served
+
+
+@pytest.mark.parametrize("tried", [False, True])
+def test_a_rollback_embeds_long_documents_with_another_truncation(run, notes, tried):
+    run("migrate", notes, "--to", "new", "--truncate", "head")
+    run("migrate", "add", notes, "-", input=LATE)
+    if tried:
+        assert run("migrate", "rollback", notes).exit_code == 2
+    done = run("migrate", "rollback", notes, "--truncate", "head")
+    assert done.exit_code == 0 and "skipped: Content" not in done.stderr, done.stderr
+    shown = facts(run, notes)
+    assert (shown["route"]["query"], shown["skips"]) == ("fake:old/f32", {"fake:old/f32": {}})
+    with open_store(notes) as store:
+        assert len(list(store.vectors("fake:old/f32"))) == 50
+
+
 def test_retries_by_name_and_what_is_skipped_again(run, long_notes):
     assert run("migrate", "retry", long_notes).exit_code == 2
     run("migrate", long_notes, "--to", "new")
@@ -279,6 +313,48 @@ def test_ctrl_c_pauses_and_says_how_to_go_on(run, notes):
     assert facts(run, notes)["migration"]["state"] == "paused"
     assert run("migrate", "resume", notes).exit_code == 0
     assert facts(run, notes)["route"]["query"] == "fake:new/f32"
+
+
+def test_sigterm_pauses_and_gives_the_lease_back(run, notes):
+    ended = INTERRUPTED.replace("signal.SIGINT", "signal.SIGTERM")
+    command = [sys.executable, "-c", ended, str(FOLDER), "migrate", notes, "--to", "new", "--batch", "10"]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 143, done.stderr
+    assert "paused: " in done.stderr and f"go on: `weft migrate resume {notes}`" in done.stderr
+    shown = facts(run, notes)["migration"]
+    assert (shown["state"], shown["lease_owner"], shown["processed"] > 0) == ("paused", None, True)
+    resumed = run("migrate", "resume", notes)
+    assert resumed.exit_code == 0 and "waiting" not in resumed.stderr
+
+
+def test_a_folder_that_is_called_as_a_model_is_not_taken_for_it(run, notes, asked, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("all-MiniLM-L6-v2", "mine"):
+        (tmp_path / name).mkdir()
+    assert run("migrate", notes, "--to", "all-MiniLM-L6-v2").exit_code == 0
+    assert facts(run, notes)["migration"]["model"] == "all-MiniLM-L6-v2"
+    run("migrate", "finish", notes, "--now")
+    for typed in ("mine", "./all-MiniLM-L6-v2"):
+        assert run("migrate", notes, "--to", typed).exit_code == 0
+        assert facts(run, notes)["migration"]["model"] == str(tmp_path / typed)
+        run("migrate", "rollback", notes)
+
+
+def test_another_model_behind_a_server_s_name_is_refused(run, notes, server, tmp_path, monkeypatch):
+    key = ("--base-url", server, "--api-key-env", "MY_KEY")
+    assert run("migrate", notes, "--to", "lengths", *key).exit_code == 0
+    assert run("search", notes, "text 5", *key).exit_code == 0
+    from weft.embed.remote import RemoteEmbedder
+
+    real = RemoteEmbedder.encode_document
+    monkeypatch.setattr(RemoteEmbedder, "encode_document", lambda self, texts: real(self, texts)[:, ::-1])
+    more = tmp_path / "more.jsonl"
+    more.write_text('{"id": "new", "text": "a new one"}')
+    for given in (("search", notes, "text 5"), ("migrate", "add", notes, str(more))):
+        refused = run(*given, *key)
+        assert refused.exit_code == 2 and "not the one that made the store's vectors" in refused.stderr
+    with open_store(notes) as store:
+        assert store.count() == 30
 
 
 def test_a_process_that_is_gone_is_waited_for_or_taken_over(run, notes, monkeypatch):

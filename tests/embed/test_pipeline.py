@@ -248,6 +248,18 @@ def test_a_folder_is_cut_into_chunks_that_overlap(tiny_embedder: weft.Embedder, 
     assert report.rows == len(rows) == len(np.load(tmp_path / "notes.npy"))
 
 
+def test_links_of_a_folder_are_named(tiny_embedder: weft.Embedder, tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    (notes / "deep").mkdir(parents=True)
+    (notes / "deep" / "a.txt").write_text("a short one")
+    (notes / "b.txt").symlink_to("deep/a.txt")
+    (notes / "other").symlink_to("deep")
+    (notes / ".hidden").symlink_to("deep")
+    folder = open_source(notes, embedder=tiny_embedder)
+    assert [row["path"] for row in folder.rows()] == ["deep/a.txt"]
+    assert folder.left_out == {"b.txt": "a link", "other": "a link"}
+
+
 def test_a_text_without_words_is_cut_all_the_same(tiny_embedder: weft.Embedder) -> None:
     text = "abc" * 300
     found = list(spans(text, tiny_embedder.tokenizer, Chunking(10, 3)))

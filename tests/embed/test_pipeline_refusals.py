@@ -1,7 +1,9 @@
 """What cannot work is refused before anything is embedded, by name; what lies there already is not lost."""
 
 import json
+import os
 import sqlite3
+from collections.abc import Iterator
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -11,7 +13,7 @@ import numpy as np
 import pytest
 
 import weft
-from weft.embed.pipeline import Chunking, embed_file, open_source, spool
+from weft.embed.pipeline import Chunking, embed_file, open_source, sources, spool
 from weft.errors import BusyError, FormatError, InputError, NotFoundError, TooLongError, WeftError
 
 RECORD = np.dtype("<f4")
@@ -141,7 +143,7 @@ def test_a_database_that_is_opened_during_the_run_is_not_replaced(
     "rows, target, said",
     [
         ([{"text": "a"}, {"text": "b", "embedding": 1}], "out.jsonl", "row 2 has a field 'embedding' already"),
-        ([{"text": "a", "scale": 1}], "out.parquet", "row 1 has a field 'scale' already"),
+        ([{"text": "a", "embedding": 1}], "out.parquet", "row 1 has a field 'embedding' already"),
         ([{"text": "a", "id": 5}, {"text": "b", "id": 5}], "out.index", "rows 1 and 2 have the same id, 5"),
         ([{"text": "a"}, {"text": "b", "id": 0}], "out.index", "rows 1 and 2 have the same id, 0"),
         ([{"text": "a"}, {"text": "b", "id": 2**70}], "out.index", "row 2: the id .* does not fit 64 bits"),
@@ -176,6 +178,108 @@ def test_numbers_that_a_target_has_no_place_for_are_told_at_once(
 ) -> None:
     with pytest.raises(InputError, match=dtype):
         embed_file(untouched, lines(tmp_path / "in.jsonl", {"text": "a"}), tmp_path / name, output_dtype=dtype)
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+def test_a_name_is_taken_only_where_the_output_has_it(
+    tiny_embedder: weft.Embedder, tmp_path: Path, ending: str
+) -> None:
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed; pip install weft[parquet]")
+    source = lines(tmp_path / "in.jsonl", {"text": "a", "scale": 1})
+    assert embed_file(tiny_embedder, source, tmp_path / f"out.{ending}").rows == 1
+    with pytest.raises(InputError, match="row 1 has a field 'scale' already"):
+        embed_file(tiny_embedder, source, tmp_path / f"int8.{ending}", output_dtype="int8")
+
+
+def test_a_column_of_a_file_without_rows_is_not_there_twice(tiny_embedder: weft.Embedder, tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed; pip install weft[parquet]")
+    import pyarrow.parquet as parquet
+
+    columns = {name: arrow.array([], arrow.string()) for name in ("text", "embedding")}
+    parquet.write_table(arrow.table(columns), tmp_path / "in.parquet")
+    with pytest.raises(InputError, match="a field 'embedding' already"):
+        embed_file(tiny_embedder, tmp_path / "in.parquet", tmp_path / "out.parquet")
+    assert not (tmp_path / "out.parquet").exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+@pytest.mark.parametrize("name", ["in.txt", "in.jsonl", "in.csv", "in.md"])
+def test_a_pipe_is_no_source(untouched: weft.Embedder, tmp_path: Path, name: str) -> None:
+    """It is empty when it is read again, or waits for a writer for ever."""
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(InputError, match=rf"{name} is a pipe or a device, .*`-i -`"):
+        embed_file(untouched, tmp_path / name, tmp_path / "out.npy")
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_source_that_ends_earlier_than_it_did_is_told(tiny_embedder: weft.Embedder, tmp_path: Path) -> None:
+    class Shrinking(sources.Source):
+        times = 0
+
+        def _rows(self) -> Iterator[dict[str, Any]]:
+            self.times += 1
+            return iter([{"text": "a"}] * (4 - self.times))
+
+    (tmp_path / "in.txt").write_text("a\n")
+    with pytest.raises(InputError, match="was changed while it was read"):
+        embed_file(tiny_embedder, Shrinking(tmp_path / "in.txt"), tmp_path / "out.npy")
+    assert not (tmp_path / "out.npy").exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+@pytest.mark.parametrize("ending", ["npy", "jsonl", "txt", "parquet", "sqlite"])
+def test_a_pipe_is_no_target_and_stays_one(untouched: weft.Embedder, tmp_path: Path, ending: str) -> None:
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed; pip install weft[parquet]")
+    source = lines(tmp_path / "in.jsonl", {"text": "a"})
+    os.mkfifo(tmp_path / f"out.{ending}")
+    os.mkfifo(tmp_path / "scaled.scales.npy")
+    before = sorted(path.name for path in tmp_path.iterdir())
+    with pytest.raises(InputError, match=r"out.* is a pipe, a device .*`-o -`"):
+        embed_file(untouched, source, tmp_path / f"out.{ending}")
+    with pytest.raises(InputError, match=r"scaled.* is a pipe"):
+        embed_file(untouched, source, tmp_path / "scaled.npy", output_dtype="int8")
+    assert (tmp_path / f"out.{ending}").is_fifo() and sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("ending", ["npy", "jsonl", "txt", "parquet", "sqlite"])
+def test_an_output_is_written_through_a_link_and_keeps_its_mode(
+    tiny_embedder: weft.Embedder, tmp_path: Path, ending: str
+) -> None:
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed; pip install weft[parquet]")
+    source = lines(tmp_path / "in.jsonl", {"text": "a"})
+    real, link = tmp_path / "real" / f"x.{ending}", tmp_path / f"out.{ending}"
+    real.parent.mkdir()
+    link.symlink_to(real)
+    embed_file(tiny_embedder, source, link)
+    real.chmod(0o600)
+    first = real.stat()
+    embed_file(tiny_embedder, source, link)
+    second = real.stat()
+    assert link.is_symlink() and [path.name for path in real.parent.iterdir()] == [real.name]
+    assert second.st_mode == first.st_mode and second.st_ino != first.st_ino
+
+
+def test_a_database_that_is_open_is_seen_through_a_link(untouched: weft.Embedder, tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "x.db-wal").write_bytes(b"not played yet")
+    (tmp_path / "out.db").symlink_to("real/x.db")
+    with pytest.raises(InputError, match=r"there is x\.db-wal"):
+        embed_file(untouched, lines(tmp_path / "in.jsonl", {"text": "a"}), tmp_path / "out.db")
+
+
+def test_other_chunks_are_told_as_such(tiny_embedder: weft.Embedder, tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.txt").write_text("the cat sat on one mat")
+    was, now = (
+        open_source(tmp_path / "notes", embedder=tiny_embedder, chunking=Chunking(n, 2)).identity() for n in (10, 12)
+    )
+    filled(tmp_path / "out.npy.part", 3, source=was)
+    with pytest.raises(InputError, match=r"chunks of \[10, 2\] tokens then, \[12, 2\] now"):
+        spool.Spool(tmp_path / "out.npy.part", {"source": now}, RECORD)
+    (tmp_path / "notes" / "a.txt").write_text("another text")
+    later = open_source(tmp_path / "notes", embedder=tiny_embedder, chunking=Chunking(10, 2)).identity()
+    with pytest.raises(InputError, match="notes was changed since"):
+        spool.Spool(tmp_path / "out.npy.part", {"source": later}, RECORD)
 
 
 def test_the_scales_of_a_matrix_lie_beside_it(tiny_embedder: weft.Embedder, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ EXIT_CODES = {
     70: "a bug in weft",
     130: "interrupted with Ctrl-C",
     141: "whoever read the output stopped reading",
-    143: "ended with SIGTERM: `weft embed` and `weft index build` keep what is done",
+    143: "ended with SIGTERM: `weft embed`, `weft index build` and `weft migrate` keep what is done",
 }
 
 

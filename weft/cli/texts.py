@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -80,12 +79,24 @@ def in_portions(rows: Iterable[Row], field: str) -> Iterator[list[Row]]:
         read.clear()
 
 
+def writable(rows: Iterable[Row], form: str, dtype: str) -> Iterator[Row]:
+    """The rows as they are asked for; one with a field that `form` needs for the vector is refused."""
+    from weft.embed.pipeline.targets import check_fields, taken_beside
+
+    taken = taken_beside(dtype == "int8") if form == "jsonl" else ()
+    for number, row in enumerate(rows):
+        check_fields(number, row, taken)
+        yield row
+
+
 @contextlib.contextmanager
 def writing(form: str, output: Path | None) -> Iterator[Write]:
     """What writes rows and their vectors as text, jsonl or npy to a file or to standard output, a portion a call.
 
     A file has its name once the block is left, and keeps what it was where an error leaves it.
     """
+    from weft.embed.pipeline.targets import scales_path
+
     to_file = output is not None and str(output) != "-"
     with contextlib.ExitStack() as stack:
         out: BinaryIO = stack.enter_context(_target(output if to_file else None))
@@ -94,21 +105,18 @@ def writing(form: str, output: Path | None) -> Iterator[Write]:
             return
         matrix = stack.enter_context(_Matrix(output.parent if output and to_file else None))
         yield matrix.write
-        matrix.finish(out, output.with_suffix(".scales.npy") if output and to_file else None)
+        matrix.finish(out, scales_path(output) if output and to_file else None)
 
 
 def _write_lines(out: BinaryIO, form: str, rows: list[Row], made: Embedded) -> None:
-    from weft.embed.pipeline.targets import numbers_of
+    from weft.embed.pipeline.targets import json_line, text_line
 
-    scales = [{}] * len(made) if made.scales is None else [{"scale": scale} for scale in numbers_of(made.scales)]
-    lines = []
-    for row, vector, scale in zip(rows, made.vectors, scales):
-        numbers = numbers_of(vector)
-        if form == "jsonl":
-            lines.append(json.dumps({**row, "embedding": numbers, **scale}, ensure_ascii=False))
-        else:
-            lines.append(" ".join(map(repr, numbers)))
-    left = memoryview("".join(f"{line}\n" for line in lines).encode())
+    if form == "jsonl":
+        scales = [None] * len(made) if made.scales is None else made.scales.tolist()
+        lines = [json_line(*parts) for parts in zip(rows, made.vectors, scales)]
+    else:
+        lines = [text_line(vector) for vector in made.vectors]
+    left = memoryview(b"".join(lines))
     while left:
         left = left[out.write(left) :]  # standard output without a buffer (PYTHONUNBUFFERED) ends a write at a signal
     out.flush()  # whoever reads them need not wait for the next portion

@@ -228,19 +228,52 @@ class TensorFile(Generic[M]):
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A file to write that takes the name `path` only once it is whole and on disk; nothing is left on failure."""
-    target = Path(path)
+    """A file to write that takes the name `path` only once it is whole and on disk; see `replacing_path`."""
+    with replacing_path(path) as temporary, open(temporary, "wb") as out:
+        yield out
+
+
+@contextlib.contextmanager
+def replacing_path(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """The path of an empty file that takes the name `path` once the block is left; nothing is left on failure.
+
+    A link is written through, and what is there keeps its mode; until then only its owner may read what replaces it.
+    """
+    mode = check_replaceable(path)
+    target = Path(os.path.realpath(path))
     temporary = target.with_name(f".{target.name}.{os.urandom(4).hex()}.part")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+    os.close(os.open(temporary, flags, 0o666 if mode is None else 0o600))
     try:
-        with open(temporary, "xb") as out:
-            yield out
-            out.flush()
-            os.fsync(out.fileno())
+        yield temporary
+        with open(temporary, "r+b") as written:
+            os.fsync(written.fileno())
+        if mode is not None:
+            os.chmod(temporary, mode)
         os.replace(temporary, target)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
     _sync_folder(target.parent)
+
+
+def check_replaceable(path: str | os.PathLike[str]) -> int | None:
+    """The mode of the file that `path` leads to, None where there is none; what is no regular file is refused.
+
+    A file that takes the place of a pipe or a device leaves whoever reads it waiting, and a machine without /dev/null.
+    """
+    try:
+        found = os.stat(path).st_mode
+    except OSError:
+        return None  # whoever makes the file is told what is wrong with its folder
+    if stat.S_ISDIR(found):
+        raise InputError(f"[output] {path} is a folder; name a file")
+    if not stat.S_ISREG(found):
+        raise InputError(
+            f"[output] {path} is a pipe, a device or a socket, and a file would take its place; name a file, or write "
+            "to standard output (`-o -`) and send it there"
+        )
+    return stat.S_IMODE(found)
 
 
 def _sync_folder(folder: Path) -> None:

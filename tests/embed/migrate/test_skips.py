@@ -181,8 +181,31 @@ def test_a_write_does_not_fail_for_the_model_that_is_not_asked(store):
     after = Corpus(store, picky, new("head"))
     after.put({"g": "a third long text"})
     assert after.search("a third long text", 1).hits[0].id == "g"
-    assert Migrator(store, picky).rollback().settled == "rolled back"
+    assert Migrator(store, picky, allow_skips=1).rollback().settled == "rolled back"
     assert [row[0] for row in store.migrations.skipped()] == ["g"]
+
+
+@pytest.mark.parametrize("way_out", ["retry", "allowed", "deleted"])
+def test_a_rollback_does_not_serve_what_too_many_documents_lack(store, way_out):
+    """Documents that the old model cannot take came after the cut-over."""
+    Migrator(store, new("head")).run()
+    picky = FakeEmbedder("old", before=refuse_long)
+    Corpus(store, picky, new("head")).put({f"late {i}": f"a long text {i}" for i in range(20)})
+    with pytest.raises(InputError, match=r"20 of 29 documents have no vector of the old model \(20 ContentTooLarge\)"):
+        Migrator(store, picky).rollback()
+    assert store.route().query == "fake:new" and store.migrations.lease_left() == 0
+    assert store.migrations.skips("fake:old") == {"ContentTooLarge": 20}
+    assert len(Corpus(store, new("head")).search("a long text", 100).hits) == 29
+    with pytest.raises(InputError, match="and 19 may lack one: nothing is rolled back"):
+        store.migrations.rollback(allow_skips=19)
+    if way_out == "retry":
+        assert Migrator(store, OLD).retry() == Progress(20, 0, 0)
+    elif way_out == "deleted":
+        store.delete([f"late {i}" for i in range(20)])
+    allowed = 20 if way_out == "allowed" else None
+    assert Migrator(store, picky, allow_skips=allowed).rollback().settled == "rolled back"
+    left = 29 if way_out == "retry" else 9
+    assert len(Corpus(store, OLD).search("a long text", 100).hits) == left
 
 
 def test_a_write_fails_for_the_model_that_is_asked_and_names_the_document(store):
@@ -193,12 +216,13 @@ def test_a_write_fails_for_the_model_that_is_asked_and_names_the_document(store)
     assert caught.value.index == 1 and store.get("f") is None
 
 
-def test_a_text_that_a_model_makes_nothing_of_is_skipped(store):
+@pytest.mark.parametrize("number, said", [(0, "has the norm 0"), (np.nan, "is not finite"), (np.inf, "is not finite")])
+def test_a_text_that_a_model_makes_nothing_of_is_skipped(store, number, said):
     class Knows(FakeEmbedder):
         def encode_document(self, texts):
-            known = np.array([["4" not in text] for text in texts], np.float32)
+            known = np.array([[number if "4" in text else 1] for text in texts], np.float32)
             return super().encode_document(texts) * known
 
     done = Migrator(store, Knows("new", 12), allow_skips=1).run()
     ((name, reason, detail),) = store.migrations.skipped()
-    assert (done.processed, name, reason) == (8, "d4", "PermanentApiError") and "has the norm 0" in detail
+    assert (done.processed, name, reason) == (8, "d4", "PermanentApiError") and said in detail

@@ -265,6 +265,21 @@ def test_eight_threads_make_one_store(address):
         assert set(pool.map(make, range(8))) == {Route(Phase.STABLE, "f", ("f",))}
 
 
+def test_a_store_of_the_first_version_is_brought_up(opened, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr("weft.embed.stores.schema.STEPS", STEPS[:1])
+        patched.setattr("weft.embed.stores.sqlite.Sqlite.watch", lambda *_: ())
+        old = opened()
+        old.adopt(OLD.fingerprint, OLD.dimension)
+        Corpus(old, OLD).put({"a": "one", "b": "two"})
+    corpus, other = Corpus(opened(), OLD), Corpus(opened(), OLD)
+    assert corpus.search("two", 1).hits[0].id == "b"
+    for writer, name in ((other, "three"), (Corpus(old, OLD), "four")):  # one that was opened before it, too
+        writer.put({name: name})
+        assert corpus.search(name, 1).hits[0].id == name
+    assert corpus.store.canaries(OLD.fingerprint) is None
+
+
 def test_a_newer_store_is_refused(store, opened):
     with store.transaction("alone") as session:
         session.run("UPDATE weft_store SET version = ?", len(STEPS) + 1)
@@ -329,6 +344,14 @@ def test_a_password_is_not_repeated(postgres):
     with pytest.raises(InputError, match=r"postgresql\+psycopg:// is no store") as refused:
         open_store("postgresql+psycopg://weft:s3cret@h/notes")
     assert "s3cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", [["a"], 3, None, "", "\ud800", "a\0b"])
+def test_what_is_no_id_is_the_caller_s_mistake(corpus, name):
+    with pytest.raises(InputError, match="id"):
+        corpus.store.get(name)
+    with pytest.raises(InputError, match="documents are list; give a dict"):
+        corpus.put(["x"])
 
 
 def test_a_folder_is_no_store(tmp_path):

@@ -87,9 +87,10 @@ def command(
     place = output if to_file else None
     chosen = form or _form(place)
     compared = chosen == "text" and output is None and len(texts) in TABLE_TEXTS
+    dtype = given["output_dtype"]
     if not compared:
-        _check_form(chosen, place, given["output_dtype"])
-    parts = iter([[{"text": text} for text in texts]]) if texts else _portions(source or "-", field)
+        _check_form(chosen, place, dtype)
+    parts = iter([[{"text": text} for text in texts]]) if texts else _portions(source or "-", field, chosen, dtype)
     first = next(parts, [])  # before a model is loaded, so that what cannot be read is said at once
     stream = _Stream(field or "text", given)
     if compared:
@@ -169,8 +170,8 @@ class _Stream:
         )
 
 
-def _portions(source: str, field: str | None) -> Iterator[list[Row]]:
-    from weft.cli.texts import in_portions, read_rows
+def _portions(source: str, field: str | None, form: str, dtype: str) -> Iterator[list[Row]]:
+    from weft.cli.texts import in_portions, read_rows, writable
     from weft.embed.pipeline import open_source
     from weft.embed.pipeline.sources import DOCUMENTS
 
@@ -178,7 +179,7 @@ def _portions(source: str, field: str | None) -> Iterator[list[Row]]:
     if place.is_dir() or (field is None and place.suffix.lower() in DOCUMENTS):
         raise click.UsageError("the vectors of documents go to a file; give --output")
     rows = read_rows("-", field) if source == "-" else open_source(source, field=field).rows()
-    return in_portions(rows, field or "text")
+    return in_portions(writable(rows, form, dtype), field or "text")
 
 
 def run_pipeline(source: str, output: Path, given: dict[str, Any]) -> Report:
@@ -237,6 +238,9 @@ def _form(output: Path | None) -> str:
 
 def _check_form(form: str, output: Path | None, dtype: str) -> None:
     """Refuse what cannot be written from a stream: to the file `output`, or to standard output."""
+    from weft.embed.pipeline.targets import scales_path
+    from weft.weights.files import check_replaceable
+
     if form not in STREAMED:
         raise click.UsageError(f"{form} goes from a file to a file; give --input and --output")
     if form == "npy" and output is None and sys.stdout.isatty():
@@ -245,6 +249,10 @@ def _check_form(form: str, output: Path | None, dtype: str) -> None:
         raise click.UsageError("text has no place for the scales of int8; give --format jsonl")
     if dtype == "int8" and form == "npy" and output is None:
         raise click.UsageError("the scales of int8 go to a file beside the matrix; give --output, or --format jsonl")
+    if output is not None:
+        check_replaceable(output)
+    if output is not None and (form, dtype) == ("npy", "int8"):
+        check_replaceable(scales_path(output))
 
 
 def _check_source(texts: tuple[str, ...], source: str | None, field: str | None) -> None:

@@ -16,7 +16,8 @@ import click
 from weft import flags
 from weft.cli import options, screen
 from weft.cli.counting import counted
-from weft.errors import InputError
+from weft.cli.stopping import terminable
+from weft.errors import InputError, InvalidTransitionError, NotFoundError
 
 if TYPE_CHECKING:
     from weft.embed.migrate import Migrator, Progress
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 POOLINGS = ("mean", "first", "last", "max")
 COMPUTES = ("f32", "f16", "bf16x3", "bf16", "int8")
 TRUNCATIONS = ("error", "head", "tail", "chunk")
+WINDOW = "How long `finish` keeps the old vectors at least (default: 86400, a day)."
 SAID_S = 15.0  # between two lines of progress where there is no terminal
 SHORT = 20  # characters of a fingerprint in a table
 
@@ -43,13 +45,9 @@ def store_argument() -> Callable[[options.F], options.F]:
 
 
 def truncate_option(default: str | None, more: str = "") -> Callable[[options.F], options.F]:
-    return click.option(
-        "--truncate",
-        type=click.Choice(TRUNCATIONS),
-        default=default,
-        show_default=default is not None,
-        help=f"A document that is too long: skip it, embed its beginning, its end, or the mean of its windows{more}.",
-    )
+    text = f"A document that is too long: skip it, embed its beginning, its end, or the mean of its windows{more}."
+    kind = click.Choice(TRUNCATIONS)
+    return click.option("--truncate", type=kind, default=default, show_default=default is not None, help=text)
 
 
 def model_options() -> Callable[[options.F], options.F]:
@@ -64,16 +62,18 @@ def model_options() -> Callable[[options.F], options.F]:
 
 
 def skips_option() -> Callable[[options.F], options.F]:
-    text = "Serve the new vectors though N documents have none (default: 1 in 100 of all)."
+    text = "Serve these vectors though N documents have none (default: 1 in 100 of all)."
     return click.option("--allow-skips", type=click.IntRange(0), metavar="N", help=text)
 
 
 def run_options() -> Callable[[options.F], options.F]:
+    """How documents are embedded; SIGTERM pauses what does it, as Ctrl-C does."""
     return options.together(
         click.option("--batch", type=click.IntRange(1), default=100, show_default=True, help="Documents of a commit."),
         click.option("--take-over", is_flag=True, help="Do not wait for the lease of a process that is gone."),
         options.remote(),
         options.threads(),
+        terminable(),
     )
 
 
@@ -103,15 +103,7 @@ def command(context: click.Context) -> None:
 @command.command()
 @store_argument()
 @click.option("--to", "model", required=True, metavar="MODEL", help="Name, folder or file of the new model.")
-@click.option(
-    "--rollback-window",
-    "window_s",
-    type=click.FloatRange(0),
-    default=86_400,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long `finish` keeps the old vectors at least.",
-)
+@click.option("--rollback-window", "window_s", type=click.FloatRange(0), default=86_400, metavar="SECONDS", help=WINDOW)
 @model_options()
 @skips_option()
 @run_options()
@@ -162,7 +154,7 @@ def resume(store: str, schema: str, **running: Any) -> None:
       weft migrate resume notes.db --take-over
     """
     with _opened(store, schema) as opened:
-        found = _open_migration(opened, "resume")
+        found = opened.migrations.current("resume")
         _run(opened, _migrator(opened, found.model, running), store, running["take_over"])
 
 
@@ -181,7 +173,9 @@ def status(store: str, schema: str, as_json: bool) -> None:
         last = history[-1] if history else None
         if as_json:
             shown = None if last is None else {**asdict(last), "total": last.total, "skipped": last.skipped}
-            screen.print_json({"documents": opened.count(), "route": asdict(opened.route()), "migration": shown})
+            route = opened.route()
+            skips = {name: opened.migrations.skips(name) for name in route.write}
+            screen.print_json({"documents": opened.count(), "route": asdict(route), "skips": skips, "migration": shown})
             return
         screen.facts(_facts(opened, last))
     _say_advice(last, store)
@@ -255,16 +249,14 @@ def retry(store: str, schema: str, ids: tuple[str, ...], truncate: str | None, *
       weft migrate retry notes.db --truncate head
       weft migrate retry notes.db doc-17
     """
-    from weft.embed.migrate.naming import named_with, parts_of
-    from weft.errors import NotFoundError
+    from weft.embed.migrate.naming import with_truncation
 
     with _opened(store, schema) as opened:
         found, known = opened.migrations.open(), opened.generations()
         name = found.target if found is not None and found.target in known else opened.route().query
         if name is None:
             raise NotFoundError("[migrate] no document has a vector yet: there is nothing to retry")
-        model, settings = parts_of(known[name].model)
-        named = named_with(model, **{**settings, **({"truncate": truncate} if truncate else {})})
+        named = with_truncation(known[name].model, truncate)
         _retry(opened, _migrator(opened, named, running), store, named, ids or None)
         _say_advice(opened.migrations.open(), store)
 
@@ -286,30 +278,23 @@ def cancel(store: str, schema: str) -> None:
 
 @command.command()
 @store_argument()
+@truncate_option(None, " (default: as the store keeps it)")
+@skips_option()
 @run_options()
 def rollback(store: str, schema: str, **running: Any) -> None:
     """Serve the old vectors again, after a cut-over.
 
     That is possible until `finish`. Documents that changed meanwhile and have no vector of the old model are embedded
-    with it first.
+    with it first; with --truncate also those that it skipped.
 
     \b
     Examples:
       weft migrate rollback notes.db
+      weft migrate rollback notes.db --truncate head
     """
-    from weft.errors import InvalidTransitionError
-
     with _opened(store, schema) as opened:
-        found = _open_migration(opened, "roll back")
-        try:
-            done = opened.migrations.rollback()
-        except InvalidTransitionError:
-            old = opened.generations().get(found.source or "")
-            if old is None or not found.ended_at:
-                raise
-            with _progress() as progress:
-                done = _migrator(opened, old.model, running).rollback(progress, take_over=running["take_over"])
-        _tell(done, store)
+        done = _rolled_back(opened, opened.migrations.current("roll back"), store, running)
+        _tell(done, store, opened.migrations.skips(str(done.source)))
 
 
 @command.command()
@@ -334,6 +319,7 @@ def finish(store: str, schema: str, now: bool) -> None:
 @truncate_option(None, " (default: as the store keeps it, or else refuse it)")
 @options.remote()
 @options.threads()
+@terminable()
 def add(store: str, schema: str, source: str, id_field: str, field: str, **given: Any) -> None:
     """Put documents into a store, old or new.
 
@@ -383,15 +369,6 @@ def _migrator(store: Store, named: str, running: dict[str, Any]) -> Migrator:
     return Migrator(store, embedder, batch=running["batch"], allow_skips=running.get("allow_skips"))
 
 
-def _open_migration(store: Store, action: str) -> Migration:
-    from weft.errors import InvalidTransitionError
-
-    found = store.migrations.open()
-    if found is None:
-        raise InvalidTransitionError(f"[migrate] cannot {action}: no migration is open in this store")
-    return found
-
-
 def _retry(store: Store, migrator: Migrator, where: str, named: str, ids: tuple[str, ...] | None) -> None:
     """Embed what was skipped, by a model that may cut texts otherwise from now on."""
     store.migrations.rename(migrator.fingerprint, named)
@@ -400,6 +377,25 @@ def _retry(store: Store, migrator: Migrator, where: str, named: str, ids: tuple[
     screen.note(f"{seen.processed} documents embedded that were skipped, {seen.skipped} skipped again")
     if seen.skipped:
         screen.note(f"why: `weft migrate skipped {_typed(where)}`")
+
+
+def _rolled_back(store: Store, found: Migration, where: str, running: dict[str, Any]) -> Migration:
+    """Serve the old vectors again; their model is loaded only where something is to be embedded."""
+    from weft.embed.migrate.naming import with_truncation
+
+    old, truncate = store.generations().get(found.source or ""), running["truncate"]
+    try:
+        if truncate is None or old is None or not found.ended_at:
+            return store.migrations.rollback(allow_skips=running["allow_skips"])
+    except InvalidTransitionError:  # documents wait for their vectors, or it is too early
+        if old is None or not found.ended_at:
+            raise
+    named = with_truncation(old.model, truncate)
+    migrator = _migrator(store, named, running)
+    if truncate is not None:
+        _retry(store, migrator, where, named, None)
+    with _progress() as progress:
+        return migrator.rollback(progress, take_over=running["take_over"])
 
 
 def _run(store: Store, migrator: Migrator, where: str, take_over: bool) -> None:
@@ -417,15 +413,18 @@ def _run(store: Store, migrator: Migrator, where: str, take_over: bool) -> None:
             screen.note(_skip_advice(where))
         raise
     _tell(done, where)
-    if done.state.value != "completed":
-        raise click.exceptions.Exit(130 if done.state.value == "paused" else 1)
+    if done.state.value != "completed":  # the exit code says whether Ctrl-C or SIGTERM paused it
+        raise KeyboardInterrupt if done.state.value == "paused" else click.exceptions.Exit(1)
 
 
-def _tell(done: Migration, where: str) -> None:
-    skips = "".join(f", {count} skipped: {reason}" for reason, count in done.skips.items())
-    state = done.settled or done.state.value
-    screen.note(f"{state}: {_embedded(done)} in {done.worked_s:.1f} s{skips}")
-    if done.missing and state != "cancelled":
+def _tell(done: Migration, where: str, skips: dict[str, int] | None = None) -> None:
+    """What became of a migration; `skips` are those of what is served now, where that is not its target."""
+    from weft.embed.stores.states import missing
+
+    skips = done.skips if skips is None else skips
+    state, left_out = done.settled or done.state.value, "".join(f", {n} skipped: {why}" for why, n in skips.items())
+    screen.note(f"{state}: {_embedded(done)} in {done.worked_s:.1f} s{left_out}")
+    if missing(skips) and state != "cancelled":
         screen.note(_skip_advice(where))
     _say_advice(done, where)
 
@@ -467,11 +466,11 @@ def _facts(store: Store, last: Migration | None) -> Iterator[tuple[str, str]]:
     yield "phase", route.phase.value
     for name, role in [(name, "served" if name == route.query else "also written") for name in route.write]:
         yield role, f"{known[name].model or 'unnamed'} ({known[name].dimension} dimensions, {name[:SHORT]}…)"
+        yield from (("skipped", f"{n:,}: {reason}") for reason, n in store.migrations.skips(name).items())
     if last is None:
         return
     yield f"migration {last.id}", f"{last.state.value}{f', {last.settled}' if last.settled else ''}, to {last.model}"
     yield "embedded", f"{_embedded(last).removesuffix(' embedded')}, in {last.worked_s:.1f} s"
-    yield from (("skipped", f"{count:,}: {reason}") for reason, count in last.skips.items())
     if last.error:
         yield "error", last.error
     times = {"planned": last.planned_at, "started": last.started_at, "ended": last.ended_at}

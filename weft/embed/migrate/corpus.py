@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from weft.embed.migrate.embedding import AnyEmbedder, fingerprint_of, skip_reason
+from weft.embed.migrate.proof import Proof, check_measure
 from weft.embed.stores import Hit, Route, Store
 from weft.embed.stores.values import check_documents, check_vectors
 from weft.errors import FingerprintError, InputError, TooLongError
@@ -30,12 +31,16 @@ class Corpus:
 
     Before a migration it has one embedder; while one is under way it should have both models' (`Corpus(store, old,
     new)`), so that it goes on over the cut-over, and back. With the old one alone, documents that are written wait for
-    the migrator, and after the cut-over the corpus refuses to go on.
+    the migrator, and after the cut-over the corpus refuses to go on. A model whose own measure gives another order
+    than cosine is refused, and so is one behind a server that is not the one of then.
     """
 
     def __init__(self, store: Store, *embedders: AnyEmbedder) -> None:
         self.store = store
         self._embedders = {fingerprint_of(embedder): embedder for embedder in embedders}
+        self._proof = Proof(store)
+        for embedder in embedders:
+            check_measure(embedder)
 
     def put(self, documents: Mapping[str, str]) -> None:
         """Add or replace documents: id to text. When it returns they are committed, with the vectors searches use.
@@ -49,6 +54,7 @@ class Corpus:
         def attempt(route: Route) -> None:
             for name in route.write if documents else ():
                 if name in self._embedders and name not in made:
+                    self._proof.give(self._embedders[name], name)
                     vectors = self._embedded(documents, name, name == route.query)
                     if vectors is not None:
                         made[name] = vectors
@@ -75,16 +81,21 @@ class Corpus:
         """Delete documents; the number of those that were there. A string is one id."""
         return self.store.delete(ids)
 
-    def search(self, text: str, k: int = 10) -> Answer:
-        """The `k` documents nearest to a text, by the vectors that are served."""
+    def search(self, text: str, k: int = 10, *, truncate: str | None = None) -> Answer:
+        """The `k` documents nearest to a text, by the vectors that are served.
+
+        `truncate` says what becomes of a text that is too long, where the embedder that is asked can cut at all.
+        """
 
         def attempt(route: Route) -> Answer:
             name = route.query or ""
             embedder = self._embedders.get(name)
             if embedder is None:
                 raise FingerprintError(f"[corpus] {name or 'nothing'} is served; there is no embedder for it here")
+            self._proof.give(embedder, name, keep=False)  # who asks need not be allowed to write
             encode = getattr(embedder, "encode_query", embedder.encode_document)
-            return Answer(name, self.store.search(encode([text])[0], k, fingerprint=name))
+            how = {"truncate": truncate} if truncate is not None and getattr(embedder, "cuts", False) else {}
+            return Answer(name, self.store.search(encode([text], **how)[0], k, fingerprint=name))
 
         return self._following(attempt)
 

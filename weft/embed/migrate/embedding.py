@@ -4,14 +4,14 @@ cannot embed."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, Protocol
 
 from weft.embed.stores.states import Reason
-from weft.embed.stores.values import check_matrix, check_vectors, plain
+from weft.embed.stores.values import check_shape, check_vectors, plain
 from weft.embed.stores.work import Done, Waiting
-from weft.errors import FingerprintError, InputError, TooLongError
+from weft.errors import BackendError, FingerprintError, InputError, TooLongError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,7 +38,10 @@ class AnyEmbedder(Protocol):
 
 def fingerprint_of(embedder: AnyEmbedder) -> str:
     """Whose vectors an embedder makes."""
-    found = embedder.info.get("fingerprint")
+    info = getattr(embedder, "info", None)
+    if not isinstance(info, Mapping):
+        raise InputError(f"[migrate] the embedder is {type(embedder).__name__}; give a weft.Embedder, or one like it")
+    found = info.get("fingerprint")
     if not isinstance(found, str) or not found:
         raise FingerprintError("[migrate] the embedder has no info['fingerprint']; its vectors could not be told apart")
     return found
@@ -50,6 +53,8 @@ def skip_reason(error: Exception) -> Reason | None:
         return Reason.CONTENT_TOO_LARGE
     if isinstance(error, UnicodeError):
         return Reason.INVALID_ENCODING
+    if isinstance(error, FingerprintError):  # another model than the one that was asked for: every document's
+        return None
     if isinstance(error, InputError) or getattr(error, "permanent", False):
         return Reason.PERMANENT_API_ERROR
     return None
@@ -76,7 +81,7 @@ class Embedding:
         """One call for all; when it fails for a document's sake, one for each."""
         readable = [document for document in part if document.text is not None]
         try:
-            vectors = dict(zip(readable, self._vectors([str(document.text) for document in readable])))
+            vectors = dict(zip(readable, self._vectors(readable)))
         except Exception as error:
             if skip_reason(error) is None:
                 raise
@@ -87,21 +92,25 @@ class Embedding:
         if document.text is None:
             return Done(document, reason=Reason.INVALID_ENCODING, detail="the stored text is not UTF-8")
         try:
-            return Done(document, self._vectors([document.text])[0])
+            return Done(document, self._vectors([document])[0])
         except Exception as error:
             reason = skip_reason(error)
             if reason is None:
                 raise
             return Done(document, reason=reason, detail=plain(str(error), DETAIL_LENGTH))
 
-    def _vectors(self, texts: list[str]) -> np.ndarray:
-        vectors = self._embedder.encode_document(texts)
-        shape = (len(texts), self._embedder.dimension)
+    def _vectors(self, documents: Sequence[Waiting]) -> np.ndarray:
+        vectors = self._embedder.encode_document([str(document.text) for document in documents])
+        shape = (len(documents), self._embedder.dimension)
         try:
-            vectors = check_matrix(vectors, *shape)
+            vectors = check_shape(vectors, *shape)
         except InputError as error:  # the embedder's fault, and none of a document's
-            raise RuntimeError(f"the embedder gave what is no matrix of vectors: {error}") from error
-        return check_vectors(vectors, *shape)  # zeros are what some models make of a text they know no word of
+            first = f"{len(documents)} documents from {documents[0].id[:80]!r} on" if documents else "no document"
+            raise BackendError(
+                f"[migrate] the embedder gave what is no matrix of vectors for {first}: {error}"
+            ) from error
+        # zeros, or numbers that are none, are what some models make of a text they know no word of
+        return check_vectors(vectors, *shape)
 
 
 def waited(futures: Sequence[Future[list[Done]]], every_s: float, tick: Callable[[], object]) -> list[Done]:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from itertools import count
 
 from weft.embed.migrate.embedding import AnyEmbedder, Embedding, fingerprint_of, waited
+from weft.embed.migrate.proof import Proof, check_measure
 from weft.embed.stores import Migration, Reason, State, Store
 from weft.embed.stores.ledger import LEASE_S, WINDOW_S
 from weft.embed.stores.work import Done, Retry, Waiting, Work
@@ -52,16 +53,17 @@ class Migrator:
         lease_s: float = LEASE_S,
         allow_skips: int | None = None,
     ) -> None:
-        for name, value in (("batch", batch), ("concurrency", concurrency)):
-            if value < 1:
-                raise InputError(f"[migrate] {name} is {value}; at least 1 is needed")
-        if not lease_s > 0:
-            raise InputError(f"[migrate] lease_s is {lease_s}; a positive number of seconds is needed")
-        if allow_skips is not None and allow_skips < 0:
-            raise InputError(f"[migrate] allow_skips is {allow_skips}; 0 or more documents, or None")
+        _check_whole("batch", batch, 1)
+        _check_whole("concurrency", concurrency, 1)
+        if allow_skips is not None:
+            _check_whole("allow_skips", allow_skips, 0)
+        if not isinstance(lease_s, (int, float)) or not lease_s > 0:
+            raise InputError(f"[migrate] lease_s is {lease_s!r:.40}; a positive number of seconds is needed")
         self._store, self._embedder, self._allow_skips = store, embedder, allow_skips
         self._batch, self._concurrency, self._lease_s = batch, concurrency, lease_s
         self.fingerprint = fingerprint_of(embedder)
+        self._proof = Proof(store)
+        check_measure(embedder)
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         self._stopping = False
 
@@ -85,6 +87,7 @@ class Migrator:
         else:
             ledger.resume(self.owner, self._lease_s, take_over=take_over)
         try:
+            self._prove()
             while self._embed_all(self._waiting(), progress):
                 with suppress(InvalidTransitionError):  # stopped meanwhile, which the next look at the lease tells
                     done = ledger.complete(self.owner, allow_skips=self._allow_skips)
@@ -105,7 +108,8 @@ class Migrator:
 
     def rollback(self, progress: Callable[[Progress], None] | None = None, *, take_over: bool = False) -> Migration:
         """Serve the old vectors again. The embedder is the old model's: what changed since the cut-over and has no
-        vector of it is embedded first."""
+        vector of it is embedded first. Refused where more than `allow_skips` documents cannot be, as at a cut-over; a
+        `retry` by an embedder that takes them is the way out."""
         ledger = self._store.migrations
         found = ledger.lease(self.owner, self._lease_s, take_over=take_over)
         try:
@@ -113,13 +117,14 @@ class Migrator:
                 raise FingerprintError(
                     f"[migrate] {found.source} was served before, and the embedder is {self.fingerprint}"
                 )
+            self._prove()
             for _ in range(ROLLBACK_TRIES):
                 self._embed_all(self._waiting(), progress)
                 if self._stopping:
                     raise KeyboardInterrupt
                 with suppress(InvalidTransitionError):  # documents changed since they were counted
-                    return ledger.rollback()
-            return ledger.rollback()
+                    return ledger.rollback(allow_skips=self._allow_skips)
+            return ledger.rollback(allow_skips=self._allow_skips)
         finally:
             ledger.release(self.owner)
 
@@ -139,12 +144,17 @@ class Migrator:
             if progress is not None:
                 progress(now)
 
-        if not self._embed_all(Retry(self._store, self.fingerprint, ids), watch):
+        work = Retry(self._store, self.fingerprint, ids)
+        self._prove()
+        if not self._embed_all(work, watch):
             raise KeyboardInterrupt
         return seen
 
     def _waiting(self) -> Work:
         return Work(self._store, self.fingerprint, self.owner, self._lease_s)
+
+    def _prove(self) -> None:
+        self._proof.give(self._embedder, self.fingerprint)
 
     def _check(self, found: Migration) -> None:
         if found.state is State.COMPLETED:
@@ -197,3 +207,8 @@ class Migrator:
             # so much for the documents: with a wrong setting every one would be asked for, and left out
             raise InputError(f"[migrate] not one document of a batch of {len(made)} is accepted: {made[0].detail}")
         return made
+
+
+def _check_whole(name: str, value: int, least: int) -> None:
+    if type(value) is not int or value < least:
+        raise InputError(f"[migrate] {name} is {value!r:.40}; a whole number of at least {least} is needed")

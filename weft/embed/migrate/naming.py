@@ -21,15 +21,18 @@ REMOTE = ("base_url", "dimensions")  # all that a server's model has
 def named_with(model: str, **given: Any) -> str:
     """A model and its options as they are typed, without those of DEFAULTS.
 
-    A path is kept whole, so that it leads there from another folder, too.
+    A path is kept whole, so that it leads there from another folder, too. What is a path and what a name of the
+    catalogue is decided as `weft.weights.sources.locate` does it: a folder may be called as a model is.
     """
+    from weft.weights.sources import catalog
+
     chosen = {name: value for name, value in given.items() if value != DEFAULTS[name]}
     if "base_url" in chosen:
         if wrong := next((name for name in chosen if name not in REMOTE), None):
             raise InputError(f"[migrate] --{wrong} is for models on this machine, and --base-url asks a server")
         chosen["base_url"] = chosen["base_url"].rstrip("/")
-    elif Path(model).exists():
-        model = str(Path(model).resolve())
+    elif catalog.find(model) is None and (place := Path(model).expanduser()).exists():
+        model = str(place.resolve())
     return model + "".join(f" --{name.replace('_', '-')} {value}" for name, value in chosen.items())
 
 
@@ -43,6 +46,12 @@ def parts_of(named: str) -> tuple[str, dict[str, Any]]:
     if "dimensions" in found:
         found["dimensions"] = int(found["dimensions"])
     return parts[1], found
+
+
+def with_truncation(named: str, truncate: str | None) -> str:
+    """A name with another truncation, where one is given."""
+    model, found = parts_of(named)
+    return named_with(model, **(found if truncate is None else {**found, "truncate": truncate}))
 
 
 def load_named(

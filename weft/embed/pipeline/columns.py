@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.embed.pipeline.sources import Parquet, Row, Source, parquet
 from weft.embed.pipeline.spool import Spool
-from weft.embed.pipeline.targets import ROWS, About, Target, paired, plain, was_changed
+from weft.embed.pipeline.targets import ROWS, About, Target, check_fields, paired, plain, taken_beside, was_changed
 from weft.weights.files import replacing
 
 if TYPE_CHECKING:
@@ -24,10 +24,9 @@ class Columns(Target):
     """A Parquet file. Columns of one are taken over as they are; of other sources a column is of the type that all
     its values have, and of JSON where they differ."""
 
-    taken = ("embedding", "scale")
-
     def __init__(self, path: Path, about: About) -> None:
         super().__init__(path, about)
+        self.taken = taken_beside(self.scaled)
         self._kinds: dict[str, set[str]] = {}
 
     def check(self) -> None:
@@ -47,6 +46,7 @@ class Columns(Target):
         kinds = [arrow.field("embedding", arrow.list_(arrow.from_numpy_dtype(vector.base), vector.shape[0]))]
         kinds += [arrow.field("scale", arrow.float32())] if self.scaled else []
         columns = self._schema(source, arrow)
+        check_fields(0, columns.names, self.taken)  # of a file without rows, which nobody has seen
         told = {f"weft.{name}": str(value) for name, value in asdict(self.about).items()}
         schema = arrow.schema([*columns, *kinds], metadata=told)
         parts = _taken_over(source, spool) if isinstance(source, Parquet) else _made(source, spool, columns, arrow)

@@ -60,7 +60,7 @@ class Chunking:
 class Folder(Source):
     """Rows are chunks: `path` below the folder, `chunk` from 0, `start` and `end` in characters, `text`.
 
-    Every file that is UTF-8 text is a document. Hidden ones, links, indexes and what stopped runs left are passed by;
+    Every file that is UTF-8 text is a document. Hidden ones, indexes and what stopped runs left are passed by; links,
     files over 16 MB, those that are no text or cannot be read, and packages are in `left_out`. `path` may be one
     document, too.
     """
@@ -101,14 +101,26 @@ class Folder(Source):
         for base, folders, names in os.walk(self.path, onerror=self._pass_by):
             folders[:] = sorted(name for name in folders if self._is_walked(Path(base, name)))
             paths = (Path(base, name) for name in sorted(names) if not name.startswith("."))
-            found += [path for path in paths if path not in self._outputs and _is_regular(path)]
+            found += [path for path in paths if path not in self._outputs and self._is_file(path)]
         return found
 
+    def _is_file(self, path: Path) -> bool:
+        try:
+            mode = path.lstat().st_mode
+        except OSError:
+            return False  # it is gone
+        return stat.S_ISREG(mode) or self._leave(path, "a link" if stat.S_ISLNK(mode) else "no file")
+
     def _is_walked(self, folder: Path) -> bool:
-        if folder.name == PACKAGES:
-            self._unread[self._name(folder)] = "packages of other people"
+        if folder.name.startswith(".") or folder in self._outputs or is_spool(folder) or _is_index(folder):
             return False
-        return not (folder.name.startswith(".") or folder in self._outputs or is_spool(folder) or _is_index(folder))
+        if folder.is_symlink():
+            return self._leave(folder, "a link")
+        return folder.name != PACKAGES or self._leave(folder, "packages of other people")
+
+    def _leave(self, place: Path, why: str) -> bool:
+        self._unread[self._name(place)] = why
+        return False
 
     def _pass_by(self, error: OSError) -> None:
         place = Path(error.filename)
@@ -131,13 +143,6 @@ class Folder(Source):
                 continue
             for number, (start, end) in enumerate(spans(text, self._tokenizer, self.chunking)):
                 yield {"path": name, "chunk": number, "start": start, "end": end, "text": text[start:end]}
-
-
-def _is_regular(path: Path) -> bool:
-    try:
-        return stat.S_ISREG(path.lstat().st_mode)
-    except OSError:
-        return False  # it is gone
 
 
 def _is_index(folder: Path) -> bool:

@@ -57,7 +57,8 @@ def embed_file(
     says what that is.
 
     A run that was killed or interrupted goes on when it is started again in the same way, and its file is byte for
-    byte that of a run nobody stopped. What is wrong with a row or with the target is said before anything is embedded.
+    byte that of a run nobody stopped. What is wrong with the target, or with a row but for a text that has too many
+    tokens, is said before anything is embedded.
     `told` is called with the number of rows done after each batch, which takes some seconds, and again where a large
     index gets a graph; `source.total` is how many there are, where that is known. Rows of an index are embedded as
     documents unless a prompt is named, and chunks of documents that are too long lose nothing unless `truncate` says
@@ -85,7 +86,7 @@ def embed_file(
         for batch in pace.batches(rows.rows(spool.rows)):
             pace.fresh = _add(spool, embedder, rows, batch, {**options, "output_dtype": output_dtype})
             told(spool.rows)
-        if rows.identity() != settings["source"]:
+        if rows.identity() != settings["source"] or rows.total not in (None, spool.rows):
             raise was_changed(rows)
         out.told = told
         out.write(rows, spool)

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -51,10 +52,17 @@ class Source:
         return {"path": str(self.path.resolve()), "bytes": found.st_size, "modified_ns": found.st_mtime_ns}
 
     def _stat(self) -> os.stat_result:
+        """Of a file that is read more than once: a pipe is empty the second time, or keeps its reader waiting."""
         try:
-            return self.path.stat()
+            found = self.path.stat()
         except OSError as error:
             raise NotFoundError(f"[input] {self.path} cannot be read: {error.strerror}") from None
+        if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
+            raise InputError(
+                f"[input] {self.path} is a pipe or a device, which can be read once only; pipe it into standard input "
+                "(`-i -`), or save it as a file"
+            )
+        return found
 
     def rows(self, start: int = 0) -> Iterator[Row]:
         """All rows but the first `start`."""

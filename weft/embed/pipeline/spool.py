@@ -143,9 +143,12 @@ def _changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
 def _both(then: Any, now: Any) -> str:
     if isinstance(then, dict) and isinstance(now, dict):
-        if then.get("path") == now.get("path"):
+        told = next((name for name in ("path", "chunks") if then.get(name) != now.get(name)), None)
+        if told is None:
             return f"{Path(str(now.get('path'))).name} was changed since"
-        then, now = then.get("path"), now.get("path")
+        if told == "chunks":
+            return f"chunks of {then.get(told)!s:.40} tokens then, {now.get(told)} now, the second number shared"
+        then, now = then.get(told), now.get(told)
     return f"{str(then)[:60]} then, {str(now)[:60]} now"
 
 

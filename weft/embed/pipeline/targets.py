@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import asdict
 from itertools import islice
@@ -28,7 +27,7 @@ from weft.embed.pipeline.sources import Row, Source
 from weft.embed.pipeline.spool import Spool
 from weft.errors import InputError, NotFoundError
 from weft.frozen import frozen
-from weft.weights.files import replacing
+from weft.weights.files import check_replaceable, replacing, replacing_path
 
 if TYPE_CHECKING:
     import numpy as np
@@ -71,16 +70,11 @@ class Target:
 
     def check(self) -> None:
         """Refuse what can be seen without any row."""
-        if self.path.is_dir():
-            raise InputError(f"[embed] {self.path.name} is a folder; name a file")
+        check_replaceable(self.path)
 
     def see(self, number: int, row: Row) -> None:
         """Refuse a row, the one after `number` others, that `write` could not take."""
-        for name in self.taken:
-            if name in row:
-                raise InputError(
-                    f"[embed] row {number + 1} has a field {name!r} already, which the output needs; rename it"
-                )
+        check_fields(number, row, self.taken)
 
     def write(self, source: Source, spool: Spool) -> None:
         raise NotImplementedError
@@ -104,13 +98,37 @@ def open_target(path: Path, form: str | None, about: About, embedder: BaseEmbedd
     return FORMS[chosen](path, about)
 
 
+def taken_beside(scaled: bool) -> tuple[str, ...]:
+    """The names that an output with the row's own fields gives to the vector, and to its scale where it has one."""
+    return ("embedding", "scale") if scaled else ("embedding",)
+
+
+def check_fields(number: int, row: Iterable[str], taken: Iterable[str]) -> None:
+    """Refuse the row after `number` others where a field of its own has one of the names that are `taken`."""
+    for name in taken:
+        if name in row:
+            raise InputError(
+                f"[embed] row {number + 1} has a field {name!r} already, which the output needs; rename it"
+            )
+
+
 class Npy(Target):
     """A matrix."""
 
+    def check(self) -> None:
+        super().check()
+        if self.scaled:
+            check_replaceable(scales_path(self.path))
+
     def write(self, source: Source, spool: Spool) -> None:
         if self.scaled:
-            _write_matrix(self.path.with_suffix(".scales.npy"), "scale", spool)
+            _write_matrix(scales_path(self.path), "scale", spool)
         _write_matrix(self.path, "vector", spool)
+
+
+def scales_path(path: Path) -> Path:
+    """Where the scales of a matrix of int8 lie."""
+    return path.with_suffix(".scales.npy")
 
 
 def _write_matrix(path: Path, field: str, spool: Spool) -> None:
@@ -129,15 +147,19 @@ class JsonTarget(Target):
 
     def __init__(self, path: Path, about: About) -> None:
         super().__init__(path, about)
-        self.taken = ("embedding", "scale") if self.scaled else ("embedding",)
+        self.taken = taken_beside(self.scaled)
 
     def write(self, source: Source, spool: Spool) -> None:
         with replacing(self.path) as out:
             for rows, records in paired(source, spool):
                 for row, record in zip(rows, records):
-                    scale = {"scale": _number(record["scale"])} if self.scaled else {}
-                    line = {**plain(row), "embedding": numbers_of(record["vector"]), **scale}
-                    out.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+                    out.write(json_line(row, record["vector"], record["scale"] if self.scaled else None))
+
+
+def json_line(row: Row, vector: np.ndarray, scale: float | None) -> bytes:
+    """A row with its vector as JSON lines have it."""
+    scaled = {} if scale is None else {"scale": _number(scale)}
+    return json.dumps({**plain(row), "embedding": numbers_of(vector), **scaled}, ensure_ascii=False).encode() + b"\n"
 
 
 class Text(Target):
@@ -152,7 +174,12 @@ class Text(Target):
         with replacing(self.path) as out:
             for records in spool.batches(ROWS):
                 for vector in records["vector"]:
-                    out.write(" ".join(map(repr, numbers_of(vector))).encode() + b"\n")
+                    out.write(text_line(vector))
+
+
+def text_line(vector: np.ndarray) -> bytes:
+    """The numbers of a vector."""
+    return " ".join(map(repr, numbers_of(vector))).encode() + b"\n"
 
 
 class Sqlite(Target):
@@ -160,11 +187,12 @@ class Sqlite(Target):
 
     def check(self) -> None:
         super().check()
+        real = self.path.resolve()  # beside which SQLite has its own files, whatever leads there
         for ending in ("-wal", "-journal"):  # would be played into the new file
-            if self.path.with_name(self.path.name + ending).exists():
+            if real.with_name(real.name + ending).exists():
                 raise InputError(
                     f"[embed] {self.path.name} is a database that is open, or was not closed: "
-                    f"there is {self.path.name}{ending}; choose another name"
+                    f"there is {real.name}{ending}; choose another name"
                 )
         if self.path.exists() and self.path.stat().st_size and not _is_output(self.path):
             raise InputError(
@@ -172,19 +200,13 @@ class Sqlite(Target):
             )
 
     def write(self, source: Source, spool: Spool) -> None:
-        temporary = self.path.with_name(f".{self.path.name}.{os.urandom(4).hex()}.part")
-        try:
+        with replacing_path(self.path) as temporary:
             with closing(sqlite3.connect(temporary, isolation_level=None)) as connection:
                 connection.execute("PRAGMA journal_mode = OFF")  # the file has its name only once it is whole
                 connection.execute("BEGIN")
                 self._fill(connection, source, spool)
                 connection.execute("COMMIT")
-            with open(temporary, "rb") as file:
-                os.fsync(file.fileno())
             self.check()  # again: somebody may have come since
-            os.replace(temporary, self.path)
-        finally:
-            temporary.unlink(missing_ok=True)
 
     def _fill(self, connection: sqlite3.Connection, source: Source, spool: Spool) -> None:
         connection.execute("CREATE TABLE about (name TEXT PRIMARY KEY, value)")

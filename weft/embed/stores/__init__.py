@@ -31,13 +31,16 @@ def open_store(
 ) -> Store:
     """The store in a SQLite file, or in the `schema` of a PostgreSQL database (`postgresql://…`).
 
-    One that is not there is an error unless `create` says to make it; a database of somebody else's is refused.
+    One that is not there is an error unless `create` says to make it; a database of somebody else's is refused, and so
+    is one in memory (`:memory:`): whatever a store has acknowledged is on disk.
     `clock` gives seconds since 1970, where the machine's or the server's are not wanted.
     """
     from weft.embed.stores.dialect import Dialect
     from weft.errors import InputError
 
     dialect: Dialect
+    if str(where) == ":memory:":
+        raise InputError("[store] :memory: is no file, and a store is one that others may open; name a file")
     if isinstance(where, str) and where.startswith(("postgresql://", "postgres://")):
         from weft.embed.stores.postgres import Postgres
 

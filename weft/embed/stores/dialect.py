@@ -85,10 +85,10 @@ class Dialect(Protocol):
     def as_bytes(self, column: str) -> str:
         """SQL for the UTF-8 bytes of a text, which may be malformed where a database allows that."""
 
-    def version(self, session: Session) -> Any:
-        """What differs from before whenever anybody committed a change; inside a transaction that has read something.
+    def watch(self, number: int) -> Sequence[str]:
+        """SQL that has the database count every change of the vectors of generation `number`, by whomever.
 
-        For databases without a `nearest` of their own.
+        For databases without a `nearest` of their own. What is there already stays.
         """
 
     def nearest(self, session: Session, number: int, query: np.ndarray, k: int) -> list[tuple[str, float]] | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -50,10 +52,50 @@ def create(dialect: Dialect, session: Session, fingerprint: str, dimension: int,
     assert found
     made = Generation(int(found[0]), fingerprint, dimension, model)
     session.run(f"UPDATE {schema.MARK} SET next_generation = next_generation + 1")
-    session.run("INSERT INTO generations VALUES (?, ?, ?, ?)", made.number, fingerprint, dimension, model)
+    session.run(
+        "INSERT INTO generations (number, fingerprint, dimension, model) VALUES (?, ?, ?, ?)",
+        *(made.number, fingerprint, dimension, model),
+    )
     columns = {"id": dialect.id_type, "vector": dialect.vector_type(dimension)}
     session.run(schema.VECTORS.format(number=made.number, **columns))
+    watch(dialect, session, made)
     return made
+
+
+def watch(dialect: Dialect, session: Session, generation: Generation) -> None:
+    """Let the database count changes of a generation's vectors, where `changes` is asked."""
+    for statement in dialect.watch(generation.number):
+        session.run(statement)
+
+
+def changes(session: Session, generation: Generation) -> Any:
+    """What differs from before whenever anybody committed a change of a generation's vectors."""
+    return session.row("SELECT changes FROM generations WHERE number = ?", generation.number)
+
+
+def canaries(session: Session, generation: Generation) -> tuple[list[str], np.ndarray] | None:
+    """Known texts and the vectors that they had then, float32 [texts, dimension]; None where nobody kept them."""
+    import numpy as np
+
+    row = session.row("SELECT canaries FROM generations WHERE number = ?", generation.number)
+    if row is None or row[0] is None:
+        return None
+    try:
+        kept = json.loads(row[0])
+        texts = [str(text) for text in kept["texts"]]
+        numbers = np.frombuffer(b64decode(kept["vectors"], validate=True), "<f4")
+        return texts, numbers.reshape(len(texts), generation.dimension)
+    except (ValueError, KeyError, TypeError):
+        raise StoreError("[store] the canaries of a generation are damaged; restore a copy") from None
+
+
+def keep_canaries(session: Session, generation: Generation, texts: Sequence[str], vectors: np.ndarray) -> None:
+    """Keep known texts and their vectors, where none are kept."""
+    data = b64encode(vectors.astype("<f4", copy=False).tobytes()).decode()
+    session.run(
+        "UPDATE generations SET canaries = ? WHERE number = ? AND canaries IS NULL",
+        *(json.dumps({"texts": list(texts), "vectors": data}), generation.number),
+    )
 
 
 def drop(session: Session, generation: Generation) -> None:
@@ -129,6 +171,27 @@ def page(dialect: Dialect, session: Session, generation: Generation, last: str) 
     for row in session.rows(sql, last, READ_ROWS):
         found.append(_checked(dialect, generation, row, found[-1][0] if found else last))
     return found
+
+
+def vector_count(session: Session, generation: Generation) -> int:
+    """How many vectors there are."""
+    found = session.row(f"SELECT count(*) FROM vectors_{generation.number}")
+    assert found
+    return int(found[0])
+
+
+def stamps(session: Session, generation: Generation) -> dict[str, tuple[int, int]]:
+    """The revision and the checksum of every row by id, which tell whether it is what it was; no vector is read."""
+    rows = session.rows(f"SELECT id, revision, checksum FROM vectors_{generation.number}")
+    return {name: (revision, kept) for name, revision, kept in rows}
+
+
+def chosen(dialect: Dialect, session: Session, generation: Generation, ids: Sequence[str]) -> Iterator[list[Row]]:
+    """The rows of `ids`, a page at a time."""
+    sql = f"SELECT id, revision, checksum, vector FROM vectors_{generation.number} WHERE id IN ({{ids}})"
+    for first in range(0, len(ids), READ_ROWS):
+        found = session.among(sql, ids[first : first + READ_ROWS])
+        yield [_checked(dialect, generation, row, "") for row in found]
 
 
 def read(dialect: Dialect, session: Session, generation: Generation) -> Iterator[list[Row]]:

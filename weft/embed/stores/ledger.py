@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.embed.stores import generations
 from weft.embed.stores.dialect import ALONE, READ, SHARED, Session
-from weft.embed.stores.states import KEPT, ROLLED_BACK, Migration, Reason, State, moved, state_of
+from weft.embed.stores.states import KEPT, ROLLED_BACK, Migration, Reason, State, missing, moved, state_of
 from weft.embed.stores.values import check_model, checked_ids, plain
 from weft.errors import InputError, InvalidTransitionError, LeaseError, NotFoundError
 
@@ -39,6 +39,11 @@ class Ledger:
         with self._store.transaction(READ) as session:
             return _find_open(session)
 
+    def current(self, action: str) -> Migration:
+        """The open migration, for a move that needs one; InvalidTransitionError says that `action` cannot be."""
+        with self._store.transaction(READ) as session:
+            return _open(session, action)
+
     def get(self, number: int) -> Migration:
         """The migration with this id."""
         with self._store.transaction(READ) as session:
@@ -63,6 +68,11 @@ class Ledger:
                 return []
             rows = session.rows("SELECT id, reason, detail FROM skips WHERE generation = ? ORDER BY id", number[0])
             return [(name, reason, detail) for name, reason, detail in rows]
+
+    def skips(self, fingerprint: str) -> dict[str, int]:
+        """How many documents have no vector of a fingerprint, by reason."""
+        with self._store.transaction(READ) as session:
+            return generations.skipped(session, generations.find(session, fingerprint).number)
 
     # Moves
 
@@ -155,13 +165,14 @@ class Ledger:
             _check_owner(before.lease_owner, before.lease_until, owner)
             if before.remaining:
                 return None
-            _check_skips(session, before, allow_skips)
+            _check_skips(session, before.skips, allow_skips, "new vector", "cut over")
             session.run("UPDATE served SET fingerprint = ?", before.target)
             _set(session, state=state, ended_at=self._store.now(session), lease_owner=None, lease_until=None)
             return _close(session, before, KEPT) if before.source is None else _open(session, "complete")
 
-    def rollback(self) -> Migration:
-        """Serve the old vectors again and drop the new ones. None may be missing: `Migrator.rollback` makes them."""
+    def rollback(self, *, allow_skips: int | None = None) -> Migration:
+        """Serve the old vectors again and drop the new ones. No document may wait for its old vector:
+        `Migrator.rollback` makes them; as many may lack one as at a cut-over (`complete`)."""
         with self._store.transaction(ALONE) as session:
             before = _open(session, "rollback")
             moved("rollback", before.state)
@@ -173,6 +184,8 @@ class Ledger:
                     f"[migrate] cannot roll back yet: {waiting} documents that changed since the cut-over have no "
                     f"vector of the old model; give its embedder ({old.model or old.fingerprint})"
                 )
+            skips = generations.skipped(session, old.number)
+            _check_skips(session, skips, allow_skips, "vector of the old model", "rolled back")
             session.run("UPDATE served SET fingerprint = ?", before.source)
             generations.drop(session, generations.find(session, before.target))
             return _close(session, before, ROLLED_BACK)
@@ -315,15 +328,15 @@ def _check_owner(holder: str | None, until: float | None, owner: str) -> None:
         )
 
 
-def _check_skips(session: Session, before: Migration, allowed: int | None) -> None:
+def _check_skips(session: Session, skips: Mapping[str, int], allowed: int | None, lacking: str, move: str) -> None:
     """Refuse to serve vectors that too many documents would lack."""
     documents = count(session, "SELECT count(*) FROM documents WHERE deleted = 0")
     most = int(documents * SKIPPED_SHARE) if allowed is None else allowed
-    if before.missing > most:
-        reasons = ", ".join(f"{number} {reason}" for reason, number in before.skips.items())
+    if missing(skips) > most:
+        reasons = ", ".join(f"{number} {reason}" for reason, number in skips.items())
         raise InputError(
-            f"[migrate] {before.missing} of {documents} documents have no new vector ({reasons}), and {most} may lack "
-            "one: nothing is cut over; retry those that are skipped, or allow as many"
+            f"[migrate] {missing(skips)} of {documents} documents have no {lacking} ({reasons}), and {most} may lack "
+            f"one: nothing is {move}; retry those that are skipped (--truncate cuts long ones), or allow as many"
         )
 
 

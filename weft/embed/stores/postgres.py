@@ -160,8 +160,8 @@ class Postgres:
     def as_bytes(self, column: str) -> str:
         return f"convert_to({column}, 'UTF8')"
 
-    def version(self, session: Session) -> None:
-        raise AssertionError("searches are the server's")
+    def watch(self, number: int) -> tuple[str, ...]:
+        return ()  # searches are the server's
 
     def nearest(self, session: Session, number: int, query: np.ndarray, k: int) -> list[tuple[str, float]]:
         packed = self.pack(query)

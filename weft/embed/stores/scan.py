@@ -1,10 +1,11 @@
-"""A search that compares every vector, for a database that cannot: read once, and kept until something changes."""
+"""A search that compares every vector, for a database that cannot: they are kept, and those that change read again."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from itertools import compress
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.embed.stores import generations
 from weft.embed.stores.dialect import Dialect, Session
@@ -15,14 +16,25 @@ if TYPE_CHECKING:
 
 KEPT_BYTES = 256 << 20  # vectors of one generation in memory; a larger one is read for every search
 
-Block = tuple[list[str], "np.ndarray"]  # ids, and float32 [ids, dimension] of length 1
+Stamps = dict[str, tuple[int, int]]  # of rows by id: `generations.stamps`
+
+
+class Block(NamedTuple):
+    """Rows that are compared at once: ids, and float32 [ids, dimension] of length 1."""
+
+    ids: list[str]
+    matrix: np.ndarray
 
 
 class Scan:
-    """The blocks of one generation as a version of the database has them."""
+    """The vectors of one generation as they were at a count of its changes."""
 
     def __init__(self) -> None:
-        self._version: Any = None
+        self._forget()
+
+    def _forget(self) -> None:
+        self._at: Any = None  # the generation, and how often it was changed
+        self._stamps: Stamps = {}
         self._blocks: list[Block] = []
 
     def nearest(
@@ -39,25 +51,47 @@ class Scan:
             best = heapq.nsmallest(k, [*best, *((-float(scores[at]), ids[at]) for at in near)])
         return [(name, -score) for score, name in best]
 
-    def _read(self, dialect: Dialect, session: Session, generation: Generation) -> Iterator[Block]:
-        """The blocks: those that are kept, where the database is as it was when they were read."""
-        version = (generation, dialect.version(session))
-        if version == self._version:
-            yield from self._blocks
-            return
-        self._version, self._blocks = None, []
-        kept: list[Block] | None = []
-        room = KEPT_BYTES
-        for rows in generations.read(dialect, session, generation):
-            block = _block(rows)
-            room -= block[1].nbytes
-            if room < 0:
-                kept = None
-            if kept is not None:
-                kept.append(block)
-            yield block
-        if kept is not None:
-            self._version, self._blocks = version, kept
+    def _read(self, dialect: Dialect, session: Session, generation: Generation) -> Iterable[Block]:
+        """The blocks: those that are kept, once what changed since is read again."""
+        at = (generation, generations.changes(session, generation))
+        if at == self._at:
+            return self._blocks
+        if self._at is None or self._at[0] != generation:
+            self._forget()
+        if generations.vector_count(session, generation) * generation.dimension * 4 > KEPT_BYTES:
+            self._forget()
+            return (_block(rows) for rows in generations.read(dialect, session, generation))
+        self._at = None  # until all is read: an error may come between
+        now = generations.stamps(session, generation)
+        self._blocks = list(_joined(self._renewed(dialect, session, generation, now)))
+        self._at, self._stamps = at, now
+        return self._blocks
+
+    def _renewed(self, dialect: Dialect, session: Session, generation: Generation, now: Stamps) -> Iterator[Block]:
+        """The kept rows that are as they were, and then the others of `now`."""
+        for block in self._blocks:
+            same = [now.get(name) == self._stamps[name] for name in block.ids]
+            yield block if all(same) else Block(list(compress(block.ids, same)), block.matrix[same])
+        fresh = [name for name, stamp in now.items() if self._stamps.get(name) != stamp]
+        whole = len(fresh) == len(now)  # in the order of ids, which is how the table is read fastest
+        pages = generations.read(dialect, session, generation)
+        yield from map(_block, pages if whole else generations.chosen(dialect, session, generation, fresh))
+
+
+def _joined(blocks: Iterable[Block]) -> Iterator[Block]:
+    """The blocks, small ones beside each other as one: after many small changes there are no more than before."""
+    import numpy as np
+
+    held: Block | None = None
+    for block in blocks:
+        if held is not None and len(held.ids) + len(block.ids) <= generations.READ_ROWS:
+            held = Block(held.ids + block.ids, np.concatenate([held.matrix, block.matrix]))
+            continue
+        if held is not None:
+            yield held
+        held = block
+    if held is not None:
+        yield held
 
 
 def _block(rows: list[generations.Row]) -> Block:
@@ -68,4 +102,4 @@ def _block(rows: list[generations.Row]) -> Block:
     norms = np.linalg.norm(matrix.astype(np.float64), axis=1)[:, None]
     whole = norms[:, 0] > 0  # older stores may have zeros, which are near nothing
     names = [row[0] for row, keep in zip(rows, whole) if keep]
-    return names, (matrix[whole] / norms[whole]).astype(np.float32)
+    return Block(names, (matrix[whole] / norms[whole]).astype(np.float32))

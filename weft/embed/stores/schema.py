@@ -34,6 +34,12 @@ STEPS: tuple[tuple[str, ...], ...] = (
             generation INTEGER NOT NULL, id {id} NOT NULL, revision BIGINT NOT NULL, reason TEXT NOT NULL,
             detail TEXT NOT NULL, PRIMARY KEY (generation, id))""",
     ),
+    (
+        # counts what is written to a generation's vectors, where the database's searches are ours: `Dialect.watch`
+        "ALTER TABLE generations ADD COLUMN changes BIGINT NOT NULL DEFAULT 0",
+        # known texts and their vectors, of embedders whose fingerprint does not prove what made them
+        "ALTER TABLE generations ADD COLUMN canaries TEXT",
+    ),
 )
 
 VECTORS = """CREATE TABLE vectors_{number} (

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 WAIT_S = 30.0  # for another process's transaction
+PAUSE_S = 0.02  # between two attempts where SQLite itself does not wait
+DAMAGED = ("malformed", "not a database", "could not decode")  # SQLITE_CORRUPT and NOTADB; codes came with Python 3.11
 
 
 class Sqlite:
@@ -25,6 +27,7 @@ class Sqlite:
 
     def __init__(self, path: Path, *, create: bool) -> None:
         self.where = path.name
+        self._waited_s = 0.0  # for another process, and in vain
         if path.is_dir():
             raise InputError(f"[store] {path} is a folder, as an index of vectors is; a store is a SQLite file")
         if not create and not path.is_file():
@@ -38,13 +41,35 @@ class Sqlite:
             raise StoreError(f"[store] {path} cannot be opened: {error}") from None
 
     def session(self) -> Session:
-        return Session(self.connection.execute, self.connection.executemany)
+        def run(sql: str, values: Any) -> Any:
+            began = time.monotonic()
+            try:
+                return self.connection.execute(sql, values)
+            except sqlite3.OperationalError as error:
+                if _is_held(error):
+                    self._waited_s = time.monotonic() - began
+                raise
+
+        return Session(run, self.connection.executemany)
 
     def adopt(self, session: Session) -> None:
-        session.run("PRAGMA journal_mode = WAL")
+        self._use_wal(session)
         session.run("PRAGMA synchronous = FULL")  # what was acknowledged survives a power cut
         session.run("PRAGMA trusted_schema = OFF")  # the file may come from anywhere
         session.run("PRAGMA cell_size_check = ON")
+
+    def _use_wal(self, session: Session) -> None:
+        """Without the wait that SQLite has for other statements: it says at once that the file is held."""
+        began = time.monotonic()
+        while True:
+            try:
+                session.run("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                self._waited_s = time.monotonic() - began
+                if not _is_held(error) or self._waited_s >= WAIT_S:
+                    raise
+                time.sleep(PAUSE_S)
 
     def tables(self, session: Session) -> set[str]:
         return {name for (name,) in session.rows("SELECT name FROM sqlite_master WHERE type = 'table'")}
@@ -71,22 +96,28 @@ class Sqlite:
     def as_bytes(self, column: str) -> str:
         return f"CAST({column} AS BLOB)"
 
-    def version(self, session: Session) -> tuple[int, int]:
-        found = session.row("PRAGMA data_version")  # counts what other connections commit
-        assert found
-        return int(found[0]), self.connection.total_changes  # and this one's own, those undone included
+    def watch(self, number: int) -> tuple[str, ...]:
+        counted = f"BEGIN UPDATE generations SET changes = changes + 1 WHERE number = {number}; END"
+        return tuple(
+            f"CREATE TRIGGER IF NOT EXISTS watch_{number}_{verb} AFTER {verb} ON vectors_{number} {counted}"
+            for verb in ("insert", "update", "delete")
+        )
 
     def nearest(self, session: Session, number: int, query: np.ndarray, k: int) -> None:
         return None
 
     def translate(self, error: Exception) -> WeftError:
-        if "locked" in str(error) or "busy" in str(error):
-            return BusyError(f"[store] {self.where} was held by another process for {WAIT_S:.0f} s; try again")
+        if _is_held(error):
+            return BusyError(f"[store] {self.where} was held by another process for {self._waited_s:.1f} s; try again")
         if isinstance(error, sqlite3.ProgrammingError) and "closed database" in str(error):
             return StoreError(f"[store] the store in {self.where} was closed; open it again")
-        if isinstance(error, sqlite3.OperationalError):
-            return StoreError(f"[store] {self.where}: {error}")
-        return StoreError(f"[store] {self.where} is damaged or no SQLite file: {error}; restore a copy")
+        if isinstance(error, UnicodeDecodeError) or any(said in str(error) for said in DAMAGED):
+            return StoreError(f"[store] {self.where} is damaged or no SQLite file: {error}; restore a copy")
+        return StoreError(f"[store] {self.where}: {error}")
 
     def close(self) -> None:
         self.connection.close()
+
+
+def _is_held(error: Exception) -> bool:
+    return isinstance(error, sqlite3.OperationalError) and ("locked" in str(error) or "busy" in str(error))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field
 from enum import Enum
 
@@ -67,6 +68,12 @@ def moved(action: str, state: State) -> State:
     return state if end is None else end
 
 
+def missing(skips: Mapping[str, int]) -> int:
+    """Of numbers by reason: skipped documents that are there, and that nobody left out by hand."""
+    meant = (Reason.CONTENT_DELETED.value, Reason.MANUAL_SKIP.value)
+    return sum(count for reason, count in skips.items() if reason not in meant)
+
+
 @frozen
 class Migration:
     """One migration as the store has it. Times are seconds since 1970, or None where they have not come.
@@ -100,9 +107,7 @@ class Migration:
 
     @property
     def missing(self) -> int:
-        """Skipped documents that are there, and that nobody left out by hand."""
-        meant = (Reason.CONTENT_DELETED.value, Reason.MANUAL_SKIP.value)
-        return sum(count for reason, count in self.skips.items() if reason not in meant)
+        return missing(self.skips)
 
     @property
     def total(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -89,6 +89,8 @@ class Store:
                 for statement in step:
                     session.run(statement.replace("{id}", self.dialect.id_type))
                 session.run(f"UPDATE {schema.MARK} SET version = ?", number)
+            for found in generations.generations(session).values():  # of a store that was made before they were counted
+                generations.watch(self.dialect, session, found)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -154,6 +156,19 @@ class Store:
         with self.transaction(READ) as session:
             return generations.generations(session)
 
+    def canaries(self, fingerprint: str) -> tuple[list[str], np.ndarray] | None:
+        """Known texts and the vectors they had when they were kept; None where nobody did."""
+        with self.transaction(READ) as session:
+            return generations.canaries(session, generations.find(session, fingerprint))
+
+    def keep_canaries(self, fingerprint: str, texts: Sequence[str], vectors: np.ndarray) -> None:
+        """Keep the vectors of known texts, so that whoever comes later can tell whether the model still is the one that
+        made them; those that are kept stay."""
+        with self.transaction(SHARED) as session:
+            found = generations.find(session, fingerprint)
+            made = check_vectors(vectors, len(texts), found.dimension)
+            generations.keep_canaries(session, found, texts, made)
+
     def put(self, documents: Mapping[str, str], vectors: Mapping[str, np.ndarray]) -> None:
         """Add or replace documents (id to text) with their vectors: fingerprint to float32 [len(documents), dimension].
 
@@ -207,6 +222,7 @@ class Store:
 
     def get(self, name: str) -> Document | None:
         """A document, or None."""
+        (name,) = checked_ids([name])
         with self.transaction(READ) as session:
             row = session.row("SELECT id, text, revision FROM documents WHERE id = ? AND deleted = 0", name)
             return None if row is None else Document(*row)

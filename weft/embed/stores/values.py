@@ -53,6 +53,8 @@ def check_k(k: int) -> int:
 
 def check_documents(documents: Mapping[str, str]) -> None:
     """Texts are strings that UTF-8 has, without NUL, which PostgreSQL's texts cannot hold."""
+    if not isinstance(documents, Mapping):
+        raise InputError(f"[store] documents are {type(documents).__name__}; give a dict of ids and their texts")
     checked_ids(documents)
     for name, text in documents.items():
         if not isinstance(text, str):
@@ -81,8 +83,8 @@ def plain(text: str, length: int) -> str:
     return " ".join(text.replace("\0", " ").encode("utf-8", "replace").decode().split())[:length]
 
 
-def check_matrix(vectors: Any, count: int, dimension: int) -> np.ndarray:
-    """The vectors as float32 [count, dimension], every number finite."""
+def check_shape(vectors: Any, count: int, dimension: int) -> np.ndarray:
+    """The vectors as float32 [count, dimension]."""
     import numpy as np
 
     try:
@@ -93,22 +95,23 @@ def check_matrix(vectors: Any, count: int, dimension: int) -> np.ndarray:
         ) from None
     if made.shape != (count, dimension):
         raise InputError(f"[store] vectors of shape {list(made.shape)}; {[count, dimension]} is wanted")
-    if not np.isfinite(made).all():
-        bad = int(np.flatnonzero(~np.isfinite(made).all(axis=1))[0])
-        raise InputError(f"[store] vector {bad} has a number that is not finite; the model or its input is at fault")
     return made
 
 
 def check_vectors(vectors: Any, count: int, dimension: int) -> np.ndarray:
-    """The vectors as `check_matrix` gives them, each with a direction: those of zeros have no cosine with anything."""
+    """The vectors as `check_shape` gives them, every number finite, each with a direction: those of zeros have no
+    cosine with anything."""
     import numpy as np
 
-    made = check_matrix(vectors, count, dimension)
+    made = check_shape(vectors, count, dimension)
+    if not np.isfinite(made).all():
+        bad = int(np.flatnonzero(~np.isfinite(made).all(axis=1))[0])
+        raise InputError(f"[store] vector {bad} has a number that is not finite; the model or its input is at fault")
     norms = np.sqrt(np.einsum("ij,ij->i", made, made, dtype=np.float64))
-    bad = np.flatnonzero((norms < LEAST_NORM) | (norms > MOST_NORM))
-    if bad.size:
+    wrong = np.flatnonzero((norms < LEAST_NORM) | (norms > MOST_NORM))
+    if wrong.size:
         raise InputError(
-            f"[store] vector {bad[0]} has the norm {norms[bad[0]]:.3g}, with which cosine cannot be computed; "
+            f"[store] vector {wrong[0]} has the norm {norms[wrong[0]]:.3g}, with which cosine cannot be computed; "
             f"{LEAST_NORM:.0e} to {MOST_NORM:.0e} are taken"
         )
     return made
