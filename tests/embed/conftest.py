@@ -1,9 +1,11 @@
 """A tiny sentence-transformers folder that tests read, and embedders of it."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from remote_endpoint import Endpoint
 from tiny_st import write_st_folder
 
 import weft
@@ -30,3 +32,12 @@ def wide_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "is_matryoshka": True}))
     return folder
+
+
+@pytest.fixture
+def endpoint(tiny_embedder: weft.Embedder) -> Iterator[Endpoint]:
+    made = Endpoint(tiny_embedder)
+    yield made
+    made.closing.set()
+    made.server.shutdown()
+    made.server.server_close()

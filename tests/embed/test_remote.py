@@ -1,18 +1,15 @@
 """An embedder elsewhere has the local one's interface, asks again where that may help, and checks what it is given."""
 
 import asyncio
-import base64
 import contextlib
-import json
 import signal
-import socket
 import threading
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from remote_endpoint import Endpoint, Reply, remote, saying
 from tiny_st import PROMPTS, TEXTS
 
 import weft
@@ -26,86 +23,8 @@ from weft.errors import (
     InputError,
     NotFoundError,
     OfflineError,
-    TooLongError,
     UnsupportedError,
 )
-
-Reply = tuple[int, dict[str, str], bytes]
-
-
-class Endpoint:
-    """A server on this machine whose answers a test writes; `asked` are the bodies it got."""
-
-    def __init__(self, embedder: weft.Embedder) -> None:
-        self.embedder = embedder
-        self.asked: list[dict[str, Any]] = []
-        self.keys: list[str | None] = []
-        self.lines: set[Any] = set()  # who asked, by address
-        self.targets: list[tuple[str, str | None]] = []
-        self.replies: list[Callable[[dict[str, Any]], Reply]] = []  # before the right ones
-        self.headers: dict[str, str] = {}
-        self.closing = threading.Event()
-        self._lock = threading.Lock()
-        endpoint = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                with endpoint._lock:
-                    endpoint.lines.add(self.client_address)
-                    endpoint.targets.append((self.path, self.headers["proxy-authorization"]))
-                    endpoint.asked.append(body)
-                    endpoint.keys.append(self.headers["authorization"])
-                    reply = endpoint.replies.pop(0) if endpoint.replies else endpoint.right
-                status, headers, data = reply(body)
-                self.send_response(status)
-                for name, value in {**headers, "content-length": str(len(data))}.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                with contextlib.suppress(OSError):  # whoever asked may have gone
-                    self.wfile.write(data)
-
-            def log_message(self, *arguments: Any) -> None: ...
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/v1"
-
-    def right(self, body: dict[str, Any]) -> Reply:
-        vectors = self.embedder.encode(body["input"])
-        return self.giving(vectors)
-
-    def giving(self, vectors: np.ndarray) -> Reply:
-        data = [{"index": i, "embedding": coded(v)} for i, v in enumerate(vectors)]
-        return 200, self.headers, json.dumps({"data": data[::-1]}).encode()  # in any order
-
-
-def coded(vector: np.ndarray) -> str:
-    return base64.b64encode(vector.astype("<f4").tobytes()).decode()
-
-
-def saying(status: int, body: object = None, **headers: str) -> Callable[[dict[str, Any]], Reply]:
-    names = {name.replace("_", "-"): value for name, value in headers.items()}
-    return lambda _: (status, names, json.dumps(body or {"error": {"message": "no"}}).encode())
-
-
-@pytest.fixture
-def endpoint(tiny_embedder: weft.Embedder) -> Iterator[Endpoint]:
-    made = Endpoint(tiny_embedder)
-    yield made
-    made.closing.set()
-    made.server.shutdown()
-    made.server.server_close()
-
-
-def remote(endpoint: Endpoint, **options: Any) -> tuple[weft.RemoteEmbedder, list[float]]:
-    """An embedder of the endpoint, and the waits that it did not make."""
-    embedder = weft.RemoteEmbedder("tiny", endpoint.url, "secret", **options)
-    waits: list[float] = []
-    embedder._wait = lambda line, seconds: waits.append(seconds)
-    return embedder, waits
 
 
 def test_it_has_the_interface_of_a_local_one(endpoint: Endpoint, tiny_embedder: weft.Embedder) -> None:
@@ -455,74 +374,3 @@ def test_the_name_of_a_services_model_leads_here(name: str) -> None:
 def test_retry_after_is_seconds_or_a_date() -> None:
     assert [retry_after_s(text, 0.0) for text in (None, "", "3", "-1", "soon")] == [0, 0, 3, 0, 0]
     assert retry_after_s("Thu, 01 Jan 1970 00:01:00 GMT", 20.0) == 40
-
-
-def test_connections_are_kept_from_call_to_call(endpoint: Endpoint) -> None:
-    embedder, _ = remote(endpoint, concurrency=2, batch_texts=3)
-    for _ in range(5):
-        embedder.encode(TEXTS)
-        embedder.encode_query("a cat")
-    assert len(endpoint.asked) == 5 * 3 and len(endpoint.lines) <= 2
-    for connection in embedder._poster._idle:  # as if the server had hung up
-        socket.socket.shutdown(connection.sock, socket.SHUT_RDWR)
-    assert embedder.encode(TEXTS).shape == (6, 24)
-
-
-def test_a_forked_child_has_its_own_connections(endpoint: Endpoint) -> None:
-    embedder, _ = remote(endpoint)
-    embedder.encode(TEXTS)
-    poster = embedder._poster
-    assert len(poster._idle) == 1
-    poster._owner -= 1  # as a child sees its parent's
-    embedder.encode(TEXTS)
-    assert len(endpoint.lines) == 2 and len(poster._idle) == 1
-
-
-def test_a_request_has_no_more_text_than_servers_take(monkeypatch: pytest.MonkeyPatch, endpoint: Endpoint) -> None:
-    monkeypatch.setattr(remote_module, "BATCH_CHARACTERS", 20)
-    embedder, _ = remote(endpoint, concurrency=1, batch_texts=4)
-    texts = ["the cat", "the cat", "the cat", "the cat sat on the mat", "a", "a", "a", "a", "a"]
-    assert embedder.encode(texts).shape == (9, 24)
-    assert [body["input"] for body in endpoint.asked] == [texts[:2], texts[2:3], texts[3:4], texts[4:8], texts[8:]]
-
-
-def refusing(endpoint: Endpoint, said: str) -> Callable[[dict[str, Any]], Reply]:
-    """Replies of a server that takes everything but the text "long"."""
-
-    def reply(body: dict[str, Any]) -> Reply:
-        if "long" not in body["input"]:
-            return endpoint.right(body)
-        error = {"message": said.format(body["input"].index("long")), "code": "context_length_exceeded"}
-        return 400, {}, json.dumps({"error": error}).encode()
-
-    return reply
-
-
-def test_a_text_that_is_too_long_for_the_server_is_told_by_its_place(endpoint: Endpoint) -> None:
-    texts = ["cat"] * 7 + ["long", "cat"]
-    weft_s, other = "[embed] text {} has 402 tokens, the model takes 256; cut it", "maximum is 256"
-    for said, batch, told in ((weft_s, 3, "has 402 tokens, the model takes 256"), (other, 1, "is too long")):
-        endpoint.replies = [refusing(endpoint, said)] * 20
-        with pytest.raises(TooLongError, match=f"text 7 {told}; shorten it") as caught:
-            remote(endpoint, batch_texts=batch, cache="memory")[0].encode(texts)
-        assert caught.value.index == 7 and caught.value.limit == (256 if batch == 3 else 0)
-    endpoint.replies = [refusing(endpoint, other)] * 20
-    with pytest.raises(InputError, match=r"maximum is 256 \(asked for texts 6 to 8\)"):
-        remote(endpoint, batch_texts=3)[0].encode(texts)
-
-
-def test_a_proxy_of_the_environment_is_asked(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    proxy = endpoint.url.removesuffix("/v1").replace("http://", "http://me:s%40cret@")
-    monkeypatch.setenv("http_proxy", proxy)
-    monkeypatch.delenv("no_proxy", raising=False)
-    monkeypatch.delenv("NO_PROXY", raising=False)
-    assert weft.RemoteEmbedder("tiny", "http://far.invalid:81/v1").encode(TEXTS).shape == (6, 24)
-    secret = "Basic " + base64.b64encode(b"me:s@cret").decode()
-    assert endpoint.targets[-1] == ("http://far.invalid:81/v1/embeddings", secret)
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    assert weft.RemoteEmbedder("tiny", endpoint.url).encode(TEXTS).shape == (6, 24)
-    assert endpoint.targets[-1] == ("/v1/embeddings", None)
-    for wrong in ("socks5://x:1", "http://", "http://x:abc"):
-        monkeypatch.setenv("http_proxy", wrong)
-        with pytest.raises(InputError, match="HTTP_PROXY is no address of a proxy"):
-            weft.RemoteEmbedder("tiny", "http://far.invalid:81/v1").encode(TEXTS)

@@ -1,0 +1,86 @@
+"""Requests to a server: connections that are kept, texts that go together, errors that name their text, proxies."""
+
+import base64
+import json
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from remote_endpoint import Endpoint, Reply, remote
+from tiny_st import TEXTS
+
+import weft
+from weft.embed import remote as remote_module
+from weft.errors import InputError, TooLongError
+
+
+def test_connections_are_kept_from_call_to_call(endpoint: Endpoint) -> None:
+    embedder, _ = remote(endpoint, concurrency=2, batch_texts=3)
+    for _ in range(5):
+        embedder.encode(TEXTS)
+        embedder.encode_query("a cat")
+    assert len(endpoint.asked) == 5 * 3 and len(endpoint.lines) <= 2
+    for connection in embedder._poster._idle:  # as if the server had hung up
+        socket.socket.shutdown(connection.sock, socket.SHUT_RDWR)
+    assert embedder.encode(TEXTS).shape == (6, 24)
+
+
+def test_a_forked_child_has_its_own_connections(endpoint: Endpoint) -> None:
+    embedder, _ = remote(endpoint)
+    embedder.encode(TEXTS)
+    poster = embedder._poster
+    assert len(poster._idle) == 1
+    poster._owner -= 1  # as a child sees its parent's
+    embedder.encode(TEXTS)
+    assert len(endpoint.lines) == 2 and len(poster._idle) == 1
+
+
+def test_a_request_has_no_more_text_than_servers_take(monkeypatch: pytest.MonkeyPatch, endpoint: Endpoint) -> None:
+    monkeypatch.setattr(remote_module, "BATCH_CHARACTERS", 20)
+    embedder, _ = remote(endpoint, concurrency=1, batch_texts=4)
+    texts = ["the cat", "the cat", "the cat", "the cat sat on the mat", "a", "a", "a", "a", "a"]
+    assert embedder.encode(texts).shape == (9, 24)
+    assert [body["input"] for body in endpoint.asked] == [texts[:2], texts[2:3], texts[3:4], texts[4:8], texts[8:]]
+
+
+def refusing(endpoint: Endpoint, said: str) -> Callable[[dict[str, Any]], Reply]:
+    """Replies of a server that takes everything but the text "long"."""
+
+    def reply(body: dict[str, Any]) -> Reply:
+        if "long" not in body["input"]:
+            return endpoint.right(body)
+        error = {"message": said.format(body["input"].index("long")), "code": "context_length_exceeded"}
+        return 400, {}, json.dumps({"error": error}).encode()
+
+    return reply
+
+
+def test_a_text_that_is_too_long_for_the_server_is_told_by_its_place(endpoint: Endpoint) -> None:
+    texts = ["cat"] * 7 + ["long", "cat"]
+    weft_s, other = "[embed] text {} has 402 tokens, the model takes 256; cut it", "maximum is 256"
+    for said, batch, told in ((weft_s, 3, "has 402 tokens, the model takes 256"), (other, 1, "is too long")):
+        endpoint.replies = [refusing(endpoint, said)] * 20
+        with pytest.raises(TooLongError, match=f"text 7 {told}; shorten it") as caught:
+            remote(endpoint, batch_texts=batch, cache="memory")[0].encode(texts)
+        assert caught.value.index == 7 and caught.value.limit == (256 if batch == 3 else 0)
+    endpoint.replies = [refusing(endpoint, other)] * 20
+    with pytest.raises(InputError, match=r"maximum is 256 \(asked for texts 6 to 8\)"):
+        remote(endpoint, batch_texts=3)[0].encode(texts)
+
+
+def test_a_proxy_of_the_environment_is_asked(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    proxy = endpoint.url.removesuffix("/v1").replace("http://", "http://me:s%40cret@")
+    monkeypatch.setenv("http_proxy", proxy)
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    assert weft.RemoteEmbedder("tiny", "http://far.invalid:81/v1").encode(TEXTS).shape == (6, 24)
+    secret = "Basic " + base64.b64encode(b"me:s@cret").decode()
+    assert endpoint.targets[-1] == ("http://far.invalid:81/v1/embeddings", secret)
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    assert weft.RemoteEmbedder("tiny", endpoint.url).encode(TEXTS).shape == (6, 24)
+    assert endpoint.targets[-1] == ("/v1/embeddings", None)
+    for wrong in ("socks5://x:1", "http://", "http://x:abc"):
+        monkeypatch.setenv("http_proxy", wrong)
+        with pytest.raises(InputError, match="HTTP_PROXY is no address of a proxy"):
+            weft.RemoteEmbedder("tiny", "http://far.invalid:81/v1").encode(TEXTS)
