@@ -32,11 +32,17 @@ class EmbedBatches:
         threads: int | None = None,
         **options: Any,
     ) -> None:
+        from inspect import signature
+
         from weft.embed import Embedder
 
         if role not in ("query", "document", None):
             raise InputError(f"[ray] role is {role!r}; query, document or None")
         given = {"truncate": "chunk", "progress": False, **options}
+        try:
+            signature(Embedder).bind(model, **given)
+        except TypeError as error:
+            raise InputError(f"[ray] {error}; options are weft.Embedder's, column, output and role") from None
         self.embedder = Embedder(model, threads=threads or _granted(), **given)
         self._column, self._output = column, output
         self._prompt_name = self.embedder.document_prompt_name if role == "document" else role

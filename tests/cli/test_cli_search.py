@@ -69,6 +69,11 @@ def test_another_model_is_refused(run: Run, index: Path, tmp_path: Path) -> None
     (other / "config.json").write_text(json.dumps({**config, "layer_norm_eps": 0.5}))
     result = run("search", str(index), "a cat", "-m", str(other))
     assert result.exit_code != 0 and result.stdout == "" and "vectors of weft" in result.stderr
+    modules = json.loads((other / "modules.json").read_text())
+    (other / "modules.json").write_text(json.dumps([module for module in modules if "Dense" not in module["path"]]))
+    assert weft.Embedder(str(other)).dimension == 36  # of which the index's 24 cannot be cut
+    result = run("search", str(index), "a cat", "-m", str(other))
+    assert result.exit_code == 2 and "is not the model of notes.index" in result.stderr
 
 
 def test_what_an_index_says_of_its_model_makes_nobody_connect(
@@ -147,6 +152,86 @@ def test_a_condition_leaves_rows_out(run: Run, rows: Path, condition: str, ids: 
     assert result.exit_code == 0 and {json.loads(line)["id"] for line in result.stdout.splitlines()} == ids
 
 
+@pytest.mark.parametrize(
+    "conditions, ids",
+    [
+        (['n={"gte": 1}', 'n={"lt": 3}'], {"n1", "n2"}),
+        (['n={"gte": 1}', 'n={"gte": 3}'], {"n3", "n4"}),
+        (["n=3", 'n={"lt": 4}', "text=mine"], {"n3"}),
+        (["n=3", "n=4"], set()),
+        (["id=n1", "id=n2"], set()),
+    ],
+)
+def test_every_condition_must_hold_though_several_are_on_one_field(
+    run: Run, rows: Path, conditions: list[str], ids: set[str]
+) -> None:
+    given = [word for condition in conditions for word in ("--where", condition)]
+    result = run("search", str(rows), "the cat", *given, "--json")
+    assert result.exit_code == 0 and {json.loads(line)["id"] for line in result.stdout.splitlines()} == ids
+
+
+@pytest.fixture
+def table(run: Run, embedder: Path, tmp_path: Path) -> Path:
+    """An index of a CSV file, whose numbers are texts."""
+    source = tmp_path / "table.csv"
+    years = [("a", "1999", "02139"), ("b", "2000", "1.10"), ("c", "2000.5", "1.1"), ("d", "20010", "x")]
+    source.write_text("id,text,year,code\n" + "".join(f"{id},the cat,{year},{code}\n" for id, year, code in years))
+    result = run("index", "build", str(source), "-m", str(embedder), "-o", str(tmp_path / "table.index"))
+    assert result.exit_code == 0, result.stderr
+    return tmp_path / "table.index"
+
+
+@pytest.mark.parametrize(
+    "condition, ids",
+    [
+        ('year={"gte": 2000}', "bcd"),
+        ('year={"gte": 2000, "lt": 2001}', "bc"),
+        ("year=2000", "b"),
+        ('year={"eq": 2000}', "b"),
+        ('year={"in": [1999, 2000]}', "ab"),
+        ('year={"ne": 2000}', "acd"),
+        ('year={"nin": [1999, 2000]}', "cd"),
+        ('year={"lt": "2"}', "a"),
+        ("code=1.10", "b"),
+        ("code=02139", "a"),
+        ('code={"lt": 2}', "bc"),
+    ],
+)
+def test_numbers_of_a_csv_file_are_numbers_to_conditions(run: Run, table: Path, condition: str, ids: str) -> None:
+    result = run("search", str(table), "the cat", "--where", condition, "--json")
+    assert {json.loads(line)["id"] for line in result.stdout.splitlines()} == set(ids), result.stderr
+
+
+@pytest.mark.parametrize(
+    "condition, told",
+    [
+        ("yaer=2000", "no row is so: none has a field 'yaer'; there are 'id', 'year', 'code'"),
+        ('id={"gte": 2000}', "no row is so: 'id' is text in this index, and 2000 is a number"),
+        ("year=1850", "no row is so\n"),
+    ],
+)
+def test_what_no_row_can_be_is_told(run: Run, table: Path, condition: str, told: str) -> None:
+    result = run("search", str(table), "the cat", "--where", condition)
+    assert result.exit_code == 0 and result.stdout == "" and told in result.stderr
+
+
+@pytest.mark.parametrize(
+    "condition, told",
+    [
+        ("year>=2000", 'a range is written \'year={"gte": 2000, "lt": 2010}\''),
+        ("year<2000", "a range is written 'year="),
+        ("year!=2000", "a range is written 'year="),
+        ('year={"gte":2000', "is not JSON; a condition is written"),
+        ("year={}", "empty condition"),
+        ('year={"like": 1}', "unknown ['like']"),
+        ('year={"in": 3}', "in takes a list"),
+    ],
+)
+def test_a_condition_that_is_none_is_a_mistake(run: Run, table: Path, condition: str, told: str) -> None:
+    result = run("search", str(table), "the cat", "--where", condition)
+    assert result.exit_code == 2 and told in result.stderr
+
+
 def test_what_cannot_be_searched_says_what_to_do(run: Run, notes: Path, index: Path, tmp_path: Path) -> None:
     result = run("search", str(notes), "a cat")
     assert result.exit_code == 2 and f"weft index build {notes}" in result.stderr
@@ -181,6 +266,36 @@ def test_an_index_is_verified_with_its_model(run: Run, index: Path) -> None:
     damaged.write_bytes(data)
     result = run("verify", str(index))
     assert result.exit_code == 1 and "is damaged" in result.stderr
+
+
+def test_an_index_of_python_is_verified_with_the_model_that_is_named(run: Run, embedder: Path, tmp_path: Path) -> None:
+    made = weft.Index.from_embedder(weft.Embedder(str(embedder)))
+    made.add_texts(["a"], ["the cat sat"])
+    made.save(tmp_path / "py.index")
+    silent = run("verify", str(tmp_path / "py.index"))
+    assert silent.exit_code == 2 and "name it with --model" in silent.stderr
+    result = run("verify", str(tmp_path / "py.index"), "--model", str(embedder))
+    assert result.exit_code == 0 and "1 rows, checksums right" in result.stdout, result.stderr
+    for wrong in (("--compute", "f32"), ("--golden", "all-MiniLM-L6-v2")):
+        result = run("verify", str(tmp_path / "py.index"), *wrong)
+        assert result.exit_code == 2 and f"{wrong[0]} is for a model" in result.stderr
+    result = run("verify", str(embedder), "--model", str(embedder))
+    assert result.exit_code == 2 and "--model is for an index" in result.stderr
+
+
+def test_the_graph_of_an_index_is_shown_and_verified(run: Run, index: Path) -> None:
+    pytest.importorskip("usearch", reason="usearch is not installed: pip install weft[hnsw]")
+    assert json.loads(run("index", "show", str(index), "--json").stdout)["graph"] is False
+    weft.Index.open(index).save(index, graph=True)
+    shown = json.loads(run("index", "show", str(index), "--json").stdout)
+    assert shown["graph"] is True and "read_only" not in shown
+    assert run("verify", str(index)).exit_code == 0
+    graph = next(index.glob("graph-*.bin"))
+    data = bytearray(graph.read_bytes())
+    data[len(data) // 2] ^= 1
+    graph.write_bytes(data)
+    result = run("verify", str(index))
+    assert result.exit_code == 1 and f"{graph.name}] is damaged" in result.stderr
 
 
 def test_a_group_of_commands_alone_shows_its_help(run: Run) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tiny_st import write_st_folder
 import weft
 from weft.embed.pipeline import Chunking, embed_file, open_source, run
 from weft.embed.pipeline.indexing import open_searchable, remembered_model
-from weft.errors import InputError, NotFoundError
+from weft.errors import FingerprintError, InputError, NotFoundError
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +110,49 @@ def test_an_index_remembers_how_its_model_was_made(model: Path, tmp_path: Path) 
     (tmp_path / "a.index" / "embedder.json").write_text(json.dumps({"model": str(model), "pooling": []}))
     with pytest.raises(weft.WeftError, match="--model"):
         open_searchable(tmp_path / "a.index")
+
+
+def test_another_model_is_told_as_such_whatever_options_it_takes(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("the cat sat\n")
+    embed_file(weft.Embedder(str(model)), tmp_path / "in.txt", tmp_path / "a.index")
+    said = json.loads((tmp_path / "a.index" / "embedder.json").read_text())
+    (tmp_path / "a.index" / "embedder.json").write_text(json.dumps({**said, "model": "/then", "dimensions": 12}))
+    with pytest.raises(FingerprintError, match=r"is not the model of a.index, /then"):
+        open_searchable(tmp_path / "a.index", str(model))
+
+
+def test_an_index_remembers_the_model_that_was_loaded_and_no_folder_of_that_name(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.txt").write_text("the cat sat\n")
+    shutil.copytree(model, tmp_path / "mine")
+    (tmp_path / "minilm").mkdir()
+    embedder = weft.Embedder("mine")
+    embed_file(embedder, "in.txt", "a.index")
+    assert remembered_model(tmp_path / "a.index")[0] == str(tmp_path / "mine")
+    embedder._located = replace(embedder._located, spec="minilm", source="hub:x@1")  # as the catalogue's has it
+    embed_file(embedder, "in.txt", "a.index")
+    assert remembered_model(tmp_path / "a.index")[0] == "minilm"
+
+
+def test_rows_of_a_file_are_not_named_as_chunks_are(embedder: weft.Embedder, tmp_path: Path) -> None:
+    rows = [{"text": f"the cat {i}", "path": "x", "chunk": 7} for i in range(3)]
+    rows[0]["id"] = "own"
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    embed_file(embedder, tmp_path / "in.jsonl", tmp_path / "a.index")
+    assert weft.Index.open(tmp_path / "a.index").ids == ["own", 1, 2]
+
+
+@pytest.mark.parametrize("name", ["index.json", "model.bin"])
+def test_a_folder_of_somebody_else_stays_as_it_is(embedder: weft.Embedder, tmp_path: Path, name: str) -> None:
+    (tmp_path / "in.txt").write_text("the cat sat\n")
+    (tmp_path / "proj").mkdir()
+    (tmp_path / "proj" / name).write_text('{"my": "data"}')
+    with pytest.raises(InputError, match="is not an index's" if name == "index.json" else "other things in it"):
+        embed_file(embedder, tmp_path / "in.txt", tmp_path / "proj", form="index")
+    assert [path.name for path in (tmp_path / "proj").iterdir()] == [name]
+    assert (tmp_path / "proj" / name).read_text() == '{"my": "data"}' and not (tmp_path / "proj.part").exists()
 
 
 def test_fields_that_json_has_no_word_for_are_metadata(embedder: weft.Embedder, tmp_path: Path) -> None:

@@ -56,10 +56,10 @@ def variables() -> Callable[[F], F]:
 
 
 def where() -> Callable[[F], F]:
-    """`--where NAME=VALUE`, several times: what `where` of an index's search takes."""
+    """`--where NAME=VALUE`, several times: names, each with a condition that an index's `where` takes."""
 
-    def parse(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, Any]:
-        return {name: _condition(value) for name, value in map(_pair, given)}
+    def parse(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> list[tuple[str, dict[str, Any]]]:
+        return [(name, condition) for name, value in map(_field, given) for condition in _conditions(name, value)]
 
     text = (
         "Only rows whose field has this value: lang=en, or a condition as 'year={\"gte\": 2000}'; may be given several "
@@ -68,11 +68,35 @@ def where() -> Callable[[F], F]:
     return click.option("--where", multiple=True, metavar="NAME=VALUE", callback=parse, help=text)
 
 
-def _condition(text: str) -> Any:
+def _field(given: str) -> tuple[str, str]:
+    """A name and a value; what other languages write for a range is told from them."""
+    before, equals, _ = given.partition("=")
+    if before.endswith(("<", ">", "!")) or (not equals and ("<" in given or ">" in given)):
+        name = before.partition("<")[0].partition(">")[0].rstrip("!") or "year"
+        example = f'\'{name}={{"gte": 2000, "lt": 2010}}\''
+        raise click.BadParameter(
+            f"{given!r:.60} is not NAME=VALUE; a range is written {example}, and there are eq, ne, in and nin"
+        )
+    return _pair(given)
+
+
+def _conditions(name: str, text: str) -> list[dict[str, Any]]:
+    """What is asked of a field, an operator at a time. Numbers may be texts there: a CSV file has no others."""
     value = json_or_text(text)
-    if isinstance(value, (str, dict)):
-        return value
-    return {"in": [value, text]}  # a CSV file's numbers are texts
+    if isinstance(value, str) and text.lstrip().startswith("{"):
+        raise click.BadParameter(f"{text!r:.60} is not JSON; a condition is written '{name}={{\"gte\": 2000}}'")
+    if isinstance(value, dict):
+        return [_with_texts(way, wanted) for way, wanted in value.items()] or [value]
+    return [{"eq": value} if isinstance(value, str) else {"in": [value, text]}]
+
+
+def _with_texts(way: str, wanted: Any) -> dict[str, Any]:
+    same = {"eq": "in", "ne": "nin"}
+    if way not in (*same, *same.values()) or (way not in same and not isinstance(wanted, list)):
+        return {way: wanted}
+    values = [wanted] if way in same else wanted
+    numbers = [value for value in values if isinstance(value, (int, float)) and not isinstance(value, bool)]
+    return {same.get(way, way): [*values, *map(json.dumps, numbers)]}
 
 
 def _pair(given: str) -> tuple[str, str]:

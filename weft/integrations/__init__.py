@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,9 @@ def needs(package: str) -> Iterator[None]:
         raise NotFoundError(message) from error
 
 
-def embedder_of(model: str | None, embedder: BaseEmbedder | None, options: Mapping[str, Any]) -> BaseEmbedder:
+def embedder_of(
+    model: str | os.PathLike[str] | None, embedder: BaseEmbedder | None, options: Mapping[str, Any]
+) -> BaseEmbedder:
     """The embedder that was given, or a new one of `model`; texts that are too long are cut unless told otherwise.
 
     Frameworks embed whatever a splitter gave them and have no way to ask back, so an error would end an ingestion of
@@ -36,7 +39,9 @@ def embedder_of(model: str | None, embedder: BaseEmbedder | None, options: Mappi
     return Embedder(str(model), **{"truncate": "chunk", **options})
 
 
-def check_choice(model: str | None, embedder: BaseEmbedder | None, options: Mapping[str, Any]) -> None:
+def check_choice(
+    model: str | os.PathLike[str] | None, embedder: BaseEmbedder | None, options: Mapping[str, Any]
+) -> None:
     """A model with options that there are, or an embedder alone."""
     from inspect import signature
 
@@ -52,8 +57,15 @@ def check_choice(model: str | None, embedder: BaseEmbedder | None, options: Mapp
 
 
 def name_of(model: str | None, embedder: Any) -> str:
-    """What to call the model."""
-    return model or str(getattr(embedder, "info", {}).get("model", "weft"))
+    """What to call the model: `model`, as the caller did, or for None so that it is found from any folder."""
+    from weft.embed import Embedder
+    from weft.embed.pipeline.indexing import lasting_name
+
+    if model is not None:
+        return model
+    if isinstance(embedder, Embedder):
+        return lasting_name(embedder)
+    return str(getattr(embedder, "info", {}).get("model", "weft"))
 
 
 def check_fingerprint(wanted: str | None, embedder: BaseEmbedder, name: str) -> None:

@@ -32,6 +32,7 @@ GIVEN = "embedder"  # in the configuration of a function whose embedder the call
 class WeftEmbeddingFunction(EmbeddingFunction[Documents]):
     """Vectors of documents and queries, each with the model's own prompt; options are `weft.Embedder`'s.
 
+    Collections compare by the model's own measure, or by `space` ("cosine", "l2", "ip").
     The configuration that Chroma keeps has the model, every option and the fingerprint. A function that Chroma builds
     from it, for a collection that is opened by name alone, makes the same vectors or none. A function that is given to
     `get_collection` Chroma compares by name only, "weft", whatever its model: `check(collection)` compares the rest.
@@ -39,18 +40,34 @@ class WeftEmbeddingFunction(EmbeddingFunction[Documents]):
 
     def __init__(
         self,
-        model: str | None = None,
+        model: str | os.PathLike[str] | None = None,
         fingerprint: str | None = None,
         *,
         embedder: BaseEmbedder | None = None,
+        space: Space | None = None,
         **options: Any,
     ) -> None:
-        self._kept = _kept(options)
+        self._kept, self._space = _kept(options), space
         self.embedder = embedder_of(model, embedder, options)
-        self.model, self.options = name_of(model, self.embedder), options
+        self.model, self.options = name_of(None, self.embedder), options
         if embedder is not None:
             self._kept[GIVEN] = "given"
+        if space is not None:
+            self._kept["space"] = space
+        if fingerprint is None:  # else there is a collection, which has its space
+            self._check_space()
         check_fingerprint(fingerprint, self.embedder, self.model)
+
+    def _check_space(self) -> None:
+        """Here, since what `default_space` raises Chroma takes for a function without a configuration."""
+        measure = self.embedder.similarity_name
+        if self._space is None and measure not in SPACES:
+            raise InputError(
+                f"[chroma] the measure of {self.model} is {measure}, which Chroma has not; say which of its own comes "
+                'next, as space="l2", or use weft.Index, which has it'
+            )
+        if self._space is not None and self._space not in SPACES.values():
+            raise InputError(f"[chroma] space is {self._space!r}; Chroma has {', '.join(SPACES.values())}")
 
     @property
     def fingerprint(self) -> str:
@@ -62,10 +79,10 @@ class WeftEmbeddingFunction(EmbeddingFunction[Documents]):
         check_fingerprint(fingerprint_of(collection), self.embedder, self.model)
 
     def __call__(self, input: Documents) -> Embeddings:
-        return _rows(self.embedder.encode_document(list(input)))
+        return _rows(self.embedder.encode_document(_several(input)))
 
     def embed_query(self, input: Documents) -> Embeddings:
-        return _rows(self.embedder.encode_query(list(input)))
+        return _rows(self.embedder.encode_query(_several(input)))
 
     @staticmethod
     def name() -> str:
@@ -75,7 +92,7 @@ class WeftEmbeddingFunction(EmbeddingFunction[Documents]):
         return False  # Chroma would build another function, and load the model again, to find that out
 
     def default_space(self) -> Space:
-        return SPACES.get(self.embedder.similarity_name, "cosine")
+        return self._space or SPACES.get(self.embedder.similarity_name, "cosine")
 
     def supported_spaces(self) -> list[Space]:
         return ["cosine", "l2", "ip"]
@@ -134,6 +151,12 @@ def _kept(options: Mapping[str, Any]) -> dict[str, Any]:
                 f"give embedder=weft.Embedder(…, {name}=…) instead"
             ) from None
     return kept
+
+
+def _several(texts: Any) -> list[str]:
+    from weft.embed.inputs import many_texts, texts_of
+
+    return texts_of(many_texts(texts, "input"), "input")
 
 
 def _rows(vectors: np.ndarray) -> Embeddings:

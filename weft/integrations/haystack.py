@@ -9,18 +9,23 @@ from typing import Any
 
 from weft.embed import BaseEmbedder
 from weft.errors import InputError
-from weft.integrations import check_choice, embedder_of, name_of, needs
+from weft.integrations import check_choice, check_fingerprint, embedder_of, name_of, needs
 
 with needs("haystack-ai"):
     from haystack import Document, component, default_from_dict, default_to_dict
 
 
 class _Lazy:
-    """A model that is loaded by `warm_up`, or when it is first needed; a load that failed is not tried again."""
+    """A model that is loaded by `warm_up`, or when it is first needed; a load that failed is not tried again.
 
-    def __init__(self, model: str | None, embedder: BaseEmbedder | None, options: dict[str, Any]) -> None:
+    `fingerprint` is that of vectors which are kept somewhere, None where nobody knows it: another model is an error.
+    """
+
+    def __init__(
+        self, model: str | None, embedder: BaseEmbedder | None, options: dict[str, Any], fingerprint: str | None
+    ) -> None:
         check_choice(model, embedder, options)
-        self._model, self._options = model, options
+        self._model, self._options, self._fingerprint = model, options, fingerprint
         self._given, self._embedder = embedder is not None, embedder
         self._failure: Exception | None = None
 
@@ -29,19 +34,22 @@ class _Lazy:
             raise self._failure
         if self._embedder is None:
             try:
-                self._embedder = embedder_of(self._model, None, self._options)
+                made = embedder_of(self._model, None, self._options)
+                check_fingerprint(self._fingerprint, made, str(self._model))
+                self._embedder = made
             except Exception as error:
                 self._failure = error
                 raise
         return self._embedder
 
     def written(self) -> dict[str, Any]:
-        """What a pipeline's file has of it."""
+        """What a pipeline's file has of it: with the fingerprint, once the model is loaded."""
         if self._given:
             raise InputError(
                 "[haystack] an embedder that was given as embedder= cannot be written down; give a model and options"
             )
-        return {"model": self._model, "options": self._options}
+        found = self._fingerprint if self._embedder is None else str(self._embedder.fingerprint)
+        return {"model": self._model, "options": self._options, "fingerprint": found}
 
     def meta(self) -> dict[str, Any]:
         embedder = self.get()
@@ -50,7 +58,10 @@ class _Lazy:
 
 @component
 class WeftTextEmbedder:
-    """The vector of a query; keywords are `weft.Embedder`'s, and `options` the same as a dictionary."""
+    """The vector of a query; keywords are `weft.Embedder`'s, and `options` the same as a dictionary.
+
+    Written down after it was loaded, it has its `fingerprint`, and makes the same vectors when it is read, or none.
+    """
 
     def __init__(
         self,
@@ -58,10 +69,11 @@ class WeftTextEmbedder:
         options: dict[str, Any] | None = None,
         *,
         embedder: BaseEmbedder | None = None,
+        fingerprint: str | None = None,
         **more: Any,
     ) -> None:
         self.model, self.options = model, {**(options or {}), **more}
-        self._lazy = _Lazy(model, embedder, self.options)
+        self._lazy = _Lazy(model, embedder, self.options, fingerprint)
 
     def warm_up(self) -> None:
         """Load the model."""
@@ -86,7 +98,8 @@ class WeftTextEmbedder:
 class WeftDocumentEmbedder:
     """Documents with vectors: of the fields in `meta_fields_to_embed` and the content, joined by `separator`.
 
-    Other keywords are `weft.Embedder`'s, and `options` the same as a dictionary.
+    Other keywords are `weft.Embedder`'s, and `options` the same as a dictionary. Written down after it was loaded, it
+    has its `fingerprint`, and makes the same vectors when it is read, or none.
     """
 
     def __init__(
@@ -97,12 +110,13 @@ class WeftDocumentEmbedder:
         separator: str = "\n",
         *,
         embedder: BaseEmbedder | None = None,
+        fingerprint: str | None = None,
         **more: Any,
     ) -> None:
         self.meta_fields_to_embed = list(meta_fields_to_embed or [])
         self.separator = separator
         self.model, self.options = model, {**(options or {}), **more}
-        self._lazy = _Lazy(model, embedder, self.options)
+        self._lazy = _Lazy(model, embedder, self.options, fingerprint)
 
     def warm_up(self) -> None:
         """Load the model."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import InputError
-from weft.integrations import embedder_of, needs
+from weft.integrations import check_fingerprint, embedder_of, name_of, needs
 
 with needs("langchain-core"):
     from langchain_core.embeddings import Embeddings
@@ -15,11 +15,37 @@ if TYPE_CHECKING:
 
 
 class WeftEmbeddings(Embeddings):
-    """Vectors of documents and queries, each with the model's own prompt; options are `weft.Embedder`'s."""
+    """Vectors of documents and queries, each with the model's own prompt; options are `weft.Embedder`'s.
+
+    Pickled, it is the model's name, the options and the fingerprint, from which the model is made again; an embedder
+    that was given as `embedder=` stays in its process. Copies share the model.
+    """
 
     def __init__(self, model: str | None = None, *, embedder: BaseEmbedder | None = None, **options: Any) -> None:
-        self.model = model
+        self.model, self._options = model, options
         self.embedder = embedder_of(model, embedder, options)
+        self._lasting = name_of(None, self.embedder)
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self.model is None:
+            raise InputError(
+                "[langchain] an embedder that was given as embedder= cannot go to another process; give a model and "
+                "its options, from which each process makes its own"
+            )
+        fingerprint = str(self.embedder.fingerprint)
+        return {"model": self._lasting, "options": self._options, "fingerprint": fingerprint}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["model"], **state["options"])  # type: ignore[misc]
+        check_fingerprint(state["fingerprint"], self.embedder, state["model"])
+
+    def __copy__(self) -> WeftEmbeddings:
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        return made
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> WeftEmbeddings:
+        return self.__copy__()
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         """One vector for each text."""

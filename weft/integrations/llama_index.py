@@ -69,6 +69,13 @@ class WeftEmbedding(BaseEmbedding):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state["__dict__"])  # type: ignore[misc]
 
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> WeftEmbedding:
+        """A copy that has the same model and the same cache: neither can be copied, and both may be shared."""
+        seen = {} if memo is None else memo
+        seen.update({id(one): one for one in (self._embedder, self.options.get("cache"))})
+        copied: WeftEmbedding = super().__deepcopy__(seen)
+        return copied
+
     def _get_query_embedding(self, query: str) -> list[float]:
         found: list[float] = self._embedder.encode_query(query).tolist()
         return found

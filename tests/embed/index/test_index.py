@@ -30,12 +30,14 @@ def best(vectors, query, k, metric):
     wide, q = vectors.astype(np.float64), query.astype(np.float64)
     if metric == "cosine":
         scores = wide @ q / (np.linalg.norm(wide, axis=1) * np.linalg.norm(q))
+    elif metric == "manhattan":
+        scores = -np.abs(wide - q).sum(axis=1)
     else:
         scores = wide @ q if metric == "dot" else -np.linalg.norm(wide - q, axis=1)
     return list(np.argsort(-scores, kind="stable")[:k])
 
 
-@pytest.mark.parametrize("metric", ["cosine", "dot", "euclidean"])
+@pytest.mark.parametrize("metric", ["cosine", "dot", "euclidean", "manhattan"])
 @pytest.mark.parametrize("storage", ["f32", "f16"])
 def test_a_search_is_exact(metric, storage):
     index = filled(metric=metric, storage=storage)
@@ -108,6 +110,8 @@ def test_random_additions_updates_and_deletions_leave_what_a_dictionary_would():
         (lambda metadata: metadata["n"] > 290, lambda m: m["n"] > 290),
         ({"absent": 1}, lambda m: False),
         ({"n": {"gt": "text"}}, lambda m: False),
+        ({"n": np.int64(7)}, lambda m: m["n"] == 7),
+        ({"n": {"in": np.array([1, 2])}}, lambda m: m["n"] in (1, 2)),
     ],
 )
 def test_filters_choose_rows(where, right):
@@ -119,9 +123,21 @@ def test_filters_choose_rows(where, right):
     assert index.search(query, 3, where=where) == everything[:3]
 
 
-@pytest.mark.parametrize("where", [{"n": {"like": 1}}, {"n": {}}, {"n": {"in": "abc"}}, 3])
-def test_an_unknown_condition_is_an_error(where):
-    with pytest.raises(InputError, match=r"\[where\]"):
+@pytest.mark.parametrize(
+    "where, word",
+    [
+        ({"n": {"like": 1}}, "like"),
+        ({"n": {}}, "empty"),
+        ({"n": {"in": "abc"}}, "list"),
+        (3, "int"),
+        ({"$or": [{"n": 1}, {"n": 2}]}, r"\$or is an operator of other libraries"),
+        ({"n": 1, "$and": []}, r"\$and"),
+        ({"n": np.array([1, 2])}, "n: eq takes one value, not an array"),
+        ({"n": {"lt": np.array([1, 2])}}, "n: lt takes one value"),
+    ],
+)
+def test_an_unknown_condition_is_an_error(where, word):
+    with pytest.raises(InputError, match=rf"\[where\].*{word}"):
         filled(3).search(drawn(1, 1)[0], where=where)
 
 
@@ -184,7 +200,7 @@ def nested(depth):
         (lambda i: weft.Index("64"), InputError, "dimension is '64'"),
         (lambda i: weft.Index(64, threads="2"), InputError, "threads is '2'"),
         (lambda i: weft.Index(64, threads=100_000), InputError, "threads is 100000"),
-        (lambda i: weft.Index(4, metric="manhattan"), InputError, "metric"),
+        (lambda i: weft.Index(4, metric="chebyshev"), InputError, "metric"),
         (lambda i: weft.Index(4, storage="f64"), InputError, "storage"),
         (lambda i: weft.Index(4, metric="euclidean", codes="int8"), TierError, "int8 codes"),
     ],
@@ -195,6 +211,124 @@ def test_what_cannot_be_done_is_an_error_and_changes_nothing(call, error, words)
     with pytest.raises(error, match=words):
         call(index)
     assert index.search(one, 10) == before and len(index) == 10
+
+
+@pytest.mark.parametrize("codes", [None, "int8", "binary"])
+@pytest.mark.parametrize(
+    "metric, scale",
+    [("cosine", 1e-20), ("cosine", 2e-16), ("cosine", 1e18), ("cosine", 1e30), ("cosine", 3e38), ("dot", 1e30),
+     ("euclidean", 1e19), ("euclidean", 1e37), ("manhattan", 1e37)],
+)  # fmt: skip
+def test_a_vector_that_would_end_every_search_is_refused_by_its_id(metric, scale, codes):
+    index = filled(10, metric=metric, codes=codes if metric == "cosine" else None)
+    if codes == "int8":  # whose scales end sooner
+        scale = max(scale, 1e-12) if scale < 1 else scale
+    for call in (index.add, index.update):
+        with pytest.raises(InputError, match="the vector of 'bad' has numbers up to"):
+            call(["good", "bad"], np.stack([one, one * np.float32(scale)]))
+    assert len(index) == 10 and len(index.search(one)) == 10
+
+
+@pytest.mark.parametrize("metric", ["cosine", "dot", "euclidean", "manhattan"])
+def test_what_is_taken_can_be_searched(metric):
+    for scale in (1e-44, 1e-30, 1e-19, 1e-15, 1e-8, 1e8, 1e15, 1e17, 1e18, 1e19, 1e30):
+        index = filled(10, metric=metric)
+        try:
+            index.add("x", drawn(2, 1)[0] * np.float32(scale))
+        except InputError:
+            assert metric == "cosine" or scale > 1e10
+        assert len(index.search(one, 20)) == len(index)
+    with pytest.raises(InputError, match="the vector of 'x' holds NaN or infinity, or more than float16 has"):
+        filled(10, metric=metric, storage="f16").add("x", one * np.float32(1e6))
+
+
+def test_an_index_has_its_models_measure_or_none():
+    embedder = FakeEmbedder()
+    embedder.info["similarity"] = "manhattan"
+    index = weft.Index.from_embedder(embedder)
+    index.add_texts(["a", "b"], ["a cat", "a dog"])
+    distance = np.abs(np.diff(embedder.encode_document(["a cat", "a dog"]), axis=0)).sum()
+    assert index.metric == "manhattan" and index.search_texts("a cat", 2)[1].score == pytest.approx(distance, 1e-5)
+    with pytest.raises(TierError, match="manhattan"):
+        weft.Index.from_embedder(embedder, codes="int8")
+    embedder.info["similarity"] = "chebyshev"
+    with pytest.raises(InputError, match="measure is 'chebyshev'; give metric="):
+        weft.Index.from_embedder(embedder)
+    assert weft.Index.from_embedder(embedder, metric="dot").metric == "dot"
+
+
+class Counting(FakeEmbedder):
+    calls = 0
+
+    def embed(self, texts, **options):
+        self.calls += 1
+        return super().embed(texts, **options)
+
+
+@pytest.mark.parametrize("method", ["add_texts", "update_texts"])
+@pytest.mark.parametrize(
+    "ids, texts, options, word",
+    [
+        (["b", "c"], "hi", {}, "texts is one string"),
+        (["b", "c"], {"the cat", "one two"}, {}, "texts is set"),
+        (["b", "c"], ["the cat", None], {}, r"texts\[1\] is None"),
+        ({"b", "c"}, ["the cat", "one two"], {}, "ids: a set, which has no order"),
+        (["b", "c"], ["the cat"], {}, "1 texts and not a list of as many ids"),
+        (["b", "b"], ["the cat", "one two"], {}, "an id comes twice"),
+        (["b", 1.5], ["the cat", "one two"], {}, "string or an integer"),
+        (["b", "c"], ["the cat", "one two"], {"metadata": [{"a": {1}}, None]}, "JSON"),
+        (["b", "c"], ["the cat", "one two"], {"prompt_name": "query"}, "prompt_name is 'query', and an index names it"),
+    ],
+)
+def test_what_is_wrong_with_texts_is_said_before_they_are_embedded(method, ids, texts, options, word):
+    index = weft.Index.from_embedder(Counting())
+    with pytest.raises(InputError, match=word):
+        getattr(index, method)(ids, texts, **options)
+    assert index.embedder.calls == 0 and len(index) == 0
+
+
+def test_ids_that_are_there_and_a_mapped_index_are_told_before_texts_are_embedded(tmp_path):
+    index = weft.Index.from_embedder(Counting())
+    index.add_texts(["a"], ["a cat"])
+    with pytest.raises(InputError, match="'a'; use update"):
+        index.add_texts(["b", "a"], ["a dog", "a fish"])
+    index.save(tmp_path)
+    mapped = weft.Index.open(tmp_path, mapped=True, embedder=Counting())
+    for call in (mapped.add_texts, mapped.update_texts):
+        with pytest.raises(InputError, match="read-only"):
+            call(["b"], ["a dog"])
+    assert index.embedder.calls == 1 and mapped.embedder.calls == 0
+    index.add_texts(iter(["b", "c"]), (text for text in ["a dog", "a fish"]))
+    assert index.search_texts(iter(["a fish"]), 1)[0][0].id == "c"
+
+
+def test_what_has_no_order_is_refused_and_what_has_one_is_taken():
+    index = weft.Index.from_embedder(FakeEmbedder())
+    rows = drawn(1, 2)
+    for call in (
+        lambda: index.add({"a", "b"}, rows),
+        lambda: index.add(["a", "b"], rows, texts={"x", "y"}),
+        lambda: index.update(frozenset("ab"), rows),
+        lambda: index.search_texts({"a", "b"}),
+        lambda: index.search_texts("a", prompt_name="document"),
+    ):
+        with pytest.raises(InputError):
+            call()
+    index.add({"a": 1, "b": 2}.keys(), rows)
+    assert index.ids == ["a", "b"] and index.delete({"a", "b"}) == 2
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: weft.Index.from_embedder("minilm"),
+        lambda: weft.Index(3, embedder="minilm"),
+        lambda: weft.Index.open("nowhere", embedder="minilm"),
+    ],
+)
+def test_a_name_is_no_embedder(call):
+    with pytest.raises(InputError, match=r"embedder is str; give an embedder, as weft.Embedder\('minilm'\)"):
+        call()
 
 
 def test_texts_go_through_the_embedder():

@@ -10,7 +10,7 @@ from lettered_embedder import FakeEmbedder
 
 import weft
 from weft.embed.index import files, records, saving
-from weft.errors import FingerprintError, FormatError, InputError, NotFoundError
+from weft.errors import BusyError, FingerprintError, FormatError, InputError, NotFoundError
 
 
 def made(count=40, embedder=None, **options):
@@ -27,7 +27,8 @@ QUERY = np.linspace(-1, 1, 16, dtype=np.float32)
 
 @pytest.mark.parametrize("mapped", [False, True])
 @pytest.mark.parametrize("options", [{}, {"storage": "f16"}, {"codes": "int8"}, {"codes": "int4", "metric": "dot"},
-                                     {"codes": "binary"}, {"metric": "euclidean"}])  # fmt: skip
+                                     {"codes": "binary"}, {"metric": "euclidean"},
+                                     {"metric": "manhattan"}])  # fmt: skip
 def test_what_was_saved_comes_back(tmp_path, options, mapped):
     index = made(**options)
     index.delete([1, 3])
@@ -98,28 +99,38 @@ def test_a_save_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
     assert sorted(os.listdir(tmp_path)) == before and len(weft.Index.open(tmp_path)) == 40
 
 
-@pytest.mark.parametrize("mapped", [False, True])
-def test_an_index_that_is_saved_while_it_is_opened_is_the_old_one_or_the_new(tmp_path, monkeypatch, mapped):
-    index, real, calls = made(), files.open_array, []
+def saved_meanwhile(monkeypatch, tmp_path, owner, name, times):
+    """An index in `tmp_path` that is saved again, with another row, at the third call of `name`, and so on."""
+    index, real, calls = made(), getattr(owner, name), []
     index.save(tmp_path)
 
-    def slow(saved, role, *args, **options):
-        calls.append(role)
-        if len(calls) == 3:
-            real_checked = files.checked
+    def slow(*args, **options):
+        calls.append(args)
+        if len(calls) % 5 == 3 and len(calls) < 5 * times:
+            index.add(f"new {len(calls)}", QUERY)
+            index.save(tmp_path)  # which removes the files that the header named
+        return real(*args, **options)
 
-            def checked(*args, **options):
-                path = real_checked(*args, **options)
-                monkeypatch.setattr(files, "checked", real_checked)
-                index.add("new", QUERY)
-                index.save(tmp_path)  # which removes the file that was looked at
-                return path
+    monkeypatch.setattr(owner, name, slow)
 
-            monkeypatch.setattr(files, "checked", checked)
-        return real(saved, role, *args, **options)
 
-    monkeypatch.setattr(saving, "open_array", slow)
-    assert len(weft.Index.open(tmp_path, mapped=mapped)) == 41 and len(calls) > 5
+@pytest.mark.parametrize("mapped", [False, True])
+def test_an_index_that_is_saved_while_its_files_are_opened_is_the_new_one(tmp_path, monkeypatch, mapped):
+    saved_meanwhile(monkeypatch, tmp_path, files, "_opened", 1)
+    assert len(weft.Index.open(tmp_path, mapped=mapped)) == 41
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_an_index_that_is_saved_while_it_is_read_is_the_old_one(tmp_path, monkeypatch, mapped):
+    saved_meanwhile(monkeypatch, tmp_path, files.Opened, "array", 1)
+    opened = weft.Index.open(tmp_path, mapped=mapped)
+    assert len(opened) == 40 and len(opened.search(QUERY, 50, where={"n": {"gte": 0}})) == 40
+
+
+def test_an_index_that_is_saved_all_the_time_is_busy(tmp_path, monkeypatch):
+    saved_meanwhile(monkeypatch, tmp_path, files, "_opened", 1000)
+    with pytest.raises(BusyError, match="is being saved"):
+        weft.Index.open(tmp_path)
 
 
 def test_a_filter_reads_the_metadata_of_a_mapped_index_once(tmp_path, monkeypatch):
@@ -171,7 +182,7 @@ def entry(role, **changes):
         lambda header: header.update(dimension=17),
         lambda header: header.update(dimension=0),
         lambda header: header.update(dimension=10**9),
-        lambda header: header.update(metric="manhattan"),
+        lambda header: header.update(metric="chebyshev"),
         lambda header: header.update(storage="f8"),
         lambda header: header.update(codes="int3"),
         lambda header: header.update(codes=["int8"]),
@@ -252,6 +263,125 @@ def test_there_may_be_no_index(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(InputError, match="is a file"):
         made().save(tmp_path / "file")
+
+
+def test_a_file_of_somebody_else_is_not_replaced(tmp_path):
+    foreign = tmp_path / "index.json"
+    for content in ('{"my": "data"}', "", "[1, 2"):
+        foreign.write_text(content)
+        with pytest.raises(InputError, match=r"holds an index.json that is not an index's"):
+            made().save(tmp_path, overwrite=True)
+        assert foreign.read_text() == content and os.listdir(tmp_path) == ["index.json"]
+    for content in ('{"format": "weft-index", "version": 99}', '{"format": "weft-index", "ver'):
+        foreign.write_text(content)
+        made().save(tmp_path)
+        assert len(weft.Index.open(tmp_path)) == 40
+
+
+def test_what_somebody_else_saved_meanwhile_is_not_lost(tmp_path):
+    made().save(tmp_path)
+    first, second = weft.Index.open(tmp_path), weft.Index.open(tmp_path)
+    first.add("first", QUERY)
+    first.save(tmp_path)
+    second.add("second", QUERY)
+    before = sorted(os.listdir(tmp_path))
+    with pytest.raises(BusyError, match="was saved by somebody else since"):
+        second.save(tmp_path)
+    assert sorted(os.listdir(tmp_path)) == before and "first" in weft.Index.open(tmp_path)
+    first.add("more", QUERY)
+    first.save(tmp_path)  # which nobody else has saved to since its own save
+    second.save(tmp_path / "elsewhere")
+    second.save(tmp_path, overwrite=True)
+    assert "second" in weft.Index.open(tmp_path) and "first" not in weft.Index.open(tmp_path)
+    second.save(tmp_path)
+    made(3).save(tmp_path)  # an index that is new replaces whatever is there
+    with pytest.raises(BusyError):
+        second.save(tmp_path)
+
+
+def test_a_save_that_ends_while_another_one_writes_is_not_lost(tmp_path, monkeypatch):
+    made().save(tmp_path)
+    first, second, real = weft.Index.open(tmp_path), weft.Index.open(tmp_path), saving.to_line
+    first.add("first", QUERY)
+    waiting = [first]
+
+    def slow(record):
+        while waiting:
+            waiting.pop().save(tmp_path)
+        return real(record)
+
+    monkeypatch.setattr(saving, "to_line", slow)
+    with pytest.raises(BusyError, match="somebody else"):
+        second.save(tmp_path)
+    assert "first" in weft.Index.open(tmp_path)
+    assert len(os.listdir(tmp_path)) == 1 + len(files.read_header(tmp_path).files)
+
+
+@pytest.mark.parametrize("metric, scale", [("cosine", 1e-20), ("cosine", 1e20), ("euclidean", 1e25)])
+def test_a_vector_that_ends_every_search_is_named_when_the_index_is_opened(tmp_path, monkeypatch, metric, scale):
+    index = made(metric=metric)
+    with monkeypatch.context() as patched:  # as an earlier weft took it
+        patched.setattr("weft.embed.index.rows.LEAST_NORM", 0.0)
+        patched.setattr("weft.embed.index.rows.MOST_NORM", 1e38)
+        index.add("bad", QUERY * np.float32(scale))
+        index.save(tmp_path)
+    with pytest.raises(FormatError, match=r"the vector of 'bad' .*verify=False, delete the id and save"):
+        weft.Index.open(tmp_path)
+    rescued = weft.Index.open(tmp_path, verify=False)
+    rescued.delete("bad")
+    rescued.save(tmp_path)
+    assert len(weft.Index.open(tmp_path).search(QUERY, 50)) == 40
+
+
+@pytest.mark.parametrize("fingerprint, word", [(5, "is int"), ("x" * 1001, "1001 characters")])
+def test_a_fingerprint_that_cannot_be_kept_is_refused(fingerprint, word):
+    index = weft.Index(16)
+    for call in (
+        lambda: weft.Index(16, fingerprint=fingerprint),
+        lambda: index.add("x", QUERY, fingerprint=fingerprint),
+        lambda: index.search(QUERY, fingerprint=fingerprint),
+    ):
+        with pytest.raises(InputError, match=word):
+            call()
+    assert index.fingerprint == "" and len(index) == 0
+
+
+def test_what_is_taken_comes_back(tmp_path):
+    index = weft.Index(16, fingerprint=None)
+    index.save(tmp_path)
+    assert weft.Index.open(tmp_path).fingerprint == ""
+    index.add("deep", QUERY, metadata={"a": deep(499)})
+    index.add("wide", QUERY, metadata={"a": [[i] for i in range(5000)]})
+    for depth in (501, 980, 100_000):
+        with pytest.raises(InputError, match="cannot be written as JSON"):
+            index.add("deeper", QUERY, metadata={"a": deep(depth)})
+    index.save(tmp_path)
+    assert weft.Index.open(tmp_path).get("deep").metadata == {"a": deep(499)}
+
+
+def deep(depth):
+    made = 0
+    for _ in range(depth):
+        made = [made]
+    return made
+
+
+def test_a_folder_has_a_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for path in ("", None):
+        for call in (made().save, weft.Index.open):
+            with pytest.raises(InputError, match="the folder is"):
+                call(path)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_fifo_among_the_files_is_an_error_and_not_a_wait(tmp_path):
+    made().save(tmp_path)
+    path = files.read_header(tmp_path).path("records")
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(FormatError, match="is not a file"):
+        weft.Index.open(tmp_path)
 
 
 def test_canaries_notice_an_embedder_that_changed_behind_its_fingerprint(tmp_path):

@@ -142,8 +142,77 @@ def test_the_graph_is_read_only_when_asked_for_and_its_damage_is_found(tmp_path)
     whole = path.read_bytes()
     path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     assert weft.Index.open(tmp_path).search(QUERIES[0])
-    with pytest.raises(FormatError, match="damaged"):
-        weft.Index.open(tmp_path, load_graph=True)
+    for options in ({"load_graph": True}, {"verify": True}, {"verify": True, "mapped": True}):
+        with pytest.raises(FormatError, match="damaged"):
+            weft.Index.open(tmp_path, **options)
+
+
+@pytest.fixture
+def no_building(monkeypatch):
+    monkeypatch.setattr(weft.Index, "build_graph", lambda *a: pytest.fail("a graph was built"))
+
+
+def test_a_graph_that_was_not_loaded_is_carried_on(tmp_path, no_building):
+    index = filled(built=False)
+    index._graph = graph.Graph(32, "cosine")
+    index._graph.add(np.arange(1500), ROWS)
+    index.save(tmp_path / "a")
+    near = index.search(QUERIES, 10)
+    opened = weft.Index.open(tmp_path / "a")
+    opened.save(tmp_path / "a")
+    assert not opened.uses_graph and weft.Index.open(tmp_path / "a", load_graph=True).search(QUERIES, 10) == near
+    opened.delete(range(0, 1500, 7))
+    opened.update([1, 2], QUERIES[:2])
+    opened.add("first", QUERIES[2])
+    opened.delete(range(1, 1300, 3))  # so many that the rows are numbered anew at once, and again by the save
+    opened._compact()
+    opened.delete(range(2, 1300, 3))
+    opened.add("last", QUERIES[3])
+    for folder in ("a", "b"):
+        opened.save(tmp_path / folder)
+        again = weft.Index.open(tmp_path / folder, load_graph=True)
+        assert again.uses_graph and len(again._graph) == len(again) == len(opened) and recall(again) >= 0.98
+        assert [again.search(QUERIES[i], 1)[0].id for i in (2, 3)] == ["first", "last"]
+    assert not opened.uses_graph and opened.search(QUERIES, 10) == opened.search(QUERIES, 10, exact=True)
+
+
+def test_a_graph_is_left_out_only_where_somebody_says_so(tmp_path, caplog, monkeypatch):
+    filled().save(tmp_path)
+    opened = weft.Index.open(tmp_path)
+    opened.add("new", QUERIES[0])
+    with monkeypatch.context() as patched:
+        patched.setitem(__import__("sys").modules, "usearch.index", None)
+        with pytest.raises(BackendError, match=r"weft\[hnsw\].*save\(graph=False\) leaves it out"):
+            opened.save(tmp_path)
+    assert "graph" in files.read_header(tmp_path).files and not caplog.records
+    opened.save(tmp_path, graph=False)
+    assert "had a graph, which is left out" in caplog.text
+    assert "graph" not in files.read_header(tmp_path).files and "new" in weft.Index.open(tmp_path)
+    caplog.clear()
+    opened.save(tmp_path)
+    assert not caplog.records and "graph" not in files.read_header(tmp_path).files
+
+
+def test_a_damaged_graph_is_told_when_it_is_to_be_carried_on(tmp_path):
+    filled().save(tmp_path)
+    path = files.read_header(tmp_path).path("graph")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    opened = weft.Index.open(tmp_path)
+    with pytest.raises(FormatError, match=r"damaged.*build_graph\(\) makes another"):
+        opened.save(tmp_path)
+    opened.build_graph()
+    opened.save(tmp_path)
+    assert weft.Index.open(tmp_path, load_graph=True).uses_graph
+
+
+def test_manhattan_has_no_graph(tmp_path, monkeypatch):
+    monkeypatch.setattr(index_module, "GRAPH_FROM", 1500)
+    index = filled(built=False, metric="manhattan")
+    index.save(tmp_path)
+    assert not index.uses_graph and "graph" not in files.read_header(tmp_path).files
+    with pytest.raises(InputError, match="a graph has no manhattan"):
+        index.build_graph()
 
 
 @pytest.mark.parametrize("scale", [0, -1.0, "1", True])

@@ -1,6 +1,7 @@
 """Chroma takes the class as its own kind: in a collection, and when the collection is opened again."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,43 @@ def test_its_configuration_comes_back_and_another_model_is_refused(tiny_folder: 
     assert np.array_equal(made(TEXTS), again(TEXTS))
     with pytest.raises(weft.errors.FingerprintError, match="embed the documents again"):
         WeftEmbeddingFunction.build_from_config({**config, "compute": "int8"})
+
+
+def test_a_path_is_kept_whole(tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = chromadb.PersistentClient(str(tmp_path / "db"), chromadb.Settings(anonymized_telemetry=False))
+    monkeypatch.chdir(tiny_folder.parent)
+    for number, model in enumerate((Path(tiny_folder.name), tiny_folder.name)):
+        made = WeftEmbeddingFunction(model, threads=1)
+        client.create_collection(f"notes{number}", embedding_function=made).add(ids=["0"], documents=TEXTS[:1])
+        monkeypatch.chdir(tmp_path)
+        assert client.get_collection(f"notes{number}").query(query_texts=["the cat"])["ids"] == [["0"]]
+        monkeypatch.chdir(tiny_folder.parent)
+
+
+@pytest.mark.parametrize("wrong", ["abc", {"the cat", "one two"}, ["the cat", None]])
+def test_texts_are_a_list_of_strings(tiny_embedder: weft.Embedder, wrong: object) -> None:
+    made = WeftEmbeddingFunction(embedder=tiny_embedder)
+    for call in (made, made.embed_query):
+        with pytest.raises(weft.errors.InputError, match="input"):
+            call(wrong)  # type: ignore[operator]
+
+
+def test_a_measure_that_chroma_has_not_is_told(tiny_folder: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(tiny_folder, tmp_path / "model")
+    said = {"prompts": {}, "similarity_fn_name": "manhattan"}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(said))
+    with pytest.raises(weft.errors.InputError, match=r"is manhattan, which Chroma has not; .* space=\"l2\""):
+        WeftEmbeddingFunction(str(folder), threads=1)
+    with pytest.raises(weft.errors.InputError, match="space is 'manhattan'; Chroma has cosine, ip, l2"):
+        WeftEmbeddingFunction(str(folder), threads=1, space="manhattan")  # type: ignore[arg-type]
+    made = WeftEmbeddingFunction(str(folder), threads=1, space="l2")
+    client = chromadb.PersistentClient(str(tmp_path / "db"), chromadb.Settings(anonymized_telemetry=False))
+    client.create_collection("notes", embedding_function=made).add(ids=["0"], documents=TEXTS[:1])
+    again = client.get_collection("notes")
+    assert again.configuration_json["hnsw"]["space"] == "l2"
+    assert again.query(query_texts=["the cat"])["ids"] == [["0"]]
+    config = {name: value for name, value in made.get_config().items() if name != "space"}
+    assert WeftEmbeddingFunction.build_from_config(config).default_space() == "cosine"  # as they were made before
 
 
 def test_every_option_is_kept_or_refused(tiny_folder: Path) -> None:

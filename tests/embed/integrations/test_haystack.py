@@ -1,5 +1,7 @@
 """Haystack takes the classes as components: in a pipeline, and written to YAML and read again."""
 
+import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +59,31 @@ def test_a_load_that_failed_is_remembered(tmp_path: Path) -> None:
             component.warm_up()
         errors.append(caught.value)
     assert errors[0] is errors[1]
+
+
+@pytest.mark.parametrize("kind", [WeftTextEmbedder, WeftDocumentEmbedder])
+def test_what_was_loaded_is_written_with_its_fingerprint_and_no_other_model_is_read(
+    tiny_folder: Path, tmp_path: Path, kind: type
+) -> None:
+    folder = shutil.copytree(tiny_folder, tmp_path / "model")
+    component = kind(str(folder), compute="int8")
+    assert component.to_dict()["init_parameters"]["fingerprint"] is None  # nobody has loaded it
+    component.warm_up()
+    pipeline = Pipeline()
+    pipeline.add_component("embedder", component)
+    written = pipeline.dumps()
+    fingerprint = str(weft.Embedder(str(folder), compute="int8").fingerprint)
+    assert fingerprint in written
+    again = Pipeline.loads(written, allowed_modules=["weft.integrations.haystack"])
+    assert fingerprint in again.dumps()  # though it is not loaded yet
+    again.warm_up()
+    pooling = folder / "1_Pooling" / "config.json"
+    config = json.loads(pooling.read_text())
+    config.update(pooling_mode_cls_token=False, pooling_mode_mean_tokens=True)
+    pooling.write_text(json.dumps(config))
+    changed = Pipeline.loads(written, allowed_modules=["weft.integrations.haystack"])
+    with pytest.raises(weft.errors.FingerprintError, match="embed the documents again"):
+        changed.get_component("embedder").warm_up()
 
 
 def test_an_embedder_may_be_given_and_options_as_keywords(tiny_folder: Path, tiny_embedder: weft.Embedder) -> None:

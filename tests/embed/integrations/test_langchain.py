@@ -1,6 +1,8 @@
 """LangChain's own checks of an embedding class pass."""
 
 import asyncio
+import copy
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -73,3 +75,20 @@ def test_options_and_embedders_that_are_none_are_refused(tiny_folder: Path) -> N
         WeftEmbeddings(str(tiny_folder), normalize=True)
     with pytest.raises(weft.WeftError, match="embedder is str"):
         WeftEmbeddings(embedder="all-MiniLM-L6-v2")  # type: ignore[arg-type]
+
+
+def test_another_process_gets_the_same_model_or_an_error(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tiny_folder.parent)
+    made = WeftEmbeddings(tiny_folder.name, compute="int8", threads=1)
+    kept = pickle.dumps(made)
+    monkeypatch.chdir("/")
+    again = pickle.loads(kept)
+    assert again.embedder.info["compute"] == "int8" and again.embed_query("a cat") == made.embed_query("a cat")
+    for copied in (copy.copy(made), copy.deepcopy(made)):
+        assert copied is not made and copied.embedder is made.embedder
+    with pytest.raises(weft.errors.FingerprintError, match="embed the documents again"):
+        again.__setstate__({**made.__getstate__(), "options": {}})
+    given = WeftEmbeddings(embedder=made.embedder)
+    assert copy.deepcopy(given).embedder is made.embedder
+    with pytest.raises(weft.errors.InputError, match="give a model and its options"):
+        pickle.dumps(given)

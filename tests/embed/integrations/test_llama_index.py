@@ -1,6 +1,7 @@
 """LlamaIndex takes the class as its own kind, in every form of call and in an index."""
 
 import asyncio
+import copy
 import pickle
 from pathlib import Path
 
@@ -65,6 +66,14 @@ def test_another_process_gets_the_same_model_or_an_error(tiny_folder: Path) -> N
         pickle.dumps(given)
     with pytest.raises(weft.WeftError, match="cannot be pickled"):
         pickle.dumps(WeftEmbedding(str(tiny_folder), cache=weft.embed.MemoryCache()))
+
+
+def test_copies_share_the_model(tiny_folder: Path) -> None:
+    made = WeftEmbedding(str(tiny_folder), threads=1, cache=weft.embed.MemoryCache())
+    for copied in (made.model_copy(deep=True), copy.deepcopy(made), copy.copy(made)):
+        assert copied is not made and copied._embedder is made._embedder and copied.options == made.options
+        assert copied.get_query_embedding("a cat") == made.get_query_embedding("a cat")
+    assert made.model_copy(deep=True).options is not made.options
 
 
 def test_a_pipelines_cache_tells_models_apart(tiny_folder: Path) -> None:

@@ -18,6 +18,8 @@ def test_a_batch_keeps_its_columns(tiny_folder: Path, tiny_embedder: weft.Embedd
         EmbedBatches(str(tiny_folder), column="body")({"text": texts})
     with pytest.raises(weft.WeftError, match="role"):
         EmbedBatches(str(tiny_folder), role="answer")
+    with pytest.raises(weft.errors.InputError, match=r"'normalize'; options are weft.Embedder's"):
+        EmbedBatches("no-such-model", normalize=True)  # before the model is looked for
 
 
 @pytest.mark.parametrize("value", [None, np.nan, 5, b"a"])

@@ -68,10 +68,13 @@ def show(index: Path, as_json: bool) -> None:
       weft index show notes.index --json
     """
     from weft import Index
+    from weft.embed.index.files import read_header
     from weft.embed.pipeline.indexing import remembered_model
     from weft.errors import WeftError
 
     found = Index.open(index, mapped=True).info
+    found["graph"] = "graph" in read_header(index).files  # what lies there: this opened neither it nor to write
+    del found["read_only"]
     try:
         found["model"] = remembered_model(index)[0]
     except WeftError:

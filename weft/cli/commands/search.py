@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,18 @@ if TYPE_CHECKING:
     from weft.embed.stores import Store
 
 SHOWN = 160  # characters of a text
+SHOWN_FIELDS = 10
+RANGES = ("lt", "lte", "gt", "gte")
+KINDS: dict[type, str] = {
+    str: "text",
+    int: "a number",
+    float: "a number",
+    bool: "true or false",
+    type(None): "nothing",
+    list: "a list",
+}
+DIGITS = tuple("-0123456789")  # that a number begins with
+Asked = list[tuple[str, dict[str, Any]]]  # fields, and a condition on each
 
 
 @click.command()
@@ -34,12 +47,12 @@ def command(
     place: str,
     query: str,
     count: int,
-    where: dict[str, Any],
+    where: Asked,
     whole: bool,
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Find the texts of an index, or of a store, that are nearest in meaning to a query.
+    """Find the texts of an index or a store nearest to a query.
 
     `weft index build` makes an index, `weft migrate` a store (a SQLite file, or postgresql://user@host/database). Both
     have the name of their model in them; its fingerprint, and of an index some known vectors, are compared before it is
@@ -58,8 +71,6 @@ def command(
         raise click.UsageError("the query is empty; ask for something")
     hits = (_of_index if Path(place).is_dir() else _of_store)(place, query, count, where, given)
     if as_json:
-        import json
-
         for hit in hits:
             click.echo(json.dumps(hit, ensure_ascii=False))
         return
@@ -68,16 +79,70 @@ def command(
         click.echo(f"{hit['score']:.3f}  {_place(hit)}\n       {text if whole else screen.cut(text, SHOWN)}")
 
 
-def _of_index(place: str, query: str, count: int, where: dict[str, Any], given: dict[str, Any]) -> list[dict[str, Any]]:
+def _of_index(place: str, query: str, count: int, where: Asked, given: dict[str, Any]) -> list[dict[str, Any]]:
+    chosen = _Conditions(where) if where else None
     index = _opened(Path(place), given)
-    hits = index.search_texts(query, count, where=where or None, truncate="error" if given["base_url"] else "chunk")
+    hits = index.search_texts(query, count, where=chosen, truncate="error" if given["base_url"] else "chunk")
     if not hits:
-        screen.note("no row is so" if where and len(index) else "the index is empty")
+        screen.note("the index is empty" if chosen is None or not len(index) else chosen.why_none())
     # The row's own fields apart: one of them may be called "score".
     return [{"id": hit.id, "score": hit.score, "text": hit.text, "metadata": hit.metadata} for hit in hits]
 
 
-def _of_store(place: str, query: str, count: int, where: dict[str, Any], given: dict[str, Any]) -> list[dict[str, Any]]:
+class _Conditions:
+    """What `--where` asks for, as a function of a row's metadata that keeps in mind which fields there are.
+
+    Text that is a number is one to a range of numbers: a CSV file has no others.
+    """
+
+    def __init__(self, asked: Asked) -> None:
+        from weft.embed.index.filters import compile_where
+
+        self._asked = asked
+        self._tests = [(compile_where({name: condition}), _is_of_numbers(condition)) for name, condition in asked]
+        self._fields: dict[str, None] = {}  # of all rows, in the order in which they came
+        self._kinds: dict[str, set[str]] = {name: set() for name, _ in asked}  # of the values that these have
+
+    def __call__(self, metadata: Mapping[str, Any]) -> bool:
+        self._fields.update(dict.fromkeys(metadata))
+        numbers = {name: _number(metadata[name]) for name in self._kinds if name in metadata}
+        for name, value in numbers.items():
+            self._kinds[name].update((_kind(metadata[name]), _kind(value)))
+        return all(test(numbers if of_numbers else metadata) for test, of_numbers in self._tests)
+
+    def why_none(self) -> str:
+        """Why no row is so, where that can be seen."""
+        for name, condition in self._asked:
+            if name not in self._fields:
+                there = ", ".join(map(repr, list(self._fields)[:SHOWN_FIELDS])) or "no fields"
+                return f"no row is so: none has a field {name!r}; there are {there}"
+            for bound in (condition[way] for way in RANGES if way in condition):
+                if _kind(bound) not in self._kinds[name]:
+                    kinds = " or ".join(sorted(self._kinds[name]))
+                    return f"no row is so: {name!r} is {kinds} in this index, and {json.dumps(bound)} is {_kind(bound)}"
+        return "no row is so"
+
+
+def _is_of_numbers(condition: dict[str, Any]) -> bool:
+    return any(_kind(condition.get(way)) == "a number" for way in RANGES)
+
+
+def _number(value: Any) -> Any:
+    """The number that a text is; anything else as it is."""
+    if not isinstance(value, str) or value[:1] not in DIGITS:
+        return value
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+    return found if _kind(found) == "a number" else value
+
+
+def _kind(value: Any) -> str:
+    return KINDS.get(type(value), "an object")
+
+
+def _of_store(place: str, query: str, count: int, where: Asked, given: dict[str, Any]) -> list[dict[str, Any]]:
     from weft.embed.stores import open_store
     from weft.errors import NotFoundError
 
@@ -88,7 +153,7 @@ def _of_store(place: str, query: str, count: int, where: dict[str, Any], given: 
             f"[search] {place} is not there; `weft index build` makes an index, `weft migrate add` a store"
         )
     with open_store(place, schema=given["schema"]) as store:
-        return [hit._asdict() for hit in _corpus(store, given).search(query, count).hits]
+        return [hit._asdict() for hit in _corpus(store, given).search(query, count, truncate="chunk").hits]
 
 
 def _opened(index: Path, given: dict[str, Any]) -> Index:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from weft.cli import options, screen
-
-if TYPE_CHECKING:
-    from weft.embed.remote import Server
 
 WORDS = {True: "right", False: "WRONG", None: "not known"}
 
@@ -22,11 +19,21 @@ WORDS = {True: "right", False: "WRONG", None: "not known"}
     "--compute", type=click.Choice(["f32", "f16", "bf16x3", "bf16", "int8"]), default="f32", show_default=True,
     help="What activations and weights are rounded to before products.",
 )  # fmt: skip
+@click.option("-m", "--model", "now", help="Of an index: where its model is now (default: what the index says).")
 @options.remote("model, where an index is for one")
 @options.threads()
 @click.option("--golden", metavar="NAME", help="The catalogue's model whose vectors a folder or file should give.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def command(model: str, compute: str, threads: int | None, golden: str | None, as_json: bool, **asked: Any) -> None:
+@click.pass_context
+def command(
+    context: click.Context,
+    model: str,
+    compute: str,
+    threads: int | None,
+    golden: str | None,
+    as_json: bool,
+    **asked: Any,
+) -> None:
     """Try out an embedding model: are its vectors right here?
 
     Its vectors are compared with those of another implementation, where the catalogue has some; texts alone with the
@@ -42,12 +49,18 @@ def command(model: str, compute: str, threads: int | None, golden: str | None, a
       weft verify all-MiniLM-L6-v2 --compute int8
       weft verify ./my-model --golden all-MiniLM-L6-v2 --json
       weft verify notes.index
+      weft verify notes.index --model ./where-the-model-is-now
     """
     from weft.embed.index.files import HEADER
     from weft.embed.verification import verify
 
     if (Path(model) / HEADER).is_file():
-        return _verify_index(Path(model), threads, options.server_of(asked), as_json)
+        for name in ("compute", "golden"):
+            if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
+                raise click.UsageError(f"--{name} is for a model; an index is verified as it was made, with its own")
+        return _verify_index(Path(model), threads, as_json, asked)
+    if asked["now"] is not None:
+        raise click.UsageError(f"--model is for an index, and {model} is none; name the model itself")
     if asked["base_url"] is not None:
         raise click.UsageError("--base-url is for an index whose model a server has; a server's model is not tried out")
     found = verify(model, compute=compute, threads=threads, golden=golden)
@@ -62,10 +75,11 @@ def command(model: str, compute: str, threads: int | None, golden: str | None, a
         raise click.exceptions.Exit(1)
 
 
-def _verify_index(path: Path, threads: int | None, server: Server | None, as_json: bool) -> None:
+def _verify_index(path: Path, threads: int | None, as_json: bool, asked: dict[str, Any]) -> None:
     from weft.embed.pipeline.indexing import open_searchable
 
-    about = open_searchable(path, threads=threads, server=server, verify=True).info
+    server = options.server_of(asked)
+    about = open_searchable(path, asked["now"], threads=threads, server=server, verify=True).info
     told = {name: about[name] for name in ("count", "canaries", "fingerprint")}
     if as_json:
         screen.print_json({"index": str(path), "passed": True, **told})

@@ -9,9 +9,10 @@ import numpy as np
 
 from weft import vectors
 from weft.embed.fingerprint import SCHEME
-from weft.errors import FingerprintError, FormatError
+from weft.errors import FingerprintError, FormatError, InputError
 
 LEAST_COSINE = 0.999
+MAX_FINGERPRINT = 1000  # characters
 TEXTS = (
     "a",
     "The quick brown fox jumps over the lazy dog.",
@@ -26,7 +27,18 @@ TEXTS = (
 
 def fingerprint_of(embedder: Any) -> str:
     """What the embedder says it is; "" where it does not say."""
-    return str(embedder.info.get("fingerprint", ""))
+    return checked_fingerprint(str(embedder.info.get("fingerprint", "")))
+
+
+def checked_fingerprint(given: Any) -> str:
+    """A fingerprint that a folder can keep; None is an unknown one, ""."""
+    if given is None:
+        return ""
+    if not isinstance(given, str):
+        raise InputError(f"[index] fingerprint is {type(given).__name__}; a string is wanted")
+    if len(given) > MAX_FINGERPRINT:
+        raise InputError(f"[index] a fingerprint of {len(given)} characters; at most {MAX_FINGERPRINT} are kept")
+    return given
 
 
 def scheme_of(fingerprint: str) -> str:

@@ -1,30 +1,34 @@
 """The folder of an index: `index.json` says what is there, the other files are arrays.
 
 A save writes new files beside the old ones, each with the generation in its name, and commits them by renaming the
-header. A reader sees the old index or the new one, whatever happens in between. Nothing in a folder is trusted.
+header. A reader opens all files before it reads one, so that it sees the old index or the new one, whatever happens in
+between. Nothing in a folder is trusted.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import secrets
+import stat
 import time
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
-from weft.errors import FormatError, InputError, NotFoundError
+from weft.errors import BusyError, FormatError, InputError, NotFoundError
 from weft.frozen import frozen
 
 HEADER, FORMAT, VERSION = "index.json", "weft-index", 1
 MAX_HEADER = 1 << 20
 MAX_COUNT = 1 << 32
+MAX_FILES = 64  # that a header names; a reader has them open at once
 STRAY_SECONDS = 3600  # files of a save that never ended, by their age
 PIECE = 1 << 22
 
@@ -40,17 +44,33 @@ class Saved:
     def path(self, role: str) -> Path:
         return self.folder / str(self.files[role]["name"])
 
+    @property
+    def names(self) -> set[str]:
+        return {str(entry["name"]) for entry in self.files.values()}
+
 
 class Writer:
-    """One save: files by role, then `commit`."""
+    """One save: files by role, then `commit`. A folder that no longer holds what is `expected` is a BusyError."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
+    def __init__(self, folder: Path, expected: Saved | None = None) -> None:
+        self.folder, self._expected = folder, expected
         self.generation = secrets.token_hex(8)
         self._files: dict[str, dict[str, Any]] = {}
+        self.saved: Saved | None = None  # once it is in place
+        self._check_place()
+
+    def _check_place(self) -> None:
+        check_header_is_ours(self.folder)
+        if self._expected is None or not (self.folder / HEADER).exists():
+            return
+        if self._named_by_header() != self._expected.names:
+            raise BusyError(
+                f"[index] {self.folder} was saved by somebody else since this index was opened from it, or saved to "
+                "it; open it again and repeat the change, or save with overwrite=True, which loses what they saved"
+            )
 
     def write(self, role: str, pieces: Iterable[bytes | memoryview]) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / f"{role}-{self.generation}.bin"
         digest, size = hashlib.sha256(), 0
         with open(path, "wb") as file:
@@ -68,7 +88,8 @@ class Writer:
 
     def adopt(self, role: str, path: Path) -> None:
         """A file that something else wrote, made part of the save."""
-        self._files[role] = {"name": path.name, "bytes": path.stat().st_size, "sha256": digest_of(path)}
+        with open(path, "rb") as file:
+            self._files[role] = {"name": path.name, "bytes": path.stat().st_size, "sha256": digest_of(file)}
 
     def __enter__(self) -> Writer:
         return self
@@ -93,14 +114,16 @@ class Writer:
             json.dump(header, file, ensure_ascii=False, indent=1, allow_nan=False)
             file.flush()
             os.fsync(file.fileno())
-        before = self._named_by_header()  # now: another save may have ended since this one began
+        self._check_place()  # again: another save may have ended since this one began
+        before = self._named_by_header()
         os.replace(staged, self.folder / HEADER)
+        self.saved = Saved(self.folder, about, self._files)
         _sync_folder(self.folder)
         self._remove(before)
 
     def _named_by_header(self) -> set[str]:
         try:
-            return {str(entry["name"]) for entry in read_header(self.folder).files.values()}
+            return read_header(self.folder).names
         except (FormatError, NotFoundError):
             return set()
 
@@ -108,7 +131,7 @@ class Writer:
         """The files that the old header named, and what saves that never ended left behind an hour ago or more."""
         kept = {str(entry["name"]) for entry in self._files.values()}
         for path in self.folder.iterdir():
-            if path.name in kept or not _is_ours(path.name):
+            if path.name in kept or not is_ours(path.name):
                 continue
             try:
                 if path.name in before or time.time() - path.stat().st_mtime > STRAY_SECONDS:
@@ -117,7 +140,7 @@ class Writer:
                 pass  # somebody else was faster
 
 
-def _is_ours(name: str) -> bool:
+def is_ours(name: str) -> bool:
     """Whether a save gave a file this name: role, generation, ending; or a header that was not renamed."""
     stem, dot, ending = name.rpartition(".")
     generation = ending if stem == HEADER else stem.rpartition("-")[2] if dot and ending == "bin" else ""
@@ -132,11 +155,10 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def digest_of(path: Path) -> str:
+def digest_of(file: BinaryIO) -> str:
     digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while piece := file.read(PIECE):
-            digest.update(piece)
+    while piece := file.read(PIECE):
+        digest.update(piece)
     return digest.hexdigest()
 
 
@@ -159,8 +181,8 @@ def read_header(folder: Path) -> Saved:
     if header.get("version") != VERSION:
         raise FormatError(f"[{HEADER}] version {header.get('version')!r}; this weft reads {VERSION}")
     files = header.pop("files", None)
-    if not isinstance(files, dict):
-        raise FormatError(f"[{HEADER}] names no files")
+    if not isinstance(files, dict) or len(files) > MAX_FILES:
+        raise FormatError(f"[{HEADER}] names no files, or more than {MAX_FILES}")
     for role, entry in files.items():
         _check_entry(role, entry)
     return Saved(folder, header, files)
@@ -170,7 +192,7 @@ def _check_entry(role: str, entry: Any) -> None:
     good = (
         isinstance(entry, dict)
         and isinstance(entry.get("name"), str)
-        and _is_ours(entry["name"])
+        and is_ours(entry["name"])
         and "/" not in entry["name"]
         and "\0" not in entry["name"]
         and type(entry.get("bytes")) is int
@@ -189,37 +211,87 @@ def number(about: dict[str, Any], name: str, most: int) -> int:
     return value
 
 
-def open_array(saved: Saved, role: str, shape: tuple[int, ...], kind: Any, *, mapped: bool, verify: bool) -> np.ndarray:
-    """An array of exactly this shape, read or mapped. With `verify` its digest is compared first."""
-    wanted = int(np.prod(shape, dtype=object)) * np.dtype(kind).itemsize
-    path = checked(saved, role, wanted, verify=verify)
-    if wanted == 0:
-        return np.empty(shape, kind)
-    if mapped:
-        return np.memmap(path, kind, "r", shape=shape)
-    array = np.fromfile(path, kind)
-    if array.size * array.itemsize != wanted:
-        raise FormatError(f"[{path.name}] changed while it was read")
-    return array.reshape(shape)
+class Opened:
+    """Files of a save, all opened at once: what another save removes after that is still read to its end."""
+
+    def __init__(self, saved: Saved, roles: Iterable[str]) -> None:
+        self.saved = saved
+        with ExitStack() as stack:
+            self._files = {role: stack.enter_context(_opened(saved, role)) for role in roles}
+            self._stack = stack.pop_all()
+
+    def __enter__(self) -> Opened:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self._stack.close()
+
+    def array(self, role: str, shape: tuple[int, ...], kind: Any, *, mapped: bool, verify: bool) -> np.ndarray:
+        """An array of exactly this shape, read or mapped. With `verify` its digest is compared first."""
+        wanted = int(np.prod(shape, dtype=object)) * np.dtype(kind).itemsize
+        file = self.checked(role, wanted, verify=verify)
+        if wanted == 0:
+            return np.empty(shape, kind)
+        if mapped:
+            return np.memmap(file, kind, "r", shape=shape)
+        array = np.fromfile(file, kind)
+        if array.size * array.itemsize != wanted:
+            raise FormatError(f"[{self.saved.path(role).name}] changed while it was read")
+        return array.reshape(shape)
+
+    def size(self, role: str) -> int:
+        return os.fstat(self._files[role].fileno()).st_size
+
+    def checked(self, role: str, size: int | None = None, *, verify: bool) -> BinaryIO:
+        """A file, at its beginning, that has the size it should have, and with `verify` the digest."""
+        file, entry, name = self._files[role], self.saved.files[role], self.saved.path(role).name
+        found = self.size(role)
+        if found != entry["bytes"] or (size is not None and found != size):
+            raise FormatError(f"[{name}] has {found} bytes; {entry['bytes'] if size is None else size} are wanted")
+        if verify and digest_of(file) != entry["sha256"]:
+            raise FormatError(f"[{name}] is damaged: its SHA-256 is not the one in {HEADER}")
+        file.seek(0)
+        return file
 
 
-def checked(saved: Saved, role: str, size: int | None = None, *, verify: bool) -> Path:
-    """The path of a file that has the size it should have, and with `verify` the digest."""
+def _opened(saved: Saved, role: str) -> BinaryIO:
+    """A plain file of the folder: no link, and no FIFO, at which opening would wait for a writer."""
     if role not in saved.files:
-        raise FormatError(f"[{HEADER}] names no file for {role}")
-    path, entry = saved.path(role), saved.files[role]
-    if path.is_symlink():
-        raise FormatError(f"[{path.name}] is a link; files of an index lie in its folder")
-    found = path.stat().st_size
-    if found != entry["bytes"] or (size is not None and found != size):
-        raise FormatError(f"[{path.name}] has {found} bytes; {entry['bytes'] if size is None else size} are wanted")
-    if verify and digest_of(path) != entry["sha256"]:
-        raise FormatError(f"[{path.name}] is damaged: its SHA-256 is not the one in {HEADER}")
-    return path
+        raise FormatError(f"[{HEADER}] names no file for {role[:40]}")
+    path = saved.path(role)
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise FormatError(f"[{path.name}] is missing") from None
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise FormatError(f"[{path.name}] is a link; files of an index lie in its folder") from None
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise FormatError(f"[{path.name}] is not a file")
+    return os.fdopen(handle, "rb")
 
 
 def check_folder(path: str | os.PathLike[str]) -> Path:
+    if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
+        raise InputError(f"[index] the folder is {path!r:.40}; name one, as 'notes.index'")
     folder = Path(path)
     if folder.exists() and not folder.is_dir():
         raise InputError(f"[index] {folder} is a file; an index is a folder")
     return folder
+
+
+def check_header_is_ours(folder: Path) -> None:
+    """A file with the name of a header is one, though it be damaged or a newer weft's: no other is replaced."""
+    try:
+        with open(folder / HEADER, "rb") as file:
+            raw = file.read(MAX_HEADER)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except IsADirectoryError:
+        raw = b""
+    if f'"{FORMAT}"'.encode() not in raw:
+        raise InputError(
+            f"[index] {folder} holds an {HEADER} that is not an index's, and would be replaced; name another folder"
+        )

@@ -14,6 +14,8 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from weft.errors import InputError
 
 Metadata = Mapping[str, Any]
@@ -44,6 +46,11 @@ def compile_where(where: Where) -> Test:
 
 
 def _operators(key: str, wanted: Any) -> list[tuple[str, Any]]:
+    if isinstance(key, str) and key.startswith("$"):
+        raise InputError(
+            f"[where] {key} is an operator of other libraries; all conditions must hold here, one of several values is "
+            '{"in": [1, 2]}, and a function of metadata says anything else'
+        )
     if not isinstance(wanted, Mapping):
         return [("eq", wanted)]
     unknown = [name for name in wanted if name not in COMPARISONS]
@@ -54,6 +61,10 @@ def _operators(key: str, wanted: Any) -> list[tuple[str, Any]]:
 
 def _condition(key: str, name: str, wanted: Any) -> Test:
     compare = COMPARISONS[name]
+    if isinstance(wanted, (np.ndarray, np.generic)):
+        wanted = wanted.tolist()
+        if isinstance(wanted, list) and name not in ("in", "nin"):
+            raise InputError(f"[where] {key}: {name} takes one value, not an array; one of several is {{'in': [...]}}")
     if name in ("in", "nin"):
         if isinstance(wanted, (str, bytes)) or not hasattr(wanted, "__iter__"):
             raise InputError(f"[where] {key}: {name} takes a list of values, not {type(wanted).__name__}")

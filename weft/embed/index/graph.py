@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.embed.index.rows import largest_of
 from weft.errors import BackendError, FormatError, InputError
 from weft.runtime.threads import plan_threads
 
@@ -57,6 +58,8 @@ class Graph:
     """
 
     def __init__(self, dim: int, metric: str, *, scale: float | None = None, threads: int | None = None) -> None:
+        if metric not in METRICS:
+            raise InputError(f"[index] a graph has no {metric}; searches by it look at every row, without one")
         self._index = usearch_index()(
             ndim=dim,
             metric=METRICS[metric],
@@ -82,7 +85,7 @@ class Graph:
         shuffled = np.random.default_rng(0).permutation(rows)
         pieces = [shuffled[at : at + PIECE] for at in range(0, len(rows), PIECE)]
         if self.scale is None and pieces:
-            self.scale = _middle(np.concatenate([_largest(vectors[piece]) for piece in pieces]))
+            self.scale = _middle(np.concatenate([largest_of(vectors[piece]) for piece in pieces]))
         done = 0
         try:
             for piece in pieces:
@@ -123,7 +126,7 @@ class Graph:
     def _fitted(self, vectors: np.ndarray, *, unit: bool) -> np.ndarray:
         """Float32 rows whose elements float16 can hold."""
         wide = np.asarray(vectors, np.float32)
-        largest = _largest(wide)[:, None].astype(np.float64)
+        largest = largest_of(wide)[:, None].astype(np.float64)
         if not np.isfinite(largest).all():
             raise InputError(f"[index] vector {int(np.argmin(np.isfinite(largest)))} holds NaN or infinity")
         if not unit:
@@ -146,11 +149,6 @@ class Graph:
         if len(graph) != count or graph._index.ndim != dim:
             raise FormatError(f"[{path.name}] a graph of {len(graph)} rows; the index has {count}")
         return graph
-
-
-def _largest(vectors: np.ndarray) -> np.ndarray:
-    """The largest magnitude of each row [n]; NaN where the row holds one."""
-    return np.maximum(vectors.max(axis=1), -vectors.min(axis=1))
 
 
 def _middle(largest: np.ndarray) -> float:

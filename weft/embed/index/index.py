@@ -5,17 +5,25 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
-from pathlib import Path
 from threading import RLock
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft.embed.index.canaries import check_canaries, check_fingerprint, fingerprint_of, scheme_of
+from weft.embed.index.canaries import (
+    check_canaries,
+    check_fingerprint,
+    checked_fingerprint,
+    fingerprint_of,
+    scheme_of,
+)
 from weft.embed.index.filters import Where, compile_where
+from weft.embed.index.given import are_many, check_is_embedder, check_options, records_of, whole
+from weft.embed.index.graph import METRICS as GRAPH_METRICS
 from weft.embed.index.graph import Graph, has_usearch
-from weft.embed.index.records import FileRecords, Id, Record, check_id, make_record
-from weft.embed.index.rows import Rows
+from weft.embed.index.records import FileRecords, Id, Record, check_id
+from weft.embed.index.rows import INDEX_METRICS, Rows
+from weft.embed.inputs import many_texts, texts_of
 from weft.embed.results import Embedded
 from weft.errors import FingerprintError, InputError, NotFoundError, ShapeError
 from weft.frozen import frozen
@@ -26,6 +34,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from weft.embed.base import BaseEmbedder
+    from weft.embed.index.files import Saved
+    from weft.embed.index.saving import LaidGraph
 
 # Rows from which `save` makes a graph, where usearch is installed: docs/LOG.md has the measurement.
 GRAPH_FROM = 100_000
@@ -36,7 +46,7 @@ MAX_THREADS = 1024
 
 @frozen
 class Hit:
-    """One row that was found. Larger scores are nearer for cosine and dot, smaller ones for euclidean."""
+    """One row that was found. Larger scores are nearer for cosine and dot, smaller ones for the two distances."""
 
     id: Id
     score: float
@@ -48,9 +58,10 @@ class Index:
     """Vectors of one model, searched exactly, or through a graph that `build_graph`, or `save` of many rows, made.
 
     `fingerprint` says what made the vectors; those of another are refused. An index without one takes the first that
-    it is given, by an embedder or by `add`. `storage` "f16" halves the memory. `codes` ("int8", "int4", "binary") are
-    scanned in place of the vectors, which then put the candidates in order. Filtered searches are always exact: they
-    scan the vectors themselves. Calls may come from several threads.
+    it is given, by an embedder or by `add`. `metric` is cosine, dot, euclidean or manhattan, which has neither codes
+    nor graph. `storage` "f16" halves the memory. `codes` ("int8", "int4", "binary") are scanned in place of the
+    vectors, which then put the candidates in order. Filtered searches are always exact: they scan the vectors
+    themselves. Calls may come from several threads.
     """
 
     def __init__(
@@ -64,24 +75,29 @@ class Index:
         embedder: BaseEmbedder | None = None,
         threads: int | None = None,
     ) -> None:
-        self._rows = Rows(_whole(dimension, "dimension", MAX_DIMENSION), storage, metric, codes)
+        self._rows = Rows(whole(dimension, "dimension", MAX_DIMENSION), storage, metric, codes)
         self._records: list[Record] | FileRecords = []
         self._places: dict[Id, int] | None = {}
-        self._threads = None if threads is None else _whole(threads, "threads", MAX_THREADS)
+        self._threads = None if threads is None else whole(threads, "threads", MAX_THREADS)
         self._graph: Graph | None = None
-        self.fingerprint = fingerprint
+        self._laid: LaidGraph | None = None
+        self._known: dict[str, Saved] = {}  # what lay in a folder when this index was opened from there, or saved
+        self.fingerprint = checked_fingerprint(fingerprint)
         self.embedder = embedder
         self._canaries: tuple[list[str], np.ndarray] | None = None
         self.read_only = False
         self._lock = RLock()
         if embedder is not None:
+            check_is_embedder(embedder)
             self._check_embedder(embedder)
 
     @classmethod
     def from_embedder(cls, embedder: BaseEmbedder, **options: Any) -> Index:
         """An empty index for the vectors of `embedder`: its dimension, fingerprint and measure."""
-        measure = embedder.info.get("similarity", "cosine")
-        options.setdefault("metric", measure if measure in ("cosine", "dot", "euclidean") else "cosine")
+        check_is_embedder(embedder)
+        measure = options.setdefault("metric", embedder.info.get("similarity", "cosine"))
+        if measure not in INDEX_METRICS:
+            raise InputError(f"[index] the model's measure is {measure!r}; give metric=, {', '.join(INDEX_METRICS)}")
         return cls(embedder.dimension, fingerprint=fingerprint_of(embedder), embedder=embedder, **options)
 
     @property
@@ -148,12 +164,7 @@ class Index:
         `Embedder.embed` returns says what made it, and that must be the index's own. Of a plain array only the caller
         knows: with `fingerprint` it is compared, without one the array is taken as it is.
         """
-        records, rows, made_by = self._prepare(ids, vectors, metadata, texts, fingerprint)
-        with self._lock:
-            known = [record.id for record in records if record.id in self._by_id()]
-            if known:
-                raise InputError(f"[index] {len(known)} of these ids are there already, as {known[0]!r}; use update")
-            self._append(records, rows, made_by)
+        self._put(*self._prepare(ids, vectors, metadata, texts, fingerprint), fresh=True)
 
     def update(
         self,
@@ -165,15 +176,11 @@ class Index:
         fingerprint: str | None = None,
     ) -> None:
         """As `add`, for ids that may be there: what was there is replaced whole."""
-        records, rows, made_by = self._prepare(ids, vectors, metadata, texts, fingerprint)
-        with self._lock:
-            old = [self._by_id()[record.id] for record in records if record.id in self._by_id()]
-            self._append(records, rows, made_by)
-            self._kill(old)
+        self._put(*self._prepare(ids, vectors, metadata, texts, fingerprint), fresh=False)
 
     def delete(self, ids: Id | Iterable[Id]) -> int:
         """Remove ids, and say how many were there."""
-        wanted = list(ids) if _are_many(ids) else [ids]
+        wanted = list(ids) if are_many(ids) else [ids]
         with self._lock:
             self._check_writable()
             places = self._by_id()
@@ -196,7 +203,7 @@ class Index:
         looked at. `exact` has all of them looked at too, past graph and codes.
         """
         queries, single, _ = self._vectors(vectors, fingerprint)
-        most = _whole(k, "k", MAX_HITS)
+        most = whole(k, "k", MAX_HITS)
         with self._lock:
             found = self._nearest(queries, most, where, exact)
             hits = [self._hits(rows, scores) for rows, scores in zip(found.rows, found.scores)]
@@ -210,8 +217,11 @@ class Index:
         metadata: Sequence[Mapping[str, Any] | None] | None = None,
         **options: Any,
     ) -> None:
-        """`add` with the embedder's vectors of documents; the texts are kept. `options` are those of `encode`."""
-        self.add(ids, self._documents(texts, options), metadata=metadata, texts=list(texts))
+        """`add` with the embedder's vectors of documents; the texts are kept. `options` are those of `encode`.
+
+        What is wrong with ids and metadata is said before anything is embedded.
+        """
+        self._put_texts(ids, texts, metadata, options, fresh=True)
 
     def update_texts(
         self,
@@ -222,7 +232,7 @@ class Index:
         **options: Any,
     ) -> None:
         """As `add_texts`, for ids that may be there: what was there is replaced whole."""
-        self.update(ids, self._documents(texts, options), metadata=metadata, texts=list(texts))
+        self._put_texts(ids, texts, metadata, options, fresh=False)
 
     def search_texts(
         self,
@@ -234,7 +244,8 @@ class Index:
         **options: Any,
     ) -> list[Any]:
         """`search` with the embedder's vectors of queries. `options` are those of `encode`."""
-        made = self._embedder().embed(texts if isinstance(texts, str) else list(texts), prompt_name="query", **options)
+        check_options(options)
+        made = self._embedder().embed(texts_of(texts), prompt_name="query", **options)
         found = self.search(made, k, where=where, exact=exact)
         return found[0] if isinstance(texts, str) else found
 
@@ -262,22 +273,31 @@ class Index:
         path: str | os.PathLike[str],
         *,
         graph: bool | None = None,
+        overwrite: bool = False,
         told: Callable[[int, int], None] | None = None,
     ) -> None:
         """Write the index to a folder, crash-safe: it holds the old index or the new one, with its graph if it has one.
 
-        Rows that are gone are left out; the graph goes with the others under their new numbers. Where there is no graph
-        yet, `graph` True makes one first, False does not, and None does from GRAPH_FROM rows on where usearch is
-        installed: minutes that later searches do not have to spend. `told` is that of `build_graph`.
-        """
-        from weft.embed.index.saving import save_index
+        A folder that this index was opened from, or saved to, and that somebody else has saved to since is a BusyError:
+        what they saved would be lost. `overwrite` says that it may be.
 
-        with self._lock:
+        Rows that are gone are left out; the graph goes with the others under their new numbers. So does one that lies
+        where the index was opened from without `load_graph`: it is read, by native code, the new rows are put in, and
+        searches stay as they are. Where there is no graph yet, `graph` True makes one first, False does not, and None
+        does from GRAPH_FROM rows on where usearch is installed: minutes that later searches do not have to spend. False
+        also leaves out a graph that was not loaded, with a warning. `told` is that of `build_graph`.
+        """
+        from weft.embed.index.saving import open_writer, write_index
+
+        with self._lock, open_writer(self, path, overwrite) as writer:
             self._compact()
-            wanted = (len(self) >= GRAPH_FROM and has_usearch()) if graph is None else graph
-            if wanted and self._graph is None:
+            found = self._graph
+            if found is None and self._laid is not None and graph is not False:
+                found = self._laid.carried_on(self._rows, self._threads, told)
+            if found is None and (self._is_worth_a_graph() if graph is None else graph):
                 self.build_graph(told)
-            save_index(self, path)
+                found = self._graph
+            write_index(self, writer, found)
 
     @classmethod
     def open(
@@ -294,16 +314,16 @@ class Index:
         """The index in a folder. `mapped` leaves it in its files and is read-only; only what is searched is read, and
         all ids or all metadata, once, where somebody asks for an id or filters.
 
-        `verify` compares checksums (the default unless `mapped`). With an `embedder` its fingerprint is compared, and
-        the canary texts are embedded again: another model is a FingerprintError. `adopt` takes an index over from an
-        earlier weft, whose fingerprints were made otherwise, if the canaries agree; `save` keeps the new fingerprint.
-        `load_graph` reads the graph that was saved, if one was, by native code that does not check it: say so for
-        files of your own. It takes about as long as dozens of exact searches.
+        `verify` compares the checksums of all files; None, of those that are read, unless `mapped`. With an `embedder`
+        its fingerprint is compared, and the canary texts are embedded again: another model is a FingerprintError.
+        `adopt` takes an index over from an earlier weft, whose fingerprints were made otherwise, if the canaries agree;
+        `save` keeps the new fingerprint. `load_graph` reads the graph that was saved, if one was, by native code that
+        does not check it: say so for files of your own. It takes about as long as dozens of exact searches.
         """
         from weft.embed.index.saving import open_index
 
-        how = {"mapped": mapped, "verify": not mapped if verify is None else verify, "load_graph": load_graph}
-        opened = open_index(cls, Path(path), **how, threads=threads)
+        check_is_embedder(embedder)
+        opened = open_index(cls, path, mapped=mapped, verify=verify, load_graph=load_graph, threads=threads)
         opened.embedder = embedder
         if embedder is not None:
             if adopt:
@@ -320,22 +340,45 @@ class Index:
     ) -> tuple[list[Record], np.ndarray, str | None]:
         self._check_writable()
         rows, single, made_by = self._vectors(vectors, fingerprint)
-        if not _are_many(ids) and isinstance(vectors, Embedded):
+        if not are_many(ids) and isinstance(vectors, Embedded):
             single = len(rows) == 1  # `embed` gives rows for one text too
         if single:
             ids, metadata, texts = [ids], None if metadata is None else [metadata], None if texts is None else [texts]
-        elif not _are_many(ids):
+        elif not are_many(ids):
             raise ShapeError(f"[index] one id for {len(rows)} vectors")
-        named = {"ids": ids, "metadata": metadata, "texts": texts}
-        columns = [_column(items, name, len(rows)) for name, items in named.items()]
-        records = [make_record(*parts) for parts in zip(*columns)]
-        if len({record.id for record in records}) != len(records):
-            raise InputError("[index] an id comes twice in one call")
-        return records, rows, made_by
+        return records_of(len(rows), "vectors", ids, metadata, texts), rows, made_by
+
+    def _put_texts(
+        self, ids: Any, texts: Sequence[str], metadata: Any, options: dict[str, Any], *, fresh: bool
+    ) -> None:
+        """Embed texts and put them: `fresh`, as ids that are not there yet."""
+        self._check_writable()
+        check_options(options)
+        embedder, items = self._embedder(), texts_of(many_texts(texts))
+        records = records_of(len(items), "texts", ids, metadata, items)
+        if fresh:
+            with self._lock:
+                self._check_fresh(records)
+        made = embedder.embed(items, prompt_name=embedder.document_prompt_name, **options)
+        rows, _, made_by = self._vectors(made, None)
+        self._put(records, rows, made_by, fresh=fresh)
+
+    def _put(self, records: list[Record], rows: np.ndarray, made_by: str | None, *, fresh: bool) -> None:
+        with self._lock:
+            if fresh:
+                self._check_fresh(records)
+            old = [self._by_id()[record.id] for record in records if record.id in self._by_id()]
+            self._append(records, rows, made_by)
+            self._kill(old)
+
+    def _check_fresh(self, records: list[Record]) -> None:
+        known = [record.id for record in records if record.id in self._by_id()]
+        if known:
+            raise InputError(f"[index] {len(known)} of these ids are there already, as {known[0]!r}; use update")
 
     def _append(self, records: list[Record], vectors: np.ndarray, made_by: str | None) -> None:
         check_fingerprint(made_by, self.fingerprint)  # again: the first one may have come from another thread
-        numbers = self._rows.append(vectors)
+        numbers = self._rows.append(vectors, lambda row: records[row].id)
         if self._graph is not None:
             try:
                 self._graph.add(numbers, self._rows.vectors)
@@ -362,8 +405,12 @@ class Index:
         self._rows, old = self._rows.kept()
         self._records = [self._records[row] for row in old]
         self._places = {record.id: row for row, record in enumerate(self._records)}
-        if self._graph is not None:
-            self._graph.renumber(old)
+        for graph in (self._graph, self._laid):
+            if graph is not None:
+                graph.renumber(old)
+
+    def _is_worth_a_graph(self) -> bool:
+        return len(self) >= GRAPH_FROM and self.metric in GRAPH_METRICS and has_usearch()
 
     def _nearest(self, queries: np.ndarray, k: int, where: Where | None, exact: bool) -> Nearest:
         if exact or where is not None or not len(self):
@@ -398,7 +445,7 @@ class Index:
 
     def _vectors(self, given: ArrayLike | Embedded, fingerprint: str | None) -> tuple[np.ndarray, bool, str | None]:
         """Vectors as float32 [n, dimension], whether one was given, and what made them."""
-        made_by, scales = fingerprint, None
+        made_by, scales = checked_fingerprint(fingerprint) or None, None
         if isinstance(given, Embedded):
             made_by, scales = given.fingerprint, given.scales
             check_fingerprint(fingerprint, made_by)
@@ -407,10 +454,6 @@ class Index:
         if rows.shape[1] != self.dimension:
             raise FingerprintError(f"[index] vectors of {rows.shape[1]} numbers; the index has {self.dimension}")
         return rows if scales is None else rows / scales[:, None], single, made_by
-
-    def _documents(self, texts: Sequence[str], options: dict[str, Any]) -> Embedded:
-        embedder = self._embedder()
-        return embedder.embed(list(texts), prompt_name=embedder.document_prompt_name, **options)
 
     def _embedder(self) -> BaseEmbedder:
         if self.embedder is None:
@@ -440,23 +483,3 @@ class Index:
     def _check_writable(self) -> None:
         if self.read_only:
             raise InputError("[index] a mapped index is read-only: open it without mapped=True to change it")
-
-
-def _are_many(given: Any) -> TypeGuard[Iterable[Any]]:
-    """Whether these are several things in a row, and not one text, number or dictionary."""
-    return isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping))
-
-
-def _column(given: Any, name: str, count: int) -> list[Any]:
-    """One for each of `count` vectors; None stands for nothing of that name."""
-    items = [None] * count if given is None else list(given) if _are_many(given) else []
-    if len(items) != count:
-        raise ShapeError(f"[index] {count} vectors and not a list of as many {name}")
-    return items
-
-
-def _whole(given: Any, name: str, most: int) -> int:
-    """A whole number from 1 to `most`."""
-    if isinstance(given, (int, np.integer)) and not isinstance(given, bool) and 1 <= given <= most:
-        return int(given)
-    raise InputError(f"[index] {name} is {given!r}; a whole number from 1 to {most} is wanted")

@@ -14,6 +14,7 @@ from weft.errors import FormatError, InputError
 Id = str | int
 MAX_ID_BYTES = 4096
 LARGEST_ID = 2**63
+MAX_DEPTH = 500  # of metadata: what is deeper, Python's reader of JSON may not read back
 
 
 class Record(NamedTuple):
@@ -46,9 +47,19 @@ def make_record(id: Any, metadata: Mapping[str, Any] | None, text: str | None) -
         for part in (line, text or "", str(id)):
             part.encode("utf-8")  # half of a surrogate pair is text to Python and to no file
         copied = json.loads(line)
+        if line.count("[") + line.count("{") > MAX_DEPTH and _is_deep(copied):
+            raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"[index] the metadata or text of {id!r} cannot be written as JSON: {error}") from None
     return Record(check_id(id), copied, text)
+
+
+def _is_deep(value: Any) -> bool:
+    layer = [value]
+    for _ in range(MAX_DEPTH + 1):
+        held = [list(one.values()) if isinstance(one, dict) else one for one in layer if isinstance(one, (dict, list))]
+        layer = [inner for group in held for inner in group]
+    return bool(layer)
 
 
 def to_line(record: Record) -> bytes:

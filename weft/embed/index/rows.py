@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from weft.errors import InputError, TierError
 from weft.vectors import Codes, Nearest, PreparedQuery, Tier, norms, quantise, rescore, top_k
-from weft.vectors.codes import METRICS, SIDES, tier_named
+from weft.vectors.codes import METRICS, SIDES, TINY, tier_named
 
 DTYPES = {"f32": np.float32, "f16": np.float16}
-INDEX_METRICS = ("cosine", "dot", "euclidean")
+INDEX_METRICS = ("cosine", "dot", "euclidean", "manhattan")
+# Lengths that the sums of a search have room for, as csrc/vectors/score.h has them: one row beyond them ends them all.
+LEAST_NORM, MOST_NORM = 1e-15, 1e18
 # Candidates per hit that a scan of codes hands on to full vectors: what recall needs is in docs/LOG.md.
 CANDIDATES = {Tier.INT8: 4, Tier.INT4: 10, Tier.BINARY: 40}
 LEAST_CANDIDATES = 32
@@ -69,18 +72,16 @@ class Rows:
     def vectors(self) -> np.ndarray:
         return self.array("vectors")
 
-    def append(self, vectors: np.ndarray) -> np.ndarray:
-        """The numbers of the new rows. `vectors` is float32 [n, dim], and usable: finite, and for cosine not zero."""
-        stored = vectors.astype(DTYPES[self.storage])
+    def append(self, vectors: np.ndarray, id_of: Callable[[int], object]) -> np.ndarray:
+        """The numbers of the new rows. `vectors` is float32 [n, dim]; `id_of` names one that a search cannot use."""
+        with np.errstate(over="ignore"):  # what overflows float16 is told below
+            stored = vectors.astype(DTYPES[self.storage])
         parts: dict[str, np.ndarray] = {"vectors": stored}
-        lengths = norms(stored)  # an error for what is not finite, or overflows float16
+        lengths = checked_norms(stored, self.metric, id_of)
         if self.metric == "cosine":
-            if not np.all(lengths > 0):
-                raise InputError(
-                    f"[index] vector {int(np.argmin(lengths > 0))} has a norm of zero: it has no direction"
-                )
             parts["norms"] = lengths
         if self.tier is not None:
+            _check_coded(stored, self.tier, id_of)
             coded = quantise(stored, self.tier)
             parts["codes"] = coded.data
             parts.update({f"code_{side}": getattr(coded, side) for side in SIDES[self.tier]})
@@ -159,3 +160,43 @@ class Rows:
     @property
     def nbytes(self) -> int:
         return sum(self.array(name).nbytes for name in self._arrays)
+
+
+def largest_of(vectors: np.ndarray) -> np.ndarray:
+    """The largest magnitude of each row [n]; NaN where the row holds one."""
+    return np.maximum(vectors.max(axis=1), -vectors.min(axis=1))
+
+
+def _check_coded(vectors: np.ndarray, tier: Tier, id_of: Callable[[int], object]) -> None:
+    """What `quantise` refuses, by its id."""
+    largest = largest_of(vectors)
+    small = (largest > 0) & (largest <= TINY)
+    if tier is not Tier.BINARY and small.any():
+        raise InputError(
+            f"[index] the vector of {id_of(int(np.argmax(small)))!r} has numbers up to {largest[small][0]:.0e}; "
+            f"{tier.value} codes need more than {TINY}: bring it to unit length (weft.vectors.normalise) first"
+        )
+
+
+def checked_norms(
+    vectors: np.ndarray, metric: str, id_of: Callable[[int], object], known: np.ndarray | None = None
+) -> np.ndarray:
+    """The norms of rows, or those `known`; a row that cannot be compared by `metric` is an error that names it."""
+    least = LEAST_NORM if metric == "cosine" else 0.0
+    largest = largest_of(vectors).astype(np.float64)
+    good, found = largest <= MOST_NORM, largest
+    if good.all():
+        found = norms(vectors) if known is None else known
+        good = (least <= found) & (found <= MOST_NORM)
+    if good.all():
+        return found
+    bad = int(np.argmin(good))
+    who = f"[index] the vector of {id_of(bad)!r}"
+    if not np.isfinite(largest[bad]):
+        raise InputError(f"{who} holds NaN or infinity, or more than {vectors.dtype} has")
+    if largest[bad] == 0:
+        raise InputError(f"{who} has a norm of zero: it has no direction")
+    raise InputError(
+        f"{who} has numbers up to {largest[bad]:.0e}; by {metric}, lengths from {least:.0e} to {MOST_NORM:.0e} can be "
+        "compared; bring it to unit length (weft.vectors.normalise) first"
+    )

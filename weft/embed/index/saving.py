@@ -2,44 +2,92 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from pathlib import Path
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from weft.embed.index.canaries import TEXTS, canary_vectors
-from weft.embed.index.files import (
-    HEADER,
-    MAX_COUNT,
-    Saved,
-    Writer,
-    check_folder,
-    checked,
-    number,
-    open_array,
-    read_header,
-)
+from weft.embed.index.canaries import MAX_FINGERPRINT, TEXTS, canary_vectors
+from weft.embed.index.files import HEADER, MAX_COUNT, Opened, Saved, Writer, check_folder, number, read_header
 from weft.embed.index.graph import Graph
 from weft.embed.index.records import FileRecords, to_line
-from weft.embed.index.rows import Rows
-from weft.errors import FormatError, InputError
+from weft.embed.index.rows import Rows, checked_norms
+from weft.errors import BackendError, BusyError, FormatError, InputError
 
 if TYPE_CHECKING:
     from weft.embed.index.index import Index
 
 I = TypeVar("I", bound="Index")
 MAX_CANARIES = 1000
-ATTEMPTS = 3  # to open: a save may replace the files between the header and them
+ATTEMPTS = 8  # to open: a save may replace the files between the header and them
+DATA = ("records", "record_ends", "canaries")  # beside the arrays of the rows
 
 
-def save_index(index: Index, path: str | os.PathLike[str]) -> None:
-    """Write `index`, whose rows are all alive."""
-    with Writer(check_folder(path)) as writer:
-        _save(index, writer)
+class LaidGraph:
+    """The graph in the folder of an index that was opened without it: a save carries it on, a search does not use it.
+
+    `_rows` are what the graph calls the first rows of the index, None while it calls them so too.
+    """
+
+    def __init__(self, saved: Saved) -> None:
+        self.saved = Saved(saved.folder.resolve(), saved.about, saved.files)
+        self._count = number(saved.about, "count", MAX_COUNT)
+        self._rows: np.ndarray | None = None
+
+    def is_there(self) -> bool:
+        return self.saved.path("graph").exists()
+
+    def renumber(self, old: np.ndarray) -> None:
+        """Row `old[i]` of the index becomes row i; the rows that were added since have the highest numbers."""
+        known = np.arange(self._count) if self._rows is None else self._rows
+        self._rows = known[old[old < len(known)]]
+
+    def load(self, dim: int, metric: str, threads: int | None) -> Graph:
+        """As it lies there."""
+        with Opened(self.saved, ["graph"]) as opened:
+            opened.checked("graph", verify=True)
+        path, scale = self.saved.path("graph"), _scale(self.saved.about)
+        return Graph.load(path, dim, metric, self._count, scale=scale, threads=threads)
+
+    def carried_on(self, rows: Rows, threads: int | None, told: Callable[[int, int], None] | None) -> Graph | None:
+        """The graph of the rows as they are now, all of them alive; None where somebody removed the file."""
+        if not self.is_there():
+            return None
+        try:
+            graph = self.load(rows.dim, rows.metric, threads)
+        except (FormatError, BackendError) as error:
+            advice = "build_graph() makes another graph, and save(graph=False) leaves it out"
+            raise type(error)(f"{error}; {advice}") from None
+        kept = np.arange(self._count) if self._rows is None else self._rows
+        graph.remove(np.setdiff1d(np.arange(self._count), kept, assume_unique=True))
+        graph.renumber(kept)
+        graph.add(np.arange(len(kept), rows.count), rows.vectors, *([] if told is None else [told]))
+        return graph
 
 
-def _save(index: Index, writer: Writer) -> None:
+def open_writer(index: Index, path: str | os.PathLike[str], overwrite: bool) -> Writer:
+    """A save of `index` to `path`; where it was opened from there, the folder must be as it was."""
+    folder = check_folder(path)
+    return Writer(folder, None if overwrite else index._known.get(os.path.realpath(folder)))
+
+
+def write_index(index: Index, writer: Writer, graph: Graph | None) -> None:
+    """Write `index`, whose rows are all alive, with a graph of them."""
+    laid = index._laid
+    if graph is None and laid is not None and laid.saved.folder == writer.folder.resolve() and laid.is_there():
+        logging.getLogger("weft").warning("[index] %s had a graph, which is left out", writer.folder)
+    try:
+        _write(index, writer, graph)
+    finally:
+        if writer.saved is not None:  # though something failed after that
+            index._known[os.path.realpath(writer.folder)] = writer.saved
+            if graph is not None:
+                index._laid = LaidGraph(writer.saved) if index._graph is None else None
+
+
+def _write(index: Index, writer: Writer, graph: Graph | None) -> None:
     rows = index._rows
     for name in rows.specification():
         writer.array(name, rows.array(name))
@@ -50,9 +98,9 @@ def _save(index: Index, writer: Writer) -> None:
         index._canaries = (list(TEXTS), canary_vectors(index.embedder))
     texts, vectors = index._canaries or ([], np.empty((0, rows.dim), np.float32))
     writer.array("canaries", vectors)
-    if index._graph is not None:
+    if graph is not None:
         target = writer.folder / f"graph-{writer.generation}.bin"
-        index._graph.save(target)
+        graph.save(target)
         writer.adopt("graph", target)
     about = {
         "fingerprint": index.fingerprint,
@@ -63,28 +111,36 @@ def _save(index: Index, writer: Writer) -> None:
         "count": rows.count,
         "canary_texts": texts,
     }
-    if index._graph is not None:
-        about["graph_scale"] = index._graph.scale
+    if graph is not None:
+        about["graph_scale"] = graph.scale
     writer.commit(about)
 
 
-def open_index(cls: type[I], folder: Path, *, mapped: bool, verify: bool, load_graph: bool, threads: int | None) -> I:
-    """The index that the folder's header names."""
-    check_folder(folder)
-    for attempt in range(ATTEMPTS):
+def open_index(
+    cls: type[I],
+    path: str | os.PathLike[str],
+    *,
+    mapped: bool,
+    verify: bool | None,
+    load_graph: bool,
+    threads: int | None,
+) -> I:
+    """The index that the folder's header names. `verify` None compares the checksums of what is read into memory."""
+    folder = check_folder(path)
+    for _ in range(ATTEMPTS):
         saved = read_header(folder)
         try:
-            try:
-                return _open(cls, saved, mapped, verify, load_graph, threads)
-            except FileNotFoundError as error:  # never there, or a save removed it just now
-                raise FormatError(f"[{Path(str(error.filename)).name}] is missing") from None
+            index = _open(cls, saved, mapped, verify, threads)
+            _take_graph(index, saved, load_graph)
+            index._known[os.path.realpath(folder)] = saved
+            return index
         except FormatError:
-            if attempt == ATTEMPTS - 1 or read_header(folder).files == saved.files:
+            if read_header(folder).files == saved.files:
                 raise
-    raise AssertionError("unreachable")
+    raise BusyError(f"[index] {folder} is being saved, again and again; try once more")
 
 
-def _open(cls: type[I], saved: Saved, mapped: bool, verify: bool, load_graph: bool, threads: int | None) -> I:
+def _open(cls: type[I], saved: Saved, mapped: bool, verify: bool | None, threads: int | None) -> I:
     about = saved.about
     count, dim = number(about, "count", MAX_COUNT), number(about, "dimension", 65_536)
     words: dict[str, Any] = {name: _word(about, name) for name in ("fingerprint", "metric", "storage")}
@@ -94,20 +150,32 @@ def _open(cls: type[I], saved: Saved, mapped: bool, verify: bool, load_graph: bo
         layout = index._rows.specification()
     except InputError as error:
         raise FormatError(f"[{HEADER}] {error}") from None
-    how: dict[str, Any] = {"mapped": mapped, "verify": verify}
-    arrays = {name: open_array(saved, name, (count, *shape), kind, **how) for name, (shape, kind) in layout.items()}
-    if verify:
-        _check_numbers(arrays)
+    check = not mapped if verify is None else verify
+    how: dict[str, Any] = {"mapped": mapped, "verify": check}
+    others = [role for role in saved.files if verify and role not in (*layout, *DATA)]
+    with Opened(saved, [*layout, *DATA, *others]) as opened:
+        arrays = {name: opened.array(name, (count, *shape), kind, **how) for name, (shape, kind) in layout.items()}
+        ends = opened.array("record_ends", (count + 1,), np.int64, **how)
+        data = opened.array("records", (opened.size("records"),), np.uint8, **how)
+        index._canaries = _canaries(opened, dim, check)
+        for role in others:
+            opened.checked(role, verify=True)
+    records = FileRecords(data, ends, saved.path("records").name)
+    if check:
+        _check_numbers(arrays, words["metric"], records)
     index._rows = Rows.of_arrays(arrays, dim, words["storage"], words["metric"], codes)
-    ends = open_array(saved, "record_ends", (count + 1,), np.int64, **how)
-    size = checked(saved, "records", verify=False).stat().st_size
-    records = FileRecords(open_array(saved, "records", (size,), np.uint8, **how), ends, saved.path("records").name)
     _take_records(index, records, mapped)
-    index._canaries = _canaries(saved, dim, verify)
-    if load_graph and "graph" in saved.files:
-        path = checked(saved, "graph", verify=True)
-        index._graph = Graph.load(path, dim, index.metric, count, scale=_scale(about), threads=threads)
     return index
+
+
+def _take_graph(index: Index, saved: Saved, load: bool) -> None:
+    if "graph" not in saved.files:
+        return
+    laid = LaidGraph(saved)
+    if load:
+        index._graph = laid.load(index.dimension, index.metric, index._threads)
+    else:
+        index._laid = laid
 
 
 def _scale(about: dict[str, Any]) -> float | None:
@@ -128,27 +196,31 @@ def _take_records(index: Index, records: FileRecords, mapped: bool) -> None:
         raise FormatError("[index] an id comes twice")
 
 
-def _check_numbers(arrays: dict[str, np.ndarray]) -> None:
-    """No NaN and no norm of zero: a search would stumble on them later."""
+def _check_numbers(arrays: dict[str, np.ndarray], metric: str, records: FileRecords) -> None:
+    """Nothing that a search would stumble on later: NaN, and vectors whose lengths cannot be compared."""
     for name, array in arrays.items():
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
+        if array.dtype.kind == "f" and name != "vectors" and not np.isfinite(array).all():
             raise FormatError(f"[index] {name} holds NaN or infinity")
-    for name in ("norms", "code_scales"):
-        if name in arrays and not np.all(arrays[name] > 0):
-            raise FormatError(f"[index] {name} holds numbers that are not positive")
+    if "code_scales" in arrays and not np.all(arrays["code_scales"] > 0):
+        raise FormatError("[index] code_scales holds numbers that are not positive")
+    try:
+        checked_norms(arrays["vectors"], metric, lambda row: records[row].id, arrays.get("norms"))
+    except InputError as error:
+        way_out = "or open the index with verify=False, delete the id and save"
+        raise FormatError(f"{error}, {way_out}") from None
 
 
-def _canaries(saved: Saved, dim: int, verify: bool) -> tuple[list[str], np.ndarray] | None:
-    texts = saved.about.get("canary_texts", [])
+def _canaries(opened: Opened, dim: int, verify: bool) -> tuple[list[str], np.ndarray] | None:
+    texts = opened.saved.about.get("canary_texts", [])
     good = isinstance(texts, list) and len(texts) <= MAX_CANARIES and all(isinstance(text, str) for text in texts)
     if not good:
         raise FormatError(f"[{HEADER}] canary_texts is not a list of texts")
-    vectors = open_array(saved, "canaries", (len(texts), dim), np.float32, mapped=False, verify=verify)
+    vectors = opened.array("canaries", (len(texts), dim), np.float32, mapped=False, verify=verify)
     return (texts, vectors) if texts else None
 
 
 def _word(about: dict[str, Any], name: str) -> str:
     value = about.get(name)
-    if not isinstance(value, str) or len(value) > 1000:
+    if not isinstance(value, str) or len(value) > MAX_FINGERPRINT:
         raise FormatError(f"[{HEADER}] {name} is not a word")
     return value

@@ -15,12 +15,13 @@ from weft.embed.pipeline.sources import Row, Source
 from weft.embed.pipeline.spool import Spool
 from weft.embed.pipeline.targets import About, Target, paired, plain
 from weft.embed.remote import Server, allowed
-from weft.errors import FormatError, InputError, NotFoundError, WeftError
+from weft.errors import FingerprintError, FormatError, InputError, NotFoundError, UnsupportedError, WeftError
 from weft.weights.files import replacing
 
 if TYPE_CHECKING:
     from weft.embed.base import BaseEmbedder
     from weft.embed.index import Index
+    from weft.embed.service import Embedder
 
 MODEL_FILE = "embedder.json"
 REMOTE_OPTIONS: dict[str, type] = {"dimensions": int, "prompts": dict, "similarity": str}
@@ -46,7 +47,7 @@ class Searchable(Target):
         self._seen: dict[str | int, int] = {}
 
     def check(self) -> None:
-        from weft.embed.index.files import HEADER, check_folder
+        from weft.embed.index.files import HEADER, check_folder, check_header_is_ours, is_ours
 
         kept = self.about.output_dtype
         if kept not in ("f32", "f16"):
@@ -57,9 +58,8 @@ class Searchable(Target):
                 "leave it out, or write .sqlite, .parquet or another file"
             )
         held = [path.name for path in self.path.iterdir()] if check_folder(self.path).is_dir() else []
-        if (
-            any(not name.endswith(".bin") for name in held) and HEADER not in held
-        ):  # those are of a save that was killed
+        check_header_is_ours(self.path)
+        if HEADER not in held and not all(map(is_ours, held)):  # a save that was killed leaves such files
             raise InputError(
                 f"[embed] {self.path} is a folder with other things in it; name one that is new, or an index"
             )
@@ -83,10 +83,11 @@ class Searchable(Target):
 
         field = self.about.field
         index = Index.from_embedder(self._embedder, storage=self.about.output_dtype)
+        name = chunk_id if isinstance(source, Folder) else row_id
         first = 0
         for rows, records in paired(source, spool):
             index.add(
-                [row_id(number, row) for number, row in enumerate(rows, first)],
+                [name(number, row) for number, row in enumerate(rows, first)],
                 records["vector"].astype("f4"),
                 texts=[row[field] for row in rows],
                 metadata=[plain({name: value for name, value in row.items() if name != field}) for row in rows],
@@ -107,9 +108,7 @@ class Searchable(Target):
             said |= {"prompts": dict(embedder.prompts), "similarity": embedder.similarity_name}
         elif isinstance(embedder, Embedder):
             info = {**embedder.info, "dimensions": embedder.dimension}
-            place = Path(info["model"])
-            said = {"model": str(place.resolve()) if place.exists() else info["model"]}  # found from any folder
-            said |= {name: info[name] for name in MODEL_OPTIONS}
+            said = {"model": lasting_name(embedder), **{name: info[name] for name in MODEL_OPTIONS}}
         else:
             (self.path / MODEL_FILE).unlink(missing_ok=True)
             return
@@ -119,10 +118,23 @@ class Searchable(Target):
             out.write(json.dumps(said, indent=1).encode() + b"\n")
 
 
+def lasting_name(embedder: Embedder) -> str:
+    """The name of a model that leads to it from any folder.
+
+    Where it was loaded from decides whether that is a path: a folder may be called as a model of the catalogue is.
+    """
+    located = embedder._located
+    from_path = located.source in ("folder", "file")
+    return str(Path(located.spec).expanduser().resolve()) if from_path else located.spec
+
+
+def chunk_id(number: int, row: Row) -> str:
+    """The file of a chunk, and which part of it."""
+    return f"{row['path']}#{row['chunk']}"
+
+
 def row_id(number: int, row: Row) -> str | int:
-    """A chunk's file and number, the row's own id, or its number."""
-    if "path" in row and "chunk" in row:
-        return f"{row['path']}#{row['chunk']}"
+    """The row's own id, or its number."""
     own = row.get("id")
     return own if isinstance(own, (str, int)) and not isinstance(own, bool) else number
 
@@ -182,4 +194,11 @@ def _embedder_of(path: Path, model: str | None, threads: int | None, server: Ser
         return allowed(server, url, model or remembered).ask_for(model or remembered, **options)
     if server is not None:
         raise InputError(f"[index] {path.name} is for {remembered}, a model on this machine; leave --base-url out")
-    return Embedder(model or remembered, threads=threads, offline=True if model is None else None, **options)
+    if model is None:
+        return Embedder(remembered, threads=threads, offline=True, **options)
+    try:
+        return Embedder(model, threads=threads, **options)
+    except (InputError, UnsupportedError) as error:  # another model need not take the options of the index's own
+        raise FingerprintError(
+            f"[index] {model} is not the model of {path.name}, {remembered}, or cannot be loaded as that was: {error}"
+        ) from None
