@@ -4,15 +4,18 @@ import base64
 import json
 import socket
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from remote_endpoint import Endpoint, Reply, remote
 from tiny_st import TEXTS
 
 import weft
 from weft.embed import remote as remote_module
-from weft.errors import InputError, TooLongError
+from weft.embed.index.canaries import TEXTS as TEXTS_OF_CANARIES
+from weft.errors import FingerprintError, InputError, TooLongError
 
 
 def test_connections_are_kept_from_call_to_call(endpoint: Endpoint) -> None:
@@ -84,3 +87,16 @@ def test_a_proxy_of_the_environment_is_asked(endpoint: Endpoint, monkeypatch: py
         monkeypatch.setenv("http_proxy", wrong)
         with pytest.raises(InputError, match="HTTP_PROXY is no address of a proxy"):
             weft.RemoteEmbedder("tiny", "http://far.invalid:81/v1").encode(TEXTS)
+
+
+def test_canaries_are_made_anew_though_a_cache_has_them(endpoint: Endpoint, tmp_path: Path) -> None:
+    cache = weft.embed.MemoryCache()
+    embedder, _ = remote(endpoint, cache=cache)
+    index = weft.Index.from_embedder(embedder)
+    index.add_texts(["a"], ["the cat"])
+    index.save(tmp_path / "a.index")
+    embedder.encode_document(list(TEXTS_OF_CANARIES))  # into the cache
+    weft.Index.open(tmp_path / "a.index", embedder=remote(endpoint, cache=cache)[0])
+    endpoint.right = lambda body: endpoint.giving(np.random.default_rng(1).normal(size=(len(body["input"]), 24)))  # type: ignore[method-assign]
+    with pytest.raises(FingerprintError, match="is not the one that made the index's vectors"):
+        weft.Index.open(tmp_path / "a.index", embedder=remote(endpoint, cache=cache)[0])

@@ -3,6 +3,7 @@ the one that made it. A fingerprint says what was loaded; canaries say what come
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -63,24 +64,31 @@ def check_fingerprint(given: str | None, own: str) -> None:
 
 
 def canary_vectors(embedder: Any, texts: tuple[str, ...] | list[str] = TEXTS) -> np.ndarray:
-    how = {"truncate": "head"} if getattr(embedder, "cuts", True) else {}
+    """What the embedder makes of the texts now: a cache would say what it made then."""
+    if getattr(embedder, "cache", None) is not None:
+        embedder = copy(embedder)
+        embedder.cache = None
+    how = {"truncate": "head"} if getattr(embedder, "cuts", False) else {}
     return np.asarray(embedder.encode_document(list(texts), **how), np.float32)
 
 
-def check_canaries(embedder: Any, texts: list[str], expected: np.ndarray) -> float:
-    """The lowest cosine between the vectors of then and of now; below LEAST_COSINE it is a FingerprintError."""
+def check_canaries(embedder: Any, texts: list[str], expected: np.ndarray, of: str = "index") -> float:
+    """The lowest cosine between the vectors of then and of now; below LEAST_COSINE it is a FingerprintError.
+
+    `of` is what has them.
+    """
     if len(texts) != len(expected):
-        raise FormatError(f"[index] {len(texts)} canary texts and {len(expected)} vectors")
+        raise FormatError(f"[{of}] {len(texts)} canary texts and {len(expected)} vectors")
     if not len(texts):
         return 1.0
     now = canary_vectors(embedder, texts)
     if now.shape != expected.shape:
-        raise FingerprintError(f"[index] the embedder gives {now.shape[1]} numbers, the index has {expected.shape[1]}")
+        raise FingerprintError(f"[{of}] the embedder gives {now.shape[1]} numbers, the {of} has {expected.shape[1]}")
     cosines = [vectors.cosine(old, new) for old, new in zip(expected, now)]
     worst = int(np.argmin(cosines))
     if cosines[worst] < LEAST_COSINE:
         raise FingerprintError(
-            f"[index] the embedder is not the one that made the index: a canary text has cosine {cosines[worst]:.4f} "
-            f"to its vector of then ({texts[worst][:40]!r}); embed the documents again, or use the model of then"
+            f"[{of}] the embedder is not the one that made the {of}'s vectors: a canary text has cosine "
+            f"{cosines[worst]:.4f} to its vector of then ({texts[worst][:40]!r}); embed the documents again, or use the model of then"
         )
     return float(cosines[worst])

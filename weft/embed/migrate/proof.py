@@ -3,15 +3,10 @@ what made them, by what comes out of it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from weft.embed.index.canaries import TEXTS, canary_vectors, check_canaries
 from weft.embed.migrate.embedding import AnyEmbedder
 from weft.embed.stores import Store
-from weft.errors import FingerprintError, InputError
-
-if TYPE_CHECKING:
-    import numpy as np
+from weft.errors import InputError
 
 SHORT = [text for text in TEXTS if len(text) < 80]  # a server may refuse what is long
 LIKE_COSINE = ("dot", "euclidean")  # put vectors of unit length in the same order
@@ -58,17 +53,9 @@ class Proof:
         if embedder.info.get("server_fingerprint", "") is None:
             known = self._store.canaries(fingerprint)
             if known is not None:
-                _compare(embedder, *known)
+                check_canaries(embedder, *known, of="store")
             elif keep:
                 self._store.keep_canaries(fingerprint, SHORT, canary_vectors(embedder, SHORT))
             else:
                 return
         self._done.add(fingerprint)
-
-
-def _compare(embedder: AnyEmbedder, texts: list[str], expected: np.ndarray) -> None:
-    try:
-        check_canaries(embedder, texts, expected)
-    except FingerprintError as error:  # told of an index there
-        said = str(error).replace("[index]", "[store]").replace("the index", "the store's vectors")
-        raise FingerprintError(said) from None
