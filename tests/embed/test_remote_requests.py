@@ -14,7 +14,7 @@ from tiny_st import TEXTS
 
 import weft
 from weft.embed import remote as remote_module
-from weft.embed.index.canaries import TEXTS as TEXTS_OF_CANARIES
+from weft.embed.index.canaries import canary_texts
 from weft.errors import FingerprintError, InputError, TooLongError
 
 
@@ -95,7 +95,7 @@ def test_canaries_are_made_anew_though_a_cache_has_them(endpoint: Endpoint, tmp_
     index = weft.Index.from_embedder(embedder)
     index.add_texts(["a"], ["the cat"])
     index.save(tmp_path / "a.index")
-    embedder.encode_document(list(TEXTS_OF_CANARIES))  # into the cache
+    embedder.encode_document(canary_texts(embedder))  # into the cache
     weft.Index.open(tmp_path / "a.index", embedder=remote(endpoint, cache=cache)[0])
     endpoint.right = lambda body: endpoint.giving(np.random.default_rng(1).normal(size=(len(body["input"]), 24)))  # type: ignore[method-assign]
     with pytest.raises(FingerprintError, match="is not the one that made the index's vectors"):

@@ -13,6 +13,7 @@ from weft.embed.fingerprint import SCHEME
 from weft.errors import FingerprintError, FormatError, InputError
 
 LEAST_COSINE = 0.999
+SHORT = 80  # characters
 MAX_FINGERPRINT = 1000  # characters
 TEXTS = (
     "a",
@@ -63,7 +64,12 @@ def check_fingerprint(given: str | None, own: str) -> None:
     )
 
 
-def canary_vectors(embedder: Any, texts: tuple[str, ...] | list[str] = TEXTS) -> np.ndarray:
+def canary_texts(embedder: Any) -> list[str]:
+    """The texts for this embedder: short ones where what is long may be refused."""
+    return [text for text in TEXTS if getattr(embedder, "cuts", False) or len(text) < SHORT]
+
+
+def canary_vectors(embedder: Any, texts: list[str]) -> np.ndarray:
     """What the embedder makes of the texts now: a cache would say what it made then."""
     if getattr(embedder, "cache", None) is not None:
         embedder = copy(embedder)
@@ -89,6 +95,7 @@ def check_canaries(embedder: Any, texts: list[str], expected: np.ndarray, of: st
     if cosines[worst] < LEAST_COSINE:
         raise FingerprintError(
             f"[{of}] the embedder is not the one that made the {of}'s vectors: a canary text has cosine "
-            f"{cosines[worst]:.4f} to its vector of then ({texts[worst][:40]!r}); embed the documents again, or use the model of then"
+            f"{cosines[worst]:.4f} to its vector of then ({texts[worst][:40]!r}); embed the documents again, or use "
+            "the model of then"
         )
     return float(cosines[worst])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from weft.embed.index.canaries import MAX_FINGERPRINT, TEXTS, canary_vectors
+from weft.embed.index.canaries import MAX_FINGERPRINT, canary_texts, canary_vectors
 from weft.embed.index.files import HEADER, MAX_COUNT, Opened, Saved, Writer, check_folder, number, read_header
 from weft.embed.index.graph import Graph
 from weft.embed.index.records import FileRecords, to_line
@@ -95,7 +95,8 @@ def _write(index: Index, writer: Writer, graph: Graph | None) -> None:
     writer.write("records", lines)
     writer.array("record_ends", np.cumsum([0, *map(len, lines)], dtype=np.int64))
     if index._canaries is None and index.embedder is not None:
-        index._canaries = (list(TEXTS), canary_vectors(index.embedder))
+        known = canary_texts(index.embedder)
+        index._canaries = (known, canary_vectors(index.embedder, known))
     texts, vectors = index._canaries or ([], np.empty((0, rows.dim), np.float32))
     writer.array("canaries", vectors)
     if graph is not None:

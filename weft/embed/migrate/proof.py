@@ -3,12 +3,11 @@ what made them, by what comes out of it."""
 
 from __future__ import annotations
 
-from weft.embed.index.canaries import TEXTS, canary_vectors, check_canaries
+from weft.embed.index.canaries import canary_texts, canary_vectors, check_canaries
 from weft.embed.migrate.embedding import AnyEmbedder
 from weft.embed.stores import Store
 from weft.errors import InputError
 
-SHORT = [text for text in TEXTS if len(text) < 80]  # a server may refuse what is long
 LIKE_COSINE = ("dot", "euclidean")  # put vectors of unit length in the same order
 UNIT = 1e-3  # how far from it a norm may be
 
@@ -30,7 +29,7 @@ def _is_of_unit_length(embedder: AnyEmbedder) -> bool:
 
     if embedder.info.get("normalise"):
         return True
-    norms = np.linalg.norm(canary_vectors(embedder, SHORT), axis=1)
+    norms = np.linalg.norm(canary_vectors(embedder, canary_texts(None)), axis=1)
     return bool((abs(norms - 1) < UNIT).all())
 
 
@@ -55,7 +54,8 @@ class Proof:
             if known is not None:
                 check_canaries(embedder, *known, of="store")
             elif keep:
-                self._store.keep_canaries(fingerprint, SHORT, canary_vectors(embedder, SHORT))
+                texts = canary_texts(embedder)
+                self._store.keep_canaries(fingerprint, texts, canary_vectors(embedder, texts))
             else:
                 return
         self._done.add(fingerprint)
