@@ -31,6 +31,7 @@ T = TypeVar("T", bound="_Model")
 
 PAIRS = 4096  # that are compared at a time
 FEW_VECTORS = 100  # for the ranges of codes, there as here
+ACTIVATIONS = ("identity", "sigmoid")
 PRECISIONS = ("float32", "int8", "uint8", "binary", "ubinary")
 MEASURES = ("cosine", "dot", "euclidean", "manhattan")
 # Taken and not used: weft runs no code of a model's, writes no cards, packs by tokens and has its own threads.
@@ -300,7 +301,7 @@ class CrossEncoder(_Model):
     """`predict` and `rank` with sentence-transformers' arguments, over `weft.Reranker`; `options` are that one's.
 
     Of a model that tells several labels apart `label` chooses the one that scores. `max_length` cuts pairs shorter than
-    the model's files do. `activation_fn` is the model's own, or a sigmoid where it has none.
+    the model's files do. `activation_fn` is Sigmoid or Identity, of torch or by that name, or the model's own.
     """
 
     def __init__(
@@ -353,9 +354,8 @@ class CrossEncoder(_Model):
         listed = given.tolist() if hasattr(given, "tolist") else given
         single = isinstance(listed, (list, tuple)) and len(listed) > 0 and isinstance(listed[0], str)
         pairs = self._pairs([listed] if single else list(many_texts(listed, "inputs")))
-        scores = self._activated(
-            self.reranker.score_tokens(pairs, progress=show_progress_bar), activation_fn or self.activation_fn
-        )
+        raw = self.reranker.raw_scores(pairs, progress=show_progress_bar)
+        scores = self.reranker.activated(raw, _activation(activation_fn or self.activation_fn))
         if single:
             return scores[0]
         return scores if convert_to_numpy else list(scores)
@@ -400,15 +400,15 @@ class CrossEncoder(_Model):
         self._told = _tell(self._told, sum(cut > 0 for cut in pairs.dropped), len(given), self.max_length)
         return pairs
 
-    def _activated(self, scores: np.ndarray, function: Any) -> np.ndarray:
-        import numpy as np
 
-        asked = "" if function is None else getattr(function, "__name__", type(function).__name__).lower()
-        if asked in ("", own := self.reranker.info.get("activation", "sigmoid")):
-            return scores
-        if (asked, own) == ("sigmoid", "identity"):
-            return (1.0 / (1.0 + np.exp(-scores.astype(np.float64)))).astype(np.float32)
-        raise UnsupportedError(f"[compat] activation_fn is {asked}, the model's is {own}; leave it out")
+def _activation(function: Any) -> str | None:
+    """The name of what goes behind a classifier; None for the model's own."""
+    if function is None:
+        return None
+    name = function if isinstance(function, str) else getattr(function, "__name__", type(function).__name__)
+    if name.lower() not in ACTIVATIONS:
+        raise UnsupportedError(f"[compat] activation_fn is {name!r:.60}; one of {', '.join(ACTIVATIONS)}")
+    return name.lower()
 
 
 def pairwise(a: np.ndarray, b: np.ndarray, measure: str) -> np.ndarray:

@@ -241,8 +241,10 @@ def test_activations_are_the_models_or_a_sigmoid(tmp_path: Path) -> None:
     own = CrossEncoder(str(write_cross(tmp_path / "own", "bert")))
     assert np.allclose(plain.predict(PAIRS), own.predict(PAIRS, activation_fn=Sigmoid()), atol=1e-6)
     assert np.allclose(plain.predict(PAIRS, activation_fn=Identity()), SCORES["bert-identity"], rtol=2e-4, atol=1e-6)
-    with pytest.raises(UnsupportedError, match="activation_fn is identity, the model's is sigmoid"):
-        own.predict(PAIRS, activation_fn=Identity())
+    logits = own.predict(PAIRS, activation_fn=Identity())
+    assert np.allclose(1 / (1 + np.exp(-logits)), own.predict(PAIRS), atol=1e-6)
+    with pytest.raises(UnsupportedError, match="activation_fn is 'Softmax'; one of identity, sigmoid"):
+        own.predict(PAIRS, activation_fn="Softmax")
     with pytest.raises(UnsupportedError, match="convert_to_tensor"):
         own.predict(PAIRS, convert_to_tensor=True)
     with pytest.raises(UnsupportedError, match="num_labels is 3"):

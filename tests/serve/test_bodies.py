@@ -69,6 +69,18 @@ def test_bad_completions_prompts_never_reach_the_engine(client, value):
         assert client.post("/v1/completions", json={"model": "tiny", "prompt": ids, "max_tokens": 1}).status_code == 400
 
 
+@pytest.mark.parametrize(
+    "text", ["\\ud800", "a \\ud800 b", "\\udc00 and more text", "\\uD83D\\u0041", "\\\\\\ud83d\\ud83d\\ude00"]
+)
+def test_half_of_a_surrogate_pair_is_told_as_what_it_is(client, text):
+    body = f'{{"model": "bert", "input": ["a", "{text}"]}}'.encode()
+    found = client.post("/v1/embeddings", content=body, headers={"content-type": "application/json"})
+    assert found.status_code == 400 and "half of a surrogate pair" in found.json()["error"]["message"]
+    for whole in ("\\ud83d\\ude00", "\\\\ud800"):  # a character, and a backslash before letters
+        body = f'{{"model": "bert", "input": "{whole}"}}'.encode()
+        assert client.post("/v1/embeddings", content=body, headers={"content-type": "application/json"}).is_success
+
+
 def test_a_body_cut_anywhere_is_a_400(client):
     whole = json.dumps({**CHAT, "stop": ["é\u0001\\"], "seed": 12}, ensure_ascii=False).encode()
     for end in range(len(whole)):

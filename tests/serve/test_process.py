@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from tiny_rerank import write_cross
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BODY = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "stream": True, "ignore_eos": True}
@@ -121,6 +123,21 @@ def test_the_summary_says_what_people_want_to_know(start):
     assert process.end()[0] == 0
     assert "no server runs here" in process.weft("ps").stderr
     assert process.weft("stop").returncode == 2
+
+
+@pytest.mark.parametrize("first", ["tiny", "bert", "cross"])
+def test_a_server_of_every_kind_starts_and_shows_a_request_that_its_first_model_answers(
+    start, model_files, tmp_path, first
+):
+    files = {**model_files, "cross": write_cross(tmp_path / "cross", "bert")}
+    names = sorted(("tiny", "bert", "cross"), key=lambda name: name != first)
+    process = start(*(f"{name}={files[name]}" for name in names), "--context", "512")
+    for does in ("generates", "embeds", "reranks"):
+        assert does in process.summary
+    shown = next(line for line in process.summary.splitlines() if line.startswith("curl"))
+    _, url, *_, body = shlex.split(shown)
+    answer = httpx.post(url, content=body, headers={"content-type": "application/json"}, timeout=60)
+    assert answer.status_code == 200 and answer.json()["model"] == first
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])

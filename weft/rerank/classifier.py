@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from weft.errors import FormatError, InputError, UnsupportedError
-from weft.rerank.pairs import WithEncoder, excess
+from weft.rerank.pairs import WithEncoder, excess, sigmoid
 from weft.runtime import Checkpoint, Encoder, Head, Tokens, member, read_object
 
 if TYPE_CHECKING:
     import numpy as np
 
 
-ACTIVATIONS = ("Identity", "Sigmoid")
+ACTIVATIONS = ("identity", "sigmoid")
 SETTINGS = "config_sentence_transformers.json"
 LAST_LAYERS = ("classifier.weight", "classifier.out_proj.weight")
 MAX_LABELS = 65_536
@@ -28,7 +28,8 @@ class Classifier(WithEncoder):
 
     def __init__(self, checkpoint: Checkpoint, *, label: str | int | None = None, **options: Any) -> None:
         labels = _labels(checkpoint)
-        self.label = _chosen(checkpoint, labels, label)
+        self.label_ids = member(checkpoint.config, "label2id", dict, {}, file="config.json")
+        self.label = _chosen(self.label_ids, labels, label)
         self.activation = _activation(checkpoint, labels)
         mean = checkpoint.config.get("classifier_pooling") == "mean"
         self.encoder = Encoder(checkpoint, Head("mean" if mean else "first", labels=labels), **options)
@@ -36,7 +37,8 @@ class Classifier(WithEncoder):
 
     @property
     def info(self) -> dict[str, Any]:
-        return {**self.encoder.info, "label": self.label, "activation": self.activation.lower()}
+        own = {"label": self.label, "label_ids": self.label_ids, "activation": self.activation}
+        return {**self.encoder.info, **own}
 
     def tokens(self, pair: tuple[str, str], truncate: str) -> tuple[Tokens, int]:
         """Of a pair that is too long the longer text gives way."""
@@ -53,12 +55,14 @@ class Classifier(WithEncoder):
         return Tokens(np.asarray(ids, np.int32), np.minimum(np.asarray(types, np.int32), kinds - 1)), dropped
 
     def score(self, vectors: np.ndarray) -> np.ndarray:
-        import numpy as np
+        logits: np.ndarray = vectors[:, self.label]
+        return logits
 
-        logits = vectors[:, self.label]
-        if self.activation == "Identity":
-            return logits
-        return (1.0 / (1.0 + np.exp(-logits.astype(np.float64)))).astype(np.float32)
+    def activated(self, raw: np.ndarray, activation: str | None = None) -> np.ndarray:
+        wanted = self.activation if activation is None else activation
+        if wanted not in ACTIVATIONS:
+            raise InputError(f"[rerank] activation is {wanted!r:.40}; one of {', '.join(ACTIVATIONS)}")
+        return raw if wanted == "identity" else sigmoid(raw)
 
 
 def _labels(checkpoint: Checkpoint) -> int:
@@ -74,11 +78,10 @@ def _labels(checkpoint: Checkpoint) -> int:
     return int(shape[0])
 
 
-def _chosen(checkpoint: Checkpoint, labels: int, label: str | int | None) -> int:
+def _chosen(names: Mapping[str, Any], labels: int, label: str | int | None) -> int:
     """Which label's score is meant."""
     if label is None and labels == 1:
         return 0
-    names = member(checkpoint.config, "label2id", dict, {}, file="config.json")
     if isinstance(label, str):
         label = names.get(label)
     if isinstance(label, int) and not isinstance(label, bool) and 0 <= label < labels:
@@ -98,7 +101,7 @@ def _activation(checkpoint: Checkpoint, labels: int) -> str:
         member(config, "sbert_ce_default_activation_function", str, None, file="config.json"),
     ]
     named = next((name for name in found if name is not None), "Sigmoid" if labels == 1 else "Identity")
-    activation: str = named.rpartition(".")[2]
+    activation: str = named.rpartition(".")[2].lower()
     if activation not in ACTIVATIONS:
         raise UnsupportedError(f"[rerank] the activation {named[:80]!r}; known are {', '.join(ACTIVATIONS)}")
     return activation

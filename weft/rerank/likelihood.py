@@ -68,6 +68,9 @@ class Likelihood:
             found = [entry.logprob for entry in result.prompt_logprobs]
             yield np.asarray([sum(found) / len(found)], np.float32)
 
+    def activated(self, raw: np.ndarray, activation: str | None = None) -> np.ndarray:
+        return raw
+
 
 def _request(text: Tokens) -> Request:
     return make_request(text.ids.tolist(), max_tokens=0, prompt_logprobs=0, prompt_logprobs_from=text.skip)

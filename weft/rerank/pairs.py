@@ -49,7 +49,10 @@ class Scorer(Protocol):
         """The parts (first, last) in which `scores` comes."""
 
     def scores(self, tokens: Sequence[Tokens]) -> Iterator[np.ndarray]:
-        """One score per pair, float32, part by part; the higher, the better the document answers."""
+        """One number per pair, float32, part by part, of which `activated` makes its score."""
+
+    def activated(self, raw: np.ndarray, activation: str | None = None) -> np.ndarray:
+        """Scores, float32; the higher, the better the document answers. `activation` is for classifiers alone."""
 
 
 class WithEncoder:
@@ -75,8 +78,14 @@ class WithEncoder:
         return map(self.score, self.encoder.vectors_each(batches))
 
     def score(self, vectors: np.ndarray) -> np.ndarray:
-        """The scores float32 [n] of what the encoder's head gave."""
+        """The numbers float32 [n] that scores are made of, from what the encoder's head gave."""
         raise NotImplementedError
+
+
+def sigmoid(raw: np.ndarray) -> np.ndarray:
+    import numpy as np
+
+    return (1.0 / (1.0 + np.exp(-raw.astype(np.float64)))).astype(np.float32)
 
 
 def check_truncate(mode: str) -> str:
@@ -89,7 +98,7 @@ def excess(length: int, limit: int, truncate: str) -> int:
     """How many tokens of a pair have to go; an error where nothing may be cut."""
     if length > limit and truncate == "error":
         raise TooLongError(
-            f"[rerank] a pair has {length} tokens, the model takes {limit}; shorten it or give truncate='head'",
+            f"[rerank] it has {length} tokens, the model takes {limit}; shorten it or give truncate='head'",
             length=length,
             limit=limit,
         )

@@ -58,10 +58,6 @@ class Reranker:
         self._located = locate(str(model), offline=offline, progress=progress)
         checkpoint = open_checkpoint(self._located.path)
         self.method = method_of(checkpoint, self._located, method)
-        if label is not None and self.method != "classifier":
-            raise InputError("[rerank] a label is chosen of a classifier; this model has none")
-        if instruction is not None and self.method != "yes-no":
-            raise InputError("[rerank] only Qwen3-Reranker takes an instruction")
         given = {"label": label, "instruction": instruction, "compute": compute, "threads": threads}
         self._scorer = scorer_of(checkpoint, self.method, **{k: v for k, v in given.items() if v is not None})
         self._scorer.start()
@@ -139,11 +135,16 @@ class Reranker:
             try:
                 made.append(self._scorer.tokens((pair[0], pair[1]), mode))
             except TooLongError as error:
-                raise TooLongError(f"{error}: pair {i}", length=error.length, limit=error.limit) from None
+                said = f"[rerank] pair {i}: {str(error).removeprefix('[rerank] ')}"
+                raise TooLongError(said, length=error.length, limit=error.limit, index=i) from None
         return Pairs([tokens for tokens, _ in made], [dropped for _, dropped in made])
 
     def score_tokens(self, pairs: Pairs, *, progress: bool | None = None) -> np.ndarray:
         """The scores of what `token_pairs` gave, float32 [len(pairs.tokens)]."""
+        return self.activated(self.raw_scores(pairs, progress=progress))
+
+    def raw_scores(self, pairs: Pairs, *, progress: bool | None = None) -> np.ndarray:
+        """What `activated` makes the scores of, float32 [len(pairs.tokens)]; of a classifier its logits."""
         import numpy as np
 
         tokens = pairs.tokens
@@ -152,6 +153,13 @@ class Reranker:
         for (first, last), scores in zip(parts, self._scorer.scores(tokens)):
             found[first:last] = scores
         return found
+
+    def activated(self, raw: np.ndarray, activation: str | None = None) -> np.ndarray:
+        """The scores of what `raw_scores` gave: through the activation that the model's files say, or, of a classifier,
+        through `activation`: "sigmoid", or "identity" for logits."""
+        if activation is not None and self.method != "classifier":
+            raise InputError(f"[rerank] activation is {activation!r:.40}; only a classifier's scores have several")
+        return self._scorer.activated(raw, activation)
 
 
 def _listed(given: Any, name: str) -> list[Any]:
@@ -163,6 +171,10 @@ def _listed(given: Any, name: str) -> list[Any]:
 
 def scorer_of(checkpoint: Checkpoint, method: str, **options: Any) -> Scorer:
     """What scores pairs by `method`; no weight has been read, but those of a generator."""
+    if "label" in options and method != "classifier":
+        raise InputError("[rerank] a label is chosen of a classifier; this model has none")
+    if "instruction" in options and method != "yes-no":
+        raise InputError("[rerank] only Qwen3-Reranker takes an instruction")
     if method == "classifier":
         from weft.rerank.classifier import Classifier
 
@@ -184,8 +196,8 @@ def method_of(checkpoint: Checkpoint, located: Located, method: str | None = Non
     found = method or stated_method(checkpoint, located)
     if found is None:
         raise UnsupportedError(
-            f"[rerank] {checkpoint.path.name} does not say how it scores; a generator takes method='likelihood', and "
-            "'yes-no' if it was trained as Qwen3-Reranker was"
+            f"[rerank] {located.spec} does not say how it scores; a generator takes method='likelihood', and 'yes-no' "
+            "if it was trained as Qwen3-Reranker was; weft.Embedder ranks by an embedding model"
         )
     return found
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import UnsupportedError
-from weft.rerank.pairs import WithEncoder, framed
+from weft.rerank.pairs import WithEncoder, framed, sigmoid
 from weft.runtime import Checkpoint, Encoder, Head, Tokens
 
 if TYPE_CHECKING:
@@ -56,7 +56,8 @@ class YesNo(WithEncoder):
         return Tokens(np.asarray(kept, np.int32)), dropped
 
     def score(self, vectors: np.ndarray) -> np.ndarray:
-        import numpy as np
+        odds: np.ndarray = vectors[:, 0]
+        return odds
 
-        odds = vectors[:, 0].astype(np.float64)
-        return (1.0 / (1.0 + np.exp(-odds))).astype(np.float32)
+    def activated(self, raw: np.ndarray, activation: str | None = None) -> np.ndarray:
+        return sigmoid(raw)

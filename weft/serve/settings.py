@@ -19,6 +19,14 @@ MAX_TOML = 1 << 20
 MAX_KEYS = 1024
 FOR_EVER = 315_360_000.0  # seconds
 NAME = re.compile(r"[\w.@:/+-]{1,200}", re.ASCII)
+# What a model's table in a TOML file may say, and of which types.
+MODEL_OPTIONS: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("context", "kv_tokens", "kv_bytes", "threads", "dimensions"), (int,)),
+    **dict.fromkeys(("kv_dtype", "compute", "pooling", "instruction"), (str,)),
+    **dict.fromkeys(("normalise", "matryoshka"), (bool,)),
+    "prompts": (dict,),
+    "label": (str, int),
+}
 _UNITS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30}
 
@@ -50,7 +58,7 @@ class Limits:
 
 @frozen
 class ModelSpec:
-    """A model that may be served. `options` are those of weft.load or weft.Embedder."""
+    """A model that may be served. `options` are those of weft.load, weft.Embedder or weft.Reranker."""
 
     name: str
     source: str  # what `weft.load` takes: a catalogue name, org/name, a folder or a file
@@ -226,10 +234,12 @@ def _table(where: str, name: str, entry: Any) -> ModelSpec:
     if not isinstance(entry, dict) or not isinstance(entry.get("source"), str):
         raise FormatError(f"[{where}] models.{name} has no source; give a name, a folder or a file")
     options = {key: value for key, value in entry.items() if key not in ("source", "keep_alive", "preload")}
-    wanted = ("context", "kv_dtype", "kv_tokens", "kv_bytes", "compute", "threads", "pooling", "normalise")
-    unknown = sorted(options.keys() - set(wanted))
-    if unknown:
-        raise FormatError(f"[{where}] models.{name}.{unknown[0]} is unknown; there are {', '.join(wanted)}")
+    for key, value in options.items():
+        if key not in MODEL_OPTIONS:
+            raise FormatError(f"[{where}] models.{name}.{key} is unknown; there are {', '.join(MODEL_OPTIONS)}")
+        if type(value) not in MODEL_OPTIONS[key]:
+            kinds = " or ".join(kind.__name__ for kind in MODEL_OPTIONS[key])
+            raise FormatError(f"[{where}] models.{name}.{key} is {value!r:.40}; {kinds} is wanted")
     keep_alive = entry.get("keep_alive")
     return ModelSpec(
         name,

@@ -152,7 +152,7 @@ def _summary(settings: Settings, entries: list[Entry]) -> None:
     shown = [
         (
             entry.name,
-            {"generate": "generates", "embed": "embeds"}[entry.kind],
+            {"generate": "generates", "embed": "embeds", "rerank": "reranks"}[entry.kind],
             f"{entry.outline.max_tokens} tokens",
             screen.size(entry.outline.total_bytes),
             ", ".join(f"{names[use]} {screen.size(count)}" for use, count in entry.outline.bytes.items()),

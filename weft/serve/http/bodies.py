@@ -28,6 +28,8 @@ _UNKNOWN = re.compile(r"Object contains unknown field `([^`]*)`")
 _MISSING = re.compile(r"Object missing required field `([^`]*)`")
 _BYTE = re.compile(r"\(byte (\d+)\)")
 _LAST_KEY = re.compile(rb'"([\w.-]{1,64})"\s*:[\s\[-]*$')
+# What a backslash begins: a surrogate pair, half of one, or anything else.
+_ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL)
 
 
 class Disconnected(Exception):
@@ -129,6 +131,10 @@ def _misfit(message: str) -> Fault:
 
 def _malformed(body: bytes, message: str) -> Fault:
     """The body is no JSON; the key before the place, which is what NaN and Infinity are given to."""
+    half = next((escape[1] for escape in _ESCAPE.finditer(body) if escape[1]), None)
+    if half is not None:  # the decoder takes it for the end of the body
+        message = f"the body has \\{half.decode('latin-1')}, half of a surrogate pair, which is no character of a text"
+        return invalid(message, code="invalid_json")
     found = _BYTE.search(message)
     key = _LAST_KEY.search(body[max(0, int(found[1]) - 200) : int(found[1])]) if found else None
     name = key[1].decode() if key else None

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from weft.errors import NotFoundError, WeftError
+from weft.errors import InputError, NotFoundError, WeftError
 from weft.frozen import frozen
 from weft.runtime.memory import SHARE, UNKNOWN, free_memory
 from weft.serve.http.faults import Fault, no_model, unavailable
@@ -28,6 +28,8 @@ from weft.serve.models.reranker import RerankRunner
 from weft.serve.settings import Limits, ModelSpec
 
 Runner = GenerateRunner | EmbedRunner | RerankRunner
+
+FOR_ALL = ("context", "kv_dtype", "compute", "threads")  # options of the command line
 
 log = logging.getLogger("weft.serve")
 
@@ -92,7 +94,11 @@ def outline_of(spec: ModelSpec, *, offline: bool = True) -> Outline:
     checkpoint = open_checkpoint(located.path)
     method = stated_method(checkpoint, located)
     if method is not None:
-        scorer = scorer_of(checkpoint, method, **_options(spec, "rerank"))
+        options = _options(spec, "rerank")
+        try:
+            scorer = scorer_of(checkpoint, method, **options)
+        except InputError as error:
+            raise InputError(f"{error} (in [models.{spec.name}] of the file of --config)") from None
         return Outline("rerank", scorer.memory_plan(512), scorer.max_tokens, digest_of(located.path))
     if not embeds(checkpoint, located.entry):
         from weft.runtime import Decoder
@@ -103,19 +109,24 @@ def outline_of(spec: ModelSpec, *, offline: bool = True) -> Outline:
     from weft.runtime import Encoder
 
     options = _options(spec, "embed")
-    recipe = read_recipe(checkpoint, located.entry, options.pop("pooling", None))
-    head = recipe.head(options.pop("normalise", recipe.normalise))
-    encoder = Encoder(recipe.with_dense(checkpoint), head, **options)
+    recipe = read_recipe(checkpoint, located.entry, options.get("pooling")).with_prompts(options.get("prompts", {}))
+    head = recipe.head(options.get("normalise", recipe.normalise))
+    computed = {name: options[name] for name in ("compute", "threads") if name in options}
+    encoder = Encoder(recipe.with_dense(checkpoint), head, **computed)
     most = min(recipe.max_tokens, encoder.max_tokens)
     return Outline("embed", dict(encoder.memory_plan(512)), most, digest_of(located.path))
 
 
 def _options(spec: ModelSpec, kind: str) -> dict[str, Any]:
+    """Those for a model of this kind; the command line gives some to models of every kind, others are a mistake."""
     wanted = {
         "generate": ("context", "kv_dtype", "kv_tokens", "kv_bytes", "compute", "threads"),
-        "embed": ("compute", "threads", "pooling", "normalise"),
+        "embed": ("compute", "threads", "pooling", "normalise", "dimensions", "matryoshka", "prompts"),
         "rerank": ("compute", "threads", "label", "instruction"),
     }[kind]
+    for name in spec.options:
+        if name not in wanted and name not in FOR_ALL:
+            raise InputError(f"[serve] {name} of {spec.name} is not for a model that can {kind}; leave it out")
     return {name: value for name, value in spec.options.items() if name in wanted}
 
 

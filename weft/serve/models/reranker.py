@@ -1,15 +1,14 @@
-"""A reranker in a server: pairs of many requests share its steps, as the texts of an embedder do."""
+"""A reranker in a server: pairs of many requests share its steps."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from weft.errors import UnsupportedError
-from weft.frozen import frozen
-from weft.serve.models.embedder import EmbedRunner
+from weft.serve.models.steps import Steps
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,19 +19,6 @@ if TYPE_CHECKING:
     from weft.text import Tokenizer
 
 
-@frozen
-class _Rows:
-    """Scores as what an EmbedRunner makes steps of: a vector of one number for each pair."""
-
-    reranker: Reranker
-    dimension: int = 1
-
-    def encode_ids(self, tokens: Sequence[Tokens], adapter: str | None = None) -> np.ndarray:
-        from weft.rerank.pairs import Pairs
-
-        return self.reranker.score_tokens(Pairs(list(tokens), [0] * len(tokens)), progress=False)[:, None]
-
-
 class RerankRunner:
     """One loaded reranker."""
 
@@ -40,7 +26,7 @@ class RerankRunner:
 
     def __init__(self, reranker: Reranker, *, waiting: int) -> None:
         self.reranker = reranker
-        self._steps = EmbedRunner(cast(Any, _Rows(reranker)), waiting=waiting)
+        self._steps = Steps(self._raw, width=1, threads=reranker.info["threads"], waiting=waiting)
         self._texts = ThreadPoolExecutor(1, "weft-tokens")
 
     @property
@@ -74,10 +60,17 @@ class RerankRunner:
             self._texts, lambda: self.reranker.token_pairs(pairs, truncate=truncate)
         )
 
-    async def scores(self, pairs: Pairs) -> tuple[list[float], float]:
+    def _raw(self, tokens: list[Tokens], _adapter: str | None) -> np.ndarray:
+        """Before their activation, which those who share a step may want to be different ones."""
+        from weft.rerank.pairs import Pairs
+
+        return self.reranker.raw_scores(Pairs(tokens, [0] * len(tokens)), progress=False)[:, None]
+
+    async def scores(self, pairs: Pairs, activation: str | None = None) -> tuple[list[float], float]:
         """A score for each pair, and the seconds that they waited."""
-        found, waited = await self._steps.vectors(cast(Any, pairs.tokens))
-        return found[:, 0].tolist(), waited
+        raw, waited = await self._steps.rows(pairs.tokens)
+        found: list[float] = self.reranker.activated(raw[:, 0], activation).tolist()
+        return found, waited
 
     async def close(self) -> None:
         await self._steps.close()

@@ -8,7 +8,7 @@ from typing import Any
 from weft.serve.http.routes import Answer, Context, Json
 from weft.serve.ollama.chat import keep, named
 from weft.serve.ollama.schemas import EmbedRequest, OldEmbedRequest
-from weft.serve.work.embedding import embed_texts
+from weft.serve.work.embedding import Asked, embed_texts
 
 
 async def embed(context: Context, body: EmbedRequest) -> Answer:
@@ -16,11 +16,12 @@ async def embed(context: Context, body: EmbedRequest) -> Answer:
     model = named(context, body.model)
     keep(context, model, body.keep_alive)
     texts = [body.input] if isinstance(body.input, str) else body.input
-    made = await embed_texts(context, model, texts, truncate="head" if body.truncate else None)
-    vectors = (made if body.dimensions is None else made.shortened(body.dimensions)).vectors
+    truncate = "head" if body.truncate else None
+    asked = Asked(dimensions=body.dimensions, truncate=truncate, remedy="truncate: true, which keeps its beginning")
+    made = await embed_texts(context, model, texts, asked)
     answer: dict[str, Any] = {
         "model": body.model,
-        "embeddings": await asyncio.to_thread(vectors.tolist),
+        "embeddings": await asyncio.to_thread(made.vectors.tolist),
         "total_duration": int(context.call.age_s * 1e9),
         "load_duration": 0,
         "prompt_eval_count": made.tokens,
@@ -33,5 +34,5 @@ async def embed(context: Context, body: EmbedRequest) -> Answer:
 async def embed_one(context: Context, body: OldEmbedRequest) -> Answer:
     model = named(context, body.model)
     keep(context, model, body.keep_alive)
-    made = await embed_texts(context, model, [body.prompt], param="prompt")
+    made = await embed_texts(context, model, [body.prompt], Asked("prompt"))
     return Json({"embedding": made.vectors[0].tolist()})

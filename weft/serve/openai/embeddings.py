@@ -12,7 +12,7 @@ from weft.serve.http.routes import Answer, Context, Json
 from weft.serve.openai import answers
 from weft.serve.openai.completions import split_inputs
 from weft.serve.openai.schemas import EmbeddingRequest
-from weft.serve.work.embedding import embed_texts, embed_token_ids
+from weft.serve.work.embedding import Asked, embed_inputs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,27 +20,22 @@ if TYPE_CHECKING:
 
 async def embed(context: Context, body: EmbeddingRequest) -> Answer:
     """One vector for each input."""
-    inputs = split_inputs(body.input, "input")
-    if inputs and isinstance(inputs[0], str):
-        made = await embed_texts(
-            context,
-            body.model,
-            inputs,
-            adapter=body.adapter,
-            truncate=body.truncate,
-            prompt=body.prompt,
-            prompt_name=body.prompt_name,
-        )
-    else:
-        made = await embed_token_ids(context, body.model, inputs, adapter=body.adapter)  # type: ignore[arg-type]
-    vectors = (made if body.dimensions is None else made.shortened(body.dimensions)).vectors
+    asked = Asked(
+        dimensions=body.dimensions,
+        adapter=body.adapter,
+        truncate=body.truncate,
+        prompt=body.prompt,
+        prompt_name=body.prompt_name,
+        remedy='truncate: "head" or "tail", the part that is kept',
+    )
+    made = await embed_inputs(context, body.model, split_inputs(body.input, "input"), asked)
     usage = answers.Usage(
         prompt_tokens=made.tokens, total_tokens=made.tokens, truncated_tokens=sum(made.dropped) or UNSET
     )
     write = _base64 if body.encoding_format == "base64" else _numbers
 
     def written() -> list[answers.Embedding]:
-        return [answers.Embedding(index=i, embedding=write(vector)) for i, vector in enumerate(vectors)]
+        return [answers.Embedding(index=i, embedding=write(vector)) for i, vector in enumerate(made.vectors)]
 
     data = await asyncio.to_thread(written)
     return Json(answers.Embeddings(data=data, model=body.model, usage=usage), large=True)

@@ -7,9 +7,9 @@ from uuid import uuid4
 
 from weft.serve.http.faults import invalid
 from weft.serve.http.routes import Answer, Context, Json
-from weft.serve.tei.embed import embedder_name, kept
+from weft.serve.tei.embed import embedder_name, kept, token_headers
 from weft.serve.tei.schemas import Document, RerankRequest
-from weft.serve.work.scoring import scorer_for, scorer_name
+from weft.serve.work.scoring import Wanted, first_of, scorer_for
 
 
 async def rerank(context: Context, body: RerankRequest) -> Answer:
@@ -19,21 +19,23 @@ async def rerank(context: Context, body: RerankRequest) -> Answer:
     given = body.texts if body.texts is not None else body.documents or []
     param = "texts" if body.texts is not None else "documents"
     texts = [item.text if isinstance(item, Document) else item for item in given]
-    model = embedder_name(context, scorer_name(context, body.model))
-    truncate = kept(body.truncate, body.truncation_direction)
-    scorer = await scorer_for(context, model, truncate=truncate, param=param)
+    model = embedder_name(context, body.model or first_of(context, "rerank"))
+    wanted = Wanted(
+        param,
+        truncate=kept(body.truncate, body.truncation_direction),
+        document_tokens=body.max_tokens_per_doc,
+        raw=body.raw_scores,
+    )
+    scorer = await scorer_for(context, model, wanted)
     scores = await scorer.scores(body.query, texts)
-    order = sorted(range(len(texts)), key=lambda i: (-scores[i], i))
+    order = sorted(range(len(texts)), key=lambda i: (-scores[i], i))[: body.top_n]
+    with_texts = body.return_text or body.return_documents
     if body.texts is not None:
-        shown = [{"index": i, "score": scores[i], **({"text": texts[i]} if body.return_text else {})} for i in order]
-        return Json(shown)
+        shown = [{"index": i, "score": scores[i], **({"text": texts[i]} if with_texts else {})} for i in order]
+        return Json(shown, headers=token_headers(scorer.tokens, scorer.dropped))
     results = [
-        {
-            "index": i,
-            "relevance_score": scores[i],
-            **({"document": {"text": texts[i]}} if body.return_documents else {}),
-        }
-        for i in order[: body.top_n]
+        {"index": i, "relevance_score": scores[i], **({"document": {"text": texts[i]}} if with_texts else {})}
+        for i in order
     ]
     usage: dict[str, Any] = {"prompt_tokens": scorer.tokens, "total_tokens": scorer.tokens}
     if scorer.dropped:

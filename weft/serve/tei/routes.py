@@ -15,7 +15,7 @@ ROUTES = [
         shape="tei",
         work="embed",
     ),
-    Route("GET", "/info", embed.info, "The embedding model and its recipe", shape="tei"),
+    Route("GET", "/info", embed.info, "The model, its limits and its recipe", shape="tei"),
     Route(
         "POST", "/rerank", rerank.rerank, "Documents by score", body=schemas.RerankRequest, shape="tei", work="embed"
     ),

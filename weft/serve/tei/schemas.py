@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from weft.serve.openai.schemas import Count, Ids, Name, ShortText
+from weft.serve.openai.schemas import Ids, Name, ShortText
 
 Texts = Annotated[list[str], Meta(min_length=1, max_length=1 << 20)]
 
@@ -43,7 +43,7 @@ class Document(Struct, kw_only=True):
 
 
 class RerankRequest(Struct, forbid_unknown_fields=True, kw_only=True):
-    """Jina's and Cohere's body has `documents`, TEI's has `texts`."""
+    """Jina's and Cohere's body has `documents`, TEI's has `texts`; the fields of both are taken with either."""
 
     query: str
     documents: Annotated[list[str | Document], Meta(min_length=1, max_length=1 << 20)] | None = None
@@ -55,4 +55,4 @@ class RerankRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     raw_scores: bool | None = None
     truncate: bool | None = None
     truncation_direction: Literal["Right", "Left", "right", "left"] | None = None
-    max_tokens_per_doc: Count | None = None
+    max_tokens_per_doc: Annotated[int, Meta(ge=1, le=1 << 24)] | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from weft.errors import InputError, TooLongError, UnsupportedError
 from weft.frozen import frozen
@@ -15,10 +15,26 @@ from weft.serve.work.generating import lease_embedder
 if TYPE_CHECKING:
     import numpy as np
 
+    from weft.embed import Embedder
+    from weft.embed.cutting import TokenIds
     from weft.embed.fingerprint import Fingerprint
     from weft.serve.http.routes import Context
     from weft.serve.models.embedder import EmbedRunner
     from weft.serve.work.tracking import Call
+
+
+@frozen
+class Asked:
+    """What a request asks of its vectors; `param` is the field that its inputs came in, `remedy` what its client may
+    give to have a long one cut."""
+
+    param: str = "input"
+    dimensions: int | None = None
+    adapter: str | None = None
+    truncate: str | None = None  # which part of a long text is kept
+    prompt: str | None = None
+    prompt_name: str | None = None
+    remedy: str = ""
 
 
 @frozen
@@ -45,17 +61,6 @@ class Vectors:
         fingerprint = self.fingerprint.changed(normalise=True)
         return replace(self, vectors=_unit(self.vectors), fingerprint=fingerprint).told()
 
-    def shortened(self, dimensions: int, param: str = "dimensions") -> Vectors:
-        """The first numbers of each vector, of length one again, as OpenAI does; only of models trained to be cut."""
-        try:
-            self.runner.embedder.at(dimensions)
-        except (InputError, UnsupportedError) as error:
-            raise invalid(str(error), param) from None
-        if dimensions == self.vectors.shape[1]:
-            return self
-        fingerprint = self.fingerprint.changed(dimension=dimensions, normalise=True)
-        return replace(self, vectors=_unit(self.vectors[:, :dimensions]), fingerprint=fingerprint).told()
-
 
 def _unit(vectors: np.ndarray) -> np.ndarray:
     import numpy as np
@@ -63,58 +68,73 @@ def _unit(vectors: np.ndarray) -> np.ndarray:
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
 
 
-async def embed_texts(
-    context: Context,
-    model: str,
-    texts: Sequence[str],
-    *,
-    adapter: str | None = None,
-    truncate: str | None = None,
-    prompt: str | None = None,
-    prompt_name: str | None = None,
-    param: str = "input",
-) -> Vectors:
-    """Vectors of texts; one that is too long is an error unless `truncate` says which part is kept."""
-    check_count(context, len(texts), param)
-    runner, named = await lease_embedder(context, model)
-    if prompt_name is not None and prompt_name not in runner.embedder.recipe.prompts:
+async def embed_inputs(context: Context, model: str, inputs: list[str] | list[list[int]], asked: Asked) -> Vectors:
+    """Vectors of texts, or of ids, which are taken as they are."""
+    if isinstance(inputs[0], str):
+        return await embed_texts(context, model, cast("list[str]", inputs), asked)
+    for name in ("prompt", "prompt_name", "truncate"):
+        if getattr(asked, name) is not None:
+            raise invalid(f"{name} is for texts; ids are taken as they are, leave it out", name)
+    return await _embed_ids(context, model, cast("list[list[int]]", inputs), asked)
+
+
+async def embed_texts(context: Context, model: str, texts: Sequence[str], asked: Asked) -> Vectors:
+    """Vectors of texts; one that is too long is an error unless the request says which part is kept."""
+    check_count(context, len(texts), asked.param)
+    runner, adapter = await lease_embedder(context, model)
+    cut = _cut_to(runner, asked.dimensions)
+    name = asked.prompt_name
+    if name is not None and asked.prompt is not None:
+        raise invalid("prompt and prompt_name are given; give one of them", "prompt_name")
+    if name is not None and name not in runner.embedder.recipe.prompts:
         known = ", ".join(runner.embedder.recipe.prompts) or "none"
-        raise invalid(f"the model has no prompt {prompt_name!r:.80}; it has {known}", "prompt_name")
+        raise invalid(f"the model has no prompt {name!r:.80}; it has {known}", "prompt_name")
     started = time.monotonic()
     try:
-        found = await runner.token_ids(texts, truncate=truncate, prompt=prompt, prompt_name=prompt_name)
+        found = await runner.token_ids(texts, truncate=asked.truncate, prompt=asked.prompt, prompt_name=name)
     except TooLongError as error:
-        raise too_long(error, param) from None
+        if asked.truncate is not None:  # the prompt alone leaves no room
+            raise
+        raise too_long(error, f"{asked.param}: text", asked.param, asked.remedy) from None
     took = time.monotonic() - started
     context.serving.metrics.observe("te_request_tokenization_duration", took, model=model)
-    return await _embed(context, runner, model, found.ids, found.dropped, adapter or named, param)
+    return await _embed(context, runner, model, found, asked.adapter or adapter, asked.param, cut)
 
 
-async def embed_token_ids(
-    context: Context, model: str, inputs: Sequence[Sequence[int]], *, adapter: str | None = None, param: str = "input"
-) -> Vectors:
-    """Vectors of ids, taken as they are."""
-    check_count(context, len(inputs), param)
-    runner, named = await lease_embedder(context, model)
+async def _embed_ids(context: Context, model: str, inputs: Sequence[Sequence[int]], asked: Asked) -> Vectors:
+    check_count(context, len(inputs), asked.param)
+    runner, adapter = await lease_embedder(context, model)
+    cut = _cut_to(runner, asked.dimensions)
     try:
-        ids = runner.given_ids(inputs)
+        found = runner.given_ids(inputs)
     except TooLongError as error:
-        raise too_long(error, param) from None
+        raise too_long(error, f"{asked.param}: sequence", asked.param) from None
     except ValueError as error:
-        raise invalid(str(error), param) from None
-    return await _embed(context, runner, model, ids, [0] * len(ids), adapter or named, param)
+        raise invalid(str(error), asked.param) from None
+    return await _embed(context, runner, model, found, asked.adapter or adapter, asked.param, cut)
+
+
+def _cut_to(runner: EmbedRunner, dimensions: int | None) -> Embedder:
+    """What gives vectors of so many numbers; only of models that were trained to be cut."""
+    try:
+        return runner.at(dimensions)
+    except InputError as error:
+        raise invalid(str(error), "dimensions") from None
+    except UnsupportedError:
+        message = f"dimensions is {dimensions}, and the model does not say that its vectors may be cut; leave it out"
+        raise invalid(message, "dimensions") from None
 
 
 async def _embed(
     context: Context,
     runner: EmbedRunner,
     model: str,
-    ids: Sequence[np.ndarray],
-    dropped: list[int],
+    found: TokenIds,
     adapter: str | None,
     param: str,
+    cut: Embedder,
 ) -> Vectors:
-    tokens = sum(map(len, ids))
+    tokens = sum(map(len, found.ids))
     check_tokens(context, tokens, param)
     call, metrics = context.call, context.serving.metrics
     call.prompt_tokens = tokens
@@ -122,7 +142,7 @@ async def _embed(
     started = time.monotonic()
     try:
         call.began = started
-        vectors, waited = await runner.vectors(ids, adapter)
+        vectors, waited = await runner.vectors(found.ids, adapter)
     except Exception as error:
         fault = fault_of(error)
         metrics.count("te_request_failure", model=model, err=fault.code or str(fault.status))
@@ -134,9 +154,12 @@ async def _embed(
     metrics.observe("te_request_duration", call.age_s, model=model)
     metrics.observe("te_request_input_length", tokens, model=model)
     call.finish_reason = "stop"
-    embedder = runner.embedder
-    with_adapter = None if adapter is None else embedder.adapters.get(adapter).digest.hex()
-    return Vectors(vectors, tokens, dropped, runner, call, embedder.fingerprint.changed(adapter=with_adapter)).told()
+    if cut.dimension < vectors.shape[1]:
+        vectors = vectors[:, : cut.dimension]
+        vectors = _unit(vectors) if cut.fingerprint.normalise else vectors
+    with_adapter = None if adapter is None else cut.adapters.get(adapter).digest.hex()
+    fingerprint = cut.fingerprint.changed(adapter=with_adapter)
+    return Vectors(vectors, tokens, found.dropped, runner, call, fingerprint).told()
 
 
 def check_tokens(context: Context, tokens: int, param: str) -> None:
@@ -151,5 +174,8 @@ def check_count(context: Context, count: int, param: str) -> None:
         raise invalid(f"{param} has {count} entries, the most is {limit}", param)
 
 
-def too_long(error: TooLongError, param: str) -> Fault:
-    return Fault(400, str(error), param=param, code="context_length_exceeded")
+def too_long(error: TooLongError, what: str, param: str, remedy: str = "") -> Fault:
+    """`what` at the error's place is too long; the library's own words are about arguments that no client has."""
+    advice = f"shorten it or give {remedy}" if remedy else "shorten it"
+    message = f"{what} {error.index} has {error.length} tokens, the model takes {error.limit}; {advice}"
+    return Fault(400, message, param=param, code="context_length_exceeded")

@@ -1,84 +1,103 @@
-"""How near documents are to a query: anything with `scores(query, documents)` can say so; a reranker, or an embedding
-model by the similarity of its vectors."""
+"""How near documents are to a query: a reranker says so, or an embedding model by the similarity of its vectors."""
 
 from __future__ import annotations
 
+import asyncio
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from weft.errors import TooLongError
-from weft.serve.http.faults import fault_of
+from weft.frozen import frozen
+from weft.serve.http.faults import fault_of, invalid
+from weft.serve.models.embedder import EmbedRunner
 from weft.serve.models.reranker import RerankRunner
-from weft.serve.work.embedding import check_count, check_tokens, embed_texts, too_long
-from weft.serve.work.generating import lease_embedder, lease_scorer
+from weft.serve.work.embedding import Asked, check_count, check_tokens, embed_texts, too_long
+from weft.serve.work.generating import lease_scorer
 
 if TYPE_CHECKING:
     from weft.serve.http.routes import Context
+    from weft.text import Tokenizer
 
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")
+REMEDY = "truncate: true"  # every body of reranking has it
 
 
-class Scorer(Protocol):
+@frozen
+class Wanted:
+    """What a request asks of its scores; `param` is the field that its documents came in."""
+
+    param: str
+    truncate: str | None = None  # which part of what is too long is kept
+    document_tokens: int | None = None  # that are kept of each document
+    raw: bool | None = None  # before the activation or, if False, through a sigmoid; None: as the model's files say
+
+
+class Scorer(ABC):
     """Scores of documents, in their order; afterwards how many tokens that took, and how many were cut off."""
 
-    tokens: int
-    dropped: int
+    _runner: EmbedRunner | RerankRunner
 
-    async def scores(self, query: str, documents: Sequence[str]) -> list[float]: ...
-
-
-class Similarity:
-    """The similarity of an embedding model, with the model's own prompts for queries and documents."""
-
-    def __init__(self, context: Context, model: str, *, truncate: str | None, param: str) -> None:
-        self._context = context
-        self._model = model
-        self._truncate = truncate
-        self._param = param  # the field that the documents came in
-        self.tokens = self.dropped = 0
-
-    async def scores(self, query: str, documents: Sequence[str]) -> list[float]:
-        runner, _ = await lease_embedder(self._context, self._model)
-        prompts = runner.embedder.recipe.prompts
-        query_prompt = "query" if prompts.get("query") else None
-        document_prompt = next((name for name in DOCUMENT_PROMPTS if prompts.get(name)), None)
-        vectors = []
-        for texts, prompt, param in (([query], query_prompt, "query"), (documents, document_prompt, self._param)):
-            made = await embed_texts(
-                self._context, self._model, texts, prompt_name=prompt, param=param, truncate=self._truncate
-            )
-            self.tokens += made.tokens
-            self.dropped += sum(made.dropped)
-            vectors.append(made.vectors)
-        found: list[float] = runner.embedder.similarity(*vectors)[0].tolist()
-        return found
-
-
-class Reranking:
-    """The scores of a reranker, which reads the query and a document together."""
-
-    def __init__(self, context: Context, runner: RerankRunner, model: str, *, truncate: str | None, param: str) -> None:
+    def __init__(self, context: Context, runner: EmbedRunner | RerankRunner, model: str, wanted: Wanted) -> None:
         self._context = context
         self._runner = runner
         self._model = model
-        self._truncate = truncate
-        self._param = param
+        self._wanted = wanted
         self.tokens = self.dropped = 0
 
     async def scores(self, query: str, documents: Sequence[str]) -> list[float]:
-        check_count(self._context, len(documents), self._param)
-        call, metrics = self._context.call, self._context.serving.metrics
+        check_count(self._context, len(documents), self._wanted.param)
+        most = self._wanted.document_tokens
+        if most is not None:
+            tokenizer, from_end = self._runner.tokenizer, self._wanted.truncate == "tail"
+            documents, self.dropped = await asyncio.to_thread(_shortened, tokenizer, documents, most, from_end)
+        return await self._scores(query, documents)
+
+    @abstractmethod
+    async def _scores(self, query: str, documents: Sequence[str]) -> list[float]: ...
+
+
+class Similarity(Scorer):
+    """The similarity of an embedding model, with the model's own prompts for queries and documents."""
+
+    _runner: EmbedRunner
+
+    async def _scores(self, query: str, documents: Sequence[str]) -> list[float]:
+        embedder, wanted = self._runner.embedder, self._wanted
+        prompts = embedder.recipe.prompts
+        query_prompt = "query" if prompts.get("query") else None
+        document_prompt = next((name for name in DOCUMENT_PROMPTS if prompts.get(name)), None)
+        vectors = []
+        for texts, prompt, param in (([query], query_prompt, "query"), (documents, document_prompt, wanted.param)):
+            asked = Asked(param, truncate=wanted.truncate, prompt_name=prompt, remedy=REMEDY)
+            made = await embed_texts(self._context, self._model, texts, asked)
+            self.tokens += made.tokens
+            self.dropped += sum(made.dropped)
+            vectors.append(made.vectors)
+        found: list[float] = embedder.similarity(*vectors)[0].tolist()
+        return found
+
+
+class Reranking(Scorer):
+    """The scores of a reranker, which reads the query and a document together."""
+
+    _runner: RerankRunner
+
+    async def _scores(self, query: str, documents: Sequence[str]) -> list[float]:
+        call, metrics, wanted = self._context.call, self._context.serving.metrics, self._wanted
         try:
-            pairs = await self._runner.token_pairs(query, documents, self._truncate)
+            pairs = await self._runner.token_pairs(query, documents, wanted.truncate)
         except TooLongError as error:
-            raise too_long(error, self._param) from None
-        self.tokens, self.dropped = sum(map(len, pairs.tokens)), sum(pairs.dropped)
-        check_tokens(self._context, self.tokens, self._param)
+            if wanted.truncate is not None:  # the query alone leaves no room
+                raise
+            raise too_long(error, f"{wanted.param}: the query with text", wanted.param, REMEDY) from None
+        self.tokens, self.dropped = sum(map(len, pairs.tokens)), self.dropped + sum(pairs.dropped)
+        check_tokens(self._context, self.tokens, wanted.param)
         call.prompt_tokens, call.began = self.tokens, time.monotonic()
         metrics.count("te_request_count", model=self._model)
         try:
-            found, waited = await self._runner.scores(pairs)
+            found, waited = await self._runner.scores(pairs, self._activation)
         except Exception as error:
             fault = fault_of(error)
             metrics.count("te_request_failure", model=self._model, err=fault.code or str(fault.status))
@@ -89,16 +108,39 @@ class Reranking:
         call.finish_reason = "stop"
         return found
 
+    @property
+    def _activation(self) -> str | None:
+        if self._wanted.raw is None or not _classifies(self._runner):
+            return None
+        return "identity" if self._wanted.raw else "sigmoid"
 
-async def scorer_for(context: Context, model: str, *, truncate: str | None, param: str) -> Scorer:
-    """What scores documents with `model`; `param` is the field that they came in."""
+
+def _shortened(tokenizer: Tokenizer, texts: Sequence[str], most: int, from_end: bool) -> tuple[list[str], int]:
+    """The first or last `most` tokens of each text, as text, and how many tokens that leaves out."""
+    kept, dropped = [], 0
+    for text in texts:
+        places = tokenizer.encode_offsets(text, add_special=False).offsets
+        over = len(places) - most
+        if over > 0:  # where a token is a part of a character, the whole of it goes
+            text = text[int(places[over - 1][1]) :] if from_end else text[: int(places[most][0])]
+            dropped += over
+        kept.append(text)
+    return kept, dropped
+
+
+def _classifies(runner: RerankRunner | EmbedRunner) -> bool:
+    return isinstance(runner, RerankRunner) and runner.reranker.method == "classifier"
+
+
+async def scorer_for(context: Context, model: str, wanted: Wanted) -> Scorer:
+    """What scores documents with `model`."""
     runner = await lease_scorer(context, model)
-    if isinstance(runner, RerankRunner):
-        return Reranking(context, runner, model, truncate=truncate, param=param)
-    return Similarity(context, model, truncate=truncate, param=param)
+    if wanted.raw and not _classifies(runner):
+        raise invalid(f"raw_scores: {model} has no classifier, whose scores could be raw; leave it out", "raw_scores")
+    made = Reranking if isinstance(runner, RerankRunner) else Similarity
+    return made(context, runner, model, wanted)
 
 
-def scorer_name(context: Context, given: str | None) -> str | None:
-    """The model that is named, else the first that reranks, if there is one."""
-    models = context.serving.models
-    return given or next((entry.name for entry in models if entry.kind == "rerank"), None)
+def first_of(context: Context, kind: str) -> str | None:
+    """The first model of a kind, if there is one."""
+    return next((entry.name for entry in context.serving.models if entry.kind == kind), None)
