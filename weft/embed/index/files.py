@@ -29,6 +29,9 @@ HEADER, FORMAT, VERSION = "index.json", "weft-index", 1
 MAX_HEADER = 1 << 20
 MAX_COUNT = 1 << 32
 MAX_FILES = 64  # that a header names; a reader has them open at once
+PLAIN = os.O_RDONLY  # and, where the system has them: no links, no waiting for the writer of a FIFO, bytes as they are
+for _name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"):
+    PLAIN |= getattr(os, _name, 0)
 STRAY_SECONDS = 3600  # files of a save that never ended, by their age
 PIECE = 1 << 22
 
@@ -260,7 +263,7 @@ def _opened(saved: Saved, role: str) -> BinaryIO:
         raise FormatError(f"[{HEADER}] names no file for {role[:40]}")
     path = saved.path(role)
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        handle = os.open(path, PLAIN)
     except FileNotFoundError:
         raise FormatError(f"[{path.name}] is missing") from None
     except OSError as error:
