@@ -67,3 +67,13 @@ def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=said), replacing(tmp_path / name):
             pytest.fail("it was opened")
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode) and names(tmp_path) == ["folder", "link", "pipe"]
+
+
+@pytest.mark.skipif(not os.path.isdir("/dev/fd"), reason="no names of open files on this system")
+def test_an_open_file_is_not_replaced_by_its_name(tmp_path: Path) -> None:
+    with open(tmp_path / "log", "ab") as log:
+        log.write(b"before")
+        log.flush()
+        with pytest.raises(InputError, match="an open file"), replacing(f"/dev/fd/{log.fileno()}"):
+            pass
+    assert (tmp_path / "log").read_bytes() == b"before" and names(tmp_path) == ["log"]

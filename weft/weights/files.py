@@ -21,6 +21,8 @@ from weft.errors import FormatError, InputError, NotFoundError, UnsupportedError
 if TYPE_CHECKING:
     import numpy as np
 
+OPEN_FILES = ("/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/self/fd/")
+
 
 class MappedFile:
     """One regular file, mapped read-only; `name` is what messages call it (no folder)."""
@@ -261,6 +263,7 @@ def check_replaceable(path: str | os.PathLike[str]) -> int | None:
     """The mode of the file that `path` leads to, None where there is none; what is no regular file is refused.
 
     A file that takes the place of a pipe or a device leaves whoever reads it waiting, and a machine without /dev/null.
+    Behind a name of an open file (/dev/stdout) may be a regular one, to which others have written before.
     """
     try:
         found = os.stat(path).st_mode
@@ -268,9 +271,9 @@ def check_replaceable(path: str | os.PathLike[str]) -> int | None:
         return None  # whoever makes the file is told what is wrong with its folder
     if stat.S_ISDIR(found):
         raise InputError(f"[output] {path} is a folder; name a file")
-    if not stat.S_ISREG(found):
+    if not stat.S_ISREG(found) or os.path.abspath(path).startswith(OPEN_FILES):
         raise InputError(
-            f"[output] {path} is a pipe, a device or a socket, and a file would take its place; name a file, or write "
+            f"[output] {path} is a pipe, a device or an open file, and a file would take its place; name one, or write "
             "to standard output (`-o -`) and send it there"
         )
     return stat.S_IMODE(found)
