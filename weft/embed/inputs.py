@@ -148,11 +148,13 @@ def check_ids(given: Any) -> list[np.ndarray]:
     made: list[np.ndarray] = []
     for i, ids in enumerate(many_texts(given, "ids")):
         try:
-            made.append(np.asarray(ids))
-        except ValueError:
-            made.append(np.empty(0))
-        if made[-1].ndim != 1 or made[-1].dtype.kind not in "iu" or not len(made[-1]):
-            raise InputError(f"[embed] ids[{i}] is {_kind(ids)}; a sequence of one or more whole numbers is wanted")
+            found = np.asarray(ids)
+        except ValueError:  # rows of different lengths
+            found = np.empty(0, object)
+        if found.ndim != 1 or found.dtype.kind not in "iu" or not len(found):
+            kind = f"{_kind(ids)} {found.dtype} {found.shape}"
+            raise InputError(f"[embed] ids[{i}] is {kind}; a sequence of one or more whole numbers is wanted")
+        made.append(found)
     return made
 
 
