@@ -29,9 +29,8 @@ HEADER, FORMAT, VERSION = "index.json", "weft-index", 1
 MAX_HEADER = 1 << 20
 MAX_COUNT = 1 << 32
 MAX_FILES = 64  # that a header names; a reader has them open at once
-PLAIN = os.O_RDONLY  # and, where the system has them: no links, no waiting for the writer of a FIFO, bytes as they are
-for _name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"):
-    PLAIN |= getattr(os, _name, 0)
+# Where the system has them: no links, no waiting for the writer of a FIFO, bytes as they are.
+PLAIN = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 STRAY_SECONDS = 3600  # files of a save that never ended, by their age
 PIECE = 1 << 22
 
