@@ -5,6 +5,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -327,6 +328,26 @@ def test_processes_share_a_file(path: Path, tiny_folder: Path) -> None:
     texts = [f"the cat {j}" for j in range(39)]
     made = embedder.embed(texts)
     assert made.cached == 39 and np.array_equal(made.vectors, weft.Embedder(str(tiny_folder)).encode(texts))
+
+
+def test_a_file_that_another_makes_meanwhile_is_a_cache(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other comes between our two first questions; it must not get to write there, or we see half a cache."""
+    ask = module._pragma
+    others: list[threading.Thread] = []
+
+    def asked(connection: sqlite3.Connection, name: str) -> int:
+        answer = ask(connection, name)
+        if not others:
+            others.append(threading.Thread(target=DiskCache, args=(path,)))
+            others[0].start()
+            others[0].join(0.5)
+        return answer
+
+    monkeypatch.setattr(module, "_pragma", asked)
+    cache = DiskCache(path)
+    others[0].join()
+    cache.put("f", entries(0, 5))
+    assert len(cache) == 5
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")

@@ -363,8 +363,10 @@ def _out_of_reach(path: Path, error: OSError | sqlite3.Error) -> InputError:
 
 def _prepare(connection: sqlite3.Connection, path: Path, log_bytes: int) -> None:
     """Turn a new file into a cache; check one that is there."""
+    connection.execute("BEGIN")  # one view of both: another process may be making the file at this moment
     version = _pragma(connection, "user_version")
     tables = _tables(connection)  # before anything is changed in what may be somebody else's
+    connection.execute("COMMIT")
     if tables - TABLES or (tables and version == 0):
         raise FormatError(f"[cache] {path.name} is a database of something else; give another file")
     if version not in (0, VERSION):
