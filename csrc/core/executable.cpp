@@ -266,7 +266,7 @@ void Executable::work(int index, int workers) {
 
 void Executable::run(std::span<const InputArray> inputs, std::vector<OutputArray>& outputs, void (*allocate)(OutputArray&),
                      Pool& pool, std::vector<int64_t>* nanoseconds) {
-  std::lock_guard<std::mutex> lock(turn_);
+  std::lock_guard<Turn> lock(turn_);
   Sizes sizes = read_inputs(inputs);
   place_values(sizes, outputs, allocate);
   if (scratch_.size() < static_cast<size_t>(pool.size()) * kScratchBytes)

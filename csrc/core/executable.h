@@ -1,7 +1,6 @@
 // executable: a program bound to kernels, weights, states and tables of adapters; run() is one step.
 #pragma once
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -96,7 +95,7 @@ class Executable {
   std::vector<size_t> call_start_;
   std::unique_ptr<Progress[]> progress_;
   Memory arena_, scratch_;
-  std::mutex turn_;
+  Turn turn_;
   std::vector<int64_t>* nanoseconds_ = nullptr;
 };
 

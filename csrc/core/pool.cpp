@@ -1,7 +1,5 @@
 #include "core/pool.h"
 
-#include <unistd.h>
-
 namespace weft {
 
 // About 20 µs of spinning: longer than the gap between two steps of a busy engine, short enough not to be noticed.
@@ -35,18 +33,8 @@ void Pool::serve(int index, uint32_t seen) {
   }
 }
 
-Pool::Turn& Pool::turn() {
-  Turn* found = turn_.load(std::memory_order_acquire);
-  while (!found || found->process != getpid()) {
-    auto* fresh = new Turn{getpid(), {}};
-    if (turn_.compare_exchange_strong(found, fresh, std::memory_order_acq_rel)) return *fresh;  // the parent's is left
-    delete fresh;
-  }
-  return *found;
-}
-
 void Pool::run(void (*job)(void*, int), void* context) {
-  std::lock_guard<std::mutex> lock(turn().mutex);
+  std::lock_guard<Turn> lock(turn_);
   // After a fork the threads belong to the parent: their handles are left behind, never joined.
   if (size_ > 1 && (!threads_ || owner_ != getpid())) start();
   job_ = job;
@@ -61,7 +49,6 @@ void Pool::run(void (*job)(void*, int), void* context) {
 }
 
 Pool::~Pool() {
-  if (Turn* last = turn_.load(); last && last->process == getpid()) delete last;
   if (!threads_ || owner_ != getpid()) return;
   stop_ = true;
   epoch_.fetch_add(1, std::memory_order_acq_rel);

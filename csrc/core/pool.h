@@ -1,6 +1,8 @@
 // pool: a team of threads that runs one job at a time. The caller is worker 0. Threads start with the first job, spin
 // briefly for the next one, then park; a forked child starts its own.
 #pragma once
+#include <unistd.h>
+
 #include <atomic>
 #include <cstdint>
 #include <mutex>
@@ -18,6 +20,38 @@ inline void pause_cpu() {
 #endif
 }
 
+// A mutex that a forked child finds free: in the parent a thread may hold it that is not there any more in the child.
+class Turn {
+ public:
+  Turn() = default;
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+  ~Turn() {
+    if (Own* last = own_.load(); last && last->process == getpid()) delete last;
+  }
+
+  void lock() { own().mutex.lock(); }
+  void unlock() { own().mutex.unlock(); }
+
+ private:
+  struct Own {
+    const int process;
+    std::mutex mutex;
+  };
+
+  Own& own() {
+    Own* found = own_.load(std::memory_order_acquire);
+    while (!found || found->process != getpid()) {
+      auto* fresh = new Own{getpid(), {}};
+      if (own_.compare_exchange_strong(found, fresh, std::memory_order_acq_rel)) return *fresh;  // the parent's is left
+      delete fresh;
+    }
+    return *found;
+  }
+
+  std::atomic<Own*> own_ = nullptr;
+};
+
 class Pool {
  public:
   explicit Pool(int threads) : size_(threads < 1 ? 1 : threads) {}
@@ -33,15 +67,8 @@ class Pool {
   void start();
   void serve(int index, uint32_t seen);
 
-  // Who has the turn, for one process: in a child after a fork, a thread that is not there any more may hold the parent's.
-  struct Turn {
-    const int process;
-    std::mutex mutex;
-  };
-  Turn& turn();
-
   const int size_;
-  std::atomic<Turn*> turn_ = nullptr;
+  Turn turn_;
   std::vector<std::thread>* threads_ = nullptr;
   int owner_ = 0;  // process id that started the threads
   void (*job_)(void*, int) = nullptr;

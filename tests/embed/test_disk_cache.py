@@ -350,13 +350,81 @@ def test_a_file_that_another_makes_meanwhile_is_a_cache(path: Path, monkeypatch:
     assert len(cache) == 5
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-def test_a_forked_child_opens_its_own(path: Path) -> None:
+class Interrupted:
+    """A connection; Ctrl-C comes while a transaction waits to begin, and Python hears of it once it has begun."""
+
+    def __init__(self, real: sqlite3.Connection) -> None:
+        self._real, self._left = real, 1
+
+    def execute(self, sql: str, *values: object) -> sqlite3.Cursor:
+        done = self._real.execute(sql, *values)  # type: ignore[arg-type]
+        if sql == "BEGIN IMMEDIATE" and self._left:
+            self._left = 0
+            raise KeyboardInterrupt
+        return done
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._real, name)
+
+
+def test_ctrl_c_while_others_write_leaves_no_transaction_open(path: Path) -> None:
+    cache = DiskCache(path)
+    cache._connection = Interrupted(cache._connection)  # type: ignore[arg-type, assignment]
+    with pytest.raises(KeyboardInterrupt):
+        cache.put("f", entries(0, 3))
+    cache.put("f", entries(3, 3))
+    assert cache.failed_writes == 0 and len(cache) == 3
+    with sqlite3.connect(path, timeout=0) as other:
+        other.execute("BEGIN IMMEDIATE")  # nobody holds the file
+
+
+def test_prune_counts_what_it_deleted(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache, other = DiskCache(path), DiskCache(path)
+    cache.put("f", entries(0, 5))
+    shrink = cache._shrink
+
+    def late() -> None:
+        other.put("f", entries(5, 7))
+        shrink()
+
+    monkeypatch.setattr(cache, "_shrink", late)
+    assert cache.prune(fingerprint="f") == 5 and len(cache) == 7
+    assert cache.clear() == 7 and len(cache) == 7
+
+
+def test_a_log_that_goes_while_it_is_measured_has_no_size(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = DiskCache(path)
     cache.put("f", entries(0, 5))
-    child = os.fork()
-    if child == 0:
-        cache.put("f", entries(5, 5))
-        os._exit(0 if cache.get("f", keys(0, 10)).count(None) == 0 else 1)
-    assert os.waitpid(child, 0)[1] == 0
-    assert cache.get("f", keys(0, 10)).count(None) == 0
+    cache.close()
+    monkeypatch.setattr(Path, "is_file", lambda self: True)  # it was there a moment ago
+    assert cache.file_bytes == path.stat().st_size
+
+
+def test_a_file_that_was_deleted_is_made_anew(path: Path) -> None:
+    """What is put into one that has no name any more is lost with the process."""
+    cache = DiskCache(path)
+    cache.put("f", entries(0, 5))
+    for file in list(path.parent.iterdir()):
+        file.unlink()
+    assert cache.get("f", keys(0, 5)) == [None] * 5
+    cache.put("f", entries(5, 5))
+    assert DiskCache(path).get("f", keys(0, 10)).count(None) == 5
+
+
+def test_a_file_is_the_same_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    cache = DiskCache("cache.sqlite")
+    cache.put("f", entries(0, 5))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    cache.close()
+    assert cache.get("f", keys(0, 5)).count(None) == 0 and not any(Path().iterdir())
+
+
+def test_a_file_that_cannot_be_made_anew_stops_nobody(path: Path) -> None:
+    cache = DiskCache(path)
+    for file in list(path.parent.iterdir()):
+        file.unlink()
+    path.mkdir()
+    cache.put("f", entries(0, 5))
+    assert cache.get("f", keys(0, 5)) == [None] * 5 and cache.failed_writes == 5

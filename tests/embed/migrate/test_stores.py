@@ -1,14 +1,17 @@
 """A store keeps documents and vectors the same way in SQLite and in PostgreSQL, and refuses what is not its own."""
 
+import os
 import sqlite3
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from fake_embedder import FakeEmbedder, vector_of
+from forking import forked
 
 from weft.embed.migrate import Corpus, Migrator
-from weft.embed.stores import Document, Phase, Route, open_store
+from weft.embed.stores import Document, Phase, Route, generations, open_store
 from weft.embed.stores.schema import STEPS
 from weft.errors import FingerprintError, InputError, NotFoundError, StoreError
 
@@ -128,6 +131,22 @@ def test_a_reader_is_told_that_the_vectors_are_dropped(corpus, opened, monkeypat
         list(rows)
 
 
+def test_a_reader_is_told_that_the_vectors_were_dropped_at_this_moment(corpus, opened, monkeypatch):
+    """Between the number of their table and the table itself."""
+    corpus.put({name: name for name in "abc"})
+    Migrator(opened(), FakeEmbedder("new")).run()
+    page, others = generations.page, [opened()]
+
+    def late(*arguments):
+        while others:
+            others.pop().migrations.finish(now=True)
+        return page(*arguments)
+
+    monkeypatch.setattr(generations, "page", late)
+    with pytest.raises(FingerprintError, match="no vectors of fake:old here"):
+        list(corpus.store.vectors(OLD.fingerprint))
+
+
 @pytest.mark.parametrize("query", [np.zeros(8), np.full(8, np.nan), "abc", None, [[1.0] * 8]])
 def test_a_query_that_is_no_vector_is_refused(corpus, query):
     corpus.put({"a": "one"})
@@ -179,6 +198,48 @@ def test_a_closed_store_says_so(opened):
     store.close()
     with pytest.raises(StoreError, match="closed; open it again"):
         store.count()
+
+
+def test_closing_waits_for_a_thread_at_work(opened):
+    """SQLite's connection ends the process where it is closed under a thread."""
+    store = opened()
+    closing = threading.Thread(target=store.close)
+    with store.transaction("read") as session:
+        closing.start()
+        closing.join(0.2)
+        assert closing.is_alive() and session.row("SELECT count(*) FROM documents") == (0,)
+    closing.join()
+    with pytest.raises(StoreError, match="closed; open it again"):
+        store.count()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_forked_child_has_a_connection_of_its_own(corpus, opened):
+    """And what it is told is committed outlives the parent's connection, and others that come and go."""
+    corpus.put({"a": "one"})
+    go_on, told = os.pipe(), os.pipe()
+
+    def work():
+        corpus.put({"b": "two"})
+        os.write(told[1], b"1")
+        os.read(go_on[0], 1)
+        corpus.put({"c": "three"})
+
+    def come_and_go():
+        with opened() as other:
+            assert other.count() == 3
+
+    child = forked(work)
+    os.close(told[1])
+    assert os.read(told[0], 1)
+    corpus.put({"d": "four"})
+    corpus.store.close()
+    assert os.waitpid(forked(come_and_go), 0)[1] == 0
+    os.write(go_on[1], b"1")
+    assert os.waitpid(child, 0)[1] == 0
+    assert opened().count() == 4
+    for end in (*go_on, told[0]):
+        os.close(end)
 
 
 def test_nothing_is_served_by_a_new_store(store):

@@ -16,7 +16,7 @@ import sqlite3
 import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -25,6 +25,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from weft import flags
 from weft.embed.cache.entries import CacheStats, Stored
+from weft.embed.forks import let_go_at_forks
 from weft.errors import FormatError, InputError
 
 log = logging.getLogger("weft.embed")
@@ -51,6 +52,7 @@ SCHEMA = (
     "CREATE INDEX IF NOT EXISTS vectors_used ON vectors (used)",
 )
 TABLES = {"models", "vectors"}
+UNUSABLE = (sqlite3.DatabaseError, InputError, FormatError)  # a file that cannot be asked, or not be opened again
 T = TypeVar("T")
 
 
@@ -77,7 +79,7 @@ class DiskCache:
     def __init__(self, path: str | os.PathLike[str] | None = None, *, max_bytes: int = MAX_BYTES) -> None:
         if not isinstance(max_bytes, int) or max_bytes < LEAST_BYTES:
             raise InputError(f"[cache] max_bytes is {max_bytes!r}; at least {LEAST_BYTES} are needed")
-        self.path = default_path() if path is None else Path(path)
+        self.path = (default_path() if path is None else Path(path)).absolute()  # it is opened again, from anywhere
         self.max_bytes = max_bytes
         self.hits = self.misses = self.damaged = self.failed_writes = 0
         self._log_bytes = min(LOG_BYTES, max_bytes // 8)
@@ -85,13 +87,15 @@ class DiskCache:
         self._lock = Lock()
         self._connection: sqlite3.Connection | None = None
         self._owner = 0
+        self._file: tuple[int, int] | None = None
         with self._connected():
             pass  # a file that is no cache is told now
+        let_go_at_forks(self)
 
     def get(self, fingerprint: str, keys: Sequence[bytes]) -> list[Stored | None]:
         try:
             model, rows = self._rows(fingerprint, list(dict.fromkeys(keys)))
-        except sqlite3.DatabaseError as error:  # a damaged file, or others who write for half a minute
+        except UNUSABLE as error:  # a damaged file, or others who write for half a minute
             log.warning("the embedding cache cannot be read: %s", error)
             model, rows = None, {}
         found = [self._read(fingerprint, key, rows.get(key)) for key in keys]
@@ -123,7 +127,7 @@ class DiskCache:
                 self._write(partial(_insert, fingerprint, self._names.get(fingerprint), rows))
                 left -= len(rows)
                 self._trim()
-        except sqlite3.DatabaseError as error:  # a full disk, a file that may only be read or is damaged
+        except UNUSABLE as error:  # a full disk, a file that may only be read or is damaged
             self.failed_writes += left
             log.warning("the embedding cache cannot be written: %s", error)
 
@@ -161,7 +165,11 @@ class DiskCache:
     def file_bytes(self) -> int:
         """Bytes on disk: the file, with what was deleted and is not given back, and the log beside it."""
         files = (self.path, self.path.with_name(self.path.name + "-wal"))
-        return sum(file.stat().st_size for file in files if file.is_file())
+        size = 0
+        for file in files:
+            with suppress(OSError):  # the log goes with the last who has the file open
+                size += file.stat().st_size
+        return size
 
     def prune(
         self, *, max_bytes: int | None = None, older_than_s: float | None = None, fingerprint: str | None = None
@@ -170,30 +178,35 @@ class DiskCache:
         for name, value in (("max_bytes", max_bytes), ("older_than_s", older_than_s)):
             if value is not None and not (type(value) in (int, float) and value >= 0):
                 raise InputError(f"[cache] {name} is {value!r}; a number from 0 on is wanted")
-        before = len(self)
+        count = 0  # of what was deleted here: others write and delete meanwhile
         with _told(self.path):
             if fingerprint is not None:
-                self._delete("model IN (SELECT id FROM models WHERE fingerprint = ?)", fingerprint)
+                count += self._delete("model IN (SELECT id FROM models WHERE fingerprint = ?)", fingerprint)
             if older_than_s is not None:
-                self._delete("used < ?", int(time.time() - older_than_s))
+                count += self._delete("used < ?", int(time.time() - older_than_s))
             if max_bytes is not None:
-                self._trim(max_bytes, max_bytes)
-            self._shrink()
-        return before - len(self)
-
-    def clear(self) -> int:
-        """Delete everything; how many vectors went."""
-        count = len(self)
-        with _told(self.path):
-            self._delete("TRUE")
+                count += self._trim(max_bytes, max_bytes)
             self._shrink()
         return count
 
-    def _delete(self, which: str, *values: Any) -> None:
-        """Delete rows, some at a time: others write in between, and the log stays small."""
+    def clear(self) -> int:
+        """Delete everything; how many vectors went."""
+        with _told(self.path):
+            count = self._delete("TRUE")
+            self._shrink()
+        return count
+
+    def _delete(self, which: str, *values: Any) -> int:
+        """Delete rows, some at a time: others write in between, and the log stays small. How many went."""
         some = f"DELETE FROM vectors WHERE rowid IN (SELECT rowid FROM vectors WHERE {which} LIMIT {STEP_ROWS})"
-        while self._write(lambda connection: connection.execute(some, values).rowcount):
-            pass
+        return self._repeated(lambda connection: connection.execute(some, values).rowcount)
+
+    def _repeated(self, change: Callable[[sqlite3.Connection], int]) -> int:
+        """Make a change until it changes nothing; how much it changed in all."""
+        count = 0
+        while some := self._write(change):
+            count += some
+        return count
 
     def close(self) -> None:
         """Let go of the file; using the cache opens it again."""
@@ -205,12 +218,27 @@ class DiskCache:
             self._connection.close()
         self._connection = None
 
+    def hold_for_fork(self, seconds: float) -> bool:
+        held = self._lock.acquire(timeout=seconds)
+        if held:
+            self._let_go()
+        return held
+
+    def release_after_fork(self) -> None:
+        self._lock.release()
+
+    def renew_after_fork(self) -> None:
+        self._lock = Lock()
+
     @contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:
-        """The connection of this process, one thread at a time; a forked child opens its own."""
+        """The connection of this process, one thread at a time; to a new file where somebody deleted the one before,
+        or what is put would go with it."""
         with self._lock:
-            if self._connection is None or self._owner != os.getpid():
+            if self._connection is None or self._owner != os.getpid() or self._file != _identity(self.path):
+                self._let_go()
                 self._connection, self._owner = _connect(self.path, self._log_bytes), os.getpid()
+                self._file = _identity(self.path)
             yield self._connection
 
     @contextmanager
@@ -222,9 +250,9 @@ class DiskCache:
         """Make a change whole or not at all; it is there for everyone once this returns. Others who write are waited
         for so long."""
         with self._connected() as connection:
-            with _waiting(connection, wait_s):
-                connection.execute("BEGIN IMMEDIATE")
             try:
+                with _waiting(connection, wait_s):
+                    connection.execute("BEGIN IMMEDIATE")  # Ctrl-C while it waits comes once it has begun
                 result = change(connection)
                 connection.execute("COMMIT")
                 return result
@@ -250,16 +278,17 @@ class DiskCache:
             except sqlite3.DatabaseError as error:  # others write, or nobody may: it is only an order
                 log.debug("uses of the embedding cache were not written down: %s", error)
 
-    def _trim(self, limit: int | None = None, goal: int | None = None) -> None:
-        """Delete the least recently used until no more than `goal` bytes are in use, if there are more than `limit`."""
+    def _trim(self, limit: int | None = None, goal: int | None = None) -> int:
+        """Delete the least recently used until no more than `goal` bytes are in use, if there are more than `limit`;
+        how many went."""
         limit = self.max_bytes if limit is None else limit
         goal = int(self.max_bytes * KEEP) if goal is None else goal
         with self._connected() as connection:
             if _live_bytes(connection) <= limit:
-                return
-        while self._write(partial(_delete_oldest, goal)):
-            pass
+                return 0
+        count = self._repeated(partial(_delete_oldest, goal))
         self._shrink()
+        return count
 
     def _shrink(self) -> None:
         """Give pages that hold nothing and the log back to the file system, and models without vectors with them."""
@@ -328,6 +357,15 @@ def _sum(fingerprint: str, key: bytes, header: bytes, numbers: bytes) -> bytes:
     hashed = blake2b(len(name).to_bytes(8, "little") + name + key + header, digest_size=SUM_BYTES)
     hashed.update(numbers)
     return hashed.digest()
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What tells a file from another of its name, None where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _connect(path: Path, log_bytes: int) -> sqlite3.Connection:

@@ -97,4 +97,7 @@ class Dialect(Protocol):
     def translate(self, error: Exception) -> WeftError:
         """One of `errors` as one of weft's."""
 
+    def let_go(self) -> None:
+        """Close the connection before a fork, unless a transaction is open; `begin` opens it again."""
+
     def close(self) -> None: ...

@@ -297,7 +297,7 @@ def _find_open(session: Session) -> Migration | None:
 def _open(session: Session, action: str) -> Migration:
     found = _find_open(session)
     if found is None:
-        advice = "plan one" if action in ("start", "resume") else "`history` has those that were"
+        advice = "`weft migrate STORE --to MODEL` plans one, `weft migrate status` shows the last"
         raise InvalidTransitionError(f"[migrate] cannot {action}: no migration is open in this store; {advice}")
     return found
 

@@ -182,6 +182,10 @@ class Postgres:
             return BusyError(f"[store] the server gave way to another transaction: {_line(error)}; try again")
         return StoreError(f"[store] the server refused: {_line(error)}")
 
+    def let_go(self) -> None:
+        if self.connection.info.transaction_status == self._psycopg.pq.TransactionStatus.IDLE:
+            self.connection.close()
+
     def close(self) -> None:
         self._closed = True
         self.connection.close()

@@ -28,17 +28,22 @@ class Sqlite:
     def __init__(self, path: Path, *, create: bool) -> None:
         self.where = path.name
         self._waited_s = 0.0  # for another process, and in vain
+        self._is_closed = self._is_let_go = False
         if path.is_dir():
             raise InputError(f"[store] {path} is a folder, as an index of vectors is; a store is a SQLite file")
         if not create and not path.is_file():
             raise NotFoundError(f"[store] no such file: {path}")
-        address = f"{path.resolve().as_uri()}?mode={'rwc' if create else 'rw'}"
+        self._path = path.resolve()
+        self._connect("rwc" if create else "rw")
+
+    def _connect(self, mode: str) -> None:
+        address = f"{self._path.as_uri()}?mode={mode}"
         try:
             self.connection = sqlite3.connect(
                 address, uri=True, timeout=WAIT_S, isolation_level=None, check_same_thread=False
             )
         except sqlite3.Error as error:
-            raise StoreError(f"[store] {path} cannot be opened: {error}") from None
+            raise StoreError(f"[store] {self._path} cannot be opened: {error}") from None
 
     def session(self) -> Session:
         def run(sql: str, values: Any) -> Any:
@@ -50,7 +55,10 @@ class Sqlite:
                     self._waited_s = time.monotonic() - began
                 raise
 
-        return Session(run, self.connection.executemany)
+        def run_each(sql: str, values: Any) -> Any:
+            return self.connection.executemany(sql, values)
+
+        return Session(run, run_each)
 
     def adopt(self, session: Session) -> None:
         self._use_wal(session)
@@ -75,6 +83,10 @@ class Sqlite:
         return {name for (name,) in session.rows("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
     def begin(self, session: Session, mode: str) -> None:
+        if self._is_let_go and not self._is_closed:
+            self._connect("rw")
+            self.adopt(session)
+            self._is_let_go = False
         session.run("BEGIN" if mode == READ else "BEGIN IMMEDIATE")
 
     def now(self, session: Session) -> float:
@@ -115,7 +127,13 @@ class Sqlite:
             return StoreError(f"[store] {self.where} is damaged or no SQLite file: {error}; restore a copy")
         return StoreError(f"[store] {self.where}: {error}")
 
+    def let_go(self) -> None:
+        if not self._is_closed and not self._is_let_go and not self.connection.in_transaction:
+            self.connection.close()
+            self._is_let_go = True
+
     def close(self) -> None:
+        self._is_closed = True
         self.connection.close()
 
 

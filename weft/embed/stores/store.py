@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from weft.embed.forks import let_go_at_forks
 from weft.embed.stores import generations, schema
 from weft.embed.stores.dialect import ALONE, FIRST, READ, SHARED, Dialect, Session
-from weft.embed.stores.generations import Generation
+from weft.embed.stores.generations import Generation, Row
 from weft.embed.stores.routing import Open, Route, route
 from weft.embed.stores.scan import Scan
 from weft.embed.stores.states import Reason, state_of
@@ -56,6 +57,19 @@ class Store:
         except BaseException:
             self.close()
             raise
+        let_go_at_forks(self)
+
+    def hold_for_fork(self, seconds: float) -> bool:
+        held = self._lock.acquire(timeout=seconds)
+        if held:
+            self.dialect.let_go()
+        return held
+
+    def release_after_fork(self) -> None:
+        self._lock.release()
+
+    def renew_after_fork(self) -> None:
+        self._lock = threading.RLock()
 
     def _open(self, create: bool) -> None:
         with self._translated():
@@ -116,7 +130,8 @@ class Store:
         return self.dialect.now(session) if self._clock is None else self._clock()
 
     def close(self) -> None:
-        self.dialect.close()
+        with self._lock:  # a connection that is closed under a thread takes the process with it
+            self.dialect.close()
 
     def __enter__(self) -> Store:
         return self
@@ -243,16 +258,20 @@ class Store:
         found: Generation | None = None
         last = ""
         while True:
-            with self.transaction(READ) as session:
-                now = generations.find(session, fingerprint)
-                if found is not None and now != found:
-                    raise FingerprintError(f"[store] the vectors of {fingerprint[:80]} were replaced meanwhile")
-                found = now
-                rows = generations.page(self.dialect, session, found, last)
+            found, rows = self._reading(partial(self._page, fingerprint, found, last))
             if not rows:
                 return
             yield from rows
             last = rows[-1][0]
+
+    def _page(
+        self, fingerprint: str, before: Generation | None, last: str, session: Session
+    ) -> tuple[Generation, list[Row]]:
+        """The rows after the id `last`, of the generation that was read `before`."""
+        found = generations.find(session, fingerprint)
+        if before is not None and found != before:
+            raise FingerprintError(f"[store] the vectors of {fingerprint[:80]} were replaced meanwhile")
+        return found, generations.page(self.dialect, session, found, last)
 
     def search(self, query: np.ndarray, k: int = 10, *, fingerprint: str) -> list[Hit]:
         """The `k` documents nearest to `query` float32 [dimension] by cosine, best first.
