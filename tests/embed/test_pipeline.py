@@ -55,6 +55,12 @@ def test_every_row_has_its_vector(tiny_embedder: weft.Embedder, source: Path, tm
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([source.name, target.name])
 
 
+def test_what_a_cache_had_is_counted(tiny_folder: Path, source: Path, tmp_path: Path) -> None:
+    embedder = weft.Embedder(str(tiny_folder), cache="memory")
+    counts = [embed_file(embedder, open_source(source), tmp_path / f"{i}.npy").cached for i in range(2)]
+    assert counts == [0, 50]
+
+
 def test_other_fields_and_the_fingerprint_are_kept(tiny_embedder: weft.Embedder, source: Path, tmp_path: Path) -> None:
     embed_file(tiny_embedder, open_source(source), tmp_path / "out.jsonl")
     lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()]
@@ -152,6 +158,35 @@ def test_a_source_that_changes_while_it_is_read_is_refused(
     with pytest.raises(InputError, match="was changed"):
         embed_file(embedder, open_source(source), tmp_path / "out.npy")
     assert not (tmp_path / "out.npy").exists()
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "sqlite", "parquet"])
+@pytest.mark.parametrize("kind", ["txt", "parquet"])
+def test_a_source_that_changes_while_its_rows_are_written_is_refused(
+    tiny_embedder: weft.Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, ending: str
+) -> None:
+    """Its texts would stand beside the vectors of others."""
+    source, real = tmp_path / f"in.{kind}", spool.Spool.records
+
+    def write(*texts: str) -> None:
+        if kind == "txt":
+            source.with_suffix(".new").write_text("".join(f"{text}\n" for text in texts))
+        else:
+            parquet.write_table(arrow.table({"text": texts}), source.with_suffix(".new"))
+        source.with_suffix(".new").replace(source)
+
+    def records(*arguments: Any) -> np.ndarray:
+        write("the red cat", "the red dog")
+        return real(*arguments)
+
+    if "parquet" in (kind, ending):
+        arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed; pip install weft[parquet]")
+        parquet = pytest.importorskip("pyarrow.parquet")
+    write("the cat", "the dog")
+    monkeypatch.setattr(spool.Spool, "records", records)
+    with pytest.raises(InputError, match="was changed"):
+        embed_file(tiny_embedder, source, tmp_path / f"out.{ending}")
+    assert not (tmp_path / f"out.{ending}").exists()
 
 
 def test_two_runs_do_not_share_an_output(tmp_path: Path) -> None:

@@ -48,6 +48,9 @@ def test_an_output_inside_its_folder_is_not_read(embedder: weft.Embedder, notes:
     assert made == [2, 2]
     others = [row["path"] for row in open_source(notes, embedder=embedder).rows()]
     assert (name == "notes.index") == (others == ["cats.txt", "deep/foxes.md"])  # an index is no document to any run
+    if name == "notes.index":
+        with pytest.raises(InputError, match="is an index"):
+            open_source(notes / name, embedder=embedder)
 
 
 @pytest.mark.parametrize("name", ["notes.index", "notes.npy"])

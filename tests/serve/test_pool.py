@@ -88,6 +88,31 @@ def test_a_model_in_use_stays_and_others_are_told_to_wait():
     run(work)
 
 
+def test_a_model_that_is_leased_while_another_goes_stays():
+    async def work() -> None:
+        models = pool({"a": 40, "b": 40, "c": 80})
+        for name in "ab":
+            async with models.lease(models.find(name)[0]):
+                pass
+        going = models.find("a")[0].runner
+        closing, close = asyncio.Event(), asyncio.Event()
+
+        async def slowly() -> None:
+            closing.set()
+            await close.wait()
+
+        going.close = slowly
+        wanted = asyncio.create_task(models._ready(models.find("c")[0]))
+        await closing.wait()
+        async with models.lease(models.find("b")[0]) as runner:
+            close.set()
+            with pytest.raises(Fault, match="in use"):
+                await wanted
+            assert not runner.closed
+
+    run(work)
+
+
 def test_a_model_over_the_budget_is_refused_with_the_numbers():
     async def work() -> None:
         models = pool({"a": 101})

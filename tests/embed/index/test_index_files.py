@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import threading
 
 import numpy as np
 import pytest
@@ -278,6 +279,13 @@ def test_a_file_of_somebody_else_is_not_replaced(tmp_path):
         assert len(weft.Index.open(tmp_path)) == 40
 
 
+def test_an_index_is_not_put_among_files_of_somebody_else(tmp_path):
+    (tmp_path / "letter.txt").write_text("dear")
+    with pytest.raises(InputError, match="other things in it"):
+        made().save(tmp_path)
+    assert os.listdir(tmp_path) == ["letter.txt"]
+
+
 def test_what_somebody_else_saved_meanwhile_is_not_lost(tmp_path):
     made().save(tmp_path)
     first, second = weft.Index.open(tmp_path), weft.Index.open(tmp_path)
@@ -297,6 +305,33 @@ def test_what_somebody_else_saved_meanwhile_is_not_lost(tmp_path):
     made(3).save(tmp_path)  # an index that is new replaces whatever is there
     with pytest.raises(BusyError):
         second.save(tmp_path)
+
+
+def test_a_save_does_not_come_between_the_last_look_and_the_rename_of_another(tmp_path, monkeypatch):
+    made().save(tmp_path)
+    first, second, look = weft.Index.open(tmp_path), weft.Index.open(tmp_path), files.Writer._check_place
+    first.add("first", QUERY)
+    second.add("second", QUERY)
+    looks, refused, others = [], [], []
+
+    def save():
+        with contextlib.suppress(BusyError):
+            second.save(tmp_path)
+            return
+        refused.append(True)
+
+    def looked(writer):
+        look(writer)
+        looks.append(writer)
+        if len(looks) == 2:  # at its beginning, and now
+            others.append(threading.Thread(target=save))
+            others[0].start()
+            others[0].join(0.5)
+
+    monkeypatch.setattr(files.Writer, "_check_place", looked)
+    first.save(tmp_path)
+    others[0].join()
+    assert refused and "first" in weft.Index.open(tmp_path)
 
 
 def test_a_save_that_ends_while_another_one_writes_is_not_lost(tmp_path, monkeypatch):

@@ -193,6 +193,19 @@ def test_a_graph_is_left_out_only_where_somebody_says_so(tmp_path, caplog, monke
     assert not caplog.records and "graph" not in files.read_header(tmp_path).files
 
 
+def test_a_graph_that_another_save_removes_while_it_is_read_is_not_carried_on(tmp_path, monkeypatch):
+    filled().save(tmp_path)
+    index, load = weft.Index.open(tmp_path), graph.Graph.load
+
+    def late(path, *arguments, **options):
+        weft.Index.open(tmp_path).save(tmp_path, graph=False)
+        return load(path, *arguments, **options)
+
+    monkeypatch.setattr(graph.Graph, "load", late)
+    index.save(tmp_path, overwrite=True)
+    assert weft.Index.open(tmp_path, load_graph=True).uses_graph is False
+
+
 def test_a_damaged_graph_is_told_when_it_is_to_be_carried_on(tmp_path):
     filled().save(tmp_path)
     path = files.read_header(tmp_path).path("graph")

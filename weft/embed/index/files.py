@@ -14,8 +14,8 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Iterable
-from contextlib import ExitStack, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -59,6 +59,7 @@ class Writer:
         self.generation = secrets.token_hex(8)
         self._files: dict[str, dict[str, Any]] = {}
         self.saved: Saved | None = None  # once it is in place
+        check_is_free(folder)
         self._check_place()
 
     def _check_place(self) -> None:
@@ -116,9 +117,10 @@ class Writer:
             json.dump(header, file, ensure_ascii=False, indent=1, allow_nan=False)
             file.flush()
             os.fsync(file.fileno())
-        self._check_place()  # again: another save may have ended since this one began
-        before = self._named_by_header()
-        os.replace(staged, self.folder / HEADER)
+        with _alone_in(self.folder):
+            self._check_place()  # again: another save may have ended since this one began
+            before = self._named_by_header()
+            os.replace(staged, self.folder / HEADER)
         self.saved = Saved(self.folder, about, self._files)
         _sync_folder(self.folder)
         self._remove(before)
@@ -140,6 +142,23 @@ class Writer:
                     path.unlink()
             except OSError:
                 pass  # somebody else was faster
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """While no other save is here: or two would find the folder as they expect it, and one would be lost unsaid."""
+    try:
+        import fcntl
+    except ImportError:  # Windows has none
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def is_ours(name: str) -> bool:
@@ -297,3 +316,11 @@ def check_header_is_ours(folder: Path) -> None:
         raise InputError(
             f"[index] {folder} holds an {HEADER} that is not an index's, and would be replaced; name another folder"
         )
+
+
+def check_is_free(folder: Path) -> None:
+    """A folder that is not there, is empty or holds an index: one with other things in it is somebody's."""
+    held = [path.name for path in folder.iterdir()] if check_folder(folder).is_dir() else []
+    check_header_is_ours(folder)
+    if HEADER not in held and not all(map(is_ours, held)):  # a save that was killed leaves such files
+        raise InputError(f"[index] {folder} is a folder with other things in it; name one that is new, or an index")

@@ -125,6 +125,9 @@ class Index:
             "read_only": self.read_only,
         }
 
+    def __repr__(self) -> str:
+        return f"<weft.Index of {len(self):,} rows, {self.dimension} dimensions, {self.metric}>"
+
     def __len__(self) -> int:
         return self._rows.count - self._rows.dead
 

@@ -58,6 +58,8 @@ class LaidGraph:
         try:
             graph = self.load(rows.dim, rows.metric, threads)
         except (FormatError, BackendError) as error:
+            if not self.is_there():
+                return None  # by now: another save ended meanwhile
             advice = "build_graph() makes another graph, and save(graph=False) leaves it out"
             raise type(error)(f"{error}; {advice}") from None
         kept = np.arange(self._count) if self._rows is None else self._rows

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from weft.embed.pipeline.sources import Parquet, Row, Source, parquet
 from weft.embed.pipeline.spool import Spool
-from weft.embed.pipeline.targets import ROWS, About, Target, check_fields, paired, plain, taken_beside, was_changed
+from weft.embed.pipeline.targets import (
+    ROWS,
+    About,
+    Target,
+    check_fields,
+    check_unchanged,
+    paired,
+    plain,
+    taken_beside,
+    was_changed,
+)
 from weft.weights.files import replacing
 
 if TYPE_CHECKING:
@@ -93,6 +103,7 @@ def _taken_over(source: Parquet, spool: Spool) -> Iterator[tuple[list[Any], np.n
         first += batch.num_rows
     if first != spool.rows:
         raise was_changed(source)
+    check_unchanged(source)
 
 
 def _made(source: Source, spool: Spool, columns: Any, arrow: Any) -> Iterator[tuple[list[Any], np.ndarray]]:

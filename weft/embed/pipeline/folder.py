@@ -69,6 +69,8 @@ class Folder(Source):
 
     def __init__(self, path: Path, embedder: BaseEmbedder, chunking: Chunking | None = None) -> None:
         super().__init__(path)
+        if _is_index(path):
+            raise InputError(f"[embed] {path} is an index, and not documents; `weft search` asks it")
         tokenizer = getattr(embedder, "tokenizer", None)
         if tokenizer is None:
             raise InputError("[embed] documents are cut by tokens, and this embedder has no tokenizer; give a file")

@@ -47,7 +47,7 @@ class Searchable(Target):
         self._seen: dict[str | int, int] = {}
 
     def check(self) -> None:
-        from weft.embed.index.files import HEADER, check_folder, check_header_is_ours, is_ours
+        from weft.embed.index.files import check_is_free
 
         kept = self.about.output_dtype
         if kept not in ("f32", "f16"):
@@ -57,12 +57,7 @@ class Searchable(Target):
                 "[embed] an index is searched with the model alone, and an adapter makes other vectors; "
                 "leave it out, or write .sqlite, .parquet or another file"
             )
-        held = [path.name for path in self.path.iterdir()] if check_folder(self.path).is_dir() else []
-        check_header_is_ours(self.path)
-        if HEADER not in held and not all(map(is_ours, held)):  # a save that was killed leaves such files
-            raise InputError(
-                f"[embed] {self.path} is a folder with other things in it; name one that is new, or an index"
-            )
+        check_is_free(self.path)
 
     def see(self, number: int, row: Row) -> None:
         from weft.embed.index.records import check_id

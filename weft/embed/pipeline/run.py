@@ -12,7 +12,7 @@ from weft.embed.base import How
 from weft.embed.outputs import check_output
 from weft.embed.pipeline.sources import Row, Source, open_source
 from weft.embed.pipeline.spool import Spool
-from weft.embed.pipeline.targets import About, Target, open_target, spool_dtype, was_changed
+from weft.embed.pipeline.targets import About, Target, check_unchanged, open_target, spool_dtype, was_changed
 from weft.embed.results import Embedded, EmbedInterrupted
 from weft.errors import InputError, TooLongError
 from weft.frozen import frozen
@@ -31,13 +31,14 @@ BATCH_SECONDS = 2.0
 
 @frozen
 class Report:
-    """What a run did: rows in all, those that an earlier run had done, what was cut, seconds."""
+    """What a run did: rows in all, those that an earlier run had done or a cache had, what was cut, seconds."""
 
     rows: int
     resumed: int
     dropped_texts: int
     dropped_tokens: int
     seconds: float
+    cached: int = 0
 
 
 def embed_file(
@@ -77,22 +78,24 @@ def embed_file(
     if out.documents and prompt_name is None:
         prompt_name = embedder.document_prompt_name  # queries have theirs, and would be compared with bare texts
     options = {"prompt_name": prompt_name, "truncate": truncate or _truncate(embedder, rows), "adapter": adapter}
-    settings = {"source": rows.identity(), "field": rows.field, "output_dtype": output_dtype, **options}
+    rows.began_as = rows.identity()
+    settings = {"source": rows.began_as, "field": rows.field, "output_dtype": output_dtype, **options}
     settings["fingerprint"] = about.fingerprint
     with Spool(beside, settings, spool_dtype(embedder.dimension, output_dtype), restart=restart) as spool:
         _look_through(rows, out)
         told(spool.rows)
         pace = _Pace()
         for batch in pace.batches(rows.rows(spool.rows)):
-            pace.fresh = _add(spool, embedder, rows, batch, {**options, "output_dtype": output_dtype})
+            pace.count(len(batch), _add(spool, embedder, rows, batch, {**options, "output_dtype": output_dtype}))
             told(spool.rows)
-        if rows.identity() != settings["source"] or rows.total not in (None, spool.rows):
+        check_unchanged(rows)
+        if rows.total not in (None, spool.rows):
             raise was_changed(rows)
         out.told = told
         out.write(rows, spool)
         spool.remove()
     report = (spool.rows, spool.resumed, spool.dropped_texts, spool.dropped_tokens)
-    return Report(*report, time.monotonic() - started)
+    return Report(*report, time.monotonic() - started, pace.cached)
 
 
 def _check_places(source: Source, target: Path) -> None:
@@ -119,8 +122,8 @@ def _look_through(source: Source, target: Target) -> None:
         source.total = number + 1
 
 
-def _add(spool: Spool, embedder: BaseEmbedder, source: Source, batch: list[Row], options: dict[str, Any]) -> float:
-    """Embed a batch; the share of it that was computed, and not in a cache."""
+def _add(spool: Spool, embedder: BaseEmbedder, source: Source, batch: list[Row], options: dict[str, Any]) -> int:
+    """Embed a batch; how many of its vectors were in a cache."""
     texts = [row[source.field] for row in batch]
     try:
         made = embedder.embed(texts, progress=False, **options)
@@ -133,7 +136,7 @@ def _add(spool: Spool, embedder: BaseEmbedder, source: Source, batch: list[Row],
         message = said.replace("truncate='head', 'tail' or 'chunk'", "--truncate head, tail or chunk")
         raise TooLongError(message, length=error.length, limit=error.limit, index=row) from None
     spool.append(_records(made, spool.dtype), made.dropped)
-    return 1 - made.cached / len(made)
+    return made.cached
 
 
 def _records(made: Embedded, dtype: np.dtype) -> np.ndarray:
@@ -153,8 +156,13 @@ class _Pace:
     """
 
     def __init__(self) -> None:
-        self.fresh = 1.0  # the share of the last batch that was computed, and not in a cache
+        self.cached = 0
+        self._fresh = 1.0  # the share of the last batch that was computed, and not in a cache
         self._most = LEAST_CHARACTERS
+
+    def count(self, rows: int, cached: int) -> None:
+        self.cached += cached
+        self._fresh = 1 - cached / rows
 
     def batches(self, rows: Iterator[Row]) -> Iterator[list[Row]]:
         batch: list[Row] = []
@@ -171,5 +179,5 @@ class _Pace:
             yield batch
 
     def _learn(self, size: int, seconds: float) -> None:
-        wanted = size * self.fresh * BATCH_SECONDS / seconds if self.fresh else CACHED_CHARACTERS
+        wanted = size * self._fresh * BATCH_SECONDS / seconds if self._fresh else CACHED_CHARACTERS
         self._most = int(min(max(wanted, LEAST_CHARACTERS), 2 * self._most, BATCH_CHARACTERS))

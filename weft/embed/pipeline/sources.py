@@ -33,6 +33,7 @@ class Source:
 
     total: int | None = None
     own_rows = False  # made here and not read, so that nothing is wrong with them
+    began_as: dict[str, Any] | None = None  # its identity when a run began
 
     def __init__(self, path: Path, field: str = FIELD) -> None:
         self.path = path
@@ -122,7 +123,7 @@ class JsonLines(Source):
             half = f"\\u{ord(error.object[error.start]):04x}"
             raise InputError(f"[embed] {where} has half of a character alone, {half}; repair it") from None
         except (ValueError, RecursionError) as error:
-            raise InputError(f"[embed] {where} is not JSON: {error}") from None
+            raise InputError(f"[embed] {where} is not JSON: {error}; JSON lines are wanted, an object each") from None
         return self.checked(row, where)
 
 

@@ -242,13 +242,19 @@ def _is_output(path: Path) -> bool:
 
 
 def paired(source: Source, spool: Spool) -> Iterator[tuple[list[Row], np.ndarray]]:
-    """Rows and their records, so many at a time."""
+    """Rows and their records, so many at a time; an error at the end where the source is not what it was."""
     rows = source.rows()
     for records in spool.batches(ROWS):
         part = list(islice(rows, len(records)))
         if len(part) != len(records):
             raise was_changed(source)
         yield part, records
+    check_unchanged(source)  # again: texts that were put in since would stand beside vectors of others
+
+
+def check_unchanged(source: Source) -> None:
+    if source.began_as is not None and source.identity() != source.began_as:
+        raise was_changed(source)
 
 
 def was_changed(source: Source) -> InputError:

@@ -228,8 +228,12 @@ class Models:
         else:
             made = RerankRunner if entry.kind == "rerank" else EmbedRunner
             runner = made(loaded, waiting=self.limits.running + self.limits.waiting)
-        for name, path in entry.adapters.items():
-            await asyncio.to_thread(runner.adapters.load, name, path)
+        try:
+            for name, path in entry.adapters.items():
+                await asyncio.to_thread(runner.adapters.load, name, path)
+        except BaseException:
+            await runner.close()
+            raise
         return runner
 
     async def _make_room(self, entry: Entry) -> None:
@@ -241,11 +245,11 @@ class Models:
                 "model_too_large",
                 retry_after_s=None,
             )
-        idle = sorted((e for e in self if e.runner is not None and not e.leases), key=lambda e: e.last_used)
         while self.loaded_bytes + wanted > self.budget_bytes:
+            idle = [e for e in self if e.runner is not None and not e.leases]  # anew: one may be in use by now
             if not idle:
                 raise unavailable(f"no room for {entry.name}: the models that are loaded are in use", "no_room")
-            await self._unload(idle.pop(0))
+            await self._unload(min(idle, key=lambda e: e.last_used))
 
     async def _unload(self, entry: Entry) -> None:
         runner, entry.runner = entry.runner, None
