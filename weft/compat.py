@@ -2,11 +2,11 @@
 
     from weft.compat import CrossEncoder, SentenceTransformer
 
-Vectors and scores are the same, as numpy has them; texts that are too long lose their end, as there, and the first time
-that happens it is logged. Two things differ: vectors that `truncate_dim` cut are of length one again where the model's
-are, and `encode_document` takes a model's prompt called "passage" or "corpus" where it has none called "document".
-Arguments that change nothing here are taken. Those that would, what needs torch (`convert_to_tensor`) or other
-processes, what trains and what saves are refused by name.
+Vectors and scores are the same, as numpy has them; texts that are too long lose their end, as there, or their beginning
+where the tokenizer's file says so, and the first time that happens it is logged. Two things differ: vectors that
+`truncate_dim` cut are of length one again where the model's are, and `encode_document` takes a model's prompt called
+"passage" or "corpus" where it has none called "document". Arguments that change nothing here are taken. Those that
+would, what needs torch (`convert_to_tensor`) or other processes, what trains and what saves are refused by name.
 """
 
 from __future__ import annotations
@@ -145,6 +145,7 @@ class SentenceTransformer(_Model):
         }
         own = without_foreign(options, Embedder)
         self.embedder = Embedder(named(model_name_or_path, revision, "sentence-transformers"), **{**given, **own})
+        self.embedder.truncate = own.get("truncate", self.embedder.recipe.keeps)
         self.prompts = {"query": "", **self.embedder.prompts}
         if not any(name in self.prompts for name in ("document", "passage", "corpus")):
             self.prompts["document"] = ""

@@ -79,9 +79,13 @@ def test_what_the_files_say_counts(folder: Path) -> None:
     edit(folder / "config.json", layer_norm_eps=1e-5)
     assert differs("weights", "prompts")
     write_st_folder(folder)
+    edit(folder / "tokenizer_config.json", do_lower_case=False)  # which goes before what tokenizer.json says
+    assert differs("tokenizer")
+    write_st_folder(folder)
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
     tokenizer["normalizer"]["lowercase"] = not tokenizer["normalizer"]["lowercase"]
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    edit(folder / "tokenizer_config.json", tokenizer_class="PreTrainedTokenizerFast")  # which goes by that file alone
     assert differs("tokenizer")
 
 

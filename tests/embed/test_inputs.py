@@ -332,3 +332,8 @@ def test_half_a_surrogate_pair_is_told_by_its_place(tiny_embedder: weft.Embedder
 def test_no_vectors_have_no_similarities(tiny_embedder: weft.Embedder) -> None:
     none = tiny_embedder.encode([])
     assert tiny_embedder.similarity(none, tiny_embedder.encode(TEXTS)).shape == (0, len(TEXTS))
+
+
+def test_bytes_are_told_that_they_are_no_text(tiny_embedder: weft.Embedder) -> None:
+    with pytest.raises(InputError, match="texts is bytes; texts are strings: decode it"):
+        tiny_embedder.encode(b"cat")  # type: ignore[arg-type]

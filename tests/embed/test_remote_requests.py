@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from remote_endpoint import Endpoint, Reply, remote
+from remote_endpoint import Endpoint, Reply, remote, saying
 from tiny_st import TEXTS
 
 import weft
 from weft.embed import remote as remote_module
 from weft.embed.index.canaries import canary_texts
-from weft.errors import FingerprintError, InputError, TooLongError
+from weft.errors import DownloadError, FingerprintError, InputError, NotFoundError, TooLongError
 
 
 def test_connections_are_kept_from_call_to_call(endpoint: Endpoint) -> None:
@@ -100,3 +100,36 @@ def test_canaries_are_made_anew_though_a_cache_has_them(endpoint: Endpoint, tmp_
     endpoint.right = lambda body: endpoint.giving(np.random.default_rng(1).normal(size=(len(body["input"]), 24)))  # type: ignore[method-assign]
     with pytest.raises(FingerprintError, match="is not the one that made the index's vectors"):
         weft.Index.open(tmp_path / "a.index", embedder=remote(endpoint, cache=cache)[0])
+
+
+def test_an_address_is_told_as_it_was_given() -> None:
+    with pytest.raises(InputError, match="got 'localhost:11811'"):
+        weft.RemoteEmbedder("tiny", "localhost:11811")
+    with pytest.raises(InputError, match="api_key is int"):
+        weft.RemoteEmbedder("tiny", "http://127.0.0.1:9/v1", 5)  # type: ignore[arg-type]
+
+
+def test_who_does_not_answer_is_told_with_the_port_and_what_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    embedder = weft.RemoteEmbedder("tiny", "http://127.0.0.1:9/v1", retries=3)
+    embedder._wait = lambda line, seconds: None
+    with pytest.raises(DownloadError, match=r"127\.0\.0\.1:9 does not answer: .*; see that it runs"):
+        embedder.encode("a")
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 1 and "127.0.0.1:9 does not answer" in said[0] and "asked again in" in said[0]
+
+
+def test_a_server_that_is_busy_is_waited_for_aloud(endpoint: Endpoint, caplog: pytest.LogCaptureFixture) -> None:
+    endpoint.replies = [saying(429, retry_after="30"), saying(429, retry_after="30")]
+    embedder, waits = remote(endpoint)
+    embedder.encode("a")
+    assert waits == [30.0, 30.0] and "answered 429: no; asked again in 30 s" in caplog.text
+    assert caplog.text.count("asked again") == 1  # the second was said to be waited for by then
+
+
+def test_an_address_without_v1_is_told_of_it(endpoint: Endpoint) -> None:
+    endpoint.replies = [saying(404), saying(404)]
+    with pytest.raises(NotFoundError, match="want /v1 at the end of base_url"):
+        weft.RemoteEmbedder("tiny", endpoint.url.removesuffix("/v1")).encode("a")
+    with pytest.raises(NotFoundError) as caught:
+        weft.RemoteEmbedder("tiny", endpoint.url).encode("a")
+    assert "/v1 at the end" not in str(caught.value)

@@ -60,6 +60,13 @@ def test_a_text_one_token_too_long_has_two_windows(tiny_embedder: weft.Embedder)
     assert tiny_embedder.embed("the " * 46, truncate="chunk").windows.tolist() == [1]
 
 
+def test_a_model_is_a_name_or_a_path_and_says_which_it_is(tiny_folder: Path) -> None:
+    for wrong in (None, 5, b"model"):
+        with pytest.raises(InputError, match=f"a name or a path: got {type(wrong).__name__}"):
+            weft.Embedder(wrong)  # type: ignore[arg-type]
+    assert repr(weft.Embedder(tiny_folder)) == f"<weft.Embedder {tiny_folder}: 24 dimensions, 48 tokens, f32>"
+
+
 def test_the_longest_input_may_be_set(tiny_folder: Path) -> None:
     model = weft.Embedder(str(tiny_folder))
     before = model.at(None)

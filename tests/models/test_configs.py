@@ -10,7 +10,7 @@ import tiny
 
 from weft.errors import InputError, ModelError, UnsupportedError, WeightError
 from weft.nn import read_config, rope
-from weft.runtime import Decoder, open_checkpoint
+from weft.runtime import Decoder, Encoder, Head, open_checkpoint
 from weft.runtime.programs import model_module
 
 REFUSED = [
@@ -37,6 +37,8 @@ REFUSED = [
     ({**tiny.NOMIC_BERT, "num_experts": 8}, r"\[nomic_bert\] num_experts 8"),
     ({**tiny.NOMIC_BERT, "head_dim": 10}, r"\[nomic_bert\] hidden_size 48 is not num_attention_heads 6"),
     ({**tiny.GEMMA3, "attn_logit_softcapping": 50.0}, r"\[gemma3_text\] attn_logit_softcapping"),
+    ({**tiny.BERT, "is_decoder": True}, r"\[bert\] causal attention \(is_decoder\)"),
+    ({**tiny.ROBERTA, "is_decoder": True}, r"\[roberta\] causal attention"),
 ]
 
 
@@ -54,6 +56,19 @@ def test_a_model_that_reads_both_ways_does_not_generate(tmp_path: Path) -> None:
     folder = tiny.write_folder(tmp_path / "gemma", tiny.CONFIGS["gemma3_text-both-ways"])
     with pytest.raises(UnsupportedError, match="it embeds and does not generate"):
         Decoder(open_checkpoint(folder))
+    for cfg in (tiny.LLAMA, tiny.QWEN3, tiny.GEMMA2, tiny.GEMMA3):
+        folder = tiny.write_folder(tmp_path / cfg["model_type"], {**cfg, "is_causal": False})
+        with pytest.raises(UnsupportedError, match="it embeds and does not generate"):
+            Decoder(open_checkpoint(folder))
+
+
+@pytest.mark.parametrize(("name", "same"), [("swish", "silu"), ("gelu_python", "gelu"), ("gelu_fast", "gelu_new")])
+def test_an_activation_has_several_names(tmp_path: Path, name: str, same: str) -> None:
+    found = [
+        Encoder(open_checkpoint(tiny.write_folder(tmp_path / act, {**tiny.BERT, "hidden_act": act})), Head("mean"))
+        for act in (name, same)
+    ]
+    assert np.array_equal(*(encoder.hidden_states([1, 2, 3]) for encoder in found))
 
 
 LONG = {"rope_type": "longrope", "short_factor": [1.0, 1.0, 2.0, 2.0], "long_factor": [4.0] * 4}

@@ -53,6 +53,17 @@ REFUSED: dict[str, tuple[str, dict]] = {
 WRITTEN = [name for name, cfg in tiny.CONFIGS.items() if cfg["model_type"] != "modernbert"]  # weft has no names for it
 
 
+def test_a_gguf_file_says_that_a_decoder_reads_both_ways(tmp_path: Path) -> None:
+    cfg = {**tiny.QWEN3, "is_causal": False}
+    found = [
+        Encoder(open_checkpoint(path), Head("mean")).hidden_states(np.arange(9))
+        for path in (write_model(tmp_path / "m.gguf", cfg), tiny.write_folder(tmp_path / "m", cfg))
+    ]
+    assert np.array_equal(*found)
+    one_way = Encoder(open_checkpoint(write_model(tmp_path / "n.gguf", tiny.QWEN3)), Head("mean"))
+    assert np.abs(one_way.hidden_states(np.arange(9)) - found[0]).max() > 1e-3
+
+
 @pytest.mark.parametrize("name", WRITTEN)
 def test_a_gguf_file_and_a_folder_give_the_same_bits(tmp_path: Path, name: str) -> None:
     cfg = {**tiny.CONFIGS[name], **REFUSED.get(name, ("", {}))[1]}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tiny
 from tiny_rerank import CROSS, DOCUMENTS, PAIRS, QUERIES, write_cross, write_decoder
 
 import weft
@@ -198,11 +199,41 @@ def test_a_model_that_does_not_say_how_it_scores_is_asked_about(tmp_path: Path) 
     assert weft.Reranker(str(folder)).method == "yes-no"
 
 
-def test_an_unknown_activation_is_named(tmp_path: Path) -> None:
+MODULES = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"}]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"activation_fn": "torch.nn.modules.activation.Softplus"}, "Softplus"),
+        ({"activation_fn": "mine.Identity"}, "'mine.Identity'; known are"),
+        ({"prompts": {"q": "find: "}, "default_prompt_name": "q"}, "weft puts no prompt before a pair"),
+    ],
+)
+def test_settings_that_would_change_scores_are_named(tmp_path: Path, settings: dict, message: str) -> None:
     folder = write_cross(tmp_path / "bert", "bert")
-    settings = {"activation_fn": "torch.nn.modules.activation.Softplus"}
+    (folder / "modules.json").write_text(json.dumps(MODULES))
     (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
-    with pytest.raises(UnsupportedError, match="Softplus"):
+    with pytest.raises(UnsupportedError, match=message):
+        weft.Reranker(str(folder))
+
+
+def test_settings_are_read_where_the_parts_are_listed(tmp_path: Path) -> None:
+    """As sentence-transformers does: without modules.json what is beside the model is not its own."""
+    folder = write_cross(tmp_path / "bert", "bert")
+    scores = weft.Reranker(str(folder)).scores(PAIRS)
+    (folder / "config_sentence_transformers.json").write_text('{"activation_fn": "torch.nn.modules.linear.Identity"}')
+    assert np.array_equal(weft.Reranker(str(folder)).scores(PAIRS), scores)
+    (folder / "modules.json").write_text(json.dumps(MODULES))
+    logits = weft.Reranker(str(folder)).scores(PAIRS)
+    assert np.abs(1 / (1 + np.exp(-logits)) - scores).max() <= 1e-6 and np.abs(logits - scores).max() > 0.1
+
+
+def test_a_decoder_with_a_classifier_is_told(tmp_path: Path) -> None:
+    folder = tiny.write_folder(tmp_path / "qwen3", tiny.QWEN3)
+    score = np.zeros((1, tiny.QWEN3["hidden_size"]), np.float32)
+    write_safetensors(folder / "model.safetensors", {**tiny.weights(tiny.QWEN3), "score.weight": score})
+    with pytest.raises(UnsupportedError, match=r"a qwen3 that scores by a layer of its own, score\.weight"):
         weft.Reranker(str(folder))
 
 

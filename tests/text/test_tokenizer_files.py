@@ -165,6 +165,20 @@ def test_the_configuration_says_which_tokens_surround_a_text(tmp_path: Path) -> 
     assert Tokenizer.from_file(tmp_path).encode("the river") == [0, *plain, 0]
 
 
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_flag_of_eos_alone_leaves_bos_to_the_file(ends: bool, tmp_path: Path) -> None:
+    content = json.loads((GOLDEN / "llama2.json").read_text())["tokenizer"]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    settings = {"bos_token": "<s>", "eos_token": "</s>", "add_eos_token": ends}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    tokenizer = Tokenizer.from_file(tmp_path)
+    bos, eos = tokenizer.id("<s>"), tokenizer.id("</s>")
+    assert tokenizer.encode("a b") == [bos, *tokenizer.encode("a b", add_special=False), *[eos] * ends]
+    content["post_processor"] = None
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    assert Tokenizer.from_file(tmp_path).encode("a b")[0] != bos
+
+
 def test_merges_that_weft_cannot_read_are_named(tmp_path: Path) -> None:
     write_merges(tmp_path, {"tokenizer_class": "CLIPTokenizer"})
     with pytest.raises(UnsupportedError, match="CLIP"):

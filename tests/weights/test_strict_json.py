@@ -20,6 +20,11 @@ ODD = {
 }
 
 
+def test_the_number_that_stands_for_no_limit_is_read() -> None:
+    """Many tokenizer_config.json have it as their model_max_length."""
+    assert strict_json.parse('{"model_max_length": 1000000000000000019884624838656}') == {"model_max_length": int(1e30)}
+
+
 @pytest.mark.parametrize("text", ODD, ids=lambda text: text[:20])
 def test_the_place_is_named(text: str) -> None:
     with pytest.raises(strict_json.JsonError) as error:

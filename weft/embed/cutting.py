@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -65,7 +66,7 @@ class Cutter:
     """Texts to ids by one tokenizer; no sequence is longer than `limit`.
 
     Where prompts are not pooled, a sequence says how many of its first tokens are the prompt's. With `lower` all is in
-    lower case before the tokenizer sees it.
+    lower case before the tokenizer sees it. A special token in a prompt is one; in a text it is text.
     """
 
     def __init__(
@@ -120,7 +121,8 @@ class Cutter:
 
     def _room(self, before: str) -> tuple[list[int], int]:
         """The tokens of a prompt, and how many of a text have room beside them."""
-        prompt = self._tokenizer().encode(self._cased(before), add_special=False) if before else []
+        whole = self._cased(before)
+        prompt = self._tokenizer().encode(whole, add_special=False, parse_special=True) if before else []
         room = self.limit - len(prompt) - sum(map(len, self._frame))
         if room < 1:
             raise TooLongError(
@@ -135,15 +137,35 @@ class Cutter:
         if self._prompt_pooled or not before:
             return sequences
         tokenizer = self._tokenizer()
-        prompt = tokenizer.encode(self._cased(before))
+        prompt = tokenizer.encode(self._cased(before), parse_special=True)
         length = len(prompt) - (prompt[-1] in tokenizer.special_ids)
         return [Tokens(ids, skip=length) for ids in sequences]
 
     def _encode(self, texts: Sequence[str], before: str) -> list[Any]:
-        return list(self._tokenizer().encode_batch([self._cased(before + text) for text in texts]))
+        whole = [self._cased(before + text) for text in texts]
+        held = self._specials(self._cased(before)) if before else 0
+        for i, text in enumerate(whole if held else ()):
+            if self._specials(text) != held:
+                raise InputError(
+                    f"[embed] text {i} holds a special token of the model's, and so does the prompt, where one is "
+                    "meant; take it out of the text"
+                )
+        return list(self._tokenizer().encode_batch(whole, parse_special=held > 0))
+
+    def _specials(self, text: str) -> int:
+        """How many special tokens are written in `text`."""
+        return len(self._special_words.findall(text))
+
+    @cached_property
+    def _special_words(self) -> re.Pattern[str]:
+        words = (re.escape(word) for word, _, special in self._tokenizer().added_tokens if special)
+        return re.compile("|".join(sorted(words, key=len, reverse=True)) or r"(?!)")
 
     def _cased(self, text: str) -> str:
-        return text.lower() if self._lower else text
+        if not self._lower:
+            return text
+        # Letter by letter, as the tokenizers library does: a sigma at the end of a word is the one of its middle.
+        return "".join(map(str.lower, text)) if "Σ" in text else text.lower()
 
     def _allowed(self, i: int, ids: Sequence[int], mode: str) -> Sequence[int]:
         if mode != "error":

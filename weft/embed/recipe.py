@@ -45,6 +45,28 @@ SETTINGS = tuple(
     f"sentence_{name}_config.json"
     for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
+# What those settings may say to transformers that changes no vector; the rest of it is not read here.
+HARMLESS = (
+    *(
+        "add_pooling_layer",
+        "attn_implementation",
+        "device_map",
+        "dtype",
+        "low_cpu_mem_usage",
+        "padding",
+        "padding_side",
+    ),
+    *("return_tensors", "revision", "torch_dtype", "trust_remote_code", "truncation", "use_cache", "use_fast"),
+    "use_safetensors",
+)
+ARGUMENTS = ("model_args", "model_kwargs", "tokenizer_args", "processor_kwargs", "config_args", "config_kwargs")
+ONLY = {
+    "transformer_task": "feature-extraction",
+    "module_output_name": "token_embeddings",
+    "query_length": None,
+    "document_length": None,
+    "query_expansion": None,
+}
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 
 
@@ -73,6 +95,8 @@ class Recipe:
     lower: bool = False  # whether texts are put in lower case before the tokenizer has them
     similarity: str = "cosine"
     matryoshka: bool = False  # whether the first numbers of a vector are a vector too
+    dimensions: int | None = None  # how many of them the files ask for
+    keeps: str = "head"  # what sentence-transformers leaves of a text that is too long
     ending: str | None = None  # the token that every text ends with, whether or not the tokenizer's files say so
     source: str = ""
 
@@ -157,7 +181,7 @@ def read_recipe(checkpoint: Checkpoint, entry: Entry | None, pooling: str | None
         recipe = _read_elsewhere(checkpoint, entry, limit, pooling)
     if entry is not None:
         recipe = _fill_from_entry(recipe, entry, limit)
-    recipe = replace(recipe, matryoshka=_may_be_cut(checkpoint.config, entry))
+    recipe = replace(recipe, matryoshka=recipe.dimensions is not None or _may_be_cut(checkpoint.config, entry))
     if pooling is not None:
         if pooling not in POOLING_WORDS:
             raise UnsupportedError(f"[embed] pooling {pooling!r}; known are {', '.join(POOLINGS)}")
@@ -174,7 +198,7 @@ def _read_elsewhere(checkpoint: Checkpoint, entry: Entry | None, limit: int, poo
     if pooling is None:
         raise UnsupportedError(
             f"[embed] {checkpoint.path.name} does not say how its hidden states are pooled; "
-            "give pooling='mean', 'first' or 'last'"
+            "give pooling='mean', 'first' or 'last' (--pooling)"
         )
     return Recipe("mean", limit, source="the caller")
 
@@ -212,7 +236,11 @@ def _read_modules(folder: Path, limit: int) -> Recipe:
     for at, module in enumerate(modules):
         if not isinstance(module, dict) or not isinstance(module.get("type"), str):
             raise FormatError(f"[{MODULES}] entry {at} is {module!r:.80}; an object with a type is wanted")
-        kind = module["type"].rpartition(".")[2]
+        code, _, kind = module["type"].rpartition(".")
+        if code and code.partition(".")[0] != "sentence_transformers":
+            raise UnsupportedError(
+                f"[{MODULES}] entry {at} is of type {module['type'][:80]!r}, code of the model's own"
+            )
         place = _inside(folder, member(module, "path", str, "", file=MODULES), at)
         if kind == "Pooling":
             pooling, pooling_file = _module_config(place, at)
@@ -223,15 +251,20 @@ def _read_modules(folder: Path, limit: int) -> Recipe:
                 )
             dense.append(_read_dense(place, at))
         elif kind == "Normalize":
+            _check_names(read_object(place / "config.json", missing={}), f"{place.name[:80]}/config.json")
             normalise = True
-        elif kind != "Transformer":
+        elif kind not in ("Transformer", "Dropout"):  # nothing is dropped but in training
             raise UnsupportedError(f"[{MODULES}] entry {at} is of type {kind[:80]!r}, which weft does not have")
     if pooling is None:
         raise UnsupportedError(f"[{MODULES}] no entry is of type Pooling; without it there is no vector per text")
     settings_file = next((name for name in SETTINGS if (folder / name).is_file()), SETTINGS[0])
     settings = read_object(folder / settings_file, missing={})
+    _check_settings(settings, settings_file)
     extra_file = "config_sentence_transformers.json"
     extra = read_object(folder / extra_file, missing={})
+    kind = member(extra, "model_type", str, "SentenceTransformer", file=extra_file)
+    if kind != "SentenceTransformer":
+        raise UnsupportedError(f"[{extra_file}] model_type is {kind[:80]!r}; a SentenceTransformer makes vectors")
     prompts = member(extra, "prompts", dict, {}, file=extra_file)
     mode, include_prompt = _read_pooling(pooling, pooling_file)
     default = member(extra, "default_prompt_name", str, None, file=extra_file)
@@ -247,15 +280,48 @@ def _read_modules(folder: Path, limit: int) -> Recipe:
         include_prompt=include_prompt,
         lower=member(settings, "do_lower_case", bool, False, file=settings_file),
         similarity=_read_similarity(extra, extra_file),
+        dimensions=None if extra.get("truncate_dim") is None else _length(extra, "truncate_dim", 0, extra_file),
+        keeps="tail" if _tokenizer_settings(folder).get("truncation_side") == "left" else "head",
         source="sentence-transformers folder",
     )
+
+
+def _check_settings(settings: Mapping[str, Any], file: str) -> None:
+    """Refuse what changes the vectors of sentence-transformers and is not read here."""
+    for name, only in ONLY.items():
+        if settings.get(name) not in (None, only):
+            known = f"only {only} is known" if only else "weft does not have it"
+            raise UnsupportedError(f"[{file}] {name} is {settings[name]!r:.80}; {known}")
+    said = {name: member(settings, name, dict, {}, file=file) for name in (*ARGUMENTS, "processing_kwargs")}
+    calls = said.pop("processing_kwargs")
+    said |= {f"processing_kwargs.{name}": member(calls, name, dict, {}, file=file) for name in ("common", "text")}
+    for name, given in said.items():
+        for key in given:
+            if key not in HARMLESS:
+                raise UnsupportedError(f"[{file}] {name} sets {key[:80]!r}, which weft does not read")
+    text = {"method": "forward", "method_output_name": "last_hidden_state"}
+    if member(settings, "modality_config", dict, {"text": text}, file=file).get("text") != text:
+        raise UnsupportedError(f"[{file}] modality_config: texts are not what the model's last hidden state is made of")
+
+
+def _check_names(config: Mapping[str, Any], file: str) -> None:
+    """Modules work on the vector of a text, unless they say otherwise."""
+    for name in ("module_input_name", "module_output_name"):
+        given = member(config, name, str, "sentence_embedding", file=file)
+        if given != "sentence_embedding":
+            raise UnsupportedError(f"[{file}] {name} is {given[:80]!r}; weft knows sentence_embedding alone")
+
+
+def _tokenizer_settings(folder: Path) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = read_object(folder / "tokenizer_config.json", missing={})
+    return found
 
 
 def _longest(folder: Path, settings: Mapping[str, Any], file: str, limit: int) -> int:
     """max_seq_length, else what the tokenizer says, which may be a number that stands for no limit."""
     if settings.get("max_seq_length") is not None:
         return min(limit, _length(settings, "max_seq_length", limit, file))
-    stated = read_object(folder / "tokenizer_config.json", missing={}).get("model_max_length")
+    stated = _tokenizer_settings(folder).get("model_max_length")
     return min(limit, int(stated)) if isinstance(stated, (int, float)) and 1 <= stated <= limit else limit
 
 
@@ -291,9 +357,10 @@ def _length(config: Mapping[str, Any], name: str, otherwise: int, file: str) -> 
 def _read_pooling(config: Mapping[str, Any], file: str) -> tuple[str, bool]:
     """How tokens are pooled, and whether the prompt's are among them."""
     chosen = [mode for flag, mode in POOLING_FLAGS.items() if member(config, flag, bool, False, file=file)]
-    word = member(config, "pooling_mode", str, None, file=file)
-    if word is not None:
-        chosen = [POOLING_WORDS.get(word, word[:40])]
+    words = config.get("pooling_mode")
+    if words is not None:
+        listed = words if isinstance(words, list) else [words]
+        chosen = [POOLING_WORDS.get(word, word[:40]) if isinstance(word, str) else f"{word!r:.40}" for word in listed]
     if len(chosen) != 1 or chosen[0] not in POOLINGS:
         raise UnsupportedError(
             f"[{file}] pooling_mode is {' and '.join(chosen) or 'nothing'}; one of {', '.join(POOLINGS)} is known"
@@ -306,9 +373,17 @@ def _read_pooling(config: Mapping[str, Any], file: str) -> tuple[str, bool]:
 
 def _read_dense(folder: Path, at: int) -> Dense:
     config, file = _module_config(folder, at)
-    activation = member(config, "activation_function", str, "Identity", file=file).rpartition(".")[2]
-    if activation not in ACTIVATIONS:
-        raise UnsupportedError(f"[{file}] activation_function {activation[:40]!r}; known are {', '.join(ACTIVATIONS)}")
+    _check_names(config, file)
+    if member(config, "use_residual", bool, False, file=file):
+        raise UnsupportedError(f"[{file}] use_residual, which weft does not have")
+    place, _, activation = member(config, "activation_function", str, "torch.Tanh", file=file).rpartition(".")
+    if activation not in ACTIVATIONS or place.partition(".")[0] != "torch":  # others are code of the model's own
+        shown = f"{place}.{activation}"[-80:]
+        raise UnsupportedError(f"[{file}] activation_function {shown!r}; known are torch's {', '.join(ACTIVATIONS)}")
+    if not (folder / "model.safetensors").is_file() and (folder / "pytorch_model.bin").is_file():
+        raise UnsupportedError(
+            f"[{file}] the layer has only pickled weights, which can run code when opened; save it as model.safetensors"
+        )
     inputs, outputs = (member(config, name, int, 0, file=file) for name in ("in_features", "out_features"))
     if not (0 < inputs <= MAX_FEATURES and 0 < outputs <= MAX_FEATURES):
         raise FormatError(f"[{file}] in_features and out_features must be 1 to {MAX_FEATURES}: {inputs}, {outputs}")

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from weft import flags
@@ -82,7 +83,7 @@ class Embedder(BaseEmbedder):
             raise InputError(f"[embed] limits is {type(limits).__name__}; give weft.embed.Limits")
         self.limits = limits or Limits()
         self.cache = open_cache(cache)
-        located = locate(str(model), offline=offline, progress=progress)
+        located = locate(str(model) if isinstance(model, PathLike) else model, offline=offline, progress=progress)
         checkpoint = open_checkpoint(located.path)
         entry = entry_of(located)
         self.recipe: Recipe = read_recipe(checkpoint, entry, pooling)
@@ -114,6 +115,8 @@ class Embedder(BaseEmbedder):
         if dimensions is None:
             name, dimensions = "WEFT_EMBED_DIM", flags.get("WEFT_EMBED_DIM")
         native = self._encoder.dimension
+        if dimensions is None and self.recipe.dimensions is not None:
+            return min(self.recipe.dimensions, native)  # as few as its files say
         if dimensions is not None and type(dimensions) is not int:
             raise InputError(f"[embed] {name} is {dimensions!r}; a whole number is wanted")
         if dimensions is None or dimensions == native:
@@ -121,7 +124,7 @@ class Embedder(BaseEmbedder):
         if not self.recipe.matryoshka:
             raise UnsupportedError(
                 f"[embed] {name} is {dimensions}, and this model does not say that its vectors of {native} numbers "
-                "may be cut; leave it out, or give matryoshka=True where you know better"
+                "may be cut; leave it out, or give matryoshka=True, in Python, where you know better"
             )
         if not LEAST_DIMENSIONS <= dimensions <= native:
             raise InputError(f"[embed] {name} is {dimensions}; this model has {LEAST_DIMENSIONS} to {native}")
@@ -209,6 +212,10 @@ class Embedder(BaseEmbedder):
             normalise=self._normalise,
             compute=self._encoder.info["compute"],
         )
+
+    def __repr__(self) -> str:
+        compute = self._encoder.info["compute"]
+        return f"<weft.Embedder {self._located.spec}: {self.dimension} dimensions, {self.max_tokens} tokens, {compute}>"
 
     def token_ids(
         self,

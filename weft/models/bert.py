@@ -19,10 +19,13 @@ KIND = "encoder"
 # what transformers calls them -> the catalogue's word
 ACTIVATIONS = {
     "gelu": "gelu",
+    "gelu_python": "gelu",
     "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
     "relu": "relu",
     "silu": "silu",
+    "swish": "silu",
 }
 
 
@@ -39,14 +42,15 @@ class Config:
     layer_norm_eps: float = 1e-12
     position_embedding_type: str = "absolute"
     causal: bool = False  # GGUF's word; no model has it
+    is_decoder: bool = False  # transformers' word for the same
 
     def __post_init__(self) -> None:
         if self.position_embedding_type != "absolute":
             raise self.unsupported(
                 f"position_embedding_type {self.position_embedding_type!r:.80}; only absolute is known"
             )
-        if self.causal:
-            raise self.unsupported("causal attention; weft runs this model both ways")
+        if self.causal or self.is_decoder:
+            raise self.unsupported("causal attention (is_decoder); weft runs this model both ways")
         if self.hidden_act not in ACTIVATIONS:
             raise self.unsupported(f"hidden_act {self.hidden_act!r:.80}; known are {', '.join(ACTIVATIONS)}")
         if self.hidden_size % self.num_attention_heads:

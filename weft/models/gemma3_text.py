@@ -48,12 +48,12 @@ class Config(gemma2.Config):
 
     @property
     def bidirectional(self) -> bool:
-        return bool(self.use_bidirectional_attention)
+        return bool(self.use_bidirectional_attention) or super().bidirectional
 
     def window(self, layer: int) -> int:
         """Of a model that reads both ways the config has the width of both sides together."""
         width = super().window(layer)
-        return width // 2 + 1 if width and self.bidirectional else width
+        return width // 2 + 1 if width and self.use_bidirectional_attention else width
 
     def rotation(self, layer: int, context: int) -> Rope:
         """Layers that slide turn at a rate of their own, unstretched unless the file says so."""

@@ -60,6 +60,7 @@ class Config:
     tie_word_embeddings: bool = False
     attention_bias: bool = False
     mlp_bias: bool = False
+    is_causal: bool = True  # false in embedding models that were trained to read both ways
 
     def __post_init__(self) -> None:
         if self.activation not in ACTIVATIONS:
@@ -140,7 +141,7 @@ class Config:
     @property
     def bidirectional(self) -> bool:
         """Whether tokens see those after them too, as in an encoder."""
-        return False
+        return not self.is_causal
 
     def window(self, layer: int) -> int:
         """How many tokens a token of this layer sees, itself included; 0 for all."""
@@ -166,6 +167,8 @@ def rotary_attention(q: Tensor, k: Tensor, v: Tensor, w: Scope, cfg: Config, ste
     turn = cfg.rotation(layer, step.context)
     q, k = rotate(q, step, turn), rotate(k, step, turn)
     window, causal = cfg.window(layer), not cfg.bidirectional
+    if window and not cfg.is_causal:
+        window += 1  # both ways upstream counts the tokens beside a token, and from left to right that one too
     out = attend(q, k, v, step, layer, causal=causal, window=window, scale=cfg.score_scale, softcap=cfg.score_cap)
     return linear(out.reshape(q.shape[0], q.shape[1] * q.shape[2]), w / "o_proj", cfg.hidden_size, cfg.out_bias)
 

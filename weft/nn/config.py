@@ -67,9 +67,12 @@ def read_config(cls: type[T], raw: Mapping[str, Any]) -> T:
 def _flat_rope(raw: Mapping[str, Any], by_layer: bool) -> Mapping[str, Any]:
     """Newer files keep theta and scaling together in `rope_parameters`; older ones, and GGUF, in two keys.
 
-    A model whose sliding layers turn at a rate of their own has them twice there, under the types of layers.
+    A model whose sliding layers turn at a rate of their own has them twice there, under the types of layers. A file
+    with both has had the older key put in by hand, and upstream goes by that.
     """
-    rope = raw.get("rope_parameters")
+    rope, older = raw.get("rope_parameters"), raw.get("rope_scaling")
+    if isinstance(older, dict) and older and isinstance(rope, dict) and "rope_theta" in rope:
+        rope = older
     if not isinstance(rope, dict):
         return raw
     if not any(isinstance(value, dict) for value in rope.values()):

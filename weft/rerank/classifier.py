@@ -30,7 +30,8 @@ class Classifier(WithEncoder):
         labels = _labels(checkpoint)
         self.label_ids = member(checkpoint.config, "label2id", dict, {}, file="config.json")
         self.label = _chosen(self.label_ids, labels, label)
-        self.activation = _activation(checkpoint, labels)
+        settings = _settings(checkpoint)
+        self.activation = _activation(checkpoint, settings, labels)
         mean = checkpoint.config.get("classifier_pooling") == "mean"
         self.encoder = Encoder(checkpoint, Head("mean" if mean else "first", labels=labels), **options)
         self.max_tokens = min(self.encoder.max_tokens, _longest(checkpoint))
@@ -90,19 +91,32 @@ def _chosen(names: Mapping[str, Any], labels: int, label: str | int | None) -> i
     raise InputError(f"[rerank] the model tells {labels} labels apart: {known}; give the one that scores, label=…")
 
 
-def _activation(checkpoint: Checkpoint, labels: int) -> str:
-    """What sentence-transformers puts behind the classifier: newer files first."""
+def _settings(checkpoint: Checkpoint) -> Mapping[str, Any]:
+    """What sentence-transformers keeps beside the model; it looks there only where modules.json lists the parts."""
     folder = checkpoint.path if checkpoint.path.is_dir() else checkpoint.path.parent
+    if checkpoint.format != "safetensors" or not (folder / "modules.json").is_file():
+        return {}
+    settings: Mapping[str, Any] = read_object(folder / SETTINGS, missing={})
+    default = member(settings, "default_prompt_name", str, None, file=SETTINGS)
+    if default is not None and member(settings, "prompts", dict, {}, file=SETTINGS).get(default):
+        raise UnsupportedError(
+            f"[{SETTINGS}] default_prompt_name is {default[:80]!r}; weft puts no prompt before a pair"
+        )
+    return settings
+
+
+def _activation(checkpoint: Checkpoint, settings: Mapping[str, Any], labels: int) -> str:
+    """What sentence-transformers puts behind the classifier: newer files first."""
     config: Mapping[str, Any] = checkpoint.config
     inner = member(config, "sentence_transformers", dict, {}, file="config.json")
     found = [
-        member(read_object(folder / SETTINGS, missing={}), "activation_fn", str, None, file=SETTINGS),
+        member(settings, "activation_fn", str, None, file=SETTINGS),
         member(inner, "activation_fn", str, None, file="config.json"),
         member(config, "sbert_ce_default_activation_function", str, None, file="config.json"),
     ]
-    named = next((name for name in found if name is not None), "Sigmoid" if labels == 1 else "Identity")
+    named = next((name for name in found if name is not None), "torch.Sigmoid" if labels == 1 else "torch.Identity")
     activation: str = named.rpartition(".")[2].lower()
-    if activation not in ACTIVATIONS:
+    if activation not in ACTIVATIONS or named.partition(".")[0] != "torch":  # others are code of the model's own
         raise UnsupportedError(f"[rerank] the activation {named[:80]!r}; known are {', '.join(ACTIVATIONS)}")
     return activation
 

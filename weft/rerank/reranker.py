@@ -194,10 +194,15 @@ def method_of(checkpoint: Checkpoint, located: Located, method: str | None = Non
     if method is not None and method not in METHODS:
         raise InputError(f"[rerank] method is {method!r}; one of {', '.join(METHODS)}")
     found = method or stated_method(checkpoint, located)
+    if found is None and "score.weight" in checkpoint.tensors:
+        raise UnsupportedError(
+            f"[rerank] {located.spec} is a {checkpoint.model_type} that scores by a layer of its own, score.weight, "
+            "which weft has for encoders alone"
+        )
     if found is None:
         raise UnsupportedError(
-            f"[rerank] {located.spec} does not say how it scores; a generator takes method='likelihood', and 'yes-no' "
-            "if it was trained as Qwen3-Reranker was; weft.Embedder ranks by an embedding model"
+            f"[rerank] {located.spec} does not say how it scores; a generator takes method='likelihood' (--method), "
+            "and 'yes-no' if it was trained as Qwen3-Reranker was; weft.Embedder ranks by an embedding model"
         )
     return found
 

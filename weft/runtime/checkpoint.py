@@ -202,7 +202,7 @@ def _open_folder(folder: Path, file: Path | None = None) -> Checkpoint:
     for name, view in opened.tensors.items():
         found = next((prefix for prefix in starts if name.startswith(prefix)), None)
         if found is not None:
-            tensors[starts[found] + name.removeprefix(found)] = Tensor(view)
+            tensors[_current(starts[found] + name.removeprefix(found))] = Tensor(view)
     return Checkpoint(
         path=folder,
         format="safetensors",
@@ -215,6 +215,14 @@ def _open_folder(folder: Path, file: Path | None = None) -> Checkpoint:
         metadata=opened.metadata,
         files=opened.files,
     )
+
+
+def _current(name: str) -> str:
+    """A tensor's name as files have it now: those made of TensorFlow's checkpoints call a norm's parts otherwise."""
+    for old, new in ((".LayerNorm.gamma", ".LayerNorm.weight"), (".LayerNorm.beta", ".LayerNorm.bias")):
+        if name.endswith(old):
+            return name.removesuffix(old) + new
+    return name
 
 
 def _starts(model_type: str, names: Mapping[str, Any]) -> dict[str, str]:

@@ -2,6 +2,7 @@
 tokenizer_config.json and special_tokens_map.json."""
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
@@ -14,6 +15,9 @@ CONFIG_LIMIT = 2 << 20  # Gemma 3 lists 6,242 tokens in 1.2 MB
 CONFIG = "tokenizer_config.json"
 NAMES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 _MAX_VALUES = 1 << 17  # of a side file; Python takes up to 200 bytes for one
+# What tokenizer.json says of a normaliser and of a cut, both without objects inside.
+_NORMALIZER = re.compile(rb'"normalizer"\s*:\s*(\{[^{}]*"BertNormalizer"[^{}]*\})')
+_CUT = re.compile(rb'"pre_tokenizer"\s*:\s*(\{[^{}]*"ByteLevel"[^{}]*\})')
 _SIDE_FILES = {"special_tokens_map.json": SIDE_FILE_LIMIT, CONFIG: CONFIG_LIMIT}
 
 
@@ -88,3 +92,34 @@ def flag(settings: Mapping[str, Any], name: str, otherwise: bool) -> bool:
     if not isinstance(value, bool):
         wrong(CONFIG, name, value, "true or false")
     return value
+
+
+def with_settings(content: bytes, settings: Mapping[str, Any]) -> bytes:
+    """A tokenizer.json as its tokenizer_config.json wants it: upstream's classes for BERT and RoBERTa go by what that
+    says, and by their own defaults where it says nothing."""
+    kind = str(settings.get("tokenizer_class", "")).removesuffix("Fast")
+    if kind == "BertTokenizer" or (not kind and "do_lower_case" in settings):  # older files name no class
+        lower, accents = flag(settings, "do_lower_case", True), settings.get("strip_accents")
+        wanted = {
+            "lowercase": lower,
+            "strip_accents": None if accents is None else flag(settings, "strip_accents", True),
+        }
+        wanted["handle_chinese_chars"] = flag(settings, "tokenize_chinese_chars", True)
+        return _changed(content, _NORMALIZER, wanted)
+    if kind == "RobertaTokenizer":
+        return _changed(content, _CUT, {"add_prefix_space": flag(settings, "add_prefix_space", False)})
+    return content
+
+
+def _changed(content: bytes, place: re.Pattern[bytes], wanted: Mapping[str, Any]) -> bytes:
+    """The document with the values of `wanted` in the object at `place`, where it has others."""
+    found = place.search(content)
+    if found is None:
+        return content
+    try:
+        part = json.loads(found[1])
+    except ValueError:  # the reader of the whole document says what is wrong
+        return content
+    if all(part.get(name) == value for name, value in wanted.items()):
+        return content
+    return content[: found.start(1)] + json.dumps({**part, **wanted}).encode() + content[found.end(1) :]

@@ -14,7 +14,7 @@ from weft._core import text as _native
 from weft.errors import InputError, NotFoundError, naming
 from weft.frozen import frozen
 from weft.text.gguf_vocab import native_arguments, special_names
-from weft.text.settings import NAMES, SIDE_FILE_LIMIT, flag, named, read, settings_beside
+from weft.text.settings import NAMES, SIDE_FILE_LIMIT, flag, named, read, settings_beside, with_settings
 
 if TYPE_CHECKING:
     import numpy as np
@@ -90,7 +90,8 @@ class Tokenizer:
 
         tokenizer_config.json and special_tokens_map.json beside it name the special tokens; the former also says
         whether a text gets bos and eos (`add_bos_token`, `add_eos_token`: where it says nothing a tokenizer.json's own
-        rule holds, and a .model puts bos), and for vocab.txt how to normalise. A .tiktoken file goes by its name.
+        rule holds, and a .model puts bos), for vocab.txt and a BertTokenizer how to normalise, and for a
+        RobertaTokenizer whether a space is put before a text. A .tiktoken file goes by its name.
         `ending` is a token that every text is to end with, whether or not the files say so.
         """
         path = Path(path)
@@ -123,10 +124,10 @@ class Tokenizer:
             native = _native.Tokenizer.from_sentencepiece(read(path, _TOKENIZER_LIMIT), add_bos, add_eos)
         elif path.name in ("vocab.json", "merges.txt"):
             tokens |= merges.special_names(settings)
-            native = _native.Tokenizer.from_json(_from_merges(path, settings), path.name, _around(settings, tokens))
+            native = _from_json(_from_merges(path, settings), path.name, settings, tokens)
         else:
-            content = read(path, _TOKENIZER_LIMIT)
-            native = _native.Tokenizer.from_json(content, path.name, _around(settings, tokens))
+            content = with_settings(read(path, _TOKENIZER_LIMIT), settings)
+            native = _from_json(content, path.name, settings, tokens)
         return cls(native, {name: native.id(token) for name, token in tokens.items() if token is not None})
 
     @classmethod
@@ -323,17 +324,24 @@ def _from_merges(path: Path, settings: Mapping[str, Any]) -> bytes:
     return merges.tokenizer_json(read(vocab, _TOKENIZER_LIMIT), read(lines, _TOKENIZER_LIMIT), extra, settings)
 
 
-def _around(settings: Mapping[str, Any], tokens: Mapping[str, str | None]) -> tuple[str, str] | None:
-    """bos and eos as the configuration wants them around a text; None where it does not say.
+def _from_json(
+    content: bytes, file: str, settings: Mapping[str, Any], tokens: Mapping[str, str | None]
+) -> _native.Tokenizer:
+    """A tokenizer.json with bos and eos around a text as the configuration wants them.
 
-    A flag without its token says nothing: Qwen's files have one and no bos, and a rule of their own for the end.
+    A flag without its token says nothing: Qwen's files have one and no bos, and a rule of their own for the end. Where
+    the flag of one is missing, eos is not put, and bos where the file's own rule puts it.
     """
     named = {name: tokens.get(name) or "" for name in ("bos", "eos")}
     flags = {name: settings.get(f"add_{name}_token") for name, token in named.items() if token}
-    if not any(isinstance(flag, bool) for flag in flags.values()):
-        return None
-    bos, eos = (token if flags.get(name) is True else "" for name, token in named.items())
-    return bos, eos
+    stated = {name: wanted for name, wanted in flags.items() if isinstance(wanted, bool)}
+    if not stated:
+        return _native.Tokenizer.from_json(content, file, None)
+    if named["bos"] and "bos" not in stated:
+        own = _native.Tokenizer.from_json(content, file, None)
+        stated["bos"] = own.id(named["bos"]) in own.encode("", True, False, True)[:1]
+    bos, eos = (token if stated.get(name) else "" for name, token in named.items())
+    return _native.Tokenizer.from_json(content, file, (bos, eos))
 
 
 def _head(path: Path) -> bytes:

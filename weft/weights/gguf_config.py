@@ -130,6 +130,7 @@ class _ConfigReader:
             "mlp_bias": "blk.0.ffn_up.bias" in self.tensors,
             "tie_word_embeddings": "output.weight" not in self.tensors,
             **({"pooling_type": self.pooling()} if self.key("pooling_type") in self.meta else {}),
+            **({} if self.meta.get_bool(self.key("attention.causal"), True) else {"is_causal": False}),
             **(self.phi3(dim) if self.arch == "phi3" else {}),
             **(self.gemma(config, dim) if self.arch in GEMMA_PATTERN else {}),
         }

@@ -67,6 +67,8 @@ def gguf_from_config(config: Mapping[str, Any]) -> dict[str, Any]:
         metadata[f"{arch}.context_length"] = int(config["max_position_embeddings"]) - _first_position(config)
         metadata[f"{arch}.attention.causal"] = bool(config.get("causal", False))
         metadata["tokenizer.ggml.token_type_count"] = int(config.get("type_vocab_size", 2))  # llama.cpp wants it
+    elif config.get("is_causal") is False:
+        metadata[f"{arch}.attention.causal"] = False
     if arch == "phi3":
         metadata.update(_written_phi3(config))
     if arch in GEMMA_PATTERN:

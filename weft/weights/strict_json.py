@@ -14,6 +14,7 @@ MAX_VALUES = 1 << 17  # Gemma 3 has 45,000 in its tokenizer_config.json; Python 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]|[^\s\[\]{}:,"]+')
 _MAX_DIGITS = 20  # of an unsigned 64-bit integer
+_NO_LIMIT = str(int(1e30))  # what transformers writes as model_max_length where there is none
 
 
 class JsonError(ValueError):
@@ -162,7 +163,7 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _int(digits: str) -> int:
-    if len(digits) > _MAX_DIGITS:
+    if len(digits) > _MAX_DIGITS and digits != _NO_LIMIT:
         raise _OddError(f"a number of {len(digits)} digits", digits)
     if digits == "-0":  # a float in strict readers; as an integer it would be one more way to write zero
         raise _OddError("the number -0", digits)

@@ -21,7 +21,10 @@ def opened(folder: Path, positions: int = 40960) -> Checkpoint:
 def write_modules(folder: Path, entry: catalog.Entry) -> None:
     """The files by which sentence-transformers knows such a model, without prompts."""
     kinds = ["Transformer", "Pooling", *(["Normalize"] if entry.normalise else [])]
-    modules = [{"path": "1_Pooling" if kind == "Pooling" else "", "type": f"s.models.{kind}"} for kind in kinds]
+    modules = [
+        {"path": "1_Pooling" if kind == "Pooling" else "", "type": f"sentence_transformers.models.{kind}"}
+        for kind in kinds
+    ]
     (folder / "modules.json").write_text(json.dumps(modules))
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling" / "config.json").write_text(json.dumps({FLAGS[entry.pooling or ""]: True}))

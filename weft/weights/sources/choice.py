@@ -108,7 +108,9 @@ def choose(where: str, names: Sequence[str], quant: str | None) -> list[str]:
             f"[models] {where} has only pickled weights, which can run code when opened; look for a safetensors or "
             "GGUF version of the model"
         )
-    raise NotFoundError(f"[models] {where} holds neither safetensors nor GGUF files")
+    inner = ", and weights in folders inside it, which modules.json may name, are not read"
+    hint = inner if "modules.json" in names else ""
+    raise NotFoundError(f"[models] {where} holds neither safetensors nor GGUF files{hint}")
 
 
 def entry_point(folder: Path, chosen: Sequence[str]) -> Path:
