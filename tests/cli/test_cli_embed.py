@@ -136,7 +136,8 @@ def test_what_makes_no_sense_is_refused(run: Run, embedder: Path, arguments: lis
 
 def test_an_output_that_cannot_be_written_is_one_line(run: Run, embedder: Path, tmp_path: Path) -> None:
     result = run("embed", "a", "-m", str(embedder), "--output", str(tmp_path / "missing" / "out.npy"))
-    assert result.exit_code == 1 and result.stderr.startswith("weft: ") and result.stderr.count("\n") == 1
+    assert result.exit_code == 2 and result.stderr.startswith("weft: ") and result.stderr.count("\n") == 1
+    assert "missing is not a folder; make it, or write elsewhere" in result.stderr and ".part" not in result.stderr
 
 
 def test_a_generator_embeds_where_the_caller_says_how(run: Run, generator: Path) -> None:
@@ -264,3 +265,18 @@ def test_a_server_makes_the_vectors_where_one_is_named(run: Run, server: str, tm
 def test_a_server_is_not_asked_what_it_cannot_do(run: Run, server: str, arguments: list[str], said: str) -> None:
     result = run("embed", "a", "--base-url", server, *arguments)
     assert result.exit_code == 2 and said in result.stderr
+
+
+def test_one_text_is_not_told_as_several(run: Run, embedder: Path, tmp_path: Path) -> None:
+    assert run("embed", "a", "-m", str(embedder)).stderr.startswith("1 text, ")
+    (tmp_path / "a.txt").write_text("a\n")
+    made = run("embed", "-m", str(embedder), "-i", str(tmp_path / "a.txt"), "-o", str(tmp_path / "a.npy"))
+    assert made.stderr.startswith("1 row, "), made.stderr
+
+
+def test_what_came_from_the_cache_is_told(run: Run, embedder: Path, tmp_path: Path) -> None:
+    given = ("embed", "the cat", "a dog", "-m", str(embedder), "--cache", str(tmp_path / "vectors.sqlite"))
+    assert "from the cache" not in run(*given).stderr
+    assert run(*given).stderr.startswith("2 texts (2 from the cache), ")
+    held = json.loads(run("cache", "--file", str(tmp_path / "vectors.sqlite"), "--json").stdout)
+    assert held["vectors"] == 2  # and none of a text that nobody gave

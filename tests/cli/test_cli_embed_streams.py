@@ -165,7 +165,7 @@ def test_lines_come_out_while_others_go_in_and_a_signal_keeps_them(embedder: Pat
     assert process.wait(timeout=60) == code and "Traceback" not in said
     lines = made.splitlines()
     assert len(lines) == streams.PORTION_TEXTS and len(set(lines)) == 1 and made.endswith(b"\n")
-    assert f"after {len(lines)} texts" in said
+    assert f"after {len(lines):,} texts" in said
 
 
 def test_a_process_in_the_background_obeys_sigterm(embedder: Path) -> None:

@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -49,7 +50,7 @@ def notes(tmp_path, run, asked):
     path = str(tmp_path / "notes.db")
     assert "30 documents put; the store has 30" in run("migrate", "add", path, str(lines)).stderr
     done = run("migrate", path, "--to", "old")
-    assert done.exit_code == 0 and "kept: 30 of 30 documents embedded" in done.stderr
+    assert done.exit_code == 0 and "finished: 30 of 30 documents embedded" in done.stderr
     asked.clear()
     return path
 
@@ -76,6 +77,29 @@ def test_the_old_vectors_go_when_the_window_is_over(run, notes):
     assert facts(run, notes)["migration"]["settled"] == "kept"
     run("migrate", notes, "--to", "third", "--rollback-window", "0")
     assert run("migrate", "finish", notes).exit_code == 0
+
+
+def test_documents_that_are_added_are_counted_meanwhile(run, notes, tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr("weft.cli.commands.migrate.counted", lambda what: nullcontext(seen.append))
+    more = tmp_path / "more.jsonl"
+    more.write_text("".join(json.dumps({"id": f"m{i}", "text": f"more {i}"}) + "\n" for i in range(250)))
+    assert "250 documents put; the store has 280" in run("migrate", "add", notes, str(more)).stderr
+    assert seen == [100, 200, 250]
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("statsu", "status"), ("resum", "resume"), ("rolback", "rollback")])
+def test_a_move_that_is_mistyped_is_no_store(run, notes, typed, meant):
+    found = run("migrate", typed, notes)
+    assert found.exit_code == 2 and f"no such command: '{typed}'; did you mean {meant}?" in found.stderr
+
+
+def test_what_is_called_nearly_as_a_move_may_be_a_store(run, notes, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path(notes).rename("stat")
+    assert run("migrate", "stat", "--to", "new").exit_code == 0
+    assert "finished" in run("migrate", "finish", "stat", "--now").stderr
+    assert "completed, finished, to new" in run("migrate", "status", "stat").stdout
 
 
 def test_options_of_the_model_are_kept_for_the_resumption(run, notes, asked, tmp_path, monkeypatch):
@@ -194,7 +218,7 @@ def test_retries_by_name_and_what_is_skipped_again(run, long_notes):
     run("migrate", long_notes, "--to", "new")
     assert "0 documents embedded that were skipped, 10 skipped again" in run("migrate", "retry", long_notes).stderr
     one = run("migrate", "retry", long_notes, "d03", "--truncate", "tail")
-    assert "1 documents embedded that were skipped" in one.stderr and "go on: " in one.stderr
+    assert "1 document embedded that were skipped" in one.stderr and "go on: " in one.stderr
     assert run("migrate", "retry", long_notes, "d03").exit_code == 2
 
 

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from tiny_st import write_st_folder
 
 import weft
 
+FILES = {"ROWS": "rows.jsonl", "EMBEDDED": "embedded.sqlite"}
 NOTES = {
     "cats.txt": "the cat sat on the mat and the cat slept",
     "numbers.md": "one two three four five six seven",
@@ -275,7 +278,7 @@ def test_an_index_of_python_is_verified_with_the_model_that_is_named(run: Run, e
     silent = run("verify", str(tmp_path / "py.index"))
     assert silent.exit_code == 2 and "name it with --model" in silent.stderr
     result = run("verify", str(tmp_path / "py.index"), "--model", str(embedder))
-    assert result.exit_code == 0 and "1 rows, checksums right" in result.stdout, result.stderr
+    assert result.exit_code == 0 and "1 row, checksums right" in result.stdout, result.stderr
     for wrong in (("--compute", "f32"), ("--golden", "all-MiniLM-L6-v2")):
         result = run("verify", str(tmp_path / "py.index"), *wrong)
         assert result.exit_code == 2 and f"{wrong[0]} is for a model" in result.stderr
@@ -369,9 +372,14 @@ def test_a_store_is_searched_with_the_model_that_it_serves(
         (("nowhere.db", "a"), 2, "nowhere.db is not there; `weft index build` makes an index"),
         (("STORE", "a", "--where", "x=1"), 2, "the documents of a store have none"),
         (("ROWS", "a"), 1, "no SQLite file"),
+        (("ROWS", "a"), 1, "`weft index build` makes an index of texts"),
+        (("EMBEDDED", "a"), 1, "not a store of weft's"),
+        (("EMBEDDED", "a"), 1, "`weft index build` makes an index of texts"),
     ],
 )
 def test_what_is_no_store_is_said(run: Run, store: Path, arguments: tuple[str, ...], code: int, said: str) -> None:
-    places = {"STORE": str(store), "ROWS": str(store.parent / "rows.jsonl")}
+    places = {name: str(store.parent / file) for name, file in FILES.items()} | {"STORE": str(store)}
+    with closing(sqlite3.connect(places["EMBEDDED"])) as made:  # as `weft embed --output` names its tables
+        made.execute("CREATE TABLE vectors (embedding BLOB)")
     result = run("search", *(places.get(word, word) for word in arguments))
     assert result.exit_code == code and said in result.stderr

@@ -17,3 +17,8 @@ def test_one_that_is_wrong_exits_with_one(run: Run, embedder: Path) -> None:
     result = run("verify", str(embedder), "--golden", "all-MiniLM-L6-v2")
     assert result.exit_code == 1 and "WRONG" in result.stdout
     assert run("verify", str(embedder), "--golden", "nobody").exit_code == 2
+
+
+def test_an_index_that_is_not_there_is_no_unknown_model(run: Run) -> None:
+    result = run("verify", "nowhere.index")
+    assert result.exit_code == 2 and "nowhere.index is not there; `weft index build`" in result.stderr

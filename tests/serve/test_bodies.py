@@ -8,8 +8,9 @@ import pytest
 
 from weft.serve.http.bodies import check_structure, decode
 from weft.serve.http.faults import Fault
-from weft.serve.openai.schemas import ChatRequest
+from weft.serve.openai.schemas import ChatRequest, EmbeddingRequest
 from weft.serve.settings import Limits
+from weft.serve.tei.schemas import EmbedRequest
 
 USER = [{"role": "user", "content": "hi"}]
 CHAT = {"model": "tiny", "messages": USER, "max_tokens": 1}
@@ -147,3 +148,22 @@ def test_messages_of_errors_hold_no_path_and_no_prompt(client):
         found = client.post("/v1/chat/completions", json=body)
         assert 400 <= found.status_code < 500
         assert secret not in found.text and "/tmp" not in found.text and "0x" not in found.text
+
+
+@pytest.mark.parametrize(
+    ("schema", "body", "field", "known"),
+    [
+        (
+            EmbeddingRequest,
+            {"model": "a", "input": "a", "encoding_format": "b64"},
+            "encoding_format",
+            "'base64', 'float'",
+        ),
+        (EmbedRequest, {"inputs": "a", "truncation_direction": "up"}, "truncation_direction", "'Left', 'Right'"),
+        (ChatRequest, {"model": "a", "messages": [{"role": "me"}]}, "messages[0].role", "'assistant', 'developer'"),
+    ],
+)
+def test_a_value_of_no_choice_is_told_with_the_choices(schema, body, field, known):
+    with pytest.raises(Fault) as caught:
+        decode(json.dumps(body).encode(), schema, Limits())
+    assert caught.value.param == field and f"; one of {known}" in str(caught.value)

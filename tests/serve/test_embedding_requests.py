@@ -187,3 +187,13 @@ def test_a_server_s_own_settings_of_an_embedder(
     assert answer.headers["weft-fingerprint"] == str(library.fingerprint)
     uncut = httpx.post(f"{running.url}/v1/embeddings", json={"model": "told", "input": "a", "dimensions": 33})
     assert uncut.status_code == 400 and "may be cut" in uncut.text
+
+
+def test_a_model_of_another_kind_is_refused_with_where_the_kinds_are(client: httpx.Client) -> None:
+    for path, body in (
+        ("/v1/embeddings", {"input": "a"}),
+        ("/v1/rerank", {"query": "a", "documents": ["b"]}),
+    ):
+        answer = client.post(path, json={"model": "tiny", **body})
+        error = answer.json()["error"]
+        assert answer.status_code == 400 and "GET /v1/models has the kind of each" in error["message"], error

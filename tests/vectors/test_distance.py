@@ -237,3 +237,27 @@ print("right" if status == 0 else f"the child ended with {status}")
 """
     found = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=300)
     assert found.stdout.strip() == "right", found.stderr
+
+
+@pytest.mark.parametrize("given", [None, [None, 1.0], ["1", "2"], "ab", {"a": 1.0}, [1j, 2.0]])
+def test_what_is_no_number_is_named_and_never_read_as_one(given):
+    with pytest.raises(InputError, match=r"these are not numbers.* is (NoneType|str|dict|complex)"):
+        vectors.cosine(given, [1.0, 2.0])
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("given", [[1e300, 1.0], np.array([1e300, 1.0]), [10**400, 1]])
+def test_what_float32_does_not_hold_is_an_error_and_no_warning(given):
+    with pytest.raises(InputError, match=r"beyond 3\.4e38"):
+        vectors.cosine(given, [1.0, 2.0])
+
+
+def test_codes_where_vectors_are_wanted_are_told_what_to_do_with():
+    codes = vectors.quantise(np.eye(4, dtype=np.float32), "int8")
+    with pytest.raises(InputError, match=r"codes are compared by top_k .* x\.dequantise\(\)"):
+        vectors.cosine([1.0, 0.0, 0.0, 0.0], codes)
+
+
+def test_whole_numbers_in_an_array_are_told_how_they_become_vectors():
+    with pytest.raises(InputError, match=r"elements are int64.*x\.astype\('float32'\)"):
+        vectors.dot(np.array([1, 2]), np.array([1, 2]))

@@ -87,6 +87,18 @@ class App(click.Group):
             return _report(f"a bug in weft: {type(error).__name__}: {error}; WEFT_DEBUG=1 shows where", 70)
 
 
+class Moves(click.Group):
+    """`weft migrate STORE` is `weft migrate start STORE`; a word that is nearly a move's name is no store's."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in (*self.commands, "-h", "--help"):
+            near = difflib.get_close_matches(args[0], self.commands, n=1)
+            if near and not os.path.exists(args[0]):
+                raise click.UsageError(f"no such command: {args[0]!r}; did you mean {near[0]}?", ctx)
+            args = ["start", *args]
+        return super().parse_args(ctx, args)
+
+
 def _usage(error: click.ClickException) -> int:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):  # `weft index` alone
         click.echo(error.format_message())

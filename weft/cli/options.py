@@ -236,7 +236,8 @@ def embedding() -> Callable[[F], F]:
             default="f32",
             show_default=True,
             help="What products are made of; with a matrix unit bf16x3 (near f32) is faster than f32, bf16 much "
-            "faster; on Arm with half precision f16 is; int8 is the fastest, with vectors a little further away.",
+            "faster, and without one both are slower; on Arm with half precision f16 is faster; int8 is the fastest, "
+            "with vectors a little further away.",
         ),
         click.option("--cache", metavar="disk|FILE", help="Keep vectors, and take those that are there; `weft cache`."),
     )

@@ -86,6 +86,11 @@ def size(count: int) -> str:
     return f"{count} B" if unit == "B" else f"{amount:.1f} {unit}"
 
 
+def many(count: int, noun: str) -> str:
+    """So many of something: 1 text, 2,000 texts."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def number(count: int) -> str:
     """A count for people: 134.5 M."""
     for factor, unit in ((10**9, "G"), (10**6, "M"), (10**3, "k")):

@@ -53,7 +53,9 @@ SERVICE_LIMITS = Limits(texts=1000, text_bytes=32_768)
 
 def many_texts(given: Iterable[str], name: str = "texts") -> Iterable[str]:
     """`given`, which has several texts in an order: a list, a tuple, an array, a generator. One string is not it."""
-    if isinstance(given, (str, bytes)):
+    if isinstance(given, (bytes, bytearray)):
+        raise InputError(f"[embed] {name} is {_kind(given)}; texts are strings: decode it")
+    if isinstance(given, str):
         raise InputError(f"[embed] {name} is one string; give a list of them")
     single = getattr(given, "ndim", 1) == 0  # an array of no dimension says that it can be gone through
     if isinstance(given, (Set, Mapping)) or not isinstance(given, Iterable) or single:

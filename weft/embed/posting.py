@@ -60,16 +60,19 @@ class Answer:
 class Poster:
     """Where JSON is posted to, and with which key. Connections that a call is done with are kept for the next."""
 
-    def __init__(self, url: str, key: str | None, timeout_s: float) -> None:
+    def __init__(self, base_url: str, path: str, key: str | None, timeout_s: float) -> None:
         try:
-            parts = urlsplit(url)
+            parts = urlsplit(f"{base_url}{path}")
             self._scheme, self.host, self._port = parts.scheme, parts.hostname or "", parts.port
         except ValueError as error:  # a port that is none, a bracket that stays open
-            raise InputError(f"[remote] base_url {url!r:.120} is no address: {error}") from None
+            raise InputError(f"[remote] base_url {base_url!r:.120} is no address: {error}") from None
         if self._scheme not in ("http", "https") or not self.host or parts.username is not None:
-            raise InputError(f"[remote] base_url must be http:// or https:// and a host: got {url!r:.120}")
-        if key is not None and not (isinstance(key, str) and key.isascii() and key.isprintable()):
+            raise InputError(f"[remote] base_url must be http:// or https:// and a host: got {base_url!r:.120}")
+        if key is not None and not isinstance(key, str):
+            raise InputError(f"[remote] api_key is {type(key).__name__}; give a string")
+        if key is not None and not (key.isascii() and key.isprintable()):
             raise InputError("[remote] api_key has characters that no header takes")
+        self.place = parts.netloc  # with its port: who does not answer is often at another one
         self._target = f"{parts.path or '/'}{'?' + parts.query if parts.query else ''}"
         self._url = f"{self._scheme}://{parts.netloc}{self._target}"
         self._idle: list[HTTPConnection] = []
@@ -190,7 +193,9 @@ class Line:
                 self._connection.close()
                 self.wait(0)
                 if not kept or isinstance(error, TimeoutError):
-                    raise DownloadError(f"[remote] {self._poster.host} does not answer: {error}") from None
+                    raise DownloadError(
+                        f"[remote] {self._poster.place} does not answer: {error}; see that it runs and may be reached"
+                    ) from None
 
     def wait(self, seconds: float) -> None:
         """Sleeps, and raises StoppedError as soon as the call is over."""

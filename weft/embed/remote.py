@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import logging
 import random
 import re
 import time
@@ -44,9 +45,12 @@ from weft.progress import shown
 if TYPE_CHECKING:
     import numpy as np
 
+log = logging.getLogger("weft.embed")
+
 BATCH_CHARACTERS = 60_000  # of a request: a weft server takes 65,536 tokens, OpenAI's more
 TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 60.0
+SAID_FROM_S = 1.0  # a longer wait looks as if nothing went on
 OPENAI = "https://api.openai.com/v1"
 
 
@@ -126,7 +130,7 @@ class RemoteEmbedder(BaseEmbedder):
         self.base_url = url
         self.server_fingerprint: str | None = None
         self.limits = limits or Limits()
-        self._poster = Poster(f"{url}/embeddings", key, _number("timeout_s", timeout_s))
+        self._poster = Poster(url, "/embeddings", key, _number("timeout_s", timeout_s))
         self._dimensions = self._length = None if dimensions is None else _whole("dimensions", dimensions, 1)
         self._answered = False
         self._prompts = _checked_prompts(prompts)
@@ -136,7 +140,7 @@ class RemoteEmbedder(BaseEmbedder):
         self._retries = _whole("retries", retries, 0)
         rate = requests_per_minute
         self._pace = Pace(None if rate is None else _number("requests_per_minute", rate))
-        self._lock = Lock()
+        self._lock, self._silent_until = Lock(), 0.0
         self._wait, self._random = Line.wait, random.random
         self.cache = open_cache(cache)
 
@@ -186,6 +190,9 @@ class RemoteEmbedder(BaseEmbedder):
                 self._make(["dimension"], How(stop=stop))
             except EmbedInterrupted as error:
                 raise EmbedInterrupted(error.done.first(0)) from None  # that text is nobody's
+
+    def __repr__(self) -> str:
+        return f"<weft.RemoteEmbedder {self.model} of {self.base_url}>"
 
     @property
     def info(self) -> dict[str, Any]:
@@ -259,10 +266,10 @@ class RemoteEmbedder(BaseEmbedder):
                 self._wait(line, turn)
             try:
                 answer = line.post(body)
-            except DownloadError:
+            except DownloadError as error:
                 if attempt == self._retries:
                     raise
-                self._wait(line, self._wait_s(attempt, 0.0))
+                self._wait_for(line, self._wait_s(attempt, 0.0), str(error))
                 continue
             if answer.status == 200:
                 vectors = read_vectors(answer.body, len(part.texts))
@@ -271,8 +278,19 @@ class RemoteEmbedder(BaseEmbedder):
             after = retry_after_s(answer.headers.get("retry-after"), time.time())
             if answer.status not in TRANSIENT or attempt == self._retries or after > LONGEST_WAIT_S:
                 raise _refused(answer, self.base_url, part)
-            self._wait(line, self._wait_s(attempt, after))
+            said = f"[remote] {self.base_url} answered {answer.status}: {answer.said()}"
+            self._wait_for(line, self._wait_s(attempt, after), said)
         raise AssertionError("the last attempt raises")
+
+    def _wait_for(self, line: Line, seconds: float, why: str) -> None:
+        """Waits until a request is made again, and says so, unless it was said just now or is over at once."""
+        now = time.monotonic()
+        with self._lock:
+            silent = seconds < SAID_FROM_S or now < self._silent_until
+            self._silent_until = self._silent_until if silent else now + seconds
+        if not silent:
+            log.warning("%s; asked again in %.0f s", why, seconds)
+        self._wait(line, seconds)
 
     def _wait_s(self, attempt: int, after: float) -> float:
         longest = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2**attempt)
@@ -395,7 +413,8 @@ def _refused(answer: Answer, base_url: str, part: Part) -> Exception:
         asked = f"text {part.first}" if count == 1 else f"texts {part.first} to {part.first + count - 1}"
         return too_long or InputError(f"{message} (asked for {asked})")
     if answer.status == 404:
-        return NotFoundError(message)
+        bare = base_url.count("/") == 2  # a scheme and a host
+        return NotFoundError(message + ("; most servers want /v1 at the end of base_url" if bare else ""))
     if answer.status == 429:
         return BusyError(f"{message}; ask less often (requests_per_minute)")
     hint = "; give the right api_key (OPENAI_API_KEY is sent to OPENAI_BASE_URL only)"

@@ -48,7 +48,9 @@ def check_choice(
     from weft.embed import Embedder
 
     if (model is None) == (embedder is None) or (embedder is not None and options):
-        raise InputError("[integrations] give a model and its options, or an embedder alone")
+        named = {"model": model, "embedder": embedder}
+        got = ", ".join([*(name for name, value in named.items() if value is not None), *options]) or "neither"
+        raise InputError(f"[integrations] give a model and its options, or an embedder alone: got {got}")
     if embedder is not None and not hasattr(embedder, "encode_document"):
         raise InputError(f"[integrations] embedder is {type(embedder).__name__}; one of weft's is wanted")
     known = [name for name in signature(Embedder).parameters if name not in ("model", "precision")]

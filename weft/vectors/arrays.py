@@ -50,7 +50,7 @@ def matrix(x: ArrayLike, dtype: str | None = None, *, name: str = "vectors") -> 
     single = array.ndim == 1
     wide = array.reshape(1, -1) if single else array
     if array.dtype.name != NAMED[element]:
-        wide = wide.view(np.uint16) if element == "bf16" else wide.astype(np.float32)
+        wide = wide.view(np.uint16) if element == "bf16" else _as_float32(wide, name)
     if wide.strides[1] != wide.itemsize or not wide.flags.aligned or not wide.dtype.isnative:
         wide = np.ascontiguousarray(wide, wide.dtype.newbyteorder("="))
     if wide.strides[0] % wide.itemsize:
@@ -61,11 +61,31 @@ def matrix(x: ArrayLike, dtype: str | None = None, *, name: str = "vectors") -> 
 def _from_sequence(x: ArrayLike, name: str) -> np.ndarray:
     import numpy as np
 
+    if hasattr(x, "dequantise"):  # numpy would go through codes row by row, and each row is codes again
+        raise InputError(
+            f"[{name}] codes are compared by top_k and PreparedQuery.scores; give those, or x.dequantise()"
+        )
     try:
         array = np.asarray(x)
-        return array if array.dtype.name in ELEMENTS else array.astype(np.float32)
+        if array.dtype.kind in "OUSc":  # numpy takes None for NaN, "1" for 1, and 1j for 0
+            for item in np.asarray(x, object).flat:
+                if not hasattr(item, "__float__"):
+                    raise TypeError(f"{item!r:.40} is {type(item).__name__}")
     except (ValueError, TypeError) as error:
         raise InputError(f"[{name}] these are not numbers in rows of one length: {error}") from error
+    return array if array.dtype.name in ELEMENTS else _as_float32(array, name)
+
+
+def _as_float32(array: np.ndarray, name: str) -> np.ndarray:
+    import numpy as np
+
+    try:
+        with np.errstate(over="raise"):
+            return array.astype(np.float32)
+    except (FloatingPointError, OverflowError):
+        raise InputError(
+            f"[{name}] a number is beyond 3.4e38, the most that float32 holds; scale the vectors"
+        ) from None
 
 
 def _element(array: np.ndarray, dtype: str | None, name: str) -> str:
@@ -76,7 +96,8 @@ def _element(array: np.ndarray, dtype: str | None, name: str) -> str:
     if array.dtype.name == "float64":
         return "f32"
     if array.dtype.name not in ELEMENTS:
-        hint = "; say dtype='bf16' where it holds bfloat16" if array.dtype.name == "uint16" else ""
+        hint = "; x.astype('float32') makes it one" if array.dtype.kind in "iub" else ""
+        hint = "; say dtype='bf16' where it holds bfloat16" if array.dtype.name == "uint16" else hint
         raise InputError(f"[{name}] elements are {array.dtype.name}; one of {', '.join(ELEMENTS)}, float64{hint}")
     return ELEMENTS[array.dtype.name]
 

@@ -79,7 +79,7 @@ def command(
         whole = None if fingerprint is None else _whole(cache, fingerprint)
         gone += cache.prune(max_bytes=max_size, older_than_s=older_than, fingerprint=whole)
     if clear or pruned:
-        screen.note(f"{gone:,} vectors deleted")
+        screen.note(f"{screen.many(gone, 'vector')} deleted")
     _show(cache, as_json)
 
 

@@ -104,14 +104,17 @@ class _Stream:
     """Portions of rows embedded one after the other, and what was done so far."""
 
     def __init__(self, field: str, given: dict[str, Any]) -> None:
+        from weft import Embedder
+
         start = time.perf_counter()
         self.embedder, self._how = _load(given)
-        if given["base_url"] is None:  # else a request that somebody pays for
-            self.embedder.encode("a", adapter=self._how["adapter"])  # binds the weights: loading, not embedding
+        if isinstance(self.embedder, Embedder):  # else a request that somebody pays for
+            # Binds the weights, which is loading and not embedding; past the cache, which is the caller's.
+            self.embedder.encode_ids(self.embedder.token_ids(["a"]).ids, adapter=self._how["adapter"])
         self._loaded_s = time.perf_counter() - start
         self._how["output_dtype"] = given["output_dtype"]
         self._field = field
-        self._rows = self._cut_texts = self._cut_tokens = 0
+        self._rows = self._cached = self._cut_texts = self._cut_tokens = 0
         self._seconds = 0.0
 
     def write(self, parts: Iterator[list[Row]], form: str, output: Path | None) -> None:
@@ -132,7 +135,7 @@ class _Stream:
                     raise
                 stopped = error
         if stopped is not None:
-            screen.note(f"stopped after {self._rows} texts; their vectors are written")
+            screen.note(f"stopped after {screen.many(self._rows, 'text')}; what was made is written")
             raise stopped
 
     def add(self, part: list[Row], write: Write) -> None:
@@ -157,16 +160,20 @@ class _Stream:
         with InterruptsHeld():  # a line is written whole, and vectors that are made are not lost
             write(part[: len(made)], made)
             self._rows += len(made)
+            self._cached += made.cached
             self._cut_texts += int((made.dropped > 0).sum())
             self._cut_tokens += int(made.dropped.sum())
 
     def tell(self) -> None:
         """Say what was done."""
         rate = f"{self._rows / self._seconds:.0f} texts/s" if self._rows else "nothing to do"
-        cut = f"; {self._cut_tokens} tokens of {self._cut_texts} texts cut off" if self._cut_texts else ""
+        kept = f" ({self._cached:,} from the cache)" if self._cached else ""
+        cut = (
+            f"; {self._cut_tokens} tokens of {screen.many(self._cut_texts, 'text')} cut off" if self._cut_texts else ""
+        )
         screen.note(
-            f"{self._rows} texts, {self.embedder.dimension} dimensions, {1000 * self._seconds:.1f} ms ({rate}){cut}; "
-            f"loaded in {1000 * self._loaded_s:.0f} ms"
+            f"{screen.many(self._rows, 'text')}{kept}, {self.embedder.dimension} dimensions, "
+            f"{1000 * self._seconds:.1f} ms ({rate}){cut}; loaded in {1000 * self._loaded_s:.0f} ms"
         )
 
 
@@ -197,9 +204,11 @@ def run_pipeline(source: str, output: Path, given: dict[str, Any]) -> Report:
         except KeyboardInterrupt:
             screen.note("interrupted; the same command goes on from here")
             raise
-    parts = [f"{report.rows} rows, {embedder.dimension} dimensions, {report.seconds:.1f} s"]
+    parts = [f"{screen.many(report.rows, 'row')}, {embedder.dimension} dimensions, {report.seconds:.1f} s"]
     parts += [f"{report.resumed} of them by an earlier run"] if report.resumed else []
-    parts += [f"{report.dropped_tokens} tokens of {report.dropped_texts} cut off"] if report.dropped_texts else []
+    parts += [f"{report.cached} from the cache"] if report.cached else []
+    cut = screen.many(report.dropped_texts, "text")
+    parts += [f"{report.dropped_tokens} tokens of {cut} cut off"] if report.dropped_texts else []
     screen.note("; ".join(parts))
     if rows.left_out:
         named = [f"{screen.clean(name)} ({why})" for name, why in list(rows.left_out.items())[:NAMED]]
@@ -250,6 +259,8 @@ def _check_form(form: str, output: Path | None, dtype: str) -> None:
     if dtype == "int8" and form == "npy" and output is None:
         raise click.UsageError("the scales of int8 go to a file beside the matrix; give --output, or --format jsonl")
     if output is not None:
+        if not output.parent.is_dir():
+            raise click.UsageError(f"{output.parent} is not a folder; make it, or write elsewhere")
         check_replaceable(output)
     if output is not None and (form, dtype) == ("npy", "int8"):
         check_replaceable(scales_path(output))

@@ -15,6 +15,7 @@ import click
 
 from weft import flags
 from weft.cli import options, screen
+from weft.cli.app import Moves
 from weft.cli.counting import counted
 from weft.cli.stopping import terminable
 from weft.errors import InputError, InvalidTransitionError, NotFoundError
@@ -29,15 +30,7 @@ TRUNCATIONS = ("error", "head", "tail", "chunk")
 WINDOW = "How long `finish` keeps the old vectors at least (default: 86400, a day)."
 SAID_S = 15.0  # between two lines of progress where there is no terminal
 SHORT = 20  # characters of a fingerprint in a table
-
-
-class Moves(click.Group):
-    """`weft migrate STORE` is `weft migrate start STORE`: the first word is a move's name, or a store."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if args and args[0] not in (*self.commands, "-h", "--help"):
-            args = ["start", *args]
-        return super().parse_args(ctx, args)
+SETTLED = {"kept": "finished"}  # as `weft migrate finish` calls it
 
 
 def store_argument() -> Callable[[options.F], options.F]:
@@ -346,13 +339,15 @@ def add(store: str, schema: str, source: str, id_field: str, field: str, **given
         corpus = Corpus(opened, *(load_named(model, **how) for model in models))
         put = 0
         try:
-            for part in chain([first], parts):
-                corpus.put(part)
-                put += len(part)
+            with counted("documents") as tell:
+                for part in chain([first], parts):
+                    corpus.put(part)
+                    put += len(part)
+                    tell(put)
         except BaseException:
-            screen.note(f"{put} documents put before this")
+            screen.note(f"{screen.many(put, 'document')} put before this")
             raise
-        screen.note(f"{put} documents put; the store has {opened.count()}")
+        screen.note(f"{screen.many(put, 'document')} put; the store has {opened.count():,}")
 
 
 def _opened(store: str, schema: str, *, create: bool = False) -> Store:
@@ -374,7 +369,7 @@ def _retry(store: Store, migrator: Migrator, where: str, named: str, ids: tuple[
     store.migrations.rename(migrator.fingerprint, named)
     with _progress() as progress:
         seen = migrator.retry(progress, ids=ids)
-    screen.note(f"{seen.processed} documents embedded that were skipped, {seen.skipped} skipped again")
+    screen.note(f"{screen.many(seen.processed, 'document')} embedded that were skipped, {seen.skipped} skipped again")
     if seen.skipped:
         screen.note(f"why: `weft migrate skipped {_typed(where)}`")
 
@@ -422,7 +417,8 @@ def _tell(done: Migration, where: str, skips: dict[str, int] | None = None) -> N
     from weft.embed.stores.states import missing
 
     skips = done.skips if skips is None else skips
-    state, left_out = done.settled or done.state.value, "".join(f", {n} skipped: {why}" for why, n in skips.items())
+    state = SETTLED.get(done.settled or "", done.settled or done.state.value)
+    left_out = "".join(f", {n} skipped: {why}" for why, n in skips.items())
     screen.note(f"{state}: {_embedded(done)} in {done.worked_s:.1f} s{left_out}")
     if missing(skips) and state != "cancelled":
         screen.note(_skip_advice(where))
@@ -438,8 +434,9 @@ def _typed(where: str) -> str:
 
 def _embedded(done: Migration) -> str:
     """How many documents, of how many; what is left of a cancelled one is not kept."""
-    of = "" if done.state.value == "cancelled" else f" of {done.total:,}"
-    return f"{done.processed:,}{of} documents embedded"
+    if done.state.value == "cancelled":
+        return f"{screen.many(done.processed, 'document')} embedded"
+    return f"{done.processed:,} of {screen.many(done.total, 'document')} embedded"
 
 
 def _skip_advice(where: str) -> str:
@@ -469,7 +466,8 @@ def _facts(store: Store, last: Migration | None) -> Iterator[tuple[str, str]]:
         yield from (("skipped", f"{n:,}: {reason}") for reason, n in store.migrations.skips(name).items())
     if last is None:
         return
-    yield f"migration {last.id}", f"{last.state.value}{f', {last.settled}' if last.settled else ''}, to {last.model}"
+    settled = f", {SETTLED.get(last.settled, last.settled)}" if last.settled else ""
+    yield f"migration {last.id}", f"{last.state.value}{settled}, to {last.model}"
     yield "embedded", f"{_embedded(last).removesuffix(' embedded')}, in {last.worked_s:.1f} s"
     if last.error:
         yield "error", last.error

@@ -91,4 +91,6 @@ def command(
             (f"{found.score:.4f}", rows[found.index]["index"], screen.cut(found.document, SHOWN)) for found in ranked
         ]
         screen.table(("score", "index", "document"), table, right=("score", "index"))
-    screen.note(f"{len(rows)} documents, {1000 * took:.1f} ms; loaded in {1000 * (loaded - start):.0f} ms")
+    screen.note(
+        f"{screen.many(len(rows), 'document')}, {1000 * took:.1f} ms; loaded in {1000 * (loaded - start):.0f} ms"
+    )

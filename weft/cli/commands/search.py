@@ -144,7 +144,7 @@ def _kind(value: Any) -> str:
 
 def _of_store(place: str, query: str, count: int, where: Asked, given: dict[str, Any]) -> list[dict[str, Any]]:
     from weft.embed.stores import open_store
-    from weft.errors import NotFoundError
+    from weft.errors import NotFoundError, StoreError
 
     if where:
         raise click.UsageError("--where asks for fields of an index's rows; the documents of a store have none")
@@ -152,7 +152,13 @@ def _of_store(place: str, query: str, count: int, where: Asked, given: dict[str,
         raise NotFoundError(
             f"[search] {place} is not there; `weft index build` makes an index, `weft migrate add` a store"
         )
-    with open_store(place, schema=given["schema"]) as store:
+    try:
+        opened = open_store(place, schema=given["schema"])
+    except StoreError as error:
+        if "no SQLite" not in str(error) and "not a store" not in str(error):
+            raise
+        raise StoreError(f"{error}; `weft index build` makes an index of texts, `weft migrate add` a store") from None
+    with opened as store:
         return [hit._asdict() for hit in _corpus(store, given).search(query, count, truncate="chunk").hits]
 
 

@@ -139,7 +139,7 @@ def _summary(settings: Settings, entries: list[Entry]) -> None:
     )
     reach = "only this machine reaches it" if settings.loopback else "whoever reaches it may use it"
     key = f"{len(settings.keys)} known" if settings.keys else f"none; {reach}"
-    places = [("page", f"{url}/"), ("OpenAI", f"{url}/v1"), ("Anthropic, Ollama", url)]
+    places = [("page", f"{url}/"), ("OpenAI", f"{url}/v1"), ("Anthropic, Ollama, TEI", url)]
     rows = [
         *(places if settings.socket is None else [("socket", str(settings.socket))]),
         ("keys", key),

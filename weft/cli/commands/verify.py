@@ -53,12 +53,15 @@ def command(
     """
     from weft.embed.index.files import HEADER
     from weft.embed.verification import verify
+    from weft.errors import NotFoundError
 
     if (Path(model) / HEADER).is_file():
         for name in ("compute", "golden"):
             if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
                 raise click.UsageError(f"--{name} is for a model; an index is verified as it was made, with its own")
         return _verify_index(Path(model), threads, as_json, asked)
+    if model.endswith(".index") and not Path(model).exists():
+        raise NotFoundError(f"[verify] {model} is not there; `weft index build` makes an index")
     if asked["now"] is not None:
         raise click.UsageError(f"--model is for an index, and {model} is none; name the model itself")
     if asked["base_url"] is not None:
@@ -84,5 +87,5 @@ def _verify_index(path: Path, threads: int | None, as_json: bool, asked: dict[st
     if as_json:
         screen.print_json({"index": str(path), "passed": True, **told})
     else:
-        note = "{count:,} rows, checksums right; {canaries} canary texts have the vectors they had, by {fingerprint}"
-        click.echo(note.format(**told))
+        note = "checksums right; {canaries} canary texts have the vectors they had, by {fingerprint}"
+        click.echo(f"{screen.many(told['count'], 'row')}, {note.format(**told)}")

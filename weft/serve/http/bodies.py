@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -26,6 +26,7 @@ _ALIKE = bytes.maketrans(b"{}", b"[]")
 _PLACE = re.compile(r" - at `(?:key in )?\$([^`]*)`$")
 _UNKNOWN = re.compile(r"Object contains unknown field `([^`]*)`")
 _MISSING = re.compile(r"Object missing required field `([^`]*)`")
+_NAMES = re.compile(r"[^.\[\]]+")
 _BYTE = re.compile(r"\(byte (\d+)\)")
 _LAST_KEY = re.compile(rb'"([\w.-]{1,64})"\s*:[\s\[-]*$')
 # What a backslash begins: a surrogate pair, half of one, or anything else.
@@ -90,7 +91,7 @@ def decode(body: bytes, schema: type[T], limits: Limits) -> T:
     try:
         return msgspec.json.decode(body, type=schema)
     except msgspec.ValidationError as error:
-        raise _misfit(str(error)) from None
+        raise _misfit(str(error), schema) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _malformed(body, str(error)) from None
 
@@ -114,7 +115,7 @@ def check_structure(body: bytes, limits: Limits) -> None:
         raise invalid(f"the body is nested deeper than {limits.json_depth} levels", code="body_too_deep")
 
 
-def _misfit(message: str) -> Fault:
+def _misfit(message: str, schema: type[Any]) -> Fault:
     """What msgspec says of a value that does not fit, and the name of its field."""
     place = _PLACE.search(message)
     where = place[1].lstrip(".") if place else ""
@@ -126,7 +127,30 @@ def _misfit(message: str) -> Fault:
         return invalid(f"{where[:200]} is not a field of this request", where[:200], code="unknown_parameter")
     if text.startswith("Object missing required field"):
         return invalid(f"{where[:200]} is missing", where[:200], code="missing_parameter")
+    if text.startswith("Invalid enum value") and (known := _choices(schema, where)):
+        text = f"{text}; one of {', '.join(known)}"
     return invalid(f"{where or 'the body'}: {text}"[:500], where[:200] or None, code="invalid_value")
+
+
+def _choices(schema: type[Any], where: str) -> list[str]:
+    """The values that the schema has for the field at `where`, which msgspec does not tell."""
+    kinds = list(_kinds(msgspec.inspect.type_info(schema)))
+    for name in (name for name in _NAMES.findall(where) if not name.isdigit()):
+        structs = [kind for kind in kinds if isinstance(kind, msgspec.inspect.StructType)]
+        fields = [field for struct in structs for field in struct.fields if field.encode_name == name]
+        kinds = [kind for field in fields for kind in _kinds(field.type)]
+    return [repr(value) for kind in kinds if isinstance(kind, msgspec.inspect.LiteralType) for value in kind.values]
+
+
+def _kinds(kind: Any) -> Iterator[Any]:
+    """What a value may be: the types of a union, and those of a list's items."""
+    if isinstance(kind, msgspec.inspect.UnionType):
+        for one in kind.types:
+            yield from _kinds(one)
+    elif isinstance(kind, msgspec.inspect.ListType):
+        yield from _kinds(kind.item_type)
+    else:
+        yield kind
 
 
 def _malformed(body: bytes, message: str) -> Fault:

@@ -57,7 +57,8 @@ async def lease_scorer(context: Context, name: str) -> RerankRunner | EmbedRunne
 
 def _wrong_kind(name: str, runner: Runner, wanted: str) -> Fault:
     does = {"generate": "generates text", "embed": "embeds texts", "rerank": "scores documents"}[runner.kind]
-    return invalid(f"{name} {does}; it does not {wanted}", "model", code="wrong_kind_of_model")
+    message = f"{name} {does}; it does not {wanted}: GET /v1/models has the kind of each"
+    return invalid(message, "model", code="wrong_kind_of_model")
 
 
 def isolation(context: Context, cache_salt: str | None = None) -> dict[str, str]:
