@@ -251,7 +251,7 @@ def _read_modules(folder: Path, limit: int) -> Recipe:
                 )
             dense.append(_read_dense(place, at))
         elif kind == "Normalize":
-            _check_names(read_object(place / "config.json", missing={}), f"{place.name[:80]}/config.json")
+            _check_names(*_module_config(place, at, missing={}))
             normalise = True
         elif kind not in ("Transformer", "Dropout"):  # nothing is dropped but in training
             raise UnsupportedError(f"[{MODULES}] entry {at} is of type {kind[:80]!r}, which weft does not have")
@@ -337,11 +337,11 @@ def _inside(folder: Path, name: str, at: int) -> Path:
     return place
 
 
-def _module_config(place: Path, at: int) -> tuple[dict[str, Any], str]:
-    """The config.json of the entry `at`, and how messages call it."""
+def _module_config(place: Path, at: int, missing: dict[str, Any] | None = None) -> tuple[dict[str, Any], str]:
+    """The config.json of the entry `at`, or what is `missing`, and how messages call it."""
     file = f"{place.name[:80]}/config.json"
     try:
-        return read_object(place / "config.json", name=file), file
+        return read_object(place / "config.json", name=file, missing=missing), file
     except NotFoundError:
         raise NotFoundError(f"[{MODULES}] entry {at}: path has no config.json to read: {place.name[:80]!r}") from None
 
