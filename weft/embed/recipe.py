@@ -47,17 +47,9 @@ SETTINGS = tuple(
 )
 # What those settings may say to transformers that changes no vector; the rest of it is not read here.
 HARMLESS = (
-    *(
-        "add_pooling_layer",
-        "attn_implementation",
-        "device_map",
-        "dtype",
-        "low_cpu_mem_usage",
-        "padding",
-        "padding_side",
-    ),
-    *("return_tensors", "revision", "torch_dtype", "trust_remote_code", "truncation", "use_cache", "use_fast"),
-    "use_safetensors",
+    *("add_pooling_layer", "attn_implementation", "device_map", "dtype", "low_cpu_mem_usage", "padding"),
+    *("padding_side", "return_tensors", "revision", "torch_dtype", "trust_remote_code", "truncation"),
+    *("use_cache", "use_fast", "use_safetensors"),
 )
 ARGUMENTS = ("model_args", "model_kwargs", "tokenizer_args", "processor_kwargs", "config_args", "config_kwargs")
 ONLY = {

@@ -99,12 +99,12 @@ def with_settings(content: bytes, settings: Mapping[str, Any]) -> bytes:
     says, and by their own defaults where it says nothing."""
     kind = str(settings.get("tokenizer_class", "")).removesuffix("Fast")
     if kind == "BertTokenizer" or (not kind and "do_lower_case" in settings):  # older files name no class
-        lower, accents = flag(settings, "do_lower_case", True), settings.get("strip_accents")
+        accents = None if settings.get("strip_accents") is None else flag(settings, "strip_accents", True)
         wanted = {
-            "lowercase": lower,
-            "strip_accents": None if accents is None else flag(settings, "strip_accents", True),
+            "lowercase": flag(settings, "do_lower_case", True),
+            "strip_accents": accents,
+            "handle_chinese_chars": flag(settings, "tokenize_chinese_chars", True),
         }
-        wanted["handle_chinese_chars"] = flag(settings, "tokenize_chinese_chars", True)
         return _changed(content, _NORMALIZER, wanted)
     if kind == "RobertaTokenizer":
         return _changed(content, _CUT, {"add_prefix_space": flag(settings, "add_prefix_space", False)})
