@@ -22,15 +22,87 @@
     ├── GrammarError (RuntimeError)     a grammar cannot go on: its request ends
     └── BackendError (RuntimeError)     a backend that cannot run what it was given
 
-Messages read `[where] what is wrong: what was given; what to do`. Assertions are for weft's own bugs.
+An error is data: where it arose, what is wrong, the value given, what to do. `str(error)` renders it, once:
+`[where] what: got given; advice`. Code reads the attributes, never the text. Assertions are for weft's own bugs.
 """
 
+from __future__ import annotations
+
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any, TypeVar
+
+Same = TypeVar("Same", bound="WeftError")
+
+MISSING: Any = object()  # None is a value that can be given
+SHOWN_CHARACTERS = 80  # of the given value
 
 
 class WeftError(Exception):
-    """The root: `except weft.WeftError` catches everything weft raises on purpose."""
+    """The root: `except weft.WeftError` catches everything weft raises on purpose.
+
+    where    the part, file or command that found it: "sampling", "config.json"
+    what     a sentence; with `field` its predicate: field="temperature", what="must be 0 to 2"
+    given    the value at fault, shown shortened; leave it out where `what` has it
+    advice   what to do next, as a command or an option where there is one
+    field    the argument, option or JSON field at fault
+    index    which one of several: field="text", index=3 reads "text 3"
+
+    A lone first argument is a whole message, `[where] what`: as errors of the C++ core are, and those that are not
+    written as data yet.
+    """
+
+    def __init__(
+        self,
+        where: str,
+        what: str | None = None,
+        *,
+        given: Any = MISSING,
+        advice: str | None = None,
+        field: str | None = None,
+        index: int | None = None,
+    ) -> None:
+        if what is None:
+            head, found, rest = where.partition("] ")
+            where, what = (head[1:], rest) if found and head.startswith("[") else ("", where)
+        super().__init__(what)
+        self.where = where
+        self.what = what
+        self.given = given
+        self.advice = advice
+        self.field = field
+        self.index: Any = index  # an int, or None; always an int in a TooLongError
+
+    def __str__(self) -> str:
+        subject = "" if self.field is None else self.field if self.index is None else f"{self.field} {self.index}"
+        given = "" if self.given is MISSING else f": got {_shortened(self.given)}"
+        advice = f"; {self.advice}" if self.advice else ""
+        where = f"[{self.where}] " if self.where else ""
+        return f"{where}{subject}{' ' if subject else ''}{self.what}{given}{advice}"
+
+    def but(self: Same, **changed: Any) -> Same:
+        """A copy with some attributes changed: `error.but(field="row", index=7)`."""
+        other = copy.copy(self)
+        for name, value in changed.items():
+            assert hasattr(self, name), f"{type(self).__name__} has no {name}"
+            setattr(other, name, value)
+        return other
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        kept = {name: value for name, value in vars(self).items() if value is not MISSING}
+        return _rebuilt, (type(self), kept)
+
+
+def _rebuilt(kind: type[WeftError], attributes: dict[str, Any]) -> WeftError:
+    error = kind.__new__(kind, attributes["what"])
+    vars(error).update({"given": MISSING, **attributes})
+    return error
+
+
+def _shortened(given: Any) -> str:
+    text = repr(given)
+    return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
 
 
 class InputError(WeftError, ValueError):
@@ -40,16 +112,14 @@ class InputError(WeftError, ValueError):
 class TooLongError(InputError):
     """More tokens than fit; `length` and `limit` say how many, `index` in which of several texts."""
 
-    def __init__(self, message: str, *, length: int = 0, limit: int = 0, index: int = 0) -> None:
-        super().__init__(message)
+    def __init__(self, where: str, what: str | None = None, *, length: int = 0, limit: int = 0, **rest: Any) -> None:
+        super().__init__(where, what, **{"index": 0, **rest})
         self.length = length
         self.limit = limit
-        self.index = index
 
-    def of_text(self, index: int) -> "TooLongError":
+    def of_text(self, index: int) -> TooLongError:
         """The same of a text that is number `index` of those the caller gave, where it had another number here."""
-        message = str(self).replace(f"text {self.index} ", f"text {index} ", 1)
-        return TooLongError(message, length=self.length, limit=self.limit, index=index)
+        return self.but(what=self.what.replace(f"text {self.index} ", f"text {index} ", 1), index=index)
 
 
 class ShapeError(InputError):
@@ -87,9 +157,6 @@ class WeightError(ModelError):
 class NotFoundError(WeftError, LookupError):
     """A model, file or option that does not exist."""
 
-    def __str__(self) -> str:  # LookupError subclasses may quote their argument
-        return str(self.args[0]) if self.args else ""
-
 
 class DownloadError(WeftError, OSError):
     """A download failed."""
@@ -118,8 +185,8 @@ class BusyError(WeftError, RuntimeError):
 class LeaseError(BusyError):
     """Another process runs the migration, until `until` (seconds since 1970) at least, or took it over."""
 
-    def __init__(self, message: str, *, until: float = 0.0) -> None:
-        super().__init__(message)
+    def __init__(self, where: str, what: str | None = None, *, until: float = 0.0, **rest: Any) -> None:
+        super().__init__(where, what, **rest)
         self.until = until
 
 
@@ -141,7 +208,9 @@ def naming(file: str, *kinds: str) -> Iterator[None]:
     try:
         yield
     except (FormatError, UnsupportedError) as error:
-        part, end, what = str(error).removeprefix("[").partition("] ")
-        if not end or part == file or ("." in part and part not in kinds):
+        part = error.where
+        if not part or part == file or ("." in part and part not in kinds):
             raise
-        raise type(error)(f"[{file}] {what}" if part in kinds else f"[{file}] {part}: {what}") from error
+        if part in kinds:
+            raise error.but(where=file) from error
+        raise error.but(where=file, what=error.what if error.field else f"{part}: {error.what}") from error
