@@ -239,7 +239,7 @@ Burst find_burst(std::string_view name, const Level& level) {
   if (found) return found;
   std::string known;
   for (const std::string& other : roof_names(level)) known += (known.empty() ? "" : ", ") + other;
-  fail(ErrorKind::not_found, "[roofs] the level " + std::string(level.name) + " has no unit '" + std::string(name) +
+  fail(ErrorKind::not_found, "roofs", "the level " + std::string(level.name) + " has no unit '" + std::string(name) +
                                  "': there are " + known);
 }
 

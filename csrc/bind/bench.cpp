@@ -15,7 +15,7 @@ void bind_bench(nb::module_& module) {
       "measure_roof",
       [](const std::string& name, const std::string& level, Pool& pool, size_t bytes, double seconds, int repeats) {
         if (bytes > size_t{1} << 34 || !(seconds > 0 && seconds <= 10) || repeats < 1 || repeats > 1000)
-          fail(ErrorKind::input, "[roofs] at most 16 GB, 10 seconds and 1,000 repeats");
+          fail(ErrorKind::input, "roofs", "at most 16 GB, 10 seconds and 1,000 repeats");
         nb::gil_scoped_release released;
         return measure_roof(name, level_named(level), pool, bytes, seconds, repeats);
       },

@@ -24,7 +24,7 @@ DType element_type(const AnyArray& array) {
   if (array.dtype() == nb::dtype<int8_t>()) return DType::i8;
   if (array.dtype() == nb::dtype<uint8_t>()) return DType::u8;
   if (array.dtype() == nb::dtype<int64_t>()) return DType::i64;
-  fail(ErrorKind::input, "[run] inputs are float32, int32, int64, int8 or uint8 arrays");
+  fail(ErrorKind::input, "run", "inputs are float32, int32, int64, int8 or uint8 arrays");
 }
 
 // Activations that numpy has no type for, int8 rows and bfloat16, cross the boundary as bytes: uint8 [rows, bytes].
@@ -90,11 +90,11 @@ using Integers = nb::ndarray<const int32_t, nb::c_contig, nb::device::cpu>;
 std::shared_ptr<KvState> new_state(const std::string& dtype, int64_t pages, int64_t heads, int64_t dim, bool own_memory) {
   DType type = dtype_named(dtype);
   if (type != DType::f32 && type != DType::f16 && type != DType::bf16 && type != DType::i8)
-    fail(ErrorKind::unsupported, "[state] keys and values are f32, f16, bf16 or i8, not " + dtype);
+    fail(ErrorKind::unsupported, "state", "keys and values are f32, f16, bf16 or i8, not " + dtype);
   if (pages < 1 || heads < 1 || dim < 1 || pages > (int64_t{1} << 32) || heads > 65536 || dim > 65536)
-    fail(ErrorKind::input, "[state] pages, heads and dim must be positive");
+    fail(ErrorKind::input, "state", "pages, heads and dim must be positive");
   if (pages > (int64_t{1} << 47) / (heads * dim * kPage * 4))  // more than processors can address
-    fail(ErrorKind::memory, "[state] " + std::to_string(pages) + " pages of " + std::to_string(heads) + " heads of " + std::to_string(dim) + " are too many");
+    fail(ErrorKind::memory, "state", std::to_string(pages) + " pages of " + std::to_string(heads) + " heads of " + std::to_string(dim) + " are too many");
   return std::make_shared<KvState>(type, pages, heads, dim, own_memory);
 }
 
@@ -112,7 +112,7 @@ std::vector<std::shared_ptr<KvState>> make_states(
     bytes += static_cast<int64_t>(states.back()->page_bytes());
   }
   if (bytes > (int64_t{1} << 47) / pages)
-    fail(ErrorKind::memory, "[state] " + std::to_string(pages) + " pages of " + std::to_string(bytes) + " bytes are too many");
+    fail(ErrorKind::memory, "state", std::to_string(pages) + " pages of " + std::to_string(bytes) + " bytes are too many");
   join_states(states);
   return states;
 }

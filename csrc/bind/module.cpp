@@ -1,5 +1,6 @@
 // module: the Python extension. One bind_* function per area, each in its own file.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
 
 #include "core/error.h"
 
@@ -35,7 +36,7 @@ void translate(const std::exception_ptr& pointer, void*) {
     std::rethrow_exception(pointer);
   } catch (const weft::Error& error) {
     nb::object type = nb::module_::import_("weft.errors").attr(python_class(error.kind));
-    PyErr_SetString(type.ptr(), error.what());
+    PyErr_SetObject(type.ptr(), nb::make_tuple(error.where, error.what()).ptr());
   }
 }
 

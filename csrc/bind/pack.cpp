@@ -32,14 +32,14 @@ using Floats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::c
 using Order = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 size_t row_bytes(DType dtype, int64_t cols) {
-  if (cols < 1 || cols % info(dtype).block) fail(ErrorKind::input, "[weight] a row of " + std::to_string(cols) + " is not whole blocks of " + std::string(info(dtype).name));
+  if (cols < 1 || cols % info(dtype).block) fail(ErrorKind::input, "weight", "a row of " + std::to_string(cols) + " is not whole blocks of " + std::string(info(dtype).name));
   return bytes_of(dtype, static_cast<size_t>(cols));
 }
 
 void check_size(DType dtype, int64_t rows, int64_t cols, size_t given) {
   size_t wanted = 0;
   if (rows < 1 || __builtin_mul_overflow(row_bytes(dtype, cols), static_cast<size_t>(rows), &wanted) || wanted != given)
-    fail(ErrorKind::input, "[weight] (" + std::to_string(rows) + ", " + std::to_string(cols) + ") of " + std::string(info(dtype).name) + " does not fill " + std::to_string(given) + " bytes");
+    fail(ErrorKind::input, "weight", "(" + std::to_string(rows) + ", " + std::to_string(cols) + ") of " + std::string(info(dtype).name) + " does not fill " + std::to_string(given) + " bytes");
 }
 
 std::shared_ptr<Weight> in_rows(const std::string& name, int64_t rows, int64_t cols, Bytes bytes) {
@@ -77,13 +77,13 @@ PackPart packer_named(std::string_view layout) {
   if (layout == "pairs") return &pack_pairs;
   if (layout == "split") return &pack_split;
   if (layout == "quads" || layout == "equalised") return &pack_quads;
-  fail(ErrorKind::input, "[weight] no such layout: " + std::string(layout) + "; panels, halves, pairs, split, quads or equalised");
+  fail(ErrorKind::input, "weight", "no such layout: " + std::string(layout) + "; panels, halves, pairs, split, quads or equalised");
 }
 
 void check_order(const Order& order, int64_t rows) {
-  if (static_cast<int64_t>(order.size()) != rows) fail(ErrorKind::input, "[weight] row_order must name every row");
+  if (static_cast<int64_t>(order.size()) != rows) fail(ErrorKind::input, "weight", "row_order must name every row");
   for (size_t i = 0; i < order.size(); ++i)
-    if (order.data()[i] < 0 || order.data()[i] >= rows) fail(ErrorKind::input, "[weight] row_order names a row that is not there");
+    if (order.data()[i] < 0 || order.data()[i] >= rows) fail(ErrorKind::input, "weight", "row_order names a row that is not there");
 }
 
 // What Python gives to a packing is kept until it is done.
@@ -101,7 +101,7 @@ class PackingOfArrays {
     const bool quads = pack == &pack_quads, pairs = pack == &pack_pairs || pack == &pack_split;
     const int64_t step = pack == &pack_split ? kPairColumns : quads ? kQuadColumns : 1;
     if (cols % step || cols > INT32_MAX)
-      fail(ErrorKind::input, "[weight] rows of " + std::to_string(cols) + " are not whole steps of " + std::to_string(step));
+      fail(ErrorKind::input, "weight", "rows of " + std::to_string(cols) + " are not whole steps of " + std::to_string(step));
     auto weight = std::make_shared<Weight>();
     weight->dtype = pairs ? DType::bf16 : pack == &pack_halves ? DType::f16 : stored;
     weight->layout = quads ? Layout::quads : pairs ? Layout::pairs : Layout::panels;
@@ -174,8 +174,8 @@ std::shared_ptr<Weight> vector(Floats values, Arena* arena) {
 }
 
 nb::ndarray<nb::numpy, float> row(const Weight& weight, int64_t index) {
-  if (index < 0 || index >= weight.rows) fail(ErrorKind::input, "[weight] row " + std::to_string(index) + " of " + std::to_string(weight.rows));
-  if (weight.layout == Layout::quads) fail(ErrorKind::unsupported, "[weight] rows of int8 are not read back");
+  if (index < 0 || index >= weight.rows) fail(ErrorKind::input, "weight", "row " + std::to_string(index) + " of " + std::to_string(weight.rows));
+  if (weight.layout == Layout::quads) fail(ErrorKind::unsupported, "weight", "rows of int8 are not read back");
   auto* values = new float[static_cast<size_t>(weight.cols)];
   nb::capsule owner(values, [](void* pointer) noexcept { delete[] static_cast<float*>(pointer); });
   read_row(weight, index, values);
@@ -184,7 +184,7 @@ nb::ndarray<nb::numpy, float> row(const Weight& weight, int64_t index) {
 }
 
 nb::ndarray<nb::numpy, float> dense(const Weight& weight) {
-  if (weight.layout == Layout::quads) fail(ErrorKind::unsupported, "[weight] rows of int8 are not read back");
+  if (weight.layout == Layout::quads) fail(ErrorKind::unsupported, "weight", "rows of int8 are not read back");
   const auto rows = static_cast<size_t>(weight.rows), cols = static_cast<size_t>(weight.cols);
   auto* values = new float[rows * cols];
   nb::capsule owner(values, [](void* pointer) noexcept { delete[] static_cast<float*>(pointer); });

@@ -30,7 +30,7 @@ static nb::ndarray<nb::numpy, float, nb::ndim<1>> dequantise(const std::string& 
   // Comparing block counts keeps the arithmetic inside the size of memory that exists.
   if (count % static_cast<size_t>(type.block) || bytes.size() % static_cast<size_t>(type.bytes) ||
       blocks != bytes.size() / static_cast<size_t>(type.bytes))
-    weft::fail(weft::ErrorKind::input, "[dequantise] " + std::to_string(bytes.size()) + " bytes are not " +
+    weft::fail(weft::ErrorKind::input, "dequantise", std::to_string(bytes.size()) + " bytes are not " +
                                            std::to_string(count) + " elements of " + dtype_name);
   auto out = std::make_unique_for_overwrite<float[]>(count);
   {

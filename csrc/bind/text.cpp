@@ -28,7 +28,7 @@ std::string_view utf8_of(nb::handle text) {
   const char* data = PyUnicode_Check(text.ptr()) ? PyUnicode_AsUTF8AndSize(text.ptr(), &size) : nullptr;
   if (data == nullptr) {
     PyErr_Clear();
-    weft::fail(weft::ErrorKind::input, "[encode] a text has no UTF-8: " + std::string(nb::repr(text.type()).c_str()) +
+    weft::fail(weft::ErrorKind::input, "encode", "a text has no UTF-8: " + std::string(nb::repr(text.type()).c_str()) +
                                            "; give a str without lone surrogates");
   }
   return {data, static_cast<size_t>(size)};
@@ -126,7 +126,7 @@ std::vector<std::string_view> views_of(Bytes data, Offsets offsets, size_t skip,
   for (size_t i = 0; i + 1 < count; ++i) {
     if (at[i] > at[i + 1] || at[i + 1] > size || at[i + 1] - at[i] < skip)
       weft::fail(weft::ErrorKind::format,
-                 std::string("[gguf] wild offsets in ") + what + ": entry " + std::to_string(i));
+                 "gguf", std::string("wild offsets in ") + what + ": entry " + std::to_string(i));
     out.emplace_back(reinterpret_cast<const char*>(data.data()) + at[i] + skip, at[i + 1] - at[i] - skip);
   }
   return out;

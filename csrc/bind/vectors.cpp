@@ -27,7 +27,7 @@ using Mask = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::c
 using Scores = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Matrix = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
-[[noreturn]] void wrong(const std::string& what) { fail(ErrorKind::input, "[vectors] " + what); }
+[[noreturn]] void wrong(const std::string& what) { fail(ErrorKind::input, "vectors", what); }
 
 Element element_named(const std::string& name) {
   constexpr std::pair<const char*, Element> kNames[] = {{"f32", Element::f32}, {"f16", Element::f16}, {"bf16", Element::bf16},

@@ -6,21 +6,22 @@ namespace weft {
 
 namespace {
 
-constexpr size_t kLongestMessage = 800;
+constexpr size_t kLongest = 800;
 
-std::string printable(std::string_view message) {
+std::string printable(std::string_view text) {
   std::string out;
-  while (!message.empty() && out.size() < kLongestMessage) {
-    const utf8::Step step = utf8::step(message.data(), message.size());
-    if (step.ok) out += message.substr(0, step.size);
+  while (!text.empty() && out.size() < kLongest) {
+    const utf8::Step step = utf8::step(text.data(), text.size());
+    if (step.ok) out += text.substr(0, step.size);
     else utf8::append(out, utf8::kReplacement);
-    message.remove_prefix(step.size);
+    text.remove_prefix(step.size);
   }
-  return message.empty() ? out : out.append(" ...");
+  return text.empty() ? out : out.append(" ...");
 }
 
 }  // namespace
 
-Error::Error(ErrorKind kind, const std::string& message) : std::runtime_error(printable(message)), kind(kind) {}
+Error::Error(ErrorKind kind, std::string_view where, std::string_view what)
+    : std::runtime_error(printable(what)), kind(kind), where(printable(where)) {}
 
 }  // namespace weft

@@ -2,17 +2,22 @@
 #pragma once
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace weft {
 
 enum class ErrorKind { input, too_long, shape, format, unsupported, weight, not_found, memory, backend };
 
-// Messages quote files, and files hold anything: what is not UTF-8 becomes U+FFFD, and a long message is cut.
+// `where` names the part or the file at fault, what() says what is wrong; Python renders them as "[where] what".
+// what() may quote files, and files hold anything: malformed UTF-8 becomes U+FFFD, and a long sentence is cut.
 struct Error : std::runtime_error {
   ErrorKind kind;
-  Error(ErrorKind kind, const std::string& message);
+  std::string where;
+  Error(ErrorKind kind, std::string_view where, std::string_view what);
 };
 
-[[noreturn]] inline void fail(ErrorKind kind, const std::string& message) { throw Error(kind, message); }
+[[noreturn]] inline void fail(ErrorKind kind, std::string_view where, std::string_view what) {
+  throw Error(kind, where, what);
+}
 
 }  // namespace weft

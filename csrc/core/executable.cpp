@@ -29,7 +29,7 @@ Executable::Executable(Program program, Weights weights, States states, const Le
     if (instruction.op != "reshape") {
       bound.kernel = find_kernel(level_, instruction.op);
       if (!bound.kernel)
-        fail(ErrorKind::backend, "[cpu] no kernel for " + instruction.op + " at level " + level_.name);
+        fail(ErrorKind::backend, "cpu", "no kernel for " + instruction.op + " at level " + level_.name);
     }
     for (const NamedNumber& attr : instruction.attrs) bound.attrs.push_back({attr.name.c_str(), attr.value});
     call_start_.push_back(call_operands_.size());
@@ -84,15 +84,15 @@ void Executable::bind_weights(const Weights& weights) {
     const Value& value = program_.values[i];
     if (value.kind != ValueKind::weight) continue;
     auto found = weights.find(value.name);
-    if (found == weights.end()) fail(ErrorKind::weight, "[weights] " + value.name + " is missing");
+    if (found == weights.end()) fail(ErrorKind::weight, "weights", value.name + " is missing");
     const Weight& weight = *found->second;
     int64_t cols = value.rank ? value.shape[static_cast<size_t>(value.rank - 1)].constant : 1;
     int64_t rows = 1;
     for (int d = 0; d + 1 < value.rank; ++d)
       if (__builtin_mul_overflow(rows, value.shape[static_cast<size_t>(d)].constant, &rows))
-        fail(ErrorKind::weight, "[weights] " + value.name + " has more rows than there are numbers");
+        fail(ErrorKind::weight, "weights", value.name + " has more rows than there are numbers");
     if (weight.rows != rows || weight.cols != cols || weight.dtype != value.dtype)
-      fail(ErrorKind::weight, "[weights] " + value.name + " is " + std::string(info(weight.dtype).name) + " (" +
+      fail(ErrorKind::weight, "weights", value.name + " is " + std::string(info(weight.dtype).name) + " (" +
                                   std::to_string(weight.rows) + ", " + std::to_string(weight.cols) + "), the program wants " +
                                   std::string(info(value.dtype).name) + " (" + std::to_string(rows) + ", " + std::to_string(cols) + ")");
     weights_[i] = found->second;
@@ -107,11 +107,11 @@ void Executable::bind_states(const States& states) {
     const Value& value = program_.values[i];
     if (value.kind != ValueKind::state) continue;
     auto found = states.find(value.name);
-    if (found == states.end()) fail(ErrorKind::input, "[state] " + value.name + " is missing");
+    if (found == states.end()) fail(ErrorKind::input, "state", value.name + " is missing");
     const KvState& state = *found->second;
     if (value.rank != 2 || state.dtype != value.dtype || state.heads != value.shape[0].constant ||
         state.dim != value.shape[1].constant)
-      fail(ErrorKind::input, "[state] " + value.name + " does not fit the program");
+      fail(ErrorKind::input, "state", value.name + " does not fit the program");
     states_[i] = found->second;
     operands_[i].state = &state;
   }
@@ -123,10 +123,10 @@ void Executable::bind_tables(const Tables& tables) {
     const Value& value = program_.values[i];
     if (value.kind != ValueKind::table) continue;
     auto found = tables.find(value.name);
-    if (found == tables.end()) fail(ErrorKind::input, "[adapter] the table " + value.name + " is missing");
+    if (found == tables.end()) fail(ErrorKind::input, "adapter", "the table " + value.name + " is missing");
     const AdapterTable& table = *found->second;
     if (value.rank != 2 || table.rows() != value.shape[0].constant || table.cols() != value.shape[1].constant)
-      fail(ErrorKind::input, "[adapter] the table " + value.name + " does not fit the program");
+      fail(ErrorKind::input, "adapter", "the table " + value.name + " does not fit the program");
     tables_[i] = found->second;
     operands_[i].table = &table;
   }
@@ -145,7 +145,7 @@ static void settle(const Linear& form, int64_t size, Sizes& sizes, Sizes& known,
     *seen[i] = 1;
   }
   if (form.at(sizes) != size)
-    fail(ErrorKind::shape, "[run] " + name + " has a dimension of " + std::to_string(size) + ", " +
+    fail(ErrorKind::shape, "run", name + " has a dimension of " + std::to_string(size) + ", " +
                                std::to_string(form.at(sizes)) + " is wanted");
 }
 
@@ -157,9 +157,9 @@ Sizes Executable::read_inputs(std::span<const InputArray> inputs) {
     const InputArray* given = nullptr;
     for (const InputArray& input : inputs)
       if (input.name == value.name) given = &input;
-    if (!given) fail(ErrorKind::input, "[run] the input " + value.name + " is missing");
+    if (!given) fail(ErrorKind::input, "run", "the input " + value.name + " is missing");
     if (given->dtype != value.dtype || static_cast<int>(given->shape.size()) != value.rank)
-      fail(ErrorKind::shape, "[run] the input " + value.name + " has the wrong type or number of dimensions");
+      fail(ErrorKind::shape, "run", "the input " + value.name + " has the wrong type or number of dimensions");
     for (size_t d = 0; d < given->shape.size(); ++d) {
       settle(value.shape[d], given->shape[d], sizes, known, value.name);
       operands_[i].dim[d] = given->shape[d];
@@ -173,7 +173,7 @@ size_t Executable::arena_bytes(const Sizes& sizes) const {
   size_t total = 0;
   for (const Linear& slot : program_.slots) {
     const int64_t bytes = slot.at(sizes);
-    if (bytes < 0 || bytes > kMaxSlot) fail(ErrorKind::memory, "[run] a slot of " + std::to_string(bytes) + " bytes");
+    if (bytes < 0 || bytes > kMaxSlot) fail(ErrorKind::memory, "run", "a slot of " + std::to_string(bytes) + " bytes");
     total += aligned(static_cast<size_t>(bytes));
   }
   return total;

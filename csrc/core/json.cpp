@@ -94,7 +94,7 @@ class Parser {
 
  private:
   [[noreturn]] void wrong(const std::string& what) const {
-    fail(ErrorKind::format, "[" + store_.where + "] malformed JSON: " + what + " at byte " +
+    fail(ErrorKind::format, store_.where, "malformed JSON: " + what + " at byte " +
                                 std::to_string(p_ - store_.text.data()));
   }
 
@@ -281,10 +281,10 @@ std::string place_of(const Store& store, uint32_t index) {
 }
 
 const Node& checked(const Store* store, uint32_t index, Type wanted) {
-  if (store == nullptr) fail(ErrorKind::format, std::string("[json] a value is missing: expected ") + name_of(wanted));
+  if (store == nullptr) fail(ErrorKind::format, "json", std::string("a value is missing: expected ") + name_of(wanted));
   const Node& node = store->nodes[index];
   if (node.type != wanted)
-    fail(ErrorKind::format, "[" + store->where + "] wrong type: " + place_of(*store, index) + " is of type " +
+    fail(ErrorKind::format, store->where, "wrong type: " + place_of(*store, index) + " is of type " +
                                 name_of(node.type) + ", not " + name_of(wanted));
   return node;
 }
@@ -294,9 +294,9 @@ const Node& checked(const Store* store, uint32_t index, Type wanted) {
 Document::Document(std::string_view text, std::string_view where) : store_(std::make_unique<Store>()) {
   store_->where = where;
   if (text.size() >= std::numeric_limits<uint32_t>::max())
-    fail(ErrorKind::format, "[" + store_->where + "] the text is too long: " + std::to_string(text.size()) + " bytes");
+    fail(ErrorKind::format, store_->where, "the text is too long: " + std::to_string(text.size()) + " bytes");
   if (const size_t bad = utf8::first_malformed(text); bad != text.size())
-    fail(ErrorKind::format, "[" + store_->where + "] malformed UTF-8: at byte " + std::to_string(bad));
+    fail(ErrorKind::format, store_->where, "malformed UTF-8: at byte " + std::to_string(bad));
   store_->text = text;
   store_->nodes.reserve(text.size() / 12);  // about what a vocabulary needs
   Parser(*store_).run();
@@ -308,7 +308,7 @@ Document::~Document() = default;
 Value Document::root() const { return {store_.get(), 0}; }
 
 Type Value::type() const {
-  if (store_ == nullptr) fail(ErrorKind::format, "[json] a value is missing");
+  if (store_ == nullptr) fail(ErrorKind::format, "json", "a value is missing");
   return store_->nodes[index_].type;
 }
 
@@ -337,7 +337,7 @@ Value Value::find(std::string_view key) const {
 Value Value::at(std::string_view key) const {
   const Value found = find(key);
   if (!found)
-    fail(ErrorKind::format, "[" + store_->where + "] a key is missing: '" + std::string(key) + "' in " +
+    fail(ErrorKind::format, store_->where, "a key is missing: '" + std::string(key) + "' in " +
                                 place_of(*store_, index_));
   return found;
 }

@@ -103,7 +103,7 @@ const Level& level_named(std::string_view name) {
   if (best) return *best;
   std::string known;
   for (const std::string& present : levels_present()) known += (known.empty() ? "" : ", ") + present;
-  fail(ErrorKind::backend, "[cpu] this machine cannot run the level '" + std::string(name) + "': it has " + known);
+  fail(ErrorKind::backend, "cpu", "this machine cannot run the level '" + std::string(name) + "': it has " + known);
 }
 
 Kernel find_kernel(const Level& level, std::string_view op) {

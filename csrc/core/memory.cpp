@@ -24,7 +24,7 @@ Memory::Memory(size_t bytes) {
   size_t reserve = wanted + (large ? kHugePage : 0);
   void* start = mmap(nullptr, reserve, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (start == MAP_FAILED)
-    fail(ErrorKind::memory, "[memory] the system refused " + std::to_string(bytes) + " bytes");
+    fail(ErrorKind::memory, "memory", "the system refused " + std::to_string(bytes) + " bytes");
   auto* base = static_cast<std::byte*>(start);
   if (large) {
     auto address = reinterpret_cast<size_t>(base);

@@ -11,7 +11,7 @@ namespace weft {
 
 namespace {
 
-[[noreturn]] void malformed(const std::string& what) { fail(ErrorKind::format, "[program] " + what); }
+[[noreturn]] void malformed(const std::string& what) { fail(ErrorKind::format, "program", what); }
 
 constexpr int64_t kMaxSize = int64_t{1} << 40;  // of a factor or a constant: sums over a step's tokens stay in 64 bits
 

@@ -33,13 +33,13 @@ void join_states(std::span<const std::shared_ptr<KvState>> layers) {
 
 size_t KvState::place_of(int64_t page) const {
   if (page < 0 || page >= pages)
-    fail(ErrorKind::input, "[state] no page " + std::to_string(page) + "; there are " + std::to_string(pages));
+    fail(ErrorKind::input, "state", "no page " + std::to_string(page) + "; there are " + std::to_string(pages));
   return static_cast<size_t>(page * stride);
 }
 
 void KvState::check_size(size_t size) const {
   if (size != page_bytes())
-    fail(ErrorKind::input, "[state] a page has " + std::to_string(page_bytes()) + " bytes, not " + std::to_string(size));
+    fail(ErrorKind::input, "state", "a page has " + std::to_string(page_bytes()) + " bytes, not " + std::to_string(size));
 }
 
 void KvState::read_page(int64_t page, std::byte* out, size_t size) const {
@@ -62,12 +62,12 @@ void KvState::copy_page(int64_t source, int64_t target) {
 static constexpr int64_t kMaxRank = 4096;  // of a blend; sums of a row of them fit a worker's scratch
 
 static void need(bool fits, const char* what) {
-  if (!fits) fail(ErrorKind::weight, std::string("[adapter] ") + what);
+  if (!fits) fail(ErrorKind::weight, "adapter", what);
 }
 
 static void check_index(int64_t index) {
   if (index < 1 || index >= kAdapters)
-    fail(ErrorKind::input, "[adapter] index " + std::to_string(index) + "; 1 to " + std::to_string(kAdapters - 1));
+    fail(ErrorKind::input, "adapter", "index " + std::to_string(index) + "; 1 to " + std::to_string(kAdapters - 1));
 }
 
 static bool is_matrix(const Weight& weight, int64_t rows, int64_t cols) {
@@ -84,7 +84,7 @@ static const float* values(const AdapterTable::Kept& weight) {
 }
 
 AdapterTable::AdapterTable(int64_t rows, int64_t cols) : rows_(rows), cols_(cols) {
-  if (rows < 1 || cols < 1) fail(ErrorKind::input, "[adapter] a table has rows and columns");
+  if (rows < 1 || cols < 1) fail(ErrorKind::input, "adapter", "a table has rows and columns");
 }
 
 void AdapterTable::put(int64_t index, Kept down, Kept up, Kept scale, Kept gain, Kept shift) {

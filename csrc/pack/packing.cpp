@@ -23,7 +23,7 @@ Packing::~Packing() {
 }
 
 void Packing::add(const PackJob& job) {
-  if (started_) fail(ErrorKind::input, "[pack] packing has begun; make another one for more weights");
+  if (started_) fail(ErrorKind::input, "pack", "packing has begun; make another one for more weights");
   const int64_t panels = (job.rows + kPanelRows - 1) / kPanelRows;
   const auto step = std::max<int64_t>(1, static_cast<int64_t>(kPartBytes / (job.row_bytes * kPanelRows)));
   for (int64_t begin = 0; begin < panels; begin += step)

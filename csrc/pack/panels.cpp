@@ -27,7 +27,7 @@ bool has_panels(DType dtype) { return is_float(dtype) || find_format(dtype); }
 size_t panel_bytes(DType dtype, int64_t cols) {
   if (is_float(dtype)) return bytes_of(dtype, static_cast<size_t>(cols * kPanelRows));
   if (const Format* format = find_format(dtype)) return static_cast<size_t>(format->panel_bytes(cols));
-  fail(ErrorKind::unsupported, "[pack] this type is not packed: " + std::string(info(dtype).name));
+  fail(ErrorKind::unsupported, "pack", "this type is not packed: " + std::string(info(dtype).name));
 }
 
 size_t panels_bytes(DType dtype, int64_t rows, int64_t cols) {

@@ -14,7 +14,7 @@ void spread(DType dtype, const std::byte* block, Plain& plain) {
   case DType::type: return spread_bytes<DType::type>(block, plain);
     WEFT_PACKED_TYPES(WEFT_SPREAD)
 #undef WEFT_SPREAD
-    default: fail(ErrorKind::unsupported, "[pack] not a packed type: " + std::string(info(dtype).name));
+    default: fail(ErrorKind::unsupported, "pack", "not a packed type: " + std::string(info(dtype).name));
   }
 }
 

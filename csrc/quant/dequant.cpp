@@ -191,7 +191,7 @@ static void widen_span(const std::byte* values, float* out, size_t count) {
 
 void dequantise(DType dtype, const std::byte* blocks, float* out, size_t count) {
   if (count % static_cast<size_t>(info(dtype).block))
-    fail(ErrorKind::input, "[dequantise] not a whole number of blocks: " + std::to_string(count) + " elements of " +
+    fail(ErrorKind::input, "dequantise", "not a whole number of blocks: " + std::to_string(count) + " elements of " +
                                std::string(info(dtype).name));
   switch (dtype) {
     case DType::f32: std::memcpy(out, blocks, count * sizeof(float)); return;
@@ -219,7 +219,7 @@ void dequantise(DType dtype, const std::byte* blocks, float* out, size_t count) 
     case DType::tq1_0: return decode_span<BlockTQ1_0>(blocks, out, count);
     case DType::tq2_0: return decode_span<BlockTQ2_0>(blocks, out, count);
     case DType::mxfp4: return decode_span<BlockMXFP4>(blocks, out, count);
-    default: fail(ErrorKind::unsupported, "[dequantise] not a type of weights: " + std::string(info(dtype).name));
+    default: fail(ErrorKind::unsupported, "dequantise", "not a type of weights: " + std::string(info(dtype).name));
   }
 }
 

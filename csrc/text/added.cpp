@@ -24,7 +24,7 @@ bool has_at(const char* p, uint32_t flags) { return has(utf8::next(p), flags); }
 void AddedTokens::add(const AddedToken& token, std::string_view searched) {
   if (searched.empty()) return;
   if (searched.size() > kMaxBytes)
-    fail(ErrorKind::unsupported, "[tokenizer] an added token is too long: " + std::to_string(searched.size()) +
+    fail(ErrorKind::unsupported, "tokenizer", "an added token is too long: " + std::to_string(searched.size()) +
                                      " bytes; the limit is " + std::to_string(kMaxBytes));
   trie_.add(searched, static_cast<int32_t>(tokens_.size()));
   tokens_.push_back(token);

@@ -51,7 +51,7 @@ MergeTable::Pair pair_of(const Vocab& vocab, const Merge& merge, uint32_t rank, 
   scratch += merge.right;
   const MergeTable::Pair pair{vocab.find(merge.left), vocab.find(merge.right), rank, vocab.find(scratch)};
   if (pair.left == kNone || pair.right == kNone || pair.id == kNone)
-    fail(ErrorKind::format, "[vocabulary] a merge of tokens that do not exist: '" + std::string(merge.left) +
+    fail(ErrorKind::format, "vocabulary", "a merge of tokens that do not exist: '" + std::string(merge.left) +
                                 "' and '" + std::string(merge.right) + "', merge " + std::to_string(rank));
   return pair;
 }
@@ -69,14 +69,14 @@ ByteBpe::ByteBpe(const Vocab& vocab) {
   options_.whole_words = true;
   read_bytes(vocab);
   if (std::find(byte_ids_.begin(), byte_ids_.end(), kNone) != byte_ids_.end())
-    fail(ErrorKind::format, "[vocabulary] a byte has no token");
+    fail(ErrorKind::format, "vocabulary", "a byte has no token");
   read_words(vocab);
   std::vector<MergeTable::Pair> pairs;
   for (int32_t id = 0; id < words_.size(); ++id) {
     if (!words_.has(id)) continue;
     const std::string_view word = words_.token(id);
     if (word.size() > kMaxBytes || pairs.size() > kMaxPairs)
-      fail(ErrorKind::unsupported, "[vocabulary] a token is too long, or the tokens are too many: id " +
+      fail(ErrorKind::unsupported, "vocabulary", "a token is too long, or the tokens are too many: id " +
                                        std::to_string(id) + " of " + std::to_string(word.size()) + " bytes");
     for (size_t size = 1; size < word.size(); ++size) {
       const int32_t left = words_.find(word.substr(0, size));

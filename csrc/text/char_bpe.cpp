@@ -134,7 +134,7 @@ void CharBpe::add_splits(const Vocab& vocab, const std::vector<bool>& mergeable,
                          std::vector<MergeTable::Pair>& pairs) {
   const std::string_view text = vocab.token(piece);
   if (text.size() > kMaxPieceBytes || pairs.size() > kMaxPairs)
-    fail(ErrorKind::unsupported, "[vocabulary] a piece is too long, or the pieces are too many: id " +
+    fail(ErrorKind::unsupported, "vocabulary", "a piece is too long, or the pieces are too many: id " +
                                      std::to_string(piece) + " of " + std::to_string(text.size()) + " bytes");
   if (text.empty()) return;
   cuts_.note(text);

@@ -64,7 +64,7 @@ void append_text(const Decoder& decoder, std::string_view text, DecodeState& sta
 
 void Tokenizer::check_id(int32_t id) const {
   if (id < 0 || id >= parts_.vocab.size())
-    fail(ErrorKind::input, "[decode] an id outside the vocabulary: " + std::to_string(id) + "; there are " +
+    fail(ErrorKind::input, "decode", "an id outside the vocabulary: " + std::to_string(id) + "; there are " +
                                std::to_string(parts_.vocab.size()));
 }
 

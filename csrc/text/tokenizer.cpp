@@ -31,7 +31,7 @@ Tokenizer::Tokenizer(Parts parts) : parts_(std::move(parts)), special_(static_ca
   pool_.reserve(kPooled);
   for (const AddedToken& token : parts_.added) {
     if (!parts_.vocab.has(token.id))
-      fail(ErrorKind::format, "[tokenizer] an added token without an entry in the vocabulary: '" + token.content + "'");
+      fail(ErrorKind::format, "tokenizer", "an added token without an entry in the vocabulary: '" + token.content + "'");
     if (token.special) special_[static_cast<size_t>(token.id)] = true;
     if (!token.normalized) {
       raw_.add(token, token.content);
@@ -99,7 +99,7 @@ std::vector<Ids> Tokenizer::encode_batch(const std::vector<std::string_view>& te
 
 void Tokenizer::encode_plain(std::string_view text, Parse parse, Workspace& work, Out out) const {
   if (text.size() > kMaxTextBytes)
-    fail(ErrorKind::too_long, "[encode] a text is too long: " + std::to_string(text.size()) + " bytes; the limit is " +
+    fail(ErrorKind::too_long, "encode", "a text is too long: " + std::to_string(text.size()) + " bytes; the limit is " +
                                   std::to_string(kMaxTextBytes));
   out.ids.reserve(out.ids.size() + text.size() / 4 + 8);
   work.origins.clear();

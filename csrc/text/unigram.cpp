@@ -18,14 +18,14 @@ Unigram::Unigram(const Vocab& vocab, const std::vector<bool>& usable, std::vecto
                  const Fallback& fallback)
     : scores_(std::move(scores)), fallback_(fallback) {
   if (fallback_.unknown == kNone)
-    fail(ErrorKind::unsupported, "[vocabulary] weft does not support Unigram without an unknown token");
+    fail(ErrorKind::unsupported, "vocabulary", "weft does not support Unigram without an unknown token");
   double lowest = 0;
   for (size_t i = 0; i < scores_.size(); ++i) lowest = i == 0 ? scores_[i] : std::min(lowest, scores_[i]);
   unknown_score_ = lowest - kUnknownPenalty;
   for (int32_t id = 0; id < vocab.size(); ++id) {
     if (!vocab.has(id) || !usable[static_cast<size_t>(id)] || vocab.token(id).empty()) continue;
     if (vocab.token(id).size() > kMaxPieceBytes)
-      fail(ErrorKind::unsupported, "[vocabulary] a piece is too long: id " + std::to_string(id));
+      fail(ErrorKind::unsupported, "vocabulary", "a piece is too long: id " + std::to_string(id));
     trie_.add(vocab.token(id), id);
     cuts_.note(vocab.token(id));
     if (vocab.token(id) == kSpaceMark) cuts_.allow(true);

@@ -17,7 +17,7 @@ void Vocab::reserve(size_t tokens, size_t bytes) {
 
 void Vocab::add(std::string_view token, int64_t id) {
   const auto wrong = [&](const char* what) {
-    fail(ErrorKind::format, std::string("[vocabulary] ") + what + ": '" + std::string(token.substr(0, 64)) + "', id " +
+    fail(ErrorKind::format, "vocabulary", std::string(what) + ": '" + std::string(token.substr(0, 64)) + "', id " +
                                 std::to_string(id));
   };
   if (id < 0 || id >= kMaxTokens) wrong("an id out of range");
@@ -67,7 +67,7 @@ uint32_t Trie::child(uint32_t node, unsigned char byte) const {
 
 uint32_t Trie::add_child(uint32_t node, unsigned char byte) {
   const auto fresh = static_cast<uint32_t>(values_.size());
-  if (fresh >= 1u << 24) fail(ErrorKind::format, "[vocabulary] the tokens are too long together: over 2^24 trie nodes");
+  if (fresh >= 1u << 24) fail(ErrorKind::format, "vocabulary", "the tokens are too long together: over 2^24 trie nodes");
   values_.push_back(kNone);
   if (node == 0) return first_[byte] = fresh;
   if ((count_ + 1) * 2 > edges_.size()) grow();

@@ -19,7 +19,7 @@ uint32_t label(uint32_t unit) { return unit & 0x800000FF; }
 uint32_t value(uint32_t unit) { return unit & 0x7FFFFFFF; }
 uint32_t offset(uint32_t unit) { return unit >> 10 << ((unit & 1 << 9) >> 6); }
 
-[[noreturn]] void malformed(const std::string& what) { fail(ErrorKind::format, "[charsmap] " + what); }
+[[noreturn]] void malformed(const std::string& what) { fail(ErrorKind::format, "charsmap", what); }
 
 // Whether a character joins the grapheme before it. Close to Unicode's rule where a grapheme is under 6 bytes: no
 // longer one is looked up whole.

@@ -244,7 +244,7 @@ std::unique_ptr<Normaliser> space_run_normaliser(std::string_view to) { return s
 size_t growth_limit(size_t size) { return size * kMaxGrowth + 65'536; }
 
 void check_growth(size_t size, size_t limit) {
-  if (size > limit) fail(ErrorKind::too_long, "[encode] normalising makes a text too long: " + std::to_string(size));
+  if (size > limit) fail(ErrorKind::too_long, "encode", "normalising makes a text too long: " + std::to_string(size));
 }
 
 std::string_view NormaliserChain::apply(std::string_view text, Place place, std::array<std::string, 2>& buffers) const {

@@ -103,7 +103,7 @@ void encode(Element element, const std::byte* x, int64_t count, int64_t dim, int
   else
     pool.run([](void* context, int index) { (*static_cast<decltype(job)*>(context))(index); }, &job);
   if (bad < count)
-    fail(ErrorKind::input, "[vectors] row " + std::to_string(bad.load()) + " holds NaN, infinity, or numbers too large for float32 sums");
+    fail(ErrorKind::input, "vectors", "row " + std::to_string(bad.load()) + " holds NaN, infinity, or numbers too large for float32 sums");
 }
 
 }  // namespace weft

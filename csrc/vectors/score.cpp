@@ -21,7 +21,7 @@ bool all_finite(const float* x, int64_t n) {
 }
 
 [[noreturn]] void refuse(const std::string& which, const std::string& what) {
-  fail(ErrorKind::input, "[vectors] " + which + " " + what);
+  fail(ErrorKind::input, "vectors", which + " " + what);
 }
 
 }  // namespace
@@ -38,13 +38,13 @@ Scorer::Scorer(const VectorKernels& kernels, const Rows& queries, const Rows& ro
 void Scorer::check_metric() const {
   const bool coded = rows_.scales != nullptr;
   const bool same = rows_.is_float() ? queries_.is_float() : queries_.element == rows_.element;
-  if (!same || coded != (queries_.scales != nullptr)) fail(ErrorKind::input, "[vectors] queries and rows are of different kinds");
+  if (!same || coded != (queries_.scales != nullptr)) fail(ErrorKind::input, "vectors", "queries and rows are of different kinds");
   if (queries_.dim != rows_.dim)
-    fail(ErrorKind::shape, "[vectors] vectors of " + std::to_string(queries_.dim) + " and " + std::to_string(rows_.dim) + " numbers do not compare");
+    fail(ErrorKind::shape, "vectors", "vectors of " + std::to_string(queries_.dim) + " and " + std::to_string(rows_.dim) + " numbers do not compare");
   bool known = metric_ != Metric::hamming;
   if (coded) known = metric_ == Metric::dot || metric_ == Metric::cosine;
   if (rows_.element == Element::bits) known = metric_ == Metric::hamming || metric_ == Metric::cosine;
-  if (!known) fail(ErrorKind::input, "[vectors] these rows do not have that metric");
+  if (!known) fail(ErrorKind::input, "vectors", "these rows do not have that metric");
 }
 
 void Scorer::prepare_floats() {

@@ -183,7 +183,7 @@ class _Reader:
         try:
             offsets = quant.string_offsets(self.bytes[: self.end], start, count, MAX_STRING)
         except FormatError as error:
-            raise FormatError(f"[gguf] {self.file.name}: {key!r}: {error}") from None
+            raise error.but(where="gguf", what=f"{self.file.name}: {key!r}: {error.what}") from None
         self.take(offsets[-1] - start, f"the array {key!r}")
         return StringArray(self.bytes, offsets)
 

@@ -20,14 +20,14 @@ constexpr std::array<int8_t, 256> kValues = [] {
 
 }  // namespace
 
-std::string from_base64(std::string_view text, const char* where) {
+std::string from_base64(std::string_view text, std::string_view where) {
   for (int padding = 0; padding < 2 && text.ends_with('='); ++padding) text.remove_suffix(1);
   std::string out;
   out.reserve(text.size() / 4 * 3 + 3);
   uint32_t bits = 0;
   for (size_t i = 0; i < text.size(); ++i) {
     const int digit = kValues[static_cast<unsigned char>(text[i])];
-    if (digit < 0) fail(ErrorKind::format, std::string(where) + " malformed base64: at character " + std::to_string(i));
+    if (digit < 0) fail(ErrorKind::format, where, "malformed base64: at character " + std::to_string(i));
     bits = bits << 6 | static_cast<uint32_t>(digit);
     if (i % 4 != 0) out.push_back(static_cast<char>(bits >> (6 - i % 4 * 2) & 0xFF));
   }

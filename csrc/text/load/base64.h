@@ -5,6 +5,6 @@
 
 namespace weft::text {
 
-std::string from_base64(std::string_view text, const char* where);  // throws Error(format), starting with `where`
+std::string from_base64(std::string_view text, std::string_view where);  // throws Error(format)
 
 }  // namespace weft::text

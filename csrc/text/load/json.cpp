@@ -22,7 +22,7 @@ using json::Type;
 using json::Value;
 
 [[noreturn]] void unsupported(const std::string& what) {
-  fail(ErrorKind::unsupported, "[tokenizer.json] weft does not support " + what);
+  fail(ErrorKind::unsupported, "tokenizer.json", "weft does not support " + what);
 }
 
 constexpr size_t kMaxSteps = 16;         // normalisers, pre-tokenizers, parts of a template
@@ -44,13 +44,13 @@ bool asks(Value object, std::string_view key) {
 int32_t token_id(const Vocab& vocab, std::string_view token, const char* use) {
   const int32_t id = vocab.find(token);
   if (id == kNone)
-    fail(ErrorKind::format, std::string("[tokenizer.json] the ") + use + " is not in the vocabulary: " + quoted(token));
+    fail(ErrorKind::format, "tokenizer.json", std::string("the ") + use + " is not in the vocabulary: " + quoted(token));
   return id;
 }
 
 int32_t checked_id(const Vocab& vocab, int64_t id, const char* use) {
   if (!vocab.has(id))
-    fail(ErrorKind::format, std::string("[tokenizer.json] the ") + use + " is not in the vocabulary: id " +
+    fail(ErrorKind::format, "tokenizer.json", std::string("the ") + use + " is not in the vocabulary: id " +
                                 std::to_string(id));
   return static_cast<int32_t>(id);
 }
@@ -73,7 +73,7 @@ void read_added(Value root, Parts& parts) {
     const int32_t known = parts.vocab.find(token.content);
     if (known == kNone) parts.vocab.add(token.content, id);
     else if (known != id)
-      fail(ErrorKind::format, "[tokenizer.json] an added token has two ids: " + quoted(token.content) + ", " +
+      fail(ErrorKind::format, "tokenizer.json", "an added token has two ids: " + quoted(token.content) + ", " +
                                   std::to_string(known) + " and " + std::to_string(id));
     token.id = static_cast<int32_t>(id);
     token.special = item.boolean_or("special", false);
@@ -123,7 +123,7 @@ void add_normaliser(Value value, NormaliserChain& chain) {
     else if (expression && expression.string() == " {2,}") chain.add(space_run_normaliser(content));
     else unsupported("a Replace normaliser with this pattern: " + quoted(expression ? expression.string() : ""));
   } else if (type == "Precompiled") {
-    chain.add(precompiled_normaliser(Charsmap(from_base64(value.string_or("precompiled_charsmap", ""), "[tokenizer.json]"))));
+    chain.add(precompiled_normaliser(Charsmap(from_base64(value.string_or("precompiled_charsmap", ""), "tokenizer.json"))));
   } else {
     unsupported("the normaliser " + quoted(type));
   }
@@ -221,7 +221,7 @@ int32_t pair_id(Value pair, const Vocab& vocab) {  // ["[SEP]", 102]
   int32_t id = kNone;
   for (const Value item : pair.items())
     if (item.is(Type::integer)) id = checked_id(vocab, item.integer(), "post-processor's token");
-  if (id == kNone) fail(ErrorKind::format, "[tokenizer.json] the post-processor names a token without its id");
+  if (id == kNone) fail(ErrorKind::format, "tokenizer.json", "the post-processor names a token without its id");
   return id;
 }
 
@@ -343,7 +343,7 @@ std::string_view model_type(Value model) {
 
 std::unique_ptr<Model> word_piece(Value model, const Vocab& vocab) {
   const int64_t longest = model.integer_or("max_input_chars_per_word", 100);
-  if (longest < 0) fail(ErrorKind::format, "[tokenizer.json] max_input_chars_per_word is negative");
+  if (longest < 0) fail(ErrorKind::format, "tokenizer.json", "max_input_chars_per_word is negative");
   return std::make_unique<WordPiece>(vocab, model.string_or("continuing_subword_prefix", "##"),
                                      token_id(vocab, model.string_or("unk_token", "[UNK]"), "unknown token"),
                                      static_cast<size_t>(longest));
@@ -351,7 +351,7 @@ std::unique_ptr<Model> word_piece(Value model, const Vocab& vocab) {
 
 Merge merge_of(Value value) {
   if (value.is(Type::array)) {
-    if (value.size() != 2) fail(ErrorKind::format, "[tokenizer.json] a merge that is not of two tokens");
+    if (value.size() != 2) fail(ErrorKind::format, "tokenizer.json", "a merge that is not of two tokens");
     auto items = value.items();
     const std::string_view left = (*items.first).string();
     return {left, (*++items.first).string()};
@@ -359,7 +359,7 @@ Merge merge_of(Value value) {
   const std::string_view text = value.string();
   const size_t space = text.find(' ');
   if (space == std::string_view::npos || text.find(' ', space + 1) != std::string_view::npos)
-    fail(ErrorKind::format, "[tokenizer.json] a merge that is not of two tokens: " + quoted(text));
+    fail(ErrorKind::format, "tokenizer.json", "a merge that is not of two tokens: " + quoted(text));
   return {text.substr(0, space), text.substr(space + 1)};
 }
 
@@ -419,7 +419,7 @@ void read_unigram_vocab(Value model, Vocab& vocab, std::vector<double>& scores) 
   vocab.reserve(list.size() + 1024, list.size() * 9);
   scores.reserve(list.size());
   for (const Value item : list.items()) {  // ["piece", -3.5]
-    if (item.size() != 2) fail(ErrorKind::format, "[tokenizer.json] a piece that is not a text and a score");
+    if (item.size() != 2) fail(ErrorKind::format, "tokenizer.json", "a piece that is not a text and a score");
     auto pair = item.items();
     vocab.add((*pair.first).string(), static_cast<int64_t>(scores.size()));
     scores.push_back(library_score((*++pair.first).number()));

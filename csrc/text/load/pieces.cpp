@@ -11,7 +11,7 @@ namespace weft::text {
 
 namespace {
 
-[[noreturn]] void malformed(const std::string& what) { fail(ErrorKind::format, "[tokenizer.model] " + what); }
+[[noreturn]] void malformed(const std::string& what) { fail(ErrorKind::format, "tokenizer.model", what); }
 
 // A strict reader of one protobuf message: every length is checked against what is left.
 class Message {
@@ -107,14 +107,14 @@ void read_trainer(std::string_view bytes, File& file) {
       case 3:
         want(field, 0);
         if (field.value != 1 && field.value != 2)
-          fail(ErrorKind::unsupported, "[tokenizer.model] weft does not support model_type " +
+          fail(ErrorKind::unsupported, "tokenizer.model", "weft does not support model_type " +
                                            std::to_string(field.value) + ": only unigram (1) and bpe (2)");
         file.unigram = field.value == 1;
         break;
       case 24:
         want(field, 0);
         if (field.value != 0)
-          fail(ErrorKind::unsupported, "[tokenizer.model] weft does not support treat_whitespace_as_suffix");
+          fail(ErrorKind::unsupported, "tokenizer.model", "weft does not support treat_whitespace_as_suffix");
         break;
       case 35: want(field, 0), file.vocab.byte_fallback = field.value != 0; break;
       case 41: want(field, 0), file.bos = id; break;
@@ -158,11 +158,11 @@ std::vector<bool> read_pieces(const PieceVocab& source, Parts& parts, Fallback& 
   for (size_t i = 0; i < source.tokens.size(); ++i) {
     const std::string_view token = source.tokens[i];
     const int32_t type = source.types[i], id = static_cast<int32_t>(i);
-    const std::string name = std::string(source.where) + " piece " + std::to_string(i);
-    if (utf8::first_malformed(token) != token.size()) fail(ErrorKind::format, name + " is not UTF-8");
-    if (!std::isfinite(source.scores[i])) fail(ErrorKind::format, name + " has a score that is not finite");
+    const std::string name = "piece " + std::to_string(i);
+    if (utf8::first_malformed(token) != token.size()) fail(ErrorKind::format, source.where, name + " is not UTF-8");
+    if (!std::isfinite(source.scores[i])) fail(ErrorKind::format, source.where, name + " has a score that is not finite");
     if (type == kBytePiece && byte_of_token(token) < 0)
-      fail(ErrorKind::format, name + " is of type byte but not written <0x00> to <0xFF>: '" + std::string(token) + "'");
+      fail(ErrorKind::format, source.where, name + " is of type byte but not written <0x00> to <0xFF>: '" + std::string(token) + "'");
     parts.vocab.add(token, id);
     usable[i] = type == kNormalPiece || type == kUnusedPiece;
     if (type == kUnknownPiece && fallback.unknown == kNone) fallback.unknown = id;
@@ -213,12 +213,12 @@ void set_piece_parts(const PieceVocab& source, bool unigram, std::string_view ch
 
 std::unique_ptr<Tokenizer> from_sentencepiece(std::string_view bytes, bool add_bos, bool add_eos) {
   File file = read_file(bytes);
-  file.vocab.where = "[tokenizer.model]";
+  file.vocab.where = "tokenizer.model";
   file.vocab.print_unknown = true;
   file.vocab.user_in_pieces = true;
   for (const int32_t type : file.vocab.types)
     if (type == kUnusedPiece && !file.unigram)
-      fail(ErrorKind::unsupported, "[tokenizer.model] weft does not support unused pieces in a BPE model");
+      fail(ErrorKind::unsupported, "tokenizer.model", "weft does not support unused pieces in a BPE model");
   Parts parts;
   set_piece_parts(file.vocab, file.unigram, file.charsmap, parts);
   const auto id_of = [&](int64_t id, const char* name) {

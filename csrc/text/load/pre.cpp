@@ -125,7 +125,7 @@ Pre read_pre(std::string_view name, Parts& parts) {
     named.add(parts.splitters);
     return {named.whole_words, named.bos};
   }
-  fail(ErrorKind::unsupported, "[gguf] weft does not know tokenizer.ggml.pre: '" + std::string(name) + "'");
+  fail(ErrorKind::unsupported, "gguf", "weft does not know tokenizer.ggml.pre: '" + std::string(name) + "'");
 }
 
 }  // namespace weft::text

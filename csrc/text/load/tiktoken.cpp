@@ -10,7 +10,7 @@ namespace weft::text {
 
 namespace {
 
-constexpr const char* kWhere = "[tiktoken]";
+constexpr const char* kWhere = "tiktoken";
 
 void read_line(std::string_view line, int64_t first_id, Vocab& vocab, std::string& token) {
   const size_t space = line.find(' ');
@@ -21,12 +21,12 @@ void read_line(std::string_view line, int64_t first_id, Vocab& vocab, std::strin
     if (error != std::errc{} || stop != end) rank = -1;
   }
   if (rank < 0 || rank >= kMaxTokens)
-    fail(ErrorKind::format, std::string(kWhere) + " a line is not a token and its rank: '" +
+    fail(ErrorKind::format, kWhere, "a line is not a token and its rank: '" +
                                 std::string(line.substr(0, 64)) + "'");
   token.clear();
   for (const char c : from_base64(line.substr(0, space), kWhere))
     utf8::append(token, byte_alphabet::character(static_cast<unsigned char>(c)));
-  if (token.empty()) fail(ErrorKind::format, std::string(kWhere) + " an empty token: rank " + std::to_string(rank));
+  if (token.empty()) fail(ErrorKind::format, kWhere, "an empty token: rank " + std::to_string(rank));
   vocab.add(token, first_id + rank);
 }
 
@@ -56,7 +56,7 @@ std::unique_ptr<Tokenizer> from_tiktoken(std::string_view file, const TiktokenOp
     parts.added.push_back(std::move(added));
   }
   if (options.bos != kNone) {
-    if (!parts.vocab.has(options.bos)) fail(ErrorKind::format, std::string(kWhere) + " bos is not in the vocabulary");
+    if (!parts.vocab.has(options.bos)) fail(ErrorKind::format, kWhere, "bos is not in the vocabulary");
     surround(options.bos, kNone, parts);
   }
   return std::make_unique<Tokenizer>(std::move(parts));

@@ -39,7 +39,7 @@ void surround(int32_t bos, int32_t eos, Parts& parts) {
 
 std::unique_ptr<Tokenizer> from_vocab_file(std::string_view text, const VocabFileOptions& options) {
   if (const size_t bad = utf8::first_malformed(text); bad != text.size())
-    fail(ErrorKind::format, "[vocab.txt] malformed UTF-8: at byte " + std::to_string(bad));
+    fail(ErrorKind::format, "vocab.txt", "malformed UTF-8: at byte " + std::to_string(bad));
   Parts parts;
   parts.vocab.reserve(text.size() / 8, text.size());
   for (int64_t id = 0; !text.empty(); ++id) {
@@ -51,7 +51,7 @@ std::unique_ptr<Tokenizer> from_vocab_file(std::string_view text, const VocabFil
   }
   const auto id_of = [&](const std::string& token) {
     const int32_t id = parts.vocab.find(token);
-    if (id == kNone) fail(ErrorKind::format, "[vocab.txt] a special token is not in the vocabulary: '" + token + "'");
+    if (id == kNone) fail(ErrorKind::format, "vocab.txt", "a special token is not in the vocabulary: '" + token + "'");
     return id;
   };
   for (const std::string& token : options.special) {

@@ -238,7 +238,7 @@ std::unique_ptr<Splitter> split_by_expression(std::string_view expression, const
     if (runs && !use.behind_bytes) return std::make_unique<CharRuns>(*runs);
     if (runs && !runs->lead) return std::make_unique<ByteRuns>(*runs);
   }
-  fail(ErrorKind::unsupported, "[tokenizer] a Split expression weft does not know: " + std::string(expression));
+  fail(ErrorKind::unsupported, "tokenizer", "a Split expression weft does not know: " + std::string(expression));
 }
 
 std::unique_ptr<Splitter> split_byte_digits(bool individual) {
