@@ -5,8 +5,9 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Set
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,28 @@ THIRD_PARTY = {
     **dict.fromkeys(("langchain_core", "llama_index", "haystack", "chromadb", "pydantic"), ("integrations",)),
     "ray": ("ray",),
 }  # fmt: skip
+
+# Imports that close a cycle of modules, from before a test held it. This list may only shrink.
+KNOWN_CYCLES = [
+    ("weft.embed.base", "weft.embed.cache.lookup"),
+    ("weft.embed.cache.entries", "weft.embed.cache.disk"),
+    ("weft.embed.cache.entries", "weft.embed.cache.memory"),
+    ("weft.embed.index.saving", "weft.embed.index.index"),
+    ("weft.embed.pipeline.columns", "weft.embed.pipeline.targets"),
+    ("weft.embed.pipeline.indexing", "weft.embed.pipeline.targets"),
+    ("weft.embed.pipeline.folder", "weft.embed.pipeline.sources"),
+    ("weft.embed.stores.ledger", "weft.embed.stores.store"),
+    ("weft.generate.engine", "weft.generate.model"),
+    ("weft.generate.handle", "weft.generate.engine"),
+    ("weft.generate.session", "weft.generate.model"),
+    ("weft.generate.grammar.matcher", "weft.generate.grammar.spec"),
+    ("weft.generate.grammar.vocabulary", "weft.generate.grammar.matcher"),
+    ("weft.graph.tensor", "weft.graph.trace"),
+    ("weft.serve.admin.health", "weft.serve.app"),
+    ("weft.serve.http.guard", "weft.serve.app"),
+    ("weft.serve.http.routes", "weft.serve.app"),
+    ("weft.vectors.codes", "weft.vectors.nearest"),
+]
 
 MAX_FILE, MAX_FUNCTION, MAX_FOLDER, MAX_README = 500, 60, 12, 30
 # Folders where a file is the unit of growth (an op, a model, a pass, a target): their number is no sign of disorder.
@@ -158,6 +181,99 @@ def test_imports_point_down():
         if "*" not in allowed and used - allowed:
             wrong.append(f"{name_of(path)} may not import {', '.join(sorted(used - allowed))}")
     assert not wrong
+
+
+def module_of(path: Path) -> str:
+    """The dotted name of a file of the package; that of a package for its `__init__`."""
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+@cache
+def re_exports(package: str) -> dict[str, str]:
+    """The names that a package's `__init__` takes from its modules, and the module of each."""
+    found = {}
+    for node in ast.walk(parsed(ROOT / package.replace(".", "/") / "__init__.py")):
+        if isinstance(node, ast.ImportFrom):
+            found.update({alias.asname or alias.name: node.module or "" for alias in node.names})
+    return found
+
+
+def targets(module: str, names: list[str], files: dict[str, Path]) -> Iterator[str]:
+    """The modules that `from module import names` needs: a submodule, or the package and the module that defines it."""
+    for name in names:
+        if f"{module}.{name}" in files:
+            yield f"{module}.{name}"
+        elif f"{module}.{name}" != "weft._core":  # compiled: it imports nothing of ours
+            yield module
+            home = re_exports(module).get(name) if files[module].name == "__init__.py" else None
+            if home in files:
+                yield from targets(home, [name], files)
+
+
+def is_for_type_checkers(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def statements(tree: ast.AST, lazy: bool) -> Iterator[ast.AST]:
+    """All nodes below `tree`; of a lazy package without those that only type checkers read."""
+    for node in ast.iter_child_nodes(tree):
+        if not (lazy and is_for_type_checkers(node)):
+            yield node
+            yield from statements(node, lazy)
+
+
+@cache
+def import_graph() -> dict[str, frozenset[str]]:
+    """The modules of weft that each module of weft names, wherever the import stands.
+
+    Imports for type checkers count, too: two modules that know each other's types are not understood apart. A package
+    that loads its names when they are used (weft/lazy.py) is not an importer of its modules; who imports a name from
+    it needs the module that defines the name.
+    """
+    files = {module_of(path): path for path in package_files()}
+    graph = {}
+    for module, path in files.items():
+        used: set[str] = set()
+        for node in statements(parsed(path), lazy=path.name == "__init__.py"):
+            if isinstance(node, ast.Import):
+                used.update(alias.name for alias in node.names if alias.name in files)
+            elif isinstance(node, ast.ImportFrom) and node.module in files:
+                used.update(targets(node.module, [alias.name for alias in node.names], files))
+        graph[module] = frozenset(used - {module})
+    return graph
+
+
+def cycles(graph: Mapping[str, Set[str]], without: Collection[tuple[str, str]] = ()) -> list[str]:
+    """Cycles of the graph, as "a -> b -> a", that are left `without` some of its edges."""
+    left = {module: {other for other in used if (module, other) not in without} for module, used in graph.items()}
+    found: list[str] = []
+    while True:
+        try:
+            TopologicalSorter(left).prepare()
+            return found
+        except CycleError as error:
+            path = error.args[1][::-1]  # from a module to what it imports
+            found.append(" -> ".join(path))
+            left[path[0]].discard(path[1])
+
+
+def test_no_modules_import_each_other():
+    assert not cycles(import_graph(), without=KNOWN_CYCLES)
+
+
+@pytest.mark.parametrize("module, used", KNOWN_CYCLES)
+def test_known_cycles_are_still_there(module, used):
+    """The list only shrinks: an import that is gone, or closes no cycle any more, leaves it."""
+    others = [edge for edge in KNOWN_CYCLES if edge != (module, used)]
+    assert cycles(import_graph(), without=others), f"delete the line {module, used} from KNOWN_CYCLES"
+
+
+@pytest.mark.parametrize(
+    "graph, expected",
+    [({"a": {"b"}, "b": {"c"}, "c": set()}, 0), ({"a": {"b"}, "b": {"a"}, "c": {"d"}, "d": {"e"}, "e": {"c"}}, 2)],
+)
+def test_cycles_would_be_noticed(graph, expected):
+    assert len(cycles(graph)) == expected
 
 
 def test_third_party_packages_stay_where_they_belong():
