@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-BASE = ("errors", "flags", "dtype", "frozen", "lazy")
+BASE = ("errors", "flags", "dtype", "frozen", "lazy", "digest")
 
 # A part, and what it may import beside itself and BASE. docs/design/architecture.md shows this table and says why.
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
@@ -22,6 +22,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "dtype": ("frozen",),
     "frozen": (),
     "lazy": (),
+    "digest": (),
     "progress": (),
     "ops": ("_core",),
     "graph": ("ops",),

@@ -24,7 +24,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft import flags
+from weft import digest, flags
 from weft.frozen import frozen
 
 if TYPE_CHECKING:
@@ -100,8 +100,7 @@ def weights_digest(checkpoint: Checkpoint) -> str:
     settings = {k: v for k, v in checkpoint.config.items() if k not in NOT_THE_MODEL and not k.startswith("_")}
     tensors = kept_digest([file.path for file in checkpoint.files], lambda: _tensors_digest(checkpoint))
     hashed = sha256()
-    for part in (checkpoint.format.encode(), _canonical(settings), tensors.encode()):
-        _add(hashed, part)
+    digest.add(hashed, checkpoint.format, _canonical(settings), tensors)
     return hashed.hexdigest()
 
 
@@ -114,12 +113,11 @@ def _tensors_digest(checkpoint: Checkpoint) -> str:
         for name in sorted(checkpoint.tensors):
             view = checkpoint.tensors[name].view
             data = memoryview(view.buffer()).cast("B")
-            _add(hashed, f"{name} {view.dtype} {view.shape}".encode("utf-8", "surrogatepass"))
+            digest.add(hashed, f"{name} {view.dtype} {view.shape}")
             for first in range(0, len(data), RELEASE_BYTES):
                 part = data[first : first + RELEASE_BYTES]
                 pieces = (part[at : at + PIECE_BYTES] for at in range(0, len(part), PIECE_BYTES))
-                for digest in pool.map(lambda piece: sha256(piece).digest(), pieces):
-                    _add(hashed, digest)
+                digest.add(hashed, *pool.map(lambda piece: sha256(piece).digest(), pieces))
                 since += len(part)
                 if since >= RELEASE_BYTES:
                     checkpoint.release()
@@ -139,10 +137,10 @@ def kept_digest(files: Sequence[Path], make: Callable[[], str], what: str = "wei
         stored = json.loads(place.read_text("ascii"))
         if isinstance(stored, list) and stored[:-1] == before and isinstance(stored[-1], str) and len(stored[-1]) == 64:
             return str(stored[-1])
-    digest = make()
+    made = make()
     if _stamps(files) == before[:-1]:
-        _keep(place, json.dumps([*before, digest]))
-    return digest
+        _keep(place, json.dumps([*before, made]))
+    return made
 
 
 def _stamps(files: Sequence[Path]) -> list[list[str | int]] | None:
@@ -181,8 +179,8 @@ def tokenizer_digest(checkpoint: Checkpoint, tokenizer: Tokenizer | None) -> str
         weights = {path.name for path in files}
         files = sorted(path for path in checkpoint.path.iterdir() if path.is_file() and path.name not in weights)
     hashed = sha256()
-    _add(hashed, kept_digest(files, lambda: _vocabulary_digest(tokenizer), "tokenizer").encode())
-    _add(hashed, _canonical([list(map(int, tokenizer.encode(probe))) for probe in PROBES]))
+    digest.add(hashed, kept_digest(files, lambda: _vocabulary_digest(tokenizer), "tokenizer"))
+    digest.add(hashed, _canonical([list(map(int, tokenizer.encode(probe))) for probe in PROBES]))
     return hashed.hexdigest()
 
 
@@ -190,19 +188,14 @@ def _vocabulary_digest(tokenizer: Tokenizer) -> str:
     """Merges and scores show in what becomes of the vocabulary's own words, limits of length in long words."""
     hashed = sha256()
     pieces: Iterable[str | None] = map(tokenizer.token, range(tokenizer.vocab_size))
-    _add(hashed, "\0".join(piece or "" for piece in pieces).encode("utf-8", "surrogatepass"))
+    digest.add(hashed, "\0".join(piece or "" for piece in pieces))
     all_bytes = tokenizer.token_bytes()
     starts = range(0, len(all_bytes), TOGETHER)
     texts = [b"".join(all_bytes[at : at + TOGETHER]).decode("utf-8", "replace") for at in starts]
     texts.append(" ".join("x" * length for length in range(1, LONGEST_WORD + 1)))
     for ids in tokenizer.encode_batch(texts, add_special=False):
-        _add(hashed, ids.astype("<i4").tobytes())
+        digest.add(hashed, ids.astype("<i4").tobytes())
     return hashed.hexdigest()
-
-
-def _add(hashed: Any, data: bytes | memoryview) -> None:
-    hashed.update(len(data).to_bytes(8, "little"))
-    hashed.update(data)
 
 
 def _canonical(value: Any) -> bytes:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from weft import _core
+from weft import _core, digest
 from weft.dtype import dtype
 from weft.errors import InputError
 from weft.runtime.paged.pages import PAGE_TOKENS
@@ -88,24 +88,15 @@ def fingerprint(checkpoint: Checkpoint, prepared: Prepared, level: str) -> str:
     fingerprint; a copy with a new date has another one too, and what was kept for the first is made again.
     """
     hashed = blake2b(digest_size=16)
-
-    def add(data: Any) -> None:
-        hashed.update(len(data).to_bytes(8, "little"))
-        hashed.update(data)
-
-    add(_core_digest())
-    add(level.encode())
-    add(_computed(prepared).encode())
+    digest.add(hashed, _core_digest(), level, _computed(prepared))
     for name, values in prepared.constants.items():
-        add(name.encode())
-        add(values)
+        digest.add(hashed, name, values)
     for file in checkpoint.files:
         found = os.stat(file.path)
-        add(f"{found.st_size} {found.st_mtime_ns}".encode())
+        digest.add(hashed, f"{found.st_size} {found.st_mtime_ns}")
     for name, tensor in checkpoint.tensors.items():
-        add(f"{name} {tensor.view.dtype} {tensor.view.shape}".encode("utf-8", "surrogatepass"))
-        for piece in _sampled(memoryview(tensor.view.buffer()).cast("B")):
-            add(piece)
+        digest.add(hashed, f"{name} {tensor.view.dtype} {tensor.view.shape}")
+        digest.add(hashed, *_sampled(memoryview(tensor.view.buffer()).cast("B")))
     checkpoint.release()
     return hashed.hexdigest()
 
@@ -124,9 +115,7 @@ def _sampled(data: memoryview) -> Iterator[memoryview]:
         yield data
         return
     size = SAMPLE_BYTES // SAMPLES
-    for i in range(SAMPLES):
-        start = (len(data) - size) * i // (SAMPLES - 1)
-        yield data[start : start + size]
+    yield from (data[start : start + size] for start in digest.spread(len(data), size, SAMPLES))
 
 
 @lru_cache(maxsize=1)

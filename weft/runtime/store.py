@@ -15,7 +15,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 
-from weft import flags
+from weft import digest, flags
 from weft.errors import FormatError
 from weft.runtime.prepared import Prepared
 
@@ -30,10 +30,7 @@ SOURCES = ("__init__.py", "backends/cpu", "dtype.py", "graph", "models", "nn", "
 def key_of(parts: Iterable[str]) -> str:
     """The name of the program that these decide; `parts` are whatever a program depends on beside weft itself."""
     hashed = blake2b(digest_size=16)
-    for part in (MAGIC, _sources(), *parts):
-        data = part.encode("utf-8", "surrogatepass")
-        hashed.update(len(data).to_bytes(8, "little"))
-        hashed.update(data)
+    digest.add(hashed, MAGIC, _sources(), *parts)
     return hashed.hexdigest()
 
 

@@ -24,6 +24,7 @@ from threading import Lock
 from typing import Any, NamedTuple, TypeVar
 
 from weft import flags
+from weft.digest import framed
 from weft.embed.cache.entries import CacheStats, Stored
 from weft.embed.forks import let_go_at_forks
 from weft.errors import FormatError, InputError
@@ -353,8 +354,7 @@ def read_entry(fingerprint: str, key: bytes, data: bytes) -> Stored | None:
 
 
 def _sum(fingerprint: str, key: bytes, header: bytes, numbers: bytes) -> bytes:
-    name = fingerprint.encode()
-    hashed = blake2b(len(name).to_bytes(8, "little") + name + key + header, digest_size=SUM_BYTES)
+    hashed = blake2b(framed(fingerprint) + key + header, digest_size=SUM_BYTES)
     hashed.update(numbers)
     return hashed.digest()
 

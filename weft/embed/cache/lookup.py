@@ -8,6 +8,7 @@ from hashlib import sha256
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from weft import digest
 from weft.embed.cache.entries import Cache, NamingCache, Stored
 from weft.embed.inputs import portions
 from weft.embed.results import Embedded, EmbedInterrupted
@@ -19,15 +20,9 @@ if TYPE_CHECKING:
 
 
 def key_of(fingerprint: str, text: str, *, prompt: str = "", truncate: str = "error", longest: int = 0) -> bytes:
-    """32 bytes that stand for a text embedded in one way; no two ways or texts share them.
-
-    Each part goes in with its length before it, so that no part can pass for two.
-    """
+    """32 bytes that stand for a text embedded in one way; no two ways or texts share them."""
     hashed = sha256()
-    for part in (fingerprint, prompt, f"{truncate} {longest}", text):
-        data = part.encode("utf-8", "surrogatepass")
-        hashed.update(len(data).to_bytes(8, "little"))
-        hashed.update(data)
+    digest.add(hashed, fingerprint, prompt, f"{truncate} {longest}", text)
     return hashed.digest()
 
 

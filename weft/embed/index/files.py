@@ -22,6 +22,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from weft.digest import of_file
 from weft.errors import BusyError, FormatError, InputError, NotFoundError
 from weft.frozen import frozen
 
@@ -92,7 +93,7 @@ class Writer:
     def adopt(self, role: str, path: Path) -> None:
         """A file that something else wrote, made part of the save."""
         with open(path, "rb") as file:
-            self._files[role] = {"name": path.name, "bytes": path.stat().st_size, "sha256": digest_of(file)}
+            self._files[role] = {"name": path.name, "bytes": path.stat().st_size, "sha256": of_file(file)}
 
     def __enter__(self) -> Writer:
         return self
@@ -174,13 +175,6 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def digest_of(file: BinaryIO) -> str:
-    digest = hashlib.sha256()
-    while piece := file.read(PIECE):
-        digest.update(piece)
-    return digest.hexdigest()
 
 
 def read_header(folder: Path) -> Saved:
@@ -269,7 +263,7 @@ class Opened:
         found = self.size(role)
         if found != entry["bytes"] or (size is not None and found != size):
             raise FormatError(f"[{name}] has {found} bytes; {entry['bytes'] if size is None else size} are wanted")
-        if verify and digest_of(file) != entry["sha256"]:
+        if verify and of_file(file) != entry["sha256"]:
             raise FormatError(f"[{name}] is damaged: its SHA-256 is not the one in {HEADER}")
         file.seek(0)
         return file

@@ -13,6 +13,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
+from weft.digest import framed
 from weft.runtime.paged.pages import PAGE_TOKENS, PagePool
 from weft.runtime.paged.slots import NONE, SlotPool
 
@@ -89,7 +90,7 @@ class Prefixes:
 
     def root(self, *parts: str) -> Node:
         """The start of all texts under these circumstances."""
-        name = b"".join(len(raw).to_bytes(8, "little") + raw for raw in (part.encode() for part in parts))
+        name = framed(*parts)
         root = self._roots.get(name)
         if root is None:
             root = self._roots[name] = Node(self._hash(b"root", name), None, name, -1)

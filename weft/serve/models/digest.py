@@ -5,6 +5,8 @@ from __future__ import annotations
 from hashlib import sha256
 from pathlib import Path
 
+from weft.digest import spread
+
 PIECE = 64 << 10  # bytes
 PIECES = 16  # of each file, from its beginning to its end
 _ENDINGS = (".safetensors", ".gguf", ".json", ".model", ".txt", ".jinja")
@@ -23,7 +25,7 @@ def digest_of(path: Path) -> str:
         name = one.relative_to(path).as_posix() if path.is_dir() else ""  # a file may be called anything
         hashed.update(f"{name}\0{size}\0".encode())
         with one.open("rb") as opened:
-            for offset in sorted({(size - PIECE) * i // (PIECES - 1) for i in range(PIECES)} if size > PIECE else {0}):
+            for offset in spread(size, PIECE, PIECES):
                 opened.seek(offset)
                 hashed.update(opened.read(PIECE))
     return hashed.hexdigest()

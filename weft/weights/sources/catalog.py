@@ -22,6 +22,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
+from weft.digest import of_file
 from weft.errors import FormatError, NotFoundError, WeftError
 from weft.frozen import frozen
 from weft.weights.sources.folders import inside, weft_cache
@@ -170,13 +171,8 @@ def _read_record(path: Path) -> dict[str, File]:
 
 
 def _sha256(path: Path) -> str:
-    import hashlib
-
-    digest = hashlib.sha256()
     with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+        return of_file(file)
 
 
 def _size(path: Path) -> int:

@@ -9,7 +9,6 @@ has been added, and an interrupted run goes on after the last part that was adde
 """
 
 import fnmatch
-import hashlib
 import os
 import secrets
 import shutil
@@ -25,6 +24,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import BinaryIO
 
+from weft.digest import of_file
 from weft.errors import ChecksumError, DownloadError
 from weft.weights.sources.catalog import Entry, File, PackageSource
 from weft.weights.sources.folders import check_space, inside, lock, sync_folder, weft_cache
@@ -126,14 +126,13 @@ class _Build:
     def check(self) -> None:
         """Every file against its pin."""
         for file in self.entry.files:
-            path, digest = self.files / file.name, hashlib.sha256()
+            path = self.files / file.name
             with open(path, "rb") as stream:
-                while block := stream.read(BLOCK):
-                    digest.update(block)
-            if path.stat().st_size != file.bytes or digest.hexdigest() != file.sha256:
+                sha256 = of_file(stream)
+            if path.stat().st_size != file.bytes or sha256 != file.sha256:
                 raise ChecksumError(
                     f"[pypi] {file.name} of {self.source} is not the pinned file: {path.stat().st_size} bytes, "
-                    f"sha256 {digest.hexdigest()}; nothing was kept"
+                    f"sha256 {sha256}; nothing was kept"
                 )
 
     def keep_what_is_whole(self) -> None:
