@@ -153,7 +153,7 @@ def test_a_source_that_is_not_pinned_is_refused(text: str) -> None:
         ({"sources": []}, "at least one"),
         ({"files": [{"name": "a", "bytes": 4, "sha256": "xyz"}]}, "malformed sha256"),
         ({"files": [{"name": "a", "bytes": 0}]}, "malformed size"),
-        ({"files": [{"name": "a", "bytes": 4}]}, "needs its size and sha256"),
+        ({"files": [{"name": "a", "bytes": 4}]}, "need their size and sha256"),
         ({"sources": ["pypi:a==1,b==1!folder/"]}, "one package"),
         ({"files": ROW["files"] * 2, "sources": ["pypi:a==1!*.bin"]}, "exactly one file"),
     ],

@@ -1,4 +1,4 @@
-"""A file whose digest nobody published is written down at its first download, and must be the same ever after."""
+"""The first download of a file without a published digest records it; every later download must match."""
 
 import json
 import shutil
@@ -67,7 +67,7 @@ def test_later_downloads_must_bring_the_same_bytes(hub: Hub, entry: catalog.Entr
     assert locate("tiny").path.is_dir()
     forget_the_snapshot(tmp_path)
     hub.files["tokenizer.json"] = b"[]"  # the same commit, the same size, other bytes
-    with pytest.raises(ChecksumError, match=r"tokenizer\.json is not the file that was asked for"):
+    with pytest.raises(ChecksumError, match=r"tokenizer\.json is not the expected file"):
         locate("tiny")
     hub.files["tokenizer.json"] = b"[ ]"
     with pytest.raises(ChecksumError, match=r"tokenizer\.json is not the pinned file"):
@@ -98,7 +98,7 @@ def test_a_record_that_cannot_be_written_is_a_warning(
     (tmp_path / "file").write_bytes(b"")
     monkeypatch.setenv("WEFT_CACHE", str(tmp_path / "file" / "cache"))
     assert locate("tiny").path.is_dir()
-    assert "cannot be written down" in caplog.text
+    assert "cannot be recorded" in caplog.text
 
 
 def test_a_file_that_the_commit_lacks_is_named(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:

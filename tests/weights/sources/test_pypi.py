@@ -258,7 +258,7 @@ def test_without_locks_every_process_builds_in_a_folder_of_its_own(
     [
         (WEIGHTS[:-1] + b"x", "is not the pinned file"),
         (WEIGHTS[:-1], "is not the pinned file"),
-        (WEIGHTS + b"\0" * 50_000_000, "longer than the pinned size"),
+        (WEIGHTS + b"\0" * 50_000_000, "longer than the pinned"),
     ],
     ids=["other bytes", "too short", "too long"],
 )

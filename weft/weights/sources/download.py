@@ -1,8 +1,8 @@
-"""One file from one address to one place: resumed, retried, checked, and put there in a single rename.
+"""Downloads one file: resumed, retried, checked, and moved to its place in a single rename.
 
-The target either does not exist or holds the right bytes. Bytes gather in `<target>.<random>.part` beside it; a part
-left by an interrupted run is taken over by the next one. Where locks work only one process at a time does this. Where
-they do not, two writers of one part still write the same bytes at the same offsets (nothing is appended, nothing is
+The target either does not exist or holds the right bytes. The download is written to `<target>.<random>.part` beside
+it; the next run takes over the part of an interrupted one. Where locks work, only one process at a time does this.
+Where they do not, two writers of one part still write the same bytes at the same offsets (nothing is appended or
 truncated), each checks the whole before its rename, and the one whose part was taken over starts again.
 """
 
@@ -20,7 +20,7 @@ from weft.weights.sources.folders import check_space, sync_folder
 from weft.weights.sources.progress import Progress, silent
 
 BLOCK = 1 << 20
-ATTEMPTS = 5  # in a row without a new byte
+ATTEMPTS = 5  # in a row that brought no new byte
 ATTEMPTS_IN_ALL = 50
 STALE_S = 86400.0  # parts older than this are removed when the next download of the file starts
 
@@ -39,13 +39,13 @@ class Expected:
 
 
 class _Check:
-    """Runs the digests of an `Expected` over bytes as they pass."""
+    """Computes the digests of an `Expected` while bytes arrive."""
 
     def __init__(self, expected: Expected) -> None:
         self.expected = expected
         self.size = 0
         self._sha256 = hashlib.sha256()
-        # Git hashes a header with the length before the bytes; this names contents, it protects nothing.
+        # Git hashes a header with the length before the bytes. SHA-1 only identifies contents here.
         self._sha1 = hashlib.sha1(b"blob %d\0" % expected.size, usedforsecurity=False) if expected.git_sha1 else None
 
     def update(self, block: bytes) -> None:
@@ -55,7 +55,7 @@ class _Check:
             self._sha1.update(block)
 
     def finish(self, name: str) -> None:
-        """Raises ChecksumError unless everything fits."""
+        """Raise ChecksumError unless size and digests are the expected ones."""
         given = {"bytes": self.size, "sha256": self._sha256.hexdigest()}
         wanted: dict[str, Any] = {"bytes": self.expected.size, "sha256": self.expected.sha256}
         if self._sha1 is not None:
@@ -63,18 +63,19 @@ class _Check:
         for key, value in wanted.items():
             if value is not None and value != given[key]:
                 raise ChecksumError(
-                    f"[download] {name} is not the file that was asked for: {key} {given[key]}, expected {value}; "
-                    "nothing was kept, try again or use another source"
+                    "download",
+                    f"{name} is not the expected file: {key} {given[key]}, expected {value}",
+                    advice="nothing was kept: try again, or use another source",
                 )
 
 
 def download(
     url: str, target: Path, expected: Expected, *, name: str, token: str | None = None, progress: Progress = silent
 ) -> None:
-    """Fetch `url` into `target`. Returns at once where `target` already has the expected size.
+    """Download `url` to `target`. Returns at once if `target` already has the expected size.
 
-    Interrupting leaves a part that the next call continues from; a part is only ever continued where a digest will
-    prove the result.
+    An interrupted call leaves a part that the next call resumes. A part is resumed only if a digest is known, which
+    then checks the result.
     """
     if target.is_file() and _length(target) == expected.size:
         return
@@ -91,14 +92,16 @@ def download(
         except transfer.TransientError as error:
             failures = 1 if _length(part) > before else failures + 1
             if failures >= ATTEMPTS:
-                raise DownloadError(f"{error}; gave up after {failures} attempts, a later run continues") from error
+                advice = f"gave up after {failures} attempts; another run resumes here"
+                raise DownloadError(error.where, error.what, advice=advice) from error
             time.sleep(transfer.backoff_s(failures, error.after_s))
         except transfer.UnreachableError:
             failures += 1
             if before == 0 or failures >= ATTEMPTS:
-                raise  # a host that never answered gets no second chance here: another source may do
+                raise  # no byte so far: rather than wait for this host, the caller tries another source
             time.sleep(transfer.backoff_s(failures))
-    raise DownloadError(f"[download] {name}: the connection broke {ATTEMPTS_IN_ALL} times; a later run continues")
+    what = f"{name}: the connection broke {ATTEMPTS_IN_ALL} times"
+    raise DownloadError("download", what, advice="another run resumes here")
 
 
 def _length(path: Path) -> int:
@@ -109,7 +112,7 @@ def _length(path: Path) -> int:
 
 
 def _claim(target: Path, expected: Expected) -> Path:
-    """A part of our own: the longest one left over, renamed (one process wins), or a new name."""
+    """The path of our own part: the longest leftover, renamed so that one process wins, or a new name."""
     own = target.with_name(f"{target.name}.{secrets.token_hex(4)}.part")
     left = sorted(target.parent.glob(f"{target.name}.*.part"), key=_length, reverse=True)
     taken = False
@@ -126,7 +129,7 @@ def _claim(target: Path, expected: Expected) -> Path:
 
 
 def _receive(url: str, part: Path, expected: Expected, name: str, token: str | None, progress: Progress) -> None:
-    """One request: continue `part` where it ends, to the end, and check the whole."""
+    """One request: resume `part` where it ends, and check the whole file."""
     with open(part, "r+b" if part.exists() else "x+b") as file:
         check = _Check(expected)
         while block := file.read(BLOCK):
@@ -148,35 +151,36 @@ def _receive(url: str, part: Path, expected: Expected, name: str, token: str | N
         check.finish(name)
     except ChecksumError as error:
         part.unlink(missing_ok=True)
-        if resumed:  # perhaps the old half was bad, not the new one: a fresh start decides
-            raise transfer.TransientError(f"[download] {name} was damaged before this run; starting again") from error
+        if resumed:  # the part of the earlier run may be what is damaged: download all of it again
+            raise transfer.TransientError("download", f"{name} was damaged before this run; starting again") from error
         raise
 
 
 def _match(response: Any, start: int, size: int, name: str) -> None:
-    """Refuse a body that is not what was asked for: from byte `start` to the end of a file of `size` bytes.
+    """Refuse a response that is not bytes `start` to the end of a file of `size` bytes.
 
     A server may ignore Range and send the whole file with status 200; appending that would corrupt the part.
     """
     encoding = response.headers.get("Content-Encoding", "identity")
     if encoding != "identity":
-        raise DownloadError(f"[download] {name} arrives with Content-Encoding {encoding}, which was not asked for")
+        raise DownloadError("download", f"{name} was sent with Content-Encoding {encoding}, which was not requested")
     if start:
         if response.status != 206 or response.headers.get("Content-Range") != f"bytes {start}-{size - 1}/{size}":
-            raise transfer.RangeError(f"[download] the server did not continue {name} at byte {start}")
+            raise transfer.RangeError("download", f"the server did not resume {name} at byte {start}")
         return
     length = response.headers.get("Content-Length")
     if response.status != 200 or length not in (None, str(size)):
-        raise ChecksumError(f"[download] {name} has {length} bytes on the server, expected {size}; nothing was kept")
+        what = f"{name} has {length} bytes on the server, expected {size}"
+        raise ChecksumError("download", what, advice="nothing was kept")
 
 
 def _copy(response: Any, file: BinaryIO, check: _Check, name: str, progress: Progress) -> None:
-    """The body into `file`, never more than expected; a body that ends early is a transient failure."""
+    """Write the body to `file`, never more than expected; a body that ends early is a transient failure."""
     size = check.expected.size
     while check.size < size:
         block = transfer.read(response, min(BLOCK, size - check.size), partly=True)
         if not block:
-            raise transfer.TransientError(f"[download] {name} ended at byte {check.size} of {size}")
+            raise transfer.TransientError("download", f"{name} ended at byte {check.size} of {size}")
         file.write(block)
         check.update(block)
         progress(name, check.size, size)
@@ -186,7 +190,7 @@ def _place(part: Path, target: Path, expected: Expected) -> None:
     try:
         os.replace(part, target)
     except FileNotFoundError:
-        # Only without working locks: another process took the part over. Its result is as good, once it is there.
+        # Without working locks, another process may have taken the part over; its result is as good as ours.
         if not target.is_file() or _length(target) != expected.size:
-            raise transfer.TransientError(f"[download] another process took over {target.name}") from None
+            raise transfer.TransientError("download", f"another process took over {target.name}") from None
     sync_folder(target.parent)

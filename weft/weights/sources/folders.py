@@ -1,4 +1,4 @@
-"""Where models lie on this machine: the hub's cache, weft's own cache, names that may become paths, locks."""
+"""Where models are stored on this machine: the hub's cache, weft's own cache, safe file names, locks."""
 
 import os
 import re
@@ -30,7 +30,7 @@ def hub_token() -> str | None:
         with suppress(OSError):
             token = path.read_text(encoding="utf-8", errors="replace").strip() or None
     if token is not None and not re.fullmatch(r"[\x21-\x7e]+", token):
-        raise InputError(f"[hub] the access token in {where} has characters no token has; set it again")
+        raise InputError("hub", f"the access token in {where} has characters that no token has", advice="set it again")
     return token
 
 
@@ -57,16 +57,16 @@ def inside(folder: Path, name: str) -> Path:
         and all(part[-1] not in ". " for part in parts)  # `..` is one of these
     )
     if not plain:
-        raise DownloadError(f"[download] file name leads outside its folder or is malformed: {name!r}; refused")
+        raise DownloadError("download", "a file name leads outside its folder or is malformed", given=name)
     return folder.joinpath(*parts)
 
 
 @contextmanager
 def lock(path: Path) -> Iterator[bool]:
-    """Hold an exclusive lock between processes while the block runs, waiting for it if need be; False if it failed.
+    """Wait for an exclusive lock between processes and hold it while the block runs; yields False if it failed.
 
-    It saves work (the second process finds the file finished) but correctness never depends on it: some network file
-    systems grant every lock at once, and some refuse them all.
+    The lock saves work (the second process finds the file finished), but correctness never depends on it: some network
+    file systems grant every lock at once, and some refuse them all.
     """
     try:
         import fcntl
@@ -83,14 +83,15 @@ def lock(path: Path) -> Iterator[bool]:
 
 
 def check_space(folder: Path, size: int, name: str) -> None:
-    """Refuse to start what cannot be finished: `size` more bytes must fit on the disk of `folder`."""
+    """Raise DownloadError unless `size` more bytes fit on the disk of `folder`."""
     import shutil
 
     free = shutil.disk_usage(folder).free
     if free < size:
         raise DownloadError(
-            f"[download] {name} needs {size / 1e6:.0f} MB more and {folder} has {free / 1e6:.0f} MB free; make room, "
-            "or set HF_HUB_CACHE or WEFT_CACHE to a larger disk"
+            "download",
+            f"{name} needs {size / 1e6:.0f} MB more, and {folder} has {free / 1e6:.0f} MB free",
+            advice="make room, or set HF_HUB_CACHE or WEFT_CACHE to a folder on a larger disk",
         )
 
 

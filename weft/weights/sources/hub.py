@@ -20,7 +20,7 @@ from weft.weights.sources.folders import hub_cache, hub_token, inside, lock
 from weft.weights.sources.progress import Progress, silent
 from weft.weights.sources.snapshots import COMMIT, repo_folder
 
-LISTING_BYTES = 64 << 20  # a listing longer than this is not one
+LISTING_BYTES = 64 << 20  # the longest listing that is accepted
 _ETAG = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
@@ -50,7 +50,7 @@ def _json(url: str) -> Any:
         with transfer.request(url, token=hub_token()) as response:
             body = transfer.read(response, LISTING_BYTES + 1)
             if response.length and len(body) <= LISTING_BYTES:
-                raise transfer.TransientError(f"[hub] the listing {url} broke off")
+                raise transfer.TransientError("hub", f"the listing {url} ended early")
             return body
 
     body = transfer.patiently(read)
@@ -59,20 +59,25 @@ def _json(url: str) -> Any:
             raise ValueError("too long")
         return json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise DownloadError(f"[hub] {url} did not answer with a listing ({error}); check HF_ENDPOINT") from error
+        raise _no_listing(url, f" ({error})") from error
+
+
+def _no_listing(url: str, why: str = "") -> DownloadError:
+    return DownloadError("hub", f"{url} did not return the listing of a repository{why}", advice="check HF_ENDPOINT")
 
 
 @contextmanager
 def _access(repo: str) -> Iterator[None]:
-    """A refusal while the block runs says how to get access to `repo`."""
+    """Add to an AccessError of the block how to get access to `repo`."""
     try:
         yield
     except transfer.AccessError as error:
-        page, had = f"{flags.get('HF_ENDPOINT')}/{repo}", hub_token() is not None
-        advice = "the token in use was not granted access" if had else "then set HF_TOKEN to a token of yours"
+        token = "the token in use was not granted access" if hub_token() else "then set HF_TOKEN to a token of yours"
         raise transfer.AccessError(
-            f"[hub] {repo} is gated, private or not there ({error.code}): accept its licence on {page}; {advice}",
-            error.code,
+            "hub",
+            f"{repo} is gated, private or does not exist (HTTP {error.code})",
+            advice=f"accept its licence on {flags.get('HF_ENDPOINT')}/{repo}; {token}",
+            code=error.code,
         ) from error
 
 
@@ -84,11 +89,13 @@ def listing(repo: str, revision: str) -> Listing:
         with _access(repo):
             answer = _json(url)
     except NotFoundError as error:
-        raise NotFoundError(f"[hub] no repository {repo} with a revision {revision}; check both names") from error
+        raise NotFoundError(
+            "hub", f"there is no repository {repo} with a revision {revision}", advice="check both names"
+        ) from error
     commit = answer.get("sha") if isinstance(answer, dict) else None
     siblings = answer.get("siblings") if isinstance(answer, dict) else None
     if not isinstance(commit, str) or not COMMIT.fullmatch(commit) or not isinstance(siblings, list):
-        raise DownloadError(f"[hub] {url} did not answer with a listing; check HF_ENDPOINT")
+        raise _no_listing(url)
     rows = {
         row["rfilename"]: row for row in siblings if isinstance(row, dict) and isinstance(row.get("rfilename"), str)
     }
@@ -100,7 +107,7 @@ def _address(found: Listing, name: str) -> str:
 
 
 def remote(found: Listing, name: str) -> Remote:
-    """Size and digest of one file: from the listing, or by asking where a mirror's listing has none."""
+    """Size and digest of one file: from the listing, or by a request where a mirror's listing has none."""
     row = found.rows[name]
     large = row.get("lfs")
     size, etag = row.get("size"), row.get("blobId")
@@ -109,7 +116,11 @@ def remote(found: Listing, name: str) -> Remote:
     if size is None or etag is None:
         size, etag = _ask(found, name)
     if not isinstance(size, int) or size < 0 or not isinstance(etag, str) or not _ETAG.fullmatch(etag):
-        raise DownloadError(f"[hub] {found.repo}/{name} has no usable size and digest: {size!r}, {etag!r}; refused")
+        raise DownloadError(
+            "hub",
+            f"{found.repo}/{name} is listed without a usable size and digest: {size!r}, {etag!r:.80}",
+            advice="check HF_ENDPOINT",
+        )
     return Remote(name, size, etag)
 
 
@@ -135,9 +146,9 @@ def fetch(
     pins: Mapping[str, File] | None = None,
     progress: Progress = silent,
 ) -> Path:
-    """Bring the named files into the cache; the snapshot folder comes back. `pins` are contents known beforehand.
+    """Download the named files into the cache and return the snapshot folder. `pins` are contents known beforehand.
 
-    The weights come last, so a snapshot that has its weights has everything.
+    The weights come last, so a snapshot that has its weights is complete.
     """
     root = repo_folder(repo)
     folder = root / "snapshots" / found.commit
@@ -164,8 +175,10 @@ def _compare(file: Remote, pin: File | None) -> None:
     digest = file.etag if len(file.etag) == 64 else pin.sha256
     if pin.bytes not in (None, file.size) or pin.sha256 not in (None, digest):
         raise ChecksumError(
-            f"[hub] {file.name} is not the pinned file: {file.size} bytes, {file.etag}; expected {pin.bytes} bytes, "
-            f"sha256 {pin.sha256}"
+            "hub",
+            f"{file.name} is not the pinned file: the hub has {file.size} bytes, {file.etag}; expected {pin.bytes} "
+            f"bytes, sha256 {pin.sha256}",
+            advice="nothing was downloaded",
         )
 
 
@@ -195,7 +208,7 @@ def _write_ref(root: Path, revision: str, commit: str) -> None:
 
 
 def pull(repo: str, revision: str, quant: str | None, progress: Progress = silent) -> tuple[Path, str]:
-    """Bring `repo` at `revision` up to date on this machine: what to load, and its commit."""
+    """Download what this machine lacks of `repo` at `revision`; returns what to load, and its commit."""
     found = listing(repo, revision)
     names = choice.choose(repo, list(found.rows), quant)
     folder = fetch(repo, revision, found, names, progress=progress)

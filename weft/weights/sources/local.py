@@ -1,4 +1,4 @@
-"""The models that are on this machine already."""
+"""Lists the models that are on this machine."""
 
 from pathlib import Path
 

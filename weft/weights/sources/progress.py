@@ -7,8 +7,8 @@ from typing import Any
 
 from weft import flags
 
-# Called with the file's name, the bytes there are so far, and the bytes there will be (None where unknown). Calls for
-# one name never go backwards unless the server made the download start again.
+# Called with the file's name, the bytes so far, and the bytes in all (None if unknown). The bytes of one name never go
+# down unless the download starts again.
 Progress = Callable[[str, int, "int | None"], None]
 
 
@@ -50,7 +50,7 @@ class Bar:
 def shown(progress: Progress | bool | None) -> Iterator[Progress]:
     """The callback to report to: the caller's own, a bar for True, nothing for False.
 
-    None draws a bar when standard error is a terminal and no variable switched bars off.
+    None draws a bar if standard error is a terminal and no environment variable switches bars off.
     """
     if progress is None:
         progress = sys.stderr is not None and sys.stderr.isatty() and flags.progress_wanted()

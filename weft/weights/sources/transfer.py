@@ -22,22 +22,22 @@ TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 
 
 class UnreachableError(DownloadError):
-    """The host does not answer at all: another source may."""
+    """The host does not answer; another source may."""
 
 
 class TransientError(DownloadError):
-    """A failure that may pass; `after_s` is the server's wish, where it had one."""
+    """A failure that may pass; `after_s` is how long the server asked to wait, 0 if it did not."""
 
-    def __init__(self, message: str, after_s: float = 0.0) -> None:
-        super().__init__(message)
+    def __init__(self, where: str, what: str, *, after_s: float = 0.0, **rest: Any) -> None:
+        super().__init__(where, what, **rest)
         self.after_s = after_s
 
 
 class AccessError(DownloadError):
-    """The server knows the file and does not give it to us; `code` is its answer."""
+    """The server refuses access to the file; `code` is the HTTP status."""
 
-    def __init__(self, message: str, code: int) -> None:
-        super().__init__(message)
+    def __init__(self, where: str, what: str, *, code: int, **rest: Any) -> None:
+        super().__init__(where, what, **rest)
         self.code = code
 
 
@@ -59,7 +59,7 @@ def _lookup(host: str, port: int) -> list[Any]:
     def resolve() -> None:
         try:
             found.extend(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
-        except (OSError, UnicodeError) as error:  # the second for names that cannot be one
+        except (OSError, UnicodeError) as error:  # UnicodeError: a name that no host can have
             failed.append(error)
 
     thread = threading.Thread(target=resolve, daemon=True)
@@ -101,7 +101,7 @@ def dial(address: tuple[str, int], timeout: Any = None, source_address: Any = No
 
 @lru_cache(maxsize=4)
 def _opener(certificates: str | None, proxies: tuple[tuple[str, str], ...]) -> Any:
-    """A urllib opener with our dialling and our redirect rule."""
+    """A urllib opener that connects with `dial` and follows the redirect rule below."""
     import http.client
     import ssl
     import urllib.request
@@ -131,7 +131,8 @@ def _opener(certificates: str | None, proxies: tuple[tuple[str, str], ...]) -> A
     class Redirect(urllib.request.HTTPRedirectHandler):
         """Follows a redirect with the token only where scheme, host and port stay the same.
 
-        A HEAD request stops at the border instead: the hub describes a file in its own answer, not in its mirror's.
+        A HEAD request does not follow to another host: the hub describes a file in its own response, not in that of
+        the storage it redirects to.
         """
 
         def redirect_request(self, request: Any, file: Any, code: int, reason: str, headers: Any, url: str) -> Any:
@@ -150,7 +151,7 @@ def _opener(certificates: str | None, proxies: tuple[tuple[str, str], ...]) -> A
         context = ssl.create_default_context(cafile=certificates)
     except OSError as error:
         raise InputError(
-            f"[flags] REQUESTS_CA_BUNDLE is not a file of certificates: {certificates} ({error})"
+            "flags", f"is not a file of certificates ({error})", field="REQUESTS_CA_BUNDLE", given=certificates
         ) from error
     return urllib.request.build_opener(
         urllib.request.ProxyHandler(dict(proxies)), PlainHandler, SecureHandler, Redirect
@@ -176,7 +177,7 @@ def request(
         return opener.open(asked)
     except urllib.error.HTTPError as error:
         if method == "HEAD" and error.code in (301, 302, 303, 307, 308):
-            return error  # the answer before the border
+            return error  # the redirect itself
         with error:
             _refused(url, error.code, error.headers)
     except urllib.error.URLError as error:
@@ -186,29 +187,28 @@ def request(
 
 
 def read(response: Any, size: int, *, partly: bool = False) -> bytes:
-    """Up to `size` bytes of the body, all that come or (`partly`) the next that are there; empty at the end."""
+    """Up to `size` bytes of the body; with `partly` only those that are there already. Empty at the end."""
     import http.client
 
     try:
         return response.read1(size) if partly else response.read(size)
     except (OSError, http.client.HTTPException) as error:
-        raise TransientError(f"[download] the connection broke: {error!r}") from error
+        raise TransientError("download", f"the connection broke: {error!r}") from error
 
 
 def _refused(url: str, code: int, headers: Any) -> NoReturn:
     if code in TRANSIENT:
         wait = headers.get("Retry-After") or ""
-        raise TransientError(
-            f"[download] the server answered {code}: {url}; try again later",
-            after_s=float(wait) if wait.isdigit() else 0.0,
-        )
+        after_s = float(wait) if wait.isdigit() else 0.0
+        what = f"the server answered {code}: {url}"
+        raise TransientError("download", what, advice="try again later", after_s=after_s)
     if code == 416:
-        raise RangeError(f"[download] the server cannot continue {url} from there")
+        raise RangeError("download", f"the server cannot resume {url} at this byte")
     if code in (401, 403):
-        raise AccessError(f"[download] access refused ({code}): {url}", code)
+        raise AccessError("download", f"access refused ({code}): {url}", code=code)
     if code == 404:
-        raise NotFoundError(f"[download] not found: {url}; check the name and the revision")
-    raise DownloadError(f"[download] the server answered {code}: {url}")
+        raise NotFoundError("download", f"not found: {url}", advice="check the name and the revision")
+    raise DownloadError("download", f"the server answered {code}: {url}")
 
 
 def _failed(url: str, error: Exception) -> NoReturn:
@@ -218,13 +218,16 @@ def _failed(url: str, error: Exception) -> NoReturn:
     host = urlsplit(url).hostname
     if isinstance(error, ssl.SSLError):
         raise UnreachableError(
-            f"[download] no trusted connection to {host}: {error}; set SSL_CERT_FILE or REQUESTS_CA_BUNDLE to your "
-            "certificates"
+            "download",
+            f"no trusted connection to {host}: {error}",
+            advice="set SSL_CERT_FILE or REQUESTS_CA_BUNDLE to your certificates",
         ) from error
     if isinstance(error, (ConnectionResetError, BrokenPipeError, http.client.HTTPException)):
-        raise TransientError(f"[download] connection to {host} broke: {error!r}") from error
+        raise TransientError("download", f"the connection to {host} broke: {error!r}") from error
     raise UnreachableError(
-        f"[download] cannot reach {host}: {error}; check the network, or HTTPS_PROXY where a proxy is needed"
+        "download",
+        f"cannot reach {host}: {error}",
+        advice="check the network, and HTTPS_PROXY if there is a proxy",
     ) from error
 
 
@@ -234,7 +237,7 @@ def backoff_s(attempt: int, after_s: float = 0.0) -> float:
 
 
 def patiently(action: Callable[[], Any]) -> Any:
-    """`action()`, tried up to three times after transient failures; a host that does not answer is not asked twice."""
+    """`action()`, tried up to three times if failures are transient; a host that does not answer is asked once."""
     for attempt in (1, 2):
         try:
             return action()
