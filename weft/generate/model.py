@@ -15,6 +15,7 @@ from weft.weights.sources import locate
 if TYPE_CHECKING:
     import numpy as np
 
+    from weft.generate.choice.defaults import Defaults
     from weft.generate.engine import Engine
     from weft.generate.result import Generation, Piece
     from weft.generate.session import Session
@@ -90,7 +91,15 @@ class Model:
     @property
     def info(self) -> dict[str, Any]:
         """What was loaded, from where, and how it is computed."""
-        return {"model": self._located.spec, "source": self._located.source, **self.decoder.info}
+        stated = {"sampling": dict(self.defaults.options), "sampling_source": self.defaults.source}
+        return {"model": self._located.spec, "source": self._located.source, **self.decoder.info, **stated}
+
+    @cached_property
+    def defaults(self) -> Defaults:
+        """The sampling settings that the model's makers state: those of a chat's unset options."""
+        from weft.generate.choice.defaults import model_defaults
+
+        return model_defaults(self.decoder.checkpoint.generation, self._located.entry)
 
     @property
     def program(self) -> Program:
@@ -142,10 +151,12 @@ class Model:
         """The answer to a conversation: messages are {"role", "content"} objects, the last one usually the user's.
 
         `variables` are the template's own: {"enable_thinking": False}, {"continue_final_message": True}. In the result,
-        reasoning and calls of the `tools` are apart from the text. Options as for `generate`; with n a list.
+        reasoning and calls of the `tools` are apart from the text. Options as for `generate`, except that temperature,
+        top_p, top_k, min_p and repetition_penalty default to what the model's makers state (`info["sampling"]`), and to
+        greedy where they state nothing; with n a list.
         """
         ids = self.chat_ids(messages, tools=tools, variables=variables)
-        found = self.generate(ids, show_special=True, **options)
+        found = self.generate(ids, show_special=True, **{**self.defaults.options, **options})
         results = [self._taken_apart(result, ids, tools) for result in (found if isinstance(found, list) else [found])]
         return results if isinstance(found, list) else results[0]
 
@@ -154,7 +165,7 @@ class Model:
     ) -> Iterator[Piece]:
         """As `chat`, piece by piece."""
         ids = self.chat_ids(messages, tools=tools, variables=variables)
-        return self._apart(self.stream(ids, show_special=True, **options), ids, tools)
+        return self._apart(self.stream(ids, show_special=True, **{**self.defaults.options, **options}), ids, tools)
 
     def _apart(self, pieces: Iterator[Piece], ids: list[int], tools: list[Any] | None) -> Iterator[Piece]:
         readers: dict[int, ReplyReader] = {}

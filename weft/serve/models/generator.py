@@ -76,18 +76,10 @@ class GenerateRunner:
     def failure(self) -> BaseException | None:
         return self.engine.failure
 
-    @cached_property
+    @property
     def sampling_defaults(self) -> dict[str, Any]:
-        """How the model's authors want it sampled, where its files say so."""
-        found = self.model.decoder.checkpoint.generation
-        if found.get("do_sample") is False:
-            return {}
-        wanted = {"temperature": (0.0, 2.0), "top_p": (0.0, 1.0), "min_p": (0.0, 1.0), "top_k": (0, 1 << 20)}
-        return {
-            name: found[name]
-            for name, (low, high) in wanted.items()
-            if isinstance(found.get(name), int | float) and low <= found[name] <= high
-        }
+        """What a request that leaves sampling fields unset gets: the settings of the model's makers, else OpenAI's."""
+        return dict(self.model.defaults.options) or {"temperature": 1.0}
 
     def check_room(self) -> None:
         """Refuse at once what would find the queue full, before any work is done for it."""

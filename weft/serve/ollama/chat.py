@@ -250,7 +250,7 @@ async def _raw(context: Context, body: GenerateRequest, ask: Ask) -> Answer:
     began = time.monotonic()
     runner, adapter = await lease_generator(context, ask.model, to_ask=True)
     loading = time.monotonic() - began
-    options = {"temperature": 1.0, **runner.sampling_defaults, **ask.options, **isolation(context)}
+    options = {**runner.sampling_defaults, **ask.options, **isolation(context)}
 
     def prepare() -> Any:
         from weft.generate import make_request

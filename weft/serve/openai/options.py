@@ -54,8 +54,8 @@ def engine_options(body: Sampled, default_tokens: int) -> dict[str, Any]:
 
 
 def with_defaults(options: dict[str, Any], runner: GenerateRunner) -> dict[str, Any]:
-    """The options, and how the model's authors want it sampled where the request does not say: OpenAI's 1.0 else."""
-    return {"temperature": 1.0, **runner.sampling_defaults, **options}
+    """The options, with the model's defaults for the sampling fields that the request leaves unset."""
+    return {**runner.sampling_defaults, **options}
 
 
 def grammar_of(body: Sampled) -> Callable[[], Grammar] | None:

@@ -221,7 +221,7 @@ def _prepare(runner: GenerateRunner, ask: Ask) -> tuple[Request, Callable[[], Re
         form = "llama3" if forced else None
         return ReplyReader(template, tools=tools or None, inside=inside, form=form, identify=_call_id)  # type: ignore[arg-type]
 
-    options = {"temperature": 1.0, **runner.sampling_defaults, **ask.options}
+    options = {**runner.sampling_defaults, **ask.options}
     return make_request(ids, show_special=True, grammar=grammar, **options), reader
 
 

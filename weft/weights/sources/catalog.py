@@ -18,6 +18,8 @@ Sources are tried in the order they are listed:
 import json
 import os
 import re
+from collections.abc import Mapping
+from dataclasses import field
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ from weft.weights.sources.folders import inside, weft_cache
 
 KINDS = ("embed", "generate")
 POOLINGS = ("mean", "cls", "last")
+SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 # How the names of embedding models begin that exist only as services: of OpenAI, Google, Mistral, Voyage, Cohere
 SERVED = ("text-embedding-", "gemini-embedding-", "mistral-embed", "voyage-", "embed-english-", "embed-multilingual-")
 
@@ -99,6 +102,7 @@ class Entry:
     matryoshka: bool = False  # trained so that vectors can be shortened
     ending: str | None = None  # the token that every text ends with, even if the files do not say so
     chat_template: str | None = None
+    sampling: Mapping[str, float] = field(default_factory=dict)  # the makers' settings, where the files carry none
     gated: bool = False
     note: str = ""
 
@@ -223,6 +227,8 @@ def parse_entry(row: dict[str, Any]) -> Entry:
     _require(entry.kind in KINDS, where, f"kind must be one of {KINDS}")
     _require(entry.pooling is None or entry.pooling in POOLINGS, where, f"pooling must be one of {POOLINGS}")
     _require(entry.kind != "embed" or entry.pooling is not None, where, "an embedding model needs its pooling")
+    wrong = set(entry.sampling) - set(SAMPLING)
+    _require(not wrong, where, f"unknown keys {sorted(wrong)} in sampling")
     _require(bool(entry.files and entry.sources), where, "at least one file and one source")
     for source in entry.sources:
         if isinstance(source, PackageSource):

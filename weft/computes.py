@@ -1,0 +1,13 @@
+"""The kinds of arithmetic that a model can be loaded with: what activations are rounded to before products.
+
+    f32      nothing is rounded
+    f16      half precision, where the processor multiplies it
+    bf16     bfloat16
+    bf16x3   each number as the sum of two bfloat16 numbers, three products: near f32
+    int8     rows of int8 with a scale
+
+Which of them is the default, and what each needs, is said by `weft.load` and `weft.Embedder`.
+"""
+
+ENCODER_COMPUTES = ("f32", "f16", "bf16x3", "bf16", "int8")
+DECODER_COMPUTES = ("int8", "bf16", "f16", "f32")

@@ -1,0 +1,61 @@
+"""How a model's makers want it sampled: what a chat uses for the settings that a request leaves unset.
+
+The first of these that says something decides, and a value that the caller gives always wins:
+
+1. generation_config.json in the model's folder, unless it says `"do_sample": false`;
+2. the model's entry in the catalogue, for files that carry no such settings (GGUF);
+3. nothing: each caller then has its own. The library is greedy, `weft chat` takes CHAT, an API what it documents.
+
+Continuing a raw prompt (`model.generate`, `weft generate` without --chat) does not ask: it is greedy unless told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from weft.errors import InputError
+from weft.frozen import frozen
+from weft.generate.choice.sampling import Sampling
+from weft.weights.sources.catalog import SAMPLING
+
+if TYPE_CHECKING:
+    from weft.weights.sources.catalog import Entry
+
+CHAT = {"temperature": 0.7, "top_p": 0.9}
+
+
+@frozen
+class Defaults:
+    """`options` are keyword arguments of Sampling, none where nothing is stated; `source` says who states them."""
+
+    options: Mapping[str, Any]
+    source: str
+
+    def __str__(self) -> str:
+        """temperature 0.2, top_p 0.9 (the catalogue)"""
+        if not self.options:
+            return "none stated"
+        return f"{', '.join(f'{name} {value:g}' for name, value in self.options.items())} ({self.source})"
+
+
+def model_defaults(generation: Mapping[str, Any], entry: Entry | None) -> Defaults:
+    """The settings that a model's makers state: `generation` is what generation_config.json holds."""
+    stated = {} if generation.get("do_sample") is False else _usable(generation)
+    if stated:
+        # transformers samples at 1 where a file names other settings and no temperature
+        return Defaults({"temperature": 1.0, **stated}, "generation_config.json")
+    if entry is not None and entry.sampling:
+        return Defaults(dict(entry.sampling), "the catalogue")
+    return Defaults({}, "")
+
+
+def _usable(generation: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that Sampling takes; a malformed one is as good as none, since a file is not the caller's doing."""
+    found = {}
+    for name in SAMPLING:
+        try:
+            found[name] = getattr(Sampling(**{name: generation[name]}), name)
+        except (KeyError, InputError):
+            continue
+    return found
