@@ -1,17 +1,17 @@
-"""Embed three sentences and compare them, then answer one question; both models are fetched on the first run."""
+"""Embed three sentences and compare them, then answer one question. The first run downloads both models."""
 
 import time
 
 import weft
 
 SENTENCES = ["A cat sleeps on the sofa.", "A kitten naps on the couch.", "Interest rates rose again in March."]
-QUESTION = "What is a loom, in one sentence?"
+QUESTION = "What is photosynthesis, in one sentence?"
 
 
 def embed() -> None:
     start = time.perf_counter()
     embedder = weft.Embedder("all-MiniLM-L6-v2")
-    embedder.encode("warm up")  # the weights are bound when they are first used
+    embedder.encode("warm up")  # the first call compiles the program and packs the weights
     ready = time.perf_counter()
     vectors = embedder.encode(SENTENCES)
     done = time.perf_counter()
@@ -25,9 +25,9 @@ def answer() -> None:
     start = time.perf_counter()
     model = weft.load("smollm2-135m-instruct")
     ready = time.perf_counter()
-    print(f"smollm2-135m-instruct\n\n> {QUESTION}\n")
+    print(f"smollm2-135m-instruct: {model.defaults}\n\n> {QUESTION}\n")
     times = []  # of each token
-    for piece in model.chat_stream([{"role": "user", "content": QUESTION}], max_tokens=120):
+    for piece in model.chat_stream([{"role": "user", "content": QUESTION}], max_tokens=120, seed=1):
         times += [time.perf_counter()] * len(piece.tokens)
         print(piece.text, end="", flush=True)
     first, rate = 1000 * (times[0] - ready), (len(times) - 1) / max(times[-1] - times[0], 1e-9)

@@ -13,13 +13,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-BASE = ("errors", "flags", "dtype", "frozen", "lazy", "digest")
+BASE = ("errors", "flags", "dtype", "computes", "frozen", "lazy", "digest")
 
 # A part, and what it may import beside itself and BASE. docs/design/architecture.md shows this table and says why.
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "errors": (),
     "flags": ("errors", "frozen"),
     "dtype": ("frozen",),
+    "computes": (),
     "frozen": (),
     "lazy": (),
     "digest": (),

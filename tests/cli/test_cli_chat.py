@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from running import Run
 from tiny_chat import TEMPLATE, write_chat_model
+from tiny_chat_folder import write_chat_folder
 
 import weft
 from weft.cli.conversation import Conversation
@@ -47,7 +48,7 @@ def test_a_resumed_chat_is_kept_and_reuses_what_was_computed(run: Run, generator
     run("chat", str(generator), *GREEDY, *prefixes, "--resume", str(kept), input=f"{long}\n")
     again = run("chat", str(generator), *GREEDY, *prefixes, "--resume", str(kept), input="two\n")
     assert kept.read_text() == whole.read_text()
-    assert "known)" in again.stderr
+    assert "cached)" in again.stderr
     limited = run("chat", str(generator), *GREEDY, "--choice", "aye", "--choice", "nay", input="one\n")
     assert limited.stdout.strip() in ("aye", "nay")
 
@@ -57,7 +58,13 @@ def test_commands_change_the_conversation_and_say_so(run: Run, generator: Path, 
     typed = ["one", "/stats", "/reset", "/system be kind", "//slash", f"/save {saved}", "/help", "/nonsense", "/load"]
     result = run("chat", str(generator), *GREEDY, input="\n".join(typed))
     assert [m["content"] for m in json.loads(saved.read_text())][:2] == ["be kind", "/slash"]
-    for said in ("of 256 tokens, 2 messages", "starts again", "/reset  ", "no such command: /nonsense", "needs a file"):
+    for said in (
+        "of 256 tokens, 2 messages",
+        "new conversation",
+        "/reset  ",
+        "unknown command /nonsense",
+        "needs a file",
+    ):
         assert said in result.stderr
 
 
@@ -65,7 +72,7 @@ def test_errors_end_the_turn_and_not_the_chat(run: Run, generator: Path, tmp_pat
     saved = tmp_path / "chat.json"
     typed = ["/load missing.json", "x" * 300, "short", f"/save {saved}"]
     result = run("chat", str(generator), *GREEDY, input="\n".join(typed))
-    assert result.exit_code == 0 and "no such file" in result.stderr and "tokens" in result.stderr
+    assert result.exit_code == 0 and "missing.json does not exist" in result.stderr and "tokens" in result.stderr
     assert json.loads(saved.read_text())[0]["content"] == "short"
 
 
@@ -77,7 +84,7 @@ def test_a_conversation_that_outgrows_the_context_forgets_its_beginning(
     result = run("chat", str(generator), *GREEDY, "--system", "stay", input="\n".join([*typed, f"/save {saved}"]))
     said = [m["content"] for m in json.loads(saved.read_text()) if m["role"] != "assistant"]
     assert said[0] == "stay" and said[-1] == typed[-1] and typed[0] not in said
-    assert "oldest exchange is forgotten" in result.stderr
+    assert "oldest question and answer are dropped" in result.stderr
 
 
 def test_variables_reach_the_template(run: Run, tmp_path: Path) -> None:
@@ -99,6 +106,21 @@ def test_variables_reach_the_template(run: Run, tmp_path: Path) -> None:
 def test_a_model_without_a_template_is_refused_at_once(run: Run, tmp_path: Path) -> None:
     result = run("chat", str(write_chat_model(tmp_path / "raw.gguf", template=None)), input="hello\n")
     assert result.exit_code == 1 and "no chat template" in result.stderr and result.stdout == ""
+
+
+def test_a_chat_uses_the_settings_of_the_model_s_makers(run: Run, generator: Path, tmp_path: Path) -> None:
+    folder = write_chat_folder(tmp_path / "model", {"temperature": 1.5, "top_k": 3})
+    own, saved = weft.load(str(folder)), tmp_path / "chat.json"
+    messages = [{"role": "user", "content": "hi"}]
+    arguments = ("--max-tokens", "8", "--seed", "5")
+    said = run("chat", str(folder), *arguments, input=f"hi\n/stats\n/save {saved}\n").stderr
+    assert "sampling   temperature 1.5, top_k 3 (generation_config.json)" in said
+    wanted = own.generate(own.chat_ids(messages), temperature=1.5, top_k=3, max_tokens=8, seed=5)
+    assert json.loads(saved.read_text())[1]["content"] == wanted.text
+    said = run("chat", str(folder), *arguments, "--temperature", "0", input="hi\n/stats\n").stderr
+    assert "sampling   temperature 0, top_k 3; defaults: temperature 1.5, top_k 3 (generation_config.json)" in said
+    said = run("chat", str(generator), *arguments, input="hi\n/stats\n").stderr
+    assert "sampling   temperature 0.7, top_p 0.9 (weft's own: the model states none)" in said
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from running import Run
 from tiny_chat import write_chat_model
+from tiny_chat_folder import write_chat_folder
 
 import weft
 
@@ -77,7 +78,7 @@ def test_a_stop_string_ends_the_text_and_is_not_part_of_it(run: Run, generator: 
         (["--temperature", "-1"], "temperature is -1.0"),
         (["--max-tokens", "-1"], "max_tokens is -1"),
         (["--context", "100000"], "the model takes 1 to 4096"),
-        (["--chat", "--parse-special"], "for raw prompts"),
+        (["--chat", "--parse-special"], "for raw prompts only"),
         (["--compute", "f64"], "'f64' is not one of"),
     ],
 )
@@ -120,16 +121,24 @@ def test_the_text_keeps_to_a_schema_a_pattern_and_choices(run: Run, generator: P
 @pytest.mark.parametrize(
     "options, said",
     [
-        (["--schema", "{", "--regex", "a"], "exclude each other"),
+        (["--schema", "{", "--regex", "a"], "cannot be combined"),
         (["--schema", "{"], "not JSON"),
         (["--schema", "no/such/file"], "cannot be read"),
         (["--grammar", "no/such/file"], "cannot be read"),
         (["--regex", "("], "regex"),
-        (["--logit-bias", "x"], "ID=VALUE"),
-        (["--logit-bias", "5=200"], "logit_bias"),
+        (["--sampling", "logit_bias=x"], "write logit_bias=ID:NUMBER"),
+        (["--sampling", "logit_bias=5:200"], "logit_bias"),
         (["--logprobs", "3"], "--json"),
         (["--adapter", "no/such/folder"], "no/such/folder"),
-        (["--reasoning-budget", "3"], "<think>"),
+        (["--sampling", "reasoning_budget=3"], "<think>"),
+        (
+            ["--sampling", "typical=0.5"],
+            "'typical' is not a key; keys are typical_p, presence_penalty, frequency_penalty",
+        ),
+        (["--sampling", "min_tokens=few"], "min_tokens=few cannot be read; write min_tokens=INTEGER"),
+        (["--sampling", "ignore_eos=maybe"], "write ignore_eos=true|false"),
+        (["--sampling", "temperature=1"], "--temperature 1"),
+        (["--sampling", "typical_p"], "NAME=VALUE"),
     ],
 )
 def test_what_cannot_be_asked_for_is_said(run: Run, generator: Path, options: list[str], said: str) -> None:
@@ -139,7 +148,7 @@ def test_what_cannot_be_asked_for_is_said(run: Run, generator: Path, options: li
 
 def test_several_answers_and_their_log_probabilities(run: Run, generator: Path, model: weft.Model) -> None:
     asked = ["generate", "a", "-m", str(generator), "--temperature", "1", "--max-tokens", "4", "--seed", "5", "-n", "2"]
-    made = json.loads(run(*asked, "--json", "--logprobs", "2", "--presence-penalty", "0.5").stdout)["answers"]
+    made = json.loads(run(*asked, "--json", "--logprobs", "2", "--sampling", "presence_penalty=0.5").stdout)["answers"]
     wanted = model.generate("a", temperature=1, max_tokens=4, seed=5, n=2, presence_penalty=0.5)
     assert [answer["tokens"] for answer in made] == [list(result.tokens) for result in wanted]  # type: ignore[attr-defined]
     assert [len(answer["logprobs"]) for answer in made] == [len(answer["tokens"]) for answer in made]
@@ -149,9 +158,43 @@ def test_several_answers_and_their_log_probabilities(run: Run, generator: Path, 
 
 def test_drafts_and_a_folder_of_prefixes_change_no_text(run: Run, generator: Path, tmp_path: Path) -> None:
     asked = ["generate", "a b c " * 30, "-m", str(generator), "--max-tokens", "30"]
-    plain = run(*asked, "--no-speculate").stdout
+    plain = run(*asked, "--sampling", "speculate=false").stdout
     kept = ["--prefix-dir", str(tmp_path / "prefixes")]
     assert run(*asked, *kept).stdout == plain
     again = run(*asked, *kept)
-    assert again.stdout == plain and "known)" in again.stderr
+    assert again.stdout == plain and "cached)" in again.stderr
     assert run(*asked, "--draft-model", str(generator)).stdout == plain
+
+
+def test_rare_settings_reach_the_request(run: Run, generator: Path, model: weft.Model) -> None:
+    settings = {"typical_p": 0.9, "frequency_penalty": 0.5, "min_tokens": 3, "ignore_eos": True, "stop_ids": [200]}
+    settings |= {"logit_bias": {5: 2.5, 7: -100.0}}
+    written = ["typical_p=0.9", "frequency-penalty=0.5", "min_tokens=3", "ignore_eos=true", "stop_ids=200"]
+    written += ["logit_bias=5:2.5,7:-100"]
+    asked = ["generate", "a", "-m", str(generator), "--temperature", "1", "--max-tokens", "8", "--seed", "5", "--json"]
+    made = json.loads(run(*asked, *(part for one in written for part in ("--sampling", one))).stdout)
+    assert made["tokens"] == list(model.generate("a", temperature=1, max_tokens=8, seed=5, **settings).tokens)
+
+
+def test_a_chat_message_is_answered_with_the_model_s_settings_and_a_raw_prompt_greedily(
+    run: Run, tmp_path: Path
+) -> None:
+    stated = {"temperature": 1.5, "top_k": 3}
+    folder = write_chat_folder(tmp_path / "model", stated)
+    own, same = weft.load(str(folder)), {"max_tokens": 8, "seed": 5}
+    ids = own.chat_ids([{"role": "user", "content": "hi"}])
+    asked = ["generate", "hi", "-m", str(folder), "--max-tokens", "8", "--seed", "5", "--json"]
+    for arguments, wanted in (
+        (["--chat"], own.generate(ids, **stated, **same)),
+        (["--chat", "--temperature", "0"], own.generate(ids, **same)),
+        (["--raw"], own.generate("hi", **same)),
+    ):
+        assert json.loads(run(*asked, *arguments).stdout)["tokens"] == list(wanted.tokens)
+
+
+def test_help_groups_the_options_and_lists_the_rare_settings(run: Run) -> None:
+    for command in ("generate", "chat"):
+        shown = run(command, "--help").stdout
+        for said in ("Examples:", "Sampling:", "Constraints:", "Engine:", "Loading:", "Keys of --sampling:"):
+            assert f"\n{said}" in shown or f"\n  {said}" in shown
+        assert "typical_p=NUMBER" in shown and "--typical-p" not in shown

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 if __name__ == "measured_peer":  # in a process of its own, started by path: the package is the one this file is in
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from weft.computes import ENCODER_COMPUTES
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -14,7 +16,7 @@ NAME = "weft"
 PACKAGES = {"weft": "weft", "numpy": "numpy"}
 # Every token is computed, one at a time: no turn profits from the one before it, and no draft is checked.
 PLAIN = {"ignore_eos": True, "prefix_cache": False, "speculate": False}
-SETTINGS = {"generate": ["default"], "embed": ["f32", "f16", "bf16x3", "bf16", "int8"]}
+SETTINGS = {"generate": ["default"], "embed": list(ENCODER_COMPUTES)}
 
 
 class Peer:

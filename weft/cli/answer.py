@@ -1,4 +1,4 @@
-"""Text as it is made: a request written to standard output piece by piece, and its timings in one line."""
+"""Writes the text of a request to standard output as it is generated, and its timings in one line."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 def write(handle: Handle) -> bool:
-    """Write the pieces of a request as they come; True when Ctrl-C ended it, with what was made written.
+    """Write the pieces of a request as they arrive; True if Ctrl-C ended it, after writing what was generated.
 
-    A terminal gets no control characters from a model; a file or a pipe gets the text as it is.
+    On a terminal control characters are replaced; a file or a pipe gets the text unchanged.
     """
     watched = sys.stdout.isatty()
 
@@ -34,13 +34,13 @@ def write(handle: Handle) -> bool:
 
 
 def timings(result: Generation) -> str:
-    """What a request cost: tokens and rates of prompt and answer, and the wait for the first token."""
+    """Tokens and rates of prompt and answer, and the time to the first token, on one line."""
     usage, times = result.usage, result.timings
-    cached = f" ({usage.cached_tokens} known)" if usage.cached_tokens else ""
+    cached = f" ({usage.cached_tokens} cached)" if usage.cached_tokens else ""
     parts = [f"prompt {usage.prompt_tokens} tokens{cached}, {times.prompt_per_second:.0f} tok/s"]
     parts.append(f"generated {usage.completion_tokens} tokens, {times.predicted_per_second:.1f} tok/s")
     parts.append(f"first token {times.first_token_ms:.0f} ms")
-    reasons = {"length": "cut at the most tokens", "cancelled": "interrupted"}
+    reasons = {"length": "stopped at the token limit", "cancelled": "interrupted"}
     if result.finish_reason in reasons:
         parts.append(reasons[result.finish_reason])
     return "; ".join(parts)

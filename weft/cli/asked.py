@@ -1,4 +1,4 @@
-"""What was asked for on the command line, as the library takes it: a grammar, adapters, an engine."""
+"""Options of the command line as the library takes them: sampling settings, a grammar, adapters, an engine."""
 
 from __future__ import annotations
 
@@ -17,14 +17,21 @@ if TYPE_CHECKING:
 FILE_LIMIT = 1 << 20
 
 
+def sampling(settings: dict[str, Any]) -> dict[str, Any]:
+    """`settings` without the options SAMPLING that were not given, and with the keys of --sampling as their own."""
+    rare = settings.pop("sampling")
+    unset = {name for name in options.SAMPLING if settings.get(name, ()) is None}
+    return {**{name: value for name, value in settings.items() if name not in unset}, **rare}
+
+
 def grammar(settings: dict[str, Any]) -> Grammar | None:
-    """Take the options SHAPES out of `settings`: the grammar they describe."""
+    """Remove the options SHAPES from `settings`; return the grammar they describe."""
     given = {name: settings.pop(name) for name in options.SHAPES}
     named = [name for name, value in given.items() if value]
     if not named:
         return None
     if len(named) > 1:
-        raise click.UsageError(f"--{named[0]} and --{named[1]} exclude each other; give one")
+        raise click.UsageError(f"--{named[0]} and --{named[1]} cannot be combined; give one")
     from weft.generate import Grammar
 
     (name,), value = named, given[named[0]]
@@ -50,14 +57,14 @@ def _read(name: str) -> str:
     path = Path(name)
     try:
         if path.stat().st_size > FILE_LIMIT:
-            raise click.UsageError(f"{name} is over {FILE_LIMIT >> 20} MiB")
+            raise click.UsageError(f"{name} is larger than {FILE_LIMIT >> 20} MiB")
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise click.UsageError(f"{name} cannot be read: {error}") from None
 
 
 def prepare(model: Model, settings: dict[str, Any]) -> None:
-    """Take the options ENGINE out of `settings` and set the model up; what requests need of them is put back."""
+    """Remove the options ENGINE from `settings` and set up the model with them; `adapter` becomes a request option."""
     adapters, prefix_dir, draft_model = (settings.pop(name) for name in options.ENGINE)
     if prefix_dir is not None or draft_model is not None:
         import weft
@@ -69,7 +76,7 @@ def prepare(model: Model, settings: dict[str, Any]) -> None:
 
 
 def load_adapters(adapters: Adapters, given: tuple[str, ...]) -> str:
-    """Load each FOLDER[=WEIGHT] of `given`, and blend them where they are several or weighted; the name to ask for."""
+    """Load each FOLDER[=WEIGHT] of `given` and blend several or weighted ones; returns the adapter's name."""
     weights: dict[str, float] = {}
     for number, entry in enumerate(given):
         folder, equals, weight = entry.rpartition("=")

@@ -1,4 +1,4 @@
-"""A conversation: the system's words, what was said in turn, and the file it is kept in."""
+"""A conversation: the system prompt, the messages, and the JSON file they are saved in."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Message = dict[str, str]
 
 @dataclass
 class Conversation:
-    """`turns` alternate between user and assistant; the system's words stand before them."""
+    """`turns` alternate between user and assistant; the system prompt comes before them."""
 
     system: str | None = None
     turns: list[Message] = field(default_factory=list)
 
     @property
     def messages(self) -> list[Message]:
-        """All of it, as a chat template takes it."""
+        """All messages, the system prompt first, as a chat template takes them."""
         return ([{"role": "system", "content": self.system}] if self.system else []) + self.turns
 
     def say(self, role: str, content: str) -> None:
@@ -35,7 +35,7 @@ class Conversation:
         self.turns.pop()
 
     def forget(self) -> bool:
-        """Drop the oldest question and its answer, where something is left after them."""
+        """Drop the oldest question and its answer; False if nothing would be left."""
         if len(self.turns) < 3:
             return False
         del self.turns[:2]
@@ -51,15 +51,23 @@ class Conversation:
     def load(cls, path: Path) -> Conversation:
         """A conversation from a JSON list of {"role", "content"} objects, as `save` writes it."""
         if not path.is_file():
-            raise NotFoundError(f"[chat] no such file: {path}")
+            raise NotFoundError(
+                "chat", f"the file {path} does not exist", advice="check the path; /save FILE writes one"
+            )
         if path.stat().st_size > FILE_LIMIT:
-            raise InputError(f"[chat] {path.name} is over {FILE_LIMIT >> 20} MiB; that is no conversation")
+            raise InputError("chat", f"{path.name} is larger than {FILE_LIMIT >> 20} MiB: not a saved conversation")
         try:
             messages = json.loads(path.read_bytes())
         except (ValueError, RecursionError) as error:
-            raise InputError(f"[chat] {path.name} is not JSON: {error}") from None
+            raise InputError(
+                "chat", f"{path.name} is not JSON: {error}", advice="give a file that /save wrote"
+            ) from None
         if not isinstance(messages, list) or not all(map(_is_message, messages)):
-            raise InputError(f'[chat] {path.name} is not a list of {{"role", "content"}} objects')
+            raise InputError(
+                "chat",
+                f'{path.name} is not a list of {{"role", "content"}} objects',
+                advice="give a file that /save wrote",
+            )
         first = messages[0]["content"] if messages and messages[0]["role"] == "system" else None
         turns = [{"role": m["role"], "content": m["content"]} for m in messages[first is not None :]]
         return cls(first, turns)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from weft.computes import DECODER_COMPUTES, ENCODER_COMPUTES
+
 if TYPE_CHECKING:
     from weft import BaseEmbedder
     from weft.embed.remote import Server
@@ -48,43 +50,43 @@ def variables() -> Callable[[F], F]:
         found = {name: json_or_text(value) for name, value in map(_pair, given)}
         for name in found:
             if not name.isidentifier():
-                raise click.BadParameter(f"{name!r:.60} is no name of a variable")
+                raise click.BadParameter(f"{name!r:.60} is not a variable name; use letters, digits and _")
         return found
 
-    text = "A variable of the chat template, such as enable_thinking=false; may be given several times."
+    text = "Set a variable of the chat template, as in enable_thinking=false; may be given several times."
     return click.option("--set", "variables", multiple=True, metavar="NAME=VALUE", callback=parse, help=text)
 
 
 def where() -> Callable[[F], F]:
-    """`--where NAME=VALUE`, several times: names, each with a condition that an index's `where` takes."""
+    """`--where NAME=VALUE`, several times: names, each with a condition for the `where` of an index."""
 
     def parse(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> list[tuple[str, dict[str, Any]]]:
         return [(name, condition) for name, value in map(_field, given) for condition in _conditions(name, value)]
 
     text = (
-        "Only rows whose field has this value: lang=en, or a condition as 'year={\"gte\": 2000}'; may be given several "
-        "times."
+        "Only rows whose field has this value (lang=en) or meets a condition ('year={\"gte\": 2000}'); may be given "
+        "several times."
     )
     return click.option("--where", multiple=True, metavar="NAME=VALUE", callback=parse, help=text)
 
 
 def _field(given: str) -> tuple[str, str]:
-    """A name and a value; what other languages write for a range is told from them."""
+    """A name and a value; a range written as in other languages (year>2000) is an error that shows how to write it."""
     before, equals, _ = given.partition("=")
     if before.endswith(("<", ">", "!")) or (not equals and ("<" in given or ">" in given)):
         name = before.partition("<")[0].partition(">")[0].rstrip("!") or "year"
         example = f'\'{name}={{"gte": 2000, "lt": 2010}}\''
         raise click.BadParameter(
-            f"{given!r:.60} is not NAME=VALUE; a range is written {example}, and there are eq, ne, in and nin"
+            f"{given!r:.60} is not NAME=VALUE; write a range as {example}; eq, ne, in and nin work too"
         )
     return _pair(given)
 
 
 def _conditions(name: str, text: str) -> list[dict[str, Any]]:
-    """What is asked of a field, an operator at a time. Numbers may be texts there: a CSV file has no others."""
+    """The conditions on a field, one operator each. A number also matches its text: a CSV file has only texts."""
     value = json_or_text(text)
     if isinstance(value, str) and text.lstrip().startswith("{"):
-        raise click.BadParameter(f"{text!r:.60} is not JSON; a condition is written '{name}={{\"gte\": 2000}}'")
+        raise click.BadParameter(f"{text!r:.60} is not JSON; write a condition as '{name}={{\"gte\": 2000}}'")
     if isinstance(value, dict):
         return [_with_texts(way, wanted) for way, wanted in value.items()] or [value]
     return [{"eq": value} if isinstance(value, str) else {"in": [value, text]}]
@@ -115,10 +117,31 @@ def json_or_text(value: str) -> Any:
 
 def kv_dtype() -> Callable[[F], F]:
     text = (
-        "How keys and values are kept (default: f32 beside f32 weights, bf16 where activations are rounded, else f16); "
-        "int8 takes half the memory of bf16."
+        "Type of the KV cache (default: f32 with f32 weights, bf16 where activations are rounded, else f16); int8 "
+        "takes half the memory of bf16."
     )
     return click.option("--kv-dtype", type=click.Choice(["f32", "f16", "bf16", "int8"]), help=text)
+
+
+def decoder_compute() -> Callable[[F], F]:
+    return click.option(
+        "--compute",
+        type=click.Choice(DECODER_COMPUTES),
+        help="Arithmetic for activations: int8 (default with quantised weights), bf16 or f16 (default with 16-bit "
+        "weights where the processor multiplies them), or f32, which rounds nothing.",
+    )
+
+
+def encoder_compute(default: str | None = None) -> Callable[[F], F]:
+    return click.option(
+        "--compute",
+        type=click.Choice(ENCODER_COMPUTES),
+        default=default,
+        show_default=default is not None,
+        help="Arithmetic for activations and weights. f32 is exact; bf16x3 is close to f32, and faster with a matrix "
+        "unit; bf16 is much faster with one; f16 is faster on Arm with half precision; int8 is the fastest and the "
+        "least exact.",
+    )
 
 
 LOADING = ("threads", "context", "compute", "kv_dtype")
@@ -126,68 +149,112 @@ LOADING = ("threads", "context", "compute", "kv_dtype")
 
 def loading() -> Callable[[F], F]:
     """How a generator is loaded: the options LOADING are keyword arguments of weft.load."""
-    compute = click.option(
-        "--compute",
-        type=click.Choice(["int8", "bf16", "f16", "f32"]),
-        help="What activations are rounded to before products: int8 beside quantised weights (their default), bf16 "
-        "or f16 beside others (the default of 16-bit ones where the processor multiplies one of them), f32 not at all.",
-    )
-    return together(threads(), context(), compute, kv_dtype())
+    return together(threads(), context(), decoder_compute(), kv_dtype())
 
 
-def sampling(*, max_tokens: int, temperature: float, top_p: float) -> Callable[[F], F]:
-    """How tokens are chosen; the keyword arguments of a request. Ranges are checked by the library."""
+SAMPLING = (
+    *("max_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_penalty"),
+    *("stop", "seed", "sampling"),
+)
+
+
+def sampling(*, max_tokens: int, defaults: str) -> Callable[[F], F]:
+    """How tokens are chosen: the options SAMPLING, None where they are not given. Ranges are checked by the library.
+
+    `defaults` says in the help what an option that is not given means.
+    """
     return together(
-        click.option("--max-tokens", type=int, default=max_tokens, show_default=True, help="Most tokens to make."),
         click.option(
-            "--temperature", type=float, default=temperature, show_default=True, help="0 takes the best token."
+            "--max-tokens", type=int, default=max_tokens, show_default=True, help="Generate at most this many tokens."
         ),
-        click.option("--top-k", type=int, default=0, show_default=True, help="Keep the k best tokens; 0 keeps all."),
-        click.option("--top-p", type=float, default=top_p, show_default=True, help="Keep this much probability."),
+        click.option("--temperature", type=float, help=f"0 always takes the likeliest token (default: {defaults})."),
+        click.option("--top-p", type=float, help="Keep the likeliest tokens that together have this probability."),
+        click.option("--top-k", type=int, help="Keep this many of the likeliest tokens; 0 keeps all."),
+        click.option("--min-p", type=float, help="Keep tokens at least this likely, relative to the likeliest."),
+        click.option("--repetition-penalty", type=float, help="Above 1, tokens that already appeared get less likely."),
         click.option(
-            "--min-p", type=float, default=0.0, show_default=True, help="Least share of the best's probability."
+            "--stop", multiple=True, metavar="TEXT", help="Stop before this text; may be given several times."
         ),
-        click.option("--typical-p", type=float, default=1.0, show_default=True, help="Keep this much of the typical."),
-        click.option("--repetition-penalty", type=float, default=1.0, show_default=True, help="Above 1: repeat less."),
-        click.option("--presence-penalty", type=float, default=0.0, show_default=True, help="Taken from what came."),
-        click.option("--frequency-penalty", type=float, default=0.0, show_default=True, help="The same, each time."),
-        biases(),
-        click.option("--seed", type=int, help="Repeats a result; default: a fresh one."),
-        click.option("--min-tokens", type=int, default=0, show_default=True, help="Fewest tokens to make."),
-        click.option("--stop", multiple=True, metavar="TEXT", help="End before this text; may be given several times."),
-        click.option("--ignore-eos", is_flag=True, help="Go on past the model's own end."),
-        click.option("--reasoning-budget", type=int, metavar="N", help="End reasoning (<think>) after N tokens."),
-        click.option(
-            "--speculate/--no-speculate",
-            default=True,
-            help="Check repeated text several tokens at a time where that pays (default); the text is the same.",
-        ),
+        click.option("--seed", type=int, help="The same seed gives the same text (default: a new one each time)."),
+        rare(),
     )
 
 
-def biases() -> Callable[[F], F]:
-    """`--logit-bias ID=VALUE`, several times: a dict."""
+def _switch(text: str) -> bool:
+    return {"true": True, "false": False}[text.lower()]
 
-    def parse(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[int, float]:
-        try:
-            return {int(key): float(value) for key, _, value in (pair.partition("=") for pair in given)}
-        except ValueError:
-            raise click.BadParameter(f"{given!r:.80} is not ID=VALUE") from None
 
-    text = "Add VALUE (-100 to 100) to the logit of token ID; may be given several times. `weft tokenize` shows ids."
-    return click.option("--logit-bias", multiple=True, metavar="ID=VALUE", callback=parse, help=text)
+def _ids(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
+
+
+def _biases(text: str) -> dict[int, float]:
+    return {int(key): float(value) for key, value in (part.split(":") for part in text.split(","))}
+
+
+# The keys of --sampling: what reads a value, how the value is written, and what it does.
+RARE: dict[str, tuple[Callable[[str], Any], str, str]] = {
+    "typical_p": (
+        float,
+        "NUMBER",
+        "Typical sampling: keep tokens whose surprise is near the expected one, up to this probability mass.",
+    ),
+    "presence_penalty": (
+        float,
+        "NUMBER",
+        "Subtract this from the logit of every token that was already generated (-2 to 2).",
+    ),
+    "frequency_penalty": (float, "NUMBER", "The same, times how often the token was generated (-2 to 2)."),
+    "logit_bias": (
+        _biases,
+        "ID:NUMBER[,…]",
+        "Add to the logits of these tokens (-100 to 100); `weft tokenize` shows ids.",
+    ),
+    "min_tokens": (int, "INTEGER", "Generate at least this many tokens."),
+    "stop_ids": (_ids, "ID[,…]", "Stop before any of these tokens."),
+    "ignore_eos": (_switch, "true|false", "Go on after the model's end token."),
+    "reasoning_budget": (int, "INTEGER", "End reasoning (<think>) after this many tokens."),
+    "speculate": (
+        _switch,
+        "true|false",
+        "Check several drafted tokens per step where that is faster (default: true); the text is the same.",
+    ),
+}
+
+
+def rare() -> Callable[[F], F]:
+    """`--sampling KEY=VALUE`, several times: a dict of the settings RARE."""
+
+    def parse(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, Any]:
+        return dict(_rare(*_pair(one)) for one in given)
+
+    text = "A setting from the list at the end; may be given several times."
+    return click.option("--sampling", multiple=True, metavar="KEY=VALUE", callback=parse, help=text)
+
+
+def _rare(name: str, text: str) -> tuple[str, Any]:
+    key = name.replace("-", "_")
+    if key in SAMPLING:
+        raise click.BadParameter(f"{name!r} is an option of its own: --{key.replace('_', '-')} {text}")
+    if key not in RARE:
+        raise click.BadParameter(f"{name!r:.60} is not a key; keys are {', '.join(RARE)}")
+    read, form, _ = RARE[key]
+    try:
+        return key, read(text)
+    except (ValueError, KeyError):
+        raise click.BadParameter(f"{key}={text:.60} cannot be read; write {key}={form}") from None
 
 
 SHAPES = ("schema", "regex", "grammar", "choice")
 
 
 def shape() -> Callable[[F], F]:
-    """What the text has to look like: the options SHAPES, of which at most one is given."""
+    """What the text must look like: the options SHAPES, of which at most one is given."""
     return together(
         click.option("--schema", metavar="FILE", help="JSON that satisfies this JSON Schema (a file, or the JSON)."),
         click.option("--regex", metavar="PATTERN", help="Text that the whole pattern matches."),
-        click.option("--grammar", metavar="FILE", help="A grammar in Lark's notation, or GBNF in a .gbnf file."),
-        click.option("--choice", multiple=True, metavar="TEXT", help="One of these; given once for each."),
+        click.option("--grammar", metavar="FILE", help="Text of a grammar: Lark, or GBNF in a .gbnf file."),
+        click.option("--choice", multiple=True, metavar="TEXT", help="One of these texts; give it once for each."),
     )
 
 
@@ -207,54 +274,74 @@ def engine() -> Callable[[F], F]:
     """What the engine works with: the options ENGINE."""
     return together(
         adapter(),
+        click.option("--prefix-dir", metavar="DIR", help="Keep the KV cache of prompts here, for later runs too."),
         click.option(
-            "--prefix-dir", metavar="DIR", help="Keep the computed beginnings of texts here, for the next start too."
-        ),
-        click.option(
-            "--draft-model", metavar="MODEL", help="A smaller model of the same vocabulary that drafts; same text."
+            "--draft-model",
+            metavar="MODEL",
+            help="A smaller model with the same vocabulary that drafts tokens; the text is the same.",
         ),
     )
 
 
+# The headings that the help of a `Grouped` command lists options under; the others come first, under "Options".
+GROUPS = {"Sampling": SAMPLING, "Constraints": SHAPES, "Engine": ENGINE, "Loading": LOADING}
+
+
+class Grouped(click.Command):
+    """A command whose help lists its options under the headings of GROUPS."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {"Options": [], **{heading: [] for heading in GROUPS}}
+        for param in self.get_params(ctx):
+            heading = next((heading for heading, names in GROUPS.items() if param.name in names), "Options")
+            if isinstance(param, click.Option) and (record := param.get_help_record(ctx)):
+                sections[heading].append(record)
+        if any(param.name == "sampling" for param in self.params):
+            sections["Keys of --sampling"] = [(f"{key}={form}", text) for key, (_, form, text) in RARE.items()]
+        for heading, rows in sections.items():
+            if rows:
+                with formatter.section(heading):
+                    formatter.write_dl(rows)
+
+
 def embedding() -> Callable[[F], F]:
-    """The options that decide an embedder and its vectors; `make_embedder` reads them."""
+    """The options of an embedder and its vectors; `make_embedder` reads them."""
     return together(
         click.option("-m", "--model", default=DEFAULT_EMBEDDER, show_default=True, help="Name, folder or file."),
-        click.option("--prompt-name", help="Put the model's prompt of this name before each text: query, document."),
+        click.option(
+            "--prompt-name", help="Put the model's prompt of this name before each text, such as query or document."
+        ),
         click.option(
             "--truncate",
             type=click.Choice(["error", "head", "tail", "chunk"]),
-            help="A text that is too long: refuse it (the default), keep its beginning, keep its end, or embed all of "
-            "it in windows and take their mean.",
+            help="What to do with a text that is too long: refuse it (the default), keep its beginning (head) or its "
+            "end (tail), or take the mean of the vectors of its windows (chunk).",
         ),
-        click.option("--no-normalise", is_flag=True, help="Leave vectors at their own length."),
-        click.option("--pooling", help="How an encoder that does not say so pools: mean, first, last or max."),
-        click.option("--dimensions", type=click.IntRange(1), metavar="N", help="Cut vectors of a model made for it."),
+        click.option("--no-normalise", is_flag=True, help="Do not scale vectors to length 1."),
+        click.option("--pooling", help="Pooling of an encoder whose files do not state it: mean, first, last or max."),
         click.option(
-            "--compute",
-            type=click.Choice(["f32", "f16", "bf16x3", "bf16", "int8"]),
-            default="f32",
-            show_default=True,
-            help="What products are made of; with a matrix unit bf16x3 (near f32) is faster than f32, bf16 much "
-            "faster, and without one both are slower; on Arm with half precision f16 is faster; int8 is the fastest, "
-            "with vectors a little further away.",
+            "--dimensions",
+            type=click.IntRange(1),
+            metavar="N",
+            help="Shorten vectors to N numbers, for models trained for that.",
         ),
-        click.option("--cache", metavar="disk|FILE", help="Keep vectors, and take those that are there; `weft cache`."),
+        encoder_compute(default="f32"),
+        click.option("--cache", metavar="disk|FILE", help="Keep vectors in a cache and reuse them; see `weft cache`."),
     )
 
 
 def remote(model: str = "model") -> Callable[[F], F]:
-    """A server that makes the vectors: `base_url` and, read from its variable, `api_key`."""
+    """A server that computes the vectors: `base_url`, and `api_key`, read from an environment variable."""
 
     def read(_: click.Context, __: click.Parameter, name: str | None) -> str | None:
         if name is None:
             return None
         if not os.environ.get(name):
-            raise click.BadParameter(f"the variable {name!r:.60} is not set; it should hold the key")
+            raise click.BadParameter(f"the environment variable {name!r:.60} is not set; set it to the server's key")
         return os.environ[name]
 
     return together(
-        click.option("--base-url", metavar="URL", help=f"Ask this server, which speaks OpenAI's API, for its {model}."),
+        click.option("--base-url", metavar="URL", help=f"Use the {model} of this server, which speaks OpenAI's API."),
         click.option(
             "--api-key-env",
             "api_key",
@@ -266,7 +353,7 @@ def remote(model: str = "model") -> Callable[[F], F]:
 
 
 def schema() -> Callable[[F], F]:
-    return click.option("--schema", default="weft", show_default=True, help="The schema in a PostgreSQL database.")
+    return click.option("--schema", default="weft", show_default=True, help="Schema of a PostgreSQL database.")
 
 
 def server_of(given: Mapping[str, Any]) -> Server | None:
@@ -285,7 +372,7 @@ def make_embedder(given: Mapping[str, Any]) -> BaseEmbedder:
     if server is not None:
         own = {"pooling": given["pooling"], "no-normalise": given["no_normalise"], "compute": given["compute"] != "f32"}
         if named := [name for name, value in own.items() if value]:
-            raise click.UsageError(f"--{named[0]} is for models on this machine, and --base-url asks a server")
+            raise click.UsageError(f"--{named[0]} works for models on this machine only; leave it out with --base-url")
         return server.ask_for(given["model"], dimensions=given["dimensions"], cache=given["cache"])
     normalise = False if given["no_normalise"] else None
     names = ("pooling", "dimensions", "compute", "cache", "threads")
@@ -301,12 +388,12 @@ def chunks() -> Callable[[F], F]:
             default=200,
             show_default=True,
             metavar="N",
-            help="Tokens of a chunk of a folder's document.",
+            help="Cut the documents of a folder into chunks of N tokens.",
         ),
         click.option(
             "--overlap",
             type=click.IntRange(0),
             metavar="N",
-            help="Tokens that a chunk shares with the one before it (default: a fifth of it).",
+            help="Tokens that a chunk shares with the previous one (default: a fifth of --chunk-tokens).",
         ),
     )

@@ -1,4 +1,4 @@
-"""What a person types: lines with editing and history on a terminal, messages of several lines anywhere."""
+"""Messages that a person types: with line editing and history on a terminal, of one or several lines."""
 
 import contextlib
 import sys
@@ -7,13 +7,13 @@ FENCE = "```"
 
 
 class Typed:
-    """Messages from standard input. A backslash at the end of a line goes on to the next; so does an open ``` fence."""
+    """Messages from standard input. A message continues after a line that ends with a backslash, and in ``` fences."""
 
     def __init__(self) -> None:
         self.watched = sys.stdin.isatty()
         if self.watched:
-            with contextlib.suppress(ImportError):  # Windows has none
-                import readline  # noqa: F401 (input() uses it once it is there: arrow keys, history of this session)
+            with contextlib.suppress(ImportError):  # Windows has no readline
+                import readline  # noqa: F401 (input() uses it when imported: arrow keys, history of this session)
 
     def message(self) -> str | None:
         """The next message, or None at the end of the input."""
@@ -28,7 +28,7 @@ class Typed:
             fenced = _opens(line, fenced)
             lines.append(line if fenced else line.removesuffix("\\"))
         if len(lines) > 1 and lines[0].strip() == lines[-1].strip() == FENCE:
-            lines = lines[1:-1]  # fences without a language only held the lines together
+            lines = lines[1:-1]  # fences without a language only mark where the message begins and ends
         return "\n".join(lines)
 
     def _line(self, prompt: str) -> str | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft import _core
 from weft.backends.cpu.backend import HALF_LEVELS, level_for
+from weft.computes import DECODER_COMPUTES as COMPUTES
 from weft.errors import FormatError, InputError, MemoryPlanError, TooLongError, UnsupportedError
 from weft.nn.step import Step
 from weft.runtime.adapters import Adapter, Adapters
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 STEP_TOKENS = 512  # tokens of one step: long prompts are cut into chunks of this many
 DEFAULT_CONTEXT = 8192  # a longer context costs memory, so it is asked for
-COMPUTES = ("int8", "bf16", "f16", "f32")
 MATRIX_LEVELS = ("amx",)  # with a unit that multiplies bfloat16; elsewhere such products take longer than those of f32
 
 

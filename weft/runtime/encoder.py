@@ -12,6 +12,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, cast
 
 from weft import _core
+from weft.computes import ENCODER_COMPUTES as COMPUTES
 from weft.errors import InputError, TooLongError, UnsupportedError
 from weft.frozen import frozen
 from weft.nn.pooling import SINGLE, DenseLayer, Head
@@ -28,9 +29,7 @@ if TYPE_CHECKING:
     from weft.runtime.prepared import Facts, Prepared
     from weft.text import Tokenizer
 
-__all__ = ["COMPUTES", "DenseLayer", "Encoder", "Head", "Tokens"]
-
-COMPUTES = ("f32", "f16", "bf16", "bf16x3", "int8")  # what factors of products are; bf16x3: sums of two, near f32
+__all__ = ["DenseLayer", "Encoder", "Head", "Tokens"]
 
 
 @frozen(eq=False)

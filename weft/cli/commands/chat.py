@@ -14,33 +14,37 @@ from weft.errors import WeftError
 
 if TYPE_CHECKING:
     from weft.generate import Generation, Model
+    from weft.generate.choice.defaults import Defaults
 
 HELP = """\
-/reset          start again; the system's words stay
-/system TEXT    set the system's words (none: take them away)
-/save FILE      write the conversation as JSON
-/load FILE      go on with a saved one
-/stats          tokens, speed, context
+/reset          start a new conversation; the system prompt stays
+/system TEXT    set the system prompt (without a text: remove it)
+/save FILE      write the conversation to a JSON file
+/load FILE      continue a saved conversation
+/stats          tokens, speed, context, sampling settings
 /quit           leave (also Ctrl-D)
-A \\ at the end of a line, or ``` fences, make one message of several lines. // sends a line that begins with /.
+End a line with \\ or use ``` fences to write a message of several lines. Start a message with // to send a leading /.
 Ctrl-C interrupts an answer."""
 
 
-@click.command()
+@click.command(cls=options.Grouped)
 @click.argument("model", default=options.DEFAULT_GENERATOR)
-@click.option("--system", help="The system's words, before the conversation.")
+@click.option("--system", help="The system prompt.")
 @options.variables()
-@click.option("--resume", metavar="FILE", help="Go on with a saved conversation; it is saved there again at the end.")
-@options.sampling(max_tokens=1024, temperature=0.7, top_p=0.9)
+@click.option("--resume", metavar="FILE", help="Continue the conversation in this file, and save it there at the end.")
+@options.sampling(max_tokens=1024, defaults="the model's own, see `weft show`; else 0.7 with --top-p 0.9")
 @options.shape()
 @options.engine()
 @options.loading()
 def command(model: str, system: str | None, resume: str | None, variables: dict[str, Any], **settings: Any) -> None:
     """Chat with a model (default: smollm2-135m-instruct).
 
-    Answers are printed as they are made. /help in the chat lists its commands: /reset /system /save /load /stats /quit.
-    What was computed for the conversation so far is used again in every turn. When it outgrows the context its oldest
-    exchange is forgotten, and the chat says so.
+    Answers are printed as they are generated. /help lists the commands of the chat: /reset /system /save /load /stats
+    /quit. Each turn reuses the KV cache of the conversation so far. When the conversation outgrows the context, the
+    oldest question and answer are dropped, and the chat says so.
+
+    Sampling settings that are not given are those of the model's makers: from generation_config.json in its folder, or
+    from the catalogue. `weft show MODEL` prints them.
 
     \b
     Examples:
@@ -49,9 +53,11 @@ def command(model: str, system: str | None, resume: str | None, variables: dict[
       weft chat qwen3-0.6b --set enable_thinking=false
       weft chat --resume notes.json --prefix-dir ~/.cache/weft/prefixes
       weft chat --adapter ./my-lora --schema reply.schema.json
+      weft chat --sampling frequency_penalty=0.5 --sampling min_tokens=20
       echo "What is a loom?" | weft chat
     """
     settings["grammar"] = asked.grammar(settings)
+    settings = asked.sampling(settings)
     kept = None if resume is None else Path(resume).expanduser()
     conversation = Conversation.load(kept) if kept is not None and kept.exists() else Conversation()
     conversation.system = system or conversation.system
@@ -59,10 +65,11 @@ def command(model: str, system: str | None, resume: str | None, variables: dict[
 
     loaded = weft.load(model, **{name: settings.pop(name) for name in options.LOADING})
     asked.prepare(loaded, settings)
-    chat = Chat(loaded, conversation, variables, settings)
+    chat = Chat(loaded, conversation, variables, {**defaults(loaded).options, **settings})
     if chat.typed.watched:
         info = loaded.info
         screen.note(f"{model}: {info['context']} tokens of context, {info['threads']} threads. /help lists commands.")
+        screen.note(f"sampling   {chat.sampling()}")
     try:
         chat.run()
     finally:
@@ -71,13 +78,20 @@ def command(model: str, system: str | None, resume: str | None, variables: dict[
         loaded.engine.close()
 
 
+def defaults(model: Model) -> Defaults:
+    """The sampling settings of a chat with the model where the command line sets none."""
+    from weft.generate.choice.defaults import CHAT, Defaults
+
+    return model.defaults if model.defaults.options else Defaults(CHAT, "weft's own: the model states none")
+
+
 class Chat:
-    """The loop: read a message, obey or answer it. An error ends the turn, not the chat."""
+    """The loop: read a message, run it as a command or answer it. An error ends the turn, not the chat."""
 
     def __init__(
         self, model: Model, conversation: Conversation, variables: dict[str, Any], settings: dict[str, Any]
     ) -> None:
-        assert model.chat_template  # raises where the model has none: better now than after the first question
+        assert model.chat_template  # raises an error if the model has none, before the first question
         self.model = model
         self.conversation = conversation
         self.variables = variables
@@ -105,11 +119,11 @@ class Chat:
                 click.echo(f"weft: {error}", err=True)
 
     def _handle(self, message: str) -> bool:
-        """Obey a command or answer a message; False to leave."""
+        """Run a command or answer a message; False to leave."""
         if message.startswith("//"):
             self._answer(message[1:])
         elif message.startswith("/"):
-            return self._obey(*message.partition(" ")[::2])
+            return self._command(*message.partition(" ")[::2])
         elif message.strip():
             self._answer(message)
         return True
@@ -128,38 +142,38 @@ class Chat:
             if said:
                 self.conversation.say("assistant", said)
             else:
-                self.conversation.take_back()  # a question without an answer would confuse the next one
+                self.conversation.take_back()  # the next prompt must not hold a question without its answer
         click.echo()
         self.results.append(result)
         screen.note(f"[{answer.timings(result)}]")
 
     def _fitting_ids(self) -> list[int]:
-        """The conversation as ids; its oldest exchanges are forgotten until an answer has room."""
+        """The conversation as ids; its oldest exchanges are dropped until there is room for an answer."""
         context = self.model.info["context"]
         room = min(self.settings["max_tokens"], context // 4)
         ids = self._ids()
         while len(ids) + room > context and self.conversation.forget():
-            screen.note("(the conversation has outgrown the context: its oldest exchange is forgotten)")
+            screen.note("(the conversation has outgrown the context: the oldest question and answer are dropped)")
             ids = self._ids()
         return ids
 
     def _ids(self) -> list[int]:
         return self.model.chat_ids(self.conversation.messages, variables=self.variables)
 
-    def _obey(self, name: str, text: str) -> bool:
+    def _command(self, name: str, text: str) -> bool:
         text = text.strip()
         if name in ("/save", "/load") and not text:
-            screen.note(f"{name} needs a file")
+            screen.note(f"{name} needs a file name")
         elif name == "/quit":
             return False
         elif name == "/help":
             screen.note(HELP)
         elif name == "/reset":
             self.conversation.reset()
-            screen.note("the conversation starts again")
+            screen.note("new conversation")
         elif name == "/system":
             self.conversation.system = text or None
-            screen.note("the system's words are set" if text else "no system's words")
+            screen.note("system prompt set" if text else "system prompt removed")
         elif name == "/save":
             self.conversation.save(Path(text).expanduser())
             screen.note(f"{len(self.conversation.messages)} messages saved to {text}")
@@ -169,8 +183,18 @@ class Chat:
         elif name == "/stats":
             self._print_stats()
         else:
-            screen.note(f"no such command: {name}; /help lists them")
+            screen.note(f"unknown command {name}; /help lists the commands")
         return True
+
+    def sampling(self) -> str:
+        """The settings in use, and the defaults where they differ: temperature 0.2, top_p 0.9 (the catalogue)."""
+        from weft.weights.sources import catalog
+
+        used = {name: self.settings[name] for name in catalog.SAMPLING if name in self.settings}
+        own = defaults(self.model)
+        if used == dict(own.options):
+            return str(own)
+        return f"{', '.join(f'{name} {value:g}' for name, value in used.items())}; defaults: {own}"
 
     def _print_stats(self) -> None:
         info = self.model.info
@@ -181,6 +205,7 @@ class Chat:
         seconds = sum(r.timings.predicted_ms for r in self.results) / 1000
         screen.note(f"model      {info['model']}: {info['model_type']}, {info['compute']}, {info['level']}")
         screen.note(f"context    {used} of {info['context']} tokens, {len(turns)} messages")
+        screen.note(f"sampling   {self.sampling()}")
         screen.note(f"answers    {len(self.results)}, {made} tokens, {after_first / max(seconds, 1e-9):.1f} tok/s")
         if self.results:
             screen.note(f"last one   {answer.timings(self.results[-1])}")

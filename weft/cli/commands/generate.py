@@ -14,16 +14,25 @@ if TYPE_CHECKING:
     from weft.generate import Generation, Handle
 
 
-@click.command()
+@click.command(cls=options.Grouped)
 @click.argument("prompt", required=False)
 @click.option("-m", "--model", default=options.DEFAULT_GENERATOR, show_default=True, help="Name, folder or file.")
-@click.option("--raw/--chat", default=True, help="Continue the prompt as it is (default), or answer it as a message.")
-@click.option("--parse-special", is_flag=True, help="Read special tokens such as <|im_end|> in a raw prompt as such.")
+@click.option(
+    "--raw/--chat", default=True, help="Continue the prompt as it is (default), or answer it as a chat message."
+)
+@click.option(
+    "--parse-special", is_flag=True, help="Treat text such as <|im_end|> in a raw prompt as the special token."
+)
 @options.variables()
-@options.sampling(max_tokens=256, temperature=0.0, top_p=1.0)
-@click.option("-n", "--n", type=int, default=1, show_default=True, help="Answers to make, with the seeds that follow.")
+@options.sampling(max_tokens=256, defaults="0; with --chat the model's own, see `weft show`")
+@click.option("-n", "--n", type=int, default=1, show_default=True, help="Generate N answers, with consecutive seeds.")
 @options.shape()
-@click.option("--logprobs", type=int, metavar="N", help="With --json: log probabilities, and of the N best tokens.")
+@click.option(
+    "--logprobs",
+    type=int,
+    metavar="N",
+    help="With --json: log probabilities of the tokens and of the N likeliest ones.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document at the end: text, tokens, timings.")
 @options.engine()
 @options.loading()
@@ -39,7 +48,10 @@ def command(
     """Continue a prompt, or answer it as a chat message.
 
     The prompt is an argument or, with `-` or a pipe, standard input less its last newline. The text is printed as it is
-    made, timings go to standard error. Ctrl-C stops it and keeps what was made.
+    generated, timings go to standard error. Ctrl-C stops it; what was generated so far stays.
+
+    A raw prompt is continued with the likeliest token each time (temperature 0). With --chat, settings that are not
+    given are those of the model's makers where they state any, as in `weft chat`.
 
     \b
     Examples:
@@ -48,16 +60,18 @@ def command(
       weft generate "def fib(n):" --stop $'\\n\\n'
       weft generate --chat "A person, as JSON." --schema '{"type": "object", "required": ["name"]}'
       weft generate "Colour: " --choice red --choice green -n 3 --temperature 1
+      weft generate "Once" --temperature 1 --sampling typical_p=0.9 --sampling presence_penalty=0.5
       weft generate "Once" --adapter ./stories=0.7 --adapter ./poems=0.3
       cat letter.txt | weft generate --json --chat
     """
     if parse_special and not raw:
-        raise click.UsageError("--parse-special is for raw prompts; what a chat message says stays text")
+        raise click.UsageError("--parse-special works for raw prompts only; in a chat message special tokens stay text")
     if variables and raw:
-        raise click.UsageError("--set is for --chat; a raw prompt goes through no template")
+        raise click.UsageError("--set works with --chat only; a raw prompt does not use the chat template")
     if settings["logprobs"] is not None and not as_json:
-        raise click.UsageError("--logprobs is shown with --json")
+        raise click.UsageError("--logprobs needs --json")
     settings["grammar"] = asked.grammar(settings)
+    settings = asked.sampling(settings)
     text = _prompt(prompt)
     import weft
 
@@ -69,6 +83,7 @@ def command(
         ids = loaded.tokenizer.encode(text, parse_special=parse_special)
     else:
         ids = loaded.chat_ids([{"role": "user", "content": text}], variables=variables)
+        settings = {**loaded.defaults.options, **settings}
     handle = loaded.engine.submit(make_request(ids, **settings))
     results = _json(handle, model) if as_json else _texts(handle) if settings["n"] > 1 else [_text(handle)]
     loaded.engine.close()
@@ -80,7 +95,7 @@ def _prompt(given: str | None) -> str:
     if given is not None and given != "-":
         return given
     if given is None and sys.stdin.isatty():
-        raise click.UsageError("no prompt; give one as an argument, or pipe it in")
+        raise click.UsageError("the prompt is missing; give it as an argument, or pipe it in")
     from weft.cli.texts import read_text
 
     return read_text("-").removesuffix("\n")
@@ -98,7 +113,7 @@ def _text(handle: Handle) -> Generation:
 
 
 def _texts(handle: Handle) -> list[Generation]:
-    """Several answers, one after another when all are there."""
+    """Print several answers once all are finished."""
     results = _results(handle)
     for result in results:
         screen.note(f"--- {result.index + 1} of {len(results)}, seed {result.seed}")
@@ -117,4 +132,4 @@ def _results(handle: Handle) -> list[Generation]:
     try:
         return handle.results()
     except KeyboardInterrupt:
-        return handle.results()  # what there was; the interrupt has ended it
+        return handle.results()  # what was generated before the interrupt

@@ -18,6 +18,7 @@ from weft.cli import options, screen
 from weft.cli.app import Moves
 from weft.cli.counting import counted
 from weft.cli.stopping import terminable
+from weft.computes import ENCODER_COMPUTES
 from weft.errors import InputError, InvalidTransitionError, NotFoundError
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from weft.embed.stores import Migration, Store
 
 POOLINGS = ("mean", "first", "last", "max")
-COMPUTES = ("f32", "f16", "bf16x3", "bf16", "int8")
 TRUNCATIONS = ("error", "head", "tail", "chunk")
 WINDOW = "How long `finish` keeps the old vectors at least (default: 86400, a day)."
 SAID_S = 15.0  # between two lines of progress where there is no terminal
@@ -45,9 +45,9 @@ def truncate_option(default: str | None, more: str = "") -> Callable[[options.F]
 
 def model_options() -> Callable[[options.F], options.F]:
     """How a model is loaded; what differs from the defaults is written down with its name."""
-    computes, same = click.Choice(COMPUTES), "As `weft embed`."
+    computes, same = click.Choice(ENCODER_COMPUTES), "As `weft embed`."
     return options.together(
-        click.option("--compute", type=computes, default=COMPUTES[0], show_default=True, help=same),
+        click.option("--compute", type=computes, default=ENCODER_COMPUTES[0], show_default=True, help=same),
         truncate_option(TRUNCATIONS[0]),
         click.option("--pooling", type=click.Choice(POOLINGS), help=same),
         click.option("--dimensions", type=click.IntRange(1), metavar="N", help=same),

@@ -36,9 +36,7 @@ SHOWN = 80  # characters of a document in the table
     show_default=True,
     help="A pair that is too long: refuse it, keep its beginning, keep its end.",
 )
-@click.option(
-    "--compute", type=click.Choice(["f32", "f16", "bf16x3", "bf16", "int8"]), help="What products are made of."
-)
+@options.encoder_compute()
 @options.threads()
 def command(
     model: str,

@@ -1,4 +1,4 @@
-"""weft show: what weft makes of a model."""
+"""weft show: how weft reads a model."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ TEMPLATE_LINES = 20
 
 @click.command()
 @click.argument("model")
-@click.option("--weights", is_flag=True, help="Only the parameters, as the model's trace uses them.")
-@click.option("--program", is_flag=True, help="Only the planned program of one step.")
-@click.option("--template", is_flag=True, help="Only the chat template, whole.")
-@click.option("--pooling", help="How an encoder that does not say so pools: mean, first, last or max.")
+@click.option("--weights", is_flag=True, help="Print only the parameters that the model's program uses.")
+@click.option("--program", is_flag=True, help="Print only the planned program of one step.")
+@click.option("--template", is_flag=True, help="Print only the chat template, in full.")
+@click.option("--pooling", help="Pooling of an encoder whose files do not state it: mean, first, last or max.")
 def command(model: str, weights: bool, program: bool, template: bool, pooling: str | None) -> None:
-    """Show what weft makes of a model.
+    """Show how weft reads a model, without reading its weights.
 
-    That is its config, its parameters, and how texts become vectors (embedders) or conversations become prompts
-    (generators). No weight is read.
+    Prints its config, its size, how it turns texts into vectors (embedders) or conversations into prompts (generators),
+    and the sampling settings that a chat uses by default.
 
     \b
     Examples:
@@ -34,7 +34,7 @@ def command(model: str, weights: bool, program: bool, template: bool, pooling: s
       weft show ./model.gguf --program | less
     """
     if weights + program + template > 1:
-        raise click.UsageError("--weights, --program and --template print one thing each; give one")
+        raise click.UsageError("--weights, --program and --template cannot be combined; give one")
     from weft.cli.outline import open_outline
 
     outline = open_outline(model, pooling=pooling)
@@ -60,7 +60,7 @@ def _print_weights(outline: Outline) -> None:
     screen.table(("parameter", "type", "shape", "bytes"), rows, right=("bytes",))
     unused = sorted(stored.keys() - {w.name for w in weights})
     if unused:
-        screen.note(f"{len(unused)} tensors of the file are not used: {screen.cut(', '.join(unused), 200)}")
+        screen.note(f"{len(unused)} tensors in the file are not used: {screen.cut(', '.join(unused), 200)}")
 
 
 def _print_summary(outline: Outline) -> None:
@@ -78,12 +78,12 @@ def _print_summary(outline: Outline) -> None:
         ("computed in", f"{info['compute']}, {info['level']} kernels"),
     ]
     if outline.method:
-        told = {name: info[name] for name in ("label", "activation", "instruction") if name in info}
-        rows += [("scores by", outline.method), *told.items()]
+        stated = {name: info[name] for name in ("label", "activation", "instruction") if name in info}
+        rows += [("scores by", outline.method), *stated.items()]
     elif outline.recipe is None:
         state = f"{info['kv_dtype']}, room for {screen.number(info['kv_tokens'])} tokens: {info['kv_reason']}"
-        rows += [("context", f"{info['context']} tokens"), ("key/value state", state)]
-        rows += [("ends at ids", ", ".join(map(str, info["eos_ids"])) or "none")]
+        rows += [("context", f"{info['context']} tokens"), ("KV cache", state)]
+        rows += [("end tokens", ", ".join(map(str, info["eos_ids"])) or "none"), ("sampling", _sampling(outline))]
     screen.facts(rows)
     click.echo()
     screen.facts(asdict(outline.config).items(), title="Config")
@@ -92,6 +92,17 @@ def _print_summary(outline: Outline) -> None:
         _print_recipe(outline)
     elif not outline.method:
         _print_template(outline.chat_template)
+
+
+def _sampling(outline: Outline) -> str:
+    """The settings of a chat that sets none, and where they come from."""
+    from weft.generate.choice.defaults import CHAT, model_defaults
+
+    defaults = model_defaults(outline.checkpoint.generation, outline.located.entry)
+    if defaults.options:
+        return f"{defaults}: the defaults of chats"
+    own = ", ".join(f"{name} {value:g}" for name, value in CHAT.items())
+    return f"the model states none; `weft chat` uses {own}, the HTTP APIs temperature 1, model.chat() greedy decoding"
 
 
 def _print_recipe(outline: Outline) -> None:
@@ -105,7 +116,7 @@ def _print_recipe(outline: Outline) -> None:
         ("longest text", f"{recipe.max_tokens} tokens"),
         ("similarity", recipe.similarity),
         *((f"prompt {name}", repr(text)) for name, text in recipe.prompts.items()),
-        ("said by", recipe.source),
+        ("stated by", recipe.source),
     ]
     screen.facts(rows, title="Recipe")
 
@@ -117,4 +128,4 @@ def _print_template(template: str | None) -> None:
     lines = template.splitlines()
     screen.facts([("", "\n".join(lines[:TEMPLATE_LINES]))], title="Chat template")
     if len(lines) > TEMPLATE_LINES:
-        screen.note(f"… {len(lines) - TEMPLATE_LINES} more lines; --template shows all")
+        screen.note(f"… {len(lines) - TEMPLATE_LINES} more lines; --template prints all")

@@ -15,10 +15,7 @@ WORDS = {True: "right", False: "WRONG", None: "not known"}
 
 @click.command()
 @click.argument("model", metavar="[MODEL|INDEX]", default=options.DEFAULT_EMBEDDER)
-@click.option(
-    "--compute", type=click.Choice(["f32", "f16", "bf16x3", "bf16", "int8"]), default="f32", show_default=True,
-    help="What activations and weights are rounded to before products.",
-)  # fmt: skip
+@options.encoder_compute(default="f32")
 @click.option("-m", "--model", "now", help="Of an index: where its model is now (default: what the index says).")
 @options.remote("model, where an index is for one")
 @options.threads()

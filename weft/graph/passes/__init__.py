@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
+from weft.computes import ENCODER_COMPUTES
 from weft.errors import InputError
 from weft.graph.passes.adapt import adapt
 from weft.graph.passes.cut_rows import cut_rows
@@ -40,7 +41,6 @@ __all__ = [
     "optimise",
 ]
 
-COMPUTE = ("f32", "f16", "bf16", "bf16x3", "int8")
 LOWER: dict[str, list[Callable[[Program], Program]]] = {
     "f16": [lower_f16, lower_attention],
     "bf16": [lower_bf16, lower_attention],
@@ -60,8 +60,8 @@ def optimise(program: Program, *, compute: str = "f32", adapters: bool = False, 
     attention of a model without a state in half precision. "bf16x3": products with sums of two bfloat16 each, three
     products, and attention in f32: near f32.
     """
-    if compute not in COMPUTE:
-        raise InputError(f"[optimise] compute must be one of {', '.join(COMPUTE)}: got {compute!r}")
+    if compute not in ENCODER_COMPUTES:
+        raise InputError(f"[optimise] compute must be one of {', '.join(ENCODER_COMPUTES)}: got {compute!r}")
     passes: list[Callable[[Program], Program]] = [
         dead_code,
         fold_bias,
