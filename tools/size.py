@@ -93,7 +93,7 @@ def test_count() -> int:
 
 
 def wheels() -> list[Path]:
-    return sorted((ROOT / "dist").glob("weft-*.whl"))
+    return sorted((ROOT / "dist").glob("weft_engine-*.whl"))
 
 
 def installed_bytes() -> int:

@@ -98,7 +98,7 @@ def test_what_stops_a_run_leaves_what_was_made(
 
 def test_a_row_is_written_as_to_a_file(run: Run, embedder: Path, tmp_path: Path) -> None:
     """Standard output has JSON that others read: dates as text, null for NaN."""
-    arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed; pip install weft[parquet]")
+    arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed; pip install weft-engine[parquet]")
     import pyarrow.parquet as parquet
 
     day = arrow.array([0], arrow.date32())

@@ -287,7 +287,7 @@ def test_an_index_of_python_is_verified_with_the_model_that_is_named(run: Run, e
 
 
 def test_the_graph_of_an_index_is_shown_and_verified(run: Run, index: Path) -> None:
-    pytest.importorskip("usearch", reason="usearch is not installed: pip install weft[hnsw]")
+    pytest.importorskip("usearch", reason="usearch is not installed: pip install weft-engine[hnsw]")
     assert json.loads(run("index", "show", str(index), "--json").stdout)["graph"] is False
     weft.Index.open(index).save(index, graph=True)
     shown = json.loads(run("index", "show", str(index), "--json").stdout)

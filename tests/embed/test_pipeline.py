@@ -180,7 +180,7 @@ def test_a_source_that_changes_while_its_rows_are_written_is_refused(
         return real(*arguments)
 
     if "parquet" in (kind, ending):
-        arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed; pip install weft[parquet]")
+        arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed; pip install weft-engine[parquet]")
         parquet = pytest.importorskip("pyarrow.parquet")
     write("the cat", "the dog")
     monkeypatch.setattr(spool.Spool, "records", records)
@@ -304,7 +304,9 @@ def test_a_text_without_words_is_cut_all_the_same(tiny_embedder: weft.Embedder) 
 
 
 def test_parquet_keeps_columns_and_types(tiny_embedder: weft.Embedder, source: Path, tmp_path: Path) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed; pip install weft[parquet]")
+    parquet = pytest.importorskip(
+        "pyarrow.parquet", reason="pyarrow is not installed; pip install weft-engine[parquet]"
+    )
     embed_file(tiny_embedder, open_source(source), tmp_path / "one.parquet")
     table = parquet.read_table(tmp_path / "one.parquet")
     assert table.select(["text", "n", "tag"]).to_pylist() == ROWS

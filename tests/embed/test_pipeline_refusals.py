@@ -158,7 +158,7 @@ def test_a_database_that_is_opened_during_the_run_is_not_replaced(
 def test_a_row_or_a_target_that_cannot_work_is_told_at_once(
     untouched: weft.Embedder, tmp_path: Path, rows: list[dict[str, Any]], target: str, said: str
 ) -> None:
-    pytest.importorskip("pyarrow", reason="pyarrow is not installed; pip install weft[parquet]")
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed; pip install weft-engine[parquet]")
     source = lines(tmp_path / "in.jsonl", *rows)
     (tmp_path / "folder.npy").mkdir()
     (tmp_path / "other.index").mkdir()
@@ -184,7 +184,7 @@ def test_numbers_that_a_target_has_no_place_for_are_told_at_once(
 def test_a_name_is_taken_only_where_the_output_has_it(
     tiny_embedder: weft.Embedder, tmp_path: Path, ending: str
 ) -> None:
-    pytest.importorskip("pyarrow", reason="pyarrow is not installed; pip install weft[parquet]")
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed; pip install weft-engine[parquet]")
     source = lines(tmp_path / "in.jsonl", {"text": "a", "scale": 1})
     assert embed_file(tiny_embedder, source, tmp_path / f"out.{ending}").rows == 1
     with pytest.raises(InputError, match="row 1 has a field 'scale' already"):
@@ -192,7 +192,7 @@ def test_a_name_is_taken_only_where_the_output_has_it(
 
 
 def test_a_column_of_a_file_without_rows_is_not_there_twice(tiny_embedder: weft.Embedder, tmp_path: Path) -> None:
-    arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed; pip install weft[parquet]")
+    arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed; pip install weft-engine[parquet]")
     import pyarrow.parquet as parquet
 
     columns = {name: arrow.array([], arrow.string()) for name in ("text", "embedding")}
@@ -229,7 +229,7 @@ def test_a_source_that_ends_earlier_than_it_did_is_told(tiny_embedder: weft.Embe
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
 @pytest.mark.parametrize("ending", ["npy", "jsonl", "txt", "parquet", "sqlite"])
 def test_a_pipe_is_no_target_and_stays_one(untouched: weft.Embedder, tmp_path: Path, ending: str) -> None:
-    pytest.importorskip("pyarrow", reason="pyarrow is not installed; pip install weft[parquet]")
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed; pip install weft-engine[parquet]")
     source = lines(tmp_path / "in.jsonl", {"text": "a"})
     os.mkfifo(tmp_path / f"out.{ending}")
     os.mkfifo(tmp_path / "scaled.scales.npy")
@@ -245,7 +245,7 @@ def test_a_pipe_is_no_target_and_stays_one(untouched: weft.Embedder, tmp_path: P
 def test_an_output_is_written_through_a_link_and_keeps_its_mode(
     tiny_embedder: weft.Embedder, tmp_path: Path, ending: str
 ) -> None:
-    pytest.importorskip("pyarrow", reason="pyarrow is not installed; pip install weft[parquet]")
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed; pip install weft-engine[parquet]")
     source = lines(tmp_path / "in.jsonl", {"text": "a"})
     real, link = tmp_path / "real" / f"x.{ending}", tmp_path / f"out.{ending}"
     real.parent.mkdir()
@@ -290,7 +290,9 @@ def test_the_scales_of_a_matrix_lie_beside_it(tiny_embedder: weft.Embedder, tmp_
 
 
 def test_numbers_of_any_size_and_fields_of_any_type_are_written(tiny_embedder: weft.Embedder, tmp_path: Path) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed; pip install weft[parquet]")
+    parquet = pytest.importorskip(
+        "pyarrow.parquet", reason="pyarrow is not installed; pip install weft-engine[parquet]"
+    )
     rows = [
         {"text": "a", "wide": 2**70, "mixed": 1.5, "near": 1, "large": 2**60, "odd": float("nan")},
         {"text": "b", "wide": 1, "mixed": 9007199254740993, "near": 2.5, "large": 3, "odd": [1, float("inf")]},
@@ -309,7 +311,7 @@ def test_numbers_of_any_size_and_fields_of_any_type_are_written(tiny_embedder: w
 
 
 def test_columns_of_every_type_come_through(tiny_embedder: weft.Embedder, tmp_path: Path) -> None:
-    arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed; pip install weft[parquet]")
+    arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed; pip install weft-engine[parquet]")
     import pyarrow.parquet as parquet
 
     moment = datetime(2024, 5, 6, 7, 8, 9)

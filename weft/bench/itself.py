@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 NAME = "weft"
-PACKAGES = {"weft": "weft", "numpy": "numpy"}
+PACKAGES = {"weft": "weft-engine", "numpy": "numpy"}
 # Every token is computed, one at a time: no turn profits from the one before it, and no draft is checked.
 PLAIN = {"ignore_eos": True, "prefix_cache": False, "speculate": False}
 SETTINGS = {"generate": ["default"], "embed": list(ENCODER_COMPUTES)}

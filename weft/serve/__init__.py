@@ -1,4 +1,4 @@
-"""Models over HTTP: OpenAI's, Anthropic's, Ollama's and TEI's routes on one port. Needs the extra `weft[serve]`."""
+"""Models over HTTP: OpenAI's, Anthropic's, Ollama's and TEI's routes on one port. Needs `weft-engine[serve]`."""
 
 from typing import TYPE_CHECKING
 

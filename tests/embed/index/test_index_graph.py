@@ -14,7 +14,7 @@ from weft.embed.index import files, graph
 from weft.embed.index import index as index_module
 from weft.errors import BackendError, FormatError, InputError
 
-pytest.importorskip("usearch", reason="usearch is not installed: pip install weft[hnsw]")
+pytest.importorskip("usearch", reason="usearch is not installed: pip install weft-engine[hnsw]")
 
 ROWS = np.random.default_rng(1).standard_normal((1500, 32)).astype(np.float32)
 QUERIES = np.random.default_rng(2).standard_normal((50, 32)).astype(np.float32)

@@ -77,7 +77,7 @@ def command(models: tuple[str, ...], config: Path | None, log_style: str, **give
 def _require_extra() -> None:
     missing = next((name for name in ("starlette", "uvicorn", "msgspec") if find_spec(name) is None), None)
     if missing is not None:
-        raise UnsupportedError(f"[serve] {missing} is not installed; `pip install weft[serve]` has it")
+        raise UnsupportedError(f"[serve] {missing} is not installed; `pip install weft-engine[serve]` has it")
 
 
 def _settings(models: tuple[str, ...], config: Path | None, given: dict[str, Any]) -> Settings:

@@ -36,7 +36,9 @@ def usearch_index() -> Any:
     try:
         from usearch.index import Index
     except ImportError:
-        raise BackendError("[index] a graph needs usearch: pip install weft[hnsw], or search without a graph") from None
+        raise BackendError(
+            "[index] a graph needs usearch: pip install weft-engine[hnsw], or search without a graph"
+        ) from None
     return Index
 
 

@@ -258,7 +258,7 @@ class Index:
         return self._graph is not None
 
     def build_graph(self, told: Callable[[int, int], None] | None = None) -> None:
-        """Make an HNSW graph (`pip install weft[hnsw]`), which searches go through from then on.
+        """Make an HNSW graph (`pip install weft-engine[hnsw]`), which searches go through from then on.
 
         Where there are many rows it answers sooner than a scan, and misses some neighbours; scores stay exact. Building
         100,000 rows takes minutes and holds up other calls; `told` hears of rows done and rows in all, and Ctrl-C

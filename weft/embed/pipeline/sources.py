@@ -215,7 +215,7 @@ def parquet() -> Any:
     try:
         import pyarrow.parquet
     except ImportError:
-        raise NotFoundError("[embed] Parquet files need pyarrow; pip install weft[parquet]") from None
+        raise NotFoundError("[embed] Parquet files need pyarrow; pip install weft-engine[parquet]") from None
     return pyarrow.parquet
 
 

@@ -1,4 +1,4 @@
-"""A store in PostgreSQL with pgvector: one schema of a database. Needs the extra `weft[postgres]`.
+"""A store in PostgreSQL with pgvector: one schema of a database. Needs the extra `weft-engine[postgres]`.
 
 Writers hold the table `served` in a mode in which they do not meet one another; who moves the pointer or a migration
 holds it alone. Such locks queue in order, so that a stream of writers cannot keep a cut-over waiting for ever.
@@ -195,7 +195,7 @@ def _psycopg() -> Any:
     try:
         import psycopg
     except ImportError:
-        raise UnsupportedError("[store] psycopg is not installed; `pip install weft[postgres]` has it") from None
+        raise UnsupportedError("[store] psycopg is not installed; `pip install weft-engine[postgres]` has it") from None
     return psycopg
 
 

@@ -38,7 +38,9 @@ class Spans:
             from opentelemetry.sdk.trace import TracerProvider
             from opentelemetry.sdk.trace.export import BatchSpanProcessor
         except ImportError as error:
-            raise UnsupportedError(f"[serve] {error.name} is not installed; `pip install weft[otel]` has it") from None
+            raise UnsupportedError(
+                f"[serve] {error.name} is not installed; `pip install weft-engine[otel]` has it"
+            ) from None
         provider = TracerProvider(resource=Resource.create({"service.name": "weft"}))
         exporter = OTLPSpanExporter(endpoint=f"{collector.rstrip('/')}/v1/traces", timeout=5)
         provider.add_span_processor(BatchSpanProcessor(exporter))
