@@ -78,7 +78,7 @@ def test_inspect_of_a_broken_file_is_the_model_s_fault(run: Run, tmp_path: Path)
     path = tmp_path / "broken.gguf"
     path.write_bytes(b"GGUF\x03\x00\x00\x00")
     result = run("inspect", str(path))
-    assert result.exit_code == 1 and result.stderr.startswith("weft: [gguf] broken.gguf")
+    assert result.exit_code == 1 and result.stderr.startswith("weft: [broken.gguf] the tensor count")
 
 
 @pytest.mark.parametrize("option", ["--weights", "--program", "--template", None])

@@ -122,7 +122,7 @@ def test_a_gguf_vocabulary_that_makes_no_sense_is_refused(tmp_path: Path, what: 
     write_gguf(tmp_path / "model.gguf", tensors, keys)
     with pytest.raises(ModelError) as error:
         weft.load(str(tmp_path / "model.gguf"), threads=1).tokenizer.encode("the")
-    assert str(error.value).startswith(("[gguf]", "[vocabulary]")), error.value
+    assert error.value.where in ("model.gguf", "gguf", "vocabulary"), error.value
     assert isinstance(error.value, FormatError) or "odd" in str(error.value)
 
 

@@ -48,7 +48,7 @@ def test_what_cannot_be_quantised_is_refused() -> None:
         quantise(np.full(32, np.inf, np.float32), "q4_0")
     with pytest.raises(UnsupportedError, match="q4_k"):
         quantise(np.zeros(256, np.float32), "q4_k")
-    with pytest.raises(InputError, match="unknown format"):
+    with pytest.raises(InputError, match="dtype must be one of"):
         quantise(np.zeros(32, np.float32), "q9")
 
 
@@ -72,7 +72,7 @@ def test_rows_move_whole() -> None:
 
 
 def test_bytes_that_do_not_fit_the_shape_are_refused() -> None:
-    with pytest.raises(WeightError, match="do not hold"):
+    with pytest.raises(WeightError, match="takes 12 bytes, but the data has 8"):
         TensorView(DTYPES["f32"], (3,), bytes(8))
     with pytest.raises(WeightError, match="whole blocks"):
         TensorView(DTYPES["q8_0"], (2, 16), bytes(34))

@@ -16,7 +16,7 @@ from weft.weights import open_safetensors
 BROKEN = list(malformed())
 # Where a file is wrong: a field of a tensor, an entry of the metadata, a place in the header, or how it ends.
 PLACE = re.compile(
-    r"tensor '.*'.*\b(dtype|shape|data_offsets)\b|__metadata__|the name '.*' is given twice|the key '.*' is given twice"
+    r"tensor '.*'.*\b(dtype|shape|data_offsets)\b|__metadata__|the name '.*' occurs twice|the key '.*' is given twice"
     r"|the header is .* at (byte|character) \d+|header length at byte 0|too short for a header|the data does not end"
     r"|is empty"
 )
@@ -150,7 +150,7 @@ def test_a_shard_name_cannot_leave_the_folder(tmp_path: Path, shard: str) -> Non
     folder = tmp_path / "model"
     folder.mkdir()
     (tmp_path / "x.safetensors").write_bytes(GOOD)
-    with pytest.raises(FormatError, match="not a file name inside the folder"):
+    with pytest.raises(FormatError, match="must be the name of a file inside the folder"):
         open_safetensors(index_of(folder, {"a": shard}))
 
 

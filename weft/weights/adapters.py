@@ -1,7 +1,7 @@
-"""Adapters on disk: PEFT folders and MLX folders, read without a model. Whether they fit one, weft/runtime says.
+"""Adapters on disk: PEFT folders and MLX folders, read without a model; weft/runtime checks that they fit one.
 
-Both keep for a module two small matrices: what they call A is `down` here [rank, in], B is `up` [out, rank]. A setting
-that changes numbers is understood or refused by its name; a tensor is used or refused by its name.
+Both store two small matrices per module: their A is `down` here [rank, in], their B is `up` [out, rank]. Every setting
+that changes results is supported or refused by name, and every tensor is used or refused by name.
 """
 
 from __future__ import annotations
@@ -25,9 +25,17 @@ MAX_CONFIG = 1 << 20
 MAX_RANK = 256
 MAX_NAME = 512
 STORED = ("f32", "f16", "bf16")
+JSON_NAMES = {
+    int: "an integer",
+    float: "a number",
+    str: "text",
+    bool: "true or false",
+    list: "a list",
+    dict: "an object",
+}
 
-# Settings of PEFT that change nothing once an adapter is trained: where it comes from, how it was trained, which
-# modules were chosen (the file's tensors say that too), and defaults of what is off.
+# Settings of PEFT that have no effect once an adapter is trained: its origin, how it was trained, which modules were
+# chosen (the file's tensors show that), and defaults of options that are off.
 PEFT_NEUTRAL = {
     *("auto_mapping", "base_model_name_or_path", "revision", "task_type", "inference_mode", "peft_version"),
     *("lora_dropout", "exclude_modules", "layers_pattern", "megatron_core", "qalora_group_size", "runtime_config"),
@@ -37,10 +45,10 @@ PEFT_READ = {
     *("peft_type", "r", "lora_alpha", "rank_pattern", "alpha_pattern", "use_rslora", "use_dora", "bias", "lora_bias"),
     *("target_modules", "modules_to_save", "layers_to_transform", "init_lora_weights"),
 }
-# How the matrices were filled before training. Other ways (pissa, olora, loftq, corda, lora_ga) change the base model.
+# How the matrices were initialised. The other ways (pissa, olora, loftq, corda, lora_ga) change the base model.
 PLAIN_STARTS = (None, True, False, "gaussian", "eva", "orthogonal")
 
-# Settings of mlx_lm.lora, which writes all of them beside the adapter.
+# Settings of mlx_lm.lora, which writes all of them to the config of the adapter.
 MLX_NEUTRAL = {
     *("adapter_path", "batch_size", "config", "data", "grad_accumulation_steps", "grad_checkpoint", "iters"),
     *("learning_rate", "lr_schedule", "mask_prompt", "max_seq_length", "model", "optimizer", "optimizer_config"),
@@ -50,7 +58,7 @@ MLX_NEUTRAL = {
 MLX_READ = {"fine_tune_type", "lora_parameters", "num_layers", "lora_layers"}
 
 PEFT_PREFIX = "base_model.model."
-# What the end of a tensor's name says, longest first.
+# What a tensor is, by the end of its name, longest first.
 PEFT_ENDS = {
     ".lora_magnitude_vector.weight": "magnitude",
     ".lora_magnitude_vector": "magnitude",
@@ -69,14 +77,14 @@ MLX_ENDS = {".lora_a": "down", ".lora_b": "up", ".m": "magnitude"}
 
 @frozen
 class AdaptedModule:
-    """What an adapter has for one module, in the model's order of rows; what is None it leaves as it is.
+    """The tensors of an adapter for one module, rows in the model's order; those that are None change nothing.
 
-    The module's product becomes x Wᵀ + scale * (x downᵀ) upᵀ; with a `magnitude` (DoRA) that is divided, row by row, by
-    the norm of W + scale * up down and multiplied with it. `up_bias` is added to the product with up, `bias` and
-    `weight` stand in place of the module's own; `base` does too, and is changed then.
+    The module's product becomes x Wᵀ + scale * (x downᵀ) upᵀ. With a `magnitude` (DoRA) each row is then divided by the
+    norm of that row of W + scale * up down, and multiplied by the magnitude. `up_bias` is added to the product with up.
+    `bias` and `weight` replace the module's own; `base` replaces its weight too, and is then adapted.
 
-    Of an embedding [count, dim], `in` is count and `out` is dim: W is the table transposed. Only `weight` and `base`
-    are as the table is.
+    For an embedding [count, dim], `in` is count and `out` is dim: W is the table transposed. Only `weight` and `base`
+    have the table's own layout.
     """
 
     down: TensorView | None = None  # [rank, in]
@@ -93,7 +101,7 @@ class AdaptedModule:
         return 0 if self.down is None else self.down.shape[0]
 
     def tensors(self) -> Iterable[tuple[str, TensorView]]:
-        """The tensors that are there, by what they are."""
+        """The tensors that are not None, with their names."""
         for name in ("down", "up", "magnitude", "up_bias", "bias", "weight", "base"):
             view = getattr(self, name)
             if view is not None:
@@ -102,14 +110,14 @@ class AdaptedModule:
 
 @frozen
 class AdapterFile:
-    """An adapter as its folder describes it; modules have the names that the folder gives them."""
+    """An adapter as its folder describes it, with the folder's names of modules."""
 
     format: str  # "peft" or "mlx"
     modules: Mapping[str, AdaptedModule]
 
     @property
     def rank(self) -> int:
-        """The largest."""
+        """The largest rank of any module."""
         return max((module.rank for module in self.modules.values()), default=0)
 
     def digest(self) -> bytes:
@@ -126,27 +134,27 @@ class AdapterFile:
 def open_adapter(folder: Path) -> AdapterFile:
     """The adapter in `folder`: its config, and adapter_model.safetensors (PEFT) or adapters.safetensors (MLX)."""
     if not folder.is_dir():
-        raise NotFoundError(f"[adapter] no such folder: {folder}; give the one that holds {CONFIG}")
+        raise NotFoundError("adapter", f"no such folder: {folder}", advice=f"name the folder that holds {CONFIG}")
     settings = _Settings(_read_config(folder / CONFIG))
     if "peft_type" in settings.values:
         return _read_peft(settings, _tensors(folder, "adapter_model.safetensors"))
     if "lora_parameters" in settings.values or "fine_tune_type" in settings.values:
         return _read_mlx(settings, _tensors(folder, "adapters.safetensors"))
-    settings.fail("is neither PEFT's (it has no peft_type) nor MLX's (it has no lora_parameters)")
+    raise FormatError(CONFIG, "the config is neither PEFT's (no peft_type) nor MLX's (no lora_parameters)")
 
 
 def _read_config(path: Path) -> dict[str, Any]:
     file = MappedFile(path)
     if file.size > MAX_CONFIG:
-        raise FormatError(f"[{CONFIG}] the file is too large: {file.size} bytes; the limit is {MAX_CONFIG}")
+        raise FormatError(CONFIG, f"the file is too large: {file.size} bytes", advice=f"the limit is {MAX_CONFIG}")
     try:
         values = strict_json.parse(strict_json.text_of(file.slice().tobytes()))
     except strict_json.CrowdError as error:
-        raise FormatError(f"[{CONFIG}] {error}") from None
+        raise FormatError(CONFIG, str(error)) from None
     except strict_json.JsonError as error:
-        raise FormatError(f"[{CONFIG}] malformed JSON: {error}") from None
+        raise FormatError(CONFIG, f"malformed JSON: {error}") from None
     if not isinstance(values, dict):
-        raise FormatError(f"[{CONFIG}] the document is not an object")
+        raise FormatError(CONFIG, "the document is not an object")
     return values
 
 
@@ -155,27 +163,32 @@ def _tensors(folder: Path, name: str) -> Mapping[str, TensorView]:
         pickled = sorted(path.name for ending in ("bin", "pt", "npz") for path in folder.glob(f"adapter*.{ending}"))
         if pickled:
             raise UnsupportedError(
-                f"[adapter] {pickled[0]} may hold pickled code, which weft does not run; save it as {name}"
+                "adapter", f"{pickled[0]} may hold pickled code, which weft does not run", advice=f"save it as {name}"
             )
-        raise NotFoundError(f"[adapter] {folder.name} has no {name}")
+        raise NotFoundError("adapter", f"{folder.name} has no {name}")
     found = open_safetensors(folder / name).tensors
     if not found:
-        raise WeightError(f"[{name}] the file has no tensors")
+        raise WeightError(name, "the file has no tensors")
     for key, view in found.items():
         if view.dtype.name not in STORED:
-            raise UnsupportedError(f"[{name}] {key[:120]} is stored as {view.dtype}; adapters are f32, f16 or bf16")
+            advice = "convert it to f32, f16 or bf16"
+            raise UnsupportedError(name, f"{key[:120]} is stored as {view.dtype}", advice=advice)
     return found
 
 
 class _Settings:
-    """The fields of adapter_config.json, each asked for by its type."""
+    """The fields of adapter_config.json, checked as they are read; `prefix` is the path of an inner object."""
 
-    def __init__(self, values: Mapping[str, Any], where: str = "") -> None:
+    def __init__(self, values: Mapping[str, Any], prefix: str = "") -> None:
         self.values = values
-        self.where = where
+        self.prefix = prefix
 
-    def fail(self, what: str) -> NoReturn:
-        raise FormatError(f"[{CONFIG}] {what}")
+    def fail(self, name: str, what: str) -> NoReturn:
+        raise FormatError(CONFIG, what, field=f"{self.prefix}{name}", given=self.values.get(name))
+
+    def unsupported(self, name: str, what: str, *, advice: str | None = None) -> NoReturn:
+        field, given = f"{self.prefix}{name[:80]}", self.values.get(name)
+        raise UnsupportedError(CONFIG, what, field=field, given=given, advice=advice)
 
     def get(self, name: str, kinds: type | tuple[type, ...], otherwise: Any) -> Any:
         value = self.values.get(name)
@@ -183,36 +196,34 @@ class _Settings:
             return otherwise
         allowed = kinds if isinstance(kinds, tuple) else (kinds,)
         if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
-            self.fail(f"{self.where}{name} is {value!r:.80}, not of type {' or '.join(k.__name__ for k in allowed)}")
+            self.fail(name, f"must be {' or '.join(JSON_NAMES[kind] for kind in allowed)}")
         return value
 
     def integer(self, name: str, otherwise: int | None, limit: int) -> int:
         value = self.get(name, int, otherwise)
         if value is None or not 1 <= value <= limit:
-            self.fail(f"{self.where}{name} is {value!r:.80}; 1 to {limit} is allowed")
+            self.fail(name, f"must be 1 to {limit}")
         return int(value)
 
     def number(self, name: str, otherwise: float | None) -> float:
         value = self.get(name, (int, float), otherwise)
         if value is None or not math.isfinite(value) or abs(value) > 1e9:
-            self.fail(f"{self.where}{name} is {value!r:.80}; a number is wanted")
+            self.fail(name, "must be a number, at most 1e9")
         return float(value)
 
     def texts(self, name: str) -> list[str]:
-        """A list of texts, or a text alone; empty where there is none."""
+        """A list of texts; a single text becomes a list of one, and no value an empty one."""
         value = self.get(name, (list, str), [])
         listed = [value] if isinstance(value, str) else value
         if not all(isinstance(entry, str) for entry in listed):
-            self.fail(f"{self.where}{name} holds something else than texts: {value!r:.80}")
+            self.fail(name, "must be a list of texts")
         return listed
 
     def refuse_others(self, known: set[str]) -> None:
-        """A field that is not known must be off."""
+        """Raise UnsupportedError for an unknown field that is not off."""
         for name, value in self.values.items():
             if name not in known and value not in (None, False, "", [], {}):
-                raise UnsupportedError(
-                    f"[{CONFIG}] {self.where}{name[:80]} is {value!r:.80}, which weft does not know; it may matter"
-                )
+                self.unsupported(name, "is unknown to weft and may change results")
 
 
 # PEFT.
@@ -220,16 +231,13 @@ class _Settings:
 
 def _read_peft(settings: _Settings, tensors: Mapping[str, TensorView]) -> AdapterFile:
     if settings.values["peft_type"] != "LORA":
-        raise UnsupportedError(f"[{CONFIG}] peft_type is {settings.values['peft_type']!r:.80}; weft runs LORA")
+        settings.unsupported("peft_type", "must be LORA")
     if settings.get("fan_in_fan_out", bool, False):
-        raise UnsupportedError(
-            f"[{CONFIG}] fan_in_fan_out is true: the base keeps weights transposed, no model of weft does"
-        )
+        settings.unsupported("fan_in_fan_out", "must be false", advice="no model of weft stores its weights transposed")
     start = settings.values.get("init_lora_weights")
     if not any(start is plain or (isinstance(plain, str) and start == plain) for plain in PLAIN_STARTS):
-        raise UnsupportedError(
-            f"[{CONFIG}] init_lora_weights is {start!r:.80}, which changes the base; convert it to plain LoRA"
-        )
+        what = "must not be a method that changes the base model"
+        settings.unsupported("init_lora_weights", what, advice="convert the adapter to plain LoRA")
     settings.refuse_others(PEFT_READ | PEFT_NEUTRAL | {"fan_in_fan_out"})
     rules = _PeftRules.read(settings)
     found: dict[str, dict[str, TensorView]] = {}
@@ -241,26 +249,26 @@ def _read_peft(settings: _Settings, tensors: Mapping[str, TensorView]) -> Adapte
 
 
 def _split(name: str, prefix: str, ends: Mapping[str, str]) -> tuple[str, str]:
-    """The module of a tensor, and what the tensor is for it."""
+    """The module that a tensor belongs to, and what it is there: "down", "up" …"""
     for end, what in ends.items() if len(name) <= MAX_NAME else ():
         if name.startswith(prefix) and name.endswith(end) and len(name) > len(prefix) + len(end):
             return name[len(prefix) : -len(end)], what
-    raise WeightError(f"[adapter] the tensor {name[:120]!r} is none of an adapter's; nothing is left out")
+    raise WeightError("adapter", f"the tensor {name[:120]!r} is not part of an adapter, and weft ignores none")
 
 
 def _keep(found: dict[str, dict[str, TensorView]], module: str, what: str, view: TensorView, name: str) -> None:
     parts = found.setdefault(module, {})
     if what in parts:
-        raise WeightError(f"[adapter] {name[:120]} is there twice, under two spellings")
+        raise WeightError("adapter", f"{name[:120]} occurs twice, under two names")
     wanted = 2 if what in ("down", "up", "weight", "base") else 1
     if len(view.shape) != wanted or 0 in view.shape:
-        raise WeightError(f"[adapter] {name[:120]} has shape {view.shape}; {wanted} dimensions are wanted")
+        raise WeightError("adapter", f"{name[:120]} has shape {view.shape}, expected {wanted} dimensions, none empty")
     parts[what] = view
 
 
 @frozen
 class _PeftRules:
-    """What PEFT's settings say about a module."""
+    """PEFT's settings, as they apply to modules."""
 
     rank: int
     alpha: float
@@ -270,7 +278,7 @@ class _PeftRules:
     dora: bool
     bias: str
     up_bias: bool
-    targets: frozenset[str] | None  # None: a regular expression or all-linear, which the file's tensors answer
+    targets: frozenset[str] | None  # None: a regular expression or all-linear, so the file's tensors decide
     whole: frozenset[str]  # modules_to_save
     layers: frozenset[int] | None
 
@@ -280,8 +288,8 @@ class _PeftRules:
         rules = cls(
             rank=settings.integer("r", 8, MAX_RANK),
             alpha=settings.number("lora_alpha", 8),
-            rank_pattern=_patterns(settings, "rank_pattern", lambda entry: entry.integer("value", None, MAX_RANK)),
-            alpha_pattern=_patterns(settings, "alpha_pattern", lambda entry: entry.number("value", None)),
+            rank_pattern=_patterns(settings, "rank_pattern", lambda table, key: table.integer(key, None, MAX_RANK)),
+            alpha_pattern=_patterns(settings, "alpha_pattern", lambda table, key: table.number(key, None)),
             rooted=settings.get("use_rslora", bool, False),
             dora=settings.get("use_dora", bool, False),
             bias=settings.get("bias", str, "none"),
@@ -291,9 +299,9 @@ class _PeftRules:
             layers=_layers(settings),
         )
         if rules.bias not in ("none", "all", "lora_only"):
-            settings.fail(f"bias is {rules.bias!r:.80}; none, all or lora_only")
+            settings.fail("bias", "must be none, all or lora_only")
         if rules.dora and rules.up_bias:
-            raise UnsupportedError(f"[{CONFIG}] lora_bias together with use_dora")
+            settings.unsupported("lora_bias", "must be false if use_dora is true")
         return rules
 
     def module(self, name: str, parts: Mapping[str, TensorView]) -> AdaptedModule:
@@ -307,52 +315,52 @@ class _PeftRules:
         if made.down is None:
             return made
         if self.targets is not None and not _named(name, self.targets):
-            raise WeightError(f"[adapter] {name[:120]} is adapted, but is none of target_modules")
+            raise WeightError("adapter", f"{name[:120]} is adapted, but not one of target_modules")
         self._check_layer(name)
         rank = _matched(name, self.rank_pattern, self.rank)
         if made.rank != rank:
-            raise WeightError(f"[adapter] {name[:120]} has rank {made.rank}, {CONFIG} says {rank}")
+            raise WeightError("adapter", f"{name[:120]} has rank {made.rank}, {CONFIG} says {rank}")
         alpha = _matched(name, self.alpha_pattern, self.alpha)
         return replace(made, scale=alpha / (math.sqrt(rank) if self.rooted else rank))
 
     def _check_layer(self, name: str) -> None:
         number = re.search(r"\.(\d{1,6})\.", name)
         if self.layers is not None and number is not None and int(number[1]) not in self.layers:
-            raise WeightError(f"[adapter] {name[:120]} is adapted, but is none of layers_to_transform")
+            raise WeightError("adapter", f"{name[:120]} is adapted, but not one of layers_to_transform")
 
     def check_all(self, modules: Mapping[str, AdaptedModule]) -> None:
-        """Everything that the settings name is in the file."""
+        """Raise WeightError if the settings name a module for which the file has no tensor."""
         for setting, wanted, what in (
             ("target_modules", self.targets, "down"),
             ("modules_to_save", self.whole, "weight"),
         ):
             there = {end for name, m in modules.items() if getattr(m, what) is not None for end in _ends(name)}
             for target in sorted((wanted or frozenset()) - there):
-                raise WeightError(f"[adapter] {setting} names {target[:80]!r}, of which the file has no tensor")
+                what = f"names {target[:80]!r}, for which the file has no tensor"
+                raise WeightError("adapter", what, field=setting)
 
 
 def _patterns(settings: _Settings, name: str, read: Any) -> dict[str, tuple[int, Any]]:
-    """Places in the table and values, by name of module. PEFT takes regular expressions too, weft does not."""
+    """Position in the table and value, by module name. PEFT takes regular expressions too, weft does not."""
     table = settings.get(name, dict, {})
     for pattern in table:
         if not re.fullmatch(r"\^?[\w.-]+", pattern):
-            raise UnsupportedError(f"[{CONFIG}] {name} has the pattern {pattern!r:.80}; weft takes names of modules")
-    return {
-        key: (place, read(_Settings({"value": value}, f"{name}.{key[:80]}: ")))
-        for place, (key, value) in enumerate(table.items())
-    }
+            what = "must have names of modules as keys, not patterns"
+            raise UnsupportedError(CONFIG, what, field=name, given=pattern)
+    entries = _Settings(table, f"{name}.")
+    return {key: (place, read(entries, key)) for place, key in enumerate(table)}
 
 
 def _layers(settings: _Settings) -> frozenset[int] | None:
     value = settings.get("layers_to_transform", (int, list), None)
     listed = [value] if isinstance(value, int) else value
     if listed is not None and not all(type(entry) is int for entry in listed):
-        settings.fail(f"layers_to_transform is {value!r:.80}; a list of integers is wanted")
+        settings.fail("layers_to_transform", "must be a list of integers")
     return frozenset(listed) if listed else None
 
 
 def _ends(module: str) -> list[str]:
-    """The module's name, and what is left of it after each dot: the names that stand for it in lists."""
+    """The module's name and every end of it after a dot: the names that match it in lists."""
     words = module.split(".")
     return [".".join(words[i:]) for i in range(len(words))]
 
@@ -362,7 +370,7 @@ def _named(module: str, names: Collection[str]) -> bool:
 
 
 def _matched(module: str, table: Mapping[str, tuple[int, Any]], otherwise: Any) -> Any:
-    """The value of the first name in the table that stands for the module; one with ^ is the whole name."""
+    """The value of the first name in the table that matches the module; after ^ the whole name must match."""
     found = [table[end] for end in (*_ends(module), f"^{module}") if end in table]
     return min(found)[1] if found else otherwise
 
@@ -370,15 +378,16 @@ def _matched(module: str, table: Mapping[str, tuple[int, Any]], otherwise: Any) 
 def _check_parts(name: str, parts: Mapping[str, TensorView], allowed: set[str], needed: set[str]) -> None:
     for what in parts:
         if what not in allowed:
-            raise WeightError(f"[adapter] {name[:120]}: {what} is there, but {CONFIG} does not speak of it")
+            raise WeightError("adapter", f"{name[:120]} has a tensor {what!r}, which {CONFIG} does not allow")
     adapted = [what for what in parts if what in ("down", "up", "magnitude", "up_bias", "base")]
     if adapted and not needed <= parts.keys():
         missing = ", ".join(sorted(needed - parts.keys()))
-        raise WeightError(f"[adapter] {name[:120]} has no {missing}")
+        raise WeightError("adapter", f"{name[:120]} has no {missing}")
     if adapted and "weight" in parts:
-        raise WeightError(f"[adapter] {name[:120]} is both adapted and replaced (modules_to_save)")
+        raise WeightError("adapter", f"{name[:120]} is both adapted and replaced (modules_to_save)")
     if adapted and parts["down"].shape[0] != parts["up"].shape[1]:
-        raise WeightError(f"[adapter] {name[:120]}: ranks differ, {parts['down'].shape} and {parts['up'].shape}")
+        shapes = f"down {parts['down'].shape}, up {parts['up'].shape}"
+        raise WeightError("adapter", f"{name[:120]} has tensors of different ranks: {shapes}")
 
 
 # MLX.
@@ -387,7 +396,7 @@ def _check_parts(name: str, parts: Mapping[str, TensorView], allowed: set[str], 
 def _read_mlx(settings: _Settings, tensors: Mapping[str, TensorView]) -> AdapterFile:
     kind = settings.get("fine_tune_type", str, "lora")
     if kind not in ("lora", "dora"):
-        raise UnsupportedError(f"[{CONFIG}] fine_tune_type is {kind!r:.80}; weft runs lora and dora")
+        settings.unsupported("fine_tune_type", "must be lora or dora")
     settings.refuse_others(MLX_READ | MLX_NEUTRAL)
     parameters = _Settings(settings.get("lora_parameters", dict, {}), "lora_parameters.")
     parameters.refuse_others({"rank", "scale", "dropout", "keys"})
@@ -403,15 +412,15 @@ def _read_mlx(settings: _Settings, tensors: Mapping[str, TensorView]) -> Adapter
         _check_parts(module, parts, needed, needed)
         made = AdaptedModule(**parts, scale=scale)
         if made.rank != rank:
-            raise WeightError(f"[adapter] {module[:120]} has rank {made.rank}, {CONFIG} says {rank}")
+            raise WeightError("adapter", f"{module[:120]} has rank {made.rank}, {CONFIG} says {rank}")
         if keys and not _named(module, keys):
-            raise WeightError(f"[adapter] {module[:120]} is adapted, but is none of lora_parameters.keys")
+            raise WeightError("adapter", f"{module[:120]} is adapted, but not one of lora_parameters.keys")
         modules[module] = made
     return AdapterFile("mlx", modules)
 
 
 def transposed(view: TensorView) -> TensorView:
-    """A matrix with rows and columns exchanged."""
+    """The transposed matrix, in stored form."""
     import numpy as np
 
     stored = view.bytes().view(f"<u{view.dtype.size_bytes}").reshape(view.shape)
@@ -419,7 +428,7 @@ def transposed(view: TensorView) -> TensorView:
 
 
 def merged(parts: Mapping[str, TensorView], scale: float, *, lookup: bool) -> TensorView:
-    """The base that an adapter was saved with, of an embedding where `lookup`, changed as its other tensors say."""
+    """The base weight that an adapter was saved with, with its change added; `lookup` if it is an embedding's."""
     import numpy as np
 
     wide = {what: view.numpy().astype(np.float32) for what, view in parts.items()}

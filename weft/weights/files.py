@@ -1,7 +1,7 @@
-"""Tensors in mapped files, whatever the format: what a reader gives and a writer takes.
+"""Tensors in mapped files, whatever the format: what readers return and writers take.
 
-A file is mapped read-only and never copied. Views keep the mapping alive, so closing a file while an array still looks
-into it is safe. A file must not be cut short by others while it is mapped: the kernel then ends the process.
+A file is mapped read-only and never copied. Views keep the mapping alive, so closing a file while an array still views
+it is safe. No other process may truncate a mapped file: the kernel then ends this one.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class MappedFile:
         try:
             self._map: mmap.mmap | None = mmap.mmap(handle, 0, access=mmap.ACCESS_READ)
         except ValueError:
-            raise FormatError(f"[weights] {self.name} is empty") from None
+            raise FormatError(self.name, "the file is empty") from None
         except OSError as error:
-            raise NotFoundError(f"[weights] {self.name} cannot be mapped: {error.strerror}") from None
+            raise NotFoundError(self.name, f"the file cannot be mapped: {error.strerror}") from None
         finally:
             os.close(handle)
         self.size = len(self._map)
@@ -44,7 +44,7 @@ class MappedFile:
     def slice(self, start: int = 0, end: int | None = None) -> memoryview:
         """Bytes start..end of the mapping, read-only; no copy."""
         if self._map is None:
-            raise InputError(f"[weights] {self.name} is closed")
+            raise InputError(self.name, "the file is closed")
         end = self.size if end is None else end
         assert 0 <= start <= end <= self.size, "a view outside its file"
         return memoryview(self._map)[start:end]
@@ -56,7 +56,7 @@ class MappedFile:
         return np.frombuffer(self.slice(start, end), np.uint8)
 
     def release(self, start: int, end: int) -> None:
-        """Give the memory of the pages that hold start..end back; they are read again from the file when touched."""
+        """Free the memory of the pages that hold start..end; a later access reads them from the file again."""
         page = mmap.ALLOCATIONGRANULARITY
         first, last = start // page * page, min(-(-end // page) * page, self.size)
         if self._map is not None and last > first and hasattr(mmap, "MADV_DONTNEED"):
@@ -68,22 +68,22 @@ class MappedFile:
             self._map.madvise(mmap.MADV_WILLNEED)
 
     def close(self) -> None:
-        """Let go of the mapping; it ends when the last view into it does."""
+        """Release the mapping; it ends with the last view into it."""
         self._map = None
 
 
 def _open_regular(path: Path) -> int:
-    # O_NONBLOCK: opening a pipe must not wait for a writer; it means nothing for a regular file.
+    # O_NONBLOCK: opening a pipe must not wait for a writer; it has no effect on a regular file.
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
     try:
         handle = os.open(path, flags)
     except (FileNotFoundError, NotADirectoryError):
-        raise NotFoundError(f"[weights] no such file: {path.name}") from None
+        raise NotFoundError("weights", f"no such file: {path.name}") from None
     except OSError as error:
-        raise NotFoundError(f"[weights] {path.name} cannot be opened: {error.strerror}") from None
+        raise NotFoundError(path.name, f"the file cannot be opened: {error.strerror}") from None
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise FormatError(f"[weights] {path.name} is not a regular file")
+        raise FormatError(path.name, "not a regular file")
     return handle
 
 
@@ -95,13 +95,15 @@ class TensorView:
         self.shape = tuple(int(n) for n in shape)
         self._data = _as_bytes(data)
         if self.dtype.quantised and (not self.shape or self.shape[-1] % self.dtype.block):
-            raise WeightError(f"[weights] rows of {self.shape} are not whole blocks of {dtype.block} ({dtype})")
+            raise WeightError("weights", f"rows of {self.shape} are not whole blocks of {dtype.block} ({dtype})")
         if self._data.size != self.nbytes:
-            raise WeightError(f"[weights] {self._data.size} bytes do not hold {self.shape} of {dtype}: {self.nbytes}")
+            raise WeightError(
+                "weights", f"{self.shape} of {dtype} takes {self.nbytes} bytes, but the data has {self._data.size}"
+            )
 
     @classmethod
     def of(cls, value: Any) -> TensorView:
-        """`value` itself where it is a stored tensor, else an array in the element type it has."""
+        """`value` itself if it is a TensorView, else a view of it as an array of its own element type."""
         import numpy as np
 
         if isinstance(value, TensorView):
@@ -110,7 +112,9 @@ class TensorView:
         stored = array.dtype.newbyteorder("<")
         dtype = next((d for d in DTYPES.values() if d.numpy is not None and np.dtype(d.numpy) == stored), None)
         if dtype is None:
-            raise InputError(f"[weights] arrays of {array.dtype} are not stored; convert to a type of weft.dtype")
+            raise InputError(
+                "weights", f"arrays of {array.dtype} cannot be stored", advice="convert to a type of weft.dtype"
+            )
         little = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(array.shape)
         return cls(dtype, array.shape, little)
 
@@ -131,22 +135,22 @@ class TensorView:
         return self._data
 
     def buffer(self) -> Any:
-        """The same as something that the core reads; no array is made."""
+        """The same as a buffer for the core, without making an array."""
         return self.bytes()
 
     def take(self, order: Any) -> TensorView:
-        """The entries `order` of the first axis, in stored form: rows of blocks move whole."""
+        """The entries `order` of the first axis, in stored form; rows of blocks stay whole."""
         if self.dtype.quantised and len(self.shape) < 2:
-            raise WeightError(f"[weights] the elements of {self.shape} of {self.dtype} cannot be taken one by one")
+            raise WeightError("weights", f"single elements of {self.shape} of {self.dtype} cannot be taken")
         entries = self.bytes().reshape(self.shape[0], -1)[order]
         return TensorView(self.dtype, (len(order), *self.shape[1:]), entries)
 
     def numpy(self) -> np.ndarray:
-        """The values in `shape`: a read-only view where numpy has the type, else float32 (bf16 and quantised)."""
+        """The values in `shape`: a read-only view if numpy has the type, else float32 (bf16 and quantised)."""
         if self.dtype.numpy is not None:
             return self.bytes().view(self.dtype.numpy).reshape(self.shape)
         if self.dtype.gguf not in BY_GGUF:
-            raise UnsupportedError(f"[weights] values of type {self.dtype} cannot be read; convert the file")
+            raise UnsupportedError("weights", f"values of type {self.dtype} cannot be read", advice="convert the file")
         import numpy as np
 
         from weft._core import quant
@@ -163,7 +167,7 @@ def _as_bytes(data: Any) -> np.ndarray:
 
 
 class TensorInfo(TensorView):
-    """A tensor of a file: its name and place; the bytes are touched only when asked for."""
+    """A tensor of a file: its name and place; bytes are read only on access."""
 
     def __init__(self, name: str, dtype: DType, shape: tuple[int, ...], file: MappedFile, start: int) -> None:
         """The reader has checked that the tensor lies inside the file and that its rows are whole blocks."""
@@ -191,7 +195,7 @@ M = TypeVar("M", bound=Mapping[str, Any])
 
 
 class TensorFile(Generic[M]):
-    """The tensors of one model, from one file or several; `metadata` is what the format keeps beside them."""
+    """The tensors of one model, from one file or several, and the `metadata` that the format stores with them."""
 
     def __init__(self, format: str, tensors: Mapping[str, TensorInfo], metadata: M, files: list[MappedFile]) -> None:
         self.format = format
@@ -203,7 +207,7 @@ class TensorFile(Generic[M]):
         try:
             return self.tensors[name]
         except KeyError:
-            raise WeightError(f"[weights] no tensor called {name!r} in {self.files[0].name}") from None
+            raise WeightError(self.files[0].name, f"there is no tensor called {name!r}") from None
 
     def release(self, name: str) -> None:
         """Drop the resident pages of one tensor."""
@@ -215,7 +219,7 @@ class TensorFile(Generic[M]):
         return sum(tensor.nbytes for tensor in self.tensors.values())
 
     def close(self) -> None:
-        """Let go of the files. Arrays already taken stay valid; asking for more is an InputError."""
+        """Close the files. Arrays taken before stay valid; taking another is an InputError."""
         for file in self.files:
             file.close()
 
@@ -230,16 +234,17 @@ class TensorFile(Generic[M]):
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A file to write that takes the name `path` only once it is whole and on disk; see `replacing_path`."""
+    """A file to write that takes the name `path` only once it is complete and on disk; see `replacing_path`."""
     with replacing_path(path) as temporary, open(temporary, "wb") as out:
         yield out
 
 
 @contextlib.contextmanager
 def replacing_path(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """The path of an empty file that takes the name `path` once the block is left; nothing is left on failure.
+    """The path of an empty file that takes the name `path` when the block ends; on failure it is deleted.
 
-    A link is written through, and what is there keeps its mode; until then only its owner may read what replaces it.
+    A symbolic link stays, and its target is replaced. The new file gets the mode of the old one at the end; until then
+    only its owner can read it.
     """
     mode = check_replaceable(path)
     target = Path(os.path.realpath(path))
@@ -260,21 +265,22 @@ def replacing_path(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def check_replaceable(path: str | os.PathLike[str]) -> int | None:
-    """The mode of the file that `path` leads to, None where there is none; what is no regular file is refused.
+    """The mode of the file that `path` leads to, or None if there is none; InputError if it is not a regular file.
 
-    A file that takes the place of a pipe or a device leaves whoever reads it waiting, and a machine without /dev/null.
-    Behind a name of an open file (/dev/stdout) may be a regular one, to which others have written before.
+    Replacing a pipe or a device would leave its reader waiting, or the machine without /dev/null. The name of an open
+    file (/dev/stdout) may lead to a regular file that already has output of others, which replacing would lose.
     """
     try:
         found = os.stat(path).st_mode
     except OSError:
-        return None  # whoever makes the file is told what is wrong with its folder
+        return None  # creating the file will raise if its folder is at fault
     if stat.S_ISDIR(found):
-        raise InputError(f"[output] {path} is a folder; name a file")
+        raise InputError("output", f"{path} is a folder", advice="name a file")
     if not stat.S_ISREG(found) or os.path.abspath(path).startswith(OPEN_FILES):
         raise InputError(
-            f"[output] {path} is a pipe, a device or an open file, and a file would take its place; name one, or write "
-            "to standard output (`-o -`) and send it there"
+            "output",
+            f"{path} is a pipe, a device or an open file, which a new file would replace",
+            advice="name a regular file, or write to standard output (`-o -`) and redirect it",
         )
     return stat.S_IMODE(found)
 

@@ -1,7 +1,7 @@
 """GGUF: reader of versions 2 and 3, little-endian, split files included. The writer is gguf_writer.
 
-A file is a header (magic, version, counts), key-value metadata, one record a tensor, padding, then the data. Every
-count, length and offset is checked against the limits below and against what is left of the file before it is used.
+A file is a header (magic, version, counts), key-value metadata, one record per tensor, padding, then the data. Every
+count, length and offset is checked against the limits below and against the rest of the file before it is used.
 """
 
 import os
@@ -27,9 +27,11 @@ MAX_ARRAY = 64 << 20
 MAX_METADATA = 256 << 20
 MAX_DIMS = 4
 MIN_ALIGNMENT, DEFAULT_ALIGNMENT, MAX_ALIGNMENT = 8, 32, 1 << 20
+ALIGNMENT_RULE = f"must be a power of two, {MIN_ALIGNMENT} to {MAX_ALIGNMENT}"
 MAX_SPLITS = 4_096
+CUT_SHORT = "is the file complete?"
 
-# The fewest bytes a record can take: a count from a file is never trusted past what is left of it.
+# The fewest bytes that a record can have: a count cannot exceed the rest of the file divided by this.
 _MIN_KEY_RECORD = 8 + 1 + 4 + 1
 _MIN_TENSOR_RECORD = 8 + 1 + 4 + 8 + 4 + 8
 _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
@@ -39,7 +41,7 @@ _SPLIT_NAME = re.compile(r"(?P<stem>.+)-[0-9]{5}-of-(?P<count>[0-9]{5})\.gguf", 
 
 
 def open_gguf(path: str | os.PathLike[str]) -> TensorFile[Metadata]:
-    """Open a GGUF file; of a split model any part opens the whole. Only the metadata is read."""
+    """Open a GGUF file, or all parts of a split model, given any of them. Only the metadata is read."""
     path = Path(path)
     file, metadata, tensors = _read(path)
     if "split.count" in metadata and metadata.get_int("split.count", low=1, high=MAX_SPLITS) > 1:
@@ -66,8 +68,9 @@ class _Reader:
         self.at = 0
         self.end = min(file.size, MAX_METADATA)
 
-    def fail(self, what: str, at: int | None = None) -> NoReturn:
-        raise FormatError(f"[gguf] {self.file.name}: {what}, at byte {self.at if at is None else at}")
+    def fail(self, what: str, at: int | None = None, *, advice: str | None = None) -> NoReturn:
+        place = self.at if at is None else at
+        raise FormatError(self.file.name, f"{what}, at byte {place}", advice=advice)
 
     def parse(self) -> tuple[Metadata, dict[str, TensorInfo]]:
         n_tensors, n_keys = self._header()
@@ -78,11 +81,12 @@ class _Reader:
         return metadata, self._place(records, data_start, alignment)
 
     def take(self, count: int, what: str) -> int:
-        """Step over `count` bytes; where they begin."""
+        """Step over `count` bytes and return where they begin."""
         if count > self.end - self.at:
             if self.end < self.file.size:
                 self.fail(f"the metadata is over {MAX_METADATA} bytes ({what})")
-            self.fail(f"{what} reaches past the end: {count} of {self.end - self.at} bytes left; is the file whole?")
+            left = self.end - self.at
+            self.fail(f"{what} needs {count} bytes, and the file has {left} left", advice=CUT_SHORT)
         start = self.at
         self.at += count
         return start
@@ -93,12 +97,12 @@ class _Reader:
     def string(self, limit: int, what: str) -> bytes:
         length = self.number(_U64, f"the length of {what}")
         if length > limit:
-            self.fail(f"{what} is too long: {length} bytes; at most {limit}", self.at - 8)
+            self.fail(f"{what} is too long: {length} bytes", self.at - 8, advice=f"the limit is {limit}")
         start = self.take(length, what)
         return bytes(self.bytes[start : start + length])
 
     def name(self, limit: int, what: str) -> str:
-        """A string that names something: not empty, UTF-8."""
+        """A string that is a name: UTF-8 and not empty."""
         start = self.at
         raw = self.string(limit, what)
         try:
@@ -116,9 +120,13 @@ class _Reader:
         self.take(4, "the magic")
         version = self.number(_U32, "the version")
         if int.from_bytes(_U32.pack(version), "big") in (1, *VERSIONS):
-            raise UnsupportedError(f"[gguf] {self.file.name} is big-endian; weft reads little-endian files: convert it")
+            raise UnsupportedError(
+                self.file.name, "the file is big-endian", advice="convert it: weft reads little-endian files"
+            )
         if version not in VERSIONS:
-            raise UnsupportedError(f"[gguf] {self.file.name} is GGUF version {version}; weft reads 2 and 3: convert it")
+            raise UnsupportedError(
+                self.file.name, f"the file is GGUF version {version}", advice="convert it: weft reads versions 2 and 3"
+            )
         n_tensors = self.number(_U64, "the tensor count")
         n_keys = self.number(_U64, "the key count")
         self._count("key count", n_keys, MAX_KEYS, _MIN_KEY_RECORD)
@@ -127,9 +135,9 @@ class _Reader:
 
     def _count(self, what: str, count: int, limit: int, record: int) -> None:
         if count > limit:
-            self.fail(f"the {what} is over the limit: {count}; at most {limit}")
+            self.fail(f"the {what} is over the limit: {count}", advice=f"the limit is {limit}")
         if count > (self.end - self.at) // record:
-            self.fail(f"the {what} does not fit the file: {count}; is the file whole?")
+            self.fail(f"the {what} does not fit in the file: {count}", advice=CUT_SHORT)
 
     def _metadata(self, count: int) -> Metadata:
         values: dict[str, Value] = {}
@@ -137,7 +145,7 @@ class _Reader:
             start = self.at
             key = self.name(MAX_KEY, f"key {index}")
             if key in values:
-                self.fail(f"the key {key[:80]!r} is given twice", start)
+                self.fail(f"the key {key[:80]!r} occurs twice", start)
             values[key] = self._value(key[:80])
         return Metadata(self.file.name, values)
 
@@ -163,7 +171,8 @@ class _Reader:
         element = self.number(_U32, f"the element type of {key!r}")
         count = self.number(_U64, f"the length of {key!r}")
         if count > MAX_ARRAY:
-            self.fail(f"the array {key!r} is too long: {count} elements; at most {MAX_ARRAY}", self.at - 8)
+            advice = f"the limit is {MAX_ARRAY}"
+            self.fail(f"the array {key!r} is too long: {count} elements", self.at - 8, advice=advice)
         if element == meta.STRING:
             return Value(meta.ARRAY, element, self._strings(key, count))
         if element == meta.ARRAY:
@@ -183,7 +192,7 @@ class _Reader:
         try:
             offsets = quant.string_offsets(self.bytes[: self.end], start, count, MAX_STRING)
         except FormatError as error:
-            raise error.but(where="gguf", what=f"{self.file.name}: {key!r}: {error.what}") from None
+            raise error.but(where=self.file.name, what=f"{key!r}: {error.what}") from None
         self.take(offsets[-1] - start, f"the array {key!r}")
         return StringArray(self.bytes, offsets)
 
@@ -192,24 +201,24 @@ class _Reader:
         if value is None:
             return DEFAULT_ALIGNMENT
         if value.type != meta.UINT32:
-            metadata.fail("general.alignment", f"must be a u32: it is {value}")
+            metadata.fail("general.alignment", f"must be of type u32, not {value}")
         alignment: int = value.data
         if not is_alignment(alignment):
-            limits = f"a power of two, {MIN_ALIGNMENT} to {MAX_ALIGNMENT}"
-            metadata.fail("general.alignment", f"is out of range: {alignment}; {limits}")
+            metadata.fail("general.alignment", ALIGNMENT_RULE, given=alignment)
         return alignment
 
     def _records(self, count: int) -> dict[str, tuple[DType, tuple[int, ...], int]]:
-        """Type, shape and offset of each tensor; a shape is stored innermost first and turned here."""
+        """Type, shape and offset of each tensor; shapes are stored innermost first and reversed here."""
         records: dict[str, tuple[DType, tuple[int, ...], int]] = {}
         for index in range(count):
             start = self.at
             name = self.name(MAX_NAME, f"the name of tensor {index}")
             if name in records:
-                self.fail(f"the tensor {name!r} is given twice", start)
+                self.fail(f"the tensor {name!r} occurs twice", start)
             rank = self.number(_U32, f"the rank of {name!r}")
             if not 1 <= rank <= MAX_DIMS:
-                self.fail(f"tensor {name!r} has {rank} dimensions; 1 to {MAX_DIMS}", self.at - 4)
+                advice = f"1 to {MAX_DIMS} are allowed"
+                self.fail(f"tensor {name!r} has {rank} dimensions", self.at - 4, advice=advice)
             shape = tuple(self.number(_U64, f"the shape of {name!r}") for _ in range(rank))[::-1]
             if min(shape) < 1:
                 self.fail(f"tensor {name!r} has an empty dimension: {list(shape)}", start)
@@ -221,25 +230,21 @@ class _Reader:
 
     def _dtype(self, name: str, number: int) -> DType:
         if number not in BY_GGUF:
-            raise UnsupportedError(
-                f"[gguf] {self.file.name}: tensor {name!r} has element type {number}, unknown to weft"
-            )
+            raise UnsupportedError(self.file.name, f"tensor {name!r} has element type {number}, unknown to weft")
         return BY_GGUF[number]
 
     def _place(
         self, records: dict[str, tuple[DType, tuple[int, ...], int]], data_start: int, alignment: int
     ) -> dict[str, TensorInfo]:
-        """The tensors in the file's order, once each is known to lie inside the file and on no other."""
+        """The tensors in the file's order, after checking that each is inside the file and overlaps no other."""
         tensors: dict[str, TensorInfo] = {}
         for name, (dtype, shape, offset) in records.items():
             if offset % alignment:
                 self.fail(f"tensor {name!r} is not aligned to {alignment}: offset {offset}")
             tensors[name] = TensorInfo(name, dtype, shape, self.file, data_start + offset)
             if data_start + offset + tensors[name].nbytes > self.file.size:
-                size = tensors[name].nbytes
-                self.fail(
-                    f"tensor {name!r} reaches past the end: {size} bytes; is the file whole?", data_start + offset
-                )
+                what = f"tensor {name!r} of {tensors[name].nbytes} bytes extends past the end of the file"
+                self.fail(what, data_start + offset, advice=CUT_SHORT)
         end = 0
         for name, (_, _, offset) in sorted(records.items(), key=lambda record: record[1][2]):
             if offset < end:
@@ -252,21 +257,26 @@ def _open_split(path: Path, count: int) -> TensorFile[Metadata]:
     """All parts of a split model; the first part's metadata is the model's."""
     match = _SPLIT_NAME.fullmatch(path.name)
     if match is None or int(match["count"]) != count:
-        raise FormatError(f"[gguf] {path.name} is part of {count}; parts are called <name>-00001-of-{count:05}.gguf")
+        raise FormatError(
+            path.name,
+            f"this is a part of a model split into {count} files, but not named as one",
+            advice=f"parts are called <name>-00001-of-{count:05}.gguf: rename them",
+        )
     files: list[MappedFile] = []
     tensors: dict[str, TensorInfo] = {}
     whole: Metadata | None = None
     for number in range(count):
         file, metadata, part = _read(path.with_name(f"{match['stem']}-{number + 1:05}-of-{count:05}.gguf"))
         if metadata.get_int("split.no") != number or metadata.get_int("split.count") != count:
-            metadata.fail("split.no", f"or split.count does not fit the file's name: {metadata.get_int('split.no')}")
+            metadata.fail("split.no", "or split.count contradicts the file's name", given=metadata.get_int("split.no"))
         if not tensors.keys().isdisjoint(part):
             twice = next(name for name in part if name in tensors)
-            raise FormatError(f"[gguf] {file.name}: the tensor {twice!r} is also in an earlier part")
+            raise FormatError(file.name, f"the tensor {twice!r} is also in an earlier part")
         tensors.update(part)
         files.append(file)
         whole = whole or metadata
     assert whole is not None
     if whole.get_int("split.tensors.count", len(tensors)) != len(tensors):
-        whole.fail("split.tensors.count", f"is not the number of tensors in the parts: {len(tensors)}")
+        given = whole.get_int("split.tensors.count")
+        whole.fail("split.tensors.count", f"must be {len(tensors)}, as many as the parts have", given=given)
     return TensorFile("gguf", tensors, whole, files)

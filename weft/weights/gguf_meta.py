@@ -1,4 +1,4 @@
-"""GGUF's metadata: typed values by key, and lists of strings that stay in the file until they are read."""
+"""GGUF's metadata: typed values by key, and lists of strings that are decoded on access."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, overload
 
-from weft.errors import FormatError
+from weft.errors import MISSING, FormatError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,8 +30,8 @@ _KINDS = {"int": INTEGERS, "float": FLOATS, "bool": frozenset((BOOL,)), "str": f
 class StringArray(Sequence[str]):
     """A list of strings inside a mapped file: string i is buffer[offsets[i] + 8 : offsets[i + 1]].
 
-    Nothing is decoded until asked for. Text that is not UTF-8 (byte tokens may not be) is decoded with replacement
-    characters; `raw` gives the bytes as they are.
+    Strings are decoded on access. Text that is not UTF-8 (byte tokens may not be) is decoded with replacement
+    characters; `raw` returns the bytes.
     """
 
     def __init__(self, buffer: memoryview, offsets: memoryview) -> None:
@@ -79,8 +79,8 @@ class StringArray(Sequence[str]):
 
 
 class Value(NamedTuple):
-    """One value as stored: `element` is the type of an array's elements, else None; text and numbers of arrays are
-    still bytes."""
+    """One value as stored. `element` is the type of an array's elements, else None. Text and numeric arrays are bytes,
+    not decoded yet."""
 
     type: int
     element: int | None
@@ -92,9 +92,9 @@ class Value(NamedTuple):
 
 
 class Metadata(Mapping[str, Any]):
-    """Values by key. Plain indexing gives what is there; the `get_*` methods also say what it must be.
+    """Values by key. Plain indexing returns a value of any type; the `get_*` methods check the type.
 
-    Each takes a default for a missing key; without one, a missing key is a FormatError, as a wrong type always is.
+    Each takes a default for a missing key; without one a missing key is a FormatError. A wrong type always is.
     """
 
     def __init__(self, file_name: str, values: dict[str, Value]) -> None:
@@ -106,7 +106,7 @@ class Metadata(Mapping[str, Any]):
         return self._text(key, value.data) if value.type == STRING else _numbers(value)
 
     def compact(self, key: str, default: Any = None) -> Any:
-        """The value without numpy where that can be: i32 and f32 in an `array`; others as they are."""
+        """The value, without numpy if possible: lists of i32 and f32 as an `array`."""
         value = self.values_by_key.get(key)
         if value is None:
             return default
@@ -131,7 +131,7 @@ class Metadata(Mapping[str, Any]):
             return default
         number = int(self._scalar(key, "int"))
         if not low <= number <= high:
-            self.fail(key, f"is out of range: {number}; {low} to {high}")
+            self.fail(key, f"must be {low} to {high}", given=number)
         return number
 
     def get_float(self, key: str, default: float | None = None) -> float:
@@ -140,7 +140,7 @@ class Metadata(Mapping[str, Any]):
             return default
         number = float(self._scalar(key, "float"))
         if not math.isfinite(number):
-            self.fail(key, f"is not finite: {number}")
+            self.fail(key, "must be finite", given=number)
         return number
 
     def get_bool(self, key: str, default: bool | None = None) -> bool:
@@ -159,11 +159,11 @@ class Metadata(Mapping[str, Any]):
             return default
         value = self._value(key)
         if value.element not in _KINDS[kind]:
-            self.fail(key, f"must be an array of {kind}: it is {value}")
+            self.fail(key, f"must be an array of {kind}, not {value}")
         return _numbers(value)
 
     def stored(self) -> dict[str, Any]:
-        """The values in the types they are stored in, as write_gguf takes them: a copy of a file keeps every type."""
+        """The values in their stored types, for write_gguf: a copy of a file keeps every type."""
         import numpy as np
 
         return {
@@ -174,8 +174,8 @@ class Metadata(Mapping[str, Any]):
     def is_array(self, key: str) -> bool:
         return key in self and self._value(key).type == ARRAY
 
-    def fail(self, key: str, what: str) -> NoReturn:
-        raise FormatError(f"[gguf] {self.file_name}: {key} {what}")
+    def fail(self, key: str, what: str, *, given: Any = MISSING, advice: str | None = None) -> NoReturn:
+        raise FormatError(self.file_name, what, field=key, given=given, advice=advice)
 
     def _value(self, key: str) -> Value:
         if key not in self.values_by_key:
@@ -185,7 +185,7 @@ class Metadata(Mapping[str, Any]):
     def _scalar(self, key: str, kind: str) -> Any:
         value = self._value(key)
         if value.type not in _KINDS[kind]:
-            self.fail(key, f"must be of type {kind}: it is {value}")
+            self.fail(key, f"must be of type {kind}, not {value}")
         return value.data
 
     def _text(self, key: str, raw: bytes) -> str:
@@ -196,7 +196,7 @@ class Metadata(Mapping[str, Any]):
 
 
 def _numbers(value: Value) -> Any:
-    """What a value holds: the numbers of an array as a view into the file."""
+    """The content of a value; the numbers of an array are a view into the file."""
     if value.element not in NUMPY:
         return value.data
     import numpy as np

@@ -10,21 +10,21 @@ import numpy as np
 from weft.errors import InputError
 from weft.weights import gguf_meta as meta
 from weft.weights.files import TensorView, replacing
-from weft.weights.gguf import DEFAULT_ALIGNMENT, MAGIC, MAX_DIMS, MAX_KEY, MAX_NAME, is_alignment
+from weft.weights.gguf import ALIGNMENT_RULE, DEFAULT_ALIGNMENT, MAGIC, MAX_DIMS, MAX_KEY, MAX_NAME, is_alignment
 
 _BY_NUMPY = {np.dtype(name).str: kind for kind, name in meta.NUMPY.items()}
 
 
 def write_gguf(path: str | os.PathLike[str], tensors: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
-    """Write `tensors` (arrays, or TensorViews for quantised data) and `metadata`; all of the file appears, or none.
+    """Write `tensors` (arrays, or TensorViews for quantised data) and `metadata`; `path` appears when it is complete.
 
-    A numpy scalar or array keeps its type. Plain numbers become what readers expect of them: a u32 (i32 where negative,
-    64 bits where needed), an f32, i32 and f32 in lists. Shapes are given outermost first, as everywhere in weft.
+    A numpy scalar or array keeps its type. Plain numbers get the types that readers expect: u32 (i32 if negative, 64
+    bits if needed) and f32 alone, i32 and f32 in lists. Shapes are outermost first, as everywhere in weft.
     """
     views = {name: _checked(name, TensorView.of(value)) for name, value in tensors.items()}
     alignment = int(metadata.get("general.alignment", DEFAULT_ALIGNMENT))
     if not is_alignment(alignment):
-        raise InputError(f"[gguf] general.alignment cannot be {alignment}")
+        raise InputError("gguf", ALIGNMENT_RULE, field="general.alignment", given=alignment)
     head = [MAGIC, struct.pack("<IQQ", 3, len(views), len(metadata))]
     head += [_string(key, MAX_KEY) + _value(key, value) for key, value in metadata.items()]
     offset = 0
@@ -43,10 +43,12 @@ def write_gguf(path: str | os.PathLike[str], tensors: Mapping[str, Any], metadat
 
 def _checked(name: str, view: TensorView) -> TensorView:
     if view.dtype.gguf is None:
-        raise InputError(f"[gguf] {name!r} cannot be written: {view.dtype} is no type of the format")
+        raise InputError("gguf", f"tensor {name!r} cannot be written: GGUF has no type {view.dtype}")
     if len(view.shape) > MAX_DIMS or view.size == 0:
         raise InputError(
-            f"[gguf] {name!r} cannot be written: shape {view.shape}; 1 to {MAX_DIMS} dimensions, none empty"
+            "gguf",
+            f"tensor {name!r} cannot be written: shape {view.shape}",
+            advice=f"1 to {MAX_DIMS} dimensions are allowed, none empty",
         )
     return view
 
@@ -54,7 +56,7 @@ def _checked(name: str, view: TensorView) -> TensorView:
 def _string(text: str | bytes, limit: int | None = None) -> bytes:
     raw = text.encode("utf-8") if isinstance(text, str) else text
     if limit is not None and not 0 < len(raw) <= limit:
-        raise InputError(f"[gguf] {text[:80]!r} cannot be a name: {len(raw)} bytes; 1 to {limit}")
+        raise InputError("gguf", f"a name must have 1 to {limit} bytes, this one has {len(raw)}", given=text)
     return struct.pack("<Q", len(raw)) + raw
 
 
@@ -69,7 +71,10 @@ def _value(key: str, value: Any) -> bytes:
     kind = _BY_NUMPY.get(array.dtype.newbyteorder("<").str)
     if kind is None or array.ndim > 1:
         raise InputError(
-            f"[gguf] {key!r} cannot be written: {type(value).__name__} of {array.dtype}, {array.ndim} deep"
+            "gguf",
+            f"cannot be written: {type(value).__name__} of {array.dtype}, {array.ndim} dimensions",
+            field=key,
+            advice="numbers, text and flat lists of them can be",
         )
     raw = array.astype(array.dtype.newbyteorder("<")).tobytes()
     return struct.pack("<I", kind) + raw if array.ndim == 0 else _array(kind, len(array), raw)

@@ -1,4 +1,4 @@
-"""Opening weights whatever their format: a file, an index of shards, or what is in a folder."""
+"""Opens weights of any format: a file, an index of shards, or a folder."""
 
 import os
 from pathlib import Path
@@ -14,7 +14,7 @@ def open_weights(path: str | os.PathLike[str]) -> TensorFile[Any]:
     """Open a weight file, an index of shards, or the weights in a model folder.
 
     In a folder the order is: index of shards, `model.safetensors`, the only `.gguf` (or the first part of the only
-    split one). What a file is, its first bytes say and not its name. Pickled files are never opened.
+    split one). The first bytes of a file decide its format, not its name. Pickled files are never opened.
     """
     path = Path(path)
     if path.is_dir():
@@ -22,7 +22,11 @@ def open_weights(path: str | os.PathLike[str]) -> TensorFile[Any]:
     if path.name.endswith(".json"):
         return open_safetensors(path)
     if path.suffix in (".bin", ".pt", ".pth", ".ckpt", ".pkl"):
-        raise UnsupportedError(f"[weights] {path.name} may be a pickle, which weft never loads; convert to safetensors")
+        raise UnsupportedError(
+            "weights",
+            f"{path.name} may be a pickle, which can run code and is never loaded",
+            advice="convert it to safetensors",
+        )
     file = MappedFile(path)
     gguf = file.slice(0, min(4, file.size)) == MAGIC
     file.close()
@@ -38,5 +42,5 @@ def _in_folder(folder: Path) -> Path:
         return found[0]
     if found:
         names = ", ".join(p.name for p in found[:8])
-        raise NotFoundError(f"[weights] several models in {folder.name}: {names}; name one of the files")
-    raise NotFoundError(f"[weights] no {INDEX_NAME}, model.safetensors or .gguf in {folder.name}")
+        raise NotFoundError("weights", f"{folder.name} has several models: {names}", advice="name one of the files")
+    raise NotFoundError("weights", f"{folder.name} has no {INDEX_NAME}, model.safetensors or .gguf file")

@@ -1,4 +1,4 @@
-"""Block formats: what they are, in words, and the plain quantisers that make them from floats.
+"""Block formats: their descriptions, and the plain quantisers that make them from floats.
 
 The quantisers round to nearest within each block of 32 and equal the format's reference implementation bit for bit.
 Unpacking is native: TensorView.numpy().
@@ -44,7 +44,7 @@ _SCALES = {
 
 @frozen
 class Format:
-    """A stored format for people: `bits` counts the scales in."""
+    """The description of a stored format; `bits` per weight include the scales."""
 
     name: str
     bits: float
@@ -57,7 +57,7 @@ class Format:
 
 
 def describe(dtype: DType | str) -> Format:
-    """What `dtype` costs and how its blocks are scaled."""
+    """The size of `dtype` and how its blocks are scaled."""
     dtype = _named(dtype)
     return Format(dtype.name, 8 * dtype.size_bytes / dtype.block, dtype.block, _SCALES.get(dtype.name, "none"))
 
@@ -69,11 +69,14 @@ def quantise(values: np.ndarray, dtype: DType | str) -> TensorView:
     if dtype.name in _CASTS:
         return TensorView(dtype, values.shape, np.ascontiguousarray(_CASTS[dtype.name](values)))
     if dtype.name not in _QUANTISERS:
-        raise UnsupportedError(f"[quantise] weft cannot make {dtype}; it makes {', '.join([*_CASTS, *_QUANTISERS])}")
+        able = ", ".join([*_CASTS, *_QUANTISERS])
+        raise UnsupportedError("quantise", f"weft cannot quantise to {dtype}", advice=f"use one of {able}")
     if not values.ndim or values.shape[-1] % dtype.block:
-        raise InputError(f"[quantise] rows of {values.shape} are not whole blocks of {dtype.block}")
+        raise InputError(
+            "quantise", f"must have rows of whole blocks of {dtype.block}", field="values", given=values.shape
+        )
     if not np.isfinite(values).all():
-        raise InputError("[quantise] values must be finite: a block with an infinity or NaN has no scale")
+        raise InputError("quantise", "must be finite: a block with an infinity or NaN has no scale", field="values")
     blocks = _QUANTISERS[dtype.name](values.reshape(-1, dtype.block))
     return TensorView(dtype, values.shape, blocks)
 
@@ -82,7 +85,7 @@ def _named(dtype: DType | str) -> DType:
     if isinstance(dtype, DType):
         return dtype
     if dtype not in DTYPES:
-        raise InputError(f"[weights] unknown format: {dtype!r}; one of {', '.join(DTYPES)}")
+        raise InputError("weights", f"must be one of {', '.join(DTYPES)}", field="dtype", given=dtype)
     return DTYPES[dtype]
 
 
@@ -99,8 +102,8 @@ def _inverse(scales: np.ndarray) -> np.ndarray:
 
 
 def _levels(scaled: np.ndarray, top: int) -> np.ndarray:
-    """Levels 0..top of values already offset for rounding by truncation; a denormal scale's infinite inverse lands
-    where the reference's conversion to a byte puts it."""
+    """Levels 0..top of values that were offset so that truncation rounds them. A denormal scale has an infinite
+    inverse; its levels are those of the reference's conversion to a byte."""
     with np.errstate(invalid="ignore"):
         return np.trunc(scaled).astype(np.uint8).clip(0, top)
 

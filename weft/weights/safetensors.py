@@ -1,10 +1,10 @@
 """safetensors: reader (one file, or shards behind an index) and writer.
 
 A file is an 8-byte little-endian header length, the header (a JSON object: tensor name to dtype, shape and data
-offsets, and `__metadata__`, text to text), then the data. Every rule of the format holds here, those the reference
-leaves to good will included: the header starts with `{` and may only be padded with spaces; no name comes twice;
-offsets cover the data from its first byte to the file's last without hole or overlap. What the reference refuses is
-refused here.
+offsets, and `__metadata__`, text to text), then the data. Every rule of the format is checked, including those that the
+reference implementation does not enforce: the header starts with `{` and may only be padded with spaces; no name occurs
+twice; offsets cover the data from its first byte to the file's last without gap or overlap. Whatever the reference
+refuses is refused here.
 """
 
 import json
@@ -15,7 +15,7 @@ from pathlib import Path, PureWindowsPath
 from typing import Any, NoReturn
 
 from weft.dtype import BY_SAFETENSORS, DType
-from weft.errors import FormatError, InputError, NotFoundError
+from weft.errors import MISSING, FormatError, InputError, NotFoundError
 from weft.weights import strict_json
 from weft.weights.files import MappedFile, TensorFile, TensorInfo, TensorView, replacing
 
@@ -29,7 +29,7 @@ MAX_INDEX = 32 << 20  # a model of 10^5 tensors has 10 MB
 MAX_INDEX_VALUES = 400_000
 _WORD = 1 << 64
 
-# Types of the format that weft stores and sizes but does not compute with. Smaller than a byte: counted in blocks.
+# Types that weft reads and writes but does not compute with. Those smaller than a byte are counted in blocks.
 _FOREIGN = {
     str(d.safetensors): d
     for d in (
@@ -57,7 +57,7 @@ _ORDER = [
 
 
 def open_safetensors(path: str | os.PathLike[str]) -> TensorFile[dict[str, str]]:
-    """Open one `.safetensors` file, or all shards of an index (`*.index.json`); nothing but the headers is read."""
+    """Open one `.safetensors` file, or all shards of an index (`*.index.json`); only the headers are read."""
     path = Path(path)
     return _open_sharded(path) if path.name.endswith(".json") else _open_single(path)
 
@@ -69,13 +69,13 @@ def _open_single(path: Path) -> TensorFile[dict[str, str]]:
 
 
 class _Header:
-    """The header of one mapped file, on its way to checked tensors."""
+    """Parses and checks the header of one mapped file."""
 
     def __init__(self, file: MappedFile) -> None:
         self.file = file
 
-    def fail(self, what: str) -> NoReturn:
-        raise FormatError(f"[safetensors] {self.file.name}: {what}")
+    def fail(self, what: str, *, given: Any = MISSING, advice: str | None = None) -> NoReturn:
+        raise FormatError(self.file.name, what, given=given, advice=advice)
 
     def parse(self) -> tuple[dict[str, TensorInfo], dict[str, str]]:
         text, data_start = self._text()
@@ -84,7 +84,7 @@ class _Header:
             strict_json.limit_values(text, 16 * MAX_TENSORS)
             for name, value, at in strict_json.members(text):
                 if name in entries:
-                    self.fail(f"the name {name[:80]!r} is given twice; again at header character {at}")
+                    self.fail(f"the name {name[:80]!r} occurs twice, the second time at header character {at}")
                 entries[name] = value
                 if len(entries) - ("__metadata__" in entries) > MAX_TENSORS:
                     self.fail(f"more than {MAX_TENSORS} tensors")
@@ -101,9 +101,10 @@ class _Header:
             self.fail(f"too short for a header: {size} bytes")
         (length,) = struct.unpack("<Q", self.file.slice(0, 8))
         if length > MAX_HEADER:
-            self.fail(f"header length at byte 0 is over the limit: {length}; at most {MAX_HEADER}")
+            self.fail(f"the header length at byte 0 is {length}", advice=f"the limit is {MAX_HEADER}")
         if length > size - 8:
-            self.fail(f"header length at byte 0 reaches past the end: {length} of {size - 8} bytes; is the file whole?")
+            what = f"the header length at byte 0 is {length}, and the file has {size - 8} bytes after it"
+            self.fail(what, advice="is the file complete?")
         try:
             return strict_json.text_of(self.file.slice(8, 8 + length).tobytes()), 8 + length
         except strict_json.JsonError as error:
@@ -113,40 +114,40 @@ class _Header:
         if value is None:
             return {}
         if not isinstance(value, dict):
-            self.fail(f"__metadata__ is {value!r:.80}, not an object")
+            self.fail("__metadata__ must be an object", given=value)
         for key, text in value.items():
             if not isinstance(text, str):
-                self.fail(f"__metadata__.{key[:80]} is {text!r:.80}, not a text")
+                self.fail(f"__metadata__.{key[:80]} must be text", given=text)
         return value
 
     def _tensor(self, name: str, entry: Any) -> tuple[int, int, str, DType, tuple[int, ...]]:
         """Begin, end, name, dtype and shape of one tensor; its size is checked, its place is not yet."""
         if not isinstance(entry, dict):
-            self.fail(f"tensor {name[:80]!r} is {entry!r:.80}, not an object with dtype, shape and data_offsets")
+            self.fail(f"tensor {name[:80]!r} must be an object with dtype, shape and data_offsets", given=entry)
         dtype = _TYPES.get(entry["dtype"]) if isinstance(entry.get("dtype"), str) else None
         if dtype is None:
-            self.fail(f"tensor {name[:80]!r}: unknown dtype: {str(entry.get('dtype'))[:40]!r}")
+            self.fail(f"tensor {name[:80]!r}: unknown dtype", given=entry.get("dtype"))
         shape = self._numbers(name, entry, "shape")
         if len(shape) > MAX_RANK:
-            self.fail(f"tensor {name[:80]!r}: shape has {len(shape)} dimensions; at most {MAX_RANK}")
+            self.fail(f"tensor {name[:80]!r}: shape has {len(shape)} dimensions", advice=f"the limit is {MAX_RANK}")
         offsets = self._numbers(name, entry, "data_offsets")
         if len(offsets) != 2 or offsets[0] > offsets[1]:
-            self.fail(f"tensor {name[:80]!r}: data_offsets are not a begin and an end: {offsets[:4]}")
+            self.fail(f"tensor {name[:80]!r}: data_offsets must be a begin and an end", given=offsets)
         size = self._size(name, dtype, shape)
         if offsets[1] - offsets[0] != size:
-            taken = offsets[1] - offsets[0]
-            self.fail(f"tensor {name[:80]!r}: data_offsets hold {taken} bytes, {list(shape)} of {dtype} takes {size}")
+            span = offsets[1] - offsets[0]
+            self.fail(f"tensor {name[:80]!r}: data_offsets span {span} bytes, but {shape} of {dtype} takes {size}")
         return offsets[0], offsets[1], name, dtype, tuple(shape)
 
     def _numbers(self, name: str, entry: dict[str, Any], field: str) -> list[int]:
         values = entry.get(field)
         # type() and not isinstance(): True is an int to isinstance
         if not isinstance(values, list) or not all(type(v) is int and 0 <= v < _WORD for v in values):
-            self.fail(f"tensor {name[:80]!r}: {field} is not a list of 64-bit counts")
+            self.fail(f"tensor {name[:80]!r}: {field} must be a list of unsigned 64-bit integers", given=values)
         return values
 
     def _size(self, name: str, dtype: DType, shape: list[int]) -> int:
-        """Bytes of `shape`; every product on the way, in bits at the end, must fit 64 bits as in the reference."""
+        """Bytes of `shape`; as in the reference, every partial product and the total in bits must fit 64 bits."""
         count = 1
         for n in shape:
             count *= n
@@ -156,25 +157,27 @@ class _Header:
         if count * bits >= _WORD:
             self.fail(f"tensor {name[:80]!r}: shape overflows: {shape} of {dtype}")
         if count % dtype.block:
-            self.fail(f"tensor {name[:80]!r}: shape of {count} elements of {dtype} does not end on a byte")
+            self.fail(f"tensor {name[:80]!r}: shape of {count} elements of {dtype} is not a whole number of bytes")
         return dtype.nbytes(count)
 
     def _place(
         self, tensors: list[tuple[int, int, str, DType, tuple[int, ...]]], data_start: int
     ) -> dict[str, TensorInfo]:
-        """The tensors in file order, once they are known to cover the data exactly."""
+        """The tensors in file order, after checking that they cover the data exactly."""
         tensors.sort(key=lambda tensor: tensor[:2])
         placed: dict[str, TensorInfo] = {}
         expected = 0
         for begin, end, name, dtype, shape in tensors:
             if begin != expected:
-                gap = "leave a hole" if begin > expected else "overlap another tensor"
-                self.fail(f"tensor {name[:80]!r}: data_offsets {gap}: from {begin}, the one before ends at {expected}")
+                wrong = "leave a gap" if begin > expected else "overlap another tensor"
+                place = f"they start at {begin}, the tensor before ends at {expected}"
+                self.fail(f"tensor {name[:80]!r}: data_offsets {wrong}: {place}")
             placed[name] = TensorInfo(name, dtype, shape, self.file, data_start + begin)
             expected = end
         if data_start + expected != self.file.size:
             have = self.file.size - data_start
-            self.fail(f"the data does not end with the file: {expected} bytes described, {have} there")
+            what = f"the data does not end with the file: the tensors take {expected} bytes, the file has {have}"
+            self.fail(what, advice="is the file complete?")
         return placed
 
 
@@ -186,7 +189,7 @@ def _open_sharded(path: Path) -> TensorFile[dict[str, str]]:
         if shard not in shards:
             shards[shard] = _open_single(_shard_path(path, name, shard))
         if name not in shards[shard].tensors:
-            raise FormatError(f"[safetensors] {path.name}: tensor {name[:80]!r} is not in {shard!r}")
+            raise FormatError(path.name, f"tensor {name[:80]!r} is not in {shard!r:.200}")
         tensors[name] = shards[shard].tensors[name]
     return TensorFile("safetensors", tensors, metadata, [file for shard in shards.values() for file in shard.files])
 
@@ -195,54 +198,52 @@ def _read_index(path: Path) -> tuple[dict[str, str], dict[str, str]]:
     """The weight map, and the index's own metadata as text."""
     file = MappedFile(path)
     if file.size > MAX_INDEX:
-        raise FormatError(
-            f"[safetensors] {path.name} is too large: {file.size} bytes; an index has at most {MAX_INDEX}"
-        )
+        raise FormatError(path.name, f"the file is too large: {file.size} bytes", advice=f"the limit is {MAX_INDEX}")
     try:
         index = strict_json.parse(strict_json.text_of(file.slice().tobytes()), MAX_INDEX_VALUES)
     except strict_json.CrowdError as error:
-        raise FormatError(f"[safetensors] {path.name}: {error}") from None
+        raise FormatError(path.name, str(error)) from None
     except strict_json.JsonError as error:
-        raise FormatError(f"[safetensors] {path.name}: malformed JSON: {error}") from None
+        raise FormatError(path.name, f"malformed JSON: {error}") from None
     if not isinstance(index, dict):
-        raise FormatError(f"[safetensors] {path.name}: the document is not an object")
+        raise FormatError(path.name, "the document is not an object")
     weight_map = index.get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
-        raise FormatError(f"[safetensors] {path.name}: weight_map is not an object with tensors in it")
+        raise FormatError(path.name, "must be an object that is not empty", field="weight_map", given=weight_map)
     for name, shard in weight_map.items():
         if not isinstance(shard, str):
-            raise FormatError(f"[safetensors] {path.name}: weight_map.{name[:80]} is {shard!r:.80}, not a file name")
+            raise FormatError(path.name, "must be a file name", field=f"weight_map.{name[:80]}", given=shard)
     if len(set(weight_map.values())) > MAX_SHARDS:
-        raise FormatError(f"[safetensors] {path.name}: more than {MAX_SHARDS} shards")
+        raise FormatError(path.name, f"names more than {MAX_SHARDS} shards", field="weight_map")
     metadata = index.get("metadata")
     return weight_map, {k: str(v) for k, v in metadata.items()} if isinstance(metadata, dict) else {}
 
 
 def _shard_path(index: Path, tensor: str, shard: str) -> Path:
-    """Where `shard`, which holds `tensor`, lies: it must be inside the index's folder.
+    """The path of `shard`, which holds `tensor`; it must be inside the index's folder.
 
-    A link may leave the folder only for the one that the index itself is linked from: caches keep the bytes of a whole
-    snapshot side by side in such a folder.
+    A link may lead out of the folder only to the folder that the index itself is a link into: caches keep the files of
+    a snapshot together in such a folder.
     """
-    place, given = f"[safetensors] {index.name}: weight_map.{tensor[:80]}", repr(shard[:80])
+    about: dict[str, Any] = {"field": f"weight_map.{tensor[:80]}", "given": shard}
     parts = shard.split("/")
     plain = all(part.strip(". ") and part == part.rstrip(". ") and not _reserved(part) for part in parts)
     if not plain or any(c in shard for c in "\\:\0") or not shard.isprintable():
-        raise FormatError(f"{place} is not a file name inside the folder: {given}")
+        raise FormatError(index.name, "must be the name of a file inside the folder", **about)
     if not shard.endswith(".safetensors"):
-        raise FormatError(f"{place} is not the name of a .safetensors file: {given}")
+        raise FormatError(index.name, "must be the name of a .safetensors file", **about)
     path = index.parent / shard
     real = Path(os.path.realpath(path))
     homes = (os.path.realpath(index.parent), os.path.dirname(os.path.realpath(index)))
     if not any(real.is_relative_to(home) for home in homes):
-        raise FormatError(f"{place} is a link out of the folder: {given}")
+        raise FormatError(index.name, "is a link out of the folder", **about)
     if not real.is_file():
-        raise NotFoundError(f"{place} is a shard that is missing: {given}")
+        raise NotFoundError(index.name, "names a file that is missing", **about)
     return path
 
 
 def _reserved(part: str) -> bool:
-    """Whether Windows takes the name for a device, whatever its extension."""
+    """Whether the name is a device on Windows, whatever its extension."""
     stem = PureWindowsPath(part).stem.split(".")[0].upper()
     return stem in {"CON", "PRN", "AUX", "NUL"} or (stem[:3] in {"COM", "LPT"} and stem[3:] in set("0123456789"))
 
@@ -250,11 +251,13 @@ def _reserved(part: str) -> bool:
 def write_safetensors(
     path: str | os.PathLike[str], tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Write `tensors` (arrays, or TensorViews for bf16 and the like) to `path`; all of the file appears, or none."""
+    """Write `tensors` (arrays, or TensorViews for bf16 and such types); `path` appears when it is complete."""
     views = {name: TensorView.of(value) for name, value in tensors.items()}
     for name, view in views.items():
-        if view.dtype.safetensors is None or name == "__metadata__":
-            raise InputError(f"[safetensors] {name!r} cannot be written: {view.dtype} is no type of the format")
+        if name == "__metadata__":
+            raise InputError("safetensors", "a tensor cannot be called '__metadata__', which the format reserves")
+        if view.dtype.safetensors is None:
+            raise InputError("safetensors", f"tensor {name!r} cannot be written: safetensors has no type {view.dtype}")
     order = sorted(views, key=lambda name: name.encode())
     order.sort(key=lambda name: _ORDER.index(str(views[name].dtype.safetensors)), reverse=True)
     header = _header(views, order, metadata)
@@ -269,7 +272,7 @@ def _header(views: Mapping[str, TensorView], order: list[str], metadata: Mapping
     entries: dict[str, Any] = {}
     if metadata is not None:
         if not all(isinstance(k, str) and isinstance(v, str) for k, v in metadata.items()):
-            raise InputError("[safetensors] metadata must be text to text")
+            raise InputError("safetensors", "must map text to text", field="metadata", given=metadata)
         entries["__metadata__"] = dict(metadata)
     end = 0
     for name in order:

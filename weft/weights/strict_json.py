@@ -1,6 +1,6 @@
-"""JSON that came with a model: duplicate keys, lone surrogates, odd numbers and deep nesting are refused.
+"""Reads JSON that came with a model: duplicate keys, lone surrogates, odd numbers and deep nesting are refused.
 
-The standard library's decoder takes more than the JSON standard does (NaN, lone surrogates, a key twice with the last
+The standard library's decoder accepts more than the JSON standard does (NaN, lone surrogates, a key twice with the last
 one winning), and every such difference lets one file mean two things to two readers.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 MAX_DEPTH = 64
-MAX_VALUES = 1 << 17  # Gemma 3 has 45,000 in its tokenizer_config.json; Python takes up to 200 bytes for one
+MAX_VALUES = 1 << 17  # Gemma 3 has 45,000 in its tokenizer_config.json; Python needs up to 200 bytes for one
 _SPACE = re.compile(r"[ \t\n\r]*")
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]|[^\s\[\]{}:,"]+')
 _MAX_DIGITS = 20  # of an unsigned 64-bit integer
@@ -22,11 +22,11 @@ class JsonError(ValueError):
 
 
 class CrowdError(JsonError):
-    """More values than a reader takes, in what may well be JSON."""
+    """More values than a reader accepts; the text was not parsed, and may be valid JSON."""
 
 
 class _OddError(JsonError):
-    """A literal that is not allowed; where it stands is still to be found."""
+    """A literal that is not allowed; `_value` finds its place and raises a JsonError."""
 
     def __init__(self, what: str, literal: str) -> None:
         super().__init__(what)
@@ -42,14 +42,14 @@ def text_of(raw: bytes) -> str:
 
 
 def limit_values(text: str, limit: int) -> None:
-    """Refuse a text that may hold more than `limit` values, before any of them takes memory."""
-    count = text.count(",") + text.count("[") + text.count("{")  # at least as many as there are
+    """Raise CrowdError if a text may hold more than `limit` values, before any of them takes memory."""
+    count = text.count(",") + text.count("[") + text.count("{")  # an upper bound
     if count > limit:
         raise CrowdError(f"the document holds too many values: about {count}; the limit is {limit}")
 
 
 def parse(text: str, max_values: int = MAX_VALUES) -> Any:
-    """The one value in `text`; JsonError where it is not strictly JSON, CrowdError for more values than that."""
+    """The value that `text` is. Raises JsonError if it is not strictly JSON, CrowdError above `max_values`."""
     limit_values(text, max_values)
     value, end = _value(text, _skip(text, 0))
     if _skip(text, end) != len(text):
@@ -60,8 +60,8 @@ def parse(text: str, max_values: int = MAX_VALUES) -> Any:
 def members(text: str) -> Iterator[tuple[str, Any, int]]:
     """Name, value and position of each member of the object that `text` is, parsed one at a time.
 
-    A reader that counts members can stop a hostile object early, before the whole of it is in memory. Only spaces may
-    follow the object. Duplicate names are the caller's to refuse.
+    A reader that counts members can stop a hostile object early, before all of it is in memory. Only spaces may follow
+    the object. The caller refuses duplicate names.
     """
     if not text.startswith("{"):
         raise JsonError("the object does not start with '{' at character 0")
@@ -103,14 +103,14 @@ def _value(text: str, at: int) -> tuple[Any, int]:
         raise JsonError(f"{error} at character {_find(text, at, lambda token, _: token == literal)}") from None
     except RecursionError:
         raise _too_deep(text, at) from None
-    # The walk is needed only where the text has brackets enough to be too deep, or an escaped surrogate.
+    # The walk is needed only if the text has enough brackets to be too deep, or an escape that may be a surrogate.
     if text.count("[", at, end) + text.count("{", at, end) > MAX_DEPTH or text.find("\\u", at, end) >= 0:
         _check(value, text, at)
     return value, end
 
 
 def _find(text: str, at: int, wrong: Callable[[str, int], bool]) -> int:
-    """Where the first token stands, from `at` on, that is wrong, judged with how deep it is nested."""
+    """The position of the first token from `at` on for which `wrong(token, depth)` is true."""
     depth = 0
     for match in _TOKEN.finditer(text, at):
         depth += (match[0] in ("[", "{")) - (match[0] in ("]", "}"))
@@ -125,7 +125,7 @@ def _too_deep(text: str, at: int) -> JsonError:
 
 
 def _check(value: Any, text: str, at: int) -> None:
-    """No text with a lone surrogate and no nesting past the limit anywhere inside `value`, which `text` has at `at`."""
+    """Raise JsonError for a lone surrogate or too deep nesting in `value`, which `text` has at `at`."""
     level = [value]
     for _ in range(MAX_DEPTH):
         below: list[Any] = []
