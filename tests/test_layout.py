@@ -409,3 +409,10 @@ def test_code_for_newer_processors_stays_in_its_namespace(level):
     shared = {name for kind, name in symbols if len(kind) == 1 and not own.match(name)}
     assert any(own.match(name) for _, name in symbols), "nm lists none of the kernels"
     assert not shared, f"symbols of level {level} that other levels could be given: {sorted(shared)[:8]}"
+
+
+def test_every_function_has_a_name():
+    for path in package_files():
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                assert node.name.strip("_"), f"{name_of(path)}:{node.lineno} tracebacks and searches need a name"

@@ -88,5 +88,5 @@ def test_adapt_puts_adapters_behind_the_embedding_of_tokens():
 
 def test_adapt_takes_programs_of_a_step_only():
     net = Net()
-    with pytest.raises(InputError, match="no program of a step"):
+    with pytest.raises(InputError, match="must have the inputs segments and rows"):
         adapt(net.done(y=net.linear(net.x)))

@@ -82,15 +82,15 @@ def test_what_is_no_program_is_refused(text):
     "line, complaint",
     [
         ("%1 : f32[T] = nothing(%0)", "no op is called"),
-        ("%1 : f32[T, 4] = scale(%9) {by=1.0}", "not known"),
-        ("%1 : f32[T, 4] = scale(@x) {by=1.0}", "is a input"),
+        ("%1 : f32[T, 4] = scale(%9) {by=1.0}", "%9 is not declared"),
+        ("%1 : f32[T, 4] = scale(@x) {by=1.0}", "x is of kind input"),
         ("%1 : f33[T, 4] = scale(x) {by=1.0}", "unknown element type"),
         ("%1 : f32[Q, 4] = scale(x) {by=1.0}", "not a size"),
         ("%1 : f32[T, 4] = scale(x) {times=1.0}", "times"),
-        ("%1 : f32[T, 4] = scale(x", "not understood"),
-        ("%1 : f32[T, 4], junk = scale(x) {by=1.0}", "not understood"),
+        ("%1 : f32[T, 4] = scale(x", "neither a declaration"),
+        ("%1 : f32[T, 4], junk = scale(x) {by=1.0}", "neither a declaration"),
         ("weight w : f32[4]", "marked @"),
-        ("slot 1 : 64*T", "slot 0 comes next"),
+        ("slot 1 : 64*T", "slot 0 must come next"),
     ],
 )
 def test_broken_text_names_the_line(line, complaint):
@@ -133,7 +133,7 @@ def test_a_trace_refuses_confusions():
     x = trace.input("x", (T, 4))
     with pytest.raises(InputError, match="another trace"):
         add(x, other.input("x", (T, 4)))
-    with pytest.raises(InputError, match="do not mix"):
+    with pytest.raises(InputError, match="arrays and symbolic tensors together"):
         add(x, np.zeros(4, np.float32))
     with pytest.raises(InputError, match="already"):
         trace.weight("x", (4,))

@@ -208,7 +208,7 @@ def test_pool_modes():
 
 
 def test_an_index_outside_is_refused():
-    with pytest.raises(InputError, match=r"outside 0\.\.4: got -1\.\.2"):
+    with pytest.raises(InputError, match="ids must be 0 to 4: got -1"):
         embedding(integers([2, -1]), np.zeros((5, 3), f32))
 
 

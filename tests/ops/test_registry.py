@@ -47,12 +47,12 @@ def test_the_signature_is_the_interface():
 @pytest.mark.parametrize(
     "call, complaint",
     [
-        (lambda: rms_norm(x, x[0]), "needs the attribute eps"),
-        (lambda: rms_norm(x, eps=1e-5), "needs weight"),
+        (lambda: rms_norm(x, x[0]), "[rms_norm] eps is missing"),
+        (lambda: rms_norm(x, eps=1e-5), "[rms_norm] weight is missing"),
         (lambda: rms_norm(x, x[0], x[0], eps=1e-5), "takes 2 operands"),
         (lambda: rms_norm(x, x[0], eps="1e-5"), "eps must be a finite number"),
         (lambda: rms_norm(x, x[0], eps=float("nan")), "eps must be a finite number"),
-        (lambda: rms_norm(x, x[0], epsilon=1e-5), "unknown attribute epsilon; known are eps"),
+        (lambda: rms_norm(x, x[0], epsilon=1e-5), "no attribute is called epsilon; its attributes are eps"),
         (lambda: matmul(x, x, activation="swish"), "one of none, gelu"),
         (lambda: quantise_rows(x, block=True), "block must be an integer"),
         (lambda: reshape(x, shape=24), "shape must be a tuple of sizes"),
@@ -141,3 +141,10 @@ def test_tolerance_follows_the_activations_not_the_weights():
     half = x.astype(np.float16)
     assert matmul.tolerance_for((x, half)) == matmul.tolerances["f32"]
     assert spec_of(half).dtype.name == "f16"
+
+
+def test_a_shape_error_names_the_operand():
+    with pytest.raises(ShapeError) as caught:
+        matmul(x, x[:, :7])
+    assert (caught.value.where, caught.value.field, caught.value.given) == ("matmul", "weight", spec_of(x[:, :7]))
+    assert str(caught.value) == "[matmul] weight must be [N, 8] for x f32[3, 8]: got f32[3, 7]"

@@ -1,4 +1,4 @@
-"""When each buffer is live, and when a result may take the memory of an operand: what plan and verify both ask."""
+"""When each buffer is live, and when a result may overwrite an operand: shared by plan and verify."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from weft.graph.program import Instr, Program
 
 @dataclass
 class Lifetime:
-    """A buffer and its reshapes, which share its memory: from the write to the last read of any."""
+    """A buffer and its reshapes, which share its memory: from the first write to the last read of any of them."""
 
     root: str
     start: int
@@ -35,9 +35,9 @@ def lifetimes(program: Program) -> dict[str, Lifetime]:
 
 
 def may_overwrite(program: Program, instr: Instr, result: str, members: set[str]) -> bool:
-    """May `result` of `instr` lie in the memory of `members`, which die here?
+    """Whether `result` of `instr` may lie in the memory of `members`, which `instr` is the last to read.
 
-    Only if every operand among them is one the op says may be overwritten, with the result's own shape and type.
+    Every operand among them must be one that the op may overwrite, with the shape and type of the result.
     """
     op, table = instr.meaning, program.table
     place = instr.outputs.index(result)

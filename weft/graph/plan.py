@@ -15,13 +15,13 @@ from weft.ops.spec import Dim, linear
 
 ALIGN = 64  # bytes: one cache line, one AVX-512 register
 
-# The step a choice between slots is judged by: a prompt chunk of a few sequences.
+# The step for which slots are compared: a prompt chunk of a few sequences.
 TYPICAL = {"T": 512, "B": 8, "L": 8}
 
 
 @dataclass
 class Unit:
-    """Buffers that share memory whatever the plan: a buffer, its reshapes, and results written over it in turn."""
+    """Buffers that share memory in every plan: a buffer, its reshapes, and results that overwrite it in turn."""
 
     size: Dim
     start: int
@@ -35,8 +35,8 @@ class Unit:
 def plan(program: Program) -> Program:
     """The program with a slot for every buffer; verified.
 
-    Units are placed largest first, each in the slot that grows least and then wastes least: small ones fill the gaps in
-    time that large ones leave.
+    Units are placed largest first, each in the slot that grows least and then wastes least, so that small units fill
+    the times at which a slot of large ones is free.
     """
     slots: list[list[Unit]] = []
     sizes: list[Dim] = []
@@ -68,9 +68,9 @@ def units(program: Program) -> list[Unit]:
         for name in instr.outputs:
             life = lives.get(name)
             if life is None or life.root != name:
-                continue  # an output, whose memory is the caller's, or a reshape, which came with its root
+                continue  # an output, whose memory belongs to the caller, or a reshape, which is in its root's unit
             unit = _overwritten(program, instr, name, lives, unit_of)
-            if unit is None or unit.end != index:  # nothing dies here, or another result took it
+            if unit is None or unit.end != index:  # no operand ends here, or another result took its memory
                 unit = Unit(_aligned(table[name].spec.nbytes), index, index)
                 found.append(unit)
             unit.end = max(life.end, index)
@@ -82,7 +82,7 @@ def units(program: Program) -> list[Unit]:
 def _overwritten(
     program: Program, instr: Instr, name: str, lives: dict[str, Lifetime], unit_of: dict[str, Unit]
 ) -> Unit | None:
-    """The unit of an operand that dies in `instr` and that its result `name` may overwrite."""
+    """The unit of an operand that `instr` reads last and that its result `name` may overwrite."""
     here = program.writer[name]
     for operand in instr.operands:
         life = lives.get(operand)
@@ -106,7 +106,7 @@ def offsets(program: Program, **sizes: int) -> list[int]:
 
 
 def peak_bytes(program: Program, *, T: int, B: int = 1, L: int = 0) -> int:
-    """Bytes of arena a step of these sizes takes."""
+    """Bytes of the arena for a step of these sizes."""
     return arena(program).at(T=T, B=B, L=L)
 
 
@@ -119,6 +119,6 @@ def _largest(a: Dim, b: Dim) -> Dim:
 
 
 def _price(slot: Dim, size: Dim) -> tuple[int, int]:
-    """What putting `size` into `slot` costs in a typical step: growth, then bytes left unused."""
+    """The cost of putting `size` into `slot` in a typical step: growth, then bytes left unused."""
     now, then, needed = (form.at(**TYPICAL) for form in (slot, _largest(slot, size), size))
     return then - now, then - needed

@@ -1,4 +1,4 @@
-"""One op as a whole program: how the catalogue's samples reach a backend, in tests and in kernel benchmarks."""
+"""One op as a whole program, which runs the catalogue's samples on a backend in tests and kernel benchmarks."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from weft.ops.spec import spec_of
 
 @frozen
 class Single:
-    """A planned program of one instruction, and what to bind to it; results are its outputs `out0`, `out1`, …"""
+    """A planned program of one instruction and the values to bind to it; its outputs are `out0`, `out1`, …"""
 
     program: Program
     inputs: dict[str, Any]
@@ -22,9 +22,9 @@ class Single:
 
 
 def single(op: Op, operands: Sequence[Any], attrs: dict[str, Any]) -> Single:
-    """The op on these operands: weights, states and tables by their role, the rest as inputs, all with fixed sizes.
+    """The op on these operands, all with fixed sizes: weights, states and tables by their role, the rest as inputs.
 
-    Tables are bound beside the states.
+    `states` holds the tables too.
     """
     given: dict[str, dict[str, Any]] = {"input": {}, "weight": {}, "state": {}, "table": {}}
     trace = Trace(op.name)

@@ -1,4 +1,4 @@
-"""The symbolic tensor: what a model's functions pass around while it is traced. It has a shape and no elements."""
+"""The symbolic tensor that a model's functions pass around while it is traced: a shape and a type, no elements."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -39,7 +39,7 @@ class Tensor(Symbolic):
         return self.trace.record(op, operands, attrs)
 
     def reshape(self, *shape: Size) -> "Tensor":
-        """The same elements under another shape; one size may be -1, where the rest decides it."""
+        """The same elements under another shape; one size may be -1: the others determine it."""
         if shape.count(-1) == 1:
             shape = tuple(self._missing(shape) if size == -1 else size for size in shape)
         result: Tensor = gather.reshape(self, shape=shape)
@@ -76,5 +76,5 @@ def _forms(size: Size) -> tuple[int, int, int, int]:
 
 
 def named(x: Tensor, label: str) -> Tensor:
-    """Give an intermediate a name that a debugger can ask for (WEFT_WATCH); the tensor itself comes back."""
+    """Label an intermediate, so that WEFT_WATCH can show it; returns the tensor."""
     return x.trace.label(x, label)

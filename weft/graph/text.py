@@ -1,4 +1,4 @@
-"""Programs for people: a printer and a parser that are each other's inverse.
+"""Programs as text for people: a printer, and a parser that is its inverse.
 
     program toy
 
@@ -36,7 +36,7 @@ CALL = re.compile(r"(?P<op>\w+)\((?P<operands>[^()]*)\)(?: \{(?P<attrs>[^{}]*)\}
 
 
 def to_text(program: Program) -> str:
-    """The program as text; `from_text` gives it back exactly."""
+    """The program as text; `from_text` reads it back exactly."""
     table = program.table
     lines = [f"program {program.name}", ""]
     for value in program.values:
@@ -63,13 +63,15 @@ def _attr_text(value: Any) -> str:
 
 
 def from_text(text: str) -> Program:
-    """Read a printed program; FormatError with the line number for anything else. The result is not verified yet."""
+    """The program that `to_text` printed, not verified; raises FormatError with the line for anything else."""
     reader = _Reader()
     for number, line in enumerate(text.splitlines(), 1):
         try:
             reader.read(line)
         except (WeftError, ValueError, KeyError) as error:
-            raise FormatError(f"[program text] line {number}: {error}: {line!r}") from error
+            raise FormatError(
+                "program text", f"cannot be read ({error})", field="line", index=number, given=line
+            ) from error
     return reader.program()
 
 
@@ -88,11 +90,11 @@ class _Reader:
         elif found := DECLARATION.fullmatch(line):
             kind, marked, *spec = found.groups()
             if not marked.startswith(MARK.get(kind, "")):
-                raise FormatError(f"a {kind} is marked {MARK[kind]}")
+                raise ValueError(f"the name of a {kind} must be marked {MARK[kind]}")
             self._declare(marked.removeprefix(MARK.get(kind, "")), kind, _spec(*spec))
         elif found := SLOT.fullmatch(line):
             if int(found[1]) != len(self.slots):
-                raise FormatError(f"slot {len(self.slots)} comes next")
+                raise ValueError(f"slot {len(self.slots)} must come next")
             self.slots.append(linear(parse_size(found[2])))
         else:
             results, _, call = line.rpartition(" = ")
@@ -100,12 +102,12 @@ class _Reader:
 
     def _declare(self, name: str, kind: str, spec: Spec) -> None:
         if name in self.table:
-            raise FormatError(f"{name} is declared twice")
+            raise ValueError(f"{name} is declared twice")
         self.table[name] = Value(name, kind, spec.dtype, spec.shape)
 
     def _instr(self, results: str, found: re.Match[str] | None) -> None:
         if found is None or ", ".join(result[0] for result in RESULT.finditer(results)) != results:
-            raise FormatError("not understood")
+            raise ValueError("neither a declaration nor an instruction")
         op = find(found["op"])
         outputs = [self._result(*result.groups()) for result in RESULT.finditer(results)]
         buffers = [name for name in outputs if self.table[name].kind == "buffer"]
@@ -120,7 +122,7 @@ class _Reader:
         if name not in self.table:
             self._declare(name, "buffer", spec)
         elif self.table[name].spec != spec:
-            raise FormatError(f"{name} was declared as {self.table[name].spec}")
+            raise ValueError(f"{name} was declared as {self.table[name].spec}")
         return name
 
     def _operand(self, word: str) -> str | None:
@@ -128,14 +130,14 @@ class _Reader:
             return None
         name = word[1:] if word[0] in MARK.values() else word
         if name not in self.table:
-            raise FormatError(f"{name} is not known here")
+            raise ValueError(f"{name} is not declared yet")
         if word != MARK.get(self.table[name].kind, "") + name:
-            raise FormatError(f"{name} is a {self.table[name].kind}")
+            raise ValueError(f"{name} is of kind {self.table[name].kind}, which is not marked so")
         return name
 
     def program(self) -> Program:
         if self.name is None:
-            raise FormatError("[program text] the first line must be: program <name>")
+            raise FormatError("program text", "the first line must be: program <name>")
         values = tuple(value for kind in KINDS for value in self.table.values() if value.kind == kind)
         return Program(self.name, values, tuple(self.body), tuple(self.slots))
 

@@ -1,8 +1,8 @@
 """Attention over a ragged batch: within the step's own tokens, and over the pages of a key/value state.
 
 Both have one meaning: a token sees keys of its own sequence, those up to itself when causal, and with a window W > 0
-only those less than W away. Query head h reads key/value head h // (H / G). A softcap C > 0 makes a score s
-C tanh(s / C) before the mask.
+only those less than W away. Query head h reads key/value head h // (H / G). With a softcap C > 0 a score
+s becomes C tanh(s / C) before the mask.
 """
 
 import math
@@ -50,18 +50,19 @@ def _by_head(x: np.ndarray, heads: int) -> np.ndarray:
 
 
 def _check(where: str, q: Spec, heads: Any, dim: Any, window: int, softcap: float) -> None:
-    require(q.rank == 3, where, f"q must be [T, H, D]: got {q}")
+    require(q.rank == 3, where, "must be [T, H, D]", field="q", given=q)
     fits = q.shape[2] == dim and q.shape[1] % heads == 0
-    require(fits, where, f"{heads} key heads of {dim} do not fit q {q}; query heads must be a multiple")
-    require(window >= 0, where, f"window must be 0 (none) or the tokens seen: got {window}")
-    require(softcap >= 0, where, f"softcap must be 0 (none) or the largest score: got {softcap}")
+    what = f"must have heads of {dim} channels, a multiple of the {heads} key heads"
+    require(fits, where, what, field="q", given=q)
+    require(window >= 0, where, "must be 0 (none) or a number of tokens", field="window", given=window)
+    require(softcap >= 0, where, "must be 0 (none) or the largest score", field="softcap", given=softcap)
 
 
 def _check_step(where: str, q: Spec, k: Spec, v: Spec, segments: Spec, window: int = 0, softcap: float = 0.0) -> None:
-    require(k.rank == 3 and k == v, where, f"k {k} and v {v} must be the same [T, G, D]")
+    require(k.rank == 3 and k == v, where, f"must be [T, G, D] as k is; k is {k}", field="v", given=v)
     _check(where, q, k.shape[1], k.shape[2], window, softcap)
-    require(k.shape[0] == q.shape[0], where, f"k {k} does not have the tokens of q {q}")
-    require(segments.rank == 1, where, f"segments must be [B+1]: got {segments}")
+    require(k.shape[0] == q.shape[0], where, f"must have the tokens of q {q}", field="k", given=k)
+    require(segments.rank == 1, where, "must be [B+1]", field="segments", given=segments)
 
 
 @op
@@ -85,13 +86,17 @@ def attention(
 
 
 @attention.shape
-def _(q: Spec, k: Spec, v: Spec, segments: Spec, *, causal: bool, scale: float, window: int, softcap: float) -> Spec:
+def attention_shape(
+    q: Spec, k: Spec, v: Spec, segments: Spec, *, causal: bool, scale: float, window: int, softcap: float
+) -> Spec:
     _check_step("attention", q, k, v, segments, window, softcap)
     return q
 
 
 @attention.cost
-def _(q: Spec, k: Spec, v: Spec, segments: Spec, *, causal: bool, scale: float, window: int, softcap: float) -> Cost:
+def attention_cost(
+    q: Spec, k: Spec, v: Spec, segments: Spec, *, causal: bool, scale: float, window: int, softcap: float
+) -> Cost:
     tokens, sequences = q.shape[0], segments.shape[0] - 1
     seen = -(-tokens // max(sequences, 1))  # sequences of one length: the segments' values are not known here
     seen = min(seen, window if causal else 2 * window - 1) if window else seen
@@ -100,7 +105,7 @@ def _(q: Spec, k: Spec, v: Spec, segments: Spec, *, causal: bool, scale: float, 
 
 
 @attention.samples
-def _(rng: np.random.Generator) -> Iterator[Sample]:
+def attention_samples(rng: np.random.Generator) -> Iterator[Sample]:
     for lengths, heads, kv_heads, dim in [
         ([1], 1, 1, 1),
         ([5, 1, 17], 2, 2, 32),
@@ -123,7 +128,7 @@ def _(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 @attention.vjp
-def _(
+def attention_vjp(
     grad: np.ndarray,
     q: Any,
     k: Any,
@@ -156,7 +161,7 @@ def _to_groups(x: np.ndarray, groups: int) -> np.ndarray:
     return x.reshape(groups, -1, *x.shape[1:]).sum(axis=1).swapaxes(0, 1)
 
 
-attention.tolerance(f32=chain(256), because="scores of up to 30 carry an f32 chain's error into the exponent")
+attention.tolerance(f32=chain(256), because="the error of scores up to 30, an f32 chain, enters the exponent")
 
 BF16_DIM = 128  # the longest head that the ops in bfloat16 and half precision take
 
@@ -168,8 +173,8 @@ def attention_bf16(
     """Attention of every token to its whole sequence, in bfloat16.  q [T, H, D], k, v [T, G, D], segments [B+1]
     -> [T, H, D]
 
-    q * scale * log2(e), k and v are rounded to bfloat16, and so are the weights, powers of two, before they meet v.
-    They are of one type, f32 or bf16. The result is f32, or with `rounded` bf16 as round_rows would make it.
+    q * scale * log2(e), k and v are rounded to bfloat16. So are the weights, powers of two, before they multiply v.
+    q, k and v have one type, f32 or bf16. The result is f32, or with `rounded` bf16 as round_rows would make it.
     """
     queries, keys, values = _rounded_queries(wide(q), scale), rounded_bf16(wide(k)), rounded_bf16(wide(v))
     out = np.zeros(q.shape)
@@ -187,16 +192,17 @@ def _rounded_queries(q: np.ndarray, scale: float) -> np.ndarray:
 
 
 @attention_bf16.shape
-def _(q: Spec, k: Spec, v: Spec, segments: Spec, *, scale: float, rounded: bool) -> Spec:
+def attention_bf16_shape(q: Spec, k: Spec, v: Spec, segments: Spec, *, scale: float, rounded: bool) -> Spec:
     _check_step("attention_bf16", q, k, v, segments)
     _check_dim("attention_bf16", q)
-    require(q.dtype == k.dtype, "attention_bf16", f"q {q} and k {k} must be of one type")
+    require(q.dtype == k.dtype, "attention_bf16", f"must have the type of q {q}", field="k", given=k)
     return q.like(*q.shape, dtype="bf16" if rounded else "f32")
 
 
 def _check_dim(where: str, q: Spec) -> None:
     fits = isinstance(q.shape[2], int) and q.shape[2] <= BF16_DIM
-    require(fits, where, f"heads of q {q} are longer than {BF16_DIM}; {where.rpartition('_')[0]} takes them")
+    plain = where.rpartition("_")[0]
+    require(fits, where, f"must have heads of at most {BF16_DIM}", field="q", given=q, advice=f"use {plain}")
 
 
 def _whole_cost(q: Spec, k: Spec, v: Spec, segments: Spec) -> Cost:
@@ -206,12 +212,12 @@ def _whole_cost(q: Spec, k: Spec, v: Spec, segments: Spec) -> Cost:
 
 
 @attention_bf16.cost
-def _(q: Spec, k: Spec, v: Spec, segments: Spec, *, scale: float, rounded: bool) -> Cost:
+def attention_bf16_cost(q: Spec, k: Spec, v: Spec, segments: Spec, *, scale: float, rounded: bool) -> Cost:
     return _whole_cost(q, k, v, segments)
 
 
 def _whole_samples(rng: np.random.Generator) -> Iterator[Sample]:
-    """Of tokens that see their whole sequence."""
+    """Samples in which every token sees its whole sequence."""
     for lengths, heads, kv_heads, dim in [
         ([1], 1, 1, 1),
         ([5, 1, 17], 2, 2, 32),
@@ -230,11 +236,11 @@ def _whole_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 @attention_bf16.samples
-def _(rng: np.random.Generator) -> Iterator[Sample]:
+def attention_bf16_samples(rng: np.random.Generator) -> Iterator[Sample]:
     yield from _whole_samples(rng)
     q, k, v = (round_rows(normal(rng, 35, heads, 32)) for heads in (4, 2, 2))
     yield (q, k, v, starts_of([33, 2])), {"scale": 0.25}
-    same = round_rows(normal(rng, 1, 2, 32)).dense()  # of equal values the mean is exact, and so is its rounding
+    same = round_rows(normal(rng, 1, 2, 32)).dense()  # the mean of equal values is exact, and so is its rounding
     q, k = (round_rows(normal(rng, 9, 2, 32)) for _ in range(2))
     yield (q, k, pack(np.repeat(same, 9, axis=0), "bf16"), starts_of([9])), {"scale": 0.25, "rounded": True}
 
@@ -247,11 +253,11 @@ attention_bf16.tolerance(
 
 @op
 def attention_half(q: Array, k: Array, v: Array, segments: Integers, *, scale: float) -> Array:
-    """Attention of every token to its whole sequence, for which half precision is enough.  q [T, H, D], k, v [T, G, D],
+    """Attention of every token to its whole sequence, in half precision or better.  q [T, H, D], k, v [T, G, D],
     segments [B+1] -> [T, H, D]
 
-    Levels with arithmetic of half precision use it, for short sums too: scores beyond 65,504 / log2(e) are not finite
-    there. The others do as `attention` does.
+    Levels with half-precision arithmetic use it, for short sums too: scores beyond 65,504 / log2(e) overflow there.
+    Other levels compute as `attention` does.
     """
     out = np.zeros(q.shape)
     for start, end in pairwise(segments):
@@ -261,19 +267,19 @@ def attention_half(q: Array, k: Array, v: Array, segments: Integers, *, scale: f
 
 
 @attention_half.shape
-def _(q: Spec, k: Spec, v: Spec, segments: Spec, *, scale: float) -> Spec:
+def attention_half_shape(q: Spec, k: Spec, v: Spec, segments: Spec, *, scale: float) -> Spec:
     _check_step("attention_half", q, k, v, segments)
     _check_dim("attention_half", q)
     return q
 
 
 @attention_half.cost
-def _(q: Spec, k: Spec, v: Spec, segments: Spec, *, scale: float) -> Cost:
+def attention_half_cost(q: Spec, k: Spec, v: Spec, segments: Spec, *, scale: float) -> Cost:
     return _whole_cost(q, k, v, segments)
 
 
 @attention_half.samples
-def _(rng: np.random.Generator) -> Iterator[Sample]:
+def attention_half_samples(rng: np.random.Generator) -> Iterator[Sample]:
     yield from _whole_samples(rng)
 
 
@@ -288,9 +294,9 @@ def _page_of(pages: np.ndarray, sequence: int, position: int) -> tuple[int, int]
 
 
 def _check_table(where: str, tokens: Any, positions: Spec, segments: Spec, pages: Spec) -> None:
-    require(positions.shape == (tokens,), where, f"positions {positions} must be [{tokens}]")
+    require(positions.shape == (tokens,), where, f"must be [{tokens}]", field="positions", given=positions)
     fits = segments.rank == 1 and pages.rank == 2 and segments.shape[0] == pages.shape[0] + 1
-    require(fits, where, f"segments {segments} and pages {pages} must be [B+1] and [B, P]")
+    require(fits, where, f"must be [B, P] where segments is [B+1]; segments is {segments}", field="pages", given=pages)
 
 
 @op(effect=True)
@@ -299,7 +305,7 @@ def kv_write(k: Array, v: Array, state: State, positions: Integers, segments: In
     pages [B, P]
 
     Token t of sequence b goes to column positions[t] % PAGE of page pages[b, positions[t] // PAGE], rounded to the
-    state's type: each head to i8 with a scale, as `rounded` in weft/ops/state.py says.
+    state's type. An i8 state has a scale per head: see `rounded` in weft/ops/state.py.
     """
     for b, (start, end) in enumerate(pairwise(segments)):
         for t in range(start, end):
@@ -307,20 +313,20 @@ def kv_write(k: Array, v: Array, state: State, positions: Integers, segments: In
 
 
 @kv_write.shape
-def _(k: Spec, v: Spec, state: Spec, positions: Spec, segments: Spec, pages: Spec) -> tuple[Spec, ...]:
-    require(k.rank == 3 and k == v, "kv_write", f"k {k} and v {v} must be the same [T, G, D]")
-    require(k.shape[1:] == state.shape, "kv_write", f"state {state} does not fit k {k}")
+def kv_write_shape(k: Spec, v: Spec, state: Spec, positions: Spec, segments: Spec, pages: Spec) -> tuple[Spec, ...]:
+    require(k.rank == 3 and k == v, "kv_write", f"must be [T, G, D] as k is; k is {k}", field="v", given=v)
+    require(k.shape[1:] == state.shape, "kv_write", f"must be [G, D] of k {k}", field="state", given=state)
     _check_table("kv_write", k.shape[0], positions, segments, pages)
     return ()
 
 
 @kv_write.cost
-def _(k: Spec, v: Spec, state: Spec, positions: Spec, segments: Spec, pages: Spec) -> Cost:
+def kv_write_cost(k: Spec, v: Spec, state: Spec, positions: Spec, segments: Spec, pages: Spec) -> Cost:
     return Cost(flops=0, bytes=2 * k.nbytes + 2 * k.size * state.dtype.size_bytes + positions.nbytes)
 
 
 @kv_write.samples
-def _(rng: np.random.Generator) -> Iterator[Sample]:
+def kv_write_samples(rng: np.random.Generator) -> Iterator[Sample]:
     for starts, lengths, heads, dim, dtype in [
         ([0], [1], 1, 1, "f32"),
         ([0, 31, 64], [5, 2, 1], 2, 17, "f32"),
@@ -331,11 +337,11 @@ def _(rng: np.random.Generator) -> Iterator[Sample]:
     ]:
         state, *table = paged(rng, starts, lengths, heads, dim, dtype)
         yield (normal(rng, sum(lengths), heads, dim), normal(rng, sum(lengths), heads, dim), state, *table), {}
-    for dtype in ("f16", "bf16", "i8"):  # views, with values that f16 rounds to zero and values near its largest
+    for dtype in ("f16", "bf16", "i8"):  # views; values that f16 rounds to zero, and values near the largest f16
         state, *table = paged(rng, [30], [5], 2, 16, dtype)
         k, v = (part.transpose(1, 0, 2) for part in np.clip(ugly(rng, 2, 2, 5, 16), -6e4, 6e4))
         yield (k, v, state, *table), {}
-    state, *table = paged(rng, [30], [5], 1, 20, "i8")  # a row of zeros, one too small to have steps
+    state, *table = paged(rng, [30], [5], 1, 20, "i8")  # a row of zeros, and one too small to have a scale
     k, v = normal(rng, 5, 1, 20), normal(rng, 5, 1, 20) * np.asarray([1e-39, 1, 0, 1e30, 1e-30], "f4")[:, None, None]
     yield (k, v, state, *table), {}
 
@@ -359,8 +365,8 @@ def attention_paged(
     """Causal attention over the state.  q [T, H, D], state [G, D], positions [T], segments [B+1], pages [B, P]
     -> [T, H, D]
 
-    Token t of sequence b sees the keys at positions up to positions[t] in the pages of b, its own included: kv_write
-    comes first.
+    Token t of sequence b sees the keys at positions up to positions[t] in the pages of b, its own included:
+    kv_write runs first.
     """
     out = np.zeros(q.shape)
     for b, (start, end) in enumerate(pairwise(segments)):
@@ -373,7 +379,7 @@ def attention_paged(
 
 
 @attention_paged.shape
-def _(
+def attention_paged_shape(
     q: Spec, state: Spec, positions: Spec, segments: Spec, pages: Spec, *, scale: float, window: int, softcap: float
 ) -> Spec:
     _check("attention_paged", q, state.shape[0], state.shape[1], window, softcap)
@@ -382,7 +388,7 @@ def _(
 
 
 @attention_paged.cost
-def _paged_cost(
+def attention_paged_cost(
     q: Spec, state: Spec, positions: Spec, segments: Spec, pages: Spec, *, scale: float, window: int, softcap: float
 ) -> Cost:
     seen = pages.shape[1] * PAGE  # as if every page in the table were full: positions are not known here
@@ -392,7 +398,7 @@ def _paged_cost(
 
 
 @attention_paged.samples
-def _paged_samples(rng: np.random.Generator) -> Iterator[Sample]:
+def attention_paged_samples(rng: np.random.Generator) -> Iterator[Sample]:
     for starts, lengths, heads, kv_heads, dim, dtype in [
         ([0], [1], 1, 1, 1, "f32"),
         ([0, 31, 64], [5, 2, 1], 2, 2, 17, "f32"),
@@ -432,8 +438,9 @@ def attention_paged_bf16(
     """Causal attention over the state, in bfloat16.  q [T, H, D], state [G, D], positions [T], segments [B+1],
     pages [B, P] -> [T, H, D]
 
-    As attention_paged, on q * scale * log2(e), keys and values rounded to bfloat16; and so are the weights, powers of
-    two, before they meet the values. The codes of an i8 state need no rounding: scores and weights take its scales.
+    As attention_paged, with q * scale * log2(e), keys and values rounded to bfloat16. So are the weights, powers of
+    two, before they multiply the values. The codes of an i8 state are exact in bfloat16: scores and weights are
+    multiplied with its scales.
     """
     queries = _rounded_queries(q, scale)
     out = np.zeros(q.shape)
@@ -449,7 +456,7 @@ def attention_paged_bf16(
 
 
 @attention_paged_bf16.shape
-def _(
+def attention_paged_bf16_shape(
     q: Spec, state: Spec, positions: Spec, segments: Spec, pages: Spec, *, scale: float, window: int, softcap: float
 ) -> Spec:
     _check("attention_paged_bf16", q, state.shape[0], state.shape[1], window, softcap)
@@ -458,12 +465,12 @@ def _(
     return q
 
 
-attention_paged_bf16.cost(_paged_cost)
+attention_paged_bf16.cost(attention_paged_cost)
 
 
 @attention_paged_bf16.samples
-def _(rng: np.random.Generator) -> Iterator[Sample]:
-    yield from _paged_samples(rng)
+def attention_paged_bf16_samples(rng: np.random.Generator) -> Iterator[Sample]:
+    yield from attention_paged_samples(rng)
     for dtype in ("f16", "i8"):
         state, *table = paged(rng, [250, 0], [10, 530], 1, 33, dtype)  # more than one block of keys
         yield (normal(rng, 540, 2, 33), state, *table), {"scale": 0.2}

@@ -1,4 +1,4 @@
-"""Elementwise ops: an element of the result needs only the operands' elements at its place, so may overwrite them."""
+"""Elementwise ops: a result's element depends only on the operands' elements at its index, so it may overwrite them."""
 
 import math
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ def activation_slope(kind: str, x: np.ndarray) -> np.ndarray:
 
 
 def capped(x: np.ndarray, cap: float) -> np.ndarray:
-    """cap tanh(x / cap): near x where that is small against the cap, and never beyond it."""
+    """cap tanh(x / cap): close to x where x is much smaller than the cap, and never beyond the cap."""
     return cap * np.tanh(x / cap)
 
 
@@ -65,9 +65,9 @@ def fold_to(grad: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _broadcast_shape(where: str, x: Spec, y: Spec) -> Spec:
-    require(x.rank >= 1, where, f"x must have an axis: got {x}")
+    require(x.rank >= 1, where, "must have an axis", field="x", given=x)
     fits = y.shape in (x.shape, x.shape[-1:]) and y.dtype == x.dtype
-    require(fits, where, f"y {y} does not fit x {x}; it must be the same or one row")
+    require(fits, where, f"must have the shape of x {x}, or of one row of it", field="y", given=y)
     return x
 
 
@@ -87,12 +87,12 @@ def add(x: Array, y: Array) -> Array:
 
 
 @add.shape
-def _(x: Spec, y: Spec) -> Spec:
+def add_shape(x: Spec, y: Spec) -> Spec:
     return _broadcast_shape("add", x, y)
 
 
 @add.cost
-def _(x: Spec, y: Spec) -> Cost:
+def add_cost(x: Spec, y: Spec) -> Cost:
     return Cost(flops=x.size, bytes=2 * x.nbytes + y.nbytes)
 
 
@@ -100,7 +100,7 @@ add.samples(_pair_samples)
 
 
 @add.vjp
-def _(grad: np.ndarray, x: np.ndarray, y: np.ndarray) -> tuple[Any, ...]:
+def add_vjp(grad: np.ndarray, x: np.ndarray, y: np.ndarray) -> tuple[Any, ...]:
     return grad, fold_to(grad, y.shape)
 
 
@@ -114,12 +114,12 @@ def mul(x: Array, y: Array) -> Array:
 
 
 @mul.shape
-def _(x: Spec, y: Spec) -> Spec:
+def mul_shape(x: Spec, y: Spec) -> Spec:
     return _broadcast_shape("mul", x, y)
 
 
 @mul.cost
-def _(x: Spec, y: Spec) -> Cost:
+def mul_cost(x: Spec, y: Spec) -> Cost:
     return Cost(flops=x.size, bytes=2 * x.nbytes + y.nbytes)
 
 
@@ -127,7 +127,7 @@ mul.samples(_pair_samples)
 
 
 @mul.vjp
-def _(grad: np.ndarray, x: np.ndarray, y: np.ndarray) -> tuple[Any, ...]:
+def mul_vjp(grad: np.ndarray, x: np.ndarray, y: np.ndarray) -> tuple[Any, ...]:
     return grad * y, fold_to(grad * x, y.shape)
 
 
@@ -141,17 +141,17 @@ def scale(x: Array, *, by: float) -> Array:
 
 
 @scale.shape
-def _(x: Spec, *, by: float) -> Spec:
+def scale_shape(x: Spec, *, by: float) -> Spec:
     return x
 
 
 @scale.cost
-def _(x: Spec, *, by: float) -> Cost:
+def scale_cost(x: Spec, *, by: float) -> Cost:
     return Cost(flops=x.size, bytes=2 * x.nbytes)
 
 
 @scale.samples
-def _(rng: np.random.Generator) -> Iterator[Sample]:
+def scale_samples(rng: np.random.Generator) -> Iterator[Sample]:
     for rows, dim in [(1, 1), (3, 65), (2, 64)]:
         yield (normal(rng, rows, dim),), {"by": 0.125}
     yield (strided(rng, 5, 17),), {"by": -3.0}
@@ -159,7 +159,7 @@ def _(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 @scale.vjp
-def _(grad: np.ndarray, x: np.ndarray, *, by: float) -> tuple[Any, ...]:
+def scale_vjp(grad: np.ndarray, x: np.ndarray, *, by: float) -> tuple[Any, ...]:
     return (grad * by,)
 
 
@@ -173,17 +173,17 @@ def activate(x: Array, *, kind: Activation) -> Array:
 
 
 @activate.shape
-def _(x: Spec, *, kind: str) -> Spec:
+def activate_shape(x: Spec, *, kind: str) -> Spec:
     return x
 
 
 @activate.cost
-def _(x: Spec, *, kind: str) -> Cost:
+def activate_cost(x: Spec, *, kind: str) -> Cost:
     return Cost(flops=16 * x.size, bytes=2 * x.nbytes)  # 16: a polynomial of degree about 8
 
 
 @activate.samples
-def _(rng: np.random.Generator) -> Iterator[Sample]:
+def activate_samples(rng: np.random.Generator) -> Iterator[Sample]:
     for kind in get_args(Activation):
         yield (normal(rng, 1, 1),), {"kind": kind}
         yield (normal(rng, 3, 65, scale=3.0),), {"kind": kind}
@@ -192,7 +192,7 @@ def _(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 @activate.vjp
-def _(grad: np.ndarray, x: np.ndarray, *, kind: str) -> tuple[Any, ...]:
+def activate_vjp(grad: np.ndarray, x: np.ndarray, *, kind: str) -> tuple[Any, ...]:
     return (grad * activation_slope(kind, x),)
 
 
@@ -206,18 +206,18 @@ def softcap(x: Array, *, cap: float) -> Array:
 
 
 @softcap.shape
-def _(x: Spec, *, cap: float) -> Spec:
-    require(cap > 0, "softcap", f"cap must be above zero: got {cap}")
+def softcap_shape(x: Spec, *, cap: float) -> Spec:
+    require(cap > 0, "softcap", "must be above zero", field="cap", given=cap)
     return x
 
 
 @softcap.cost
-def _(x: Spec, *, cap: float) -> Cost:
+def softcap_cost(x: Spec, *, cap: float) -> Cost:
     return Cost(flops=18 * x.size, bytes=2 * x.nbytes)  # an activation, a quotient and a product
 
 
 @softcap.samples
-def _(rng: np.random.Generator) -> Iterator[Sample]:
+def softcap_samples(rng: np.random.Generator) -> Iterator[Sample]:
     for rows, dim in [(1, 1), (3, 65), (2, 64)]:
         yield (normal(rng, rows, dim, scale=30.0),), {"cap": 30.0}
     yield (strided(rng, 5, 17),), {"cap": 0.25}
@@ -225,7 +225,7 @@ def _(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 @softcap.vjp
-def _(grad: np.ndarray, x: np.ndarray, *, cap: float) -> tuple[Any, ...]:
+def softcap_vjp(grad: np.ndarray, x: np.ndarray, *, cap: float) -> tuple[Any, ...]:
     return (grad * activation_slope("tanh", x / cap),)
 
 
@@ -239,18 +239,18 @@ def gated(gate: Array, up: Array, *, kind: Activation) -> Array:
 
 
 @gated.shape
-def _(gate: Spec, up: Spec, *, kind: str) -> Spec:
-    require(gate == up, "gated", f"up {up} does not fit gate {gate}")
+def gated_shape(gate: Spec, up: Spec, *, kind: str) -> Spec:
+    require(gate == up, "gated", f"must be {gate}, as gate is", field="up", given=up)
     return gate
 
 
 @gated.cost
-def _(gate: Spec, up: Spec, *, kind: str) -> Cost:
+def gated_cost(gate: Spec, up: Spec, *, kind: str) -> Cost:
     return Cost(flops=17 * gate.size, bytes=3 * gate.nbytes)
 
 
 @gated.samples
-def _(rng: np.random.Generator) -> Iterator[Sample]:
+def gated_samples(rng: np.random.Generator) -> Iterator[Sample]:
     for kind in get_args(Activation):
         yield (normal(rng, 3, 65), normal(rng, 3, 65)), {"kind": kind}
     yield (normal(rng, 1, 1), normal(rng, 1, 1)), {"kind": "silu"}
@@ -259,12 +259,12 @@ def _(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 @gated.vjp
-def _(grad: np.ndarray, gate: np.ndarray, up: np.ndarray, *, kind: str) -> tuple[Any, ...]:
+def gated_vjp(grad: np.ndarray, gate: np.ndarray, up: np.ndarray, *, kind: str) -> tuple[Any, ...]:
     return grad * up * activation_slope(kind, gate), grad * activation(kind, gate)
 
 
 @gated.decompose
-def _(gate: Any, up: Any, *, kind: Any) -> Any:
+def gated_decompose(gate: Any, up: Any, *, kind: Any) -> Any:
     return mul(activate(gate, kind=kind), up)
 
 

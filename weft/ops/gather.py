@@ -14,32 +14,34 @@ from weft.ops.samples import SCALES, integers, normal, strided, ugly, weight
 from weft.ops.spec import Shape, Spec
 
 
-def _check_rows(where: str, rows: np.ndarray, count: int) -> None:
+def _check_rows(where: str, field: str, rows: np.ndarray, count: int) -> None:
     if rows.size and (rows.min() < 0 or rows.max() >= count):
-        raise InputError(f"[{where}] index outside 0..{count - 1}: got {rows.min()}..{rows.max()}")
+        outside = int(rows.min() if rows.min() < 0 else rows.max())
+        raise InputError(where, f"must be 0 to {count - 1}", field=field, given=outside)
 
 
 @op
 def embedding(ids: Integers, weight: Weight) -> Array:
     """Row ids[t] of weight, widened.  ids [T], weight [V, D] of any type -> f32 [T, D]"""
-    _check_rows("embedding", ids, weight.shape[0])
+    _check_rows("embedding", "ids", ids, weight.shape[0])
     return wide(weight.take(ids) if isinstance(weight, Packed) else weight[ids])
 
 
 @embedding.shape
-def _(ids: Spec, weight: Spec) -> Spec:
-    require(ids.rank == 1 and weight.rank == 2, "embedding", f"ids {ids} must be [T] and weight {weight} [V, D]")
+def embedding_shape(ids: Spec, weight: Spec) -> Spec:
+    require(ids.rank == 1, "embedding", "must be [T]", field="ids", given=ids)
+    require(weight.rank == 2, "embedding", "must be [V, D]", field="weight", given=weight)
     return weight.like(ids.shape[0], weight.shape[1], dtype="f64" if weight.dtype.name == "f64" else "f32")
 
 
 @embedding.cost
-def _(ids: Spec, weight: Spec) -> Cost:
+def embedding_cost(ids: Spec, weight: Spec) -> Cost:
     row = weight.nbytes // weight.shape[0]
     return Cost(flops=0, bytes=ids.nbytes + ids.size * (row + 4 * weight.shape[1]))
 
 
 @embedding.samples
-def _(rng: np.random.Generator) -> Iterator[Sample]:
+def embedding_samples(rng: np.random.Generator) -> Iterator[Sample]:
     for tokens, vocab, dim in [(1, 1, 1), (3, 10, 65), (17, 40, 64)]:
         yield (integers(rng.integers(0, vocab, tokens)), normal(rng, vocab, dim)), {}
     yield (integers([6, 0, 6]), strided(rng, 7, 33)), {}
@@ -51,7 +53,7 @@ def _(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 @embedding.vjp
-def _(grad: np.ndarray, ids: np.ndarray, weight: Any) -> tuple[Any, ...]:
+def embedding_vjp(grad: np.ndarray, ids: np.ndarray, weight: Any) -> tuple[Any, ...]:
     if isinstance(weight, Packed):
         return None, None  # packed weights are frozen
     to_weight = np.zeros(weight.shape)
@@ -67,23 +69,24 @@ embedding.tolerance(
 @op
 def take_rows(x: Array, rows: Integers) -> Array:
     """Row rows[l] of x.  x [T, D], rows [L] -> [L, D]"""
-    _check_rows("take_rows", rows, x.shape[0])
+    _check_rows("take_rows", "rows", rows, x.shape[0])
     return x[rows]
 
 
 @take_rows.shape
-def _(x: Spec, rows: Spec) -> Spec:
-    require(x.rank == 2 and rows.rank == 1, "take_rows", f"x {x} must be [T, D] and rows {rows} [L]")
+def take_rows_shape(x: Spec, rows: Spec) -> Spec:
+    require(x.rank == 2, "take_rows", "must be [T, D]", field="x", given=x)
+    require(rows.rank == 1, "take_rows", "must be [L]", field="rows", given=rows)
     return x.like(rows.shape[0], x.shape[1])
 
 
 @take_rows.cost
-def _(x: Spec, rows: Spec) -> Cost:
+def take_rows_cost(x: Spec, rows: Spec) -> Cost:
     return Cost(flops=0, bytes=rows.nbytes + 8 * rows.size * x.shape[1])
 
 
 @take_rows.samples
-def _(rng: np.random.Generator) -> Iterator[Sample]:
+def take_rows_samples(rng: np.random.Generator) -> Iterator[Sample]:
     for tokens, dim, count in [(1, 1, 1), (5, 65, 3), (17, 64, 17)]:
         yield (normal(rng, tokens, dim), integers(rng.integers(0, tokens, count))), {}
     yield (strided(rng, 6, 33), integers([5, 0])), {}
@@ -91,7 +94,7 @@ def _(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 @take_rows.vjp
-def _(grad: np.ndarray, x: np.ndarray, rows: np.ndarray) -> tuple[Any, ...]:
+def take_rows_vjp(grad: np.ndarray, x: np.ndarray, rows: np.ndarray) -> tuple[Any, ...]:
     to_x = np.zeros(x.shape)
     np.add.at(to_x, rows, grad)
     return to_x, None
@@ -109,18 +112,19 @@ def reshape(x: Values, *, shape: Shape) -> Values:
 
 
 @reshape.shape
-def _(x: Spec, *, shape: Shape) -> Spec:
-    require(x.size == math.prod(shape), "reshape", f"{x} does not have the elements of {list(shape)}")
+def reshape_shape(x: Spec, *, shape: Shape) -> Spec:
+    fits = x.size == math.prod(shape)
+    require(fits, "reshape", f"must have the {x.size} elements of {x}", field="shape", given=shape)
     return x.like(*shape)
 
 
 @reshape.cost
-def _(x: Spec, *, shape: Shape) -> Cost:
+def reshape_cost(x: Spec, *, shape: Shape) -> Cost:
     return Cost(flops=0, bytes=0)
 
 
 @reshape.samples
-def _(rng: np.random.Generator) -> Iterator[Sample]:
+def reshape_samples(rng: np.random.Generator) -> Iterator[Sample]:
     yield (normal(rng, 1, 1),), {"shape": (1,)}
     yield (normal(rng, 3, 65),), {"shape": (3, 5, 13)}
     yield (strided(rng, 4, 34),), {"shape": (8, 17)}
@@ -128,7 +132,7 @@ def _(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 @reshape.vjp
-def _(grad: np.ndarray, x: np.ndarray, *, shape: Shape) -> tuple[Any, ...]:
+def reshape_vjp(grad: np.ndarray, x: np.ndarray, *, shape: Shape) -> tuple[Any, ...]:
     return (grad.reshape(x.shape),)
 
 

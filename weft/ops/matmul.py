@@ -1,5 +1,5 @@
-"""The product of activations and a weight, with bias and activation, over every storage type of the weight; and what
-adapters make of it."""
+"""The product of activations and a weight of any storage type, with bias and activation, and its changes by
+adapters."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -30,12 +30,13 @@ from weft.ops.tolerance import chain
 
 
 def product_shape(where: str, x: Spec, weight: Spec, bias: Spec | None) -> Spec:
-    """The result of x [..., K] times weight [N, K], or a ShapeError."""
+    """The spec [..., N] of x [..., K] times weight [N, K]; raises ShapeError."""
     fits = x.rank >= 1 and weight.rank == 2 and weight.shape[1] == x.shape[-1]
-    require(fits, where, f"weight {weight} does not fit x {x}; it must be [N, {x.shape[-1] if x.rank else '?'}]")
+    what = f"must be [N, {x.shape[-1] if x.rank else 'K'}] for x {x}"
+    require(fits, where, what, field="weight", given=weight)
     if bias is not None:
         fits = bias.is_vector(weight.shape[0])
-        require(fits, where, f"bias {bias} does not fit weight {weight}; it must be f32[{weight.shape[0]}]")
+        require(fits, where, f"must be f32[{weight.shape[0]}] for weight {weight}", field="bias", given=bias)
     return x.like(*x.shape[:-1], weight.shape[0])
 
 
@@ -53,17 +54,17 @@ def matmul(x: Array, weight: Weight, bias: Weight | None = None, *, activation: 
 
 
 @matmul.shape
-def _(x: Spec, weight: Spec, bias: Spec | None, *, activation: str) -> Spec:
+def matmul_shape(x: Spec, weight: Spec, bias: Spec | None, *, activation: str) -> Spec:
     return product_shape("matmul", x, weight, bias)
 
 
 @matmul.cost
-def _(x: Spec, weight: Spec, bias: Spec | None, *, activation: str) -> Cost:
+def matmul_cost(x: Spec, weight: Spec, bias: Spec | None, *, activation: str) -> Cost:
     return product_cost(x, weight, bias)
 
 
 @matmul.samples
-def _(rng: np.random.Generator) -> Iterator[Sample]:
+def matmul_samples(rng: np.random.Generator) -> Iterator[Sample]:
     for rows, n, k in [(1, 1, 1), (1, 17, 65), (3, 16, 64), (7, 33, 100), (33, 65, 257)]:
         yield (normal(rng, rows, k), normal(rng, n, k), None), {}
     yield (normal(rng, 2, 3, 32), normal(rng, 5, 32), normal(rng, 5)), {}
@@ -78,7 +79,9 @@ def _(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 @matmul.vjp
-def _(grad: np.ndarray, x: np.ndarray, weight: Any, bias: Any = None, *, activation: str = "none") -> tuple[Any, ...]:
+def matmul_vjp(
+    grad: np.ndarray, x: np.ndarray, weight: Any, bias: Any = None, *, activation: str = "none"
+) -> tuple[Any, ...]:
     dense = wide(weight)
     product = x @ dense.T
     inner = grad * activation_slope(activation, product if bias is None else product + bias)
@@ -88,7 +91,7 @@ def _(grad: np.ndarray, x: np.ndarray, weight: Any, bias: Any = None, *, activat
 
 
 @matmul.decompose
-def _(x: Any, weight: Any, bias: Any = None, *, activation: Any = "none") -> Any:
+def matmul_decompose(x: Any, weight: Any, bias: Any = None, *, activation: Any = "none") -> Any:
     product = matmul(x, weight)
     total = product if bias is None else add(product, bias)
     return total if activation == "none" else activate(total, kind=activation)
@@ -101,12 +104,12 @@ matmul.tolerance(f32=chain(1024), because="one f32 chain over K")
 def lora(
     y: Array, x: Array, table: Table, segments: Integers, adapters: Integers, rows: Integers | None = None
 ) -> Array:
-    """The product y of x and a weight as each sequence's adapter changes it.  y [M, N], x [M, K], table of [N, K],
+    """The product y of x and a weight, changed by each sequence's adapter.  y [M, N], x [M, K], table of [N, K],
     segments [B+1], adapters [B], rows [M] or absent -> [M, N]
 
-    Row m is of token rows[m], or of token m where there are no rows; its sequence's adapter makes of it what its
-    `AdapterPart` in the table says. Rows of sequences without one (0), or whose adapter has no part here, stay as they
-    are, to the bit.
+    Row m belongs to token rows[m], or to token m where rows is absent. It changes as the `AdapterPart` of its
+    sequence's adapter says. Rows of sequences without an adapter (0), or whose adapter has no part in this table, stay
+    as they are, to the bit.
     """
     result = np.array(y)
     tokens = np.arange(len(y)) if rows is None else rows
@@ -127,27 +130,29 @@ def _adapted(part: AdapterPart, y: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 
 @lora.shape
-def _(y: Spec, x: Spec, table: Spec, segments: Spec, adapters: Spec, rows: Spec | None) -> Spec:
+def lora_shape(y: Spec, x: Spec, table: Spec, segments: Spec, adapters: Spec, rows: Spec | None) -> Spec:
     fits = y.rank == x.rank == 2 and x.shape[0] == y.shape[0] and table.shape == (y.shape[1], x.shape[1])
-    require(fits, "lora", f"y {y} must be [M, N], x {x} [M, K] and the table {table} of [N, K]")
+    require(fits, "lora", f"must be [N, K] for y [M, N] = {y} and x [M, K] = {x}", field="table", given=table)
     fits = segments.rank == adapters.rank == 1 and segments.shape[0] == adapters.shape[0] + 1
-    require(fits, "lora", f"segments {segments} must be [B+1] and adapters {adapters} [B]")
-    require(rows is None or rows.shape == y.shape[:1], "lora", f"rows {rows} must be [M] for y {y}")
+    require(fits, "lora", f"must be [B] for segments [B+1] = {segments}", field="adapters", given=adapters)
+    require(rows is None or rows.shape == y.shape[:1], "lora", f"must be [M] for y {y}", field="rows", given=rows)
     return y
 
 
 @lora.cost
-def _(y: Spec, x: Spec, table: Spec, segments: Spec, adapters: Spec, rows: Spec | None) -> Cost:
-    rank = 16  # as if every row had an adapter of this rank: the table's contents are not known here
+def lora_cost(y: Spec, x: Spec, table: Spec, segments: Spec, adapters: Spec, rows: Spec | None) -> Cost:
+    rank = 16  # assumed of every row: the table's contents are not known here
     return Cost(flops=2 * rank * (x.size + y.size), bytes=x.nbytes + 2 * y.nbytes + 4 * rank * sum(table.shape))
 
 
 @lora.samples
-def _(rng: np.random.Generator) -> Iterator[Sample]:
+def lora_samples(rng: np.random.Generator) -> Iterator[Sample]:
     for (n, k), lengths in [((1, 1), [1]), ((17, 65), [3, 1, 4]), ((64, 100), [1, 9, 2, 1]), ((300, 33), [40, 5])]:
         table = AdapterArray(n, k, {i: _part(rng, n, k, kind) for i, kind in enumerate(_PARTS, 1)})
-        for first in range(2 if n == 1 else len(_PARTS) + 1):  # a lone sum of many may cancel
-            chosen = integers([(first + i) % (len(_PARTS) + 2) for i in range(len(lengths))])  # the last has no part
+        for first in range(2 if n == 1 else len(_PARTS) + 1):  # a single sum of many products may cancel
+            chosen = integers(
+                [(first + i) % (len(_PARTS) + 2) for i in range(len(lengths))]
+            )  # the last adapter has no part
             y, x = normal(rng, sum(lengths), n), normal(rng, sum(lengths), k)
             yield (y, x, table, segments(lengths), chosen, None), {}
     picked = integers([7, 0, 3, 3, 6])
@@ -162,7 +167,7 @@ _PARTS = ("f32 1", "f16 16", "bf16 17 gain", "f32 40 shift", "f32 0 gain shift",
 
 
 def _part(rng: np.random.Generator, n: int, k: int, kind: str) -> AdapterPart:
-    """Of this type and rank, or whole, with these vectors."""
+    """A part described by `kind`: its type, its rank or "whole", and its vectors."""
     dtype, rank, *vectors = kind.split()
     gain = normal(rng, n) if "gain" in vectors else None
     shift = normal(rng, n) if "shift" in vectors else None
@@ -174,16 +179,16 @@ def _part(rng: np.random.Generator, n: int, k: int, kind: str) -> AdapterPart:
     return AdapterPart(down, up, normal(rng, int(rank)), gain, shift)
 
 
-lora.no_gradient("an adapter in a table is frozen; training has its matrices as weights")
+lora.no_gradient("an adapter in a table is frozen; training declares its matrices as weights")
 lora.tolerance(f32=chain(1024), because="as matmul: chains over K, then one over the rank")
 
 
 @op(in_place=(("y",),))
 def lora_embedding(y: Array, ids: Integers, table: Table, segments: Integers, adapters: Integers) -> Array:
-    """Rows y of a table of embeddings as each sequence's adapter changes them.  y [T, D], ids [T], table of [D, V],
+    """Rows y of an embedding table, changed by each sequence's adapter.  y [T, D], ids [T], table of [D, V],
     segments [B+1], adapters [B] -> [T, D]
 
-    As lora where x [T, V] is 1 at the token's id: what an adapter adds for token t is up (scale * down[:, ids[t]]).
+    As lora with x [T, V] one-hot at the token's id: an adapter adds up (scale * down[:, ids[t]]) for token t.
     """
     units = np.zeros((len(ids), table.cols))
     units[np.arange(len(ids)), ids] = 1
@@ -191,22 +196,24 @@ def lora_embedding(y: Array, ids: Integers, table: Table, segments: Integers, ad
 
 
 @lora_embedding.shape
-def _(y: Spec, ids: Spec, table: Spec, segments: Spec, adapters: Spec) -> Spec:
+def lora_embedding_shape(y: Spec, ids: Spec, table: Spec, segments: Spec, adapters: Spec) -> Spec:
     fits = y.rank == 2 and ids.shape == y.shape[:1] and table.shape[0] == y.shape[1]
-    require(fits, "lora_embedding", f"y {y} must be [T, D], ids {ids} [T] and the table {table} of [D, V]")
+    what = f"must be [D, V] for y [T, D] = {y} and ids [T] = {ids}"
+    require(fits, "lora_embedding", what, field="table", given=table)
     fits = segments.rank == adapters.rank == 1 and segments.shape[0] == adapters.shape[0] + 1
-    require(fits, "lora_embedding", f"segments {segments} must be [B+1] and adapters {adapters} [B]")
+    what = f"must be [B] for segments [B+1] = {segments}"
+    require(fits, "lora_embedding", what, field="adapters", given=adapters)
     return y
 
 
 @lora_embedding.cost
-def _(y: Spec, ids: Spec, table: Spec, segments: Spec, adapters: Spec) -> Cost:
+def lora_embedding_cost(y: Spec, ids: Spec, table: Spec, segments: Spec, adapters: Spec) -> Cost:
     rank = 16  # as in lora
     return Cost(flops=2 * rank * y.size, bytes=ids.nbytes + 2 * y.nbytes + 4 * rank * (ids.size + table.shape[0]))
 
 
 @lora_embedding.samples
-def _(rng: np.random.Generator) -> Iterator[Sample]:
+def lora_embedding_samples(rng: np.random.Generator) -> Iterator[Sample]:
     for (dim, vocabulary), lengths in [((1, 1), [1]), ((17, 65), [3, 1, 4]), ((64, 100), [1, 9, 2, 1])]:
         table = AdapterArray(
             dim, vocabulary, {i: _part(rng, dim, vocabulary, kind) for i, kind in enumerate(_PARTS, 1)}
@@ -220,15 +227,15 @@ def _(rng: np.random.Generator) -> Iterator[Sample]:
     yield (ugly(rng, 4, 33), integers([8, 0, 8, 3]), table, segments([1, 3]), integers([5, 0])), {}
 
 
-lora_embedding.no_gradient("an adapter in a table is frozen; training has its matrices as weights")
+lora_embedding.no_gradient("an adapter in a table is frozen; training declares its matrices as weights")
 lora_embedding.tolerance(f32=chain(1024), because="one chain over the rank")
 
 
 @op
 def round_rows(x: Array, *, split: bool = False) -> Rows:
-    """Rows of bfloat16: nearest even, subnormal numbers to zero.  x [..., K] -> bf16 [..., K], split [..., 2 K]
+    """x in bfloat16, to nearest even, subnormal numbers to zero.  x [..., K] -> bf16 [..., K], with split [..., 2 K]
 
-    Split: the rounded values of a row and then, rounded again, what the rounding left; 16 bits of every value.
+    Split: a row's rounded values, then the remainders of that rounding, rounded too; together 16 bits of every value.
     """
     return _as_rows(x, split)
 
@@ -240,24 +247,24 @@ def _as_rows(values: np.ndarray, split: bool) -> Packed:
 
 
 @round_rows.shape
-def _(x: Spec, *, split: bool) -> Spec:
-    require(x.rank >= 1, "round_rows", f"x {x} has no rows")
+def round_rows_shape(x: Spec, *, split: bool) -> Spec:
+    require(x.rank >= 1, "round_rows", "must have an axis", field="x", given=x)
     return x.like(*x.shape[:-1], x.shape[-1] * (2 if split else 1), dtype="bf16")
 
 
 @round_rows.cost
-def _(x: Spec, *, split: bool) -> Cost:
+def round_rows_cost(x: Spec, *, split: bool) -> Cost:
     return Cost(flops=x.size, bytes=x.nbytes + (4 if split else 2) * x.size)
 
 
 @round_rows.samples
-def _(rng: np.random.Generator) -> Iterator[Sample]:
+def round_rows_samples(rng: np.random.Generator) -> Iterator[Sample]:
     for shape in [(1, 1), (3, 65), (2, 3, 32), (17, 100)]:
         yield (normal(rng, *shape),), {}
         yield (normal(rng, *shape),), {"split": True}
     yield (strided(rng, 5, 33),), {}
     yield (ugly(rng, 5, 65),), {}
-    ties = np.arange(64, dtype=np.float32).reshape(2, 32) * np.float32(2.0**-8) + 1  # every second one is a tie
+    ties = np.arange(64, dtype=np.float32).reshape(2, 32) * np.float32(2.0**-8) + 1  # every other one is a tie
     yield (ties,), {}
 
 
@@ -265,11 +272,11 @@ round_rows.no_gradient("rounding is flat almost everywhere; training runs with f
 round_rows.tolerance(f32=0.0, because="specified to the bit")
 
 BF16_STEP = 32  # columns that one step of a bfloat16 product takes
-BF16_DEPTH = 2**14  # the longest row that it takes
+BF16_DEPTH = 2**14  # the longest row it takes
 
 
 def takes_bf16(depth: Any, split: bool = False) -> bool:
-    """Whether rows of `depth` elements, of both parts where they are split, have a product in bfloat16."""
+    """Whether rows of `depth` elements (both parts where they are split) have a product in bfloat16."""
     return isinstance(depth, int) and depth % (BF16_STEP * (2 if split else 1)) == 0 and 0 < depth <= BF16_DEPTH
 
 
@@ -285,9 +292,10 @@ def matmul_bf16(
 ) -> Array | Rows:
     """act(x Wᵀ + b).  x bf16 [..., K], K a multiple of 32, weight bf16 [N, K], bias [N] or absent -> [..., N]
 
-    Subnormal numbers count as zeros. The kernels' order of summation is specified too: csrc/kernels/matmul_bf16.cpp.
-    The result is f32, or with `rounded` bf16 as round_rows would make it. Split: x and weight are what a split rounding
-    gives, and the product is that of the values, plus values times rests, both ways: rests times rests are left out.
+    Subnormal numbers count as zeros. csrc/kernels/matmul_bf16.cpp specifies the order of summation too.
+    The result is f32, or with `rounded` bf16 as round_rows would make it. Split: x and weight are results of a split
+    rounding; the product is values times values, plus values times remainders both ways, without remainders times
+    remainders.
     """
     rows, matrix = rounded_bf16(wide(x)), rounded_bf16(wide(weight))
     if split:
@@ -300,11 +308,13 @@ def matmul_bf16(
 
 
 @matmul_bf16.shape
-def _(x: Spec, weight: Spec, bias: Spec | None, *, activation: str, rounded: bool, split: bool) -> Spec:
+def matmul_bf16_shape(x: Spec, weight: Spec, bias: Spec | None, *, activation: str, rounded: bool, split: bool) -> Spec:
     both = x.dtype.name == weight.dtype.name == "bf16"
-    require(both, "matmul_bf16", f"rows {x} and weight {weight} must be bf16; round them first")
+    advice = "round both with round_rows first"
+    require(both, "matmul_bf16", f"must be bf16, and weight too; weight is {weight}", field="x", given=x, advice=advice)
     fits = x.rank >= 1 and takes_bf16(x.shape[-1], split)
-    require(fits, "matmul_bf16", f"rows of x {x} are not whole steps of {BF16_STEP}, or over {BF16_DEPTH}; use matmul")
+    what = f"must have rows of a multiple of {BF16_STEP} elements, at most {BF16_DEPTH}"
+    require(fits, "matmul_bf16", what, field="x", given=x, advice="use matmul")
     result = product_shape("matmul_bf16", x, weight, bias)
     if not rounded:
         return result.like(*result.shape, dtype="f32")
@@ -312,13 +322,13 @@ def _(x: Spec, weight: Spec, bias: Spec | None, *, activation: str, rounded: boo
 
 
 @matmul_bf16.cost
-def _(x: Spec, weight: Spec, bias: Spec | None, *, activation: str, rounded: bool, split: bool) -> Cost:
+def matmul_bf16_cost(x: Spec, weight: Spec, bias: Spec | None, *, activation: str, rounded: bool, split: bool) -> Cost:
     one = product_cost(x, weight, bias)
     return Cost(flops=one.flops * 3 // 2, bytes=one.bytes) if split else one
 
 
 @matmul_bf16.samples
-def _(rng: np.random.Generator) -> Iterator[Sample]:
+def matmul_bf16_samples(rng: np.random.Generator) -> Iterator[Sample]:
     for rows, n, k in [(1, 1, 32), (1, 17, 64), (3, 16, 64), (17, 33, 96), (33, 65, 256), (65, 48, 96)]:
         yield (round_rows(normal(rng, rows, k)), weight(rng, "bf16", n, k), None), {}
     yield (round_rows(normal(rng, 2, 3, 32)), weight(rng, "bf16", 5, 32), normal(rng, 5)), {}
@@ -328,7 +338,7 @@ def _(rng: np.random.Generator) -> Iterator[Sample]:
     for rows, n, k in [(1, 17, 64), (37, 33, 96)]:
         x, w = (round_rows(normal(rng, count, k), split=True) for count in (rows, n))
         yield (x, w, normal(rng, n)), {"split": True, "activation": "gelu"}
-    # Sums of whole numbers are exact, so there is one result that is right.
+    # Sums of whole numbers are exact, so only one result is right.
     x, w = (rng.integers(-9, 10, size).astype(np.float32) for size in ((35, 64), (33, 64)))
     yield (round_rows(x), pack(w, "bf16"), None), {"rounded": True}
     x, w = (round_rows(values * np.float32(257), split=True) for values in (x, w))
@@ -336,7 +346,7 @@ def _(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 matmul_bf16.no_gradient("its operands are rounded; training runs with f32 activations")
-matmul_bf16.tolerance(f32=1e-5, bf16=1e-5, because="gelu of what is to be rounded is within 5.2e-5, absolute")
+matmul_bf16.tolerance(f32=1e-5, bf16=1e-5, because="gelu of a result that will be rounded is within 5.2e-5, absolute")
 
 HALF_DEPTH = 2**15  # the longest row that matmul_half takes
 
@@ -345,30 +355,33 @@ HALF_DEPTH = 2**15  # the longest row that matmul_half takes
 def matmul_half(
     x: Array, weight: Weight, bias: Weight | None = None, *, activation: ActivationOrNone = "none"
 ) -> Array:
-    """act(x Wᵀ + b), for which half precision is enough.  x [..., K], weight f16 [N, K], bias [N] or absent -> [..., N]
+    """act(x Wᵀ + b), in half precision or better.  x [..., K], weight f16 [N, K], bias [N] or absent -> [..., N]
 
-    Levels with arithmetic of half precision round rows of x, scaled by a power of two, to f16, and so are the sums of
-    64 products: one beyond 8,188 times the row's largest value is not finite there. The others do as `matmul` does.
+    Levels with half-precision arithmetic scale rows of x by a power of two and round them to f16, and they round sums
+    of 64 products to f16: a sum beyond 8,188 times the row's largest value overflows there. Other levels compute as
+    `matmul` does.
     """
     return matmul.reference(x, weight, bias, activation=activation)
 
 
 @matmul_half.shape
-def _(x: Spec, weight: Spec, bias: Spec | None, *, activation: str) -> Spec:
-    require(weight.dtype.name == "f16", "matmul_half", f"weight {weight} must be f16; use matmul")
+def matmul_half_shape(x: Spec, weight: Spec, bias: Spec | None, *, activation: str) -> Spec:
+    half = weight.dtype.name == "f16"
+    require(half, "matmul_half", "must be f16", field="weight", given=weight, advice="use matmul")
     result = product_shape("matmul_half", x, weight, bias)
     depth = x.shape[-1]
-    require(depth <= HALF_DEPTH, "matmul_half", f"rows of x {x} are over {HALF_DEPTH}; use matmul")
+    what = f"must have rows of at most {HALF_DEPTH} elements"
+    require(depth <= HALF_DEPTH, "matmul_half", what, field="x", given=x, advice="use matmul")
     return result
 
 
 @matmul_half.cost
-def _(x: Spec, weight: Spec, bias: Spec | None, *, activation: str) -> Cost:
+def matmul_half_cost(x: Spec, weight: Spec, bias: Spec | None, *, activation: str) -> Cost:
     return product_cost(x, weight, bias)
 
 
 @matmul_half.samples
-def _(rng: np.random.Generator) -> Iterator[Sample]:
+def matmul_half_samples(rng: np.random.Generator) -> Iterator[Sample]:
     for rows, n, k in [(1, 17, 65), (1, 33, 512), (3, 16, 64), (7, 33, 100), (33, 65, 257), (100, 40, 72)]:
         yield (normal(rng, rows, k), weight(rng, "f16", n, k), None), {}
     yield (normal(rng, 2, 3, 32), weight(rng, "f16", 5, 32), normal(rng, 5)), {}

@@ -14,9 +14,10 @@ SIZES = [(1, 1), (1, 64), (3, 65), (5, 17), (4, 1024)]  # 65: one past the wides
 
 
 def _check(where: str, x: Spec, *vectors: Spec) -> None:
-    require(x.rank >= 1, where, f"x must have an axis: got {x}")
-    for vector in vectors:
-        require(vector.is_vector(x.shape[-1]), where, f"weight or bias {vector} does not fit x {x}; it must be f32")
+    require(x.rank >= 1, where, "must have an axis", field="x", given=x)
+    for field, vector in zip(("weight", "bias"), vectors):
+        fits = vector.is_vector(x.shape[-1])
+        require(fits, where, f"must be f32[{x.shape[-1]}] for x {x}", field=field, given=vector)
 
 
 def _centred(x: np.ndarray, eps: float) -> tuple[np.ndarray, np.ndarray]:
@@ -37,18 +38,18 @@ def rms_norm(x: Array, weight: Weight, *, eps: float) -> Array:
 
 
 @rms_norm.shape
-def _(x: Spec, weight: Spec, *, eps: float) -> Spec:
+def rms_norm_shape(x: Spec, weight: Spec, *, eps: float) -> Spec:
     _check("rms_norm", x, weight)
     return x
 
 
 @rms_norm.cost
-def _(x: Spec, weight: Spec, *, eps: float) -> Cost:
+def rms_norm_cost(x: Spec, weight: Spec, *, eps: float) -> Cost:
     return Cost(flops=4 * x.size, bytes=2 * x.nbytes + weight.nbytes)
 
 
 @rms_norm.samples
-def _(rng: np.random.Generator) -> Iterator[Sample]:
+def rms_norm_samples(rng: np.random.Generator) -> Iterator[Sample]:
     for rows, dim in SIZES:
         yield (normal(rng, rows, dim), normal(rng, dim)), {"eps": 1e-6}
     yield (normal(rng, 3, 4, 32), normal(rng, 32)), {"eps": 1e-5}
@@ -58,7 +59,7 @@ def _(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 @rms_norm.vjp
-def _(grad: np.ndarray, x: np.ndarray, weight: np.ndarray, *, eps: float) -> tuple[Any, ...]:
+def rms_norm_vjp(grad: np.ndarray, x: np.ndarray, weight: np.ndarray, *, eps: float) -> tuple[Any, ...]:
     factor = 1.0 / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + eps)
     inner = grad * weight
     return factor * inner - x * factor**3 * np.mean(inner * x, axis=-1, keepdims=True), _sum_rows(grad * x * factor)
@@ -74,18 +75,18 @@ def layer_norm(x: Array, weight: Weight, bias: Weight, *, eps: float) -> Array:
 
 
 @layer_norm.shape
-def _(x: Spec, weight: Spec, bias: Spec, *, eps: float) -> Spec:
+def layer_norm_shape(x: Spec, weight: Spec, bias: Spec, *, eps: float) -> Spec:
     _check("layer_norm", x, weight, bias)
     return x
 
 
 @layer_norm.cost
-def _(x: Spec, weight: Spec, bias: Spec, *, eps: float) -> Cost:
+def layer_norm_cost(x: Spec, weight: Spec, bias: Spec, *, eps: float) -> Cost:
     return Cost(flops=7 * x.size, bytes=2 * x.nbytes + weight.nbytes + bias.nbytes)
 
 
 @layer_norm.samples
-def _(rng: np.random.Generator) -> Iterator[Sample]:
+def layer_norm_samples(rng: np.random.Generator) -> Iterator[Sample]:
     for rows, dim in SIZES:
         yield (normal(rng, rows, dim), normal(rng, dim), normal(rng, dim)), {"eps": 1e-12}
     yield (strided(rng, 5, 33), normal(rng, 33), normal(rng, 33)), {"eps": 1e-5}
@@ -94,7 +95,9 @@ def _(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 @layer_norm.vjp
-def _(grad: np.ndarray, x: np.ndarray, weight: np.ndarray, bias: np.ndarray, *, eps: float) -> tuple[Any, ...]:
+def layer_norm_vjp(
+    grad: np.ndarray, x: np.ndarray, weight: np.ndarray, bias: np.ndarray, *, eps: float
+) -> tuple[Any, ...]:
     unit, factor = _centred(x, eps)
     inner = grad * weight
     flat = inner - np.mean(inner, axis=-1, keepdims=True) - unit * np.mean(inner * unit, axis=-1, keepdims=True)
@@ -114,19 +117,19 @@ def add_rms_norm(x: Array, y: Array, weight: Weight, *, eps: float) -> tuple[Arr
 
 
 @add_rms_norm.shape
-def _(x: Spec, y: Spec, weight: Spec, *, eps: float) -> tuple[Spec, Spec]:
-    require(x == y, "add_rms_norm", f"y {y} does not fit x {x}")
+def add_rms_norm_shape(x: Spec, y: Spec, weight: Spec, *, eps: float) -> tuple[Spec, Spec]:
+    require(x == y, "add_rms_norm", f"must be {x}, as x is", field="y", given=y)
     _check("add_rms_norm", x, weight)
     return x, x
 
 
 @add_rms_norm.cost
-def _(x: Spec, y: Spec, weight: Spec, *, eps: float) -> Cost:
+def add_rms_norm_cost(x: Spec, y: Spec, weight: Spec, *, eps: float) -> Cost:
     return Cost(flops=5 * x.size, bytes=4 * x.nbytes + weight.nbytes)
 
 
 @add_rms_norm.samples
-def _(rng: np.random.Generator) -> Iterator[Sample]:
+def add_rms_norm_samples(rng: np.random.Generator) -> Iterator[Sample]:
     for rows, dim in SIZES:
         yield (normal(rng, rows, dim), normal(rng, rows, dim), normal(rng, dim)), {"eps": 1e-6}
     yield (strided(rng, 5, 33), strided(rng, 5, 33), normal(rng, 33)), {"eps": 1e-6}
@@ -134,13 +137,13 @@ def _(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 @add_rms_norm.vjp
-def _(grads: Any, x: np.ndarray, y: np.ndarray, weight: np.ndarray, *, eps: float) -> tuple[Any, ...]:
+def add_rms_norm_vjp(grads: Any, x: np.ndarray, y: np.ndarray, weight: np.ndarray, *, eps: float) -> tuple[Any, ...]:
     through, to_weight = rms_norm.gradient(grads[1], x + y, weight, eps=eps)
     return grads[0] + through, grads[0] + through, to_weight
 
 
 @add_rms_norm.decompose
-def _(x: Any, y: Any, weight: Any, *, eps: Any) -> Any:
+def add_rms_norm_decompose(x: Any, y: Any, weight: Any, *, eps: Any) -> Any:
     total = add(x, y)
     return total, rms_norm(total, weight, eps=eps)
 
@@ -155,19 +158,19 @@ def add_layer_norm(x: Array, y: Array, weight: Weight, bias: Weight, *, eps: flo
 
 
 @add_layer_norm.shape
-def _(x: Spec, y: Spec, weight: Spec, bias: Spec, *, eps: float) -> Spec:
-    require(x == y, "add_layer_norm", f"y {y} does not fit x {x}")
+def add_layer_norm_shape(x: Spec, y: Spec, weight: Spec, bias: Spec, *, eps: float) -> Spec:
+    require(x == y, "add_layer_norm", f"must be {x}, as x is", field="y", given=y)
     _check("add_layer_norm", x, weight, bias)
     return x
 
 
 @add_layer_norm.cost
-def _(x: Spec, y: Spec, weight: Spec, bias: Spec, *, eps: float) -> Cost:
+def add_layer_norm_cost(x: Spec, y: Spec, weight: Spec, bias: Spec, *, eps: float) -> Cost:
     return Cost(flops=8 * x.size, bytes=3 * x.nbytes + weight.nbytes + bias.nbytes)
 
 
 @add_layer_norm.samples
-def _(rng: np.random.Generator) -> Iterator[Sample]:
+def add_layer_norm_samples(rng: np.random.Generator) -> Iterator[Sample]:
     for rows, dim in SIZES:
         yield (normal(rng, rows, dim), normal(rng, rows, dim), normal(rng, dim), normal(rng, dim)), {"eps": 1e-12}
     yield (strided(rng, 5, 33), strided(rng, 5, 33), normal(rng, 33), normal(rng, 33)), {"eps": 1e-5}
@@ -175,13 +178,15 @@ def _(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 @add_layer_norm.vjp
-def _(grad: Any, x: np.ndarray, y: np.ndarray, weight: np.ndarray, bias: np.ndarray, *, eps: float) -> tuple[Any, ...]:
+def add_layer_norm_vjp(
+    grad: Any, x: np.ndarray, y: np.ndarray, weight: np.ndarray, bias: np.ndarray, *, eps: float
+) -> tuple[Any, ...]:
     through, to_weight, to_bias = layer_norm.gradient(grad, x + y, weight, bias, eps=eps)
     return through, through, to_weight, to_bias
 
 
 @add_layer_norm.decompose
-def _(x: Any, y: Any, weight: Any, bias: Any, *, eps: Any) -> Any:
+def add_layer_norm_decompose(x: Any, y: Any, weight: Any, bias: Any, *, eps: Any) -> Any:
     return layer_norm(add(x, y), weight, bias, eps=eps)
 
 
@@ -195,18 +200,18 @@ def l2_normalise(x: Array, *, eps: float) -> Array:
 
 
 @l2_normalise.shape
-def _(x: Spec, *, eps: float) -> Spec:
+def l2_normalise_shape(x: Spec, *, eps: float) -> Spec:
     _check("l2_normalise", x)
     return x
 
 
 @l2_normalise.cost
-def _(x: Spec, *, eps: float) -> Cost:
+def l2_normalise_cost(x: Spec, *, eps: float) -> Cost:
     return Cost(flops=3 * x.size, bytes=2 * x.nbytes)
 
 
 @l2_normalise.samples
-def _(rng: np.random.Generator) -> Iterator[Sample]:
+def l2_normalise_samples(rng: np.random.Generator) -> Iterator[Sample]:
     for rows, dim in SIZES:
         yield (normal(rng, rows, dim),), {"eps": 1e-12}
     yield (strided(rng, 5, 33),), {"eps": 1e-12}
@@ -215,7 +220,7 @@ def _(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 @l2_normalise.vjp
-def _(grad: np.ndarray, x: np.ndarray, *, eps: float) -> tuple[Any, ...]:
+def l2_normalise_vjp(grad: np.ndarray, x: np.ndarray, *, eps: float) -> tuple[Any, ...]:
     norm = np.linalg.norm(x, axis=-1, keepdims=True)
     safe = np.maximum(norm, eps)
     along = np.where(norm > eps, np.sum(grad * x, axis=-1, keepdims=True) / safe**2, 0.0)

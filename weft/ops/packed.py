@@ -28,11 +28,10 @@ class Packed:
     def __post_init__(self) -> None:
         want = self.dtype.nbytes(self.shape[-1]) * math.prod(self.shape[:-1]) if self.shape else self.dtype.nbytes(1)
         if self.data.dtype != np.uint8 or self.data.ndim != 1 or not self.data.flags.c_contiguous:
-            raise InputError(
-                f"[packed] data must be contiguous bytes on one axis: got {self.data.dtype} {self.data.shape}"
-            )
+            given = f"{self.data.dtype} {self.data.shape}"
+            raise InputError("packed", "must be contiguous uint8 with one axis", field="data", given=given)
         if self.data.size != want:
-            raise InputError(f"[packed] {self.spec} takes {want} bytes: got {self.data.size}")
+            raise InputError("packed", f"must have {want} bytes for {self.spec}", field="data", given=self.data.size)
 
     @property
     def spec(self) -> Spec:
@@ -43,7 +42,7 @@ class Packed:
         return dequantise(self.dtype.name, self.data, math.prod(self.shape)).reshape(self.shape)
 
     def take(self, rows: np.ndarray) -> "Packed":
-        """Rows of a matrix, still packed: a look-up need not widen a whole vocabulary."""
+        """Rows of a matrix, still packed, so that a look-up does not widen a whole vocabulary."""
         picked = self.data.reshape(self.shape[0], -1)[rows]
         return Packed(self.dtype, (len(rows), *self.shape[1:]), picked.reshape(-1))
 
@@ -63,14 +62,14 @@ def dequantise(name: str, data: np.ndarray, count: int) -> np.ndarray:
 
 
 def pack(values: np.ndarray, dtype: str | DType) -> Packed:
-    """Round `values` to f32, f16 or bf16 and pack them; the block formats come from files, not from here."""
+    """`values` rounded to f32, f16 or bf16 and packed; block formats are read from files, never made here."""
     dtype = as_dtype(dtype)
     if dtype.name == "bf16":
         stored = f32_to_bf16(np.asarray(values, np.float32))
     elif dtype.name in ("f32", "f16"):
         stored = np.ascontiguousarray(values, dtype.numpy)
     else:
-        raise InputError(f"[packed] cannot pack to {dtype}: only f32, f16 and bf16")
+        raise InputError("packed", "must be f32, f16 or bf16", field="dtype", given=dtype.name)
     return Packed(dtype, values.shape, stored.reshape(-1).view(np.uint8))
 
 

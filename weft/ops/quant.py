@@ -1,5 +1,5 @@
-"""int8 activations: rows quantised block by block for quantised weights, or as a whole for float weights, and their
-products. Norms and gates whose results only products read quantise them where they are made."""
+"""int8 activations: rows quantised block by block for quantised weights, or with one scale for float weights, and
+their products. Norms and gates whose results only products read have versions that return quantised rows."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -42,8 +42,8 @@ def quantise_rows(x: Array, *, block: int) -> Rows:
     """Rows of int8 with a scale per block and the sums of 16 neighbours.  x [..., K] -> a8_32 or a8_256 [..., K]
 
     Specified in float32, to the bit, because a rounding decides a code. Block 32: d = max|x| / 127 and
-    q = round(x * (127 / max|x|)). Block 256: m is the value of largest magnitude with its sign, the first one where
-    several are; d = m / -127 and q = min(127, round(x * (-127 / m))). Rounding is to nearest even. A block of zeros, or
+    q = round(x * (127 / max|x|)). Block 256: m is the value of largest magnitude with its sign, the first of
+    equals; d = m / -127 and q = min(127, round(x * (-127 / m))). Rounding is to nearest even. A block of zeros, or
     of values so small that the factor would overflow, has d = 0 and q = 0.
     """
     blocks = np.ascontiguousarray(x, np.float32).reshape(-1, block)
@@ -63,20 +63,20 @@ def quantise_rows(x: Array, *, block: int) -> Rows:
 
 
 @quantise_rows.shape
-def _(x: Spec, *, block: int) -> Spec:
-    require(block in (32, 256), "quantise_rows", f"block must be 32 or 256: got {block}")
+def quantise_rows_shape(x: Spec, *, block: int) -> Spec:
+    require(block in (32, 256), "quantise_rows", "must be 32 or 256", field="block", given=block)
     whole = x.rank >= 1 and isinstance(x.shape[-1], int) and x.shape[-1] % block == 0
-    require(whole, "quantise_rows", f"rows of x {x} are not whole blocks of {block}")
+    require(whole, "quantise_rows", f"must have rows of whole blocks of {block}", field="x", given=x)
     return x.like(*x.shape, dtype=f"a8_{block}")
 
 
 @quantise_rows.cost
-def _(x: Spec, *, block: int) -> Cost:
+def quantise_rows_cost(x: Spec, *, block: int) -> Cost:
     return Cost(flops=4 * x.size, bytes=x.nbytes + x.size * DTYPES[f"a8_{block}"].size_bytes // block)
 
 
 @quantise_rows.samples
-def _(rng: np.random.Generator) -> Iterator[Sample]:
+def quantise_rows_samples(rng: np.random.Generator) -> Iterator[Sample]:
     for block in (32, 256):
         for rows, blocks in [(1, 1), (3, 2), (17, 3)]:
             yield (normal(rng, rows, block * blocks),), {"block": block}
@@ -97,7 +97,7 @@ quantise_rows.no_gradient("rounding is flat almost everywhere; training runs wit
 quantise_rows.tolerance(f32=0.0, because="the codes are specified to the bit")
 
 
-# What makes rows and quantises them at once. The float rows are rounded to float32 first, as if they had been stored.
+# Ops that compute rows and quantise them at once. The rows are rounded to float32 first, as if they had been stored.
 
 
 @op
@@ -107,28 +107,28 @@ def rms_norm_a8(x: Array, weight: Weight, *, eps: float, block: int) -> Rows:
 
 
 @rms_norm_a8.shape
-def _(x: Spec, weight: Spec, *, eps: float, block: int) -> Spec:
+def rms_norm_a8_shape(x: Spec, weight: Spec, *, eps: float, block: int) -> Spec:
     return quantise_rows.infer(rms_norm.infer([x, weight], {"eps": eps}), {"block": block})[0]
 
 
 @rms_norm_a8.cost
-def _(x: Spec, weight: Spec, *, eps: float, block: int) -> Cost:
+def rms_norm_a8_cost(x: Spec, weight: Spec, *, eps: float, block: int) -> Cost:
     return _made_and_quantised(rms_norm.cost_of(x, weight, eps=eps), x, block)
 
 
 @rms_norm_a8.samples
-def _(rng: np.random.Generator) -> Iterator[Sample]:
+def rms_norm_a8_samples(rng: np.random.Generator) -> Iterator[Sample]:
     for x, gains, attrs in _exact_norms(rng):
         yield (x, gains), attrs
 
 
 @rms_norm_a8.decompose
-def _(x: Any, weight: Any, *, eps: Any, block: Any) -> Any:
+def rms_norm_a8_decompose(x: Any, weight: Any, *, eps: Any, block: Any) -> Any:
     return quantise_rows(rms_norm(x, weight, eps=eps), block=block)
 
 
 rms_norm_a8.no_gradient("its result is rounded; training runs with f32 activations")
-rms_norm_a8.tolerance(f32=0.0, because="of rows whose norms are exact the codes are specified to the bit")
+rms_norm_a8.tolerance(f32=0.0, because="the codes of rows with exact norms are specified to the bit")
 
 
 @op(in_place=(("x", "y"),))
@@ -139,31 +139,31 @@ def add_rms_norm_a8(x: Array, y: Array, weight: Weight, *, eps: float, block: in
 
 
 @add_rms_norm_a8.shape
-def _(x: Spec, y: Spec, weight: Spec, *, eps: float, block: int) -> tuple[Spec, Spec]:
+def add_rms_norm_a8_shape(x: Spec, y: Spec, weight: Spec, *, eps: float, block: int) -> tuple[Spec, Spec]:
     total, rows = add_rms_norm.infer([x, y, weight], {"eps": eps})
     return total, quantise_rows.infer([rows], {"block": block})[0]
 
 
 @add_rms_norm_a8.cost
-def _(x: Spec, y: Spec, weight: Spec, *, eps: float, block: int) -> Cost:
+def add_rms_norm_a8_cost(x: Spec, y: Spec, weight: Spec, *, eps: float, block: int) -> Cost:
     return _made_and_quantised(add_rms_norm.cost_of(x, y, weight, eps=eps), x, block)
 
 
 @add_rms_norm_a8.samples
-def _(rng: np.random.Generator) -> Iterator[Sample]:
+def add_rms_norm_a8_samples(rng: np.random.Generator) -> Iterator[Sample]:
     for total, gains, attrs in _exact_norms(rng):
         part = np.asfortranarray(rng.integers(-9, 10, total.shape), np.float32)
         yield (total - part, part, gains), attrs
 
 
 @add_rms_norm_a8.decompose
-def _(x: Any, y: Any, weight: Any, *, eps: Any, block: Any) -> Any:
+def add_rms_norm_a8_decompose(x: Any, y: Any, weight: Any, *, eps: Any, block: Any) -> Any:
     total, rows = add_rms_norm(x, y, weight, eps=eps)
     return total, quantise_rows(rows, block=block)
 
 
 add_rms_norm_a8.no_gradient("one of its results is rounded; training runs with f32 activations")
-add_rms_norm_a8.tolerance(f32=0.0, because="of sums whose norms are exact the codes are specified to the bit")
+add_rms_norm_a8.tolerance(f32=0.0, because="the codes of sums with exact norms are specified to the bit")
 
 
 @op
@@ -173,19 +173,19 @@ def gated_a8(gate: Array, up: Array, *, kind: Activation, block: int) -> Rows:
 
 
 @gated_a8.shape
-def _(gate: Spec, up: Spec, *, kind: str, block: int) -> Spec:
+def gated_a8_shape(gate: Spec, up: Spec, *, kind: str, block: int) -> Spec:
     return quantise_rows.infer(gated.infer([gate, up], {"kind": kind}), {"block": block})[0]
 
 
 @gated_a8.cost
-def _(gate: Spec, up: Spec, *, kind: str, block: int) -> Cost:
+def gated_a8_cost(gate: Spec, up: Spec, *, kind: str, block: int) -> Cost:
     return _made_and_quantised(gated.cost_of(gate, up, kind=kind), gate, block)
 
 
 @gated_a8.samples
-def _(rng: np.random.Generator) -> Iterator[Sample]:
+def gated_a8_samples(rng: np.random.Generator) -> Iterator[Sample]:
     for block in (32, 256):
-        for kind in get_args(Activation):  # of gates so large that activations are the gate, one, or nothing
+        for kind in get_args(Activation):  # gates so large that an activation is the gate, one, or zero
             gate = rng.choice(np.asarray([-256, -128, 128, 192, 256], np.float32), (3, 2 * block))
             yield (gate, rng.integers(-9, 10, gate.shape).astype(np.float32)), {"kind": kind, "block": block}
         up = np.float32(2.0) ** rng.integers(-12, 13, (1, 3 * block)).astype(np.float32)
@@ -195,22 +195,22 @@ def _(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 @gated_a8.decompose
-def _(gate: Any, up: Any, *, kind: Any, block: Any) -> Any:
+def gated_a8_decompose(gate: Any, up: Any, *, kind: Any, block: Any) -> Any:
     return quantise_rows(gated(gate, up, kind=kind), block=block)
 
 
 gated_a8.no_gradient("its result is rounded; training runs with f32 activations")
-gated_a8.tolerance(f32=0.0, because="of products that are exact the codes are specified to the bit")
+gated_a8.tolerance(f32=0.0, because="the codes of exact products are specified to the bit")
 
 
 def _made_and_quantised(made: Cost, x: Spec, block: int) -> Cost:
-    """The cost of both ops in one: the rows between them are neither written nor read."""
+    """The cost of both ops fused: the rows between them are neither written nor read."""
     then = quantise_rows.cost_of(x, block=block)
     return Cost(flops=made.flops + then.flops, bytes=made.bytes + then.bytes - 2 * x.nbytes)
 
 
 def _exact_norms(rng: np.random.Generator) -> Iterator[tuple[np.ndarray, np.ndarray, dict[str, Any]]]:
-    """Rows, weights and attributes of norms without a rounding: the mean of squares is 21, and with eps 64."""
+    """Rows, weights and attributes of norms that need no rounding: the mean of squares is 21, plus eps 64."""
     for block in (32, 256):
         for rows, blocks in [(1, 1), (3, 2), (17, 3)]:
             odd = np.tile(np.asarray([1, 3, 5, 7], np.float32), (rows, block * blocks // 4))
@@ -228,27 +228,28 @@ def matmul_q(x: Rows, weight: Weight, bias: Weight | None = None, *, activation:
 
 
 def wide_rows(x: Packed) -> np.ndarray:
-    """What the int8 rows stand for: d * q, exact in float64."""
+    """The values of int8 rows: d * q, exact in float64."""
     blocks = x.data.view(A8[x.dtype.name])
     return (blocks["d"].astype(np.float64)[:, None] * blocks["q"]).reshape(x.shape)
 
 
 @matmul_q.shape
-def _(x: Spec, weight: Spec, bias: Spec | None, *, activation: str) -> Spec:
+def matmul_q_shape(x: Spec, weight: Spec, bias: Spec | None, *, activation: str) -> Spec:
     block = INT8_BLOCK.get(weight.dtype.name)
-    require(block is not None, "matmul_q", f"weight {weight} has no int8 path; use matmul")
-    require(x.dtype.block == block, "matmul_q", f"rows {x} do not fit weight {weight}; quantise with block {block}")
+    require(block is not None, "matmul_q", "has no int8 kernel", field="weight", given=weight, advice="use matmul")
+    advice = f"quantise with block {block}"
+    require(x.dtype.block == block, "matmul_q", f"does not fit weight {weight}", field="x", given=x, advice=advice)
     result = product_shape("matmul_q", x, weight, bias)
     return result.like(*result.shape, dtype="f32")
 
 
 @matmul_q.cost
-def _(x: Spec, weight: Spec, bias: Spec | None, *, activation: str) -> Cost:
+def matmul_q_cost(x: Spec, weight: Spec, bias: Spec | None, *, activation: str) -> Cost:
     return product_cost(x, weight, bias)
 
 
 @matmul_q.samples
-def _(rng: np.random.Generator) -> Iterator[Sample]:
+def matmul_q_samples(rng: np.random.Generator) -> Iterator[Sample]:
     for dtype, block in INT8_BLOCK.items():
         for rows, n, blocks in [(1, 1, 1), (3, 17, 2), (17, 16, 3)]:
             x = quantise_rows(normal(rng, rows, block * blocks), block=block)
@@ -266,11 +267,11 @@ matmul_q.tolerance(
 )
 
 
-# Rows as a whole: products with float weights, which are rounded to int8 too.
+# Rows with one scale each: products with float weights, which are rounded to int8 too.
 I8_STEP = 64  # columns that one step of such a product takes
-I8_DEPTH = 8192  # the longest row: sums of 32 bits have room for it, and scratch
-I8_COLUMNS = 3072  # the longest row of results that is quantised where it is made
-REACH = 5  # what a row's largest element may be, in units of what a byte holds
+I8_DEPTH = 8192  # the longest row that 32-bit sums and the scratch memory have room for
+I8_COLUMNS = 3072  # the longest row of results that a product quantises itself
+REACH = 5  # a row's largest element may be this many times the largest value of a byte
 
 
 def takes_i8(depth: Any) -> bool:
@@ -279,8 +280,9 @@ def takes_i8(depth: Any) -> bool:
 
 
 def column_factors(weight: Array | Packed) -> np.ndarray:
-    """By what the columns of x are multiplied, and those of the weight divided, so that the weight's are more alike:
-    the fourth root of a column's largest element over the largest of all, and at least 1/16. float32 [K]
+    """Factors float32 [K] that multiply the columns of x and divide those of the weight, to make its columns alike.
+
+    A factor is the fourth root of a column's largest element over the largest of all, at least 1/16.
     """
     largest = np.abs(wide(weight).astype(np.float32)).max(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -289,7 +291,7 @@ def column_factors(weight: Array | Packed) -> np.ndarray:
 
 
 def channel_codes(weight: Array | Packed, equalised: bool) -> tuple[np.ndarray, np.ndarray]:
-    """The weight's rows as codes [N, K] in 127 steps of their largest element, and the steps [N]; float32."""
+    """Codes [N, K] of the weight's rows, in steps of 1/127 of a row's largest element, and the steps [N]; float32."""
     values = wide(weight).astype(np.float32)
     if equalised:
         values = values / column_factors(weight)
@@ -302,7 +304,7 @@ def channel_codes(weight: Array | Packed, equalised: bool) -> tuple[np.ndarray, 
 
 
 def token_codes(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Codes and heads of float32 rows: see quantise_tokens."""
+    """Codes and headers of float32 rows: see quantise_tokens."""
     size = np.abs(x)
     following, top = np.moveaxis(np.partition(size, -2, axis=-1)[..., -2:], -1, 0)
     span = np.maximum(following, top / np.float32(REACH))
@@ -322,39 +324,41 @@ def token_codes(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @op
 def quantise_tokens(x: Array, reader: Weight | None = None) -> tuple[Codes, Array]:
-    """Rows of int8 with one scale each.  x [..., K], K a multiple of 64 -> codes i8 [..., K], heads f32 [..., 3]
+    """Rows of int8 with one scale each.  x [..., K], K a multiple of 64 -> codes i8 [..., K], headers f32 [..., 3]
 
-    Specified in float32, to the bit. span is the largest magnitude of a row but one, or a fifth of the largest where
-    that is more; codes are round(x * (127 / span)), to nearest even. The largest element alone may be above 127: the
-    head has the scale, span / 127, then that element's column, and how much its code is above 127. The scale's sign
-    makes it positive. A row of zeros, or of values so small that the factor would overflow, has scale 0 and codes 0.
+    Specified in float32, to the bit. span is the second largest magnitude of a row, or a fifth of the largest where
+    that is more; codes are round(x * (127 / span)), to nearest even. Only the largest element may exceed 127: a row's
+    header holds the scale, span / 127, that element's column, and the excess of its code over 127. The sign of the
+    scale makes the excess positive. A row of zeros, or of values so small that 127 / span would overflow, has scale 0
+    and codes 0.
 
-    With the weight of the product that will read them, rows are multiplied with its `column_factors` first.
+    `reader` is the weight of the product that will read the rows: they are multiplied with its `column_factors` first.
     """
     rows = x.astype(np.float32)
     return token_codes(rows if reader is None else rows * column_factors(reader))
 
 
 def _rows_of(where: str, x: Spec, reader: Spec | None) -> None:
-    require(x.rank >= 1 and takes_i8(x.shape[-1]), where, f"rows of {x} are not steps of {I8_STEP}, or over {I8_DEPTH}")
+    what = f"must have rows of a multiple of {I8_STEP} elements, at most {I8_DEPTH}"
+    require(x.rank >= 1 and takes_i8(x.shape[-1]), where, what, field="x", given=x)
     if reader is not None:
         fits = reader.rank == 2 and reader.shape[1] == x.shape[-1] and not reader.dtype.quantised
-        require(fits, where, f"reader {reader} does not multiply rows of {x}; it must be floats [N, {x.shape[-1]}]")
+        require(fits, where, f"must be floats [N, {x.shape[-1]}] to multiply {x}", field="reader", given=reader)
 
 
 @quantise_tokens.shape
-def _(x: Spec, reader: Spec | None) -> tuple[Spec, Spec]:
+def quantise_tokens_shape(x: Spec, reader: Spec | None) -> tuple[Spec, Spec]:
     _rows_of("quantise_tokens", x, reader)
     return x.like(*x.shape, dtype="i8"), x.like(*x.shape[:-1], 3, dtype="f32")
 
 
 @quantise_tokens.cost
-def _(x: Spec, reader: Spec | None) -> Cost:
+def quantise_tokens_cost(x: Spec, reader: Spec | None) -> Cost:
     return Cost(flops=6 * x.size, bytes=x.nbytes + x.size)
 
 
 @quantise_tokens.samples
-def _(rng: np.random.Generator) -> Iterator[Sample]:
+def quantise_tokens_samples(rng: np.random.Generator) -> Iterator[Sample]:
     for shape in [(1, 64), (3, 128), (2, 3, 64), (17, 192)]:
         yield (normal(rng, *shape), None), {}
         yield (normal(rng, *shape), normal(rng, 5, shape[-1])), {}
@@ -364,8 +368,8 @@ def _(rng: np.random.Generator) -> Iterator[Sample]:
     yield (ties, None), {}  # of codes, after the first
     tall = normal(rng, 6, 64)
     tall[0] = 0
-    tall[1:, 7] = [1e30, -100, 9, -9, 2]  # far out, either sign, within reach
-    tall[2, 8] = 100  # no longer alone
+    tall[1:, 7] = [1e30, -100, 9, -9, 2]  # far above the rest, of either sign, within REACH
+    tall[2, 8] = 100  # two elements of equal magnitude
     yield (tall, weight(rng, "bf16", 3, 64)), {}
 
 
@@ -376,7 +380,7 @@ quantise_tokens.tolerance(f32=0.0, because="the codes are specified to the bit")
 @op
 def matmul_i8(
     x: Codes,
-    heads: Array,
+    headers: Array,
     weight: Weight,
     bias: Weight | None = None,
     reader: Weight | None = None,
@@ -385,26 +389,26 @@ def matmul_i8(
     equalised: bool = False,
     quantised: bool = False,
 ) -> Array | tuple[Codes, Array]:
-    """act(x Wᵀ + b).  x i8 [..., K], heads [..., 3], weight of floats [N, K], bias [N] or absent -> [..., N]
+    """act(x Wᵀ + b).  x i8 [..., K], headers [..., 3], weight of floats [N, K], bias [N] or absent -> [..., N]
 
-    x and heads are what quantise_tokens gives; it was told the weight if this is `equalised`. The weight is rounded as
-    `channel_codes` says, once, when it is bound. With `quantised` the result is codes and heads, as quantise_tokens
-    would make them for `reader`, the weight of the product that reads them, and gelu is a polynomial (1.5e-4).
+    x and headers are results of quantise_tokens, whose reader was this weight where this is `equalised`. The weight is
+    rounded once, when it is bound: see `channel_codes`. With `quantised` the result is codes and headers, as
+    quantise_tokens would make them for `reader`, the weight of the next product; gelu is then a polynomial (1.5e-4).
     """
     codes, scales = channel_codes(weight, equalised)
     rows = x.astype(np.float64).reshape(-1, x.shape[-1])
-    head = heads.reshape(-1, 3)
-    column = np.clip(head[:, 1], 0, x.shape[-1] - 1).astype(np.int64)
-    rows[np.arange(len(rows)), column] += np.clip(head[:, 2], 0, 127 * (REACH - 1)).astype(np.int64)
-    product = (rows @ codes.T.astype(np.float64) * scales * head[:, :1]).reshape(*x.shape[:-1], -1)
+    header = headers.reshape(-1, 3)
+    column = np.clip(header[:, 1], 0, x.shape[-1] - 1).astype(np.int64)
+    rows[np.arange(len(rows)), column] += np.clip(header[:, 2], 0, 127 * (REACH - 1)).astype(np.int64)
+    product = (rows @ codes.T.astype(np.float64) * scales * header[:, :1]).reshape(*x.shape[:-1], -1)
     result = _activation(activation, product if bias is None else product + bias)
     return quantise_tokens.reference(result, reader) if quantised else result
 
 
 @matmul_i8.shape
-def _(
+def matmul_i8_shape(
     x: Spec,
-    heads: Spec,
+    headers: Spec,
     weight: Spec,
     bias: Spec | None,
     reader: Spec | None,
@@ -413,24 +417,26 @@ def _(
     equalised: bool,
     quantised: bool,
 ) -> Spec | tuple[Spec, Spec]:
-    require(x.dtype.name == "i8", "matmul_i8", f"rows {x} must be i8; quantise them first")
+    require(x.dtype.name == "i8", "matmul_i8", "must be i8", field="x", given=x, advice="use quantise_tokens first")
     _rows_of("matmul_i8", x, None)
-    fits = heads.shape == (*x.shape[:-1], 3) and not weight.dtype.quantised
-    require(fits, "matmul_i8", f"heads {heads} do not fit rows {x}, or weight {weight} is quantised")
+    fits = headers.shape == (*x.shape[:-1], 3)
+    require(fits, "matmul_i8", f"must have 3 numbers for every row of x {x}", field="headers", given=headers)
+    dense = not weight.dtype.quantised
+    require(dense, "matmul_i8", "must be floats", field="weight", given=weight, advice="use matmul_q")
     result = product_shape("matmul_i8", x, weight, bias).like(*x.shape[:-1], weight.shape[0], dtype="f32")
-    require(reader is None or quantised, "matmul_i8", "a reader is only of quantised results")
+    require(reader is None or quantised, "matmul_i8", "needs quantised=True", field="reader", given=reader)
     if not quantised:
         return result
     _rows_of("matmul_i8", result, reader)
     small = result.shape[-1] <= I8_COLUMNS and x.shape[-1] <= I8_COLUMNS
-    require(small, "matmul_i8", f"results {result} of {x} are too long to be quantised at once; over {I8_COLUMNS}")
+    require(small, "matmul_i8", f"quantised needs rows of at most {I8_COLUMNS}: x is {x}, the result {result}")
     return result.like(*result.shape, dtype="i8"), result.like(*result.shape[:-1], 3)
 
 
 @matmul_i8.cost
-def _(
+def matmul_i8_cost(
     x: Spec,
-    heads: Spec,
+    headers: Spec,
     weight: Spec,
     bias: Spec | None,
     reader: Spec | None,
@@ -444,7 +450,7 @@ def _(
 
 
 @matmul_i8.samples
-def _(rng: np.random.Generator) -> Iterator[Sample]:
+def matmul_i8_samples(rng: np.random.Generator) -> Iterator[Sample]:
     for rows, n, k in [(1, 1, 64), (1, 17, 64), (3, 16, 128), (17, 33, 192), (65, 48, 64)]:
         yield (*quantise_tokens(normal(rng, rows, k)), normal(rng, n, k)), {}
     for dtype in ("f16", "bf16"):
@@ -453,7 +459,7 @@ def _(rng: np.random.Generator) -> Iterator[Sample]:
         yield (*x, matrix, normal(rng, 21)), {"equalised": True}
     for kind in ACTIVATIONS:
         yield (*quantise_tokens(ugly(rng, 3, 64)), normal(rng, 17, 64), normal(rng, 17)), {"activation": kind}
-    # Whole numbers with a scale of one are exact, so there is one result that is right.
+    # Whole numbers with a scale of one are exact, so only one result is right.
     x, w = (rng.integers(-9, 10, size).astype(np.float32) for size in ((35, 64), (128, 64)))
     x[:, :3], w[:, 5] = (127, -127, 300), 127
     yield (*quantise_tokens(x), w, None, None), {"quantised": True}

@@ -21,18 +21,18 @@ def softmax(x: Array) -> Array:
 
 
 @softmax.shape
-def _(x: Spec) -> Spec:
-    require(x.rank >= 1, "softmax", f"x must have an axis: got {x}")
+def softmax_shape(x: Spec) -> Spec:
+    require(x.rank >= 1, "softmax", "must have an axis", field="x", given=x)
     return x
 
 
 @softmax.cost
-def _(x: Spec) -> Cost:
+def softmax_cost(x: Spec) -> Cost:
     return Cost(flops=20 * x.size, bytes=2 * x.nbytes)
 
 
 @softmax.samples
-def _(rng: np.random.Generator) -> Iterator[Sample]:
+def softmax_samples(rng: np.random.Generator) -> Iterator[Sample]:
     for rows, dim in [(1, 1), (3, 65), (5, 17), (2, 1000)]:
         yield (normal(rng, rows, dim, scale=3.0),), {}
     yield (strided(rng, 5, 33),), {}
@@ -40,12 +40,12 @@ def _(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 @softmax.vjp
-def _(grad: np.ndarray, x: np.ndarray) -> tuple[Any, ...]:
+def softmax_vjp(grad: np.ndarray, x: np.ndarray) -> tuple[Any, ...]:
     return (softmax_slope(softmax.reference(x), grad),)
 
 
 def softmax_slope(y: np.ndarray, grad: np.ndarray) -> np.ndarray:
-    """The gradient at x of a gradient at y = softmax(x)."""
+    """The gradient at x for a gradient at y = softmax(x)."""
     return y * (grad - np.sum(grad * y, axis=-1, keepdims=True))
 
 
@@ -56,8 +56,8 @@ softmax.tolerance(f32=chain(64), because="exp of a rounded difference of a few t
 def pool(x: Array, segments: Integers, *, mode: PoolMode) -> Array:
     """One row per sequence: the mean, first, last or largest of its tokens.  x [T, D], segments [B+1] -> [B, D]
 
-    "mean_sqrt_len" is their sum over the root of their number, "weightedmean" the mean in which the first token weighs
-    1, the second 2 and so on. Sequences are not empty.
+    "mean_sqrt_len" is the sum over the root of the number of tokens, "weightedmean" a mean with weights 1, 2, 3 and so
+    on. Sequences are not empty.
     """
     return np.stack([_pooled(x[start:end], mode) for start, end in pairwise(segments)])
 
@@ -69,25 +69,26 @@ def _pooled(rows: np.ndarray, mode: str) -> np.ndarray:
 
 
 def _shares(tokens: int, mode: str) -> np.ndarray:
-    """What each token of a sequence is multiplied by before they are added up."""
+    """The factor of each token in the sum over a sequence: [tokens]."""
     if mode == "weightedmean":
         return np.arange(1, tokens + 1) / (tokens * (tokens + 1) / 2)
     return np.full(tokens, 1 / tokens if mode == "mean" else 1 / np.sqrt(tokens))
 
 
 @pool.shape
-def _(x: Spec, segments: Spec, *, mode: str) -> Spec:
-    require(x.rank == 2 and segments.rank == 1, "pool", f"x {x} must be [T, D] and segments {segments} [B+1]")
+def pool_shape(x: Spec, segments: Spec, *, mode: str) -> Spec:
+    require(x.rank == 2, "pool", "must be [T, D]", field="x", given=x)
+    require(segments.rank == 1, "pool", "must be [B+1]", field="segments", given=segments)
     return x.like(segments.shape[0] - 1, x.shape[1])
 
 
 @pool.cost
-def _(x: Spec, segments: Spec, *, mode: str) -> Cost:
+def pool_cost(x: Spec, segments: Spec, *, mode: str) -> Cost:
     return Cost(flops=x.size, bytes=x.nbytes + segments.nbytes + 4 * (segments.shape[0] - 1) * x.shape[1])
 
 
 @pool.samples
-def _(rng: np.random.Generator) -> Iterator[Sample]:
+def pool_samples(rng: np.random.Generator) -> Iterator[Sample]:
     for mode in get_args(PoolMode):
         for lengths, dim in [([1], 1), ([5, 1, 17], 65), ([2, 2], 64)]:
             yield (normal(rng, sum(lengths), dim), starts_of(lengths)), {"mode": mode}
@@ -96,7 +97,7 @@ def _(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 @pool.vjp
-def _(grad: np.ndarray, x: np.ndarray, segments: np.ndarray, *, mode: str) -> tuple[Any, ...]:
+def pool_vjp(grad: np.ndarray, x: np.ndarray, segments: np.ndarray, *, mode: str) -> tuple[Any, ...]:
     to_x = np.zeros(x.shape)
     for row, start, end in zip(grad, segments[:-1], segments[1:]):
         if mode == "max":

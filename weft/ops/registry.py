@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from weft.errors import InputError, NotFoundError, ShapeError
+from weft.errors import MISSING, InputError, NotFoundError, ShapeError
 from weft.frozen import frozen
 from weft.ops.packed import Packed
 from weft.ops.spec import Dim, Shape, Spec, spec_of
@@ -31,7 +31,7 @@ from weft.ops.tolerance import DEFAULTS
 
 FAMILIES = ("elementwise", "norm", "matmul", "quant", "gather", "rope", "attention", "reduce")
 
-# Words that attributes may be; the kernels see a word as its place in the list (csrc/core/words.h has the same lists).
+# Values of word attributes. Kernels get a word as its index in the list; csrc/core/words.h has the same lists.
 ActivationOrNone = Literal["none", "gelu", "gelu_tanh", "silu", "relu", "tanh", "sigmoid"]
 Activation = Literal["gelu", "gelu_tanh", "silu", "relu", "tanh", "sigmoid"]
 PoolMode = Literal["mean", "first", "last", "max", "mean_sqrt_len", "weightedmean"]
@@ -53,7 +53,7 @@ Sample = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class Symbolic:
-    """An operand without a value: calling an op on one records it (see weft/graph/tensor.py) instead of computing."""
+    """An operand without a value: calling an op on one records the call (weft/graph/tensor.py) instead of computing."""
 
     spec: Spec
 
@@ -88,7 +88,7 @@ class Attribute:
     default: Any = inspect.Parameter.empty
 
     def check(self, where: str, value: Any) -> Any:
-        """The value in its canonical Python type; InputError for one that does not fit."""
+        """The value in its canonical Python type; raises InputError for one that does not fit."""
         whole = isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.bool_))
         whole = whole and abs(value) < 2**53  # kernels see every number as a double
         if self.kind == "bool" and isinstance(value, (bool, np.bool_)):
@@ -104,19 +104,20 @@ class Attribute:
             return tuple(size if isinstance(size, Dim) else int(size) for size in listed)
         kinds = {"float": "a finite number", "int": "an integer", "bool": "a bool", "shape": "a tuple of sizes"}
         wanted = f"one of {', '.join(self.words)}" if self.words else kinds[self.kind]
-        raise InputError(f"[{where}] {self.name} must be {wanted}: got {value!r}")
+        raise InputError(where, f"must be {wanted}", field=self.name, given=value)
 
 
-def require(condition: bool, where: str, message: str) -> None:
-    """Raise ShapeError `[where] message` unless the condition holds."""
+def require(
+    condition: bool, where: str, what: str, *, field: str | None = None, given: Any = MISSING, advice: str | None = None
+) -> None:
+    """Raise a ShapeError of the op `where` unless the condition holds; `field` is the operand or attribute at fault."""
     if not condition:
-        raise ShapeError(f"[{where}] {message}")
+        raise ShapeError(where, what, field=field, given=given, advice=advice)
 
 
 class Op:
-    """One op of the catalogue. `effect` ops change a state; `in_place` names operands a result may overwrite.
-
-    In place: result i may lie in the memory of operand in_place[i] when both have the same shape and type.
+    """One op of the catalogue. `effect` ops change a state; `in_place` names operands a result may overwrite:
+    result i may lie in the memory of one of in_place[i] when both have the same shape and type.
     """
 
     def __init__(self, reference: Callable[..., Any], in_place: tuple[tuple[str, ...], ...], effect: bool) -> None:
@@ -159,7 +160,7 @@ class Op:
         return gradient
 
     def decompose(self, expression: Callable[..., Any]) -> Callable[..., Any]:
-        """The op said with other ops, for a backend that lacks its kernel."""
+        """The op in terms of other ops, for a backend that lacks its kernel."""
         self.decomposition = expression
         return expression
 
@@ -176,24 +177,24 @@ class Op:
         """Operands with absent optional ones as None, and every attribute checked, defaults filled in."""
         given = [*operands, *[None] * (len(self.operands) - len(operands))]
         if len(given) > len(self.operands):
-            raise InputError(f"[{self.name}] takes {len(self.operands)} operands: got {len(given)}")
+            raise InputError(self.name, f"takes {len(self.operands)} operands", given=len(given))
         for operand, value in zip(self.operands, given):
             if value is None and not operand.optional:
-                raise InputError(f"[{self.name}] needs {operand.name}")
+                raise InputError(self.name, "is missing", field=operand.name, advice="this operand is not optional")
         unknown = set(attrs) - set(self.attributes)
         if unknown:
-            known = ", ".join(self.attributes) or "none"
-            raise InputError(f"[{self.name}] unknown attribute {', '.join(sorted(unknown))}; known are {known}")
+            known = f"its attributes are {', '.join(self.attributes)}" if self.attributes else "it has none"
+            raise InputError(self.name, f"no attribute is called {', '.join(sorted(unknown))}; {known}")
         checked = {}
         for name, attribute in self.attributes.items():
             value = attrs.get(name, attribute.default)
             if value is inspect.Parameter.empty:
-                raise InputError(f"[{self.name}] needs the attribute {name}")
+                raise InputError(self.name, "is missing", field=name, advice="this attribute has no default")
             checked[name] = attribute.check(self.name, value)
         return tuple(given), checked
 
     def infer(self, specs: Sequence[Spec | None], attrs: Mapping[str, Any]) -> tuple[Spec, ...]:
-        """Specs of the results, from what `bind` gave; ShapeError when the operands do not fit."""
+        """Specs of the results, from what `bind` returned; raises ShapeError when the operands do not fit."""
         assert self._shape, f"{self.name} has no shape rule"
         for operand, spec in zip(self.operands, specs):
             if spec is not None:
@@ -219,9 +220,9 @@ class Op:
         return results if isinstance(results, tuple) else (results,)
 
     def tolerance_for(self, operands: Sequence[Any]) -> float:
-        """The largest relative error a backend may have on these operands: that of their widest floating type.
+        """The largest relative error allowed on these operands: the tolerance of their widest floating type.
 
-        Weights in a narrower type are exact numbers to a kernel that computes in f32, so they do not loosen it.
+        Weights of a narrower type are exact numbers to a kernel that computes in f32, so they do not loosen it.
         """
         specs = [spec_of(value) for value in operands if value is not None]
         kinds = {spec.dtype.name for spec in specs} & set(self.tolerances)
@@ -233,7 +234,8 @@ class Op:
         symbols = [value for value in given if isinstance(value, Symbolic)]
         if symbols:
             if any(value is not None and not isinstance(value, Symbolic) for value in given):
-                raise InputError(f"[{self.name}] arrays and symbolic tensors do not mix; declare arrays as weights")
+                advice = "declare the arrays as weights of the trace"
+                raise InputError(self.name, "got arrays and symbolic tensors together", advice=advice)
             return symbols[0].record(self, given, checked)
         specs = self.infer([None if value is None else spec_of(value) for value in given], checked)
         rounded = tuple(_rounded(value, spec) for value, spec in zip(self.wide(*given, **checked), specs))
@@ -246,7 +248,7 @@ def op(
     in_place: tuple[tuple[str, ...], ...] = (),
     effect: bool = False,
 ) -> Any:
-    """Make an op of its reference. `in_place`: for each result the operands whose memory it may take."""
+    """Turn a reference into an op. `in_place`: for each result the operands whose memory it may reuse."""
     if reference is None:
         return lambda function: Op(function, in_place, effect)
     return Op(reference, in_place, effect)
@@ -265,7 +267,7 @@ def catalogue() -> dict[str, Op]:
 def find(name: str) -> Op:
     """The op of this name."""
     if name not in catalogue():
-        raise NotFoundError(f"[ops] no op is called {name!r}; known are {', '.join(catalogue())}")
+        raise NotFoundError("ops", f"no op is called {name!r}", advice=f"the ops are {', '.join(catalogue())}")
     return catalogue()[name]
 
 
@@ -320,7 +322,7 @@ def _check_role(where: str, operand: Operand, spec: Spec) -> None:
         "state": "a state",
         "table": "a table",
     }
-    require(fits, where, f"{operand.name} must be {wanted[operand.role]}: got {spec}")
+    require(fits, where, f"must be {wanted[operand.role]}", field=operand.name, given=spec)
 
 
 def _widened(operand: Any) -> Any:

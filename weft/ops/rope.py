@@ -1,7 +1,7 @@
 """Rotary positions: pairs of channels turned by an angle that grows with the token's position.
 
-Models say `rope`. A step computes cosines and sines once, for all layers: rope_table, then rope_turn; and where turned
-keys go straight into the state, rope_write does both.
+Models call `rope`. Passes replace it so that a step computes cosines and sines once for all layers: rope_table, then
+rope_turn in each layer, or rope_write where turned keys go straight into the state.
 """
 
 from collections.abc import Iterator
@@ -49,16 +49,16 @@ def rope(x: Array, positions: Integers, inv_freq: Weight, *, interleaved: bool =
 
 
 @rope.shape
-def _(x: Spec, positions: Spec, inv_freq: Spec, *, interleaved: bool, scale: float) -> Spec:
-    require(x.rank == 3, "rope", f"x must be [T, H, D]: got {x}")
-    require(positions.shape == x.shape[:1], "rope", f"positions {positions} do not fit x {x}")
+def rope_shape(x: Spec, positions: Spec, inv_freq: Spec, *, interleaved: bool, scale: float) -> Spec:
+    require(x.rank == 3, "rope", "must be [T, H, D]", field="x", given=x)
+    require(positions.shape == x.shape[:1], "rope", f"must be [T] of x {x}", field="positions", given=positions)
     fits = inv_freq.rank == 1 and inv_freq.is_vector(inv_freq.shape[0]) and 2 * inv_freq.shape[0] <= x.shape[2]
-    require(fits, "rope", f"inv_freq {inv_freq} does not fit x {x}; it must be [R] with 2R <= {x.shape[2]}")
+    require(fits, "rope", f"must be f32[R] with 2R <= {x.shape[2]} for x {x}", field="inv_freq", given=inv_freq)
     return x
 
 
 @rope.cost
-def _(x: Spec, positions: Spec, inv_freq: Spec, *, interleaved: bool, scale: float) -> Cost:
+def rope_cost(x: Spec, positions: Spec, inv_freq: Spec, *, interleaved: bool, scale: float) -> Cost:
     pairs = x.shape[0] * x.shape[1] * inv_freq.shape[0]
     return Cost(flops=6 * pairs, bytes=2 * x.nbytes + positions.nbytes + inv_freq.nbytes)
 
@@ -68,7 +68,7 @@ def _frequencies(count: int) -> np.ndarray:
 
 
 @rope.samples
-def _(rng: np.random.Generator) -> Iterator[Sample]:
+def rope_samples(rng: np.random.Generator) -> Iterator[Sample]:
     for interleaved in (False, True):
         for tokens, heads, dim, turned in [(1, 1, 2, 1), (3, 2, 64, 32), (5, 3, 34, 17), (4, 2, 66, 16)]:
             positions = integers(rng.integers(0, 4096, tokens))
@@ -79,7 +79,7 @@ def _(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 @rope.vjp
-def _(
+def rope_vjp(
     grad: np.ndarray, x: np.ndarray, positions: np.ndarray, inv_freq: np.ndarray, *, interleaved: bool, scale: float
 ) -> tuple[Any, ...]:
     to_x = _turn(grad, -_angle(positions, inv_freq), interleaved, scale)  # a rotation's transpose turns back
@@ -87,7 +87,7 @@ def _(
 
 
 @rope.decompose
-def _(x: Any, positions: Any, inv_freq: Any, *, interleaved: Any = False, scale: Any = 1.0) -> Any:
+def rope_decompose(x: Any, positions: Any, inv_freq: Any, *, interleaved: Any = False, scale: Any = 1.0) -> Any:
     return rope_turn(x, rope_table(positions, inv_freq, scale=scale), interleaved=interleaved)
 
 
@@ -105,14 +105,14 @@ def rope_table(positions: Integers, inv_freq: Weight, *, scale: float = 1.0) -> 
 
 
 @rope_table.shape
-def _(positions: Spec, inv_freq: Spec, *, scale: float) -> Spec:
+def rope_table_shape(positions: Spec, inv_freq: Spec, *, scale: float) -> Spec:
     fits = positions.rank == 1 and inv_freq.rank == 1 and inv_freq.is_vector(inv_freq.shape[0])
-    require(fits, "rope_table", f"positions {positions} and inv_freq {inv_freq} must be [T] and [R]")
+    require(fits, "rope_table", f"must be f32[R], and positions {positions} [T]", field="inv_freq", given=inv_freq)
     return inv_freq.like(positions.shape[0], 2 * inv_freq.shape[0])
 
 
 @rope_table.cost
-def _(positions: Spec, inv_freq: Spec, *, scale: float) -> Cost:
+def rope_table_cost(positions: Spec, inv_freq: Spec, *, scale: float) -> Cost:
     pairs = positions.size * inv_freq.size
     return Cost(
         flops=30 * pairs, bytes=8 * pairs + positions.nbytes + inv_freq.nbytes
@@ -120,7 +120,7 @@ def _(positions: Spec, inv_freq: Spec, *, scale: float) -> Cost:
 
 
 @rope_table.samples
-def _(rng: np.random.Generator) -> Iterator[Sample]:
+def rope_table_samples(rng: np.random.Generator) -> Iterator[Sample]:
     for tokens, pairs in [(1, 1), (3, 32), (5, 17)]:
         yield (integers(rng.integers(0, 4096, tokens)), _frequencies(pairs)), {}
     wide_range = (10.0 ** -np.linspace(0, 8, 34)).astype(np.float32)[::2]
@@ -142,24 +142,26 @@ def rope_turn(x: Array, table: Array, *, interleaved: bool = False) -> Array:
 
 
 @rope_turn.shape
-def _(x: Spec, table: Spec, *, interleaved: bool) -> Spec:
+def rope_turn_shape(x: Spec, table: Spec, *, interleaved: bool) -> Spec:
     _check_table("rope_turn", x, table)
     return x
 
 
 def _check_table(where: str, x: Spec, table: Spec) -> None:
-    require(x.rank == 3 and table.rank == 2, where, f"x and table must be [T, H, D] and [T, 2R]: got {x} and {table}")
+    require(x.rank == 3, where, "must be [T, H, D]", field="x", given=x)
+    require(table.rank == 2, where, "must be [T, 2R]", field="table", given=table)
     fits = table.shape[0] == x.shape[0] and table.shape[1] % 2 == 0 and table.shape[1] <= x.shape[2]
-    require(fits, where, f"table {table} does not fit x {x}; it must be [{x.shape[0]}, 2R] with 2R <= {x.shape[2]}")
+    what = f"must be [{x.shape[0]}, 2R] with 2R <= {x.shape[2]} for {x}"
+    require(fits, where, what, field="table", given=table)
 
 
 @rope_turn.cost
-def _(x: Spec, table: Spec, *, interleaved: bool) -> Cost:
+def rope_turn_cost(x: Spec, table: Spec, *, interleaved: bool) -> Cost:
     return Cost(flops=3 * x.shape[1] * table.size, bytes=2 * x.nbytes + table.nbytes)
 
 
 @rope_turn.samples
-def _(rng: np.random.Generator) -> Iterator[Sample]:
+def rope_turn_samples(rng: np.random.Generator) -> Iterator[Sample]:
     for interleaved in (False, True):
         for tokens, heads, dim, turned in [(1, 1, 2, 1), (3, 2, 64, 32), (5, 3, 34, 17), (4, 2, 66, 16)]:
             table = rope_table(integers(rng.integers(0, 4096, tokens)), _frequencies(turned))
@@ -168,7 +170,7 @@ def _(rng: np.random.Generator) -> Iterator[Sample]:
     yield (ugly(rng, 3, 2, 32), rope_table(integers([5, 6, 7]), _frequencies(16))), {}
 
 
-rope_turn.no_gradient("training turns with rope: programs that have a gradient are not lowered to this")
+rope_turn.no_gradient("training uses rope: programs that have a gradient are not lowered to this")
 rope_turn.tolerance(because="two products and a sum")
 
 
@@ -193,7 +195,7 @@ def rope_write(
 
 
 @rope_write.shape
-def _(
+def rope_write_shape(
     q: Spec,
     k: Spec,
     v: Spec,
@@ -208,12 +210,13 @@ def _(
     kv_write.infer([k, v, state, positions, segments, pages], {})
     _check_table("rope_write", q, table)
     fits = q.shape[0] == k.shape[0] and q.shape[2] == k.shape[2] and q.shape[1] % k.shape[1] == 0
-    require(fits, "rope_write", f"q {q} does not fit k {k}; their heads must be alike, q's a multiple of k's")
+    what = f"must have the tokens and channels of k {k}, and a multiple of its heads"
+    require(fits, "rope_write", what, field="q", given=q)
     return q
 
 
 @rope_write.cost
-def _(
+def rope_write_cost(
     q: Spec,
     k: Spec,
     v: Spec,
@@ -230,7 +233,7 @@ def _(
 
 
 @rope_write.samples
-def _(rng: np.random.Generator) -> Iterator[Sample]:
+def rope_write_samples(rng: np.random.Generator) -> Iterator[Sample]:
     for starts, lengths, heads, groups, dim, pairs, dtype in [
         ([0], [1], 1, 1, 2, 1, "f32"),
         ([0, 31, 64], [5, 2, 1], 4, 2, 17, 8, "f32"),
@@ -244,7 +247,7 @@ def _(rng: np.random.Generator) -> Iterator[Sample]:
         q = (ugly if dtype == "i8" else normal)(rng, heads, len(where[0]), dim).transpose(1, 0, 2)
         k, v = normal(rng, len(q), groups, dim), normal(rng, len(q), groups, dim)
         table = rope_table(where[0], _frequencies(pairs))
-        if dtype != "f32":  # turned without a rounding, so that there is one result that is right
+        if dtype != "f32":  # rotated without rounding, so that only one result is right
             k, table = rng.integers(-9, 10, k.shape), rng.integers(-4, 5, table.shape) / 4
         for interleaved in (False, True):
             operands = (q, k.astype(np.float32), v, table.astype(np.float32), state, *where)
@@ -252,7 +255,7 @@ def _(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 @rope_write.decompose
-def _(
+def rope_write_decompose(
     q: Any,
     k: Any,
     v: Any,

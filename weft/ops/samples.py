@@ -1,6 +1,6 @@
-"""Operands worth testing an op on: every family draws from these, always through a seeded generator.
+"""Operands worth testing an op on; every family draws from these, always through a seeded generator.
 
-Sizes stand on both sides of a vector: 1, 16 (lanes), 17, 64, and 65, one past the widest vector in use.
+Sizes lie on both sides of a vector: 1, 16 (lanes), 17, 64, and 65, one past the widest vector in use.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ def normal(rng: np.random.Generator, *shape: int, scale: float = 1.0) -> np.ndar
 
 
 def ugly(rng: np.random.Generator, *shape: int) -> np.ndarray:
-    """Six orders of magnitude either side of 1 in one array: what sums and exponentials fear."""
+    """Six orders of magnitude either side of 1 in one array, which is hard on sums and exponentials."""
     return (rng.standard_normal(shape) * 10.0 ** rng.uniform(-6, 6, shape)).astype(np.float32)
 
 
@@ -64,7 +64,7 @@ def paged(
 ) -> tuple[KvArray, np.ndarray, np.ndarray, np.ndarray]:
     """A filled state, and positions, segments and pages of a step in which sequence b adds lengths[b] at starts[b].
 
-    Pages are dealt in random order and more exist than are used, so an index that is wrong reads something else.
+    Pages are assigned in random order and some stay unused, so that a wrong index reads something else.
     """
     ends = [start + length for start, length in zip(starts, lengths)]
     counts = [-(-end // PAGE) for end in ends]

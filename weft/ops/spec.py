@@ -1,7 +1,7 @@
 """What a shape rule sees of an operand: its sizes and its element type, nothing else.
 
 A size is an integer or a `Dim`, a linear form of the three symbols of a step: T (tokens), B (sequences) and L (rows
-that are asked for). Linear is enough for every shape of a ragged batch, and keeps the planner's arena linear too.
+whose results are wanted). Linear is enough for every shape of a ragged batch, and keeps the planner's arena linear too.
 """
 
 import math
@@ -23,7 +23,7 @@ TERM = re.compile(r"([+-]?)(?:(\d+)\*)?(?:([TBL])|(\d+))")
 
 @frozen
 class Dim:
-    """T*t + B*b + L*l + const. A form without symbols is an int: arithmetic gives the int, never such a Dim."""
+    """T*t + B*b + L*l + const. Arithmetic returns an int, not a Dim, where no symbol is left."""
 
     T: int = 0
     B: int = 0
@@ -49,7 +49,9 @@ class Dim:
 
     def __mul__(self, factor: "Size") -> "Size":
         if isinstance(factor, Dim):
-            raise ShapeError(f"[dim] a product of two symbolic sizes is not linear: {self} and {factor}")
+            raise ShapeError(
+                "dim", f"cannot multiply {self} by {factor}: a product of two symbolic sizes is not linear"
+            )
         return simplest(Dim(*(a * factor for a in self.coefficients)))
 
     __radd__ = __add__
@@ -70,17 +72,17 @@ T, B, L = Dim(T=1), Dim(B=1), Dim(L=1)
 
 
 def linear(size: Size) -> Dim:
-    """`size` as a form, whether or not it has symbols."""
+    """`size` as a Dim, whether or not it has symbols."""
     return size if isinstance(size, Dim) else Dim(const=int(size))
 
 
 def simplest(dim: Dim) -> Size:
-    """The int where the form has no symbol, else the form."""
+    """An int where the Dim has no symbol, else the Dim."""
     return dim if dim.T or dim.B or dim.L else dim.const
 
 
 def parse_size(text: Any) -> Size:
-    """Read "T", "B+1", "2*T", "2*T+B-1" or an integer, written either way."""
+    """The size written as "T", "B+1", "2*T", "2*T+B-1", or as an integer."""
     if isinstance(text, int) and not isinstance(text, bool):
         return text
     found: dict[str, int] = {}
@@ -93,16 +95,16 @@ def parse_size(text: Any) -> Size:
         found[key] = int(const if const else factor or 1) * (-1 if sign == "-" else 1)
         at = term.end()
     if not found or at != len(text):
-        raise ShapeError(f"[dim] not a size: {text!r}; write an integer or a sum of terms like 2*T, B, 1")
+        raise ShapeError("dim", "not a size", given=text, advice="write an integer or a sum of terms like 2*T, B, 1")
     return simplest(Dim(**found))
 
 
 def as_dtype(dtype: str | DType) -> DType:
-    """The element type of this name; one that is known."""
+    """The element type of this name; raises ShapeError for an unknown one."""
     if isinstance(dtype, DType):
         return dtype
     if dtype not in DTYPES:
-        raise ShapeError(f"[dtype] unknown element type: {dtype!r}; known are {', '.join(DTYPES)}")
+        raise ShapeError("dtype", "unknown element type", given=dtype, advice=f"the types are {', '.join(DTYPES)}")
     return DTYPES[dtype]
 
 
@@ -145,14 +147,16 @@ class Spec:
         return replace(self, shape=shape, dtype=self.dtype if dtype is None else as_dtype(dtype))
 
     def at(self, **sizes: int) -> "Spec":
-        """The spec with the symbols' values put in."""
+        """The spec with these values for the symbols."""
         return replace(self, shape=tuple(linear(size).at(**sizes) for size in self.shape))
 
     def __str__(self) -> str:
         return _spec_text(self.dtype.name, self.shape)
 
+    __repr__ = __str__  # errors show the given value by its repr
 
-@lru_cache(maxsize=4096)  # every complaint that is not made formats its specs: a quarter of a trace otherwise
+
+@lru_cache(maxsize=4096)  # shape rules format specs for errors they do not raise: a quarter of a trace otherwise
 def _spec_text(dtype: str, shape: tuple[Any, ...]) -> str:
     return f"{dtype}[{', '.join(map(str, shape))}]"
 
@@ -165,6 +169,7 @@ def spec_of(operand: Any) -> Spec:
         return operand.spec
     if isinstance(operand, (np.ndarray, np.generic)):
         if operand.dtype not in BY_NUMPY:
-            raise ShapeError(f"[ops] arrays of {operand.dtype} are no operands; use float32 or int32")
+            raise ShapeError("ops", f"an operand cannot be an array of {operand.dtype}", advice="use float32 or int32")
         return Spec(operand.shape, BY_NUMPY[operand.dtype])
-    raise ShapeError(f"[ops] not an operand: {type(operand).__name__}; give arrays, packed weights, states or tensors")
+    advice = "use an array, a packed weight, a state or a tensor"
+    raise ShapeError("ops", f"an operand cannot be a {type(operand).__name__}", advice=advice)

@@ -1,8 +1,8 @@
 """How far a kernel may be from the meaning of its op: one number per element type, and where the number comes from.
 
-The error is the norm of the difference over the norm of the reference, all results' elements together: it does not
-punish a kernel for a relative error in an element that is tiny beside its neighbours, and grows with the count of
-roundings like their root.
+The error is the norm of the difference over the norm of the reference, over all elements of all results. A relative
+error in an element that is tiny beside its neighbours hardly counts, and the error grows with the root of the number
+of roundings.
 """
 
 import math
@@ -18,7 +18,7 @@ DEFAULTS = {
     "f32": 16 * 2.0**-24,  # 9.5e-7
     "f16": 2 * 2.0**-11,  # computed in f32, rounded once: u, doubled for a value on the edge of two roundings
     "bf16": 2 * 2.0**-8,
-    "f64": 64 * 2.0**-53,  # the reference against itself in another order
+    "f64": 64 * 2.0**-53,  # the reference against itself, summed in another order
     "i32": 0.0,
     "a8_32": 0.0,  # the arithmetic that decides the codes is specified to the bit
     "a8_256": 0.0,
@@ -34,7 +34,7 @@ def chain(length: int) -> float:
 
 
 def relative_error(got: Any, want: Any) -> float:
-    """|got - want| / |want| in the 2-norm, in float64; inf when shapes differ or something is not finite alike."""
+    """|got - want| / |want| in the 2-norm, in float64; inf when shapes differ or the same elements are not finite."""
     if isinstance(want, Packed):
         same = got.dtype == want.dtype and got.shape == want.shape
         return 0.0 if same and np.array_equal(got.data, want.data) else math.inf

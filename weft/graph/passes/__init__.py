@@ -1,4 +1,4 @@
-"""Passes: pure functions from program to program, one per file, each leaving the meaning as it was."""
+"""Passes: pure functions from program to program, one per file, that keep the meaning."""
 
 from collections.abc import Callable
 from functools import partial
@@ -50,18 +50,18 @@ LOWER: dict[str, list[Callable[[Program], Program]]] = {
 
 
 def optimise(program: Program, *, compute: str = "f32", adapters: bool = False, half: bool = False) -> Program:
-    """All passes in order; verified, unplanned. With `adapters` the program takes them: see adapt.
+    """The program after all passes, verified and unplanned. With `adapters` it takes adapters: see adapt.
 
     Four values of `compute` change numbers. "int8": activations are rounded to int8 rows before products with
-    quantised weights; in a model without a state other weights are rounded to int8 too, and what that leaves is "bf16".
-    "bf16": activations and weights that are not quantised are rounded to bfloat16 before their products. "f16": such
-    weights are rounded to f16, and products are in half precision where the machine has arithmetic of it. These three
-    do attention over a state in bfloat16; with `half`, which says that the machine has it, "int8" and "f16" do the
-    attention of a model without a state in half precision. "bf16x3": products with sums of two bfloat16 each, three
-    products, and attention in f32: near f32.
+    quantised weights; in a model without a state float weights are rounded to int8 too, and the remaining products are
+    as for "bf16". "bf16": activations and float weights are rounded to bfloat16 before their products. "f16": float
+    weights are rounded to f16, and products run in half precision where the machine has half-precision arithmetic.
+    These three compute attention over a state in bfloat16. With `half` (the machine has half-precision arithmetic)
+    "int8" and "f16" compute the attention of a model without a state in half precision. "bf16x3": each operand of a
+    product is a sum of two bfloat16, which takes three products, and attention stays f32: the result is close to f32.
     """
     if compute not in ENCODER_COMPUTES:
-        raise InputError(f"[optimise] compute must be one of {', '.join(ENCODER_COMPUTES)}: got {compute!r}")
+        raise InputError("optimise", f"must be one of {', '.join(ENCODER_COMPUTES)}", field="compute", given=compute)
     passes: list[Callable[[Program], Program]] = [
         dead_code,
         fold_bias,
@@ -69,9 +69,11 @@ def optimise(program: Program, *, compute: str = "f32", adapters: bool = False, 
         cut_rows,
         fuse_norm,
         fuse_rope,
-    ]  # bias first: an activation comes after it; rows before norms: a sum and its norm may have been apart
-    passes += [adapt] if adapters else []  # before products are lowered: adapters read rows that are not rounded
-    passes += [lower_half] if half and compute in ("int8", "f16") else []  # before what makes the others bfloat16
+    ]  # bias before activation, which follows it; rows before norms: take_rows may separate a sum from its norm
+    passes += [adapt] if adapters else []  # before products are lowered: adapters read unrounded rows
+    passes += (
+        [lower_half] if half and compute in ("int8", "f16") else []
+    )  # before the rest of attention becomes bfloat16
     for rewrite in [*passes, *LOWER.get(compute, [])]:
         program = rewrite(program)
     verify(program)

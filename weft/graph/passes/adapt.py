@@ -1,5 +1,5 @@
-"""Adapters: behind every product of tokens with a weight, and behind the embedding of tokens, stands what the adapter
-of their sequence makes of it."""
+"""Adapters: after every product of tokens with a weight, and after the embedding, an op applies the adapter of each
+sequence."""
 
 from dataclasses import replace
 
@@ -7,21 +7,20 @@ from weft.errors import InputError
 from weft.graph.program import Instr, Program, Value, arrange
 from weft.ops.spec import B, L, T, as_dtype
 
-# And the weight's name: the name of its table. That of an embedding is of the weight transposed.
+# A table is named by one of these and its weight's name. The table of an embedding is for the transposed weight.
 TABLE, LOOKUP = "lora/", "lora_embedding/"
 
 
 def adapt(program: Program) -> Program:
-    """matmul(x, W, b) -> lora(matmul(x, W, b), x, table of W), then the activation; embedding(ids, W) -> lora_embedding
-    of it; `adapters` is an input more.
+    """matmul(x, W, b) -> lora(matmul(x, W, b), x, table of W), then the activation; embedding(ids, W) ->
+    lora_embedding(embedding(ids, W), …); `adapters` becomes one more input.
 
-    The product itself stays as it was, so sequences without an adapter keep their bits.
+    The product itself does not change, so sequences without an adapter keep their bits.
     """
     names = {value.name for value in program.inputs}
     if not {"segments", "rows"} <= names or "adapters" in names:
-        raise InputError(
-            f"[adapt] {program.name} is no program of a step; it has the inputs {', '.join(sorted(names))}"
-        )
+        what = f"{program.name} must have the inputs segments and rows, and not adapters"
+        raise InputError("adapt", what, given=sorted(names))
     values = {value.name: value for value in program.values}
     values["adapters"] = Value("adapters", "input", as_dtype("i32"), (B,))
     body: list[Instr] = []

@@ -1,10 +1,10 @@
-"""Rows that nobody asks for are not computed: `take_rows` moves up through everything that works row by row."""
+"""Rows that are not used are not computed: `take_rows` moves up past every op that works row by row."""
 
 from dataclasses import replace
 
 from weft.graph.program import Instr, Program, Value, arrange
 
-# Ops in which a row of a result needs that row of the operands and nothing else. All their arrays are [T, D].
+# Ops in which a row of a result depends only on that row of the operands. All their arrays are [T, D].
 ROW_BY_ROW = (
     "activate",
     "add",
@@ -22,9 +22,9 @@ ROW_BY_ROW = (
 
 
 def cut_rows(program: Program) -> Program:
-    """take_rows(f(x)) -> f(take_rows(x)), as far up as every reader wants the same rows and no others.
+    """take_rows(f(x)) -> f(take_rows(x)), as far up as all readers use the same rows only.
 
-    In a decoder this is the last layer behind its attention: a prompt's logits are wanted for its last token only.
+    In a decoder this covers the last layer after its attention: only the last token of a prompt needs logits.
     """
     cut = _with_fewer_rows(program)
     if not cut:
@@ -32,7 +32,7 @@ def cut_rows(program: Program) -> Program:
     values = dict(program.table)
     body: list[Instr] = []
     taken: dict[tuple[str, str], str] = {}  # (value, rows) -> its rows
-    alias: dict[str, str] = {}  # what a take_rows gave -> the value that has no other rows now
+    alias: dict[str, str] = {}  # the result of a take_rows -> the value that has only these rows now
 
     def rows_of(name: str, rows: str) -> str:
         writer = program.writer.get(name)
@@ -60,7 +60,7 @@ def cut_rows(program: Program) -> Program:
 
 
 def _with_fewer_rows(program: Program) -> dict[int, str]:
-    """The instructions that need not work on all rows, and the rows they are to work on."""
+    """The instructions that may compute fewer rows, with the name of those rows."""
     cut: dict[int, str] = {}
     for index in reversed(range(len(program.body))):
         instr = program.body[index]
@@ -78,7 +78,7 @@ def _cuttable(program: Program, name: str) -> bool:
 
 
 def _rows_wanted(program: Program, reader: int, cut: dict[int, str]) -> str | None:
-    """The rows that an instruction needs of its operands; None for all of them."""
+    """The rows that an instruction reads of its operands; None for all of them."""
     instr = program.body[reader]
     if instr.op == "take_rows":
         return str(instr.inputs[1]) if program.table[instr.outputs[0]].kind == "buffer" else None

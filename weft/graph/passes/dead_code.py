@@ -1,10 +1,10 @@
-"""Instructions whose results nobody reads go, and then weights that nobody reads."""
+"""Remove instructions whose results are never read, then weights that are never read."""
 
 from weft.graph.program import Program, arrange
 
 
 def dead_code(program: Program) -> Program:
-    """Keep what an output or a state needs. Inputs and states stay: they are the program's signature."""
+    """The program with only what an output or a state depends on. Inputs and states stay: they are its signature."""
     needed = {value.name for value in program.outputs}
     body = []
     for instr in reversed(program.body):

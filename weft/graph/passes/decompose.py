@@ -1,4 +1,4 @@
-"""Fused ops that a backend lacks are said with the ops it has."""
+"""Replace ops that a backend lacks by ops that it has."""
 
 from collections.abc import Callable, Sequence
 from typing import cast
@@ -12,9 +12,9 @@ Supports = Callable[[str, Sequence[DType]], bool]  # Backend.supports
 
 
 def decompose(program: Program, supports: Supports) -> Program:
-    """Replace what `supports` refuses by its decomposition, again and again until nothing changes.
+    """Replace every op that `supports` refuses by its decomposition, until nothing changes.
 
-    An op without a decomposition stays: compiling says that the backend does not have it.
+    An op without a decomposition stays; compiling then reports that the backend lacks it.
     """
     after = _once(program, supports)
     while after != program:
@@ -36,7 +36,7 @@ def _once(program: Program, supports: Supports) -> Program:
 
 
 def _expanded(program: Program, instr: Instr, prefix: str) -> tuple[list[Value], list[Instr]]:
-    """The decomposition traced on its own, its names put back into the program's."""
+    """The values and instructions of the decomposition, traced on its own and renamed to fit the program."""
     trace = Trace(instr.op)
     operands: list[Tensor | None] = []
     names: dict[str | None, str] = {}

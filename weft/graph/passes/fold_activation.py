@@ -1,4 +1,4 @@
-"""An activation joins its neighbour: the product after it (gated), else the matmul before it (its attribute)."""
+"""Merge an activation into the product after it (gated), or else into the matmul before it (its attribute)."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""matmul, then add of a weight vector: the vector becomes the matmul's bias."""
+"""Turn a weight vector that is added to a product into the bias of the matmul."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The residual sum and the norm after it become one op, which reads the row once."""
+"""Fuse the residual sum with the norm after it, so that the row is read once."""
 
 from weft.graph.program import Instr, Program, arrange
 
@@ -6,8 +6,8 @@ from weft.graph.program import Instr, Program, arrange
 def fuse_norm(program: Program) -> Program:
     """add + rms_norm -> add_rms_norm; add + layer_norm -> add_layer_norm where nothing else reads the sum.
 
-    The fused op stands where the sum stood: the norm's weights are there from the start, and other readers of the sum
-    may come before the norm. Of several norms of one sum, the first is fused.
+    The fused op takes the place of the sum: other readers of the sum may come before the norm. Where a sum has several
+    norms, the first is fused.
     """
     body: list[Instr | None] = list(program.body)
     for index, instr in enumerate(program.body):

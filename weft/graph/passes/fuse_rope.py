@@ -1,12 +1,12 @@
-"""Rotations: cosines and sines are computed once for all layers, and keys are turned on their way into the state."""
+"""Rotations: compute cosines and sines once for all layers, and rotate keys as they are written to the state."""
 
 from weft.graph.program import Instr, Program, Value, arrange
 from weft.ops.registry import find
 
 
 def fuse_rope(program: Program) -> Program:
-    """rope -> rope_turn by a rope_table that all rotations of one kind share; then, where keys go into a state,
-    rope_turn of queries, rope_turn of keys and kv_write -> rope_write. The bits stay.
+    """rope -> rope_turn with a rope_table that all rotations of one kind share; then, where keys go into a state,
+    rope_turn of queries, rope_turn of keys and kv_write -> rope_write. Results keep their bits.
     """
     return _into_write(_by_table(program))
 
@@ -47,7 +47,9 @@ def _into_write(program: Program) -> Program:
 
 
 def _query(program: Program, write: int, key: int) -> int | None:
-    """The rotation of the queries that meet the keys of a kv_write, if those are turned alike, and for it alone."""
+    """The rope_turn of the queries that read the keys of the kv_write at `write`, if it can be fused: the keys are
+    rotated in the same way, and only for that kv_write.
+    """
     if key < 0 or program.body[key].op != "rope_turn" or program.only_reader(program.body[key].outputs[0]) != write:
         return None
     turned, state = program.body[key], str(program.body[write].inputs[2])

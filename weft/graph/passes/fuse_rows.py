@@ -1,4 +1,4 @@
-"""Norms and gates quantise what they make, where one quantise_rows alone reads it: the float rows are never stored."""
+"""Fuse norms and gates with the quantise_rows that alone reads their result, so that float rows are never stored."""
 
 from weft.graph.program import Instr, Program, arrange
 
@@ -6,14 +6,14 @@ FUSED = {"rms_norm": "rms_norm_a8", "add_rms_norm": "add_rms_norm_a8", "gated": 
 
 
 def fuse_rows(program: Program) -> Program:
-    """quantise_rows(rms_norm(x)) -> rms_norm_a8(x), and so for add_rms_norm and gated; the bits stay.
+    """quantise_rows(rms_norm(x)) -> rms_norm_a8(x), and likewise for add_rms_norm and gated; results keep their bits.
 
-    The fused op stands where its first part stood. What something else reads too, an adapter or a product with rows of
-    another block, stays as it was.
+    The fused op takes the place of its first part. A result that something else reads too, an adapter or a product
+    with rows of another block, stays as it is.
     """
     body: list[Instr | None] = list(program.body)
     for index, instr in enumerate(program.body):
-        rows = instr.outputs[-1] if instr.op in FUSED else ""  # of a norm's two results the second
+        rows = instr.outputs[-1] if instr.op in FUSED else ""  # add_rms_norm's second result
         reader = program.only_reader(rows) if rows else None
         if reader is None or program.body[reader].op != "quantise_rows":
             continue

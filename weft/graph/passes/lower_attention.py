@@ -1,5 +1,5 @@
-"""Attention where activations are rounded anyway: over the state in bfloat16, which a matrix unit multiplies; without
-one, of every token to its whole sequence, in half precision where there is arithmetic of it.
+"""Attention in lower precision, for programs that round activations anyway: over a state in bfloat16, which matrix
+units multiply; without a state, of every token to its whole sequence, in half precision where the machine has it.
 """
 
 from weft.graph.passes.lower_bf16 import sees_all
@@ -10,8 +10,9 @@ ROUNDED = {"matmul_q", "matmul_bf16", "matmul_half"}  # products of rounded acti
 
 
 def lower_attention(program: Program) -> Program:
-    """attention_paged -> attention_paged_bf16, for heads that it takes, in programs with products of rounded
-    activations: where a model's weights left nothing to round, it stays f32 throughout.
+    """attention_paged -> attention_paged_bf16, for heads that fit it, in programs with products of rounded activations.
+
+    A model none of whose products are rounded stays f32 throughout.
     """
     if not any(instr.op in ROUNDED for instr in program.body):
         return program
@@ -27,8 +28,9 @@ def lower_attention(program: Program) -> Program:
 
 
 def lower_half(program: Program) -> Program:
-    """attention -> attention_half, where every token sees its whole sequence; a model with a state is left alone: its
-    scores may be too large for halves.
+    """attention -> attention_half, where every token sees its whole sequence.
+
+    A model with a state stays as it is: its scores may be too large for half precision.
     """
     if program.states:
         return program

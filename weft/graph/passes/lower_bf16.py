@@ -1,7 +1,7 @@
-"""Products with float weights and attention in bfloat16: half the bytes, and what a matrix unit multiplies.
+"""Products with float weights and attention in bfloat16: half the bytes, and the type that matrix units multiply.
 
-Rows are rounded once for all the products that read them; what only products or attention read is rounded where it is
-made.
+Rows are rounded once for all the products that read them. A result that only products or attention read is rounded by
+the op that computes it.
 """
 
 from dataclasses import replace
@@ -17,10 +17,10 @@ FLOATS = ("f32", "f16", "bf16")
 
 
 def lower_bf16(program: Program, *, split: bool = False) -> Program:
-    """matmul -> round_rows and matmul_bf16, for every float matrix that nothing but products reads, or that is bf16
+    """matmul -> round_rows and matmul_bf16, for every float matrix that only products read, or that is bf16
     already; attention -> attention_bf16, where every token sees its whole sequence.
 
-    With `split` values and weights are sums of two bfloat16, and attention stays as it is: near f32.
+    With `split` values and weights are sums of two bfloat16 and attention stays f32: results are close to f32.
     """
     weights = _matrices(program, split)
     products = {i for i, instr in enumerate(program.body) if instr.op == "matmul" and instr.inputs[1] in weights}
@@ -32,7 +32,7 @@ def lower_bf16(program: Program, *, split: bool = False) -> Program:
         narrow |= _made_rounded(program, i, products) | _left_rounded(program, i, products)
     values = {value.name: _stored(value, weights | narrow, split) for value in program.values}
     body: list[Instr] = []
-    rows: dict[str, str] = {name: name for name in narrow}  # rounded already: activations -> name
+    rows: dict[str, str] = {name: name for name in narrow}  # activations -> the name of their rounded rows
     for i, instr in enumerate(program.body):
         if i in attentions:
             attrs = {"scale": instr.attrs["scale"], "rounded": instr.outputs[0] in narrow}
@@ -53,7 +53,7 @@ def lower_bf16(program: Program, *, split: bool = False) -> Program:
 
 
 def _matrices(program: Program, split: bool) -> set[str]:
-    """The weights that go into products of bfloat16."""
+    """The weights whose products become bfloat16."""
     found = set()
     for instr in program.body:
         if instr.op != "matmul":
@@ -66,7 +66,7 @@ def _matrices(program: Program, split: bool) -> set[str]:
 
 
 def may_become(program: Program, weight: Value, dtype: str) -> bool:
-    """Whether a weight may be stored as `dtype`: it is, or it is a float matrix that nothing but products reads."""
+    """Whether a weight may be stored as `dtype`: it already is, or it is a float matrix that only products read."""
     alone = all(program.body[i].op == "matmul" for i in program.readers[weight.name])
     return weight.dtype.name == dtype or (weight.dtype.name in FLOATS and alone)
 
@@ -82,7 +82,7 @@ def _stored(value: Value, names: set[str], split: bool) -> Value:
 
 
 def sees_all(program: Program, instr: Instr) -> bool:
-    """Whether this is attention of every token to its whole sequence, with heads that the ops for that take."""
+    """Whether this is attention of every token to its whole sequence, with heads that fit the ops for it."""
     if instr.op != "attention" or any(instr.attrs[key] for key in ("causal", "window", "softcap")):
         return False
     dim = program.table[str(instr.inputs[0])].shape[2]
@@ -90,8 +90,8 @@ def sees_all(program: Program, instr: Instr) -> bool:
 
 
 def _made_rounded(program: Program, at: int, products: set[int]) -> set[str]:
-    """Queries, keys and values of the attention at `at`, if all three are products' results, reshaped, and read by
-    nothing else: these, and the products' results.
+    """Names of queries, keys and values of the attention at `at` and of the products they are reshapes of, if all
+    three are results of products that nothing else reads; else nothing.
     """
     names: set[str] = set()
     for name in map(str, program.body[at].inputs[:3]):
@@ -106,7 +106,7 @@ def _made_rounded(program: Program, at: int, products: set[int]) -> set[str]:
 
 
 def _left_rounded(program: Program, at: int, products: set[int]) -> set[str]:
-    """The result of the attention at `at`, and the same reshaped, if only products read that."""
+    """Names of the result of the attention at `at` and of its reshape, if only products read that; else nothing."""
     result = program.body[at].outputs[0]
     reader = program.only_reader(result)
     if reader is None or program.body[reader].op != "reshape":

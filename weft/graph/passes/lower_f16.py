@@ -1,4 +1,4 @@
-"""Products with float weights in half precision: half the bytes, twice the speed where there is arithmetic of it."""
+"""Products with float weights in half precision: half the bytes, and twice the speed where the machine has it."""
 
 from dataclasses import replace
 from typing import cast
@@ -10,7 +10,7 @@ from weft.ops.spec import as_dtype
 
 
 def lower_f16(program: Program) -> Program:
-    """matmul -> matmul_half, for every float matrix that nothing but products reads, or that is f16 already."""
+    """matmul -> matmul_half, for every float matrix that only products read, or that is f16 already."""
     multiplied = {str(instr.inputs[1]) for instr in program.body if instr.op == "matmul"}
     halves = {name for name in multiplied if _fits(program, name)}
     values = [replace(value, dtype=as_dtype("f16")) if value.name in halves else value for value in program.values]

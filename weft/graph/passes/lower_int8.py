@@ -6,10 +6,10 @@ from weft.ops.registry import find
 
 
 def lower_int8(program: Program) -> Program:
-    """matmul -> quantise_rows and matmul_q, for every weight whose type has an int8 path."""
+    """matmul -> quantise_rows and matmul_q, for every weight whose type has an int8 kernel."""
     values = list(program.values)
     body: list[Instr] = []
-    rows: dict[tuple[str, int], str] = {}  # quantised already: (activations, block) -> name
+    rows: dict[tuple[str, int], str] = {}  # (activations, block) -> the name of their int8 rows
     for instr in program.body:
         block = INT8_BLOCK.get(program.table[str(instr.inputs[1])].dtype.name) if instr.op == "matmul" else None
         if block is None:

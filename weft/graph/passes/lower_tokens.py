@@ -1,7 +1,7 @@
 """Products of tokens with float weights in int8: rows of activations and rows of weights rounded, each with one scale.
 
-Rows are quantised once for all the products that read them; what only one product reads is quantised where it is made,
-and equalised for it: docs/decisions/0011-int8-encoders.md.
+Rows are quantised once for all the products that read them. A result that only one product reads is quantised by the op
+that computes it, and equalised for its reader: docs/decisions/0011-int8-encoders.md.
 """
 
 from dataclasses import replace
@@ -15,8 +15,8 @@ from weft.ops.spec import T, as_dtype
 
 
 def lower_tokens(program: Program) -> Program:
-    """matmul -> quantise_tokens and matmul_i8, for float matrices that nothing but products of tokens reads; the rest
-    as lower_bf16 does it. A model with a state, which generates, is left alone.
+    """matmul -> quantise_tokens and matmul_i8, for float matrices that only products of tokens read; the rest as
+    lower_bf16 does. A model with a state, which generates, stays as it is.
     """
     if program.states:
         return program
@@ -25,15 +25,15 @@ def lower_tokens(program: Program) -> Program:
     equalised = {i for i in alone if all(j in alone for j in program.readers[_weight(program, i)])}
     values = {value.name: value for value in program.values}
     makers = {program.body[i].outputs[0]: i for i in products}
-    made: dict[str, str] = {}  # heads of rows that a product quantises
+    made: dict[str, str] = {}  # rows that a product quantises -> the name of their headers
     for i in sorted(equalised):
         x = str(program.body[i].inputs[0])
         if values[x].kind == "buffer" and x in makers and _short(program, makers[x]):
-            made[x] = f"%heads.{len(made)}"
+            made[x] = f"%headers.{len(made)}"
             values[x] = replace(values[x], dtype=as_dtype("i8"))
             values[made[x]] = Value(made[x], "buffer", as_dtype("f32"), (*values[x].shape[:-1], 3))
     body: list[Instr] = []
-    rows: dict[str, tuple[str, str]] = {x: (x, heads) for x, heads in made.items()}
+    rows: dict[str, tuple[str, str]] = {x: (x, headers) for x, headers in made.items()}
     for i, instr in enumerate(program.body):
         if i not in products:
             body.append(instr)
@@ -66,7 +66,7 @@ def _weight(program: Program, index: int) -> str:
 
 
 def _short(program: Program, index: int) -> bool:
-    """Whether a product's results may be quantised where they are made."""
+    """Whether a product can quantise its own results."""
     columns, depth = (cast(int, size) for size in program.table[_weight(program, index)].shape)
     return takes_i8(columns) and columns <= I8_COLUMNS and depth <= I8_COLUMNS
 
@@ -77,7 +77,7 @@ def _quantise(
     specs = find("quantise_tokens").infer(
         [program.table[x].spec, None if reader is None else program.table[reader].spec], {}
     )
-    names = (f"%codes.{len(body)}", f"%codes.{len(body)}.heads")
+    names = (f"%codes.{len(body)}", f"%codes.{len(body)}.headers")
     for name, spec in zip(names, specs):
         values[name] = Value(name, "buffer", spec.dtype, spec.shape)
     body.append(Instr("quantise_tokens", (x, reader), names, {}))
