@@ -1,5 +1,5 @@
-"""Write the generated pages: docs/ops.md, flags.md, models.md, cli.md, and the figures of README.md. `--check` compares
-instead and prints a diff.
+"""Write the generated pages: docs/ops.md, flags.md, models.md, cli.md, benchmarks.md, and the figures of README.md.
+`--check` compares instead and prints a diff.
 
 The pages depend on the source alone: not on this machine's processor, environment or terminal.
 """
@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -138,18 +139,59 @@ FIGURES = (
 )
 
 
-def readme() -> str:
-    """The README with the figures of benchmarks/results in their place."""
+def results(name: str) -> list[dict[str, Any]]:
+    """The records of benchmarks/results/NAME.jsonl."""
+    lines = (ROOT / "benchmarks" / "results" / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def benchmarks_page() -> str:
     from weft.bench.report import figures
 
-    lines = (ROOT / "benchmarks" / "results" / "local.jsonl").read_text(encoding="utf-8").splitlines()
+    intro = (
+        "Medians, with the range seen, and the share of the roof that was measured in the same run. The command of a\n"
+        "row measures it again; `weft bench --help` explains the workloads. `weft bench vs` measures llama.cpp, ONNX\n"
+        "Runtime, OpenVINO, CTranslate2 and PyTorch in turn with weft where `--peer-python` has them\n"
+        "([how to install them](../benchmarks/peers/README.md)). A `+` after a commit: with changes on top of it."
+    )
+    tokenizers = (
+        "## Tokenizers\n\nThe WikiText-2 test file on one thread, in turn with the `tokenizers` library: WordPiece of\n"
+        "MiniLM 23 times as fast, byte-level BPE of GPT-2 15 times; on text in many scripts 9.7 and 7.5 times\n"
+        "(`python benchmarks/tokenizers.py`)."
+    )
+    others = (
+        "## Vectors\n\nDistances, codes and scans in turn with numpy, simsimd, numkong, faiss and usearch:\n"
+        "`OPENBLAS_NUM_THREADS=1 python benchmarks/vectors.py --cpu --rounds 9`. Results are in\n"
+        "`benchmarks/results/vectors.jsonl`, and [LOG.md](LOG.md) discusses them."
+    )
+    return page(
+        "Benchmarks",
+        "`benchmarks/results`, to which `make bench` appends",
+        intro,
+        "## Two virtual cores of a Xeon (AMX), shared with other work\n\n" + figures(results("local")),
+        "## Two cores of a Neoverse N1 (64-bit Arm)\n\n" + figures(results("neoverse-n1")),
+        tokenizers,
+        others,
+    )
+
+
+def readme() -> str:
+    """The README with the figures of benchmarks/results in their place."""
+    from weft.bench.report import headlines
+
     before, start, rest = (ROOT / "README.md").read_text(encoding="utf-8").partition(FIGURES[0])
     _, end, after = rest.partition(FIGURES[1])
     assert start and end, "the README has no place for the figures"
-    return f"{before}{start}\n{figures([json.loads(line) for line in lines])}\n\n{end}{after}"
+    return f"{before}{start}\n{headlines(results('local'))}\n\n{end}{after}"
 
 
-PAGES: dict[str, Callable[[], str]] = {"ops": ops_page, "flags": flags_page, "models": models_page, "cli": cli_page}
+PAGES: dict[str, Callable[[], str]] = {
+    "ops": ops_page,
+    "flags": flags_page,
+    "models": models_page,
+    "cli": cli_page,
+    "benchmarks": benchmarks_page,
+}
 
 
 def main(check: bool) -> int:

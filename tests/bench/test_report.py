@@ -1,9 +1,9 @@
-"""The README's figures are the newest of each case, with the best peer of the same kind beside them."""
+"""The figures in the pages are the newest of each case, with the best peer of the same kind and the command."""
 
 from typing import Any
 
 from weft.bench.measure import summary
-from weft.bench.report import Row, bars, figures, number, svg
+from weft.bench.report import HEADLINES, Row, bars, figures, headlines, number, svg
 
 
 def line(
@@ -30,8 +30,8 @@ def test_the_best_peer_of_the_same_kind_stands_beside_weft() -> None:
             line("B int8", 500)]  # fmt: skip
     table = figures([record("vs embed", "c", *rows)]).splitlines()[2:]
     assert (
-        table[0]
-        == "| `embed_256` in f32 | m | 2 | 30.0 tokens/s (1 to 9,999) | 50 % of f32 | B f32 20.0: weft 1.50× | c |"
+        table[0] == "| `embed_256` in f32 | m | 2 | 30.0 tokens/s (1 to 9,999) | 50 % of f32 | B f32 20.0: weft 1.50× "
+        "| `weft bench vs embed -m m --threads 2 --compute f32` | c |"
     )
     assert "|  |  |" in table[1]
 
@@ -59,3 +59,14 @@ def test_a_figure_with_a_peer_beside_it_goes_before_a_newer_one_without() -> Non
     table = figures([with_peer, without]).splitlines()[2:]
     assert "A bf16 4: weft 2.00×" in table[0] and "old" in table[0]
     assert "A f32 3: weft 2.00×" in table[1]  # sums of two bfloat16 are of the f32 kind
+
+
+def test_the_readme_s_six_rows_have_their_commands() -> None:
+    records = []
+    for case, model, threads, workload, runner in HEADLINES:
+        one = {**line(runner, 7), "workload": workload}
+        records.append({**record(case, "c", one), "model": model, "threads": threads})
+    rows = headlines(records).splitlines()[2:]
+    assert len(rows) == 6 and all("`weft bench vs " in row for row in rows)
+    assert "`weft bench vs parallel --threads 2 --sequences 32`" in rows[2]
+    assert "`weft bench vs decode -m qwen2.5-coder --threads 2`" in rows[3]

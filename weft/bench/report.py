@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
@@ -162,9 +162,40 @@ def svg(rows: Sequence[Row], title: str) -> str:
     )
 
 
+# The figures that the README shows: case, model, threads, workload, setting.
+HEADLINES = (
+    ("vs decode", "SmolLM2-135M-Instruct.Q4_1.gguf", 2, "decode_1", "weft"),
+    ("vs prefill", "SmolLM2-135M-Instruct.Q4_1.gguf", 2, "prefill_512", "weft"),
+    ("vs parallel", "SmolLM2-135M-Instruct.Q4_1.gguf", 2, "parallel_32", "weft"),
+    ("vs decode", "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf", 2, "decode_1", "weft"),
+    ("vs embed", "minilm", 2, "embed_1000_mixed", "weft bf16"),
+    ("vs startup", "minilm", 2, "start", "weft f32"),
+)
+# How a command names a model that results name by its file; None: it is the default.
+NAMES = {"SmolLM2-135M-Instruct.Q4_1.gguf": None, "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf": "qwen2.5-coder"}
+
+
 def figures(records: Sequence[dict[str, Any]]) -> str:
-    """The README's table: of each workload, model, number of threads and setting the newest figure, one with a peer of
-    its kind beside it where there is one. A record of another tool, which has no workloads, is none of these."""
+    """A Markdown table of the newest figure of each workload, model, number of threads and setting."""
+    header = ("measured", "model", "threads", "weft", "share of roof", "best peer", "command", "commit")
+    return _markdown(header, (_figure(one, row) for one, row in _newest(records).values()))
+
+
+def headlines(records: Sequence[dict[str, Any]]) -> str:
+    """The figures HEADLINES as a Markdown table, each with the command that measures it."""
+    newest = _newest(records)
+    cells = (_figure(*newest[key]) for key in HEADLINES)
+    header = ("measured", "model", "weft", "best peer", "command")
+    return _markdown(
+        header, ((name, model, weft, peer, command) for name, model, _, weft, _, peer, command, _ in cells)
+    )
+
+
+def _newest(records: Sequence[dict[str, Any]]) -> dict[Any, tuple[dict[str, Any], dict[str, Any]]]:
+    """By case, model, threads, workload and runner: the last record and its row, one with a peer where there is one.
+
+    Records of other tools have no workloads and are left out.
+    """
     found: dict[Any, tuple[dict[str, Any], dict[str, Any]]] = {}
     for one in records:
         for row in one["rows"]:
@@ -173,19 +204,38 @@ def figures(records: Sequence[dict[str, Any]]) -> str:
             key = (one["case"], one.get("model"), one["threads"], row["workload"], row["runner"])
             if key not in found or _best_peer(one, row) or not _best_peer(*found[key]):
                 found[key] = one, row
-    lines = [
-        "| measured | model | threads | weft | share of roof | best peer | commit |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    return "\n".join([*lines, *(_figure(one, row) for one, row in found.values())])
+    return found
 
 
-def _figure(one: dict[str, Any], row: dict[str, Any]) -> str:
+def _markdown(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    return "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in (header, ["---"] * len(header), *rows))
+
+
+def _figure(one: dict[str, Any], row: dict[str, Any]) -> tuple[Any, ...]:
     setting = " ".join(row["runner"].split()[1:])
     share = f"{100 * row['share']:.0f} % of {row['roof']}" if "share" in row else ""
     name = f"`{row['workload']}`{' in ' + setting if setting else ''}"
-    cells = (name, one.get("model", ""), one["threads"], _amount(row), share, _best_peer(one, row), one["commit"])
-    return f"| {' | '.join(map(str, cells))} |"
+    command = f"`{_command(one, row)}`"
+    peer = _best_peer(one, row)
+    return name, one.get("model", ""), one["threads"], _amount(row), share, peer, command, one["commit"]
+
+
+def _command(one: dict[str, Any], row: dict[str, Any]) -> str:
+    """The command line that measures a row."""
+    case, setting = one["case"], row["runner"].partition(" ")[2]
+    model = NAMES.get(one.get("model", ""), one.get("model"))
+    named = model is not None and not (case.endswith("embed") and model == "minilm")
+    parts = ["weft bench", case, f"-m {model}" if named else "", f"--threads {one['threads']}"]
+    if case.endswith("embed") and setting:
+        parts.append(f"--compute {_kind(setting)}")
+    if case.endswith("parallel"):
+        parts.append(f"--sequences {row['workload'].rpartition('_')[2]}")
+    return " ".join(filter(None, parts))
+
+
+def _kind(setting: str) -> str:
+    """The peers' kind of arithmetic that a setting of weft is compared with."""
+    return "f32" if setting == "bf16x3" else setting  # bf16x3 is close to f32
 
 
 def _amount(row: dict[str, Any]) -> str:
@@ -197,8 +247,7 @@ def _best_peer(one: dict[str, Any], row: dict[str, Any]) -> str:
     peers = [p for p in one["rows"] if p["workload"] == row["workload"] and p["runner"].split()[0] != "weft"]
     setting = row["runner"].partition(" ")[2]
     if setting:
-        kind = "f32" if setting == "bf16x3" else setting  # near f32
-        peers = [p for p in peers if f" {kind}" in p["runner"]]
+        peers = [p for p in peers if f" {_kind(setting)}" in p["runner"]]
     if not peers:
         return ""
     less = row["unit"] in LESS_IS_BETTER
