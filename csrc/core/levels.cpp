@@ -1,90 +1,20 @@
 #include "core/levels.h"
 
-#ifdef WEFT_X86
-#include <cpuid.h>
-#endif
-#if defined(WEFT_ARM) && defined(__linux__)
-#include <sys/auxv.h>
-#endif
-#ifdef __linux__
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
-
 #include "core/error.h"
+#include "simd/processor.h"
 
 namespace weft {
 
-extern const KernelEntry kernels_scalar[];
-#ifdef WEFT_X86
-extern const KernelEntry kernels_avx2[];
-extern const KernelEntry kernels_avx512[];
-extern const KernelEntry kernels_amx[];
-
-// The compiler's builtins check the operating system's part (saved registers) too.
-static bool has_avx2() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") &&
-         __builtin_cpu_supports("f16c");
-}
-static bool has_avx512() {
-  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
-}
-// The matrix unit's registers are so large that a process has to ask the system for them; threads inherit the answer.
-static bool has_amx() {
-#ifdef __linux__
-  static const bool granted = [] {
-    constexpr unsigned tiles = 1u << 24, int8 = 1u << 25, bf16 = 1u << 22, all = tiles | int8 | bf16;
-    constexpr long ask = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
-    unsigned a, b, c, d;
-    if (!has_avx512() || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & all) != all) return false;
-    if (!__builtin_cpu_supports("avx512bf16")) return false;
-    return syscall(SYS_arch_prctl, ask, tile_data) == 0;
-  }();
-  return granted;
-#else
-  return false;
-#endif
-}
-#endif
-#ifdef WEFT_ARM
-extern const KernelEntry kernels_neon[];
-extern const KernelEntry kernels_neon_dot[];
-extern const KernelEntry kernels_neon_i8mm[];
-
-// Baseline AArch64 has NEON; what came later the system lists. Where there is no such list, the baseline is used.
-static bool has_neon_dot() {
-#ifdef __linux__
-  constexpr unsigned long asimdhp = 1ul << 10, asimddp = 1ul << 20, both = asimdhp | asimddp;  // of AT_HWCAP
-  return (getauxval(AT_HWCAP) & both) == both;
-#else
-  return false;
-#endif
-}
-static bool has_neon_i8mm() {
-#ifdef __linux__
-  constexpr unsigned long i8mm = 1ul << 13;  // of AT_HWCAP2
-  return has_neon_dot() && (getauxval(AT_HWCAP2) & i8mm);
-#else
-  return false;
-#endif
-}
-#endif
-static bool always() { return true; }
+// The levels that were built, lowest first: a list that CMakeLists.txt generates.
+#define WEFT_LEVEL(name) extern const KernelEntry kernels_##name[];
+#include "level_list.inc"
+#undef WEFT_LEVEL
 
 const std::vector<Level>& levels() {
   static const std::vector<Level> all = {
-      {"scalar", kernels_scalar, always},
-#ifdef WEFT_X86
-      {"avx2", kernels_avx2, has_avx2},
-      {"avx512", kernels_avx512, has_avx512},
-      {"amx", kernels_amx, has_amx},
-#endif
-#ifdef WEFT_ARM
-      {"neon", kernels_neon, always},
-      {"neon_dot", kernels_neon_dot, has_neon_dot},
-      {"neon_i8mm", kernels_neon_i8mm, has_neon_i8mm},
-#endif
+#define WEFT_LEVEL(name) {#name, kernels_##name, has_##name},
+#include "level_list.inc"
+#undef WEFT_LEVEL
   };
   return all;
 }
@@ -103,7 +33,9 @@ const Level& level_named(std::string_view name) {
   if (best) return *best;
   std::string known;
   for (const std::string& present : levels_present()) known += (known.empty() ? "" : ", ") + present;
-  fail(ErrorKind::backend, "cpu", "this machine cannot run the level '" + std::string(name) + "': it has " + known);
+  fail(ErrorKind::backend, "cpu",
+       "the level '" + std::string(name) + "' is not available: this build has " + known +
+           " for this machine; `make test` builds every level that the machine runs");
 }
 
 Kernel find_kernel(const Level& level, std::string_view op) {

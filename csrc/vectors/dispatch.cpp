@@ -5,28 +5,27 @@
 
 namespace weft {
 
-namespace scalar {
-extern const VectorKernels vector_kernels;
+// The levels that were built with vector kernels of their own, lowest first: a list that CMakeLists.txt generates.
+#define WEFT_LEVEL(name)                      \
+  namespace name {                            \
+  extern const VectorKernels vector_kernels;  \
+  }
+#include "vector_level_list.inc"
+#undef WEFT_LEVEL
+
+static const VectorKernels* own_kernels(const char* level) {
+#define WEFT_LEVEL(name) \
+  if (std::strcmp(level, #name) == 0) return &name::vector_kernels;
+#include "vector_level_list.inc"
+#undef WEFT_LEVEL
+  return nullptr;
 }
-#ifdef WEFT_X86
-namespace avx2 {
-extern const VectorKernels vector_kernels;
-}
+
+#ifdef WEFT_BUILT_avx512
 namespace avx512 {
-extern const VectorKernels vector_kernels;
 extern const IntSum hamming_popcnt;
 }
-#endif
-#ifdef WEFT_ARM
-namespace neon {
-extern const VectorKernels vector_kernels;
-}
-namespace neon_dot {
-extern const VectorKernels vector_kernels;
-}
-#endif
 
-#ifdef WEFT_X86
 // Processors of the avx512 level that also count bits by one instruction, which the level does not promise.
 static const VectorKernels& avx512_kernels() {
   static const VectorKernels kernels = [] {
@@ -39,17 +38,12 @@ static const VectorKernels& avx512_kernels() {
 #endif
 
 const VectorKernels& vector_kernels(const Level& level) {
-  const auto is = [&](const char* name) { return std::strcmp(level.name, name) == 0; };
-#ifdef WEFT_X86
-  if (is("avx512") || is("amx")) return avx512_kernels();
-  if (is("avx2")) return avx2::vector_kernels;
+  const Level* at = &level;
+  while (!own_kernels(at->name)) --at;  // the lowest level that is built always has them
+#ifdef WEFT_BUILT_avx512
+  if (std::strcmp(at->name, "avx512") == 0) return avx512_kernels();
 #endif
-#ifdef WEFT_ARM
-  if (is("neon_dot") || is("neon_i8mm")) return neon_dot::vector_kernels;
-  if (is("neon")) return neon::vector_kernels;
-#endif
-  (void)is;
-  return scalar::vector_kernels;
+  return *own_kernels(at->name);
 }
 
 }  // namespace weft
