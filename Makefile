@@ -51,13 +51,14 @@ core: $(VENV)/.core
 demo: $(VENV)/.core
 	$(PY) examples/demo.py
 
-# One process per core; a file's tests stay together, so that they share their fixtures.
+# One process per core; which tests stay together is said in tests/conftest.py.
 JOBS ?= $(shell nproc)
 test: native-test
-	$(PY) -m pytest -q -n $(JOBS) --dist loadfile $(TEST_ARGS)
+	$(PY) -m pytest -q -n $(JOBS) --dist loadgroup $(TEST_ARGS)
 
 soak: $(VENV)/.levels
-	WEFT_SOAK=1 $(PY) -m pytest -q -m soak -n $(JOBS) --dist load $(TEST_ARGS)
+	WEFT_SOAK=1 $(PY) -m pytest -q -m soak -n $(JOBS) --dist loadgroup --timeout 3600 $(TEST_ARGS)
+	$(PY) tests/generate/soak.py
 
 check: $(VENV)/.levels
 	$(BIN)/ruff format --check .

@@ -1,7 +1,7 @@
 """Install what pyproject.toml names, without building weft: python tools/install_deps.py [EXTRA ...]
 
-Without an extra: the build tools and weft's dependencies. `make` builds the core in the checkout, so that a changed file
-is a changed package; pip would build a copy.
+Without an extra: the build tools and weft's dependencies. `make` builds the core in the checkout, so that a changed
+file is a changed package; pip would build a copy.
 """
 
 import ast
@@ -25,8 +25,8 @@ def main() -> None:
     extras = sys.argv[1:]
     for extra in extras:
         wanted += table(text, f"\n{extra} = [")
-    # Files are compiled when they are imported; pip would compile all of them. The pip of an old Python takes a minute to
-    # resolve the extra of the tests.
+    # Python compiles a file when it is imported; pip would compile all of them. The pip of Python 3.11 needs a minute
+    # to resolve what the tests need; later ones, some seconds.
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
     if extras:
         subprocess.run([*pip, "--upgrade", "pip"], check=True)

@@ -1,8 +1,12 @@
 """What a writer of the cache acknowledged survives kill -9."""
 
 import cache_soak
+import pytest
+from soaking import times
 
 
+@pytest.mark.soak
 def test_nothing_acknowledged_is_lost() -> None:
-    totals = cache_soak.soak(4)
-    assert totals["there"] >= totals["acknowledged"] >= 4 * cache_soak.BATCH
+    kills = times(200, 3)
+    totals = cache_soak.soak(kills)
+    assert totals["there"] >= totals["acknowledged"] >= kills * cache_soak.BATCH

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny_adapters
+from soaking import times
 from tiny_st import write_st_folder
 
 import weft
@@ -124,6 +125,7 @@ def test_adapters_count(folder: Path, tmp_path: Path) -> None:
     assert str(embedder.fingerprint.changed(adapter=adapter.digest.hex())) != str(embedder.fingerprint)
 
 
+@pytest.mark.soak
 def test_every_byte_of_a_tensor_of_several_pieces_counts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fingerprints, "PIECE_BYTES", 512)
     file = folder / "model.safetensors"
@@ -131,12 +133,13 @@ def test_every_byte_of_a_tensor_of_several_pieces_counts(folder: Path, monkeypat
     tensors = {name: view.numpy().copy() for name, view in open_safetensors(file).tensors.items()}
     name = max(tensors, key=lambda n: tensors[n].nbytes)
     values = tensors[name].reshape(-1).view(np.uint8)
-    places = [len(values) * i // 50 for i in range(50)]
+    count = times(50, 10)
+    places = [len(values) * i // count for i in range(count)]
     for place in places:
         values[place] ^= 1
         write_safetensors(file, tensors)
         found.add(fingerprint(folder))
-    assert len(found) == 51
+    assert len(found) == count + 1
 
 
 def test_files_are_read_once_as_long_as_they_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

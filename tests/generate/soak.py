@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "models"), str(HERE.parent / "runtime"), str(HERE.parents[1])]
+TESTS = HERE.parent
+sys.path[:0] = [str(HERE), str(TESTS), str(TESTS / "models"), str(TESTS / "runtime"), str(TESTS.parent)]
 
 import numpy as np  # noqa: E402
 import random_model  # noqa: E402

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from fake_decoder import VOCAB, FakeDecoder, always_draft, expected_tokens
+from soaking import times
 
 from weft.errors import InputError
 from weft.generate import Engine, Request, Sampling
@@ -29,8 +30,9 @@ def repeating_logits(last: int) -> np.ndarray:
     return rng.normal(0, 4, VOCAB).astype(np.float32)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("temperature", [0.0, 0.4, 1.0])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(times(8, 2)))
 def test_the_text_is_the_one_without_drafts(seed: int, temperature: float) -> None:
     rng = np.random.default_rng(seed)
     prompts = [tuple(rng.integers(0, 9, rng.integers(2, 80)).tolist()) for _ in range(5)]
@@ -91,13 +93,15 @@ def _softmax(x: np.ndarray) -> np.ndarray:
     return weights / weights.sum()
 
 
+@pytest.mark.soak
 def test_sampled_texts_have_the_models_distribution_and_the_test_would_notice_otherwise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    count = times(1_500, 500)
     engine = Engine(Repeating(), speculate=False)
     always_draft(engine)
-    value, freedom = chi_square(texts(engine, 1_500))
-    assert engine.stats().drafted_tokens >= 1_500
+    value, freedom = chi_square(texts(engine, count))
+    assert engine.stats().drafted_tokens >= count
     assert value < freedom + 4 * np.sqrt(2 * freedom), (value, freedom)
 
     def believing(self: Sequence, rows: np.ndarray, now: float) -> None:
@@ -115,7 +119,7 @@ def test_sampled_texts_have_the_models_distribution_and_the_test_would_notice_ot
     monkeypatch.setattr(Sequence, "advance", believing)
     engine = Engine(Repeating(), speculate=False)
     always_draft(engine)
-    value, freedom = chi_square(texts(engine, 1_500))
+    value, freedom = chi_square(texts(engine, count))
     assert value > freedom + 4 * np.sqrt(2 * freedom), (value, freedom)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from byte_tokenizer import ByteTokenizer, accepts, byte_vocabulary
 from random_schemas import random_schema
+from soaking import times
 from test_grammar import generated
 
 from weft.errors import InputError, UnsupportedError, WeftError
@@ -86,10 +87,11 @@ def gpt2(shared: Path):
     return vocabulary, lambda text: tokenizer.encode(text, add_special=False)
 
 
+@pytest.mark.soak
 def test_texts_drawn_under_random_schemas_satisfy_them(vocabulary):
     jsonschema = pytest.importorskip("jsonschema", reason="the jsonschema package is not installed (test extra)")
-    compiled = finished = 0
-    for seed in range(300):
+    count, compiled, finished = times(300, 60), 0, 0
+    for seed in range(count):
         schema = random_schema(random.Random(seed))
         try:
             grammar = Grammar.json_schema(schema).compile(vocabulary)
@@ -100,7 +102,7 @@ def test_texts_drawn_under_random_schemas_satisfy_them(vocabulary):
         if text is not None:
             finished += 1
             assert jsonschema.Draft202012Validator(schema).is_valid(json.loads(text)), (seed, schema, text)
-    assert compiled > 150 and finished > 130, (compiled, finished)
+    assert compiled > 0.5 * count and finished > 0.43 * count, (compiled, finished)
 
 
 @pytest.mark.parametrize(

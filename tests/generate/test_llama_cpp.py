@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from soaking import times
 
 import weft
 
@@ -15,7 +16,7 @@ CASES = [
     for compute in ("f32", "int8")
 ]
 
-pytestmark = pytest.mark.weights
+pytestmark = [pytest.mark.weights, pytest.mark.soak]
 
 
 @pytest.fixture(scope="module", params=CASES)
@@ -25,9 +26,8 @@ def compared(request: pytest.FixtureRequest) -> tuple[weft.Model, dict]:
     path = request.getfixturevalue("smollm2" if name == "smollm2" else "qwen_coder")
     golden = json.loads((GOLDEN / f"{name}.json").read_text())[compute]
     model = weft.load(str(path), context=2048, kv_dtype="f32", compute=compute)
-    if model.info["level"] == "scalar":  # minutes of plain arithmetic otherwise
-        golden = {**golden, "cases": golden["cases"][:3]}
-    return model, golden
+    count = 3 if model.info["level"] == "scalar" else times(20, 6)  # minutes of plain arithmetic otherwise
+    return model, {**golden, "cases": golden["cases"][:count]}
 
 
 def parted(model: weft.Model, golden: dict) -> list[tuple[str, int, float]]:

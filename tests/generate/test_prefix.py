@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fake_decoder import VOCAB, FakeDecoder, expected_tokens
+from soaking import times
 
 from weft.errors import InputError
 from weft.generate import Engine, Request, Sampling
@@ -41,8 +42,9 @@ def run_all(engine: Engine, requests: list[Request], rng: np.random.Generator) -
         assert (result.tokens, result.finish_reason) == expected_tokens(request, request.max_tokens or 0)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("bits", [2, 8, 128])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(times(12, 3)))
 def test_shared_beginnings_change_nothing_even_where_hashes_collide(seed: int, bits: int) -> None:
     rng = np.random.default_rng(seed)
     decoder = FakeDecoder(pages=int(rng.integers(12, 40)))  # few: what was to be shared must not be taken instead
@@ -234,7 +236,7 @@ def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
 
 WRITER = """
 import sys
-sys.path.insert(0, sys.argv[2])
+sys.path[:0] = sys.argv[2:]
 from test_prefix import *
 engine = engine_on(Path(sys.argv[1]), prefix_bytes=60_000)
 print("ready", flush=True)
@@ -246,7 +248,7 @@ for number in range(10**9):
 
 def kill_trial(folder: Path, after: float) -> None:
     """A process that writes pages is killed; what it left is right or absent."""
-    command = [sys.executable, "-c", WRITER, str(folder), str(Path(__file__).parent)]
+    command = [sys.executable, "-c", WRITER, str(folder), *map(str, Path(__file__).parents[:2])]
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     assert process.stdout is not None and process.stdout.readline() == b"ready\n"
     time.sleep(after)
@@ -259,7 +261,8 @@ def kill_trial(folder: Path, after: float) -> None:
     engine.close()
 
 
+@pytest.mark.soak
 def test_a_killed_writer_leaves_no_wrong_page(tmp_path: Path) -> None:
-    for trial in range(3):  # soak.py has two hundred
+    for trial in range(times(50, 2)):
         kill_trial(tmp_path, 0.01 * trial)
     assert pages_in(tmp_path)

@@ -4,6 +4,7 @@ import random
 from dataclasses import dataclass, field
 
 import pytest
+from soaking import times
 
 from weft.generate.schedule import AGING, Plan, Progress, State, Work, schedule
 from weft.runtime.paged.pages import PAGE_TOKENS, PagePool, pages_for
@@ -174,7 +175,8 @@ def run_trace(seed: int) -> Trace:
     return trace
 
 
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.soak
+@pytest.mark.parametrize("block", range(times(10, 2)))
 def test_random_traces_keep_the_invariants(block: int) -> None:
     traces = [run_trace(seed) for seed in range(block * 50, block * 50 + 50)]  # soak.py runs ten thousand
     assert any(t.preemptions for t in traces) and any(t.shares for t in traces), "the traces are too tame"

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tiny
 import tiny_adapters
+from soaking import times
 from test_gguf_models import BLOCKED, write_model
 
 from weft.errors import InputError, NotFoundError, UnsupportedError
@@ -157,6 +158,7 @@ def mixture(decoder: Decoder, jobs: list[tuple[np.ndarray, Adapter | None]], rng
             decoder.pages.release(run.pages)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", ["f32", "f16", "bf16", "q4_0", "q4_1"])
 def test_four_adapters_and_none_in_one_batch_equal_each_alone(tmp_path: Path, kind: str) -> None:
     """`f16` and `bf16` are the f32 model computed so. Alone without an adapter is the program that knows none."""
@@ -172,7 +174,7 @@ def test_four_adapters_and_none_in_one_batch_equal_each_alone(tmp_path: Path, ki
         if not alone:
             alone = {name: decoder.logits(ids, adapter=adapter) for name, (ids, adapter) in jobs.items()}
             assert len({logits[0].tobytes() for logits in alone.values()}) == 5  # all differ
-        for _ in range(12):
+        for _ in range(times(12, 4)):
             names = list(rng.permutation(list(jobs)))
             for name, logits in zip(names, mixture(decoder, [jobs[name] for name in names], rng)):
                 assert np.array_equal(logits, alone[name]), f"{name}, {threads} threads"

@@ -5,11 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny
+from soaking import times
 from test_gguf_models import BLOCKED, write_model
 
 from weft.runtime import Decoder, Encoder, Head, Step, open_checkpoint, pages_for
 
-MIXTURES = 1000
+MIXTURES = times(1000, 150)
 THREADS = (1, 2, 3)
 
 
@@ -50,6 +51,7 @@ def mixture(decoder: Decoder, sequences: list[np.ndarray], rng: np.random.Genera
             decoder.pages.release(run.pages)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", ["f32", "f16", "bf16", "q4_1", "q8_0"])
 def test_a_decoded_sequence_has_the_same_bits_in_any_mixture(tmp_path: Path, kind: str) -> None:
     """`f16` and `bf16` are the f32 model computed so."""
@@ -66,6 +68,7 @@ def test_a_decoded_sequence_has_the_same_bits_in_any_mixture(tmp_path: Path, kin
             assert np.array_equal(logits, alone[i]), f"mixture {number}: sequence {i} of {len(sequences[i])} tokens"
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("compute", ["f32", "f16", "bf16", "bf16x3", "int8"])
 def test_an_encoded_text_has_the_same_bits_in_any_batch(tmp_path: Path, compute: str) -> None:
     cfg = {**tiny.CONFIGS["bert"], "hidden_size": 64, "intermediate_size": 128}  # whole steps of every product

@@ -3,6 +3,7 @@
 import kill_points
 import migrate_soak as soak
 import pytest
+from soaking import times
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -12,13 +13,15 @@ def trials(request, tmp_path):
     return soak.PostgresTrials(request.getfixturevalue("postgres"))
 
 
+@pytest.mark.soak
 def test_killed_at_random(trials, tmp_path):
-    large = isinstance(trials, soak.SqliteTrials)
-    seen = soak.run(trials, tmp_path, count=5 if large else 3, documents=10_000 if large else 1_000, seed=3)
+    documents = times(10_000, 2_000) if isinstance(trials, soak.SqliteTrials) else 1_000
+    seen = soak.run(trials, tmp_path, count=times(50, 3), documents=documents, seed=3)
     assert seen["embedded_twice_most"] <= soak.BATCH
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("end", [kill_points.ROLLBACK, kill_points.FINISH])
 def test_killed_before_some_statements(trials, end):
-    """`python tests/embed/migrate/kill_points.py` tries all."""
-    assert kill_points.run(trials, end, step=4 if isinstance(trials, soak.SqliteTrials) else 13) > 60
+    """A soak run tries all."""
+    assert kill_points.run(trials, end, step=times(1, 13)) > 60
