@@ -109,7 +109,7 @@ def test_reasoning_ends_when_its_budget_is_used_up() -> None:
         assert closed in tokens[: budget + 1]
         plain = engine.submit(Request((1, opened), Sampling(1.0, seed=1), max_tokens=30, ignore_eos=True)).result()
         assert plain.tokens[:budget] == tokens[:budget]
-    with pytest.raises(UnsupportedError, match="no <think>"):
+    with pytest.raises(UnsupportedError, match="needs <think>"):
         Engine(FakeDecoder()).submit(Request((1,), reasoning_budget=3))
 
 

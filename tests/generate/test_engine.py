@@ -137,7 +137,7 @@ def test_without_a_limit_the_context_is_the_limit() -> None:
 
 def test_a_prompt_that_does_not_fit_is_refused_with_the_numbers() -> None:
     engine = Engine(FakeDecoder(max_context=80))
-    with pytest.raises(TooLongError, match="has 80 tokens, the context leaves room for 79") as caught:
+    with pytest.raises(TooLongError, match="prompt has 80 tokens, the context leaves room for 79") as caught:
         generate(engine, [1] * 80)
     assert (caught.value.length, caught.value.limit) == (80, 79)
     assert generate(engine, [1] * 79, ignore_eos=True).usage.completion_tokens == 1
@@ -171,40 +171,44 @@ def test_too_many_waiting_requests_are_turned_away_and_may_come_back() -> None:
         ({"prompt": ()}, "prompt is empty"),
         ({"prompt": (1, VOCAB)}, f"prompt has token id {VOCAB}"),
         ({"prompt": (-1,)}, "token id -1"),
-        ({"prompt": (1.5,)}, "prompt must be whole numbers"),
-        ({"prompt": (1, True)}, "a truth value"),
-        ({"prompt": "words"}, "prompt must be whole numbers"),
-        ({"prompt": None}, "prompt must be whole numbers"),
+        ({"prompt": (1.5,)}, "prompt must be a sequence of whole numbers"),
+        ({"prompt": (1, True)}, "prompt must be a sequence of whole numbers"),
+        ({"prompt": "words"}, "prompt must be a sequence of whole numbers"),
+        ({"prompt": None}, "prompt must be a sequence of whole numbers"),
         ({"prompt": (1,), "max_tokens": True}, "max_tokens must be"),
-        ({"prompt": (1,), "stop": 5}, "stop is 5"),
-        ({"prompt": (1,), "max_tokens": -1}, "max_tokens is -1"),
-        ({"prompt": (1,), "min_tokens": -1}, "min_tokens is -1"),
-        ({"prompt": (1,), "min_tokens": 5, "max_tokens": 4}, "more than max_tokens 4"),
-        ({"prompt": (1,), "n": 0}, "n is 0"),
-        ({"prompt": (1,), "n": 129}, "n is 129"),
-        ({"prompt": (1,), "logprobs": 21}, "logprobs is 21"),
+        ({"prompt": (1,), "stop": 5}, "stop must be a string .* got 5"),
+        ({"prompt": (1,), "max_tokens": -1}, "max_tokens must be .* got -1"),
+        ({"prompt": (1,), "min_tokens": -1}, "min_tokens must be .* got -1"),
+        (
+            {"prompt": (1,), "min_tokens": 5, "max_tokens": 4},
+            "min_tokens must be at most max_tokens, which is 4: got 5",
+        ),
+        ({"prompt": (1,), "n": 0}, "n must be .* got 0"),
+        ({"prompt": (1,), "n": 129}, "n must be .* got 129"),
+        ({"prompt": (1,), "logprobs": 21}, "logprobs must be .* got 21"),
         ({"prompt": (1,), "prompt_logprobs": True}, "prompt_logprobs must be"),
         ({"prompt": (1,), "priority": "high"}, "priority must be"),
-        ({"prompt": (1,), "priority": 1001}, "priority is 1001"),
-        ({"prompt": (1,), "tenant": 5}, "tenant is 5"),
-        ({"prompt": (1,), "speculate": 1}, "speculate is 1"),
-        ({"prompt": (1,), "reasoning_budget": -2}, "reasoning_budget is -2"),
+        ({"prompt": (1,), "priority": 1001}, "priority must be .* got 1001"),
+        ({"prompt": (1,), "tenant": 5}, "tenant must be a string: got 5"),
+        ({"prompt": (1,), "speculate": 1}, "speculate must be .* got 1"),
+        ({"prompt": (1,), "reasoning_budget": -2}, "reasoning_budget must be .* got -2"),
         ({"prompt": (1,), "sampling": Sampling(logit_bias={VOCAB: 1.0})}, "logit_bias has token id"),
         ({"prompt": (1,), "max_tokens": "5"}, "max_tokens must be"),
         ({"prompt": (1,), "stop_ids": (VOCAB,)}, "stop_ids has token id"),
-        ({"prompt": (1,), "stop": ("",)}, "no stop string"),
-        ({"prompt": (1,), "stop": ("x",) * 17}, "17 stop strings"),
+        ({"prompt": (1,), "stop": ("",)}, "stop 0 must be a string that is not empty"),
+        ({"prompt": (1,), "stop": ("x",) * 17}, "stop has 17 strings"),
         ({"prompt": (1,), "stop": ("é" * 129,)}, "258 bytes"),
-        ({"prompt": (1,), "stop": ("x",)}, "need a tokenizer"),
-        ({"prompt": (1,), "truncate": "top"}, "truncate is 'top'"),
-        ({"prompt": (1,), "sampling": None}, "give a Sampling"),
-        ({"prompt": (1,), "ignore_eos": 1}, "ignore_eos is 1"),
+        ({"prompt": (1,), "stop": ("x",)}, "stop needs a tokenizer"),
+        ({"prompt": (1,), "truncate": "top"}, "truncate must be .* got 'top'"),
+        ({"prompt": (1,), "sampling": None}, "sampling must be a Sampling"),
+        ({"prompt": (1,), "ignore_eos": 1}, "ignore_eos must be True or False: got 1"),
     ],
 )
 def test_a_bad_request_is_refused_before_anything_runs(options: dict, message: str) -> None:
     decoder = FakeDecoder()
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match=message) as caught:
         Engine(decoder).submit(Request(**options))
+    assert caught.value.field in (*options, "logit_bias")
     assert not decoder.steps
 
 

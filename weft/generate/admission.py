@@ -1,4 +1,4 @@
-"""Admission: whether a request can run at all, and with which limits. Nothing here changes the engine."""
+"""Admission: checks that a request can run, and derives its limits. Nothing here changes the engine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MARKS = ("<think>", "</think>")
 
 
 class Admission:
-    """What of a request can be settled when it is submitted."""
+    """The checks and limits that are settled when a request is submitted."""
 
     def __init__(self, decoder: Decoder, tokenizer: Detokenizer | None) -> None:
         pages = min(decoder.pages.count, decoder.max_pages)
@@ -30,10 +30,14 @@ class Admission:
         self._context = min(decoder.max_context, self._stored)
         if self._context < 2:
             raise InputError(
-                f"[engine] no room for a token: max_context {decoder.max_context}, {pages} pages; give more"
+                "engine",
+                f"a context of {decoder.max_context} tokens and {pages} pages leaves no room for a token",
+                advice="load the model with a longer context or a larger KV cache",
             )
         if decoder.slots is not None and decoder.slots.most_running < 1:
-            raise InputError(f"[engine] no room for recurrent state: {decoder.slots.count} slots; give at least 2")
+            raise InputError(
+                "engine", f"{decoder.slots.count} slots leave no room for recurrent state; at least 2 are needed"
+            )
         self._decoder = decoder
         self._tokenizer = tokenizer
         self._vocabulary: Vocabulary | None = None  # made for the first grammar
@@ -42,7 +46,9 @@ class Admission:
         """The request with its limits; an error where it can never run."""
         self._check_ids(request)
         if request.stop and self._tokenizer is None:
-            raise InputError("[engine] stop strings need a tokenizer, this engine has none; give stop_ids")
+            raise InputError(
+                "engine", "needs a tokenizer, which this engine lacks", field="stop", advice="give stop_ids"
+            )
         prompt, max_tokens = self._sizes(request)
         eos = frozenset() if request.ignore_eos else self._decoder.eos_ids
         limits = Limits(
@@ -60,9 +66,9 @@ class Admission:
         from weft.generate.grammar import Grammar, Vocabulary
 
         if not isinstance(grammar, Grammar):
-            raise InputError(f"[engine] grammar is {grammar!r:.80}; give a weft.Grammar")
+            raise InputError("engine", "must be a weft.Grammar", field="grammar", given=grammar)
         if self._tokenizer is None:
-            raise InputError("[engine] a grammar needs a tokenizer, this engine has none")
+            raise InputError("engine", "needs a tokenizer, which this engine lacks", field="grammar")
         if self._vocabulary is None:
             tokenizer: Any = self._tokenizer  # a grammar asks for more of it than the engine does
             self._vocabulary = Vocabulary(tokenizer, self._decoder.vocab_size, sorted(self._decoder.eos_ids))
@@ -73,9 +79,8 @@ class Admission:
         for name, ids in (("prompt", request.prompt), ("stop_ids", request.stop_ids), ("logit_bias", bias)):
             if ids and not 0 <= min(ids) <= max(ids) < self._decoder.vocab_size:
                 bad = next(i for i in ids if not 0 <= i < self._decoder.vocab_size)
-                raise InputError(
-                    f"[engine] {name} has token id {bad}; the model has 0 to {self._decoder.vocab_size - 1}"
-                )
+                limit = f"has token id {bad}; the model's ids are 0 to {self._decoder.vocab_size - 1}"
+                raise InputError("engine", limit, field=name)
 
     def _sizes(self, request: Request) -> tuple[tuple[int, ...], int]:
         """The prompt as it will run and the most tokens that may follow."""
@@ -85,8 +90,12 @@ class Admission:
         wanted = min(asked, self._decoder.max_context - len(prompt))
         if request.max_tokens and len(prompt) + wanted > self._stored:
             raise TooLongError(
-                f"[engine] {len(prompt)} prompt tokens and max_tokens {request.max_tokens} do not fit: there are pages "
-                f"for {self._stored} tokens; ask for fewer, or give the decoder more pages",
+                "engine",
+                f"is {request.max_tokens}; with {len(prompt)} prompt tokens that exceeds the KV cache, which has pages "
+                f"for {self._stored} tokens",
+                advice="ask for fewer, or load the model with a larger KV cache",
+                field="max_tokens",
+                index=None,
                 length=len(prompt) + wanted,
                 limit=self._stored,
             )
@@ -96,38 +105,39 @@ class Admission:
         return self._tokenizer.stream(skip_special=not request.show_special) if self._tokenizer else None
 
     def reasoning(self, request: Request) -> Reasoning | None:
-        """The watch over a request's reasoning: where it has a budget, and where a grammar is to wait for its end."""
+        """Tracks a request's reasoning for its budget, or for a grammar that applies after it; None without either."""
         if request.reasoning_budget is None and request.grammar is None:
             return None
         open, close = (self._tokenizer.id(mark) if self._tokenizer else None for mark in MARKS)
         if open is None or close is None:
             if request.reasoning_budget is None:
                 return None
-            raise UnsupportedError("[engine] reasoning_budget: the model's vocabulary has no <think> and </think>")
+            lacking = "needs <think> and </think>, which are not in the model's vocabulary"
+            raise UnsupportedError("engine", lacking, field="reasoning_budget")
         budget = math.inf if request.reasoning_budget is None else request.reasoning_budget
         return Reasoning(budget, open, close, request.prompt)
 
     def adapter_identity(self, name: str | None) -> str:
-        """What an adapter is called where pages of the state are told apart."""
+        """The adapter's part of the key under which KV pages are shared; empty without an adapter."""
         return "" if name is None else identity_of(self._decoder.adapters.get(name))
 
     def hold_adapter(self, name: str | None) -> Any:
-        """The adapter's version of now, which stays until the request leaves."""
+        """The adapter's current version, held until the request ends."""
         if name is None:
             return None
         if self._decoder.adapters is None:
-            raise UnsupportedError(f"[engine] adapter {name!r:.80}: this decoder takes none")
+            raise UnsupportedError("engine", "is not supported by this decoder", field="adapter", given=name)
         return self._decoder.adapters.hold(name)
 
     def leave(self, sequence: Sequence) -> None:
-        """A request has ended: give back what was lent to it."""
+        """Release the adapter of a request that has ended."""
         if sequence.adapter is not None:
             self._decoder.adapters.release(sequence.adapter)
             sequence.adapter = None
 
 
 def identity_of(adapter: Any) -> str:
-    """By what it computes: a name may stand for something else tomorrow."""
+    """The digest of an adapter's weights: its name may later mean another adapter."""
     return "" if adapter is None else adapter.digest.hex()
 
 

@@ -1,4 +1,4 @@
-"""A request: what is to be continued, how, and when to stop."""
+"""A request: the prompt, how tokens are chosen, and when generation stops."""
 
 import operator
 from collections.abc import Iterable
@@ -23,19 +23,19 @@ class Request:
 
     `max_tokens` None means as many as the context allows, which also caps a number that is given; 0 computes the prompt
     and nothing else. Generation ends at a stop string, at one of `stop_ids`, or at the model's own end tokens unless
-    `ignore_eos`; none of them is part of the result, and none comes before `min_tokens`. A prompt that does not fit is
-    an error unless `truncate` says where tokens may be dropped; then enough are dropped for `max_tokens` (None: a
-    quarter of the context) to follow, but never more than leaves half the context, and the result reports how many.
+    `ignore_eos`; none of them is part of the result, and none is allowed before `min_tokens`. A prompt that does not
+    fit is an error unless `truncate` says where tokens may be dropped; then enough are dropped for `max_tokens` (None:
+    a quarter of the context) to follow, but at most half the context, and the result reports how many.
 
-    `n` answers are made, each as if it were alone with the seeds `seed`, `seed + 1`, ... `logprobs` asks for the log
-    probability of every token, and of so many of the most probable ones beside it; `prompt_logprobs` for the prompt's,
-    of whose tokens those before the place `prompt_logprobs_from` are left out (the first has none).
-    `grammar` holds the text to a Grammar. `reasoning_budget` ends reasoning (`<think>`) after so many tokens.
-    `adapter` is the name of a loaded adapter. `speculate` False computes one token at a time, None (the default) and
-    True let drafts be checked where that pays.
+    `n` answers are generated, each as if it were alone, with the seeds `seed`, `seed + 1`, ... `logprobs` returns the
+    log probability of every token and of that many most probable tokens at its position; `prompt_logprobs` does the
+    same for the prompt, from position `prompt_logprobs_from` on (the first token has none).
+    `grammar` constrains the text to a Grammar. `reasoning_budget` ends reasoning (`<think>`) after that many tokens.
+    `adapter` is the name of a loaded adapter. `speculate` False computes one token at a time; None (the default) and
+    True allow speculative decoding where it pays.
 
-    Of those that wait, the higher `priority` starts first, and `tenant`s take turns by what they have had. Pages of the
-    state are shared between requests of one `salt` only, and with `prefix_cache` False with none. `show_special` writes
+    Waiting requests start by higher `priority` first, and `tenant`s share the engine fairly. Pages of the KV cache are
+    shared only between requests with the same `salt`, and not at all with `prefix_cache` False. `show_special` writes
     special tokens out in the text.
     """
 
@@ -66,9 +66,9 @@ class Request:
         object.__setattr__(self, "stop_ids", _ids("stop_ids", self.stop_ids))
         object.__setattr__(self, "stop", _stops(self.stop))
         if not self.prompt:
-            raise InputError("[request] prompt is empty; give at least one token id")
+            raise InputError("request", "is empty", field="prompt", advice="give at least one token id")
         if not isinstance(self.sampling, Sampling):
-            raise InputError(f"[request] sampling is {self.sampling!r}; give a Sampling")
+            raise InputError("request", "must be a Sampling", field="sampling", given=self.sampling)
         self._count("max_tokens", 0, None, "None or a whole number of at least 0")
         self._count("min_tokens", 0, None, "a whole number of at least 0")
         self._count("n", 1, MAX_CHOICES, f"a whole number from 1 to {MAX_CHOICES}")
@@ -76,7 +76,9 @@ class Request:
         self._count("prompt_logprobs", 0, MAX_LOGPROBS, f"None or a whole number from 0 to {MAX_LOGPROBS}")
         self._count("prompt_logprobs_from", 1, None, "a whole number of at least 1")
         self._count("reasoning_budget", 0, None, "None or a whole number of at least 0")
-        self._count("priority", -MOST_PRIORITY, MOST_PRIORITY, f"a whole number, at most {MOST_PRIORITY} either way")
+        self._count(
+            "priority", -MOST_PRIORITY, MOST_PRIORITY, f"a whole number from -{MOST_PRIORITY} to {MOST_PRIORITY}"
+        )
         for name, kind in (
             ("ignore_eos", bool),
             ("prefix_cache", bool),
@@ -86,65 +88,74 @@ class Request:
         ):
             if not isinstance(getattr(self, name), kind):
                 wanted = "True or False" if kind is bool else "a string"
-                raise InputError(f"[request] {name} is {getattr(self, name)!r:.80}; give {wanted}")
+                raise InputError("request", f"must be {wanted}", field=name, given=getattr(self, name))
         for name, kind in (("speculate", bool), ("adapter", str)):
             if not isinstance(getattr(self, name), kind | None):
                 wanted = "True, False" if kind is bool else "a string"
-                raise InputError(f"[request] {name} is {getattr(self, name)!r:.80}; give {wanted} or None")
+                raise InputError("request", f"must be {wanted} or None", field=name, given=getattr(self, name))
         if self.truncate is not None and self.truncate not in TRUNCATE:
-            raise InputError(f"[request] truncate is {self.truncate!r}; give None, 'left', 'right' or 'middle'")
+            wanted = "must be None, 'left', 'right' or 'middle'"
+            raise InputError("request", wanted, field="truncate", given=self.truncate)
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
-            raise InputError(f"[request] min_tokens is {self.min_tokens}, more than max_tokens {self.max_tokens}")
+            limit = f"must be at most max_tokens, which is {self.max_tokens}"
+            raise InputError("request", limit, field="min_tokens", given=self.min_tokens)
 
     def _count(self, name: str, low: int, high: int | None, wanted: str) -> None:
-        """Hold the number `name` to low..high and make it an int; None stays where it is the default."""
+        """Check that the number `name` is in low..high and make it an int; None is kept where it is the default."""
         if getattr(self, name) is None and type(self).__dict__[name] is None:
             return
-        (value,) = _ids(name, (getattr(self, name),))
+        try:
+            (value,) = _ids(name, (getattr(self, name),))
+        except InputError as error:
+            raise error.but(what=f"must be {wanted}", given=getattr(self, name)) from None
         if value < low or (high is not None and value > high):
-            raise InputError(f"[request] {name} is {value}; give {wanted}")
+            raise InputError("request", f"must be {wanted}", field=name, given=value)
         object.__setattr__(self, name, value)
 
 
 def _ids(name: str, values: Iterable[Any]) -> tuple[int, ...]:
-    """Whole numbers as a tuple of ints; truth values are not numbers here."""
+    """Whole numbers as a tuple of ints; booleans are refused."""
     try:
-        values = tuple(values)
-        if bool not in map(type, values):
-            return tuple(map(operator.index, values))
-    except TypeError as error:
-        raise InputError(f"[request] {name} must be whole numbers: {error}") from None
-    raise InputError(f"[request] {name} must be whole numbers: a truth value was given")
+        given = tuple(values)
+        if bool not in map(type, given):
+            return tuple(map(operator.index, given))
+    except TypeError:
+        pass
+    raise InputError("request", "must be a sequence of whole numbers", field=name, given=values)
 
 
 def _stops(stops: Any) -> tuple[str, ...]:
-    """Stop strings as a tuple without repeats; one string alone is a tuple of one."""
+    """Stop strings as a tuple without repeats; a single string becomes a tuple of one."""
     if not isinstance(stops, Iterable):
-        raise InputError(f"[request] stop is {stops!r}; give a string or strings")
+        raise InputError("request", "must be a string or several strings", field="stop", given=stops)
     stops = (stops,) if isinstance(stops, str) else tuple(stops)
     if len(stops) > MAX_STOPS:
-        raise InputError(f"[request] {len(stops)} stop strings given; at most {MAX_STOPS} are taken")
-    for stop in stops:
+        raise InputError("request", f"has {len(stops)} strings; at most {MAX_STOPS} are allowed", field="stop")
+    for index, stop in enumerate(stops):
         if not isinstance(stop, str) or not stop:
-            raise InputError(f"[request] {stop!r} is no stop string; give strings that are not empty")
+            raise InputError("request", "must be a string that is not empty", field="stop", index=index, given=stop)
         size_bytes = len(stop.encode("utf-8", "surrogatepass"))
         if size_bytes > MAX_STOP_BYTES:
-            raise InputError(f"[request] a stop string has {size_bytes} bytes; at most {MAX_STOP_BYTES} are taken")
+            limit = f"has {size_bytes} bytes; at most {MAX_STOP_BYTES} are allowed"
+            raise InputError("request", limit, field="stop", index=index)
     return tuple(dict.fromkeys(stops))
 
 
-def fit(request: Request, context: int, what: str) -> tuple[int, ...]:
-    """The prompt, or what truncation leaves of it, so that at least one token can follow within `context` tokens.
+def fit(request: Request, context: int, limited_by: str) -> tuple[int, ...]:
+    """The prompt, truncated where the request allows it, so that at least one token can follow within `context` tokens.
 
-    `what` names the thing that sets the limit, for the error.
+    `limited_by` names what sets the limit, for the error message.
     """
     prompt = request.prompt
     if len(prompt) < context:
         return prompt
     if request.truncate is None:
         raise TooLongError(
-            f"[request] the prompt has {len(prompt)} tokens, {what} leaves room for {context - 1}; "
-            "shorten it, or say with truncate='left', 'middle' or 'right' where to drop tokens",
+            "request",
+            f"has {len(prompt)} tokens, {limited_by} leaves room for {context - 1}",
+            advice="shorten it, or choose with truncate='left', 'middle' or 'right' where tokens are dropped",
+            field="prompt",
+            index=None,
             length=len(prompt),
             limit=context - 1,
         )

@@ -1,18 +1,18 @@
-"""Sampling: which token follows, given logits. The same seed gives the same tokens, whatever else is in the batch.
+"""Sampling: choose the next token from logits. The same seed gives the same tokens, whatever else is in the batch.
 
-The order of the rules, each on what the one before left:
+The rules apply in this order:
 
 1. logit bias is added;
 2. repetition penalty: the logit of every id seen so far, prompt included and each id once, is divided by the penalty
    where it is positive and multiplied by it where it is not;
-3. from the logit of every id generated so far the presence penalty is taken, and the frequency penalty times how often;
-4. what a grammar or `min_tokens` does not allow is left out;
+3. presence penalty, and frequency penalty times its count, are subtracted from the logit of every id generated so far;
+4. tokens that a grammar or `min_tokens` does not allow are removed;
 5. temperature 0 takes the largest logit, the lowest id among equals, and nothing below applies; else divide by it;
 6. top-k keeps the k largest logits, lower ids first among equals;
-7. softmax of those that are left;
+7. softmax of the remaining logits;
 8. typical-p keeps the fewest tokens, those first whose information is nearest to the mean (the entropy), that together
    reach `typical_p`, and renormalises;
-9. min-p keeps what has at least `min_p` times the largest probability, and renormalises;
+9. min-p keeps tokens with at least `min_p` times the largest probability, and renormalises;
 10. top-p keeps the fewest tokens, most probable first, that together reach `top_p` (at least one), and renormalises;
 11. the token drawn is the first, most probable first and lower ids first among equals, where r < cumulative sum.
 """
@@ -67,16 +67,16 @@ class Sampling:
 
 
 def _real(sampling: Sampling, name: str, low: float, high: float, wanted: str) -> None:
-    """Hold field `name` to low..high and make it a float."""
+    """Check that field `name` is in low..high and make it a float."""
     value = getattr(sampling, name)
     number = _number(value)
     if not (math.isfinite(number) and low <= number <= high):
-        raise InputError(f"[sampling] {name} is {value!r}; give {wanted}")
+        raise InputError("sampling", f"must be {wanted}", field=name, given=value)
     object.__setattr__(sampling, name, number)
 
 
 def _number(value: object) -> float:
-    """A float, NaN for what is no number."""
+    """A float; NaN for a value that is not a number."""
     try:
         return float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
     except OverflowError:  # a whole number beyond the floats
@@ -84,33 +84,35 @@ def _number(value: object) -> float:
 
 
 def _biases(given: object) -> dict[int, float]:
-    """The biases by id, as numbers; ids may be text, as they are in JSON."""
+    """The bias of each token id; ids may be strings, as in JSON."""
     if not isinstance(given, Mapping):
-        raise InputError(f"[sampling] logit_bias is {given!r:.80}; give an object of token ids and numbers")
+        raise InputError("sampling", "must map token ids to numbers", field="logit_bias", given=given)
     if len(given) > MAX_BIASES:
-        raise InputError(f"[sampling] logit_bias has {len(given)} entries; at most {MAX_BIASES} are taken")
+        limit = f"has {len(given)} entries; at most {MAX_BIASES} are allowed"
+        raise InputError("sampling", limit, field="logit_bias")
     found: dict[int, float] = {}
     for key, value in given.items():
         whole = isinstance(key, Integral) and not isinstance(key, bool)
         if not whole and not (isinstance(key, str) and key.isascii() and key.isdigit() and len(key) < 11):
-            raise InputError(f"[sampling] logit_bias has the key {key!r:.80}; keys are token ids")
+            raise InputError("sampling", "must have token ids as keys", field="logit_bias", given=key)
         number = _number(value)
         if not -MOST_BIAS <= number <= MOST_BIAS:
-            raise InputError(f"[sampling] logit_bias of {key} is {value!r:.80}; give -{MOST_BIAS:g} to {MOST_BIAS:g}")
+            limit = f"must be -{MOST_BIAS:g} to {MOST_BIAS:g} for token {key}"
+            raise InputError("sampling", limit, field="logit_bias", given=value)
         found[int(key)] = number
     return found
 
 
 def _whole(sampling: Sampling, name: str, high: int, wanted: str) -> None:
-    """Hold field `name` to 0..high and make it an int."""
+    """Check that field `name` is in 0..high and make it an int."""
     value = getattr(sampling, name)
     if not isinstance(value, Integral) or isinstance(value, bool) or not 0 <= int(value) <= high:
-        raise InputError(f"[sampling] {name} is {value!r}; give {wanted}")
+        raise InputError("sampling", f"must be {wanted}", field=name, given=value)
     object.__setattr__(sampling, name, int(value))
 
 
 def fresh_seed() -> int:
-    """A seed nobody chose; 53 bits, so that it survives as a number in JSON."""
+    """A random seed of 53 bits, so that it survives as a number in JSON."""
     return int.from_bytes(os.urandom(8), "little") >> 11
 
 
@@ -123,7 +125,7 @@ def uniform(seed: int, index: int) -> float:
 
 
 class Sampler:
-    """The choices of one request: its rules, its seed, and the ids that it has seen."""
+    """Chooses the tokens of one request: its rules, its seed, and the ids it has seen."""
 
     def __init__(self, sampling: Sampling, prompt: Iterable[int], seed: int | None = None) -> None:
         self.rules = sampling
