@@ -75,7 +75,7 @@ def test_a_stop_string_ends_the_text_and_is_not_part_of_it(run: Run, generator: 
 @pytest.mark.parametrize(
     "options, said",
     [
-        (["--temperature", "-1"], "temperature is -1.0"),
+        (["--temperature", "-1"], "temperature must be"),
         (["--max-tokens", "-1"], "max_tokens is -1"),
         (["--context", "100000"], "the model takes 1 to 4096"),
         (["--chat", "--parse-special"], "for raw prompts only"),

@@ -52,7 +52,7 @@ def facts(server: BackgroundServer) -> dict[str, int]:
         "threads": threading.active_count(),
         "descriptors": len(os.listdir("/proc/self/fd")),
         "calls": len(server.app.serving.tracking.calls),
-        "places": sum(server.app.serving.door.under_way.values()),
+        "places": sum(server.app.serving.places.under_way.values()),
     }
 
 

@@ -161,7 +161,11 @@ def test_a_prompt_that_leaves_no_room_is_said_to_be_too_long_itself(client: http
 
 def test_vectors_that_may_not_be_cut_are_told_without_arguments_of_the_library(client: httpx.Client) -> None:
     answer = client.post("/v1/embeddings", json={"model": "bert", "input": "a", "dimensions": 5})
-    assert answer.status_code == 400 and "may be cut" in answer.text and "matryoshka" not in answer.text
+    assert (
+        answer.status_code == 400
+        and "not trained for shorter vectors" in answer.text
+        and "matryoshka" not in answer.text
+    )
 
 
 def test_the_library_s_client_finds_the_text_that_is_too_long(server: BackgroundServer) -> None:
@@ -186,7 +190,7 @@ def test_a_server_s_own_settings_of_an_embedder(
     assert np.array_equal(vectors(answer), library.encode_query(TEXTS))
     assert answer.headers["weft-fingerprint"] == str(library.fingerprint)
     uncut = httpx.post(f"{running.url}/v1/embeddings", json={"model": "told", "input": "a", "dimensions": 33})
-    assert uncut.status_code == 400 and "may be cut" in uncut.text
+    assert uncut.status_code == 400 and "not trained for shorter vectors" in uncut.text
 
 
 def test_a_model_of_another_kind_is_refused_with_where_the_kinds_are(client: httpx.Client) -> None:
@@ -196,4 +200,4 @@ def test_a_model_of_another_kind_is_refused_with_where_the_kinds_are(client: htt
     ):
         answer = client.post(path, json={"model": "tiny", **body})
         error = answer.json()["error"]
-        assert answer.status_code == 400 and "GET /v1/models has the kind of each" in error["message"], error
+        assert answer.status_code == 400 and "GET /v1/models shows the kind of each" in error["message"], error

@@ -25,7 +25,7 @@ def locked(specs):
 
 
 def paths_of(server: BackgroundServer) -> list[tuple[str, str]]:
-    return [(route.method, route.path) for route in server.app.serving.routes]
+    return [(route.method, route.path) for route in server.app.routes]
 
 
 def test_every_route_but_health_wants_the_key(locked):
@@ -33,7 +33,7 @@ def test_every_route_but_health_wants_the_key(locked):
     routes = paths_of(locked)
     assert len(routes) > 10
     open_routes = {("GET", "/health")}
-    assert {(route.method, route.path) for route in locked.app.serving.routes if route.open} == open_routes
+    assert {(route.method, route.path) for route in locked.app.routes if route.open} == open_routes
     assert OPEN_PATHS == ("/health",)
     with httpx.Client(base_url=locked.url) as client:
         for method, path in [*routes, ("POST", "/weft/sign-in"), ("GET", "/nowhere")]:
@@ -270,7 +270,7 @@ def test_other_machines_need_a_key_or_the_operators_word(host, keys, override, s
     if starts:
         assert made.checked() is made
     else:
-        with pytest.raises(InputError, match="no key is set"):
+        with pytest.raises(InputError, match="no API key is set"):
             made.checked()
 
 

@@ -235,9 +235,9 @@ def test_a_toml_file_says_everything_and_mistakes_in_it_are_named(tmp_path):
         ("[limits]\nrunning = -1", "limits.running"),
         ("[models.a]\ncontext = 1", "models.a"),
         ('[models.a]\nsource = "b"\ncontxt = 1', "models.a.contxt"),
-        ('[models.a]\nsource = "b"\ncontext = "x"', "models.a.context is 'x'; int is wanted"),
+        ('[models.a]\nsource = "b"\ncontext = "x"', "models.a.context must be a whole number: got 'x'"),
         ('[models.a]\nsource = "b"\nthreads = true', "models.a.threads"),
-        ('[models.a]\nsource = "b"\nlabel = 1.5', "models.a.label is 1.5; str or int"),
+        ('[models.a]\nsource = "b"\nlabel = 1.5', "models.a.label must be a string or a whole number: got 1.5"),
         ("port = 'x'", "port"),
         ("= 3", "weft.toml"),
     ):

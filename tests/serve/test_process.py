@@ -197,9 +197,9 @@ def test_logs_are_json_lines_without_what_was_said(start, model_files):
 @pytest.mark.parametrize(
     "arguments, code, said",
     [
-        (["--host", "0.0.0.0"], 2, "no key is set"),
-        (["--budget", "much"], 2, "no size"),
-        (["--keep-alive", "long"], 2, "no time"),
+        (["--host", "0.0.0.0"], 2, "no API key is set"),
+        (["--budget", "much"], 2, "not a size"),
+        (["--keep-alive", "long"], 2, "not a time"),
         (["--api-key-file", "absent"], 2, "keys"),
         (["a=b", "a=c"], 2, "two models"),
     ],
@@ -216,4 +216,4 @@ def test_a_port_in_use_is_one_line(start, model_files, tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "WEFT_CACHE": str(tmp_path / "b"), "WEFT_OFFLINE": "1"}
     command = [sys.executable, "-m", "weft", "serve", f"tiny={model_files['tiny']}", "--port", str(process.port)]
     found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
-    assert found.returncode == 2 and "cannot be used" in found.stderr
+    assert found.returncode == 2 and "cannot listen on" in found.stderr

@@ -197,7 +197,7 @@ def test_a_label_and_an_instruction_come_from_the_server_s_file(serve, files, tm
 
 def test_a_label_that_is_missing_or_of_no_use_is_told_with_its_place(files, tmp_path):
     three = write_cross(tmp_path / "three", "bert-three")
-    with pytest.raises(InputError, match=r"against, for, neither.*label.*\[models.three\] of the file of --config"):
+    with pytest.raises(InputError, match=r"\[models.three in the --config file\] .*against, for, neither.*label"):
         outline_of(ModelSpec("three", str(three)))
     for name, option in (("reader", "label"), ("cross", "instruction"), ("bert", "label"), ("cross", "dimensions")):
         with pytest.raises(InputError, match=option):

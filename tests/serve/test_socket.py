@@ -44,14 +44,14 @@ def test_a_socket_without_a_key_may_be_listened_on_and_one_in_use_may_not(tmp_pa
     stale.close()
     with listen(wanted) as bound:  # what was left behind is no hindrance
         bound.listen()
-        with pytest.raises(InputError, match="cannot be used"):
+        with pytest.raises(InputError, match="cannot listen on"):
             listen(wanted)
     other = tmp_path / "file"
     other.write_text("mine")
-    with pytest.raises(InputError, match="cannot be used"):
+    with pytest.raises(InputError, match="cannot listen on"):
         listen(Settings(models=wanted.models, socket=other))
     assert other.read_text() == "mine"
-    with pytest.raises(InputError, match="cannot be used"):
+    with pytest.raises(InputError, match="cannot listen on"):
         listen(Settings(models=wanted.models, socket=tmp_path / ("x" * 200)))
 
 

@@ -133,7 +133,7 @@ def test_who_goes_leaves_nothing_to_compute_and_a_full_queue_is_told() -> None:
         await asyncio.gather(gone, return_exceptions=True)
         await ask(made, 1, 1, 3)
         made.steps._most_waiting = 0
-        with pytest.raises(BusyError, match="requests wait"):
+        with pytest.raises(BusyError, match="queue is full"):
             await ask(made, 1, 1, 3)
         rows, waited = await _none(made)
         assert rows.shape == (0, 1) and waited == 0

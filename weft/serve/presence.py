@@ -1,4 +1,4 @@
-"""Which servers run on this machine: each holds a locked file that says where it is. A file nobody holds is stale."""
+"""The servers that run on this machine: each keeps a locked file with its address. An unlocked file is stale."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Presence:
 
     @property
     def where(self) -> str:
-        """What `weft stop` takes, and people know it by: the path of its socket, or its port."""
+        """The argument of `weft stop`: the path of its socket, or its port."""
         return self.socket or str(self.port)
 
     @property
     def url(self) -> str:
-        """Where this machine reaches it."""
+        """The URL at which this machine reaches it."""
         if self.socket:
             return f"unix:{self.socket}"
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
@@ -45,11 +45,11 @@ def folder() -> Path:
 
 
 def _lock(descriptor: int) -> bool:
-    """Lock a file for as long as it is open; False where another process has."""
+    """Lock a file for as long as it is open; False if another process holds the lock."""
     try:
         import fcntl
     except ImportError:
-        raise UnsupportedError("[serve] this system does not lock files as POSIX does") from None
+        raise UnsupportedError("serve", "this system has no POSIX file locks") from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -76,7 +76,7 @@ def announced(host: str, port: int, socket: str = "") -> Iterator[None]:
 
 
 def running() -> list[Presence]:
-    """The servers that run here, by port and path; stale files are taken away."""
+    """The running servers, by port and path; stale files are deleted."""
     found = []
     for path in sorted(folder().glob("*.json")) if folder().is_dir() else []:
         if (presence := _read(path)) is not None:
@@ -85,7 +85,7 @@ def running() -> list[Presence]:
 
 
 def alive(presence: Presence) -> bool:
-    """Whether that very server still runs."""
+    """Whether that server still runs."""
     return any(one == presence for one in running())
 
 

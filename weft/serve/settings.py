@@ -1,4 +1,4 @@
-"""What a server is started with: addresses, keys, models and limits; from a command line, a TOML file, or a program."""
+"""The settings of a server: addresses, keys, models and limits; from a command line, a TOML file, or a program."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_TOML = 1 << 20
 MAX_KEYS = 1024
 FOR_EVER = 315_360_000.0  # seconds
 NAME = re.compile(r"[\w.@:/+-]{1,200}", re.ASCII)
-# What a model's table in a TOML file may say, and of which types.
+# The options of a model's table in a TOML file, and their types.
 MODEL_OPTIONS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("context", "kv_tokens", "kv_bytes", "threads", "dimensions"), (int,)),
     **dict.fromkeys(("kv_dtype", "compute", "pooling", "instruction"), (str,)),
@@ -27,13 +27,14 @@ MODEL_OPTIONS: dict[str, tuple[type, ...]] = {
     "prompts": (dict,),
     "label": (str, int),
 }
+_TYPES = {str: "a string", int: "a whole number", bool: "true or false", dict: "a table", list: "a list"}
 _UNITS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30}
 
 
 @frozen
 class Limits:
-    """What one client, or all of them, may take of the server. Sizes are bytes, times seconds."""
+    """Limits for one client, or for all of them together. Sizes are in bytes, times in seconds."""
 
     generate_bytes: int = 8 << 20  # of a request's body
     embed_bytes: int = 16 << 20
@@ -45,13 +46,13 @@ class Limits:
     running: int = 64  # requests of one model in a step
     waiting: int = 256  # requests of one model in its queue
     connections: int = 1024
-    default_tokens: int = 4096  # of an answer whose request names no number
+    default_tokens: int = 4096  # of an answer, where the request sets no limit
     embed_inputs: int = 2048
     embed_tokens: int = 65_536  # of one request, all inputs together
     header_s: float = 10.0
-    body_s: float = 30.0  # and more for as long as a kilobyte a second comes
+    body_s: float = 30.0  # extended while at least a kilobyte a second arrives
     keep_alive_s: float = 15.0
-    stall_s: float = 30.0  # that a reader of a stream may take none of it
+    stall_s: float = 30.0  # that the reader of a stream may pause
     request_s: float = 600.0
     drain_s: float = 30.0
 
@@ -61,7 +62,7 @@ class ModelSpec:
     """A model that may be served. `options` are those of weft.load, weft.Embedder or weft.Reranker."""
 
     name: str
-    source: str  # what `weft.load` takes: a catalogue name, org/name, a folder or a file
+    source: str  # as for `weft.load`: a catalogue name, org/name, a folder or a file
     options: Mapping[str, Any] = field(default_factory=dict)
     keep_alive_s: float | None = None  # idle time after which it is unloaded; None: the server's
     preload: bool = False
@@ -69,7 +70,7 @@ class ModelSpec:
 
 @frozen
 class Settings:
-    """Everything a server is started with; `checked` holds it to the rules that keep it safe."""
+    """The settings of a server; `checked` refuses those that are unsafe or impossible."""
 
     models: tuple[ModelSpec, ...] = ()
     host: str = "127.0.0.1"
@@ -79,11 +80,11 @@ class Settings:
     allow_unauthenticated: bool = False
     allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()
-    budget_bytes: int | None = None  # of all loaded models; None: nine tenths of what is free at the start
-    keep_alive_s: float | None = None  # None: a model stays until another needs its place
+    budget_bytes: int | None = None  # of all loaded models; None: 90 % of the memory free at the start
+    keep_alive_s: float | None = None  # None: a model stays loaded until another needs its memory
     lora_dir: Path | None = None
     allow_pull: bool = False
-    collector: str = ""  # of OpenTelemetry's spans, as http://127.0.0.1:4318
+    collector: str = ""  # for OpenTelemetry spans, as http://127.0.0.1:4318
     limits: Limits = field(default_factory=Limits)
 
     @property
@@ -92,33 +93,34 @@ class Settings:
         return self.socket is not None or is_loopback(self.host)
 
     def checked(self) -> Settings:
-        """These settings, or an error where starting with them would be unsafe or impossible."""
+        """These settings; an error if starting with them would be unsafe or impossible."""
         if not self.models:
-            raise InputError("[serve] no model is named; give one, as `weft serve smollm2-135m-instruct`")
+            raise InputError("serve", "no model is given", advice="name one, as in: weft serve smollm2-135m-instruct")
         names = [spec.name for spec in self.models]
         for name in names:
             if not NAME.fullmatch(name):
-                raise InputError(f"[serve] {name!r:.80} is no model name; letters, digits and . _ - : / @ + are")
+                reason = f"{name!r:.80} is not a valid model name"
+                raise InputError("serve", reason, advice="use letters, digits and . _ - : / @ +; NAME=PATH sets a name")
             if names.count(name) > 1:
-                raise InputError(f"[serve] two models are called {name}; give one another name with NAME=PATH")
+                raise InputError("serve", f"two models are called {name}", advice="rename one with NAME=PATH")
         if not self.loopback and not self.keys and not self.allow_unauthenticated:
             raise InputError(
-                f"[serve] {self.host} can be reached from other machines and no key is set: give --api-key-file or "
-                "WEFT_API_KEY, or say --allow-unauthenticated if everybody may use it"
+                "serve",
+                f"other machines can reach {self.host}, and no API key is set",
+                advice="set one with --api-key-file or WEFT_API_KEY, or allow everybody with --allow-unauthenticated",
             )
         if not 0 <= self.port <= 65535:
-            raise InputError(f"[serve] the port is {self.port}; 0 to 65535 are possible")
+            raise InputError("serve", "must be 0 to 65535", field="port", given=self.port)
         if self.collector and not re.fullmatch(r"https?://[\w.:\[\]-]+(?:/[\w./-]*)?", self.collector):
-            raise InputError(
-                f"[serve] {self.collector!r:.80} is no address of a collector; http://127.0.0.1:4318 is one"
-            )
+            wanted = "must be a URL such as http://127.0.0.1:4318"
+            raise InputError("serve", wanted, field="collector", given=self.collector)
         if any(not key or not key.isascii() or not key.isprintable() or " " in key for key in self.keys):
-            raise InputError("[serve] a key has spaces, or characters that a header cannot carry")
+            raise InputError("serve", "an API key is empty, or has spaces or characters that no header can carry")
         return self
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host name or address means this machine alone."""
+    """Whether a host name or address is reachable from this machine only."""
     if host.lower().rstrip(".") == "localhost":
         return True
     try:
@@ -128,21 +130,22 @@ def is_loopback(host: str) -> bool:
 
 
 def read_keys(path: Path) -> tuple[str, ...]:
-    """The keys in a file, one a line; lines that begin with # are comments."""
+    """The keys in a file, one per line; lines that begin with # are comments."""
     try:
         if path.stat().st_size > MAX_TOML:
-            raise FormatError(f"[{path.name}] over {MAX_TOML >> 20} MiB is no file of keys")
+            raise FormatError(path.name, f"is over {MAX_TOML >> 20} MiB, too large for a file of keys")
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise NotFoundError(f"[serve] the file of keys cannot be read: {path}: {error}") from None
+        reason = getattr(error, "strerror", None) or error
+        raise NotFoundError("serve", f"cannot read the file of API keys {path}: {reason}") from None
     keys = tuple(line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#"))
     if not keys or len(keys) > MAX_KEYS:
-        raise FormatError(f"[{path.name}] has {len(keys)} keys; 1 to {MAX_KEYS} are wanted, one a line")
+        raise FormatError(path.name, f"has {len(keys)} keys; 1 to {MAX_KEYS} are expected, one per line")
     return keys
 
 
 def model_spec(argument: str) -> ModelSpec:
-    """`NAME=SOURCE`, or a source alone: its name is then the last part of it, without the ending of a file."""
+    """`NAME=SOURCE`, or a source alone; its name is then that of the folder, or of the file without its suffix."""
     name, equals, source = argument.partition("=")
     if equals and NAME.fullmatch(name) and source:
         return ModelSpec(name, source)
@@ -153,26 +156,26 @@ def model_spec(argument: str) -> ModelSpec:
 
 
 def seconds(text: str | float) -> float:
-    """A time: 300, "300", "5m", "1.5h"; negative means for ever, and so does what is longer than ten years."""
+    """Seconds from a time such as 300, "300", "5m", "1.5h"; negative, or above ten years, means for ever."""
     if isinstance(text, int | float) and not isinstance(text, bool):
         return float(text) if text <= FOR_EVER else -1.0
     found = re.fullmatch(r"(-?\d+(?:\.\d+)?)(ms|s|m|h|)", str(text).strip())
     if found is None:
-        raise InputError(f"[serve] {text!r:.40} is no time; give seconds, or 30s, 5m, 1h")
+        raise InputError("serve", "not a time", given=text, advice="write seconds, or 30s, 5m, 1h")
     value = float(found[1]) * _UNITS[found[2]]
     return value if value <= FOR_EVER else -1.0
 
 
 def size_bytes(text: str | int) -> int:
-    """A size: 4000000000, "4G", "512Mi"."""
+    """Bytes from a size such as 4000000000, "4G", "512Mi"."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]i?|)b?", str(text).strip().lower())
     if found is None or isinstance(text, bool) or found[2] not in _SIZES:
-        raise InputError(f"[serve] {text!r:.40} is no size; give bytes, or 500M, 4G, 4Gi")
+        raise InputError("serve", "not a size", given=text, advice="write bytes, or 500M, 4G, 4Gi")
     return int(float(found[1]) * _SIZES[found[2]])
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The settings in a TOML file, as keyword arguments of Settings; what is unknown is an error that names it."""
+    """The settings in a TOML file, as keyword arguments of Settings; an unknown setting is an error."""
     found = _toml(path)
     where = path.name
     models = tuple(_table(where, name, entry) for name, entry in _take(where, found, "models", dict, {}).items())
@@ -180,9 +183,9 @@ def read_toml(path: Path) -> dict[str, Any]:
     known: dict[str, Any] = {f.name: type(f.default) for f in fields(Limits)}
     for name, value in limits.items():
         if name not in known:
-            raise FormatError(f"[{where}] limits.{name} is unknown; there are {', '.join(known)}")
+            raise FormatError(where, f"is unknown; the limits are {', '.join(known)}", field=f"limits.{name}")
         if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-            raise FormatError(f"[{where}] limits.{name} is {value!r:.40}; a number above 0 is wanted")
+            raise FormatError(where, "must be a number above 0", field=f"limits.{name}", given=value)
     result: dict[str, Any] = {"models": models, "limits": Limits(**{n: known[n](v) for n, v in limits.items()})}
     for name, kind in (("host", str), ("port", int), ("allow_pull", bool), ("collector", str)):
         if name in found:
@@ -201,29 +204,29 @@ def read_toml(path: Path) -> dict[str, Any]:
             target = {"keep_alive": "keep_alive_s", "budget": "budget_bytes", "api_key_file": "keys"}.get(name, name)
             result[target] = convert(found.pop(name))
     if found:
-        raise FormatError(f"[{where}] unknown setting {', '.join(sorted(found))}")
+        raise FormatError(where, f"unknown setting {', '.join(sorted(found))}")
     return result
 
 
 def _toml(path: Path) -> dict[str, Any]:
-    reader = next((name for name in ("tomllib", "tomli") if find_spec(name)), None)  # Python 3.10 has none of its own
+    reader = next((name for name in ("tomllib", "tomli") if find_spec(name)), None)  # tomllib came with Python 3.11
     if reader is None:
-        raise NotFoundError("[serve] reading TOML needs Python 3.11, or `pip install tomli`")
+        raise NotFoundError("serve", "reading TOML needs Python 3.11 or tomli", advice="run: pip install tomli")
     try:
         if path.stat().st_size > MAX_TOML:
-            raise FormatError(f"[{path.name}] over {MAX_TOML >> 20} MiB")
+            raise FormatError(path.name, f"is over {MAX_TOML >> 20} MiB, too large for a settings file")
         found: dict[str, Any] = import_module(reader).loads(path.read_text(encoding="utf-8"))
         return found
     except OSError as error:
-        raise NotFoundError(f"[serve] {path} cannot be read: {error}") from None
+        raise NotFoundError("serve", f"cannot read {path}: {error.strerror or error}") from None
     except ValueError as error:
-        raise FormatError(f"[{path.name}] {error}") from None
+        raise FormatError(path.name, f"is not valid TOML: {error}") from None
 
 
 def _take(where: str, table: dict[str, Any], name: str, kind: type, default: Any) -> Any:
     value = table.pop(name, default)
     if not isinstance(value, kind):
-        raise FormatError(f"[{where}] {name} is {value!r:.40}; {kind.__name__} is wanted")
+        raise FormatError(where, f"must be {_TYPES[kind]}", field=name, given=value)
     return value
 
 
@@ -232,14 +235,15 @@ def _table(where: str, name: str, entry: Any) -> ModelSpec:
     if isinstance(entry, str):
         return ModelSpec(name, entry)
     if not isinstance(entry, dict) or not isinstance(entry.get("source"), str):
-        raise FormatError(f"[{where}] models.{name} has no source; give a name, a folder or a file")
+        raise FormatError(where, "needs a source: a model name, a folder or a file", field=f"models.{name}")
     options = {key: value for key, value in entry.items() if key not in ("source", "keep_alive", "preload")}
     for key, value in options.items():
         if key not in MODEL_OPTIONS:
-            raise FormatError(f"[{where}] models.{name}.{key} is unknown; there are {', '.join(MODEL_OPTIONS)}")
+            known = ", ".join(MODEL_OPTIONS)
+            raise FormatError(where, f"is unknown; the options are {known}", field=f"models.{name}.{key}")
         if type(value) not in MODEL_OPTIONS[key]:
-            kinds = " or ".join(kind.__name__ for kind in MODEL_OPTIONS[key])
-            raise FormatError(f"[{where}] models.{name}.{key} is {value!r:.40}; {kinds} is wanted")
+            kinds = " or ".join(_TYPES[kind] for kind in MODEL_OPTIONS[key])
+            raise FormatError(where, f"must be {kinds}", field=f"models.{name}.{key}", given=value)
     keep_alive = entry.get("keep_alive")
     return ModelSpec(
         name,

@@ -20,34 +20,59 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("models", nargs=-1, metavar="[NAME=]MODEL...")
-@click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="Settings and models in a TOML file.")
-@click.option("--host", help="Address to listen on (default: 127.0.0.1, this machine alone).")
-@click.option("--port", type=click.IntRange(0, 65535), help="Port (default: 11811; 0 takes a free one).")
 @click.option(
-    "--socket", type=click.Path(path_type=Path, dir_okay=False), help="Listen on a Unix socket here, not on a port."
+    "--config", type=click.Path(path_type=Path, dir_okay=False), help="Read settings and models from a TOML file."
+)
+@click.option("--host", help="Address to listen on (default: 127.0.0.1, this machine only).")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on (default: 11811; 0 picks a free one).")
+@click.option(
+    "--socket",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Listen on a Unix socket at this path instead of a port.",
 )
 @click.option(
-    "--api-key-file", type=click.Path(path_type=Path), help="Keys, one a line; clients must give one. Or WEFT_API_KEY."
+    "--api-key-file",
+    type=click.Path(path_type=Path),
+    help="File of API keys, one per line; clients must send one. Or set WEFT_API_KEY.",
 )
-@click.option("--allow-unauthenticated", is_flag=True, help="Let other machines in without a key.")
-@click.option("--allowed-host", multiple=True, metavar="NAME", help="A further name that this server answers to.")
-@click.option("--allow-origin", multiple=True, metavar="ORIGIN", help="Let pages of this origin in (CORS).")
-@click.option("--budget", metavar="SIZE", help="Memory for all models together, as 8G (default: 90% of what is free).")
-@click.option("--keep-alive", metavar="TIME", help="Unload models that were idle for so long, as 10m (default: never).")
-@click.option("--preload/--no-preload", default=None, help="Load models at the start (default: where there is one).")
-@click.option("--lora-dir", type=click.Path(path_type=Path, file_okay=False), help="Adapters that clients may load.")
-@click.option("--allow-pull", is_flag=True, help="Let clients fetch models (Ollama's /api/pull).")
-@click.option("--max-running", type=click.IntRange(1), metavar="N", help="Requests of a model in a step (default: 64).")
-@click.option("--max-waiting", type=click.IntRange(1), metavar="N", help="Requests in its queue (default: 256).")
-@click.option("--collector", metavar="URL", help="Send OpenTelemetry spans there, as http://127.0.0.1:4318.")
-@click.option("--log", "log_style", type=click.Choice(["text", "json", "off"]), default="text", show_default=True)
+@click.option("--allow-unauthenticated", is_flag=True, help="Allow other machines to connect without a key.")
+@click.option("--allowed-host", multiple=True, metavar="NAME", help="Answer requests for this host name too.")
+@click.option(
+    "--allow-origin", multiple=True, metavar="ORIGIN", help="Allow requests from web pages of this origin (CORS)."
+)
+@click.option("--budget", metavar="SIZE", help="Memory for all models together, as 8G (default: 90% of free memory).")
+@click.option(
+    "--keep-alive", metavar="TIME", help="Unload models that have been idle for this time, as 10m (default: never)."
+)
+@click.option("--preload/--no-preload", default=None, help="Load models at the start (default: if there is only one).")
+@click.option(
+    "--lora-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder of LoRA adapters that clients may load.",
+)
+@click.option("--allow-pull", is_flag=True, help="Allow clients to download models (Ollama's /api/pull).")
+@click.option(
+    "--max-running", type=click.IntRange(1), metavar="N", help="Requests that a model runs at once (default: 64)."
+)
+@click.option("--max-waiting", type=click.IntRange(1), metavar="N", help="Requests in a model's queue (default: 256).")
+@click.option(
+    "--collector", metavar="URL", help="Send OpenTelemetry spans to this collector, as http://127.0.0.1:4318."
+)
+@click.option(
+    "--log",
+    "log_style",
+    type=click.Choice(["text", "json", "off"]),
+    default="text",
+    show_default=True,
+    help="Format of the log.",
+)
 @options.loading()
 def command(models: tuple[str, ...], config: Path | None, log_style: str, **given: Any) -> None:
     """Serve models over HTTP.
 
-    It speaks OpenAI's API, and Anthropic's, Ollama's and TEI's, and has a page for people. Models are loaded when they
-    are first asked for, and unloaded when others need their place. Only this machine can reach the server unless --host
-    says otherwise, and then a key is needed.
+    The server speaks the APIs of OpenAI, Anthropic, Ollama and TEI, and has a web page for chat. Models are loaded on
+    first use, and unloaded when others need the memory. Only this machine can reach the server unless --host says
+    otherwise; then clients need a key.
 
     \b
     Examples:
@@ -77,7 +102,7 @@ def command(models: tuple[str, ...], config: Path | None, log_style: str, **give
 def _require_extra() -> None:
     missing = next((name for name in ("starlette", "uvicorn", "msgspec") if find_spec(name) is None), None)
     if missing is not None:
-        raise UnsupportedError(f"[serve] {missing} is not installed; `pip install weft-engine[serve]` has it")
+        raise UnsupportedError("serve", f"{missing} is not installed", advice="run: pip install weft-engine[serve]")
 
 
 def _settings(models: tuple[str, ...], config: Path | None, given: dict[str, Any]) -> Settings:
@@ -114,7 +139,7 @@ def _settings(models: tuple[str, ...], config: Path | None, given: dict[str, Any
 
 
 def _entries(specs: tuple[ModelSpec, ...]) -> list[Entry]:
-    """The models with what is known of them; fetched first where they are not here."""
+    """An entry for each model; models that are not on this machine are downloaded first."""
     from weft import flags
     from weft.serve.models.pool import Entry, outline_of
     from weft.weights.sources import locate
@@ -125,7 +150,7 @@ def _entries(specs: tuple[ModelSpec, ...]) -> list[Entry]:
 
 
 def _summary(settings: Settings, entries: list[Entry]) -> None:
-    """What people want to know when a server has started."""
+    """Print where the server listens, its models, and an example request."""
     from weft import __version__
     from weft.runtime import plan_threads
     from weft.runtime.memory import SHARE, free_memory
@@ -137,18 +162,18 @@ def _summary(settings: Settings, entries: list[Entry]) -> None:
     threads = plan_threads(
         next((spec.options["threads"] for spec in settings.models if "threads" in spec.options), None)
     )
-    reach = "only this machine reaches it" if settings.loopback else "whoever reaches it may use it"
-    key = f"{len(settings.keys)} known" if settings.keys else f"none; {reach}"
+    reach = "only this machine can connect" if settings.loopback else "anybody who can connect may use it"
+    key = f"{len(settings.keys)} accepted" if settings.keys else f"none; {reach}"
     places = [("page", f"{url}/"), ("OpenAI", f"{url}/v1"), ("Anthropic, Ollama, TEI", url)]
     rows = [
         *(places if settings.socket is None else [("socket", str(settings.socket))]),
-        ("keys", key),
+        ("API keys", key),
         ("threads", f"{threads.count}: {'; '.join(threads.reasons)}"),
         ("memory", f"{screen.size(budget)} for models, of {screen.size(free.available_bytes)}: {free.reason}"),
     ]
-    screen.facts(rows, title=f"weft {__version__} serves")
+    screen.facts(rows, title=f"weft {__version__} is serving")
     click.echo()
-    names = {"weights": "weights", "kv": "state", "work": "work"}
+    names = {"weights": "weights", "kv": "KV cache", "work": "buffers"}
     shown = [
         (
             entry.name,
@@ -164,11 +189,11 @@ def _summary(settings: Settings, entries: list[Entry]) -> None:
     click.echo()
     click.echo(_snippet(url, entries[0], settings))
     click.echo()
-    screen.note("Ctrl-C ends it: requests under way are answered first, a second one ends at once.")
+    screen.note("Press Ctrl-C to stop: running requests finish first. Press it again to stop at once.")
 
 
 def _snippet(url: str, entry: Entry, settings: Settings) -> str:
-    """Something to paste."""
+    """An example request for curl."""
     key = ' -H "Authorization: Bearer $WEFT_API_KEY"' if settings.keys else ""
     through = f"--unix-socket {shlex.quote(str(settings.socket))} " if settings.socket is not None else ""
     if entry.kind == "embed":

@@ -12,8 +12,8 @@ from weft.serve.models.generator import GenerateRunner
 from weft.serve.work.metrics import Labels, labels
 
 if TYPE_CHECKING:
-    from weft.serve.app import Serving
     from weft.serve.models.pool import Entry
+    from weft.serve.serving import Serving
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

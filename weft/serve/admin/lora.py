@@ -1,6 +1,6 @@
 """POST /v1/load_lora_adapter, /v1/unload_lora_adapter; GET /v1/lora_adapters.
 
-An adapter is a folder below the one that the operator gave; a client names it and never gives a path.
+An adapter is a folder inside the operator's --lora-dir; clients give its name, never a path.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from weft.errors import WeftError
-from weft.serve.http.faults import Fault, fault_of, invalid
+from weft.serve.http.faults import Fault, blaming, fault_of, invalid
 from weft.serve.http.routes import Answer, Context, Json
 from weft.serve.models.pool import Entry
 from weft.serve.openai.schemas import Count, Name
@@ -21,7 +21,7 @@ _FOLDER = re.compile(r"[A-Za-z0-9_][\w.-]*", re.ASCII)
 
 
 class LoadRequest(Struct, forbid_unknown_fields=True, kw_only=True):
-    """`lora_path` is the name of a folder, by default `lora_name`; `model` is needed where there are several."""
+    """`lora_path` is the name of a folder, by default `lora_name`; `model` is needed if there are several."""
 
     lora_name: Name
     lora_path: Name | None = None
@@ -36,34 +36,38 @@ class UnloadRequest(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 async def load(context: Context, body: LoadRequest) -> Answer:
-    """Load an adapter, or with `load_inplace` put another in its place while requests run."""
+    """Load an adapter, or with `load_inplace` replace it while requests run."""
     folder = _folder(context, body.lora_path or body.lora_name)
     entry = _base(context, body.model)
     models = context.serving.models
     if body.lora_name in models.entries:
-        raise invalid(f"{body.lora_name!r:.80} is the name of a model", "lora_name")
+        raise invalid(f"{body.lora_name!r:.80} is the name of a model; choose another", "lora_name")
     other = next((e for e in models if body.lora_name in e.adapters), None)
     if other is not None and (not body.load_inplace or other is not entry):
-        raise invalid(f"{body.lora_name!r:.80} is loaded already; load_inplace replaces it", "lora_name")
+        raise invalid(f"{body.lora_name!r:.80} is already loaded; load_inplace: true replaces it", "lora_name")
     if body.expected_generation is not None and _generation(entry, body.lora_name) != body.expected_generation:
-        raise Fault(409, "another version is loaded than expected_generation says", code="generation_mismatch")
+        raise Fault(
+            409,
+            f"the loaded adapter is not of generation {body.expected_generation}; GET /v1/lora_adapters shows it",
+            code="generation_mismatch",
+        )
     try:
         adapter = await models.load_adapter(entry, body.lora_name, folder, replace=bool(body.load_inplace))
     except WeftError as error:
-        fault = fault_of(error)
-        raise Fault(min(fault.status, 499), fault.message, param="lora_path", code="adapter_not_loaded") from None
+        status = min(fault_of(error).status, 499)  # the adapter's files are the client's to choose
+        raise blaming("lora_path", error, status=status, code="adapter_not_loaded") from None
     return Json({"status": "success", **_shown(entry, adapter)})
 
 
 async def unload(context: Context, body: UnloadRequest) -> Answer:
-    """Let an adapter go; requests that use it end with it."""
+    """Unload an adapter; requests that use it fail."""
     _require_folder(context)
     await context.serving.models.unload_adapter(body.lora_name)
     return Json({"status": "success", "lora_name": body.lora_name})
 
 
 async def adapters(context: Context, _: None) -> Answer:
-    """The adapters that are loaded, and those that may be."""
+    """The adapters that are loaded, and those available."""
     loaded = [
         _shown(entry, adapter)
         for entry in context.serving.models
@@ -99,24 +103,29 @@ def _base(context: Context, model: str | None) -> Entry:
     generators = [entry for entry in entries if entry.kind == "generate"]
     if len(entries) == 1 or len(generators) == 1:
         return (generators or entries)[0]
-    raise invalid("there are several models; say which with model", "model")
+    raise invalid("is missing: this server has several models", "model", code="missing_parameter")
 
 
 def _require_folder(context: Context) -> Path:
     root = context.serving.settings.lora_dir
     if root is None:
-        raise Fault(403, "this server loads no adapters; start it with --lora-dir", code="adapters_off")
+        raise Fault(403, "this server does not load adapters; start it with --lora-dir DIR", code="adapters_off")
     return root
 
 
 def _folder(context: Context, name: str) -> Path:
-    """The folder of that name, inside the operator's and nowhere else, links followed."""
+    """The folder `name` directly inside the operator's folder, after resolving links."""
     root = _require_folder(context).resolve()
     if not _FOLDER.fullmatch(name):
-        raise invalid("lora_path is the name of a folder in the server's --lora-dir, never a path", "lora_path")
+        raise invalid("must be the name of a folder in the server's --lora-dir, not a path", "lora_path")
     found = (root / name).resolve()
     if found.parent != root or not found.is_dir():
-        raise Fault(404, f"there is no adapter {name!r:.80} here", kind="not_found_error", code="adapter_not_found")
+        raise Fault(
+            404,
+            f"adapter {name!r:.80} does not exist; GET /v1/lora_adapters lists those available",
+            kind="not_found_error",
+            code="adapter_not_found",
+        )
     return found
 
 

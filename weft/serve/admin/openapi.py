@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -25,13 +25,19 @@ _REFUSALS = {
 }
 
 
-async def openapi(context: Context, _: None) -> Answer:
-    kinds = {entry.name: entry.kind for entry in context.serving.models}
-    return Json(document(context.serving.routes, kinds))
+def openapi_route(others: Sequence[Route]) -> Route:
+    """The route that documents `others` and itself."""
+
+    async def openapi(context: Context, _: None) -> Answer:
+        kinds = {entry.name: entry.kind for entry in context.serving.models}
+        return Json(document([*others, own], kinds))
+
+    own = Route("GET", "/openapi.json", openapi, "This document")
+    return own
 
 
-def document(routes: list[Route], models: Mapping[str, str]) -> dict[str, Any]:
-    """The document of these routes on a server with these models, by kind."""
+def document(routes: Sequence[Route], models: Mapping[str, str]) -> dict[str, Any]:
+    """The OpenAPI document of `routes`; `models` maps each model's name to its kind."""
     from weft import __version__
 
     kinds = [kind for route in routes for kind in (route.body, route.answer) if kind is not None]

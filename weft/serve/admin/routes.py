@@ -2,7 +2,6 @@
 
 from weft.serve.admin import lora
 from weft.serve.admin.health import health, live, metrics, ready
-from weft.serve.admin.openapi import openapi
 from weft.serve.admin.page import asset, index
 from weft.serve.http.routes import Route
 
@@ -11,7 +10,6 @@ ROUTES = [
     Route("GET", "/ready", ready, "Whether the models that load at the start are there"),
     Route("GET", "/metrics", metrics, "Metrics for Prometheus"),
     Route("GET", "/weft/live", live, "What is under way, for the page"),
-    Route("GET", "/openapi.json", openapi, "This document"),
     Route("POST", "/v1/load_lora_adapter", lora.load, "Load an adapter", body=lora.LoadRequest),
     Route("POST", "/v1/unload_lora_adapter", lora.unload, "Let an adapter go", body=lora.UnloadRequest),
     Route("GET", "/v1/lora_adapters", lora.adapters, "The adapters there are"),

@@ -12,16 +12,18 @@ import msgspec
 from weft.serve.anthropic.schemas import Block, CountRequest, Message, MessagesRequest
 from weft.serve.http.faults import Fault, anthropic_shape, invalid
 from weft.serve.http.routes import Answer, Context, Json, Stream
+from weft.serve.openai.messages import unsupported
 from weft.serve.work import chatting
 from weft.serve.work.chatting import Ask, Chat, Delta, Reply
-from weft.serve.work.generating import lease_generator
+from weft.serve.work.generating import Names, lease_generator
 from weft.text.tool_calls import Arguments, CallEnded, CallStarted
 
+NAMES = Names({"prompt": "messages", "stop": "stop_sequences", "reasoning_budget": "thinking.budget_tokens"})
 _REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 
 
 async def create(context: Context, body: MessagesRequest) -> Answer:
-    """Answer a conversation with blocks."""
+    """Answer a conversation with content blocks."""
     ask = ask_of(body)
     ask.options["max_tokens"] = body.max_tokens
     for name in ("temperature", "top_p", "top_k"):
@@ -38,23 +40,23 @@ async def create(context: Context, body: MessagesRequest) -> Answer:
 
 
 async def count_tokens(context: Context, body: CountRequest) -> Answer:
-    """The tokens of a conversation, as `create` would compute them."""
+    """The number of tokens of a conversation, as `create` would compute it."""
     ask = ask_of(body)
     runner, _ = await lease_generator(context, body.model)
     return Json({"input_tokens": len(await runner.in_thread(lambda: chatting.prompt_ids(runner, ask)))})
 
 
 def ask_of(body: CountRequest) -> Ask:
-    """The request as any chat is asked for here."""
+    """The request in the form that all chat APIs share."""
     choice, tools = body.tool_choice, []
     for number, tool in enumerate(body.tools or ()):
         if tool.type not in (None, "custom"):
-            raise invalid(f"tools[{number}]: the server's own tools are not there", f"tools[{number}].type")
+            raise invalid(f"is {tool.type!r:.60}; this server has no tools of its own", f"tools[{number}].type")
         function = {"name": tool.name, "description": tool.description, "parameters": tool.input_schema}
         tools.append({"type": "function", "function": function})
     kinds = {"auto": "auto", "none": "none", "any": "required", "tool": "named"}
     if choice is not None and choice.type == "tool" and choice.name is None:
-        raise invalid("tool_choice.name is missing", "tool_choice.name")
+        raise invalid("is missing", "tool_choice.name", code="missing_parameter")
     variables: dict[str, Any] = {}
     if body.thinking is not None:
         variables["enable_thinking"] = body.thinking.type != "disabled"
@@ -69,6 +71,7 @@ def ask_of(body: CountRequest) -> Ask:
         variables=variables,
         grammar=None if wanted is None else lambda: _grammar(wanted.schema),
         continue_final=body.messages[-1].role == "assistant",
+        names=NAMES,
     )
 
 
@@ -89,7 +92,7 @@ def _messages(body: CountRequest) -> list[dict[str, Any]]:
 
 
 def _translated(message: Message, where: str) -> list[dict[str, Any]]:
-    """A message as templates want it; results of tools come before what the user says with them."""
+    """A message in the form that chat templates read; tool results come before the text of the same message."""
     if isinstance(message.content, str):
         return [{"role": message.role, "content": message.content}]
     results: list[dict[str, Any]] = []
@@ -111,7 +114,7 @@ def _translated(message: Message, where: str) -> list[dict[str, Any]]:
         elif block.type == "thinking":
             thoughts.append(block.thinking or "")
         elif block.type != "redacted_thinking":
-            raise invalid(f"{place}: blocks of type {block.type!r:.60} are not taken", f"{place}.type")
+            raise invalid(unsupported(block.type), f"{place}.type")
     if not texts and not calls and not thoughts and results:
         return results
     said: dict[str, Any] = {"role": message.role, "content": "\n".join(texts)}
@@ -125,15 +128,13 @@ def _translated(message: Message, where: str) -> list[dict[str, Any]]:
 def _text(blocks: Sequence[Block], where: str) -> str:
     for number, block in enumerate(blocks):
         if block.type != "text":
-            raise invalid(
-                f"{where}[{number}]: blocks of type {block.type!r:.60} are not taken", f"{where}[{number}].type"
-            )
+            raise invalid(unsupported(block.type), f"{where}[{number}].type")
     return "\n".join(_required(block.text, f"{where}[{i}].text") for i, block in enumerate(blocks))
 
 
 def _required(value: str | None, where: str) -> str:
     if value is None:
-        raise invalid(f"{where} is missing", where, code="missing_parameter")
+        raise invalid("is missing", where, code="missing_parameter")
     return value
 
 
@@ -247,7 +248,7 @@ class _Writer:
 
 
 def _object(arguments: str) -> Any:
-    """The arguments of a call; what broke off is an empty object."""
+    """The arguments of a call; an empty object if they were cut off."""
     try:
         found = json.loads(arguments or "{}")
     except ValueError:

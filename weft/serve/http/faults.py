@@ -1,8 +1,9 @@
-"""What can go wrong with a request, as one error that every API says in its own shape."""
+"""What can go wrong with a request, as one error that each API writes in its own shape."""
 
 from __future__ import annotations
 
 import re
+from pathlib import PurePath
 from typing import Any
 
 from weft.errors import (
@@ -16,13 +17,12 @@ from weft.errors import (
     WeftError,
 )
 
-# How weft's own messages begin where a number is at fault: "[sampling] temperature is 3; give ...".
-_FIELD = re.compile(r"\[(?:sampling|request|engine)\] (\w+)(?:: | (?:is|has|must)\b)")
-_PATH = re.compile(r"(?<![\w.])/(?:[\w.@+ -]+/)+")
+STALLED = 408  # the status of a client that stopped reading its stream
+_FOLDERS = re.compile(r"(?<![\w.])/(?:[\w.@+ -]+/)+")
 
 
 class Fault(Exception):
-    """An answer that is an error. `param` is the field at fault, `code` what programs look at."""
+    """An answer that is an error. `param` is the field at fault, which `message` names; programs look at `code`."""
 
     def __init__(
         self,
@@ -43,9 +43,14 @@ class Fault(Exception):
         self.retry_after_s = retry_after_s
 
 
-def invalid(message: str, param: str | None = None, *, code: str | None = None) -> Fault:
-    """400: what the client sent cannot be used."""
-    return Fault(400, message, param=param, code=code)
+def invalid(what: str, param: str | None = None, *, code: str | None = None) -> Fault:
+    """400. `what` is a sentence or, where `param` is at fault, its predicate: invalid("needs tools", "tool_choice")."""
+    return Fault(400, f"{param} {what}" if param else what, param=param, code=code)
+
+
+def blaming(param: str, error: WeftError, *, status: int = 400, code: str | None = None) -> Fault:
+    """An error of the library, reported as the fault of the field `param`, which it may not know."""
+    return Fault(status, f"{param}: {message_of(error)}", param=param, code=code)
 
 
 def too_busy(message: str, retry_after_s: int = 1) -> Fault:
@@ -58,39 +63,38 @@ def unavailable(message: str, code: str = "unavailable", retry_after_s: int | No
 
 
 def no_model(name: str) -> Fault:
-    message = f"The model {name!r:.200} does not exist here; GET /v1/models lists those that do"
+    message = f"model {name!r:.200} is not served here; GET /v1/models lists the models"
     return Fault(404, message, kind="not_found_error", code="model_not_found", param="model")
 
 
 def fault_of(error: BaseException) -> Fault:
-    """The fault that an exception of a handler is. What is nobody's request to mend is a 500 that says nothing."""
+    """Map an exception raised by a handler to a fault. Errors that no client can fix become a 500 without details."""
     if isinstance(error, Fault):
         return error
-    if isinstance(error, TooLongError):
-        return invalid(without_paths(str(error)), code="context_length_exceeded")
     if isinstance(error, BusyError):
-        return too_busy(without_paths(str(error)))
+        return too_busy(message_of(error))
     if isinstance(error, GrammarError):
-        return invalid(without_paths(str(error)), "response_format", code="grammar_error")
+        return blaming(error.field or "response_format", error, code="grammar_error")
     if isinstance(error, InputError | UnsupportedError):
-        return invalid(without_paths(str(error)), _field(str(error)))
+        code = "context_length_exceeded" if isinstance(error, TooLongError) else None
+        return Fault(400, message_of(error), param=error.field, code=code)
     if isinstance(error, NotFoundError):
-        return Fault(404, without_paths(str(error)), kind="not_found_error", code="not_found")
+        return Fault(404, message_of(error), kind="not_found_error", param=error.field, code="not_found")
     if isinstance(error, MemoryPlanError):
-        return unavailable("there is no room in memory for this now", "out_of_memory")
-    kind = "the engine failed" if isinstance(error, WeftError) else "something went wrong in the server"
-    return Fault(500, f"{kind}; the server's log has this request's id", kind="server_error", code="internal_error")
+        return unavailable("not enough free memory for this request; try again later", "out_of_memory")
+    what = "the engine failed" if isinstance(error, WeftError) else "internal error"
+    return Fault(500, f"{what}; the server's log has the details", kind="server_error", code="internal_error")
 
 
-def _field(message: str) -> str | None:
-    """The field that a message of weft's own is about."""
-    found = _FIELD.match(message)
-    return found[1] if found else "stop" if "stop string" in message else None
+def message_of(error: WeftError) -> str:
+    """The error's message for clients, which must not name the server's folders.
 
-
-def without_paths(message: str) -> str:
-    """A message without the folders of the server's files."""
-    return _PATH.sub("", message)
+    A path in an attribute is reduced to its name. The pattern is the last defence: errors of the operating system and
+    of the C++ core carry paths inside their text.
+    """
+    if isinstance(error.given, PurePath):
+        error = error.but(given=error.given.name)
+    return _FOLDERS.sub("", str(error))
 
 
 def openai_shape(fault: Fault) -> dict[str, Any]:
@@ -108,26 +112,23 @@ def anthropic_shape(fault: Fault) -> dict[str, Any]:
         529: "overloaded_error",
     }
     kind = kinds.get(fault.status, "invalid_request_error" if fault.status < 500 else "api_error")
-    where = f"{fault.param}: " if fault.param and fault.param not in fault.message else ""
-    return {"type": "error", "error": {"type": kind, "message": where + fault.message}}
+    return {"type": "error", "error": {"type": kind, "message": fault.message}}
 
 
 def ollama_shape(fault: Fault) -> dict[str, Any]:
-    where = f"{fault.param}: " if fault.param and fault.param not in fault.message else ""
-    return {"error": where + fault.message}
+    return {"error": fault.message}
 
 
 def tei_shape(fault: Fault) -> dict[str, Any]:
     kinds = {400: "Validation", 413: "Validation", 422: "Validation", 424: "Backend", 429: "Overloaded"}
-    where = f"{fault.param}: " if fault.param and fault.param not in fault.message else ""
-    return {"error": where + fault.message, "error_type": kinds.get(fault.status, "Backend")}
+    return {"error": fault.message, "error_type": kinds.get(fault.status, "Backend")}
 
 
 SHAPES = {"openai": openai_shape, "anthropic": anthropic_shape, "ollama": ollama_shape, "tei": tei_shape}
 
 
 def shape_for(path: str) -> str:
-    """The API that a path which nobody serves looks like."""
+    """The API whose shape an error on an unknown path gets."""
     if path.startswith("/api/"):
         return "ollama"
     if path.startswith("/v1/messages"):

@@ -1,14 +1,16 @@
-"""What every request passes before any route sees it: limits, Host and Origin, the key; and what every answer carries.
+"""The checks that every request passes before a route sees it: limits, Host, Origin, key; the headers of every answer.
 
-All of it is default-deny and in one place: a route cannot forget it.
+All of it is in one place and denies by default, so that a route cannot forget it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -16,17 +18,17 @@ from uuid import uuid4
 from starlette.exceptions import HTTPException
 
 from weft.serve.http.bodies import Receive
-from weft.serve.http.door import ALWAYS, MESSAGE
 from weft.serve.http.faults import Fault, shape_for, too_busy, unavailable
 from weft.serve.http.keys import Keys, header
-from weft.serve.http.routes import Scope, Send, send_fault, told
+from weft.serve.http.routes import Scope, Send, logged_fault, send_fault
 from weft.serve.http.sign_in import PATH as SIGN_IN
 from weft.serve.http.sign_in import SignIn
 from weft.serve.settings import is_loopback
 from weft.serve.work.tracking import Call
 
 if TYPE_CHECKING:
-    from weft.serve.app import Serving
+    from weft.serve.http.connection import Connection
+    from weft.serve.serving import Serving
 
 log = logging.getLogger("weft.serve")
 
@@ -34,7 +36,13 @@ _ID = re.compile(rb"[\w.-]{1,64}", re.ASCII)
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _METHODS = b"GET, POST, OPTIONS"
 _HEADERS = b"authorization, content-type, x-api-key, x-request-id, anthropic-version, anthropic-beta"
-OPEN_PATHS = ("/health",)  # what may be got without the key: whether the server lives
+OPEN_PATHS = ("/health",)  # answered without a key
+ALWAYS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"no-store"),
+    (b"referrer-policy", b"no-referrer"),
+]
+LINGER_S = 1.0  # for a client that is still sending to read that its connection is refused
 
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
@@ -55,29 +63,32 @@ class Guard:
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
             return
-        method = scope["method"] if scope["method"] in METHODS else "(other)"  # a label, and a client's to choose
+        method = scope["method"] if scope["method"] in METHODS else "(other)"  # clients must not create new labels
         call = scope["weft.call"] = Call(_request_id(scope), "(none)", method)
-        call.abort = scope.get("weft.abort", call.abort)
+        connection: Connection = scope["state"]["connection"]
+        call.abort = connection.abort
         outgoing = _Outgoing(send, self._added(scope, call))
         calls = self._serving.tracking.calls
         calls.add(call)
         try:
-            if not await self._preflight(scope, outgoing):
+            if connection.excess:
+                await self._refuse_connection(receive, outgoing, shape_for(scope["path"]))
+            elif not await self._preflight(scope, outgoing):
                 await self._pass(scope, call, receive, outgoing)
         except HTTPException as error:
             fault = Fault(error.status_code, _PHRASES.get(error.status_code, error.detail), code=str(error.status_code))
             await send_fault(outgoing, fault, shape_for(scope["path"]))
         except Exception as error:
             if not outgoing.status:
-                await send_fault(outgoing, told(error, call), shape_for(scope["path"]))
+                await send_fault(outgoing, logged_fault(error, call), shape_for(scope["path"]))
             else:
-                told(error, call)
+                logged_fault(error, call)
         finally:
             calls.discard(call)
             self._note(call, outgoing.status, scope)
 
     async def _pass(self, scope: Scope, call: Call, receive: Receive, send: Send) -> None:
-        """Let a request in that may come in; people who have no key yet get a form for it."""
+        """Check a request and run its route; a browser without a key gets the sign-in form."""
         self._check_sizes(scope)
         self._check_host(scope)
         self._check_origin(scope)
@@ -92,44 +103,63 @@ class Guard:
                 raise
             await self._sign_in.show(send)
             return
-        self._check_room(scope)
+        self._check_draining(scope)
         await self._app(scope, receive, send)
 
     def _added(self, scope: Scope, call: Call) -> list[tuple[bytes, bytes]]:
         added = [*ALWAYS, (b"x-request-id", call.id.encode())]
         if scope["path"].startswith("/v1/messages"):
-            added.append((b"request-id", call.id.encode()))  # where Anthropic's clients look for it
+            added.append((b"request-id", call.id.encode()))  # the header that Anthropic's clients read
         origin = header(scope, b"origin")
         if origin is not None and origin.lower() in self._origins:
             added += [(b"access-control-allow-origin", origin), (b"vary", b"origin")]
         return added
 
-    def _check_room(self, scope: Scope) -> None:
+    def _check_draining(self, scope: Scope) -> None:
         serving = self._serving
         if serving.tracking.draining and scope["path"] not in ("/health", "/ready"):
             raise unavailable("the server is shutting down", "shutting_down", retry_after_s=10)
-        if "weft.no_place" in scope:
-            raise too_busy(MESSAGE)
-        if len(serving.tracking.calls) > serving.settings.limits.connections:
-            raise too_busy(f"over {serving.settings.limits.connections} requests are under way")
+
+    async def _refuse_connection(self, receive: Receive, send: Send, shape: str) -> None:
+        """Answer 429 and close. What the client still sends is read for a moment: closing with unread bytes would
+        reset the connection, and the client might never see the answer."""
+        limit = self._serving.settings.limits.connections
+
+        async def hold_last(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"].append((b"connection", b"close"))
+            await send({**message, "more_body": True})
+
+        async def read_rest() -> None:
+            while (await receive()).get("more_body"):
+                pass
+
+        await send_fault(hold_last, too_busy(f"all {limit} connections of this server are in use"), shape)
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(read_rest(), LINGER_S)
+        await send({"type": "http.response.body", "body": b""})
 
     def _check_sizes(self, scope: Scope) -> None:
         limits = self._serving.settings.limits
         if len(scope["headers"]) > limits.headers:
-            raise Fault(431, f"over {limits.headers} header fields", code="headers_too_large")
+            raise Fault(431, f"the request has over {limits.headers} headers", code="headers_too_large")
         if len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"") > limits.uri_bytes:
-            raise Fault(414, f"the address is over {limits.uri_bytes} bytes", code="uri_too_long")
+            raise Fault(414, f"the URL is over {limits.uri_bytes} bytes", code="uri_too_long")
 
     def _check_host(self, scope: Scope) -> None:
-        """On a loopback address only names of this machine are answered: a page whose name was made to point here
-        (DNS rebinding) sends its own name."""
+        """On a loopback address, accept only names of this machine: with DNS rebinding, a foreign page's requests carry
+        that page's host name."""
         settings = self._serving.settings
-        if not settings.loopback or settings.socket is not None:  # no page reaches a socket in the file system
+        if not settings.loopback or settings.socket is not None:  # no web page can reach a Unix socket
             return
         values = [value for name, value in scope["headers"] if name == b"host"]
         host = host_of(values[0].decode("latin-1")) if len(values) == 1 else None
         if host is None or not (is_loopback(host) or host in self._hosts):
-            raise Fault(403, "this Host is not served here; --allowed-host adds one", code="host_not_allowed")
+            raise Fault(
+                403,
+                "this server does not answer to that Host header; --allowed-host NAME allows another name",
+                code="host_not_allowed",
+            )
 
     def _check_origin(self, scope: Scope) -> None:
         origin = header(scope, b"origin")
@@ -141,7 +171,9 @@ class Guard:
         except ValueError:
             sent = urlsplit("")
         if sent.scheme not in ("http", "https") or not own or sent.netloc != own:
-            raise Fault(403, "requests of other origins are refused; --allow-origin adds one", code="origin_refused")
+            raise Fault(
+                403, "requests from other origins are refused; --allow-origin ORIGIN allows one", code="origin_refused"
+            )
 
     def _check_key(self, scope: Scope, call: Call) -> None:
         if not self._keys:
@@ -152,16 +184,21 @@ class Guard:
         if number is None:
             if self._sign_in.opens(scope):
                 return
-            raise Fault(401, "a key is needed: Authorization: Bearer KEY", kind="authentication_error", code="no_key")
+            raise Fault(
+                401,
+                "an API key is required: send the header Authorization: Bearer KEY",
+                kind="authentication_error",
+                code="no_key",
+            )
         call.tenant = f"key-{number}"
 
     async def _preflight(self, scope: Scope, send: Send) -> bool:
-        """Answer a browser that asks whether it may; only for origins that were allowed by name."""
+        """Answer a CORS preflight request, for origins that were allowed by name; whether it was one."""
         if scope["method"] != "OPTIONS" or header(scope, b"access-control-request-method") is None:
             return False
         self._check_host(scope)
         if (header(scope, b"origin") or b"").lower() not in self._origins:
-            raise Fault(403, "requests of other origins are refused", code="origin_refused")
+            raise Fault(403, "requests from other origins are refused", code="origin_refused")
         allowed = [
             (b"access-control-allow-methods", _METHODS),
             (b"access-control-allow-headers", _HEADERS),
@@ -173,7 +210,7 @@ class Guard:
         return True
 
     def _note(self, call: Call, status: int, scope: Scope) -> None:
-        """The log and the metrics of an answer. Nothing a client wrote is in them but ids and counts."""
+        """Log and measure an answer. Nothing that a client wrote is recorded except ids and counts."""
         took = time.monotonic() - call.started
         metrics = self._serving.metrics
         metrics.count("http_requests_total", route=call.route, method=call.method, status=str(status))
@@ -196,8 +233,8 @@ class Guard:
 
 
 _PHRASES = {
-    404: "there is nothing here; /openapi.json lists what there is",
-    405: "this method is not served here",
+    404: "no such path; /openapi.json lists all routes",
+    405: "this path does not support that method; /openapi.json lists all routes",
 }
 
 
@@ -224,7 +261,7 @@ def _request_id(scope: Scope) -> str:
 
 
 def host_of(header: str) -> str | None:
-    """The host of a Host header, lower case and without its port; None for what is no host."""
+    """The host of a Host header, in lower case and without its port; None if it is malformed."""
     text = header.strip().lower()
     found = re.fullmatch(r"(\[[0-9a-f:.%]+\]|[a-z0-9._-]+)(?::\d{1,5})?", text)
     return found[1].strip("[]").rstrip(".") if found else None

@@ -1,4 +1,4 @@
-"""The process around the application: sockets, signals, an orderly end."""
+"""The process around the application: sockets, signals, orderly shutdown."""
 
 from __future__ import annotations
 
@@ -17,27 +17,26 @@ import uvicorn
 
 from weft.errors import BackendError, InputError
 from weft.serve.app import App
-from weft.serve.http.acceptor import Acceptor
 from weft.serve.http.connection import Connection
 from weft.serve.models.pool import Entry
 from weft.serve.settings import Settings
 
-LATECOMERS_S = 0.1  # for requests on connections that were open when the server stopped listening: they get a 503
-SWITCH_S = (
-    0.0005  # that a thread keeps Python from the event loop, which has refusals and tokens to write; 5 ms by default
-)
+LATECOMERS_S = 0.1  # requests on connections that were open when the server stopped listening still get a 503
+# A thread may hold the interpreter for this long before the event loop gets its turn (Python's default is 5 ms): tokens
+# and refusals are written without delay while other threads render templates.
+SWITCH_S = 0.0005
 ENDING = (signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
 
 
 class Server(uvicorn.Server):
-    """A uvicorn server that ends in order: the first signal drains, the second ends at once, the exit code is 0."""
+    """A uvicorn server with orderly shutdown: the first signal drains, the second ends at once; the exit code is 0."""
 
     def __init__(self, app: App) -> None:
         settings = app.serving.settings
         limits = settings.limits
         config = uvicorn.Config(
             app,
-            http="h11",
+            http=Connection,
             ws="none",
             loop="asyncio",
             lifespan="on",
@@ -71,7 +70,7 @@ class Server(uvicorn.Server):
                 signal.signal(number, handler)
 
     def end(self) -> None:
-        """Drain and end; asked again, end at once. Called in the event loop."""
+        """Drain and end; called a second time, end at once. Runs in the event loop."""
         if self._draining is None:
             self._draining = asyncio.ensure_future(self._drain())
         elif not self._draining.done():
@@ -88,14 +87,7 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start the application, and accept connections ourselves."""
-        await super().startup([])
-        limits, door, state = self.app.serving.settings.limits, self.app.serving.door, self.server_state
-
-        def connect(data: bytes, place: str) -> Connection:
-            return Connection(limits, door, data, place, self.config, state, self.lifespan.state)
-
-        self.servers = [Acceptor(one, limits, door, state, connect) for one in sockets or ()]  # type: ignore[misc]
+        await super().startup(sockets)
         self.on_started()
 
 
@@ -105,16 +97,19 @@ def listen(settings: Settings) -> socket.socket:
         return _listen_at(settings.socket)
     try:
         family = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0][0]
-        bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named, or asyncio sets no TCP_NODELAY
+        bound = socket.socket(
+            family, socket.SOCK_STREAM, socket.IPPROTO_TCP
+        )  # asyncio sets TCP_NODELAY only if the protocol is named
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((settings.host, settings.port))
     except OSError as error:
-        raise InputError(f"[serve] {settings.host}:{settings.port} cannot be used: {error.strerror or error}") from None
+        reason = f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}"
+        raise InputError("serve", reason, advice="choose another with --host and --port") from None
     return bound
 
 
 def _listen_at(path: Path) -> socket.socket:
-    """A Unix socket that its owner alone may use. What a server that is gone left there is taken away."""
+    """A Unix socket that only its owner may use. A stale socket file of a server that has ended is removed."""
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         if path.is_socket():
@@ -128,7 +123,8 @@ def _listen_at(path: Path) -> socket.socket:
             os.umask(before)
     except (OSError, ValueError) as error:
         bound.close()
-        raise InputError(f"[serve] {path} cannot be used: {getattr(error, 'strerror', None) or error}") from None
+        reason = f"cannot listen on the socket {path}: {getattr(error, 'strerror', None) or error}"
+        raise InputError("serve", reason, advice="choose another path with --socket") from None
     return bound
 
 
@@ -144,7 +140,7 @@ def run(
     on_started: Callable[[int], None] | None = None,
     bound: socket.socket | None = None,
 ) -> None:
-    """Serve until a signal ends it. `on_started` is told the port; `bound` is a socket that `listen` gave."""
+    """Serve until a signal ends it. `on_started` is called with the port; `bound` is a socket from `listen`."""
     settings = settings.checked()
     sys.setswitchinterval(SWITCH_S)
     bound = bound or listen(settings)
@@ -160,7 +156,7 @@ def run(
 
 
 class BackgroundServer:
-    """`with BackgroundServer(settings) as server:` serves from a thread of its own; `server.url` is where."""
+    """`with BackgroundServer(settings) as server:` serves from a thread of its own, at `server.url`."""
 
     def __init__(self, settings: Settings, entries: list[Entry] | None = None) -> None:
         self.settings = settings.checked()
@@ -180,7 +176,7 @@ class BackgroundServer:
         self._thread.start()
         self._ready.wait(60)
         if not self._server.started:
-            raise BackendError("[serve] the server did not start")
+            raise BackendError("serve", "the server did not start within 60 s; its log says why")
         return self
 
     def __exit__(self, *error: object) -> None:

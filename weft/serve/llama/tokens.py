@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
+from weft.errors import UnsupportedError
 from weft.serve.http.faults import Fault, invalid
 from weft.serve.http.routes import Answer, Context, Json
 from weft.serve.llama.schemas import DetokenizeRequest, TemplateRequest, TokenizeRequest
@@ -19,7 +20,7 @@ from weft.serve.work.generating import lease, lease_generator
 
 
 def _named(context: Context, given: str | None, kind: str) -> str:
-    """The model that is named, else the first of a kind, else the first."""
+    """The given model, else the first of a kind, else the first of all."""
     if given is not None:
         return given
     entries = list(context.serving.models)
@@ -34,7 +35,7 @@ async def _leased(context: Context, model: str | None, kind: str) -> Runner:
 async def tokenize(context: Context, body: TokenizeRequest) -> Answer:
     """The tokens of texts."""
     if (body.content is None) == (body.inputs is None):
-        raise invalid("give content, or inputs as TEI has it", "content")
+        raise invalid("or inputs is needed, and not both", "content")
     if body.inputs is not None:
         return await _tokenize_tei(context, body)
     runner = await _leased(context, body.model, "generate")
@@ -46,7 +47,7 @@ async def tokenize(context: Context, body: TokenizeRequest) -> Answer:
 
 
 def _piece(raw: bytes) -> str | list[int]:
-    """Text, or bytes where they are no text."""
+    """Text, or a list of bytes where they are not UTF-8."""
     try:
         return raw.decode()
     except UnicodeDecodeError:
@@ -81,7 +82,7 @@ async def detokenize(context: Context, body: DetokenizeRequest) -> Answer:
     """The text of tokens."""
     runner = await _leased(context, body.model, "generate")
     if body.tokens and max(body.tokens) >= runner.tokenizer.vocab_size:
-        raise invalid(f"tokens are 0 to {runner.tokenizer.vocab_size - 1}", "tokens")
+        raise invalid(f"must be ids from 0 to {runner.tokenizer.vocab_size - 1}", "tokens")
     return Json({"content": await asyncio.to_thread(runner.tokenizer.decode, body.tokens, skip_special=False)})
 
 
@@ -103,11 +104,11 @@ async def props(context: Context, _: None) -> Answer:
     name = _named(context, context.query.get("model"), "generate")
     entry, _adapter = context.serving.models.find(name)
     if entry.kind != "generate":
-        raise Fault(404, "this server has no model that generates", kind="not_found_error", code="model_not_found")
+        raise Fault(404, "this server has no model that generates text", kind="not_found_error", code="model_not_found")
     runner, _adapter = await lease_generator(context, name)
     try:
-        template = runner.require_template()
-    except ValueError:
+        template = runner.template
+    except UnsupportedError:
         template = ""
     return Json(
         {

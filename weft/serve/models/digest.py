@@ -1,4 +1,4 @@
-"""Which model this is, told from its files without reading all of them."""
+"""A digest that identifies a model by pieces of its files."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _ENDINGS = (".safetensors", ".gguf", ".json", ".model", ".txt", ".jinja")
 def digest_of(path: Path) -> str:
     """SHA-256, in hex, of the names and sizes of a model's files and of pieces spread over each.
 
-    Models that differ in shape, format or training differ everywhere, so pieces tell them apart; it is no proof that
-    nobody changed a byte.
+    Models that differ in shape, format or training differ everywhere, so pieces distinguish them; the digest
+    does not prove that no byte was changed.
     """
     files = sorted(one for one in path.rglob("*") if one.suffix in _ENDINGS) if path.is_dir() else [path]
     hashed = sha256()

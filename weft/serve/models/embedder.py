@@ -1,4 +1,4 @@
-"""An embedding model in a server: its requests share steps, and each has vectors of the length it asks for."""
+"""An embedding model in a server: requests share steps, and each gets vectors of the length it asks for."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class EmbedRunner:
-    """One loaded embedder. Steps make whole vectors, since requests that share one may want theirs cut differently."""
+    """One loaded embedder. Steps compute full vectors: requests that share a step may ask for different lengths."""
 
     kind = "embed"
 
@@ -60,13 +60,13 @@ class EmbedRunner:
         return None
 
     async def token_ids(self, texts: Sequence[str], **how: Any) -> TokenIds:
-        """The ids of texts, made by another thread."""
+        """The token ids of texts, computed by another thread."""
         return await asyncio.get_running_loop().run_in_executor(
             self._texts, lambda: self.embedder.token_ids(texts, **how)
         )
 
     def given_ids(self, inputs: Sequence[Sequence[int]]) -> TokenIds:
-        """Ids that a client sent, checked: the kernels trust theirs."""
+        """Token ids that a client sent, checked here because the kernels do not."""
         import numpy as np
 
         from weft.embed.cutting import TokenIds
@@ -74,10 +74,13 @@ class EmbedRunner:
         vocabulary = self.embedder.vocab_size
         for i, ids in enumerate(inputs):
             if not ids or min(ids) < 0 or max(ids) >= vocabulary:
-                raise InputError(f"[embed] input {i}: token ids are 0 to {vocabulary - 1}, and at least one is needed")
+                wanted = f"must be one or more token ids from 0 to {vocabulary - 1}"
+                raise InputError("embed", wanted, field="input", index=i)
             if len(ids) > self.max_tokens:
                 raise TooLongError(
-                    f"[embed] input {i} has {len(ids)} tokens, the model takes {self.max_tokens}",
+                    "embed",
+                    f"has {len(ids)} tokens, the model takes {self.max_tokens}",
+                    field="input",
                     length=len(ids),
                     limit=self.max_tokens,
                     index=i,
@@ -85,11 +88,11 @@ class EmbedRunner:
         return TokenIds([np.asarray(ids, np.int32) for ids in inputs], [0] * len(inputs))
 
     def at(self, dimensions: int | None) -> Embedder:
-        """The embedder with vectors of `dimensions` numbers; None for as many as it was loaded to give."""
+        """The embedder with vectors of `dimensions` numbers; None for its own dimension."""
         return self.embedder if dimensions is None else self._whole.at(dimensions)
 
     async def vectors(self, ids: Sequence[np.ndarray], adapter: str | None = None) -> tuple[np.ndarray, float]:
-        """Whole vectors of `ids`, float32 [len(ids), the model's own dimension], and the seconds that they waited."""
+        """Full vectors of `ids`, float32 [len(ids), the model's own dimension], and the seconds spent waiting."""
         if adapter is not None:
             self.embedder.adapters.get(adapter)
         return await self._steps.rows(ids, adapter)

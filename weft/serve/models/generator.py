@@ -1,4 +1,4 @@
-"""A text generator in a server: one engine on a thread of its own, and the texts of its tokens."""
+"""A text generator in a server: an engine on a thread of its own, and its tokens as text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from weft.errors import BusyError, InputError, UnsupportedError
+from weft.errors import BusyError, InputError
 from weft.generate import AsyncEngine, Engine
 
 if TYPE_CHECKING:
@@ -82,13 +82,13 @@ class GenerateRunner:
         return dict(self.model.defaults.options) or {"temperature": 1.0}
 
     def check_room(self) -> None:
-        """Refuse at once what would find the queue full, before any work is done for it."""
+        """Raise BusyError while the queue is full, before any work is done for a request."""
         under_way = self.engine.engine.running + self.waiting
         if under_way >= self._most:
-            raise BusyError(f"[engine] {under_way} requests are under way, which is the most; try again later")
+            raise BusyError("engine", f"the model's queue is full with {under_way} requests", advice="try again later")
 
     async def in_thread(self, work: Callable[[], T]) -> T:
-        """Let another thread do what takes the processor: templates, tokens, grammars."""
+        """Run CPU-bound work in another thread: templates, tokenising, grammars."""
         return await asyncio.get_running_loop().run_in_executor(self._preparing, work)
 
     async def submit(self, request: Request) -> AsyncHandle:
@@ -102,21 +102,25 @@ class GenerateRunner:
         variables: Mapping[str, Any] | None = None,
         **ours: Any,
     ) -> list[int]:
-        """The prompt of a conversation. `variables` came from a client, `ours` are the server's own."""
+        """The prompt of a conversation. `variables` are a client's, `ours` the server's own."""
         self._check_variables(variables or {})
         return self.model.chat_ids(messages, tools=tools, variables={**(variables or {}), **ours})
 
     def _check_variables(self, variables: Mapping[str, Any]) -> None:
-        """A template may write a variable as it is, so none may hold a control token: it would count as one."""
+        """Refuse variables that hold a control token: a template may write them unescaped."""
         if len(variables) > MAX_VARIABLES:
-            raise InputError(f"[chat] {len(variables)} variables for the template; at most {MAX_VARIABLES} are taken")
+            limit = f"has {len(variables)} variables; at most {MAX_VARIABLES} are allowed"
+            raise InputError("chat", limit, field="chat_template_kwargs")
         for name, value in variables.items():
             if name in _OURS or not name.isidentifier():
-                raise InputError(f"[chat] chat_template_kwargs cannot set {name!r:.80}")
+                raise InputError("chat", f"cannot set {name!r:.80}", field="chat_template_kwargs")
             if value is not None and not isinstance(value, bool | int | float | str):
-                raise InputError(f"[chat] chat_template_kwargs: {name} is neither a text, a number nor a truth value")
+                raise InputError(
+                    "chat", "must be a string, a number or a boolean", field=f"chat_template_kwargs.{name}"
+                )
             if isinstance(value, str) and (len(value) > MAX_VARIABLE or any(t in value for t in self._control_tokens)):
-                raise InputError(f"[chat] chat_template_kwargs: {name} is too long or holds a control token")
+                limit = f"must be at most {MAX_VARIABLE} characters without control tokens"
+                raise InputError("chat", limit, field=f"chat_template_kwargs.{name}")
 
     @cached_property
     def _control_tokens(self) -> list[str]:
@@ -125,7 +129,9 @@ class GenerateRunner:
     def text_ids(self, text: str, *, add_special: bool = True) -> list[int]:
         ids = self.tokenizer.encode(text, add_special=add_special)
         if not ids:
-            raise InputError("[request] prompt is empty and the model has no token to begin with; give some text")
+            raise InputError(
+                "request", "is empty, and the model has no start token", field="prompt", advice="give some text"
+            )
         return ids
 
     @cached_property
@@ -133,19 +139,13 @@ class GenerateRunner:
         return self.tokenizer.token_bytes()
 
     def know_tokens(self) -> None:
-        """Have the bytes of all tokens, which takes a while for a large vocabulary: for a thread."""
+        """Compute the bytes of all tokens, which takes a while for a large vocabulary; call it in a thread."""
         _ = self._token_bytes
 
     def token_bytes(self, id: int) -> bytes:
-        """What a token adds to a text; a special token as it is written."""
+        """The bytes that a token adds to a text; for a special token, its name."""
         found = self._token_bytes[id] if id < len(self._token_bytes) else b""
         return found or (self.tokenizer.token(id) or "").encode()
-
-    def require_template(self) -> Template:
-        try:
-            return self.model.chat_template
-        except UnsupportedError as error:
-            raise InputError(str(error)) from None
 
     async def close(self) -> None:
         await self.engine.__aexit__()

@@ -1,7 +1,7 @@
-"""The models of a server: loaded when first asked for, within a budget of bytes, unloaded when others need the place.
+"""The models of a server: loaded on first use within a memory budget, unloaded when another model needs the memory.
 
-Who wants to use a model leases it: while leased it stays. One event loop does all of this, so there are no locks but
-the one that lets models load one after another.
+A model is leased while it is used, and a leased model is not unloaded. All of this runs in one event loop, so the only
+lock is the one that makes models load one after another.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from weft.serve.settings import Limits, ModelSpec
 
 Runner = GenerateRunner | EmbedRunner | RerankRunner
 
-FOR_ALL = ("context", "kv_dtype", "compute", "threads")  # options of the command line
+FOR_ALL = ("context", "kv_dtype", "compute", "threads")  # command-line options, given to models of every kind
 
 log = logging.getLogger("weft.serve")
 
 
 @frozen
 class Outline:
-    """What is known of a model before it is loaded: what it does, and the bytes it will take by use."""
+    """What is known of a model before it is loaded: its kind, and the bytes it will take, by use."""
 
     kind: str
     bytes: dict[str, int]
@@ -60,7 +60,7 @@ class Entry:
     last_used: float = 0.0
     keep_alive_s: float | None = None
     adapters: dict[str, Path] = field(default_factory=dict)  # loaded again with the model
-    failed: str = ""  # why it could not be loaded
+    failed: str = ""  # why loading failed
     loaded_once: bool = False
     created: int = field(default_factory=lambda: int(time.time()))
 
@@ -84,7 +84,7 @@ class Entry:
 
 
 def outline_of(spec: ModelSpec, *, offline: bool = True) -> Outline:
-    """Look at a model's files, without reading more than pieces of them."""
+    """Outline a model from its files, reading only pieces of them."""
     from weft.embed.recipe import embeds
     from weft.rerank.reranker import scorer_of, stated_method
     from weft.runtime import open_checkpoint
@@ -98,7 +98,7 @@ def outline_of(spec: ModelSpec, *, offline: bool = True) -> Outline:
         try:
             scorer = scorer_of(checkpoint, method, **options)
         except InputError as error:
-            raise InputError(f"{error} (in [models.{spec.name}] of the file of --config)") from None
+            raise error.but(where=f"models.{spec.name} in the --config file") from None
         return Outline("rerank", scorer.memory_plan(512), scorer.max_tokens, digest_of(located.path))
     if not embeds(checkpoint, located.entry):
         from weft.runtime import Decoder
@@ -118,7 +118,7 @@ def outline_of(spec: ModelSpec, *, offline: bool = True) -> Outline:
 
 
 def _options(spec: ModelSpec, kind: str) -> dict[str, Any]:
-    """Those for a model of this kind; the command line gives some to models of every kind, others are a mistake."""
+    """The options for a model of this kind; FOR_ALL are ignored where they do not apply, others are an error."""
     wanted = {
         "generate": ("context", "kv_dtype", "kv_tokens", "kv_bytes", "compute", "threads"),
         "embed": ("compute", "threads", "pooling", "normalise", "dimensions", "matryoshka", "prompts"),
@@ -126,12 +126,14 @@ def _options(spec: ModelSpec, kind: str) -> dict[str, Any]:
     }[kind]
     for name in spec.options:
         if name not in wanted and name not in FOR_ALL:
-            raise InputError(f"[serve] {name} of {spec.name} is not for a model that can {kind}; leave it out")
+            does = {"generate": "generates text", "embed": "embeds texts", "rerank": "scores documents"}[kind]
+            reason = f"does not apply to a model that {does}"
+            raise InputError("serve", reason, field=f"models.{spec.name}.{name}", advice="leave it out")
     return {name: value for name, value in spec.options.items() if name in wanted}
 
 
 def load_model(entry: Entry, limits: Limits) -> Any:
-    """Load a model; blocks. A Model, an Embedder or a Reranker."""
+    """Load a Model, an Embedder or a Reranker. Blocks."""
     spec = entry.spec
     options = {**_options(spec, entry.kind), "offline": True, "progress": False}
     if entry.kind == "generate":
@@ -145,7 +147,7 @@ def load_model(entry: Entry, limits: Limits) -> Any:
     from weft.embed import Embedder
 
     embedder = Embedder(spec.source, **options)
-    _ = embedder.fingerprint  # every answer carries it: made here, where it keeps nobody waiting
+    _ = embedder.fingerprint  # every answer carries it: computed here, where no request waits
     return embedder
 
 
@@ -170,7 +172,7 @@ class Models:
         return sum(e.outline.total_bytes for e in self if e.runner is not None)
 
     def find(self, name: str) -> tuple[Entry, str | None]:
-        """The model that a request's `model` means, and the adapter where it names one."""
+        """The model that a request's `model` refers to, and the adapter if it names one."""
         if name in self.entries:
             return self.entries[name], None
         for entry in self:
@@ -180,7 +182,7 @@ class Models:
 
     @asynccontextmanager
     async def lease(self, entry: Entry) -> AsyncIterator[Runner]:
-        """The model, loaded, for as long as it is used."""
+        """The model, kept loaded while it is used."""
         entry.leases += 1
         try:
             yield await self._ready(entry)
@@ -197,7 +199,7 @@ class Models:
         if entry.loading is None:
             entry.loading = asyncio.ensure_future(self._load(entry))
             entry.loading.add_done_callback(partial(_loaded, entry))
-        return await asyncio.shield(entry.loading)  # who waits may go, the model is loaded all the same
+        return await asyncio.shield(entry.loading)  # a client that disconnects does not cancel the loading
 
     async def _load(self, entry: Entry) -> Runner:
         async with self._turn:
@@ -211,7 +213,7 @@ class Models:
                 log.error("model not loaded", extra={"model": entry.name, "error": str(error)})
                 entry.failed = str(error)
                 raise unavailable(
-                    f"the model {entry.name} cannot be loaded; the server's log says why", "model_not_loaded"
+                    f"model {entry.name} cannot be loaded; the server's log says why", "model_not_loaded"
                 ) from error
             entry.runner, entry.last_used = runner, time.monotonic()
             entry.failed, entry.loaded_once = "", True
@@ -237,18 +239,22 @@ class Models:
         return runner
 
     async def _make_room(self, entry: Entry) -> None:
-        """Unload idle models, the one that was used longest ago first, until this one fits the budget."""
+        """Unload idle models, least recently used first, until this one fits the budget."""
         wanted = entry.outline.total_bytes
         if wanted > self.budget_bytes:
             raise unavailable(
-                f"the model {entry.name} takes {wanted} bytes, the server's budget is {self.budget_bytes}",
+                f"model {entry.name} needs {wanted} bytes, more than the server's --budget of {self.budget_bytes}",
                 "model_too_large",
                 retry_after_s=None,
             )
         while self.loaded_bytes + wanted > self.budget_bytes:
-            idle = [e for e in self if e.runner is not None and not e.leases]  # anew: one may be in use by now
+            idle = [
+                e for e in self if e.runner is not None and not e.leases
+            ]  # again each time: one may be in use by now
             if not idle:
-                raise unavailable(f"no room for {entry.name}: the models that are loaded are in use", "no_room")
+                raise unavailable(
+                    f"no memory for {entry.name}: all loaded models are in use; try again later", "no_room"
+                )
             await self._unload(min(idle, key=lambda e: e.last_used))
 
     async def _unload(self, entry: Entry) -> None:
@@ -256,11 +262,11 @@ class Models:
         if runner is not None:
             await runner.close()
             del runner
-            gc.collect()  # an engine and its model know each other
+            gc.collect()  # an engine and its model refer to each other
             log.info("model unloaded", extra={"model": entry.name})
 
     async def unload(self, entry: Entry) -> bool:
-        """Unload a model that nobody uses; whether it was."""
+        """Unload a model unless it is in use; whether it was unloaded."""
         async with self._turn:
             if entry.leases or entry.runner is None:
                 return False
@@ -268,21 +274,21 @@ class Models:
             return True
 
     def keep_alive_of(self, entry: Entry) -> float | None:
-        """Idle seconds after which a model goes, None for never: a request's word, else its own, else the server's."""
+        """Idle seconds before a model is unloaded, None for never: from a request, else the model, else the server."""
         for given in (entry.keep_alive_s, entry.spec.keep_alive_s, self._keep_alive_s):
             if given is not None:
                 return None if given < 0 else given
         return None
 
     async def unload_idle(self) -> None:
-        """Unload what has been idle for longer than its keep_alive."""
+        """Unload models that have been idle for longer than their keep_alive."""
         for entry in self:
             keep = self.keep_alive_of(entry)
             if keep is not None and entry.runner is not None and not entry.leases and entry.idle_s >= keep:
                 await self.unload(entry)
 
     async def load_adapter(self, entry: Entry, name: str, path: Path, *, replace: bool = False) -> Any:
-        """Load an adapter into a model; it stays with the model when that is unloaded and loaded again."""
+        """Load an adapter into a model; it is loaded again whenever the model is."""
         async with self.lease(entry) as runner:
             change = runner.adapters.replace if replace and name in entry.adapters else runner.adapters.load
             adapter = await asyncio.to_thread(change, name, path)
@@ -292,7 +298,12 @@ class Models:
     async def unload_adapter(self, name: str) -> None:
         entry = next((e for e in self if name in e.adapters), None)
         if entry is None:
-            raise Fault(404, f"no adapter is called {name!r:.200}", kind="not_found_error", code="adapter_not_found")
+            raise Fault(
+                404,
+                f"adapter {name!r:.200} is not loaded; GET /v1/lora_adapters lists the loaded ones",
+                kind="not_found_error",
+                code="adapter_not_found",
+            )
         del entry.adapters[name]
         if entry.runner is not None:
             with suppress(NotFoundError):
@@ -308,4 +319,4 @@ class Models:
 def _loaded(entry: Entry, loading: asyncio.Task[Runner]) -> None:
     entry.loading = None
     if not loading.cancelled():
-        loading.exception()  # seen: whoever waited has it
+        loading.exception()  # mark it as retrieved: waiting requests have raised it

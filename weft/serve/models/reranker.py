@@ -43,7 +43,7 @@ class RerankRunner:
 
     @property
     def adapters(self) -> Adapters:
-        raise UnsupportedError("[rerank] a reranker takes no adapters in a server")
+        raise UnsupportedError("rerank", "adapters are not supported for rerankers in a server")
 
     @property
     def waiting(self) -> int:
@@ -54,20 +54,20 @@ class RerankRunner:
         return None
 
     async def token_pairs(self, query: str, documents: Sequence[str], truncate: str | None) -> Pairs:
-        """The tokens of each pair, made by another thread."""
+        """The tokens of each pair, computed by another thread."""
         pairs = [(query, document) for document in documents]
         return await asyncio.get_running_loop().run_in_executor(
             self._texts, lambda: self.reranker.token_pairs(pairs, truncate=truncate)
         )
 
     def _raw(self, tokens: list[Tokens], _adapter: str | None) -> np.ndarray:
-        """Before their activation, which those who share a step may want to be different ones."""
+        """Scores before the activation, since requests that share a step may ask for different ones."""
         from weft.rerank.pairs import Pairs
 
         return self.reranker.raw_scores(Pairs(tokens, [0] * len(tokens)), progress=False)[:, None]
 
     async def scores(self, pairs: Pairs, activation: str | None = None) -> tuple[list[float], float]:
-        """A score for each pair, and the seconds that they waited."""
+        """A score for each pair, and the seconds spent waiting."""
         raw, waited = await self._steps.rows(pairs.tokens)
         found: list[float] = self.reranker.activated(raw[:, 0], activation).tolist()
         return found, waited

@@ -1,4 +1,4 @@
-"""Steps of one model, shared by many requests: none of them can keep the others waiting for long."""
+"""Steps of one model, shared by many requests so that none delays the others for long."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
     Make = Callable[[list[Any], str | None], np.ndarray]
 
-STEP_TOKENS = 512  # for each thread of the model, computed before others have their turn
-SHORT_TOKENS = 128  # a request that has no more of them left does not wait for the longer ones
+STEP_TOKENS = 512  # per thread of the model: the most that one step computes
+SHORT_TOKENS = 128  # a request with no more than this left counts as short
 
 
 @dataclass(eq=False)
 class _Job:
-    """The sequences of one request that have no row yet, `tokens` of them together."""
+    """The sequences of one request that are not computed yet, `tokens` in total."""
 
     adapter: str | None
     left: deque[tuple[int, Any]]
@@ -39,11 +39,11 @@ _Taken = list[tuple[_Job, int, Any]]
 
 
 class Steps:
-    """`make` gives a row of `width` numbers for each sequence of tokens, whoever shares its step; so steps are filled
-    with whatever waits.
+    """`make` computes a row of `width` numbers for each sequence of tokens, independent of the others in its step; so
+    steps are filled from all waiting requests.
 
-    Where short and long requests wait, every other step is of the short ones alone: a query is answered beside a bulk
-    request, which goes on beside however many queries.
+    While both short and long requests wait, every other step takes only short ones: a query is answered during a bulk
+    request, and a bulk request makes progress during many queries.
     """
 
     def __init__(self, make: Make, *, width: int, threads: int, waiting: int) -> None:
@@ -62,13 +62,15 @@ class Steps:
         return len(self._jobs)
 
     async def rows(self, sequences: Sequence[Any], adapter: str | None = None) -> tuple[np.ndarray, float]:
-        """The rows of `sequences`, float32 [len(sequences), width], and the seconds that they waited."""
+        """The rows of `sequences`, float32 [len(sequences), width], and the seconds spent waiting."""
         import numpy as np
 
         if self._closed:
-            raise BackendError("[serve] the model is being unloaded")
+            raise BackendError("serve", "the model is being unloaded")
         if len(self._jobs) >= self._most_waiting:
-            raise BusyError(f"[serve] {len(self._jobs)} requests wait, which is the most; try again later")
+            raise BusyError(
+                "serve", f"the model's queue is full with {len(self._jobs)} requests", advice="try again later"
+            )
         rows = np.empty((len(sequences), self._width), np.float32)
         if not sequences:
             return rows, 0.0
@@ -111,11 +113,11 @@ class Steps:
         if self._short_step:
             return self._shared(short)
         taken = self._shared(self._jobs)
-        self._jobs.rotate(-1)  # who came first does not always have the first share, nor choose the adapter
+        self._jobs.rotate(-1)  # so that the oldest request does not always get the first share and choose the adapter
         return taken
 
     def _shared(self, jobs: Sequence[_Job]) -> _Taken:
-        """A step for those with the first one's adapter: a share for each, and what is left for whoever has more."""
+        """A step of requests with the first one's adapter: an equal share for each, then the rest for longer ones."""
         taken: _Taken = []
         sharing = [job for job in jobs if job.adapter == jobs[0].adapter]
         tokens, now = 0, time.monotonic()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from weft.serve.openai.chat import logprob_of
 from weft.serve.settings import seconds
 from weft.serve.work import chatting
 from weft.serve.work.chatting import Ask, Chat, Delta, Reply
-from weft.serve.work.generating import Running, isolation, lease, lease_generator
+from weft.serve.work.generating import Names, Running, in_words_of, isolation, lease, lease_generator
 
 if TYPE_CHECKING:
     from weft.generate import Generation, Grammar
@@ -26,6 +27,16 @@ if TYPE_CHECKING:
     from weft.serve.models.pool import Entry
 
 LINES = "application/x-ndjson"
+_OPTIONS = ("stop", "seed", "temperature", "top_k", "top_p", "min_p", "typical_p", "presence_penalty")
+NAMES = Names(
+    {
+        **{name: f"options.{name}" for name in (*_OPTIONS, "frequency_penalty")},
+        "prompt": "messages",
+        "max_tokens": "options.num_predict",
+        "repetition_penalty": "options.repeat_penalty",
+    },
+    "truncate: true",
+)
 
 
 def stamp() -> str:
@@ -33,7 +44,7 @@ def stamp() -> str:
 
 
 def named(context: Context, model: str) -> str:
-    """The name that a model has here: Ollama's clients add a tag."""
+    """The name of a model on this server: Ollama's clients append a tag."""
     models = context.serving.models
     for name in (model, model.removesuffix(":latest")):
         try:
@@ -45,14 +56,14 @@ def named(context: Context, model: str) -> str:
 
 
 def keep(context: Context, model: str, keep_alive: KeepAlive | None) -> Entry:
-    """Remember how long a model is to stay when it is idle: what the last request said, or else the server's time."""
+    """Set how long the model stays loaded when idle: the time of the latest request, or else the server's."""
     entry, _ = context.serving.models.find(model)
     entry.keep_alive_s = None if keep_alive is None else seconds(keep_alive)
     return entry
 
 
 async def chat(context: Context, body: ChatRequest) -> Answer:
-    """Answer a conversation; without messages, load the model or let it go."""
+    """Answer a conversation; without messages, load or unload the model."""
     model = named(context, body.model)
     entry = keep(context, model, body.keep_alive)
     if not body.messages:
@@ -64,7 +75,7 @@ async def chat(context: Context, body: ChatRequest) -> Answer:
 
 
 async def generate(context: Context, body: GenerateRequest) -> Answer:
-    """Answer a prompt, through the model's template or as it is."""
+    """Answer a prompt, through the model's chat template or, with `raw`, without it."""
     model = named(context, body.model)
     entry = keep(context, model, body.keep_alive)
     if not body.prompt:
@@ -102,7 +113,7 @@ def _ask(model: str, body: Generating, default_tokens: int) -> Ask:
             variables["reasoning_effort"] = body.think
     shape = body.format
     grammar = (lambda: _grammar(shape)) if shape else None
-    return Ask(model=model, messages=(), options=options, variables=variables, grammar=grammar)
+    return Ask(model=model, messages=(), options=options, variables=variables, grammar=grammar, names=NAMES)
 
 
 def _grammar(shape: Any) -> Grammar:
@@ -128,7 +139,7 @@ def _message(message: Message) -> dict[str, Any]:
 
 
 async def _load(context: Context, shown: str, entry: Entry, empty: dict[str, Any]) -> Answer:
-    """A request without a text loads a model, or unloads it where it is not to stay."""
+    """A request without a text loads the model; with keep_alive 0 it unloads it."""
     gone = entry.keep_alive_s == 0
     if gone:
         await context.serving.models.unload(entry)
@@ -140,7 +151,7 @@ async def _load(context: Context, shown: str, entry: Entry, empty: dict[str, Any
 
 @frozen
 class _Said:
-    """What a line tells."""
+    """The content of a line."""
 
     text: str = ""
     thinking: str = ""
@@ -204,7 +215,7 @@ def _line(
 
 
 def _calls(reply: Reply, end: int, start: int = 0) -> tuple[dict[str, Any], ...]:
-    """The calls that are whole, from the one after `start` whole ones on."""
+    """The complete calls, without the first `start` of them."""
     whole = [call for call in reply.calls[:end] if call.complete]
     return tuple(
         {"id": call.id, "function": {"index": start + i, "name": call.name, "arguments": _object(call.arguments)}}
@@ -246,7 +257,7 @@ def _ending(context: Context, one: Generation, reason: str, loading: float) -> d
 
 
 async def _raw(context: Context, body: GenerateRequest, ask: Ask) -> Answer:
-    """A prompt continued as it is."""
+    """Continue a prompt without the chat template."""
     began = time.monotonic()
     runner, adapter = await lease_generator(context, ask.model, to_ask=True)
     loading = time.monotonic() - began
@@ -258,7 +269,8 @@ async def _raw(context: Context, body: GenerateRequest, ask: Ask) -> Answer:
         made = None if ask.grammar is None else ask.grammar()
         return make_request(runner.text_ids(body.prompt), grammar=made, adapter=adapter, **options)
 
-    running = await Running.submit(context, runner, [await runner.in_thread(prepare)], "prompt")
+    with in_words_of(replace(NAMES, fields={**NAMES.fields, "prompt": "prompt"})):
+        running = await Running.submit(context, runner, [await runner.in_thread(prepare)])
 
     async def lines() -> AsyncIterator[bytes]:
         async for pieces in running.pieces():

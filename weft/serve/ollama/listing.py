@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from weft.errors import UnsupportedError
 from weft.serve.http.faults import Fault, fault_of, invalid
 from weft.serve.http.routes import Answer, Context, Json, Stream
 from weft.serve.models.generator import GenerateRunner
@@ -19,7 +20,7 @@ from weft.serve.ollama.chat import LINES, error_line, named
 from weft.serve.ollama.schemas import PullRequest, ShowRequest
 from weft.serve.settings import ModelSpec
 
-# What may be fetched: a name of the catalogue, or org/name[:tag][@revision] of the hub; never a path.
+# What may be downloaded: a catalogue name, or org/name[:tag][@revision] of the hub; never a path.
 _FETCHABLE = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?(?::[\w.-]+)?(?:@[\w.-]+)?", re.ASCII)
 
 
@@ -34,7 +35,7 @@ async def tags(context: Context, _: None) -> Answer:
 
 
 async def running(context: Context, _: None) -> Answer:
-    """The models in memory, and when each will go."""
+    """The loaded models, and when each will be unloaded."""
     models = context.serving.models
     loaded = []
     for entry in models:
@@ -49,7 +50,7 @@ async def running(context: Context, _: None) -> Answer:
 
 
 def _described(entry: Entry) -> dict[str, Any]:
-    """A model in a list."""
+    """A model as lists show it."""
     changed = datetime.fromtimestamp(entry.created, timezone.utc).isoformat().replace("+00:00", "Z")
     return {
         "name": entry.name,
@@ -75,10 +76,10 @@ def _details(entry: Entry) -> dict[str, Any]:
 
 
 async def show(context: Context, body: ShowRequest) -> Answer:
-    """What a model is and can do; loads it, since its template is among that."""
+    """A model's properties and capabilities; loads it, because its chat template is among them."""
     given = body.model or body.name
     if given is None:
-        raise invalid("model is missing", "model")
+        raise invalid("is missing", "model", code="missing_parameter")
     entry, _ = context.serving.models.find(named(context, given))
     runner = await context.call.stack.enter_async_context(context.serving.models.lease(entry))
     template, capabilities = "", ["embedding" if entry.kind == "embed" else "rerank"]
@@ -87,8 +88,8 @@ async def show(context: Context, body: ShowRequest) -> Answer:
 
         capabilities = ["completion"]
         try:
-            found = runner.require_template()
-        except ValueError:
+            found = runner.template
+        except UnsupportedError:
             found = ""
         template = found if isinstance(found, str) else found.get("default", "")
         forms = formats_of(found)
@@ -113,13 +114,13 @@ async def show(context: Context, body: ShowRequest) -> Answer:
 
 
 async def pull(context: Context, body: PullRequest) -> Answer:
-    """A model that is here is a success; others are fetched by a process of their own, where the operator allows it."""
+    """Succeed at once for a model that is served; download others in a separate process, if the operator allows it."""
     given = (body.model or body.name or "").removesuffix(":latest")
     if given not in context.serving.models.entries:
         if not context.serving.settings.allow_pull:
-            raise Fault(403, "this server fetches no models; `weft pull` does, or start it with --allow-pull")
+            raise Fault(403, "this server does not download models: run `weft pull`, or start it with --allow-pull")
         if not _FETCHABLE.fullmatch(given) or ".." in given:
-            raise invalid("that is no name of a model", "model")
+            raise invalid("is not a model name: give a catalogue name, or org/name of the hub", "model")
     if body.stream is False:
         async for _ in _fetch(context, given):
             pass
@@ -140,7 +141,7 @@ async def _fetch(context: Context, name: str) -> AsyncIterator[bytes]:
             if child.returncode is None:
                 child.terminate()
         if code != 0:
-            raise Fault(404 if code == 2 else 502, f"{name} could not be fetched", kind="not_found_error")
+            raise Fault(404 if code == 2 else 502, f"{name} could not be downloaded", kind="not_found_error")
         try:
             entry = Entry(ModelSpec(name, name), await asyncio.to_thread(outline_of, ModelSpec(name, name)))
         except Exception as error:

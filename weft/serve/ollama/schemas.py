@@ -1,4 +1,4 @@
-"""What Ollama's routes take. `model` may end in `:latest`."""
+"""The bodies of Ollama's routes. `model` may end in `:latest`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+from weft.serve.http.bodies import REFUSAL
 from weft.serve.openai.schemas import (
     MAX_MESSAGES,
     MAX_TOOLS,
@@ -19,6 +20,8 @@ from weft.serve.openai.schemas import (
 )
 
 KeepAlive = ShortText | float
+NO_IMAGES = Meta(max_length=0, extra={REFUSAL: "this model takes no images"})
+UNSUPPORTED = Meta(max_length=0, extra={REFUSAL: "not supported by this server"})
 
 
 class Options(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -34,7 +37,7 @@ class Options(Struct, forbid_unknown_fields=True, kw_only=True):
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
     mirostat: Literal[0] | None = None
-    # these size the machine, which the server's own settings do
+    # accepted without effect: the server's own settings decide these
     num_ctx: Count | None = None
     num_batch: Count | None = None
     num_gpu: int | None = None
@@ -73,7 +76,7 @@ class Message(Struct, kw_only=True):
     role: Literal["system", "user", "assistant", "tool"]
     content: str | None = None
     thinking: str | None = None
-    images: Annotated[list[Any], Meta(max_length=0)] | None = None
+    images: Annotated[list[Any], NO_IMAGES] | None = None
     tool_calls: Annotated[list[Called], Meta(max_length=MAX_TOOLS)] | None = None
     tool_name: ShortText | None = None
     tool_call_id: ShortText | None = None
@@ -98,10 +101,10 @@ class GenerateRequest(Generating, forbid_unknown_fields=True, kw_only=True):
     prompt: str = ""
     system: str | None = None
     raw: bool | None = None
-    suffix: Annotated[str, Meta(max_length=0)] | None = None
-    template: Annotated[str, Meta(max_length=0)] | None = None
-    images: Annotated[list[Any], Meta(max_length=0)] | None = None
-    context: Annotated[list[int], Meta(max_length=0)] | None = None
+    suffix: Annotated[str, UNSUPPORTED] | None = None
+    template: Annotated[str, UNSUPPORTED] | None = None
+    images: Annotated[list[Any], NO_IMAGES] | None = None
+    context: Annotated[list[int], UNSUPPORTED] | None = None
 
 
 class EmbedRequest(Base, forbid_unknown_fields=True, kw_only=True):

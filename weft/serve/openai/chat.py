@@ -12,7 +12,7 @@ from weft.serve.http.routes import Answer, Context, Json, Stream
 from weft.serve.openai import answers
 from weft.serve.openai.events import DONE, error_event, event, fingerprint, new_id, now, usage_of
 from weft.serve.openai.messages import template_messages
-from weft.serve.openai.options import engine_options, grammar_of, warnings_of
+from weft.serve.openai.options import NAMES, engine_options, grammar_of, warnings_of
 from weft.serve.openai.schemas import ChatRequest, NamedTool
 from weft.serve.work import chatting
 from weft.serve.work.chatting import Ask, Chat, Delta, Reply
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 async def chat(context: Context, body: ChatRequest) -> Answer:
-    """Answer a conversation, whole or as it is made."""
+    """Answer a conversation, whole or as a stream."""
     ask = ask_of(body, context.serving.settings.limits.default_tokens)
     started = await chatting.start(context, ask)
     writer = _Writer(started, body)
@@ -35,14 +35,14 @@ async def chat(context: Context, body: ChatRequest) -> Answer:
 
 
 def ask_of(body: ChatRequest, default_tokens: int) -> Ask:
-    """The request as any chat is asked for here."""
+    """The request in the form that all chat APIs share."""
     options = engine_options(body, default_tokens)
     if body.logprobs:
         options["logprobs"] = body.top_logprobs or 0
     elif body.top_logprobs:
-        raise invalid("top_logprobs needs logprobs to be true", "top_logprobs")
+        raise invalid("needs logprobs to be true", "top_logprobs")
     if body.add_generation_prompt is False and not body.continue_final_message:
-        raise invalid("add_generation_prompt false leaves nothing to answer", "add_generation_prompt")
+        raise invalid("can only be false with continue_final_message", "add_generation_prompt")
     choice, named = _tool_choice(body)
     variables: dict[str, Any] = {}
     if body.reasoning_effort is not None:
@@ -61,6 +61,7 @@ def ask_of(body: ChatRequest, default_tokens: int) -> Ask:
         grammar=grammar_of(body),
         cache_salt=body.cache_salt,
         continue_final=bool(body.continue_final_message),
+        names=NAMES,
     )
 
 
@@ -69,14 +70,14 @@ def _tool_choice(body: ChatRequest) -> tuple[str, str | None]:
     if choice is None:
         return "auto", None
     if not body.tools and choice not in ("none", "auto"):
-        raise invalid("tool_choice needs tools", "tool_choice")
+        raise invalid("needs tools", "tool_choice")
     if isinstance(choice, NamedTool):
         return "named", choice.function.name
     return choice, None
 
 
 class _Writer:
-    """A chat as OpenAI writes it."""
+    """Writes a chat in OpenAI's form."""
 
     def __init__(self, chat: Chat, body: ChatRequest) -> None:
         self._chat = chat
@@ -122,7 +123,7 @@ class _Writer:
     async def chunks(self) -> AsyncIterator[bytes]:
         asked = self._body.stream_options
         include_usage = bool(asked is not None and asked.include_usage)
-        pending = None if include_usage else UNSET  # OpenAI: null in every chunk but the last, where it is asked for
+        pending = None if include_usage else UNSET  # OpenAI: null in every chunk but the last, if requested
         first = [
             answers.ChunkChoice(index=i, delta=answers.DeltaMessage(role="assistant", content=""))
             for i in range(self._chat.answers)
@@ -158,7 +159,7 @@ class _Writer:
 
 
 def logprob_of(runner: GenerateRunner, entry: TokenLogprob) -> answers.TokenLogprob:
-    """A log probability with its token as text and as bytes."""
+    """A log probability, with its token as text and as bytes."""
 
     def shown(token: int, logprob: float) -> dict[str, Any]:
         raw = runner.token_bytes(token)

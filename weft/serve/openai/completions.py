@@ -1,9 +1,9 @@
-"""POST /v1/completions: texts or ids continued as they are."""
+"""POST /v1/completions: continue prompts, given as texts or token ids."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
@@ -12,9 +12,9 @@ from weft.serve.http.faults import invalid
 from weft.serve.http.routes import Answer, Context, Json, Stream
 from weft.serve.openai import answers
 from weft.serve.openai.events import DONE, error_event, event, fingerprint, new_id, now, usage_of
-from weft.serve.openai.options import engine_options, grammar_of, with_defaults
+from weft.serve.openai.options import NAMES, engine_options, grammar_of, with_defaults
 from weft.serve.openai.schemas import MAX_PROMPTS, CompletionRequest
-from weft.serve.work.generating import Running, isolation, lease_generator, timings_of
+from weft.serve.work.generating import Running, in_words_of, isolation, lease_generator, timings_of
 
 if TYPE_CHECKING:
     from weft.generate import Piece, Request, TokenLogprob
@@ -27,9 +27,9 @@ async def complete(context: Context, body: CompletionRequest) -> Answer:
     """Continue one or several prompts."""
     prompts = split_inputs(body.prompt, "prompt")
     if len(prompts) > MAX_PROMPTS:
-        raise invalid(f"{len(prompts)} prompts; at most {MAX_PROMPTS} are taken", "prompt")
+        raise invalid(f"has {len(prompts)} entries; at most {MAX_PROMPTS} are allowed", "prompt")
     if body.best_of is not None and body.best_of != (body.n or 1):
-        raise invalid("best_of other than n is not supported", "best_of")
+        raise invalid("must equal n", "best_of")
     options = engine_options(body, DEFAULT_TOKENS)
     if body.logprobs is not None:
         options["logprobs"] = body.logprobs
@@ -51,7 +51,8 @@ async def complete(context: Context, body: CompletionRequest) -> Answer:
         ids = [runner.text_ids(p, add_special=special) if isinstance(p, str) else p for p in prompts]
         return [make_request(one, grammar=made, **with_defaults(options, runner)) for one in ids]
 
-    running = await Running.submit(context, runner, await runner.in_thread(prepare), "prompt")
+    with in_words_of(replace(NAMES, fields={**NAMES.fields, "prompt": "prompt"})):
+        running = await Running.submit(context, runner, await runner.in_thread(prepare))
     writer = _Writer(runner, running, body, prompts)
     if body.stream:
         return Stream(writer.chunks(), error_event)
@@ -59,7 +60,7 @@ async def complete(context: Context, body: CompletionRequest) -> Answer:
 
 
 def split_inputs(given: str | Sequence[Any], name: str) -> list[str] | list[list[int]]:
-    """The four forms of an input as a list of texts, or a list of lists of ids."""
+    """The four forms of an input as a list of texts, or a list of lists of token ids."""
     if isinstance(given, str):
         return [given]
     kinds = {type(item) for item in given}
@@ -67,12 +68,12 @@ def split_inputs(given: str | Sequence[Any], name: str) -> list[str] | list[list
         return [list(given)]
     if kinds == {str} or kinds == {list}:
         return list(given)
-    raise invalid(f"{name} mixes texts, ids and lists of ids; give one kind", name, code="invalid_value")
+    raise invalid("mixes texts, token ids and lists of token ids; send one kind", name, code="invalid_value")
 
 
 @dataclass
 class _Text:
-    """An answer as it grows; offsets count characters of what the client gets."""
+    """An answer as it grows; `offset` counts the characters that the client has."""
 
     text: str = ""
     logprobs: list[TokenLogprob] = field(default_factory=list)
@@ -167,7 +168,7 @@ class _Writer:
         return self._runner.token_bytes(token).decode(errors="replace")
 
     def _logprobs(self, found: Sequence[TokenLogprob], offset: int, first: int | None) -> answers.TextLogprobs:
-        """The legacy form; `first` is the first token of an echoed prompt, which nothing comes before."""
+        """The legacy form; `first` is the first token of an echoed prompt, which has no log probability."""
         tokens = [self._text(entry.token) for entry in found]
         values: list[float | None] = [max(entry.logprob, -9999.0) for entry in found]
         top: list[dict[str, float] | None] = [

@@ -1,4 +1,4 @@
-"""Messages as chat templates want them: content as text, arguments of calls as objects, one role for instructions."""
+"""Messages in the form that chat templates read: content as text, tool arguments as objects, one system role."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft.serve.openai.schemas import Message, Part, ToolCall
 
 
 def template_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """The messages of a request as a template reads them."""
+    """The messages of a request in the form that a chat template reads."""
     return [_message(i, message) for i, message in enumerate(messages)]
 
 
@@ -22,7 +22,7 @@ def _message(number: int, message: Message) -> dict[str, Any]:
     if message.content is not None:
         shown["content"] = text_of(message.content, f"{where}.content")
     elif role != "assistant":
-        raise invalid(f"{where}.content is missing", f"{where}.content", code="missing_parameter")
+        raise invalid("is missing", f"{where}.content", code="missing_parameter")
     else:
         shown["content"] = ""
     reasoning = message.reasoning_content or message.reasoning or message.thinking
@@ -34,24 +34,31 @@ def _message(number: int, message: Message) -> dict[str, Any]:
         shown["tool_call_id"] = message.tool_call_id
     if message.tool_calls:
         if role != "assistant":
-            raise invalid(f"{where}.tool_calls: only the assistant calls tools", f"{where}.tool_calls")
+            raise invalid("is only allowed in messages of the assistant", f"{where}.tool_calls")
         shown["tool_calls"] = [_call(f"{where}.tool_calls[{i}]", c) for i, c in enumerate(message.tool_calls)]
     return shown
 
 
 def text_of(content: str | Sequence[Part], where: str) -> str:
-    """The text of a content; what is no text is refused by its type."""
+    """The text of a content; parts that are not text are refused."""
     if isinstance(content, str):
         return content
     texts = []
     for i, part in enumerate(content):
         if part.type not in ("text", "input_text", "output_text", "refusal"):
-            raise invalid(f"{where}[{i}]: parts of type {part.type!r} are not taken, text is", f"{where}[{i}].type")
+            raise invalid(unsupported(part.type), f"{where}[{i}].type")
         text = part.refusal if part.type == "refusal" else part.text
         if text is None:
-            raise invalid(f"{where}[{i}].text is missing", f"{where}[{i}].text", code="missing_parameter")
+            raise invalid("is missing", f"{where}[{i}].text", code="missing_parameter")
         texts.append(text)
     return "\n".join(texts)
+
+
+def unsupported(kind: str) -> str:
+    """What is wrong with a part of a type that is not text."""
+    if "image" in kind:
+        return "is an image; this model takes no images"
+    return f"is {kind!r:.60}; only text is supported"
 
 
 def _call(where: str, call: ToolCall) -> dict[str, Any]:
@@ -60,7 +67,7 @@ def _call(where: str, call: ToolCall) -> dict[str, Any]:
 
 
 def arguments_of(given: str | dict[str, Any], where: str) -> dict[str, Any]:
-    """The arguments of a call as an object, which is what templates write as JSON."""
+    """The arguments of a call as an object: templates write it as JSON."""
     if not isinstance(given, str):
         return given
     try:
@@ -68,5 +75,5 @@ def arguments_of(given: str | dict[str, Any], where: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise invalid(f"{where}.function.arguments is not the text of a JSON object", f"{where}.function.arguments")
+        raise invalid("must be a JSON object, or one as a string", f"{where}.function.arguments")
     return found

@@ -6,13 +6,16 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from weft.serve.http.faults import invalid
+from weft.errors import WeftError
+from weft.serve.http.faults import blaming, invalid
 from weft.serve.openai.schemas import ChatRequest, ResponseFormat, Sampled, StructuredOutputs
+from weft.serve.work.generating import Names
 
 if TYPE_CHECKING:
     from weft.generate import Grammar
     from weft.serve.models.generator import GenerateRunner
 
+NAMES = Names({"prompt": "messages", "stop_ids": "stop_token_ids"}, 'truncate: "left", "middle" or "right"')
 _AS_THEY_ARE = (
     "temperature",
     "top_p",
@@ -49,7 +52,7 @@ def engine_options(body: Sampled, default_tokens: int) -> dict[str, Any]:
     asked = getattr(body, "max_completion_tokens", None)
     found["max_tokens"] = next((value for value in (asked, body.max_tokens) if value is not None), default_tokens)
     if found.get("min_tokens", 0) > found["max_tokens"]:
-        raise invalid(f"min_tokens is {found['min_tokens']}, more than max_tokens {found['max_tokens']}", "min_tokens")
+        raise invalid(f"is {found['min_tokens']}; it must be at most max_tokens ({found['max_tokens']})", "min_tokens")
     return found
 
 
@@ -59,7 +62,7 @@ def with_defaults(options: dict[str, Any], runner: GenerateRunner) -> dict[str, 
 
 
 def grammar_of(body: Sampled) -> Callable[[], Grammar] | None:
-    """What makes the grammar that the body asks for; at most one way of asking may be used."""
+    """A function that builds the grammar that the body asks for; at most one of the fields may be used."""
     found: list[tuple[str, Callable[[], Grammar]]] = []
     if isinstance(body, ChatRequest) and body.response_format is not None and body.response_format.type != "text":
         found.append(("response_format", lambda f=body.response_format: of_format(f)))  # type: ignore[misc]
@@ -71,7 +74,7 @@ def grammar_of(body: Sampled) -> Callable[[], Grammar] | None:
     if guided != StructuredOutputs():
         found.append(("guided_json", lambda: _structured(guided)))
     if len(found) > 1:
-        raise invalid(f"{found[0][0]} and {found[1][0]} exclude each other; give one", found[1][0])
+        raise invalid(f"cannot be combined with {found[0][0]}", found[1][0])
     if not found:
         return None
     name, make = found[0]
@@ -79,13 +82,11 @@ def grammar_of(body: Sampled) -> Callable[[], Grammar] | None:
 
 
 def _named(name: str, make: Callable[[], Grammar]) -> Grammar:
-    """A grammar; what is wrong with it is told with the name of the field."""
-    from weft.errors import WeftError
-
+    """The grammar; an error in it names the field."""
     try:
         return make()
     except WeftError as error:
-        raise invalid(str(error), name, code="invalid_grammar") from None
+        raise blaming(name, error, code="invalid_grammar") from None
 
 
 def of_format(wanted: ResponseFormat) -> Grammar:
@@ -94,7 +95,7 @@ def of_format(wanted: ResponseFormat) -> Grammar:
     if wanted.type == "json_schema":
         schema = wanted.json_schema.schema if wanted.json_schema is not None else wanted.schema
         if schema is None:
-            raise invalid("response_format.json_schema.schema is missing", "response_format.json_schema.schema")
+            raise invalid("is missing", "response_format.json_schema.schema", code="missing_parameter")
         return Grammar.json_schema(schema)
     return Grammar.json_schema(wanted.schema) if wanted.schema is not None else Grammar.json_object()
 
@@ -104,7 +105,7 @@ def _structured(asked: StructuredOutputs) -> Grammar:
 
     given = [name for name in ("json", "regex", "choice", "grammar", "json_object") if getattr(asked, name) is not None]
     if len(given) != 1:
-        raise invalid("structured_outputs wants one of json, regex, choice, grammar, json_object", "structured_outputs")
+        raise invalid("must have one of json, regex, choice, grammar, json_object", "structured_outputs")
     if asked.json is not None:
         return Grammar.json_schema(_schema(asked.json))
     if asked.regex is not None:
@@ -122,11 +123,11 @@ def _schema(given: dict[str, Any] | str | bool) -> Any:
     try:
         return json.loads(given)
     except (ValueError, RecursionError):
-        raise invalid("the schema is a text that is not JSON", "structured_outputs.json") from None
+        raise invalid("is a string that is not JSON", "structured_outputs.json") from None
 
 
 def warnings_of(body: ChatRequest) -> list[str]:
-    """What was asked for and has no effect here."""
+    """A warning for each field that is set and has no effect here."""
     ignored = {
         "store": body.store is True,
         "service_tier": body.service_tier not in (None, "auto", "default"),

@@ -1,4 +1,4 @@
-"""POST /v1/responses: OpenAI's newer API, without what would have to be kept between requests."""
+"""POST /v1/responses: OpenAI's newer API, without features that keep state between requests."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from weft.serve.openai.response_schemas import Item, NamedFunctionTool, Response
 from weft.serve.openai.schemas import JsonSchema, ResponseFormat
 from weft.serve.work import chatting
 from weft.serve.work.chatting import Ask, Chat, Delta, Reply
+from weft.serve.work.generating import Names
 from weft.text.tool_calls import Arguments, CallEnded, CallStarted
 
 LOGPROBS = "message.output_text.logprobs"
@@ -34,7 +35,7 @@ async def respond(context: Context, body: ResponsesRequest) -> Answer:
 
 def ask_of(body: ResponsesRequest, default_tokens: int) -> Ask:
     if body.background:
-        raise invalid("background responses are not supported", "background")
+        raise invalid("is not supported", "background")
     options: dict[str, Any] = {"max_tokens": body.max_output_tokens or default_tokens}
     for name in ("temperature", "top_p", "min_p"):
         if getattr(body, name) is not None:
@@ -62,6 +63,7 @@ def ask_of(body: ResponsesRequest, default_tokens: int) -> Ask:
         parallel_calls=body.parallel_tool_calls is not False,
         variables={**variables, **(body.chat_template_kwargs or {})},
         grammar=None if wanted is None or wanted.type == "text" else lambda: of_format(_format(wanted)),
+        names=Names({"prompt": "input", "max_tokens": "max_output_tokens"}, 'truncation: "auto"'),
     )
 
 
@@ -74,7 +76,7 @@ def _tools(body: ResponsesRequest) -> list[dict[str, Any]]:
     tools = []
     for number, tool in enumerate(body.tools or ()):
         if tool.type != "function" or tool.name is None:
-            raise invalid(f"tools[{number}]: only functions with a name are supported", f"tools[{number}].type")
+            raise invalid("must be a function with a name", f"tools[{number}].type")
         function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
         tools.append({"type": "function", "function": function})
     return tools
@@ -89,20 +91,20 @@ def _messages(body: ResponsesRequest) -> list[dict[str, Any]]:
     for number, item in enumerate(body.input):
         _add(messages, item, f"input[{number}]")
     if not any(message["role"] != "system" for message in messages):
-        raise invalid("input has no message to answer", "input")
+        raise invalid("has no message to answer", "input")
     return messages
 
 
 def _add(messages: list[dict[str, Any]], item: Item, where: str) -> None:
-    """Append an item; calls belong to the assistant's message before them."""
+    """Append an item; calls belong to the preceding message of the assistant."""
     if item.type == "message":
         if item.role is None or item.content is None:
-            raise invalid(f"{where}: a message has a role and content", where)
+            raise invalid("needs a role and content", where)
         role = "system" if item.role == "developer" else item.role
         messages.append({"role": role, "content": text_of(item.content, f"{where}.content")})
     elif item.type == "function_call":
         if item.name is None:
-            raise invalid(f"{where}.name is missing", f"{where}.name")
+            raise invalid("is missing", f"{where}.name")
         function = {"name": item.name, "arguments": arguments_of(item.arguments or "{}", where)}
         if not messages or messages[-1]["role"] != "assistant":
             messages.append({"role": "assistant", "content": ""})
@@ -110,11 +112,11 @@ def _add(messages: list[dict[str, Any]], item: Item, where: str) -> None:
         messages[-1].setdefault("tool_calls", []).append(call)
     elif item.type == "function_call_output":
         if item.output is None:
-            raise invalid(f"{where}.output is missing", f"{where}.output")
+            raise invalid("is missing", f"{where}.output")
         content = text_of(item.output, f"{where}.output")
         messages.append({"role": "tool", "tool_call_id": item.call_id or "", "content": content})
     elif item.type != "reasoning":  # which templates leave out of earlier turns anyway
-        raise invalid(f"{where}: items of type {item.type!r:.60} are not supported", f"{where}.type")
+        raise invalid(f"is {item.type!r:.60}, which is not supported", f"{where}.type")
 
 
 class _Open:

@@ -14,15 +14,15 @@ from weft.serve.work.scoring import first_of
 
 
 def embedder_name(context: Context, given: str | None) -> str:
-    """The model that is meant: the one that is named, else the first that embeds."""
+    """The given model, else the first embedding model."""
     found = given or first_of(context, "embed")
     if found is None:
-        raise Fault(404, "this server has no model that embeds", kind="not_found_error", code="model_not_found")
+        raise Fault(404, "this server has no embedding model", kind="not_found_error", code="model_not_found")
     return found
 
 
 def kept(truncate: bool | None, direction: str | None) -> str | None:
-    """TEI says from which side tokens are cut, weft which part is kept."""
+    """Which part of a long text is kept; TEI names the side that is cut."""
     if not truncate:
         return None
     return "tail" if (direction or "").lower() == "left" else "head"
@@ -41,7 +41,7 @@ async def embed(context: Context, body: EmbedRequest) -> Answer:
     made = await embed_inputs(context, model, split_inputs(body.inputs, "inputs"), asked)
     normalised = made.fingerprint.normalise
     if body.normalize is False and normalised:
-        raise invalid("the model's own recipe makes vectors of length one; normalize cannot be false", "normalize")
+        raise invalid("cannot be false: this model always normalises its vectors", "normalize")
     if body.normalize is not False and not normalised:
         made = made.normalised()
     numbers = await asyncio.to_thread(made.vectors.tolist)
@@ -49,13 +49,13 @@ async def embed(context: Context, body: EmbedRequest) -> Answer:
 
 
 def token_headers(tokens: int, dropped: int) -> tuple[tuple[bytes, bytes], ...]:
-    """How many tokens were computed, and how many cut off."""
-    told = ((b"x-truncated-tokens", str(dropped).encode()),) if dropped else ()
-    return ((b"x-compute-tokens", str(tokens).encode()), *told)
+    """Headers with the number of tokens computed, and of those cut off."""
+    truncated = ((b"x-truncated-tokens", str(dropped).encode()),) if dropped else ()
+    return ((b"x-compute-tokens", str(tokens).encode()), *truncated)
 
 
 async def similarity(context: Context, body: SimilarityRequest) -> Answer:
-    """How near each sentence is to the source sentence, by the model's own measure."""
+    """The similarity of each sentence to the source sentence, by the model's own measure."""
     model = embedder_name(context, body.model)
     how = body.parameters or SimilarityParameters()
     texts = [body.inputs.source_sentence, *body.inputs.sentences]
@@ -66,13 +66,13 @@ async def similarity(context: Context, body: SimilarityRequest) -> Answer:
 
 
 async def info(context: Context, _: None) -> Answer:
-    """The model, its limits and its recipe, so that clients can check how vectors and scores are made."""
+    """The model, its limits and its settings, so that clients can check how vectors and scores are computed."""
     from weft import __version__
 
     given = context.query.get("model") or first_of(context, "embed") or first_of(context, "rerank")
     name = embedder_name(context, given)
     found, limits = (await lease_scorer(context, name)).info, context.serving.settings.limits
-    told = {
+    facts = {
         "model_id": context.serving.models.find(name)[0].name,
         "model_sha": None,
         "model_dtype": str(found.get("compute", "f32")),
@@ -87,6 +87,6 @@ async def info(context: Context, _: None) -> Answer:
     if "method" in found:  # a reranker
         ids = found.get("label_ids", {})
         labels = {"id2label": {str(id): label for label, id in ids.items()}, "label2id": ids}
-        return Json({**told, "model_type": {"reranker": labels}, "method": found["method"]})
+        return Json({**facts, "model_type": {"reranker": labels}, "method": found["method"]})
     recipe = {part: found[part] for part in ("dimension", "normalise", "prompts", "similarity")}
-    return Json({**told, "model_type": {"embedding": {"pooling": found["pooling"]}}, **recipe})
+    return Json({**facts, "model_type": {"embedding": {"pooling": found["pooling"]}}, **recipe})

@@ -1,4 +1,4 @@
-"""POST /rerank, /v1/rerank, /v2/rerank: documents by how near they are to a query."""
+"""POST /rerank, /v1/rerank, /v2/rerank: documents ranked by their relevance to a query."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from weft.serve.work.scoring import Wanted, first_of, scorer_for
 
 
 async def rerank(context: Context, body: RerankRequest) -> Answer:
-    """The documents in falling order of their score, in the shape of the body that was sent."""
+    """The documents in descending order of score, in the shape that belongs to the body."""
     if (body.documents is None) == (body.texts is None):
-        raise invalid("give documents, or texts as TEI has it", "documents")
+        raise invalid("or texts is needed, and not both", "documents")
     given = body.texts if body.texts is not None else body.documents or []
     param = "texts" if body.texts is not None else "documents"
     texts = [item.text if isinstance(item, Document) else item for item in given]

@@ -1,4 +1,4 @@
-"""A chat for a call: what any API asks for, as one description, and its answer as deltas that any API can write."""
+"""A chat: the request in a form that all APIs share, and its answer as deltas that each API writes in its own way."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.frozen import frozen
 from weft.serve.http.faults import invalid
-from weft.serve.work.generating import Running, isolation, lease_generator
+from weft.serve.work.generating import Names, Running, in_words_of, isolation, lease_generator
 from weft.serve.work.toolbox import forced_schema, template_tools
 from weft.text.reasoning import opened_by
 from weft.text.reply import ReplyReader
@@ -27,8 +27,8 @@ _LETTERS = string.ascii_letters + string.digits
 
 @dataclass
 class Ask:
-    """A conversation to be answered. `options` are the fields of Request and Sampling; `grammar` makes a Grammar, in
-    a thread, since that takes time. `tool_choice` is auto, none, required, or the name of a tool."""
+    """A conversation to answer. `options` are fields of Request and Sampling; `grammar` builds a Grammar, in a thread
+    because it takes time. `tool_choice` is "auto", "none", "required" or "named"; `names` are the API's fields."""
 
     model: str
     messages: Sequence[Mapping[str, Any]]
@@ -41,6 +41,7 @@ class Ask:
     grammar: Callable[[], Grammar] | None = None
     cache_salt: str | None = None
     continue_final: bool = False
+    names: Names = field(default_factory=Names)
 
 
 @frozen
@@ -58,7 +59,7 @@ class Delta:
 
 @dataclass
 class CalledTool:
-    """A tool call as far as it is known."""
+    """A tool call, as far as it has been generated."""
 
     id: str
     name: str
@@ -112,14 +113,14 @@ class Chat:
         return len(self._readers)
 
     async def deltas(self) -> AsyncIterator[list[Delta]]:
-        """What is new, as it comes; the last delta of each answer has its finish reason."""
+        """Deltas as they are generated; the last one of each answer has its finish reason."""
         async for pieces in self.running.pieces():
             found = [delta for _, piece in pieces if (delta := self._delta(piece)) is not None]
             if found:
                 yield found
             if all(self._ended):
                 break
-        if not all(self._ended):  # a call was enough: nothing more is wanted
+        if not all(self._ended):  # one call was enough: the rest is not needed
             yield [Delta(i, finish_reason="tool_calls") for i, ended in enumerate(self._ended) if not ended]
         self.running.cancel()
 
@@ -175,17 +176,19 @@ async def start(context: Context, ask: Ask) -> Chat:
     if adapter is not None:
         ask.options["adapter"] = adapter
     ask.options |= isolation(context, ask.cache_salt)
-    request, readers = await runner.in_thread(lambda: _prepare(runner, ask))
-    return Chat(runner, await Running.submit(context, runner, [request]), ask, readers, ask.model)
+    with in_words_of(ask.names):
+        request, readers = await runner.in_thread(lambda: _prepare(runner, ask))
+        running = await Running.submit(context, runner, [request])
+    return Chat(runner, running, ask, readers, ask.model)
 
 
 def prompt_ids(runner: GenerateRunner, ask: Ask) -> list[int]:
-    """The prompt of a chat. Blocks: for a thread."""
-    template = runner.require_template()
+    """The prompt of a chat. Blocks, so call it in a thread."""
+    template = runner.template
     tools = [] if ask.tool_choice == "none" else list(ask.tools)
     if tools and ask.tool_choice == "auto" and formats_of(template).tools is None:
         raise invalid(
-            f"{ask.model}: its chat template does not say how tools are called, so the model cannot choose to; "
+            f"cannot be offered to {ask.model}: its chat template has no format for tool calls; "
             "tool_choice 'required', or a named tool, works with any model",
             "tools",
             code="tools_not_supported",
@@ -206,13 +209,13 @@ def _prepare(runner: GenerateRunner, ask: Ask) -> tuple[Request, Callable[[], Re
     tools = [] if ask.tool_choice == "none" else list(ask.tools)
     if forced:
         if grammar is not None:
-            raise invalid("a forced tool call and response_format exclude each other", "tool_choice")
+            raise invalid("cannot force a tool call together with a response format; send one of them", "tool_choice")
         chosen = [tool for tool in tools if ask.named_tool in (None, tool["function"]["name"])]
         if not chosen:
-            raise invalid("tool_choice names no tool that is given", "tool_choice")
+            raise invalid(f"names {ask.named_tool!r:.80}, which is not among the tools", "tool_choice")
         grammar = Grammar.json_schema(forced_schema(chosen), compact=True)
     elif grammar is not None and tools:
-        raise invalid("response_format would keep the model from calling tools; give one of them", "response_format")
+        raise invalid("cannot be combined with tools: the model could not call any", "response_format")
     template = runner.template
     end = runner.tokenizer.decode(ids[-8:], skip_special=False)
     inside = opened_by(end)
@@ -226,5 +229,5 @@ def _prepare(runner: GenerateRunner, ask: Ask) -> tuple[Request, Callable[[], Re
 
 
 def _call_id(_: int) -> str:
-    """Nine letters and digits: unique in a conversation, and what Mistral's templates insist on."""
+    """Nine letters and digits: unique in a conversation, and the form that Mistral's templates require."""
     return "".join(secrets.choice(_LETTERS) for _ in range(9))

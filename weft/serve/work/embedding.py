@@ -1,4 +1,4 @@
-"""Embedding for a call: texts or ids to vectors, within the limits, counted and measured."""
+"""Embedding for a call: vectors of texts or token ids, within the limits, with metrics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from weft.errors import InputError, TooLongError, UnsupportedError
 from weft.frozen import frozen
-from weft.serve.http.faults import Fault, fault_of, invalid
+from weft.serve.http.faults import Fault, blaming, fault_of, invalid
 from weft.serve.work.generating import lease_embedder
 
 if TYPE_CHECKING:
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 @frozen
 class Asked:
-    """What a request asks of its vectors; `param` is the field that its inputs came in, `remedy` what its client may
-    give to have a long one cut."""
+    """What a request asks for; `param` is the field of its inputs, `remedy` the field that truncates a long input."""
 
     param: str = "input"
     dimensions: int | None = None
@@ -39,9 +38,9 @@ class Asked:
 
 @frozen
 class Vectors:
-    """Vectors float32 [inputs, dimension]; `tokens` were computed, of input i `dropped[i]` more were cut off.
+    """Vectors float32 [inputs, dimension]; `tokens` were computed, and `dropped[i]` tokens of input i were cut off.
 
-    `fingerprint` says what made them, and so does the header `weft-fingerprint` of the answer.
+    `fingerprint` identifies the model and its settings; the answer carries it in the header `weft-fingerprint`.
     """
 
     vectors: np.ndarray
@@ -51,15 +50,15 @@ class Vectors:
     call: Call
     fingerprint: Fingerprint
 
-    def told(self) -> Vectors:
-        """The same; the answer says what made them."""
+    def with_header(self) -> Vectors:
+        """These vectors; the answer gets the header with their fingerprint."""
         self.call.headers = ((b"weft-fingerprint", str(self.fingerprint).encode()),)
         return self
 
     def normalised(self) -> Vectors:
-        """The same of length one."""
+        """These vectors, normalised."""
         fingerprint = self.fingerprint.changed(normalise=True)
-        return replace(self, vectors=_unit(self.vectors), fingerprint=fingerprint).told()
+        return replace(self, vectors=_unit(self.vectors), fingerprint=fingerprint).with_header()
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:
@@ -69,26 +68,26 @@ def _unit(vectors: np.ndarray) -> np.ndarray:
 
 
 async def embed_inputs(context: Context, model: str, inputs: list[str] | list[list[int]], asked: Asked) -> Vectors:
-    """Vectors of texts, or of ids, which are taken as they are."""
+    """Vectors of texts, or of token ids, which are used unchanged."""
     if isinstance(inputs[0], str):
         return await embed_texts(context, model, cast("list[str]", inputs), asked)
     for name in ("prompt", "prompt_name", "truncate"):
         if getattr(asked, name) is not None:
-            raise invalid(f"{name} is for texts; ids are taken as they are, leave it out", name)
+            raise invalid("is only for texts; leave it out with token ids", name)
     return await _embed_ids(context, model, cast("list[list[int]]", inputs), asked)
 
 
 async def embed_texts(context: Context, model: str, texts: Sequence[str], asked: Asked) -> Vectors:
-    """Vectors of texts; one that is too long is an error unless the request says which part is kept."""
+    """Vectors of texts; a text that is too long is an error unless the request says which part is kept."""
     check_count(context, len(texts), asked.param)
     runner, adapter = await lease_embedder(context, model)
     cut = _cut_to(runner, asked.dimensions)
     name = asked.prompt_name
     if name is not None and asked.prompt is not None:
-        raise invalid("prompt and prompt_name are given; give one of them", "prompt_name")
+        raise invalid("cannot be combined with prompt", "prompt_name")
     if name is not None and name not in runner.embedder.recipe.prompts:
         known = ", ".join(runner.embedder.recipe.prompts) or "none"
-        raise invalid(f"the model has no prompt {name!r:.80}; it has {known}", "prompt_name")
+        raise invalid(f"is {name!r:.80}; the model's prompts are: {known}", "prompt_name")
     started = time.monotonic()
     try:
         found = await runner.token_ids(texts, truncate=asked.truncate, prompt=asked.prompt, prompt_name=name)
@@ -109,19 +108,19 @@ async def _embed_ids(context: Context, model: str, inputs: Sequence[Sequence[int
         found = runner.given_ids(inputs)
     except TooLongError as error:
         raise too_long(error, f"{asked.param}: sequence", asked.param) from None
-    except ValueError as error:
-        raise invalid(str(error), asked.param) from None
+    except InputError as error:
+        raise fault_of(error.but(field=asked.param)) from None
     return await _embed(context, runner, model, found, asked.adapter or adapter, asked.param, cut)
 
 
 def _cut_to(runner: EmbedRunner, dimensions: int | None) -> Embedder:
-    """What gives vectors of so many numbers; only of models that were trained to be cut."""
+    """The embedder with vectors of `dimensions` numbers; an error unless the model was trained for shorter vectors."""
     try:
         return runner.at(dimensions)
     except InputError as error:
-        raise invalid(str(error), "dimensions") from None
+        raise blaming("dimensions", error) from None
     except UnsupportedError:
-        message = f"dimensions is {dimensions}, and the model does not say that its vectors may be cut; leave it out"
+        message = f"is {dimensions}, but this model was not trained for shorter vectors; leave it out"
         raise invalid(message, "dimensions") from None
 
 
@@ -159,23 +158,24 @@ async def _embed(
         vectors = _unit(vectors) if cut.fingerprint.normalise else vectors
     with_adapter = None if adapter is None else cut.adapters.get(adapter).digest.hex()
     fingerprint = cut.fingerprint.changed(adapter=with_adapter)
-    return Vectors(vectors, tokens, found.dropped, runner, call, fingerprint).told()
+    return Vectors(vectors, tokens, found.dropped, runner, call, fingerprint).with_header()
 
 
 def check_tokens(context: Context, tokens: int, param: str) -> None:
     limit = context.serving.settings.limits.embed_tokens
     if tokens > limit:
-        raise invalid(f"{param} has {tokens} tokens in all, the most is {limit}; send several requests", param)
+        raise invalid(f"has {tokens} tokens in total; at most {limit} are allowed: send several requests", param)
 
 
 def check_count(context: Context, count: int, param: str) -> None:
     limit = context.serving.settings.limits.embed_inputs
     if count > limit:
-        raise invalid(f"{param} has {count} entries, the most is {limit}", param)
+        raise invalid(f"has {count} entries; at most {limit} are allowed", param)
 
 
 def too_long(error: TooLongError, what: str, param: str, remedy: str = "") -> Fault:
-    """`what` at the error's place is too long; the library's own words are about arguments that no client has."""
+    """The fault of an input that is too long. The library's advice names arguments that HTTP clients do not have, so it
+    is rewritten here; `RemoteEmbedder` reads this message."""
     advice = f"shorten it or give {remedy}" if remedy else "shorten it"
     message = f"{what} {error.index} has {error.length} tokens, the model takes {error.limit}; {advice}"
     return Fault(400, message, param=param, code="context_length_exceeded")

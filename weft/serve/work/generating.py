@@ -1,13 +1,16 @@
-"""Generating for a call: a model is leased, requests are submitted, pieces come, and what they cost is counted."""
+"""Text generation for a call: lease a model, submit requests, yield their pieces, record metrics."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
-from weft.errors import TooLongError
+from weft.errors import TooLongError, WeftError
+from weft.frozen import frozen
 from weft.serve.http.faults import Fault, invalid
 from weft.serve.models.embedder import EmbedRunner
 from weft.serve.models.generator import GenerateRunner
@@ -22,8 +25,28 @@ if TYPE_CHECKING:
 Numbered = list[tuple[int, "Piece"]]
 
 
+@frozen
+class Names:
+    """How an API names what the library names differently: `fields` of a request, and the field that `truncate`s."""
+
+    fields: Mapping[str, str] = field(default_factory=dict)
+    truncate: str = ""
+
+
+@contextmanager
+def in_words_of(names: Names) -> Iterator[None]:
+    """Let errors of the library name the API's own fields."""
+    try:
+        yield
+    except WeftError as error:
+        changed: dict[str, Any] = {"field": names.fields.get(error.field or "", error.field)}
+        if isinstance(error, TooLongError):
+            changed["advice"] = f"shorten it or send {names.truncate}" if names.truncate else "shorten it"
+        raise error.but(**changed) from error
+
+
 async def lease(context: Context, name: str) -> tuple[Entry, str | None, Runner]:
-    """The model that `name` means, loaded and kept until the call ends, and the adapter where it names one."""
+    """The model that `name` refers to, kept loaded until the call ends, and the adapter if it names one."""
     entry, adapter = context.serving.models.find(name)
     context.call.model, context.call.kind = name, entry.kind
     runner = await context.call.stack.enter_async_context(context.serving.models.lease(entry))
@@ -31,7 +54,7 @@ async def lease(context: Context, name: str) -> tuple[Entry, str | None, Runner]
 
 
 async def lease_generator(context: Context, name: str, *, to_ask: bool = False) -> tuple[GenerateRunner, str | None]:
-    """A generator, and its adapter where one is named; who means `to_ask` it is refused while its queue is full."""
+    """A generator, and its adapter if one is named; with `to_ask`, an error while its queue is full."""
     _, adapter, runner = await lease(context, name)
     if not isinstance(runner, GenerateRunner):
         raise _wrong_kind(name, runner, "generate")
@@ -48,7 +71,7 @@ async def lease_embedder(context: Context, name: str) -> tuple[EmbedRunner, str 
 
 
 async def lease_scorer(context: Context, name: str) -> RerankRunner | EmbedRunner:
-    """A reranker, or an embedder, whose vectors say how near texts are."""
+    """A reranker, or an embedder, which scores by similarity."""
     _, _, runner = await lease(context, name)
     if isinstance(runner, GenerateRunner):
         raise _wrong_kind(name, runner, "rerank")
@@ -57,18 +80,18 @@ async def lease_scorer(context: Context, name: str) -> RerankRunner | EmbedRunne
 
 def _wrong_kind(name: str, runner: Runner, wanted: str) -> Fault:
     does = {"generate": "generates text", "embed": "embeds texts", "rerank": "scores documents"}[runner.kind]
-    message = f"{name} {does}; it does not {wanted}: GET /v1/models has the kind of each"
+    message = f"{name} {does} and cannot {wanted}; GET /v1/models shows the kind of each model"
     return invalid(message, "model", code="wrong_kind_of_model")
 
 
 def isolation(context: Context, cache_salt: str | None = None) -> dict[str, str]:
-    """Who shares what: keys take turns, and pages are shared between requests of one key and one salt only."""
+    """Options that isolate tenants: keys share the engine fairly, and KV pages only within one key and salt."""
     tenant = context.call.tenant
     return {"tenant": tenant, "salt": f"{tenant}\0{cache_salt}" if cache_salt else tenant}
 
 
 class Running:
-    """The requests of one call in a model's engine; when the call ends, what still runs is cancelled."""
+    """The requests of one call in a model's engine; those still running are cancelled when the call ends."""
 
     def __init__(self, context: Context, handles: list[AsyncHandle], requests: Sequence[Request]) -> None:
         self._context = context
@@ -77,22 +100,16 @@ class Running:
         self.requests = requests
 
     @classmethod
-    async def submit(
-        cls, context: Context, runner: GenerateRunner, requests: Sequence[Request], param: str = "messages"
-    ) -> Running:
-        """Queue all requests, or none; `param` is the field that is at fault where one is too long."""
+    async def submit(cls, context: Context, runner: GenerateRunner, requests: Sequence[Request]) -> Running:
+        """Queue all requests, or none."""
         handles = []
         for request in requests:
-            try:
-                handle = await runner.submit(request)
-            except TooLongError as error:
-                raise invalid(str(error), param, code="context_length_exceeded") from None
-            handles.append(await context.call.stack.enter_async_context(handle))
+            handles.append(await context.call.stack.enter_async_context(await runner.submit(request)))
         context.call.prompt_tokens = sum(len(request.prompt) for request in requests)
         return cls(context, handles, requests)
 
     async def pieces(self) -> AsyncIterator[Numbered]:
-        """Pieces as they come, each with the number of its request."""
+        """Pieces as they are generated, each with the number of its request."""
         if len(self._handles) == 1:
             async for pieces in self._handles[0].batches():
                 yield self._noted([(0, piece) for piece in pieces])
@@ -118,7 +135,7 @@ class Running:
             queue.put_nowait(error)
 
     def _noted(self, pieces: Numbered) -> Numbered:
-        """Count what came; the time between two tokens of an answer is their share of the time between two steps."""
+        """Record the pieces; the latency of a token is its share of the time between two steps."""
         call, metrics, now = self._context.call, self._context.serving.metrics, time.monotonic()
         if call.began is None:
             call.began = now
@@ -135,12 +152,12 @@ class Running:
         return pieces
 
     def cancel(self) -> None:
-        """End with what there is."""
+        """Stop generating; the results so far stay available."""
         for handle in self._handles:
             handle.cancel()
 
     async def generations(self) -> list[list[Generation]]:
-        """The results of all requests, once they have ended; counted and measured."""
+        """The results of all requests, once they have ended; records their metrics."""
         found = [await handle.results() for handle in self._handles]
         call, metrics = self._context.call, self._context.serving.metrics
         model = call.model
@@ -162,7 +179,7 @@ class Running:
 
 
 def timings_of(one: Generation) -> dict[str, Any]:
-    """Times as llama-server tells them."""
+    """Timings in llama-server's form."""
     usage, times = one.usage, one.timings
     computed = usage.prompt_tokens - usage.cached_tokens
     made = usage.completion_tokens

@@ -1,4 +1,4 @@
-"""How near documents are to a query: a reranker says so, or an embedding model by the similarity of its vectors."""
+"""Scores of documents for a query: by a reranker, or by the similarity of an embedding model's vectors."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ REMEDY = "truncate: true"  # every body of reranking has it
 
 @frozen
 class Wanted:
-    """What a request asks of its scores; `param` is the field that its documents came in."""
+    """What a request asks for; `param` is the field of its documents."""
 
     param: str
-    truncate: str | None = None  # which part of what is too long is kept
+    truncate: str | None = None  # which part of a long text is kept
     document_tokens: int | None = None  # that are kept of each document
     raw: bool | None = None  # before the activation or, if False, through a sigmoid; None: as the model's files say
 
 
 class Scorer(ABC):
-    """Scores of documents, in their order; afterwards how many tokens that took, and how many were cut off."""
+    """Scores documents; afterwards `tokens` is the number of tokens computed, and `dropped` of those cut off."""
 
     _runner: EmbedRunner | RerankRunner
 
@@ -59,7 +59,7 @@ class Scorer(ABC):
 
 
 class Similarity(Scorer):
-    """The similarity of an embedding model, with the model's own prompts for queries and documents."""
+    """Scores by the similarity of an embedding model, with the model's own prompts for queries and documents."""
 
     _runner: EmbedRunner
 
@@ -80,7 +80,7 @@ class Similarity(Scorer):
 
 
 class Reranking(Scorer):
-    """The scores of a reranker, which reads the query and a document together."""
+    """Scores of a reranker, which reads the query and a document together."""
 
     _runner: RerankRunner
 
@@ -116,12 +116,12 @@ class Reranking(Scorer):
 
 
 def _shortened(tokenizer: Tokenizer, texts: Sequence[str], most: int, from_end: bool) -> tuple[list[str], int]:
-    """The first or last `most` tokens of each text, as text, and how many tokens that leaves out."""
+    """The first or last `most` tokens of each text, as text, and the number of tokens left out."""
     kept, dropped = [], 0
     for text in texts:
         places = tokenizer.encode_offsets(text, add_special=False).offsets
         over = len(places) - most
-        if over > 0:  # where a token is a part of a character, the whole of it goes
+        if over > 0:  # a character that would be split is dropped whole
             text = text[int(places[over - 1][1]) :] if from_end else text[: int(places[most][0])]
             dropped += over
         kept.append(text)
@@ -133,10 +133,10 @@ def _classifies(runner: RerankRunner | EmbedRunner) -> bool:
 
 
 async def scorer_for(context: Context, model: str, wanted: Wanted) -> Scorer:
-    """What scores documents with `model`."""
+    """The scorer for `model`."""
     runner = await lease_scorer(context, model)
     if wanted.raw and not _classifies(runner):
-        raise invalid(f"raw_scores: {model} has no classifier, whose scores could be raw; leave it out", "raw_scores")
+        raise invalid(f"needs a cross-encoder; {model} is not one", "raw_scores")
     made = Reranking if isinstance(runner, RerankRunner) else Similarity
     return made(context, runner, model, wanted)
 

@@ -1,6 +1,6 @@
-"""A span for each request, for OpenTelemetry: its time, route, model and counts; never what was asked or answered.
+"""OpenTelemetry spans of requests: time, route, model and counts, never prompts or answers.
 
-Off unless the operator names a collector; the names are those of the conventions for HTTP and for generative models.
+Off unless the operator names a collector. Attribute names follow the conventions for HTTP and for generative models.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from weft.serve.work.tracking import Call
 
-COMPLETING = ("/v1/completions", "/api/generate")  # these continue a text, what else generates is a chat
+COMPLETING = ("/v1/completions", "/api/generate")  # text completion; other generation routes are chats
 
 
 class Spans:
@@ -39,7 +39,9 @@ class Spans:
             from opentelemetry.sdk.trace.export import BatchSpanProcessor
         except ImportError as error:
             raise UnsupportedError(
-                f"[serve] {error.name} is not installed; `pip install weft-engine[otel]` has it"
+                "serve",
+                f"--collector needs {error.name}, which is not installed",
+                advice="run: pip install weft-engine[otel]",
             ) from None
         provider = TracerProvider(resource=Resource.create({"service.name": "weft"}))
         exporter = OTLPSpanExporter(endpoint=f"{collector.rstrip('/')}/v1/traces", timeout=5)
@@ -47,14 +49,14 @@ class Spans:
         return cls(provider)
 
     def note(self, call: Call, status: int, headers: Mapping[bytes, bytes]) -> None:
-        """The span of a request that has ended; it belongs to the client's trace where the client names one."""
+        """Record the span of a request that has ended, within the client's trace if it sent one."""
         from opentelemetry.trace import SpanKind, Status, StatusCode
 
         end = time.time_ns()
-        told = {name: headers[name.encode()].decode("latin-1") for name in _TRACE if name.encode() in headers}
+        parent = {name: headers[name.encode()].decode("latin-1") for name in _TRACE if name.encode() in headers}
         span = self._tracer.start_span(
             name_of(call),
-            context=self._parents.extract(told),
+            context=self._parents.extract(parent),
             kind=SpanKind.SERVER,
             attributes=attributes_of(call, status),
             start_time=end - int(call.age_s * 1e9),
@@ -64,7 +66,7 @@ class Spans:
         span.end(end)
 
     def close(self) -> None:
-        """Send what is left. Blocks."""
+        """Send the remaining spans. Blocks."""
         self._provider.shutdown()
 
 
@@ -85,7 +87,7 @@ def name_of(call: Call) -> str:
 
 
 def attributes_of(call: Call, status: int) -> dict[str, Any]:
-    """Facts and counts alone."""
+    """The attributes of a request's span: facts and counts only."""
     said: dict[str, Any] = {
         "http.request.method": call.method,
         "http.route": call.route,

@@ -1,7 +1,5 @@
-"""A request that finds no place is refused as its bytes come; places are given back whatever becomes of a request."""
+"""Requests beyond a model's queue get 429 before their body is read; places are given back whatever happens."""
 
-import asyncio
-import itertools
 import json
 import socket
 import time
@@ -10,9 +8,9 @@ import httpx
 import pytest
 from idleness import idle, wait_for
 
-from weft.serve.http.door import A_TURN, Door, Turns, is_whole
-from weft.serve.http.routes import Route
-from weft.serve.work.metrics import Metrics
+from weft.serve import BackgroundServer, Settings
+from weft.serve.http.faults import Fault
+from weft.serve.work.tracking import Places
 
 LONG = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 3500, "ignore_eos": True}
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -46,84 +44,36 @@ def answer(raw: socket.socket) -> tuple[bytes, bytes]:
     return head, body
 
 
-async def nothing(context, body):
-    raise AssertionError
+def test_places_are_counted_by_kind_of_work_and_given_back():
+    places = Places({"generate": 2, "embed": 1}.__getitem__)
+    with places.taken("generate"), places.taken("embed"), places.taken(""), places.taken(""):
+        with places.taken("generate"), pytest.raises(Fault, match="2 requests") as caught, places.taken("generate"):
+            pass
+        assert caught.value.status == 429 and caught.value.retry_after_s == 1
+        assert places.under_way == {"generate": 1, "embed": 1, "": 2}
+        with pytest.raises(RuntimeError), places.taken("generate"):
+            raise RuntimeError("of one request")
+        assert places.under_way["generate"] == 1
+    assert not any(places.under_way.values())
 
 
 @pytest.mark.parametrize(
-    "data, whole",
-    [
-        (HEAD + b"Content-Length: 2\r\n\r\n{}", True),
-        (HEAD + b"content-length:2 \r\nConnection: Keep-Alive\r\n\r\n{}", True),
-        (HEAD + b"Content-Length: 2\r\n\r\n{", False),
-        (HEAD + b"Content-Length: 2\r\n\r\n{}x", False),
-        (HEAD + b"Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}", False),
-        (HEAD + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}", False),
-        (HEAD + b"Content-Length : 2\r\n\r\n{}", False),
-        (HEAD + b"X: a\r\n Content-Length: 2\r\n\r\n{}", False),
-        (HEAD + b"Content-Length: +2\r\n\r\n{}", False),
-        (HEAD + b"Content-Length: 2\r\nX: a\r\n\tb\r\n\r\n{}", False),
-        (HEAD + b"Content-Length: 2\r\nExpect: 100-continue\r\n\r\n{}", False),
-        (HEAD + b"Content-Length: 2\r\nConnection: close\r\n\r\n{}", False),
-        (HEAD + b"Content-Length: 2\r\nOrigin: http://localhost\r\n\r\n{}", False),
-        (HEAD.replace(b"1.1", b"1.0") + b"Content-Length: 2\r\n\r\n{}", False),
-        (HEAD + b"X: " + b"a" * 9000 + b"\r\nContent-Length: 2\r\n\r\n{}", False),
-        (b"", False),
-    ],
+    "path, error",
+    [("/v1/chat/completions", dict), ("/v1/messages", dict), ("/api/chat", str), ("/embed", str), ("/v1/rerank", dict)],
 )
-def test_only_a_request_without_doubts_is_answered_unparsed(data, whole):
-    assert is_whole(data) is whole
+def test_a_refusal_has_the_shape_of_the_api_and_comes_after_the_key(crowded, path, error):
+    assert httpx.post(f"{crowded.url}{path}", json={}).status_code == 401
+    found = httpx.post(f"{crowded.url}{path}", json={}, headers={"x-api-key": "a-key"})
+    assert found.status_code == 429 and found.headers["retry-after"] == "1", found.text
+    assert isinstance(found.json()["error"], error)
 
 
-def test_a_door_counts_by_kind_of_work_and_refuses_in_the_shape_of_the_api():
-    routes = [
-        Route("POST", "/a", nothing, "", work="generate"),
-        Route("POST", "/b", nothing, "", work="embed", shape="ollama"),
-        Route("POST", "/c", nothing, ""),
-    ]
-    metrics = Metrics()
-    door = Door(routes, {"generate": 2, "embed": 1}.__getitem__, metrics)
-
-    def asked(path: str) -> bytes:
-        return request({}, f"POST {path} HTTP/1.1\r\nHost: x\r\n".encode())
-
-    assert [door.enter(asked(path)) for path in ("/a", "/a", "/a", "/b", "/b", "/c", "/d")] == [
-        *("generate", "generate", "", "embed", "", "", "")
-    ]
-    for path, shape in (("/a", dict), ("/b", str)):
-        head, body = door.refusal(asked(path), [(b"date", b"now")]).split(b"\r\n\r\n")
-        assert head.startswith(b"HTTP/1.1 429 ") and b"\r\ndate: now" in head and b"\r\nretry-after: 1\r\n" in head
-        assert isinstance(json.loads(body)["error"], shape)
-    assert door.refusal(asked("/c"), []) is None and door.refusal(asked("/a")[:-1], []) is None
-    door.leave("generate")
-    assert door.refusal(asked("/a"), []) is None and door.under_way == {"generate": 1, "embed": 1}
-    assert 'http_requests_total{method="POST",route="/a",status="429"} 1' in metrics.text({}, {})
-
-
-def test_what_was_let_in_is_worked_on_in_order_a_little_at_a_time():
-    done: list[int] = []
-    turns = Turns()
-
-    def work(number: int) -> None:
-        done.append(number)
-        if number == 2:
-            turns.add(lambda: work(100))
-        if number == 5:
-            raise RuntimeError("of one request")
-
-    async def run() -> list[int]:
-        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
-        counts = []
-        for number in range(10):
-            turns.add(lambda number=number: work(number))
-        while len(done) < 11:
-            counts.append(len(done))
-            await asyncio.sleep(0)
-        return counts
-
-    counts = asyncio.run(run())
-    assert done == [*range(10), 100]
-    assert max(after - before for before, after in itertools.pairwise(counts)) <= A_TURN
+@pytest.fixture(scope="module")
+def crowded(specs):
+    """A server all of whose places are taken."""
+    with BackgroundServer(Settings(models=specs, port=0, keys=("a-key",))) as running:
+        running.app.serving.places.under_way |= {"generate": 10_000, "embed": 10_000}
+        yield running
 
 
 def test_a_connection_is_of_use_after_a_refusal(serve):
@@ -144,26 +94,8 @@ def test_a_connection_is_of_use_after_a_refusal(serve):
         assert answer(raw)[0].startswith(b"HTTP/1.1 200")
 
 
-@pytest.mark.parametrize("used", [False, True])
-def test_a_request_that_waits_for_its_turn_is_not_taken_for_silence(serve, monkeypatch, used):
-    """Neither the wait for a first request nor that for the next one ends while bytes of a request lie there."""
-    running = serve(limits={"keep_alive_s": 1, "header_s": 1.0})
-    with socket.create_connection(("127.0.0.1", running.port), timeout=10) as raw:
-        if used:
-            raw.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            assert answer(raw)[0].startswith(b"HTTP/1.1 200")
-        wait_for(lambda: running._server.server_state.connections)
-        put_off: list = []
-        monkeypatch.setattr(running.app.serving.door.turns, "add", put_off.append)
-        raw.sendall(request({**LONG, "max_tokens": 2}))
-        wait_for(lambda: put_off)
-        time.sleep(1.5)  # longer than either
-        running._loop.call_soon_threadsafe(put_off[0])
-        assert answer(raw)[0].startswith(b"HTTP/1.1 200")
-
-
 @pytest.mark.parametrize("more", [b"Origin: http://localhost\r\n", b"Connection: close\r\n", b"X-Request-Id: mine\r\n"])
-def test_what_the_parser_is_needed_for_is_refused_all_the_same(serve, more):
+def test_a_request_beyond_the_queue_is_refused_with_its_own_id(serve, more):
     running = serve(limits={"running": 1, "waiting": 1})
     streams = held(running, 2)
     with socket.create_connection(("127.0.0.1", running.port), timeout=10) as raw:

@@ -1,0 +1,98 @@
+"""An endpoint: the ASGI application of a route, from the request's body to the end of its answer.
+
+While a handler works the client is watched: when it disconnects the work is cancelled, streaming or not. Whatever the
+handler holds is on `call.stack` and released when the answer has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from weft.serve.http.bodies import Disconnected, Receive, check_media_type, parse, read_body
+from weft.serve.http.routes import Context, Route, Scope, Send, logged_fault, send_fault
+from weft.serve.work.tracking import Call
+
+if TYPE_CHECKING:
+    from weft.serve.serving import Serving
+
+
+class Endpoint:
+    """The ASGI application of a route."""
+
+    def __init__(self, route: Route, serving: Serving) -> None:
+        self.route = route
+        self._serving = serving
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        call: Call = scope["weft.call"]
+        call.route = self.route.path
+        call.task = asyncio.current_task()
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        try:
+            with self._serving.places.taken(self.route.work):
+                body = await self._body(receive, headers)
+                if call.ending is not None:  # the body arrived in the same turn of the event loop as the cancellation
+                    raise call.ending
+                query = dict(parse_qsl(scope.get("query_string", b"").decode("latin-1"), max_num_fields=100))
+                context = Context(self._serving, call, headers, scope.get("path_params", {}), query)
+                await self._race(self._work(context, body, send), call, receive)
+        except Disconnected:
+            call.finish_reason = call.finish_reason or "disconnected"
+        except asyncio.CancelledError:  # before the handler ran
+            if call.ending is None:
+                raise
+            await send_fault(send, call.ending, self.route.shape)
+        except Exception as error:
+            await send_fault(send, logged_fault(error, call), self.route.shape)
+
+    async def _body(self, receive: Receive, headers: dict[bytes, bytes]) -> Any:
+        route, limits = self.route, self._serving.settings.limits
+        if route.body is None:
+            return None
+        empty = headers.get(b"content-length", b"") in (b"", b"0") and b"transfer-encoding" not in headers
+        if route.optional_body and empty:
+            return msgspec.json.decode(b"{}", type=route.body)
+        check_media_type(headers)
+        limit = limits.embed_bytes if route.work == "embed" else limits.generate_bytes
+        return await parse(await read_body(receive, headers, limit, limits), route.body, limits)
+
+    async def _work(self, context: Context, body: Any, send: Send) -> None:
+        call = context.call
+        try:
+            answer = await self.route.handler(context, body)
+            await answer.send(send, call)
+        except asyncio.CancelledError:
+            if call.ending is None:
+                raise
+            await send_fault(send, call.ending, self.route.shape)
+        finally:
+            await call.stack.aclose()
+
+    async def _race(self, work: Awaitable[None], call: Call, receive: Receive) -> None:
+        """Run the handler until it is done or the client disconnects."""
+        task = call.task = asyncio.ensure_future(work)
+        gone = asyncio.ensure_future(_gone(receive))
+        try:
+            await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                call.finish_reason = "disconnected"
+                task.cancel()
+                await asyncio.wait({task})
+            if not task.cancelled():
+                task.result()
+            elif call.ending is not None and not gone.done():
+                raise call.ending  # it was cancelled before its first step, and nothing has been sent
+        finally:
+            gone.cancel()
+            if not task.done():  # this coroutine itself was cancelled
+                task.cancel()
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,109 @@
+"""The state that all handlers share: settings, models, requests under way, metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from weft.serve.http.faults import STALLED, Fault, unavailable
+from weft.serve.models.pool import Entry, Models
+from weft.serve.settings import Settings
+from weft.serve.work.metrics import Metrics
+from weft.serve.work.spans import Spans
+from weft.serve.work.tracking import Places, Tracking
+
+SWEEP_S = 0.5
+ABORT_S = 10.0  # at most, for the error to reach clients whose requests are ended; usually milliseconds
+
+log = logging.getLogger("weft.serve")
+
+
+class Serving:
+    """What handlers share. Created before the event loop runs; `lifespan` creates `models` inside it."""
+
+    def __init__(self, settings: Settings, entries: list[Entry]) -> None:
+        self.settings = settings
+        self.entries = entries
+        self.metrics = Metrics()
+        self.tracking = Tracking()
+        self.places = Places(self._capacity)
+        self.spans = Spans.to(settings.collector) if settings.collector else None
+        self.started = time.time()
+        self.models: Models = None  # type: ignore[assignment]  # created by `lifespan`, inside the loop
+
+    @asynccontextmanager
+    async def lifespan(self, _: Any) -> AsyncIterator[None]:
+        settings = self.settings
+        self.models = Models(
+            self.entries, settings.limits, budget_bytes=settings.budget_bytes, keep_alive_s=settings.keep_alive_s
+        )
+        background = [asyncio.ensure_future(self._sweep()), asyncio.ensure_future(self._preload())]
+        try:
+            yield
+        finally:
+            for task in background:
+                task.cancel()
+            await asyncio.gather(*background, return_exceptions=True)
+            await self.models.close()
+            if self.spans is not None:
+                await asyncio.to_thread(self.spans.close)
+
+    def _capacity(self, work: str) -> int:
+        """Requests of a kind that may be under way: all that models of the kind can run and queue."""
+        kinds = ("embed", "rerank") if work == "embed" else (work,)  # the two are counted together
+        models = sum(entry.kind in kinds for entry in self.models or self.entries)
+        return (self.settings.limits.running + self.settings.limits.waiting) * max(1, models)
+
+    @property
+    def preloaded(self) -> bool:
+        """Whether the models that load at the start are loaded."""
+        return all(entry.loaded_once for entry in self._preloading)
+
+    @property
+    def _preloading(self) -> list[Entry]:
+        return [entry for entry in self.entries if entry.spec.preload]
+
+    async def _preload(self) -> None:
+        for entry in self._preloading:
+            try:
+                async with self.models.lease(entry):
+                    pass
+            except Fault as fault:
+                log.error("model not loaded", extra={"model": entry.name, "error": fault.message})
+
+    async def _sweep(self) -> None:
+        """End requests that take too long, and unload models that have been idle for long enough."""
+        limits = self.settings.limits
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            now = time.monotonic()
+            for call in list(self.tracking.calls):
+                stalled = call.sending_since is not None and now - call.sending_since > limits.stall_s
+                if stalled or now - call.started > limits.request_s:
+                    what = "the client stopped reading" if stalled else f"the request took over {limits.request_s:g} s"
+                    call.end(Fault(STALLED if stalled else 504, what, kind="server_error", code="timeout"))
+            try:
+                await self.models.unload_idle()
+            except Exception as error:  # one model's failure must not end the sweep
+                log.error("model not unloaded", exc_info=error)
+
+    async def drain(self) -> None:
+        """Refuse new requests, finish those under way, and end those that take longer than `limits.drain_s`."""
+        self.tracking.draining = True
+        deadline = time.monotonic() + self.settings.limits.drain_s
+        while self.tracking.calls and time.monotonic() < deadline:
+            await asyncio.sleep(0.02)
+        await self.abort()
+
+    async def abort(self) -> None:
+        """End all requests under way, and wait briefly for the error to reach their clients."""
+        self.tracking.draining = True
+        for call in list(self.tracking.calls):
+            call.end(unavailable("the server is shutting down", "shutting_down", retry_after_s=10))
+        deadline = time.monotonic() + ABORT_S
+        while self.tracking.calls and time.monotonic() < deadline:
+            await asyncio.sleep(0.02)
