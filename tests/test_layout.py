@@ -77,7 +77,6 @@ THIRD_PARTY = {
     "starlette": ("serve",),  # these three: the extra `serve`, decisions/0017
     "uvicorn": ("serve",),
     "msgspec": ("serve",),
-    "h11": ("serve",),  # uvicorn brings it
     "opentelemetry": ("serve",),  # the extra `otel`, decisions/0023
     "pyarrow": ("embed",),  # the extra `parquet`, decisions/0020
     **dict.fromkeys(("langchain_core", "llama_index", "haystack", "chromadb", "pydantic"), ("integrations",)),
@@ -100,9 +99,6 @@ KNOWN_CYCLES = [
     ("weft.generate.grammar.matcher", "weft.generate.grammar.spec"),
     ("weft.generate.grammar.vocabulary", "weft.generate.grammar.matcher"),
     ("weft.graph.tensor", "weft.graph.trace"),
-    ("weft.serve.admin.health", "weft.serve.app"),
-    ("weft.serve.http.guard", "weft.serve.app"),
-    ("weft.serve.http.routes", "weft.serve.app"),
     ("weft.vectors.codes", "weft.vectors.nearest"),
 ]
 

@@ -104,7 +104,7 @@ def test_spans_go_to_the_collector_that_is_named_and_nowhere_else(serve, server)
 
 def test_without_the_packages_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
-    with pytest.raises(UnsupportedError, match=r"weft\[otel\]"):
+    with pytest.raises(UnsupportedError, match=r"weft-engine\[otel\]"):
         Spans.to("http://127.0.0.1:4318")
 
 
