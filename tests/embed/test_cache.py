@@ -13,8 +13,8 @@ from tiny_st import PROMPTS, TEXTS
 
 import weft
 from weft.embed import BaseEmbedder, Embedded, EmbedInterrupted
-from weft.embed.base import How
 from weft.embed.cache import DiskCache, Layers, MemoryCache, Stored, key_of, lookup
+from weft.embed.inputs import How
 from weft.errors import InputError, TooLongError
 
 

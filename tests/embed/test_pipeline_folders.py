@@ -152,7 +152,9 @@ def test_a_folder_of_somebody_else_stays_as_it_is(embedder: weft.Embedder, tmp_p
     (tmp_path / "in.txt").write_text("the cat sat\n")
     (tmp_path / "proj").mkdir()
     (tmp_path / "proj" / name).write_text('{"my": "data"}')
-    with pytest.raises(InputError, match="is not an index's" if name == "index.json" else "other things in it"):
+    with pytest.raises(
+        InputError, match="not the header of a weft index" if name == "index.json" else "other files in it"
+    ):
         embed_file(embedder, tmp_path / "in.txt", tmp_path / "proj", form="index")
     assert [path.name for path in (tmp_path / "proj").iterdir()] == [name]
     assert (tmp_path / "proj" / name).read_text() == '{"my": "data"}' and not (tmp_path / "proj.part").exists()

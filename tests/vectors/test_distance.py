@@ -195,7 +195,7 @@ def test_norms_that_are_given_must_be_norms() -> None:
         vectors.top_k(np.float32([3, 4]), rows, 2, norms=np.zeros(2))
     assert vectors.top_k(np.float32([3, 4]), rows, 1, norms=[5, 5]).rows.tolist() == [1]
     for wrong in (1.5, "3", True, 0):
-        with pytest.raises(InputError, match="k is"):
+        with pytest.raises(InputError, match="k must be"):
             vectors.top_k(np.float32([3, 4]), rows, wrong)  # type: ignore[arg-type]
     for wrong in ("2", 0, 100_000):
         with pytest.raises(InputError, match="threads is"):

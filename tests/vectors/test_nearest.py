@@ -72,10 +72,10 @@ def test_fewer_rows_than_asked_for_are_all_of_them():
 @pytest.mark.parametrize(
     "call, error, words",
     [
-        (lambda: vectors.top_k(QUERIES[0], ROWS, 0), InputError, "k is 0"),
+        (lambda: vectors.top_k(QUERIES[0], ROWS, 0), InputError, "k must be .*got 0"),
         (lambda: vectors.top_k(QUERIES[0], ROWS[0], 1), ShapeError, "single vector"),
         (lambda: vectors.top_k(QUERIES[0], ROWS, 1, metric="jaccard"), InputError, "jaccard"),
-        (lambda: vectors.top_k(QUERIES[0], ROWS, 1, allowed=np.ones(3, bool)), ShapeError, "one mark a row"),
+        (lambda: vectors.top_k(QUERIES[0], ROWS, 1, allowed=np.ones(3, bool)), ShapeError, "one mark per row"),
         (lambda: vectors.top_k(QUERIES[0], ROWS, 1, norms=np.ones(3)), ShapeError, "one number a row"),
         (lambda: vectors.top_k(QUERIES[0, :5], ROWS, 1), ShapeError, "5 and 96"),
         (lambda: vectors.rescore(QUERIES, np.zeros((2, 5), int), ROWS, 1), ShapeError, "do not fit"),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weft.embed.cutting import check_truncate
 from weft.embed.inputs import (
     STREAM_TEXTS,
+    How,
     Limits,
     check_count,
     check_texts,
@@ -23,7 +24,6 @@ from weft.embed.inputs import (
 from weft.embed.outputs import check_output, converted
 from weft.embed.results import Embedded, EmbedInterrupted, Ranked
 from weft.errors import BackendError, InputError, TooLongError, UnsupportedError
-from weft.frozen import frozen
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,23 +36,6 @@ DOCUMENT_NAMES = ("document", "passage", "corpus")  # what models call it, in se
 ROLES = ("query", *DOCUMENT_NAMES)  # may be asked for whether or not a model has a prompt for them
 # Set when nobody waits for a call any more.
 STOP: ContextVar[Event | None] = ContextVar("weft_embed_stop", default=None)
-
-
-@frozen
-class How:
-    """How the texts of one call become vectors; `prompt` is the text itself, `adapter` the version that its name stood
-    for when the call began."""
-
-    prompt: str = ""
-    truncate: str = "error"
-    adapter: Any = None
-    batch_tokens: int | None = None
-    progress: bool | None = False
-    stop: Event | None = None  # asked between two steps: where it is set, what is done is all there will be
-
-    @property
-    def stopped(self) -> bool:
-        return self.stop is not None and self.stop.is_set()
 
 
 class BaseEmbedder(ABC):

@@ -1,4 +1,4 @@
-"""What callers give: texts and vectors, checked once and in one place."""
+"""What callers give: texts, options and vectors, checked once and in one place."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from weft.errors import InputError, TooLongError
 from weft.frozen import frozen
 
 if TYPE_CHECKING:
+    from threading import Event
+
     import numpy as np
 
 STREAM_TEXTS = 1024  # of a stream that are in memory at once …
@@ -46,6 +48,23 @@ class Limits:
             if size > self.text_bytes:
                 message = f"[embed] text {i} has {size} bytes, the most is {self.text_bytes}; cut it into several"
                 raise TooLongError(message, length=size, limit=self.text_bytes, index=i)
+
+
+@frozen
+class How:
+    """How one call embeds its texts; `prompt` is the text itself, `adapter` the version loaded under its name when the
+    call began."""
+
+    prompt: str = ""
+    truncate: str = "error"
+    adapter: Any = None
+    batch_tokens: int | None = None
+    progress: bool | None = False
+    stop: Event | None = None  # checked between steps: once it is set, the call ends with what it has
+
+    @property
+    def stopped(self) -> bool:
+        return self.stop is not None and self.stop.is_set()
 
 
 SERVICE_LIMITS = Limits(texts=1000, text_bytes=32_768)

@@ -23,9 +23,9 @@ from threading import Event, Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft import flags
-from weft.embed.base import BaseEmbedder, How
+from weft.embed.base import BaseEmbedder
 from weft.embed.cache import Stored, key_of, open_cache
-from weft.embed.inputs import STREAM_TEXTS, Limits
+from weft.embed.inputs import STREAM_TEXTS, How, Limits
 from weft.embed.posting import Answer, Line, Pace, Poster, Requests, retry_after_s
 from weft.embed.recipe import SIMILARITIES
 from weft.embed.results import Embedded, EmbedInterrupted

@@ -10,11 +10,11 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from weft import flags
-from weft.embed.base import BaseEmbedder, How
+from weft.embed.base import BaseEmbedder
 from weft.embed.cache import open_cache
 from weft.embed.cutting import Cutter, Sequences, TokenIds, check_truncate, joined
 from weft.embed.fingerprint import Fingerprint, tokenizer_digest, weights_digest
-from weft.embed.inputs import Limits, check_choice, check_count, check_ids, texts_of
+from weft.embed.inputs import How, Limits, check_choice, check_count, check_ids, texts_of
 from weft.embed.recipe import Recipe, entry_of, read_recipe, tell_of_prompts
 from weft.embed.results import Embedded, EmbedInterrupted
 from weft.errors import InputError, UnsupportedError

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from weft.vectors.distance import normalise as normalise
     from weft.vectors.distance import norms as norms
     from weft.vectors.distance import sqeuclidean as sqeuclidean
-    from weft.vectors.nearest import Nearest as Nearest
     from weft.vectors.nearest import rescore as rescore
     from weft.vectors.nearest import top_k as top_k
+    from weft.vectors.scan import Nearest as Nearest
 
 _HOMES = {
     "Codes": "codes",
-    "Nearest": "nearest",
+    "Nearest": "scan",
     "PreparedQuery": "codes",
     "Tier": "codes",
     "cosine": "distance",

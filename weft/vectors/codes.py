@@ -24,11 +24,10 @@ from weft.errors import InputError, ShapeError, TierError
 from weft.frozen import frozen
 from weft.vectors import distance
 from weft.vectors.arrays import matrix, team
+from weft.vectors.scan import Nearest, scan
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
-
-    from weft.vectors.nearest import Nearest
 
 TINY = 1e-10  # a row with nothing larger has no scale: kTiny of csrc/vectors/codes.cpp
 HOUR, DAY, WEEK = 3600, 86400, 7 * 86400
@@ -204,10 +203,8 @@ class PreparedQuery:
 
     def top_k(self, rows: Codes, k: int, *, allowed: np.ndarray | None = None, threads: int | None = None) -> Nearest:
         """The nearest k of the rows, or of those that the mask `allowed` [n] marks."""
-        from weft.vectors.nearest import found_among
-
         self._check(rows)
-        return found_among(self.codes.native, rows.native, len(rows), k, self.metric, allowed, self.single, threads)
+        return scan(self.codes.native, rows.native, len(rows), k, self.metric, allowed, self.single, threads)
 
     def _check(self, rows: Codes) -> None:
         if not isinstance(rows, Codes):

@@ -1,8 +1,8 @@
-"""The nearest k, found while the rows are read: no array of all scores is made."""
+"""The nearest k of vectors or codes, and candidates put in their exact order."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,18 +11,10 @@ from weft.errors import InputError, ShapeError
 from weft.vectors.arrays import matrix, same_length, team
 from weft.vectors.codes import Codes, PreparedQuery
 from weft.vectors.distance import check_bits
+from weft.vectors.scan import Nearest, check_k, scan
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
-
-MOST_HITS = 1 << 28  # of all queries together: what is kept for them must fit the memory
-
-
-class Nearest(NamedTuple):
-    """`rows` int64 and `scores` float32, nearest first: [k], or [queries, k]; equal scores in the order of the rows."""
-
-    rows: np.ndarray
-    scores: np.ndarray
 
 
 def top_k(
@@ -52,7 +44,7 @@ def top_k(
         raise ShapeError("[top_k] rows are [n, d]; a single vector was given")
     known = None if norms is None else _norms(norms, len(right.array))
     native = right.rows(known)
-    return found_among(left.rows(), native, len(right.array), k, metric, allowed, left.single, threads)
+    return scan(left.rows(), native, len(right.array), k, metric, allowed, left.single, threads)
 
 
 def rescore(
@@ -80,26 +72,8 @@ def rescore(
     if chosen.ndim != 2 or len(chosen) != len(left.array):
         raise ShapeError(f"[rescore] {len(left.array)} queries and candidates {np.shape(candidates)} do not fit")
     native = right.rows(None if norms is None else _norms(norms, len(right.array)))
-    found = _core.vectors.top_k_of(left.rows(), native, metric, _count(k), chosen, team(threads))
+    found = _core.vectors.top_k_of(left.rows(), native, metric, check_k(k), chosen, team(threads))
     return Nearest(found[0][0], found[1][0]) if left.single else Nearest(*found)
-
-
-def found_among(
-    queries: Any,
-    rows: Any,
-    count: int,
-    k: int,
-    metric: str,
-    allowed: np.ndarray | None,
-    single: bool,
-    threads: int | None,
-) -> Nearest:
-    """The nearest k of `count` rows, as the core has them."""
-    mask = None if allowed is None else np.ascontiguousarray(allowed, bool).view(np.uint8)
-    if mask is not None and mask.shape != (count,):
-        raise ShapeError(f"[top_k] allowed is one mark a row, [{count}]: got {mask.shape}")
-    found = _core.vectors.top_k(queries, rows, metric, _count(k), mask, team(threads))
-    return Nearest(found[0][0], found[1][0]) if single else Nearest(*found)
 
 
 def _query(query: ArrayLike, dtype: str | None) -> Any:
@@ -113,9 +87,3 @@ def _norms(norms: ArrayLike, count: int) -> np.ndarray:
     if given.shape != (count,) or given.dtype.kind not in "fiu":
         raise ShapeError(f"[top_k] norms are one number a row, [{count}]: got {given.dtype} {given.shape}")
     return np.ascontiguousarray(given, np.float32)
-
-
-def _count(k: int) -> int:
-    if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or not 1 <= k <= MOST_HITS:
-        raise InputError(f"[top_k] k is {k!r}; a whole number from 1 on is wanted")
-    return int(k)

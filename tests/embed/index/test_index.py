@@ -129,15 +129,15 @@ def test_filters_choose_rows(where, right):
         ({"n": {"like": 1}}, "like"),
         ({"n": {}}, "empty"),
         ({"n": {"in": "abc"}}, "list"),
-        (3, "int"),
-        ({"$or": [{"n": 1}, {"n": 2}]}, r"\$or is an operator of other libraries"),
+        (3, "got 3"),
+        ({"$or": [{"n": 1}, {"n": 2}]}, r"'\$or', an operator of other libraries"),
         ({"n": 1, "$and": []}, r"\$and"),
-        ({"n": np.array([1, 2])}, "n: eq takes one value, not an array"),
-        ({"n": {"lt": np.array([1, 2])}}, "n: lt takes one value"),
+        ({"n": np.array([1, 2])}, "'eq' takes one value"),
+        ({"n": {"lt": np.array([1, 2])}}, "'lt' takes one value"),
     ],
 )
 def test_an_unknown_condition_is_an_error(where, word):
-    with pytest.raises(InputError, match=rf"\[where\].*{word}"):
+    with pytest.raises(InputError, match=rf"where .*{word}"):
         filled(3).search(drawn(1, 1)[0], where=where)
 
 
@@ -166,43 +166,47 @@ def nested(depth):
     "call, error, words",
     [
         (lambda i: i.add("id0", one), InputError, "use update"),
-        (lambda i: i.add(["x", "x"], np.stack([one, one])), InputError, "twice"),
-        (lambda i: i.add("x", one[:3]), FingerprintError, "vectors of 3 numbers"),
-        (lambda i: i.search(one[:3]), FingerprintError, "vectors of 3 numbers"),
-        (lambda i: i.add("x", one, fingerprint="other"), FingerprintError, "vectors of other"),
-        (lambda i: i.search(one, fingerprint="other"), FingerprintError, "vectors of other"),
-        (lambda i: i.add("x", one * 0), InputError, "norm of zero"),
+        (lambda i: i.add(["x", "x"], np.stack([one, one])), InputError, "repeats an id"),
+        (lambda i: i.add("x", one[:3]), FingerprintError, "vectors have 3 numbers"),
+        (lambda i: i.search(one[:3]), FingerprintError, "vectors have 3 numbers"),
+        (lambda i: i.add("x", one, fingerprint="other"), FingerprintError, "fingerprint other, the index has own"),
+        (lambda i: i.search(one, fingerprint="other"), FingerprintError, "fingerprint other, the index has own"),
+        (lambda i: i.add("x", one * 0), InputError, "is all zeros"),
         (lambda i: i.add("x", one * np.nan), InputError, "NaN"),
         (lambda i: i.add(["x", "y"], np.stack([one, one]), texts=["a"]), ShapeError, "texts"),
         (lambda i: i.add(["x"], np.stack([one, one])), ShapeError, "ids"),
-        (lambda i: i.add("x", np.stack([one, one])), ShapeError, "one id"),
+        (lambda i: i.add("x", np.stack([one, one])), ShapeError, "ids must be a list of 2"),
         (lambda i: i.add(1.5, one), InputError, "string or an integer"),
         (lambda i: i.add(True, one), InputError, "string or an integer"),
         (lambda i: i.add(2**63, one), InputError, "64 bits"),
         (lambda i: i.add("x", one, metadata={"a": object()}), InputError, "JSON"),
         (lambda i: i.add("x", one, metadata={"a": float("nan")}), InputError, "JSON"),
-        (lambda i: i.add("x", one, metadata={1: 2}), InputError, "names as keys"),
+        (lambda i: i.add("x", one, metadata={1: 2}), InputError, "strings as keys"),
         (lambda i: i.add("x", one, metadata={"a": ["\ud83d"]}), InputError, "JSON"),
         (lambda i: i.add("x", one, metadata={"\ud83d": 1}), InputError, "JSON"),
         (lambda i: i.add("x", one, metadata=nested(100_000)), InputError, "JSON"),
-        (lambda i: i.add(None, np.stack([one, one])), ShapeError, "one id"),
+        (lambda i: i.add(None, np.stack([one, one])), ShapeError, "ids must be a list of 2"),
         (lambda i: i.add([1, 2], np.stack([one, one]), texts=5), ShapeError, "texts"),
         (lambda i: i.delete(None), InputError, "string or an integer"),
         (lambda i: i.delete(b"ab"), InputError, "string or an integer"),
         (lambda i: i.delete(1.5), InputError, "string or an integer"),
         (lambda i: i.add("x", one, texts="\ud800"), InputError, "JSON"),
         (lambda i: i.get("nobody"), NotFoundError, "nobody"),
-        (lambda i: i.search(one, 0), InputError, "k is 0"),
-        (lambda i: i.search(one, 2.7), InputError, "k is 2.7"),
-        (lambda i: i.search(one, "3"), InputError, "k is '3'"),
+        (lambda i: i.search(one, 0), InputError, "k must be .*got 0"),
+        (lambda i: i.search(one, 2.7), InputError, "k must be .*got 2.7"),
+        (lambda i: i.search(one, "3"), InputError, "k must be .*got '3'"),
         (lambda i: i.search_texts("a"), InputError, "embedder"),
         (lambda i: weft.Index(0), InputError, "dimension"),
-        (lambda i: weft.Index("64"), InputError, "dimension is '64'"),
-        (lambda i: weft.Index(64, threads="2"), InputError, "threads is '2'"),
-        (lambda i: weft.Index(64, threads=100_000), InputError, "threads is 100000"),
+        (lambda i: weft.Index("64"), InputError, "dimension must be .*got '64'"),
+        (lambda i: weft.Index(64, threads="2"), InputError, "threads must be .*got '2'"),
+        (lambda i: weft.Index(64, threads=100_000), InputError, "threads must be .*got 100000"),
         (lambda i: weft.Index(4, metric="chebyshev"), InputError, "metric"),
         (lambda i: weft.Index(4, storage="f64"), InputError, "storage"),
-        (lambda i: weft.Index(4, metric="euclidean", codes="int8"), TierError, "int8 codes"),
+        (
+            lambda i: weft.Index(4, metric="euclidean", codes="int8"),
+            TierError,
+            "codes cannot be used with metric .*int8",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_an_error_and_changes_nothing(call, error, words):
@@ -224,7 +228,7 @@ def test_a_vector_that_would_end_every_search_is_refused_by_its_id(metric, scale
     if codes == "int8":  # whose scales end sooner
         scale = max(scale, 1e-12) if scale < 1 else scale
     for call in (index.add, index.update):
-        with pytest.raises(InputError, match="the vector of 'bad' has numbers up to"):
+        with pytest.raises(InputError, match="the vector of id 'bad' has"):
             call(["good", "bad"], np.stack([one, one * np.float32(scale)]))
     assert len(index) == 10 and len(index.search(one)) == 10
 
@@ -238,7 +242,7 @@ def test_what_is_taken_can_be_searched(metric):
         except InputError:
             assert metric == "cosine" or scale > 1e10
         assert len(index.search(one, 20)) == len(index)
-    with pytest.raises(InputError, match="the vector of 'x' holds NaN or infinity, or more than float16 has"):
+    with pytest.raises(InputError, match="the vector of id 'x' holds NaN, infinity or a number too large for float16"):
         filled(10, metric=metric, storage="f16").add("x", one * np.float32(1e6))
 
 
@@ -252,7 +256,7 @@ def test_an_index_has_its_models_measure_or_none():
     with pytest.raises(TierError, match="manhattan"):
         weft.Index.from_embedder(embedder, codes="int8")
     embedder.info["similarity"] = "chebyshev"
-    with pytest.raises(InputError, match="measure is 'chebyshev'; give metric="):
+    with pytest.raises(InputError, match="got 'chebyshev'; give metric="):
         weft.Index.from_embedder(embedder)
     assert weft.Index.from_embedder(embedder, metric="dot").metric == "dot"
 
@@ -272,12 +276,12 @@ class Counting(FakeEmbedder):
         (["b", "c"], "hi", {}, "texts is one string"),
         (["b", "c"], {"the cat", "one two"}, {}, "texts is set"),
         (["b", "c"], ["the cat", None], {}, r"texts\[1\] is None"),
-        ({"b", "c"}, ["the cat", "one two"], {}, "ids: a set, which has no order"),
-        (["b", "c"], ["the cat"], {}, "1 texts and not a list of as many ids"),
-        (["b", "b"], ["the cat", "one two"], {}, "an id comes twice"),
+        ({"b", "c"}, ["the cat", "one two"], {}, "ids must be a list: a set has no order"),
+        (["b", "c"], ["the cat"], {}, "ids must be a list of 1, one for each of the texts"),
+        (["b", "b"], ["the cat", "one two"], {}, "repeats an id"),
         (["b", 1.5], ["the cat", "one two"], {}, "string or an integer"),
         (["b", "c"], ["the cat", "one two"], {"metadata": [{"a": {1}}, None]}, "JSON"),
-        (["b", "c"], ["the cat", "one two"], {"prompt_name": "query"}, "prompt_name is 'query', and an index names it"),
+        (["b", "c"], ["the cat", "one two"], {"prompt_name": "query"}, "prompt_name cannot be set"),
     ],
 )
 def test_what_is_wrong_with_texts_is_said_before_they_are_embedded(method, ids, texts, options, word):
@@ -327,7 +331,7 @@ def test_what_has_no_order_is_refused_and_what_has_one_is_taken():
     ],
 )
 def test_a_name_is_no_embedder(call):
-    with pytest.raises(InputError, match=r"embedder is str; give an embedder, as weft.Embedder\('minilm'\)"):
+    with pytest.raises(InputError, match=r"embedder must be .*got 'minilm'; give weft.Embedder\('minilm'\)"):
         call()
 
 
@@ -361,7 +365,7 @@ def test_an_index_takes_the_first_fingerprint_it_is_given_and_no_other_after():
     index.add("a", one, fingerprint="A")
     assert index.fingerprint == "A"
     for change in (index.add, index.update):
-        with pytest.raises(FingerprintError, match="vectors of B"):
+        with pytest.raises(FingerprintError, match="fingerprint B"):
             change("b", one, fingerprint="B")
     assert index.ids == ["plain", "a"]
     index.add("unknown", one)  # whose numbers only the caller knows
@@ -376,11 +380,11 @@ def test_what_embed_returns_is_added_and_searched_with_its_fingerprint():
     assert [hits[0].id for hits in index.search(embedder.embed(["a dog", "a fish"]), 1)] == [2, "one"]
     other = FakeEmbedder(fingerprint="weft2:other").embed("a bird")
     for call in (lambda: index.add(3, other), lambda: index.update(1, other), lambda: index.search(other)):
-        with pytest.raises(FingerprintError, match="vectors of weft2:other"):
+        with pytest.raises(FingerprintError, match="fingerprint weft2:other"):
             call()
     with pytest.raises(FingerprintError):
         index.add(3, embedder.embed("a bird"), fingerprint="weft2:other")
-    with pytest.raises(ShapeError, match="one id"):
+    with pytest.raises(ShapeError, match="ids must be a list of"):
         index.add(3, embedder.embed(["a bird", "a cat"]))
     assert len(index) == 3
 

@@ -182,11 +182,11 @@ def test_a_graph_is_left_out_only_where_somebody_says_so(tmp_path, caplog, monke
     opened.add("new", QUERIES[0])
     with monkeypatch.context() as patched:
         patched.setitem(__import__("sys").modules, "usearch.index", None)
-        with pytest.raises(BackendError, match=r"weft\[hnsw\].*save\(graph=False\) leaves it out"):
+        with pytest.raises(BackendError, match=r"weft-engine\[hnsw\].*save\(graph=False\)"):
             opened.save(tmp_path)
     assert "graph" in files.read_header(tmp_path).files and not caplog.records
     opened.save(tmp_path, graph=False)
-    assert "had a graph, which is left out" in caplog.text
+    assert "is left out of this save" in caplog.text
     assert "graph" not in files.read_header(tmp_path).files and "new" in weft.Index.open(tmp_path)
     caplog.clear()
     opened.save(tmp_path)
@@ -212,7 +212,7 @@ def test_a_damaged_graph_is_told_when_it_is_to_be_carried_on(tmp_path):
     whole = path.read_bytes()
     path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     opened = weft.Index.open(tmp_path)
-    with pytest.raises(FormatError, match=r"damaged.*build_graph\(\) makes another"):
+    with pytest.raises(FormatError, match=r"damaged.*build_graph\(\)"):
         opened.save(tmp_path)
     opened.build_graph()
     opened.save(tmp_path)
@@ -224,7 +224,7 @@ def test_manhattan_has_no_graph(tmp_path, monkeypatch):
     index = filled(built=False, metric="manhattan")
     index.save(tmp_path)
     assert not index.uses_graph and "graph" not in files.read_header(tmp_path).files
-    with pytest.raises(InputError, match="a graph has no manhattan"):
+    with pytest.raises(InputError, match="metric is not supported by a graph: got 'manhattan'"):
         index.build_graph()
 
 
@@ -338,5 +338,5 @@ def test_ctrl_c_in_adding_adds_nothing(monkeypatch):
 
 def test_without_usearch_a_graph_is_an_error_that_names_the_extra(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "usearch.index", None)
-    with pytest.raises(BackendError, match=r"weft\[hnsw\]"):
+    with pytest.raises(BackendError, match=r"weft-engine\[hnsw\]"):
         filled()

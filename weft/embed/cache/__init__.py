@@ -7,9 +7,9 @@ from weft.lazy import lazily
 if TYPE_CHECKING:
     from weft.embed.cache.disk import DiskCache as DiskCache
     from weft.embed.cache.entries import Cache as Cache
-    from weft.embed.cache.entries import Layers as Layers
     from weft.embed.cache.entries import Stored as Stored
-    from weft.embed.cache.entries import open_cache as open_cache
+    from weft.embed.cache.layers import Layers as Layers
+    from weft.embed.cache.layers import open_cache as open_cache
     from weft.embed.cache.lookup import key_of as key_of
     from weft.embed.cache.lookup import through_cache as through_cache
     from weft.embed.cache.memory import MemoryCache as MemoryCache
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 _HOMES = {
     "Cache": "entries",
     "DiskCache": "disk",
-    "Layers": "entries",
+    "Layers": "layers",
     "MemoryCache": "memory",
     "Stored": "entries",
     "key_of": "lookup",
-    "open_cache": "entries",
+    "open_cache": "layers",
     "through_cache": "lookup",
 }
 

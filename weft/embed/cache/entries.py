@@ -1,14 +1,9 @@
-"""What a cache holds and does, caches behind one another, and what `Embedder(cache=…)` may be."""
+"""What a cache holds and what it does."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from pathlib import Path
-from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
-
-from weft.errors import InputError
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -52,64 +47,3 @@ class NamingCache(Cache, Protocol):
 
     def name_model(self, fingerprint: str, name: str) -> None:
         """What is put with `fingerprint` from now on is of the model that people call `name`."""
-
-
-class Layers:
-    """Caches from the nearest to the farthest; what a farther one has is put into the nearer ones."""
-
-    def __init__(self, *caches: Cache) -> None:
-        self.caches = caches
-        self._lock = Lock()
-        self._hits = self._misses = 0
-
-    def get(self, fingerprint: str, keys: Sequence[bytes]) -> list[Stored | None]:
-        found: list[Stored | None] = [None] * len(keys)
-        for depth, cache in enumerate(self.caches):
-            missing = [i for i, stored in enumerate(found) if stored is None]
-            if not missing:
-                break
-            hits = [(i, hit) for i, hit in zip(missing, cache.get(fingerprint, [keys[i] for i in missing])) if hit]
-            for i, hit in hits:
-                found[i] = hit
-            for nearer in self.caches[:depth]:
-                nearer.put(fingerprint, [(keys[i], hit) for i, hit in hits])
-        misses = sum(stored is None for stored in found)
-        with self._lock:
-            self._hits, self._misses = self._hits + len(found) - misses, self._misses + misses
-        return found
-
-    def put(self, fingerprint: str, entries: Sequence[tuple[bytes, Stored]]) -> None:
-        for cache in reversed(self.caches):  # the lasting one first
-            cache.put(fingerprint, entries)
-
-    def name_model(self, fingerprint: str, name: str) -> None:
-        for cache in self.caches:
-            if isinstance(cache, NamingCache):
-                cache.name_model(fingerprint, name)
-
-    @property
-    def stats(self) -> CacheStats:
-        """What any of them had is a hit; `caches` have their own."""
-        with self._lock:
-            return CacheStats(self._hits, self._misses)
-
-
-def open_cache(given: Any) -> Cache | None:
-    """None for no cache; "memory"; "disk" for weft's own file, behind memory; a path for another file; or a cache."""
-    if given is None or given is False:
-        return None
-    from weft.embed.cache.disk import DiskCache
-    from weft.embed.cache.memory import MemoryCache
-
-    if given is True or given == "memory":
-        return MemoryCache()
-    if given == "disk":
-        return Layers(MemoryCache(), DiskCache())
-    if isinstance(given, str) and not os.path.dirname(given) and not Path(given).suffix:
-        # a word that was misspelt would become a file's name
-        raise InputError(f"[cache] cache is {given!r}; give 'memory', 'disk' or a file's path, as ./vectors.sqlite")
-    if isinstance(given, (str, os.PathLike)):
-        return Layers(MemoryCache(), DiskCache(given))
-    if isinstance(given, Cache):
-        return given
-    raise InputError(f"[cache] cache is {type(given).__name__}; give 'memory', 'disk', a file's path or a cache")

@@ -6,17 +6,29 @@ from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import sha256
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from weft import digest
 from weft.embed.cache.entries import Cache, NamingCache, Stored
-from weft.embed.inputs import portions
+from weft.embed.inputs import How, portions
 from weft.embed.results import Embedded, EmbedInterrupted
 from weft.errors import TooLongError
 from weft.progress import shown
 
-if TYPE_CHECKING:
-    from weft.embed.base import BaseEmbedder, How
+
+class Maker(Protocol):
+    """What `through_cache` needs of an embedder: `weft.embed.base.BaseEmbedder` has it."""
+
+    @property
+    def dimension(self) -> int: ...
+
+    def _make(self, texts: list[str], how: How) -> Embedded: ...
+
+    def _identity(self, how: How) -> str: ...
+
+    def _longest(self) -> int: ...
+
+    def _portion_texts(self) -> int: ...
 
 
 def key_of(fingerprint: str, text: str, *, prompt: str = "", truncate: str = "error", longest: int = 0) -> bytes:
@@ -26,7 +38,7 @@ def key_of(fingerprint: str, text: str, *, prompt: str = "", truncate: str = "er
     return hashed.digest()
 
 
-def through_cache(embedder: BaseEmbedder, cache: Cache, texts: list[str], how: How) -> Embedded:
+def through_cache(embedder: Maker, cache: Cache, texts: list[str], how: How) -> Embedded:
     """What the embedder makes of `texts`; a text that is there twice is made once.
 
     Each portion is in the cache before the next is begun: an error or a kill loses one at most, and Ctrl-C none.
@@ -59,7 +71,7 @@ def through_cache(embedder: BaseEmbedder, cache: Cache, texts: list[str], how: H
 
 
 def _made(
-    embedder: BaseEmbedder, texts: list[str], missing: dict[bytes, int], how: How
+    embedder: Maker, texts: list[str], missing: dict[bytes, int], how: How
 ) -> Iterator[list[tuple[bytes, Stored]]]:
     """The entries of what is missing, a portion at a time; errors name a text by its place in `texts`."""
     keys, places = list(missing), list(missing.values())
@@ -82,7 +94,7 @@ def _made(
         yield list(zip(keys[first:last], _entries(made)))
 
 
-def _name(embedder: BaseEmbedder, how: How) -> str:
+def _name(embedder: Maker, how: How) -> str:
     """What people call the model and how it computes; "" where the embedder does not say."""
     told = getattr(embedder, "model", None)  # of a remote one, whose `info` may have to ask the server
     if told is None:

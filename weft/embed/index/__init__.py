@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 from weft.lazy import lazily
 
 if TYPE_CHECKING:
-    from weft.embed.index.index import Hit as Hit
     from weft.embed.index.index import Index as Index
+    from weft.embed.index.records import Hit as Hit
 
-_HOMES = {"Hit": "index", "Index": "index"}
+_HOMES = {"Hit": "records", "Index": "index"}
 
 __all__ = [*_HOMES]
 

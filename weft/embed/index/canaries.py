@@ -1,5 +1,5 @@
-"""Fixed texts whose vectors lie in an index: embedded again when it is opened, they say whether the embedder still is
-the one that made it. A fingerprint says what was loaded; canaries say what comes out."""
+"""Fingerprints compared, and canaries: fixed texts whose vectors are kept in an index and embedded again when it is
+opened. A fingerprint says which files and settings were loaded; canaries say whether the vectors are still the same."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from weft.errors import FingerprintError, FormatError, InputError
 
 LEAST_COSINE = 0.999
 SHORT = 80  # characters
+SHOWN = 24  # characters of a fingerprint in messages
 MAX_FINGERPRINT = 1000  # characters
 TEXTS = (
     "a",
@@ -28,49 +29,71 @@ TEXTS = (
 
 
 def fingerprint_of(embedder: Any) -> str:
-    """What the embedder says it is; "" where it does not say."""
+    """The embedder's fingerprint, "" where it has none."""
     return checked_fingerprint(str(embedder.info.get("fingerprint", "")))
 
 
 def checked_fingerprint(given: Any) -> str:
-    """A fingerprint that a folder can keep; None is an unknown one, ""."""
+    """A fingerprint that a folder can keep; "", for an unknown one, where None is given."""
     if given is None:
         return ""
     if not isinstance(given, str):
-        raise InputError(f"[index] fingerprint is {type(given).__name__}; a string is wanted")
+        raise InputError("index", "must be a string", given=given, field="fingerprint")
     if len(given) > MAX_FINGERPRINT:
-        raise InputError(f"[index] a fingerprint of {len(given)} characters; at most {MAX_FINGERPRINT} are kept")
+        what = f"must have at most {MAX_FINGERPRINT} characters, not {len(given)}"
+        raise InputError("index", what, given=given, field="fingerprint")
     return given
 
 
 def scheme_of(fingerprint: str) -> str:
-    """How a fingerprint was made: what stands before its colon."""
+    """The scheme of a fingerprint, the part before its colon: "weft2"."""
     return fingerprint.partition(":")[0]
 
 
-def check_fingerprint(given: str | None, own: str) -> None:
-    """Vectors of `given` may lie beside those of `own`; either may be unknown."""
+def check_fingerprint(given: str | None, own: str, model: str | None = None) -> None:
+    """Refuse vectors of fingerprint `given` beside those of `own`; either may be unknown. `model` is its name."""
     if not given or not own or given == own:
         return
     if (scheme_of(given), scheme_of(own)) == (SCHEME, "weft1"):
         raise FingerprintError(
-            f"[index] vectors of {given[:40]}; the index has those of {own[:40]}: an earlier weft, or RemoteEmbedder, "
-            "made it, whose fingerprints are made otherwise; embed the documents again, or, where the model is still "
-            "the one of then, Index.open(path, embedder=..., adopt=True).save(path)"
+            "index",
+            f"an earlier weft, or a RemoteEmbedder, built the index: its fingerprint {_brief(own)} cannot be compared "
+            f"with {_brief(given)}",
+            advice="build the index again; or, if the model has not changed, keep it with "
+            "Index.open(path, embedder=..., adopt=True).save(path)",
         )
+    name = "these vectors are from another model" if model is None else f"{model} is another model"
     raise FingerprintError(
-        f"[index] vectors of {given[:40]}; the index has those of {own[:40]}: "
-        "embed the documents again, or use the model of then"
+        "index",
+        f"{name} than the one that built the index, or the model's files or settings have changed since: fingerprint "
+        f"{_brief(given)}, the index has {_brief(own)}",
+        advice="build the index again, or load the model as it was",
     )
 
 
+def _brief(fingerprint: str) -> str:
+    """Enough of a fingerprint to tell it from another."""
+    return fingerprint if len(fingerprint) <= SHOWN else fingerprint[:SHOWN] + "…"
+
+
+def adopted_fingerprint(own: str, now: str, has_canaries: bool) -> str:
+    """The fingerprint of an index that an embedder with fingerprint `now` adopts: only another scheme's is replaced."""
+    if not own or scheme_of(now) == scheme_of(own):
+        return own
+    if not has_canaries:
+        raise FingerprintError(
+            "index", "no canary texts are kept in it, so it cannot be adopted", advice="build the index again"
+        )
+    return now
+
+
 def canary_texts(embedder: Any) -> list[str]:
-    """The texts for this embedder: short ones where what is long may be refused."""
+    """The texts for this embedder: only short ones where it might refuse long ones."""
     return [text for text in TEXTS if getattr(embedder, "cuts", False) or len(text) < SHORT]
 
 
 def canary_vectors(embedder: Any, texts: list[str]) -> np.ndarray:
-    """What the embedder makes of the texts now: a cache would say what it made then."""
+    """The embedder's vectors of the texts, computed now: its cache, which may hold old ones, is not used."""
     if getattr(embedder, "cache", None) is not None:
         embedder = copy(embedder)
         embedder.cache = None
@@ -79,23 +102,26 @@ def canary_vectors(embedder: Any, texts: list[str]) -> np.ndarray:
 
 
 def check_canaries(embedder: Any, texts: list[str], expected: np.ndarray, of: str = "index") -> float:
-    """The lowest cosine between the vectors of then and of now; below LEAST_COSINE it is a FingerprintError.
+    """The lowest cosine between the kept vectors and new ones; FingerprintError below LEAST_COSINE.
 
-    `of` is what has them.
+    `of` is what keeps them: "index" or "store".
     """
     if len(texts) != len(expected):
-        raise FormatError(f"[{of}] {len(texts)} canary texts and {len(expected)} vectors")
+        raise FormatError(of, f"it has {len(texts)} canary texts and {len(expected)} vectors of them")
     if not len(texts):
         return 1.0
     now = canary_vectors(embedder, texts)
     if now.shape != expected.shape:
-        raise FingerprintError(f"[{of}] the embedder gives {now.shape[1]} numbers, the {of} has {expected.shape[1]}")
+        raise FingerprintError(
+            of, f"the embedder's vectors have {now.shape[1]} numbers, the {of}'s {expected.shape[1]}"
+        )
     cosines = [vectors.cosine(old, new) for old, new in zip(expected, now)]
     worst = int(np.argmin(cosines))
     if cosines[worst] < LEAST_COSINE:
         raise FingerprintError(
-            f"[{of}] the embedder is not the one that made the {of}'s vectors: a canary text has cosine "
-            f"{cosines[worst]:.4f} to its vector of then ({texts[worst][:40]!r}); embed the documents again, or use "
-            "the model of then"
+            of,
+            f"canary text {worst} ({texts[worst][:40]!r}) changed: cosine {cosines[worst]:.4f} to the vector in the "
+            f"{of} (limit {LEAST_COSINE}); the model or its settings differ from those that built the {of}",
+            advice="load the model as it was, or embed the documents again",
         )
     return float(cosines[worst])

@@ -1,8 +1,8 @@
 """The folder of an index: `index.json` says what is there, the other files are arrays.
 
 A save writes new files beside the old ones, each with the generation in its name, and commits them by renaming the
-header. A reader opens all files before it reads one, so that it sees the old index or the new one, whatever happens in
-between. Nothing in a folder is trusted.
+header. A reader opens all files before it reads the first, so it sees either the old index or the new one. Nothing in
+a folder is trusted.
 """
 
 from __future__ import annotations
@@ -29,16 +29,17 @@ from weft.frozen import frozen
 HEADER, FORMAT, VERSION = "index.json", "weft-index", 1
 MAX_HEADER = 1 << 20
 MAX_COUNT = 1 << 32
-MAX_FILES = 64  # that a header names; a reader has them open at once
-# Where the system has them: no links, no waiting for the writer of a FIFO, bytes as they are.
+MAX_FILES = 64  # in a header; a reader has all of them open at once
+# Do not follow links, do not wait for the writer of a FIFO, do not convert line ends: where the system has the flag.
 PLAIN = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-STRAY_SECONDS = 3600  # files of a save that never ended, by their age
+STRAY_SECONDS = 3600  # age at which files of a save that never ended are removed
 PIECE = 1 << 22
+RESTORE = "restore the folder from a copy, or build the index again"
 
 
 @frozen
 class Saved:
-    """A header: `about` is the index's own, `files` says the size and the SHA-256 of each file by its role."""
+    """A header: `about` describes the index, `files` has the name, size and SHA-256 of each file by its role."""
 
     folder: Path
     about: dict[str, Any]
@@ -53,7 +54,7 @@ class Saved:
 
 
 class Writer:
-    """One save: files by role, then `commit`. A folder that no longer holds what is `expected` is a BusyError."""
+    """One save: files by role, then `commit`. BusyError where the folder no longer holds the save `expected`."""
 
     def __init__(self, folder: Path, expected: Saved | None = None) -> None:
         self.folder, self._expected = folder, expected
@@ -69,8 +70,9 @@ class Writer:
             return
         if self._named_by_header() != self._expected.names:
             raise BusyError(
-                f"[index] {self.folder} was saved by somebody else since this index was opened from it, or saved to "
-                "it; open it again and repeat the change, or save with overwrite=True, which loses what they saved"
+                "index",
+                f"{self.folder} was changed by another save since this index was opened from it or saved to it",
+                advice="open it again and repeat the change, or save with overwrite=True, which discards that save",
             )
 
     def write(self, role: str, pieces: Iterable[bytes | memoryview]) -> None:
@@ -91,7 +93,7 @@ class Writer:
         self.write(role, (flat[at : at + PIECE].data for at in range(0, len(flat), PIECE)))
 
     def adopt(self, role: str, path: Path) -> None:
-        """A file that something else wrote, made part of the save."""
+        """Make a file that somebody else wrote part of the save."""
         with open(path, "rb") as file:
             self._files[role] = {"name": path.name, "bytes": path.stat().st_size, "sha256": of_file(file)}
 
@@ -103,15 +105,15 @@ class Writer:
             self._abandon()
 
     def _abandon(self) -> None:
-        """Remove what this save wrote, unless its header is in place already."""
+        """Remove the files of this save, unless its header is in place already."""
         named = self._named_by_header()
         for path in self.folder.glob(f"*{self.generation}*"):
             if path.name not in named:
-                with suppress(OSError):  # what stays is removed by a later save
+                with suppress(OSError):  # a later save removes it
                     path.unlink()
 
     def commit(self, about: dict[str, Any]) -> None:
-        """From here on the folder holds this index; the files of the one before are removed."""
+        """Replace the folder's index by this one, and remove the files of the old one."""
         header = {"format": FORMAT, "version": VERSION, **about, "files": self._files}
         staged = self.folder / f"{HEADER}.{self.generation}"
         with open(staged, "w", encoding="utf-8") as file:
@@ -119,7 +121,7 @@ class Writer:
             file.flush()
             os.fsync(file.fileno())
         with _alone_in(self.folder):
-            self._check_place()  # again: another save may have ended since this one began
+            self._check_place()  # again: another save may have been committed since this one began
             before = self._named_by_header()
             os.replace(staged, self.folder / HEADER)
         self.saved = Saved(self.folder, about, self._files)
@@ -133,7 +135,7 @@ class Writer:
             return set()
 
     def _remove(self, before: set[str]) -> None:
-        """The files that the old header named, and what saves that never ended left behind an hour ago or more."""
+        """Remove the files that the old header named, and files of unfinished saves that are older than an hour."""
         kept = {str(entry["name"]) for entry in self._files.values()}
         for path in self.folder.iterdir():
             if path.name in kept or not is_ours(path.name):
@@ -142,15 +144,15 @@ class Writer:
                 if path.name in before or time.time() - path.stat().st_mtime > STRAY_SECONDS:
                     path.unlink()
             except OSError:
-                pass  # somebody else was faster
+                pass  # another process has removed it
 
 
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """While no other save is here: or two would find the folder as they expect it, and one would be lost unsaid."""
+    """Hold the folder's lock: of two saves that both find the folder as expected, one would be lost silently."""
     try:
         import fcntl
-    except ImportError:  # Windows has none
+    except ImportError:  # Windows
         yield
         return
     handle = os.open(folder, os.O_RDONLY)
@@ -163,7 +165,7 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 
 def is_ours(name: str) -> bool:
-    """Whether a save gave a file this name: role, generation, ending; or a header that was not renamed."""
+    """Whether a name is one that a save gives: role-generation.bin, or a header that was not renamed yet."""
     stem, dot, ending = name.rpartition(".")
     generation = ending if stem == HEADER else stem.rpartition("-")[2] if dot and ending == "bin" else ""
     return len(generation) == 16 and all(letter in "0123456789abcdef" for letter in generation)
@@ -178,26 +180,28 @@ def _sync_folder(folder: Path) -> None:
 
 
 def read_header(folder: Path) -> Saved:
-    """The header, with every entry of `files` looked at: a plain name in this folder, a size, a digest."""
+    """The folder's header; every entry of `files` is checked to be a plain name in this folder, a size, a digest."""
     path = folder / HEADER
     try:
         with open(path, "rb") as file:
             raw = file.read(MAX_HEADER + 1)
     except (FileNotFoundError, NotADirectoryError):
-        raise NotFoundError(f"[index] no index in {folder}: there is no {HEADER}") from None
+        what = f"{folder} is not an index: it has no {HEADER}" if folder.is_dir() else f"{folder} does not exist"
+        raise NotFoundError("index", what, advice="give the folder of an index, or build one there first") from None
     if len(raw) > MAX_HEADER:
-        raise FormatError(f"[{HEADER}] is larger than {MAX_HEADER} bytes")
+        raise FormatError(HEADER, f"it is larger than {MAX_HEADER} bytes")
     try:
         header = json.loads(raw)
     except (ValueError, RecursionError):
-        raise FormatError(f"[{HEADER}] is not JSON") from None
+        raise FormatError(HEADER, "it is not JSON") from None
     if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise FormatError(f"[{HEADER}] is not the header of a weft index")
+        raise FormatError(HEADER, "it is not the header of a weft index")
     if header.get("version") != VERSION:
-        raise FormatError(f"[{HEADER}] version {header.get('version')!r}; this weft reads {VERSION}")
+        what = f"must be {VERSION}, the version that this weft reads"
+        raise FormatError(HEADER, what, given=header.get("version"), field="version", advice="upgrade weft")
     files = header.pop("files", None)
     if not isinstance(files, dict) or len(files) > MAX_FILES:
-        raise FormatError(f"[{HEADER}] names no files, or more than {MAX_FILES}")
+        raise FormatError(HEADER, f"must be an object of at most {MAX_FILES} files", field="files")
     for role, entry in files.items():
         _check_entry(role, entry)
     return Saved(folder, header, files)
@@ -215,19 +219,19 @@ def _check_entry(role: str, entry: Any) -> None:
         and isinstance(entry.get("sha256"), str)
     )
     if not good:
-        raise FormatError(f"[{HEADER}] the entry of {role[:40]!r} is not a name, a size and a digest")
+        raise FormatError(HEADER, "must be a file name, a size and a SHA-256", given=entry, field=f"files.{role[:40]}")
 
 
-def number(about: dict[str, Any], name: str, most: int) -> int:
-    """A whole number of the header from 0 to `most`."""
+def number(about: dict[str, Any], name: str, most: int, least: int = 0) -> int:
+    """A whole number of the header from `least` to `most`."""
     value = about.get(name)
-    if type(value) is not int or not 0 <= value <= most:
-        raise FormatError(f"[{HEADER}] {name} is {str(value)[:40]}; a number up to {most} is wanted")
+    if type(value) is not int or not least <= value <= most:
+        raise FormatError(HEADER, f"must be a whole number from {least} to {most}", given=value, field=name)
     return value
 
 
 class Opened:
-    """Files of a save, all opened at once: what another save removes after that is still read to its end."""
+    """Files of a save, all opened at once: they stay readable if another save removes them."""
 
     def __init__(self, saved: Saved, roles: Iterable[str]) -> None:
         self.saved = saved
@@ -242,7 +246,7 @@ class Opened:
         self._stack.close()
 
     def array(self, role: str, shape: tuple[int, ...], kind: Any, *, mapped: bool, verify: bool) -> np.ndarray:
-        """An array of exactly this shape, read or mapped. With `verify` its digest is compared first."""
+        """An array of exactly this shape, read or mapped; `verify` compares its digest first."""
         wanted = int(np.prod(shape, dtype=object)) * np.dtype(kind).itemsize
         file = self.checked(role, wanted, verify=verify)
         if wanted == 0:
@@ -251,54 +255,55 @@ class Opened:
             return np.memmap(file, kind, "r", shape=shape)
         array = np.fromfile(file, kind)
         if array.size * array.itemsize != wanted:
-            raise FormatError(f"[{self.saved.path(role).name}] changed while it was read")
+            raise FormatError(self.saved.path(role).name, "the file changed while it was read", advice="try again")
         return array.reshape(shape)
 
     def size(self, role: str) -> int:
         return os.fstat(self._files[role].fileno()).st_size
 
     def checked(self, role: str, size: int | None = None, *, verify: bool) -> BinaryIO:
-        """A file, at its beginning, that has the size it should have, and with `verify` the digest."""
+        """The file of a role, at its beginning; its size is checked, and with `verify` its digest."""
         file, entry, name = self._files[role], self.saved.files[role], self.saved.path(role).name
         found = self.size(role)
         if found != entry["bytes"] or (size is not None and found != size):
-            raise FormatError(f"[{name}] has {found} bytes; {entry['bytes'] if size is None else size} are wanted")
+            wanted = entry["bytes"] if size is None else size
+            raise FormatError(name, f"the file has {found} bytes instead of {wanted}", advice=RESTORE)
         if verify and of_file(file) != entry["sha256"]:
-            raise FormatError(f"[{name}] is damaged: its SHA-256 is not the one in {HEADER}")
+            raise FormatError(name, f"the file is damaged: its SHA-256 is not the one in {HEADER}", advice=RESTORE)
         file.seek(0)
         return file
 
 
 def _opened(saved: Saved, role: str) -> BinaryIO:
-    """A plain file of the folder: no link, and no FIFO, at which opening would wait for a writer."""
+    """A plain file of the folder; links are refused, and FIFOs, which would wait for a writer."""
     if role not in saved.files:
-        raise FormatError(f"[{HEADER}] names no file for {role[:40]}")
+        raise FormatError(HEADER, f"has no entry {role[:40]!r}", field="files")
     path = saved.path(role)
     try:
         handle = os.open(path, PLAIN)
     except FileNotFoundError:
-        raise FormatError(f"[{path.name}] is missing") from None
+        raise FormatError(path.name, "the file is missing", advice=RESTORE) from None
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
-        raise FormatError(f"[{path.name}] is a link; files of an index lie in its folder") from None
+        raise FormatError(path.name, "it is a link; the files of an index must be in its folder") from None
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise FormatError(f"[{path.name}] is not a file")
+        raise FormatError(path.name, "it is not a regular file")
     return os.fdopen(handle, "rb")
 
 
 def check_folder(path: str | os.PathLike[str]) -> Path:
     if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
-        raise InputError(f"[index] the folder is {path!r:.40}; name one, as 'notes.index'")
+        raise InputError("index", "must be a folder such as 'notes.index'", given=path, field="path")
     folder = Path(path)
     if folder.exists() and not folder.is_dir():
-        raise InputError(f"[index] {folder} is a file; an index is a folder")
+        raise InputError("index", f"{folder} is a file; an index is a folder", advice="give another path")
     return folder
 
 
 def check_header_is_ours(folder: Path) -> None:
-    """A file with the name of a header is one, though it be damaged or a newer weft's: no other is replaced."""
+    """Refuse a folder whose index.json belongs to something else; damaged or newer headers may be replaced."""
     try:
         with open(folder / HEADER, "rb") as file:
             raw = file.read(MAX_HEADER)
@@ -308,13 +313,17 @@ def check_header_is_ours(folder: Path) -> None:
         raw = b""
     if f'"{FORMAT}"'.encode() not in raw:
         raise InputError(
-            f"[index] {folder} holds an {HEADER} that is not an index's, and would be replaced; name another folder"
+            "index",
+            f"{folder} has an {HEADER} that is not the header of a weft index, and saving would replace it",
+            advice="give another folder",
         )
 
 
 def check_is_free(folder: Path) -> None:
-    """A folder that is not there, is empty or holds an index: one with other things in it is somebody's."""
+    """Refuse a folder that has other files in it; it may be missing, empty or an index."""
     held = [path.name for path in folder.iterdir()] if check_folder(folder).is_dir() else []
     check_header_is_ours(folder)
     if HEADER not in held and not all(map(is_ours, held)):  # a save that was killed leaves such files
-        raise InputError(f"[index] {folder} is a folder with other things in it; name one that is new, or an index")
+        raise InputError(
+            "index", f"{folder} has other files in it", advice="give a new or empty folder, or that of an index"
+        )

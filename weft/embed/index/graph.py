@@ -1,8 +1,8 @@
 """The HNSW graph over an index's rows, by usearch. It proposes candidates; full vectors put them in order.
 
-usearch keeps copies in float16, which ends at 65,504 and at 6e-8: infinities among them make it run for ever, and
-zeros find nothing. So rows go in at unit length for cosine, and for the other metrics divided by one number, the
-`scale`: that of the middle row's largest element. A row whose elements are 60,000 times as large goes in shortened.
+usearch keeps copies in float16, whose range is 6e-8 to 65,504: infinities make it loop for ever, zeros find nothing.
+So rows are stored at unit length for cosine, and for the other metrics divided by one number, the `scale`: the median
+of the rows' largest elements. A row whose elements are 60,000 times as large is shortened.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weft.embed.index.rows import largest_of
 from weft.errors import BackendError, FormatError, InputError
 from weft.runtime.threads import plan_threads
 
-# Neighbours a node, and nodes looked at when one is added and when one is searched: docs/LOG.md has what they give.
+# Neighbours per node, and nodes visited by an addition and by a search: docs/LOG.md has the measurements.
 NEIGHBOURS, ADD_BREADTH, SEARCH_BREADTH = 24, 128, 512
 CANDIDATES = 3  # per hit
 METRICS = {"cosine": "cos", "dot": "ip", "euclidean": "l2sq"}
@@ -36,15 +36,14 @@ def usearch_index() -> Any:
     try:
         from usearch.index import Index
     except ImportError:
-        raise BackendError(
-            "[index] a graph needs usearch: pip install weft-engine[hnsw], or search without a graph"
-        ) from None
+        advice = "pip install weft-engine[hnsw], or search without a graph"
+        raise BackendError("index", "a graph needs the package usearch", advice=advice) from None
     return Index
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Ctrl-C is KeyboardInterrupt: usearch makes it "Operation has been terminated", an error of its own."""
+    """Turn usearch's error "Operation has been terminated", which Ctrl-C causes, into KeyboardInterrupt."""
     try:
         yield
     except RuntimeError as error:
@@ -54,14 +53,15 @@ def interruptible() -> Iterator[None]:
 
 
 class Graph:
-    """Rows by number. Grows with `add`; what `remove` takes out stays as a way to others, and is not found.
+    """Rows by number. `remove` leaves a node in place as a path to others, but no search returns it.
 
-    `scale` None is taken from the first rows that are added.
+    Without a `scale`, it is computed from the first rows that are added.
     """
 
     def __init__(self, dim: int, metric: str, *, scale: float | None = None, threads: int | None = None) -> None:
         if metric not in METRICS:
-            raise InputError(f"[index] a graph has no {metric}; searches by it look at every row, without one")
+            advice = f"use {', '.join(METRICS)}, or search without a graph"
+            raise InputError("index", "is not supported by a graph", given=metric, field="metric", advice=advice)
         self._index = usearch_index()(
             ndim=dim,
             metric=METRICS[metric],
@@ -79,10 +79,10 @@ class Graph:
     def add(
         self, rows: np.ndarray, vectors: np.ndarray, told: Callable[[int, int], None] = lambda done, total: None
     ) -> None:
-        """Put in `rows`, numbers of `vectors` [n, dim]: all of them, or none where that ends with an exception.
+        """Add `rows`, numbers of `vectors` [n, dim]: all of them, or none if an exception is raised.
 
-        They go in shuffled: neighbours in a folder are neighbours in meaning, and a graph that grows region by region
-        has too few ways between the regions.
+        They are added in a shuffled order: neighbouring files have similar meanings, and a graph that grows region by
+        region has too few edges between the regions.
         """
         shuffled = np.random.default_rng(0).permutation(rows)
         pieces = [shuffled[at : at + PIECE] for at in range(0, len(rows), PIECE)]
@@ -108,7 +108,7 @@ class Graph:
     def renumber(self, old: np.ndarray) -> None:
         """Row `old[i]` becomes row i; `old` is in order and names every row that is left."""
         new = np.arange(len(old))
-        moved = new != old  # each goes to a number that was free, or became so just before
+        moved = new != old  # each takes a number that is free already, or was freed just before
         if moved.any():
             self._index.rename(old[moved].astype(np.uint64), new[moved].astype(np.uint64))
 
@@ -116,7 +116,7 @@ class Graph:
         """Row numbers [m, c], -1 where fewer were found."""
         wanted = min(max(k * CANDIDATES, 32), max(1, len(self)))
         self._index.expansion_search = max(SEARCH_BREADTH, wanted)
-        near = self._fitted(queries, unit=self._metric != "euclidean")  # a query's length changes no order of dots
+        near = self._fitted(queries, unit=self._metric != "euclidean")  # a query's length does not reorder dot products
         with interruptible():
             found = self._index.search(near, wanted, threads=self._threads)
         keys = np.asarray(found.keys).reshape(len(queries), -1)
@@ -126,14 +126,15 @@ class Graph:
         return rows
 
     def _fitted(self, vectors: np.ndarray, *, unit: bool) -> np.ndarray:
-        """Float32 rows whose elements float16 can hold."""
+        """Rows as float32, scaled so that float16 can hold their elements."""
         wide = np.asarray(vectors, np.float32)
         largest = largest_of(wide)[:, None].astype(np.float64)
         if not np.isfinite(largest).all():
-            raise InputError(f"[index] vector {int(np.argmin(np.isfinite(largest)))} holds NaN or infinity")
+            bad = int(np.argmin(np.isfinite(largest)))
+            raise InputError("index", "holds NaN or infinity", field="vector", index=bad)
         if not unit:
             return (wide / np.maximum(largest / LARGEST, self.scale or 1.0)).astype(np.float32)
-        even = wide / np.where(largest > 0, largest, 1.0)  # whose squares neither overflow nor vanish
+        even = wide / np.where(largest > 0, largest, 1.0)  # so that squares neither overflow nor vanish
         lengths = np.sqrt(np.einsum("nd,nd->n", even, even))[:, None]
         return (even / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
 
@@ -142,14 +143,15 @@ class Graph:
 
     @classmethod
     def load(cls, path: Path, dim: int, metric: str, count: int, **options: Any) -> Graph:
-        """usearch reads the file as it is: only for files that are trusted. `options` are those of `Graph`."""
+        """The graph in a file, which must be trusted: usearch does not check it. `options` are those of `Graph`."""
         graph = cls(dim, metric, **options)
         try:
             graph._index.load(str(path))
-        except Exception as error:  # whatever it throws
-            raise FormatError(f"[{path.name}] usearch cannot read the graph: {error}") from None
+        except Exception as error:  # usearch documents no class of its errors
+            raise FormatError(path.name, f"usearch cannot read the graph: {error}") from None
         if len(graph) != count or graph._index.ndim != dim:
-            raise FormatError(f"[{path.name}] a graph of {len(graph)} rows; the index has {count}")
+            found = f"the graph has {len(graph)} rows of {graph._index.ndim} numbers"
+            raise FormatError(path.name, f"{found}, the index {count} rows of {dim}")
         return graph
 
 

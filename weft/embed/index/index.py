@@ -1,32 +1,35 @@
-"""`weft.Index`: vectors with ids, metadata and texts; added to, searched, saved."""
+"""`weft.Index`: vectors with ids, metadata and texts, that can be searched and saved."""
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from weft.embed.index.canaries import (
+    adopted_fingerprint,
+    canary_texts,
+    canary_vectors,
     check_canaries,
     check_fingerprint,
     checked_fingerprint,
     fingerprint_of,
-    scheme_of,
 )
-from weft.embed.index.filters import Where, compile_where
+from weft.embed.index.files import Saved, Writer, check_folder
+from weft.embed.index.filters import Where, matching_rows
 from weft.embed.index.given import are_many, check_is_embedder, check_options, records_of, whole
 from weft.embed.index.graph import METRICS as GRAPH_METRICS
 from weft.embed.index.graph import Graph, has_usearch
-from weft.embed.index.records import FileRecords, Id, Record, check_id
+from weft.embed.index.records import FileRecords, Hit, Id, Record, check_id
 from weft.embed.index.rows import INDEX_METRICS, Rows
+from weft.embed.index.saving import MAX_DIMENSION, Contents, LaidGraph, read_contents, write_contents
 from weft.embed.inputs import many_texts, texts_of
 from weft.embed.results import Embedded
 from weft.errors import FingerprintError, InputError, NotFoundError, ShapeError
-from weft.frozen import frozen
 from weft.vectors import Nearest, Tier
 from weft.vectors.distance import wide
 
@@ -34,34 +37,21 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from weft.embed.base import BaseEmbedder
-    from weft.embed.index.files import Saved
-    from weft.embed.index.saving import LaidGraph
 
-# Rows from which `save` makes a graph, where usearch is installed: docs/LOG.md has the measurement.
+# Number of rows from which `save` builds a graph if usearch is installed: docs/LOG.md has the measurement.
 GRAPH_FROM = 100_000
-MAX_DIMENSION = 65_536
 MAX_HITS = 1 << 28
 MAX_THREADS = 1024
 
 
-@frozen
-class Hit:
-    """One row that was found. Larger scores are nearer for cosine and dot, smaller ones for the two distances."""
-
-    id: Id
-    score: float
-    metadata: dict[str, Any] = field(default_factory=dict)
-    text: str | None = None
-
-
 class Index:
-    """Vectors of one model, searched exactly, or through a graph that `build_graph`, or `save` of many rows, made.
+    """Vectors of one model, searched exactly, or through a graph that `build_graph`, or `save` of many rows, built.
 
-    `fingerprint` says what made the vectors; those of another are refused. An index without one takes the first that
-    it is given, by an embedder or by `add`. `metric` is cosine, dot, euclidean or manhattan, which has neither codes
-    nor graph. `storage` "f16" halves the memory. `codes` ("int8", "int4", "binary") are scanned in place of the
-    vectors, which then put the candidates in order. Filtered searches are always exact: they scan the vectors
-    themselves. Calls may come from several threads.
+    `fingerprint` identifies the model that made the vectors; vectors of another are refused. An index without one takes
+    the first that an embedder or `add` gives it. `metric` is cosine, dot, euclidean or manhattan; manhattan supports
+    neither codes nor a graph. `storage` "f16" halves the memory. With `codes` ("int8", "int4", "binary") a search scans
+    these, and the full vectors put the candidates in order. Filtered searches are always exact: they scan the vectors.
+    Several threads may use an index.
     """
 
     def __init__(
@@ -81,7 +71,7 @@ class Index:
         self._threads = None if threads is None else whole(threads, "threads", MAX_THREADS)
         self._graph: Graph | None = None
         self._laid: LaidGraph | None = None
-        self._known: dict[str, Saved] = {}  # what lay in a folder when this index was opened from there, or saved
+        self._known: dict[str, Saved] = {}  # by folder: the save that this index was opened from, or last wrote there
         self.fingerprint = checked_fingerprint(fingerprint)
         self.embedder = embedder
         self._canaries: tuple[list[str], np.ndarray] | None = None
@@ -93,11 +83,13 @@ class Index:
 
     @classmethod
     def from_embedder(cls, embedder: BaseEmbedder, **options: Any) -> Index:
-        """An empty index for the vectors of `embedder`: its dimension, fingerprint and measure."""
+        """An empty index for the vectors of `embedder`: its dimension, fingerprint and similarity measure."""
         check_is_embedder(embedder)
         measure = options.setdefault("metric", embedder.info.get("similarity", "cosine"))
         if measure not in INDEX_METRICS:
-            raise InputError(f"[index] the model's measure is {measure!r}; give metric=, {', '.join(INDEX_METRICS)}")
+            advice = "give metric= where the model has another measure"
+            what = f"must be one of {', '.join(INDEX_METRICS)}"
+            raise InputError("index", what, given=measure, field="metric", advice=advice)
         return cls(embedder.dimension, fingerprint=fingerprint_of(embedder), embedder=embedder, **options)
 
     @property
@@ -142,13 +134,13 @@ class Index:
             return sorted(self._by_id(), key=self._by_id().__getitem__)
 
     def get(self, id: Id) -> Hit:
-        """The metadata and text of an id, with a score of zero; NotFoundError where there is none."""
+        """The metadata and text of an id, with a score of zero; NotFoundError if the index does not have it."""
         with self._lock:
             record = self._records[self._place(id)]
             return Hit(record.id, 0.0, dict(record.metadata), record.text)
 
     def vector(self, id: Id) -> np.ndarray:
-        """The vector of an id as it is kept, float32 [dimension]."""
+        """The vector of an id as it is stored, float32 [dimension]."""
         with self._lock:
             return self._rows.vectors[self._place(id)].astype(np.float32)
 
@@ -161,11 +153,11 @@ class Index:
         texts: str | Sequence[str | None] | None = None,
         fingerprint: str | None = None,
     ) -> None:
-        """Rows for ids that are not there yet: all of them, or none where one is refused.
+        """Add rows under new ids: all of them, or none if one is refused.
 
-        One id with one vector [d], or as many ids as vectors [n, d]; the same holds for metadata and texts. What
-        `Embedder.embed` returns says what made it, and that must be the index's own. Of a plain array only the caller
-        knows: with `fingerprint` it is compared, without one the array is taken as it is.
+        Give one id with one vector [d], or as many ids as vectors [n, d]; likewise for metadata and texts. The result
+        of `Embedder.embed` carries its fingerprint, which must be the index's. A plain array carries none: give
+        `fingerprint` to have it compared; without it the array is taken unchecked.
         """
         self._put(*self._prepare(ids, vectors, metadata, texts, fingerprint), fresh=True)
 
@@ -178,11 +170,11 @@ class Index:
         texts: str | Sequence[str | None] | None = None,
         fingerprint: str | None = None,
     ) -> None:
-        """As `add`, for ids that may be there: what was there is replaced whole."""
+        """`add`, but rows of ids that exist are replaced: vector, metadata and text."""
         self._put(*self._prepare(ids, vectors, metadata, texts, fingerprint), fresh=False)
 
     def delete(self, ids: Id | Iterable[Id]) -> int:
-        """Remove ids, and say how many were there."""
+        """Delete ids; returns how many of them existed."""
         wanted = list(ids) if are_many(ids) else [ids]
         with self._lock:
             self._check_writable()
@@ -202,8 +194,8 @@ class Index:
     ) -> list[Any]:
         """The nearest `k` as `Hit`s: a list for one vector [d], a list of lists for [m, d].
 
-        `where` chooses rows by their metadata (`weft/embed/index/filters.py`), and all vectors that it leaves are
-        looked at. `exact` has all of them looked at too, past graph and codes.
+        `where` chooses rows by their metadata (`weft/embed/index/filters.py`); such a search scans the vectors of all
+        rows that match. `exact` scans all vectors, without graph and codes.
         """
         queries, single, _ = self._vectors(vectors, fingerprint)
         most = whole(k, "k", MAX_HITS)
@@ -220,9 +212,9 @@ class Index:
         metadata: Sequence[Mapping[str, Any] | None] | None = None,
         **options: Any,
     ) -> None:
-        """`add` with the embedder's vectors of documents; the texts are kept. `options` are those of `encode`.
+        """`add` with the embedder's document vectors of `texts`, which are kept. `options` are those of `encode`.
 
-        What is wrong with ids and metadata is said before anything is embedded.
+        Ids and metadata are checked before anything is embedded.
         """
         self._put_texts(ids, texts, metadata, options, fresh=True)
 
@@ -234,7 +226,7 @@ class Index:
         metadata: Sequence[Mapping[str, Any] | None] | None = None,
         **options: Any,
     ) -> None:
-        """As `add_texts`, for ids that may be there: what was there is replaced whole."""
+        """`add_texts`, but rows of ids that exist are replaced: vector, metadata and text."""
         self._put_texts(ids, texts, metadata, options, fresh=False)
 
     def search_texts(
@@ -246,7 +238,7 @@ class Index:
         exact: bool = False,
         **options: Any,
     ) -> list[Any]:
-        """`search` with the embedder's vectors of queries. `options` are those of `encode`."""
+        """`search` with the embedder's query vectors of `texts`. `options` are those of `encode`."""
         check_options(options)
         made = self._embedder().embed(texts_of(texts), prompt_name="query", **options)
         found = self.search(made, k, where=where, exact=exact)
@@ -254,16 +246,16 @@ class Index:
 
     @property
     def uses_graph(self) -> bool:
-        """Whether a search without a filter goes through a graph: one was built, or loaded."""
+        """Whether a search without a filter uses a graph: one was built, or loaded."""
         return self._graph is not None
 
     def build_graph(self, told: Callable[[int, int], None] | None = None) -> None:
-        """Make an HNSW graph (`pip install weft-engine[hnsw]`), which searches go through from then on.
+        """Build an HNSW graph (`pip install weft-engine[hnsw]`) for searches to use from then on.
 
-        Where there are many rows it answers sooner than a scan, and misses some neighbours; scores stay exact. Building
-        100,000 rows takes minutes and holds up other calls; `told` hears of rows done and rows in all, and Ctrl-C
-        leaves the index as it was. The graph follows additions, updates and deletions. Rows that are gone remain in it
-        as ways to others, unfound, until their places are needed; another `build_graph` begins without them.
+        With many rows it is faster than a scan, and misses some neighbours; scores stay exact. Building it for 100,000
+        rows takes minutes and blocks other calls. `told` is called with the rows done and the rows in all; Ctrl-C
+        leaves the index as it was. Additions, updates and deletions update the graph. A deleted row stays in it as a
+        path to others, and is not returned, until its place is reused; another `build_graph` starts without it.
         """
         with self._lock:
             graph, alive = Graph(self.dimension, self.metric, threads=self._threads), self._rows.alive()
@@ -279,20 +271,20 @@ class Index:
         overwrite: bool = False,
         told: Callable[[int, int], None] | None = None,
     ) -> None:
-        """Write the index to a folder, crash-safe: it holds the old index or the new one, with its graph if it has one.
+        """Write the index to a folder. After a crash the folder holds either the old index or the new one.
 
-        A folder that this index was opened from, or saved to, and that somebody else has saved to since is a BusyError:
-        what they saved would be lost. `overwrite` says that it may be.
+        BusyError if somebody else has saved to the folder since this index was opened from it or saved to it;
+        `overwrite` discards that save. Deleted rows are left out.
 
-        Rows that are gone are left out; the graph goes with the others under their new numbers. So does one that lies
-        where the index was opened from without `load_graph`: it is read, by native code, the new rows are put in, and
-        searches stay as they are. Where there is no graph yet, `graph` True makes one first, False does not, and None
-        does from GRAPH_FROM rows on where usearch is installed: minutes that later searches do not have to spend. False
-        also leaves out a graph that was not loaded, with a warning. `told` is that of `build_graph`.
+        A graph is saved with the index, also one that lies in the folder the index was opened from without
+        `load_graph`: native code reads it and adds the new rows; this index's searches still do not use it. If there is
+        no graph yet, `graph` True builds one first, and None does so from GRAPH_FROM rows on if usearch is installed;
+        that takes minutes. False builds none, and leaves out one that was not loaded, with a warning. `told` is that of
+        `build_graph`.
         """
-        from weft.embed.index.saving import open_writer, write_index
-
-        with self._lock, open_writer(self, path, overwrite) as writer:
+        folder = check_folder(path)
+        expected = None if overwrite else self._known.get(os.path.realpath(folder))
+        with self._lock, Writer(folder, expected) as writer:
             self._compact()
             found = self._graph
             if found is None and self._laid is not None and graph is not False:
@@ -300,7 +292,7 @@ class Index:
             if found is None and (self._is_worth_a_graph() if graph is None else graph):
                 self.build_graph(told)
                 found = self._graph
-            write_index(self, writer, found)
+            self._write(writer, found)
 
     @classmethod
     def open(
@@ -314,29 +306,58 @@ class Index:
         adopt: bool = False,
         threads: int | None = None,
     ) -> Index:
-        """The index in a folder. `mapped` leaves it in its files and is read-only; only what is searched is read, and
-        all ids or all metadata, once, where somebody asks for an id or filters.
+        """The index in a folder. `mapped` memory-maps the files and makes it read-only; then a search reads only what
+        it needs, and the first lookup of an id, or the first filter, reads all ids or all metadata once.
 
-        `verify` compares the checksums of all files; None, of those that are read, unless `mapped`. With an `embedder`
-        its fingerprint is compared, and the canary texts are embedded again: another model is a FingerprintError.
-        `adopt` takes an index over from an earlier weft, whose fingerprints were made otherwise, if the canaries agree;
-        `save` keeps the new fingerprint. `load_graph` reads the graph that was saved, if one was, by native code that
-        does not check it: say so for files of your own. It takes about as long as dozens of exact searches.
+        `verify` True compares the checksums of all files, None of those that are read into memory. With an `embedder`
+        its fingerprint is compared and the canary texts are embedded again; FingerprintError if it is another model.
+        `adopt` takes over an index of an earlier weft, whose fingerprints cannot be compared, if the canaries agree;
+        `save` then writes the new fingerprint. `load_graph` reads the saved graph, if there is one, by native code that
+        does not check it: use it for files that you trust. It takes as long as dozens of exact searches.
         """
-        from weft.embed.index.saving import open_index
-
         check_is_embedder(embedder)
-        opened = open_index(cls, path, mapped=mapped, verify=verify, load_graph=load_graph, threads=threads)
+        folder, count = check_folder(path), None if threads is None else whole(threads, "threads", MAX_THREADS)
+        found, saved = read_contents(folder, mapped=mapped, verify=verify, load_graph=load_graph, threads=count)
+        opened = cls._holding(found, threads=count)
+        opened._known[os.path.realpath(folder)] = saved
         opened.embedder = embedder
         if embedder is not None:
             if adopt:
-                opened._adopt(embedder)
+                known = opened._canaries is not None
+                opened.fingerprint = adopted_fingerprint(opened.fingerprint, fingerprint_of(embedder), known)
             opened._check_embedder(embedder)
             if opened._canaries is not None:
                 check_canaries(embedder, *opened._canaries)
         return opened
 
-    # What follows is called with the lock held, or before anybody else has the index.
+    @classmethod
+    def _holding(cls, found: Contents, **options: Any) -> Index:
+        made = cls(found.rows.dim, fingerprint=found.fingerprint, **options)
+        made._rows, made._records, made._canaries = found.rows, found.records, found.canaries
+        made.read_only = isinstance(found.records, FileRecords)
+        made._places = None
+        if isinstance(found.graph, LaidGraph):
+            made._laid = found.graph
+        else:
+            made._graph = found.graph
+        return made
+
+    # What follows is called with the lock held, or before other threads have the index.
+
+    def _write(self, writer: Writer, graph: Graph | None) -> None:
+        laid = self._laid
+        if graph is None and laid is not None and laid.saved.folder == writer.folder.resolve() and laid.is_there():
+            logging.getLogger("weft").warning("[index] the graph in %s is left out of this save", writer.folder)
+        if self._canaries is None and self.embedder is not None:
+            texts = canary_texts(self.embedder)
+            self._canaries = (texts, canary_vectors(self.embedder, texts))
+        try:
+            write_contents(writer, Contents(self._rows, self._records, self.fingerprint, self._canaries), graph)
+        finally:
+            if writer.saved is not None:  # the commit succeeded, even if something failed after it
+                self._known[os.path.realpath(writer.folder)] = writer.saved
+                if graph is not None:
+                    self._laid = LaidGraph(writer.saved) if self._graph is None else None
 
     def _prepare(
         self, ids: Any, vectors: ArrayLike | Embedded, metadata: Any, texts: Any, fingerprint: str | None
@@ -348,13 +369,14 @@ class Index:
         if single:
             ids, metadata, texts = [ids], None if metadata is None else [metadata], None if texts is None else [texts]
         elif not are_many(ids):
-            raise ShapeError(f"[index] one id for {len(rows)} vectors")
+            what = f"must be a list of {len(rows)}, one for each of the vectors"
+            raise ShapeError("index", what, given=ids, field="ids")
         return records_of(len(rows), "vectors", ids, metadata, texts), rows, made_by
 
     def _put_texts(
         self, ids: Any, texts: Sequence[str], metadata: Any, options: dict[str, Any], *, fresh: bool
     ) -> None:
-        """Embed texts and put them: `fresh`, as ids that are not there yet."""
+        """Embed texts and add them; with `fresh`, ids that exist are refused."""
         self._check_writable()
         check_options(options)
         embedder, items = self._embedder(), texts_of(many_texts(texts))
@@ -377,15 +399,16 @@ class Index:
     def _check_fresh(self, records: list[Record]) -> None:
         known = [record.id for record in records if record.id in self._by_id()]
         if known:
-            raise InputError(f"[index] {len(known)} of these ids are there already, as {known[0]!r}; use update")
+            what = f"must be new; the index already has {len(known)} of them"
+            raise InputError("index", what, given=known[0], field="ids", advice="use update to replace them")
 
     def _append(self, records: list[Record], vectors: np.ndarray, made_by: str | None) -> None:
-        check_fingerprint(made_by, self.fingerprint)  # again: the first one may have come from another thread
+        check_fingerprint(made_by, self.fingerprint)  # again: another thread may have set the index's fingerprint
         numbers = self._rows.append(vectors, lambda row: records[row].id)
         if self._graph is not None:
             try:
                 self._graph.add(numbers, self._rows.vectors)
-            except BaseException:  # Ctrl-C: none of them, rather than rows that no search finds
+            except BaseException:  # Ctrl-C too: rows outside the graph would never be found
                 self._rows.take_back(numbers)
                 raise
         assert isinstance(self._records, list)
@@ -402,7 +425,7 @@ class Index:
             self._compact()
 
     def _compact(self) -> None:
-        """Let go of rows that are gone; the others get new numbers."""
+        """Remove deleted rows; the others get new numbers."""
         if not self._rows.dead:
             return
         self._rows, old = self._rows.kept()
@@ -423,20 +446,18 @@ class Index:
         return self._rows.rescored(queries, self._graph.candidates(queries, k), k, self._threads)
 
     def _allowed(self, where: Where | None) -> np.ndarray | None:
-        alive, records = self._rows.alive(), self._records
+        records = self._records
         if where is None:
-            return alive
-        test = compile_where(where)
+            return self._rows.alive()
         every = records.metadata if isinstance(records, FileRecords) else [record.metadata for record in records]
-        chosen = (test(metadata) and (alive is None or alive[row]) for row, metadata in enumerate(every))
-        return np.fromiter(chosen, bool, self._rows.count)
+        return matching_rows(where, every, self._rows.alive())
 
     def _hits(self, rows: np.ndarray, scores: np.ndarray) -> list[Hit]:
         found = [(self._records[int(row)], float(score)) for row, score in zip(rows, scores) if row >= 0]
         return [Hit(record.id, score, dict(record.metadata), record.text) for record, score in found]
 
     def _by_id(self) -> dict[Id, int]:
-        if self._places is None:  # a mapped index reads its ids when somebody asks for one
+        if self._places is None:  # an opened index reads its ids when the first one is needed
             self._places = {self._records[row].id: row for row in range(len(self._records))}
         return self._places
 
@@ -444,10 +465,10 @@ class Index:
         try:
             return self._by_id()[id]
         except (KeyError, TypeError):
-            raise NotFoundError(f"[index] there is no id {id!r}") from None
+            raise NotFoundError("index", f"it has no id {id!r}") from None
 
     def _vectors(self, given: ArrayLike | Embedded, fingerprint: str | None) -> tuple[np.ndarray, bool, str | None]:
-        """Vectors as float32 [n, dimension], whether one was given, and what made them."""
+        """Vectors as float32 [n, dimension], whether a single one was given, and their fingerprint."""
         made_by, scales = checked_fingerprint(fingerprint) or None, None
         if isinstance(given, Embedded):
             made_by, scales = given.fingerprint, given.scales
@@ -455,34 +476,23 @@ class Index:
         check_fingerprint(made_by, self.fingerprint)
         rows, single = wide(given.vectors if isinstance(given, Embedded) else given, None, "index")
         if rows.shape[1] != self.dimension:
-            raise FingerprintError(f"[index] vectors of {rows.shape[1]} numbers; the index has {self.dimension}")
+            raise FingerprintError("index", f"the vectors have {rows.shape[1]} numbers, the index {self.dimension}")
         return rows if scales is None else rows / scales[:, None], single, made_by
 
     def _embedder(self) -> BaseEmbedder:
         if self.embedder is None:
-            raise InputError(
-                "[index] texts need an embedder: Index.from_embedder(...) or Index.open(..., embedder=...)"
-            )
+            advice = "use Index.from_embedder(...) or Index.open(..., embedder=...)"
+            raise InputError("index", "it has no embedder for texts", advice=advice)
         return self.embedder
 
     def _check_embedder(self, embedder: BaseEmbedder) -> None:
         if embedder.dimension != self.dimension:
-            raise FingerprintError(
-                f"[index] the embedder gives {embedder.dimension} numbers; the index has {self.dimension}"
-            )
+            what = f"the embedder's vectors have {embedder.dimension} numbers, the index's {self.dimension}"
+            raise FingerprintError("index", what, advice="load the model that built the index, or build it again")
         made_by = fingerprint_of(embedder)
-        check_fingerprint(made_by, self.fingerprint)
+        check_fingerprint(made_by, self.fingerprint, str(embedder.info.get("model", "the embedder")))
         self.fingerprint = self.fingerprint or made_by
-
-    def _adopt(self, embedder: BaseEmbedder) -> None:
-        """Take the embedder's fingerprint for one of another scheme; whether it is the same model, canaries say."""
-        now = fingerprint_of(embedder)
-        if not self.fingerprint or scheme_of(now) == scheme_of(self.fingerprint):
-            return
-        if self._canaries is None:
-            raise FingerprintError("[index] has no canary texts to know its model by: embed the documents again")
-        self.fingerprint = now
 
     def _check_writable(self) -> None:
         if self.read_only:
-            raise InputError("[index] a mapped index is read-only: open it without mapped=True to change it")
+            raise InputError("index", "it is mapped and read-only", advice="open it without mapped=True to change it")

@@ -1,4 +1,4 @@
-"""The arrays of an index: vectors, their norms, codes where there are any, and which rows are alive."""
+"""The arrays of an index: vectors, their norms, their codes if it has any, and which rows are alive."""
 
 from __future__ import annotations
 
@@ -13,27 +13,29 @@ from weft.vectors.codes import METRICS, SIDES, TINY, tier_named
 
 DTYPES = {"f32": np.float32, "f16": np.float16}
 INDEX_METRICS = ("cosine", "dot", "euclidean", "manhattan")
-# Lengths that the sums of a search have room for, as csrc/vectors/score.h has them: one row beyond them ends them all.
+# Lengths for which a search's sums do not overflow, as in csrc/vectors/score.h: one row outside spoils every result.
 LEAST_NORM, MOST_NORM = 1e-15, 1e18
-# Candidates per hit that a scan of codes hands on to full vectors: what recall needs is in docs/LOG.md.
+# Candidates per hit that a scan of codes passes on to the full vectors: docs/LOG.md has the recall.
 CANDIDATES = {Tier.INT8: 4, Tier.INT4: 10, Tier.BINARY: 40}
 LEAST_CANDIDATES = 32
 FIRST_CAPACITY = 256
 MAX_ROWS = 1 << 32
+NORMALISE = "bring it to unit length with weft.vectors.normalise first"
 
 
 class Rows:
-    """Vectors [n, dim] in float32 or float16, appended to; a row that is gone stays until `kept` copies the others."""
+    """Vectors [n, dim] in float32 or float16; a deleted row keeps its place until `kept` copies the others."""
 
     def __init__(self, dim: int, storage: str = "f32", metric: str = "cosine", codes: Tier | str | None = None) -> None:
         if storage not in DTYPES:
-            raise InputError(f"[index] storage {storage!r}; one of {', '.join(DTYPES)}")
+            raise InputError("index", f"must be one of {', '.join(DTYPES)}", given=storage, field="storage")
         if metric not in INDEX_METRICS:
-            raise InputError(f"[index] metric {metric!r}; one of {', '.join(INDEX_METRICS)}")
+            raise InputError("index", f"must be one of {', '.join(INDEX_METRICS)}", given=metric, field="metric")
         self.dim, self.storage, self.metric = dim, storage, metric
         self.tier = None if codes is None or codes == Tier.FULL else tier_named(codes)
         if self.tier is not None and metric not in METRICS[self.tier]:
-            raise TierError(f"[index] {self.tier.value} codes cannot be searched by {metric}")
+            what = f"cannot be used with metric {metric!r}, only with {', '.join(METRICS[self.tier])}"
+            raise TierError("index", what, given=self.tier.value, field="codes")
         self.count = 0
         self.dead = 0
         self._arrays: dict[str, np.ndarray] = {
@@ -43,7 +45,7 @@ class Rows:
         self._codes: Codes | None = None
 
     def _layout(self) -> list[tuple[str, tuple[tuple[int, ...], Any]]]:
-        """Every array of a row: its name, and the shape and type of its part of it."""
+        """The arrays: the name of each, and the shape and dtype of one row of it."""
         found: list[tuple[str, tuple[tuple[int, ...], Any]]] = [("vectors", ((self.dim,), DTYPES[self.storage]))]
         if self.metric == "cosine":
             found.append(("norms", ((), np.float32)))
@@ -55,7 +57,7 @@ class Rows:
 
     @classmethod
     def of_arrays(cls, arrays: dict[str, np.ndarray], dim: int, storage: str, metric: str, codes: str | None) -> Rows:
-        """Rows over arrays that somebody else keeps (a file); they are copied when a row is appended."""
+        """Rows over arrays that the caller owns (a mapped file); they are copied when a row is appended."""
         rows = cls(dim, storage, metric, codes)
         rows._arrays = arrays
         rows.count = len(arrays["vectors"])
@@ -73,8 +75,8 @@ class Rows:
         return self.array("vectors")
 
     def append(self, vectors: np.ndarray, id_of: Callable[[int], object]) -> np.ndarray:
-        """The numbers of the new rows. `vectors` is float32 [n, dim]; `id_of` names one that a search cannot use."""
-        with np.errstate(over="ignore"):  # what overflows float16 is told below
+        """Append `vectors`, float32 [n, dim], and return their row numbers; `id_of` gives the id for an error."""
+        with np.errstate(over="ignore"):  # checked_norms refuses vectors that overflow float16
             stored = vectors.astype(DTYPES[self.storage])
         parts: dict[str, np.ndarray] = {"vectors": stored}
         lengths = checked_norms(stored, self.metric, id_of)
@@ -95,7 +97,7 @@ class Rows:
 
     def _reserve(self, count: int) -> None:
         if count > MAX_ROWS:
-            raise InputError(f"[index] {count} rows; at most {MAX_ROWS}")
+            raise InputError("index", f"it would have {count} rows; at most {MAX_ROWS} are possible")
         if count <= len(self._alive) and all(array.flags.writeable for array in self._arrays.values()):
             return
         capacity = max(count, FIRST_CAPACITY, len(self._alive) * 3 // 2)
@@ -108,7 +110,7 @@ class Rows:
         self._alive = alive
 
     def take_back(self, rows: np.ndarray) -> None:
-        """Undo the last `append`, which gave these numbers."""
+        """Undo the last `append`, which returned these numbers."""
         self.count -= len(rows)
         self._codes = None
 
@@ -117,11 +119,11 @@ class Rows:
         self.dead += 1
 
     def alive(self) -> np.ndarray | None:
-        """A mark for each row, None where all are alive."""
+        """Which rows are alive, as a mask [n]; None where all are."""
         return self._alive[: self.count] if self.dead else None
 
     def kept(self) -> tuple[Rows, np.ndarray]:
-        """Rows without those that are gone, and the old numbers of the new ones."""
+        """A copy without the deleted rows, and the old number of each row in it."""
         old = np.flatnonzero(self._alive[: self.count])
         arrays = {name: self.array(name)[old] for name in self._arrays}
         code = None if self.tier is None else self.tier.value
@@ -133,7 +135,7 @@ class Rows:
         return top_k(queries, self.vectors, k, metric=self.metric, norms=known, allowed=allowed, threads=threads)
 
     def nearest_by_codes(self, queries: np.ndarray, k: int, threads: int | None) -> Nearest:
-        """As `nearest`, but for what codes miss: they find a multiple of k, which full vectors put in order."""
+        """`nearest`, approximately: codes find a multiple of k candidates, which full vectors put in order."""
         if self.tier is None:
             return self.nearest(queries, k, self.alive(), threads)
         many = max(k * CANDIDATES[self.tier], LEAST_CANDIDATES)
@@ -168,20 +170,22 @@ def largest_of(vectors: np.ndarray) -> np.ndarray:
 
 
 def _check_coded(vectors: np.ndarray, tier: Tier, id_of: Callable[[int], object]) -> None:
-    """What `quantise` refuses, by its id."""
+    """Refuse vectors that `quantise` would refuse; the error names the id."""
     largest = largest_of(vectors)
     small = (largest > 0) & (largest <= TINY)
     if tier is not Tier.BINARY and small.any():
         raise InputError(
-            f"[index] the vector of {id_of(int(np.argmax(small)))!r} has numbers up to {largest[small][0]:.0e}; "
-            f"{tier.value} codes need more than {TINY}: bring it to unit length (weft.vectors.normalise) first"
+            "index",
+            f"the vector of id {id_of(int(np.argmax(small)))!r} has no number above {largest[small][0]:.0e}; "
+            f"{tier.value} codes need one above {TINY}",
+            advice=NORMALISE,
         )
 
 
 def checked_norms(
     vectors: np.ndarray, metric: str, id_of: Callable[[int], object], known: np.ndarray | None = None
 ) -> np.ndarray:
-    """The norms of rows, or those `known`; a row that cannot be compared by `metric` is an error that names it."""
+    """The norms of rows, or `known`; refuses a row that cannot be compared by `metric`, and names its id."""
     least = LEAST_NORM if metric == "cosine" else 0.0
     largest = largest_of(vectors).astype(np.float64)
     good, found = largest <= MOST_NORM, largest
@@ -191,12 +195,13 @@ def checked_norms(
     if good.all():
         return found
     bad = int(np.argmin(good))
-    who = f"[index] the vector of {id_of(bad)!r}"
+    vector = f"the vector of id {id_of(bad)!r}"
     if not np.isfinite(largest[bad]):
-        raise InputError(f"{who} holds NaN or infinity, or more than {vectors.dtype} has")
+        raise InputError("index", f"{vector} holds NaN, infinity or a number too large for {vectors.dtype}")
     if largest[bad] == 0:
-        raise InputError(f"{who} has a norm of zero: it has no direction")
+        raise InputError("index", f"{vector} is all zeros, which have no cosine to anything")
     raise InputError(
-        f"{who} has numbers up to {largest[bad]:.0e}; by {metric}, lengths from {least:.0e} to {MOST_NORM:.0e} can be "
-        "compared; bring it to unit length (weft.vectors.normalise) first"
+        "index",
+        f"{vector} has numbers up to {largest[bad]:.0e}; {metric} compares lengths from {least:.0e} to {MOST_NORM:.0e}",
+        advice=NORMALISE,
     )

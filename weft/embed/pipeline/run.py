@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.embed.base import How
+from weft.embed.inputs import How
 from weft.embed.outputs import check_output
 from weft.embed.pipeline.sources import Row, Source, open_source
 from weft.embed.pipeline.spool import Spool
