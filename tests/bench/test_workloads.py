@@ -93,7 +93,7 @@ def test_sizes_that_make_no_sense_are_refused(given: dict[str, int]) -> None:
 
 
 def test_a_prompt_longer_than_the_context_is_refused(generator: Path) -> None:
-    with pytest.raises(InputError, match="the model takes 4096"):
+    with pytest.raises(InputError, match="the model reads 4096"):
         cases.plan("prefill", str(generator), sizes=Sizes(prompt=5000))
 
 

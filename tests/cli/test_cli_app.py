@@ -44,8 +44,8 @@ def test_the_version_is_the_package_s(run: Run) -> None:
 def test_an_unknown_command_suggests_the_nearest(run: Run) -> None:
     result = run("lst")
     assert result.exit_code == 2 and result.stdout == ""
-    assert result.stderr == "weft: no such command: 'lst'; did you mean list? (see `weft --help`)\n"
-    assert "there are chat, generate" in run("xyzzy").stderr
+    assert result.stderr == "weft: 'lst' is not a command; did you mean list? (see `weft --help`)\n"
+    assert "commands are chat, generate" in run("xyzzy").stderr
 
 
 def test_a_wrong_option_is_one_line_that_names_the_command_s_help(run: Run) -> None:
@@ -105,3 +105,15 @@ def test_env_shows_every_flag_and_no_secret(run: Run, monkeypatch: pytest.Monkey
     assert rows["WEFT_THREADS"]["value"].startswith("invalid: ")
     text = run("env").stdout
     assert "hf_verysecret" not in text and all(flag.sentence in text for flag in flags.all_flags())
+
+
+def test_every_help_page_has_examples() -> None:
+    sections = reference().split("\n## ")[1:-1]  # the last one lists exit codes
+    without = [title for section in sections for title in _without_examples(section)]
+    assert len(sections) == len(COMMANDS) and not without
+
+
+def _without_examples(section: str) -> list[str]:
+    """The titles of a command's page, and of its subcommands', that show no example."""
+    pages = section.split("\n### ")
+    return [page.partition("\n")[0] for page in pages if "\n  Example" not in page]

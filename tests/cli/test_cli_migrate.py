@@ -91,7 +91,7 @@ def test_documents_that_are_added_are_counted_meanwhile(run, notes, tmp_path, mo
 @pytest.mark.parametrize(("typed", "meant"), [("statsu", "status"), ("resum", "resume"), ("rolback", "rollback")])
 def test_a_move_that_is_mistyped_is_no_store(run, notes, typed, meant):
     found = run("migrate", typed, notes)
-    assert found.exit_code == 2 and f"no such command: '{typed}'; did you mean {meant}?" in found.stderr
+    assert found.exit_code == 2 and f"'{typed}' is not a command; did you mean {meant}?" in found.stderr
 
 
 def test_what_is_called_nearly_as_a_move_may_be_a_store(run, notes, tmp_path, monkeypatch):

@@ -27,7 +27,7 @@ def test_help_imports_nothing_heavy() -> None:
     assert done.stderr.strip() == "[]"
 
 
-ENDLESS = ("--max-tokens", "4000", "--ignore-eos", "--temperature", "1")
+ENDLESS = ("--max-tokens", "4000", "--sampling", "ignore_eos=true", "--temperature", "1")
 
 
 def test_ctrl_c_keeps_what_was_made_and_exits_130(generator: Path) -> None:

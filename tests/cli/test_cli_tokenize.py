@@ -43,9 +43,9 @@ def test_models_of_every_kind_have_a_tokenizer(run: Run, generator: Path, embedd
 @pytest.mark.parametrize(
     "arguments, said",
     [
-        (["--decode", "12", "x1"], "not an id"),
+        (["--decode", "12", "x1"], "not a token id"),
         (["--decode", "99999999"], "outside the vocabulary"),
-        (["--ids", "--json", "a"], "exclude"),
+        (["--ids", "--json", "a"], "cannot be combined"),
         (["-i", "file", "a"], "one of them"),
     ],
 )

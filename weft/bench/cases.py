@@ -1,4 +1,4 @@
-"""The cases of `weft bench`: a model becomes workloads with their roofs, and runners measure them."""
+"""The cases of `weft bench`: the workloads of a case for a model, with their roofs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TASKS = {"decode": "generate", "prefill": "generate", "parallel": "generate", "e
 
 @frozen
 class Sizes:
-    """How much of everything; what the issue's tables use by default, less for a smoke test."""
+    """Sizes of the workloads: tokens, sequences, texts."""
 
     few: int = workloads.FEW
     many: int = workloads.MANY
@@ -31,35 +31,37 @@ class Sizes:
 
     def __post_init__(self) -> None:
         if min(self.few, self.prompt, self.sequences, self.texts) < 1 or self.many <= self.few:
-            raise InputError(f"[bench] sizes must be at least 1, and the second length the longer one: got {self}")
+            raise InputError(
+                "bench", "sizes must be at least 1, and the second length of --tokens the longer one", given=self
+            )
 
 
 @frozen
 class Plan:
-    """One case on one model: what is measured, and the roofs over it. No weight has been read."""
+    """One case for one model: workloads and roofs. No weights have been read."""
 
     case: str
     task: str
-    model: str  # what was asked for
+    model: str  # as the user named it
     path: str
     threads: int
-    context: int  # tokens that are held at once, in whole pages of a few hundred; 0 without a state
+    context: int  # tokens of all sequences, rounded up to CONTEXT_UNIT; 0 for embedders
     workloads: tuple[Workload, ...]
     roofs: Roofs
 
     @property
     def meanings(self) -> dict[str, str]:
-        """What each workload is, in words."""
+        """A description of each workload."""
         return {workload.name: workload.meaning for workload in self.workloads}
 
     def loading(self, setting: str, files: str) -> dict[str, Any]:
-        """The job that loads the model, for anybody."""
+        """The job that loads the model, the same for every runner."""
         given = {"task": self.task, "model": self.path, "threads": self.threads, "context": self.context}
         return {"do": "load", **given, "setting": setting, "files": files}
 
 
 def plan(case: str, model: str, *, threads: int | None = None, sizes: Sizes | None = None) -> Plan:
-    """What `case` does with `model`, a name, a folder or a file. The case "startup" takes both kinds of models."""
+    """The plan of `case` for `model`, a name, a folder or a file. "startup" works for generators and embedders."""
     count = plan_threads(threads).count
     located, sizes, roofs = locate(model), sizes or Sizes(), Roofs(count)
     checkpoint = open_checkpoint(located.path)
@@ -84,7 +86,7 @@ def _generating(case: str, decoder: Decoder, sizes: Sizes, roofs: Roofs) -> Work
     cost, vocab, own = cost_of(decoder.program), decoder.vocab_size, str(decoder.info["compute"])
     if case == "prefill":
         _check_room(decoder, sizes.prompt + 1)
-        each = cost.flops + cost.row_flops / sizes.prompt  # logits are needed for the last token alone
+        each = cost.flops + cost.row_flops / sizes.prompt  # only the last token needs logits
         made = workloads.prefill(vocab, sizes.prompt)
         return replace(made, ceiling=lambda kind: token_ceiling(each, roofs, kind or own))
     together = sizes.sequences if case == "parallel" else 1
@@ -98,12 +100,20 @@ def _generating(case: str, decoder: Decoder, sizes: Sizes, roofs: Roofs) -> Work
 
 def _check_room(decoder: Decoder, tokens: int) -> None:
     if tokens > decoder.max_context:
-        raise InputError(f"[bench] {tokens} tokens are measured, the model takes {decoder.max_context}; ask for fewer")
+        raise InputError(
+            "bench",
+            f"the workload needs {tokens} tokens, and the model reads {decoder.max_context}",
+            advice="give fewer with --tokens or --prompt",
+        )
 
 
 def _embedding(checkpoint: Checkpoint, entry: Entry | None, sizes: Sizes, roofs: Roofs) -> list[Workload]:
     if checkpoint.make_tokenizer is None:
-        raise UnsupportedError(f"[bench] {checkpoint.path} has no tokenizer, and texts are what is measured")
+        raise UnsupportedError(
+            "bench",
+            f"{checkpoint.path} has no tokenizer",
+            advice="embedding is measured on texts; give a model with one",
+        )
     recipe = read_recipe(checkpoint, entry, None)
     encoder = Encoder(recipe.with_dense(checkpoint), recipe.head(recipe.normalise))
     flops = cost_of(encoder.program()).flops
@@ -119,7 +129,7 @@ def _embedding(checkpoint: Checkpoint, entry: Entry | None, sizes: Sizes, roofs:
 
 
 def first_job(plan: Plan) -> dict[str, Any]:
-    """What a fresh process does first, for start-up times: one short text, or one token after a short prompt."""
+    """The first job of a new process, for start-up times: embed a short text, or generate one token."""
     if plan.task == "embed":
         return {"do": "embed", "texts": [workloads.SHORT]}
     return {"do": "decode", "prompt": plan.workloads[0].check["prompt"], "tokens": 1}

@@ -1,6 +1,6 @@
-"""What a token costs at least, counted from the program: bytes of weights that are read, operations of the products.
+"""The least cost of a token, counted from the program: bytes of weights read, operations of the products.
 
-Attention is not counted: it grows with the text, and is small beside the products for the lengths that are measured.
+Attention is not counted: at the lengths that are measured it is small compared with the products.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from weft.frozen import frozen
 from weft.graph.program import Program, Value
 from weft.ops.spec import linear
 
-LOOKED_UP = ("embedding",)  # a table of which a token needs one row
+LOOKED_UP = ("embedding",)  # a token reads one row of the table
 # The units that run a product, best first, by what activations are rounded to.
 UNITS = {
     "int4": ("amx_int8", "int8", "f32"),
@@ -23,7 +23,7 @@ UNITS = {
 
 @frozen
 class Cost:
-    """Of one step: `read_bytes` whatever it holds, `flops` for each token, `row_flops` for each row of the result."""
+    """Of one step: `read_bytes` in all, `flops` per token, `row_flops` per row of the result."""
 
     read_bytes: int
     flops: int
@@ -32,7 +32,7 @@ class Cost:
 
 @frozen
 class Ceiling:
-    """The roof over a rate: at most `most` of it per second, because of the roof `name`."""
+    """The highest possible rate, `most` per second, because of the roof `name`."""
 
     name: str
     most: float
@@ -50,7 +50,7 @@ def cost_of(program: Program) -> Cost:
 
 
 def _products(program: Program) -> Iterator[tuple[Value, Value]]:
-    """Every matrix that is multiplied, and what the product is written to."""
+    """Every weight matrix that is multiplied, and the value its product is written to."""
     for instr in program.body:
         if instr.op in LOOKED_UP:
             continue
@@ -61,12 +61,12 @@ def _products(program: Program) -> Iterator[tuple[Value, Value]]:
 
 
 def decode_ceiling(cost: Cost, roofs: Roofs, sequences: int = 1) -> Ceiling:
-    """Tokens per second of `sequences` together: a step reads every weight once, and gives each its token."""
+    """Tokens per second of `sequences` at once: a step reads every weight once and yields a token for each."""
     name = roof_label("read", roofs.size(cost.read_bytes))
     return Ceiling(name, sequences * roofs.read(cost.read_bytes).high / cost.read_bytes)
 
 
 def token_ceiling(flops: float, roofs: Roofs, compute: str) -> Ceiling | None:
-    """Tokens per second of `flops` operations each, in the best unit for `compute`."""
+    """Tokens per second at `flops` operations per token, in the best unit for `compute`."""
     found = roofs.best(*UNITS[compute])
     return Ceiling(found[0], found[1].high / flops) if found and flops else None

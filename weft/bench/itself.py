@@ -1,10 +1,10 @@
-"""weft as one of those that are measured: the methods that every peer has, over the public interface."""
+"""weft as a measured engine: the methods of a peer, over the public interface."""
 
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if __name__ == "measured_peer":  # in a process of its own, started by path: the package is the one this file is in
+if __name__ == "measured_peer":  # run by path in a worker process: import the package that this file belongs to
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from weft.computes import ENCODER_COMPUTES
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 NAME = "weft"
 PACKAGES = {"weft": "weft-engine", "numpy": "numpy"}
-# Every token is computed, one at a time: no turn profits from the one before it, and no draft is checked.
+# One token per step, and nothing reused from an earlier turn.
 PLAIN = {"ignore_eos": True, "prefix_cache": False, "speculate": False}
 SETTINGS = {"generate": ["default"], "embed": list(ENCODER_COMPUTES)}
 
 
 class Peer:
-    """`load` once; then every call is one repetition of something worth timing."""
+    """Call `load` once; every other call is one repetition to be timed."""
 
     def load(
         self,
@@ -47,8 +47,7 @@ class Peer:
         from weft.embed import Embedder
 
         self.embedder = Embedder(model, threads=threads, compute=setting)
-        # A folder may allow fewer tokens than the model has positions. Documents of 512 tokens are measured all the
-        # same, as they are with the peers.
+        # The folder may allow fewer tokens than the model has positions; peers embed documents of 512 tokens too.
         self.embedder.max_tokens = self.embedder.positions
         return self.embedder.info
 
@@ -60,9 +59,9 @@ class Peer:
         return self.decode(prompt, 1)
 
     def parallel(self, prompts: list[list[int]], tokens: int) -> list[int]:
-        """All prompts together, `tokens` each; the tokens of the first."""
+        """Generate `tokens` tokens for every prompt at once; returns those of the first."""
         return list(self.model.generate(prompts, max_tokens=tokens, **PLAIN)[0].tokens)
 
     def embed(self, texts: list[str]) -> "np.ndarray":
-        """float32 [len(texts), dimension]; one text goes alone, as a query does."""
+        """float32 [len(texts), dimension]"""
         return self.embedder.encode(texts)

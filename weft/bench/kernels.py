@@ -22,13 +22,13 @@ from weft.ops.samples import normal, weight
 
 TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl", "q4_k", "q5_k", "q6_k")
 ROWS = (1, 16, 512)
-OUTPUTS, INPUTS = 4096, 2048  # of the weight: 5 to 34 MB, beyond the second-level cache for every type
+OUTPUTS, INPUTS = 4096, 2048  # of the weight: 5 to 34 MB, larger than the second-level cache for every type
 SECONDS, AT_LEAST = 0.15, 5
 
 
 @frozen
 class Kernel:
-    """One kernel on one set of operands. The roof that is nearer says what binds it."""
+    """One kernel on one set of operands; `roof` is the lower of its two roofs, bandwidth and arithmetic."""
 
     op: str
     shape: str
@@ -56,7 +56,7 @@ class Kernel:
 
 
 def timed(run: Callable[[], float], seconds: float = SECONDS, at_least: int = AT_LEAST) -> Summary:
-    """What `run` returns, seconds of one call, for many calls after one that warms up."""
+    """The seconds that `run` returns, over many calls after one warm-up call."""
     run()
     times: list[float] = []
     start = time.perf_counter()
@@ -82,7 +82,7 @@ def products(
 
 
 def _ops_for(name: str) -> list[tuple[str, str]]:
-    """The products that a weight of this type takes part in, and what they round activations to."""
+    """The products for a weight of this type, and what they round activations to."""
     if DTYPES[name].quantised:
         return [("matmul_q", "int8")]
     narrow = {"bf16": [("matmul_bf16", "bf16")], "f16": [("matmul_half", "f16")]}
@@ -90,7 +90,7 @@ def _ops_for(name: str) -> list[tuple[str, str]]:
 
 
 def _activations(x: np.ndarray, op: str, name: str) -> Any:
-    """x as the product takes it."""
+    """x in the form the product takes."""
     if op == "matmul_q":
         return catalogue()["quantise_rows"](x, block=INT8_BLOCK[name])
     return catalogue()["round_rows"](x) if op == "matmul_bf16" else x
@@ -101,14 +101,14 @@ def _run(backend: CpuBackend, op: Op, operands: Sequence[Any], attrs: dict[str, 
     states = {key: backend.state_from(value) for key, value in bound.states.items()}
     executable = backend.compile(bound.program, bound.weights, states)
 
-    def seconds() -> float:  # of the kernel alone, as the core's own clock sees it
+    def seconds() -> float:  # of the kernel alone, by the core's clock
         return sum(nanoseconds for _, nanoseconds in executable.profile(bound.inputs)) / 1e9
 
     return Kernel(op.name, shape, timed(seconds), op.cost_of(*operands, **attrs))
 
 
 def _with_roof(kernel: Kernel, roofs: Roofs, compute: str) -> Kernel:
-    """The kernel under the lower of two roofs: reading its operands, and its unit's arithmetic."""
+    """The kernel with its share of the lower of two roofs: reading its operands, or arithmetic."""
     read = roofs.read(kernel.cost.bytes).high / kernel.cost.bytes
     found = roofs.best(*UNITS[compute])
     counts = found[1].high / kernel.cost.flops if found else float("inf")
@@ -118,7 +118,7 @@ def _with_roof(kernel: Kernel, roofs: Roofs, compute: str) -> Kernel:
 
 
 def every_op(roofs: Roofs) -> Iterator[Kernel]:
-    """Every op of the catalogue on the largest of its samples: small ones, so this finds slips, not limits."""
+    """Every op of the catalogue on its largest sample. Samples are small: this finds regressions, not limits."""
     backend = CpuBackend(roofs.level, threads=roofs.threads)
     for name, op in catalogue().items():
         if name == "reshape" or not backend.supports(name, ()):

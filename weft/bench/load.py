@@ -1,7 +1,7 @@
-"""Load on a server: requests that arrive at random moments, whether or not those before have been answered.
+"""Load on a server: requests arrive at random times, whether or not earlier ones have been answered.
 
-Any server that speaks OpenAI's API can be measured, weft's or another's. Arrivals are a Poisson process with a seed, so
-two servers get the same requests at the same moments.
+Any server with OpenAI's API can be measured. Arrivals are a seeded Poisson process, so two servers get the same
+requests at the same times.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NAME = "measured"
 
 @frozen
 class Plan:
-    """`requests` of about `prompt` words, `tokens` long answers, `rate` of them a second."""
+    """`requests` prompts of `prompt` words with answers of `tokens` tokens; `rate` requests arrive per second."""
 
     rate: float
     requests: int = 32
@@ -40,7 +40,7 @@ class Plan:
 
 @dataclass
 class Seen:
-    """What became of one request; times in seconds, from when it was due."""
+    """The outcome of one request; times in seconds since it was due."""
 
     status: int = 0
     first_s: float = 0.0
@@ -51,7 +51,7 @@ class Seen:
 
 @frozen
 class Result:
-    """A run: tokens a second over all of it, and percentiles of the wait for the first token and between tokens."""
+    """A run: tokens per second overall, and percentiles of the time to the first token and between tokens."""
 
     rate: float
     answered: int
@@ -75,7 +75,7 @@ def run(url: str, model: str, plan: Plan, key: str | None = None) -> Result:
     """Put the load on the server at `url` (without /v1) and wait for the last answer."""
     target = urlsplit(url)
     if target.scheme != "http" or not target.hostname:
-        raise InputError(f"[bench] {url!r:.80} is no http:// address")
+        raise InputError("bench", "must be an address that starts with http://", given=url, field="--url")
     return asyncio.run(_run(target.hostname, target.port or 80, model, plan, key))
 
 
@@ -99,7 +99,7 @@ async def _run(host: str, port: int, model: str, plan: Plan, key: str | None) ->
     seen = await asyncio.gather(*tasks)
     answered = [one for one in seen if one.status == 200]
     if not answered:
-        raise BackendError(f"[bench] no request was answered; the first one got {seen[0].status}")
+        raise BackendError("bench", f"no request was answered: the first got HTTP status {seen[0].status}")
     took = max(one.end_s for one in answered)
     return Result(
         rate=plan.rate,
@@ -112,7 +112,7 @@ async def _run(host: str, port: int, model: str, plan: Plan, key: str | None) ->
 
 
 def percentiles(values: Sequence[float], wanted: Sequence[int] = (50, 99)) -> dict[int, float]:
-    """The values below which so many of a hundred lie."""
+    """The value of each percentile in `wanted`."""
     ordered = sorted(values)
     return {p: ordered[min(len(ordered) - 1, len(ordered) * p // 100)] if ordered else 0.0 for p in wanted}
 
@@ -148,7 +148,7 @@ async def _one(host: str, port: int, body: dict[str, Any], key: str | None, bega
 
 
 async def _events(reader: asyncio.StreamReader, chunked: bool) -> AsyncIterator[dict[str, Any]]:
-    """The objects of a stream of server-sent events."""
+    """The JSON objects of a stream of server-sent events."""
     held = b""
     async for data in _chunks(reader) if chunked else _rest(reader):
         *whole, held = (held + data).split(b"\n\n")
@@ -170,7 +170,7 @@ async def _rest(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
 
 @contextmanager
 def servers(urls: Sequence[str], model: str, threads: int | None) -> Iterator[list[tuple[str, str]]]:
-    """Addresses and, at each, the name of the model to ask for: `model` where it is there, else the first one."""
+    """Addresses, each with the name of the model to request: `model` if the server has it, else its first one."""
     if urls:
         yield [(url.rstrip("/").removesuffix("/v1"), _name_at(url, model)) for url in urls]
         return
@@ -185,7 +185,7 @@ def servers(urls: Sequence[str], model: str, threads: int | None) -> Iterator[li
             if line.startswith("curl "):
                 break
         else:
-            raise BackendError(f"[bench] the server did not start: {child.stderr.read().strip()[-300:]}")
+            raise BackendError("bench", f"the server did not start: {child.stderr.read().strip()[-300:]}")
         yield [(said.split("curl ")[1].split("/v1/")[0], NAME)]
     finally:
         child.terminate()

@@ -1,4 +1,4 @@
-"""Numbers from noisy machines: medians with their range, slopes, and rounds in which everybody has a turn."""
+"""Measurements on noisy machines: medians with their range, slopes, and rounds in which every runner has a turn."""
 
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,7 +18,7 @@ class Summary:
 
     def __post_init__(self) -> None:
         if not self.values:
-            raise InputError("[bench] nothing was measured; at least one round is needed")
+            raise InputError("bench", "nothing was measured", advice="give at least one round")
 
     @property
     def median(self) -> float:
@@ -49,20 +49,22 @@ def rounded(value: float) -> float:
 def slope(few: int, seconds_few: float, many: int, seconds_many: float) -> float:
     """Tokens per second between two lengths, (N2 - N1) / (T(N2) - T(N1)): prompt and set-up cancel out.
 
-    Where the machine stalled during the shorter run the difference may be nothing or less: an error, not a rate.
+    If the machine stalled during the shorter run, the difference may be zero or negative: that is an error.
     """
     if many <= few:
-        raise InputError(f"[bench] a slope needs two lengths, the second longer: got {few} and {many}")
+        raise InputError("bench", "must be two lengths, the second longer", given=(few, many), field="--tokens")
     if seconds_many <= seconds_few:
         raise InputError(
-            f"[bench] {many} tokens took {seconds_many:.4f} s and {few} took {seconds_few:.4f} s: the machine is too "
-            "busy, or the model too small for these lengths; give a larger --tokens"
+            "bench",
+            f"{many} tokens took {seconds_many:.4f} s and {few} tokens {seconds_few:.4f} s: the machine is too busy, "
+            "or the model too small for these lengths",
+            advice="give larger --tokens",
         )
     return (many - few) / (seconds_many - seconds_few)
 
 
 def rounds(members: Sequence[T], count: int) -> Iterator[tuple[int, T]]:
-    """Round after round everybody once: a, b, c, a, b, c, … What disturbs the machine hits all alike."""
+    """Every member once per round: a, b, c, a, b, c, … so that a disturbance of the machine affects all alike."""
     for number in range(count):
         for member in members:
             yield number, member
@@ -71,7 +73,7 @@ def rounds(members: Sequence[T], count: int) -> Iterator[tuple[int, T]]:
 def take_turns(
     members: Sequence[T], count: int, turn: Callable[[T], float], before: Callable[[int, T], None] | None = None
 ) -> list[Summary]:
-    """What `turn` measured of each member in `count` rounds, in the order of `members`."""
+    """The results of `turn` for each member in `count` rounds, in the order of `members`."""
     found: list[list[float]] = [[] for _ in members]
     places = {id(member): at for at, member in enumerate(members)}
     for number, member in rounds(members, count):

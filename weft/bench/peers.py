@@ -1,6 +1,6 @@
-"""Who is measured: weft in this process, or anything behind a worker process (weft/bench/worker.py).
+"""The engines that are measured: weft in this process, or any engine in a worker process (weft/bench/worker.py).
 
-A peer is a file of benchmarks/peers and an interpreter that has what the file needs. weft never imports a peer.
+A peer is a file in benchmarks/peers and an interpreter that has the packages it needs. weft never imports a peer.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from weft.runtime.decoder import MATRIX_LEVELS
 
 HERE = Path(__file__).resolve().parent
 SCRIPTS = HERE.parents[1] / "benchmarks" / "peers"
-LIMIT_S = 600.0  # of one job; loading and compiling a model is one
+LIMIT_S = 600.0  # for one job, such as loading and compiling a model
 
 
 class Process:
-    """A worker process. `ask` sends a job and waits for its answer; an answer that is an error is raised."""
+    """A worker process. `ask` sends a job and waits for its answer; an error in the answer is raised."""
 
     def __init__(self, python: str, file: Path, threads: int = 1, limit_s: float = LIMIT_S) -> None:
         self.name = file.stem
@@ -48,13 +48,13 @@ class Process:
         except OSError as error:
             self._said.close()
             raise NotFoundError(
-                f"[bench] {python} cannot be started: {error.strerror}; give another --peer-python"
+                "bench", f"{python} cannot be started: {error.strerror}", advice="give another --peer-python"
             ) from None
 
     def ask(self, job: dict[str, Any]) -> dict[str, Any]:
         assert self._process.stdin is not None and self._process.stdout is not None
         timer = Timer(self.limit_s, self._process.kill)
-        timer.daemon = True  # an interrupt before it is cancelled must not keep this process alive
+        timer.daemon = True  # so that an interrupt before `cancel` does not keep this process alive
         timer.start()
         try:
             self._process.stdin.write(json.dumps(job) + "\n")
@@ -65,16 +65,15 @@ class Process:
         finally:
             timer.cancel()
         if not line:
-            raise BackendError(
-                f"[bench] {self.name} ended during {job['do']!r} ({self._ending()}); it said: {self._last_words()}"
-            )
+            ending = f"{self.name} ended during {job['do']!r} ({self._ending()})"
+            raise BackendError("bench", f"{ending}; the end of its standard error: {self._last_words()}")
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
-            raise BackendError(f"[bench] {self.name} cannot {job['do']}: {answer['error']}")
+            raise BackendError("bench", f"{self.name} failed in {job['do']!r}: {answer['error']}")
         return answer
 
     def close(self) -> None:
-        """End the process: it ends by itself when its jobs do, and is killed where it does not."""
+        """Close the job pipe, which ends the process; kill it if it is still there after two seconds."""
         assert self._process.stdin is not None and self._process.stdout is not None
         with suppress(BrokenPipeError):
             self._process.stdin.close()
@@ -97,10 +96,10 @@ class Process:
 
 
 def _environment(threads: int) -> dict[str, str]:
-    """This process's, with as many threads for everybody and no way to the network.
+    """The environment of this process, with the same number of threads for every engine and no network.
 
-    Bytecode is kept whatever was asked for: installed peers have theirs, and a checkout that compiles its modules at
-    every start would be measured compiling.
+    Bytecode is written even if PYTHONDONTWRITEBYTECODE is set: installed peers have theirs, and a checkout without it
+    would spend the measured start compiling.
     """
     pools = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")
     return {
@@ -113,7 +112,7 @@ def _environment(threads: int) -> dict[str, str]:
 
 @frozen
 class Candidate:
-    """Somebody with one setting: what is needed to start it, as often as wanted."""
+    """An engine with one setting, and what is needed to start it."""
 
     name: str
     setting: str
@@ -127,8 +126,8 @@ class Candidate:
 
     @property
     def kind(self) -> str:
-        """What is compared with what: f32, bf16 or int8 where the setting begins so."""
-        if self.setting == "bf16x3":  # sums of two bfloat16: as near as f32
+        """The kind of arithmetic, which is compared with the same kind only: f32, f16, bf16, int8, int4 or ""."""
+        if self.setting == "bf16x3":  # sums of two bfloat16: about as exact as f32
             return "f32"
         return next((kind for kind in ("f32", "f16", "bf16", "int8", "int4") if self.setting.startswith(kind)), "")
 
@@ -142,7 +141,7 @@ class Candidate:
 
 @frozen
 class Runner:
-    """Somebody loaded and ready: `ask` answers jobs. `facts` is what loading said."""
+    """A loaded engine: `ask` answers jobs, `facts` is the answer to the job that loaded it."""
 
     candidate: Candidate
     ask: Callable[[dict[str, Any]], dict[str, Any]]
@@ -150,7 +149,7 @@ class Runner:
 
 
 def weft_candidates(task: str, settings: Sequence[str] = ()) -> list[Candidate]:
-    """weft itself, with each of the settings (default: all that anybody would choose on this machine)."""
+    """weft itself with each of the settings (default: all that are not slower than f32 on this machine)."""
     file = Path(weft.bench.itself.__file__)
     wanted = settings or weft.bench.itself.SETTINGS[task]
     if not settings:
@@ -164,14 +163,16 @@ def weft_candidates(task: str, settings: Sequence[str] = ()) -> list[Candidate]:
 def find_peers(
     task: str, pythons: Sequence[str], folder: Path = SCRIPTS, only: Sequence[str] = ()
 ) -> tuple[list[Candidate], list[str]]:
-    """Everybody who can do `task` in one of the interpreters, and a sentence about each who cannot.
+    """The peers that can run `task` in one of the interpreters, and a sentence about each that cannot.
 
-    `only` keeps those whose name and setting contain one of these words. A peer that several interpreters have is
-    taken from the first.
+    `only` keeps peers whose name and setting contain one of these words. A peer that several interpreters have runs in
+    the first.
     """
     files = sorted(path for path in folder.glob("*.py") if not path.stem.startswith(("export", "_")))
     if not files:
-        raise NotFoundError(f"[bench] no peers in {folder}; give the folder benchmarks/peers of a checkout as --peers")
+        raise NotFoundError(
+            "bench", f"{folder} holds no peers", advice="give the folder benchmarks/peers of a checkout as --peers"
+        )
     found: list[Candidate] = []
     lacking: dict[str, str] = {}
     for file in files:

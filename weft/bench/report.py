@@ -1,4 +1,4 @@
-"""What was measured, as rows for a table, one JSON line, bars, and the figures of the README."""
+"""Results as a table, one JSON line, bars, a picture, and the figures of the README and docs/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LESS_IS_BETTER = ("ms", "MB")
 
 @frozen
 class Row:
-    """One runner and one workload. `share` is the part of the roof `roof` that the median reaches."""
+    """The result of one runner for one workload; `share` is the median as a fraction of the roof `roof`."""
 
     workload: str
     runner: str
@@ -34,7 +34,7 @@ class Row:
         return self.runner.split()[0] == "weft"
 
     def times_as_good(self, other: Row) -> float:
-        """2.0 where this is twice as fast, or takes half as much."""
+        """2.0 if this is twice as fast, or takes half as much."""
         ratio = self.result.median / other.result.median
         return 1 / ratio if self.unit in LESS_IS_BETTER else ratio
 
@@ -53,7 +53,7 @@ RIGHT = ("median", "range", "of roof", "weft is", "agrees")
 
 
 def table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    """Headings and cells; columns that nobody fills are left out."""
+    """Headings and cells, without empty columns."""
     cells = [
         [
             row.workload,
@@ -72,9 +72,10 @@ def table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
 
 
 def versus(row: Row, rows: Sequence[Row]) -> str:
-    """In a peer's row: how many times as good weft is. In weft's: the same of the best peer.
+    """In a peer's row: how many times as good weft is. In weft's row: the same for the best peer.
 
-    Like is compared with like where weft has several kinds (f32, bf16); a kind that weft lacks meets its last one.
+    Where weft has several kinds of arithmetic (f32, bf16), the same kinds are compared; a peer of a kind that weft
+    lacks is compared with weft's last one.
     """
     others = [other for other in rows if other.workload == row.workload and other.is_weft != row.is_weft]
     same = [other for other in others if other.kind == row.kind or not (row.kind and row.is_weft)]
@@ -86,14 +87,14 @@ def versus(row: Row, rows: Sequence[Row]) -> str:
 
 
 def number(value: float) -> str:
-    """Three digits that say something: 0.512, 12.3, 1,234."""
+    """Three significant digits: 0.512, 12.3, 1,234."""
     if abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
 
 
 def record(case: str, rows: Sequence[dict[str, Any]], **more: Any) -> dict[str, Any]:
-    """The JSON line: what was measured, when, where, from which commit."""
+    """The JSON line: results, with case, commit, processor, level and date."""
     from weft.backends.cpu import CpuBackend
     from weft.runtime.machine import cpu_name
 

@@ -1,7 +1,7 @@
-"""The machine's roofs, measured in the same run as what stands under them: csrc/bench/roofs.cpp does the work.
+"""The machine's roofs (peak bandwidth and arithmetic), measured in the same run as the workloads: csrc/bench/roofs.cpp.
 
-On a shared machine they move by a factor of two within minutes, so they are taken before and after a case. The most
-that was seen is the roof: a neighbour can only lower it.
+On a shared machine they change by a factor of two within minutes, so they are measured before and after a case. The
+largest value is the roof: other work on the machine can only lower it.
 """
 
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from typing import Any
 from weft import _core, flags
 from weft.bench.measure import Summary, rounded, summary
 
-# Many short looks: one during which something else had the processor says nothing, and the others are not hurt by it.
+# Many short measurements: one that was interrupted by other work is too low, and does not affect the others.
 SECONDS, REPEATS = 0.004, 40
 MOST_BYTES = 1 << 30  # a buffer of this size is beyond any cache; a larger one would only take longer to fill
 UNITS = {
@@ -50,7 +50,7 @@ class Roofs:
         return self._get(name, 0) if name in self.names else None
 
     def best(self, *names: str) -> tuple[str, Summary] | None:
-        """The first of these units that is there."""
+        """The first of these units that the level has."""
         for name in names:
             found = self.unit(name)
             if found is not None:
@@ -58,7 +58,7 @@ class Roofs:
         return None
 
     def again(self) -> None:
-        """Measure everything asked for so far once more; what was read from it before is not changed by that."""
+        """Measure every roof that was used so far again; values returned before do not change."""
         for name, size in self._values:
             self._measure(name, size)
 
@@ -72,7 +72,7 @@ class Roofs:
         self._values.setdefault((name, size), []).extend(found)
 
     def as_json(self) -> dict[str, Any]:
-        """Most and median by name, in the units of UNITS; reads are named after what was read."""
+        """Highest and median value by name, in the units of UNITS; reads are named after their size."""
         found = {}
         for (name, size), values in self._values.items():
             seen = summary(values)

@@ -1,4 +1,4 @@
-"""Everybody takes turns: weft, peer, peer, weft, … and what came out, side by side."""
+"""Comparison with peers: weft and the peers take turns (weft, peer, peer, weft, …); a row of results for each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from weft.bench.roofs import Roofs
 from weft.bench.workloads import Workload
 from weft.errors import BackendError, NotFoundError
 
-# Thread pools go on spinning for up to 0.2 s after their last task (OpenMP's do), and would disturb the next in turn.
+# Thread pools, OpenMP's for one, keep spinning for up to 0.2 s after their last task and would disturb the next runner.
 REST_S = 0.3
 Say = Callable[[str], None]
 
@@ -26,7 +26,7 @@ Say = Callable[[str], None]
 def compare(
     plan: Plan, candidates: Sequence[Candidate], *, rounds: int, files: str, say: Say
 ) -> tuple[list[Row], dict[str, Any]]:
-    """Rows of every workload of the plan and every candidate that loads, and what the peers say about themselves."""
+    """A row for every workload of the plan and candidate that loads; and the versions and remarks of the peers."""
     with opened(plan, candidates, files=files, say=say) as runners:
         rows = [row for workload in plan.workloads for row in measure(workload, runners, rounds, say, plan.roofs)]
         about = {runner.candidate.label: runner.facts.get("about", "") for runner in runners}
@@ -36,7 +36,7 @@ def compare(
 
 @contextmanager
 def opened(plan: Plan, candidates: Sequence[Candidate], *, files: str, say: Say) -> Iterator[list[Runner]]:
-    """All candidates that load, each in a process of its own; the others are named with their reasons."""
+    """The candidates that load, each in its own process; `say` gets the reason for each that does not."""
     with ExitStack() as stack:
         runners = []
         for candidate in candidates:
@@ -51,13 +51,15 @@ def opened(plan: Plan, candidates: Sequence[Candidate], *, files: str, say: Say)
                 say(f"left out: {error}")
                 process.close()
         if all(runner.candidate.is_weft for runner in runners):
-            raise NotFoundError("[bench] no peer could load the model; the lines above say why")
+            raise NotFoundError("bench", "no peer could load the model", advice="the lines above give the reasons")
         yield runners
 
 
 def measure(workload: Workload, runners: Sequence[Runner], rounds: int, say: Say, roofs: Roofs) -> list[Row]:
-    """A row for each runner: warmed up and checked against the first, then `rounds` turns each, between two looks at
-    the roofs."""
+    """A row for each runner: each is warmed up and compared with the first, then has `rounds` turns.
+
+    Roofs are measured before and after.
+    """
     answers = [(runner, _checked(workload, runner, say)) for runner in runners]
     runners = [runner for runner, answer in answers if answer is not None]
     results = [answer.get("result") for _, answer in answers if answer is not None]
@@ -88,7 +90,7 @@ def measure(workload: Workload, runners: Sequence[Runner], rounds: int, say: Say
 
 
 def _checked(workload: Workload, runner: Runner, say: Say) -> dict[str, Any] | None:
-    """The answer to the workload's check, which also warms up; None from a peer that cannot do it."""
+    """The answer to the workload's check, which also warms up; None if a peer cannot run it."""
     say(f"{workload.name}: warming up {runner.candidate.label}")
     try:
         return runner.ask(workload.check)
@@ -100,7 +102,7 @@ def _checked(workload: Workload, runner: Runner, say: Say) -> dict[str, Any] | N
 
 
 def agreement(wanted: Any, found: Any) -> str:
-    """How near a result is to the first runner's: tokens that are the same from the start, or the lowest cosine."""
+    """How close a result is to the first runner's: the number of equal leading tokens, or the lowest cosine."""
     if wanted is None or found is None:
         return ""
     if isinstance(wanted, dict):
@@ -115,15 +117,17 @@ def _array(kept: dict[str, Any]) -> np.ndarray:
 
 def _cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     if a.shape != b.shape:
-        raise BackendError(f"[bench] vectors of {a.shape} and {b.shape} do not compare; the peer has another model")
+        raise BackendError(
+            "bench", f"weft's vectors have shape {a.shape}, the peer's {b.shape}", advice="give both the same model"
+        )
     lengths = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
     return (a * b).sum(axis=1) / np.maximum(lengths, 1e-12)
 
 
 def startup(plan: Plan, candidates: Sequence[Candidate], *, rounds: int, files: str, say: Say) -> list[Row]:
-    """From the start of a process to its first token or vector, and the most memory that it held till then.
+    """Time from the start of a process to its first token or vector, and its peak memory until then.
 
-    A first round warms up, so files are in the page cache. Times are this side's, interpreter included.
+    A first round warms up, so files are in the page cache. Times include starting the interpreter.
     """
     starts = {candidate.label: _Start(plan, candidate, files) for candidate in candidates}
     for label, start in list(starts.items()):
@@ -146,7 +150,7 @@ def startup(plan: Plan, candidates: Sequence[Candidate], *, rounds: int, files: 
 
 
 class _Start:
-    """Starts a candidate anew each time, and notes its peaks of memory."""
+    """Starts a candidate in a new process for each measurement, and records its peak memory."""
 
     def __init__(self, plan: Plan, candidate: Candidate, files: str) -> None:
         self.candidate = candidate

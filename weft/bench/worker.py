@@ -1,15 +1,15 @@
-"""The process in which something is measured: it reads a JSON job per line and answers with a JSON line.
+"""The process in which an engine is measured: it reads one JSON job per line and answers each with a JSON line.
 
     python worker.py FILE          FILE defines the peer: constants NAME, PACKAGES, SETTINGS, and a class Peer
 
-It runs in the peer's own interpreter, which need not have weft: only the standard library here. Jobs:
+It runs in the peer's interpreter, which may lack weft, so it uses the standard library only. Jobs:
 
-    {"do": "hello"}                                         what the peer is, and what it lacks
+    {"do": "hello"}                                         name, settings, versions, missing packages
     {"do": "load", "task": "generate", "model": …, …}       keyword arguments of Peer.load; once per process
     {"do": "decode", "repeat": 3, "keep": true, …}          any other method of Peer, timed; the rest are its arguments
 
-A timed job is answered by {"seconds": […], "peak_bytes": …}, with what the method returned where it is kept: a list as
-it is, an array of float32 as base64. What goes wrong is answered by {"error": …}; whoever asks may go on.
+The answer to a timed job is {"seconds": […], "peak_bytes": …}; with "keep", also the result of the method: a list as it
+is, an array of float32 as base64. The answer to a job that failed is {"error": …}; further jobs may follow.
 """
 
 import base64
@@ -27,7 +27,7 @@ RESERVED = ("do", "repeat", "keep")
 
 
 def open_peer(path: str) -> ModuleType:
-    """The module of a file, whatever the file is called."""
+    """Import a file by its path."""
     spec = importlib.util.spec_from_file_location("measured_peer", path)
     assert spec is not None and spec.loader is not None, path
     module = importlib.util.module_from_spec(spec)
@@ -81,7 +81,7 @@ def _as_json(result: Any) -> Any:
 
 
 def _version(package: str) -> str:
-    import importlib.metadata  # e-mail, sockets and archives come with it: nothing that a start should pay for
+    import importlib.metadata  # imported late: it brings e-mail, sockets and archives, which would slow down a start
 
     try:
         return importlib.metadata.version(package)
@@ -90,8 +90,10 @@ def _version(package: str) -> str:
 
 
 def peak_bytes() -> int:
-    """The most memory this process held. The system's own count of it starts with what the parent held at the fork,
-    so it is asked only where there is no better one."""
+    """The peak memory of this process in bytes.
+
+    ru_maxrss starts with the parent's memory at the fork, so it is used only where /proc is missing.
+    """
     try:
         with open("/proc/self/status") as file:
             return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM"))
@@ -100,7 +102,7 @@ def peak_bytes() -> int:
 
 
 def serve(worker: Worker, jobs: TextIO, answers: TextIO) -> None:
-    """Answer until the jobs end."""
+    """Answer jobs until there are no more."""
     for line in jobs:
         try:
             answer = worker.answer(json.loads(line))
@@ -111,9 +113,9 @@ def serve(worker: Worker, jobs: TextIO, answers: TextIO) -> None:
 
 
 def main() -> None:
-    sys.path.pop(0)  # this folder: its modules are not the peer's
+    sys.path.pop(0)  # this folder: a peer must not import weft's modules from it
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print is no answer
+    os.dup2(2, 1)  # what libraries print must not mix with the answers
     try:
         serve(Worker(open_peer(sys.argv[1])), sys.stdin, answers)
     except (KeyboardInterrupt, BrokenPipeError):

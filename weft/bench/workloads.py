@@ -1,7 +1,7 @@
-"""What is measured, the same on every machine: prompts of token ids, texts of given lengths, and a turn of each.
+"""Workloads, the same on every machine: prompts of token ids, texts of given lengths, and one turn of each.
 
-A turn asks a runner for one repetition and returns a rate, or a time. The same turns measure weft in this process and
-peers in theirs.
+A turn asks a runner for one repetition and returns a rate or a time. The same turns measure weft in this process and
+peers in their processes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from weft.frozen import frozen
 Ask = Callable[[dict[str, Any]], dict[str, Any]]
 
 FEW, MANY = 32, 256  # tokens of the two runs whose slope is the decoding rate
-FEW_TOGETHER, MANY_TOGETHER = 4, 64  # the same for sequences together
+FEW_TOGETHER, MANY_TOGETHER = 4, 64  # the same for several sequences at once
 PROMPT = 16  # tokens before them
 ATTEMPTS = 5
 SHORT_REPEATS = 40  # of one short text in a turn; their median is the turn's latency
@@ -41,8 +41,11 @@ WORDS = tuple(VOCABULARY.split())
 
 @frozen
 class Workload:
-    """One line of a table. `check` is a job whose kept result is compared with the first runner's; `ceiling` gives the
-    roof over a runner of a kind (f32, bf16, int8; "" is the model's own way)."""
+    """One line of a table.
+
+    `check` is a job whose result is compared with the first runner's. `ceiling` gives the roof for a kind of arithmetic
+    (f32, bf16, int8; "" is the model's default).
+    """
 
     name: str
     meaning: str
@@ -53,7 +56,7 @@ class Workload:
 
 
 def prompt_ids(count: int, vocab_size: int, seed: int = 0) -> list[int]:
-    """Ids spread over the vocabulary, the same for everybody."""
+    """Ids spread over the vocabulary, the same for every runner."""
     return [(1000 + (i + 31 * seed) * 7919 % 20000) % vocab_size for i in range(count)]
 
 
@@ -64,10 +67,10 @@ def mixed_texts(tokens_of: Callable[[str], int], count: int, shortest: int, long
 
 
 def text_of(rng: random.Random, tokens_of: Callable[[str], int], tokens: int) -> str:
-    """Words that make `tokens` tokens, or the most below that where the last word has several."""
+    """A text of `tokens` tokens, or of slightly fewer where the last word has several."""
     words = [rng.choice(WORDS) for _ in range(tokens)]
     while len(words) > 1 and (over := tokens_of(" ".join(words)) - tokens) > 0:
-        del words[-max(1, over // 4) :]  # words have a few tokens at most; too many that go are made good below
+        del words[-max(1, over // 4) :]  # a word has a few tokens; if too many are removed, the loop below adds some
     while tokens_of(" ".join([*words, "the"])) <= tokens:
         words.append("the")
     return " ".join(words)
@@ -84,7 +87,7 @@ def decode(vocab_size: int, *, few: int = FEW, many: int = MANY) -> Workload:
 
 
 def _slope(ask: Ask, job: dict[str, Any], few: int, many: int) -> float:
-    """Tokens per second of one sequence between two lengths; a pair in which the shorter run stalled is repeated."""
+    """Tokens per second of one sequence between two lengths; repeated if the shorter run took longer."""
     for _ in range(ATTEMPTS):
         first, second = (ask({**job, "tokens": count})["seconds"][0] for count in (few, many))
         if second > first:
@@ -122,9 +125,9 @@ def short_text(repeats: int = SHORT_REPEATS) -> Workload:
 
 
 def many_texts(name: str, meaning: str, texts: Sequence[str], tokens: int) -> Workload:
-    """`tokens` are those of all texts together, special ones included, padding not."""
+    """`tokens` is the total of all texts, with special tokens and without padding."""
     if not tokens:
-        raise InputError(f"[bench] the texts of {name} have no tokens; give a model with a tokenizer")
+        raise InputError("bench", f"the texts of {name} have no tokens", advice="give a model with a tokenizer")
 
     def turn(ask: Ask) -> float:
         return tokens / ask({"do": "embed", "texts": list(texts)})["seconds"][0]
@@ -133,7 +136,7 @@ def many_texts(name: str, meaning: str, texts: Sequence[str], tokens: int) -> Wo
 
 
 def embedding(tokens_of: Callable[[str], int], most_tokens: int, count: int = 1000) -> list[Workload]:
-    """The four of the embedding tables, for a model of at most `most_tokens` tokens a text."""
+    """The workloads of the embedding tables, for a model that reads at most `most_tokens` tokens per text."""
     rng = random.Random(11)
     texts = mixed_texts(tokens_of, count, 8, min(64, most_tokens))
     found = [

@@ -1,4 +1,4 @@
-"""The weft command. Each command is a file in commands/ that parses arguments and prints; the work is the library's."""
+"""The weft command. Each command is a file in commands/ that parses arguments, calls the library and prints."""
 
 from typing import NoReturn
 

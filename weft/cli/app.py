@@ -1,6 +1,6 @@
-"""The command group: a command is imported when it is asked for, an error is one line, and the exit code says whose.
+"""The command group: imports a command when it is used, prints an error as one line, and sets the exit code.
 
-What a command needs beyond click is imported inside it, so `weft --help` costs no more than click itself.
+A command imports everything but click inside its functions, so `weft --help` takes no longer than importing click.
 """
 
 import difflib
@@ -17,7 +17,7 @@ from weft import __version__, flags
 from weft.cli import screen
 from weft.errors import InputError, NotFoundError, WeftError
 
-# The order of the help page: what one does with models, where they come from, what they are, what the machine is.
+# The order of the help page: using models, getting models, looking at models, the machine.
 COMMANDS = (
     *("chat", "generate", "embed", "search", "index", "rerank", "migrate", "tokenize", "serve", "ps", "stop"),
     *("pull", "list", "cache", "inspect", "show", "verify", "doctor", "bench", "ops", "env"),
@@ -25,12 +25,12 @@ COMMANDS = (
 
 EXIT_CODES = {
     0: "done",
-    1: "a model, a download, a file or the machine is at fault",
-    2: "what was typed is at fault: an option, an input, a name that does not exist",
+    1: "an error of a model, a download, a file or the machine",
+    2: "an error of the command line: an option, an input, a name that does not exist",
     70: "a bug in weft",
     130: "interrupted with Ctrl-C",
-    141: "whoever read the output stopped reading",
-    143: "ended with SIGTERM: `weft embed`, `weft index build` and `weft migrate` keep what is done",
+    141: "the reader of the output closed the pipe",
+    143: "ended by SIGTERM; `embed`, `index build` and `migrate` keep the work done so far",
 }
 
 
@@ -51,18 +51,20 @@ class App(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             near = difflib.get_close_matches(args[0], COMMANDS, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(COMMANDS)}"
-            raise click.UsageError(f"no such command: {args[0]!r}; {hint}", ctx)
+            hint = f"did you mean {near[0]}?" if near else f"commands are {', '.join(COMMANDS)}"
+            raise click.UsageError(f"{args[0]!r} is not a command; {hint}", ctx)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. A reader that left (`weft list | head`) ends it quietly, as it ends any other program."""
+        """Run the command; end it quietly when the reader closes the pipe (`weft list | head`)."""
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
             return result
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the last flush would fail as well
+            os.dup2(
+                os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+            )  # so that the last flush does not fail as well
             raise click.exceptions.Exit(141) from None
 
     def main(  # type: ignore[override]  # click's own has five arguments; these are the ones in use
@@ -84,17 +86,17 @@ class App(click.Group):
         except (OSError, MemoryError) as error:
             return _report(str(error) or "out of memory", 1)
         except Exception as error:
-            return _report(f"a bug in weft: {type(error).__name__}: {error}; WEFT_DEBUG=1 shows where", 70)
+            return _report(f"a bug in weft: {type(error).__name__}: {error}; WEFT_DEBUG=1 prints the traceback", 70)
 
 
 class Moves(click.Group):
-    """`weft migrate STORE` is `weft migrate start STORE`; a word that is nearly a move's name is no store's."""
+    """`weft migrate STORE` means `weft migrate start STORE`, unless STORE looks like a mistyped subcommand."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in (*self.commands, "-h", "--help"):
             near = difflib.get_close_matches(args[0], self.commands, n=1)
             if near and not os.path.exists(args[0]):
-                raise click.UsageError(f"no such command: {args[0]!r}; did you mean {near[0]}?", ctx)
+                raise click.UsageError(f"{args[0]!r} is not a command; did you mean {near[0]}?", ctx)
             args = ["start", *args]
         return super().parse_args(ctx, args)
 
@@ -109,7 +111,7 @@ def _usage(error: click.ClickException) -> int:
 
 
 def _report(message: str, code: int) -> int:
-    """Say in one line what went wrong, after the traceback where WEFT_DEBUG asks for it."""
+    """Print an error as one line, after the traceback if WEFT_DEBUG is set."""
     if _debugging():
         traceback.print_exc()
     click.echo(f"weft: {screen.clean(' '.join(message.split()))}", err=True)
@@ -120,7 +122,7 @@ def _debugging() -> bool:
     try:
         return bool(flags.get("WEFT_DEBUG"))
     except InputError:
-        return True  # somebody set it to something
+        return True  # it is set, to something invalid
 
 
 @click.group(
@@ -128,12 +130,12 @@ def _debugging() -> bool:
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="A MODEL is a name of the catalogue (`weft list --catalog`), org/name[:QUANT][@revision] on the hub, or the "
-    "path of a folder or file. What is not on this machine is fetched when it is first used.",
+    "path of a folder or file. A model that is not on this machine is downloaded when it is first used.",
 )
 @click.version_option(__version__, message="weft %(version)s")
 @click.pass_context
 def app(context: click.Context) -> None:
-    """Run transformer models on this machine: embed text, generate text, and look inside.
+    """Run transformer models on this machine: embed, search, generate, chat and serve.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""How far long work has come, on a terminal: a count and a rate, for work whose end may be unknown."""
+"""Progress of long work on a terminal: a count and a rate, also where the total is unknown."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,12 +7,12 @@ from typing import Protocol
 
 class Tell(Protocol):
     def __call__(self, count: int, total: int | None = None, /) -> None:
-        """So many are done, of so many where that is known."""
+        """`count` are done, of `total` if that is known."""
 
 
 @contextmanager
 def counted(what: str) -> Iterator[Tell]:
-    """Call what this gives with the number done so far; where no bar is wanted, nothing is drawn."""
+    """Gives a function to call with the number done so far; draws nothing if no progress bar is wanted."""
     from weft.progress import PROGRESS_FROM, wanted
 
     if not wanted(PROGRESS_FROM, None):

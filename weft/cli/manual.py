@@ -1,4 +1,4 @@
-"""The command's help as a page: docs/cli.md is this text."""
+"""The help of all commands as one Markdown page, docs/cli.md."""
 
 import click
 

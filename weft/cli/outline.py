@@ -1,4 +1,4 @@
-"""A model opened to be looked at: config, recipe and program are there, no weight is read."""
+"""A model opened for inspection: config, recipe and program, without reading weights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @frozen
 class Outline:
-    """`memory` is in bytes by use; `recipe` is there for a model that embeds, `method` for one that reranks."""
+    """`memory` is in bytes by purpose; `recipe` is set for embedders, `method` for rerankers."""
 
     located: Located
     checkpoint: Checkpoint
@@ -29,7 +29,7 @@ class Outline:
 
     @property
     def chat_template(self) -> str | None:
-        """The template of a conversation without tools."""
+        """The chat template for a conversation without tools."""
         from weft.text import choose_template
 
         entry = self.located.entry
@@ -38,7 +38,7 @@ class Outline:
 
 
 def open_outline(model: str, *, context: int | None = None, pooling: str | None = None) -> Outline:
-    """The outline of a model, fetched where it is not on this machine yet."""
+    """The outline of a model, which is downloaded if it is not on this machine."""
     from weft.embed.recipe import embeds
     from weft.embed.service import BATCH_TOKENS
     from weft.rerank.reranker import scorer_of, stated_method

@@ -1,6 +1,6 @@
-"""What commands print with: tables that fit a terminal and are cut nowhere in a pipe, sizes, JSON, notes.
+"""Printing for commands: tables that fit a terminal and are not cut in a pipe, sizes, JSON, notes.
 
-Results go to standard output, everything said about them to standard error.
+Results go to standard output, notes about them to standard error.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from weft import flags
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-PIPE_WIDTH = 10_000  # columns: a line that another program reads is never wrapped
+PIPE_WIDTH = 10_000  # columns: lines for another program are never wrapped
 CONTROLS = dict.fromkeys({*range(0x20), *range(0x7F, 0xA0)} - {ord("\n"), ord("\t")}, "\ufffd")
 
 
 def show(renderable: RenderableType) -> None:
-    """Print something of rich's; styles only on a terminal, and none where NO_COLOR is set."""
+    """Print a rich renderable; with styles only on a terminal and unless NO_COLOR is set."""
     from rich.console import Console
 
     width = None if sys.stdout.isatty() else PIPE_WIDTH
     console = Console(width=width, highlight=False, color_system=None if flags.get("NO_COLOR") else "auto")
-    with console.capture() as captured:  # rich would end the process itself when a pipe breaks
+    with console.capture() as captured:  # rich itself would end the process when the pipe breaks
         console.print(renderable)
     click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
 def moment(seconds: float) -> str:
-    """A time since 1970 as people write it, in this place's hours."""
+    """A Unix time as local date and time."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
@@ -52,7 +52,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Seque
 
 
 def facts(rows: Iterable[tuple[str, Any]], *, title: str = "") -> None:
-    """Print names and what they are, one below the other."""
+    """Print names and values, one pair per line."""
     from rich.table import Table
     from rich.text import Text
 
@@ -67,7 +67,7 @@ def facts(rows: Iterable[tuple[str, Any]], *, title: str = "") -> None:
 
 
 def note(message: str) -> None:
-    """Say something about the result, on standard error; dimmed on a terminal."""
+    """Print a remark on standard error, dimmed on a terminal."""
     click.echo(message if flags.get("NO_COLOR") else click.style(message, dim=True), err=True)
 
 
@@ -77,7 +77,7 @@ def print_json(value: Any) -> None:
 
 
 def size(count: int) -> str:
-    """Bytes for people: 98.4 MB."""
+    """Bytes in readable units: 98.4 MB."""
     amount, unit = float(count), "B"
     for larger in ("kB", "MB", "GB", "TB"):
         if amount < 999.95:
@@ -87,12 +87,12 @@ def size(count: int) -> str:
 
 
 def many(count: int, noun: str) -> str:
-    """So many of something: 1 text, 2,000 texts."""
+    """A count with its noun: 1 text, 2,000 texts."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def number(count: int) -> str:
-    """A count for people: 134.5 M."""
+    """A count in readable units: 134.5 M."""
     for factor, unit in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
         if count >= factor:
             return f"{count / factor:.1f} {unit}"
@@ -105,11 +105,11 @@ def shape(sizes: Sequence[Any]) -> str:
 
 
 def clean(text: str) -> str:
-    """The text without control characters: what a file or a model says must not steer the terminal."""
+    """The text with control characters replaced: text of files and models must not control the terminal."""
     return text.translate(CONTROLS)
 
 
 def cut(text: str, limit: int) -> str:
-    """The text on one line, at most `limit` characters of it."""
+    """The text on one line, shortened to `limit` characters."""
     line = " ".join(text.split())
     return line if len(line) <= limit else line[: limit - 1] + "…"

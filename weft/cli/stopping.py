@@ -1,4 +1,4 @@
-"""SIGTERM as Ctrl-C: what is done is kept, and the exit code says which of the two it was."""
+"""SIGTERM handled like Ctrl-C, so that commands keep the work done so far; the exit code tells the two apart."""
 
 import signal
 import threading
@@ -13,8 +13,8 @@ TERMINATED = 128 + signal.SIGTERM
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """SIGTERM in here does what Ctrl-C does, and the command then exits with TERMINATED. Also a decorator."""
-    if threading.current_thread() is not threading.main_thread():  # no other thread may set a handler
+    """Handle SIGTERM like Ctrl-C inside the block, and exit with TERMINATED. Also a decorator."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may set signal handlers
         yield
         return
     asked = False
@@ -22,7 +22,7 @@ def terminable() -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:
         nonlocal asked
         asked = True
-        interrupt = signal.getsignal(signal.SIGINT)  # now: whoever holds Ctrl-C back for a moment holds this back too
+        interrupt = signal.getsignal(signal.SIGINT)  # looked up now: code that defers Ctrl-C also defers this
         assert callable(interrupt), "SIGINT has a handler in here"
         interrupt(signal.SIGINT, frame)
 
@@ -31,7 +31,7 @@ def terminable() -> Iterator[None]:
             raise KeyboardInterrupt
 
     before = {signal.SIGTERM: signal.signal(signal.SIGTERM, stop)}
-    if not callable(signal.getsignal(signal.SIGINT)):  # a shell has what it starts in the background ignore SIGINT
+    if not callable(signal.getsignal(signal.SIGINT)):  # background jobs of a shell start with SIGINT ignored
         before[signal.SIGINT] = signal.signal(signal.SIGINT, ignore)
     try:
         yield

@@ -1,4 +1,4 @@
-"""weft bench: how fast models run here, what share of the machine's roofs that is, and how peers do beside it."""
+"""weft bench: the speed of models on this machine, as a share of its roofs and compared with other engines."""
 
 from __future__ import annotations
 
@@ -21,17 +21,25 @@ WORKLOADS = ("decode", "prefill", "parallel", "embed", "startup")
 
 
 def rounds() -> Callable[[options.F], options.F]:
-    return click.option("--rounds", type=click.IntRange(1), default=5, show_default=True, help="Turns of each.")
+    return click.option(
+        "--rounds", type=click.IntRange(1), default=5, show_default=True, help="Turns of each engine and workload."
+    )
 
 
 def outputs() -> Callable[[options.F], options.F]:
-    """What every benchmark prints and keeps."""
+    """Output options of every benchmark."""
     return options.together(
-        click.option("--json", "as_json", is_flag=True, help="Print the JSON line alone."),
+        click.option("--json", "as_json", is_flag=True, help="Print only the JSON line."),
         click.option(
-            "--plot", is_flag=False, flag_value="-", metavar="[FILE.svg]", help="Draw bars here, or into a picture."
+            "--plot",
+            is_flag=False,
+            flag_value="-",
+            metavar="[FILE.svg]",
+            help="Draw bars on the terminal, or into an SVG file.",
         ),
-        click.option("--save", type=click.Path(dir_okay=False, path_type=Path), help="Append the JSON line to a file."),
+        click.option(
+            "--save", type=click.Path(dir_okay=False, path_type=Path), help="Append the JSON line to this file."
+        ),
     )
 
 
@@ -39,18 +47,13 @@ def model_option(default: str) -> Callable[[options.F], options.F]:
     return click.option("-m", "--model", default=default, show_default=True, help="Name, folder or file.")
 
 
-def compute_option(*choices: str) -> Callable[[options.F], options.F]:
-    return click.option(
-        "--compute", type=click.Choice(choices), help="What activations are rounded to (default: the model's own way)."
-    )
-
-
 @click.group()
 def command() -> None:
     """Measure how fast models run on this machine.
 
-    Every benchmark shows medians with the range seen and the share of the roof that was measured in the same run, and
-    ends with one JSON line. `vs` measures other engines beside weft, taking turns. See `weft bench COMMAND --help`.
+    Every benchmark prints medians with the range seen, the share of the machine's roof (peak bandwidth or arithmetic),
+    which is measured in the same run, and one JSON line. `vs` measures other engines in turn with weft. See
+    `weft bench COMMAND --help`.
 
     \b
     Examples:
@@ -64,10 +67,10 @@ def command() -> None:
 @options.threads()
 @outputs()
 def roofs(threads: int | None, **printing: Any) -> None:
-    """Measure what the machine can do at most.
+    """Measure the machine's roofs: peak bandwidth and arithmetic.
 
-    Reading memory (1 GB in huge pages), the third-level cache (64 MB) and the second-level cache (a megabyte a thread);
-    multiply-adds of each unit that is there. Every other benchmark measures the ones it needs itself.
+    Reads memory (1 GB in huge pages), the third-level cache (64 MB) and the second-level cache (1 MB per thread), and
+    times multiply-adds of each arithmetic unit. Every other benchmark measures the roofs it needs itself.
 
     \b
     Examples:
@@ -89,18 +92,24 @@ def roofs(threads: int | None, **printing: Any) -> None:
 @command.command()
 @model_option(options.DEFAULT_GENERATOR)
 @options.threads()
-@compute_option("int8", "bf16", "f16", "f32")
+@options.decoder_compute()
 @options.kv_dtype()
-@click.option("--tokens", type=(int, int), default=(32, 256), show_default=True, help="The two lengths of the slope.")
+@click.option(
+    "--tokens",
+    type=(int, int),
+    default=(32, 256),
+    show_default=True,
+    help="The two lengths whose difference gives the rate.",
+)
 @rounds()
 @outputs()
 def decode(
     model: str, threads: int | None, compute: str | None, kv_dtype: str | None, tokens: tuple[int, int], **printing: Any
 ) -> None:
-    """Measure tokens per second of one sequence.
+    """Measure decoding: tokens per second of one sequence.
 
     The rate is the slope (N2 - N1) / (T(N2) - T(N1)), so prompt and set-up cancel out. Its roof is reading every weight
-    once a token.
+    once per token.
 
     \b
     Examples:
@@ -113,17 +122,19 @@ def decode(
 @command.command()
 @model_option(options.DEFAULT_GENERATOR)
 @options.threads()
-@compute_option("int8", "bf16", "f16", "f32")
+@options.decoder_compute()
 @options.kv_dtype()
-@click.option("--prompt", type=click.IntRange(1), default=512, show_default=True, help="Tokens of the prompt.")
+@click.option(
+    "--prompt", type=click.IntRange(1), default=512, show_default=True, help="Length of the prompt in tokens."
+)
 @rounds()
 @outputs()
 def prefill(
     model: str, threads: int | None, compute: str | None, kv_dtype: str | None, prompt: int, **printing: Any
 ) -> None:
-    """Measure tokens per second of reading a prompt.
+    """Measure prefill: tokens per second of a prompt.
 
-    Its roof is the arithmetic of the products in the best unit that the level has.
+    Its roof is the arithmetic of the matrix products in the best unit of the level.
 
     \b
     Examples:
@@ -136,15 +147,15 @@ def prefill(
 @command.command()
 @model_option(options.DEFAULT_GENERATOR)
 @options.threads()
-@compute_option("int8", "bf16", "f16", "f32")
+@options.decoder_compute()
 @options.kv_dtype()
-@click.option("--sequences", type=click.IntRange(1), default=16, show_default=True, help="How many at once.")
+@click.option("--sequences", type=click.IntRange(1), default=16, show_default=True, help="Number of sequences.")
 @rounds()
 @outputs()
 def parallel(
     model: str, threads: int | None, compute: str | None, kv_dtype: str | None, sequences: int, **printing: Any
 ) -> None:
-    """Measure tokens per second of several sequences together.
+    """Measure a batch: tokens per second of several sequences at once.
 
     \b
     Examples:
@@ -157,36 +168,46 @@ def parallel(
 @command.command()
 @model_option(options.DEFAULT_EMBEDDER)
 @options.threads()
-@compute_option("f32", "f16", "bf16x3", "bf16", "int8")
-@click.option("--texts", type=click.IntRange(1), default=1000, show_default=True, help="Of 8 to 64 tokens.")
+@options.encoder_compute(default="f32")
+@click.option(
+    "--texts", type=click.IntRange(1), default=1000, show_default=True, help="Number of mixed texts, of 8 to 64 tokens."
+)
 @rounds()
 @outputs()
-def embed(model: str, threads: int | None, compute: str | None, texts: int, **printing: Any) -> None:
+def embed(model: str, threads: int | None, compute: str, texts: int, **printing: Any) -> None:
     """Measure embedding: one short text, many mixed ones, documents.
 
-    Times are from text to vector, tokenisation included. The roof of many texts is the arithmetic of the products.
+    Times are from text to vector, tokenization included. The roof is the arithmetic of the matrix products.
 
     \b
     Examples:
       weft bench embed
       weft bench embed --compute bf16 --threads 1
     """
-    _alone("embed", model, threads, compute or "f32", printing, texts=texts)
+    _alone("embed", model, threads, compute, printing, texts=texts)
 
 
 @command.command()
 @model_option(options.DEFAULT_GENERATOR)
 @options.threads()
-@click.option("--url", "urls", multiple=True, help="A running server, weft's or another's; may be given several times.")
-@click.option("--rate", "rates", type=float, multiple=True, help="Requests a second (default: 1, 2, 4, 8).")
-@click.option("--requests", type=click.IntRange(1), default=32, show_default=True, help="Of each rate.")
-@click.option("--prompt", type=click.IntRange(1), default=64, show_default=True, help="Words of a prompt.")
-@click.option("--tokens", type=click.IntRange(1), default=64, show_default=True, help="Tokens of an answer.")
+@click.option("--url", "urls", multiple=True, help="A running server with OpenAI's API; may be given several times.")
+@click.option(
+    "--rate",
+    "rates",
+    type=float,
+    multiple=True,
+    help="Requests per second; may be given several times (default: 1, 2, 4, 8).",
+)
+@click.option(
+    "--requests", type=click.IntRange(1), default=32, show_default=True, help="Number of requests at each rate."
+)
+@click.option("--prompt", type=click.IntRange(1), default=64, show_default=True, help="Length of a prompt in words.")
+@click.option("--tokens", type=click.IntRange(1), default=64, show_default=True, help="Length of an answer in tokens.")
 @outputs()
 def serve(model: str, threads: int | None, urls: tuple[str, ...], rates: tuple[float, ...], **given: Any) -> None:
-    """Measure a server under load: requests that arrive at random, at several rates.
+    """Measure a server under load: requests that arrive at random times, at several rates.
 
-    Without --url a server of the model is started for it. All servers get the same requests at the same moments.
+    Without --url a server with the model is started. All servers get the same requests at the same times.
 
     \b
     Examples:
@@ -211,15 +232,20 @@ def serve(model: str, threads: int | None, urls: tuple[str, ...], rates: tuple[f
 @command.command()
 @options.threads()
 @click.option(
-    "--type", "types", multiple=True, metavar="TYPE", help="Weights of this type; may be given several times."
+    "--type", "types", multiple=True, metavar="TYPE", help="Only weights of this type; may be given several times."
 )
-@click.option("--rows", type=click.IntRange(1), multiple=True, help="Rows of activations (default: 1, 16, 512).")
-@click.option("--ops", is_flag=True, help="Every op of the catalogue on its largest sample instead.")
+@click.option(
+    "--rows",
+    type=click.IntRange(1),
+    multiple=True,
+    help="Rows of activations; may be given several times (default: 1, 16, 512).",
+)
+@click.option("--ops", is_flag=True, help="Measure every op of the catalogue on its largest sample instead.")
 @outputs()
 def kernels(threads: int | None, types: tuple[str, ...], rows: tuple[int, ...], ops: bool, **printing: Any) -> None:
     """Measure single kernels: matrix products of every weight type.
 
-    A product of one row is bound by reading the weight, one of many rows by arithmetic: the share is of the lower roof.
+    A product of one row is limited by reading the weight, one of many rows by arithmetic: the lower roof is shown.
 
     \b
     Examples:
@@ -234,7 +260,7 @@ def kernels(threads: int | None, types: tuple[str, ...], rows: tuple[int, ...], 
 
     wrong = next((name for name in types if name not in kernel.TYPES), None)
     if wrong is not None:
-        raise click.UsageError(f"no weight type {wrong!r}; there are {', '.join(kernel.TYPES)}")
+        raise click.UsageError(f"{wrong!r} is not a weight type; types are {', '.join(kernel.TYPES)}")
     measured = Roofs(plan_threads(threads).count)
     made = kernel.every_op(measured) if ops else kernel.products(measured, types or kernel.TYPES, rows or kernel.ROWS)
     found, say = [], _progress()
@@ -258,7 +284,7 @@ def kernels(threads: int | None, types: tuple[str, ...], rows: tuple[int, ...], 
 @rounds()
 @outputs()
 def startup(model: str, threads: int | None, **printing: Any) -> None:
-    """Measure a fresh process: time to its first token or vector, and peak memory.
+    """Measure a new process: time to its first token or vector, and peak memory.
 
     \b
     Examples:
@@ -278,20 +304,32 @@ def startup(model: str, threads: int | None, **printing: Any) -> None:
 @click.option("-m", "--model", help="Name, folder or file (default: SmolLM2, or MiniLM for embed).")
 @options.threads()
 @click.option(
-    "--compute", type=click.Choice(["f32", "f16", "bf16", "int8"]), help="Embed: only this kind of arithmetic."
+    "--compute", type=click.Choice(["f32", "f16", "bf16", "int8"]), help="For embed: only this kind of arithmetic."
 )
 @click.option(
     "--peer-python",
     "pythons",
     multiple=True,
     type=click.Path(),
-    help="An interpreter that has peers installed; several are tried in turn (WEFT_PEER_PYTHON).",
+    help="A Python interpreter that has peers installed; may be given several times (default: WEFT_PEER_PYTHON).",
 )
-@click.option("--only", multiple=True, metavar="WORD", help="Peers whose name and setting contain this.")
-@click.option("--files", type=click.Path(file_okay=False), default="", help="Folder of exported models for peers.")
-@click.option("--peers", "folder", type=click.Path(file_okay=False, path_type=Path), help="Folder of peers' scripts.")
-@click.option("--sequences", type=click.IntRange(1), default=16, show_default=True, help="Parallel: how many at once.")
-@click.option("--quick", is_flag=True, help="Short runs, to see that everything works.")
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="WORD",
+    help="Only peers whose name and setting contain this; may be given several times.",
+)
+@click.option("--files", type=click.Path(file_okay=False), default="", help="Folder of models exported for peers.")
+@click.option(
+    "--peers",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder of the peers' scripts (default: benchmarks/peers).",
+)
+@click.option(
+    "--sequences", type=click.IntRange(1), default=16, show_default=True, help="For parallel: number of sequences."
+)
+@click.option("--quick", is_flag=True, help="Short runs, to check that everything works.")
 @rounds()
 @outputs()
 def vs(
@@ -307,11 +345,11 @@ def vs(
     quick: bool,
     **printing: Any,
 ) -> None:
-    """Measure other engines beside weft, taking turns.
+    """Measure other engines in turn with weft.
 
-    Each engine runs in a process of its own, with the interpreter that has it; model, threads, prompts and texts are
-    the same. Round after round everybody has one turn, so what disturbs the machine disturbs all. benchmarks/peers says
-    what to install and how to export models for those that do not read the original.
+    Each engine runs in its own process, with the interpreter that has it installed; model, threads, prompts and texts
+    are the same. Every engine has one turn per round, so a disturbance of the machine affects all alike.
+    benchmarks/peers/README.md says what to install, and how to export models for engines that need their own format.
 
     \b
     Examples:
@@ -343,7 +381,7 @@ def vs(
 def _everybody(
     task: str, pythons: Sequence[str], folder: Path | None, only: Sequence[str], compute: str | None
 ) -> list[Candidate]:
-    """weft, then the peers; an error that says what to install where there is none."""
+    """weft, then the peers; an error that says what to install if there is no peer."""
     from weft import flags
     from weft.bench import peers
 
@@ -351,15 +389,17 @@ def _everybody(
     found, lacking = peers.find_peers(task, interpreters, folder or peers.SCRIPTS, only)
     found = [peer for peer in found if compute is None or peer.kind in (compute, "")]
     for sentence in lacking:
-        screen.note(f"not there: {sentence}")
+        screen.note(f"not installed: {sentence}")
     if not found:
         asked = f" whose name contains {' or '.join(only)}" if only else ""
         raise NotFoundError(
-            f"[bench] no peer{asked} in {', '.join(interpreters)}; install llama-cpp-python, onnxruntime, openvino, "
-            "ctranslate2 or torch with transformers there, or name an interpreter that has them with --peer-python"
+            "bench",
+            f"{', '.join(interpreters)} has no peer{asked}",
+            advice="install llama-cpp-python, onnxruntime, openvino, ctranslate2 or torch with transformers there, or "
+            "name an interpreter that has them with --peer-python",
         )
     itself = peers.weft_candidates(task, () if task == "embed" else [compute or "default"])
-    if compute:  # f32 stays, and comes first: the others' vectors are compared with its
+    if compute:  # f32 stays, and comes first: the vectors of the others are compared with it
         itself = [own for own in itself if own.kind == compute or own.setting == "f32"]
     return [*itself, *found]
 
@@ -373,7 +413,7 @@ def _alone(
     kv_dtype: str | None = None,
     **sizes: int,
 ) -> None:
-    """A case of weft's own, in this process."""
+    """Measure weft alone, in this process."""
     from weft.bench import cases, peers, versus
 
     say = _progress()
@@ -395,7 +435,7 @@ def _alone(
 
 
 def _progress() -> Callable[[str], None]:
-    """Says what is being done: on one line of a terminal, in lines of their own what was left out."""
+    """Shows what is being measured on one line of a terminal; messages about peers left out get their own lines."""
     from weft import flags
 
     alive = sys.stderr.isatty() and flags.progress_wanted()
@@ -423,7 +463,7 @@ def _finish(
     printing: dict[str, Any],
     **more: Any,
 ) -> None:
-    """The table, then the JSON line, which is kept where that was asked for, then bars."""
+    """Print the table, the JSON line and bars; save the line and the picture if asked to."""
     from weft.bench import report
 
     if sys.stderr.isatty():
@@ -443,7 +483,7 @@ def _finish(
 
 
 def _name(model: str) -> str:
-    """The model as results name it: of a path only the last part, so that they say nothing of this machine."""
+    """The model as results name it: only the last part of a path, so that results hold no paths of this machine."""
     return Path(model).name if Path(model).exists() else model
 
 

@@ -1,4 +1,4 @@
-"""weft doctor: what the machine has, what weft uses of it and why, and what a model would cost."""
+"""weft doctor: the machine, what weft uses of it and why, and the memory a model needs."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from weft.cli import options, screen
 @options.context()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def command(model: str | None, context: int | None, as_json: bool) -> None:
-    """Show the machine, and what a model would cost on it.
+    """Show the machine, what weft uses of it and why.
 
-    It says what weft uses of the machine and why. With a model it counts the memory that loading would take, without
-    reading a weight; key/value memory is counted in full, for two sequences of the whole context.
+    With a model, also shows the memory that loading it takes, without reading its weights; the KV cache is counted in
+    full, for two sequences of the whole context.
 
     \b
     Examples:
@@ -131,7 +131,7 @@ def _print(report: dict[str, Any]) -> None:
     click.echo()
     screen.facts(report["software"].items(), title="Software")
     rows = [(f"{c['name']} cache", f"{c['path']}, {screen.size(c['bytes'])}") for c in report["caches"]]
-    rows.append(("offline", f"yes: {offline['reason']}" if offline["on"] else "no: models are fetched when needed"))
+    rows.append(("offline", f"yes: {offline['reason']}" if offline["on"] else "no: models are downloaded when needed"))
     click.echo()
     screen.facts(rows, title="Models")
     if "model" in report:
@@ -140,7 +140,7 @@ def _print(report: dict[str, Any]) -> None:
 
 
 def _print_model(model: dict[str, Any]) -> None:
-    names = {"weights": "weights", "kv": "key/value state", "work": "working memory"}
+    names = {"weights": "weights", "kv": "KV cache", "work": "working memory"}
     rows = [(names[name], screen.size(count)) for name, count in model["bytes"].items()]
     if model["context"]:
         rows.append(("context", f"{model['context']} tokens"))

@@ -1,4 +1,4 @@
-"""weft env: every environment variable weft reads."""
+"""weft env: the environment variables weft reads."""
 
 from typing import Any
 
@@ -14,8 +14,8 @@ from weft.errors import InputError
 def command(as_json: bool) -> None:
     """Show the environment variables weft reads.
 
-    Each has its value, its default and what it does. Secrets are never printed. A value that does not parse is marked,
-    with what is wanted.
+    Prints the value, the default and the meaning of each. Secrets are never printed. An invalid value is marked, with
+    the values that are allowed.
 
     \b
     Examples:

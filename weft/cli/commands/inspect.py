@@ -1,4 +1,4 @@
-"""weft inspect: what a weight file holds, whether or not weft runs it."""
+"""weft inspect: the contents of a weight file, of any architecture."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ LONG_ARRAY = 6  # elements
 
 @click.command()
 @click.argument("model", metavar="FILE|FOLDER|NAME")
-@click.option("--tensors", is_flag=True, help="List every tensor: type, shape, bytes.")
+@click.option("--tensors", is_flag=True, help="List every tensor with type, shape and bytes.")
 @click.option("--metadata", is_flag=True, help="Show metadata in full.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def command(model: str, tensors: bool, metadata: bool, as_json: bool) -> None:
-    """Show what a GGUF or safetensors file holds.
+    """Show the contents of a GGUF or safetensors file.
 
-    That is its metadata, its tensors and their bits per weight; only the head of the file is read. The architecture
-    need not be one that weft runs; `weft show` says what weft makes of a model.
+    Prints metadata, tensors and bits per weight; only the header is read. It works for architectures that weft does not
+    run, too; `weft show` prints how weft reads a model.
 
     \b
     Examples:
@@ -51,7 +51,7 @@ def command(model: str, tensors: bool, metadata: bool, as_json: bool) -> None:
 
 
 def _find(model: str) -> Path:
-    """A path as it stands, so that files weft would not run can be looked at; else what the model's name means."""
+    """An existing path as it is, so that files weft cannot run can be inspected; else the model of that name."""
     from weft.weights.sources import locate
     from weft.weights.sources.catalog import find
 
@@ -76,7 +76,7 @@ def _report(path: Path, opened: TensorFile[Any], full: bool) -> dict[str, Any]:
 
 
 def _architecture(opened: TensorFile[Any]) -> str:
-    """What the file or the config.json beside it calls the model."""
+    """The architecture that the file, or the config.json beside it, states."""
     named = opened.metadata.get("general.architecture")
     if named is None:
         from weft.runtime import read_object
@@ -99,7 +99,7 @@ def _types(opened: TensorFile[Any]) -> list[dict[str, Any]]:
 
 
 def _value(metadata: Mapping[str, Any], key: str, full: bool) -> Any:
-    """A value as JSON has it. Long texts and arrays are cut to their beginning unless all of it is wanted."""
+    """A value as JSON; long texts and arrays are shortened unless `full`."""
     value = metadata[key]
     if isinstance(value, str):
         return value if full else screen.cut(value, LONG_TEXT)

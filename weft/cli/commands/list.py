@@ -1,4 +1,4 @@
-"""weft list: the models on this machine, in the catalogue, and the kinds weft runs."""
+"""weft list: the models on this machine, those in the catalogue, and the model types weft runs."""
 
 from typing import Any
 
@@ -8,8 +8,8 @@ from weft.cli import screen
 
 
 @click.command()
-@click.option("--catalog", is_flag=True, help="Everything the catalogue knows, here or not.")
-@click.option("--models", is_flag=True, help="The model types weft runs.")
+@click.option("--catalog", is_flag=True, help="List all models of the catalogue.")
+@click.option("--models", is_flag=True, help="List the model types weft runs.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def command(catalog: bool, models: bool, as_json: bool) -> None:
     """List the models on this machine.
@@ -21,7 +21,7 @@ def command(catalog: bool, models: bool, as_json: bool) -> None:
       weft list --models
     """
     if catalog and models:
-        raise click.UsageError("--catalog and --models are two different lists; give one")
+        raise click.UsageError("--catalog and --models cannot be combined; give one")
     rows = _catalogue() if catalog else _model_types() if models else _local()
     if as_json:
         screen.print_json(rows)
@@ -29,7 +29,7 @@ def command(catalog: bool, models: bool, as_json: bool) -> None:
         shown = [{**row, "size": _size(row["size"])} if "size" in row else row for row in rows]
         screen.table(list(shown[0]), [tuple(row.values()) for row in shown], right=("size",))
     else:
-        screen.note("no models here yet; `weft list --catalog` shows what `weft pull` can fetch by name")
+        screen.note("no models yet; `weft list --catalog` lists models that `weft pull NAME` downloads")
 
 
 def _size(count: int | None) -> str:

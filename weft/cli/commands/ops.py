@@ -1,4 +1,4 @@
-"""weft ops: the op catalogue, and what runs each op here."""
+"""weft ops: the op catalogue, and which backends run each op on this machine."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ CELLS = {"kernel": "✓", "parts": "parts", "none": "–"}
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option("--markdown", is_flag=True, help="Print a Markdown table.")
 def command(as_json: bool, markdown: bool) -> None:
-    """Show every op and what runs it here.
+    """Show every op, and which backends of this machine run it.
 
-    ✓ is a kernel, `parts` an op that runs as the simpler ops it is made of, – an op that the backend does not run.
+    ✓: with a kernel. parts: decomposed into simpler ops. –: not at all.
 
     \b
     Examples:
@@ -29,7 +29,7 @@ def command(as_json: bool, markdown: bool) -> None:
       weft ops --markdown > ops.md
     """
     if as_json and markdown:
-        raise click.UsageError("--json and --markdown are two forms of the same; give one")
+        raise click.UsageError("--json and --markdown cannot be combined; give one")
     from weft.backends import backends_present
     from weft.ops.registry import catalogue
 

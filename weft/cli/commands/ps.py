@@ -1,4 +1,4 @@
-"""weft ps: the servers that run here, their models, and what they are doing."""
+"""weft ps: the servers on this machine, their models and requests."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ TIMEOUT_S = 5
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def command(as_json: bool) -> None:
-    """List the servers on this machine.
+    """List the servers on this machine, with their models and requests.
 
-    Each with its models and what it is doing. A server with a key is asked with the one in WEFT_API_KEY.
+    The key of a server that needs one is read from WEFT_API_KEY.
 
     \b
     Examples:
@@ -36,13 +36,13 @@ def command(as_json: bool) -> None:
         screen.print_json(servers)
         return
     if not servers:
-        screen.note("no server runs here; `weft serve MODEL` starts one")
+        screen.note("no server is running; `weft serve MODEL` starts one")
     for server in servers:
         _print(server)
 
 
 def live(url: str) -> dict[str, Any]:
-    """What a server says of itself, or why it says nothing."""
+    """The state of a server, or the error that it or the connection gave."""
     from http.client import HTTPException
 
     from weft import flags
@@ -54,7 +54,7 @@ def live(url: str) -> dict[str, Any]:
         connection.request("GET", "/weft/live", headers=headers)
         answer = connection.getresponse()
         if answer.status != 200:
-            return {"error": "its key is needed, in WEFT_API_KEY" if answer.status == 401 else f"HTTP {answer.status}"}
+            return {"error": "it needs its key in WEFT_API_KEY" if answer.status == 401 else f"HTTP {answer.status}"}
         found: dict[str, Any] = json.loads(answer.read(LIMIT))
         return found
     except (HTTPException, OSError, ValueError) as error:
@@ -73,7 +73,7 @@ def _connection(url: str) -> HTTPConnection:
     connection = HTTPConnection("localhost", timeout=TIMEOUT_S)
     connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.sock.settimeout(TIMEOUT_S)
-    with suppress(OSError):  # said by the request that follows
+    with suppress(OSError):  # the request that follows reports the error
         connection.sock.connect(url.removeprefix("unix:"))
     return connection
 

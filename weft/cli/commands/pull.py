@@ -1,4 +1,4 @@
-"""weft pull: fetch models ahead of their use."""
+"""weft pull: download models."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME…")
 def command(names: tuple[str, ...]) -> None:
-    """Fetch models before they are needed.
+    """Download models before they are needed.
 
-    A model that is here already is not fetched again, unless its branch on the hub has moved.
+    A model that is already here is downloaded again only if its branch on the hub has changed.
 
     \b
     Examples:
@@ -38,7 +38,7 @@ def command(names: tuple[str, ...]) -> None:
 
 
 def _bytes(located: Located) -> int:
-    """Bytes of the files that were chosen; a split file is counted with all its parts."""
+    """Bytes of the chosen files; a split file counts with all its parts."""
     from weft.weights.sources.choice import parts_of
 
     if located.entry:

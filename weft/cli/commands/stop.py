@@ -1,4 +1,4 @@
-"""weft stop: end servers that run here, in order."""
+"""weft stop: stop servers on this machine, after they have answered their requests."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from weft.errors import BusyError, NotFoundError
 
 @click.command()
 @click.argument("which", metavar="[PORT|SOCKET]", required=False)
-@click.option("--all", "everyone", is_flag=True, help="All servers on this machine.")
-@click.option("--timeout", type=float, default=45.0, show_default=True, help="Seconds to wait for the end.")
+@click.option("--all", "everyone", is_flag=True, help="Stop all servers on this machine.")
+@click.option("--timeout", type=float, default=45.0, show_default=True, help="Seconds to wait for the server to end.")
 def command(which: str | None, everyone: bool, timeout: float) -> None:
     """Stop a server on this machine.
 
-    It answers what is under way, takes nothing new, and ends.
+    The server finishes the requests it is working on, accepts no new ones, and ends.
 
     \b
     Examples:
@@ -33,16 +33,21 @@ def command(which: str | None, everyone: bool, timeout: float) -> None:
     known = {which, str(Path(which).resolve())} if which else None
     found = [one for one in presence.running() if known is None or one.where in known]
     if not found:
-        raise NotFoundError("[stop] no such server runs here; `weft ps` lists them")
+        what = f"no server is running at {which}" if which else "no server is running"
+        raise NotFoundError("stop", what, advice="`weft ps` lists the servers of this machine")
     if len(found) > 1 and not everyone:
         places = ", ".join(one.where for one in found)
-        raise click.UsageError(f"several servers run here; give one of {places}, or --all")
+        raise click.UsageError(f"several servers are running; give one of {places}, or --all")
     for one in found:
         os.kill(one.pid, signal.SIGTERM)
     deadline = time.monotonic() + timeout
     for one in found:
         while presence.alive(one):
             if time.monotonic() > deadline:
-                raise BusyError(f"[stop] the server at {one.where} still answers requests; ask again to end it now")
+                raise BusyError(
+                    "stop",
+                    f"the server at {one.where} is still answering requests after {timeout:g} s",
+                    advice="run `weft stop` again to end it at once",
+                )
             time.sleep(0.05)
         screen.note(f"stopped {one.url}")

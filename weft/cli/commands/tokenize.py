@@ -1,4 +1,4 @@
-"""weft tokenize: texts in, ids out; or ids in, text out."""
+"""weft tokenize: the ids of texts, or the text of ids."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("texts", nargs=-1, metavar="[TEXT…]")
 @click.option("-m", "--model", default=options.DEFAULT_GENERATOR, show_default=True, help="Name, folder or file.")
-@click.option("-i", "--input", "source", metavar="FILE|-", help="Read one text: the whole file.")
-@click.option("--ids", "only_ids", is_flag=True, help="Print the ids alone, a line for each text.")
-@click.option("--count", is_flag=True, help="Print how many ids there are, a line for each text.")
+@click.option("-i", "--input", "source", metavar="FILE|-", help="Read one text, the whole file.")
+@click.option("--ids", "only_ids", is_flag=True, help="Print only the ids, one line per text.")
+@click.option("--count", is_flag=True, help="Print only the number of ids, one line per text.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-@click.option("--decode", is_flag=True, help="The arguments, or what is read, are ids: print their text.")
-@click.option("--no-special", is_flag=True, help="Without the model's special tokens around a text.")
-@click.option("--parse-special", is_flag=True, help="A special token written in a text is that token.")
+@click.option("--decode", is_flag=True, help="Read ids and print their text.")
+@click.option("--no-special", is_flag=True, help="Do not add the model's special tokens.")
+@click.option("--parse-special", is_flag=True, help="Treat text such as <|im_end|> as the special token.")
 def command(
     texts: tuple[str, ...],
     model: str,
@@ -37,9 +37,9 @@ def command(
 ) -> None:
     """Show the tokens of texts, or the text of ids.
 
-    Of each token the id, how the vocabulary writes it, and where it lies in the text, in characters. Only the model's
-    tokenizer is read. A file that holds nothing else (tokenizer.json, tokenizer.model, tekken.json,
-    vocab.txt, a .tiktoken file) is a model here.
+    Prints the id of each token, how the vocabulary writes it, and its position in the text in characters. Only the
+    model's tokenizer is read; --model may be a tokenizer file alone (tokenizer.json, tokenizer.model, tekken.json,
+    vocab.txt or a .tiktoken file).
 
     \b
     Examples:
@@ -49,11 +49,11 @@ def command(
       weft tokenize --ids "a text" | weft tokenize --decode
     """
     if sum((only_ids, count, as_json, decode)) > 1:
-        raise click.UsageError("--ids, --count, --json and --decode exclude one another")
+        raise click.UsageError("--ids, --count, --json and --decode cannot be combined; give one")
     if texts and source is not None:
-        raise click.UsageError("texts were given as arguments and as --input; give one of them")
+        raise click.UsageError("texts are given both as arguments and with --input; give one of them")
     if not texts and source is None and sys.stdin.isatty():
-        raise click.UsageError("no texts; give some as arguments, name a file with --input, or pipe one in")
+        raise click.UsageError("no text given; give texts as arguments, a file with --input, or pipe one in")
     from weft.cli.texts import read_text
 
     given = list(texts) or [read_text(source or "-")]
@@ -86,7 +86,7 @@ def _numbers(given: list[str]) -> list[int]:
     words = " ".join(given).replace(",", " ").replace("[", " ").replace("]", " ").split()
     wrong = next((word for word in words if not word.isdecimal() or len(word) > 9), None)
     if wrong is not None:
-        raise click.UsageError(f"not an id: {screen.cut(wrong, 40)!r}")
+        raise click.UsageError(f"{screen.cut(wrong, 40)!r} is not a token id; ids are whole numbers")
     return [int(word) for word in words]
 
 
