@@ -1,7 +1,7 @@
 """On generated texts the ids and decoded texts are those of the tokenizers library, for every tokenizer at hand.
 
 The small committed tokenizers are always compared. WEFT_TOKENIZERS may name more, separated like PATH: tokenizer.json
-files and GGUF files with SmolLM's vocabulary. WEFT_TOKENIZER_CASES sets the number of texts (3,000). WEFT_VOCABS may be
+files and GGUF files with SmolLM's vocabulary. WEFT_TOKENIZER_CASES sets the number of texts (600). WEFT_VOCABS may be
 a folder of vocabulary-only GGUF files with llama.cpp's pairs beside them. parity.py compares more kinds of file.
 """
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from soaking import times
 from texts import random_texts
 
 from weft.text.tokenizer import Tokenizer
@@ -20,7 +21,7 @@ library = pytest.importorskip("tokenizers", reason="the tokenizers package is no
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "text"
 SHARED = Path(os.environ.get("WEFT_SHARED", ROOT.parent / "shared"))
-CASES = int(os.environ.get("WEFT_TOKENIZER_CASES", "3000"))
+CASES = int(os.environ.get("WEFT_TOKENIZER_CASES", times(30_000, 600)))
 SMALL = [
     GOLDEN / f"{name}.json"
     for name in ("word_piece", "gpt2", "llama3", "nemo", "falcon", "smollm", "llama2", "mistral", "unigram")
@@ -78,6 +79,7 @@ def smollm_from_gguf(path: Path) -> tuple[Tokenizer, Any]:
     return Tokenizer.from_gguf(metadata), other
 
 
+@pytest.mark.soak
 def test_generated_texts_agree(both: tuple[Tokenizer, Any]) -> None:
     tokenizer, other = both
     specials, special = [token for token, _, _ in tokenizer.added_tokens][:16], tokenizer.special_ids
@@ -94,6 +96,7 @@ def test_generated_texts_agree(both: tuple[Tokenizer, Any]) -> None:
         assert streamed == other.decode(ids, skip_special_tokens=False), ascii(text)
 
 
+@pytest.mark.soak
 def test_generated_texts_agree_with_special_tokens_as_text(both: tuple[Tokenizer, Any]) -> None:
     tokenizer, other = both
     # The library's Unigram still finds the text of a special token in its vocabulary; weft's does not.

@@ -5,6 +5,7 @@ import random
 from pathlib import Path
 
 import pytest
+from soaking import times
 
 from weft.text.json_text import JsonFollower
 from weft.text.reasoning import ReasoningSplit, Split, opened_by
@@ -115,10 +116,11 @@ CALLS = ['"name"', '"arguments"', '"f"', '{"name":"f","arguments":{', '{"name": 
 PARTS = [*MARKS, *CALLS, *'[]{},;:"\\']
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("form", ["hermes", "llama3", "mistral"])
 def test_random_texts_lose_nothing_and_do_not_depend_on_cuts(form):
     rng = random.Random(11)
-    for _ in range(1_500):
+    for _ in range(times(15_000, 300)):
         text = "".join(rng.choice(PARTS) for _ in range(rng.randint(1, 14)))
         events = parsed(form, [text])
         assert parsed(form, cut(text, rng)) == events == parsed(form, list(text)), text
