@@ -17,9 +17,10 @@ import transformers
 from safetensors.torch import load_file
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent.parent / "models"), str(HERE.parents[2])]
+sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent / "models"), str(HERE.parents[2])]
 import tiny  # noqa: E402
 import tiny_adapters  # noqa: E402
+from made_with import note_versions  # noqa: E402
 
 TOKENS = 17
 
@@ -55,7 +56,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             arrays[name] = run(name, Path(folder))
     np.savez_compressed(HERE / "tiny-adapters.npz", **arrays)
-    print(f"torch {torch.__version__}, transformers {transformers.__version__}, peft {peft.__version__}")
+    note_versions(HERE / "tiny-adapters.npz", "peft", "transformers", "torch", "numpy")
 
 
 main()

@@ -8,12 +8,14 @@ little-endian, every NaN as the plain one) and the first eight, so that a differ
 
 import hashlib
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
 
 BLOCKS = 64
-TARGET = Path(__file__).with_name("dequant.json")
+TARGET = Path(__file__).resolve().with_name("dequant.json")
+sys.path.insert(0, str(TARGET.parents[1]))
 
 
 def blocks(name: str, size_bytes: int) -> np.ndarray:
@@ -31,6 +33,7 @@ def digest(values: np.ndarray) -> str:
 
 def main() -> None:
     import gguf
+    from made_with import note_versions
 
     from weft.dtype import DTYPES
 
@@ -43,6 +46,7 @@ def main() -> None:
             values = gguf.dequantize(raw.reshape(1, -1), gguf.GGMLQuantizationType(dtype.gguf)).ravel()
         golden[dtype.name] = {"sha256": digest(values), "first": [float(v).hex() for v in values[:8]]}
     TARGET.write_text(json.dumps(golden, indent=1) + "\n", encoding="utf-8")
+    note_versions(TARGET, "gguf", "numpy")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,8 @@ import sentence_transformers
 from weft.weights.sources import catalog
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent.parent / "models"))
+sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent / "models")]
+from made_with import note_versions  # noqa: E402
 from tiny_catalogue import CATALOGUE, OTHERS, TEXTS, write_layout  # noqa: E402
 
 
@@ -37,7 +38,8 @@ def main() -> None:
                 made = [model.encode([text], prompt=prompt)[0] for text in TEXTS]
                 arrays[f"{name}/{role}"] = np.stack(made).astype(np.float32)
     np.savez_compressed(HERE / "tiny-catalogue.npz", **arrays)
-    print(sentence_transformers.__version__, {key: value.shape for key, value in arrays.items()})
+    note_versions(HERE / "tiny-catalogue.npz", "sentence-transformers", "transformers", "torch", "numpy")
+    print({key: value.shape for key, value in arrays.items()})
 
 
 main()

@@ -11,6 +11,8 @@ import sentence_transformers
 from embed_texts import texts
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+from made_with import note_versions  # noqa: E402
 
 
 def main() -> None:
@@ -18,7 +20,8 @@ def main() -> None:
     # one text at a time: what a padded batch changes in the last bits is not the model's meaning
     vectors = np.stack([model.encode([text])[0] for text in texts()]).astype(np.float32)
     np.savez_compressed(HERE / "minilm.npz", vectors=vectors)
-    print(f"sentence-transformers {sentence_transformers.__version__}: {vectors.shape}")
+    note_versions(HERE / "minilm.npz", "sentence-transformers", "transformers", "torch", "numpy")
+    print(vectors.shape)
 
 
 main()

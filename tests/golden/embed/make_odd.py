@@ -11,7 +11,8 @@ import numpy as np
 import sentence_transformers
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent.parent / "models"))
+sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent / "models")]
+from made_with import note_versions  # noqa: E402
 from tiny_odd import FOLDERS, TEXTS  # noqa: E402
 
 arrays = {}
@@ -20,4 +21,5 @@ with tempfile.TemporaryDirectory() as scratch:
         model = sentence_transformers.SentenceTransformer(str(write(Path(scratch) / name)), device="cpu")
         arrays[name] = np.stack([model.encode([text])[0] for text in TEXTS]).astype(np.float32)
 np.savez_compressed(HERE / "tiny-odd.npz", **arrays)
-print(sentence_transformers.__version__, {key: value.shape for key, value in arrays.items()})
+note_versions(HERE / "tiny-odd.npz", "sentence-transformers", "transformers", "torch", "numpy")
+print({key: value.shape for key, value in arrays.items()})

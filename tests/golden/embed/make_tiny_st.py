@@ -11,7 +11,8 @@ import numpy as np
 import sentence_transformers
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent.parent / "models"))
+sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent / "models")]
+from made_with import note_versions  # noqa: E402
 from tiny_st import TEXTS, write_st_folder  # noqa: E402
 
 with tempfile.TemporaryDirectory() as scratch:
@@ -22,4 +23,5 @@ with tempfile.TemporaryDirectory() as scratch:
         "document": np.stack([model.encode_document([text])[0] for text in TEXTS]),
     }
     np.savez_compressed(HERE / "tiny-st.npz", **arrays)
-    print(sentence_transformers.__version__, {k: v.shape for k, v in arrays.items()})
+    note_versions(HERE / "tiny-st.npz", "sentence-transformers", "transformers", "torch", "numpy")
+    print({k: v.shape for k, v in arrays.items()})

@@ -25,6 +25,9 @@ import numpy as np
 import xllamacpp.xllamacpp as wheel
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+from made_with import note_versions  # noqa: E402
+
 TOKENS, WINDOW, SCORED = 64, 512, 8192
 
 
@@ -230,6 +233,7 @@ def main() -> None:
         "f32": collect(widened, PROMPTS[name], text),
     }
     (HERE / f"{name}.json").write_text(json.dumps(found, indent=None, separators=(",", ":")) + "\n")
+    note_versions(HERE / f"{name}.json", "xllamacpp", "gguf", "numpy")
 
 
 main()

@@ -15,7 +15,8 @@ import torch
 import transformers
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent.parent / "models"))
+sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent / "models")]
+from made_with import note_versions  # noqa: E402
 from tiny_rerank import CROSS, PAIRS, write_cross, write_decoder  # noqa: E402
 
 from weft.rerank import likelihood, yes_no  # noqa: E402
@@ -59,7 +60,8 @@ def main() -> None:
         arrays["yes-no"] = yes_against_no(decoder, tokenizer)
         arrays["likelihood"] = query_likelihood(decoder, tokenizer)
     np.savez_compressed(HERE / "tiny-rerank.npz", **arrays)
-    print(sentence_transformers.__version__, {key: value.round(3).tolist() for key, value in arrays.items()})
+    note_versions(HERE / "tiny-rerank.npz", "sentence-transformers", "transformers", "torch", "numpy")
+    print({key: value.round(3).tolist() for key, value in arrays.items()})
 
 
 main()

@@ -2,10 +2,11 @@
 
     python tests/golden/text/make_chat.py
 
-Needs the `transformers` package (5.22 made the committed file).
+Needs the `transformers` package.
 """
 
 import json
+import sys
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ import jinja2.exceptions
 from chat_cases import CASES, FEATURE_ARGUMENTS, FEATURE_MESSAGES, FEATURE_TEMPLATES, NOW, TOKENS
 from transformers.utils import chat_template_utils
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+from made_with import note_versions  # noqa: E402
 
 
 class Clock(datetime):
@@ -51,6 +54,7 @@ def main() -> None:
         for name, template in FEATURE_TEMPLATES.items()
     }
     (HERE / "chat.json").write_text(json.dumps(found, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    note_versions(HERE / "chat.json", "transformers", "jinja2")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python tests/golden/text/make_tokenizers.py [NAME...]
 
-Needs the `tokenizers` package (0.23 made the committed files). Each <name>.json holds the tokenizer and its cases:
+Needs the `tokenizers` package. Each <name>.json holds the tokenizer and its cases:
 text, ids with special tokens parsed, ids with them as text, and the decoded text.
 """
 
@@ -13,8 +13,9 @@ from pathlib import Path
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parents[1] / "text"))
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent), str(HERE.parents[1] / "text")]
+from made_with import note_versions  # noqa: E402
 from texts import random_texts  # noqa: E402
 
 LLAMA3 = (
@@ -221,6 +222,7 @@ def main() -> None:
         content = {"tokenizer": json.loads(tokenizer.to_str()), "cases": cases(tokenizer), "pairs": pairs}
         path = HERE / f"{name}.json"
         path.write_text(json.dumps(content, ensure_ascii=True, separators=(",", ":")) + "\n")
+        note_versions(path, "tokenizers")
         print(path.name, path.stat().st_size)
 
 
