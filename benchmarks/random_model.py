@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from weft.dtype import DTYPES
+from weft.models import llama
 from weft.weights.files import TensorView
 from weft.weights.gguf import open_gguf
 from weft.weights.gguf_export import gguf_from_config
@@ -81,7 +82,7 @@ def main() -> None:
     rng = np.random.default_rng(0)
     with open_gguf(given.vocab) as vocab:
         tokens = {key: value for key, value in vocab.metadata.items() if key.startswith("tokenizer.")}
-        metadata = {**gguf_from_config(CONFIG), **tokens}
+        metadata = {**gguf_from_config(CONFIG, llama.GGUF), **tokens}
         write_gguf(given.out, {name: weight(rng, given.type, shape) for name, shape in shapes()}, metadata)
 
 

@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 import tiny
+from tiny_gguf import gguf_from_config, gguf_name, stored_order
 
-from weft.weights import gguf_from_config, gguf_name, stored_order, write_gguf
+from weft.weights import write_gguf
 
 SPECIAL = ["<|im_start|>", "<|im_end|>"]
 TEMPLATE = (

@@ -4,10 +4,11 @@ import random
 
 from fuzzing import Scratch, refusals
 from gguf_edits import edit_gguf
+from tiny_gguf import config_from_gguf
 
 import weft.weights.gguf_config
 from weft.text import Tokenizer
-from weft.weights import StringArray, config_from_gguf, open_gguf
+from weft.weights import StringArray, open_gguf
 
 SCRATCH = Scratch()
 

@@ -10,15 +10,16 @@ from typing import Any
 import numpy as np
 from tiny_folders import NAMES, TESTS, write_models
 
-sys.path[:0] = [str(TESTS / "weights"), str(TESTS / "cli")]
+sys.path[:0] = [str(TESTS / "weights"), str(TESTS / "cli"), str(TESTS / "models")]
 import gguf_corpus  # noqa: E402
 import safetensors_corpus  # noqa: E402
 import tiny  # noqa: E402
 from tiny_chat import byte_tokens  # noqa: E402
+from tiny_gguf import gguf_from_config, gguf_name, stored_order  # noqa: E402
 
 from weft.dtype import DTYPES  # noqa: E402
 from weft.runtime import Decoder, open_checkpoint  # noqa: E402
-from weft.weights import TensorView, gguf_from_config, gguf_name, stored_order, write_gguf  # noqa: E402
+from weft.weights import TensorView, write_gguf  # noqa: E402
 
 # Rows of 32, so that every matrix can be stored in blocks.
 LLAMA: dict[str, Any] = {

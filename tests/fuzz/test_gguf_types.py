@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import tiny
 from seeds_models import LLAMA, vocabulary
+from tiny_gguf import config_from_gguf, gguf_from_config
 
 from weft.errors import FormatError, UnsupportedError
 from weft.text import Tokenizer
-from weft.weights import config_from_gguf, gguf_from_config, open_gguf, write_gguf
+from weft.weights import open_gguf, write_gguf
 
 SCALARS: dict[str, Any] = {
     **{name: np.dtype(name).type(1) for name in ("u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f4", "f8")},

@@ -10,10 +10,11 @@ from seeds_models import LLAMA, gguf_model, vocabulary
 from soaking import times
 from tiny_folders import LLAMA as FOLDER_LLAMA
 from tiny_folders import write_decoder
+from tiny_gguf import gguf_from_config, gguf_name, stored_order
 
 import weft
 from weft.errors import BackendError, FormatError, ModelError, WeightError
-from weft.weights import gguf_from_config, gguf_name, stored_order, write_gguf, write_safetensors
+from weft.weights import write_gguf, write_safetensors
 
 
 @pytest.mark.soak

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import tiny
 from byte_tokenizer import LONGER
+from tiny_gguf import gguf_from_config, gguf_name, stored_order
 
-from weft.weights import gguf_from_config, gguf_name, stored_order, write_gguf
+from weft.weights import write_gguf
 from weft.weights.gguf import open_gguf
 
 _NORMAL, _CONTROL, _BYTE = 1, 3, 6

@@ -58,5 +58,5 @@ def test_what_the_text_part_leaves_out_is_upstream_s_default(tmp_path: Path) -> 
 def test_a_larger_model_without_a_text_part_is_refused(tmp_path: Path) -> None:
     for i, text in enumerate((None, [], "gemma3_text")):
         folder = write_larger(tmp_path / str(i), {**LARGER, "text_config": text}, VISION)
-        with pytest.raises(FormatError, match="text_config of a gemma3"):
+        with pytest.raises(FormatError, match="text_config must be an object in a gemma3"):
             open_checkpoint(folder)

@@ -5,11 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny
+from tiny_gguf import gguf_from_config, gguf_tensors
 
 from weft.errors import UnsupportedError
 from weft.runtime import Decoder, Encoder, Head, open_checkpoint
 from weft.runtime.programs import model_module
-from weft.weights import gguf_from_config, gguf_tensors, open_gguf, quantise, write_gguf
+from weft.weights import open_gguf, quantise, write_gguf
 from weft.weights.files import TensorView
 
 

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tiny_gguf import gguf_from_config
 
 from weft.generate import Engine, generate
 from weft.runtime import Decoder, open_checkpoint
-from weft.weights import gguf_from_config, write_gguf
+from weft.weights import write_gguf
 
 STORY = (
     "Once upon a time, there was a little girl named Lily. She loved to play outside in the park. "

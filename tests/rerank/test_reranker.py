@@ -239,7 +239,9 @@ def test_a_decoder_with_a_classifier_is_told(tmp_path: Path) -> None:
 
 def test_a_gguf_file_scores_as_the_folder(tmp_path: Path) -> None:
     """GGUF has the pooler of a BERT as `cls` and its classifier as `cls.output`."""
-    from weft.weights import gguf_from_config, gguf_tensors, write_gguf
+    from tiny_gguf import gguf_from_config, gguf_tensors
+
+    from weft.weights import write_gguf
 
     folder = write_cross(tmp_path / "bert", "bert-identity")
     views = {

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import tiny
+from tiny_gguf import gguf_from_config, gguf_name
 
 from weft.errors import FormatError
 from weft.runtime import open_checkpoint
-from weft.weights import gguf_from_config, gguf_name, write_gguf, write_safetensors
+from weft.weights import write_gguf, write_safetensors
 
 SEVERAL = [{"name": "default", "template": "plain"}, {"name": "tool_use", "template": "tools"}]
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tiny_gguf import config_from_gguf, gguf_from_config, gguf_tensors
 
 from weft.errors import ModelError, UnsupportedError
-from weft.weights import TensorView, config_from_gguf, gguf_from_config, gguf_tensors, open_gguf, write_gguf
+from weft.weights import TensorView, open_gguf, write_gguf
 
 COMMON: dict[str, Any] = {
     "hidden_size": 64,

@@ -1,0 +1,90 @@
+"""Model types: one file each, found by its name. `ModelModule` says what such a file holds.
+
+Importing a model's file is cheap: it imports neither numpy nor the ops, which `nn` brings in when a model is traced.
+Every start imports the file of its model, for the names that it declares.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from weft.errors import UnsupportedError
+from weft.weights.names import Gguf, Names
+
+if TYPE_CHECKING:
+    from weft.graph.tensor import Tensor
+    from weft.nn import Scope, Step
+
+ADVICE = "`weft list --models` prints the types that weft runs"
+
+
+class ModelModule(Protocol):
+    """What the file weft/models/<model_type>.py holds. Its docstring's first line is what `weft list --models` prints.
+
+    KIND            "decoder" or "encoder"
+    TEXT_TYPE       only for a model with images: the model_type of its text part, which is all that weft runs
+    Config          a frozen dataclass with the fields of config.json that the model reads. It refuses values that the
+                    model does not support. Class variables: `ALIASES` (another name of a field -> the field),
+                    `LIMITS` (the highest value of a count that only this model has), `ABOVE_ZERO` (its floats that
+                    must be positive), `LAYER_ROPES` (layer type in rope_parameters -> fields for theta and scaling)
+    NAMES           what safetensors files call the tensors, where that is not their name in the model
+    GGUF            how a GGUF file holds the model; None for a model that is not read from GGUF
+    hidden_states   the last hidden states: [L, hidden] of the rows asked for in a decoder, [T, hidden] in an encoder
+    forward         decoders: logits [L, vocab] of the rows asked for
+    token_logit     decoders that rerank: the logit [L, 1] of one token, from hidden states [L, hidden]
+    classify        encoders that rerank: scores [B, labels], from pooled states [B, hidden]
+    """
+
+    KIND: str
+    Config: type[Any]
+    NAMES: Names
+    GGUF: Gguf | None
+
+    def hidden_states(self, w: Scope, cfg: Any, step: Step) -> Tensor: ...
+
+    def forward(self, w: Scope, cfg: Any, step: Step) -> Tensor: ...
+
+    def token_logit(self, x: Tensor, w: Scope, cfg: Any, id: int) -> Tensor: ...
+
+    def classify(self, x: Tensor, w: Scope, cfg: Any, labels: int) -> Tensor: ...
+
+
+def model_types() -> list[str]:
+    """The names of the files, which are model types with _ for every -."""
+    import pkgutil
+
+    return sorted(found.name for found in pkgutil.iter_modules(__path__))
+
+
+def find_module(model_type: str) -> ModelModule | None:
+    """The file weft/models/<model_type>.py, None where there is none; xlm-roberta is xlm_roberta.py."""
+    file = model_type.replace("-", "_")
+    name = f"{__name__}.{file}"
+    if not file.isidentifier() or file.startswith("_"):
+        return None
+    try:
+        return cast(ModelModule, import_module(name))
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        return None
+
+
+def model_module(model_type: str) -> ModelModule:
+    """The file weft/models/<model_type>.py; a type without one is refused by name."""
+    found = find_module(model_type)
+    if found is None:
+        raise UnsupportedError(
+            "load", "is not a type that weft runs", field="model_type", given=model_type, advice=ADVICE
+        )
+    return found
+
+
+def gguf_declaration(architecture: str) -> Gguf:
+    """How a GGUF file of this architecture holds its model: the declaration in the file of the same name."""
+    found = find_module(architecture)
+    if found is None or found.GGUF is None or found.GGUF.architecture != architecture:
+        what = "is not an architecture that weft runs"
+        raise UnsupportedError("gguf", what, field="general.architecture", given=architecture, advice=ADVICE)
+    return found.GGUF

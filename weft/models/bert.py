@@ -1,22 +1,26 @@
-"""BERT (MiniLM, BGE, E5-en): learned positions, attention both ways, norms after the residual sums.
+"""BERT (MiniLM, BGE, E5-en): learned positions, bidirectional attention, norms after the residual sums.
 
 Reference: transformers/models/bert. Checkpoint names are the scope names below.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from weft import ops
-from weft.errors import UnsupportedError
+from weft import nn
 from weft.frozen import frozen
-from weft.nn import Scope, Step, attend, embedding, layer_norm, linear
+from weft.weights.names import Gguf, GgufKeys, Names
 
 if TYPE_CHECKING:
     from weft.graph.tensor import Tensor
+    from weft.nn import Scope, Step
 
 KIND = "encoder"
-# what transformers calls them -> the catalogue's word
+NAMES = Names(
+    prefixes=("bert.", "model.bert."),
+    endings={".LayerNorm.gamma": ".LayerNorm.weight", ".LayerNorm.beta": ".LayerNorm.bias"},  # made from TensorFlow's
+)
+# transformers' name -> the catalogue's
 ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_python": "gelu",
@@ -27,6 +31,41 @@ ACTIVATIONS = {
     "silu": "silu",
     "swish": "silu",
 }
+
+
+def read_gguf(keys: GgufKeys, config: dict[str, Any]) -> dict[str, Any]:
+    positions = min(keys.rows("position_embd.weight"), config["max_position_embeddings"])
+    return {"max_position_embeddings": positions, "position_embedding_type": "absolute"}
+
+
+GGUF = Gguf(
+    architecture="bert",
+    model_type="bert",
+    class_name="BertModel",
+    encoder=True,
+    root={
+        "token_embd": "embeddings.word_embeddings",
+        "position_embd": "embeddings.position_embeddings",
+        "token_types": "embeddings.token_type_embeddings",
+        "token_embd_norm": "embeddings.LayerNorm",
+        "cls": "classifier.dense",
+        "cls.output": "classifier.out_proj",
+    },
+    layer={
+        "attn_q": "attention.self.query",
+        "attn_k": "attention.self.key",
+        "attn_v": "attention.self.value",
+        "attn_output": "attention.output.dense",
+        "attn_output_norm": "attention.output.LayerNorm",
+        "ffn_up": "intermediate.dense",
+        "ffn_down": "output.dense",
+        "layer_output_norm": "output.LayerNorm",
+    },
+    layer_prefix="encoder.layer",
+    absent=frozenset({"pooler.dense", "embeddings.position_ids"}),  # not used for embeddings, so not in GGUF
+    activation="gelu",
+    read=read_gguf,
+)
 
 
 @frozen
@@ -41,26 +80,18 @@ class Config:
     hidden_act: str = "gelu"
     layer_norm_eps: float = 1e-12
     position_embedding_type: str = "absolute"
-    causal: bool = False  # GGUF's word; no model has it
-    is_decoder: bool = False  # transformers' word for the same
+    causal: bool = False  # GGUF's key; no model sets it
+    is_decoder: bool = False  # transformers' field for the same
 
     def __post_init__(self) -> None:
-        if self.position_embedding_type != "absolute":
-            raise self.unsupported(
-                f"position_embedding_type {self.position_embedding_type!r:.80}; only absolute is known"
-            )
+        nn.check_one_of(self, "position_embedding_type", ("absolute",))
         if self.causal or self.is_decoder:
-            raise self.unsupported("causal attention (is_decoder); weft runs this model both ways")
-        if self.hidden_act not in ACTIVATIONS:
-            raise self.unsupported(f"hidden_act {self.hidden_act!r:.80}; known are {', '.join(ACTIVATIONS)}")
+            what = "is not supported: weft runs this model with bidirectional attention"
+            raise nn.unsupported(self, "is_decoder" if self.is_decoder else "causal", what)
+        nn.check_one_of(self, "hidden_act", ACTIVATIONS)
         if self.hidden_size % self.num_attention_heads:
-            raise self.unsupported(
-                f"hidden_size {self.hidden_size} does not split into num_attention_heads {self.num_attention_heads}"
-            )
-
-    def unsupported(self, what: str) -> UnsupportedError:
-        """The error that names the model type, a relative's too."""
-        return UnsupportedError(f"[{type(self).__module__.rpartition('.')[2]}] {what}")
+            what = f"must be a multiple of num_attention_heads ({self.num_attention_heads})"
+            raise nn.unsupported(self, "hidden_size", what, given=self.hidden_size)
 
     @property
     def first_position(self) -> int:
@@ -74,43 +105,43 @@ class Config:
 
 
 def embeddings(w: Scope, cfg: Config, step: Step) -> Tensor:
-    words = embedding(step.ids, w / "word_embeddings", cfg.vocab_size, cfg.hidden_size)
+    words = nn.embedding(step.ids, w / "word_embeddings", cfg.vocab_size, cfg.hidden_size)
     part = (cfg.first_position, cfg.max_position_embeddings) if cfg.first_position else None
-    places = embedding(step.positions, w / "position_embeddings", cfg.positions, cfg.hidden_size, part=part)
-    types = embedding(step.types, w / "token_type_embeddings", cfg.type_vocab_size, cfg.hidden_size)
-    return layer_norm(words + types + places, w / "LayerNorm", cfg.layer_norm_eps)
+    places = nn.embedding(step.positions, w / "position_embeddings", cfg.positions, cfg.hidden_size, part=part)
+    types = nn.embedding(step.types, w / "token_type_embeddings", cfg.type_vocab_size, cfg.hidden_size)
+    return nn.layer_norm(words + types + places, w / "LayerNorm", cfg.layer_norm_eps)
 
 
 def self_attention(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> Tensor:
     tokens, heads = x.shape[0], cfg.num_attention_heads
     dim = cfg.hidden_size // heads
     q, k, v = (
-        linear(x, w / "self" / name, cfg.hidden_size, bias=True).reshape(tokens, heads, dim)
+        nn.linear(x, w / "self" / name, cfg.hidden_size, bias=True).reshape(tokens, heads, dim)
         for name in ("query", "key", "value")
     )
-    out = attend(q, k, v, step, layer, causal=False).reshape(tokens, cfg.hidden_size)
-    out = linear(out, w / "output" / "dense", cfg.hidden_size, bias=True)
-    return layer_norm(out + x, w / "output" / "LayerNorm", cfg.layer_norm_eps)
+    out = nn.attend(q, k, v, step, layer, causal=False).reshape(tokens, cfg.hidden_size)
+    out = nn.linear(out, w / "output" / "dense", cfg.hidden_size, bias=True)
+    return nn.layer_norm(out + x, w / "output" / "LayerNorm", cfg.layer_norm_eps)
 
 
 def block(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> Tensor:
     x = self_attention(x, w / "attention", cfg, step, layer)
-    inner = linear(x, w / "intermediate" / "dense", cfg.intermediate_size, bias=True)
-    out = linear(
-        ops.activate(inner, kind=ACTIVATIONS[cfg.hidden_act]), w / "output" / "dense", cfg.hidden_size, bias=True
+    inner = nn.linear(x, w / "intermediate" / "dense", cfg.intermediate_size, bias=True)
+    out = nn.linear(
+        nn.activate(inner, kind=ACTIVATIONS[cfg.hidden_act]), w / "output" / "dense", cfg.hidden_size, bias=True
     )
-    return layer_norm(out + x, w / "output" / "LayerNorm", cfg.layer_norm_eps)
+    return nn.layer_norm(out + x, w / "output" / "LayerNorm", cfg.layer_norm_eps)
 
 
 def classify(x: Tensor, w: Scope, cfg: Config, labels: int) -> Tensor:
     """Scores of first tokens: x [B, hidden] -> [B, labels]
 
-    RoBERTa's classifier has its inner layer inside; GGUF calls BERT's own pooler so too.
+    The inner layer is BERT's pooler, or part of the classifier in RoBERTa and in GGUF files of either.
     """
     whole = "classifier.out_proj.weight" in w
-    inner = linear(x, w / "classifier" / "dense" if whole else w / "pooler" / "dense", cfg.hidden_size, bias=True)
+    inner = nn.linear(x, w / "classifier" / "dense" if whole else w / "pooler" / "dense", cfg.hidden_size, bias=True)
     last = w / "classifier" / "out_proj" if whole else w / "classifier"
-    return linear(ops.activate(inner, kind="tanh"), last, labels, bias=True)
+    return nn.linear(nn.activate(inner, kind="tanh"), last, labels, bias=True)
 
 
 def hidden_states(w: Scope, cfg: Config, step: Step) -> Tensor:

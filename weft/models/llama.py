@@ -7,25 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from weft import ops
-from weft.errors import UnsupportedError
+from weft import nn
 from weft.frozen import frozen
-from weft.nn import (
-    Rope,
-    Scope,
-    Step,
-    attend,
-    embedding,
-    linear,
-    most_positions,
-    rms_norm,
-    rope,
-    rotate,
-    settled_positions,
-    tied_linear,
-)
+from weft.weights.names import Gguf, Names
 
 # what transformers calls them -> the catalogue's word
 ACTIVATIONS = {
@@ -38,9 +24,31 @@ ACTIVATIONS = {
 
 if TYPE_CHECKING:
     from weft.graph.tensor import Tensor
+    from weft.nn import Rope, Scope, Step
 
 KIND = "decoder"
-LAYER_TYPES = ("full_attention", "sliding_attention")
+NAMES = Names(trunk="model.")
+GGUF = Gguf(
+    architecture="llama",
+    model_type="llama",
+    class_name="LlamaForCausalLM",
+    root={"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"},
+    layer={
+        "attn_norm": "input_layernorm",
+        "attn_q": "self_attn.q_proj",
+        "attn_k": "self_attn.k_proj",
+        "attn_v": "self_attn.v_proj",
+        "attn_output": "self_attn.o_proj",
+        "ffn_norm": "post_attention_layernorm",
+        "ffn_gate": "mlp.gate_proj",
+        "ffn_up": "mlp.up_proj",
+        "ffn_down": "mlp.down_proj",
+    },
+    layer_prefix="model.layers",
+    absent=frozenset({"rope_freqs"}),  # the llama3 divisors: in the config
+    paired=True,
+    factors="llama3",
+)
 
 
 @frozen
@@ -63,28 +71,12 @@ class Config:
     is_causal: bool = True  # false in embedding models that were trained to read both ways
 
     def __post_init__(self) -> None:
-        if self.activation not in ACTIVATIONS:
-            raise self.unsupported(f"hidden_act {self.activation!r:.80}; known are {', '.join(ACTIVATIONS)}")
+        nn.check_one_of(self, self.activation_field, ACTIVATIONS)
         if self.channels < 2 or self.channels % 2:
-            raise self.unsupported(
-                f"head_dim {self.channels} of num_attention_heads {self.num_attention_heads}; it must be even"
-            )
+            raise nn.unsupported(self, "head_dim", "must be even and above zero", given=self.channels)
         if self.num_attention_heads % self.kv_heads:
-            raise self.unsupported(
-                f"num_attention_heads {self.num_attention_heads} is no multiple of num_key_value_heads {self.kv_heads}"
-            )
-
-    def unsupported(self, what: str) -> UnsupportedError:
-        """The error that names the model type, a relative's too."""
-        return UnsupportedError(f"[{type(self).__module__.rpartition('.')[2]}] {what}")
-
-    def check_layer_types(self, types: list[str] | None) -> None:
-        """Refuse a list of the layers' types that is not one known type for each layer."""
-        unknown = sorted(set(types or ()) - set(LAYER_TYPES))
-        if unknown:
-            raise self.unsupported(f"layer_types {', '.join(unknown)[:80]}; known are {', '.join(LAYER_TYPES)}")
-        if types is not None and len(types) != self.num_hidden_layers:
-            raise self.unsupported(f"{len(types)} layer_types for {self.num_hidden_layers} layers")
+            what = f"must be a multiple of num_key_value_heads ({self.kv_heads})"
+            raise nn.unsupported(self, "num_attention_heads", what, given=self.num_attention_heads)
 
     @property
     def kv_heads(self) -> int:
@@ -97,18 +89,21 @@ class Config:
     @property
     def positions(self) -> int:
         """The longest text in tokens."""
-        return most_positions(self.scaling, self.max_position_embeddings)
+        return nn.most_positions(self.scaling, self.max_position_embeddings)
 
     @property
     def settled_positions(self) -> int:
-        """The longest context in which positions turn as they do in short texts; a longer one is asked for."""
-        return settled_positions(self.scaling, self.max_position_embeddings)
+        """The longest context in which positions rotate as in short texts; a longer one must be asked for."""
+        return nn.settled_positions(self.scaling, self.max_position_embeddings)
 
     # What relatives differ in.
 
+    activation_field: ClassVar[str] = "hidden_act"
+
     @property
     def activation(self) -> str:
-        return self.hidden_act
+        """The activation of the feed-forward part, as the catalogue of ops calls it."""
+        return ACTIVATIONS[getattr(self, self.activation_field)]
 
     @property
     def qkv_bias(self) -> bool:
@@ -120,36 +115,36 @@ class Config:
 
     @property
     def rotated(self) -> int:
-        """How many channels of a head are turned by their position."""
+        """How many channels of a head are rotated."""
         return self.channels
 
     @property
     def scaling(self) -> Mapping[str, Any] | None:
-        """How the rotation is stretched."""
+        """The rope_scaling that applies."""
         return self.rope_scaling
 
     @property
     def score_scale(self) -> float:
-        """What products of queries and keys are multiplied by."""
+        """What dot products of queries and keys are multiplied by."""
         return 1.0 / math.sqrt(self.channels)
 
     @property
     def score_cap(self) -> float:
-        """What scores are softly held below; 0 for nothing."""
+        """The soft cap of attention scores; 0 for none."""
         return 0.0
 
     @property
     def bidirectional(self) -> bool:
-        """Whether tokens see those after them too, as in an encoder."""
+        """Whether tokens attend to later tokens too, as in an encoder."""
         return not self.is_causal
 
     def window(self, layer: int) -> int:
-        """How many tokens a token of this layer sees, itself included; 0 for all."""
+        """How many tokens a token of this layer attends to, itself included; 0 for all."""
         return 0
 
-    def rotation(self, layer: int, context: int) -> Rope:
-        """How queries and keys of this layer are turned, in a context of so many tokens."""
-        return rope(
+    def rotation(self, layer: int, context: int) -> Rope | None:
+        """The rotation of this layer's queries and keys in a context of so many tokens; None where there is none."""
+        return nn.rope(
             self.rotated, self.rope_theta, self.scaling, positions=self.max_position_embeddings, context=context
         )
 
@@ -157,20 +152,21 @@ class Config:
 def projections(x: Tensor, w: Scope, cfg: Config) -> tuple[Tensor, Tensor, Tensor]:
     """x [T, hidden] -> queries [T, heads, dim], keys and values [T, kv_heads, dim]"""
     tokens, heads, groups, dim = x.shape[0], cfg.num_attention_heads, cfg.kv_heads, cfg.channels
-    q = linear(x, w / "q_proj", heads * dim, cfg.qkv_bias).reshape(tokens, heads, dim)
-    k = linear(x, w / "k_proj", groups * dim, cfg.qkv_bias).reshape(tokens, groups, dim)
-    v = linear(x, w / "v_proj", groups * dim, cfg.qkv_bias).reshape(tokens, groups, dim)
+    q = nn.linear(x, w / "q_proj", heads * dim, cfg.qkv_bias).reshape(tokens, heads, dim)
+    k = nn.linear(x, w / "k_proj", groups * dim, cfg.qkv_bias).reshape(tokens, groups, dim)
+    v = nn.linear(x, w / "v_proj", groups * dim, cfg.qkv_bias).reshape(tokens, groups, dim)
     return q, k, v
 
 
 def rotary_attention(q: Tensor, k: Tensor, v: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> Tensor:
-    turn = cfg.rotation(layer, step.context)
-    q, k = rotate(q, step, turn), rotate(k, step, turn)
+    rotation = cfg.rotation(layer, step.context)
+    if rotation is not None:
+        q, k = nn.rotate(q, step, rotation), nn.rotate(k, step, rotation)
     window, causal = cfg.window(layer), not cfg.bidirectional
     if window and not cfg.is_causal:
-        window += 1  # both ways upstream counts the tokens beside a token, and from left to right that one too
-    out = attend(q, k, v, step, layer, causal=causal, window=window, scale=cfg.score_scale, softcap=cfg.score_cap)
-    return linear(out.reshape(q.shape[0], q.shape[1] * q.shape[2]), w / "o_proj", cfg.hidden_size, cfg.out_bias)
+        window += 1  # transformers' window includes the token itself in causal models and excludes it in others
+    out = nn.attend(q, k, v, step, layer, causal=causal, window=window, scale=cfg.score_scale, softcap=cfg.score_cap)
+    return nn.linear(out.reshape(q.shape[0], q.shape[1] * q.shape[2]), w / "o_proj", cfg.hidden_size, cfg.out_bias)
 
 
 def self_attention(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> Tensor:
@@ -178,9 +174,9 @@ def self_attention(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> 
 
 
 def mlp(x: Tensor, w: Scope, cfg: Config) -> Tensor:
-    gate = linear(x, w / "gate_proj", cfg.intermediate_size, cfg.mlp_bias)
-    up = linear(x, w / "up_proj", cfg.intermediate_size, cfg.mlp_bias)
-    return linear(ops.gated(gate, up, kind=ACTIVATIONS[cfg.activation]), w / "down_proj", cfg.hidden_size, cfg.mlp_bias)
+    gate = nn.linear(x, w / "gate_proj", cfg.intermediate_size, cfg.mlp_bias)
+    up = nn.linear(x, w / "up_proj", cfg.intermediate_size, cfg.mlp_bias)
+    return nn.linear(nn.gated(gate, up, kind=cfg.activation), w / "down_proj", cfg.hidden_size, cfg.mlp_bias)
 
 
 def block(
@@ -192,30 +188,30 @@ def block(
     attention: Callable[..., Tensor] = self_attention,
     feed_forward: Callable[..., Tensor] = mlp,
 ) -> Tensor:
-    """One layer; a relative gives the parts that are its own."""
-    x = x + attention(rms_norm(x, w / "input_layernorm", cfg.rms_norm_eps), w / "self_attn", cfg, step, layer)
-    return x + feed_forward(rms_norm(x, w / "post_attention_layernorm", cfg.rms_norm_eps), w / "mlp", cfg)
+    """One layer; relatives pass the parts that differ."""
+    x = x + attention(nn.rms_norm(x, w / "input_layernorm", cfg.rms_norm_eps), w / "self_attn", cfg, step, layer)
+    return x + feed_forward(nn.rms_norm(x, w / "post_attention_layernorm", cfg.rms_norm_eps), w / "mlp", cfg)
 
 
 def hidden_states(w: Scope, cfg: Config, step: Step, layers: Callable[..., Tensor] = block) -> Tensor:
     """The normed last hidden state of the tokens in step.rows [L, hidden]."""
-    x = embedding(step.ids, w / "embed_tokens", cfg.vocab_size, cfg.hidden_size)
+    x = nn.embedding(step.ids, w / "embed_tokens", cfg.vocab_size, cfg.hidden_size)
     for layer in range(cfg.num_hidden_layers):
         x = layers(x, w / "layers" / layer, cfg, step, layer)
-    return rms_norm(ops.take_rows(x, step.rows), w / "norm", cfg.rms_norm_eps)
+    return nn.rms_norm(nn.take_rows(x, step.rows), w / "norm", cfg.rms_norm_eps)
 
 
 def head(x: Tensor, w: Scope, cfg: Config) -> Tensor:
     """Logits of hidden states: x [L, hidden] -> [L, vocab]"""
     if cfg.tie_word_embeddings:
-        return tied_linear(x, w / "model" / "embed_tokens", cfg.vocab_size)
-    return linear(x, w / "lm_head", cfg.vocab_size)
+        return nn.tied_linear(x, w / "model" / "embed_tokens", cfg.vocab_size)
+    return nn.linear(x, w / "lm_head", cfg.vocab_size)
 
 
 def token_logit(x: Tensor, w: Scope, cfg: Config, id: int) -> Tensor:
     """The logit of one token: x [L, hidden] -> [L, 1]"""
     rows = w / "model" / "embed_tokens" if cfg.tie_word_embeddings else w / "lm_head"
-    return linear(x, rows, 1, part=(id, cfg.vocab_size))
+    return nn.linear(x, rows, 1, part=(id, cfg.vocab_size))
 
 
 def forward(w: Scope, cfg: Config, step: Step, layers: Callable[..., Tensor] = block) -> Tensor:

@@ -1,4 +1,4 @@
-"""NomicBERT (nomic-embed-text): BERT with rotary positions, SwiGLU, and no biases but those of the norms.
+"""NomicBERT (nomic-embed-text): BERT with rotary positions, SwiGLU, and biases only in the norms.
 
 Reference: transformers/models/nomic_bert. The names are those of the first checkpoints, which GGUF follows: Wqkv is
 fused, fc11 is multiplied with the activated fc12. transformers' own are read too.
@@ -6,18 +6,21 @@ fused, fc11 is multiplied with the activated fc12. transformers' own are read to
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from weft import ops
-from weft.errors import UnsupportedError
+from weft import nn
 from weft.frozen import frozen
+from weft.models import bert
 from weft.models.bert import ACTIVATIONS
-from weft.nn import Scope, Step, attend, embedding, layer_norm, linear, rope, rotate
+from weft.weights.names import Gguf, GgufKeys
 
 if TYPE_CHECKING:
     from weft.graph.tensor import Tensor
+    from weft.nn import Scope, Step
 
 KIND = "encoder"
+NAMES = replace(bert.NAMES, prefixes=("nomic_bert.", "bert."))
 # the first checkpoints' name of a part -> transformers'
 NATIVE = {
     "emb_ln": "embeddings.LayerNorm",
@@ -30,6 +33,35 @@ NATIVE = {
     "norm1": "post_attention_layernorm",
     "norm2": "post_mlp_layernorm",
 }
+
+
+def read_gguf(keys: GgufKeys, config: dict[str, Any]) -> dict[str, Any]:
+    theta = keys.real("rope.freq_base", 10_000.0)
+    return {"rope_theta": theta, "rope_scaling": keys.rope_scaling(config["head_dim"])}
+
+
+GGUF = Gguf(
+    architecture="nomic-bert",
+    model_type="nomic_bert",
+    class_name="NomicBertModel",
+    encoder=True,
+    root={
+        "token_embd": "embeddings.word_embeddings",
+        "token_types": "embeddings.token_type_embeddings",
+        "token_embd_norm": "emb_ln",
+    },
+    layer={
+        "attn_qkv": "attn.Wqkv",
+        "attn_output": "attn.out_proj",
+        "attn_output_norm": "norm1",
+        "ffn_up": "mlp.fc11",
+        "ffn_gate": "mlp.fc12",
+        "ffn_down": "mlp.fc2",
+        "layer_output_norm": "norm2",
+    },
+    layer_prefix="encoder.layers",
+    read=read_gguf,
+)
 
 
 @frozen
@@ -56,7 +88,7 @@ class Config:
     rope_theta: float = 1000.0
     rope_scaling: dict[str, Any] | None = None
     head_dim: int = 0
-    # what the first checkpoints may set, and none does otherwise
+    # fields of the first checkpoints, which all have these values
     activation_function: str = "swiglu"
     rotary_emb_fraction: float = 1.0
     rotary_scaling_factor: float | None = None
@@ -77,16 +109,11 @@ class Config:
             *((name, False) for name in ("prenorm", "use_rms_norm", "qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias")),
         ):
             if getattr(self, name) != only:
-                raise UnsupportedError(f"[nomic_bert] {name} {getattr(self, name)!r:.80}; only {only} is known")
-        if self.hidden_act not in ACTIVATIONS:
-            raise UnsupportedError(
-                f"[nomic_bert] hidden_act {self.hidden_act!r:.80}; known are {', '.join(ACTIVATIONS)}"
-            )
+                raise nn.unsupported(self, name, given=getattr(self, name), advice=f"weft knows only {only}")
+        nn.check_one_of(self, "hidden_act", ACTIVATIONS)
         if self.channels < 2 or self.channels % 2 or self.channels * self.num_attention_heads != self.hidden_size:
-            raise UnsupportedError(
-                f"[nomic_bert] hidden_size {self.hidden_size} is not num_attention_heads {self.num_attention_heads} "
-                f"times an even head_dim of {self.channels}"
-            )
+            what = f"must be num_attention_heads ({self.num_attention_heads}) times an even head_dim ({self.channels})"
+            raise nn.unsupported(self, "hidden_size", what, given=self.hidden_size)
 
     @property
     def channels(self) -> int:
@@ -109,37 +136,37 @@ def projections(x: Tensor, w: Scope, cfg: Config) -> tuple[Tensor, Tensor, Tenso
     """x [T, hidden] -> queries, keys and values [T, heads, dim]"""
     tokens, heads, hidden = x.shape[0], cfg.num_attention_heads, cfg.hidden_size
     if "attn.Wqkv.weight" in w:
-        flat = [linear(x, w / "attn" / "Wqkv", hidden, part=(i * hidden, 3 * hidden)) for i in range(3)]
+        flat = [nn.linear(x, w / "attn" / "Wqkv", hidden, part=(i * hidden, 3 * hidden)) for i in range(3)]
     else:
-        flat = [linear(x, w / NATIVE["attn"] / f"{name}_proj", hidden) for name in "qkv"]
+        flat = [nn.linear(x, w / NATIVE["attn"] / f"{name}_proj", hidden) for name in "qkv"]
     q, k, v = (y.reshape(tokens, heads, cfg.channels) for y in flat)
     return q, k, v
 
 
 def self_attention(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> Tensor:
     q, k, v = projections(x, w, cfg)
-    turn = rope(cfg.channels, cfg.rope_theta, cfg.rope_scaling, positions=cfg.max_position_embeddings)
-    q, k = rotate(q, step, turn), rotate(k, step, turn)
-    out = attend(q, k, v, step, layer, causal=False).reshape(x.shape[0], cfg.hidden_size)
-    return linear(out, part(w, "attn.out_proj"), cfg.hidden_size)
+    rotation = nn.rope(cfg.channels, cfg.rope_theta, cfg.rope_scaling, positions=cfg.max_position_embeddings)
+    q, k = nn.rotate(q, step, rotation), nn.rotate(k, step, rotation)
+    out = nn.attend(q, k, v, step, layer, causal=False).reshape(x.shape[0], cfg.hidden_size)
+    return nn.linear(out, part(w, "attn.out_proj"), cfg.hidden_size)
 
 
 def mlp(x: Tensor, w: Scope, cfg: Config) -> Tensor:
-    up = linear(x, part(w, "mlp.fc11"), cfg.intermediate_size)
-    gate = linear(x, part(w, "mlp.fc12"), cfg.intermediate_size)
-    return linear(ops.gated(gate, up, kind=ACTIVATIONS[cfg.hidden_act]), part(w, "mlp.fc2"), cfg.hidden_size)
+    up = nn.linear(x, part(w, "mlp.fc11"), cfg.intermediate_size)
+    gate = nn.linear(x, part(w, "mlp.fc12"), cfg.intermediate_size)
+    return nn.linear(nn.gated(gate, up, kind=ACTIVATIONS[cfg.hidden_act]), part(w, "mlp.fc2"), cfg.hidden_size)
 
 
 def block(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> Tensor:
-    x = layer_norm(self_attention(x, w, cfg, step, layer) + x, part(w, "norm1"), cfg.layer_norm_eps)
-    return layer_norm(mlp(x, w, cfg) + x, part(w, "norm2"), cfg.layer_norm_eps)
+    x = nn.layer_norm(self_attention(x, w, cfg, step, layer) + x, part(w, "norm1"), cfg.layer_norm_eps)
+    return nn.layer_norm(mlp(x, w, cfg) + x, part(w, "norm2"), cfg.layer_norm_eps)
 
 
 def hidden_states(w: Scope, cfg: Config, step: Step) -> Tensor:
     """The last hidden state of every token [T, hidden]."""
-    words = embedding(step.ids, w / "embeddings" / "word_embeddings", cfg.vocab_size, cfg.hidden_size)
-    types = embedding(step.types, w / "embeddings" / "token_type_embeddings", cfg.type_vocab_size, cfg.hidden_size)
-    x = layer_norm(words + types, part(w, "emb_ln"), cfg.layer_norm_eps)
+    words = nn.embedding(step.ids, w / "embeddings" / "word_embeddings", cfg.vocab_size, cfg.hidden_size)
+    types = nn.embedding(step.types, w / "embeddings" / "token_type_embeddings", cfg.type_vocab_size, cfg.hidden_size)
+    x = nn.layer_norm(words + types, part(w, "emb_ln"), cfg.layer_norm_eps)
     layers = w / "encoder" / "layers" if "emb_ln.weight" in w else w / NATIVE["encoder.layers"]
     for layer in range(cfg.num_hidden_layers):
         x = block(x, layers / layer, cfg, step, layer)

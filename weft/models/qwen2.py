@@ -1,17 +1,41 @@
-"""Qwen2 (1.5, 2, 2.5): Llama with biases on queries, keys and values only; upper layers may look back a window.
+"""Qwen2 (1.5, 2, 2.5): Llama with biases on queries, keys and values only; upper layers may have a sliding window.
 
 Reference: transformers/models/qwen2. Checkpoint names are Llama's.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from weft import nn
 from weft.frozen import frozen
 from weft.models import llama
-from weft.models.llama import forward, hidden_states, token_logit
+from weft.models.llama import NAMES, forward, hidden_states, token_logit
+from weft.weights.names import Gguf
 
-__all__ = ["KIND", "Config", "forward", "hidden_states", "token_logit"]
+__all__ = ["GGUF", "KIND", "NAMES", "Config", "forward", "hidden_states", "token_logit"]
 
 KIND = "decoder"
+
+
+def write_gguf(gguf: Gguf, config: Mapping[str, Any]) -> dict[str, Any]:
+    if config.get("use_sliding_window"):
+        raise gguf.unwritable("use_sliding_window")
+    return {}
+
+
+GGUF = replace(
+    llama.GGUF,
+    architecture="qwen2",
+    model_type="qwen2",
+    class_name="Qwen2ForCausalLM",
+    absent=frozenset(),
+    paired=False,
+    factors="",
+    write=write_gguf,
+)
 
 
 @frozen
@@ -24,7 +48,7 @@ class Config(llama.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check_layer_types(self.layer_types)
+        nn.check_layer_types(self, self.layer_types)
 
     @property
     def qkv_bias(self) -> bool:
@@ -35,7 +59,7 @@ class Config(llama.Config):
         return False
 
     def window(self, layer: int) -> int:
-        """Layers from max_window_layers on look back, unless the file lists each layer's type."""
+        """Layers from max_window_layers on have the window, unless the file lists each layer's type."""
         if not self.use_sliding_window or self.sliding_window is None:
             return 0
         if self.layer_types is not None:

@@ -5,19 +5,29 @@ Reference: transformers/models/qwen3. Checkpoint names are Llama's, with q_norm 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from weft import nn
 from weft.frozen import frozen
 from weft.models import llama, qwen2
-from weft.models.llama import token_logit
-from weft.nn import Scope, Step, rms_norm
+from weft.models.llama import NAMES, token_logit
 
 if TYPE_CHECKING:
     from weft.graph.tensor import Tensor
+    from weft.nn import Scope, Step
 
-__all__ = ["KIND", "Config", "forward", "hidden_states", "token_logit"]
+__all__ = ["GGUF", "KIND", "NAMES", "Config", "forward", "hidden_states", "token_logit"]
 
 KIND = "decoder"
+GGUF = replace(
+    qwen2.GGUF,
+    architecture="qwen3",
+    model_type="qwen3",
+    class_name="Qwen3ForCausalLM",
+    layer={**llama.GGUF.layer, "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"},
+    head_dim=128,
+)
 
 
 @frozen
@@ -35,8 +45,8 @@ class Config(qwen2.Config):
 
 def self_attention(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> Tensor:
     q, k, v = llama.projections(x, w, cfg)
-    q = rms_norm(q, w / "q_norm", cfg.rms_norm_eps)  # over the channels of each head
-    k = rms_norm(k, w / "k_norm", cfg.rms_norm_eps)
+    q = nn.rms_norm(q, w / "q_norm", cfg.rms_norm_eps)  # over the channels of each head
+    k = nn.rms_norm(k, w / "k_norm", cfg.rms_norm_eps)
     return llama.rotary_attention(q, k, v, w, cfg, step, layer)
 
 

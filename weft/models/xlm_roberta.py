@@ -1,4 +1,4 @@
-"""XLM-RoBERTa (multilingual E5, BGE-M3's dense part): RoBERTa with many languages' tokens.
+"""XLM-RoBERTa (multilingual E5, BGE-M3's dense part): RoBERTa with a vocabulary of many languages.
 
 Reference: transformers/models/xlm_roberta. Checkpoint names are BERT's; config.json says `xlm-roberta`.
 """
@@ -8,8 +8,9 @@ from __future__ import annotations
 from weft.frozen import frozen
 from weft.models import roberta
 from weft.models.bert import classify, hidden_states
+from weft.models.roberta import GGUF, NAMES
 
-__all__ = ["KIND", "Config", "classify", "hidden_states"]
+__all__ = ["GGUF", "KIND", "NAMES", "Config", "classify", "hidden_states"]
 
 KIND = "encoder"
 

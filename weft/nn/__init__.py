@@ -6,11 +6,19 @@ from weft.lazy import lazily
 
 if TYPE_CHECKING:
     from weft.nn.attention import attend as attend
+    from weft.nn.config import check_layer_types as check_layer_types
+    from weft.nn.config import check_one_of as check_one_of
     from weft.nn.config import read_config as read_config
+    from weft.nn.config import unsupported as unsupported
+    from weft.nn.layers import activate as activate
     from weft.nn.layers import embedding as embedding
+    from weft.nn.layers import gated as gated
     from weft.nn.layers import layer_norm as layer_norm
     from weft.nn.layers import linear as linear
     from weft.nn.layers import rms_norm as rms_norm
+    from weft.nn.layers import scale as scale
+    from weft.nn.layers import softcap as softcap
+    from weft.nn.layers import take_rows as take_rows
     from weft.nn.layers import tied_linear as tied_linear
     from weft.nn.pooling import DenseLayer as DenseLayer
     from weft.nn.pooling import Head as Head
@@ -30,8 +38,12 @@ _HOMES = {
     "Rope": "rotary",
     "Scope": "scope",
     "Step": "step",
+    "activate": "layers",
     "attend": "attention",
+    "check_layer_types": "config",
+    "check_one_of": "config",
     "embedding": "layers",
+    "gated": "layers",
     "layer_norm": "layers",
     "linear": "layers",
     "most_positions": "rotary",
@@ -40,8 +52,12 @@ _HOMES = {
     "rms_norm": "layers",
     "rope": "rotary",
     "rotate": "rotary",
+    "scale": "layers",
     "settled_positions": "rotary",
+    "softcap": "layers",
+    "take_rows": "layers",
     "tied_linear": "layers",
+    "unsupported": "config",
     "vectors": "pooling",
 }
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import MISSING, fields
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 from weft.errors import FormatError, UnsupportedError
 
 T = TypeVar("T")
 
-# reliability limits: a config that asks for more is refused before anything is allocated
+# Fields that many models have. A config that asks for more than the limit is refused before anything is allocated.
+# Fields of one model are in its Config: `LIMITS` and `ABOVE_ZERO` there.
 LIMITS = {
     "num_hidden_layers": 1024,
     "hidden_size": 65_536,
     "intermediate_size": 1 << 20,
-    "local_attention": 16_777_216,
-    "global_attn_every_n_layers": 1024,
     "num_attention_heads": 1024,
     "num_key_value_heads": 1024,
     "head_dim": 4096,
@@ -26,49 +25,69 @@ LIMITS = {
     "type_vocab_size": 65_536,
     "original_max_position_embeddings": 16_777_216,
     "sliding_window": 16_777_216,
-    "sliding_window_pattern": 1024,
 }
-# numbers that divide or are divided by, or stand below a root
-ABOVE_ZERO = (
-    "attn_logit_softcapping",
-    "final_logit_softcapping",
-    "global_rope_theta",
-    "layer_norm_eps",
-    "local_rope_theta",
-    "norm_eps",
-    "partial_rotary_factor",
-    "query_pre_attn_scalar",
-    "rms_norm_eps",
-    "rope_local_base_freq",
-    "rope_theta",
-)
+# Numbers that are divisors, dividends or below a root.
+ABOVE_ZERO = ("layer_norm_eps", "norm_eps", "partial_rotary_factor", "rms_norm_eps", "rope_theta")
+LAYER_TYPES = ("full_attention", "sliding_attention")
 
 
 def read_config(cls: type[T], raw: Mapping[str, Any]) -> T:
     """An instance of the dataclass `cls` from the keys of `raw` that it has; a key without a default must be there."""
     hints = get_type_hints(cls)
-    names: Mapping[str, str] = getattr(cls, "ALIASES", {})  # another name of a key -> the one that the class has
+    names = _declared(cls, "ALIASES")
     raw = {**{name: raw[other] for other, name in names.items() if other in raw}, **raw}
-    raw = _flat_rope(raw, by_layer="rope_local_base_freq" in hints)
+    raw = _flat_rope(raw, _declared(cls, "LAYER_ROPES"))
+    limits = {**LIMITS, **_declared(cls, "LIMITS"), **dict.fromkeys([*ABOVE_ZERO, *_declared(cls, "ABOVE_ZERO")], 0)}
     values: dict[str, Any] = {}
     for field in fields(cls):  # type: ignore[arg-type]
         value = raw.get(field.name)
         if value is None:
-            if field.name in raw and type(None) in getattr(hints[field.name], "__args__", ()):
+            if field.name in raw and type(None) in get_args(hints[field.name]):
                 values[field.name] = None  # null is a value of its own where the model says so
                 continue
             if field.default is MISSING and field.default_factory is MISSING:
-                raise FormatError(f"[config] {field.name} is missing; config.json does not describe this model")
+                raise FormatError("config", "is missing; config.json does not describe this model", field=field.name)
             continue
-        values[field.name] = _checked(field.name, value, hints[field.name])
+        values[field.name] = _checked(field.name, value, hints[field.name], limits.get(field.name))
     return cls(**values)
 
 
-def _flat_rope(raw: Mapping[str, Any], by_layer: bool) -> Mapping[str, Any]:
-    """Newer files keep theta and scaling together in `rope_parameters`; older ones, and GGUF, in two keys.
+def unsupported(cfg: Any, field: str, what: str = "is not supported", **rest: Any) -> UnsupportedError:
+    """The error about a value of a model's Config; it begins with the model's type. `rest`: given, advice."""
+    return UnsupportedError(type(cfg).__module__.rpartition(".")[2], what, field=field, **rest)
 
-    A model whose sliding layers turn at a rate of their own has them twice there, under the types of layers. A file
-    with both has had the older key put in by hand, and upstream goes by that.
+
+def check_one_of(cfg: Any, field: str, known: Collection[str]) -> None:
+    """Refuse a value of the Config that is not one of `known`."""
+    if getattr(cfg, field) not in known:
+        raise unsupported(cfg, field, given=getattr(cfg, field), advice=f"weft knows {', '.join(known)}")
+
+
+def check_layer_types(cfg: Any, types: Sequence[str] | None) -> None:
+    """Refuse layer_types that are not one known type for each layer."""
+    unknown = sorted(set(types or ()) - set(LAYER_TYPES))
+    if unknown:
+        given = ", ".join(unknown)
+        raise unsupported(cfg, "layer_types", given=given, advice=f"weft knows {', '.join(LAYER_TYPES)}")
+    if types is not None and len(types) != cfg.num_hidden_layers:
+        what = f"must have one entry for each of {cfg.num_hidden_layers} layers"
+        raise unsupported(cfg, "layer_types", what, given=f"{len(types)} entries")
+
+
+def _declared(cls: type, name: str) -> dict[str, Any]:
+    """A class variable of a Config and of those it inherits from, joined; a tuple's entries are keys."""
+    found: dict[str, Any] = {}
+    for base in reversed(cls.__mro__):
+        own = vars(base).get(name, {})
+        found.update(own if isinstance(own, Mapping) else dict.fromkeys(own))
+    return found
+
+
+def _flat_rope(raw: Mapping[str, Any], by_layer: Mapping[str, tuple[str, str]]) -> Mapping[str, Any]:
+    """The config with theta and scaling in fields of their own: older files, and GGUF, have them so.
+
+    Newer files keep both in `rope_parameters`, once for every type of layer where a model says so (`by_layer`: type ->
+    fields). A file with both spellings was edited by hand, and upstream takes the older key.
     """
     rope, older = raw.get("rope_parameters"), raw.get("rope_scaling")
     if isinstance(older, dict) and older and isinstance(rope, dict) and "rope_theta" in rope:
@@ -78,39 +97,39 @@ def _flat_rope(raw: Mapping[str, Any], by_layer: bool) -> Mapping[str, Any]:
     if not any(isinstance(value, dict) for value in rope.values()):
         moved = {name: rope[name] for name in ("rope_theta", "partial_rotary_factor") if name in rope}
         return {**raw, **moved, "rope_scaling": rope}
-    if not by_layer or not set(rope) <= {"full_attention", "sliding_attention"}:
-        kinds = ", ".join(map(str, rope))
-        raise UnsupportedError(
-            f"[config] rope_parameters differ from layer to layer ({kinds[:80]}) as in no model of weft"
-        )
-    full, local = rope.get("full_attention"), rope.get("sliding_attention")
-    flat = {**raw, "rope_scaling": full, "rope_local_scaling": local}
-    for name, part in (("rope_theta", full), ("rope_local_base_freq", local)):
+    if not set(rope) <= set(by_layer):
+        what = "differs by layer type, which this model type does not support"
+        raise UnsupportedError("config", what, field="rope_parameters", given=", ".join(map(str, rope)))
+    flat = dict(raw)
+    for kind, (theta, scaling) in by_layer.items():
+        part = flat[scaling] = rope.get(kind)
         if isinstance(part, dict) and "rope_theta" in part:
-            flat[name] = part["rope_theta"]
+            flat[theta] = part["rope_theta"]
     return flat
 
 
-def _checked(name: str, value: Any, hint: Any) -> Any:
-    options = getattr(hint, "__args__", (hint,))
+def _checked(name: str, value: Any, hint: Any, limit: int | None) -> Any:
+    """The value, if it is of a type in `hint`. `limit` is the highest count, 0 for a number that must be positive."""
+    options = get_args(hint) if type(None) in get_args(hint) else (hint,)
     if bool in options and isinstance(value, bool):
         return value
     if float in options and isinstance(value, int | float) and not isinstance(value, bool):
         if not math.isfinite(value):
-            raise FormatError(f"[config] {name} is {value}; a finite number is wanted")
-        if name in ABOVE_ZERO and value <= 0:
-            raise FormatError(f"[config] {name} is {value}; a number above zero is wanted")
+            raise FormatError("config", "must be a finite number", field=name, given=value)
+        if limit == 0 and value <= 0:
+            raise FormatError("config", "must be above zero", field=name, given=value)
         return float(value)
     if int in options and isinstance(value, int) and not isinstance(value, bool):
-        limit = LIMITS.get(name)
         if limit is not None and not 0 < value <= limit:
-            raise FormatError(f"[config] {name} is {value}; 1 to {limit} is allowed")
+            raise FormatError("config", f"must be 1 to {limit}", field=name, given=value)
         return value
     if str in options and isinstance(value, str):
         return value
-    kinds = tuple(getattr(option, "__origin__", option) for option in options)
-    if isinstance(value, dict) and dict in kinds:
-        return value
-    if isinstance(value, list) and list in kinds and all(isinstance(entry, str) for entry in value):
-        return value
-    raise FormatError(f"[config] {name} is {value!r:.80} ({type(value).__name__}), which is not what the model takes")
+    for option in options:
+        kind = getattr(option, "__origin__", option)
+        if kind is dict and isinstance(value, dict):
+            return value
+        if kind is list and isinstance(value, list) and all(type(entry) is get_args(option)[0] for entry in value):
+            return value
+    wanted = " or ".join(getattr(option, "__name__", str(option)) for option in options if option is not type(None))
+    raise FormatError("config", f"must be of type {wanted}", field=name, given=value)

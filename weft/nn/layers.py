@@ -8,6 +8,11 @@ import numpy as np
 
 from weft import ops
 from weft.nn.scope import Scope
+from weft.ops import activate as activate
+from weft.ops import gated as gated
+from weft.ops import scale as scale
+from weft.ops import softcap as softcap
+from weft.ops import take_rows as take_rows
 
 if TYPE_CHECKING:
     from weft.graph.tensor import Tensor

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weft import _core
 from weft.errors import BusyError, InputError, MemoryPlanError, NotFoundError, UnsupportedError, WeightError
 from weft.frozen import frozen
-from weft.runtime.checkpoint import PREFIXES, TEXT_PARTS, Checkpoint
+from weft.models import model_module
+from weft.runtime.checkpoint import Checkpoint
 from weft.runtime.memory import SHARE, free_memory
 
 if TYPE_CHECKING:
@@ -337,10 +338,8 @@ class _Targets:
     def _spellings(self, name: str) -> Iterator[str]:
         """The names that a module may have here: models are saved inside others."""
         yield name
-        kind = self._checkpoint.model_type
-        starts = {prefix: "" for prefix in PREFIXES.get(kind, ())}
-        starts.update(next((starts for text, starts in TEXT_PARTS.values() if text == kind), {}))
-        for prefix, start in starts.items():
+        names = model_module(self._checkpoint.model_type).NAMES
+        for prefix, start in {**dict.fromkeys(names.prefixes, ""), **names.part}.items():
             if name.startswith(prefix):
                 yield start + name.removeprefix(prefix)
 

@@ -16,33 +16,25 @@ from typing import TYPE_CHECKING, Any
 from weft.dtype import DType
 from weft.errors import FormatError, NotFoundError, UnsupportedError, WeightError, naming
 from weft.frozen import frozen
+from weft.models import find_module, gguf_declaration
 from weft.nn.scope import PLUS_ONE
 from weft.runtime.threads import Soon
 from weft.weights import strict_json
 from weft.weights.files import MappedFile, TensorView
+from weft.weights.names import Names
 
 if TYPE_CHECKING:
     import numpy as np
 
     from weft.text import Template, Tokenizer
 
-# The files beside the weights have some kilobytes, but for labels, settings of each layer, and Gemma's 6,242 tokens.
+# Files beside the weights have some kilobytes, except those with labels, settings of each layer, or added tokens.
 MAX_BYTES = 256 << 10
 LARGER = {"config.json": 2 << 20, "tokenizer_config.json": 2 << 20, "chat_template.json": 1 << 20}
 MAX_TEMPLATE_BYTES = 1 << 20
 
-# How the tensors of a saved model may be prefixed: BertModel inside BertForMaskedLM, inside sentence-transformers …
-PREFIXES = {
-    "bert": ("bert.", "model.bert."),
-    "roberta": ("roberta.", "model.roberta."),
-    "xlm-roberta": ("roberta.", "model.roberta."),
-    "modernbert": ("model.",),
-    "nomic_bert": ("nomic_bert.", "bert."),
-}
-# A model with more than a text part: the type of that part, and what its tensors' names begin with, older files first.
-TEXT_PARTS = {
-    "gemma3": ("gemma3_text", {"language_model.": "", "model.language_model.": "model.", "lm_head.": "lm_head."}),
-}
+# What the config of a model with images says for its text part too.
+SHARED_BY_PARTS = ("bos_token_id", "eos_token_id", "pad_token_id", "tie_word_embeddings")
 
 
 @frozen
@@ -102,27 +94,29 @@ class Checkpoint:
     def model_type(self) -> str:
         kind = self.config.get("model_type")
         if not isinstance(kind, str):
-            raise FormatError(f"[config] model_type is {kind!r:.80}; config.json must name the model's type")
+            raise FormatError("config", "must be a string that names the model's type", field="model_type", given=kind)
         return kind
 
     def naming(self) -> AbstractContextManager[None]:
-        """Errors about `config` begin with the name of its file; GGUF has it in words of its own, and is not named."""
+        """Let errors about `config` begin with the file's name; GGUF files have no config.json to name."""
         return naming("config.json", "config", "load") if self.format == "safetensors" else nullcontext()
 
     def tokenizer(self) -> Tokenizer:
         """A new tokenizer from the checkpoint's own files."""
         if self.make_tokenizer is None:
-            raise NotFoundError(f"[tokenizer] {self.path.name} has no tokenizer files; only ids can be used")
+            raise NotFoundError(
+                "tokenizer", f"{self.path.name} has no tokenizer files", advice="give token ids instead of text"
+            )
         return self.make_tokenizer()
 
     def ending_texts(self, token: str) -> Checkpoint:
-        """The checkpoint whose tokenizer ends every text with `token`, where its files do not say so already."""
+        """The checkpoint with a tokenizer that ends every text with `token`, if its files do not say so already."""
         if self.make_tokenizer is None:
             return self
         return replace(self, make_tokenizer=partial(self.make_tokenizer, ending=token))
 
     def tokenizer_soon(self) -> Callable[[], Tokenizer]:
-        """The tokenizer, made meanwhile by another thread; calling the result waits for it."""
+        """Make the tokenizer in another thread; calling the result waits for it."""
 
         def make() -> Tokenizer:
             made = self.tokenizer()
@@ -147,7 +141,7 @@ class Checkpoint:
     def tensor(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """The tensor `name`, or for `name:first-end/total` those rows of a stored tensor of `total` rows.
 
-        `name:plus1` is the tensor and one; a GGUF file may hold it so, under that name.
+        `name:plus1` is the tensor plus one; a tensor that a GGUF file holds in this form has that name.
         """
         if name.endswith(PLUS_ONE) and name not in self.tensors:
             return replace(self.tensor(name.removesuffix(PLUS_ONE), shape), plus_one=True)
@@ -157,9 +151,9 @@ class Checkpoint:
         wanted = (total, *shape[1:])
         source = " by its config.json" if self.format == "safetensors" else ""
         if tensor is None:
-            raise WeightError(f"[weights] {stored} is missing; the model wants {wanted}{source}")
+            raise WeightError("weights", f"{stored} is missing; the model wants {wanted}{source}")
         if tensor.view.shape != wanted:
-            raise WeightError(f"[weights] {stored} has shape {tensor.view.shape}, the model wants {wanted}{source}")
+            raise WeightError("weights", f"{stored} has shape {tensor.view.shape}, the model wants {wanted}{source}")
         return tensor.rows(first, end) if rows else tensor
 
 
@@ -170,16 +164,17 @@ def open_checkpoint(path: Path) -> Checkpoint:
             return _open_gguf(path)
         if path.suffix == ".safetensors":
             return _open_folder(path.parent, path)
-        raise UnsupportedError(f"[load] {path.name} is no model file; give a .gguf or .safetensors file or a folder")
+        advice = "give a .gguf or .safetensors file, or a folder"
+        raise UnsupportedError("load", f"{path.name} is not a model file", advice=advice)
     if not path.is_dir():
-        raise NotFoundError(f"[load] no such file or folder: {path}")
+        raise NotFoundError("load", f"no such file or folder: {path}")
     if (path / "config.json").is_file():
         return _open_folder(path)
     files = sorted(path.glob("*.gguf"))
     if len(files) == 1:
         return _open_gguf(files[0])
     found = ", ".join(file.name for file in files) or "no .gguf file"
-    raise NotFoundError(f"[load] {path.name} has no config.json and {found}; name one file")
+    raise NotFoundError("load", f"{path.name} has no config.json and {found}", advice="give the path of one file")
 
 
 def _open_folder(folder: Path, file: Path | None = None) -> Checkpoint:
@@ -187,27 +182,22 @@ def _open_folder(folder: Path, file: Path | None = None) -> Checkpoint:
 
     config = read_object(folder / "config.json", missing={})
     if not config:
-        raise NotFoundError(f"[load] {folder.name} has no config.json; weft does not guess what a model is")
+        raise NotFoundError("load", f"{folder.name} has no config.json; weft does not guess what a model is")
     weights = file or next(
         (p for p in (folder / "model.safetensors", folder / "model.safetensors.index.json") if p.is_file()), None
     )
     if weights is None:
         pickled = any(folder.glob("*.bin")) or any(folder.glob("*.pt"))
-        hint = "; pickled weights are refused, convert them to safetensors" if pickled else ""
-        raise NotFoundError(f"[load] {folder.name} has no model.safetensors{hint}")
+        advice = "pickled weights are refused: convert them to safetensors" if pickled else None
+        raise NotFoundError("load", f"{folder.name} has no model.safetensors", advice=advice)
     opened = open_safetensors(weights)
-    kind = str(config.get("model_type"))
-    starts = TEXT_PARTS[kind][1] if kind in TEXT_PARTS else _starts(kind, opened.tensors)
-    tensors = {}
-    for name, view in opened.tensors.items():
-        found = next((prefix for prefix in starts if name.startswith(prefix)), None)
-        if found is not None:
-            tensors[_current(starts[found] + name.removeprefix(found))] = Tensor(view)
+    module = find_module(str(config.get("model_type")))
+    text_type = getattr(module, "TEXT_TYPE", None)
     return Checkpoint(
         path=folder,
         format="safetensors",
-        config=_text_config(config) if kind in TEXT_PARTS else config,
-        tensors=tensors,
+        config=_text_config(config, text_type) if text_type else config,
+        tensors=_named(opened.tensors, module.NAMES if module else Names(), part=text_type is not None),
         size_bytes=opened.nbytes,
         generation=read_object(folder / "generation_config.json", missing={}),
         chat_template=_folder_template(folder),
@@ -217,63 +207,50 @@ def _open_folder(folder: Path, file: Path | None = None) -> Checkpoint:
     )
 
 
-def _current(name: str) -> str:
-    """A tensor's name as files have it now: those made of TensorFlow's checkpoints call a norm's parts otherwise."""
-    for old, new in ((".LayerNorm.gamma", ".LayerNorm.weight"), (".LayerNorm.beta", ".LayerNorm.bias")):
-        if name.endswith(old):
-            return name.removesuffix(old) + new
-    return name
+def _named(stored: Mapping[str, TensorView], names: Names, *, part: bool) -> dict[str, Tensor]:
+    """The tensors of a safetensors file by the model's names; of a text part (`part`) only those that belong to it."""
+    starts = names.part if part else names.starts(stored)
+    tensors = {}
+    for name, view in stored.items():
+        found = next((prefix for prefix in starts if name.startswith(prefix)), None)
+        if found is not None:
+            tensors[names.current(starts[found] + name.removeprefix(found))] = Tensor(view)
+    return tensors
 
 
-def _starts(model_type: str, names: Mapping[str, Any]) -> dict[str, str]:
-    """What names begin with, and what that is here; the first that fits holds.
-
-    An encoder's have no prefix, a head beside it keeps its own; a decoder's trunk is `model` even where it was saved
-    without its head, as embedding models are.
-    """
-    if "embed_tokens.weight" in names:
-        return {"": "model."}
-    for prefix in PREFIXES.get(model_type, ()):
-        if any(name.startswith(prefix) for name in names):
-            return {prefix: "", "": ""}
-    return {"": ""}
-
-
-def _text_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The config of the text part, with what the larger one says of tokens and of the head."""
+def _text_config(config: Mapping[str, Any], text_type: str) -> dict[str, Any]:
+    """The config of the text part of a model with images, with what the outer config says about both."""
     text = config.get("text_config")
     if not isinstance(text, dict):
-        raise FormatError(
-            f"[config.json] text_config of a {config['model_type']} is {type(text).__name__}, not an object"
-        )
-    shared = ("bos_token_id", "eos_token_id", "pad_token_id", "tie_word_embeddings")
-    outer = {name: config[name] for name in shared if config.get(name) is not None}
-    return {**text, **outer, "model_type": TEXT_PARTS[config["model_type"]][0]}
+        what = f"must be an object in a {config['model_type']}"
+        raise FormatError("config.json", what, field="text_config", given=text)
+    outer = {name: config[name] for name in SHARED_BY_PARTS if config.get(name) is not None}
+    return {**text, **outer, "model_type": text_type}
 
 
 def read_object(path: Path, *, kind: type = dict, missing: Any = None, name: str | None = None) -> Any:
     """The JSON object (or list) in a file of a model; `missing`, when given, stands for an absent file.
 
-    `name` is how messages call the file, and decides how large it may be.
+    `name` is the file's name in messages, and decides how large it may be.
     """
     name = name or path.name
     try:
         if not path.is_file():
             if missing is not None:
                 return missing
-            raise NotFoundError(f"[{name}] no such file")
+            raise NotFoundError(name, "no such file")
         size, limit = path.stat().st_size, LARGER.get(name, MAX_BYTES)
         if size > limit:
-            raise FormatError(f"[{name}] the file is too large: {size} bytes; the limit is {limit}")
+            raise FormatError(name, f"the file is too large: {size} bytes; the limit is {limit}")
         value = strict_json.parse(strict_json.text_of(path.read_bytes()))
     except OSError as error:
-        raise NotFoundError(f"[{name}] the file cannot be read: {error.strerror}") from None
+        raise NotFoundError(name, f"the file cannot be read: {error.strerror}") from None
     except strict_json.CrowdError as error:
-        raise FormatError(f"[{name}] {error}") from None
+        raise FormatError(name, str(error)) from None
     except strict_json.JsonError as error:
-        raise FormatError(f"[{name}] malformed JSON: {error}") from None
+        raise FormatError(name, f"malformed JSON: {error}") from None
     if not isinstance(value, kind):
-        raise FormatError(f"[{name}] the document is not {'an object' if kind is dict else 'a list'}")
+        raise FormatError(name, f"the document must be {'an object' if kind is dict else 'a list'}")
     return value
 
 
@@ -283,12 +260,12 @@ def member(table: Mapping[str, Any], name: str, kind: type, otherwise: Any, *, f
     if value is None:
         return otherwise
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise FormatError(f"[{file}] {name} is {value!r:.80}, not of type {kind.__name__}")
+        raise FormatError(file, f"must be of type {kind.__name__}", field=name, given=value)
     return value
 
 
 def _folder_template(folder: Path) -> Template | None:
-    """The chat template of a folder, or its templates by name: .jinja files go before what a JSON file says."""
+    """The chat template of a folder, or its templates by name; .jinja files have precedence over JSON files."""
     files = {path.stem: path for path in sorted((folder / "additional_chat_templates").glob("*.jinja"))}
     if (folder / "chat_template.jinja").is_file():
         files["default"] = folder / "chat_template.jinja"
@@ -308,14 +285,14 @@ def _folder_template(folder: Path) -> Template | None:
 def _listed_templates(rows: Sequence[Any], file: str) -> dict[str, Any]:
     """Templates as tokenizer_config.json lists them: objects with a name and a template."""
     if not all(isinstance(row, dict) for row in rows):
-        raise FormatError(f"[{file}] chat_template is a list of something else than objects")
+        raise FormatError(file, "must be a string or a list of objects", field="chat_template")
     return {
         member(row, "name", str, "default", file=file): member(row, "template", str, None, file=file) for row in rows
     }
 
 
 def _one_or_named(templates: Mapping[str, Any]) -> Template | None:
-    """A lone default as it is, several by name; entries that are no text are left out."""
+    """A lone default template, or several by name; entries that are not text are left out."""
     found = {name: text for name, text in templates.items() if isinstance(text, str)}
     return found["default"] if list(found) == ["default"] else found or None
 
@@ -323,11 +300,11 @@ def _one_or_named(templates: Mapping[str, Any]) -> Template | None:
 def _read_template(path: Path) -> str:
     size = path.stat().st_size
     if size > MAX_TEMPLATE_BYTES:
-        raise FormatError(f"[{path.name}] the file is too large: {size} bytes; the limit is {MAX_TEMPLATE_BYTES}")
+        raise FormatError(path.name, f"the file is too large: {size} bytes; the limit is {MAX_TEMPLATE_BYTES}")
     try:
         return path.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
-        raise FormatError(f"[{path.name}] malformed UTF-8: at byte {error.start}") from None
+        raise FormatError(path.name, f"malformed UTF-8 at byte {error.start}") from None
 
 
 def _folder_tokenizer(folder: Path) -> Callable[..., Tokenizer] | None:
@@ -344,18 +321,18 @@ def _folder_tokenizer(folder: Path) -> Callable[..., Tokenizer] | None:
 
 
 def _open_gguf(path: Path) -> Checkpoint:
-    from weft.weights import config_from_gguf, hf_name, holds_plus_one, open_gguf, row_order
+    from weft.weights import config_from_gguf, open_gguf
 
     opened = open_gguf(path)
     meta = opened.metadata
-    architecture = meta.get_str("general.architecture")
-    config = config_from_gguf(opened)
+    gguf = gguf_declaration(meta.get_str("general.architecture"))
+    config = config_from_gguf(opened, gguf)
     tensors = {}
     for name, view in opened.tensors.items():
-        full = hf_name(architecture, name)
+        full = gguf.hf_name(name)
         if full is not None:
-            read_as = full + PLUS_ONE if holds_plus_one(architecture, full) else full
-            tensors[read_as] = Tensor(view, row_order(architecture, full, config))
+            read_as = full + PLUS_ONE if gguf.holds_plus_one(full) else full
+            tensors[read_as] = Tensor(view, gguf.row_order(full, config))
     return Checkpoint(
         path=path,
         format="gguf",

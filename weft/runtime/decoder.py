@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft import _core
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
     from weft.backends.cpu.backend import CpuExecutable
     from weft.graph import Program, Tensor, Trace
+    from weft.models import ModelModule
     from weft.nn import Scope
     from weft.runtime.prepared import Facts, Prepared
     from weft.text import Tokenizer
@@ -138,7 +138,7 @@ class Decoder:
         return self._programs.executable(self._adapted, {**self._state.layers, **self.adapters.tables})
 
     @property
-    def module(self) -> ModuleType:
+    def module(self) -> ModelModule:
         """The file of the model's type."""
         return self._programs.module
 

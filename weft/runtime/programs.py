@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from weft._core import pack
 from weft.backends.cpu import CpuBackend
 from weft.errors import UnsupportedError
+from weft.models import ModelModule
+from weft.models import model_module as model_module
 from weft.nn.step import Step
 from weft.runtime import store
 from weft.runtime.checkpoint import Checkpoint
@@ -29,15 +28,6 @@ if TYPE_CHECKING:
 
 # Types that a matrix may have in a file besides the quantised blocks.
 DENSE = ("f32", "f16", "bf16")
-
-
-def model_module(model_type: str) -> ModuleType:
-    """The file weft/models/<model_type>.py; xlm-roberta is xlm_roberta.py."""
-    file = model_type.replace("-", "_")
-    name = f"weft.models.{file}"
-    if not file.isidentifier() or importlib.util.find_spec(name) is None:
-        raise UnsupportedError(f"[load] model_type {model_type!r:.80} is not one weft runs; see `weft list --models`")
-    return importlib.import_module(name)
 
 
 if TYPE_CHECKING:
@@ -57,7 +47,7 @@ class Programs:
         self._arena = pack.Arena()
 
     @cached_property
-    def module(self) -> ModuleType:
+    def module(self) -> ModelModule:
         """The file of the model's type."""
         with self.checkpoint.naming():
             return model_module(self.checkpoint.model_type)

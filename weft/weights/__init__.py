@@ -16,11 +16,8 @@ if TYPE_CHECKING:
     from weft.weights.gguf_meta import Metadata as Metadata
     from weft.weights.gguf_meta import StringArray as StringArray
     from weft.weights.gguf_writer import write_gguf as write_gguf
-    from weft.weights.names import gguf_name as gguf_name
-    from weft.weights.names import hf_name as hf_name
-    from weft.weights.names import holds_plus_one as holds_plus_one
-    from weft.weights.names import row_order as row_order
-    from weft.weights.names import stored_order as stored_order
+    from weft.weights.names import Gguf as Gguf
+    from weft.weights.names import Names as Names
     from weft.weights.opening import open_weights as open_weights
     from weft.weights.pack import describe as describe
     from weft.weights.pack import quantise as quantise
@@ -28,7 +25,9 @@ if TYPE_CHECKING:
     from weft.weights.safetensors import write_safetensors as write_safetensors
 
 _HOMES = {
+    "Gguf": "names",
     "Metadata": "gguf_meta",
+    "Names": "names",
     "StringArray": "gguf_meta",
     "TensorFile": "files",
     "TensorInfo": "files",
@@ -36,17 +35,12 @@ _HOMES = {
     "config_from_gguf": "gguf_config",
     "describe": "pack",
     "gguf_from_config": "gguf_export",
-    "gguf_name": "names",
     "gguf_tensors": "gguf_export",
-    "hf_name": "names",
-    "holds_plus_one": "names",
     "open_gguf": "gguf",
     "open_safetensors": "safetensors",
     "open_weights": "opening",
     "quantise": "pack",
     "rope_factors": "gguf_export",
-    "row_order": "names",
-    "stored_order": "names",
     "write_gguf": "gguf_writer",
     "write_safetensors": "safetensors",
 }

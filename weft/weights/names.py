@@ -1,231 +1,183 @@
-"""What GGUF calls things: tensor names to and from Hugging Face's, and the order of rows, by architecture."""
+"""What files call a model's tensors and settings: declarations that a model's file makes, one for each file format.
+
+`Names` is for safetensors, `Gguf` for GGUF. The readers and writers of these formats get the declaration of the model
+at hand, so this folder knows no model by name. Nothing heavy is imported: every start reads a declaration.
+"""
 
 from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any, NoReturn, Protocol
 
 from weft.errors import UnsupportedError, WeightError
 from weft.frozen import frozen
 
-if TYPE_CHECKING:
-    import numpy as np
+
+@frozen
+class Names:
+    """What safetensors files may call a model's tensors, where that is not what the model calls them.
+
+    prefixes  what names begin with where the model was saved inside another; the first one that a file has is removed
+    trunk     the prefix that is missing where a decoder was saved without its head
+    endings   endings of names in old files, and what they are now
+    part      for the text part of a model with images: what its names begin with there -> what that is here
+    """
+
+    prefixes: tuple[str, ...] = ()
+    trunk: str = ""
+    endings: Mapping[str, str] = field(default_factory=dict)
+    part: Mapping[str, str] = field(default_factory=dict)
+
+    def current(self, name: str) -> str:
+        """The name with its ending as files have it now."""
+        for old, new in self.endings.items():
+            if name.endswith(old):
+                return name.removesuffix(old) + new
+        return name
+
+    def starts(self, names: Mapping[str, Any]) -> Mapping[str, str]:
+        """What the names of a file begin with -> what that is here; the first entry that fits a name counts."""
+        if self.trunk and "embed_tokens.weight" in names:
+            return {"": self.trunk}
+        for prefix in self.prefixes:
+            if any(name.startswith(prefix) for name in names):
+                return {prefix: "", "": ""}  # a head beside the encoder has no prefix
+        return {"": ""}
+
+
+class GgufKeys(Protocol):
+    """The metadata of a GGUF file, as `Gguf.read` gets it. Keys are given without the architecture they begin with."""
+
+    def __contains__(self, name: str) -> bool: ...
+
+    def count(self, name: str, default: int | None = None, *, high: int = ...) -> int:
+        """A number of at least one; where a file has one for each layer, they must agree."""
+
+    def size(self, name: str, default: int, *, high: int = ...) -> int:
+        """A number that may be 0."""
+
+    def real(self, name: str, default: float | None = None) -> float:
+        """A number above zero."""
+
+    def flags(self, name: str, count: int) -> list[bool] | None:
+        """A yes or no for each of `count` layers; None where the file has no such list."""
+
+    def rows(self, tensor: str) -> int:
+        """How many rows the matrix `tensor` has."""
+
+    def rope_scaling(self, dim: int) -> dict[str, Any] | None:
+        """The config's rope_scaling of heads of `dim` channels."""
+
+    def refuse(self, name: str, what: str) -> NoReturn:
+        """Raise the UnsupportedError that names the key."""
 
 
 @frozen
-class NameMap:
-    """GGUF stem to Hugging Face stem, outside and inside layers; a stem is a name without its `.weight` or `.bias`.
+class Gguf:
+    """How a GGUF file holds a model.
 
-    `absent` are the stems of either side that the other has no tensor for: what they hold is elsewhere or unused.
+    architecture  the file's general.architecture, with which its keys begin
+    model_type    config.json's word for a model in such a file
+    class_name    the first of config.json's `architectures`
+    encoder       whether it has BERT's keys, or those that all decoders share
+    root, layer   GGUF stem -> Hugging Face stem, outside and inside layers; a stem is a name without .weight or .bias
+    layer_prefix  what the names of Hugging Face's layers begin with
+    absent        stems of either side without a tensor on the other: what they hold is elsewhere, or unused
+    plus_one      norms are stored with one added to them
+    paired        rows of queries and keys that rotate together lie side by side, not half a head apart
+    part_rotates  rope.dimension_count may be less than a head's width
+    factors       the kind of rope_scaling whose divisors are tensors: llama3 or longrope
+    rope_words    older words for kinds of rope_scaling -> the current ones
+    activation    the only activation that readers of the format apply
+    head_dim      the width of a head where config.json names none; 0 for an even share of the embedding
+    read          config.json's entries that only this model has, from the keys and the shared entries
+    write         the same back: keys without the architecture. It refuses what the format cannot say
+    first_row     the first row of the position table that a token takes; earlier rows are not written
     """
 
+    architecture: str
+    model_type: str
+    class_name: str
     root: Mapping[str, str]
     layer: Mapping[str, str]
     layer_prefix: str
-    absent: frozenset[str]
+    encoder: bool = False
+    absent: frozenset[str] = frozenset()
+    plus_one: bool = False
+    paired: bool = False
+    part_rotates: bool = False
+    factors: str = ""
+    rope_words: Mapping[str, str] = field(default_factory=dict)
+    activation: str = "silu"
+    head_dim: int = 0
+    read: Callable[[GgufKeys, dict[str, Any]], dict[str, Any]] | None = None
+    write: Callable[[Gguf, Mapping[str, Any]], dict[str, Any]] | None = None
+    first_row: Callable[[Mapping[str, Any]], int] | None = None
 
-    @property
-    def root_back(self) -> dict[str, str]:
-        return {hf: gguf for gguf, hf in self.root.items()}
+    def hf_name(self, name: str) -> str | None:
+        """`blk.3.attn_q.weight` is `model.layers.3.self_attn.q_proj.weight`; None where Hugging Face has none."""
+        stem, _, suffix = name.rpartition(".")
+        if stem in self.absent:
+            return None
+        layer = _GGUF_LAYER.fullmatch(stem)
+        if layer is None and stem in self.root:
+            return f"{self.root[stem]}.{suffix}"
+        if layer is not None and layer[2] in self.layer:
+            return f"{self.layer_prefix}.{layer[1]}.{self.layer[layer[2]]}.{suffix}"
+        raise self._unknown(name)
 
-    @property
-    def layer_back(self) -> dict[str, str]:
-        return {hf: gguf for gguf, hf in self.layer.items()}
+    def gguf_name(self, name: str) -> str | None:
+        """The way back: what GGUF calls a tensor of a Hugging Face model; None where it keeps no such tensor."""
+        stem, _, suffix = name.rpartition(".")
+        if stem in self.absent or name in self.absent:
+            return None
+        for gguf, own in self.root.items():
+            if own == stem:
+                return f"{gguf}.{suffix}"
+        layer = re.fullmatch(re.escape(self.layer_prefix) + r"\.(0|[1-9][0-9]{0,3})\.(.+)", stem)
+        for gguf, own in self.layer.items():
+            if layer is not None and own == layer[2]:
+                return f"blk.{layer[1]}.{gguf}.{suffix}"
+        raise self._unknown(name)
+
+    def holds_plus_one(self, name: str) -> bool:
+        """Whether files hold the tensor `name` of Hugging Face with one added to it."""
+        return self.plus_one and name.endswith("norm.weight")
+
+    def row_order(self, name: str, config: Mapping[str, Any]) -> array[int] | None:
+        """Which stored row is each row of the Hugging Face tensor `name`, or None where they are in order.
+
+        Rotary embedding pairs the two halves of a head in Hugging Face's order. Where pairs lie side by side, row j of
+        half t of a head of d rows, t * d/2 + j, is stored as row 2j + t. Use with TensorView.take.
+        """
+        match = _ROTATED.fullmatch(name) if self.paired else None
+        if match is None:
+            return None
+        heads = config["num_attention_heads"] if match[1] == "q" else config["num_key_value_heads"]
+        return _halves_from_pairs(heads, config["head_dim"])
+
+    def stored_order(self, name: str, config: Mapping[str, Any]) -> array[int] | None:
+        """The inverse of `row_order`, for writing: which row of the Hugging Face tensor is each stored row."""
+        order = self.row_order(name, config)
+        return None if order is None else array("i", sorted(range(len(order)), key=order.__getitem__))
+
+    def unwritable(self, what: str) -> UnsupportedError:
+        """The error for a config that has something GGUF has no key for."""
+        return UnsupportedError("gguf", f"{what} cannot be written: GGUF has no key for it in {self.architecture}")
+
+    def _unknown(self, name: str) -> WeightError:
+        return WeightError("gguf", f"{self.architecture} models have no such tensor", given=name)
 
 
-LLAMA = NameMap(
-    root={"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"},
-    layer={
-        "attn_norm": "input_layernorm",
-        "attn_q": "self_attn.q_proj",
-        "attn_k": "self_attn.k_proj",
-        "attn_v": "self_attn.v_proj",
-        "attn_output": "self_attn.o_proj",
-        "ffn_norm": "post_attention_layernorm",
-        "ffn_gate": "mlp.gate_proj",
-        "ffn_up": "mlp.up_proj",
-        "ffn_down": "mlp.down_proj",
-    },
-    layer_prefix="model.layers",
-    absent=frozenset({"rope_freqs"}),  # the llama3 factors: in the config (gguf_config)
-)
-
-BERT = NameMap(
-    root={
-        "token_embd": "embeddings.word_embeddings",
-        "position_embd": "embeddings.position_embeddings",
-        "token_types": "embeddings.token_type_embeddings",
-        "token_embd_norm": "embeddings.LayerNorm",
-        "cls": "classifier.dense",
-        "cls.output": "classifier.out_proj",
-    },
-    layer={
-        "attn_q": "attention.self.query",
-        "attn_k": "attention.self.key",
-        "attn_v": "attention.self.value",
-        "attn_output": "attention.output.dense",
-        "attn_output_norm": "attention.output.LayerNorm",
-        "ffn_up": "intermediate.dense",
-        "ffn_down": "output.dense",
-        "layer_output_norm": "output.LayerNorm",
-    },
-    layer_prefix="encoder.layer",
-    absent=frozenset({"pooler.dense", "embeddings.position_ids"}),  # not used for embeddings, so not in GGUF
-)
-
-NOMIC_BERT = NameMap(
-    root={
-        "token_embd": "embeddings.word_embeddings",
-        "token_types": "embeddings.token_type_embeddings",
-        "token_embd_norm": "emb_ln",
-    },
-    layer={
-        "attn_qkv": "attn.Wqkv",
-        "attn_output": "attn.out_proj",
-        "attn_output_norm": "norm1",
-        "ffn_up": "mlp.fc11",
-        "ffn_gate": "mlp.fc12",
-        "ffn_down": "mlp.fc2",
-        "layer_output_norm": "norm2",
-    },
-    layer_prefix="encoder.layers",
-    absent=frozenset(),
-)
-
-QWEN2 = replace(LLAMA, absent=frozenset())
-QWEN3 = replace(QWEN2, layer={**LLAMA.layer, "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"})
-PHI3 = replace(
-    LLAMA,
-    layer={
-        "attn_norm": "input_layernorm",
-        "attn_qkv": "self_attn.qkv_proj",
-        "attn_output": "self_attn.o_proj",
-        "ffn_norm": "post_attention_layernorm",
-        "ffn_up": "mlp.gate_up_proj",
-        "ffn_down": "mlp.down_proj",
-    },
-    absent=frozenset({"rope_factors_short", "rope_factors_long"}),  # longrope's: in the config
-)
-
-GEMMA2 = replace(
-    LLAMA,
-    root={"token_embd": "model.embed_tokens", "output_norm": "model.norm"},  # the head is always the embedding
-    layer={
-        **LLAMA.layer,
-        "post_attention_norm": "post_attention_layernorm",
-        "ffn_norm": "pre_feedforward_layernorm",
-        "post_ffw_norm": "post_feedforward_layernorm",
-    },
-    absent=frozenset(),
-)
-GEMMA3 = replace(
-    GEMMA2,
-    root=LLAMA.root,
-    layer={**GEMMA2.layer, "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"},
-)
-
-MAPS = {
-    "llama": LLAMA,
-    "bert": BERT,
-    "nomic-bert": NOMIC_BERT,
-    "qwen2": QWEN2,
-    "qwen3": QWEN3,
-    "phi3": PHI3,
-    "gemma2": GEMMA2,
-    "gemma3": GEMMA3,
-}
-# model_type of config.json -> the architecture GGUF calls it, where that is another word
-ARCHITECTURES = {
-    "mistral": "llama",
-    "roberta": "bert",
-    "xlm-roberta": "bert",
-    "nomic_bert": "nomic-bert",
-    "gemma3_text": "gemma3",
-}
 _GGUF_LAYER = re.compile(r"blk\.(0|[1-9][0-9]{0,3})\.(.+)")
-
-
-def name_map(arch: str) -> NameMap:
-    if arch not in MAPS:
-        raise UnsupportedError(f"[gguf] the architecture {arch[:40]!r} is not one of {', '.join(MAPS)}")
-    return MAPS[arch]
-
-
-def gguf_arch(model_type: str) -> str:
-    """The architecture of GGUF that a model of this type is written as."""
-    arch = ARCHITECTURES.get(model_type, model_type)
-    name_map(arch)
-    return arch
-
-
-def holds_plus_one(arch: str, name: str) -> bool:
-    """Whether a GGUF file holds the tensor `name` of Hugging Face with one added to it: Gemma's norms."""
-    return arch in ("gemma2", "gemma3") and name.endswith("norm.weight")
-
-
-def hf_name(arch: str, name: str) -> str | None:
-    """`blk.3.attn_q.weight` is `model.layers.3.self_attn.q_proj.weight`; None where Hugging Face has no such tensor."""
-    names = name_map(arch)
-    stem, suffix = _split(name)
-    if stem in names.absent:
-        return None
-    layer = _GGUF_LAYER.fullmatch(stem)
-    if layer is None and stem in names.root:
-        return f"{names.root[stem]}.{suffix}"
-    if layer is not None and layer[2] in names.layer:
-        return f"{names.layer_prefix}.{layer[1]}.{names.layer[layer[2]]}.{suffix}"
-    raise WeightError(f"[gguf] the tensor {name!r} is not one of a {arch} model")
-
-
-def gguf_name(arch: str, name: str) -> str | None:
-    """The way back: what GGUF calls a tensor of a Hugging Face model; None where it keeps no such tensor."""
-    names = name_map(arch)
-    stem, suffix = _split(name)
-    if stem in names.absent or name in names.absent:
-        return None
-    layer = re.fullmatch(re.escape(names.layer_prefix) + r"\.(0|[1-9][0-9]{0,3})\.(.+)", stem)
-    if layer is None and stem in names.root_back:
-        return f"{names.root_back[stem]}.{suffix}"
-    if layer is not None and layer[2] in names.layer_back:
-        return f"blk.{layer[1]}.{names.layer_back[layer[2]]}.{suffix}"
-    raise WeightError(f"[gguf] the tensor {name!r} is not one of a {arch} model")
-
-
-def _split(name: str) -> tuple[str, str]:
-    stem, _, suffix = name.rpartition(".")
-    return stem, suffix
-
-
 _ROTATED = re.compile(r"model\.layers\.[0-9]+\.self_attn\.([qk])_proj\.(?:weight|bias)")
-
-
-def row_order(arch: str, name: str, config: Mapping[str, Any]) -> array[int] | None:
-    """Which stored row is each row of the Hugging Face tensor `name`, or None where they are in order.
-
-    Rotary embedding pairs the two halves of a head in Hugging Face's order; a llama GGUF, and no other architecture's,
-    has each pair side by side. Row j of half t of a head of d rows, t * d/2 + j, is stored as row 2j + t. Use with
-    TensorView.take.
-    """
-    match = _ROTATED.fullmatch(name)
-    if arch != "llama" or match is None:
-        return None
-    heads = config["num_attention_heads"] if match[1] == "q" else config["num_key_value_heads"]
-    return _halves_from_pairs(heads, config["head_dim"])
 
 
 @lru_cache(maxsize=8)  # every layer has the same
 def _halves_from_pairs(heads: int, dim: int) -> array[int]:
     one = [*range(0, dim, 2), *range(1, dim, 2)]
     return array("i", [head * dim + row for head in range(heads) for row in one])
-
-
-def stored_order(arch: str, name: str, config: Mapping[str, Any]) -> np.ndarray | None:
-    """The inverse of `row_order`, for writing: which row of the Hugging Face tensor is each stored row."""
-    import numpy as np
-
-    order = row_order(arch, name, config)
-    return None if order is None else np.argsort(order)
