@@ -11,7 +11,7 @@ from weft.graph.text import to_text
 from weft.runtime import Decoder, Encoder, Head, open_checkpoint
 
 FOLDER = Path(__file__).resolve().parent.parent / "golden" / "programs"
-RELATIVES = ("gemma2", "gemma3_text", "mistral", "phi3", "qwen2", "qwen3")
+RELATIVES = [name for name, cfg in tiny.CONFIGS.items() if name == cfg["model_type"] and tiny.decodes(cfg)]
 ENCODERS = {
     "bert": Head("mean", normalise=True),
     "roberta": Head("mean", normalise=True),

@@ -26,7 +26,7 @@ REFUSED = [
         "for each of 2 layers: got '1 entries'",
     ),
     ({**tiny.LLAMA, "head_dim": 7}, "llama", "head_dim", "must be even and above zero: got 7"),
-    ({**tiny.LLAMA, "hidden_size": 2}, "llama", "head_dim", "must be even and above zero: got 0"),
+    ({**tiny.LLAMA, "hidden_size": 2}, "llama", "hidden_size", r"num_attention_heads \(6\) an even number .*: got 2"),
     ({**tiny.MISTRAL, "num_key_value_heads": 4}, "mistral", "num_attention_heads", r"num_key_value_heads \(4\): got 6"),
     (
         {**tiny.LLAMA, "rope_parameters": {"full_attention": {"rope_theta": 1.0}}},
@@ -64,6 +64,10 @@ REFUSED = [
     ({**tiny.BERT, "is_decoder": True}, "bert", "is_decoder", "with bidirectional attention"),
     ({**tiny.ROBERTA, "is_decoder": True}, "roberta", "is_decoder", "with bidirectional attention"),
 ]
+
+
+for kind, script in tiny.SCRIPTS.items():
+    REFUSED += [({**script.CONFIGS[kind], **changes}, kind, field, words) for changes, field, words in script.REFUSED]
 
 
 def config_of(raw: dict[str, Any]) -> Any:

@@ -1,8 +1,10 @@
 """Tiny random checkpoints: configs and weights that come from a seed alone, the same in the tests and in the scripts
 that make goldens, so only the expected outputs are stored."""
 
+import importlib.util
 import json
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -168,7 +170,8 @@ NOMIC_BERT: dict[str, Any] = {
     "pad_token_id": 0,
 }
 
-CONFIGS: dict[str, dict[str, Any]] = {
+# Their goldens are in tiny-models.npz. Later types are in scripts of their own, see SCRIPTS.
+FIRST: dict[str, dict[str, Any]] = {
     "llama-grouped": LLAMA,
     "llama-full-tied": {**LLAMA, "num_key_value_heads": 6, "tie_word_embeddings": True},
     "llama-llama3-rope": {**LLAMA, "rope_theta": 500000.0, "rope_scaling": LLAMA3_ROPE, "tie_word_embeddings": True},
@@ -274,11 +277,13 @@ def decodes(cfg: dict[str, Any]) -> bool:
 
 def shapes(cfg: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     """Names and shapes of every tensor of the checkpoint."""
+    if cfg["model_type"] in SCRIPTS:
+        return SCRIPTS[cfg["model_type"]].shapes(cfg)
     made = {"modernbert": _modernbert_shapes, "nomic_bert": _nomic_shapes}.get(cfg["model_type"])
-    return (made or (_bert_shapes if "layer_norm_eps" in cfg else _llama_shapes))(cfg)
+    return (made or (_bert_shapes if "layer_norm_eps" in cfg else llama_shapes))(cfg)
 
 
-def _llama_shapes(cfg: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+def llama_shapes(cfg: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     hidden, inner, heads = cfg["hidden_size"], cfg["intermediate_size"], cfg["num_attention_heads"]
     dim = cfg.get("head_dim") or hidden // heads
     rows = {
@@ -450,3 +455,24 @@ def write_folder(folder: Path, cfg: dict[str, Any], tensors: dict[str, np.ndarra
     (folder / "config.json").write_text(json.dumps(cfg))
     write_safetensors(folder / "model.safetensors", weights(cfg) if tensors is None else tensors)
     return folder
+
+
+def _script(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+# By model_type: the scripts tests/golden/models/make_<model_type>.py. Each has CONFIGS, shapes, and what is refused:
+# UNWRITABLE (name -> words of the message, changes that GGUF can say) and REFUSED (changes, field, words).
+_GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "models"
+SCRIPTS: dict[str, ModuleType] = {
+    path.stem.removeprefix("make_"): _script(path)
+    for path in sorted(_GOLDEN.glob("make_*.py"))
+    if path.stem != "make_models"
+}
+CONFIGS: dict[str, dict[str, Any]] = {**FIRST}
+for _made in SCRIPTS.values():
+    CONFIGS.update(_made.CONFIGS)

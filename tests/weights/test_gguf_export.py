@@ -9,6 +9,7 @@ import pytest
 from tiny_gguf import config_from_gguf, gguf_from_config, gguf_tensors
 
 from weft.errors import ModelError, UnsupportedError
+from weft.models import model_module, model_types
 from weft.weights import TensorView, open_gguf, write_gguf
 
 COMMON: dict[str, Any] = {
@@ -197,3 +198,35 @@ def test_a_roberta_is_written_as_a_bert_without_the_rows_before_its_first_positi
     stored = gguf_tensors(config, {"embeddings.position_embeddings.weight": TensorView.of(table)})
     assert np.array_equal(stored["position_embd.weight"].numpy(), table[2:])
     assert gguf_from_config(config)["bert.context_length"] == 510
+
+
+OLMO2: dict[str, Any] = {**LLAMA, "model_type": "olmo2", "architectures": ["Olmo2ForCausalLM"], "hidden_act": "silu"}
+SMOLLM3: dict[str, Any] = {**OLMO2, "model_type": "smollm3", "architectures": ["SmolLM3ForCausalLM"]}
+SMOLLM3 |= {"no_rope_layer_interval": 4, "rope_theta": 5000000.0}
+
+
+@pytest.mark.parametrize("config", [OLMO2, SMOLLM3], ids=["olmo2", "smollm3"])
+def test_an_olmo2_s_and_a_smollm3_s_config_survive_the_round_trip(tmp_path: Path, config: dict[str, Any]) -> None:
+    assert read(tmp_path, config) == config
+
+
+def test_an_olmo3_file_is_refused_though_it_says_olmo2(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match="OLMo 3") as caught:
+        read(tmp_path, OLMO2, olmo2__attention__sliding_window=128)
+    assert caught.value.field == "olmo2.attention.sliding_window"
+    assert read(tmp_path, OLMO2, olmo2__attention__sliding_window=0) == OLMO2
+
+
+def test_a_smollm3_is_written_if_every_fourth_layer_does_not_rotate() -> None:
+    plain = {key: value for key, value in SMOLLM3.items() if key not in ("no_rope_layer_interval", "rope_theta")}
+    assert gguf_from_config(plain)["smollm3.rope.freq_base"] == 2000000.0
+    gguf_from_config({**plain, "no_rope_layers": [1, 1, 1, 0]})
+    for changes in ({"no_rope_layers": [1, 0, 1, 0]}, {"no_rope_layer_interval": 2}):
+        with pytest.raises(UnsupportedError, match="no_rope_layers other than every fourth"):
+            gguf_from_config({**plain, **changes})
+
+
+def test_only_the_pairs_of_a_llama_and_a_smollm3_lie_side_by_side() -> None:
+    name = "model.layers.0.self_attn.q_proj.weight"
+    paired = {kind for kind in model_types() if (g := model_module(kind).GGUF) and g.row_order(name, LLAMA) is not None}
+    assert paired == {"llama", "mistral", "smollm3"}

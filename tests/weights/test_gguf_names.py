@@ -10,6 +10,7 @@ import pytest
 from tiny_gguf import config_from_gguf, gguf_from_config, gguf_name, hf_name, row_order, stored_order
 
 from weft.errors import FormatError, ModelError, UnsupportedError, WeightError
+from weft.models import gguf_declaration, model_module, model_types
 from weft.weights import TensorFile, open_gguf, open_safetensors, quantise, rope_factors, write_gguf, write_safetensors
 from weft.weights.gguf_meta import Metadata
 
@@ -165,6 +166,9 @@ NAMES = [
     ("gemma2", "blk.0.post_ffw_norm.weight", "model.layers.0.post_feedforward_layernorm.weight"),
     ("gemma3", "blk.0.attn_q_norm.weight", "model.layers.0.self_attn.q_norm.weight"),
     ("gemma3", "output.weight", "lm_head.weight"),
+    ("olmo2", "blk.0.post_attention_norm.weight", "model.layers.0.post_attention_layernorm.weight"),
+    ("olmo2", "blk.0.post_ffw_norm.weight", "model.layers.0.post_feedforward_layernorm.weight"),
+    ("smollm3", "blk.0.ffn_norm.weight", "model.layers.0.post_attention_layernorm.weight"),
 ]
 
 
@@ -173,19 +177,16 @@ def test_names_go_both_ways(arch: str, gguf: str, hf: str) -> None:
     assert hf_name(arch, gguf) == hf and gguf_name(arch, hf) == gguf
 
 
-@pytest.mark.parametrize("arch", ["llama", "bert", "qwen2", "qwen3", "phi3", "gemma2", "gemma3"])
+DECLARED = [found.architecture for kind in model_types() if (found := model_module(kind).GGUF) is not None]
+
+
+@pytest.mark.parametrize("arch", sorted(set(DECLARED)))
 def test_names_agree_with_the_reference(arch: str) -> None:
     gguf = pytest.importorskip("gguf")
     kind = {name: key for key, name in gguf.MODEL_ARCH_NAMES.items()}[arch]
     reference = gguf.get_tensor_name_map(kind, 4)
-    for stored in [f"blk.2.{stem}.weight" for stem in _layer_stems(arch)]:
+    for stored in [f"blk.2.{stem}.weight" for stem in gguf_declaration(arch).layer]:
         assert reference.get_name(str(hf_name(arch, stored)), try_suffixes=(".weight",)) == stored
-
-
-def _layer_stems(arch: str) -> list[str]:
-    from weft.weights.names import MAPS
-
-    return list(MAPS[arch].layer)
 
 
 def test_unknown_names_are_refused_and_known_absences_are_none() -> None:
@@ -340,7 +341,7 @@ def test_an_embedding_of_another_shape_is_refused(tmp_path: Path, monkeypatch: p
     with pytest.raises(FormatError, match="does not divide the embedding length"):
         config_from_gguf(model(tmp_path, BERT, bert__attention__head_count=3))
     monkeypatch.setattr("weft.weights.gguf_config.MAX_VOCAB", 31)
-    with pytest.raises(FormatError, match="32 tokens; at most 31"):
+    with pytest.raises(FormatError, match="32 tokens; weft takes at most 31"):
         config_from_gguf(model(tmp_path, LLAMA))
 
 

@@ -73,7 +73,10 @@ class Config:
     def __post_init__(self) -> None:
         nn.check_one_of(self, self.activation_field, ACTIVATIONS)
         if self.channels < 2 or self.channels % 2:
-            raise nn.unsupported(self, "head_dim", "must be even and above zero", given=self.channels)
+            if self.head_dim:
+                raise nn.unsupported(self, "head_dim", "must be even and above zero", given=self.head_dim)
+            what = f"must give each of num_attention_heads ({self.num_attention_heads}) an even number of channels"
+            raise nn.unsupported(self, "hidden_size", what, given=self.hidden_size)
         if self.num_attention_heads % self.kv_heads:
             what = f"must be a multiple of num_key_value_heads ({self.kv_heads})"
             raise nn.unsupported(self, "num_attention_heads", what, given=self.num_attention_heads)

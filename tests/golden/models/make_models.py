@@ -1,6 +1,9 @@
 """Make tiny-models.npz: what transformers computes in float32 for the tiny random checkpoints of tests/models/tiny.py.
 
 python tests/golden/models/make_models.py        (needs torch and transformers; the package needs neither)
+
+Later types have a script and a file each, make_<model_type>.py and <model_type>.npz: its configs, its tensors' shapes,
+what weft refuses. Every file holds the versions that made it, under `versions`.
 """
 
 import sys
@@ -17,8 +20,7 @@ import tiny  # noqa: E402
 from tiny import decodes  # noqa: E402
 
 
-def run(name: str) -> dict[str, np.ndarray]:
-    cfg = tiny.CONFIGS[name]
+def run(name: str, cfg: dict[str, Any]) -> dict[str, np.ndarray]:
     config = transformers.AutoConfig.for_model(**{**cfg, "attn_implementation": "eager"})
     made = getattr(transformers, cfg["architectures"][0])
     has_pooler = "bert" in cfg["model_type"] and cfg["model_type"] != "modernbert"
@@ -67,15 +69,18 @@ def causal(name: str, results: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {f"{name}/{length}": results[f"{name}/{length}"] for length in lengths}
 
 
-def main() -> None:
+def write(file: str, configs: dict[str, dict[str, Any]]) -> None:
+    """Run transformers on these configs and keep what it computes in `file`."""
     arrays: dict[str, np.ndarray] = {}
-    for name in tiny.CONFIGS:
-        results = run(name)
-        if decodes(tiny.CONFIGS[name]):
+    for name, cfg in configs.items():
+        results = run(name, cfg)
+        if decodes(cfg):
             results = causal(name, results)
         arrays.update({key: kept(values) for key, values in results.items()})
-    np.savez_compressed(HERE / "tiny-models.npz", **arrays)
-    print(f"torch {torch.__version__}, transformers {transformers.__version__}: {len(arrays)} arrays")
+    versions = [f"{library.__name__} {library.__version__}" for library in (torch, transformers, np)]
+    np.savez_compressed(HERE / file, **arrays, versions=np.array(versions))  # type: ignore[arg-type]
+    print(f"{', '.join(versions)}: {len(arrays)} arrays")
 
 
-main()
+if __name__ == "__main__":
+    write("tiny-models.npz", tiny.FIRST)
