@@ -78,13 +78,10 @@ def _is_here(name: str) -> bool:
 
 
 def _model_types() -> list[dict[str, Any]]:
-    import pkgutil
+    from weft.models import model_module, model_types
 
-    import weft.models
-    from weft.runtime.programs import model_module
-
-    rows = []
-    for found in pkgutil.iter_modules(weft.models.__path__):
-        module = model_module(found.name)
-        rows.append({"model type": found.name, "kind": module.KIND, "what": (module.__doc__ or "").partition("\n")[0]})
-    return rows
+    found = {name: model_module(name) for name in model_types()}
+    return [
+        {"model type": name, "kind": module.KIND, "what": (module.__doc__ or "").partition("\n")[0]}
+        for name, module in found.items()
+    ]
