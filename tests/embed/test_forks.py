@@ -1,9 +1,12 @@
-"""What is open or at work when the process forks is the child's and the parent's: nothing is lost, nobody hangs."""
+"""A cache, store or embedder that is open or in use when the process forks works on: nothing is lost, nobody hangs."""
 
 import os
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +14,10 @@ import pytest
 from forking import forked
 
 import weft
+from weft.embed import forks
 from weft.embed.cache import DiskCache, Stored, key_of
+from weft.embed.stores import open_store
+from weft.errors import InputError, StoreError
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 
@@ -82,6 +88,64 @@ def test_a_child_does_not_wait_for_a_thread_of_its_parent(path: Path) -> None:
     assert os.waitpid(forked(lambda: cache.put("f", entries(0, 5))), 0)[1] == 0
     thread.join()
     assert len(cache) == 5
+
+
+@contextmanager
+def in_use(use: Callable[[], AbstractContextManager[object]]) -> Iterator[None]:
+    """While another thread is inside `use()`, a fork included."""
+    inside, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with use():
+            inside.set()
+            done.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    inside.wait()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def test_a_fork_waits_no_longer_than_its_bound_and_the_child_does_not_touch_what_is_in_use(tmp_path: Path) -> None:
+    """Of a cache nothing is read or written there: SQLite would do it without locks."""
+    caches = [DiskCache(tmp_path / f"{name}.sqlite") for name in "abc"]
+    for cache in caches:
+        cache.put("f", entries(0, 5))
+
+    def work() -> None:
+        for cache in caches:
+            assert cache.get("f", keys(0, 5)).count(None) == 5
+            cache.put("f", entries(5, 5))
+            assert cache.failed_writes == 5
+            with pytest.raises(InputError, match="was in use when this process was forked"):
+                DiskCache(cache.path)
+
+    with in_use(caches[0]._connected), in_use(caches[1]._connected), in_use(caches[2]._connected):
+        began = time.monotonic()
+        child = forked(work)
+        waited_s = time.monotonic() - began
+        assert os.waitpid(child, 0)[1] == 0
+    assert waited_s < 2 * forks.LONGEST_S + 1, "the bound is for all of them together"
+    for cache in caches:
+        cache.put("f", entries(5, 5))
+        assert cache.get("f", keys(0, 10)).count(None) == 0
+
+
+def test_a_store_that_is_in_use_at_a_fork_is_refused_in_the_child(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path / "notes.sqlite"), create=True)
+
+    def work() -> None:
+        with pytest.raises(StoreError, match="in use when this process was forked"):
+            store.count()
+
+    with in_use(lambda: store.transaction("write")):
+        child = forked(work)
+        assert os.waitpid(child, 0)[1] == 0
+    assert store.count() == 0
 
 
 def test_an_embedder_that_threads_use_goes_on_in_a_child(tiny_folder: Path) -> None:

@@ -1,48 +1,52 @@
 """Database connections and forks.
 
-SQLite has its locks on a file once for a process. After a fork it takes those of the parent for the child's, which has
-none: another process may then remove the log that the child writes to, and what the child commits is lost. A socket
-would be shared by two processes. So whoever keeps a connection lets go of it before a fork, and opens it again when it
-is used; a lock that a thread has at that moment, which the child has not, would never be given back there.
+SQLite tracks its file locks per process. A forked child inherits that record but not the locks: it would write without
+them, and another process may then remove the log that the child writes to, with everything the child has committed. A
+socket would be shared by two processes. So connections are closed before a fork and opened again when they are next
+used. A fork waits at most LONGEST_S for threads that are using one; a connection that is still in use then works on in
+the parent and is refused in the child (docs/decisions/0030).
 """
 
 from __future__ import annotations
 
 import os
+import time
 from threading import Lock
 from typing import Protocol
 from weakref import WeakSet
 
-WAIT_S = 30.0  # for a thread that is in the middle of something: as long as it may wait for another process
+LONGEST_S = 1.0  # for all connections together
 
 
 class Connected(Protocol):
-    """What keeps a connection."""
+    """An object that keeps a connection."""
 
     def hold_for_fork(self, seconds: float) -> bool:
-        """Wait at most so long until no thread uses the connection, keep them out and let go of it; False in vain."""
+        """Wait until no thread uses the connection, then close it and keep threads out; False after `seconds`."""
 
     def release_after_fork(self) -> None:
-        """Let threads in again, in the parent."""
+        """Let threads in again, in the parent; called only if `hold_for_fork` returned True."""
 
-    def renew_after_fork(self) -> None:
-        """In the child, whether it was held or not: no other thread is there."""
+    def renew_after_fork(self, closed: bool) -> None:
+        """Make a new lock, in the child, where no other thread runs. If the connection was not `closed`, the inherited
+        one must not be used, nor another to the same database be opened."""
 
 
 _known: WeakSet[Connected] = WeakSet()
-_lock = Lock()  # of `_known`, and while a fork is under way
+_lock = Lock()  # guards `_known`, and is held during a fork
 _held: list[tuple[Connected, bool]] = []
 
 
-def let_go_at_forks(one: Connected) -> None:
-    """From now on `one` is asked before every fork."""
+def close_before_forks(one: Connected) -> None:
+    """Close the connection of `one` before every fork from now on."""
     with _lock:
         _known.add(one)
 
 
 def _before() -> None:
     _lock.acquire()
-    _held.extend((one, one.hold_for_fork(WAIT_S)) for one in list(_known))
+    until = time.monotonic() + LONGEST_S
+    _held.extend((one, one.hold_for_fork(max(0.0, until - time.monotonic()))) for one in list(_known))
 
 
 def _after_in_parent() -> None:
@@ -54,8 +58,8 @@ def _after_in_parent() -> None:
 
 
 def _after_in_child() -> None:
-    for one, _ in _held:
-        one.renew_after_fork()
+    for one, held in _held:
+        one.renew_after_fork(held)
     _held.clear()
     _lock.release()
 

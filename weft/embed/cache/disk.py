@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, TypeVar
 from weft import flags
 from weft.digest import framed
 from weft.embed.cache.entries import CacheStats, Stored
-from weft.embed.forks import let_go_at_forks
+from weft.embed.forks import close_before_forks
 from weft.errors import FormatError, InputError
 
 log = logging.getLogger("weft.embed")
@@ -53,6 +53,8 @@ SCHEMA = (
     "CREATE INDEX IF NOT EXISTS vectors_used ON vectors (used)",
 )
 TABLES = {"models", "vectors"}
+# Files that a thread of the parent was using when this process was forked: SQLite would write to them without locks.
+_inherited: dict[tuple[int, int], sqlite3.Connection | None] = {}
 UNUSABLE = (sqlite3.DatabaseError, InputError, FormatError)  # a file that cannot be asked, or not be opened again
 T = TypeVar("T")
 
@@ -91,7 +93,7 @@ class DiskCache:
         self._file: tuple[int, int] | None = None
         with self._connected():
             pass  # a file that is no cache is told now
-        let_go_at_forks(self)
+        close_before_forks(self)
 
     def get(self, fingerprint: str, keys: Sequence[bytes]) -> list[Stored | None]:
         try:
@@ -212,9 +214,9 @@ class DiskCache:
     def close(self) -> None:
         """Let go of the file; using the cache opens it again."""
         with self._lock:
-            self._let_go()
+            self._disconnect()
 
-    def _let_go(self) -> None:
+    def _disconnect(self) -> None:
         if self._connection is not None and self._owner == os.getpid():
             self._connection.close()
         self._connection = None
@@ -222,14 +224,18 @@ class DiskCache:
     def hold_for_fork(self, seconds: float) -> bool:
         held = self._lock.acquire(timeout=seconds)
         if held:
-            self._let_go()
+            self._disconnect()
         return held
 
     def release_after_fork(self) -> None:
         self._lock.release()
 
-    def renew_after_fork(self) -> None:
+    def renew_after_fork(self, closed: bool) -> None:
         self._lock = Lock()
+        file = self._file or _identity(self.path)
+        if not closed and file is not None:
+            _inherited[file] = self._connection  # kept: closing it would touch the parent's log
+            self._connection = None
 
     @contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:
@@ -237,7 +243,7 @@ class DiskCache:
         or what is put would go with it."""
         with self._lock:
             if self._connection is None or self._owner != os.getpid() or self._file != _identity(self.path):
-                self._let_go()
+                self._disconnect()
                 self._connection, self._owner = _connect(self.path, self._log_bytes), os.getpid()
                 self._file = _identity(self.path)
             yield self._connection
@@ -371,6 +377,8 @@ def _identity(path: Path) -> tuple[int, int] | None:
 def _connect(path: Path, log_bytes: int) -> sqlite3.Connection:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if _identity(path) in _inherited:
+            raise OSError(errno.EBUSY, "it was in use when this process was forked", str(path))
         if path.exists() and not os.access(path, os.W_OK):  # told now, not by every `put`
             raise OSError(errno.EROFS, "readonly file", str(path))
         connection = sqlite3.connect(path, timeout=WAIT_S, isolation_level=None, check_same_thread=False)

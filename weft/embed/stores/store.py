@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from weft.embed.forks import let_go_at_forks
+from weft.embed.forks import close_before_forks
 from weft.embed.stores import generations, schema
 from weft.embed.stores.dialect import ALONE, FIRST, READ, SHARED, Dialect, Session
 from weft.embed.stores.generations import Generation, Row
@@ -52,12 +52,13 @@ class Store:
         self._lock = threading.RLock()
         self._clock = clock
         self._scan = Scan()
+        self._is_inherited = False  # by a forked child, while a thread of the parent used the connection
         try:
             self._open(create)
         except BaseException:
             self.close()
             raise
-        let_go_at_forks(self)
+        close_before_forks(self)
 
     def hold_for_fork(self, seconds: float) -> bool:
         held = self._lock.acquire(timeout=seconds)
@@ -68,8 +69,9 @@ class Store:
     def release_after_fork(self) -> None:
         self._lock.release()
 
-    def renew_after_fork(self) -> None:
+    def renew_after_fork(self, closed: bool) -> None:
         self._lock = threading.RLock()
+        self._is_inherited = not closed
 
     def _open(self, create: bool) -> None:
         with self._translated():
@@ -116,6 +118,12 @@ class Store:
     @contextmanager
     def transaction(self, mode: str) -> Iterator[Session]:
         """The one way in: what happens inside is committed whole, or not at all."""
+        if self._is_inherited:
+            raise StoreError(
+                "store",
+                "it was in use when this process was forked, so its connection is the parent's",
+                advice="use it in the parent, or start this process with the spawn method",
+            )
         with self._lock, self._translated():
             try:
                 self.dialect.begin(self._session, mode)
