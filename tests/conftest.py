@@ -63,6 +63,7 @@ def _programs_of_this_run() -> Iterator[None]:
         else:
             kept[key] = prepared.lines()
 
+    find_here.on_disk, keep_here.on_disk = find, keep  # type: ignore[attr-defined]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(store, "find", find_here)
         patch.setattr(store, "keep", keep_here)

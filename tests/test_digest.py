@@ -10,7 +10,8 @@ import pytest
 
 from weft import digest
 from weft.embed.cache import disk, lookup
-from weft.runtime import state, store
+from weft.runtime import store
+from weft.runtime.paged import fingerprint as pages
 from weft.runtime.paged.pages import PagePool
 from weft.runtime.paged.prefix import Prefixes
 from weft.serve.models.digest import digest_of
@@ -55,9 +56,9 @@ def test_names_of_prefixes():
     assert root.hash.hex() == "91065dd95169c0ceea69d76b7d2236df"
 
 
-def test_fingerprints_of_a_key_value_state(monkeypatch, tmp_path: Path):
+def test_fingerprints_of_a_key_value_state(tmp_path: Path):
     """The core, its level, the program without its inputs, constants, files by size and time, tensors in pieces."""
-    monkeypatch.setattr(state, "_core_digest", lambda: b"core")
+    backend = SimpleNamespace(digest=(b"core", "avx2"))
     file = tmp_path / "weights"
     file.write_bytes(b"12345")
     os.utime(file, ns=(10**18, 10**18))
@@ -68,8 +69,8 @@ def test_fingerprints_of_a_key_value_state(monkeypatch, tmp_path: Path):
         for name, size in (("large", 70_000), ("small", 7))
     }
     checkpoint = SimpleNamespace(files=[SimpleNamespace(path=file)], tensors=tensors, release=lambda: None)
-    prepared = SimpleNamespace(text=program, constants={"rope": b"\1\2\3\4"})
-    assert state.fingerprint(checkpoint, prepared, "avx2") == "e0297850bd046c54ff33ed31f84e6947"  # type: ignore[arg-type]
+    prepared = SimpleNamespace(json=program, constants={"rope": b"\1\2\3\4"})
+    assert pages.fingerprint(checkpoint, prepared, backend) == "e0297850bd046c54ff33ed31f84e6947"  # type: ignore[arg-type]
 
 
 def test_digests_of_served_models(tmp_path: Path):

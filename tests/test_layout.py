@@ -45,7 +45,6 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "graph",
         "ops",
         "backends",
-        "backends/cpu",
         "weights",
         "weights/names",
         "text",
@@ -101,9 +100,17 @@ KNOWN_CYCLES = [
 
 MAX_FILE, MAX_FUNCTION, MAX_FOLDER, MAX_README = 500, 60, 12, 30
 # Folders where a file is the unit of growth (an op, a model, a pass, a target): their number is no sign of disorder.
-ONE_FILE_EACH = ("csrc/kernels", "csrc/tests", "csrc/fuzz", "weft/models", "weft/graph/passes", "weft/cli/commands")
+ONE_FILE_EACH = (
+    "csrc/kernels",
+    "csrc/tests",
+    "csrc/fuzz",
+    "weft/models",
+    "weft/ops",
+    "weft/graph/passes",
+    "weft/cli/commands",
+)
 # Over the limit when the limit was written; these numbers may only fall.
-CROWDED = {"csrc/core": 14, "weft/ops": 14}
+CROWDED = {"csrc/core": 14}
 
 UNSAFE_MODULES = ("pickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "ctypes")
 UNSAFE_CALLS = ("eval", "exec", "__import__")

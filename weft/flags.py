@@ -117,6 +117,7 @@ FLAGS = (
     Flag(
         "WEFT_ISA", "text", None, "Highest instruction set to use, such as avx2 or scalar; empty means the best here."
     ),
+    Flag("WEFT_BACKEND", "text", "cpu", "What runs models: cpu, or reference (numpy in float64: slow, exact)."),
     Flag("WEFT_THREADS", "count", None, "Worker threads; empty means what the affinity mask and the CPU quota allow."),
     Flag("WEFT_WATCH", "names", (), "Names of intermediates to print while a model runs, separated by commas."),
     Flag("WEFT_CACHE", "path", None, "Folder of weft's own cache; empty means $XDG_CACHE_HOME/weft or ~/.cache/weft."),

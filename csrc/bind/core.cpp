@@ -1,4 +1,4 @@
-// core: bindings of the executable, the thread pool, the paged state and the tables of adapters.
+// core: bindings of the executable, the thread pool, the states and the tables of adapters.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
@@ -6,7 +6,10 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unordered_map.h>
+#include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
+
+#include <algorithm>
 
 #include "core/error.h"
 #include "core/executable.h"
@@ -117,6 +120,30 @@ std::vector<std::shared_ptr<KvState>> make_states(
   return states;
 }
 
+// The slots of all layers in one memory, each layer given by the float32 of a slot.
+std::vector<std::shared_ptr<SlotState>> make_slots(const std::vector<int64_t>& sizes, int64_t slots) {
+  std::vector<std::shared_ptr<SlotState>> layers;
+  int64_t total = 0;
+  for (int64_t size : sizes) {
+    if (slots < 1 || size < 1 || size > (int64_t{1} << 40) || slots > (int64_t{1} << 32))
+      fail(ErrorKind::input, "state", "slots and their sizes must be positive");
+    layers.push_back(std::make_shared<SlotState>(slots, size, false));
+    total += static_cast<int64_t>(layers.back()->slot_bytes());
+  }
+  if (total > (int64_t{1} << 47) / std::max<int64_t>(slots, 1))
+    fail(ErrorKind::memory, "state", std::to_string(slots) + " slots of " + std::to_string(total) + " bytes are too many");
+  join_slots(layers);
+  return layers;
+}
+
+// The slots' own memory as a numpy array [slots, size]; it lives as long as the state.
+nb::object slot_array(nb::handle self) {
+  const auto& state = nb::cast<const SlotState&>(self);
+  const size_t shape[] = {static_cast<size_t>(state.slots), static_cast<size_t>(state.size)};
+  const int64_t strides[] = {state.stride / static_cast<int64_t>(sizeof(float)), 1};
+  return nb::cast(nb::ndarray<nb::numpy, float>(state.data, 2, shape, self, strides));
+}
+
 using PageOut = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using PageIn = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
@@ -159,6 +186,16 @@ void write_page(KvState& state, int64_t page, PageIn data) {
   state.write_page(page, reinterpret_cast<const std::byte*>(data.data()), data.size());
 }
 
+void read_slot(const SlotState& state, int64_t slot, PageOut out) {
+  nb::gil_scoped_release release;
+  state.read_slot(slot, reinterpret_cast<std::byte*>(out.data()), out.size());
+}
+
+void write_slot(SlotState& state, int64_t slot, PageIn data) {
+  nb::gil_scoped_release release;
+  state.write_slot(slot, reinterpret_cast<const std::byte*>(data.data()), data.size());
+}
+
 }  // namespace
 
 void bind_core(nb::module_& module) {
@@ -182,6 +219,13 @@ void bind_core(nb::module_& module) {
       .def("read_page", &read_page)
       .def("write_page", &write_page)
       .def("copy_page", &KvState::copy_page, nb::call_guard<nb::gil_scoped_release>());
+
+  nb::class_<SlotState>(module, "SlotState")
+      .def_static("make_all", &make_slots)
+      .def_prop_ro("values", &slot_array)
+      .def_prop_ro("slot_bytes", &SlotState::slot_bytes)
+      .def("read_slot", &read_slot)
+      .def("write_slot", &write_slot);
 
   using Part = AdapterTable::Kept;
   module.attr("ADAPTERS") = kAdapters;

@@ -52,7 +52,7 @@ void Executable::order_body() {
     const Value& value = program_.values[static_cast<size_t>(index)];
     return value.kind == ValueKind::buffer ? slots[static_cast<size_t>(value.slot)] : values[static_cast<size_t>(index)];
   };
-  auto is_state = [&](int index) { return program_.values[static_cast<size_t>(index)].kind == ValueKind::state; };
+  auto has_state = [&](int index) { return is_state(program_.values[static_cast<size_t>(index)].kind); };
   for (size_t i = 0; i < body_.size(); ++i) {
     Bound& bound = body_[i];
     if (!bound.kernel) continue;  // a reshape: the same memory under another name
@@ -64,7 +64,7 @@ void Executable::order_body() {
     for (int index : bound.in) {
       if (index < 0) continue;
       wait_for(place_of(index).writer);
-      if (is_state(index)) written.push_back(index);
+      if (has_state(index)) written.push_back(index);
       else place_of(index).readers.push_back(self);
     }
     for (int index : written) {
@@ -101,19 +101,39 @@ void Executable::bind_weights(const Weights& weights) {
   }
 }
 
+// How many float32 a slot of this value has: all of a recurrent state, of a convolution's all but the newest input.
+static int64_t slot_size(const Value& value) {
+  int64_t size = 1;
+  for (int d = 0; d < value.rank; ++d) {
+    const int64_t axis = value.shape[static_cast<size_t>(d)].constant;
+    const bool width = value.kind == ValueKind::conv && d == 1;
+    if (__builtin_mul_overflow(size, width ? axis - 1 : axis, &size)) return -1;
+  }
+  return size;
+}
+
+static bool fits(const Value& value, const KvState& state) {
+  return value.kind == ValueKind::kv && value.rank == 2 && state.dtype == value.dtype &&
+         state.heads == value.shape[0].constant && state.dim == value.shape[1].constant;
+}
+
+static bool fits(const Value& value, const SlotState& state) {
+  const bool known = value.kind == ValueKind::recurrent || (value.kind == ValueKind::conv && value.rank == 2);
+  return known && value.dtype == DType::f32 && state.size == slot_size(value);
+}
+
 void Executable::bind_states(const States& states) {
   states_.resize(program_.values.size());
   for (size_t i = 0; i < program_.values.size(); ++i) {
     const Value& value = program_.values[i];
-    if (value.kind != ValueKind::state) continue;
+    if (!is_state(value.kind)) continue;
     auto found = states.find(value.name);
     if (found == states.end()) fail(ErrorKind::input, "state", value.name + " is missing");
-    const KvState& state = *found->second;
-    if (value.rank != 2 || state.dtype != value.dtype || state.heads != value.shape[0].constant ||
-        state.dim != value.shape[1].constant)
-      fail(ErrorKind::input, "state", value.name + " does not fit the program");
+    const bool good = std::visit([&](const auto& state) { return state && fits(value, *state); }, found->second);
+    if (!good) fail(ErrorKind::input, "state", value.name + " does not fit the program");
     states_[i] = found->second;
-    operands_[i].state = &state;
+    if (auto* kv = std::get_if<std::shared_ptr<KvState>>(&states_[i])) operands_[i].state = kv->get();
+    if (auto* slots = std::get_if<std::shared_ptr<SlotState>>(&states_[i])) operands_[i].slots = slots->get();
   }
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <variant>
 #include <vector>
 
 #include "core/kernel.h"
@@ -33,7 +34,8 @@ struct OutputArray {
 class Executable {
  public:
   using Weights = std::unordered_map<std::string, std::shared_ptr<const Weight>>;
-  using States = std::unordered_map<std::string, std::shared_ptr<KvState>>;
+  using State = std::variant<std::shared_ptr<KvState>, std::shared_ptr<SlotState>>;
+  using States = std::unordered_map<std::string, State>;
   using Tables = std::unordered_map<std::string, std::shared_ptr<AdapterTable>>;
 
   // Throws when an op has no kernel at the level, or a weight, state or table is missing or does not fit.
@@ -87,7 +89,7 @@ class Executable {
   Program program_;
   const Level& level_;
   std::vector<std::shared_ptr<const Weight>> weights_;
-  std::vector<std::shared_ptr<KvState>> states_;
+  std::vector<State> states_;
   std::vector<std::shared_ptr<AdapterTable>> tables_;
   std::vector<Bound> body_;
   std::vector<Operand> operands_;  // one per value

@@ -19,6 +19,7 @@ namespace weft {
 
 struct Weight;
 struct KvState;
+struct SlotState;
 class AdapterTable;
 
 struct Operand {
@@ -28,13 +29,14 @@ struct Operand {
   int64_t dim[4] = {1, 1, 1, 1};
   const Weight* weight = nullptr;
   const KvState* state = nullptr;
+  const SlotState* slots = nullptr;
   const AdapterTable* table = nullptr;
 
   template <class T>
   WEFT_INLINE T* as() const {
     return reinterpret_cast<T*>(data);
   }
-  WEFT_INLINE bool present() const { return data || weight || state || table; }
+  WEFT_INLINE bool present() const { return data || weight || state || slots || table; }
   WEFT_INLINE int64_t cols() const { return rank ? dim[rank - 1] : 1; }
   WEFT_INLINE int64_t rows() const {  // everything but the last axis
     int64_t count = 1;

@@ -60,7 +60,9 @@ Linear read_size(json::Value value) {
 ValueKind read_kind(std::string_view word) {
   if (word == "input") return ValueKind::input;
   if (word == "weight") return ValueKind::weight;
-  if (word == "state") return ValueKind::state;
+  if (word == "kv") return ValueKind::kv;
+  if (word == "recurrent") return ValueKind::recurrent;
+  if (word == "conv") return ValueKind::conv;
   if (word == "table") return ValueKind::table;
   if (word == "buffer") return ValueKind::buffer;
   if (word == "output") return ValueKind::output;

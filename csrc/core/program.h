@@ -22,7 +22,13 @@ struct Linear {
   bool fixed() const { return !t && !b && !l; }
 };
 
-enum class ValueKind : uint8_t { input, weight, state, table, buffer, output };
+// A state is one of three kinds: paged keys and values [heads, dim], a recurrent state of any shape, or the inputs that a
+// causal convolution [channels, width] has yet to see again.
+enum class ValueKind : uint8_t { input, weight, kv, recurrent, conv, table, buffer, output };
+
+constexpr bool is_state(ValueKind kind) {
+  return kind == ValueKind::kv || kind == ValueKind::recurrent || kind == ValueKind::conv;
+}
 
 struct Value {
   std::string name;

@@ -59,6 +59,42 @@ void KvState::copy_page(int64_t source, int64_t target) {
   if (from != to) std::memcpy(key + to, key + from, page_bytes());
 }
 
+SlotState::SlotState(int64_t slots, int64_t size, bool own_memory)
+    : slots(slots), size(size), stride(static_cast<int64_t>(slot_bytes())) {
+  if (!own_memory) return;
+  memory = std::make_shared<Memory>(static_cast<size_t>(slots) * slot_bytes());
+  data = memory->data();
+}
+
+void join_slots(std::span<const std::shared_ptr<SlotState>> layers) {
+  size_t stride = 0, place = 0;
+  for (const auto& layer : layers) stride += layer->slot_bytes();
+  const auto all = std::make_shared<Memory>(layers.empty() ? 0 : stride * static_cast<size_t>(layers[0]->slots));
+  for (const auto& layer : layers) {
+    layer->memory = all;
+    layer->stride = static_cast<int64_t>(stride);
+    layer->data = all->data() + place;
+    place += layer->slot_bytes();
+  }
+}
+
+void SlotState::check(int64_t index, size_t bytes) const {
+  if (index < 0 || index >= slots)
+    fail(ErrorKind::input, "state", "no slot " + std::to_string(index) + "; there are " + std::to_string(slots));
+  if (bytes != slot_bytes())
+    fail(ErrorKind::input, "state", "a slot has " + std::to_string(slot_bytes()) + " bytes, not " + std::to_string(bytes));
+}
+
+void SlotState::read_slot(int64_t index, std::byte* out, size_t bytes) const {
+  check(index, bytes);
+  std::memcpy(out, slot(index), bytes);
+}
+
+void SlotState::write_slot(int64_t index, const std::byte* from, size_t bytes) {
+  check(index, bytes);
+  std::memcpy(slot(index), from, bytes);
+}
+
 static constexpr int64_t kMaxRank = 4096;  // of a blend; sums of a row of them fit a worker's scratch
 
 static void need(bool fits, const char* what) {

@@ -1,5 +1,5 @@
-// state: what outlives a step: the pooled key/value memory of a layer, cut into pages of kPage tokens, and the adapters
-// of a weight.
+// state: what outlives a step: the paged keys and values of a layer (KvState), its recurrent or convolution state in
+// slots (SlotState), and the adapters of a weight.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -47,6 +47,30 @@ struct KvState {
 
 // Gives the states, made without memory of their own and with the same number of pages, one together.
 void join_states(std::span<const std::shared_ptr<KvState>> layers);
+
+// The recurrent or convolution state of one layer: a slot holds `size` float32 of one sequence. A step reads a sequence's
+// state from one slot and writes it to another. A slot of all layers together is one piece: slots lie `stride` bytes apart.
+struct SlotState {
+  int64_t slots, size;
+  int64_t stride;
+  std::byte* data = nullptr;       // of slot 0
+  std::shared_ptr<Memory> memory;  // of all layers
+
+  SlotState(int64_t slots, int64_t size, bool own_memory = true);
+
+  // Always inline: kernels of every instruction set call it, and none may leave its copy to the others.
+  [[gnu::always_inline]] float* slot(int64_t index) const { return reinterpret_cast<float*>(data + index * stride); }
+  size_t slot_bytes() const { return static_cast<size_t>(size) * sizeof(float); }
+  // A slot as bytes. A slot that does not exist or another size is an Error(input).
+  void read_slot(int64_t index, std::byte* out, size_t bytes) const;
+  void write_slot(int64_t index, const std::byte* from, size_t bytes);
+
+ private:
+  void check(int64_t index, size_t bytes) const;
+};
+
+// Gives the layers, made without memory of their own and with the same number of slots, one memory together.
+void join_slots(std::span<const std::shared_ptr<SlotState>> layers);
 
 constexpr int64_t kAdapters = 256;  // indices of adapters; 0 is none
 

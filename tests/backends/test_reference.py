@@ -54,7 +54,7 @@ def test_one_executable_serves_every_size():
     "weights, complaint",
     [
         ({}, "weight w is missing"),
-        ({"w": np.eye(3, dtype=np.float32)}, "the program wants f32"),
+        ({"w": np.eye(3, dtype=np.float32)}, "the program needs f32"),
         ({"w": pack(eye, "f16")}, "is f16"),
     ],
 )
@@ -80,7 +80,7 @@ def test_a_broken_program_is_refused():
 
 def state_program():
     with Trace("state") as trace:
-        q, kv = trace.input("q", (T, 2, 4)), trace.state("kv", 2, 4, "f16")
+        q, kv = trace.input("q", (T, 2, 4)), trace.kv("kv", (2, 4), "f16")
         table = [trace.input("positions", (T,), "i32"), trace.input("segments", (2,), "i32")]
         table.append(trace.input("pages", (1, 2), "i32"))
         kv_write(q, q, kv, *table)
@@ -101,7 +101,7 @@ def test_states_change_in_place():
 
 @pytest.mark.parametrize("states", [{}, {"kv": None}, {"kv": KvArray.zeros(1, 2, 5)}])
 def test_states_must_fit(states):
-    with pytest.raises(BackendError, match="state kv"):
+    with pytest.raises(BackendError, match="kv kv"):
         ReferenceBackend().compile(state_program(), {}, states)
 
 

@@ -121,7 +121,7 @@ def program_seeds() -> Iterator[tuple[str, bytes]]:
             value,
             {"name": "w", "kind": "weight", "dtype": "f32", "shape": [4, 32]},
             {"name": "q", "kind": "weight", "dtype": "q8_0", "shape": [4, 32]},
-            {"name": "kv", "kind": "state", "dtype": "f16", "shape": [2, 8]},
+            {"name": "kv", "kind": "kv", "dtype": "f16", "shape": [2, 8]},
             {"name": "h", "kind": "buffer", "dtype": "f32", "shape": ["2*T+L+3", "B+1"], "slot": 0},
             {**value, "name": "y", "kind": "output"},
         ],
@@ -134,7 +134,7 @@ def program_seeds() -> Iterator[tuple[str, bytes]]:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "model.gguf").write_bytes(gguf_model("q8_0", "llama"))
         program = Decoder(open_checkpoint(Path(folder) / "model.gguf"), bind=False).program
-        yield "llama", program.to_json().encode()
+        yield "llama", program.json.encode()
 
 
 def python_seeds() -> Iterator[tuple[str, Iterator[tuple[str, bytes]]]]:

@@ -191,11 +191,34 @@ def test_a_list_of_prompts_gives_a_list_of_any_length(model: weft.Model) -> None
     assert model.engine.stats().running == 0
 
 
-def test_an_engine_given_a_model_becomes_the_models(model: weft.Model) -> None:
-    plain = model.generate(ids(9), max_tokens=4, ignore_eos=True)
+def test_making_an_engine_changes_nothing_and_use_engine_routes_calls_through_it(model: weft.Model) -> None:
+    before, plain = model.engine, model.generate(ids(9), max_tokens=4, ignore_eos=True)
     engine = Engine(model, max_running=2, step_tokens=8)
+    assert model.engine is before
+    assert engine.submit(weft.Request(tuple(ids(9)), max_tokens=4, ignore_eos=True)).result().tokens == plain.tokens
+    model.use_engine(engine)
     again = model.generate(ids(9), max_tokens=4, ignore_eos=True)
-    assert again.tokens == plain.tokens and model.engine is engine and engine.stats().generated_tokens == 4
+    assert again.tokens == plain.tokens and model.engine is engine and engine.stats().generated_tokens == 8
+    with pytest.raises(InputError, match="another model"):
+        model.use_engine(Engine(FakeDecoder()))
+
+
+def test_an_engine_that_was_refused_leaves_the_model_as_it_was(model: weft.Model) -> None:
+    plain = model.generate(ids(9), max_tokens=4, ignore_eos=True)
+    with pytest.raises(weft.WeftError):
+        weft.Engine(model, prefix_dir="/proc/nope/x")
+    assert model.generate(ids(9), max_tokens=4, ignore_eos=True).tokens == plain.tokens
+
+
+def test_two_engines_of_one_decoder_keep_their_own_pages(model: weft.Model) -> None:
+    """A page that one engine keeps and the other takes is forgotten by the one that kept it."""
+    first, second = Engine(model), Engine(model)
+    prompts = [tuple(ids(200 + i)[i:]) for i in range(8)]
+    alone = [model.generate(list(p), max_tokens=3, ignore_eos=True).tokens for p in prompts]
+    for _ in range(3):
+        for engine in (first, second):
+            found = [engine.submit(weft.Request(p, max_tokens=3, ignore_eos=True)).result().tokens for p in prompts]
+            assert found == alone
 
 
 def test_extending_a_session_is_giving_the_whole_prompt(model: weft.Model) -> None:

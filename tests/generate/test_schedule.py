@@ -30,7 +30,6 @@ class Trace:
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.pool = PagePool(self.rng.randint(1, 12))
-        self.pool.on_reuse = self.forget
         self.budget = self.rng.choice([1, 3, 16, 40, 100, 512])
         self.max_running = self.rng.randint(1, 6)
         self.stride = self.rng.choice([0, 0, 32, 96])
@@ -156,7 +155,7 @@ class Trace:
         for index, page in enumerate(job.pages[: job.computed // PAGE_TOKENS]):
             if job.family and (job.family, index) not in self.known:
                 self.known[job.family, index] = page
-                self.pool.keep(page)
+                self.pool.keep(page, self.forget)
 
     def check_pages(self) -> None:
         held = [page for job in self.jobs.values() for page in job.pages]

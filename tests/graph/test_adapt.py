@@ -41,7 +41,7 @@ def test_adapt_puts_each_sequence_s_adapter_behind_every_product():
         "lora/w2",
         "lora/w3",
     ]
-    assert Program.from_json(program.to_json()) == program and from_text(to_text(program)) == program
+    assert Program.from_json(program.json) == program and from_text(to_text(program)) == program
     rng = np.random.default_rng(4)
     weights = {value.name: weight(rng, "f32", *value.shape) for value in program.weights}
     x, segments, rows = weight(rng, "f32", 5, 32), np.int32([0, 2, 5]), np.int32([4, 1])

@@ -28,7 +28,7 @@ def attending(kind: str = "plain", dtype: str = "f32") -> Program:
         total = None
         for layer in range(2):
             odd = kind if layer else "plain"
-            state = trace.state(f"kv.{layer}", GROUPS, DIM, dtype)
+            state = trace.kv(f"kv.{layer}", (GROUPS, DIM), dtype)
             query = rope(q, positions, inv_freq, interleaved=odd == "apart")
             early = rope(q, positions, inv_freq, scale=2.0) if odd == "scaled" else query
             key = k if odd == "still" else rope(k, positions, inv_freq)

@@ -127,7 +127,7 @@ def test_attention_over_a_state_is_rounded_where_activations_are():
             x, weight = trace.input("x", (T, 64)), trace.weight("w", (4 * dim, 64), dtype)
             table = [trace.input("positions", (T,), "i32"), trace.input("segments", (B + 1,), "i32")]
             table.append(trace.input("pages", (B, 2), "i32"))
-            q, kv = matmul(x, weight).reshape(T, 4, dim), trace.state("kv", 2, dim, "f16")
+            q, kv = matmul(x, weight).reshape(T, 4, dim), trace.kv("kv", (2, dim), "f16")
             trace.output("y", attention_paged(q, kv, *table, scale=0.5, window=7, softcap=2.0))
         instr = optimise(trace.program(), compute=compute).body[-1]
         assert instr.attrs == {"scale": 0.5, "window": 7, "softcap": 2.0}

@@ -377,5 +377,5 @@ def test_taking_apart_ends_when_nothing_is_left_to_take_apart():
 
 
 def test_an_unknown_compute_is_refused():
-    with pytest.raises(InputError, match="f32, f16, bf16, bf16x3, int8"):
+    with pytest.raises(InputError, match="f32, f16, bf16x3, bf16, int8"):
         optimise(Toy(paged=True).program(), compute="int4")

@@ -25,7 +25,7 @@ def programs():
 @pytest.mark.parametrize("program", programs(), ids=["traced", "planned", "optimised", "int8"])
 def test_round_trips(program):
     assert from_text(to_text(program)) == program
-    assert Program.from_json(program.to_json()) == program
+    assert Program.from_json(program.json) == program
     verify(from_text(to_text(program)))
 
 
@@ -34,7 +34,7 @@ def test_json_is_the_form_of_the_design_page():
         x = embedding(trace.input("ids", (T,), "i32"), trace.weight("table", (10, 16), "f16"))
         y = rms_norm(named(x, "embedded"), trace.weight("norm", (16,)), eps=1e-5)
         trace.output("hidden", matmul(y, trace.weight("head", (3, 16))))
-    assert json.loads(plan(trace.program()).to_json()) == {
+    assert json.loads(plan(trace.program()).json) == {
         "weft": 1,
         "name": "toy",
         "values": [
@@ -56,7 +56,7 @@ def test_json_is_the_form_of_the_design_page():
 
 
 def test_hostile_json_is_refused():
-    good = json.loads(plan(Toy(paged=True).program()).to_json())
+    good = json.loads(plan(Toy(paged=True).program()).json)
     rng = np.random.default_rng(1)
     junk = [None, -1, 1.5, "x", [], {}, True, [[]], {"T": "T"}, 10**30]
     for _ in range(500):

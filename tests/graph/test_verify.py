@@ -22,7 +22,7 @@ def good() -> Program:
         weight = trace.weight("weight", (8, 8))
         a = rms_norm(matmul(x, weight), trace.weight("norm", (8,)), eps=1e-5)
         k = a.reshape(T, 2, 4)
-        kv_write(k, k, trace.state("kv", 2, 4), *table, pages)
+        kv_write(k, k, trace.kv("kv", (2, 4)), *table, pages)
         b = matmul(a, weight, trace.weight("bias", (8,)))
         c = gated(a, b, kind="silu")
         trace.output("y", matmul(add(c, a), weight))
@@ -78,7 +78,7 @@ BROKEN = {
     "an input as a state": (redo(3, inputs=("%2", "%2", "x", "positions", "segments", "pages")), "state"),
     "a state as an array": (redo(0, inputs=("kv", "weight", None)), "weight must be [N, 4]"),
     "a table of the wrong rank": (edit("kv", kind="table", dtype=dtype("f32"), shape=(2, 4, 1)), "[rows, cols]"),
-    "a table as a state": (edit("kv", kind="table", dtype=dtype("f32")), "state must be a state: got the table kv"),
+    "a table as a state": (edit("kv", kind="table", dtype=dtype("f32")), "state must be a kv: got the table kv"),
     "a result too many": (redo(1, outputs=("%1", "%3")), "has 1 results"),
     "a type no buffer has": (edit("%0", dtype=dtype("f16")), "cannot be f16"),
     "a state of the wrong rank": (edit("kv", shape=(2, 4, 1)), "[heads, dim]"),

@@ -47,7 +47,7 @@ class Toy:
         v = self.linear(x, f"{name}.v", KV_HEADS * DIM).reshape(T, KV_HEADS, DIM)
         q, k = rope(q, self.positions, frequencies), rope(k, self.positions, frequencies)
         if self.paged:
-            state = self.trace.state(f"kv.{layer}", KV_HEADS, DIM)
+            state = self.trace.kv(f"kv.{layer}", (KV_HEADS, DIM))
             kv_write(k, v, state, self.positions, self.segments, self.pages)
             out = attention_paged(q, state, self.positions, self.segments, self.pages, scale=1 / math.sqrt(DIM))
         else:

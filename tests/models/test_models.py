@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 import tiny
 
+from weft.backends.cpu import CpuBackend
 from weft.errors import TooLongError
 from weft.graph import Tensor, Trace
 from weft.nn import Scope
+from weft.nn.step import TracedStep
 from weft.runtime import Decoder, Encoder, Head, open_checkpoint
 from weft.runtime.prepared import prepare
-from weft.runtime.programs import Programs, step_inputs
+from weft.runtime.programs import Programs
 from weft.weights import write_safetensors
 
 GOLDEN: dict[str, np.ndarray] = {}
@@ -69,14 +71,12 @@ def test_hidden_states_without_a_state_are_what_the_logits_come_from(
     """Two texts in one step, as vectors are made of them."""
     decoder = decoder_of(name, SHORT)
     checkpoint = decoder.checkpoint
-    programs = Programs(checkpoint, compute="f32", threads=1)
+    programs = Programs(checkpoint, CpuBackend(), compute="f32")
 
     def build(trace: Trace, w: Scope) -> dict[str, Tensor]:
-        return {
-            "hidden": programs.module.hidden_states(w / "model", programs.config, step_inputs(trace, context=SHORT))
-        }
+        return {"hidden": programs.module.hidden_states(w / "model", programs.config, TracedStep(trace, context=SHORT))}
 
-    executable = programs.compile(prepare(*programs.trace(name, build), {}), states={})
+    executable = programs.compile(prepare(*programs.trace(name, build), {}, programs.backend), states={})
     texts = [tiny.token_ids(tiny.CONFIGS[name], 130), tiny.token_ids(tiny.CONFIGS[name], 40, seed=8)]
     arrays = {
         "ids": np.concatenate(texts),

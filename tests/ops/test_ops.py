@@ -10,7 +10,7 @@ from weft.backends import backends_present
 from weft.graph.single import single
 from weft.ops.registry import Op, catalogue, missing_parts
 from weft.ops.spec import spec_of
-from weft.ops.state import KvArray
+from weft.ops.state import KvArray, SlotArray
 from weft.ops.tolerance import relative_error
 
 
@@ -27,7 +27,7 @@ def cases() -> Iterator[object]:
 
 def copied(operands: tuple) -> tuple:
     """The operands with states of their own, since ops write into them; views stay views."""
-    return tuple(value.copy() if isinstance(value, KvArray) else value for value in operands)
+    return tuple(value.copy() if isinstance(value, (KvArray, SlotArray)) else value for value in operands)
 
 
 def as_tuple(results: object) -> tuple:
@@ -55,9 +55,10 @@ def test_agrees_with_reference(op, operands, attrs, backend):
     errors = [relative_error(got[f"out{index}"], result) for index, result in enumerate(want)]
     for name, state in states.items():
         before = next(value for operand, value in zip(op.operands, expected) if operand.name == name)
-        if not isinstance(before, KvArray):  # a table, which no op writes
+        if not isinstance(before, (KvArray, SlotArray)):  # a table, which no op writes
             continue
-        errors += map(relative_error, backend.state_to_array(state).arrays, before.arrays)
+        for kept, wanted in zip(backend.state_to_array(state).arrays, before.arrays):
+            errors.append(relative_error(kept.reshape(wanted.shape), wanted))
     limit = op.tolerance_for(operands)
     assert max(errors) <= limit, explain(op, backend, max(errors), limit)
 

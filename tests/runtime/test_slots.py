@@ -7,16 +7,13 @@ import pytest
 from weft.errors import InputError
 from weft.runtime.paged.pages import PAGE_TOKENS, PagePool
 from weft.runtime.paged.prefix import Node, Prefixes, token_bytes
-from weft.runtime.paged.slots import CHECKPOINT_PAGES, LEAST_SLOTS, NONE, Recurrence, SlotPool, divide
+from weft.runtime.paged.slots import CHECKPOINT_PAGES, LEAST_SLOTS, NONE, Recurrence, SlotPool, slots_for
 
 
-def test_a_budget_is_divided_into_pages_and_slots() -> None:
-    pages, slots = divide(10_000_000, page_bytes=10_000, slot_bytes=50_000)
-    assert (pages, slots) == (70 * CHECKPOINT_PAGES, LEAST_SLOTS + 70)
-    assert pages * 10_000 + slots * 50_000 <= 10_000_000
-    assert divide(16 * 50_000 + 130_000, 10_000, 50_000) == (CHECKPOINT_PAGES, LEAST_SLOTS + 1)
-    with pytest.raises(InputError, match="930000 is the least"):
-        divide(16 * 50_000 + 129_999, 10_000, 50_000)
+def test_a_state_has_slots_for_running_requests_and_checkpoints() -> None:
+    assert slots_for(0) == LEAST_SLOTS
+    assert slots_for(1) == slots_for(CHECKPOINT_PAGES) == LEAST_SLOTS + 1
+    assert slots_for(70 * CHECKPOINT_PAGES) == LEAST_SLOTS + 70
 
 
 def test_a_request_reads_one_slot_and_writes_another() -> None:

@@ -68,7 +68,7 @@ def test_a_narrower_state_changes_logits_by_its_rounding_alone(folder: Path, kin
 def test_an_int8_state_is_little_more_than_half_of_one_in_f16(tmp_path: Path) -> None:
     folder = tiny.write_folder(tmp_path / "blocked", BLOCKED)
     narrow, wide = (decoder(folder, kv_dtype=kind) for kind in ("int8", "f16"))
-    dim = narrow._prepared.states[0].dim
+    _, dim = narrow._prepared.states[0].shape
     assert narrow.page_bytes * 2 * dim == wide.page_bytes * (dim + 4)
 
 
@@ -76,7 +76,7 @@ def test_an_int8_state_is_little_more_than_half_of_one_in_f16(tmp_path: Path) ->
 def test_all_pages_are_the_memory_plan(folder: Path, kind: str) -> None:
     model = decoder(folder, kv_dtype=kind)
     assert model.page_bytes * model.pages.count == model.memory_plan()["kv"]
-    assert sum(layer.page_bytes for layer in model._state.layers.values()) == model.page_bytes
+    assert sum(layer.page_bytes for layer in model._states.layers.values()) == model.page_bytes
 
 
 def test_pages_that_are_not_there_and_other_sizes_are_refused(folder: Path) -> None:

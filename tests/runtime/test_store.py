@@ -189,5 +189,7 @@ def test_the_oldest_files_go_first(cache: Path, folder: Path, monkeypatch: pytes
 
 def test_the_flag_turns_it_off(cache: Path, folder: Path, traces: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEFT_PROGRAM_CACHE", "0")
+    for name in ("find", "keep"):  # not the cache in memory that tests share
+        monkeypatch.setattr(store, name, getattr(store, name).on_disk)
     decoder(folder), decoder(folder)
     assert len(traces) == 2 and not cache.exists()

@@ -1,24 +1,237 @@
-"""What a backend is: something that compiles programs and runs them. Everything else is its own affair."""
+"""What a backend is: it lays out weights, keeps states, and compiles programs to executables.
+
+The runtime knows nothing else of a backend. Which layouts it has, how a page looks in memory and which arithmetic is
+fast are its own affair.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
-from weft.errors import BackendError
+from weft.errors import BackendError, InputError
 
 if TYPE_CHECKING:
     import numpy as np
 
     from weft.dtype import DType
     from weft.graph.program import Program
-    from weft.ops.packed import Packed
-    from weft.ops.state import AdapterArray, KvArray
+    from weft.ops.state import AdapterArray, KvArray, SlotArray
+
+
+class WantedWeight(NamedTuple):
+    """A weight that a program reads: its shape in the file, and the backend's name for the layout it needs."""
+
+    name: str
+    shape: tuple[int, ...]
+    layout: str
+
+
+class WantedState(NamedTuple):
+    """A state that a program reads and writes; `kind` is "kv", "recurrent" or "conv"."""
+
+    name: str
+    kind: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class WantedTable(NamedTuple):
+    """The adapters of a weight [rows, cols]."""
+
+    name: str
+    rows: int
+    cols: int
+
+
+class Planned(Protocol):
+    """A planned program: a Program, or one from the program cache, whose JSON is parsed only where it has to be."""
+
+    parsed: ClassVar[bool]  # whether `program` is there already
+
+    @property
+    def json(self) -> str: ...
+
+    @property
+    def program(self) -> Program: ...
+
+
+class StoredTensor(Protocol):
+    """A tensor of a checkpoint; `row_order`, when given, says which stored row each row is."""
+
+    @property
+    def view(self) -> Any:
+        """With dtype, shape, buffer() and numpy()."""
+
+    @property
+    def row_order(self) -> Any: ...
+
+    @property
+    def plus_one(self) -> bool: ...
+
+    def rows(self, first: int, end: int) -> StoredTensor: ...
+
+    def numpy(self) -> np.ndarray: ...
+
+
+class Source(Protocol):
+    """Where weights come from: a checkpoint."""
+
+    def tensor(self, name: str, shape: tuple[int, ...]) -> StoredTensor: ...
+
+    def buffers(self) -> list[memoryview]: ...
+
+
+class Loading(Protocol):
+    """Weights that are being laid out, perhaps by other threads."""
+
+    def finish(self) -> None:
+        """Return when all are; nothing may run before."""
+
+
+class Loaded:
+    """The Loading of a backend that lays weights out at once."""
+
+    def finish(self) -> None:
+        pass
+
+
+class Weights(ABC):
+    """The weights of one checkpoint as a backend keeps them, shared by all its programs."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, str], Any] = {}  # by name and layout
+
+    @abstractmethod
+    def load(self, wanted: Sequence[WantedWeight], source: Source, constants: Mapping[str, bytes]) -> Loading:
+        """Lay out those that are not there yet. `constants` are float32 values of weights that are in no file."""
+
+    def bound(self, wanted: Iterable[WantedWeight]) -> dict[str, Any]:
+        """The backend's own weights by name, for `compile`."""
+        return {weight.name: self._kept[weight.name, weight.layout] for weight in wanted}
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of those laid out so far."""
+        return sum(weight.nbytes for weight in self._kept.values())
+
+
+class States(ABC):
+    """All states of a model: `pages` pages of its keys and values, `slots` slots of its recurrent states.
+
+    A page as bytes is its part in each layer, in the program's order; so is a slot. Reading and writing them is for the
+    thread that runs the steps, between two steps.
+    """
+
+    def __init__(self, layers: Mapping[str, Any], kinds: Mapping[str, str], pages: int, slots: int) -> None:
+        self.layers = layers  # what `compile` is given
+        self.counts = {"page": pages, "slot": slots}
+        self._parts = {
+            "page": [layer for name, layer in layers.items() if kinds[name] == "kv"],
+            "slot": [layer for name, layer in layers.items() if kinds[name] != "kv"],
+        }
+
+    @abstractmethod
+    def part_bytes(self, layer: Any, what: str) -> int:
+        """The size of a page or slot in one layer."""
+
+    @abstractmethod
+    def read_part(self, layer: Any, what: str, index: int, out: memoryview) -> None: ...
+
+    @abstractmethod
+    def write_part(self, layer: Any, what: str, index: int, data: memoryview) -> None: ...
+
+    def of(self, what: str) -> list[Any]:
+        """The layers that have pages, or those that have slots."""
+        return self._parts[what]
+
+    def read_page(self, page: int) -> bytes:
+        return self._read("page", page)
+
+    def write_page(self, page: int, data: bytes | bytearray | memoryview) -> None:
+        self._write("page", page, data)
+
+    def copy_page(self, source: int, target: int) -> None:
+        self._write("page", target, self._read("page", source))
+
+    def read_slot(self, slot: int) -> bytes:
+        return self._read("slot", slot)
+
+    def write_slot(self, slot: int, data: bytes | bytearray | memoryview) -> None:
+        self._write("slot", slot, data)
+
+    def _read(self, what: str, index: int) -> bytes:
+        self._check(what, index)
+        out = bytearray(sum(self.part_bytes(layer, what) for layer in self._parts[what]))
+        for layer, part in self._cut(what, memoryview(out)):
+            self.read_part(layer, what, index, part)
+        return bytes(out)
+
+    def _write(self, what: str, index: int, data: bytes | bytearray | memoryview) -> None:
+        self._check(what, index)
+        given = memoryview(data).cast("B")
+        wanted = sum(self.part_bytes(layer, what) for layer in self._parts[what])
+        if len(given) != wanted:
+            raise InputError("state", f"a {what} has {wanted} bytes: got {len(given)}")
+        for layer, part in self._cut(what, given):
+            self.write_part(layer, what, index, part)
+
+    def _cut(self, what: str, data: memoryview) -> Iterator[tuple[Any, memoryview]]:
+        start = 0
+        for layer in self._parts[what]:
+            size = self.part_bytes(layer, what)
+            yield layer, data[start : start + size]
+            start += size
+
+    def _check(self, what: str, index: int) -> None:
+        count = self.counts[what]
+        if not 0 <= index < count:
+            raise InputError("state", f"{what}s are 0 to {count - 1}: got {index}")
+
+
+class AdapterWeights(NamedTuple):
+    """What an adapter does to one weight (ops/state.py: AdapterPart), as the backend's own weights.
+
+    Each has `nbytes`; matrices have `dense()`, vectors `row(0)`, which give float32 arrays back.
+    """
+
+    down: Any = None
+    up: Any = None
+    scale: Any = None
+    gain: Any = None
+    shift: Any = None
+
+    @property
+    def nbytes(self) -> int:
+        return sum(weight.nbytes for weight in self if weight is not None)
+
+
+class AdapterPacker(ABC):
+    """Lays out the weights of one version of an adapter."""
+
+    @abstractmethod
+    def add(self, table: str, values: Mapping[str, Any]) -> None:
+        """The part of a table: `down` and `up` are TensorViews, the others float32 arrays; None is left out."""
+
+    @abstractmethod
+    def finish(self) -> Mapping[str, AdapterWeights]: ...
+
+
+class AdapterTable(Protocol):
+    """The adapters of one weight, by index."""
+
+    def put(self, index: int, down: Any, up: Any, scale: Any, gain: Any, shift: Any) -> None: ...
+
+    def clear(self, index: int) -> None: ...
 
 
 class Executable(ABC):
     """A program bound to its weights and states."""
+
+    @property
+    @abstractmethod
+    def program(self) -> Program: ...
 
     @abstractmethod
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -28,36 +241,94 @@ class Executable(ABC):
         T, B and L are read off the inputs' shapes (`weft.graph.program.bind_sizes`); InputError where they do not fit.
         """
 
+    def profile(self, inputs: Mapping[str, Any]) -> list[tuple[str, int]]:
+        """The op and the nanoseconds of every instruction of one step."""
+        raise BackendError("profile", "this backend does not time instructions", advice="use the cpu backend")
+
 
 class Backend(ABC):
-    """Compiles verified programs."""
+    """Compiles verified programs, and keeps the weights and states that they are bound to."""
 
     name: str
-
-    @abstractmethod
-    def compile(
-        self, program: Program, weights: Mapping[str, np.ndarray | Packed], states: Mapping[str, Any]
-    ) -> Executable:
-        """Bind a program: a float32 array or a `Packed` for every weight, one of the backend's states for every state
-        and every table of adapters.
-
-        The program is planned; BackendError for an op the backend does not have.
-        """
+    fast: frozenset[str] = frozenset()  # arithmetic that beats f32 here: of "int8", "bf16" and "f16"
 
     @abstractmethod
     def supports(self, op: str, dtypes: Sequence[DType]) -> bool:
         """Whether instructions of this op run, given the element types of the operands that are present."""
 
-    def state_from(self, array: KvArray | AdapterArray) -> Any:
+    @abstractmethod
+    def compile(
+        self, planned: Planned, weights: Mapping[str, Any], states: Mapping[str, Any], *, threads: int | None = None
+    ) -> Executable:
+        """Bind a planned program to its weights, states and tables of adapters, the latter two by name in `states`.
+
+        Weights are the backend's own, from `Weights.bound`, or arrays and `Packed`. With `threads` the executable gets
+        threads of its own, to run beside others. BackendError for an op that the backend does not have.
+        """
+
+    @abstractmethod
+    def layouts(self, program: Program) -> tuple[WantedWeight, ...]:
+        """How the program wants each of its weights."""
+
+    @abstractmethod
+    def weights(self) -> Weights:
+        """A place for the weights of one checkpoint, empty."""
+
+    @abstractmethod
+    def state_bytes(self, wanted: Sequence[WantedState]) -> tuple[int, int]:
+        """Bytes of one page and of one slot, all layers together."""
+
+    @abstractmethod
+    def states(self, wanted: Sequence[WantedState], pages: int, slots: int) -> States:
+        """The states of a model, all zeros."""
+
+    @abstractmethod
+    def adapter_table(self, wanted: WantedTable) -> AdapterTable: ...
+
+    @abstractmethod
+    def adapter_packer(self) -> AdapterPacker: ...
+
+    @property
+    @abstractmethod
+    def key(self) -> str:
+        """Everything about the backend that decides how a program is made; part of the program cache's key."""
+
+    @property
+    @abstractmethod
+    def digest(self) -> tuple[str | bytes, ...]:
+        """Everything about the backend that decides the bits of a result, to be hashed."""
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What `Model.info` says of the backend."""
+        return {"backend": self.name}
+
+    def state_from(self, array: KvArray | SlotArray | AdapterArray) -> Any:
         """The backend's own state or table with these contents. The reference keeps arrays; a device would upload."""
         return array
 
-    def state_to_array(self, state: Any) -> KvArray:
-        """The contents of a state, for tests and for saving a session."""
+    def state_to_array(self, state: Any) -> KvArray | SlotArray:
+        """The contents of a state, for tests."""
         return state
 
     def __repr__(self) -> str:
         return self.name
+
+
+def wanted_states(program: Program) -> tuple[WantedState, ...]:
+    """The states that a program declares."""
+    return tuple(WantedState(v.name, v.kind, v.dtype.name, fixed(v.shape)) for v in program.states)
+
+
+def wanted_tables(program: Program) -> tuple[WantedTable, ...]:
+    """The tables of adapters that a program declares."""
+    return tuple(WantedTable(v.name, *fixed(v.shape)) for v in program.tables)
+
+
+def fixed(shape: tuple[Any, ...]) -> tuple[int, ...]:
+    """A shape without symbols."""
+    assert all(isinstance(size, int) for size in shape)
+    return shape
 
 
 def check_bindings(program: Program, weights: Mapping[str, Any], states: Mapping[str, Any]) -> None:
@@ -66,14 +337,13 @@ def check_bindings(program: Program, weights: Mapping[str, Any], states: Mapping
 
     for value in program.weights:
         if value.name not in weights:
-            raise BackendError(
-                f"[{program.name}] weight {value.name} is missing; the loader gives all of program.weights"
-            )
+            raise BackendError(program.name, f"weight {value.name} is missing", advice="give all of program.weights")
         if spec_of(weights[value.name]) != value.spec:
             given = spec_of(weights[value.name])
-            raise BackendError(f"[{program.name}] weight {value.name} is {given}; the program wants {value.spec}")
+            raise BackendError(program.name, f"weight {value.name} is {given}; the program needs {value.spec}")
     for value in (*program.states, *program.tables):
         if value.name not in states:
+            kind = "tables" if value.kind == "table" else "states"
             raise BackendError(
-                f"[{program.name}] {value.kind} {value.name} is missing; give all of program.{value.kind}s"
+                program.name, f"{value.kind} {value.name} is missing", advice=f"give all of program.{kind}"
             )

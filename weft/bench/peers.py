@@ -19,10 +19,9 @@ from typing import Any
 
 import weft.bench.itself
 import weft.bench.worker
-from weft.backends.cpu.backend import HALF_LEVELS, level_for
+from weft.backends.cpu.backend import fast_at, level_for
 from weft.errors import BackendError, NotFoundError
 from weft.frozen import frozen
-from weft.runtime.decoder import MATRIX_LEVELS
 
 HERE = Path(__file__).resolve().parent
 SCRIPTS = HERE.parents[1] / "benchmarks" / "peers"
@@ -153,9 +152,9 @@ def weft_candidates(task: str, settings: Sequence[str] = ()) -> list[Candidate]:
     file = Path(weft.bench.itself.__file__)
     wanted = settings or weft.bench.itself.SETTINGS[task]
     if not settings:
-        level = level_for(None)
-        slow = ["f16"] if level not in HALF_LEVELS else ["bf16"]  # arithmetic that is emulated
-        slow += ["bf16x3"] if level not in MATRIX_LEVELS else []  # three products for one, each as slow as in f32
+        fast = fast_at(level_for(None))
+        slow = ["bf16"] if "f16" in fast else ["f16"]  # arithmetic that is emulated
+        slow += ["bf16x3"] if "bf16" not in fast else []  # three products for one, each as slow as in f32
         wanted = [setting for setting in wanted if setting not in slow]
     return [Candidate("weft", setting, sys.executable, file) for setting in wanted]
 

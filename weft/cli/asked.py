@@ -70,7 +70,7 @@ def prepare(model: Model, settings: dict[str, Any]) -> None:
         import weft
 
         draft = None if draft_model is None else weft.load(draft_model, context=model.info["context"])
-        weft.Engine(model, prefix_dir=prefix_dir, draft=draft)
+        model.use_engine(weft.Engine(model, prefix_dir=prefix_dir, draft=draft))
     if adapters:
         settings["adapter"] = load_adapters(model.adapters, adapters)
 

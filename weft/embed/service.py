@@ -67,6 +67,7 @@ class Embedder(BaseEmbedder):
         cache: Any = None,
         limits: Limits | None = None,
         threads: int | None = None,
+        backend: str | None = None,
         offline: bool | None = None,
         progress: bool | None = None,
         precision: None = None,
@@ -94,7 +95,9 @@ class Embedder(BaseEmbedder):
             self.recipe = self.recipe.with_prompts(prompts)
         self._normalise = self.recipe.normalise if normalise is None else normalise
         head = self.recipe.head(self._normalise)
-        self._encoder = Encoder(self.recipe.with_dense(checkpoint), head, compute=compute, threads=threads)
+        self._encoder = Encoder(
+            self.recipe.with_dense(checkpoint), head, compute=compute, threads=threads, backend=backend
+        )
         self._dimensions = self._checked(dimensions)
         self._encoder.start()
         self._located = located

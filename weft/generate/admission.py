@@ -13,6 +13,7 @@ from weft.generate.choice.sampling import fresh_seed
 from weft.generate.decoder import Decoder, Detokenizer, TextStream
 from weft.generate.request import Request, fit
 from weft.generate.sequence import Limits, Sequence
+from weft.runtime.paged.holding import Holding
 from weft.runtime.paged.pages import PAGE_TOKENS
 
 if TYPE_CHECKING:
@@ -53,13 +54,16 @@ class Admission:
         eos = frozenset() if request.ignore_eos else self._decoder.eos_ids
         limits = Limits(
             max_tokens=max_tokens,
-            max_pages=self._decoder.max_pages,
             vocab_size=self._decoder.vocab_size,
             stop_ids=frozenset(request.stop_ids) | eos,
             text_ids=self._tokenizer.vocab_size if self._tokenizer else 0,
         )
         compiled = None if request.grammar is None else self._compiled(request.grammar)
         return Admitted(self, request, prompt, limits, compiled)
+
+    def holding(self) -> Holding:
+        """The pages and slots of a new request, none yet."""
+        return Holding(self._decoder.pages, self._decoder.slots, self._decoder.max_pages)
 
     def _compiled(self, grammar: Any) -> Compiled:
         """The grammar, ready for this model's vocabulary."""
@@ -160,6 +164,7 @@ class Admitted:
             self.request,
             self.prompt,
             self.limits,
+            self.admission.holding(),
             index=index,
             seed=seed,
             text=self.admission.stream(self.request),

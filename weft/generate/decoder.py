@@ -21,12 +21,15 @@ class Decoder(Protocol):
     max_context: int  # positions that the model knows
     max_pages: int  # width of the page table
     eos_ids: frozenset[int]
-    slots: SlotPool | None  # for recurrent state; None for models without
     adapters: Any  # weft.runtime.Adapters, or None for a decoder without
 
     @property
     def pages(self) -> PagePool:
         """Which pages of the state are whose."""
+
+    @property
+    def slots(self) -> SlotPool | None:
+        """Which slots of the recurrent state are whose; None for models without."""
 
     def run(self, step: Step) -> np.ndarray:
         """Logits [L, vocab_size] (float32) of `step.rows`; L may be 0. The arrays of the step are int32."""

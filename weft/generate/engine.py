@@ -31,7 +31,7 @@ from weft.generate.schedule import Progress, State, Work, schedule
 from weft.generate.sequence import Sequence, step_of
 from weft.runtime.paged.pages import PAGE_TOKENS, pages_for
 from weft.runtime.paged.prefix import HASH_BITS, Node, Prefixes, token_bytes
-from weft.runtime.paged.slots import CHECKPOINT_PAGES, CHECKPOINT_TOKENS, Recurrence
+from weft.runtime.paged.slots import CHECKPOINT_PAGES, CHECKPOINT_TOKENS
 from weft.runtime.paged.store import DEFAULT_LIMIT, PrefixStore
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 class Engine:
     """Requests over one decoder: at most `max_running` in a step of at most `step_tokens` tokens.
 
-    Given a model, it is that model's engine from now on: `model.generate` and the others go through it.
+    Given a model, it uses the model's decoder and tokenizer. The model keeps its own engine until
+    `model.use_engine(engine)`; only one engine of a decoder may run at a time.
 
     Any thread may submit, step and cancel: one works at a time, the others wait. Whoever wants a result drives the
     engine, and with it everybody's requests, so a program without threads needs no loop of its own.
@@ -73,7 +74,6 @@ class Engine:
         self._decoder = _decoder_of(decoder)
         if _is_model(decoder):
             tokenizer = decoder.decoder.tokenizer if decoder.decoder.checkpoint.make_tokenizer else None
-            decoder.use_engine(self)
         self._admission = Admission(self._decoder, tokenizer)
         self._step_tokens = step_tokens
         self._max_running = max_running
@@ -98,6 +98,10 @@ class Engine:
         self._served: dict[str, int] = {}  # tokens computed for tenants that have requests
         self._counts = dict.fromkeys(("steps", "prompt", "cached", "generated", "drafted", "accepted"), 0)
         self.preemptions = 0
+
+    def runs(self, decoder: Decoder) -> bool:
+        """Whether this engine takes the steps of `decoder`."""
+        return self._decoder is decoder
 
     @property
     def running(self) -> int:
@@ -231,8 +235,6 @@ class Engine:
             sequence = self._inbox.popleft()
             asked = sequence.request
             self._sequences[sequence.key] = sequence
-            if self._slots is not None:
-                sequence.recurrence = Recurrence(self._slots)
             if self._drafter is not None:
                 sequence.model_acceptance = Acceptance(self._drafter.rate, weight=4)
             if self._entered is not None:
@@ -250,7 +252,7 @@ class Engine:
         self._draft()
         plan = schedule(self._state(), self._step_tokens)
         for key in plan.preempted:
-            pool.release(self._sequences[key].drop())
+            self._sequences[key].drop()
             self.preemptions += 1
         for item in plan.work:  # before any page is taken: that might be one of these
             sequence = self._sequences[item.key]
@@ -263,9 +265,8 @@ class Engine:
         for item in plan.work:
             sequence = self._sequences[item.key]
             if item.new_pages:
-                sequence.grow(pool.take(item.new_pages))
-            if sequence.recurrence is not None:
-                sequence.recurrence.ready()
+                sequence.holding.add(pool.take(item.new_pages))
+            sequence.holding.ready()
             assert sequence.computed == item.start, "the plan was made for other pages"
             sequence.start(now)
         if self._sequences and not plan.work:
@@ -414,13 +415,13 @@ class Engine:
                 return
             if node.page != page:
                 pool.share([node.page])
-                sequence.use_page(len(sequence.nodes), node.page)
+                sequence.holding.replace(len(sequence.nodes), node.page)
                 pool.release([page])
             else:
                 self._prefixes.save(node)
             sequence.nodes.append(node)
-        if sequence.recurrence is not None and sequence.at_checkpoint:
-            self._prefixes.checkpoint(sequence.nodes[-1], sequence.recurrence.source)
+        if sequence.at_checkpoint and sequence.holding.slots is not None:
+            self._prefixes.checkpoint(sequence.nodes[-1], sequence.holding.slots[0])
 
     def _fail(self, sequence: Sequence, error: Exception) -> None:
         sequence.error = error
@@ -429,7 +430,7 @@ class Engine:
     def _retire(self, sequence: Sequence) -> None:
         """A finished request leaves; its pages are free again."""
         if self._sequences.pop(sequence.key, None):
-            self._decoder.pages.release(sequence.drop())
+            sequence.drop()
             self._admission.leave(sequence)
             if self._drafter is not None:
                 self._drafter.forget(sequence.key, sequence.model_acceptance.rate)

@@ -39,6 +39,7 @@ def load(
     kv_bytes: int | None = None,
     compute: str | None = None,
     threads: int | None = None,
+    backend: str | None = None,
     offline: bool | None = None,
     progress: bool | None = None,
 ) -> Model:
@@ -51,12 +52,13 @@ def load(
     "int8", with a scale for each token and head, which takes half the memory. All sequences together have room for
     `kv_tokens` tokens, or as many as `kv_bytes` hold (default: 16 contexts, or a quarter of the memory that the model
     leaves free where that is less); `Model.info` says how many and why. `threads` overrides what `weft doctor`
-    explains.
+    explains. `backend` "cpu" (the default, unless WEFT_BACKEND says otherwise) computes with the compiled kernels,
+    "reference" with numpy in float64: slow, and what every other backend is tested against.
     """
     located = locate(str(model), offline=offline, progress=progress)
     checkpoint = open_checkpoint(located.path)
     state: dict[str, Any] = {"kv_dtype": kv_dtype, "kv_tokens": kv_tokens, "kv_bytes": kv_bytes}
-    decoder = Decoder(checkpoint, context=context, compute=compute, threads=threads, **state)
+    decoder = Decoder(checkpoint, context=context, compute=compute, threads=threads, backend=backend, **state)
     loaded = Model(decoder, located)
     decoder.ready()  # what Model imports is read while the weights are packed
     return loaded
@@ -74,7 +76,13 @@ class Model:
         self.engine = Engine(decoder, tokenizer)
 
     def use_engine(self, engine: Engine) -> None:
-        """Let all calls go through `engine`; what the old one was doing is cancelled."""
+        """Route all calls of this model through `engine` from now on. Requests of the engine before are cancelled."""
+        if engine is self.engine:
+            return
+        if not engine.runs(self.decoder):
+            raise InputError(
+                "engine", "the engine was made for another model", advice="make one with weft.Engine(model)"
+            )
         self.engine.close()
         self.engine = engine
 

@@ -18,9 +18,11 @@ from weft.generate.request import Request
 from weft.generate.result import FinishReason, Generation, Piece, Timings, TokenLogprob, Usage
 from weft.generate.schedule import Work
 from weft.nn.step import Step
+from weft.runtime.paged.holding import Holding, slots_of
 from weft.runtime.paged.pages import PAGE_TOKENS
 from weft.runtime.paged.prefix import Node, Prefixes, token_bytes
-from weft.runtime.paged.slots import CHECKPOINT_TOKENS, NONE, Recurrence
+from weft.runtime.paged.slots import CHECKPOINT_TOKENS, NONE
+from weft.runtime.steps import build_step
 
 if TYPE_CHECKING:
     from weft.generate.choice.reasoning import Reasoning
@@ -34,7 +36,6 @@ class Limits(NamedTuple):
     """What the engine settled for a request before it starts."""
 
     max_tokens: int
-    max_pages: int
     vocab_size: int
     stop_ids: frozenset[int]
     text_ids: int  # ids below have text
@@ -49,6 +50,7 @@ class Sequence:
         request: Request,
         prompt: tuple[int, ...],
         limits: Limits,
+        holding: Holding,
         *,
         index: int = 0,
         seed: int | None = None,
@@ -60,9 +62,7 @@ class Sequence:
         self.tokens = list(prompt)  # the prompt and what was generated
         self.drafts: list[int] = []  # that may follow, to be checked in the next step
         self.computed = 0  # the first so many of them are in the state; whatever the pages hold beyond is scratch
-        self.pages: list[int] = []
-        self.table = np.zeros(limits.max_pages, np.int32)  # the pages again, as a row of the page table
-        self.recurrence: Recurrence | None = None  # its recurrent state, of a model that has some
+        self.holding = holding
         self.sampler = Sampler(request.sampling, prompt, seed)
         self.pieces: deque[Piece] = deque()  # not yet fetched
         self.result: Generation | None = None
@@ -96,6 +96,11 @@ class Sequence:
         self._submitted = now
         self._started: float | None = None
         self._first: float | None = None
+
+    @property
+    def pages(self) -> list[int]:
+        """Those it holds, in the order of its tokens."""
+        return self.holding.pages
 
     @property
     def finished(self) -> bool:
@@ -147,24 +152,14 @@ class Sequence:
         """Start with the pages of `nodes`, which hold its first tokens."""
         self.nodes = list(nodes)
         self.computed = len(nodes) * PAGE_TOKENS
-        self.grow([node.page for node in nodes])
-        if self.recurrence is not None:
-            self.recurrence.resume(nodes[-1].slot if nodes else NONE)
+        self.holding.add([node.page for node in nodes])
+        self.holding.resume(nodes[-1].slot if nodes else NONE)
 
-    def grow(self, pages: list[int]) -> None:
-        """Append `pages` to those held."""
-        held = len(self.pages)
-        self.table[held : held + len(pages)] = pages
-        self.pages += pages
-
-    def drop(self) -> list[int]:
-        """Forget the computed state; the pages that were held are the caller's to release."""
-        if self.recurrence is not None:
-            self.recurrence.drop()
-        pages, self.pages, self.computed = self.pages, [], 0
-        self.table[: len(pages)] = 0
+    def drop(self) -> None:
+        """Forget the computed state and give back what it was in."""
+        self.holding.release()
+        self.computed = 0
         self.nodes, self.drafts, self.found = [], [], (-1, [])
-        return pages
 
     def full_page(self) -> tuple[Node, bytes, int] | None:
         """The next full page that is not known yet: the node before it, its tokens, the page."""
@@ -179,10 +174,10 @@ class Sequence:
 
         Then those that were right are computed again.
         """
-        if self.recurrence is None:
+        if self.holding.recurrence is None:
             return
         if self.computed == stop:
-            self.recurrence.advance()
+            self.holding.advance()
         else:
             self.computed = start
 
@@ -190,12 +185,7 @@ class Sequence:
     def at_checkpoint(self) -> bool:
         """Whether its recurrent state is the one after its last page that can be found, and is to be kept there."""
         reached = self.computed > 0 and self.computed % CHECKPOINT_TOKENS == 0
-        return self.recurrence is not None and reached and self.computed == len(self.nodes) * PAGE_TOKENS
-
-    def use_page(self, index: int, page: int) -> None:
-        """Another page holds the same as the one at `index`."""
-        self.pages[index] = page
-        self.table[index] = page
+        return self.holding.recurrence is not None and reached and self.computed == len(self.nodes) * PAGE_TOKENS
 
     # Drafts
 
@@ -357,33 +347,25 @@ class Sequence:
 
 def step_of(work: ListOf[Work], sequences: ListOf[Sequence]) -> tuple[Step, list[int]]:
     """The step that computes `work`, and of how many tokens of each item the logits are asked for."""
-    ids: list[int] = []
-    positions: list[int] = []
-    segments = [0]
-    rows: list[int] = []
-    counts: list[int] = []
+    ids: list[list[int]] = []
+    asked: list[int] = []
     for item, sequence in zip(work, sequences):
-        known, asked = len(sequence.tokens), sequence.request.prompt_logprobs is not None
-        ids += sequence.tokens[item.start : item.stop]
-        if item.stop > known:
-            ids += sequence.drafts[: item.stop - known]
-        positions += range(item.start, item.stop)
-        segments.append(len(ids))
-        first = max(item.start, min(sequence.request.prompt_logprobs_from, known) - 1 if asked else known - 1)
-        counts.append(max(0, item.stop - first))
-        rows += range(len(ids) - counts[-1], len(ids))
-    tables = [sequence.table for sequence in sequences]
-    more: dict[str, Any] = {"pages": np.stack(tables) if len(tables) > 1 else tables[0][None]}
-    if any(sequence.adapter is not None for sequence in sequences):
-        more["adapters"] = _int32([0 if s.adapter is None else s.adapter.index for s in sequences])
-    states = [s.recurrence for s in sequences if s.recurrence is not None]
-    if states:
-        more["slots"] = _int32([[state.source, state.target] for state in states])
-    return Step(_int32(ids), _int32(positions), _int32(segments), _int32(rows), **more), counts
-
-
-def _int32(values: list[Any]) -> np.ndarray:
-    return np.array(values, np.int32)
+        known, prompt_too = len(sequence.tokens), sequence.request.prompt_logprobs is not None
+        tokens = sequence.tokens[item.start : item.stop]
+        ids.append(tokens + sequence.drafts[: item.stop - known] if item.stop > known else tokens)
+        first = max(item.start, min(sequence.request.prompt_logprobs_from, known) - 1 if prompt_too else known - 1)
+        asked.append(max(0, item.stop - first))
+    holdings = [sequence.holding for sequence in sequences]
+    adapted = any(sequence.adapter is not None for sequence in sequences)
+    step = build_step(
+        ids,
+        starts=[item.start for item in work],
+        asked=asked,
+        pages=[holding.row for holding in holdings],
+        slots=slots_of(holdings),
+        adapters=[0 if s.adapter is None else s.adapter.index for s in sequences] if adapted else None,
+    )
+    return step, asked
 
 
 def _truths(bits: np.ndarray, count: int) -> np.ndarray:

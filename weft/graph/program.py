@@ -10,18 +10,19 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from weft.dtype import DType
 from weft.errors import FormatError, InputError, NotFoundError, ShapeError
 from weft.frozen import frozen
 from weft.ops.registry import Op, find
 from weft.ops.spec import Dim, Shape, Spec, as_dtype, linear, parse_size
+from weft.ops.state import STATE_KINDS
 
 VERSION = 1
 NAME = re.compile(r"\w[\w./:-]*")  # of everything but buffers; also of labels
 BUFFER = re.compile(rf"%\d+(?:\.{NAME.pattern})?")
-KINDS = ("input", "weight", "state", "table", "buffer", "output")
+KINDS = ("input", "weight", *STATE_KINDS, "table", "buffer", "output")
 
 
 @frozen
@@ -71,6 +72,7 @@ class Program:
     values: tuple[Value, ...]
     body: tuple[Instr, ...]
     slots: tuple[Dim, ...] = ()
+    parsed: ClassVar[bool] = True  # as opposed to a prepared one from the program cache
 
     def of_kind(self, kind: str) -> tuple[Value, ...]:
         return tuple(value for value in self.values if value.kind == kind)
@@ -85,7 +87,8 @@ class Program:
 
     @property
     def states(self) -> tuple[Value, ...]:
-        return self.of_kind("state")
+        """Paged keys and values first, then recurrent states, then those of convolutions."""
+        return tuple(value for value in self.values if value.kind in STATE_KINDS)
 
     @property
     def tables(self) -> tuple[Value, ...]:
@@ -118,7 +121,13 @@ class Program:
         readers = self.readers[name]
         return readers[0] if len(readers) == 1 and self.table[name].kind == "buffer" else None
 
-    def to_json(self) -> str:
+    @property
+    def program(self) -> "Program":
+        """Itself: what is compiled is a Program, or a prepared one that makes its Program where asked."""
+        return self
+
+    @cached_property
+    def json(self) -> str:
         """The form the native core reads."""
         slots = [{**{s: getattr(d, s) for s in "TBL" if getattr(d, s)}, "const": d.const} for d in self.slots]
         document = {

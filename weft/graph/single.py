@@ -7,6 +7,7 @@ from weft.frozen import frozen
 from weft.graph.plan import plan
 from weft.graph.program import Program
 from weft.graph.trace import Trace
+from weft.graph.verify import BOUND
 from weft.ops.registry import Op
 from weft.ops.spec import spec_of
 
@@ -26,21 +27,18 @@ def single(op: Op, operands: Sequence[Any], attrs: dict[str, Any]) -> Single:
 
     `states` holds the tables too.
     """
-    given: dict[str, dict[str, Any]] = {"input": {}, "weight": {}, "state": {}, "table": {}}
+    given: dict[str, dict[str, Any]] = {"input": {}, "weight": {}, "state": {}}
     trace = Trace(op.name)
     symbols: list[Any] = []
     for operand, value in zip(op.operands, operands):
         if value is None:
             symbols.append(None)
             continue
-        kind = operand.role if operand.role in ("weight", "state", "table") else "input"
+        kind = operand.role if operand.role in ("weight", *BOUND) else "input"
         spec = spec_of(value)
-        declare: Any = getattr(trace, kind)
-        symbols.append(
-            declare(operand.name, *(spec.shape if kind in ("state", "table") else (spec.shape,)), dtype=spec.dtype)
-        )
-        given[kind][operand.name] = value
+        symbols.append(getattr(trace, kind)(operand.name, spec.shape, dtype=spec.dtype))
+        given["state" if kind in BOUND else kind][operand.name] = value
     results = op(*symbols, **attrs)
     for index, result in enumerate([] if results is None else results if isinstance(results, tuple) else [results]):
         trace.output(f"out{index}", result)
-    return Single(plan(trace.program()), given["input"], given["weight"], {**given["state"], **given["table"]})
+    return Single(plan(trace.program()), given["input"], given["weight"], given["state"])

@@ -4,7 +4,7 @@
 
     input ids : i32[T]
     weight @embed.weight : f32[100, 64]
-    state $kv.0 : f16[2, 16]
+    kv $kv.0 : f16[2, 16]
     table &lora/head.weight : f32[100, 64]
     output hidden : f32[T, 64]
     slot 0 : 256*T
@@ -25,11 +25,12 @@ from weft.errors import FormatError, WeftError
 from weft.graph.program import KINDS, Instr, Program, Value, read_attrs, written_attrs
 from weft.ops.registry import Op, find
 from weft.ops.spec import Dim, Spec, as_dtype, linear, parse_size
+from weft.ops.state import STATE_KINDS
 
-MARK = {"weight": "@", "state": "$", "table": "&"}
+MARK = {"weight": "@", "table": "&", **dict.fromkeys(STATE_KINDS, "$")}
 
 TYPE = r"(\w+)\[([^\]]*)\]"
-DECLARATION = re.compile(rf"(input|weight|state|table|output) ([^\s]+) : {TYPE}")
+DECLARATION = re.compile(rf"({'|'.join(kind for kind in KINDS if kind != 'buffer')}) ([^\s]+) : {TYPE}")
 SLOT = re.compile(r"slot (\d+) : (\S+)")
 RESULT = re.compile(rf"([^\s,]+) : {TYPE}")
 CALL = re.compile(r"(?P<op>\w+)\((?P<operands>[^()]*)\)(?: \{(?P<attrs>[^{}]*)\})?(?P<slots>  ; slot [\d, ]+)?")

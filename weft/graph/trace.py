@@ -59,13 +59,21 @@ class Trace:
             raise InputError(f"[trace] constant {name} is declared twice with different values")
         return self.weight(name, values.shape)
 
-    def state(self, name: str, heads: int, dim: int, dtype: str | DType = "f32") -> Tensor:
-        """The paged keys and values of one layer."""
-        return self._declare(name, "state", Spec((heads, dim), as_dtype(dtype)))
+    def kv(self, name: str, shape: Shape, dtype: str | DType = "f32") -> Tensor:
+        """The paged keys and values of one layer [heads, dim]."""
+        return self._declare(name, "kv", Spec(tuple(shape), as_dtype(dtype)))
 
-    def table(self, name: str, rows: int, cols: int, dtype: str | DType = "f32") -> Tensor:
+    def recurrent(self, name: str, shape: Shape, dtype: str | DType = "f32") -> Tensor:
+        """The recurrent state of one layer: an array of this shape for each sequence."""
+        return self._declare(name, "recurrent", Spec(tuple(shape), as_dtype(dtype)))
+
+    def conv(self, name: str, shape: Shape, dtype: str | DType = "f32") -> Tensor:
+        """The state of a causal convolution [channels, width]: the last width - 1 inputs of each sequence."""
+        return self._declare(name, "conv", Spec(tuple(shape), as_dtype(dtype)))
+
+    def table(self, name: str, shape: Shape, dtype: str | DType = "f32") -> Tensor:
         """The adapters of one weight [rows, cols]."""
-        return self._declare(name, "table", Spec((rows, cols), as_dtype(dtype)))
+        return self._declare(name, "table", Spec(tuple(shape), as_dtype(dtype)))
 
     def output(self, name: str, tensor: Tensor) -> None:
         """Make a tensor a result of the program."""

@@ -10,10 +10,11 @@ from weft.graph.lifetime import lifetimes, may_overwrite
 from weft.graph.program import BUFFER, KINDS, NAME, Instr, Program
 from weft.ops.registry import Op, catalogue
 from weft.ops.spec import Dim, Shape, Spec, linear
-from weft.ops.state import STATE_TYPES
+from weft.ops.state import KV_ELEMENTS, STATE_KINDS
 
 Attrs = tuple[tuple[str, type, Any], ...]  # with their types: 1, 1.0 and True are the same key of a table
 
+BOUND = (*STATE_KINDS, "table")  # kinds that are bound to memory of their own and are no arrays
 MAX_RANK = 4  # csrc/core/kernel.h: Operand
 MAX_SIZE = 2**40  # of an axis
 MAX_BYTES = 2**60  # of a value, per symbol: the core computes sizes in 64 bits
@@ -21,7 +22,9 @@ TYPES = {
     "input": ("f32", "i32", "bf16", "a8_32", "a8_256", "i8"),
     "buffer": ("f32", "bf16", "a8_32", "a8_256", "i8"),
     "output": ("f32", "bf16", "a8_32", "a8_256", "i8"),
-    "state": STATE_TYPES,
+    "kv": KV_ELEMENTS,
+    "recurrent": ("f32",),
+    "conv": ("f32",),
     "table": ("f32",),
     "weight": ("f32", "f16", "bf16", *(d.name for d in DTYPES.values() if d.gguf is not None and d.quantised)),
 }
@@ -31,7 +34,7 @@ def verify(program: Program) -> None:
     """Raise FormatError naming the value or instruction that breaks a rule."""
     _need(program.name.isprintable(), program, "name", "must be printable")
     _check_values(program)
-    written: set[str] = {value.name for value in program.values if value.kind in ("input", "weight", "state", "table")}
+    written: set[str] = {value.name for value in program.values if value.kind not in ("buffer", "output")}
     for index, instr in enumerate(program.body):
         _check_instr(program, index, instr, written)
         written.update(instr.outputs)
@@ -77,8 +80,10 @@ def _wrong_kind(kind: str, dtype: DType, shape: Shape) -> str | None:
         return f"unknown kind {kind}"
     if dtype.name not in TYPES[kind]:
         return f"a {kind} cannot be {dtype}"
-    if kind == "state" and len(shape) != 2:
-        return "a state is [heads, dim]"
+    if kind == "kv" and len(shape) != 2:
+        return "a key/value state is [heads, dim]"
+    if kind == "conv" and not (len(shape) == 2 and isinstance(shape[1], int) and shape[1] > 1):
+        return "a convolution's state is [channels, width], at least 2 wide"
     if kind == "table" and len(shape) != 2:
         return "a table is of a weight [rows, cols]"
     spec = Spec(shape, dtype)
@@ -89,7 +94,7 @@ def _wrong_kind(kind: str, dtype: DType, shape: Shape) -> str | None:
         grows = all(0 <= coefficient < MAX_SIZE for coefficient in form.coefficients[:3])
         if not (grows and -MAX_SIZE < form.const < MAX_SIZE and (isinstance(size, Dim) or size >= 0)):
             return f"{size} is not a size"
-        if kind in ("weight", "state", "table") and not isinstance(size, int):
+        if kind in ("weight", *BOUND) and not isinstance(size, int):
             return f"a {kind} has fixed sizes: got {spec}"
     if sum(isinstance(size, Dim) for size in shape) > 1:
         return f"{spec} has more than one symbolic axis"
@@ -152,8 +157,8 @@ def _check_operands(program: Program, where: str, instr: Instr) -> None:
     for operand, given in zip(instr.meaning.operands, instr.inputs):
         if given is not None:
             kind, role = program.table[given].kind, operand.role
-            bound = ("state", "table")  # a weight may stand for an array
-            fits = kind == role if role in ("weight", *bound) else kind not in bound
+            # A weight may stand for an array.
+            fits = kind == role if role in ("weight", *BOUND) else kind not in BOUND
             if not fits:
                 _refuse(program, where, f"{operand.name} must be a {role}: got the {kind} {given}")
 

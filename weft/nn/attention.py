@@ -37,7 +37,9 @@ def attend(
         raise UnsupportedError("[load] the model reads texts both ways; it embeds and does not generate")
     if step.pages is None:
         return ops.attention(q, k, v, step.segments, causal=causal, scale=scale, window=window, softcap=softcap)
-    state = step.kv(layer, k.shape[1], k.shape[2])
+    heads = k.shape[1]
+    assert isinstance(heads, int)
+    state = step.kv(layer, heads, dim)
     ops.kv_write(k, v, state, step.positions, step.segments, step.pages)
     return ops.attention_paged(
         q, state, step.positions, step.segments, step.pages, scale=scale, window=window, softcap=softcap

@@ -1,14 +1,21 @@
 """The step: one ragged batch of tokens from any number of sequences. Nothing is padded."""
 
-from dataclasses import fields
-from typing import Any
+from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from weft.errors import UnsupportedError
 from weft.frozen import frozen
+
+if TYPE_CHECKING:
+    from weft.graph import Tensor, Trace
 
 
 @frozen
 class Step:
-    """What a model is told about the tokens of one step; while tracing the fields are symbolic, when running arrays.
+    """The only run-time input of a model; while tracing the fields are symbolic (TracedStep), when running arrays.
 
     Nobody changes a step. T tokens, B sequences, L rows that are asked for.
     """
@@ -17,18 +24,96 @@ class Step:
     positions: Any  # [T] position of each token in its sequence
     segments: Any  # [B+1] where each sequence starts in the flat list
     rows: Any  # [L] which tokens need logits or hidden states
-    types: Any = None  # [T] which of a pair's texts a token belongs to (BERT); None for models without
+    types: Any = None  # [T] which text of a pair a token belongs to (BERT); None where the model does not ask
     pages: Any = None  # [B, max_pages] page table into the pooled key/value state; None for models without one
-    slots: Any = None  # [B, 2] the slot of each recurrent state, -1 for none yet, and the one to write it to; or None
+    slots: Any = (
+        None  # [B, 2] the slot each recurrent state is read from, -1 for none yet, and the one it is written to
+    )
     spans: Any = None  # [B+1] where the rows of each sequence start in `rows`; None where they are not pooled
     adapters: Any = None  # [B] index of each sequence's adapter, 0 is none; None where no sequence has one
 
-    context: int = 0  # positions that a sequence may reach, 0 for as many as the model has; only while tracing
-    kv: Any = None  # kv(layer, heads, dim) declares a layer's paged keys and values; only while tracing
+    @property
+    def context(self) -> int:
+        """While tracing: positions that a sequence may reach, 0 for as many as the model has."""
+        raise AssertionError("only the step of a trace has a context")
 
-    def arrays(self) -> dict[str, Any]:
-        """The fields that are there, by name: the inputs of a program."""
-        return {name: value for name in _INPUTS if (value := getattr(self, name)) is not None}
+    def kv(self, layer: int, heads: int, dim: int) -> Tensor:
+        """While tracing: declare the paged keys and values of a layer."""
+        raise AssertionError("states are declared while tracing")
+
+    def recurrent(self, layer: int, *shape: int) -> Tensor:
+        """While tracing: declare the recurrent state of a layer, an array of this shape for each sequence."""
+        raise AssertionError("states are declared while tracing")
+
+    def conv(self, layer: int, channels: int, width: int) -> Tensor:
+        """While tracing: declare the state of a layer's causal convolution over `width` inputs."""
+        raise AssertionError("states are declared while tracing")
+
+    def arrays(self, names: Iterable[str] | None = None) -> dict[str, Any]:
+        """The inputs of a program by name; without `names` all fields that are there."""
+        if names is not None:
+            return {name: getattr(self, name) for name in names}
+        return {name: value for name in FIELDS if (value := getattr(self, name)) is not None}
 
 
-_INPUTS = tuple(field.name for field in fields(Step) if field.name not in ("context", "kv"))
+FIELDS = tuple(field.name for field in fields(Step))
+
+
+class TracedStep(Step):
+    """The symbolic step of a trace. Optional inputs are declared when the model first reads them.
+
+    `max_pages` 0: the model runs without a state, as embedders do. `kv_dtype` is the element type of keys and values.
+    With `spans` the rows are pooled, else all tokens are.
+    """
+
+    def __init__(
+        self, trace: Trace, *, context: int = 0, max_pages: int = 0, kv_dtype: str = "f32", spans: bool = False
+    ) -> None:
+        from weft.graph import B, L, T
+
+        self.__dict__.update(
+            ids=trace.input("ids", (T,), "i32"),
+            positions=trace.input("positions", (T,), "i32"),
+            segments=trace.input("segments", (B + 1,), "i32"),
+            rows=trace.input("rows", (L,), "i32"),
+            adapters=None,  # the pass `adapt` adds them
+            _trace=trace,
+            _context=context,
+            _kv_dtype=kv_dtype,
+            _optional={
+                "types": (T,),
+                "spans": (B + 1,) if spans else None,
+                "pages": (B, max_pages) if max_pages else None,
+                "slots": (B, 2) if max_pages else None,
+            },
+        )
+
+    def _declared(self, name: str) -> Tensor | None:
+        shape = self._optional[name]
+        return None if shape is None else self._trace.input(name, shape, "i32")
+
+    types = property(lambda self: self._declared("types"))
+    spans = property(lambda self: self._declared("spans"))
+    pages = property(lambda self: self._declared("pages"))
+    slots = property(lambda self: self._declared("slots"))
+    context = property(lambda self: self._context)
+
+    def kv(self, layer: int, heads: int, dim: int) -> Tensor:
+        return self._trace.kv(f"kv.{layer}", (heads, dim), self._kv_dtype)
+
+    def recurrent(self, layer: int, *shape: int) -> Tensor:
+        return self._stateful().recurrent(f"recurrent.{layer}", shape)
+
+    def conv(self, layer: int, channels: int, width: int) -> Tensor:
+        return self._stateful().conv(f"conv.{layer}", (channels, width))
+
+    def _stateful(self) -> Trace:
+        if self._optional["slots"] is None:
+            raise UnsupportedError("load", "the model has recurrent layers; it generates text and does not embed")
+        return self._trace
+
+    if TYPE_CHECKING:
+        _trace: Trace
+        _context: int
+        _kv_dtype: str
+        _optional: dict[str, Any]

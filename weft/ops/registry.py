@@ -26,10 +26,10 @@ from weft.errors import MISSING, InputError, NotFoundError, ShapeError
 from weft.frozen import frozen
 from weft.ops.packed import Packed
 from weft.ops.spec import Dim, Shape, Spec, spec_of
-from weft.ops.state import STATE_TYPES, AdapterArray, KvArray
+from weft.ops.state import KV_ELEMENTS, AdapterArray, KvArray, SlotArray
 from weft.ops.tolerance import DEFAULTS
 
-FAMILIES = ("elementwise", "norm", "matmul", "quant", "gather", "rope", "attention", "reduce")
+FAMILIES = ("elementwise", "norm", "matmul", "quant", "gather", "rope", "attention", "recurrent", "reduce")
 
 # Values of word attributes. Kernels get a word as its index in the list; csrc/core/words.h has the same lists.
 ActivationOrNone = Literal["none", "gelu", "gelu_tanh", "silu", "relu", "tanh", "sigmoid"]
@@ -38,15 +38,17 @@ PoolMode = Literal["mean", "first", "last", "max", "mean_sqrt_len", "weightedmea
 ACTIVATIONS: tuple[str, ...] = get_args(ActivationOrNone)
 POOL_MODES: tuple[str, ...] = get_args(PoolMode)
 
-# Roles of operands. In a program a weight operand is always a value of kind weight, a state operand one of kind state,
-# a table operand one of kind table.
+# Roles of operands. In a program an operand with the role weight, kv, recurrent, conv or table is always a value of
+# that kind.
 Array = Annotated[np.ndarray, "array"]
 Integers = Annotated[np.ndarray, "integers"]
 Rows = Annotated[Packed, "rows"]  # activations in int8 blocks or bfloat16
 Codes = Annotated[np.ndarray, "rows"]  # activations in int8
 Values = Annotated[np.ndarray | Packed, "values"]  # activations in floats or bfloat16
 Weight = Annotated[np.ndarray | Packed, "weight"]
-State = Annotated[KvArray, "state"]
+State = Annotated[KvArray, "kv"]
+Recurrent = Annotated[SlotArray, "recurrent"]
+Conv = Annotated[SlotArray, "conv"]
 Table = Annotated[AdapterArray, "table"]
 
 Sample = tuple[tuple[Any, ...], dict[str, Any]]
@@ -71,7 +73,7 @@ class Cost:
 
 @frozen
 class Operand:
-    """A positional parameter of an op: its role is array, integers, rows, values, weight, state or table."""
+    """A positional parameter of an op; roles are array, integers, rows, values, weight, table and kinds of state."""
 
     name: str
     role: str
@@ -310,7 +312,9 @@ def _check_role(where: str, operand: Operand, spec: Spec) -> None:
         "rows": name in ("a8_32", "a8_256", "bf16", "i8"),
         "values": spec.floating or name == "bf16",
         "weight": spec.floating or name == "bf16" or (spec.dtype.quantised and not name.startswith("a8")),
-        "state": name in ("f64", *STATE_TYPES) and spec.rank == 2,
+        "kv": name in ("f64", *KV_ELEMENTS) and spec.rank == 2,
+        "recurrent": spec.floating,
+        "conv": spec.floating and spec.rank == 2,
         "table": spec.floating and spec.rank == 2,
     }[operand.role]
     wanted = {
@@ -319,7 +323,9 @@ def _check_role(where: str, operand: Operand, spec: Spec) -> None:
         "rows": "int8 or bf16 rows",
         "values": "floats or bf16",
         "weight": "a weight",
-        "state": "a state",
+        "kv": "a key/value state [heads, dim]",
+        "recurrent": "a recurrent state",
+        "conv": "a convolution's state [channels, width]",
         "table": "a table",
     }
     require(fits, where, f"must be {wanted[operand.role]}", field=operand.name, given=spec)

@@ -1,4 +1,11 @@
-"""What outlives a step, as numpy arrays: the paged key/value state of one layer, and the adapters of one weight."""
+"""What outlives a step, as numpy arrays: the states of one layer, and the adapters of one weight.
+
+A model declares states of three kinds, each with its shape:
+
+    kv         [heads, dim]        keys and values of every token, in pages                         KvArray
+    recurrent  any                 one array per sequence, in slots                                 SlotArray
+    conv       [channels, width]   the last width - 1 inputs of a causal convolution, in slots      SlotArray
+"""
 
 from collections.abc import Mapping
 from dataclasses import field
@@ -12,12 +19,15 @@ from weft.ops.packed import Packed
 from weft.ops.spec import Spec, as_dtype
 
 PAGE = 32  # tokens per page: csrc/core/state.h
-STATE_TYPES = ("f32", "f16", "bf16", "i8")
+KV_ELEMENTS = ("f32", "f16", "bf16", "i8")  # element types that keys and values are stored in
+STATE_KINDS = ("kv", "recurrent", "conv")
+SLOT_KINDS = ("recurrent", "conv")
+NO_SLOT = -1  # read by a sequence that has no state yet: zeros
 
 
 @frozen(eq=False)
 class KvArray:
-    """key [pages, heads, dim, PAGE] and value [pages, heads, PAGE, dim], both of `dtype`: STATE_TYPES; f64 in oracles.
+    """key [pages, heads, dim, PAGE] and value [pages, heads, PAGE, dim], both of `dtype`: KV_ELEMENTS; f64 in oracles.
 
     Token p of a sequence lives in column p % PAGE of the sequence's page number p // PAGE. Keys are transposed inside a
     page because the kernels read PAGE keys of one channel at a time. bf16 is kept in float32 arrays, which hold it. Of
@@ -81,6 +91,51 @@ class KvArray:
             key, value = key * self.key_scale[used][..., None, :], value * self.value_scale[used][..., None]
         key = key.transpose(0, 3, 1, 2).reshape(-1, heads, dim)[:count]
         return key, value.transpose(0, 2, 1, 3).reshape(-1, heads, dim)[:count]
+
+
+def slot_shape(kind: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of one slot of a state: that of a convolution holds all inputs but the newest, oldest first."""
+    return (shape[1] - 1, shape[0]) if kind == "conv" else shape
+
+
+@frozen(eq=False)
+class SlotArray:
+    """values [slots, *slot_shape(kind, shape)], float32 (float64 in oracles): the state of one layer.
+
+    A step reads the state of a sequence from one slot and writes it to another.
+    """
+
+    kind: str  # of SLOT_KINDS
+    shape: tuple[int, ...]  # as the model declares it
+    values: np.ndarray
+
+    def __post_init__(self) -> None:
+        if self.kind not in SLOT_KINDS or self.values.shape[1:] != slot_shape(self.kind, self.shape):
+            raise InputError("state", f"values {self.values.shape} are not slots of a {self.kind} state {self.shape}")
+
+    @classmethod
+    def zeros(cls, kind: str, slots: int, shape: tuple[int, ...], dtype: type = np.float32) -> "SlotArray":
+        return cls(kind, shape, np.zeros((slots, *slot_shape(kind, shape)), dtype))
+
+    @property
+    def spec(self) -> Spec:
+        return Spec(self.shape, as_dtype("f32"))
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        return (self.values,)
+
+    def copy(self) -> "SlotArray":
+        return SlotArray(self.kind, self.shape, self.values.copy())
+
+    def read(self, slot: int) -> np.ndarray:
+        """The state in a slot, float64; zeros for NO_SLOT."""
+        if slot == NO_SLOT:
+            return np.zeros(self.values.shape[1:])
+        return self.values[slot].astype(np.float64)
+
+    def write(self, slot: int, value: np.ndarray) -> None:
+        self.values[slot] = value
 
 
 def rounded(rows: np.ndarray, dtype: DType) -> tuple[np.ndarray, np.ndarray | None]:

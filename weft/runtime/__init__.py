@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from weft.runtime.paged.pages import PAGE_TOKENS as PAGE_TOKENS
     from weft.runtime.paged.pages import PagePool as PagePool
     from weft.runtime.paged.pages import pages_for as pages_for
-    from weft.runtime.programs import Step as Step
+    from weft.runtime.steps import Step as Step
     from weft.runtime.threads import ThreadPlan as ThreadPlan
     from weft.runtime.threads import plan_threads as plan_threads
 
@@ -34,7 +34,7 @@ _HOMES = {
     "Encoder": "encoder",
     "Head": "encoder",
     "PagePool": "paged.pages",
-    "Step": "programs",
+    "Step": "steps",
     "ThreadPlan": "threads",
     "Tokens": "encoder",
     "member": "checkpoint",

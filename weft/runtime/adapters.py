@@ -15,7 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from weft import _core
+from weft.backends.base import AdapterWeights, Backend
 from weft.errors import BusyError, InputError, MemoryPlanError, NotFoundError, UnsupportedError, WeightError
 from weft.frozen import frozen
 from weft.models import model_module
@@ -25,31 +25,19 @@ from weft.runtime.memory import SHARE, free_memory
 if TYPE_CHECKING:
     import numpy as np
 
-    from weft.runtime.prepared import Prepared, WantedTable
+    from weft.backends.base import WantedTable
+    from weft.runtime.prepared import Prepared
     from weft.weights.adapters import AdaptedModule, AdapterFile
     from weft.weights.files import TensorView
 
 LIMIT = 16  # adapters that are loaded at a time
+INDICES = 256  # of versions, 0 is none: csrc/core/state.h: kAdapters
 MAX_BLEND_RANK = 4096
 NORM_ROWS = 1024  # of a weight that are widened at a time
 
 LOOKUP = "lora_embedding/"  # the name of an embedding's table begins so: weft/graph/passes/adapt.py
 # The weight of a product, where it is an embedding too, is adapted as the head that it is.
 TIED = {"model.embed_tokens": "lm_head"}
-
-
-class Part(NamedTuple):
-    """What an adapter does to one weight, as the core's weights: csrc/core/state.h."""
-
-    down: Any = None
-    up: Any = None
-    scale: Any = None
-    gain: Any = None
-    shift: Any = None
-
-    @property
-    def nbytes(self) -> int:
-        return sum(weight.nbytes for weight in self if weight is not None)
 
 
 @frozen(eq=False)
@@ -64,7 +52,7 @@ class Adapter:
     index: int
     rank: int  # the largest of its modules
     digest: bytes
-    parts: Mapping[str, Part] = field(repr=False)  # by table
+    parts: Mapping[str, AdapterWeights] = field(repr=False)  # by table
 
     @property
     def nbytes(self) -> int:
@@ -84,9 +72,12 @@ class Adapters:
     `load`, `replace` and `blend` check and pack before anything changes: what they refuse leaves no trace.
     """
 
-    def __init__(self, checkpoint: Checkpoint, prepared: Callable[[], Prepared], *, limit: int = LIMIT) -> None:
+    def __init__(
+        self, checkpoint: Checkpoint, backend: Backend, prepared: Callable[[], Prepared], *, limit: int = LIMIT
+    ) -> None:
         self.limit = limit
         self._checkpoint = checkpoint
+        self._backend = backend
         self._prepare = prepared
         self._turn = threading.RLock()
         self._begin = threading.Lock()
@@ -104,7 +95,7 @@ class Adapters:
     def _targets(self) -> _Targets:
         with self._begin:  # once, whoever comes first
             if self._found is None:
-                self._found = _Targets(self._checkpoint, self._prepare())
+                self._found = _Targets(self._checkpoint, self._backend, self._prepare())
             return self._found
 
     def __len__(self) -> int:
@@ -140,7 +131,7 @@ class Adapters:
             raise InputError(f"[adapter] blend {name!r:.80}: names and finite weights are wanted, got {weights!r:.200}")
         with ExitStack() as held:
             sources = [(held.enter_context(self._holding(source)), float(w)) for source, w in weights.items()]
-            parts, rank = _blended(sources)
+            parts, rank = _blended(sources, self._backend)
             digests = b"".join(source.digest + repr(weight).encode() for source, weight in sources)
             return self._install(name, parts, rank, sha256(b"blend" + digests).digest(), new=True)
 
@@ -201,22 +192,22 @@ class Adapters:
         if len(self._names) >= self.limit:
             raise InputError(f"[adapter] {self.limit} adapters are loaded already; unload one, or raise the limit")
 
-    def _read(self, path: str | Path) -> tuple[Mapping[str, Part], int, bytes]:
+    def _read(self, path: str | Path) -> tuple[Mapping[str, AdapterWeights], int, bytes]:
         from weft.weights.adapters import open_adapter
 
         file = open_adapter(Path(path))
         return self._targets.parts(file), file.rank, file.digest()
 
-    def _install(self, name: str, parts: Mapping[str, Part], rank: int, digest: bytes, *, new: bool) -> Adapter:
+    def _install(
+        self, name: str, parts: Mapping[str, AdapterWeights], rank: int, digest: bytes, *, new: bool
+    ) -> Adapter:
         with self._turn:
             before = None if new else self.get(name)
             if new:
                 self._check_new(name)
-            index = next((i for i in range(1, _core.ADAPTERS) if i not in self._live), None)
+            index = next((i for i in range(1, INDICES) if i not in self._live), None)
             if index is None:
-                raise BusyError(
-                    f"[adapter] all {_core.ADAPTERS - 1} versions are still held; let requests finish first"
-                )
+                raise BusyError(f"[adapter] all {INDICES - 1} versions are still held; let requests finish first")
             self._generation += 1
             adapter = Adapter(name, self._generation, index, rank, digest, parts)
             for table, part in parts.items():
@@ -285,10 +276,11 @@ class _Target(NamedTuple):
 class _Targets:
     """The weights of a model that adapters may change, by module."""
 
-    def __init__(self, checkpoint: Checkpoint, prepared: Prepared) -> None:
+    def __init__(self, checkpoint: Checkpoint, backend: Backend, prepared: Prepared) -> None:
         self._checkpoint = checkpoint
+        self._backend = backend
         self._weights = {wanted.name for wanted in prepared.weights}
-        self.tables = {table.name: _core.AdapterTable(table.rows, table.cols) for table in prepared.tables}
+        self.tables = {table.name: backend.adapter_table(table) for table in prepared.tables}
         self._modules: dict[str, list[_Target]] = {}
         for table in prepared.tables:
             stored, _, rows = table.name.partition("/")[2].partition(":")
@@ -297,7 +289,7 @@ class _Targets:
             own = module if target.lookup else TIED.get(module, module)
             self._modules.setdefault(own, []).append(target)
 
-    def parts(self, file: AdapterFile) -> Mapping[str, Part]:
+    def parts(self, file: AdapterFile) -> Mapping[str, AdapterWeights]:
         """The parts of an adapter's modules by table, packed; WeightError for what does not fit the model."""
         modules = file.modules
         found = [(name, self._find(name, module), module) for name, module in modules.items()]
@@ -311,7 +303,7 @@ class _Targets:
         size = sum(view.nbytes for module in modules.values() for _, view in module.tensors())
         if size > SHARE * free_memory().available_bytes:
             raise MemoryPlanError(f"[adapter] {size / 1e9:.2f} GB of adapter do not fit; unload others")
-        packer = _Packer()
+        packer = self._backend.adapter_packer()
         for name, targets, module in found:
             for target in targets:
                 packer.add(target.table.name, self._values(name, target, module))
@@ -414,50 +406,13 @@ class _Targets:
         return magnitude / norms
 
 
-class _Packer:
-    """Packs the parts of one version, in memory of its own."""
-
-    def __init__(self) -> None:
-        self._arena = _core.pack.Arena()
-        self._packing = _core.pack.Packing(1, self._arena)
-        self._parts: dict[str, Part] = {}
-
-    def add(self, table: str, values: Mapping[str, Any]) -> None:
-        """`down` and `up` are stored matrices, the others arrays; None for what is left out."""
-        matrices = [view for view in (values.get("down"), values.get("up")) if view is not None]
-        stored = {view.dtype.name for view in matrices}
-        one = stored.pop() if len(stored) == 1 else "f32"
-        made: dict[str, Any] = {}
-        for what in ("down", "up"):
-            if (view := values.get(what)) is not None:
-                made[what] = self._packing.add("panels", one, *view.shape, _as_type(view, one))
-        for what in ("scale", "gain", "shift"):
-            if (vector := values.get(what)) is not None:
-                made[what] = _core.pack.Weight.vector(vector, self._arena)
-        if made:
-            self._parts[table] = Part(**made)
-
-    def finish(self) -> Mapping[str, Part]:
-        self._packing.finish()
-        return self._parts
-
-
-def _as_type(view: TensorView, dtype: str) -> Any:
-    """The bytes of a matrix in its own type, or widened."""
-    import numpy as np
-
-    if view.dtype.name == dtype:
-        return view.bytes()
-    return np.ascontiguousarray(view.numpy(), np.float32).reshape(-1).view(np.uint8)
-
-
-def _blended(sources: list[tuple[Adapter, float]]) -> tuple[Mapping[str, Part], int]:
+def _blended(sources: list[tuple[Adapter, float]], backend: Backend) -> tuple[Mapping[str, AdapterWeights], int]:
     """The parts of the weighted sum: rows of down and columns of up side by side, shifts added."""
     import numpy as np
 
     from weft.weights.files import TensorView
 
-    packer, most = _Packer(), 0
+    packer, most = backend.adapter_packer(), 0
     for table in sorted({table for source, _ in sources for table in source.parts}):
         found = [(s.name, s.parts[table], weight) for s, weight in sources if table in s.parts]
         for name, part, _ in found:

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from weft import _core
-from weft.backends.cpu.backend import HALF_LEVELS, level_for
+from weft.backends import Backend, open_backend
 from weft.computes import DECODER_COMPUTES as COMPUTES
-from weft.errors import FormatError, InputError, MemoryPlanError, TooLongError, UnsupportedError
+from weft.errors import BusyError, FormatError, InputError, MemoryPlanError, TooLongError, UnsupportedError
 from weft.nn.step import Step
 from weft.runtime.adapters import Adapter, Adapters
 from weft.runtime.checkpoint import Checkpoint
 from weft.runtime.memory import SHARE, StatePlan, free_memory, plan_state
+from weft.runtime.paged.fingerprint import fingerprint
+from weft.runtime.paged.holding import Holding, slots_of
 from weft.runtime.paged.pages import PAGE_TOKENS, PagePool, pages_for
-from weft.runtime.paged.slots import SlotPool
-from weft.runtime.programs import Programs, step_inputs
-from weft.runtime.state import KV_TYPES, State, fingerprint, page_bytes
+from weft.runtime.paged.slots import CHECKPOINT_PAGES, LEAST_SLOTS, SlotPool, slots_for
+from weft.runtime.programs import Programs
+from weft.runtime.steps import build_step, check_step
 from weft.runtime.threads import plan_threads
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from weft.backends.cpu.backend import CpuExecutable
+    from weft.backends.base import Executable
     from weft.graph import Program, Tensor, Trace
     from weft.models import ModelModule
     from weft.nn import Scope
@@ -33,7 +34,9 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 STEP_TOKENS = 512  # tokens of one step: long prompts are cut into chunks of this many
 DEFAULT_CONTEXT = 8192  # a longer context costs memory, so it is asked for
-MATRIX_LEVELS = ("amx",)  # with a unit that multiplies bfloat16; elsewhere such products take longer than those of f32
+
+# What kv_dtype may be, and the element type of programs that it stands for.
+KV_TYPES = {"f32": "f32", "f16": "f16", "bf16": "bf16", "int8": "i8"}
 
 
 class Decoder:
@@ -46,10 +49,9 @@ class Decoder:
     for f32 checkpoints, bf16 where compute rounds, as attention then does too (decision 0024), else f16; how many
     tokens there is room for by default, plan_state says. Weights are packed by the other threads while the caller goes
     on: `ready` waits for them, and so does the first `run`. With `bind` False no weight is read and nothing is
-    allocated: program, info and memory_plan are there, run is not.
+    allocated: program, info and memory_plan are there, run is not. `backend` is a name ("cpu", "reference") or one that
+    was made already; `level` and `threads` are for the CPU.
     """
-
-    slots: SlotPool | None = None  # no model has recurrent state yet
 
     def __init__(
         self,
@@ -62,12 +64,14 @@ class Decoder:
         compute: str | None = None,
         threads: int | None = None,
         level: str | None = None,
+        backend: str | Backend | None = None,
         bind: bool = True,
     ) -> None:
         self.checkpoint = checkpoint
         self.thread_plan = plan_threads(threads)
-        compute = _pick_compute(checkpoint, compute, level_for(level))
-        self._programs = Programs(checkpoint, compute=compute, threads=self.thread_plan.count, level=level)
+        self.backend = open_backend(backend, level=level, threads=self.thread_plan.count)
+        compute = _pick_compute(checkpoint, compute, self.backend.fast)
+        self._programs = Programs(checkpoint, self.backend, compute=compute)
         self.kv_dtype = kv_dtype or _pick_kv_dtype(checkpoint, compute)
         if self.kv_dtype not in KV_TYPES:
             raise UnsupportedError(f"[load] kv_dtype {kv_dtype!r}; one of {', '.join(KV_TYPES)}")
@@ -79,7 +83,7 @@ class Decoder:
         self._asked_state = {"kv_tokens": kv_tokens, "kv_bytes": kv_bytes}
         self._make_tokenizer = checkpoint.tokenizer
         self.eos_ids = _eos_ids(checkpoint, self.vocab_size)
-        self.adapters = Adapters(checkpoint, lambda: self._adapted)
+        self.adapters = Adapters(checkpoint, self.backend, lambda: self._adapted)
         if bind:
             self._bind()
 
@@ -98,18 +102,26 @@ class Decoder:
 
     @cached_property
     def _state_plan(self) -> StatePlan:
-        beside = sum(self._beside_state.values())
-        return plan_state(self.page_bytes, self.max_context, beside, **self._asked_state)
+        # Every CHECKPOINT_PAGES pages come with a slot, beside those that running requests need at least.
+        page, slot = self._state_bytes
+        beside = sum(self._beside_state.values()) + LEAST_SLOTS * slot
+        return plan_state(page + -(-slot // CHECKPOINT_PAGES), self.max_context, beside, **self._asked_state)
 
     @cached_property
     def pages(self) -> PagePool:
         """Which pages of the state are whose."""
         return PagePool(self._state_plan.pages)
 
+    @cached_property
+    def slots(self) -> SlotPool | None:
+        """Which slots of the recurrent state are whose; None for a model without."""
+        return SlotPool(slots_for(self.pages.count)) if self._state_bytes[1] else None
+
     def _bind(self) -> None:
         self._check_memory()
-        self._state = State(self._prepared.states, self.pages.count)
-        self._packing = self._programs.pack(self._prepared)
+        slots = 0 if self.slots is None else self.slots.count
+        self._states = self.backend.states(self._prepared.states, self.pages.count, slots)
+        self._loading = self._programs.load(self._prepared)
         if self.checkpoint.make_tokenizer is not None and self.thread_plan.count > 1:
             self._make_tokenizer = self.checkpoint.tokenizer_soon()
 
@@ -118,9 +130,9 @@ class Decoder:
         _ = self._executable
 
     @cached_property
-    def _executable(self) -> CpuExecutable:
-        executable = self._programs.executable(self._prepared, self._state.layers)
-        self._packing.finish()
+    def _executable(self) -> Executable:
+        executable = self._programs.executable(self._prepared, self._states.layers)
+        self._loading.finish()
         if self.checkpoint.make_tokenizer is not None:
             _ = self.tokenizer  # its errors are those of loading
         self.checkpoint.release()
@@ -133,9 +145,9 @@ class Decoder:
         return self._programs.prepared(options, self._build, self._facts, adapters=True)
 
     @cached_property
-    def _adapted_executable(self) -> CpuExecutable:
+    def _adapted_executable(self) -> Executable:
         self.ready()
-        return self._programs.executable(self._adapted, {**self._state.layers, **self.adapters.tables})
+        return self._programs.executable(self._adapted, {**self._states.layers, **self.adapters.tables})
 
     @property
     def module(self) -> ModelModule:
@@ -157,16 +169,21 @@ class Decoder:
         return self._prepared.program
 
     def _build(self, trace: Trace, w: Scope, facts: Facts) -> Mapping[str, Tensor]:
-        def kv(layer: int, heads: int, dim: int) -> Tensor:
-            return trace.state(f"kv.{layer}", heads, dim, KV_TYPES[self.kv_dtype])
+        from weft.nn.step import TracedStep
 
         context = facts["context"]
-        step = step_inputs(trace, max_pages=pages_for(context), context=context, kv=kv)
+        kv_dtype = KV_TYPES[self.kv_dtype]
+        step = TracedStep(trace, context=context, max_pages=pages_for(context), kv_dtype=kv_dtype)
         return {"logits": self.module.forward(w, self.config, step)}
 
     def memory_plan(self) -> dict[str, int]:
-        """Bytes of weights, key/value pages (all of them in use) and working memory of a full step."""
-        return {**self._beside_state, "kv": self.page_bytes * self.pages.count}
+        """Bytes of weights, states (all pages and slots in use) and working memory of a full step."""
+        return {**self._beside_state, "kv": self._all_state_bytes}
+
+    @property
+    def _all_state_bytes(self) -> int:
+        page, slot = self._state_bytes
+        return page * self.pages.count + slot * (0 if self.slots is None else self.slots.count)
 
     @property
     def _beside_state(self) -> dict[str, int]:
@@ -188,7 +205,7 @@ class Decoder:
             **self._programs.info,
             "weight_bytes": self._programs.weight_bytes,
             "kv_dtype": self.kv_dtype,
-            "kv_bytes": self.page_bytes * self.pages.count,
+            "kv_bytes": self._all_state_bytes,
             "kv_tokens": PAGE_TOKENS * self.pages.count,
             "kv_reason": self._state_plan.reason,
             "context": self.max_context,
@@ -197,51 +214,47 @@ class Decoder:
         }
 
     @cached_property
+    def _state_bytes(self) -> tuple[int, int]:
+        return self.backend.state_bytes(self._prepared.states)
+
+    @property
     def page_bytes(self) -> int:
         """Bytes of one page of the state, all layers together."""
-        return page_bytes(self._prepared.states)
+        return self._state_bytes[0]
 
     def read_page(self, page: int) -> bytes:
         """The keys and values of one page. These three are for the thread that runs the steps, between them."""
-        return self._state.read_page(page)
+        return self._states.read_page(page)
 
     def write_page(self, page: int, data: bytes | bytearray | memoryview) -> None:
         """Put back what `read_page` gave, here or in a decoder of the same `state_fingerprint`."""
-        self._state.write_page(page, data)
+        self._states.write_page(page, data)
 
     def copy_page(self, source: int, target: int) -> None:
-        self._state.copy_page(source, target)
+        self._states.copy_page(source, target)
 
     @cached_property
     def state_fingerprint(self) -> str:
         """32 hex digits; equal where the same tokens give the same bytes in a page."""
-        return fingerprint(self.checkpoint, self._prepared, self._programs.backend.level)
+        return fingerprint(self.checkpoint, self._prepared, self.backend)
 
     def run(self, step: Step) -> np.ndarray:
         """Logits of step.rows, float32 [L, vocab]."""
-        # The kernels trust their indices, so what they index with is looked at here.
-        for name, values, limit in (
-            ("token ids", step.ids, self.vocab_size),
-            ("positions", step.positions, self.max_context),
-            ("pages", step.pages, self.pages.count),
-            ("rows", step.rows, len(step.ids)),
-        ):
-            if not _core.within(values, limit):
-                raise InputError(f"[generate] {name} must be 0 to {limit - 1}: got {values.min()} to {values.max()}")
-        return self._bound(step, lambda executable, arrays: executable.run(arrays)["logits"])
+        slots = 0 if self.slots is None else self.slots.count
+        limits = {"vocab": self.vocab_size, "context": self.max_context, "pages": self.pages.count, "slots": slots}
+        check_step("generate", step, **limits)
+        return self._bound(step, lambda executable, arrays: executable.run(arrays)["logits"]).astype("f4", copy=False)
 
     def profile(self, step: Step) -> list[tuple[str, int]]:
         """The op and the nanoseconds of every instruction of one step."""
         return self._bound(step, lambda executable, arrays: executable.profile(arrays))
 
-    def _bound(self, step: Step, run: Callable[[CpuExecutable, dict[str, Any]], Result]) -> Result:
+    def _bound(self, step: Step, run: Callable[[Executable, dict[str, Any]], Result]) -> Result:
         """What `run` makes of a step's program and inputs: the program with adapters only where a sequence has one."""
-        arrays = step.arrays()
         if step.adapters is not None and step.adapters.any():
             with self.adapters.using(step.adapters):
-                return run(self._adapted_executable, arrays)
-        arrays.pop("adapters", None)
-        return run(self._executable, arrays)
+                return run(self._adapted_executable, step.arrays(self._adapted.inputs))
+        return run(self._executable, step.arrays(self._prepared.inputs))
 
     def logits(
         self, ids: Sequence[int] | np.ndarray, *, chunk: int = STEP_TOKENS, adapter: Adapter | None = None
@@ -258,47 +271,48 @@ class Decoder:
                 length=tokens.size,
                 limit=self.max_context,
             )
-        pages = self.pages.take(pages_for(tokens.size))
+        holding = self.holding()
+        if not holding.grow(tokens.size):
+            wanted, free = holding.missing(tokens.size), self.pages.free_count
+            raise BusyError("logits", f"{wanted} pages needed, {free} of {self.pages.count} free", advice="try later")
         try:
-            table = np.zeros((1, self.max_pages), np.int32)
-            table[0, : len(pages)] = pages
-            steps = _chunks(tokens.astype(np.int32), table, chunk, 0 if adapter is None else adapter.index)
-            return np.concatenate([self.run(step) for step in steps])
+            found = []
+            for first in range(0, tokens.size, chunk):
+                part = tokens[first : first + chunk].astype(np.int32)
+                holding.ready()
+                step = build_step(
+                    [part],
+                    starts=[first],
+                    asked=[len(part)],
+                    pages=[holding.row],
+                    slots=slots_of([holding]),
+                    adapters=None if adapter is None else [adapter.index],
+                )
+                found.append(self.run(step))
+                holding.advance()
+            return np.concatenate(found)
         finally:
-            self.pages.release(pages)
+            holding.release()
 
-
-def _chunks(tokens: np.ndarray, table: np.ndarray, chunk: int, adapter: int) -> Iterable[Step]:
-    import numpy as np
-
-    for first in range(0, len(tokens), chunk):
-        part = tokens[first : first + chunk]
-        count = np.arange(len(part), dtype=np.int32)
-        segments, adapters = np.asarray([0, len(part)], np.int32), np.asarray([adapter], np.int32)
-        yield Step(
-            ids=part,
-            positions=count + np.int32(first),
-            segments=segments,
-            rows=count,
-            pages=table,
-            adapters=adapters,
-        )
+    def holding(self) -> Holding:
+        """The pages and slots of a new sequence, none yet."""
+        return Holding(self.pages, self.slots, self.max_pages)
 
 
 def _is_f32(checkpoint: Checkpoint) -> bool:
     return all(t.view.dtype.name == "f32" for t in checkpoint.tensors.values())
 
 
-def _pick_compute(checkpoint: Checkpoint, asked: str | None, level: str) -> str:
+def _pick_compute(checkpoint: Checkpoint, asked: str | None, fast: frozenset[str]) -> str:
     if asked is not None and asked not in COMPUTES:
         raise UnsupportedError(f"[load] compute {asked!r}; one of {', '.join(COMPUTES)}")
     stored = [tensor.view for tensor in checkpoint.tensors.values()]
     if asked or any(view.dtype.quantised for view in stored):
-        return asked or "int8"
+        return asked or ("int8" if "int8" in fast else "f32")
     matrices = {view.dtype.name for view in stored if len(view.shape) > 1}
     if not matrices <= {"f16", "bf16"}:
         return "f32"
-    return "bf16" if level in MATRIX_LEVELS else "f16" if level in HALF_LEVELS else "f32"
+    return "bf16" if "bf16" in fast else "f16" if "f16" in fast else "f32"
 
 
 def _pick_kv_dtype(checkpoint: Checkpoint, compute: str) -> str:

@@ -7,23 +7,24 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import accumulate
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, cast
 
-from weft import _core
+from weft.backends import Backend, open_backend
 from weft.computes import ENCODER_COMPUTES as COMPUTES
 from weft.errors import InputError, TooLongError, UnsupportedError
 from weft.frozen import frozen
 from weft.nn.pooling import SINGLE, DenseLayer, Head
 from weft.runtime.adapters import Adapters
 from weft.runtime.checkpoint import Checkpoint
-from weft.runtime.programs import Programs, step_inputs
+from weft.runtime.programs import Programs
+from weft.runtime.steps import build_step, check_step, joined, offsets
 from weft.runtime.threads import plan_threads
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from weft.backends.base import Executable, Loading
     from weft.graph import Program, Tensor, Trace
     from weft.nn import Scope, Step
     from weft.runtime.prepared import Facts, Prepared
@@ -59,16 +60,18 @@ class Encoder:
         compute: str = "f32",
         threads: int | None = None,
         level: str | None = None,
+        backend: str | Backend | None = None,
     ) -> None:
         if compute not in COMPUTES:
             raise UnsupportedError(f"[embed] compute {compute!r}; one of {', '.join(COMPUTES)}")
         self.checkpoint = checkpoint
         self.head = head
         self.thread_plan = plan_threads(threads)
-        self._programs = Programs(checkpoint, compute=compute, threads=self.thread_plan.count, level=level)
+        self.backend = open_backend(backend, level=level, threads=self.thread_plan.count)
+        self._programs = Programs(checkpoint, self.backend, compute=compute)
         self._prepared = self._prepare("vectors", self._build_vectors)
         self._make_tokenizer = checkpoint.tokenizer
-        self.adapters = Adapters(checkpoint, lambda: self._adapted)
+        self.adapters = Adapters(checkpoint, self.backend, lambda: self._adapted)
         facts = self._prepared.facts
         self.max_tokens: int = facts["positions"]
         self.vocab_size: int = facts["vocab_size"]
@@ -93,7 +96,7 @@ class Encoder:
 
     def start(self) -> None:
         """Let other threads pack the weights and make the tokenizer while the caller goes on; who needs them waits."""
-        _ = self._packing
+        _ = self._loading
         if self.checkpoint.make_tokenizer is not None and self.thread_plan.count > 1:
             self._make_tokenizer = self.checkpoint.tokenizer_soon()
 
@@ -115,13 +118,14 @@ class Encoder:
                 f"[embed] adapters must be int32 [{len(sequences)}]: got {adapters.dtype} {adapters.shape}"
             )
         found = np.empty((len(sequences), self.dimension), np.float32)
-        # Rounded activations would be rounded elsewhere in the program with adapters, so who has none is not in it.
+        # Sequences without an adapter run the plain program: the adapter program rounds activations at other points,
+        # which would change their bits.
         for chosen, adapted in ((np.flatnonzero(adapters == 0), False), (np.flatnonzero(adapters), True)):
             some = [sequences[int(i)] for i in chosen]
             if some and adapted:
                 with self.adapters.using(adapters):
-                    inputs = {**self._step(some), "adapters": adapters[chosen]}
-                    found[chosen] = self._adapted_executable.run(inputs)["vectors"]
+                    step = self._step(some, adapters=adapters[chosen].tolist())
+                    found[chosen] = self._adapted_executable.run(step.arrays(self._adapted.inputs))["vectors"]
             elif some:
                 found[chosen] = self.vectors(some)
         return found
@@ -131,8 +135,8 @@ class Encoder:
         return self._programs.prepared(("vectors", self.head), self._build_vectors, self._facts, adapters=True)
 
     @cached_property
-    def _adapted_executable(self) -> Any:
-        self._packing.finish()  # most weights are shared
+    def _adapted_executable(self) -> Executable:
+        self._loading.finish()  # most weights are shared
         return self._programs.compile(self._adapted, self.adapters.tables)
 
     def vectors(self, sequences: Sequence[np.ndarray | Tokens]) -> np.ndarray:
@@ -141,7 +145,11 @@ class Encoder:
             import numpy as np
 
             return np.empty((0, self.dimension), np.float32)
-        return self._vectors.run(self._step(sequences))["vectors"]
+        return self._run(self._vectors, sequences)
+
+    def _run(self, executable: Executable, sequences: Sequence[np.ndarray | Tokens]) -> np.ndarray:
+        found = executable.run(self._step(sequences).arrays(self._prepared.inputs))["vectors"]
+        return cast("np.ndarray", found.astype("f4", copy=False))
 
     def vectors_each(self, batches: Sequence[Sequence[np.ndarray | Tokens]]) -> Iterator[np.ndarray]:
         """The vectors of each batch, in order. Several batches run side by side, one thread each: nobody waits for
@@ -159,7 +167,7 @@ class Encoder:
         def run(batch: Sequence[np.ndarray | Tokens]) -> np.ndarray:
             lane = lanes.get()
             try:
-                return cast("np.ndarray", lane.run(self._step(batch))["vectors"])
+                return self._run(lane, batch)
             finally:
                 lanes.put(lane)
 
@@ -184,9 +192,9 @@ class Encoder:
 
         if not len(ids):
             raise InputError("[hidden_states] no ids; at least one is needed")
-        inputs = self._step([np.asarray(ids)])
-        inputs.pop("spans", None)
-        return self._hidden.run({**inputs, "rows": np.arange(len(ids), dtype=np.int32)})["hidden"]
+        step = self._step([np.asarray(ids)], rows=np.arange(len(ids), dtype=np.int32))
+        prepared, executable = self._hidden
+        return cast("np.ndarray", executable.run(step.arrays(prepared.inputs))["hidden"].astype("f4", copy=False))
 
     def program(self) -> Program:
         """The planned program that makes vectors."""
@@ -197,29 +205,29 @@ class Encoder:
         return {"weights": self.checkpoint.size_bytes, "work": self._prepared.work_bytes(T=tokens, B=tokens, L=tokens)}
 
     @cached_property
-    def _packing(self) -> Any:
-        return self._programs.pack(self._prepared)
+    def _loading(self) -> Loading:
+        return self._programs.load(self._prepared)
 
     @cached_property
-    def _vectors(self) -> Any:
+    def _vectors(self) -> Executable:
         return self._executable()
 
-    def _executable(self, threads: int | None = None) -> Any:
-        packing = self._packing
+    def _executable(self, threads: int | None = None) -> Executable:
+        loading = self._loading
         executable = self._programs.executable(self._prepared, {}, threads=threads)
-        packing.finish()
+        loading.finish()
         return executable
 
     @cached_property
-    def _lanes(self) -> list[Any]:
+    def _lanes(self) -> list[Executable]:
         """The same program once for every thread."""
         return [self._executable(threads=1) for _ in range(self.thread_plan.count)]
 
     @cached_property
-    def _hidden(self) -> Any:
+    def _hidden(self) -> tuple[Prepared, Executable]:
         prepared = self._prepare("hidden", self._build_hidden)
-        self._packing.finish()  # most weights are shared
-        return self._programs.compile(prepared, {})
+        self._loading.finish()  # most weights are shared
+        return prepared, self._programs.compile(prepared, {})
 
     def _build_hidden(self, trace: Trace, w: Scope, facts: Facts) -> Mapping[str, Tensor]:
         return {"hidden": self._last_hidden(w, self._inputs(trace, facts), facts)}
@@ -249,43 +257,45 @@ class Encoder:
         return self.head.pooling not in SINGLE and bool(self.head.skips or facts["decodes"])
 
     def _inputs(self, trace: Trace, facts: Facts, *, spans: bool = False) -> Step:
-        decodes = bool(facts["decodes"])
-        context = facts["positions"] if decodes else 0
-        return step_inputs(trace, types=not decodes, spans=spans, context=context)
+        from weft.nn.step import TracedStep
+
+        return TracedStep(trace, spans=spans, context=facts["positions"] if facts["decodes"] else 0)
 
     def _last_hidden(self, w: Scope, step: Step, facts: Facts) -> Tensor:
         """[T, hidden], or of a decoder [L, hidden]."""
         trunk = w / "model" if facts["decodes"] else w
         return cast("Tensor", self._programs.module.hidden_states(trunk, self.config, step))
 
-    def _step(self, sequences: Sequence[np.ndarray | Tokens]) -> dict[str, np.ndarray]:
-        import numpy as np
-
-        lengths = [len(text) for text in sequences]
-        longest = max(lengths)
+    def _step(
+        self,
+        sequences: Sequence[np.ndarray | Tokens],
+        *,
+        rows: np.ndarray | None = None,
+        adapters: list[int] | None = None,
+    ) -> Step:
+        """The step of these sequences; `rows` where they are not those that are pooled."""
+        texts = [text.ids if isinstance(text, Tokens) else text for text in sequences]
+        longest = max(map(len, texts))
         if longest > self.max_tokens:
             limit = self.max_tokens
             raise TooLongError(
                 f"[embed] {longest} tokens, the model takes {limit}; shorten the text", length=longest, limit=limit
             )
-        ids = _joined([text.ids if isinstance(text, Tokens) else text for text in sequences])
-        if not _core.within(ids, self.vocab_size):
-            raise InputError(f"[embed] token ids must be 0 to {self.vocab_size - 1}: got {ids.min()} to {ids.max()}")
-        segments = _starts(lengths)
-        positions = np.arange(len(ids), dtype=np.int32)
-        if len(lengths) > 1:
-            positions -= np.repeat(segments[:-1], lengths)
-        inputs = {"ids": ids, "positions": positions, "segments": segments}
-        if not self.decodes:
-            inputs["types"] = _types(sequences, len(ids))
-        return {**inputs, **self._rows(sequences, segments)}
+        given: dict[str, Any] = dict(self._rows(sequences)) if rows is None else {"rows": rows}
+        if "types" in self._prepared.inputs:
+            given["types"] = _types(sequences)
+        step = build_step(texts, adapters=adapters, **given)
+        check_step("embed", step, vocab=self.vocab_size, context=self.max_tokens)
+        return step
 
-    def _rows(self, texts: Sequence[np.ndarray | Tokens], segments: np.ndarray) -> dict[str, np.ndarray]:
+    def _rows(self, texts: Sequence[np.ndarray | Tokens]) -> dict[str, np.ndarray]:
         """The tokens that are pooled; of each text the last one at least, where it has any."""
         import numpy as np
 
-        if self.head.pooling not in SINGLE and not self._spans(self._prepared.facts):
+        pools_rows = self._spans(self._prepared.facts)
+        if self.head.pooling not in SINGLE and not pools_rows:
             return {"rows": np.empty(0, np.int32)}
+        segments = offsets(list(map(len, texts)))
         skips = [
             min(text.skip, max(len(text) - 1, 0)) if self.head.skips and isinstance(text, Tokens) else 0
             for text in texts
@@ -296,33 +306,18 @@ class Encoder:
         if self.head.pooling in SINGLE:
             return {"rows": starts if self.head.pooling == "first" else segments[1:] - np.int32(1)}
         counts = segments[1:] - starts
-        spans = _starts(counts.tolist())
+        spans = offsets(counts.tolist())
         kept = np.arange(spans[-1], dtype=np.int32) + np.repeat(starts - spans[:-1], counts)
         return {"rows": kept.astype(np.int32), "spans": spans}
 
 
-def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """Ids int32 one after another."""
+def _types(sequences: Sequence[np.ndarray | Tokens]) -> np.ndarray:
     import numpy as np
 
-    whole = np.concatenate(parts) if len(parts) > 1 else np.asarray(parts[0])
-    return whole.astype(np.int32, copy=False)
-
-
-def _starts(lengths: Sequence[int]) -> np.ndarray:
-    """Where things of these lengths start one after another, and where the last one ends, int32."""
-    import numpy as np
-
-    return np.fromiter(accumulate(lengths, initial=0), np.int32, len(lengths) + 1)
-
-
-def _types(sequences: Sequence[np.ndarray | Tokens], tokens: int) -> np.ndarray:
-    import numpy as np
-
-    if not any(isinstance(text, Tokens) and text.types is not None for text in sequences):
-        return np.zeros(tokens, np.int32)
     types = [text.types if isinstance(text, Tokens) else None for text in sequences]
-    return _joined([np.zeros(len(text), np.int32) if own is None else own for text, own in zip(sequences, types)])
+    if all(own is None for own in types):
+        return np.zeros(sum(map(len, sequences)), np.int32)
+    return joined([np.zeros(len(text), np.int32) if own is None else own for text, own in zip(sequences, types)])
 
 
 def _left_over(batches: int, lanes: int) -> int:

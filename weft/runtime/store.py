@@ -24,7 +24,7 @@ MAX_FILES = 64
 MAX_BYTES = 64 << 20  # of all files together
 MAX_FILE_BYTES = 16 << 20
 # What makes programs, and the version. Anything else in the package may change without making one anew.
-SOURCES = ("__init__.py", "backends/cpu", "dtype.py", "graph", "models", "nn", "ops", "runtime")
+SOURCES = ("__init__.py", "backends", "dtype.py", "graph", "models", "nn", "ops", "runtime")
 
 
 def key_of(parts: Iterable[str]) -> str:

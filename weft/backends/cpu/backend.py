@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from weft import _core, flags
-from weft.backends.base import Backend, Executable
-from weft.backends.cpu.binding import native_table, native_weight, weight_layouts
-from weft.dtype import bf16_to_f32, dtype, f32_to_bf16
+from weft.backends.base import (
+    AdapterPacker,
+    AdapterTable,
+    Backend,
+    Executable,
+    Planned,
+    States,
+    WantedState,
+    WantedTable,
+    WantedWeight,
+    Weights,
+    fixed,
+)
+from weft.backends.cpu.binding import native_table, native_weight, stored_shape, weight_layouts
+from weft.backends.cpu.states import CpuStates, kv_array, native_kv, native_slots, slot_array, state_bytes
+from weft.backends.cpu.weights import DENSE, CpuAdapterPacker, CpuWeights
+from weft.dtype import DTYPES
 
 if TYPE_CHECKING:
     import numpy as np
 
     from weft.dtype import DType
     from weft.graph.program import Program, Value
-    from weft.ops.state import AdapterArray, KvArray
+    from weft.ops.state import AdapterArray, KvArray, SlotArray
 
 
-HALF_LEVELS = ("neon_dot", "neon_i8mm")  # with arithmetic of half precision
+# Levels where arithmetic beside that of f32 and int8 is fast: a matrix unit for bfloat16, instructions for halves. At
+# the other levels such products take longer than those of f32.
+MATRIX_LEVELS = ("amx",)
+HALF_LEVELS = ("neon_dot", "neon_i8mm")
 
 
 def levels_present() -> list[str]:
@@ -32,13 +50,22 @@ def level_for(asked: str | None) -> str:
     return (asked if asked is not None else flags.get("WEFT_ISA")) or levels_present()[-1]
 
 
+def fast_at(level: str) -> frozenset[str]:
+    """The arithmetic that beats f32 at a level."""
+    found = {"int8"}
+    found |= {"bf16"} if level in MATRIX_LEVELS else set()
+    found |= {"f16"} if level in HALF_LEVELS else set()
+    return frozenset(found)
+
+
 class CpuBackend(Backend):
     """`level` forces a lower instruction set (default: WEFT_ISA, else the best); `threads` is the team's size."""
 
     def __init__(self, level: str | None = None, threads: int = 1) -> None:
         self.level = level_for(level)
         self.name = f"cpu-{self.level}"
-        self.half = self.level in HALF_LEVELS
+        self.fast = fast_at(self.level)
+        self.threads = threads
         self._kernels = frozenset(_core.kernels(self.level))
         self.pool = _core.Pool(threads)
 
@@ -46,83 +73,95 @@ class CpuBackend(Backend):
         return op == "reshape" or op in self._kernels
 
     def compile(
-        self, program: Program, weights: Mapping[str, Any], states: Mapping[str, Any], *, threads: int | None = None
+        self, planned: Planned, weights: Mapping[str, Any], states: Mapping[str, Any], *, threads: int | None = None
     ) -> CpuExecutable:
-        """Weights may be arrays, `Packed`, or the core's own (`native_weight`), which programs can share.
-
-        With `threads` the executable gets a team of its own, to run beside others; else it shares the backend's.
-        """
-        from weft.ops.packed import A8
-
-        layouts = weight_layouts(program)
-        native = {
-            name: value if isinstance(value, _core.pack.Weight) else native_weight(value, layouts[name])
-            for name, value in weights.items()
-            if name in layouts
-        }
-        wanted = {value.name for value in (*program.states, *program.tables)}
-        bound = {name: state for name, state in states.items() if name in wanted}
-        packed = {v.name: v for v in (*program.inputs, *program.outputs) if v.dtype.name in (*A8, "bf16")}
-        return self.bind(program.to_json(), lambda: program, native, bound, threads=threads, packed=packed)
-
-    def bind(
-        self,
-        text: str,
-        program: Callable[[], Program],
-        weights: Mapping[str, Any],
-        states: Mapping[str, Any],
-        *,
-        threads: int | None = None,
-        packed: Mapping[str, Value] | None = None,
-    ) -> CpuExecutable:
-        """The program whose JSON is `text`, with the core's own weights, states and tables, these among the states;
-        `program` makes it where it is asked for. `packed` are the inputs and outputs that numpy has no type for."""
+        """With `threads` the executable gets a team of its own, to run beside others; else it shares the backend's."""
+        if not all(isinstance(weight, _core.pack.Weight) for weight in weights.values()):
+            weights = _native_weights(planned.program, weights)
         tables = {name: state for name, state in states.items() if isinstance(state, _core.AdapterTable)}
         kept = {name: state for name, state in states.items() if name not in tables}
-        native = _core.Executable(text, dict(weights), kept, self.level, tables)
-        return CpuExecutable(native, program, self.pool if threads is None else _core.Pool(threads), packed or {})
+        native = _core.Executable(planned.json, dict(weights), kept, self.level, tables)
+        return CpuExecutable(native, planned, self.pool if threads is None else _core.Pool(threads))
 
-    def state_from(self, array: KvArray | AdapterArray) -> Any:
-        import numpy as np
+    def layouts(self, program: Program) -> tuple[WantedWeight, ...]:
+        found = weight_layouts(program)
+        return tuple(
+            WantedWeight(v.name, stored_shape(fixed(v.shape), found[v.name]), found[v.name]) for v in program.weights
+        )
 
-        from weft.ops.state import AdapterArray
+    def weights(self) -> Weights:
+        return CpuWeights(self.threads)
+
+    def state_bytes(self, wanted: Sequence[WantedState]) -> tuple[int, int]:
+        return state_bytes(wanted, _core.PAGE_TOKENS)
+
+    def states(self, wanted: Sequence[WantedState], pages: int, slots: int) -> States:
+        return CpuStates(wanted, pages, slots)
+
+    def adapter_table(self, wanted: WantedTable) -> AdapterTable:
+        return _core.AdapterTable(wanted.rows, wanted.cols)
+
+    def adapter_packer(self) -> AdapterPacker:
+        return CpuAdapterPacker()
+
+    @property
+    def key(self) -> str:
+        stored = (name for name, one in DTYPES.items() if one.quantised or name in DENSE)
+        panels = sorted(name for name in stored if _core.pack.has_panels(name))
+        return " ".join([self.name, *panels])
+
+    @property
+    def digest(self) -> tuple[str | bytes, ...]:
+        """A hash of the compiled core, and the level: other kernels may round in another order."""
+        return _core_digest(), self.level
+
+    @property
+    def info(self) -> dict[str, Any]:
+        return {"backend": "cpu", "level": self.level, "threads": self.threads}
+
+    def state_from(self, array: KvArray | SlotArray | AdapterArray) -> Any:
+        from weft.ops.state import AdapterArray, SlotArray
 
         if isinstance(array, AdapterArray):
             return native_table(array)
-        heads, dim = array.spec.shape
-        state = _core.KvState.make(array.dtype.name, array.pages, heads, dim)
-        stored = {"f16": lambda values: values.view(np.uint16), "bf16": f32_to_bf16}.get(array.dtype.name, np.asarray)
-        state.key[...], state.value[...] = stored(array.key), stored(array.value)
-        if array.dtype.name == "i8":
-            state.key_scales[...], state.value_scales[...] = array.key_scale, array.value_scale
-        return state
+        return native_slots(array) if isinstance(array, SlotArray) else native_kv(array)
 
-    def state_to_array(self, state: Any) -> KvArray:
-        import numpy as np
+    def state_to_array(self, state: Any) -> KvArray | SlotArray:
+        return slot_array(state) if isinstance(state, _core.SlotState) else kv_array(state)
 
-        from weft.ops.state import KvArray
 
-        stored = {"f16": lambda bits: bits.view(np.float16), "bf16": bf16_to_f32}.get(state.dtype, np.asarray)
-        scales = (state.key_scales.copy(), state.value_scales.copy()) if state.dtype == "i8" else ()
-        return KvArray(dtype(state.dtype), stored(state.key.copy()), stored(state.value.copy()), *scales)
+def _native_weights(program: Program, weights: Mapping[str, Any]) -> dict[str, Any]:
+    """Weights that are arrays or `Packed`, laid out for the program."""
+    layouts = weight_layouts(program)
+    return {
+        name: value if isinstance(value, _core.pack.Weight) else native_weight(value, layouts[name])
+        for name, value in weights.items()
+        if name in layouts
+    }
+
+
+@lru_cache(maxsize=1)
+def _core_digest() -> bytes:
+    with open(_core.__file__, "rb") as file:
+        return blake2b(file.read(), digest_size=16).digest()
 
 
 class CpuExecutable(Executable):
     """A bound program. Steps take turns; the GIL is released while one runs."""
 
-    def __init__(self, native: Any, program: Callable[[], Program], pool: Any, packed: Mapping[str, Value]) -> None:
+    def __init__(self, native: Any, planned: Planned, pool: Any) -> None:
         self.native = native
-        self._make_program = program
+        self._planned = planned
         self._pool = pool
-        self._packed = packed
+        self._packed = _packed_values(planned)
         watched = flags.get("WEFT_WATCH")
         if watched:
             labels = {value.label: value.name for value in self.program.values}
             native.watch([labels[label] for label in watched if label in labels])
 
-    @cached_property
+    @property
     def program(self) -> Program:
-        return self._make_program()
+        return self._planned.program
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         results: dict[str, Any] = self.native.run(
@@ -143,6 +182,16 @@ class CpuExecutable(Executable):
         if name in self._packed:  # a Packed
             return value.data.reshape(*value.shape[:-1], -1)
         return np.ascontiguousarray(value)
+
+
+def _packed_values(planned: Planned) -> dict[str, Value]:
+    """The inputs and outputs that numpy has no type for. Prepared programs of models have none and are not parsed."""
+    if not planned.parsed:
+        return {}
+    from weft.ops.packed import A8
+
+    ends = (*planned.program.inputs, *planned.program.outputs)
+    return {value.name: value for value in ends if value.dtype.name in (*A8, "bf16")}
 
 
 def _as_packed(value: Value, raw: np.ndarray) -> Any:

@@ -16,8 +16,8 @@ from weft.errors import InputError, UnsupportedError
 from weft.frozen import frozen
 from weft.generate.choice.drafts import agreement
 from weft.generate.decoder import Decoder
-from weft.nn.step import Step
-from weft.runtime.paged.pages import pages_for
+from weft.runtime.paged.holding import Holding
+from weft.runtime.steps import build_step
 
 STEP_TOKENS = 512
 TRY = 2  # tokens drafted to see what it costs
@@ -27,10 +27,10 @@ Choose = Callable[[np.ndarray, int], int]  # logits and how many tokens ahead ->
 
 @dataclass
 class _Follower:
-    """One request as the draft model knows it: tokens whose state is there, and the pages they are in."""
+    """One request as the draft model knows it: what it holds, and the tokens whose state is there."""
 
+    holding: Holding
     tokens: list[int] = field(default_factory=list)
-    pages: list[int] = field(default_factory=list)
 
 
 @frozen
@@ -98,19 +98,17 @@ class DraftModel:
         self.rate = 0.8 * self.rate + 0.2 * rate
         follower = self._followers.pop(key, None)
         if follower is not None:
-            self._decoder.pages.release(follower.pages)
+            follower.holding.release()
 
     def _follow(self, key: int, want: Wanted) -> _Follower | None:
         """The follower of a request, with pages for its text and drafts; drafts that were wrong are forgotten."""
-        follower = self._followers.setdefault(key, _Follower())
+        follower = self._followers.get(key)
+        if follower is None:
+            pools = self._decoder.pages, self._decoder.slots, self._decoder.max_pages
+            follower = self._followers[key] = _Follower(Holding(*pools))
         del follower.tokens[min(agreement(follower.tokens, want.tokens), len(want.tokens) - 1) :]
         total = len(want.tokens) + want.count
-        missing = pages_for(total) - len(follower.pages)
-        if total > self._decoder.max_context or missing > self._decoder.pages.free_count:
-            return None
-        if missing > 0:
-            follower.pages += self._decoder.pages.take(missing)
-        return follower
+        return follower if total <= self._decoder.max_context and follower.holding.grow(total) else None
 
     def _step(self, work: list[tuple[_Follower, list[int]]]) -> np.ndarray:
         """Compute what is missing of each text; logits after the last token of each."""
@@ -131,15 +129,13 @@ class DraftModel:
                     follower.tokens.pop()
 
     def _run(self, parts: list[tuple[_Follower, list[int], int, int]]) -> np.ndarray:
-        ids = [token for _, text, start, stop in parts for token in text[start:stop]]
-        positions = [place for _, _, start, stop in parts for place in range(start, stop)]
-        segments = np.cumsum([0, *(stop - start for _, _, start, stop in parts)]).astype(np.int32)
-        table = np.zeros((len(parts), self._decoder.max_pages), np.int32)
-        for row, (follower, *_) in zip(table, parts):
-            row[: len(follower.pages)] = follower.pages
-        return self._decoder.run(
-            Step(np.array(ids, np.int32), np.array(positions, np.int32), segments, segments[1:] - 1, pages=table)
+        step = build_step(
+            [text[start:stop] for _, text, start, stop in parts],
+            starts=[start for _, _, start, _ in parts],
+            asked=[1] * len(parts),
+            pages=[follower.holding.row for follower, *_ in parts],
         )
+        return self._decoder.run(step)
 
 
 def _mean(old: float, new: float) -> float:

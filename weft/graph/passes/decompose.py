@@ -7,6 +7,7 @@ from weft.dtype import DType
 from weft.graph.program import Instr, Program, Value, arrange
 from weft.graph.tensor import Tensor
 from weft.graph.trace import Trace
+from weft.graph.verify import BOUND
 
 Supports = Callable[[str, Sequence[DType]], bool]  # Backend.supports
 
@@ -62,7 +63,5 @@ def _expanded(program: Program, instr: Instr, prefix: str) -> tuple[list[Value],
 
 
 def _declared(trace: Trace, name: str, value: Value) -> Tensor:
-    if value.kind in ("state", "table"):
-        rows, cols = (cast(int, size) for size in value.shape)
-        return (trace.state if value.kind == "state" else trace.table)(name, rows, cols, value.dtype)
-    return (trace.weight if value.kind == "weight" else trace.input)(name, value.shape, value.dtype)
+    kind = value.kind if value.kind in ("weight", *BOUND) else "input"
+    return cast(Tensor, getattr(trace, kind)(name, value.shape, value.dtype))

@@ -16,17 +16,16 @@ class PagePool:
     """`count` pages with reference counts, so that sequences may share a prefix page by page.
 
     A page without users is free. One that was marked by `keep` holds something worth finding again: it is taken only
-    when no other is free, the one that was given back first before the others, and `on_reuse` is told.
+    when no other is free, the one that was given back first before the others, and whoever marked it is called.
     """
 
     what = "pages"
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self.on_reuse: Callable[[int], None] = lambda page: None
         self._empty = list(range(count - 1, -1, -1))
         self._kept: dict[int, None] = {}  # without users, marked; the one given back first comes first
-        self._marked: set[int] = set()
+        self._marked: dict[int, Callable[[int], None]] = {}  # what to call when the page is taken
         self._users = [0] * count
 
     @property
@@ -56,8 +55,9 @@ class PagePool:
         if self._empty:
             return self._empty.pop()
         page = next(iter(self._kept))
+        on_reuse = self._marked[page]
         self.drop(page)
-        self.on_reuse(page)
+        on_reuse(page)
         return self._empty.pop()
 
     def share(self, pages: Iterable[int]) -> None:
@@ -79,14 +79,14 @@ class PagePool:
             else:
                 self._empty.append(page)
 
-    def keep(self, page: int) -> None:
-        """What `page` holds is worth keeping when its users have gone."""
+    def keep(self, page: int, on_reuse: Callable[[int], None]) -> None:
+        """Keep what `page` holds when its users have gone; `on_reuse` is called when it is taken for something else."""
         assert self._users[page] > 0, f"page {page} is free"
-        self._marked.add(page)
+        self._marked[page] = on_reuse
 
     def drop(self, page: int) -> None:
         """What `page` holds is worth nothing any more."""
-        self._marked.discard(page)
+        self._marked.pop(page, None)
         if page in self._kept:
             del self._kept[page]
             self._empty.append(page)

@@ -81,9 +81,6 @@ class Prefixes:
         self._roots: WeakValueDictionary[bytes, Node] = WeakValueDictionary()
         self.version = 0  # changes with what can be found
         self.collisions = 0
-        pool.on_reuse = self._forget
-        if slots is not None:
-            slots.on_reuse = self._forget_checkpoint
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -132,7 +129,7 @@ class Prefixes:
         if node.slot != NONE or self._nodes.get(node.hash) is not node:
             return
         assert self._slots is not None
-        self._slots.keep(slot)
+        self._slots.keep(slot, self._forget_checkpoint)
         node.slot = slot
         self._of_slot[slot] = node
         self.version += 1
@@ -151,7 +148,7 @@ class Prefixes:
         node = Node(key, parent, tokens, page)
         self._nodes[key] = node
         self._of_page[page] = node
-        self._pool.keep(page)
+        self._pool.keep(page, self._forget)
         self.version += 1
         return node
 

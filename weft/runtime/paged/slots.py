@@ -7,7 +7,6 @@ copy: it is a slot that stays when the request has gone on to the next. Whoever 
 
 from __future__ import annotations
 
-from weft.errors import InputError
 from weft.runtime.paged.pages import PAGE_TOKENS, PagePool
 
 CHECKPOINT_PAGES = 8  # a step ends at each multiple of so many pages, and the state there is kept
@@ -18,7 +17,7 @@ NONE = -1
 
 class SlotPool(PagePool):
     """`count` slots with user counts, by the rules of pages: a checkpoint without users is taken only when no other
-    slot is free, the one that was given back first before the others, and `on_reuse` is told.
+    slot is free, the one that was given back first before the others, and whoever kept it is called.
     """
 
     what = "slots"
@@ -29,13 +28,9 @@ class SlotPool(PagePool):
         return self.count // 2
 
 
-def divide(budget_bytes: int, page_bytes: int, slot_bytes: int) -> tuple[int, int]:
-    """The pages and slots of a state of `budget_bytes`: LEAST_SLOTS, and one more with every CHECKPOINT_PAGES pages."""
-    groups = (budget_bytes - LEAST_SLOTS * slot_bytes) // (CHECKPOINT_PAGES * page_bytes + slot_bytes)
-    if groups < 1:
-        least = LEAST_SLOTS * slot_bytes + CHECKPOINT_PAGES * page_bytes + slot_bytes
-        raise InputError(f"[slots] {budget_bytes} bytes hold no recurrent state: {least} is the least; give more")
-    return groups * CHECKPOINT_PAGES, LEAST_SLOTS + groups
+def slots_for(pages: int) -> int:
+    """The slots of a state of `pages` pages: LEAST_SLOTS, and a checkpoint for every CHECKPOINT_PAGES pages."""
+    return LEAST_SLOTS + -(-pages // CHECKPOINT_PAGES)
 
 
 class Recurrence:

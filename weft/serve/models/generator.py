@@ -32,7 +32,9 @@ class GenerateRunner:
 
     def __init__(self, model: Model, *, running: int, waiting: int) -> None:
         self.model = model
-        self.engine = AsyncEngine(Engine(model, max_running=running, max_waiting=running + waiting))
+        engine = Engine(model, max_running=running, max_waiting=running + waiting)
+        model.use_engine(engine)
+        self.engine = AsyncEngine(engine)
         self._most = running + waiting
         self._preparing = ThreadPoolExecutor(PREPARING, "weft-prepare")
 

@@ -1,0 +1,189 @@
+"""Recurrent layers over a ragged batch: each sequence reads its state from one slot and writes it to another.
+
+`slots` [B, 2] has for every sequence the slot to read, -1 for none yet (zeros), and the slot to write. Both ops compute
+token after token, so a text gives the same result however it is cut into steps.
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from weft.ops.packed import wide
+from weft.ops.registry import Array, Conv, Cost, Integers, Recurrent, Sample, Weight, op, require
+from weft.ops.samples import normal, segments, ugly
+from weft.ops.spec import Spec
+from weft.ops.state import NO_SLOT, SlotArray
+from weft.ops.tolerance import chain
+
+MAX_WIDTH = 16  # of a convolution: csrc/kernels/causal_conv.cpp
+MAX_KEYS = 4096  # of a head: a worker's scratch holds 16 columns of its state
+
+
+def _check_slots(where: str, slots: Spec, starts: Spec) -> None:
+    fits = slots.rank == 2 and slots.shape[1] == 2 and starts.rank == 1 and starts.shape[0] == slots.shape[0] + 1
+    require(fits, where, f"slots {slots} and segments {starts} must be [B, 2] and [B+1]")
+
+
+@op(effect=True)
+def causal_conv(
+    x: Array, weight: Weight, state: Conv, slots: Integers, segments: Integers, bias: Array | None = None
+) -> Array:
+    """Depthwise causal convolution: y[t, c] = bias[c] + sum_j weight[c, j] x[t - W + 1 + j, c].  x [T, C],
+    weight [C, W] or [C, 1, W], state [C, W], slots [B, 2], segments [B+1], bias [C] -> [T, C]
+
+    The inputs before the step's first token are in the state, zeros at a text's start. The last W - 1 inputs are
+    written to the other slot.
+    """
+    taps = wide(weight).reshape(weight.shape[0], -1)
+    width = taps.shape[1]
+    out = np.zeros(x.shape)
+    for (source, target), (start, end) in zip(slots, pairwise(segments)):
+        seen = np.concatenate([state.read(source), x[start:end]])  # [W - 1 + n, C]
+        for j in range(width):
+            out[start:end] += taps[:, j] * seen[j : j + end - start]
+        state.write(target, seen[len(seen) - width + 1 :])
+    return out if bias is None else out + bias
+
+
+@causal_conv.shape
+def causal_conv_shape(x: Spec, weight: Spec, state: Spec, slots: Spec, segments: Spec, bias: Spec | None) -> Spec:
+    require(x.rank == 2, "causal_conv", f"x must be [T, C]: got {x}")
+    flat = (weight.shape[0], weight.shape[-1])
+    middle = weight.shape[1:-1] in ((), (1,))
+    require(middle and weight.shape[0] == x.shape[1], "causal_conv", f"weight {weight} does not fit x {x}")
+    require(not weight.dtype.quantised, "causal_conv", f"weight must be f32, f16 or bf16: got {weight}")
+    small = isinstance(flat[1], int) and 1 < flat[1] <= MAX_WIDTH
+    require(small, "causal_conv", f"width must be 2 to {MAX_WIDTH}: got {weight}")
+    require(bias is None or bias.shape == x.shape[1:], "causal_conv", f"bias {bias} does not fit x {x}")
+    require(state.shape == flat, "causal_conv", f"state {state} does not fit weight {weight}")
+    _check_slots("causal_conv", slots, segments)
+    return x
+
+
+@causal_conv.cost
+def causal_conv_cost(x: Spec, weight: Spec, state: Spec, slots: Spec, segments: Spec, bias: Spec | None) -> Cost:
+    kept = 2 * slots.shape[0] * state.shape[0] * (state.shape[1] - 1) * 4
+    return Cost(flops=2 * x.size * weight.shape[-1], bytes=2 * x.nbytes + weight.nbytes + kept)
+
+
+def slot_table(starting: list[bool]) -> np.ndarray:
+    """Slots of sequences: number i reads slot 2 i, or none where it starts, and writes slot 2 i + 1."""
+    rows = [[NO_SLOT if new else 2 * i, 2 * i + 1] for i, new in enumerate(starting)]
+    return np.asarray(rows, np.int32)
+
+
+def filled(rng: np.random.Generator, kind: str, slots: int, shape: tuple[int, ...]) -> SlotArray:
+    """A state of random numbers."""
+    state = SlotArray.zeros(kind, slots, shape)
+    state.values[...] = normal(rng, *state.values.shape)
+    return state
+
+
+@causal_conv.samples
+def causal_conv_samples(rng: np.random.Generator) -> Iterator[Sample]:
+    for lengths, channels, width in [([1], 1, 2), ([5, 1, 2], 17, 4), ([33, 2], 64, 3), ([1, 1, 40], 65, 16)]:
+        x, starting = normal(rng, sum(lengths), channels), [i % 2 == 0 for i in range(len(lengths))]
+        table = slot_table(starting), segments(lengths)
+        for bias in (None, normal(rng, channels)):
+            state = filled(rng, "conv", 2 * len(lengths), (channels, width))
+            yield (x, normal(rng, channels, width), state, *table, bias), {}
+    state = filled(rng, "conv", 2, (20, 4))
+    yield (ugly(rng, 20, 9).T, normal(rng, 20, 1, 4), state, slot_table([False]), segments([9])), {}
+
+
+causal_conv.no_gradient("it reads and writes a state; training computes whole texts without one")
+causal_conv.tolerance(because="a sum of up to 16 products in f32")
+
+
+@op(effect=True)
+def delta_rule(
+    q: Array,
+    k: Array,
+    v: Array,
+    decay: Array,
+    beta: Array,
+    state: Recurrent,
+    slots: Integers,
+    segments: Integers,
+    *,
+    scale: float,
+) -> Array:
+    """The gated delta rule.  q, k [T, G, K], v [T, H, V], decay, beta [T, H], state [H, K, V], slots [B, 2],
+    segments [B+1] -> [T, H, V]
+
+    Token after token, with one state S [K, V] for each head:
+    S = e^decay S; u = beta (v - kT S); S = S + k uT; y = scale qT S. Head h reads query and key head h // (H / G).
+    """
+    heads = v.shape[1]
+    query, key = (np.repeat(part, heads // part.shape[1], axis=1) for part in (q, k))  # [T, H, K]
+    out = np.zeros(v.shape)
+    for (source, target), (start, end) in zip(slots, pairwise(segments)):
+        memory = state.read(source)  # [H, K, V]
+        for t in range(start, end):
+            memory = memory * np.exp(decay[t])[:, None, None]
+            known = np.einsum("hk,hkv->hv", key[t], memory)
+            change = beta[t][:, None] * (v[t] - known)
+            memory = memory + key[t][:, :, None] * change[:, None, :]
+            out[t] = scale * np.einsum("hk,hkv->hv", query[t], memory)
+        state.write(target, memory)
+    return out
+
+
+@delta_rule.shape
+def delta_rule_shape(
+    q: Spec, k: Spec, v: Spec, decay: Spec, beta: Spec, state: Spec, slots: Spec, segments: Spec, *, scale: float
+) -> Spec:
+    require(q.rank == 3 and q == k, "delta_rule", f"q {q} and k {k} must be the same [T, G, K]")
+    fits = v.rank == 3 and v.shape[0] == q.shape[0] and v.shape[1] % q.shape[1] == 0
+    require(fits, "delta_rule", f"v {v} does not fit q {q}; its heads must be a multiple")
+    short = isinstance(q.shape[2], int) and q.shape[2] <= MAX_KEYS
+    require(short, "delta_rule", f"heads of q must be at most {MAX_KEYS} long: got {q}")
+    for name, spec in (("decay", decay), ("beta", beta)):
+        require(spec.shape == v.shape[:2], "delta_rule", f"{name} {spec} must be [T, H] of v {v}")
+    wanted = (v.shape[1], q.shape[2], v.shape[2])
+    require(state.shape == wanted, "delta_rule", f"state {state} must be {wanted}")
+    _check_slots("delta_rule", slots, segments)
+    return v
+
+
+@delta_rule.cost
+def delta_rule_cost(
+    q: Spec, k: Spec, v: Spec, decay: Spec, beta: Spec, state: Spec, slots: Spec, segments: Spec, *, scale: float
+) -> Cost:
+    kept = 2 * slots.shape[0] * state.size * 4
+    return Cost(flops=7 * v.size * q.shape[2], bytes=q.nbytes + k.nbytes + 2 * v.nbytes + 2 * decay.nbytes + kept)
+
+
+def _delta_operands(
+    rng: np.random.Generator, lengths: list[int], groups: int, heads: int, keys: int, values: int
+) -> Any:
+    tokens = sum(lengths)
+    q, k = normal(rng, tokens, groups, keys), normal(rng, tokens, groups, keys)
+    q, k = (part / np.linalg.norm(part, axis=-1, keepdims=True) for part in (q, k))  # as models have them
+    decay = -np.abs(normal(rng, tokens, heads))
+    beta = 1 / (1 + np.exp(-normal(rng, tokens, heads)))
+    return (*(part.astype(np.float32) for part in (q, k, normal(rng, tokens, heads, values), decay, beta)),)
+
+
+@delta_rule.samples
+def delta_rule_samples(rng: np.random.Generator) -> Iterator[Sample]:
+    for lengths, groups, heads, keys, values in [
+        ([1], 1, 1, 1, 1),
+        ([5, 1, 3], 2, 2, 16, 17),
+        ([33, 2], 2, 4, 17, 33),
+        ([1, 65], 1, 3, 64, 64),
+    ]:
+        operands = _delta_operands(rng, lengths, groups, heads, keys, values)
+        state = filled(rng, "recurrent", 2 * len(lengths), (heads, keys, values))
+        table = slot_table([i % 2 == 0 for i in range(len(lengths))]), segments(lengths)
+        yield (*operands, state, *table), {"scale": keys**-0.5}
+    q, k, _, decay, beta = _delta_operands(rng, [9], 1, 2, 8, 20)
+    state = filled(rng, "recurrent", 2, (2, 8, 20))
+    v = ugly(rng, 2, 9, 20).transpose(1, 0, 2)
+    yield (q, k, v, decay, beta, state, slot_table([False]), segments([9])), {"scale": 1.0}
+
+
+delta_rule.no_gradient("it reads and writes a state; training computes whole texts without one")
+delta_rule.tolerance(f32=chain(256), because="a token's error stays in the state that later tokens read")

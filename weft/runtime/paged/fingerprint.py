@@ -1,0 +1,57 @@
+"""The fingerprint of all that decides the bytes of a page: pages on disk are never taken for another model's."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from weft import digest
+
+if TYPE_CHECKING:
+    from weft.backends.base import Backend
+    from weft.runtime.checkpoint import Checkpoint
+    from weft.runtime.prepared import Prepared
+
+SAMPLE_BYTES = 64 << 10  # of a tensor that a fingerprint reads
+SAMPLES = 16  # pieces of it, at equal distances
+
+
+def fingerprint(checkpoint: Checkpoint, prepared: Prepared, backend: Backend) -> str:
+    """32 hex digits of all that decides the bits of a page beside the tokens: program, weights, the backend.
+
+    Of the files their sizes and times of change are taken, of every tensor 64 kB in pieces: a tenth of a second where
+    reading all of a large model would take many. So another model, or the same changed in place, has another
+    fingerprint; a copy with a new date has another one too, and what was kept for the first is made again.
+    """
+    hashed = blake2b(digest_size=16)
+    digest.add(hashed, *backend.digest, _computed(prepared))
+    for name, values in prepared.constants.items():
+        digest.add(hashed, name, values)
+    for file in checkpoint.files:
+        found = os.stat(file.path)
+        digest.add(hashed, f"{found.st_size} {found.st_mtime_ns}")
+    for name, tensor in checkpoint.tensors.items():
+        digest.add(hashed, f"{name} {tensor.view.dtype} {tensor.view.shape}")
+        digest.add(hashed, *_sampled(memoryview(tensor.view.buffer()).cast("B")))
+    checkpoint.release()
+    return hashed.hexdigest()
+
+
+def _computed(prepared: Prepared) -> str:
+    """What the program computes. Of its inputs only the number of pages could differ: a context that stretches nothing
+    decides nothing, and one that does is in the constants."""
+    program = json.loads(prepared.json)
+    values = [value for value in program["values"] if value["kind"] != "input"]
+    return json.dumps([values, program["body"]])
+
+
+def _sampled(data: memoryview) -> Iterator[memoryview]:
+    """All of the bytes where they are few, else SAMPLES pieces from the first to the last byte."""
+    if len(data) <= SAMPLE_BYTES:
+        yield data
+        return
+    size = SAMPLE_BYTES // SAMPLES
+    yield from (data[start : start + size] for start in digest.spread(len(data), size, SAMPLES))
