@@ -102,22 +102,37 @@ def test_an_activation_has_several_names(tmp_path: Path, name: str, same: str) -
 
 LONG = {"rope_type": "longrope", "short_factor": [1.0, 1.0, 2.0, 2.0], "long_factor": [4.0] * 4}
 SCALINGS = [
-    ({"rope_type": "spiral"}, "rope_type is 'spiral'"),
-    ({"rope_type": "linear"}, "factor is None"),
-    ({"rope_type": "yarn", "factor": -1.0}, "factor is -1.0"),
-    ({"rope_type": ["linear"]}, "rope_type is"),
-    ({"rope_type": "linear", "factor": True}, "factor is True"),
-    ({"rope_type": "linear", "factor": 10**30}, "factor is 1000"),
-    ({"rope_type": "linear", "factor": 1e-300}, "factor is 1e-300"),
-    ({"rope_type": "dynamic"}, "factor is None"),
-    ({"rope_type": "llama3", "factors": [1.0, 2.0]}, "2 rope factors for 4 pairs"),
-    ({"rope_type": "llama3", "factors": 4.0}, "0 rope factors for 4 pairs"),
-    ({**tiny.LLAMA3_ROPE, "low_freq_factor": 4.0}, "low_freq_factor 4.0 is not below high_freq_factor 4.0"),
-    ({"rope_type": "longrope", "short_factor": [1.0] * 4}, "long_factor: 0 rope factors"),
-    ({"rope_type": "longrope", "short_factor": [1.0, 2.0, None, 4.0], "long_factor": [1.0] * 4}, "short_factor holds"),
-    ({"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [1.0, "2", 3.0, 4.0]}, "long_factor holds"),
-    ({**LONG, "original_max_position_embeddings": 1}, "longrope of an original context of 1"),
-    ({**LONG, "original_max_position_embeddings": 0}, "original_max_position_embeddings is 0"),
+    ({"rope_type": "spiral"}, "rope_type is not supported: got 'spiral'; weft knows default"),
+    ({"rope_type": "linear"}, "factor must be a number above zero: got None"),
+    ({"rope_type": "yarn", "factor": -1.0}, "factor must be .*: got -1.0"),
+    ({"rope_type": ["linear"]}, "rope_type is not supported"),
+    ({"rope_type": "linear", "factor": True}, "factor must be .*: got True"),
+    ({"rope_type": "linear", "factor": 10**30}, "factor must be .*: got 1000"),
+    ({"rope_type": "linear", "factor": 1e-300}, "factor must be .*: got 1e-300"),
+    ({"rope_type": "dynamic"}, "factor must be .*: got None"),
+    (
+        {"rope_type": "llama3", "factors": [1.0, 2.0]},
+        "factors must have one .* of 4 pairs: got '2 numbers'",
+    ),
+    ({"rope_type": "llama3", "factors": 4.0}, "each of 4 pairs: got '0 numbers'"),
+    ({**tiny.LLAMA3_ROPE, "low_freq_factor": 4.0}, r"low_freq_factor must be below high_freq_factor \(4.0\): got 4.0"),
+    ({"rope_type": "longrope", "short_factor": [1.0] * 4}, "long_factor must have one number .*: got '0 numbers'"),
+    (
+        {"rope_type": "longrope", "short_factor": [1.0, 2.0, None, 4.0], "long_factor": [1.0] * 4},
+        "short_factor must",
+    ),
+    (
+        {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [1.0, "2", 3.0, 4.0]},
+        "long_factor must hold",
+    ),
+    (
+        {**LONG, "original_max_position_embeddings": 1},
+        "embeddings must be above 1 for longrope: got 1",
+    ),
+    (
+        {**LONG, "original_max_position_embeddings": 0},
+        "embeddings must be a number above zero: got 0",
+    ),
 ]
 
 
@@ -187,7 +202,7 @@ def test_theta_of_a_rotation_is_at_least_one() -> None:
     for theta in (0.0, -1.0, 0.99, float("nan"), float("inf")):
         with pytest.raises(UnsupportedError, match="rope_theta"):
             rope(8, theta)
-    with pytest.raises(UnsupportedError, match="rope_theta above 1"):
+    with pytest.raises(UnsupportedError, match="rope_theta must be above 1 for yarn"):
         rope(8, 1.0, tiny.YARN, positions=256)
 
 

@@ -1,4 +1,4 @@
-"""Attention over a step: with a state the keys are appended to its pages, without one the step's own tokens are all."""
+"""Attention over a step: with a KV cache the keys are appended to its pages, else only the step's tokens are used."""
 
 from __future__ import annotations
 
@@ -27,14 +27,16 @@ def attend(
 ) -> Tensor:
     """Dot-product attention.  q [T, heads, dim], k and v [T, kv_heads, dim] -> [T, heads, dim]
 
-    A token sees those before it, and the others too where `causal` is False; with a window those less than that away.
-    Scores are multiplied by `scale`, 1 / sqrt(dim) unless given, then held below `softcap` where that is not 0.
+    A token attends to itself and earlier tokens, and to later ones where `causal` is False; with a window only to those
+    less than `window` away. Scores are multiplied by `scale` (default 1 / sqrt(dim)), then soft-capped at `softcap`
+    where that is not 0.
     """
     dim = q.shape[-1]
     assert isinstance(dim, int)  # only tokens, sequences and rows are symbolic
     scale = 1.0 / math.sqrt(dim) if scale is None else scale
     if step.pages is not None and not causal:
-        raise UnsupportedError("[load] the model reads texts both ways; it embeds and does not generate")
+        what = "the model has bidirectional attention: it embeds and does not generate"
+        raise UnsupportedError("load", what, advice="use weft.Embedder")
     if step.pages is None:
         return ops.attention(q, k, v, step.segments, causal=causal, scale=scale, window=window, softcap=softcap)
     heads = k.shape[1]

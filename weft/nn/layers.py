@@ -1,4 +1,4 @@
-"""Layers: functions over a weight scope. What a weight is (dense, quantised) is its own affair, never the model's."""
+"""Layers: functions over a weight scope. How a weight is stored (dense, quantised) is a property of the weight."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 def linear(x: Tensor, w: Scope, out: int, bias: bool = False, *, part: tuple[int, int] | None = None) -> Tensor:
-    """x Wᵀ (+ b).  x [..., in], weight [out, in] -> [..., out]; `part` is for weights stored fused, see Scope.weight"""
+    """x Wᵀ (+ b).  x [..., in], weight [out, in] -> [..., out]; `part`: of a fused weight, see Scope.weight"""
     y = ops.matmul(x, w.weight("weight", out, x.shape[-1], part=part))
     return y + w.weight("bias", out, part=part) if bias else y
 
 
 def embedding(ids: Tensor, w: Scope, count: int, dim: int, *, part: tuple[int, int] | None = None) -> Tensor:
-    """Rows of the table.  ids [T], weight [count, dim] -> [T, dim]; `part` where the table is a part of a stored one"""
+    """Rows of the table.  ids [T], weight [count, dim] -> [T, dim]; `part`: rows of a stored table"""
     return ops.embedding(ids, w.weight("weight", count, dim, part=part))
 
 

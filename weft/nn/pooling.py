@@ -1,4 +1,4 @@
-"""From hidden states to one row per sequence: which of them are pooled, how, and the layers after that."""
+"""From hidden states to one row per sequence: which are pooled, how, and the layers after pooling."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class DenseLayer:
 
 @frozen
 class Head:
-    """What stands between the last hidden state and the result.
+    """What comes between the last hidden state and the result.
 
-    With `labels` it is the model's own classifier of so many; with `odds` the logit of the first of two tokens less
-    that of the second; else dense layers, none or several, and the norm. `skips`: sequences may begin with tokens, a
-    prompt's, that are not pooled.
+    With `labels`, the model's own classifier with so many outputs; with `odds`, the logit of the first of two tokens
+    minus that of the second; else any number of dense layers, and normalisation. `skips`: sequences may begin with
+    tokens of a prompt that are not pooled.
     """
 
     pooling: str
@@ -41,7 +41,7 @@ class Head:
     odds: tuple[int, int] | None = None
 
     def outputs(self, hidden: int) -> int:
-        """Numbers of a result."""
+        """How many numbers a result has."""
         if self.labels or self.odds:
             return self.labels or 1
         return self.dense[-1].outputs if self.dense else hidden
@@ -50,7 +50,7 @@ class Head:
 def pooled(x: Tensor, step: Step, mode: str) -> Tensor:
     """One row per sequence.  x [T, hidden], or the rows of the step [L, hidden] where it asks for some -> [B, hidden]
 
-    A step with `spans` pools the rows of each sequence, and one for a single token of each has rows for these alone.
+    A step with `spans` pools the rows of each sequence; poolings that take one token get exactly those rows.
     """
     from weft import ops
 
@@ -60,7 +60,7 @@ def pooled(x: Tensor, step: Step, mode: str) -> Tensor:
 
 
 def vectors(y: Tensor, w: Scope, head: Head) -> Tensor:
-    """Dense layers and the norm.  y [B, hidden] -> [B, dim]"""
+    """Dense layers and normalisation.  y [B, hidden] -> [B, dim]"""
     from weft import ops
     from weft.nn.layers import linear
 

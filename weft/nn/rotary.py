@@ -1,7 +1,7 @@
-"""Rotary positions: the frequencies, with the ways checkpoints stretch them, and the rotation of queries and keys.
+"""Rotary positions: the frequencies, with every kind of rope_scaling, and the rotation of queries and keys.
 
-Some ways depend on how long a text is. Here the context that was asked for decides, once, and not the text: stored keys
-are never turned anew, and a result does not depend on how a text was cut (docs/decisions/0008).
+Some kinds depend on a text's length. Here the context that was asked for decides, once, and not the text: cached keys
+are never rotated again, and a result does not depend on how a text was cut into steps (docs/decisions/0008).
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from weft.nn.step import Step
 
 
-LEAST, MOST = 1e-9, 1e9  # what no factor of a real model reaches, and float32 does
+LEAST, MOST = 1e-9, 1e9  # beyond the factors of any real model, and within float32
 
 
 @frozen
 class Rope:
     """Angle per position of each pair, float32 [pairs], and what cosine and sine are multiplied by.
 
-    `name` is the constant's in programs: a model that turns some layers differently has several.
+    `name` is the name of the constant in programs: a model that rotates some layers differently has several.
     """
 
     frequencies: np.ndarray
@@ -45,23 +45,24 @@ def rope(
     `positions` is how many the model takes, `context` how many will be used (0: all of them).
     """
     if not 1 <= theta < math.inf:
-        raise UnsupportedError(f"[rope] rope_theta is {theta}; a number of at least 1 is wanted")
+        raise UnsupportedError("rope", "must be a number of at least 1", field="rope_theta", given=theta)
     rule = _Rule(dim, theta, positions, context or positions, scaling or {})
     kind = _kind(rule.scaling)
     try:
         with np.errstate(all="ignore"):
             plain = theta ** -(np.arange(0, dim, 2, dtype=np.float64) / dim)
             values, scale = SCALINGS[kind](rule, plain)
-            turn = Rope(values.astype(np.float32), scale)
-    except (ArithmeticError, ValueError):  # a logarithm, root or quotient that is none
-        turn = Rope(np.asarray([math.nan]))
-    if not np.isfinite(turn.frequencies).all() or not math.isfinite(turn.scale):
-        raise UnsupportedError(f"[rope] rope_theta {theta} and rope_scaling of type {kind} give no finite frequencies")
-    return turn
+            rotation = Rope(values.astype(np.float32), scale)
+    except (ArithmeticError, ValueError):  # a logarithm, root or quotient that does not exist
+        rotation = Rope(np.asarray([math.nan]))
+    if not np.isfinite(rotation.frequencies).all() or not math.isfinite(rotation.scale):
+        what = f"of type {kind} gives frequencies that are not finite, with a rope_theta of {theta}"
+        raise UnsupportedError("rope", what, field="rope_scaling")
+    return rotation
 
 
 def most_positions(scaling: Mapping[str, Any] | None, positions: int) -> int:
-    """The longest context that can be asked of a model that was trained on `positions`."""
+    """The longest context that can be asked for of a model trained on `positions`."""
     if not scaling or _kind(scaling) != "dynamic":
         return positions
     longest = positions * _Rule(0, 0.0, positions, 0, scaling).number("factor")
@@ -69,7 +70,7 @@ def most_positions(scaling: Mapping[str, Any] | None, positions: int) -> int:
 
 
 def settled_positions(scaling: Mapping[str, Any] | None, positions: int) -> int:
-    """The longest context in which the rotation is the one of short texts: `positions` where nothing changes it."""
+    """The longest context in which the rotation is that of short texts: `positions` unless the scaling changes it."""
     if scaling and _kind(scaling) == "longrope":
         return int(min(_Rule(0, 0.0, positions, 0, scaling).original, positions))
     return positions
@@ -78,7 +79,8 @@ def settled_positions(scaling: Mapping[str, Any] | None, positions: int) -> int:
 def _kind(scaling: Mapping[str, Any]) -> str:
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     if not isinstance(kind, str) or kind not in SCALINGS:
-        raise UnsupportedError(f"[rope] rope_type is {kind!r:.80}; known are {', '.join(SCALINGS)}")
+        advice = f"weft knows {', '.join(SCALINGS)}"
+        raise UnsupportedError("rope", "is not supported", field="rope_type", given=kind, advice=advice)
     return kind
 
 
@@ -88,7 +90,7 @@ def _usable(value: Any) -> bool:
 
 @frozen
 class _Rule:
-    """What a way of stretching may ask for."""
+    """What a kind of rope_scaling may ask for."""
 
     dim: int
     theta: float
@@ -100,12 +102,12 @@ class _Rule:
         value: Any = self.scaling.get(name)
         value = default if value is None else value
         if not _usable(value):
-            raise UnsupportedError(f"[rope] {name} is {value!r:.80}; a number above zero is wanted")
+            raise UnsupportedError("rope", "must be a number above zero", field=name, given=value)
         return float(value)
 
     @property
     def original(self) -> float:
-        """The positions that the model was trained on before it was stretched."""
+        """The positions that the model was trained on before it was scaled."""
         return self.number("original_max_position_embeddings", self.positions or None)
 
     def divisors(self, name: str) -> np.ndarray:
@@ -113,9 +115,10 @@ class _Rule:
         given = self.scaling.get(name)
         values = given if isinstance(given, list) else []
         if len(values) != self.dim // 2:
-            raise UnsupportedError(f"[rope] {name}: {len(values)} rope factors for {self.dim // 2} pairs")
+            what = f"must have one number for each of {self.dim // 2} pairs"
+            raise UnsupportedError("rope", what, field=name, given=f"{len(values)} numbers")
         if not all(map(_usable, values)):
-            raise UnsupportedError(f"[rope] {name} holds what is no number above zero")
+            raise UnsupportedError("rope", "must hold numbers above zero only", field=name, given=values)
         return np.asarray(values, dtype=np.float64)
 
 
@@ -128,7 +131,7 @@ def _linear(rule: _Rule, plain: np.ndarray) -> tuple[np.ndarray, float]:
 
 
 def _llama3(rule: _Rule, plain: np.ndarray) -> tuple[np.ndarray, float]:
-    """Long waves are stretched by `factor`, short ones kept, those between blended (Llama 3.1).
+    """Long waves are scaled by `factor`, short ones kept, those between blended (Llama 3.1).
 
     GGUF files hold the divisor of each pair in place of the rule.
     """
@@ -136,7 +139,7 @@ def _llama3(rule: _Rule, plain: np.ndarray) -> tuple[np.ndarray, float]:
         return plain / rule.divisors("factors"), 1.0
     factor, low, high = (rule.number(k) for k in ("factor", "low_freq_factor", "high_freq_factor"))
     if low >= high:
-        raise UnsupportedError(f"[rope] low_freq_factor {low} is not below high_freq_factor {high}")
+        raise UnsupportedError("rope", f"must be below high_freq_factor ({high})", field="low_freq_factor", given=low)
     turns = rule.number("original_max_position_embeddings") * plain / (2 * math.pi)  # within the original context
     blend = np.clip((turns - low) / (high - low), 0.0, 1.0)
     divisors = (1.0 / (blend + (1.0 - blend) / factor)).astype(np.float32)  # as GGUF keeps them, for the same bits
@@ -148,7 +151,7 @@ def _yarn(rule: _Rule, plain: np.ndarray) -> tuple[np.ndarray, float]:
     factor = rule.number("factor")
     original = rule.original
     if rule.theta == 1:
-        raise UnsupportedError(f"[rope] yarn takes a rope_theta above 1: got {rule.theta}")
+        raise UnsupportedError("rope", "must be above 1 for yarn", field="rope_theta", given=rule.theta)
 
     def pair(turns: float) -> float:
         """The (fractional) pair that turns so often within the original context."""
@@ -189,7 +192,8 @@ def _longrope(rule: _Rule, plain: np.ndarray) -> tuple[np.ndarray, float]:
     """Two lists of divisors, one for contexts within the original one and one for longer ones (LongRoPE)."""
     short, long = rule.divisors("short_factor"), rule.divisors("long_factor")
     if rule.original <= 1:
-        raise UnsupportedError(f"[rope] longrope of an original context of {rule.original:g}")
+        what, field = "must be above 1 for longrope", "original_max_position_embeddings"
+        raise UnsupportedError("rope", what, field=field, given=rule.original)
     factor = rule.number("factor", rule.positions / rule.original)
     stretched = math.sqrt(1.0 + math.log(factor) / math.log(rule.original)) if factor > 1 else 1.0
     return plain / (long if rule.context > rule.original else short), rule.number("attention_factor", stretched)
@@ -205,7 +209,7 @@ SCALINGS = {
 }
 
 
-def rotate(x: Tensor, step: Step, turn: Rope) -> Tensor:
-    """x [T, heads, dim] turned by its positions; channel i pairs with i + pairs, channels past the pairs stay."""
-    inv_freq = x.trace.constant(turn.name, turn.frequencies)
-    return ops.rope(x, step.positions, inv_freq, interleaved=False, scale=turn.scale)
+def rotate(x: Tensor, step: Step, rotation: Rope) -> Tensor:
+    """x [T, heads, dim] rotated by its positions; channel i pairs with i + pairs, channels past the pairs stay."""
+    inv_freq = x.trace.constant(rotation.name, rotation.frequencies)
+    return ops.rope(x, step.positions, inv_freq, interleaved=False, scale=rotation.scale)

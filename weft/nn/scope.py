@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from weft.ops.spec import Size
 
 
-PLUS_ONE = ":plus1"  # in a weight's name: the stored tensor and one; a file may hold it in that form already
+PLUS_ONE = ":plus1"  # in a weight's name: the stored tensor plus one; a file may hold it in that form already
 
 
 class Scope:
-    """Names below `path`. `stored` tells how the checkpoint holds a tensor, None when it has no such tensor."""
+    """Names below `path`. `stored` gives a tensor's type in the checkpoint, None where it has no such tensor."""
 
     def __init__(self, trace: Trace, stored: Callable[[str], DType | None], path: str = "") -> None:
         self._trace = trace
@@ -33,8 +33,8 @@ class Scope:
     def weight(self, name: str, *shape: Size, part: tuple[int, int] | None = None, plus_one: bool = False) -> Tensor:
         """The tensor `name` of this scope. Vectors are read as f32; matrices keep the checkpoint's element type.
 
-        `part` (first, total) makes it the rows from `first` on of a stored tensor of `total` rows, and is in its name:
-        qkv_proj.weight:96-128/160. `plus_one` is for vectors that are stored less one: norm.weight:plus1.
+        `part` (first, total) selects the rows from `first` on of a stored tensor of `total` rows, and becomes part of
+        the name: qkv_proj.weight:96-128/160. `plus_one` adds one to a stored vector: norm.weight:plus1.
         """
         full = (self / name).path
         if part is not None:
