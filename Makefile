@@ -23,13 +23,13 @@ help:
 
 dev: $(VENV)/.core
 
-# To build and to run weft.
+# What weft needs to be built and run.
 $(VENV)/.deps: pyproject.toml
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	$(PY) tools/install_deps.py
 	@touch $@
 
-# To test and to check it, too.
+# What tests and checks need beside that.
 $(VENV)/.test-deps: $(VENV)/.deps
 	$(PY) tools/install_deps.py test dev
 	@touch $@
