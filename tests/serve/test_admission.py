@@ -8,7 +8,7 @@ import httpx
 import pytest
 from idleness import idle, wait_for
 
-from weft.serve import BackgroundServer, Settings
+from weft.serve import BackgroundServer, Limits, Settings
 from weft.serve.http.faults import Fault
 from weft.serve.work.tracking import Places
 
@@ -76,8 +76,15 @@ def crowded(specs):
         yield running
 
 
-def test_a_connection_is_of_use_after_a_refusal(serve):
-    running = serve(limits={"running": 1, "waiting": 1})
+@pytest.fixture(scope="module")
+def narrow(specs):
+    """A server with two places for each model."""
+    with BackgroundServer(Settings(models=specs, port=0, limits=Limits(running=1, waiting=1))) as running:
+        yield running
+
+
+def test_a_connection_is_of_use_after_a_refusal(narrow):
+    running = narrow
     streams = held(running, 2)
     with socket.create_connection(("127.0.0.1", running.port), timeout=10) as raw:
         raw.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")  # so that the connection is there
@@ -95,8 +102,8 @@ def test_a_connection_is_of_use_after_a_refusal(serve):
 
 
 @pytest.mark.parametrize("more", [b"Origin: http://localhost\r\n", b"Connection: close\r\n", b"X-Request-Id: mine\r\n"])
-def test_a_request_beyond_the_queue_is_refused_with_its_own_id(serve, more):
-    running = serve(limits={"running": 1, "waiting": 1})
+def test_a_request_beyond_the_queue_is_refused_with_its_own_id(narrow, more):
+    running = narrow
     streams = held(running, 2)
     with socket.create_connection(("127.0.0.1", running.port), timeout=10) as raw:
         raw.sendall(request(LONG, HEAD + more))

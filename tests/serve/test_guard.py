@@ -56,7 +56,7 @@ def test_signing_in_opens_the_page_and_nothing_else(locked):
         assert client.get("/").json()["error"]["code"] == "no_key"  # a program gets what programs get
         for wrong in ("", "secret-thre", "Secret-One"):
             refused = client.post(form, data={"key": wrong})
-            assert refused.status_code == 401 and "no key of this server" in refused.text and not client.cookies
+            assert refused.status_code == 401 and "not valid for this server" in refused.text and not client.cookies
         other = {"origin": "https://evil.example"}
         assert client.post(form, data={"key": KEYS[0]}, headers=other).status_code == 403
         assert client.post(form, content=b"key=" + b"x" * 99_999, headers=FORM).status_code == 413

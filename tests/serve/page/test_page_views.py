@@ -171,7 +171,7 @@ def test_a_key_is_asked_for_at_the_door_and_kept_for_the_tab_only(open_page, ser
     assert page.evaluate("document.documentElement.scrollWidth") == 320
     page.keyboard.type("wrong")
     page.keyboard.press("Enter")
-    page.get_by_role("alert").get_by_text("no key of this server").wait_for()
+    page.get_by_role("alert").get_by_text("not valid for this server").wait_for()
     page.get_by_label("Key", exact=True).fill(" secret ")
     page.get_by_role("button", name="Sign in").click()
     until(page, lambda: page.locator(".model-choice").input_value() == "tiny", "the models are known")

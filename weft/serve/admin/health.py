@@ -1,4 +1,4 @@
-"""GET /health, /ready, /metrics and /weft/live: how the server stands."""
+"""GET /health, /ready, /metrics and /weft/live: the state of the server."""
 
 from __future__ import annotations
 
@@ -19,17 +19,19 @@ METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 async def health(context: Context, _: None) -> Answer:
-    """Whether requests are answered; 503 while the first models load and when the server ends. Tells nothing else."""
+    """200 if requests are answered; 503 while the first models load and while the server shuts down."""
     _check(context.serving)
     return Json({"status": "ok"})
 
 
 async def ready(context: Context, _: None) -> Answer:
-    """As `health`, and not where an engine was lost."""
+    """As `health`, and 503 if a model or its engine has failed."""
     _check(context.serving)
     states = {entry.name: entry.state for entry in context.serving.models}
     if "failed" in states.values():
-        raise unavailable("a model could not be loaded, or its engine was lost", "model_failed")
+        raise unavailable(
+            "a model could not be loaded, or its engine has failed; GET /v1/models shows which", "model_failed"
+        )
     return Json({"status": "ready", "models": states})
 
 
@@ -41,7 +43,7 @@ def _check(serving: Serving) -> None:
 
 
 async def metrics(context: Context, _: None) -> Answer:
-    """Everything that is measured, for Prometheus."""
+    """All metrics, for Prometheus."""
     serving = context.serving
     gauges: dict[tuple[str, Labels], float] = {
         ("process_resident_memory_bytes", ()): resident_bytes(),
@@ -79,7 +81,7 @@ def _engine_series(entry: Entry, gauges: dict[Any, float], counters: dict[Any, f
 
 
 async def live(context: Context, _: None) -> Answer:
-    """What the page shows while it watches: models, requests, speed, cache, memory."""
+    """What the page's live view shows: models, requests, speed, cache, memory."""
     serving = context.serving
     cache = dict.fromkeys(("pages", "used", "shared", "hits", "misses"), 0)
     waiting = 0
@@ -116,7 +118,7 @@ async def live(context: Context, _: None) -> Answer:
 
 
 def resident_bytes() -> int:
-    """Memory of this process, 0 where the system does not say."""
+    """Resident memory of this process; 0 where the system does not report it."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")

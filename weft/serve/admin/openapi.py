@@ -13,14 +13,14 @@ from weft.serve.openai.answers import Error
 
 _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 _REFUSALS = {
-    "400": "What was sent cannot be used; the message says why",
-    "401": "A key is needed",
-    "403": "Host, Origin or what was asked for is refused",
-    "404": "There is no such model",
-    "409": "Another version is there than was expected",
+    "400": "The request is invalid; the message says why",
+    "401": "An API key is required",
+    "403": "The Host, the Origin or the operation is not allowed",
+    "404": "The model does not exist",
+    "409": "Another version is loaded than expected",
     "413": "The body is too large",
     "415": "The body is not JSON",
-    "429": "Too many requests: Retry-After says when to come back",
+    "429": "Too many requests; Retry-After says when to try again",
     "503": "The model or the server is not ready",
 }
 
@@ -61,7 +61,7 @@ def document(routes: Sequence[Route], models: Mapping[str, str]) -> dict[str, An
 
 
 def _name_models(route: Route, schemas: dict[Any, Any], components: dict[str, Any], models: Mapping[str, str]) -> None:
-    """Say which models a body may name, where it must name one."""
+    """List the models that a body may name, if it must name one."""
     if route.body is None:
         return
     body = components[schemas[route.body]["$ref"].rsplit("/", 1)[1]]
@@ -92,7 +92,7 @@ def _operation(route: Route, schemas: dict[Any, Any]) -> dict[str, Any]:
 
 
 def _response(description: str, schema: Any, route: Route) -> dict[str, Any]:
-    """What a route gives; those that stream, or send files, give other types as well."""
+    """The response of a route; routes that stream or send files have other media types as well."""
     content: dict[str, Any] = {"application/json": {"schema": schema}}
     if route.method == "POST":
         content |= {"text/event-stream": {}, "application/x-ndjson": {}}

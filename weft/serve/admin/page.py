@@ -1,4 +1,4 @@
-"""GET / and /page/NAME: the page, plain files that lie beside this package. No name leads anywhere else."""
+"""GET / and /page/NAME: the files of the page, from one folder; no name leads outside it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TYPES = {
     ".woff2": "font/woff2",
 }
 _NAME = re.compile(r"(?:[a-z0-9_-]+/)?[a-z0-9_-]+(?:\.[a-z0-9]+)+", re.IGNORECASE)
-# Only what this server sends may run or be fetched; nothing may be framed, and nothing leaves this origin.
+# Only this server's files may run or be fetched; no framing, and no requests to other origins.
 POLICY = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self'; "
     b"connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
@@ -45,5 +45,5 @@ async def asset(context: Context, _: None) -> Answer:
 def _file(name: str) -> Answer:
     path = FOLDER / name
     if not _NAME.fullmatch(name) or path.suffix not in TYPES or not path.is_file() or path.is_symlink():
-        raise Fault(404, "the page has no such file", kind="not_found_error", code="404")
+        raise Fault(404, "no such file", kind="not_found_error", code="404")
     return Plain(path.read_bytes(), TYPES[path.suffix], HEADERS)

@@ -7,12 +7,12 @@ from weft.serve.http.routes import Route
 
 ROUTES = [
     Route("GET", "/health", health, "Whether the server answers", open=True),
-    Route("GET", "/ready", ready, "Whether the models that load at the start are there"),
+    Route("GET", "/ready", ready, "Whether the models that load at the start are ready"),
     Route("GET", "/metrics", metrics, "Metrics for Prometheus"),
-    Route("GET", "/weft/live", live, "What is under way, for the page"),
+    Route("GET", "/weft/live", live, "Requests and models, for the page"),
     Route("POST", "/v1/load_lora_adapter", lora.load, "Load an adapter", body=lora.LoadRequest),
-    Route("POST", "/v1/unload_lora_adapter", lora.unload, "Let an adapter go", body=lora.UnloadRequest),
-    Route("GET", "/v1/lora_adapters", lora.adapters, "The adapters there are"),
+    Route("POST", "/v1/unload_lora_adapter", lora.unload, "Unload an adapter", body=lora.UnloadRequest),
+    Route("GET", "/v1/lora_adapters", lora.adapters, "The adapters"),
     Route("GET", "/", index, "The page"),
     Route("GET", "/page/{name:path}", asset, "A file of the page"),
 ]

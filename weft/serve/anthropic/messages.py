@@ -7,16 +7,16 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 from uuid import uuid4
 
-import msgspec
-
 from weft.serve.anthropic.schemas import Block, CountRequest, Message, MessagesRequest
+from weft.serve.http.events import event
 from weft.serve.http.faults import Fault, anthropic_shape, invalid
 from weft.serve.http.routes import Answer, Context, Json, Stream
 from weft.serve.openai.messages import unsupported
 from weft.serve.work import chatting
+from weft.serve.work.blocks import BlockWriter, Kind
 from weft.serve.work.chatting import Ask, Chat, Delta, Reply
 from weft.serve.work.generating import Names, lease_generator
-from weft.text.tool_calls import Arguments, CallEnded, CallStarted
+from weft.text.tool_calls import CallStarted
 
 NAMES = Names({"prompt": "messages", "stop": "stop_sequences", "reasoning_budget": "thinking.budget_tokens"})
 _REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
@@ -139,21 +139,21 @@ def _required(value: str | None, where: str) -> str:
 
 
 def error_event(fault: Fault) -> bytes:
-    return _event("error", anthropic_shape(fault))
+    return event(anthropic_shape(fault), "error")
 
 
-def _event(kind: str, value: dict[str, Any]) -> bytes:
-    return b"event: " + kind.encode() + b"\ndata: " + msgspec.json.encode(value) + b"\n\n"
+def _event(kind: str, **fields: Any) -> bytes:
+    return event({"type": kind, **fields}, kind)
 
 
-class _Writer:
-    """A chat as Anthropic writes it."""
+class _Writer(BlockWriter):
+    """Writes a chat in Anthropic's form, whole or as events."""
 
     def __init__(self, chat: Chat, body: MessagesRequest) -> None:
+        super().__init__()
         self._chat = chat
         self._id, self._model = f"msg_{uuid4().hex}", body.model
         self._index = -1
-        self._kind: str | None = None  # of the block that is open
 
     async def whole(self) -> dict[str, Any]:
         (reply,) = await self._chat.replies()
@@ -198,53 +198,37 @@ class _Writer:
 
     async def events(self) -> AsyncIterator[bytes]:
         usage = {"input_tokens": self._chat.prompt_tokens, "output_tokens": 0}
-        yield _event("message_start", {"type": "message_start", "message": {**self._message([]), "usage": usage}})
+        yield _event("message_start", message={**self._message([]), "usage": usage})
         reply = Reply()
-        async for said in self._chat.written(self._delta, reply):
-            yield said
+        async for written in self._chat.written(self.write, reply):
+            yield written
         if self._index < 0:
-            yield self._open("text", {"type": "text", "text": ""})
+            yield self.empty_text()
         ending, usage = await self._ending(reply), await self._usage()
-        yield (
-            self._close()
-            + _event("message_delta", {"type": "message_delta", "delta": ending, "usage": usage})
-            + _event("message_stop", {"type": "message_stop"})
-        )
+        yield self.close() + _event("message_delta", delta=ending, usage=usage) + _event("message_stop")
 
-    def _delta(self, delta: Delta) -> bytes:
-        said = b""
-        if delta.reasoning:
-            said += self._turn_to("thinking", {"type": "thinking", "thinking": "", "signature": ""})
-            said += self._add({"type": "thinking_delta", "thinking": delta.reasoning})
-        if delta.text:
-            said += self._turn_to("text", {"type": "text", "text": ""})
-            said += self._add({"type": "text_delta", "text": delta.text})
-        for event in delta.events:
-            if isinstance(event, CallStarted):
-                block = {"type": "tool_use", "id": f"toolu_{event.id}", "name": event.name, "input": {}}
-                said += self._close() + self._open("tool_use", block)
-            elif isinstance(event, Arguments):
-                said += self._add({"type": "input_json_delta", "partial_json": event.text})
-            elif isinstance(event, CallEnded):
-                said += self._close()
-        return said
+    def begin(self, kind: Kind, call: CallStarted | None) -> bytes:
+        self._index += 1
+        block: dict[str, Any] = {"type": "text", "text": ""}
+        if kind == "reasoning":
+            block = {"type": "thinking", "thinking": "", "signature": ""}
+        elif call is not None:
+            block = {"type": "tool_use", "id": f"toolu_{call.id}", "name": call.name, "input": {}}
+        return _event("content_block_start", index=self._index, content_block=block)
 
-    def _turn_to(self, kind: str, block: dict[str, Any]) -> bytes:
-        return b"" if self._kind == kind else self._close() + self._open(kind, block)
+    def add(self, kind: Kind, text: str, delta: Delta) -> bytes:
+        name, field = _DELTAS[kind]
+        return _event("content_block_delta", index=self._index, delta={"type": name, field: text})
 
-    def _open(self, kind: str, block: dict[str, Any]) -> bytes:
-        self._index, self._kind = self._index + 1, kind
-        value = {"type": "content_block_start", "index": self._index, "content_block": block}
-        return _event("content_block_start", value)
+    def end(self, kind: Kind) -> bytes:
+        return _event("content_block_stop", index=self._index)
 
-    def _add(self, delta: dict[str, Any]) -> bytes:
-        return _event("content_block_delta", {"type": "content_block_delta", "index": self._index, "delta": delta})
 
-    def _close(self) -> bytes:
-        if self._kind is None:
-            return b""
-        self._kind = None
-        return _event("content_block_stop", {"type": "content_block_stop", "index": self._index})
+_DELTAS = {
+    "reasoning": ("thinking_delta", "thinking"),
+    "text": ("text_delta", "text"),
+    "call": ("input_json_delta", "partial_json"),
+}
 
 
 def _object(arguments: str) -> Any:

@@ -1,4 +1,4 @@
-"""What Anthropic's routes take. Blocks may carry what is not here (cache marks, citations): it has no effect."""
+"""The bodies of Anthropic's routes. Blocks may have other fields (cache marks, citations), which have no effect."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weft.serve.openai.schemas import MAX_MESSAGES, MAX_PARTS, MAX_TOOLS, Name, 
 
 
 class Block(Struct, kw_only=True):
-    """A block of content; its `type` says which fields count."""
+    """A block of content; its `type` decides which fields apply."""
 
     type: ShortText
     text: str | None = None
@@ -71,7 +71,7 @@ class CountRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     output_config: OutputConfig | None = None
     output_format: OutputFormat | None = None
     cache_control: dict[str, Any] | None = None
-    # taken, and without effect
+    # accepted without effect
     context_management: dict[str, Any] | None = None
     speed: ShortText | None = None
     inference_geo: ShortText | None = None

@@ -1,4 +1,4 @@
-"""Logs on standard error: a JSON object or a readable line for each event. No prompt, no answer, no key."""
+"""Logs on standard error: a JSON object or a line of text for each event. Never prompts, answers or keys."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _KNOWN = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", 
 
 
 def facts_of(record: logging.LogRecord) -> dict[str, Any]:
-    """What was said with `extra`."""
+    """The fields given with `extra`."""
     return {name: value for name, value in record.__dict__.items() if name not in _KNOWN}
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line."""
+    """One JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
@@ -29,7 +29,7 @@ class JsonLines(logging.Formatter):
 
 
 class Lines(logging.Formatter):
-    """A line for people."""
+    """A readable line."""
 
     def format(self, record: logging.LogRecord) -> str:
         facts = facts_of(record)
@@ -41,7 +41,7 @@ class Lines(logging.Formatter):
 
 
 def configure(style: str = "text", level: str = "info") -> None:
-    """Let the server's events, and what the HTTP library warns of, go to standard error."""
+    """Write the server's events, and warnings of the HTTP library, to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if style == "json" else Lines())
     for name, least in (("weft.serve", level.upper()), ("uvicorn.error", "WARNING")):

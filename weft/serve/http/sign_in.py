@@ -1,8 +1,8 @@
-"""How a person gets to the page of a server with keys: `/` without one answers 401 with a form as its body.
+"""Sign-in to the page of a server with keys: without a key, `/` answers 401 with a form as its body.
 
-The form's key goes two ways. The browser's tab keeps it and the page sends it with every request, as any client does.
-And the server, asked with it, gives a cookie that opens the page's files and nothing else: a browser sends cookies to
-every port of a machine, so what it holds is neither the key nor worth stealing.
+The form's key is used twice. The browser tab keeps it, and the page sends it with every request, as any client does.
+The server exchanges it for a cookie that opens the page's files and nothing else: a browser sends cookies to every port
+of a machine, so the cookie must not be worth stealing.
 """
 
 from __future__ import annotations
@@ -27,34 +27,39 @@ if TYPE_CHECKING:
 PATH = "/weft/sign-in"
 COOKIE = b"weft_page"
 MOST_BYTES = 8192
-WRONG = b"That is no key of this server."
+WRONG = b"That key is not valid for this server."
 
 
 class SignIn:
-    """The form, the cookie, and what it opens."""
+    """The form, the cookie, and the requests that the cookie allows."""
 
     def __init__(self, keys: Keys, limits: Limits) -> None:
         self._keys = keys
         self._limits = limits
-        self._pass = secrets.token_urlsafe(32).encode()  # the same for all: it says that somebody knew a key
+        self._pass = secrets.token_urlsafe(32).encode()  # the same for everybody: it proves that somebody knew a key
         self._page = Path(__file__).with_name("sign_in.html").read_bytes()
         self._policy = _policy(self._page)
 
     def opens(self, scope: Scope) -> bool:
-        """Whether a request is for a file of the page and has the cookie."""
+        """Whether a request asks for a file of the page and has the cookie."""
         if scope["method"] not in ("GET", "HEAD") or not is_page(scope["path"]):
             return False
         cookies = [part.strip().partition(b"=") for part in (header(scope, b"cookie") or b"").split(b";")]
         return any(name == COOKIE and hmac.compare_digest(value, self._pass) for name, _, value in cookies)
 
     def wanted(self, scope: Scope) -> bool:
-        """Whether who was refused is a person with a browser at the page's address."""
+        """Whether a refused request came from a browser that opened the page."""
         return scope["method"] == "GET" and scope["path"] == "/" and b"text/html" in (header(scope, b"accept") or b"")
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The form was sent: with a key of this server to the page, else to the form again."""
+        """Answer the submitted form: redirect to the page with a valid key, else show the form again."""
         if (header(scope, b"content-type") or b"").partition(b";")[0].strip() != b"application/x-www-form-urlencoded":
-            raise Fault(401, "a key is needed: Authorization: Bearer KEY", kind="authentication_error", code="no_key")
+            raise Fault(
+                401,
+                "an API key is required: send the header Authorization: Bearer KEY",
+                kind="authentication_error",
+                code="no_key",
+            )
         body = await read_body(receive, dict(scope["headers"]), MOST_BYTES, self._limits)
         try:
             given = parse_qs(body.decode("ascii"), max_num_fields=4).get("key", [""])[0].strip()
@@ -76,7 +81,7 @@ class SignIn:
             (b"content-length", b"%d" % len(body)),
             (b"content-security-policy", self._policy),
             (b"x-frame-options", b"DENY"),
-            (b"referrer-policy", b"same-origin"),  # without one a browser does not say whose form it is
+            (b"referrer-policy", b"same-origin"),  # otherwise the browser sends no Origin with the form
             (b"www-authenticate", b"Bearer"),
         ]
         await send({"type": "http.response.start", "status": 401, "headers": headers})
@@ -89,7 +94,7 @@ def is_page(path: str) -> bool:
 
 
 def _policy(page: bytes) -> bytes:
-    """What the form's document may do: its own style and script, by their digests, and send the form here."""
+    """The content security policy of the form: its own style and script, by digest, and submitting to this server."""
     found = {}
     for tag in (b"style", b"script"):
         inside = re.search(b"<" + tag + b">(.*?)</" + tag + b">", page, re.DOTALL)

@@ -1,4 +1,4 @@
-"""What llama-server's routes take. `model` may be left out: the first of the server then."""
+"""The bodies of llama-server's routes. Without `model`, the server's first one is used."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weft.serve.openai.schemas import MAX_MESSAGES, MAX_TOOLS, Message, Name, Sh
 
 
 class TokenizeRequest(Struct, forbid_unknown_fields=True, kw_only=True):
-    """`content` is llama-server's, `inputs` is TEI's: the answer has the shape that belongs to it."""
+    """`content` is llama-server's field, `inputs` is TEI's; the answer has the matching shape."""
 
     content: str | None = None
     inputs: str | Annotated[list[str], Meta(min_length=1, max_length=2048)] | None = None

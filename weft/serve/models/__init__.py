@@ -1,1 +1,1 @@
-"""The models of a server: which there are, which are loaded, and what runs them."""
+"""The models of a server: loading, unloading, and running them."""

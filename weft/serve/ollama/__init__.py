@@ -1,1 +1,1 @@
-"""Ollama's API: chat, generate, embed, and what is there."""
+"""Ollama's API: chat, generate, embed, and the list of models."""

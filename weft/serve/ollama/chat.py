@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from weft.frozen import frozen
+from weft.serve.http.events import line
 from weft.serve.http.faults import Fault, no_model, ollama_shape
 from weft.serve.http.routes import Answer, Context, Json, Stream
 from weft.serve.ollama.schemas import ChatRequest, GenerateRequest, Generating, KeepAlive, Message
@@ -181,26 +182,27 @@ async def _answer(context: Context, body: Generating, ask: Ask, wrap: Wrap) -> A
     if body.stream is not False:
         return Stream(_lines(context, body, started, wrap, loading), error_line, LINES)
     (reply,) = await started.replies()
-    said = _Said(reply.text, reply.reasoning, _calls(reply, len(reply.calls)))
-    line = {**_head(body.model), **wrap(said)}
+    said = _Said(reply.text, reply.reasoning, _calls(reply))
+    fields = {**_head(body.model), **wrap(said)}
     if body.logprobs:
-        line["logprobs"] = [_logprob(started.runner, entry) for entry in reply.logprobs]
-    return Json({**line, **_ending(context, (await started.generations())[0], reply.finish_reason, loading)})
+        fields["logprobs"] = [_logprob(started.runner, entry) for entry in reply.logprobs]
+    return Json({**fields, **_ending(context, (await started.generations())[0], reply.finish_reason, loading)})
 
 
 async def _lines(context: Context, body: Generating, started: Chat, wrap: Wrap, loading: float) -> AsyncIterator[bytes]:
-    """One line for each piece; a call is told when it is whole, as Ollama does."""
-    reply = Reply()
-    async for deltas in started.deltas():
-        lines = b""
-        for delta in deltas:
-            told = sum(call.complete for call in reply.calls)
-            reply.add(delta)
-            lines += _line(body, started.runner, delta, wrap, _calls(reply, len(reply.calls), told))
-        if lines:
-            yield lines
+    """One line for each piece; a call is sent when it is complete, as Ollama does."""
+    reply, sent = Reply(), 0
+
+    def write(delta: Delta) -> bytes:
+        nonlocal sent
+        calls = _calls(reply, sent)
+        sent += len(calls)
+        return _line(body, started.runner, delta, wrap, calls)
+
+    async for written in started.written(write, reply):
+        yield written
     ending = _ending(context, (await started.generations())[0], reply.finish_reason, loading)
-    yield _encoded({**_head(body.model), **wrap(_Said()), **ending})
+    yield line({**_head(body.model), **wrap(_Said()), **ending})
 
 
 def _line(
@@ -208,15 +210,15 @@ def _line(
 ) -> bytes:
     if not (delta.text or delta.reasoning or calls or (body.logprobs and delta.logprobs)):
         return b""
-    line = {**_head(body.model), **wrap(_Said(delta.text, delta.reasoning, calls)), "done": False}
+    fields = {**_head(body.model), **wrap(_Said(delta.text, delta.reasoning, calls)), "done": False}
     if body.logprobs:
-        line["logprobs"] = [_logprob(runner, entry) for entry in delta.logprobs]
-    return _encoded(line)
+        fields["logprobs"] = [_logprob(runner, entry) for entry in delta.logprobs]
+    return line(fields)
 
 
-def _calls(reply: Reply, end: int, start: int = 0) -> tuple[dict[str, Any], ...]:
+def _calls(reply: Reply, start: int = 0) -> tuple[dict[str, Any], ...]:
     """The complete calls, without the first `start` of them."""
-    whole = [call for call in reply.calls[:end] if call.complete]
+    whole = [call for call in reply.calls if call.complete]
     return tuple(
         {"id": call.id, "function": {"index": start + i, "name": call.name, "arguments": _object(call.arguments)}}
         for i, call in enumerate(whole[start:])
@@ -275,10 +277,10 @@ async def _raw(context: Context, body: GenerateRequest, ask: Ask) -> Answer:
     async def lines() -> AsyncIterator[bytes]:
         async for pieces in running.pieces():
             texts = (piece.text for _, piece in pieces if piece.text)
-            yield b"".join(_encoded({**_head(body.model), "response": text, "done": False}) for text in texts)
+            yield b"".join(line({**_head(body.model), "response": text, "done": False}) for text in texts)
         ((one,),) = await running.generations()
         ending = _ending(context, one, one.finish_reason, loading)
-        yield _encoded({**_head(body.model), "response": "", **ending})
+        yield line({**_head(body.model), "response": "", **ending})
 
     if body.stream is not False:
         return Stream(lines(), error_line, LINES)
@@ -286,9 +288,5 @@ async def _raw(context: Context, body: GenerateRequest, ask: Ask) -> Answer:
     return Json({**_head(body.model), "response": one.text, **_ending(context, one, one.finish_reason, loading)})
 
 
-def _encoded(value: dict[str, Any]) -> bytes:
-    return msgspec.json.encode(value) + b"\n"
-
-
 def error_line(fault: Fault) -> bytes:
-    return _encoded(ollama_shape(fault))
+    return line(ollama_shape(fault))

@@ -9,9 +9,8 @@ from collections.abc import AsyncIterator
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-import msgspec
-
 from weft.errors import UnsupportedError
+from weft.serve.http.events import line
 from weft.serve.http.faults import Fault, fault_of, invalid
 from weft.serve.http.routes import Answer, Context, Json, Stream
 from weft.serve.models.generator import GenerateRunner
@@ -131,7 +130,7 @@ async def pull(context: Context, body: PullRequest) -> Answer:
 async def _fetch(context: Context, name: str) -> AsyncIterator[bytes]:
     models = context.serving.models
     if name not in models.entries:
-        yield _status(f"pulling {name}")
+        yield line({"status": f"pulling {name}"})
         command = (sys.executable, "-m", "weft", "pull", name)
         quiet = asyncio.subprocess.DEVNULL
         child = await asyncio.create_subprocess_exec(*command, stdin=quiet, stdout=quiet, stderr=quiet)
@@ -147,8 +146,4 @@ async def _fetch(context: Context, name: str) -> AsyncIterator[bytes]:
         except Exception as error:
             raise fault_of(error) from error
         models.entries.setdefault(name, entry)
-    yield _status("success")
-
-
-def _status(text: str) -> bytes:
-    return msgspec.json.encode({"status": text}) + b"\n"
+    yield line({"status": "success"})

@@ -14,9 +14,9 @@ ROUTES = [
     _route(
         "POST", "/api/embeddings", embed.embed_one, "The vector of a text", body=schemas.OldEmbedRequest, work="embed"
     ),
-    _route("GET", "/api/tags", listing.tags, "The models there are"),
+    _route("GET", "/api/tags", listing.tags, "The models"),
     _route("GET", "/api/ps", listing.running, "The models in memory"),
     _route("GET", "/api/version", listing.version, "weft's version"),
-    _route("POST", "/api/show", listing.show, "What a model is", body=schemas.ShowRequest),
-    _route("POST", "/api/pull", listing.pull, "Fetch a model", body=schemas.PullRequest),
+    _route("POST", "/api/show", listing.show, "The properties of a model", body=schemas.ShowRequest),
+    _route("POST", "/api/pull", listing.pull, "Download a model", body=schemas.PullRequest),
 ]

@@ -1,1 +1,1 @@
-"""OpenAI's API: chat, completions, embeddings, responses, models; with what vLLM and llama-server added to it."""
+"""OpenAI's API: chat, completions, embeddings, responses, models; with the extensions of vLLM and llama-server."""

@@ -1,4 +1,4 @@
-"""What OpenAI's routes give back."""
+"""The answers of OpenAI's routes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class PromptDetails(Struct, kw_only=True):
 
 
 class Usage(Struct, kw_only=True):
-    """`truncated_tokens` of the input were cut off, where the request asked for that."""
+    """`truncated_tokens` of the input were cut off, if the request allowed it."""
 
     prompt_tokens: int
     completion_tokens: int | UnsetType = UNSET

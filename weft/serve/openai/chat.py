@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, to_builtins
 
+from weft.serve.http.events import event
 from weft.serve.http.faults import invalid
 from weft.serve.http.routes import Answer, Context, Json, Stream
 from weft.serve.openai import answers
-from weft.serve.openai.events import DONE, error_event, event, fingerprint, new_id, now, usage_of
+from weft.serve.openai.events import DONE, error_event, fingerprint, new_id, now, usage_of
 from weft.serve.openai.messages import template_messages
 from weft.serve.openai.options import NAMES, engine_options, grammar_of, warnings_of
 from weft.serve.openai.schemas import ChatRequest, NamedTool
@@ -130,9 +131,13 @@ class _Writer:
         ]
         warnings = warnings_of(self._body) or UNSET
         yield event(answers.ChatChunk(choices=first, usage=pending, warnings=warnings, **self._same))
-        async for deltas in self._chat.deltas():
-            made = [choice for delta in deltas if (choice := self._chunk_choice(delta)) is not None]
-            yield b"".join(event(answers.ChatChunk(choices=[choice], usage=pending, **self._same)) for choice in made)
+
+        def write(delta: Delta) -> bytes:
+            choice = self._chunk_choice(delta)
+            return event(answers.ChatChunk(choices=[choice], usage=pending, **self._same)) if choice else b""
+
+        async for written in self._chat.written(write):
+            yield written
         generations = await self._chat.generations()
         if include_usage:
             usage, timings = usage_of([generations]), timings_of(generations[0])

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
 
+from weft.serve.http.events import event
 from weft.serve.http.faults import invalid
 from weft.serve.http.routes import Answer, Context, Json, Stream
 from weft.serve.openai import answers
-from weft.serve.openai.events import DONE, error_event, event, fingerprint, new_id, now, usage_of
+from weft.serve.openai.events import DONE, error_event, fingerprint, new_id, now, usage_of
 from weft.serve.openai.options import NAMES, engine_options, grammar_of, with_defaults
 from weft.serve.openai.schemas import MAX_PROMPTS, CompletionRequest
 from weft.serve.work.generating import Running, in_words_of, isolation, lease_generator, timings_of

@@ -1,13 +1,14 @@
-"""Server-sent events as OpenAI writes them, and what its answers have in common."""
+"""The end of OpenAI's streams, and the fields that its answers share."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import msgspec
 
+from weft.serve.http.events import event
 from weft.serve.http.faults import Fault, openai_shape
 from weft.serve.openai.answers import PromptDetails, Usage
 
@@ -15,15 +16,10 @@ if TYPE_CHECKING:
     from weft.generate import Generation
 
 DONE = b"data: [DONE]\n\n"
-_encode = msgspec.json.Encoder().encode
-
-
-def event(value: Any) -> bytes:
-    return b"data: " + _encode(value) + b"\n\n"
 
 
 def error_event(fault: Fault) -> bytes:
-    """An error inside a stream, and its end."""
+    """An error inside a stream, and the end of the stream."""
     return event(openai_shape(fault)) + DONE
 
 
@@ -42,7 +38,7 @@ def now() -> int:
 
 
 def usage_of(generations: list[list[Generation]]) -> Usage:
-    """What all requests of a call took together; a prompt counts once however many answers it has."""
+    """The usage of all requests of a call together; a prompt counts once, however many answers it has."""
     prompts = [several[0].usage for several in generations]
     made = sum(one.usage.completion_tokens for several in generations for one in several)
     given = sum(usage.prompt_tokens for usage in prompts)

@@ -1,4 +1,4 @@
-"""GET /v1/models: the models and adapters there are, and how each stands."""
+"""GET /v1/models: the models and adapters, and the state of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What POST /v1/responses takes: the core that needs nothing kept between requests."""
+"""The body of POST /v1/responses: the part that needs no state between requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from weft.serve.openai.schemas import (
 
 
 class Item(Struct, kw_only=True):
-    """A message, a call, the result of a call, or reasoning; `type` may be left out of a message."""
+    """A message, a tool call, its result, or reasoning; messages may omit `type`."""
 
     type: ShortText = "message"
     role: Literal["user", "assistant", "system", "developer"] | None = None
@@ -83,13 +83,13 @@ class ResponsesRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     include: Annotated[list[ShortText], Meta(max_length=16)] | None = None
     metadata: Metadata | None = None
     user: ShortText | None = None
-    # nothing is kept here, so these can only be off
+    # this server keeps no responses, so these can only be off
     store: bool | None = None
     background: bool | None = None
     previous_response_id: None = None
     conversation: None = None
     prompt: None = None
-    # taken, and without effect
+    # accepted without effect
     service_tier: ShortText | None = None
     safety_identifier: ShortText | None = None
     prompt_cache_key: ShortText | None = None

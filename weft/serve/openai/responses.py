@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from weft.serve.http.events import event
 from weft.serve.http.faults import Fault, invalid
 from weft.serve.http.routes import Answer, Context, Json, Stream
 from weft.serve.openai.chat import logprob_of
@@ -16,9 +17,10 @@ from weft.serve.openai.options import of_format
 from weft.serve.openai.response_schemas import Item, NamedFunctionTool, ResponsesRequest
 from weft.serve.openai.schemas import JsonSchema, ResponseFormat
 from weft.serve.work import chatting
+from weft.serve.work.blocks import BlockWriter, Kind
 from weft.serve.work.chatting import Ask, Chat, Delta, Reply
 from weft.serve.work.generating import Names
-from weft.text.tool_calls import Arguments, CallEnded, CallStarted
+from weft.text.tool_calls import CallStarted
 
 LOGPROBS = "message.output_text.logprobs"
 
@@ -119,25 +121,18 @@ def _add(messages: list[dict[str, Any]], item: Item, where: str) -> None:
         raise invalid(f"is {item.type!r:.60}, which is not supported", f"{where}.type")
 
 
-class _Open:
-    """The item that is being written, and its place."""
-
-    def __init__(self, index: int, item: dict[str, Any]) -> None:
-        self.index = index
-        self.item = item
-        self.text = ""
-
-
-class _Writer:
-    """A chat as items, whole or as events."""
+class _Writer(BlockWriter):
+    """Writes a chat as output items, whole or as events."""
 
     def __init__(self, chat: Chat, body: ResponsesRequest) -> None:
+        super().__init__()
         self._chat = chat
         self._body = body
         self._number = 0
         self._id, self._created = new_id("resp"), now()
-        self._items: list[dict[str, Any]] = []
-        self._open: _Open | None = None
+        self._items: list[dict[str, Any]] = []  # those that are complete
+        self._item: dict[str, Any] = {}  # the one that is being written, and its text so far
+        self._text = ""
 
     async def whole(self) -> dict[str, Any]:
         (reply,) = await self._chat.replies()
@@ -197,10 +192,10 @@ class _Writer:
 
     # As events
 
-    def _event(self, kind: str, **said: Any) -> bytes:
-        value = {"type": kind, "sequence_number": self._number, **said}
+    def _event(self, kind: str, **fields: Any) -> bytes:
+        value = {"type": kind, "sequence_number": self._number, **fields}
         self._number += 1
-        return b"event: " + kind.encode() + b"\ndata: " + msgspec.json.encode(value) + b"\n\n"
+        return event(value, kind)
 
     def error_event(self, fault: Fault) -> bytes:
         return self._event("error", code=fault.code, message=fault.message, param=fault.param)
@@ -209,77 +204,58 @@ class _Writer:
         begun = await self._response(None, [])
         yield self._event("response.created", response=begun) + self._event("response.in_progress", response=begun)
         reply = Reply()
-        async for said in self._chat.written(self._delta, reply):
-            yield said
-        rest = self._close()
+        async for written in self._chat.written(self.write, reply):
+            yield written
+        rest = self.close()
         if not self._items:
-            rest += self._begin(_message(new_id("msg"), "", [])) + self._close()
+            rest += self.empty_text() + self.close()
         response = await self._response(reply, self._items)
         kind = "response.incomplete" if response["status"] == "incomplete" else "response.completed"
         yield rest + self._event(kind, response=response)
 
-    def _delta(self, delta: Delta) -> bytes:
-        said = b""
-        if delta.reasoning:
-            said += self._turn_to("reasoning", lambda: _reasoning(new_id("rs"), ""))
-            said += self._text("response.reasoning_text.delta", delta.reasoning)
-        if delta.text:
-            said += self._turn_to("message", lambda: _message(new_id("msg"), "", []))
-            said += self._text("response.output_text.delta", delta.text, logprobs=self._logprobs(delta.logprobs))
-        for event in delta.events:
-            if isinstance(event, CallStarted):
-                said += self._close() + self._begin(_call(new_id("fc"), event.id, event.name, ""))
-            elif isinstance(event, Arguments) and self._open is not None:
-                self._open.text += event.text
-                said += self._event(
-                    "response.function_call_arguments.delta",
-                    item_id=self._open.item["id"],
-                    output_index=self._open.index,
-                    delta=event.text,
-                )
-            elif isinstance(event, CallEnded):
-                said += self._close()
-        return said
+    @property
+    def _at(self) -> dict[str, Any]:
+        """Where the open item stands in the output."""
+        return {"item_id": self._item["id"], "output_index": len(self._items)}
 
-    def _text(self, kind: str, text: str, **more: Any) -> bytes:
-        assert self._open is not None
-        self._open.text += text
-        at = {"item_id": self._open.item["id"], "output_index": self._open.index, "content_index": 0}
-        return self._event(kind, **at, delta=text, **more)
-
-    def _turn_to(self, kind: str, make: Any) -> bytes:
-        if self._open is not None and self._open.item["type"] == kind:
-            return b""
-        return self._close() + self._begin(make())
-
-    def _begin(self, item: dict[str, Any]) -> bytes:
-        self._open = _Open(len(self._items), {**item, "status": "in_progress"})
-        shown = {**self._open.item, **({"content": []} if "content" in item else {})}
-        said = self._event("response.output_item.added", output_index=self._open.index, item=shown)
-        if "content" in item:
-            at = {"item_id": item["id"], "output_index": self._open.index, "content_index": 0}
-            said += self._event("response.content_part.added", **at, part={**item["content"][0], "text": ""})
-        return said
-
-    def _close(self) -> bytes:
-        """End the item that is open, if one is."""
-        if self._open is None:
-            return b""
-        opened, self._open = self._open, None
-        item = {**opened.item, "status": "completed"}
-        at = {"item_id": item["id"], "output_index": opened.index}
-        if item["type"] == "function_call":
-            item["arguments"] = opened.text
-            said = self._event("response.function_call_arguments.done", **at, name=item["name"], arguments=opened.text)
+    def begin(self, kind: Kind, call: CallStarted | None) -> bytes:
+        if call is not None:
+            item = _call(new_id("fc"), call.id, call.name, "")
         else:
-            part = {**item["content"][0], "text": opened.text}
+            item = _reasoning(new_id("rs"), "") if kind == "reasoning" else _message(new_id("msg"), "", [])
+        self._item, self._text = {**item, "status": "in_progress"}, ""
+        shown = {**self._item, **({"content": []} if "content" in item else {})}
+        written = self._event("response.output_item.added", output_index=len(self._items), item=shown)
+        if "content" in item:
+            part = {**item["content"][0], "text": ""}
+            written += self._event("response.content_part.added", **self._at, content_index=0, part=part)
+        return written
+
+    def add(self, kind: Kind, text: str, delta: Delta) -> bytes:
+        self._text += text
+        if kind == "call":
+            return self._event("response.function_call_arguments.delta", **self._at, delta=text)
+        if kind == "reasoning":
+            return self._event("response.reasoning_text.delta", **self._at, content_index=0, delta=text)
+        logprobs = self._logprobs(delta.logprobs)
+        return self._event("response.output_text.delta", **self._at, content_index=0, delta=text, logprobs=logprobs)
+
+    def end(self, kind: Kind) -> bytes:
+        at, item = self._at, {**self._item, "status": "completed"}
+        if kind == "call":
+            item["arguments"] = self._text
+            done = {"name": item["name"], "arguments": self._text}
+            written = self._event("response.function_call_arguments.done", **at, **done)
+        else:
+            part = {**item["content"][0], "text": self._text}
             item["content"] = [part]
-            kind = "output_text" if item["type"] == "message" else "reasoning_text"
-            more: dict[str, Any] = {"logprobs": []} if kind == "output_text" else {}
-            said = self._event(f"response.{kind}.done", **at, content_index=0, text=opened.text, **more)
-            said += self._event("response.content_part.done", **at, content_index=0, part=part)
+            name = "reasoning_text" if kind == "reasoning" else "output_text"
+            more: dict[str, Any] = {} if kind == "reasoning" else {"logprobs": []}
+            written = self._event(f"response.{name}.done", **at, content_index=0, text=self._text, **more)
+            written += self._event("response.content_part.done", **at, content_index=0, part=part)
+        index = len(self._items)
         self._items.append(item)
-        return said + self._event("response.output_item.done", output_index=opened.index, item=item)
+        return written + self._event("response.output_item.done", output_index=index, item=item)
 
 
 _PLAIN = {"type": "text"}

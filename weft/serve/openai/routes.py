@@ -10,7 +10,7 @@ from weft.serve.openai.response_schemas import ResponsesRequest
 from weft.serve.openai.responses import respond
 
 ROUTES = [
-    Route("GET", "/v1/models", list_models, "The models there are, and how each stands", answer=answers.ModelList),
+    Route("GET", "/v1/models", list_models, "The models, and the state of each", answer=answers.ModelList),
     Route("GET", "/v1/models/{model:path}", show_model, "One model", answer=answers.ModelCard),
     Route(
         "POST",

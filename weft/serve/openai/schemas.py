@@ -1,4 +1,4 @@
-"""What OpenAI's routes take. A field that is not here is refused by name; numbers have their ranges.
+"""The bodies of OpenAI's routes. A field that is not here is refused by name; numbers have ranges.
 
 Fields whose default is None may be null, as clients send them.
 """
@@ -32,7 +32,7 @@ class StreamOptions(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class StructuredOutputs(Struct, forbid_unknown_fields=True, kw_only=True):
-    """vLLM's way to ask for a shape; one of them."""
+    """vLLM's structured outputs; exactly one field may be set."""
 
     json: dict[str, Any] | str | bool | None = None
     regex: str | None = None
@@ -42,7 +42,7 @@ class StructuredOutputs(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class Sampled(Struct, forbid_unknown_fields=True, kw_only=True):
-    """What chat and completions have in common: how tokens are chosen, and when to stop."""
+    """Fields that chat and completions share: how tokens are chosen, and when to stop."""
 
     model: Name
     max_tokens: Count | None = None
@@ -80,7 +80,7 @@ class Sampled(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class Part(Struct, kw_only=True):
-    """A part of a message's content; only text is taken, others are refused by their type."""
+    """A part of a message's content; parts other than text are refused by their type."""
 
     type: ShortText
     text: str | None = None
@@ -108,7 +108,7 @@ class Message(Struct, forbid_unknown_fields=True, kw_only=True):
     reasoning_content: str | None = None
     reasoning: str | None = None
     thinking: str | None = None
-    # what answers of OpenAI carry, and clients send back
+    # fields of OpenAI's answers, which clients send back
     refusal: str | None = None
     annotations: list[Any] | None = None
     audio: None = None
@@ -162,7 +162,7 @@ class ChatRequest(Sampled, forbid_unknown_fields=True, kw_only=True):
     chat_template_kwargs: Annotated[dict[str, Any], Meta(max_length=32)] | None = None
     continue_final_message: bool | None = None
     add_generation_prompt: bool | None = None
-    # taken, and without effect: said in `warnings` where it could have had one
+    # accepted without effect; listed in `warnings` where that matters
     store: bool | None = None
     metadata: Metadata | None = None
     service_tier: ShortText | None = None

@@ -1,4 +1,4 @@
-"""What TEI's routes take, and the three bodies of reranking. `model` may be left out: the first embedder then."""
+"""The bodies of TEI's routes and of reranking. Without `model`, the first embedder is used."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Document(Struct, kw_only=True):
 
 
 class RerankRequest(Struct, forbid_unknown_fields=True, kw_only=True):
-    """Jina's and Cohere's body has `documents`, TEI's has `texts`; the fields of both are taken with either."""
+    """Jina's and Cohere's body has `documents`, TEI's has `texts`; either may use the fields of both."""
 
     query: str
     documents: Annotated[list[str | Document], Meta(min_length=1, max_length=1 << 20)] | None = None

@@ -145,15 +145,16 @@ class Chat:
             reason = "stop" if reason == "cancelled" else reason
         return Delta(piece.index, text, reasoning, events, piece.logprobs, len(piece.tokens), reason)
 
-    async def written(self, write: Callable[[Delta], bytes], reply: Reply) -> AsyncIterator[bytes]:
-        """What `write` makes of the deltas of the only answer, as they come; `reply` grows with them."""
+    async def written(self, write: Callable[[Delta], bytes], reply: Reply | None = None) -> AsyncIterator[bytes]:
+        """The stream of a chat: each delta, encoded by `write`. `reply` collects the deltas of a single answer."""
         async for deltas in self.deltas():
-            said = b""
+            written = b""
             for delta in deltas:
-                reply.add(delta)
-                said += write(delta)
-            if said:
-                yield said
+                if reply is not None:
+                    reply.add(delta)
+                written += write(delta)
+            if written:
+                yield written
 
     async def replies(self) -> list[Reply]:
         """The whole answers."""

@@ -1,4 +1,4 @@
-"""Metrics in Prometheus' text format, under the names that dashboards for vLLM know, with `weft:` before them."""
+"""Metrics in Prometheus' text format, with the names that vLLM's dashboards use, after the prefix `weft:`."""
 
 from __future__ import annotations
 
@@ -50,36 +50,36 @@ HISTOGRAMS: dict[str, tuple[str, tuple[float, ...]]] = {
     "request_prompt_tokens": ("Tokens of prompts.", TOKENS),
     "request_generation_tokens": ("Tokens of answers.", TOKENS),
     "te_request_duration": ("Seconds of an embedding request.", SECONDS),
-    "te_request_inference_duration": ("Seconds of computing it.", SECONDS),
-    "te_request_queue_duration": ("Seconds it waited.", SECONDS),
-    "te_request_tokenization_duration": ("Seconds of splitting its texts into tokens.", SECONDS),
-    "te_request_input_length": ("Tokens of its texts.", TOKENS),
+    "te_request_inference_duration": ("Seconds of computing an embedding request.", SECONDS),
+    "te_request_queue_duration": ("Seconds that an embedding request waited.", SECONDS),
+    "te_request_tokenization_duration": ("Seconds of tokenising the texts of an embedding request.", SECONDS),
+    "te_request_input_length": ("Tokens of the texts of an embedding request.", TOKENS),
     "http_request_duration_seconds": ("Seconds of HTTP requests by route.", SECONDS),
 }
 COUNTERS = {
-    "prompt_tokens_total": "Tokens of prompts that were computed or found in the cache.",
+    "prompt_tokens_total": "Prompt tokens, computed or found in the prefix cache.",
     "generation_tokens_total": "Tokens that were generated.",
     "request_success_total": "Answers by the reason they ended.",
-    "prefix_cache_queries": "Prompt tokens that were looked for in the prefix cache.",
-    "prefix_cache_hits": "Prompt tokens that were found there.",
-    "num_preemptions": "Requests that lost their pages for a while.",
-    "spec_decode_num_draft_tokens_total": "Tokens that were drafted.",
-    "spec_decode_num_accepted_tokens_total": "Drafted tokens that were right.",
+    "prefix_cache_queries": "Prompt tokens looked up in the prefix cache.",
+    "prefix_cache_hits": "Prompt tokens found in the prefix cache.",
+    "num_preemptions": "Requests that were preempted: their KV pages were taken and computed again.",
+    "spec_decode_num_draft_tokens_total": "Draft tokens of speculative decoding.",
+    "spec_decode_num_accepted_tokens_total": "Draft tokens that were accepted.",
     "te_request_count": "Embedding and reranking requests.",
-    "te_request_success": "Those that were answered.",
-    "te_request_failure": "Those that were not, by the reason.",
+    "te_request_success": "Embedding and reranking requests that succeeded.",
+    "te_request_failure": "Embedding and reranking requests that failed, by reason.",
     "http_requests_total": "HTTP requests by route and status.",
 }
 GAUGES = {
-    "num_requests_running": "Requests that hold pages.",
+    "num_requests_running": "Requests that are running.",
     "num_requests_waiting": "Requests in the queue.",
     "kv_cache_usage_perc": "Share of the pages that running requests hold, 0 to 1.",
     "te_queue_size": "Embedding requests that wait.",
     "lora_requests_info": "Adapters that are loaded.",
     "model_loaded": "1 for models in memory.",
-    "model_bytes": "Bytes that a loaded model was planned with.",
+    "model_bytes": "Planned memory of a loaded model.",
     "process_resident_memory_bytes": "Memory of the process.",
-    "open_requests": "HTTP requests under way.",
+    "open_requests": "HTTP requests being answered.",
 }
 
 
@@ -102,7 +102,7 @@ class Metrics:
         self._histograms[key].add(value)
 
     def text(self, gauges: Mapping[tuple[str, Labels], float], counters: Mapping[tuple[str, Labels], float]) -> str:
-        """Everything; `gauges` and `counters` are those that others keep."""
+        """All series as text, with the `gauges` and `counters` that others keep."""
         lines: list[str] = []
         plain = (("counter", COUNTERS, {**self._counters, **counters}), ("gauge", GAUGES, gauges))
         for kind, names, values in plain:

@@ -1,4 +1,4 @@
-"""Tools: as templates want them, and as a schema for calls that a client forces."""
+"""Tools in the form that templates read, and the schema of a forced tool call."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _PLACES = ("$defs", "definitions")
 
 
 def template_tools(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Tools in the shape that chat templates are written for: without what says nothing."""
+    """Tools in the form that chat templates expect: without fields that are null."""
     shown = []
     for tool in tools:
         function = {name: value for name, value in tool["function"].items() if value is not None and name != "strict"}
@@ -21,7 +21,7 @@ def template_tools(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def forced_schema(tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The schema of one call of one of these tools: {"name": ..., "arguments": {...}}.
 
-    Definitions move to the top, where references find them, under names that no other tool has.
+    Definitions move to the top level, where references find them, under names unique to each tool.
     """
     options, definitions = [], {}
     for number, tool in enumerate(tools):
