@@ -1,4 +1,4 @@
-"""Element types, packed quantised blocks included: the Python face of csrc/core/dtype.h."""
+"""Element types, packed quantised blocks included; the same table as csrc/core/dtype.h."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ BY_SAFETENSORS = {d.safetensors: d for d in DTYPES.values() if d.safetensors is 
 
 
 def dtype(name: str) -> DType:
-    """The element type called `name`; KeyError is weft's own bug, file readers look up BY_GGUF and BY_SAFETENSORS."""
+    """The element type called `name`. A KeyError is weft's own bug: file readers use BY_GGUF and BY_SAFETENSORS."""
     return DTYPES[name]
 
 
@@ -102,7 +102,7 @@ def f32_to_bf16(values: np.ndarray) -> np.ndarray:
 
 
 def rounded_bf16(values: np.ndarray) -> np.ndarray:
-    """To bfloat16, nearest even, subnormal numbers to zero, as a matrix unit reads them; float64 again."""
+    """Values rounded to bfloat16, nearest even, subnormals to zero, as a matrix unit reads them; as float64."""
     import numpy as np
 
     narrow = bf16_to_f32(f32_to_bf16(values.astype(np.float32))).astype(np.float64)

@@ -1,7 +1,7 @@
 """Every environment variable weft reads, each with its type, default and a sentence; `weft env` prints this table.
 
-Nothing is read at import: `get` parses the environment each time it is asked, so a test or a program may change a
-variable while it runs. A value that does not parse is an error that names the variable, never a silent default.
+Nothing is read at import: `get` parses the environment at every call, so a test or a program may change a variable
+while it runs. A value that does not parse is an error that names the variable, never a silent default.
 """
 
 import os
@@ -31,7 +31,7 @@ class Flag:
         return self.name in os.environ
 
     def read(self) -> Any:
-        """The parsed value, or the default where the variable is not set."""
+        """The parsed value, or the default if the variable is not set."""
         text = os.environ.get(self.name)
         return self.default if text is None else PARSERS[self.kind](self.name, text)
 
@@ -46,7 +46,7 @@ class Flag:
 
 
 def _refuse(name: str, text: str, wanted: str) -> InputError:
-    return InputError(f"[flags] {name} must be {wanted}: got {text!r}; change or unset the variable")
+    return InputError("flags", f"must be {wanted}", field=name, given=text, advice="change or unset the variable")
 
 
 def _switch(name: str, text: str) -> bool:
@@ -64,7 +64,7 @@ def _count(name: str, text: str) -> int | None:
     except ValueError:
         value = 0
     if value < 1:
-        raise _refuse(name, text, "a whole number of at least 1")
+        raise _refuse(name, text, "an integer of at least 1")
     return value
 
 
@@ -118,34 +118,50 @@ FLAGS = (
         "WEFT_ISA", "text", None, "Highest instruction set to use, such as avx2 or scalar; empty means the best here."
     ),
     Flag("WEFT_BACKEND", "text", "cpu", "What runs models: cpu, or reference (numpy in float64: slow, exact)."),
-    Flag("WEFT_THREADS", "count", None, "Worker threads; empty means what the affinity mask and the CPU quota allow."),
+    Flag(
+        "WEFT_THREADS",
+        "count",
+        None,
+        "Worker threads; empty means as many as the affinity mask and the CPU quota allow.",
+    ),
     Flag("WEFT_WATCH", "names", (), "Names of intermediates to print while a model runs, separated by commas."),
     Flag("WEFT_CACHE", "path", None, "Folder of weft's own cache; empty means $XDG_CACHE_HOME/weft or ~/.cache/weft."),
     Flag(
-        "WEFT_PROGRAM_CACHE", "switch", True, "Keep the programs that models become in weft's cache: they start faster."
+        "WEFT_PROGRAM_CACHE", "switch", True, "Cache the prepared programs of models on disk, so that they load faster."
     ),
     Flag(
-        "WEFT_OFFLINE", "switch", False, "Never open a connection or start a downloader; use what is on this machine."
+        "WEFT_OFFLINE",
+        "switch",
+        False,
+        "Never open a connection or start a downloader; use only files on this machine.",
     ),
     Flag(
-        "WEFT_EMBED_DIM", "count", None, "Numbers of a vector, for embedders whose vectors may be cut; empty means all."
+        "WEFT_EMBED_DIM",
+        "count",
+        None,
+        "Dimension of vectors, for embedders that allow shorter ones; empty means full length.",
     ),
-    Flag("WEFT_DEBUG", "switch", False, "Print the traceback of an error, not only its sentence."),
-    Flag("WEFT_PEER_PYTHON", "names", (), "Interpreters that have peers for `weft bench vs`, separated by commas."),
-    Flag("WEFT_API_KEY", "text", None, "A server's key: `weft serve` asks for it, `weft ps` gives it.", secret=True),
+    Flag("WEFT_DEBUG", "switch", False, "Print the traceback of an error, not only its message."),
+    Flag(
+        "WEFT_PEER_PYTHON",
+        "names",
+        (),
+        "Python interpreters with other engines for `weft bench vs`, separated by commas.",
+    ),
+    Flag("WEFT_API_KEY", "text", None, "A server's key: `weft serve` requires it, `weft ps` sends it.", secret=True),
     Flag("WEFT_NO_PROGRESS", "switch", False, "Draw no progress bars."),
     Flag("HF_HUB_OFFLINE", "switch", False, "The hub's own name for offline mode; the same as WEFT_OFFLINE."),
     Flag("TRANSFORMERS_OFFLINE", "switch", False, "An older name for offline mode; the same as WEFT_OFFLINE."),
-    Flag("HF_ENDPOINT", "address", "https://huggingface.co", "Address of the hub, or of a mirror that speaks its API."),
+    Flag("HF_ENDPOINT", "address", "https://huggingface.co", "Address of the hub, or of a mirror with the same API."),
     Flag("HF_TOKEN", "text", None, "Access token for gated and private models on the hub.", secret=True),
     Flag("HF_TOKEN_PATH", "path", None, "File that holds the access token; empty means $HF_HOME/token."),
     Flag("HF_HUB_CACHE", "path", None, "Folder of the hub's cache; empty means $HF_HOME/hub."),
     Flag("HUGGINGFACE_HUB_CACHE", "path", None, "An older name for HF_HUB_CACHE, read after it."),
     Flag("HF_HOME", "path", None, "Folder of the hub's files; empty means $XDG_CACHE_HOME/huggingface."),
-    Flag("HF_HUB_DOWNLOAD_TIMEOUT", "seconds", 10.0, "Seconds without a byte after which a transfer is tried again."),
+    Flag("HF_HUB_DOWNLOAD_TIMEOUT", "seconds", 10.0, "Seconds without a byte after which a download is retried."),
     Flag("HF_HUB_DISABLE_PROGRESS_BARS", "switch", False, "Draw no progress bars; the same as WEFT_NO_PROGRESS."),
-    Flag("OPENAI_BASE_URL", "address", None, "The server that RemoteEmbedder asks; empty means OpenAI's."),
-    Flag("OPENAI_API_KEY", "text", None, "The key of that server; no other is sent it.", secret=True),
+    Flag("OPENAI_BASE_URL", "address", None, "The server that RemoteEmbedder calls; empty means OpenAI's."),
+    Flag("OPENAI_API_KEY", "text", None, "The key of that server; it is sent to no other.", secret=True),
     Flag("REQUESTS_CA_BUNDLE", "path", None, "File of certificates to trust instead of the system's."),
     Flag("XDG_CACHE_HOME", "path", None, "Folder of caches; empty means ~/.cache."),
     Flag("NO_COLOR", "present", False, "Any value: no colours on the terminal."),
@@ -160,7 +176,7 @@ def all_flags() -> tuple[Flag, ...]:
 
 
 def get(name: str) -> Any:
-    """The value of one flag now, parsed; a name that is not in the table is a bug of ours (KeyError)."""
+    """The current value of one flag, parsed; a name that is not in the table is weft's own bug (KeyError)."""
     return _BY_NAME[name].read()
 
 
@@ -170,12 +186,12 @@ def cache_home() -> Path:
 
 
 def cache_folder() -> Path:
-    """weft's own cache, which may not be there yet."""
+    """The folder of weft's own cache, which may not exist yet."""
     return get("WEFT_CACHE") or cache_home() / "weft"
 
 
 def offline_reason() -> str | None:
-    """The variable that switched offline mode on, or None when the network may be used."""
+    """The variable that switches offline mode on, or None if the network may be used."""
     for name in ("WEFT_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
         if get(name):
             return name
@@ -183,5 +199,5 @@ def offline_reason() -> str | None:
 
 
 def progress_wanted() -> bool:
-    """False where a variable switched progress bars off."""
+    """False if a variable switches progress bars off."""
     return not (get("WEFT_NO_PROGRESS") or get("HF_HUB_DISABLE_PROGRESS_BARS"))

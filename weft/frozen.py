@@ -1,7 +1,7 @@
-"""Frozen dataclasses made in a quarter of dataclass's time: a start pays for some thirty before its first token.
+"""Frozen dataclasses that are created in a quarter of the time: weft creates some thirty before its first token.
 
-dataclass compiles six functions for every class. Here it compiles one, and the others are the same for all. What comes
-out is a dataclass: fields, replace and asdict take it.
+dataclass compiles six functions for every class. Here it compiles one, and all classes share the others. The result is
+a dataclass: fields, replace and asdict work with it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing_extensions import dataclass_transform
 else:
 
-    def dataclass_transform(**said: Any) -> Callable[[Any], Any]:
+    def dataclass_transform(**options: Any) -> Callable[[Any], Any]:
         return lambda decorator: decorator
 
 
@@ -27,7 +27,7 @@ def frozen(cls: type[T], /) -> type[T]: ...
 def frozen(*, eq: bool = True) -> Callable[[type[T]], type[T]]: ...
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def frozen(cls: type[T] | None = None, /, *, eq: bool = True) -> Any:
-    """As `dataclass(frozen=True)`. With `eq` False two objects are equal where they are the same one."""
+    """Like `dataclass(frozen=True)`. With `eq` False an object equals only itself."""
     return _made(cls, eq) if cls is not None else lambda given: _made(given, eq)
 
 
@@ -36,7 +36,7 @@ def _made(cls: Any, eq: bool) -> Any:
     methods: dict[str, Any] = {"__repr__": _repr, "__setattr__": _set, "__delattr__": _delete}
     if eq:
         methods.update(__eq__=_equal, __hash__=_hash)
-    for name in methods.keys() - cls.__dict__.keys():  # a class may have its own
+    for name in methods.keys() - cls.__dict__.keys():  # a class may define its own
         setattr(cls, name, methods[name])
     return cls
 
@@ -59,7 +59,7 @@ def _repr(self: Any) -> str:
 
 
 def _set(self: Any, name: str, value: object) -> None:
-    """Once, which __init__ does."""
+    """Set a field for the first time, as __init__ does."""
     own = self.__dict__
     if name in own or name not in self.__dataclass_fields__:
         raise FrozenInstanceError(f"cannot assign to field {name!r}")

@@ -1,4 +1,4 @@
-"""Packages whose names are imported when they are first used: who asks for one name does not pay for all modules."""
+"""Packages that import a module when one of its names is first used, so that one name does not load all modules."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -7,9 +7,9 @@ from typing import Any
 
 
 def lazily(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """The `__getattr__` of `package`: `homes` says in which of its modules each name is.
+    """The `__getattr__` of `package`; `homes` maps each name to the module of the package that defines it.
 
-    No name may be that of a module of the package: which of the two one gets would depend on what was imported before.
+    No name may equal that of a module of the package: earlier imports would decide which of the two it is.
     """
 
     def attribute(name: str) -> Any:

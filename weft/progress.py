@@ -1,14 +1,14 @@
-"""A bar on the terminal while a long list is worked through."""
+"""A progress bar on the terminal for long lists."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-PROGRESS_FROM = 2000  # texts to embed; shorter lists are done before a bar would be drawn
+PROGRESS_FROM = 2000  # texts to embed; shorter lists finish before a bar would be drawn
 
 
 def wanted(total: int, progress: bool | None, least: int = PROGRESS_FROM) -> bool:
-    """Whether to draw one: as the caller says, else for lists of `least` and more on a terminal."""
+    """Whether to draw a bar: `progress` if it is not None, else for lists of at least `least` on a terminal."""
     import sys
 
     from weft import flags
@@ -25,7 +25,7 @@ def shown(
     what: str = "embedding",
     least: int = PROGRESS_FROM,
 ) -> Iterator[tuple[int, int]]:
-    """The batches (first, last), with a bar where one is wanted."""
+    """The batches (first, last), with a progress bar if `wanted` says so."""
     if not wanted(total, progress, least):
         yield from batches
         return

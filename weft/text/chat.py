@@ -1,7 +1,7 @@
 """Chat templates: messages to text, and to ids in which no message can forge a control token.
 
-Messages are rendered as transformers renders them, byte for byte. Where templates run, and within which limits, is
-`sandbox.py`; it and jinja2 are imported when the first template is rendered.
+Messages are rendered as transformers renders them, byte for byte. Templates run in `sandbox.py`, within limits; it and
+jinja2 are imported when the first template is rendered.
 """
 
 import re
@@ -16,7 +16,7 @@ Message = Mapping[str, Any]
 # One template, or several by name: "default", and "tool_use" for conversations with tools.
 Template = str | Mapping[str, str]
 
-# Names under which a message's reasoning is known; templates read the first two.
+# Names that clients use for a message's reasoning; templates read the first two.
 _REASONING = ("reasoning_content", "thinking", "reasoning")
 
 # Stand-ins for control tokens written in messages come from here: supplementary private use area B.
@@ -24,14 +24,13 @@ _PRIVATE_USE = range(0x100000, 0x10FFFE)
 
 
 def choose_template(template: Template, tools: Sequence[Mapping[str, Any]] | None = None) -> str:
-    """The one template to use: of several, "tool_use" where tools are given and it exists, else "default"."""
+    """The template to use: of several, "tool_use" if tools are given and it exists, else "default"."""
     if isinstance(template, str):
         return template
     name = "tool_use" if tools is not None and "tool_use" in template else "default"
     if name not in template:
-        raise InputError(
-            f"[chat template] the model has several and none is the default: {', '.join(sorted(template))}"
-        )
+        found = ", ".join(sorted(template))
+        raise InputError("chat template", f"the model has several templates, but none called default: {found}")
     return template[name]
 
 
@@ -49,23 +48,25 @@ def render(
 ) -> str:
     """The text of a conversation as the model's template writes it; `kwargs` are further variables of the template.
 
-    `continue_final_message` ends the text inside the last message, for the model to go on from there; without it the
+    `continue_final_message` ends the text inside the last message, so that the model continues it; without it the
     header of an answer follows, unless `add_generation_prompt` is False. The template may reject the messages
-    (InputError), be malformed (FormatError), or reach for what the sandbox does not allow (UnsupportedError).
+    (InputError), be malformed (FormatError), or use what the sandbox does not allow (UnsupportedError).
     """
     from weft.text.meter import budget
 
     chosen = choose_template(template, tools)
     if continue_final_message and add_generation_prompt:
-        raise InputError("[chat] continue_final_message and add_generation_prompt exclude each other; give one")
+        what = "excludes add_generation_prompt"
+        raise InputError("chat", what, field="continue_final_message", advice="set only one of them")
     if not messages:
-        raise InputError("[chat] a conversation without messages; give at least one")
+        raise InputError("chat", "must have at least one message", field="messages", given=messages)
     given = {**kwargs, "tools": tools, "documents": documents, "messages": messages}
     try:
         names = {name: _plain(value) for name, value in given.items()}
     except RecursionError:
-        raise InputError("[chat] messages or tools are nested too deeply") from None
-    names.update(bos_token=bos_token, eos_token=eos_token, messages=[_with_reasoning(m) for m in names["messages"]])
+        raise InputError("chat", "messages or tools are nested too deeply") from None
+    texts = [_with_reasoning(index, message) for index, message in enumerate(names["messages"])]
+    names.update(bos_token=bos_token, eos_token=eos_token, messages=texts)
     names["add_generation_prompt"] = (
         not continue_final_message if add_generation_prompt is None else add_generation_prompt
     )
@@ -86,15 +87,15 @@ def _run(template: str, names: dict[str, Any]) -> str:
     pieces, size = [], 0
     try:
         for piece in compiled.generate(names):
-            piece = str(piece)  # a filter block may write what is no text
+            piece = str(piece)  # a filter block may yield other values
             size += len(piece)
             if size > SIZE_LIMIT:
-                raise InputError(f"[chat template] the output is too long: over {SIZE_LIMIT} characters")
+                raise InputError("chat template", f"the output is too long: over {SIZE_LIMIT} characters")
             pieces.append(piece)
     except InputError:
         raise
     except SecurityError as error:
-        raise UnsupportedError(f"[chat template] the sandbox does not allow this: {error}") from error
+        raise UnsupportedError("chat template", f"the sandbox does not allow this: {error}") from error
     except (
         TemplateError,
         TypeError,
@@ -104,12 +105,12 @@ def _run(template: str, names: dict[str, Any]) -> str:
         AttributeError,
         RecursionError,
     ) as error:
-        raise InputError(f"[chat template] the template cannot render these messages: {error}") from error
+        raise InputError("chat template", f"the template cannot render these messages: {error}") from error
     return "".join(pieces)
 
 
 def _plain(value: Any) -> Any:
-    """A copy made of JSON's types alone: a template can reach the methods of anything else it is given."""
+    """A copy made of JSON's types only: a template could call the methods of any other object."""
     if value is None or type(value) in (str, int, float, bool):
         return value
     if isinstance(value, str):
@@ -124,23 +125,23 @@ def _plain(value: Any) -> Any:
         return tuple(_plain(item) for item in value)
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
         return [_plain(item) for item in value]
-    raise InputError(f"[chat] messages and tools hold what JSON can hold: got a {type(value).__name__}")
+    raise InputError("chat", "messages and tools may hold only JSON values", given=value)
 
 
-def _with_reasoning(message: Any) -> Any:
-    """A message whose reasoning, under whichever name it came, is there under the names that templates read."""
+def _with_reasoning(index: int, message: Any) -> Any:
+    """The message with its reasoning, whatever it is called, under the names that templates read."""
     if not isinstance(message, dict):
-        raise InputError(f"[chat] a message is an object with a role: got a {type(message).__name__}")
+        raise InputError("chat", "must be an object with a role", field=f"messages[{index}]", given=message)
     found = next((message[name] for name in _REASONING if message.get(name) is not None), None)
     return message if found is None else {"thinking": found, **message, "reasoning_content": found}
 
 
 class _Continued:
-    """A mark at the end of the last message's text, and the rendered text cut off there."""
+    """Puts a mark at the end of the last message's text, and cuts the rendered text off there."""
 
     def __init__(self, messages: list[dict[str, Any]], template: str) -> None:
         taken = "\0".join([template, *_strings(messages)])
-        self.mark = "CONTINUED"  # letters: they stay what they are however a template writes them
+        self.mark = "CONTINUED"  # letters, which no template escapes
         while self.mark in taken:
             self.mark += "D"
         content = messages[-1].get("content")
@@ -149,14 +150,16 @@ class _Continued:
         holder, key = (texts[-1], "text") if texts else (messages[-1], "content")
         text = holder.get(key)
         if not isinstance(text, str):
-            raise InputError("[chat] continue_final_message, and the last message has no text to continue")
+            what = "needs a last message with text"
+            raise InputError("chat", what, field="continue_final_message", given=text)
         self.text = text
-        holder[key] = f"{text}{self.mark} "  # the space shows whether the template trims what it is given
+        holder[key] = f"{text}{self.mark} "  # the space shows whether the template trims texts
 
     def cut(self, rendered: str) -> str:
         place = rendered.rfind(self.mark)
         if place < 0 or self.text.strip() not in rendered:
-            raise InputError("[chat] continue_final_message, and the template does not write the last message as it is")
+            what = "is not possible: the template does not write the last message unchanged"
+            raise InputError("chat", what, field="continue_final_message")
         before, after = rendered[:place], rendered[place + len(self.mark) :]
         return before if after.startswith(" ") else before.rstrip()
 
@@ -171,21 +174,21 @@ def encode_chat(
 ) -> list[int]:
     """The ids of a conversation; arguments as for `render`.
 
-    Control tokens are those the template writes. The same text inside a message is encoded as ordinary text, and so is,
-    except in the assistant's own messages, an added token that is not flagged special but that the template writes
-    (`<think>`, `<tool_call>`). Without such text the ids are those of the whole rendered string.
+    Only the template can write control tokens. The same text inside a message is encoded as ordinary text. So are added
+    tokens that are not flagged special but that the template writes (`<think>`, `<tool_call>`), except in the
+    assistant's own messages. Without such text the ids are those of the whole rendered string.
 
     A template that looks for a control token in a message does not find it: it sees a private-use character instead.
-    Strings in `kwargs` are trusted: the tokens the template needs (`bos_token`) come that way.
+    Strings in `kwargs` are trusted: they pass the tokens that the template needs (`bos_token`).
     """
     chosen = choose_template(template, tools)
     special = [token for token, _, is_special in tokenizer.added_tokens if is_special]
     structural = [token for token, _, is_special in tokenizer.added_tokens if not is_special and token in chosen]
-    structural = [token for token in structural if not token.isspace()]  # a line break is nobody's control token
+    structural = [token for token in structural if not token.isspace()]  # a line break controls nothing
     try:
         guard = _Guard(special, structural, chosen, messages, tools)
     except RecursionError:
-        raise InputError("[chat] messages or tools are nested too deeply") from None
+        raise InputError("chat", "messages or tools are nested too deeply") from None
     rendered = render(chosen, guard.messages, tools=guard.tools, **kwargs)
     ids: list[int] = []
     for position, (piece, is_text) in enumerate(guard.pieces(rendered)):
@@ -195,7 +198,7 @@ def encode_chat(
 
 
 def _encode_inside(encode: Callable[[str], list[int]], piece: str) -> list[int]:
-    """The ids of a piece from the middle of a text: a tokenizer that puts a space before texts must not do so here."""
+    """The ids of a piece inside a text, without the space that some tokenizers put before a text."""
     line = encode("\n")
     if encode("\na")[len(line) :] == encode("a"):
         return encode(piece)
@@ -204,7 +207,7 @@ def _encode_inside(encode: Callable[[str], list[int]], piece: str) -> list[int]:
 
 
 class _Guard:
-    """Messages and tools with private-use characters in the place of control tokens, and the way back."""
+    """Replaces control tokens in messages and tools by private-use characters, and restores them."""
 
     def __init__(
         self,
@@ -217,17 +220,17 @@ class _Guard:
         self._stand_ins: dict[str, str] = {}
         self._taken = set(template) | {character for text in _strings([messages, tools]) for character in text}
         everything, only_special = _any_of(special + structural), _any_of(special)
-        for message in messages:
+        for index, message in enumerate(messages):
             if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
-                raise InputError(f"[chat] a message without a role: {message!r:.80}")
+                raise InputError("chat", "must be an object with a role", field=f"messages[{index}]", given=message)
         self.messages = [
-            self._guarded_message(message, only_special if message["role"] == "assistant" else everything)
-            for message in messages
+            self._guarded_message(index, message, only_special if message["role"] == "assistant" else everything)
+            for index, message in enumerate(messages)
         ]
         self.tools = None if tools is None else self._guarded(tools, everything)
 
     def pieces(self, rendered: str) -> Iterator[tuple[str, bool]]:
-        """The rendered text in pieces; True with those that came from a message and must stay text."""
+        """The rendered text in pieces, each with True if it came from a message and must stay text."""
         if not self._stand_ins:
             yield rendered, False
             return
@@ -236,17 +239,20 @@ class _Guard:
             if piece:
                 yield back.get(piece, piece), piece in back
 
-    def _guarded_message(self, message: Message, tokens: re.Pattern[str] | None) -> dict[str, Any]:
+    def _guarded_message(self, index: int, message: Message, tokens: re.Pattern[str] | None) -> dict[str, Any]:
         role = message["role"]
         if tokens and tokens.search(role):
-            raise InputError(f"[chat] a role contains a control token: {role!r}")
+            what = "must not contain a control token"
+            raise InputError("chat", what, field=f"messages[{index}].role", given=role)
         parts = message.get("content")
         if tokens and isinstance(parts, Sequence) and not isinstance(parts, str):
             texts = [part["text"] for part in parts if isinstance(part, Mapping) and isinstance(part.get("text"), str)]
             if len(tokens.findall("".join(texts))) != sum(len(tokens.findall(text)) for text in texts):
-                raise InputError(
-                    "[chat] a control token is spread over content parts: join the parts or change the text"
+                what, advice = (
+                    "has a control token that is spread over content parts",
+                    "join the parts or change the text",
                 )
+                raise InputError("chat", what, field=f"messages[{index}]", advice=advice)
         rest = {key: self._guarded(value, tokens) for key, value in message.items() if key != "role"}
         return {"role": role, **rest}
 
@@ -271,12 +277,13 @@ def _free_character(taken: set[str]) -> str:
     """A private-use character that is not `taken`."""
     free = next((chr(point) for point in _PRIVATE_USE if chr(point) not in taken), None)
     if free is None:
-        raise InputError("[chat] the messages use every private-use character: none is left to guard them")
+        what = "use every private-use character, so that none is left to replace control tokens"
+        raise InputError("chat", what, field="messages")
     return free
 
 
 def _any_of(tokens: list[str]) -> re.Pattern[str] | None:
-    """Matches any of the tokens, the longest first; None when there are none."""
+    """A pattern that matches any of the tokens, the longest first; None if there are none."""
     ordered = sorted(filter(None, tokens), key=len, reverse=True)
     return re.compile("|".join(map(re.escape, ordered))) if ordered else None
 

@@ -1,4 +1,4 @@
-"""Reads the `tokenizer.ggml.*` metadata of a GGUF file into what the native tokenizer takes."""
+"""Reads the `tokenizer.ggml.*` metadata of a GGUF file into the arguments of the native tokenizer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from weft.errors import FormatError
+from weft.errors import MISSING, FormatError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,8 +34,8 @@ Strings = tuple[Any, Any, int]
 
 
 def native_arguments(metadata: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Arguments of the native constructor: names, tokens, merges, scores, types, a table of characters and the numbers
-    that are present."""
+    """Arguments of the native constructor: names, tokens, merges, scores, types, a table of characters, and those
+    numbers that the file has."""
     tokens = _strings(metadata, "tokens", required=True)
     merges = _strings(metadata, "merges", required=False)
     get = getattr(metadata, "compact", metadata.get)  # a reader's own, which needs no numpy
@@ -49,40 +49,44 @@ def native_arguments(metadata: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def special_names(metadata: Mapping[str, Any], vocab_size: int) -> dict[str, int | None]:
-    """The ids of the named special tokens; every one is inside the vocabulary."""
+    """The ids of the named special tokens, checked to be inside the vocabulary."""
     named: dict[str, int | None] = {}
     for name, key in _IDS.items():
         if _PREFIX + key not in metadata:
             continue
         id = _integer(metadata[_PREFIX + key], key)
         if not 0 <= id < vocab_size:
-            raise FormatError(f"[gguf] {_PREFIX}{key} is outside the vocabulary: {id}; there are {vocab_size} tokens")
+            raise _wrong(key, f"must be one of the {vocab_size} ids of the vocabulary", id)
         named[name] = id
     return named
+
+
+def _wrong(key: str, what: str, given: Any = MISSING) -> FormatError:
+    return FormatError("gguf", what, field=_PREFIX + key, given=given)
 
 
 def _text(metadata: Mapping[str, Any], key: str, default: str | None = None) -> str:
     value = metadata.get(_PREFIX + key, default)
     if not isinstance(value, str):
-        raise FormatError(f"[gguf] {_PREFIX}{key} is not a string: {type(value).__name__}")
+        raise _wrong(key, "must be a string", value)
     return value
 
 
 def _integer(value: Any, key: str) -> int:
     number = _item(value)
     if type(number) is not int or not -(2**31) <= number < 2**31:
-        raise FormatError(f"[gguf] {_PREFIX}{key} is not a token id: {value!r}")
+        raise _wrong(key, "must be the id of a token", value)
     return number
 
 
 def _flag(value: Any, key: str) -> int:
     if type(_item(value)) is not bool:
-        raise FormatError(f"[gguf] {_PREFIX}{key} is neither true nor false: {value!r:.80}")
+        raise _wrong(key, "must be true or false", value)
     return int(value)
 
 
 def _item(value: Any) -> Any:
-    """A scalar of numpy as Python's own; anything else as it is."""
+    """A numpy scalar as a Python one; any other value unchanged."""
     return value.item() if hasattr(value, "item") and getattr(value, "shape", None) == () else value
 
 
@@ -98,8 +102,8 @@ def _integers(value: Any, key: str) -> array[int] | npt.NDArray[np.int32]:
     limits = np.iinfo(np.int32)
     whole = values.ndim == 1 and (values.size == 0 or values.dtype.kind in "iu")
     if not whole or (values.size and not limits.min <= int(values.min()) <= int(values.max()) <= limits.max):
-        raise FormatError(f"[gguf] {_PREFIX}{key} is not an array of 32-bit integers")
-    return np.require(values, np.int32, ("C", "A"))  # aligned: an array inside a file begins at any byte
+        raise _wrong(key, "must be an array of 32-bit integers")
+    return np.require(values, np.int32, ("C", "A"))  # aligned: an array inside a file may begin at any byte
 
 
 def _bytes(value: Any, key: str) -> bytes | npt.NDArray[np.uint8]:
@@ -109,7 +113,7 @@ def _bytes(value: Any, key: str) -> bytes | npt.NDArray[np.uint8]:
 
     numbers = np.asarray(_integers(value, key))  # files write it as int8 or uint8
     if numbers.size and not -128 <= int(numbers.min()) <= int(numbers.max()) <= 255:
-        raise FormatError(f"[gguf] {_PREFIX}{key} is not an array of bytes: {numbers.min()} to {numbers.max()}")
+        raise _wrong(key, f"must be an array of bytes, not of numbers from {numbers.min()} to {numbers.max()}")
     return numbers.astype(np.uint8)
 
 
@@ -123,8 +127,8 @@ def _floats(value: Any, key: str) -> array[float] | npt.NDArray[np.float32]:
     except ValueError:
         values = np.empty((), object)
     if values.ndim != 1 or (values.size and values.dtype.kind != "f"):
-        raise FormatError(f"[gguf] {_PREFIX}{key} is not an array of floats")
-    with np.errstate(over="ignore"):  # what f32 cannot hold becomes infinite, which the readers refuse
+        raise _wrong(key, "must be an array of floats")
+    with np.errstate(over="ignore"):  # numbers too large for f32 become infinite, which the core refuses
         return np.require(values, np.float32, ("C", "A"))
 
 
@@ -132,7 +136,7 @@ def _strings(metadata: Mapping[str, Any], key: str, *, required: bool) -> String
     value: Any = metadata.get(_PREFIX + key)
     if value is None:
         if required:
-            raise FormatError(f"[gguf] a key is missing: {_PREFIX}{key}")
+            raise _wrong(key, "is missing")
         value = []
     if hasattr(value, "raw"):  # a reader's own array of strings, each after its length
         return value.buffer, value.offsets, 8
@@ -142,11 +146,11 @@ def _strings(metadata: Mapping[str, Any], key: str, *, required: bool) -> String
         data, offsets = value
         return np.ascontiguousarray(data, dtype=np.uint8), np.ascontiguousarray(offsets, dtype=np.uint64), 0
     if isinstance(value, str):
-        raise FormatError(f"[gguf] {_PREFIX}{key} is not a list of strings but one")
+        raise _wrong(key, "must be a list of strings", value)
     try:
         parts = [text.encode() for text in value]
     except (AttributeError, TypeError, UnicodeError) as error:
-        raise FormatError(f"[gguf] {_PREFIX}{key} is not a list of strings: {error}") from error
+        raise _wrong(key, f"must be a list of strings ({error})") from error
     offsets = np.zeros(len(parts) + 1, dtype=np.uint64)
     np.cumsum([len(part) for part in parts], out=offsets[1:])
     return b"".join(parts), offsets, 0

@@ -1,4 +1,4 @@
-"""JSON text followed one character at a time, as it is generated."""
+"""Follows JSON text one character at a time, while it is generated."""
 
 import re
 
@@ -10,10 +10,10 @@ _MAX_DEPTH = 64
 
 
 class JsonFollower:
-    """Follows one object or array. `take` says whether it can go on with a character; `ended` when it is complete.
+    """Follows one object or array. `take` returns whether a character can come next; `ended` is True at the end.
 
     `key` is the member of the outermost object that is being read, `inside` whether the last character was part of that
-    member's value, and `completed` whether the value was complete with it, or just before it.
+    member's value, and `completed` whether the value ended with it, or just before it.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class JsonFollower:
         self._hex = 0
 
     def take(self, character: str) -> bool:
-        """Go on with a character; False, and nothing changes that matters, where it cannot stand here."""
+        """Take the next character; False if it is not allowed here."""
         depth, self.completed = len(self._open), False
         if self._expects == "word" and not self._goes_on(character):
             if not self._word_is_whole():

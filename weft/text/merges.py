@@ -1,6 +1,6 @@
-"""vocab.json and merges.txt, as GPT-2, RoBERTa and Qwen2 were published, put together as a tokenizer.json.
+"""Turns vocab.json and merges.txt, as GPT-2, RoBERTa and Qwen2 were published, into a tokenizer.json.
 
-The two files hold no rules: those follow from `tokenizer_class` in tokenizer_config.json (GPT-2's where it is silent).
+The two files hold no rules: those follow from `tokenizer_class` in tokenizer_config.json (GPT-2's if it is missing).
 """
 
 import json
@@ -18,7 +18,7 @@ _QWEN2 = (
 _ID = re.compile("[0-9]{1,9}", re.ASCII)
 _FLAGS = ("special", "single_word", "lstrip", "rstrip", "normalized")
 _BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
-# The special tokens of each class where the configuration names none.
+# The default special tokens of each class.
 _SPECIAL = {
     "GPT2": {name: "<|endoftext|>" for name in ("bos", "eos", "unk")},
     "Qwen2": {"eos": "<|endoftext|>", "pad": "<|endoftext|>"},
@@ -41,10 +41,9 @@ def family(settings: Mapping[str, Any]) -> str:
         wrong(CONFIG, "tokenizer_class", kind, "the name of a class")
     name = kind.removesuffix("Fast").removesuffix("Tokenizer")
     if name not in _SPECIAL:
-        raise UnsupportedError(
-            f"[{CONFIG}] tokenizer_class is {kind!r:.60}; of vocab.json and merges.txt weft reads "
-            + ", ".join(f"{known}Tokenizer" for known in _SPECIAL)
-        )
+        able = ", ".join(f"{known}Tokenizer" for known in _SPECIAL)
+        what = f"is not supported with vocab.json and merges.txt; weft reads {able}"
+        raise UnsupportedError(CONFIG, what, field="tokenizer_class", given=kind)
     return name
 
 
@@ -59,7 +58,7 @@ def special_names(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def tokenizer_json(vocab: bytes, merges: bytes, added: bytes | None, settings: Mapping[str, Any]) -> bytes:
-    """The same tokenizer as one file; `added` is added_tokens.json where there is one."""
+    """The same tokenizer as one file; `added` is added_tokens.json, if there is one."""
     kind, names = family(settings), special_names(settings)
     ids = _ids(vocab, "vocab.json")
     more = _ids(added, "added_tokens.json") if added is not None else {}
@@ -89,7 +88,7 @@ def tokenizer_json(vocab: bytes, merges: bytes, added: bytes | None, settings: M
 
 
 def _ids(content: bytes, file: str) -> dict[str, int]:
-    """Ids by token; vocab.json alone may hold as many as it likes."""
+    """Ids by token; only vocab.json may hold any number of them."""
     ids = json_object(content, file, None) if file == "vocab.json" else json_object(content, file)
     for token, id in ids.items():
         if type(id) is not int or id < 0:  # True is an int to isinstance
@@ -99,7 +98,8 @@ def _ids(content: bytes, file: str) -> dict[str, int]:
 
 def _id(ids: Mapping[str, int], token: str, name: str) -> int:
     if token not in ids:
-        raise FormatError(f"[vocab.json] the {name} token is missing: {token!r:.60}; {CONFIG} may name another")
+        advice = f"name a token of vocab.json as {name}_token in {CONFIG}"
+        raise FormatError("vocab.json", f"the {name} token {token!r:.60} is missing", advice=advice)
     return ids[token]
 
 
@@ -107,7 +107,7 @@ def _merges(content: bytes, ids: Mapping[str, int]) -> list[list[str]]:
     try:
         lines = content.decode().split("\n")
     except UnicodeDecodeError as error:
-        raise FormatError(f"[merges.txt] malformed UTF-8: at byte {error.start}") from None
+        raise FormatError("merges.txt", f"malformed UTF-8 at byte {error.start}") from None
     pairs = []
     for number, line in enumerate(lines, 1):
         line = line.rstrip("\r")
@@ -115,7 +115,7 @@ def _merges(content: bytes, ids: Mapping[str, int]) -> list[list[str]]:
             continue
         pair = line.split(" ")
         if len(pair) != 2 or not all(token in ids for token in (*pair, "".join(pair))):
-            wrong("merges.txt", f"line {number}", line, "two tokens of vocab.json that make a third")
+            wrong("merges.txt", f"line {number}", line, "two tokens of vocab.json that together are a third")
         pairs.append(pair)
     return pairs
 
@@ -123,7 +123,7 @@ def _merges(content: bytes, ids: Mapping[str, int]) -> list[list[str]]:
 def _added_tokens(
     ids: Mapping[str, int], more: Mapping[str, int], names: Mapping[str, str], settings: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    """Those of `added_tokens_decoder`; without it, those of added_tokens.json and the named special tokens."""
+    """The tokens of `added_tokens_decoder`; without it, those of added_tokens.json and the named special tokens."""
     listed = settings.get("added_tokens_decoder")
     if listed is not None:
         return _listed_tokens(listed)

@@ -1,7 +1,7 @@
-"""What rendering a chat template may take: steps, processor time, the size of one value, and memory.
+"""Limits on rendering a chat template: steps, processor time, the size of one value, and memory.
 
-Every loop, call, filter and operator of a template passes through here (`sandbox.py` sees to that), so no thread and no
-signal is needed. Memory is what the values made by a template take while something refers to them.
+`sandbox.py` makes every loop, call, filter and operator of a template call this module, so no thread and no signal is
+needed. Memory counts the values that a template made and that something still refers to.
 """
 
 import sys
@@ -17,20 +17,20 @@ from jinja2.utils import Namespace
 
 from weft.errors import InputError
 
-SIZE_LIMIT = 4 << 20  # characters of the output, and of any one text on the way
-ELEMENT_LIMIT = 1 << 18  # elements of any one list on the way
-MEMORY_LIMIT = 48 << 20  # bytes of all values that are alive; a call may take as much again while it works
+SIZE_LIMIT = 4 << 20  # characters of the output, and of any intermediate text
+ELEMENT_LIMIT = 1 << 18  # elements of any intermediate list
+MEMORY_LIMIT = 48 << 20  # bytes of all values that are alive; a call may use as much again while it runs
 STEP_LIMIT = 10_000_000
 TIME_LIMIT_S = 1.0
 
 _VIEWS = (KeysView, ValuesView, ItemsView)
 _DATA = (str, bytes, int, float, type(None), list, tuple, dict, range, Undefined, Namespace, *_VIEWS)
-_COUNTED_BYTES = 256  # smaller values are not counted: there is time for so many only
+_COUNTED_BYTES = 256  # smaller values are not counted: the time limit bounds their number
 _SWEEP_BYTES = 8 << 20
 
 
 class _Budget:
-    """What one rendering may still do."""
+    """What is left of the limits of one rendering."""
 
     def __init__(self) -> None:
         self.steps = STEP_LIMIT
@@ -45,15 +45,15 @@ class _Budget:
     def spend(self, steps: int = 1) -> None:
         self.steps -= steps
         if self.steps < 0:
-            raise InputError(f"[chat template] rendering was stopped: it takes more than {STEP_LIMIT} steps")
+            raise InputError("chat template", f"rendering was stopped: it takes more than {STEP_LIMIT} steps")
         if time.thread_time() > self.ends_s:
-            raise InputError(f"[chat template] rendering was stopped: it takes more than {TIME_LIMIT_S:g} s")
+            raise InputError("chat template", f"rendering was stopped: it takes more than {TIME_LIMIT_S:g} s")
 
     def keep(self, value: Any) -> None:
-        """Count a value that was made; those that nothing refers to any more are dropped from time to time."""
+        """Count a new value; values that nothing refers to any more are dropped from time to time."""
         size = sys.getsizeof(value)
         if isinstance(value, list | tuple | dict):
-            size += 64 * len(value)  # what the elements take
+            size += 64 * len(value)  # an estimate for the elements
         if size < _COUNTED_BYTES or id(value) in self.values:
             return
         self.values[id(value)] = value, size
@@ -69,7 +69,7 @@ class _Budget:
         self.bytes = sum(size for _, size in self.values.values())
         self.sweep_at = self.bytes + _SWEEP_BYTES
         if self.bytes > MEMORY_LIMIT:
-            raise InputError(f"[chat template] rendering was stopped: it takes more than {MEMORY_LIMIT >> 20} MiB")
+            raise InputError("chat template", f"rendering was stopped: it takes more than {MEMORY_LIMIT >> 20} MiB")
 
 
 _budget: ContextVar[_Budget] = ContextVar("weft_template_budget")
@@ -86,14 +86,14 @@ def budget() -> Iterator[None]:
 
 
 def spend(steps: int = 1) -> None:
-    """Pay for work; InputError when the budget is used up."""
+    """Count `steps` of work; InputError if the limits are exceeded."""
     found = _budget.get(None)
     if found is not None:
         found.spend(steps)
 
 
 def kept(value: Any) -> Any:
-    """A value that a template made, within the limits on one value and counted."""
+    """The same value, which a template made, after checking its size and counting its memory."""
     if isinstance(value, str | bytes):
         bound(len(value))
     elif isinstance(value, list | tuple | dict):
@@ -107,18 +107,18 @@ def kept(value: Any) -> Any:
 
 
 def bound(size: int) -> None:
-    """Refuse a text that is, or would be, longer than one may be."""
+    """Raise InputError if a text has, or would have, more than SIZE_LIMIT characters."""
     if size > SIZE_LIMIT:
-        raise InputError(f"[chat template] a value is too long: over {SIZE_LIMIT} characters")
+        raise InputError("chat template", f"a value is too long: over {SIZE_LIMIT} characters")
 
 
 def bound_elements(count: int) -> None:
     if count > ELEMENT_LIMIT:
-        raise InputError(f"[chat template] a value is too long: over {ELEMENT_LIMIT} elements")
+        raise InputError("chat template", f"a value is too long: over {ELEMENT_LIMIT} elements")
 
 
 def counted(value: Any) -> Any:
-    """The same value; an iterator becomes one that pays for each element and stops at as many as a list may have."""
+    """The same value; an iterator becomes one that counts a step per element and stops at ELEMENT_LIMIT."""
     return _paid(value) if isinstance(value, Iterator) else value
 
 
@@ -131,17 +131,17 @@ def _paid(elements: Iterator[Any]) -> Iterator[Any]:
 
 
 def size_of(value: Any) -> int:
-    """How much a value multiplies: a whole number by itself, a collection by its length."""
+    """The factor of a value in a product: an integer's own value, a collection's length."""
     if isinstance(value, int):
         return abs(value)
     return len(value) if isinstance(value, str | bytes | list | tuple | dict | range) else 1
 
 
 def weigh(*values: Any, written: bool = False) -> int:
-    """Refuse values that would be too long written out; where they are `written`, also what is no data.
+    """The length of the longest value written out, texts and numbers excepted; InputError if it is too long.
 
-    A list that holds another one twice is small however often that is repeated; written out, or compared with its like,
-    it is not. The result is the weight of the heaviest, texts and numbers aside.
+    A list that holds another one twice, and so on, is small in memory but huge when written out or compared. If the
+    values are to be `written`, objects that are not data are refused too.
     """
     heaviest = 0
     for value in values:
@@ -152,7 +152,7 @@ def weigh(*values: Any, written: bool = False) -> int:
 
 
 def _weight(value: Any, seen: dict[int, tuple[int, Any]], written: bool) -> int:
-    """Characters and elements of a value written out, in time that follows what it takes in memory."""
+    """Characters and elements of a value written out; takes time in proportion to its memory, not to the result."""
     if isinstance(value, str | bytes):
         return len(value) + 1
     if isinstance(value, Namespace):
@@ -164,5 +164,5 @@ def _weight(value: Any, seen: dict[int, tuple[int, Any]], written: bool) -> int:
     if id(value) not in seen:
         items = [*value.keys(), *value.values()] if isinstance(value, Mapping) else list(value)
         total = 1 + sum(_weight(item, seen, written) for item in items)
-        seen[id(value)] = total, items  # kept alive, or an id could come again
+        seen[id(value)] = total, items  # kept alive, so that no id is reused
     return seen[id(value)][0]

@@ -1,6 +1,6 @@
 """Tokenizers that are byte strings by rank: tiktoken's files, Llama 3's tokenizer.model, Mistral's tekken.json.
 
-Such a file says nothing about special tokens or how a text is cut (Tekken's does): that is known here by name.
+Such a file (except tekken.json) has neither special tokens nor the rule for splitting a text: those are known by name.
 """
 
 import re
@@ -58,7 +58,7 @@ _LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} [0-9]+\r?\n")
 
 @frozen
 class Encoding:
-    """What a file of ranks leaves out. `names` maps bos, eos and the like to special tokens."""
+    """What a file of ranks does not say. `names` maps bos, eos and others to special tokens."""
 
     pattern: str
     special: Mapping[str, int]
@@ -87,7 +87,7 @@ def _qwen_special() -> dict[str, int]:
 
 
 def encoding(name: str) -> Encoding:
-    """By tiktoken's name or the model family's; InputError for one that weft does not know."""
+    """The encoding by tiktoken's name or the model family's; InputError if weft does not know it."""
     end, fim = "<|endoftext|>", ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>")
     eos = {"eos": end}
     known = {
@@ -105,20 +105,18 @@ def encoding(name: str) -> Encoding:
         "qwen": lambda: Encoding(_QWEN, _qwen_special(), eos, nfc=True),
     }
     if name not in known:
-        raise InputError(
-            f"[tiktoken] weft does not know this encoding: {name!r}; give a pattern and special tokens, or one of "
-            + ", ".join(known)
-        )
+        advice = f"give one of {', '.join(known)}, or a pattern and special tokens"
+        raise InputError("tiktoken", "is not a known encoding", field="name", given=name, advice=advice)
     return known[name]()
 
 
 def is_rank_file(head: bytes) -> bool:
-    """Whether a file that starts so is tiktoken's: Llama 3's is called tokenizer.model."""
+    """Whether a file that starts with `head` is tiktoken's: Llama 3's is called tokenizer.model."""
     return _LINE.match(head) is not None
 
 
 def read_tekken(content: bytes) -> tuple[bytes, Encoding]:
-    """Mistral's tekken.json as tiktoken's lines, and what goes with them."""
+    """Mistral's tekken.json as tiktoken's lines, and their encoding."""
     root = json_object(content, TEKKEN, max_values=None)
     config = root.get("config")
     if not isinstance(config, dict):
@@ -134,7 +132,7 @@ def read_tekken(content: bytes) -> tuple[bytes, Encoding]:
 
 
 def _tekken_lines(vocab: Any, count: int) -> bytes:
-    """The tokens of a rank below `count`: the file may hold more than the model has."""
+    """The tokens with a rank below `count`; the file may hold more tokens than the model has."""
     lines = []
     for at, entry in enumerate(_objects(vocab, "vocab")):
         rank, token = _count(entry, "rank", _MAX_TOKENS, "vocab", at), entry.get("token_bytes")
@@ -146,7 +144,7 @@ def _tekken_lines(vocab: Any, count: int) -> bytes:
 
 
 def _tekken_special(listed: Any, reserved: int) -> dict[str, int]:
-    """Special tokens have the first ids; those without a name of their own are numbered."""
+    """Ids by special token; they are the first `reserved` ids, and unnamed ones are called <SPECIAL_n>."""
     tokens = dict(enumerate(_TEKKEN_SPECIAL))
     if listed is not None:
         tokens = {}
@@ -155,12 +153,12 @@ def _tekken_special(listed: Any, reserved: int) -> dict[str, int]:
             if not isinstance(token, str) or not token:
                 wrong(TEKKEN, f"special_tokens[{at}].token_str", token, "a text")
             if rank in tokens:
-                wrong(TEKKEN, f"special_tokens[{at}].rank", rank, "one that no other token has")
+                wrong(TEKKEN, f"special_tokens[{at}].rank", rank, "a rank that no other token has")
             tokens[rank] = token
     special = {tokens.get(i, f"<SPECIAL_{i}>"): i for i in range(reserved)}
     if len(special) != reserved or "<s>" not in special:
-        twice = "a token twice" if len(special) != reserved else "no <s>"
-        raise FormatError(f"[{TEKKEN}] special_tokens: {twice} among the first {reserved}")
+        what = "has a token twice" if len(special) != reserved else "has no <s>"
+        raise FormatError(TEKKEN, f"{what} among the first {reserved}", field="special_tokens")
     return special
 
 

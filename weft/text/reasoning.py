@@ -1,4 +1,4 @@
-"""The reasoning at the beginning of an answer, told from the answer while it is generated."""
+"""Separates the reasoning at the beginning of an answer from the answer, while it is generated."""
 
 from weft.frozen import frozen
 
@@ -12,10 +12,10 @@ class Split:
 
 
 class ReasoningSplit:
-    """Takes an answer piece by piece: what stands between `opening` and `closing` at its beginning is reasoning.
+    """Takes an answer piece by piece: the text between `opening` and `closing` at its beginning is reasoning.
 
-    `inside` where the prompt has opened it already (`opened_by` tells). White space at the ends of both parts goes
-    away, except at the end of the answer. What comes out does not depend on how the text was cut.
+    Set `inside` if the prompt already ends with `opening` (see `opened_by`). White space around both parts is dropped,
+    except at the end of the answer. The result does not depend on how the text is cut into pieces.
     """
 
     def __init__(self, opening: str = "<think>", closing: str = "</think>", *, inside: bool = False) -> None:
@@ -25,7 +25,7 @@ class ReasoningSplit:
         self._begun = False  # the part has had a character that is not white space
 
     def add(self, piece: str) -> Split:
-        """What is certain now."""
+        """What is certain after this piece."""
         reasoning, answer = "", ""
         self._held += piece
         if self._part == "start":
@@ -37,7 +37,7 @@ class ReasoningSplit:
         return Split(reasoning, answer)
 
     def finish(self) -> Split:
-        """What was held back. The answer ends here."""
+        """What was held back, at the end of the answer."""
         held, self._held = self._held, ""
         if self._part == "reasoning":
             return Split(reasoning=held.rstrip())
@@ -60,7 +60,7 @@ class ReasoningSplit:
             return text
         sizes = range(min(len(self._closing) - 1, len(self._held)), -1, -1)
         keep = next(size for size in sizes if self._closing.startswith(self._held[len(self._held) - size :]))
-        sure = self._held[: len(self._held) - keep].rstrip()  # white space before the closing mark goes away
+        sure = self._held[: len(self._held) - keep].rstrip()  # white space before the closing mark is dropped
         self._held = self._held[len(sure) :]
         self._begun = self._begun or bool(sure)
         return sure
@@ -73,5 +73,5 @@ class ReasoningSplit:
 
 
 def opened_by(prompt: str, opening: str = "<think>") -> bool:
-    """Whether a rendered prompt ends with its reasoning opened, as some templates do."""
+    """Whether a rendered prompt ends with the opening mark, as those of some templates do."""
     return prompt.rstrip().endswith(opening)

@@ -1,4 +1,4 @@
-"""An answer of a chat model taken apart while it comes: reasoning, text, and calls of tools."""
+"""Splits the answer of a chat model into reasoning, text and tool calls, while it is generated."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from weft.text.tool_calls import (
 
 @frozen
 class ToolCall:
-    """A tool that the model wants called; `arguments` is the text of a JSON object."""
+    """A tool call by the model; `arguments` is the text of a JSON object."""
 
     id: str
     name: str
@@ -31,7 +31,7 @@ class ToolCall:
 
 @frozen
 class Said:
-    """What a piece of an answer adds; `events` tell of tool calls as they come."""
+    """What a piece of an answer adds; `events` are those of tool calls."""
 
     text: str = ""
     reasoning: str = ""
@@ -41,9 +41,9 @@ class Said:
 class ReplyReader:
     """Reads the answer to a prompt that `template` wrote. Its text must have special tokens written out.
 
-    Calls are looked for where `tools` were offered, and reasoning where the template knows of it; `inside` says that
-    the prompt has opened it already. `form` is how calls are written where it is not the template's way, and
-    `identify` makes the id of the n-th call.
+    It looks for calls if there are `tools`, and for reasoning if the template has marks for it; `inside` says that the
+    prompt has already opened it. `form` is how calls are written, if not as in the template. `identify` makes the id of
+    the n-th call.
     """
 
     def __init__(
@@ -64,14 +64,14 @@ class ReplyReader:
         self._open: list[list[str]] = []  # id, name and arguments of each call
 
     def add(self, piece: str) -> Said:
-        """What is certain now."""
+        """What is certain after this piece."""
         if self._reasoning is None:
             return self._said("", self._events(piece))
         split = self._reasoning.add(piece)
         return self._said(split.reasoning, self._events(split.answer))
 
     def finish(self) -> Said:
-        """What was held back. The answer ends here."""
+        """What was held back, at the end of the answer."""
         split = self._reasoning.finish() if self._reasoning is not None else None
         events = self._events(split.answer if split is not None else "")
         if self._calls is not None:
@@ -108,6 +108,6 @@ class ReplyReader:
 
 
 def _names(tools: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The names of tools as OpenAI describes them, and of bare functions."""
+    """The names of tools in OpenAI's form, or of bare functions."""
     functions = [tool.get("function", tool) for tool in tools]
     return [function["name"] for function in functions if isinstance(function, Mapping) and "name" in function]

@@ -1,7 +1,7 @@
-"""Where chat templates run: jinja2's immutable sandbox, set up as in transformers, with limits on work and size.
+"""Runs chat templates in jinja2's immutable sandbox, set up as in transformers, with limits on work and size.
 
-A template is code from a model's files. The sandbox keeps it away from Python's internals and from changing what it was
-given; `meter.py` keeps it from taking the machine: every loop, call, filter and operator passes through here and pays.
+A template is code from a model's files. The sandbox keeps it away from Python's internals and from changing its inputs.
+Every loop, call, filter and operator passes through here, so that `meter.py` can limit time and memory.
 """
 
 import json
@@ -25,36 +25,36 @@ from weft.errors import FormatError, InputError
 from weft.text.meter import bound, bound_elements, counted, kept, size_of, spend, weigh
 
 SOURCE_LIMIT = 256 << 10
-WORD_LIMIT = 50_000  # of a template's source, and of its syntax once read; the longest templates in use have some 3,000
+WORD_LIMIT = 50_000  # of a template's source; the longest templates in use have some 3,000
 PARTS_LIMIT = 10_000
 MACRO_LIMIT = 500
 LOOP_DEPTH = 16  # Python stops at 20
 INTEGER_BITS = 256
 
-# Functions whose result can be longer than all they were given together: as methods of strings, and as filters.
+# Functions whose result can be longer than all their arguments together: as methods of strings, and as filters.
 _MULTIPLYING = frozenset(
     ("batch", "center", "expandtabs", "format", "indent", "join", "ljust", "replace", "rjust", "slice", "zfill")
 )
-# Filters that look at no element of what they are given, or at one.
+# Filters that read at most one element of their argument.
 _CONSTANT_TIME = frozenset(("count", "d", "default", "first", "last", "length"))
-# Filters that go through the characters of a text, or that take long over one.
+# Filters that iterate over the characters of a text, and filters that are slow on long texts.
 _BY_CHARACTER = frozenset(
     ("batch", "dictsort", "groupby", "items", "join", "list", "map", "max", "min", "random", "reject", "rejectattr",
      "select", "selectattr", "slice", "sort", "sum", "unique")
 )  # fmt: skip
 _SLOW = frozenset(("pprint", "striptags", "title", "urlencode", "urlize", "wordcount", "wordwrap", "xmlattr"))
 _SLOW_LIMIT = 1 << 16  # characters
-# Filters that write what they are given as text.
+# Filters that write their argument as text.
 _WRITING = frozenset(("center", "e", "escape", "forceescape", "format", "join", "pprint", "replace", "string"))
-# Methods that can make any length of anything, or import a codec by its name.
+# Methods that can make results of any length, or import a codec by name.
 _REFUSED = frozenset(("decode", "encode", "to_bytes", "translate"))
 _CUTTING = frozenset(("rsplit", "split", "splitlines"))
-# A field width of five digits or one that is computed; with those a format string makes any length.
+# A field width of five digits or a computed one, with which a format string can make any length.
 _WIDE_FORMAT = re.compile(r"\d{5}|%[^a-zA-Z%]*\*|\{[^{}]*\{")
 
 
 def _growth(name: str, values: tuple[Any, ...]) -> int:
-    """A bound on the length that a multiplying function adds to what it was given, `values`, in positional order."""
+    """An upper bound on the length that a multiplying function adds to its positional arguments `values`."""
     match values:
         case [str(text), str(old), str(new), *_] if name == "replace":
             return (len(text) // max(1, len(old)) + 1) * len(new)
@@ -65,7 +65,7 @@ def _growth(name: str, values: tuple[Any, ...]) -> int:
 
 
 def _check_call(name: str, values: tuple[Any, ...], named: Mapping[str, Any]) -> None:
-    """Refuse a call whose result could be out of proportion to what the template was given."""
+    """Refuse a call whose result could be far larger than its arguments."""
     if name in _REFUSED:
         raise SecurityError(f"the method {name}")
     if name in _CUTTING and values and isinstance(values[0], str):
@@ -78,7 +78,7 @@ def _check_call(name: str, values: tuple[Any, ...], named: Mapping[str, Any]) ->
 
 
 def _cuts(text: str, *separators: str) -> int:
-    """How many pieces a text can be cut into."""
+    """An upper bound on the number of pieces that `split` makes of a text."""
     if separators:
         return text.count(separators[0]) + 1 if separators[0] else 1
     return sum(map(text.count, " \t\n\r\v\f\x1c\x1d\x1e\x1f\x85\xa0\u2028\u2029\u3000")) + 1
@@ -90,9 +90,9 @@ def _check_format(form: str) -> None:
 
 
 class _Metered(NodeTransformer):
-    """Puts the meters into a template: loops pay for all they go over and look at the clock, `~` is `joined`.
+    """Inserts the meters into a template: loops count their elements and check the time, `~` becomes `joined`.
 
-    What is compared is weighed, because comparing goes through everything that two values hold.
+    Operands of comparisons are weighed, because a comparison walks through all that two values hold.
     """
 
     def visit_For(self, node: nodes.For) -> nodes.For:
@@ -143,19 +143,19 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return _Metered().visit(template)
 
     def metered(self, values: Any) -> Any:
-        """What a loop goes over, paid for."""
+        """The values of a loop, after counting a step for each."""
         if not hasattr(values, "__len__"):
             values = kept(list(counted(iter(values))))
         spend(len(values))
         return values
 
     def weighed(self, value: Any) -> Any:
-        """One side of a comparison."""
+        """One operand of a comparison, after checking its size."""
         weigh(value)
         return counted(value)
 
     def clocked(self) -> None:
-        """The beginning of a loop's round."""
+        """Check the time at the start of each iteration of a loop."""
         spend(0)
 
     def joined(self, *values: Any) -> str:
@@ -165,17 +165,17 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     @staticmethod
     def concat(pieces: Iterable[str]) -> str:
-        """What a block, a macro or a `~` wrote, as one text."""
+        """The output of a block, a macro or a `~` as one text."""
         texts = [str(piece) for piece in pieces]
         bound(sum(map(len, texts)))
         return kept("".join(texts))
 
     def cut(self, value: Any) -> Any:
-        """A slice of a value, which is a value of its own."""
+        """A slice, counted as a new value."""
         spend()
         return kept(value)
 
-    def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # a template may give `self`
+    def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # a template may pass `self=`
         spend()
         if getattr(__obj, "__self__", None) is not __self:  # else one of the meters
             owner = getattr(__obj, "__self__", None)
@@ -189,7 +189,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         if isinstance(left, int) and isinstance(right, int):
             bits = left.bit_length() * abs(right) if operator == "**" else left.bit_length() + right.bit_length()
             if bits > INTEGER_BITS:
-                raise InputError(f"[chat template] a whole number is too large: over {INTEGER_BITS} bits")
+                raise InputError("chat template", f"an integer is too large: over {INTEGER_BITS} bits")
         elif operator == "*":
             _check_length(size_of(left) * size_of(right), left, right)
         elif operator == "+" and not isinstance(left, int) and not isinstance(right, int):
@@ -207,12 +207,12 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
 
 class _Generation(Extension):
-    """{% generation %} marks what the assistant said, for training; here it only holds its body."""
+    """{% generation %} marks the assistant's text, for training; here it only renders its body."""
 
     tags = {"generation"}  # noqa: RUF012 (the base class declares it so)
 
     def filter_stream(self, stream: TokenStream) -> Iterator[Token]:
-        """The words of a template, up to the limit: reading very many takes long before their number is known."""
+        """The tokens of a template, up to the limit; checked here because parsing very many takes long."""
         for number, word in enumerate(stream):
             if number > WORD_LIMIT:
                 raise TemplateSyntaxError(f"more than {WORD_LIMIT} words", word.lineno)
@@ -228,7 +228,7 @@ class _Generation(Extension):
 
 
 class _Dict:
-    """`dict(…)` in a template, without the class and what hangs on it."""
+    """`dict(…)` in a template, without access to the class."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
         return dict(*args, **kwargs)
@@ -247,7 +247,7 @@ class _Namespace(Namespace):
         Namespace.__init__(self, values)
 
     def __setitem__(self, name: str, value: Any) -> None:
-        _Namespace._check(name)  # an attribute of `self` is one that the template stored
+        _Namespace._check(name)  # through the class: an attribute of `self` is a value that the template stored
         Namespace.__setitem__(self, name, value)
 
     @staticmethod
@@ -257,7 +257,7 @@ class _Namespace(Namespace):
 
 
 def _check_length(length: int, *parts: Any) -> None:
-    """Refuse a text or list of `length`, made of `parts`, that is too long."""
+    """Raise InputError if a text or list of `length`, made of `parts`, is too long."""
     bound(length)
     if any(isinstance(part, list | tuple) for part in parts):
         bound_elements(length)
@@ -265,7 +265,7 @@ def _check_length(length: int, *parts: Any) -> None:
 
 @pass_context  # a filter of constants is not evaluated when the template is compiled
 def _finalised(context: Any, value: Any) -> Any:
-    """What an expression writes."""
+    """The value of an expression that is written, after checking its size."""
     weigh(value, written=True)
     return value
 
@@ -300,9 +300,10 @@ def _check_filter(name: str, values: tuple[Any, ...], named: Mapping[str, Any]) 
         if name in _BY_CHARACTER:
             bound_elements(len(values[0]))
     if name == "sum" and not isinstance(named.get("start", values[2] if len(values) > 2 else 0), int | float):
-        raise InputError("[chat template] sum of what is not numbers")
+        raise InputError("chat template", "the filter sum takes only numbers")
     if name in _SLOW and weight > _SLOW_LIMIT:
-        raise InputError(f"[chat template] a value is too long for the filter {name}: over {_SLOW_LIMIT} characters")
+        what = f"a value is too long for the filter {name}: over {_SLOW_LIMIT} characters"
+        raise InputError("chat template", what)
     _check_call(name, values, named)
 
 
@@ -314,17 +315,17 @@ def _to_json(
     sort_keys: bool = False,
 ) -> str:
     if size_of(indent) > 16:
-        raise InputError(f"[chat template] tojson with an indent of {size_of(indent)}; 16 is the most")
+        raise InputError("chat template", f"tojson has an indent of {size_of(indent)}", advice="the limit is 16")
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
 def _reject(message: str) -> None:
-    raise InputError(f"[chat template] the template rejects these messages: {message}")
+    raise InputError("chat template", f"the template rejects these messages: {message}")
 
 
 def _time_now(form: str) -> str:
     if len(form) > 1_000 or re.search(r"%[^a-zA-Z%]*\d", form):
-        raise InputError("[chat template] strftime_now with a long form or with field widths")
+        raise InputError("chat template", "strftime_now takes neither a long format nor field widths")
     return datetime.now().strftime(form)
 
 
@@ -350,10 +351,10 @@ def _environment() -> Sandbox:
 
 @lru_cache(maxsize=32)
 def compiled(source: str) -> Any:
-    """The template of `source`, whose `generate` gives its output in pieces."""
+    """The compiled template of `source`; its `generate` yields the output in pieces."""
     if len(source.encode("utf-8", "surrogatepass")) > SOURCE_LIMIT:
-        raise FormatError(f"[chat template] the source is too long: over {SOURCE_LIMIT} bytes")
+        raise FormatError("chat template", f"the source is too long: over {SOURCE_LIMIT} bytes")
     try:
         return _environment().from_string(source)
     except (TemplateError, RecursionError, SyntaxError, ValueError) as error:
-        raise FormatError(f"[chat template] malformed: {error}") from error
+        raise FormatError("chat template", f"malformed: {error}") from error

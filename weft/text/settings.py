@@ -1,4 +1,4 @@
-"""The JSON files of a tokenizer, read strictly and within limits, and the settings that two of them hold:
+"""Reads the JSON files of a tokenizer strictly and within limits, and the settings in two of them:
 tokenizer_config.json and special_tokens_map.json."""
 
 import json
@@ -10,44 +10,45 @@ from typing import Any, NoReturn
 from weft._core import text as _native
 from weft.errors import FormatError
 
-SIDE_FILE_LIMIT = 1 << 20  # of special_tokens_map.json and added_tokens.json, which have some kilobytes
+SIDE_FILE_LIMIT = 1 << 20  # bytes of special_tokens_map.json and added_tokens.json; in practice some kilobytes
 CONFIG_LIMIT = 2 << 20  # Gemma 3 lists 6,242 tokens in 1.2 MB
 CONFIG = "tokenizer_config.json"
 NAMES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
-_MAX_VALUES = 1 << 17  # of a side file; Python takes up to 200 bytes for one
-# What tokenizer.json says of a normaliser and of a cut, both without objects inside.
+_MAX_VALUES = 1 << 17  # of a side file; Python needs up to 200 bytes for one
+# The normaliser and the pre-tokenizer in tokenizer.json, if they are objects without objects inside.
 _NORMALIZER = re.compile(rb'"normalizer"\s*:\s*(\{[^{}]*"BertNormalizer"[^{}]*\})')
 _CUT = re.compile(rb'"pre_tokenizer"\s*:\s*(\{[^{}]*"ByteLevel"[^{}]*\})')
 _SIDE_FILES = {"special_tokens_map.json": SIDE_FILE_LIMIT, CONFIG: CONFIG_LIMIT}
 
 
 def read(path: Path, limit: int) -> bytes:
-    """The bytes of a file that has at most `limit`."""
+    """The bytes of a file; FormatError if there are more than `limit`."""
     size = path.stat().st_size
     if size > limit:
-        raise FormatError(f"[{path.name}] the file is too large: {size} bytes; the limit is {limit}")
+        raise FormatError(path.name, f"the file is too large: {size} bytes", advice=f"the limit is {limit}")
     return path.read_bytes()
 
 
 def json_object(content: bytes, name: str, max_values: int | None = _MAX_VALUES) -> dict[str, Any]:
-    """The object in the file `name`: no key twice, no NaN, no lone surrogate, no deep nesting, no crowd of values."""
-    values = sum(map(content.count, (b",", b"[", b"{")))  # at least as many as there are
+    """The object in the file `name`; no key twice, no NaN, no lone surrogate, no deep nesting, at most `max_values`."""
+    values = sum(map(content.count, (b",", b"[", b"{")))  # an upper bound
     if max_values is not None and values > max_values:
-        raise FormatError(f"[{name}] the document holds too many values: about {values}; the limit is {max_values}")
+        what = f"the document holds too many values: about {values}"
+        raise FormatError(name, what, advice=f"the limit is {max_values}")
     _native.check_json(content, name)
     value = json.loads(content)
     if not isinstance(value, dict):
-        raise FormatError(f"[{name}] the document is not an object: {type(value).__name__}")
+        raise FormatError(name, "the document is not an object", given=value)
     return value
 
 
 def wrong(file: str, place: str, value: Any, wanted: str) -> NoReturn:
-    """What is at `place` in `file` is not what is wanted there."""
-    raise FormatError(f"[{file}] {place} is {value!r:.80}; {wanted} is wanted")
+    """Raise FormatError: the value at `place` in `file` must be `wanted`."""
+    raise FormatError(file, f"must be {wanted}", field=place, given=value)
 
 
 def settings_beside(path: Path) -> dict[str, Any]:
-    """special_tokens_map.json, which names tokens alone, overridden by tokenizer_config.json; empty without either."""
+    """The tokens of special_tokens_map.json, overridden by tokenizer_config.json; empty without either."""
     settings: dict[str, Any] = {}
     for name, limit in _SIDE_FILES.items():
         file = path.with_name(name)
@@ -73,11 +74,11 @@ def _check_token(value: Any, place: str, file: str) -> None:
     """A special token is written as a string or as an object with a `content`."""
     content = value.get("content", False) if isinstance(value, dict) else value
     if not isinstance(content, str | None):
-        wrong(file, place, value, "a token or an object with one as its content")
+        wrong(file, place, value, "a token, or an object with a token as its content")
 
 
 def token_text(value: Any) -> Any:
-    """The text of a special token out of `settings_beside`; some other value for a setting that is no token."""
+    """The text of a special token out of `settings_beside`; for any other setting, its value."""
     return value.get("content") if isinstance(value, dict) else value
 
 
@@ -95,10 +96,10 @@ def flag(settings: Mapping[str, Any], name: str, otherwise: bool) -> bool:
 
 
 def with_settings(content: bytes, settings: Mapping[str, Any]) -> bytes:
-    """A tokenizer.json as its tokenizer_config.json wants it: upstream's classes for BERT and RoBERTa go by what that
-    says, and by their own defaults where it says nothing."""
+    """A tokenizer.json with the settings of its tokenizer_config.json: transformers' classes for BERT and RoBERTa
+    follow those, and their own defaults for settings that are missing."""
     kind = str(settings.get("tokenizer_class", "")).removesuffix("Fast")
-    if kind == "BertTokenizer" or (not kind and "do_lower_case" in settings):  # older files name no class
+    if kind == "BertTokenizer" or (not kind and "do_lower_case" in settings):  # older files have no class
         accents = None if settings.get("strip_accents") is None else flag(settings, "strip_accents", True)
         wanted = {
             "lowercase": flag(settings, "do_lower_case", True),
@@ -112,13 +113,13 @@ def with_settings(content: bytes, settings: Mapping[str, Any]) -> bytes:
 
 
 def _changed(content: bytes, place: re.Pattern[bytes], wanted: Mapping[str, Any]) -> bytes:
-    """The document with the values of `wanted` in the object at `place`, where it has others."""
+    """The document with the values of `wanted` in the object at `place`."""
     found = place.search(content)
     if found is None:
         return content
     try:
         part = json.loads(found[1])
-    except ValueError:  # the reader of the whole document says what is wrong
+    except ValueError:  # the reader of the whole document will raise
         return content
     if all(part.get(name) == value for name, value in wanted.items()):
         return content

@@ -1,7 +1,7 @@
 """Tokenizers: text to ids and back. WordPiece, byte-level BPE and SentencePiece, native (csrc/text) behind this class.
 
-A special token written in a text is text: only `parse_special=True` turns it into its id, for text that weft or the
-caller wrote, never for what a user typed. Added tokens that are not flagged special are found either way.
+A special token written in a text is ordinary text: only `parse_special=True` turns it into its id, for text that weft
+or the caller wrote, never for what a user typed. Added tokens that are not flagged special are always found.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _FILES = ("tokenizer.json", "tekken.json", "vocab.json", "vocab.txt", "tokenizer.model")
 _TOKENIZER_LIMIT = 256 << 20
-# How the core's messages begin: it may have been given another kind of file in the form of one of these.
+# Origins of the core's errors, replaced by the file's name: some files are converted to another kind for the core.
 _KINDS = ("tiktoken", "tokenizer", "tokenizer.json", "tokenizer.model", "vocab.txt")
 
 
@@ -35,17 +35,17 @@ class Stream:
         self._native = native
 
     def add(self, id: int) -> str:
-        """The text that is complete now; empty when the id ends inside a character."""
+        """The text that is complete now; empty if the id ends inside a character."""
         return self._native.add(id)
 
     def finish(self) -> str:
-        """What is left, an unfinished character as U+FFFD; the stream may be used again afterwards."""
+        """The rest, an unfinished character as U+FFFD; the stream can be used again afterwards."""
         return self._native.finish()
 
 
 @frozen
 class Fitted:
-    """A text, or two, cut to a length: the ids, their token types, and how many tokens of each text went away."""
+    """A text or a pair cut to a length: the ids, their token types, and how many tokens of each text were dropped."""
 
     ids: list[int]
     types: list[int]
@@ -54,7 +54,7 @@ class Fitted:
 
 @frozen
 class Located:
-    """Ids of a text, or two, their token types, and where each lies: `offsets` int32 [n, 2], start and end in its text.
+    """Ids of a text or a pair, their token types, and their `offsets`, int32 [n, 2]: start and end in the text.
 
     The special tokens around the texts are at (0, 0).
     """
@@ -67,7 +67,7 @@ class Located:
 class Tokenizer:
     """One model's tokenizer; immutable, and safe to use from several threads.
 
-    `bos_id`, `eos_id`, `unk_id`, `sep_id`, `pad_id`, `cls_id` and `mask_id` are None where the files name none.
+    `bos_id`, `eos_id`, `unk_id`, `sep_id`, `pad_id`, `cls_id` and `mask_id` are None if the files name no such token.
     """
 
     bos_id: int | None
@@ -88,17 +88,18 @@ class Tokenizer:
         """From a file, or a folder with one of them (the first wins): tokenizer.json, tekken.json, vocab.json with
         merges.txt beside it, vocab.txt, a SentencePiece .model (or Llama 3's, which is tiktoken's), a .tiktoken file.
 
-        tokenizer_config.json and special_tokens_map.json beside it name the special tokens; the former also says
-        whether a text gets bos and eos (`add_bos_token`, `add_eos_token`: where it says nothing a tokenizer.json's own
-        rule holds, and a .model puts bos), for vocab.txt and a BertTokenizer how to normalise, and for a
-        RobertaTokenizer whether a space is put before a text. A .tiktoken file goes by its name.
-        `ending` is a token that every text is to end with, whether or not the files say so.
+        tokenizer_config.json and special_tokens_map.json beside it name the special tokens. The former also decides
+        whether a text gets bos and eos (`add_bos_token`, `add_eos_token`; without them a tokenizer.json follows its own
+        rule, and a .model adds bos), how vocab.txt and a BertTokenizer normalise, and whether a RobertaTokenizer puts a
+        space before a text. The name of a .tiktoken file says which encoding it is.
+        `ending` is a token that every text must end with, even if the files do not say so.
         """
         path = Path(path)
         if path.is_dir():
             path = _file_in(path)
         if not path.is_file():
-            raise NotFoundError(f"[tokenizer] no such file: {path.name}; give {', '.join(_FILES)} or a folder")
+            advice = f"give {', '.join(_FILES)} or a folder"
+            raise NotFoundError("tokenizer", f"no such file: {path.name}", advice=advice)
         with naming(path.name, *_KINDS):
             settings = settings_beside(path)
             made = cls._from_path(path, settings)
@@ -139,17 +140,19 @@ class Tokenizer:
         pattern: str | None = None,
         special: Mapping[str, int] | None = None,
     ) -> Tokenizer:
-        """From a file of tiktoken's ("base64 rank" lines), which holds nothing but the ranks.
+        """From a file of tiktoken's ("base64 rank" lines), which holds only the ranks.
 
-        How a text is cut and which tokens are special comes from `name` (cl100k_base, o200k_base, llama3, qwen, ...) or
-        from `pattern`, one of the published expressions, and `special`, ids by token.
+        How a text is split and which tokens are special comes from `name` (cl100k_base, o200k_base, llama3, qwen, ...),
+        or from `pattern`, one of the published expressions, and `special`, ids by token.
         """
         from weft.text import ranks
 
         if name is not None and (pattern is not None or special is not None):
-            raise InputError("[tiktoken] both a name and a pattern or special tokens are given: one of them decides")
+            what = "excludes pattern and special, which it stands for"
+            raise InputError("tiktoken", what, field="name", given=name, advice="give one or the other")
         if name is None and pattern is None:
-            raise InputError("[tiktoken] the file does not say how a text is cut: give a name or a pattern")
+            what = "the file does not say how to split a text"
+            raise InputError("tiktoken", what, advice="give a name or a pattern")
         encoding = ranks.Encoding(pattern, special or {}) if pattern is not None else ranks.encoding(str(name))
         return cls._from_ranks(read(Path(path), _TOKENIZER_LIMIT), encoding)
 
@@ -184,7 +187,7 @@ class Tokenizer:
         """Whether every text ends with this token."""
         id = self.id(token)
         if id is None:
-            raise InputError(f"[tokenizer] no such token to end a text with: {token!r:.80}")
+            raise InputError("tokenizer", "must be a token of the vocabulary", field="ending", given=token)
         return self.encode("")[-1:] == [id]
 
     def encode(
@@ -192,14 +195,14 @@ class Tokenizer:
     ) -> list[int]:
         """The ids of `text`, with the model's special tokens around them unless `add_special` is False.
 
-        `parse_added=False` finds no added token at all, special or not.
+        With `parse_added=False` no added token is found, special or not.
         """
         return self._native.encode(text, add_special, parse_special, parse_added)
 
     def encode_pair(
         self, first: str, second: str, *, add_special: bool = True, parse_special: bool = False
     ) -> tuple[list[int], list[int]]:
-        """Ids of two texts joined as the model wants them, and the token type of each id."""
+        """Ids of two texts joined as the model expects them, and the token type of each id."""
         return self._native.encode_pair(first, second, add_special, parse_special)
 
     def encode_offsets(
@@ -211,13 +214,13 @@ class Tokenizer:
         parse_special: bool = False,
         unit: Literal["characters", "bytes"] = "characters",
     ) -> Located:
-        """The ids of a text or a pair, and where in its text each lies: `text[start:end]`, or bytes of its UTF-8.
+        """The ids of a text or a pair, and the place of each in its text: `text[start:end]`, or bytes of its UTF-8.
 
-        They are those of the tokenizers library: a token that is part of a character has all of it, and spaces around
-        a word count where the model's file says so.
+        Offsets equal those of the tokenizers library: a token that is part of a character spans all of it, and spaces
+        around a word are included if the model's file says so.
         """
         if unit not in ("characters", "bytes"):
-            raise InputError(f"[encode_offsets] unknown unit: {unit!r}; give 'characters' or 'bytes'")
+            raise InputError("encode_offsets", "must be 'characters' or 'bytes'", field="unit", given=unit)
         return Located(*self._native.encode_located(first, second, add_special, parse_special, unit == "characters"))
 
     def encode_within(
@@ -229,14 +232,19 @@ class Tokenizer:
         side: Literal["left", "right"] = "right",
         parse_special: bool = False,
     ) -> Fitted:
-        """At most `limit` ids with the special tokens around them; tokens go from the given side of a text.
+        """At most `limit` ids, special tokens included; tokens are dropped at the given side of a text.
 
         Of two texts the longer one is cut first.
         """
         template = self._native.template(second is not None)
         room = limit - sum(id >= 0 for id, _ in template)
-        if room < 0 or side not in ("left", "right"):
-            raise InputError(f"[encode_within] no room for the special tokens, or an unknown side: {limit}, {side!r}")
+        if side not in ("left", "right"):
+            raise InputError("encode_within", "must be 'left' or 'right'", field="side", given=side)
+        if room < 0:
+            least = limit - room
+            raise InputError(
+                "encode_within", f"must be {least} or more, for the special tokens", field="limit", given=limit
+            )
         bodies = [self.encode(text, add_special=False, parse_special=parse_special) for text in (first, second or "")]
         kept = _fit(len(bodies[0]), len(bodies[1]), room)
         cut = [ids[len(ids) - size :] if side == "left" else ids[:size] for ids, size in zip(bodies, kept)]
@@ -250,7 +258,7 @@ class Tokenizer:
     ) -> list[npt.NDArray[np.int32]]:
         """One int32 array per text, computed by at most `threads` threads without the GIL."""
         if not 1 <= threads <= 256:
-            raise InputError(f"[encode_batch] threads out of range: {threads}; give 1 to 256")
+            raise InputError("encode_batch", "must be 1 to 256", field="threads", given=threads)
         return self._native.encode_batch(list(texts), add_special, parse_special, threads)
 
     def decode(self, ids: Sequence[int] | npt.NDArray[np.int32], *, skip_special: bool = True) -> str:
@@ -260,9 +268,9 @@ class Tokenizer:
         try:
             array = np.ascontiguousarray(ids, dtype=np.int32)
         except (OverflowError, TypeError, ValueError) as error:
-            raise InputError(f"[decode] ids are not a list of integers: {error}") from error
+            raise InputError("decode", f"must be a list of integers ({error})", field="ids", given=ids) from error
         if array.ndim != 1:
-            raise InputError(f"[decode] ids have shape {array.shape}; give one list of integers")
+            raise InputError("decode", f"must be one list of integers, not of shape {array.shape}", field="ids")
         return self._native.decode(array, skip_special)
 
     def stream(self, *, skip_special: bool = True) -> Stream:
@@ -289,7 +297,7 @@ class Tokenizer:
         return self._native.token(id)
 
     def token_bytes(self) -> list[bytes]:
-        """What each id adds in the middle of a text: not always whole characters, empty for an id without a token."""
+        """The bytes that each id adds inside a text: not always whole characters, empty for an id without a token."""
         return self._native.token_bytes()
 
     def id(self, token: str) -> int | None:
@@ -298,7 +306,7 @@ class Tokenizer:
 
 
 def _fit(first: int, second: int, room: int) -> tuple[int, int]:
-    """How many tokens of each text stay when they share `room`: the longer gives way, down to the other's length."""
+    """How many tokens of each text stay if they share `room`: the longer is cut first, down to the other's length."""
     if first + second <= room:
         return first, second
     short = min(first, second, room // 2)
@@ -310,7 +318,7 @@ def _file_in(folder: Path) -> Path:
     for name in _FILES:
         if (folder / name).is_file() and (name != "vocab.json" or (folder / "merges.txt").is_file()):
             return folder / name
-    raise NotFoundError(f"[tokenizer] none of {', '.join(_FILES)} in the folder: {folder.name}")
+    raise NotFoundError("tokenizer", f"the folder {folder.name} has none of {', '.join(_FILES)}")
 
 
 def _from_merges(path: Path, settings: Mapping[str, Any]) -> bytes:
@@ -319,7 +327,7 @@ def _from_merges(path: Path, settings: Mapping[str, Any]) -> bytes:
     vocab, lines, added = merges.files_beside(path.parent)
     for file in (vocab, lines):
         if not file.is_file():
-            raise NotFoundError(f"[tokenizer] {path.name} without {file.name} beside it")
+            raise NotFoundError("tokenizer", f"{path.name} needs {file.name} beside it, which is missing")
     extra = read(added, SIDE_FILE_LIMIT) if added.is_file() else None
     return merges.tokenizer_json(read(vocab, _TOKENIZER_LIMIT), read(lines, _TOKENIZER_LIMIT), extra, settings)
 
@@ -327,10 +335,10 @@ def _from_merges(path: Path, settings: Mapping[str, Any]) -> bytes:
 def _from_json(
     content: bytes, file: str, settings: Mapping[str, Any], tokens: Mapping[str, str | None]
 ) -> _native.Tokenizer:
-    """A tokenizer.json with bos and eos around a text as the configuration wants them.
+    """A tokenizer.json with bos and eos around a text as the configuration says.
 
-    A flag without its token says nothing: Qwen's files have one and no bos, and a rule of their own for the end. Where
-    the flag of one is missing, eos is not put, and bos where the file's own rule puts it.
+    A flag whose token is missing is ignored: Qwen's files have add_bos_token but no bos, and their own rule for the
+    end. Without its flag, eos is not added, and bos only if the file's own rule adds it.
     """
     named = {name: tokens.get(name) or "" for name in ("bos", "eos")}
     flags = {name: settings.get(f"add_{name}_token") for name, token in named.items() if token}

@@ -6,9 +6,9 @@ Three ways in which models write them:
     llama3    <|python_tag|>{"name": "f", "parameters": {...}}; {...}         and, as a whole answer, without the tag
     mistral   [TOOL_CALLS][{"name": "f", "arguments": {...}}, ...]            and [TOOL_CALLS]f[ARGS]{...}
 
-The text must be the decoded one with special tokens written out: the marks are special tokens of many vocabularies.
-What comes out does not depend on how the text was cut. Nothing but white space beside a call is lost: what turns out to
-be no call is text.
+The text must be decoded with special tokens written out: the marks are special tokens of many vocabularies. The result
+does not depend on how the text is cut into pieces. Only white space beside a call is lost: what turns out not to be a
+call is text.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Arguments:
 
 @frozen
 class CallEnded:
-    """A call's end; not `complete` where its arguments broke off or stopped being JSON. What followed is text."""
+    """The end of a call; not `complete` if its arguments ended early or became invalid JSON. The rest is text."""
 
     index: int
     complete: bool
@@ -67,14 +67,14 @@ _ARGUMENTS = ("arguments", "parameters")
 
 
 def nine_characters(index: int) -> str:
-    """The id of a call where the model gives none: nine letters and digits, which Mistral's templates insist on."""
+    """The id of a call if the model gives none: nine letters and digits, which Mistral's templates require."""
     return f"call{index:05d}"
 
 
 class ToolParser:
-    """Takes an answer piece by piece and gives its events.
+    """Turns an answer, given piece by piece, into events.
 
-    `names`, where given, are the tools there are: what looks like a call of another is text. `identify` makes the id of
+    `names` are the known tools, if given: what looks like a call of another tool is text. `identify` makes the id of
     the n-th call.
     """
 
@@ -90,23 +90,23 @@ class ToolParser:
         self._identify = identify
         self._count = 0
         self._events: list[Event] = []
-        self._parts: list[str] = []  # of a text or of arguments, the last event
+        self._parts: list[str] = []  # of the last event, a text or arguments
         self._parts_are_text = True
-        self._spaces: list[str] = []  # white space that may stand beside a call
+        self._spaces: list[str] = []  # white space that may be beside a call, and is dropped then
         self._after_call = False
-        self._again: deque[str] = deque()  # characters to be read once more
+        self._again: deque[str] = deque()  # characters to read again
         self._ended = False
         self._reading = self._read_all()
         next(self._reading)
 
     def add(self, piece: str) -> list[Event]:
-        """The events that are certain now."""
+        """The events that are certain after this piece."""
         for character in piece:
             self._reading.send(character)
         return self._given()
 
     def finish(self) -> list[Event]:
-        """The events of what was held back. The answer ends here."""
+        """The events of the text that was held back, at the end of the answer."""
         if not self._ended:
             self._ended = True
             for _ in self._reading:
@@ -118,7 +118,7 @@ class ToolParser:
         events, self._events = self._events, []
         return events
 
-    # Reading: generators that are sent characters. `yield from self._next()` is the next one, None at the end.
+    # Reading: generators that receive characters. `yield from self._next()` is the next one, None at the end.
 
     def _next(self) -> Generator[None, str | None, str | None]:
         if self._again:
@@ -148,13 +148,13 @@ class ToolParser:
             self._emit_text("")
 
     def _say_but_opening(self, text: str) -> str:
-        """Say as much of `text` as cannot begin the opening mark; the rest is returned."""
+        """Emit the part of `text` that cannot begin the opening mark, and return the rest."""
         keep = next(size for size in range(len(text), -1, -1) if self._opening.startswith(text[len(text) - size :]))
         self._say(text[: len(text) - keep])
         return text[len(text) - keep :]
 
     def _attempt(self, opening: str, first: str) -> Generator[None, str | None, None]:
-        """Read what an opening mark promises; where it is no call, it is text and read again behind the mark."""
+        """Read a call after an opening mark; if it is not a call, the mark is text and the rest is read again."""
         held: list[str] = []
         self._again.extendleft(first)
         reading = {"hermes": self._hermes, "llama3": self._llama3, "mistral": self._mistral}[self._form]
@@ -241,7 +241,7 @@ class ToolParser:
         return self._end(True)
 
     def _broken(self, character: str | None, held: list[str], started: bool) -> bool:
-        """The end of what cannot be a whole call: what was not given as arguments will be read again."""
+        """End a call that cannot be complete; characters that were not emitted as arguments are read again."""
         if not started:
             return False
         if character is not None:
@@ -249,7 +249,7 @@ class ToolParser:
         return self._end(False)
 
     def _until(self, ends: str, held: list[str]) -> Generator[None, str | None, str]:
-        """What comes before one of the characters `ends`, or before it is too long for a name."""
+        """The text before one of the characters `ends`, at most as long as a name can be."""
         text = ""
         while len(text) < _MAX_NAME:
             character = yield from self._read(held)
@@ -276,7 +276,7 @@ class ToolParser:
             self._again.appendleft(character)
 
     def _mark(self, mark: str, held: list[str]) -> _Reading:
-        """Whether `mark` comes next, which is then read; else nothing is."""
+        """Read `mark` if it comes next; returns whether it did."""
         read: list[str] = []
         while len(read) < len(mark):
             character = yield from self._next()
@@ -289,7 +289,7 @@ class ToolParser:
         return True
 
     def _optional(self, mark: str) -> _Reading:
-        """Whether `mark` comes next, after white space; then both are read, else neither."""
+        """Read `mark` and white space before it if they come next; returns whether they did."""
         spaces: list[str] = []
         character = yield from self._skipped(spaces)
         self._back(character, spaces)
@@ -298,7 +298,7 @@ class ToolParser:
         self._again.extendleft(reversed(spaces))
         return False
 
-    # Telling: events, in order.
+    # Writing: events, in order.
 
     def _known(self, name: str) -> bool:
         plain = 0 < len(name) <= _MAX_NAME and not any(character.isspace() for character in name)
@@ -332,7 +332,7 @@ class ToolParser:
         self._after_call = False
 
     def _put(self, event: Event | None) -> None:
-        """An event after the text or the arguments that came before it."""
+        """Append the text or arguments so far as an event, then `event`."""
         text = "".join(self._parts)
         self._parts.clear()
         if text:
@@ -342,19 +342,19 @@ class ToolParser:
 
 
 class _Call:
-    """What is known of a call that is written as an object."""
+    """What is known so far of a call that is written as an object."""
 
     def __init__(self) -> None:
         self.name: str | None = None
         self.id: str | None = None
         self.started = self.streams = False
         self.is_empty, self.is_malformed = True, False
-        self._value: list[str] = []  # of the member that is read
+        self._value: list[str] = []  # of the member that is being read
         self._arguments: list[str] = []
         self._argued = False
 
     def take(self, character: str, follower: JsonFollower) -> str:
-        """A character that the follower took; what of it is arguments."""
+        """Take a character that the follower accepted; returns it if it is part of the arguments, else ""."""
         self.is_empty = self.is_empty and character.isspace()
         is_arguments = follower.key in _ARGUMENTS and not self._argued
         text = ""
@@ -370,11 +370,11 @@ class _Call:
         return text
 
     def so_far(self) -> str:
-        """The arguments that came before the name, or none: an object without members."""
+        """The arguments that came before the name; an empty object if there were none."""
         return "".join(self._arguments) or "{}"
 
     def _member(self, key: str | None, value: str) -> None:
-        """The first of each name counts."""
+        """Use a member that is complete; of several with one name the first counts."""
         if key == "name" and self.name is None and value.startswith('"'):
             self.name = json.loads(value)
         elif key == "id" and value.startswith('"'):
@@ -385,7 +385,7 @@ class _Call:
                 self._unquote(value)
 
     def _unquote(self, value: str) -> None:
-        """Arguments that are not an object: a text with one in it will do."""
+        """Take arguments that are not an object; they must be a string that holds one."""
         inner = json.loads(value) if value.startswith('"') else ""
         try:
             self.is_malformed = not isinstance(json.loads(inner), dict)
@@ -396,14 +396,14 @@ class _Call:
 
 @frozen
 class Formats:
-    """How a model writes tool calls, and the marks around its reasoning; None where it does not."""
+    """How a model writes tool calls, and the marks around its reasoning; None if it does not."""
 
     tools: ToolFormat | None
     reasoning: tuple[str, str] | None
 
 
 def formats_of(template: str | Mapping[str, str]) -> Formats:
-    """The formats that a chat template speaks of."""
+    """The formats that a chat template uses."""
     text = template if isinstance(template, str) else "\n".join(template.values())
     tools: ToolFormat | None = None
     if "[TOOL_CALLS]" in text:

@@ -1,4 +1,4 @@
-"""What is on disk: checkpoints as mapped tensors, their formats and their names."""
+"""Files of models: checkpoints as mapped tensors, their formats and their names."""
 
 from typing import TYPE_CHECKING
 
