@@ -91,7 +91,7 @@ def test_a_module_of_the_model_s_own_code_is_refused(tmp_path: Path) -> None:
 def test_a_model_in_a_folder_inside_is_told(tmp_path: Path) -> None:
     write_st_folder(tmp_path / "model" / "0_Transformer")
     edit(tmp_path / "model" / "modules.json")
-    with pytest.raises(NotFoundError, match=r"in folders inside it, which modules\.json may name, are not read"):
+    with pytest.raises(NotFoundError, match=r"weights must be in the top folder, even if modules\.json names another"):
         weft.Embedder(str(tmp_path / "model"))
 
 
