@@ -1,4 +1,4 @@
-"""A model is a program: count its ops, and see where the time of one step goes."""
+"""A model is a program: count its ops, and measure the time of each in one step."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""Print an answer as it is made, and what it cost."""
+"""Print an answer as it is generated, and how long it took."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Several requests share the engine's steps, and each gets the text it would have got alone, to the bit."""
+"""Several requests share the engine's steps; each result is the same, bit for bit, as if it ran alone."""
 
 import weft
 

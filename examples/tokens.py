@@ -1,4 +1,4 @@
-"""What a tokenizer makes of a text, and the way back, piece by piece."""
+"""The tokens of a text, and the text of the tokens, piece by piece."""
 
 import weft
 

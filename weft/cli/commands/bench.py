@@ -365,12 +365,12 @@ def vs(
     sizes = cases.Sizes(few=8, many=32, prompt=64, sequences=4, texts=50)
     sizes = sizes if quick else cases.Sizes(sequences=sequences)
     plan = cases.plan(workload, model, threads=threads, sizes=sizes)
-    everybody = _everybody(plan.task, pythons, folder, only, compute)
+    candidates = _candidates(plan.task, pythons, folder, only, compute)
     about: dict[str, Any] = {"model": _name(model), "threads": plan.threads, "rounds": rounds}
     if workload == "startup":
-        rows = versus.startup(plan, everybody, rounds=rounds, files=files, say=say)
+        rows = versus.startup(plan, candidates, rounds=rounds, files=files, say=say)
     else:
-        rows, said = versus.compare(plan, everybody, rounds=rounds, files=files, say=say)
+        rows, said = versus.compare(plan, candidates, rounds=rounds, files=files, say=say)
         about.update(said, workloads=plan.meanings, roofs=plan.roofs.as_json())
     _finish_rows(f"vs {workload}", rows, printing, **about)
     for label, text in about.get("about", {}).items():
@@ -378,7 +378,7 @@ def vs(
             screen.note(f"{label}: {text}")
 
 
-def _everybody(
+def _candidates(
     task: str, pythons: Sequence[str], folder: Path | None, only: Sequence[str], compute: str | None
 ) -> list[Candidate]:
     """weft, then the peers; an error that says what to install if there is no peer."""

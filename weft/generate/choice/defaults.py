@@ -6,7 +6,8 @@ The first of these that says something decides, and a value that the caller give
 2. the model's entry in the catalogue, for files that carry no such settings (GGUF);
 3. nothing: each caller then has its own. The library is greedy, `weft chat` takes CHAT, an API what it documents.
 
-Continuing a raw prompt (`model.generate`, `weft generate` without --chat) does not ask: it is greedy unless told.
+Continuing a raw prompt (`model.generate`, `weft generate` without --chat) does not use these: it is greedy unless
+`temperature` is given.
 """
 
 from __future__ import annotations
