@@ -108,7 +108,7 @@ def test_adapters_change_the_vectors_of_who_names_them(folder: Path, tmp_path: P
     adapted = embedder.encode(TEXTS, adapter="a")
     assert np.abs(adapted - plain).max() > 1e-3 and (embedder.encode(TEXTS) == plain).all()
     assert (embedder.encode(TEXTS[0], adapter="a") == adapted[0]).all()
-    with pytest.raises(NotFoundError, match="no adapter is called 'b'"):
+    with pytest.raises(NotFoundError, match="no adapter of this name is loaded: got 'b'"):
         embedder.encode(TEXTS, adapter="b")
     embedder.adapters.unload("a")
     assert len(embedder.adapters._live) == 0

@@ -74,5 +74,5 @@ def test_replacing_an_adapter_under_load_gives_no_wrong_answer(tmp_path: Path) -
         assert handle.result().logprobs == expected[number]
     model.adapters.unload("live")
     assert len(model.adapters) == 4 and model.engine.stats().running == 0
-    with pytest.raises(NotFoundError, match="no adapter is called 'live'"):
+    with pytest.raises(NotFoundError, match="no adapter of this name is loaded: got 'live'"):
         model.generate(prompt, adapter="live")

@@ -61,7 +61,7 @@ def test_a_prompt_past_the_context_says_the_numbers(folder: Path) -> None:
     with pytest.raises(TooLongError, match="40 tokens, the context leaves room for 31"):
         short.generate([1] * 40, max_tokens=1)
     assert short.generate([1] * 40, max_tokens=4, truncate="left").usage.truncated_tokens > 0
-    with pytest.raises(TooLongError, match="40 tokens, the context holds 32"):
+    with pytest.raises(TooLongError, match="40 tokens exceed the context of 32"):
         short.logits([1] * 40)
 
 

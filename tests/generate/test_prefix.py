@@ -230,7 +230,7 @@ def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="give a directory"):
         engine_on(tmp_path / "file")
-    with pytest.raises(InputError, match="limit is 0"):
+    with pytest.raises(InputError, match="must be at least 1 byte"):
         engine_on(tmp_path, prefix_bytes=0)
 
 

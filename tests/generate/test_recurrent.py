@@ -174,7 +174,7 @@ def test_a_step_that_fails_loses_no_slot() -> None:
 def test_what_recurrent_state_cannot_do_is_refused(tmp_path) -> None:
     with pytest.raises(UnsupportedError, match="prefix_dir"):
         Engine(RecurrentDecoder(), prefix_dir=tmp_path)
-    with pytest.raises(UnsupportedError, match="draft model"):
+    with pytest.raises(UnsupportedError, match="draft must be"):
         Engine(RecurrentDecoder(), draft=RecurrentDecoder())
     with pytest.raises(InputError, match="at least 2"):
         Engine(RecurrentDecoder(slots=1))

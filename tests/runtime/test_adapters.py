@@ -239,7 +239,7 @@ def test_what_has_no_weighted_sum_is_not_blended(tmp_path: Path) -> None:
     for weights in ({}, {"plain": float("nan")}, {"plain": float("inf")}, {"plain": "1"}):
         with pytest.raises(InputError, match="finite weights"):
             decoder.adapters.blend("new", weights)
-    with pytest.raises(NotFoundError, match="no adapter is called 'x'"):
+    with pytest.raises(NotFoundError, match="no adapter of this name is loaded: got 'x'"):
         decoder.adapters.blend("new", {"plain": 1.0, "x": 1.0})
     with pytest.raises(InputError, match="released more often"):  # it was held and let go
         decoder.adapters.release(decoder.adapters.get("plain"))
@@ -247,7 +247,7 @@ def test_what_has_no_weighted_sum_is_not_blended(tmp_path: Path) -> None:
     for number in range(9):
         decoder.adapters.load(f"w{number}", wide)
     decoder.adapters.blend("half", {f"w{number}": 0.1 for number in range(8)})
-    with pytest.raises(InputError, match="rank 4352; 4096 is the limit"):
+    with pytest.raises(InputError, match="rank 4352, more than 4096"):
         decoder.adapters.blend("new", {"half": 1.0, **{f"w{number}": 0.1 for number in range(9)}})
     assert [a.name for a in decoder.adapters] == [*FOUR, *(f"w{n}" for n in range(9)), "half"]
 

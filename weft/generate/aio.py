@@ -147,9 +147,9 @@ class AsyncEngine:
     def check(self) -> None:
         """An error where the thread has ended."""
         if self._failure is not None:
-            raise BackendError(f"[engine] the thread that takes the steps has ended: {self._failure}")
+            raise BackendError("engine", f"the thread that takes the steps has ended: {self._failure}")
         if self._closed or not self._thread.is_alive():
-            raise BackendError("[engine] the asynchronous engine is closed; use it inside `async with`")
+            raise BackendError("engine", "the asynchronous engine is closed", advice="use it inside `async with`")
 
     def leave(self, handle: AsyncHandle) -> None:
         """Nobody waits for this request any more."""

@@ -70,7 +70,7 @@ class Engine:
     ) -> None:
         for name, value in (("step_tokens", step_tokens), ("max_running", max_running), ("max_waiting", max_waiting)):
             if type(value) is not int or value < 1:
-                raise InputError(f"[engine] {name} is {value!r}; give a whole number of at least 1")
+                raise InputError("engine", "must be a whole number of at least 1", field=name, given=value)
         self._decoder = _decoder_of(decoder)
         if _is_model(decoder):
             tokenizer = decoder.decoder.tokenizer if decoder.decoder.checkpoint.make_tokenizer else None
@@ -82,7 +82,8 @@ class Engine:
         if self._slots is not None:
             self._max_running = min(max_running, self._slots.most_running)
             if prefix_dir is not None:
-                raise UnsupportedError("[engine] prefix_dir: pages on disk have no recurrent state; give none")
+                what = "is not supported for models with recurrent state: pages on disk do not hold it"
+                raise UnsupportedError("engine", what, field="prefix_dir")
         self._store = PrefixStore(prefix_dir, self._decoder, limit=prefix_bytes) if prefix_dir is not None else None
         self._prefixes = Prefixes(self._decoder.pages, slots=self._slots, hash_bits=hash_bits, store=self._store)
         self._share = prefix_cache
@@ -150,7 +151,7 @@ class Engine:
                 self._lock.release()
         waiting = self.waiting
         if waiting + request.n > max(self._max_waiting, request.n):
-            raise BusyError(f"[engine] {waiting} requests wait, which is the most; try again later")
+            raise BusyError("engine", f"the queue is full: {waiting} requests wait", advice="try again later")
         sequences = [admitted.sequence(next(self._keys), index) for index in range(request.n)]
         self._inbox.extend(sequences)  # in one go: all its answers begin to wait, or none
         return Handle(self, sequences)
@@ -271,8 +272,9 @@ class Engine:
             sequence.start(now)
         if self._sequences and not plan.work:
             raise BackendError(
-                f"[engine] no request can go on: {pool.free_count} of {pool.count} pages are free and the others are "
-                "held outside this engine; release them"
+                "engine",
+                f"no request can go on: {pool.free_count} of {pool.count} pages are free and the others are "
+                "held outside this engine; release them",
             )
         return plan.work
 
@@ -361,7 +363,7 @@ class Engine:
             self._costs.note(len(step.ids), time.perf_counter() - before)
         expected = (len(step.rows), self._decoder.vocab_size)
         if logits.shape != expected or logits.dtype != np.float32:
-            raise BackendError(f"[engine] the decoder returned {logits.dtype} {logits.shape}, not float32 {expected}")
+            raise BackendError("engine", f"the decoder returned {logits.dtype} {logits.shape}, not float32 {expected}")
         return counts, logits
 
     def _commit(self, work: tuple[Work, ...], sequences: list[Sequence], rows: list[int], logits: np.ndarray) -> None:
@@ -483,6 +485,7 @@ def _not_finite(sequence: Sequence, logits: np.ndarray) -> BackendError:
     row, bad = map(int, np.argwhere(~np.isfinite(logits))[0])
     place = len(sequence.tokens) - len(logits) + row
     return BackendError(
-        f"[engine] request {sequence.key}: the logits after token {place} are not finite: "
-        f"{logits[row, bad]} for id {bad}; the weights or the backend are at fault"
+        "engine",
+        f"request {sequence.key}: the logits after token {place} are not finite: "
+        f"{logits[row, bad]} for id {bad}; the weights or the backend are at fault",
     )

@@ -96,7 +96,7 @@ def make_request(prompt_ids: ListOf[int], **options: Any) -> Request:
     unknown = sorted(options.keys() - _SAMPLING - _REQUEST)
     if unknown:
         known = ", ".join(sorted(_SAMPLING | _REQUEST))
-        raise InputError(f"[generate] unknown option {', '.join(unknown)}; there are {known}")
+        raise InputError("generate", f"unknown option {', '.join(unknown)}", advice=f"options are {known}")
     sampling = Sampling(**{name: options.pop(name) for name in options.keys() & _SAMPLING})
     return Request(tuple(prompt_ids), sampling, **options)
 

@@ -209,7 +209,8 @@ class Model:
         given = {**names, **(variables or {})}
         wrong = next((name for name in given if not isinstance(name, str) or name in _NOT_VARIABLES), None)
         if wrong is not None:
-            raise InputError(f"[chat] not a variable of a template: {wrong!r:.80}; messages and tools go by themselves")
+            what, advice = "cannot be set as a template variable", "pass messages= and tools= to chat() instead"
+            raise InputError("chat", what, field=repr(wrong)[:80], advice=advice)
         return encode_chat(tokenizer, self.chat_template, list(messages), tools=tools, **given)
 
     @cached_property
@@ -219,7 +220,7 @@ class Model:
         template = self.decoder.checkpoint.chat_template or (entry.chat_template if entry else None)
         if template is None:
             raise UnsupportedError(
-                f"[chat] {self._located.spec} has no chat template; use generate, or a model made for chat"
+                "chat", f"{self._located.spec} has no chat template; use generate, or a model made for chat"
             )
         return template
 
@@ -232,7 +233,7 @@ class Model:
             ids = self.tokenizer.encode(prompt, add_special=True, parse_special=parse_special)
             if not ids:
                 raise InputError(
-                    "[generate] the prompt is empty and the model has no token to begin with; give some text"
+                    "generate", "the prompt is empty and the model has no token to begin with; give some text"
                 )
             return ids
         return prompt

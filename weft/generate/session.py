@@ -91,7 +91,7 @@ class Session:
 
     def _check_room(self, ids: list[int]) -> None:
         if not self.tokens and not ids:
-            raise InputError("[session] there is no text yet; give some")
+            raise InputError("session", "the session has no text yet", advice="give some")
 
     def _run(self, ids: list[int], options: dict[str, Any]) -> Generation:
         self._check_room(ids)
@@ -116,7 +116,7 @@ class Session:
             unfinished.replace(path)
         except OSError as error:
             unfinished.unlink(missing_ok=True)
-            raise InputError(f"[session] {path}: {error.strerror}; give a file that can be written") from error
+            raise InputError("session", f"{path} cannot be written: {error.strerror}") from error
 
     def _circumstances(self) -> dict[str, Any]:
         return {name: self._options[name] for name in ("salt", "adapter") if name in self._options}
@@ -128,12 +128,12 @@ class Session:
         try:
             data = path.read_bytes()
         except OSError as error:
-            raise NotFoundError(f"[session] {path}: {error.strerror}") from error
+            raise NotFoundError("session", f"{path} cannot be read: {error.strerror}") from error
         about, pages = _read(data, path.name)
         tokens = about["tokens"]
         most = model.decoder.vocab_size
         if not all(type(token) is int and 0 <= token < most for token in tokens):
-            raise FormatError(f"[session] {path.name}: tokens of another model; this one has 0 to {most - 1}")
+            raise FormatError("session", f"{path.name} has token ids of another model; this one has 0 to {most - 1}")
         session = cls(model, tokens, **options)
         size = model.decoder.page_bytes
         if about["state"] == model.decoder.state_fingerprint and len(pages) == size * about["pages"]:
@@ -145,17 +145,17 @@ class Session:
 def _read(data: bytes, name: str) -> tuple[dict[str, Any], bytes]:
     """What a file says of the session, and its pages."""
     if len(data) < _HEAD.size + _CHECK or not data.startswith(_MAGIC):
-        raise FormatError(f"[session] {name}: not a session of this version of weft")
+        raise FormatError("session", f"{name} is not a session of this version of weft")
     if blake2b(memoryview(data)[:-_CHECK], digest_size=_CHECK).digest() != data[-_CHECK:]:
-        raise FormatError(f"[session] {name}: the file is damaged: its checksum does not fit")
+        raise FormatError("session", f"{name} is damaged: the checksum does not match")
     _, size = _HEAD.unpack_from(data)
     if size > min(_MOST_BYTES, len(data) - _HEAD.size - _CHECK):
-        raise FormatError(f"[session] {name}: the description has {size} bytes, more than there are")
+        raise FormatError("session", f"{name} is cut short: its header says {size} bytes")
     try:
         about = json.loads(data[_HEAD.size : _HEAD.size + size])
         whole = isinstance(about["tokens"], list) and type(about["pages"]) is int and isinstance(about["state"], str)
     except (ValueError, KeyError, TypeError, RecursionError):
         whole = False
     if not whole:
-        raise FormatError(f"[session] {name}: the description is not one of a session")
+        raise FormatError("session", f"{name} has a header that is not a session's")
     return about, data[_HEAD.size + size : -_CHECK]

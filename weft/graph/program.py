@@ -145,14 +145,14 @@ class Program:
         try:
             document = json.loads(text)
             if document["weft"] != VERSION:
-                raise FormatError(f"[program] version {document['weft']} is not {VERSION}")
+                raise FormatError("program", f"version {document['weft']} is not {VERSION}")
             values = tuple(_value_from_json(value) for value in document["values"])
             table = {value.name: value for value in values}
             body = tuple(_instr_from_json(instr, table) for instr in document["body"])
             slots = tuple(Dim(**{key: _typed(int, size) for key, size in slot.items()}) for slot in document["slots"])
             return cls(_typed(str, document["name"]), values, body, slots)
         except (KeyError, TypeError, ValueError, AttributeError, NotFoundError, RecursionError) as error:
-            raise FormatError(f"[program] not a program: {type(error).__name__} {error}") from error
+            raise FormatError("program", f"not a program: {type(error).__name__} {error}") from error
 
 
 def arrange(name: str, values: Iterable[Value], body: Iterable[Instr]) -> Program:
@@ -190,11 +190,11 @@ def bind_sizes(program: Program, inputs: Mapping[str, Any]) -> dict[str, int]:
     sizes: dict[str, int] = {}
     wanted = {value.name: value for value in program.inputs}
     if set(inputs) != set(wanted):
-        raise InputError(f"[{program.name}] inputs must be {', '.join(wanted)}: got {', '.join(inputs)}")
+        raise InputError(program.name, f"inputs must be {', '.join(wanted)}: got {', '.join(inputs)}")
     for name, value in wanted.items():
         shape = tuple(inputs[name].shape)
         if len(shape) != len(value.shape):
-            raise InputError(f"[{program.name}] {name} must be {value.spec}: got shape {shape}")
+            raise InputError(program.name, f"{name} must be {value.spec}: got shape {shape}")
         for size, want in zip(shape, value.shape):
             form = linear(want)
             unknown = [symbol for symbol in "TBL" if getattr(form, symbol) and symbol not in sizes]
@@ -203,7 +203,7 @@ def bind_sizes(program: Program, inputs: Mapping[str, Any]) -> dict[str, int]:
                 sizes[unknown[0]] = rest // getattr(form, unknown[0])
             if form.at(**sizes) != size or any(number < 0 for number in sizes.values()):
                 known = ", ".join(f"{symbol}={number}" for symbol, number in sizes.items())
-                raise InputError(f"[{program.name}] {name} must be {value.spec}: got shape {shape} with {known}")
+                raise InputError(program.name, f"{name} must be {value.spec}: got shape {shape} with {known}")
     return {symbol: sizes.get(symbol, 0) for symbol in "TBL"}
 
 

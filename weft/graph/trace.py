@@ -39,7 +39,7 @@ class Trace:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if kind is None and not self._outputs and not any(op.effect for op, *_ in self._body):
-            raise InputError(f"[trace] {self.name} has no output; call trace.output(name, tensor)")
+            raise InputError("trace", f"{self.name} has no output; call trace.output(name, tensor)")
 
     # Declarations.
 
@@ -56,7 +56,7 @@ class Trace:
         values = np.ascontiguousarray(values, np.float32)
         known = self.constants.setdefault(name, values)
         if not np.array_equal(known, values):
-            raise InputError(f"[trace] constant {name} is declared twice with different values")
+            raise InputError("trace", f"constant {name} is declared twice with different values")
         return self.weight(name, values.shape)
 
     def kv(self, name: str, shape: Shape, dtype: str | DType = "f32") -> Tensor:
@@ -78,22 +78,22 @@ class Trace:
     def output(self, name: str, tensor: Tensor) -> None:
         """Make a tensor a result of the program."""
         if name in self._declared or name in self._outputs or not NAME.fullmatch(name):
-            raise InputError(f"[trace] {name!r} is no free name for an output")
+            raise InputError("trace", f"{name!r} is no free name for an output")
         self._outputs[name] = tensor
 
     def label(self, tensor: Tensor, label: str) -> Tensor:
         """Label a result; inputs, weights and states have their names already."""
         if not NAME.fullmatch(label):
-            raise InputError(f"[trace] not a label: {label!r}; use letters, digits and ._-/:")
+            raise InputError("trace", f"not a label: {label!r}; use letters, digits and ._-/:")
         tensor.label = label
         return tensor
 
     def _declare(self, name: str, kind: str, spec: Spec) -> Tensor:
         if not NAME.fullmatch(name):
-            raise InputError(f"[trace] not a name: {name!r}; use letters, digits and ._-/:")
+            raise InputError("trace", f"not a name: {name!r}; use letters, digits and ._-/:")
         known = self._declared.setdefault(name, Tensor(self, name, kind, spec))
         if (known.kind, known.spec) != (kind, spec):
-            raise InputError(f"[trace] {name} is a {known.kind} {known.spec} already; now asked for as {kind} {spec}")
+            raise InputError("trace", f"{name} is a {known.kind} {known.spec} already; now asked for as {kind} {spec}")
         return known
 
     # Recording.
@@ -113,7 +113,7 @@ class Trace:
         if operand is None:
             return None
         if not isinstance(operand, Tensor) or operand.trace is not self:
-            raise InputError(f"[{op.name}] operand {operand!r} belongs to another trace")
+            raise InputError(op.name, f"operand {operand!r} belongs to another trace")
         return operand
 
     def program(self) -> Program:

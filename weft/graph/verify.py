@@ -50,7 +50,7 @@ def _need(condition: bool, program: Program, where: object, message: str) -> Non
 
 
 def _refuse(program: Program, where: object, message: object) -> NoReturn:
-    raise FormatError(f"[program {program.name}] {where}: {message}")
+    raise FormatError(f"program {program.name}", f"{where}: {message}")
 
 
 def _check_values(program: Program) -> None:
@@ -141,7 +141,7 @@ def _check_instr(program: Program, index: int, instr: Instr, written: set[str]) 
     except TypeError:  # not hashable
         _refuse(program, where, f"attributes must be numbers, words and sizes: got {dict(instr.attrs)!r:.200}")
     except (InputError, ShapeError) as error:
-        raise FormatError(f"[program {program.name}] {where}: {error}") from error
+        raise FormatError(f"program {program.name}", f"{where}: {error}") from error
     _check_operands(program, where, instr)
     if len(results) != len(instr.outputs):
         _refuse(program, where, f"has {len(results)} results")

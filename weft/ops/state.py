@@ -45,7 +45,7 @@ class KvArray:
         pages, heads, dim, page = self.key.shape
         if page != PAGE or self.value.shape != (pages, heads, PAGE, dim):
             raise InputError(
-                f"[state] key {self.key.shape} and value {self.value.shape} are not pages of {PAGE} tokens"
+                "state", f"key {self.key.shape} and value {self.value.shape} are not pages of {PAGE} tokens"
             )
 
     @classmethod

@@ -62,7 +62,7 @@ class Classifier(WithEncoder):
     def activated(self, raw: np.ndarray, activation: str | None = None) -> np.ndarray:
         wanted = self.activation if activation is None else activation
         if wanted not in ACTIVATIONS:
-            raise InputError(f"[rerank] activation is {wanted!r:.40}; one of {', '.join(ACTIVATIONS)}")
+            raise InputError("rerank", f"activation is {wanted!r:.40}; one of {', '.join(ACTIVATIONS)}")
         return raw if wanted == "identity" else sigmoid(raw)
 
 
@@ -70,12 +70,13 @@ def _labels(checkpoint: Checkpoint) -> int:
     last = next((checkpoint.tensors[name] for name in LAST_LAYERS if name in checkpoint.tensors), None)
     if last is None:
         raise UnsupportedError(
-            f"[rerank] {checkpoint.path.name} has no classifier; it is no cross-encoder. "
-            "weft.Embedder compares texts by their vectors"
+            "rerank",
+            f"{checkpoint.path.name} has no classifier; it is no cross-encoder. "
+            "weft.Embedder compares texts by their vectors",
         )
     shape = last.view.shape
     if len(shape) != 2 or not 0 < shape[0] <= MAX_LABELS:
-        raise FormatError(f"[rerank] the classifier has shape {shape}; labels by channels are wanted")
+        raise FormatError("rerank", f"the classifier has shape {shape}; labels by channels are wanted")
     return int(shape[0])
 
 
@@ -88,7 +89,7 @@ def _chosen(names: Mapping[str, Any], labels: int, label: str | int | None) -> i
     if isinstance(label, int) and not isinstance(label, bool) and 0 <= label < labels:
         return label
     known = ", ".join(map(str, names))[:200] or f"0 to {labels - 1}"
-    raise InputError(f"[rerank] the model tells {labels} labels apart: {known}; give the one that scores, label=…")
+    raise InputError("rerank", f"the model tells {labels} labels apart: {known}; give the one that scores, label=…")
 
 
 def _settings(checkpoint: Checkpoint) -> Mapping[str, Any]:
@@ -99,9 +100,7 @@ def _settings(checkpoint: Checkpoint) -> Mapping[str, Any]:
     settings: Mapping[str, Any] = read_object(folder / SETTINGS, missing={})
     default = member(settings, "default_prompt_name", str, None, file=SETTINGS)
     if default is not None and member(settings, "prompts", dict, {}, file=SETTINGS).get(default):
-        raise UnsupportedError(
-            f"[{SETTINGS}] default_prompt_name is {default[:80]!r}; weft puts no prompt before a pair"
-        )
+        raise UnsupportedError(SETTINGS, f"default_prompt_name is {default[:80]!r}; weft puts no prompt before a pair")
     return settings
 
 
@@ -117,7 +116,7 @@ def _activation(checkpoint: Checkpoint, settings: Mapping[str, Any], labels: int
     named = next((name for name in found if name is not None), "torch.Sigmoid" if labels == 1 else "torch.Identity")
     activation: str = named.rpartition(".")[2].lower()
     if activation not in ACTIVATIONS or named.partition(".")[0] != "torch":  # others are code of the model's own
-        raise UnsupportedError(f"[rerank] the activation {named[:80]!r}; known are {', '.join(ACTIVATIONS)}")
+        raise UnsupportedError("rerank", f"the activation {named[:80]!r}; known are {', '.join(ACTIVATIONS)}")
     return activation
 
 

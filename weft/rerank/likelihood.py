@@ -49,7 +49,7 @@ class Likelihood:
         tokenizer = self.tokenizer
         asked = tokenizer.encode(f" {query}", add_special=False)
         if not query or not asked:
-            raise InputError("[rerank] the query is empty; its likelihood is what scores")
+            raise InputError("rerank", "the query is empty; its likelihood is what scores")
         front = tokenizer.encode(BEFORE)
         before = front[:-1] if front[-1:] == [tokenizer.eos_id] else front
         middle, after = (tokenizer.encode(text, add_special=False) for text in (document, AFTER))

@@ -90,7 +90,7 @@ def sigmoid(raw: np.ndarray) -> np.ndarray:
 
 def check_truncate(mode: str) -> str:
     if mode not in TRUNCATIONS:
-        raise InputError(f"[rerank] truncate is {mode!r}; one of {', '.join(TRUNCATIONS)}")
+        raise InputError("rerank", f"truncate is {mode!r}; one of {', '.join(TRUNCATIONS)}")
     return mode
 
 
@@ -98,7 +98,8 @@ def excess(length: int, limit: int, truncate: str) -> int:
     """How many tokens of a pair have to go; an error where nothing may be cut."""
     if length > limit and truncate == "error":
         raise TooLongError(
-            f"[rerank] it has {length} tokens, the model takes {limit}; shorten it or give truncate='head'",
+            "rerank",
+            f"it has {length} tokens, the model takes {limit}; shorten it or give truncate='head'",
             length=length,
             limit=limit,
         )
@@ -113,7 +114,8 @@ def framed(
     if cut > len(document):
         length = len(before) + len(after)
         raise TooLongError(
-            f"[rerank] the query takes {length} tokens with what surrounds it, the model {limit}; shorten it",
+            "rerank",
+            f"the query takes {length} tokens with what surrounds it, the model {limit}; shorten it",
             length=length,
             limit=limit,
         )

@@ -91,9 +91,9 @@ class Reranker:
         `progress` draws a bar, or none; left out, one is drawn on a terminal while many documents are read.
         """
         if top_k is not None and (type(top_k) is not int or top_k < 1):
-            raise InputError(f"[rerank] top_k is {top_k!r}; a whole number from 1 on is wanted")
+            raise InputError("rerank", f"top_k is {top_k!r}; a whole number from 1 on is wanted")
         if not isinstance(query, str):
-            raise InputError(f"[rerank] query is {type(query).__name__}; one string is ranked for")
+            raise InputError("rerank", f"query is {type(query).__name__}; one string is ranked for")
         texts = _listed(documents, "documents")
         found = self.scores(query, texts, truncate=truncate, progress=progress).tolist()
         order = sorted(range(len(found)), key=lambda i: (-found[i], i))
@@ -117,7 +117,7 @@ class Reranker:
     ) -> np.ndarray:
         """A score for each document, float32 [n]; or for each of a list of pairs of a query and a document."""
         if isinstance(query, str) != (documents is not None):
-            raise InputError("[rerank] give a query and documents, or pairs of both alone")
+            raise InputError("rerank", "give a query and documents, or pairs of both alone")
         if isinstance(query, str):
             pairs = [(query, text) for text in _listed(documents, "documents")]
         else:
@@ -131,7 +131,7 @@ class Reranker:
         for i, pair in enumerate(pairs):
             two = isinstance(pair, Sequence) and not isinstance(pair, str) and len(pair) == 2
             if not two or not all(isinstance(text, str) for text in pair):
-                raise InputError(f"[rerank] pairs[{i}] is not a query and a document; both are strings")
+                raise InputError("rerank", f"pairs[{i}] is not a query and a document; both are strings")
             try:
                 made.append(self._scorer.tokens((pair[0], pair[1]), mode))
             except TooLongError as error:
@@ -158,23 +158,23 @@ class Reranker:
         """The scores of what `raw_scores` gave: through the activation that the model's files say, or, of a classifier,
         through `activation`: "sigmoid", or "identity" for logits."""
         if activation is not None and self.method != "classifier":
-            raise InputError(f"[rerank] activation is {activation!r:.40}; only a classifier's scores have several")
+            raise InputError("rerank", f"activation is {activation!r:.40}; only a classifier's scores have several")
         return self._scorer.activated(raw, activation)
 
 
 def _listed(given: Any, name: str) -> list[Any]:
     """What has an order, as a list; one string is not its letters."""
     if isinstance(given, (str, bytes, Set, Mapping)) or not isinstance(given, Iterable):
-        raise InputError(f"[rerank] {name} is {type(given).__name__}; a query and a list of documents are wanted")
+        raise InputError("rerank", f"{name} is {type(given).__name__}; a query and a list of documents are wanted")
     return list(given)
 
 
 def scorer_of(checkpoint: Checkpoint, method: str, **options: Any) -> Scorer:
     """What scores pairs by `method`; no weight has been read, but those of a generator."""
     if "label" in options and method != "classifier":
-        raise InputError("[rerank] a label is chosen of a classifier; this model has none")
+        raise InputError("rerank", "a label is chosen of a classifier; this model has none")
     if "instruction" in options and method != "yes-no":
-        raise InputError("[rerank] only Qwen3-Reranker takes an instruction")
+        raise InputError("rerank", "only Qwen3-Reranker takes an instruction")
     if method == "classifier":
         from weft.rerank.classifier import Classifier
 
@@ -192,17 +192,19 @@ def scorer_of(checkpoint: Checkpoint, method: str, **options: Any) -> Scorer:
 def method_of(checkpoint: Checkpoint, located: Located, method: str | None = None) -> str:
     """How the model scores: the caller's word, else what its files say."""
     if method is not None and method not in METHODS:
-        raise InputError(f"[rerank] method is {method!r}; one of {', '.join(METHODS)}")
+        raise InputError("rerank", f"method is {method!r}; one of {', '.join(METHODS)}")
     found = method or stated_method(checkpoint, located)
     if found is None and "score.weight" in checkpoint.tensors:
         raise UnsupportedError(
-            f"[rerank] {located.spec} is a {checkpoint.model_type} that scores by a layer of its own, score.weight, "
-            "which weft has for encoders alone"
+            "rerank",
+            f"{located.spec} is a {checkpoint.model_type} that scores by a layer of its own, score.weight, "
+            "which weft has for encoders alone",
         )
     if found is None:
         raise UnsupportedError(
-            f"[rerank] {located.spec} does not say how it scores; a generator takes method='likelihood' (--method), "
-            "and 'yes-no' if it was trained as Qwen3-Reranker was; weft.Embedder ranks by an embedding model"
+            "rerank",
+            f"{located.spec} does not say how it scores; a generator takes method='likelihood' (--method), "
+            "and 'yes-no' if it was trained as Qwen3-Reranker was; weft.Embedder ranks by an embedding model",
         )
     return found
 

@@ -32,7 +32,7 @@ class YesNo(WithEncoder):
         tokenizer = checkpoint.tokenizer()
         yes, no = (tokenizer.id(word) for word in ("yes", "no"))
         if yes is None or no is None:
-            raise UnsupportedError("[rerank] the tokenizer has no tokens 'yes' and 'no', which are what is compared")
+            raise UnsupportedError("rerank", "the tokenizer has no tokens 'yes' and 'no', which are what is compared")
         checkpoint = replace(checkpoint, make_tokenizer=lambda **_: tokenizer)  # made once
         self.encoder = Encoder(checkpoint, Head("last", odds=(yes, no)), **options)
         self.max_tokens = min(self.encoder.max_tokens, MOST_TOKENS)

@@ -110,8 +110,10 @@ class Adapters:
         """The version that `name` stands for now."""
         with self._turn:
             if name not in self._names:
-                known = ", ".join(self._names) or "none is loaded"
-                raise NotFoundError(f"[adapter] no adapter is called {name!r:.80}; {known}")
+                known = ", ".join(self._names) or "none"
+                raise NotFoundError(
+                    "adapter", "no adapter of this name is loaded", given=name, advice=f"loaded are: {known}"
+                )
             return self._names[name]
 
     def load(self, name: str, path: str | Path) -> Adapter:
@@ -128,7 +130,8 @@ class Adapters:
         """A new adapter, the weighted sum of loaded ones: exact, its rank is the sum of theirs."""
         self._check_new(name)
         if not weights or not all(isinstance(w, int | float) and abs(w) < 1e9 for w in weights.values()):
-            raise InputError(f"[adapter] blend {name!r:.80}: names and finite weights are wanted, got {weights!r:.200}")
+            what = f"blend {name!r:.80} needs names of loaded adapters with finite weights"
+            raise InputError("adapter", what, given=weights)
         with ExitStack() as held:
             sources = [(held.enter_context(self._holding(source)), float(w)) for source, w in weights.items()]
             parts, rank = _blended(sources, self._backend)
@@ -153,7 +156,7 @@ class Adapters:
         with self._turn:
             version = self._version(adapter)
             if version.holders < 1:
-                raise InputError(f"[adapter] {adapter.name} is released more often than it was held")
+                raise InputError("adapter", f"{adapter.name} was released more often than it was held")
             version.holders -= 1
             self._free(version)
 
@@ -172,7 +175,9 @@ class Adapters:
         with self._turn:
             unknown = [index for index in wanted if index not in self._live]
             if unknown:
-                raise InputError(f"[adapter] no adapter has the index {unknown[0]}; hold one as long as it is used")
+                raise InputError(
+                    "adapter", f"no adapter has the index {unknown[0]}", advice="hold an adapter as long as it is used"
+                )
             held = [self._live[index] for index in wanted]
             for version in held:
                 version.holders += 1
@@ -186,11 +191,12 @@ class Adapters:
 
     def _check_new(self, name: str) -> None:
         if not isinstance(name, str) or not 0 < len(name) <= 200 or not name.isprintable():
-            raise InputError(f"[adapter] {name!r:.80} is no name; 1 to 200 printable characters are wanted")
+            raise InputError("adapter", "must be 1 to 200 printable characters", field="name", given=name)
         if name in self._names:
-            raise InputError(f"[adapter] {name} is loaded already; replace it, or unload it first")
+            raise InputError("adapter", f"{name} is already loaded", advice="replace it, or unload it first")
         if len(self._names) >= self.limit:
-            raise InputError(f"[adapter] {self.limit} adapters are loaded already; unload one, or raise the limit")
+            what = f"{self.limit} adapters are already loaded, the limit"
+            raise InputError("adapter", what, advice="unload one, or raise the limit")
 
     def _read(self, path: str | Path) -> tuple[Mapping[str, AdapterWeights], int, bytes]:
         from weft.weights.adapters import open_adapter
@@ -207,7 +213,7 @@ class Adapters:
                 self._check_new(name)
             index = next((i for i in range(1, INDICES) if i not in self._live), None)
             if index is None:
-                raise BusyError(f"[adapter] all {INDICES - 1} versions are still held; let requests finish first")
+                raise BusyError("adapter", f"all {INDICES - 1} versions are still held; let requests finish first")
             self._generation += 1
             adapter = Adapter(name, self._generation, index, rank, digest, parts)
             for table, part in parts.items():
@@ -222,7 +228,7 @@ class Adapters:
         version = self._live.get(adapter.index)
         if version is None or version.adapter is not adapter:
             raise InputError(
-                f"[adapter] generation {adapter.generation} of {adapter.name} is gone; get it by name again"
+                "adapter", f"generation {adapter.generation} of {adapter.name} is gone; get it by name again"
             )
         return version
 
@@ -296,13 +302,15 @@ class _Targets:
         seen: dict[str, str] = {}
         for name, targets, module in found:
             if (other := seen.setdefault(targets[0].table.name, name)) != name:
-                raise WeightError(f"[adapter] {name[:120]} and {other[:120]} are one module of this model")
+                raise WeightError("adapter", f"{name[:120]} and {other[:120]} are the same module of this model")
             if targets[0].lookup and (file.format == "mlx" or module.magnitude is not None):
                 kind = "use_dora" if module.magnitude is not None else "MLX, where the head changes with it"
-                raise UnsupportedError(f"[adapter] {name[:120]} is an embedding; weft does not adapt it so ({kind})")
+                raise UnsupportedError(
+                    "adapter", f"{name[:120]} is an embedding, which cannot be adapted this way ({kind})"
+                )
         size = sum(view.nbytes for module in modules.values() for _, view in module.tensors())
         if size > SHARE * free_memory().available_bytes:
-            raise MemoryPlanError(f"[adapter] {size / 1e9:.2f} GB of adapter do not fit; unload others")
+            raise MemoryPlanError("adapter", f"{size / 1e9:.2f} GB do not fit into free memory", advice="unload others")
         packer = self._backend.adapter_packer()
         for name, targets, module in found:
             for target in targets:
@@ -315,16 +323,16 @@ class _Targets:
             if any(self._checkpoint.stored(f"{own}.weight") is not None for own in self._spellings(name)):
                 what = "modules_to_save" if module.weight is not None else "the adapter"
                 raise UnsupportedError(
-                    f"[adapter] {what} changes {name[:120]}; weft adapts products and embeddings of tokens"
+                    "adapter", f"{what} changes {name[:120]}; weft adapts products and embeddings of tokens"
                 )
-            raise WeightError(f"[adapter] {name[:120]} is no module of this model ({self._checkpoint.model_type})")
+            raise WeightError("adapter", f"this model ({self._checkpoint.model_type}) has no module {name[:120]}")
         rows, cols = targets[0].total, targets[0].table.cols
         whole = targets[0].shape if targets[0].lookup else (rows, cols)
         wanted = {"down": (module.rank, cols), "up": (rows, module.rank), "weight": whole, "base": whole}
         for what, view in module.tensors():
             if view.shape != wanted.get(what, (rows,)):
                 fits = wanted.get(what, (rows,))
-                raise WeightError(f"[adapter] {name[:120]}: {what} has shape {view.shape}, the model wants {fits}")
+                raise WeightError("adapter", f"{name[:120]}: {what} has shape {view.shape}, the model needs {fits}")
         return targets
 
     def _spellings(self, name: str) -> Iterator[str]:
@@ -344,11 +352,11 @@ class _Targets:
         cut = {what: view if what == "down" or target.lookup else target.cut(view) for what, view in module.tensors()}
         for what, view in cut.items():
             if not np.isfinite(view.numpy()).all():
-                raise WeightError(f"[adapter] {name[:120]}: {what} holds numbers that are not finite")
+                raise WeightError("adapter", f"{name[:120]}: {what} holds numbers that are not finite")
         vectors = {what: view.numpy().astype(np.float32) for what, view in cut.items() if len(view.shape) == 1}
         base = self._base_bias(target)
         if "bias" in vectors and base is None:
-            raise WeightError(f"[adapter] {name[:120]} has a trained bias, the model has none there")
+            raise WeightError("adapter", f"{name[:120]} has a trained bias, but the model has no bias there")
         whole = cut.get("weight")
         if "base" in cut and not self._is_own(target, cut["base"]):
             whole = merged(cut, module.scale, lookup=target.lookup)
@@ -402,7 +410,7 @@ class _Targets:
             base = tensor.rows(first, end).numpy().astype(np.float32)
             norms[first:end] = np.linalg.norm(base + np.float32(module.scale) * (up[first:end] @ down), axis=1)
         if not (norms > 0).all():
-            raise WeightError(f"[adapter] {name[:120]}: a row has no length, and so no direction (use_dora)")
+            raise WeightError("adapter", f"{name[:120]}: a row is all zeros and has no direction (use_dora)")
         return magnitude / norms
 
 
@@ -418,7 +426,7 @@ def _blended(sources: list[tuple[Adapter, float]], backend: Backend) -> tuple[Ma
         for name, part, _ in found:
             if part.gain is not None or (part.up is not None and part.down is None):
                 kind = "is DoRA" if part.gain is not None else "replaces a weight (modules_to_save)"
-                raise UnsupportedError(f"[adapter] {name} {kind} at {table.partition('/')[2]}; it has no weighted sum")
+                raise UnsupportedError("adapter", f"{name} {kind} at {table.partition('/')[2]} and cannot be blended")
         low = [(part, weight) for _, part, weight in found if part.down is not None]
         shifts = [np.float32(weight) * part.shift.row(0) for _, part, weight in found if part.shift is not None]
         values: dict[str, Any] = {"shift": sum(shifts) if shifts else None}
@@ -428,6 +436,6 @@ def _blended(sources: list[tuple[Adapter, float]], backend: Backend) -> tuple[Ma
             values["scale"] = np.concatenate([np.float32(weight) * part.scale.row(0) for part, weight in low])
             most = max(most, len(values["scale"]))
         if most > MAX_BLEND_RANK:
-            raise InputError(f"[adapter] the blend would have rank {most}; {MAX_BLEND_RANK} is the limit")
+            raise InputError("adapter", f"the blend would have rank {most}, more than {MAX_BLEND_RANK}")
         packer.add(table, values)
     return packer.finish(), most

@@ -74,7 +74,7 @@ class Decoder:
         self._programs = Programs(checkpoint, self.backend, compute=compute)
         self.kv_dtype = kv_dtype or _pick_kv_dtype(checkpoint, compute)
         if self.kv_dtype not in KV_TYPES:
-            raise UnsupportedError(f"[load] kv_dtype {kv_dtype!r}; one of {', '.join(KV_TYPES)}")
+            raise UnsupportedError("load", f"must be one of {', '.join(KV_TYPES)}", field="kv_dtype", given=kv_dtype)
         self._asked_context = context
         facts = self._prepared.facts if bind else self._facts()
         self.vocab_size: int = facts["vocab_size"]
@@ -94,7 +94,8 @@ class Decoder:
 
     def _facts(self) -> dict[str, int]:
         if self.module.KIND != "decoder":
-            raise UnsupportedError(f"[load] {self.checkpoint.model_type} does not generate text; use weft.Embedder")
+            what = f"models of type {self.checkpoint.model_type} do not generate text"
+            raise UnsupportedError("load", what, advice="use weft.Embedder or `weft embed`")
         config = self.config
         with self.checkpoint.naming():
             context = _pick_context(self._asked_context, config.positions, config.settled_positions)
@@ -195,8 +196,9 @@ class Decoder:
         if sum(plan.values()) > SHARE * free.available_bytes:
             parts = ", ".join(f"{name} {size / 1e9:.2f} GB" for name, size in plan.items())
             raise MemoryPlanError(
-                f"[load] the model does not fit: {parts}; {free.reason} is {free.available_bytes / 1e9:.2f} GB. "
-                "Give a smaller context or kv_tokens, a narrower kv_dtype, or a smaller quantisation"
+                "load",
+                f"the model does not fit into memory: {parts}; {free.reason} is {free.available_bytes / 1e9:.2f} GB. "
+                "Give a smaller context or kv_tokens, a narrower kv_dtype, or a smaller quantisation",
             )
 
     @property
@@ -264,10 +266,11 @@ class Decoder:
 
         tokens = np.asarray(ids)
         if tokens.ndim != 1 or not tokens.size or tokens.dtype.kind not in "iu":
-            raise InputError("[logits] ids must be a non-empty list of integers")
+            raise InputError("logits", "must be a non-empty list of integers", field="ids")
         if tokens.size > self.max_context:
             raise TooLongError(
-                f"[logits] {tokens.size} tokens, the context holds {self.max_context}",
+                "logits",
+                f"{tokens.size} tokens exceed the context of {self.max_context}",
                 length=tokens.size,
                 limit=self.max_context,
             )
@@ -305,7 +308,7 @@ def _is_f32(checkpoint: Checkpoint) -> bool:
 
 def _pick_compute(checkpoint: Checkpoint, asked: str | None, fast: frozenset[str]) -> str:
     if asked is not None and asked not in COMPUTES:
-        raise UnsupportedError(f"[load] compute {asked!r}; one of {', '.join(COMPUTES)}")
+        raise UnsupportedError("load", f"must be one of {', '.join(COMPUTES)}", field="compute", given=asked)
     stored = [tensor.view for tensor in checkpoint.tensors.values()]
     if asked or any(view.dtype.quantised for view in stored):
         return asked or ("int8" if "int8" in fast else "f32")
@@ -326,7 +329,9 @@ def _pick_context(asked: int | None, model: int, settled: int) -> int:
     if asked is None:
         return min(settled, DEFAULT_CONTEXT)
     if not 1 <= asked <= model:
-        raise InputError(f"[load] context is {asked}; the model takes 1 to {model}")
+        raise InputError(
+            "load", f"must be 1 to {model}, the most this model was made for", field="context", given=asked
+        )
     return asked
 
 
@@ -337,6 +342,6 @@ def _eos_ids(checkpoint: Checkpoint, vocab_size: int) -> frozenset[int]:
         value = source.get("eos_token_id")
         ids = value if isinstance(value, list) else [] if value is None else [value]
         if not all(type(id) is int and 0 <= id < vocab_size for id in ids):
-            raise FormatError(f"[{file}] eos_token_id is {value!r:.80}; token ids are 0 to {vocab_size - 1}")
+            raise FormatError(file, f"must be token ids from 0 to {vocab_size - 1}", field="eos_token_id", given=value)
         found.update(ids)
     return frozenset(found)

@@ -63,7 +63,7 @@ class Encoder:
         backend: str | Backend | None = None,
     ) -> None:
         if compute not in COMPUTES:
-            raise UnsupportedError(f"[embed] compute {compute!r}; one of {', '.join(COMPUTES)}")
+            raise UnsupportedError("embed", f"must be one of {', '.join(COMPUTES)}", field="compute", given=compute)
         self.checkpoint = checkpoint
         self.head = head
         self.thread_plan = plan_threads(threads)
@@ -115,7 +115,7 @@ class Encoder:
 
         if adapters.shape != (len(sequences),) or adapters.dtype != np.int32:
             raise InputError(
-                f"[embed] adapters must be int32 [{len(sequences)}]: got {adapters.dtype} {adapters.shape}"
+                "embed", f"adapters must be int32 [{len(sequences)}]: got {adapters.dtype} {adapters.shape}"
             )
         found = np.empty((len(sequences), self.dimension), np.float32)
         # Sequences without an adapter run the plain program: the adapter program rounds activations at other points,
@@ -191,7 +191,7 @@ class Encoder:
         import numpy as np
 
         if not len(ids):
-            raise InputError("[hidden_states] no ids; at least one is needed")
+            raise InputError("hidden_states", "must have at least one token", field="ids")
         step = self._step([np.asarray(ids)], rows=np.arange(len(ids), dtype=np.int32))
         prepared, executable = self._hidden
         return cast("np.ndarray", executable.run(step.arrays(prepared.inputs))["hidden"].astype("f4", copy=False))
@@ -244,7 +244,8 @@ class Encoder:
         y = pooled(x, step, head.pooling)  # [B, hidden]
         part = "classify" if head.labels else "token_logit" if head.odds else "hidden_states"
         if not hasattr(module, part):
-            raise UnsupportedError(f"[rerank] {self.checkpoint.model_type} does not score pairs of texts in weft")
+            what = f"models of type {self.checkpoint.model_type} do not score pairs of texts"
+            raise UnsupportedError("rerank", what, advice="use a cross-encoder")
         if head.labels:
             return {"vectors": module.classify(y, w, self.config, head.labels)}
         if head.odds:
@@ -279,7 +280,7 @@ class Encoder:
         if longest > self.max_tokens:
             limit = self.max_tokens
             raise TooLongError(
-                f"[embed] {longest} tokens, the model takes {limit}; shorten the text", length=longest, limit=limit
+                "embed", f"{longest} tokens, the model takes {limit}; shorten the text", length=longest, limit=limit
             )
         given: dict[str, Any] = dict(self._rows(sequences)) if rows is None else {"rows": rows}
         if "types" in self._prepared.inputs:
@@ -301,7 +302,9 @@ class Encoder:
             for text in texts
         ]
         if self.head.pooling in SINGLE and not all(map(len, texts)):  # it would be given another one's token
-            raise InputError(f"[embed] a sequence without tokens has no {self.head.pooling} one; give some text")
+            raise InputError(
+                "embed", f"an empty sequence has no {self.head.pooling} token to pool", advice="give some text"
+            )
         starts = segments[:-1] + np.asarray(skips, np.int32)
         if self.head.pooling in SINGLE:
             return {"rows": starts if self.head.pooling == "first" else segments[1:] - np.int32(1)}

@@ -72,10 +72,10 @@ def plan_state(
     """
     least = pages_for(context)
     if kv_tokens is not None and kv_bytes is not None:
-        raise InputError("[load] kv_tokens and kv_bytes both say how large the state is; give one of them")
+        raise InputError("load", "kv_tokens and kv_bytes both set the size of the KV cache", advice="give one of them")
     for name, given in (("kv_tokens", kv_tokens), ("kv_bytes", kv_bytes)):
         if given is not None and (type(given) is not int or given < 1):
-            raise InputError(f"[load] {name} is {given!r:.80}; give a whole number of at least 1")
+            raise InputError("load", "must be a whole number of at least 1", field=name, given=given)
     if kv_tokens is not None:
         return StatePlan(max(least, pages_for(kv_tokens)), "kv_tokens, at least one context")
     if kv_bytes is not None:
@@ -96,7 +96,8 @@ def _within(kv_bytes: int, page_bytes: int, least: int, context: int) -> StatePl
     pages = kv_bytes // page_bytes
     if pages < least:
         raise MemoryPlanError(
-            f"[load] kv_bytes {kv_bytes} hold {pages * PAGE_TOKENS} tokens, one context is {context} and takes "
-            f"{least * page_bytes}. Give more, a smaller context or a narrower kv_dtype"
+            "load",
+            f"kv_bytes {kv_bytes} hold {pages * PAGE_TOKENS} tokens, one context is {context} and takes "
+            f"{least * page_bytes}. Give more, a smaller context or a narrower kv_dtype",
         )
     return StatePlan(pages, "kv_bytes")

@@ -56,7 +56,7 @@ class Soon(Generic[T]):
 def plan_threads(wanted: int | None = None) -> ThreadPlan:
     """The number of threads for this process: `wanted`, else WEFT_THREADS, else what the machine really gives."""
     if wanted is not None and (type(wanted) is not int or wanted < 1):
-        raise InputError(f"[threads] threads is {wanted!r}; a whole number from 1 on is wanted, or None")
+        raise InputError("threads", "must be a whole number of at least 1, or None", field="threads", given=wanted)
     allowed = _allowed_cpus()
     reasons = [f"{len(allowed)} logical CPUs in the affinity mask"]
     limit = len(allowed)

@@ -53,10 +53,14 @@ def _quads(program: Program) -> dict[str, str]:
             wanted[instr.inputs[-1]] = "equalised"  # the reader
         for name, layout in wanted.items():
             if name is not None and found.setdefault(name, layout) != layout:
-                raise FormatError(f"[program {program.name}] {name} is equalised for one instruction, not for another")
+                raise FormatError(
+                    f"program {program.name}", f"{name} is equalised for one instruction, not for another"
+                )
     others = {name for instr in program.body if instr.op not in OF_INT8 for name in instr.operands}
     if found.keys() & others:
-        raise FormatError(f"[program {program.name}] {min(found.keys() & others)} is read by others than int8 products")
+        raise FormatError(
+            f"program {program.name}", f"{min(found.keys() & others)} is read by others than int8 products"
+        )
     return found
 
 

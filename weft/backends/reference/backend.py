@@ -165,7 +165,7 @@ class ReferenceExecutable(Executable):
             return array
         whole = value.dtype.name in ("i32", "i8")
         if whole != (array.dtype.kind in "iu"):
-            raise BackendError(f"[{self.program.name}] {value.name} must be {value.dtype}: got {array.dtype}")
+            raise BackendError(self.program.name, f"{value.name} must be {value.dtype}: got {array.dtype}")
         return array.astype(value.dtype.numpy if whole else np.float64)
 
     def _step(self, instr: Instr, live: dict[str, Any], sizes: dict[str, int]) -> None:

@@ -48,11 +48,11 @@ class DraftModel:
     def __init__(self, decoder: Decoder, vocab_size: int) -> None:
         if decoder.vocab_size != vocab_size:
             raise InputError(
-                f"[engine] the draft model has {decoder.vocab_size} tokens, the model {vocab_size}; "
-                "they must be the same"
+                "engine",
+                f"the draft model has {decoder.vocab_size} tokens, the model {vocab_size}; they must be the same",
             )
         if decoder.slots is not None:
-            raise UnsupportedError("[engine] the draft model has recurrent state; give one without")
+            raise UnsupportedError("engine", "must be a model without recurrent state", field="draft")
         self._decoder = decoder
         self._followers: dict[int, _Follower] = {}
         self.seconds = 0.0  # that a drafted token costs, where the text before it is known; the last ones count most

@@ -38,11 +38,11 @@ def to_lark(text: str) -> str:
     rules = _Reader(text).rules()
     check_rules(len(rules), "gbnf")
     if "root" not in rules:
-        raise InputError("[gbnf] there is no rule called root")
+        raise InputError("gbnf", "there is no rule called root")
     for name, rule in rules.items():
         for reference in _references(rule):
             if reference not in rules:
-                raise InputError(f"[gbnf] rule {name!r} uses {reference!r}, which is not defined")
+                raise InputError("gbnf", f"rule {name!r} uses {reference!r}, which is not defined")
     return _Writer(rules).write()
 
 
@@ -76,7 +76,7 @@ class _Reader:
 
     def wrong(self, what: str) -> InputError:
         line = self.text.count("\n", 0, self.position) + 1
-        return InputError(f"[gbnf] line {line}: {what}: {self.text[self.position : self.position + 20]!r}")
+        return InputError("gbnf", f"line {line}: {what}: {self.text[self.position : self.position + 20]!r}")
 
     def skip(self, space: re.Pattern[str]) -> None:
         found = space.match(self.text, self.position)
@@ -136,7 +136,7 @@ class _Reader:
         if start == "(":
             return self.group()
         if start == "<":
-            raise UnsupportedError("[gbnf] tokens by name or number (<...>) are not supported")
+            raise UnsupportedError("gbnf", "tokens by name or number (<...>) are not supported")
         return Node("rule", self.take(_NAME, "a text, a set, a group or a rule's name"))
 
     def group(self) -> Node:
@@ -215,7 +215,9 @@ class _Writer:
         for name in _regular(rules):
             self.expressions[name] = self.regular(rules[name])
             if len(self.expressions[name]) > MAX_EXPRESSION:
-                raise InputError(f"[gbnf] rule {name!r} is too long once written out: over {MAX_EXPRESSION} characters")
+                raise InputError(
+                    "gbnf", f"rule {name!r} is too long once written out: over {MAX_EXPRESSION} characters"
+                )
         self.recursive = rules.keys() - self.expressions.keys()
         self.numbers = {name: number for number, name in enumerate(rules)}
 

@@ -52,7 +52,7 @@ def in_time(kind: str, work: Callable[[], T]) -> T:
     has ended no other is compiled: there is never more than one, nor more memory than one takes.
     """
     if not _compiling.acquire(timeout=COMPILE_SECONDS):
-        raise BusyError(f"[{kind}] another grammar is still being compiled; try again later")
+        raise BusyError(kind, "another grammar is still being compiled; try again later")
     done: Future[T] = Future()
 
     def run() -> None:
@@ -72,7 +72,7 @@ def in_time(kind: str, work: Callable[[], T]) -> T:
         return done.result(COMPILE_SECONDS)
     except Late:
         raise UnsupportedError(
-            f"[{kind}] compiling it takes longer than {COMPILE_SECONDS:g} s; give a smaller one"
+            kind, f"compiling it takes longer than {COMPILE_SECONDS:g} s; give a smaller one"
         ) from None
 
 
@@ -87,7 +87,7 @@ def _start(run: Callable[[], None]) -> None:
 
 def check_rules(count: int, kind: str) -> None:
     if count > MAX_RULES:
-        raise InputError(f"[{kind}] too many rules: {count}; {MAX_RULES} is the most")
+        raise InputError(kind, f"too many rules: {count}; {MAX_RULES} is the most")
 
 
 def check_expressions(sizes: Iterable[int], kind: str) -> None:
@@ -95,14 +95,14 @@ def check_expressions(sizes: Iterable[int], kind: str) -> None:
     together = isqrt(sum(size * size for size in sizes))
     if together > MAX_EXPRESSION:
         raise InputError(
-            f"[{kind}] expressions too long: as much work as one of {together} characters; {MAX_EXPRESSION} is the most"
+            kind, f"expressions too long: as much work as one of {together} characters; {MAX_EXPRESSION} is the most"
         )
 
 
 def check_lark(text: str, kind: str) -> None:
     """The limits on alternatives, and on expressions with all that they name written out."""
     if text.count("|") > MAX_ALTERNATIVES:
-        raise InputError(f"[{kind}] too many alternatives: {text.count('|')}; {MAX_ALTERNATIVES} is the most")
+        raise InputError(kind, f"too many alternatives: {text.count('|')}; {MAX_ALTERNATIVES} is the most")
     own, uses, loose = _definitions(text)
     sizes: dict[str, int] = {}
 

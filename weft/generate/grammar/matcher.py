@@ -71,7 +71,7 @@ def _built(grammar: Grammar, vocabulary: Vocabulary) -> Any:
     refuse(matcher.get_error(), grammar.kind)
     warnings = matcher.get_grammar_warnings()
     if warnings:
-        raise UnsupportedError(f"[{grammar.kind}] it would be enforced only in part: {'; '.join(warnings)[:300]}")
+        raise UnsupportedError(grammar.kind, f"it would be enforced only in part: {'; '.join(warnings)[:300]}")
     _try(matcher.deep_copy(), grammar.kind, vocabulary.eos_ids)
     return matcher
 
@@ -80,7 +80,7 @@ def _try(matcher: Any, kind: str, eos_ids: Sequence[int]) -> None:
     """Take the first step and look at the second: most grammars that ask for too much do so by then."""
     mask = np.frombuffer(matcher.compute_bitmask(), np.uint8)
     if not mask.any() or matcher.is_error():
-        raise InputError(f"[{kind}] no text satisfies it, or its first step takes too long")
+        raise InputError(kind, "no text satisfies it, or its first step takes too long")
     ids = np.setdiff1d(np.flatnonzero(np.unpackbits(mask, bitorder="little")), eos_ids)
     if len(ids) and matcher.try_consume_tokens([int(ids[0])]):
         matcher.compute_bitmask()
@@ -93,8 +93,8 @@ def refuse(error: str, kind: str) -> None:
         return
     text = " ".join(error.split())[:400]
     if "nsatisfiable" in text and "Unable to determine" not in text:
-        raise InputError(f"[{kind}] no text satisfies it: {text}")
-    raise UnsupportedError(f"[{kind}] {text}")
+        raise InputError(kind, f"no text satisfies it: {text}")
+    raise UnsupportedError(kind, f"{text}")
 
 
 class _Runs:
@@ -148,13 +148,13 @@ class Matcher:
         self._check()
         mask = self._narrowed(mask[: len(self.vocabulary.spaces)])  # one word more where 32 divides the size
         if not mask.any():
-            raise GrammarError("[grammar] no token of the vocabulary can go on from here")
+            raise GrammarError("grammar", "no token of the vocabulary can go on from here")
         return mask
 
     def apply(self, logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """A copy of `logits` [vocab] with minus infinity for every token that may not come next."""
         if logits.shape != (self.vocabulary.size,):
-            raise InputError(f"[grammar] logits {logits.shape} do not fit a vocabulary of {self.vocabulary.size}")
+            raise InputError("grammar", f"logits {logits.shape} do not fit a vocabulary of {self.vocabulary.size}")
         bits = np.unpackbits(self.mask().view(np.uint8), count=self.vocabulary.size, bitorder="little")
         return np.where(bits.view(np.bool_), logits, np.float32(-np.inf))
 
@@ -162,7 +162,7 @@ class Matcher:
         """Take a token, which must be one that may come next."""
         if not 0 <= token < self.vocabulary.size or self._native.try_consume_tokens([token]) != 1:
             self._check()
-            raise GrammarError(f"[grammar] a token that may not come here: {token}")
+            raise GrammarError("grammar", f"a token that may not come here: {token}")
         self._note(token)
 
     def allowed(self, tokens: Sequence[int]) -> int:
@@ -191,7 +191,7 @@ class Matcher:
     def rollback(self, count: int) -> None:
         """Undo the last `count` tokens."""
         if count and not self._native.rollback(count):
-            raise GrammarError(f"[grammar] cannot go back {count} tokens: {self._native.get_error()[:200]}")
+            raise GrammarError("grammar", f"cannot go back {count} tokens: {self._native.get_error()[:200]}")
         if count and self._runs is not None:
             self._runs = self._past[-count]
             del self._past[-count:]
@@ -218,7 +218,7 @@ class Matcher:
     def _check(self) -> None:
         if self._native.is_error():
             text = " ".join(self._native.get_error().split())[:300]
-            raise GrammarError(f"[grammar] the parser stopped: {text}")
+            raise GrammarError("grammar", f"the parser stopped: {text}")
 
     def _note(self, token: int) -> None:
         if self._runs is not None:

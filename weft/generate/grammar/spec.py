@@ -87,14 +87,14 @@ class Grammar:
             or not choices
             or not all(isinstance(text, str) and text for text in choices)
         ):
-            raise InputError("[choices] give a list of texts, none of them empty")
+            raise InputError("choices", "give a list of texts, none of them empty")
         if len(choices) > MAX_CHOICES:
-            raise InputError(f"[choices] too many: {len(choices)}; {MAX_CHOICES} is the most")
+            raise InputError("choices", f"too many: {len(choices)}; {MAX_CHOICES} is the most")
         import llguidance
 
         _check_text("choices", "".join(choices))
         if max(map(len, choices)) > MAX_LITERAL:
-            raise InputError(f"[choices] one is too long: over {MAX_LITERAL} characters")
+            raise InputError("choices", f"one is too long: over {MAX_LITERAL} characters")
         pattern = "|".join(re.sub(r"[\\.+*?()|\[\]{}^$#&~\-]", r"\\\g<0>", text) for text in dict.fromkeys(choices))
         return in_time("choices", cls("choices", llguidance.LLMatcher.grammar_from_regex(pattern))._checked)
 
@@ -105,11 +105,11 @@ class Grammar:
 
         _check_text("lark", text)
         if re.search(r"%json\b", text):
-            raise UnsupportedError("[lark] %json inside a grammar is not supported; use Grammar.json_schema")
+            raise UnsupportedError("lark", "%json inside a grammar is not supported; use Grammar.json_schema")
         check_size(text, "lark")
         check_rules(sum(":" in line for line in text.splitlines()), "lark")
         if _LONG.search(text):
-            raise InputError(f"[lark] a text is too long: over {MAX_LITERAL} characters")
+            raise InputError("lark", f"a text is too long: over {MAX_LITERAL} characters")
         return cls._of_lark("lark", text)
 
     @classmethod
@@ -162,10 +162,10 @@ def _patterns(schema: Any) -> Iterator[str]:
 
 def _check_text(kind: str, text: str) -> None:
     if not isinstance(text, str) or not text:
-        raise InputError(f"[{kind}] give a text that is not empty")
+        raise InputError(kind, "give a text that is not empty")
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:
-        raise InputError(f"[{kind}] half a character: {error}") from error
+        raise InputError(kind, f"half a character: {error}") from error
     if size > MAX_BYTES:
-        raise InputError(f"[{kind}] too long: over {MAX_BYTES} bytes")
+        raise InputError(kind, f"too long: over {MAX_BYTES} bytes")

@@ -31,9 +31,9 @@ class Vocabulary:
         from weft.generate.grammar.matcher import Cache
 
         if not 0 < vocab_size <= MAX_TOKENS:
-            raise InputError(f"[grammar] a vocabulary of {vocab_size} tokens; give 1 to {MAX_TOKENS}")
+            raise InputError("grammar", f"a vocabulary of {vocab_size} tokens; give 1 to {MAX_TOKENS}")
         if not eos_ids or not all(0 <= id < vocab_size for id in eos_ids):
-            raise InputError(f"[grammar] no id ends a text, or one is outside the vocabulary: {list(eos_ids)[:8]}")
+            raise InputError("grammar", f"no id ends a text, or one is outside the vocabulary: {list(eos_ids)[:8]}")
         known = tokenizer.token_bytes()[:vocab_size]
         self.size = vocab_size
         self.eos_ids = tuple(dict.fromkeys(eos_ids))

@@ -68,7 +68,7 @@ def _narrow(view: _View, other: _View) -> None:
 def _type_of(value: object) -> str:
     kinds = {bool: "boolean", int: "number", float: "number", str: "string", list: "array", dict: "object"}
     if value is not None and type(value) not in kinds:
-        raise InputError(f"[json schema] a value that JSON cannot hold: {type(value).__name__}")
+        raise InputError("json schema", f"a value that JSON cannot hold: {type(value).__name__}")
     return "null" if value is None else kinds[type(value)]
 
 

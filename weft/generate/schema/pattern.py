@@ -43,12 +43,12 @@ def check_size(pattern: str, where: str) -> None:
 
 def _check_nesting(depth: int, where: str) -> None:
     if depth > MAX_NESTING:
-        raise InputError(f"[{where}] groups are nested too deeply: over {MAX_NESTING}")
+        raise InputError(where, f"groups are nested too deeply: over {MAX_NESTING}")
 
 
 def _check_repeat(found: re.Match[str], where: str) -> None:
     if any(len(count) > 4 or int(count) > MAX_REPEAT for count in (found[1], found[3]) if count):
-        raise InputError(f"[{where}] a repetition is too large: {found[0][:40]}; {MAX_REPEAT} is the most")
+        raise InputError(where, f"a repetition is too large: {found[0][:40]}; {MAX_REPEAT} is the most")
 
 
 def _literal(character: str) -> str:
@@ -84,10 +84,10 @@ class _Reader:
         return "".join(out)
 
     def refuse(self, what: str) -> UnsupportedError:
-        return UnsupportedError(f"[{self.where}] {what} in a pattern: {self.pattern[:80]!r}")
+        return UnsupportedError(self.where, f"{what} in a pattern: {self.pattern[:80]!r}")
 
     def malformed(self) -> InputError:
-        return InputError(f"[{self.where}] a malformed pattern: {self.pattern[:80]!r}")
+        return InputError(self.where, f"a malformed pattern: {self.pattern[:80]!r}")
 
     def group(self) -> str:
         if self.pattern.startswith("(?", self.position):

@@ -53,10 +53,10 @@ class Place:
         return Place(rest, joined(self.base, own), self.pointer, self.made_up)
 
     def wrong(self, what: str, *keys: str | int) -> InputError:
-        return InputError(f"[json schema] {what}: at {self.path(*keys) or '/'}")
+        return InputError("json schema", f"{what}: at {self.path(*keys) or '/'}")
 
     def unsupported(self, what: str, *keys: str | int) -> UnsupportedError:
-        return UnsupportedError(f"[json schema] {what}: at {self.path(*keys) or '/'}")
+        return UnsupportedError("json schema", f"{what}: at {self.path(*keys) or '/'}")
 
 
 def joined(base: str, reference: str) -> str:
@@ -70,13 +70,13 @@ def parsed(schema: Any) -> Any:
     try:
         text = schema if isinstance(schema, str) else json.dumps(schema, ensure_ascii=False)
         if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
-            raise InputError(f"[json schema] too long: over {MAX_BYTES} bytes")
+            raise InputError("json schema", f"too long: over {MAX_BYTES} bytes")
         data = json.loads(text, parse_constant=_no_constant, parse_float=_finite)
         json.dumps(data, ensure_ascii=False).encode()  # half a character cannot be written
     except RecursionError:
-        raise InputError(f"[json schema] nested too deeply: over {MAX_DEPTH} levels") from None
+        raise InputError("json schema", f"nested too deeply: over {MAX_DEPTH} levels") from None
     except (TypeError, ValueError) as error:
-        raise error if isinstance(error, InputError) else InputError(f"[json schema] not JSON: {error}") from error
+        raise error if isinstance(error, InputError) else InputError("json schema", f"not JSON: {error}") from error
     _check_depth(data)
     return data
 
@@ -97,7 +97,7 @@ def _check_depth(data: Any) -> None:
         level = [item for node in level if isinstance(node, dict | list) for item in _items(node)]
         if not level:
             return
-    raise InputError(f"[json schema] nested too deeply: over {MAX_DEPTH} levels")
+    raise InputError("json schema", f"nested too deeply: over {MAX_DEPTH} levels")
 
 
 def _items(node: Any) -> Iterator[Any]:

@@ -31,14 +31,14 @@ def rewritten(schema: Any) -> dict[str, Any]:
     """The schema for llguidance; InputError or UnsupportedError, with a place, where there is none."""
     data = parsed(schema)
     if not isinstance(data, dict | bool):
-        raise InputError(f"[json schema] a schema is an object, true or false: got {str(data)[:80]!r}")
+        raise InputError("json schema", f"a schema is an object, true or false: got {str(data)[:80]!r}")
     writer = _Writer(Document(data))
     try:
         root = writer.write(writer.document.root)
     except RecursionError:
-        raise UnsupportedError("[json schema] its references nest too deeply to be written out") from None
+        raise UnsupportedError("json schema", "its references nest too deeply to be written out") from None
     if root is False:
-        raise InputError("[json schema] nothing satisfies it")
+        raise InputError("json schema", "nothing satisfies it")
     whole = {} if root is True else root
     return {**whole, "$defs": writer.definitions} if writer.definitions else whole
 

@@ -44,7 +44,7 @@ class PagePool:
         """`count` pages with one user each; all or nothing."""
         if count > self.free_count:
             raise InputError(
-                f"[{self.what}] {count} {self.what} wanted, {self.free_count} of {self.count} free; wait or cancel"
+                self.what, f"{count} {self.what} wanted, {self.free_count} of {self.count} free; wait or cancel"
             )
         taken = [self._take_one() for _ in range(count)]
         for page in taken:

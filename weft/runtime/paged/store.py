@@ -45,7 +45,7 @@ class PrefixStore:
 
     def __init__(self, directory: str | Path, decoder: PagedState, *, limit: int = DEFAULT_LIMIT) -> None:
         if limit < 1:
-            raise InputError(f"[prefix store] limit is {limit} bytes; give at least 1")
+            raise InputError("prefix store", "must be at least 1 byte", field="prefix_bytes", given=limit)
         self.decoder = decoder
         self._limit = limit
         self._home = Path(directory) / decoder.state_fingerprint
@@ -53,7 +53,8 @@ class PrefixStore:
             self._home.mkdir(parents=True, exist_ok=True)
             self.secret = _secret(Path(directory))
         except OSError as error:
-            raise InputError(f"[prefix store] {directory}: {error.strerror}; give a directory to write in") from error
+            what = f"{directory} cannot be used: {error.strerror}"
+            raise InputError("prefix store", what, advice="give a directory that can be written to") from error
         self._total = self._sweep()
         self._queue: queue.Queue[tuple[bytes, bytes, bytes] | None] = queue.Queue(_WAITING)
         self._thread: threading.Thread | None = None
@@ -182,5 +183,7 @@ def _secret(directory: Path) -> bytes:
         unfinished.unlink()
     secret = path.read_bytes()
     if len(secret) != 32:
-        raise InputError(f"[prefix store] {path}: {len(secret)} bytes instead of 32; delete the directory")
+        raise InputError(
+            "prefix store", f"{path} is damaged: {len(secret)} bytes, not 32", advice="delete the directory"
+        )
     return secret
