@@ -8,7 +8,8 @@ import random
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))  # not there by itself when PYTHONSAFEPATH is set
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "models")]  # the first is not there by itself when PYTHONSAFEPATH is set
 
 
 def main() -> None:
