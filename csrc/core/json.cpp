@@ -267,7 +267,7 @@ std::string path_of(const Store& store, uint32_t wanted) {
     const bool object = store.nodes[at].type == Type::object;
     uint32_t child = at + 1, place = 0;
     while (store.after(child + object) <= wanted) child = store.after(child + object), ++place;
-    if (!object) path += "[" + std::to_string(place) + "]";
+    if (!object) path.append("[").append(std::to_string(place)).append("]");
     else path.append(path.empty() ? "" : ".").append(store.string(store.nodes[child]).substr(0, 64));
     at = child + object;
     if (object && wanted == child) break;
