@@ -3,12 +3,15 @@
 import json
 import random
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
+from weft.errors import InputError, NotFoundError
 from weft.serve.http.bodies import check_structure, decode
-from weft.serve.http.faults import Fault
-from weft.serve.openai.schemas import ChatRequest, EmbeddingRequest
+from weft.serve.http.faults import Fault, fault_of
+from weft.serve.ollama import schemas as ollama
+from weft.serve.openai.schemas import ChatRequest, CompletionRequest, EmbeddingRequest
 from weft.serve.settings import Limits
 from weft.serve.tei.schemas import EmbedRequest
 
@@ -167,3 +170,23 @@ def test_a_value_of_no_choice_is_told_with_the_choices(schema, body, field, know
     with pytest.raises(Fault) as caught:
         decode(json.dumps(body).encode(), schema, Limits())
     assert caught.value.param == field and f"; one of {known}" in str(caught.value)
+
+
+def test_a_field_that_no_model_takes_says_so():
+    for schema, body, field in (
+        (ollama.GenerateRequest, b'{"model": "m", "images": ["x"]}', "images"),
+        (ollama.ChatRequest, b'{"model": "m", "messages": [{"role": "user", "images": [1]}]}', "messages[0].images"),
+    ):
+        with pytest.raises(Fault) as caught:
+            decode(body, schema, Limits())
+        assert caught.value.message == f"{field}: this model takes no images" and caught.value.param == field
+    with pytest.raises(Fault, match=r"suffix is not supported by this server"):
+        decode(b'{"model": "m", "prompt": "a", "suffix": "b"}', CompletionRequest, Limits())
+
+
+def test_a_fault_names_the_field_and_no_folder_of_the_server():
+    found = fault_of(InputError("request", "must be shorter", field="stop", index=3))
+    assert found.param == "stop" and found.message == "[request] stop 3 must be shorter"
+    missing = fault_of(NotFoundError("adapter", "does not exist", given=Path("/srv/secret/one")))
+    assert missing.status == 404 and missing.message == "[adapter] does not exist: got 'one'"
+    assert "srv" not in fault_of(InputError("adapter", "cannot read /srv/secret/one.json: denied")).message
