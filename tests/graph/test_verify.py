@@ -54,7 +54,7 @@ BROKEN = {
     "an unknown result": (redo(0, outputs=("%9",)), "unknown value %9"),
     "a value read before it is written": (moved(0, 1), "read before"),
     "a value written twice": (redo(1, outputs=("%0",)), "written twice"),
-    "an input written": (redo(0, outputs=("x",)), "written twice, or is no result"),
+    "an input written": (redo(0, outputs=("x",)), "written twice, or is not a result"),
     "an output never written": (lambda p: replace(p, body=p.body[:-1]), "never written"),
     "a name used twice": (lambda p: replace(p, values=(*p.values, p.values[0])), "used twice"),
     "an unknown kind": (edit("x", kind="thing"), "unknown kind"),

@@ -10,7 +10,7 @@ NAMES = ("cpu", "reference")
 
 
 def open_backend(name: str | Backend | None = None, *, level: str | None = None, threads: int = 1) -> Backend:
-    """The backend of this name, WEFT_BACKEND's by default; one that was made already is taken as it is.
+    """The backend of this name (default: WEFT_BACKEND); a Backend object is returned as it is.
 
     `level` and `threads` are for the CPU.
     """

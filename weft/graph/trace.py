@@ -78,7 +78,7 @@ class Trace:
     def output(self, name: str, tensor: Tensor) -> None:
         """Make a tensor a result of the program."""
         if name in self._declared or name in self._outputs or not NAME.fullmatch(name):
-            raise InputError("trace", f"{name!r} is no free name for an output")
+            raise InputError("trace", f"{name!r} cannot be the name of an output: it is taken or malformed")
         self._outputs[name] = tensor
 
     def label(self, tensor: Tensor, label: str) -> Tensor:

@@ -128,7 +128,7 @@ def _check_instr(program: Program, index: int, instr: Instr, written: set[str]) 
             _refuse(program, where, f"{name} is read before it is written")
     for name in instr.outputs:
         if name in written:
-            _refuse(program, where, f"{name} is written twice, or is no result")
+            _refuse(program, where, f"{name} is written twice, or is not a result")
         if instr.outputs.count(name) != 1:
             _refuse(program, where, f"{name} is written twice")
     op = instr.meaning

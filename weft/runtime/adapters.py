@@ -1,7 +1,7 @@
 """Adapters in memory: checked against the model, packed for the kernels, and swapped while steps run.
 
-A version of an adapter never changes. It is freed when no name has it and nobody holds it any more, so whoever holds
-one when it is replaced goes on with what it began with.
+A version of an adapter never changes. It is freed when no name refers to it and no request holds it, so a request that
+runs while its adapter is replaced finishes with the version it started with.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ TIED = {"model.embed_tokens": "lm_head"}
 
 @frozen(eq=False)
 class Adapter:
-    """One version of an adapter. `index` is what Step.adapters has for it, and `generation` is never given twice.
+    """One version of an adapter. `index` is its value in Step.adapters; `generation` is never used twice.
 
     `digest` says what it computes: two versions with one digest give the same logits, in any process.
     """
@@ -69,7 +69,7 @@ class _Version:
 class Adapters:
     """The adapters of one decoder or encoder. Every method may be called from any thread, while steps run too.
 
-    `load`, `replace` and `blend` check and pack before anything changes: what they refuse leaves no trace.
+    `load`, `replace` and `blend` check and pack first: if they fail, nothing has changed.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Adapters:
 
     @property
     def _targets(self) -> _Targets:
-        with self._begin:  # once, whoever comes first
+        with self._begin:  # once, in the first thread that asks
             if self._found is None:
                 self._found = _Targets(self._checkpoint, self._backend, self._prepare())
             return self._found
@@ -107,7 +107,7 @@ class Adapters:
             return iter(list(self._names.values()))
 
     def get(self, name: str) -> Adapter:
-        """The version that `name` stands for now."""
+        """The version that `name` refers to now."""
         with self._turn:
             if name not in self._names:
                 known = ", ".join(self._names) or "none"
@@ -122,7 +122,7 @@ class Adapters:
         return self._install(name, *self._read(path), new=True)
 
     def replace(self, name: str, path: str | Path) -> Adapter:
-        """Let `name` stand for the adapter in the folder `path`; who holds the version before keeps it."""
+        """Let `name` refer to the adapter in the folder `path`; requests that hold the old version keep it."""
         self.get(name)
         return self._install(name, *self._read(path), new=False)
 
@@ -139,13 +139,13 @@ class Adapters:
             return self._install(name, parts, rank, sha256(b"blend" + digests).digest(), new=True)
 
     def unload(self, name: str) -> None:
-        """Forget the name; the memory is freed when nobody holds the version any more."""
+        """Remove the name; the memory is freed when no request holds the version any more."""
         with self._turn:
             self._retire(self.get(name))
             del self._names[name]
 
     def hold(self, adapter: Adapter | str) -> Adapter:
-        """Keep a version, or the one that a name stands for now, until `release`: as a running request does."""
+        """Keep a version, or the one that a name refers to now, until `release`; running requests do this."""
         with self._turn:
             adapter = self.get(adapter) if isinstance(adapter, str) else adapter
             self._version(adapter).holders += 1
@@ -247,7 +247,7 @@ class Adapters:
 
 
 class _Target(NamedTuple):
-    """A table, and which rows of its module's weight it is of; of an embedding it is of the weight transposed."""
+    """A table and the rows of its module's weight that it adapts; an embedding's table is for the transposed weight."""
 
     table: WantedTable
     first: int

@@ -1,4 +1,4 @@
-"""A decoder: the executable of a causal language model with its paged state. `run` is one step of any mixture."""
+"""A decoder: a causal language model bound to its weights and states. `run` computes one ragged step."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ KV_TYPES = {"f32": "f32", "f16": "f16", "bf16": "bf16", "int8": "i8"}
 
 
 class Decoder:
-    """`context` tokens at most per sequence; `kv_tokens`, or what `kv_bytes` hold, in all sequences together.
+    """A causal model: at most `context` tokens per sequence, `kv_tokens` (or what fits `kv_bytes`) in all together.
 
     `compute` "int8" rounds activations to int8 before products with quantised weights (the default for them), "bf16"
     rounds activations and weights that are not quantised to bfloat16 (the default for f16 and bf16 matrices, at levels
     with a matrix unit for it: decision 0018), "f16" rounds them to half precision (the default for such matrices at
-    levels with arithmetic of it: decision 0026), "f32" rounds nothing. `kv_dtype` is one of KV_TYPES, by default f32
-    for f32 checkpoints, bf16 where compute rounds, as attention then does too (decision 0024), else f16; how many
-    tokens there is room for by default, plan_state says. Weights are packed by the other threads while the caller goes
-    on: `ready` waits for them, and so does the first `run`. With `bind` False no weight is read and nothing is
-    allocated: program, info and memory_plan are there, run is not. `backend` is a name ("cpu", "reference") or one that
-    was made already; `level` and `threads` are for the CPU.
+    levels with half-precision arithmetic: decision 0026), "f32" rounds nothing. `kv_dtype` is one of KV_TYPES; the
+    default is f32 for f32 checkpoints, bf16 where `compute` rounds (decision 0024), else f16. `plan_state` decides how
+    many tokens fit by default. Other threads pack the weights while the caller continues: `ready` waits for them, and
+    so does the first `run`. With `bind` False no weight is read and nothing is allocated: `program`, `info` and
+    `memory_plan` work, `run` does not. `backend` is a name ("cpu", "reference") or a Backend; `level` and `threads` are
+    for the CPU.
     """
 
     def __init__(
@@ -110,12 +110,12 @@ class Decoder:
 
     @cached_property
     def pages(self) -> PagePool:
-        """Which pages of the state are whose."""
+        """The page pool of the KV cache: which sequence holds which page."""
         return PagePool(self._state_plan.pages)
 
     @cached_property
     def slots(self) -> SlotPool | None:
-        """Which slots of the recurrent state are whose; None for a model without."""
+        """The pool of recurrent slots; None for a model without recurrent state."""
         return SlotPool(slots_for(self.pages.count)) if self._state_bytes[1] else None
 
     def _bind(self) -> None:
@@ -225,7 +225,7 @@ class Decoder:
         return self._state_bytes[0]
 
     def read_page(self, page: int) -> bytes:
-        """The keys and values of one page. These three are for the thread that runs the steps, between them."""
+        """The keys and values of one page. Call these three between steps, from the thread that runs them."""
         return self._states.read_page(page)
 
     def write_page(self, page: int, data: bytes | bytearray | memoryview) -> None:
@@ -237,7 +237,7 @@ class Decoder:
 
     @cached_property
     def state_fingerprint(self) -> str:
-        """32 hex digits; equal where the same tokens give the same bytes in a page."""
+        """32 hex digits; two decoders with the same one write the same bytes into a page for the same tokens."""
         return fingerprint(self.checkpoint, self._prepared, self.backend)
 
     def run(self, step: Step) -> np.ndarray:
@@ -252,7 +252,7 @@ class Decoder:
         return self._bound(step, lambda executable, arrays: executable.profile(arrays))
 
     def _bound(self, step: Step, run: Callable[[Executable, dict[str, Any]], Result]) -> Result:
-        """What `run` makes of a step's program and inputs: the program with adapters only where a sequence has one."""
+        """Call `run` with the right executable and inputs: the adapter program only if a sequence has an adapter."""
         if step.adapters is not None and step.adapters.any():
             with self.adapters.using(step.adapters):
                 return run(self._adapted_executable, step.arrays(self._adapted.inputs))
@@ -325,7 +325,7 @@ def _pick_kv_dtype(checkpoint: Checkpoint, compute: str) -> str:
 
 
 def _pick_context(asked: int | None, model: int, settled: int) -> int:
-    """A context past `settled` changes how short texts are read too, so it is asked for."""
+    """The context to use. One past `settled` changes the positions of short texts too, so it must be asked for."""
     if asked is None:
         return min(settled, DEFAULT_CONTEXT)
     if not 1 <= asked <= model:

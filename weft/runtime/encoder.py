@@ -1,6 +1,6 @@
 """An encoder: sequences of ids in, one vector per sequence or the hidden states out. No state, nothing padded.
 
-A decoder's trunk is one too: it reads a text once and keeps nothing."""
+A decoder without its head can be an encoder too: it reads a text once and keeps no state."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ __all__ = ["DenseLayer", "Encoder", "Head", "Tokens"]
 
 @frozen(eq=False)
 class Tokens:
-    """A sequence with more to say than its ids, int32 [n]: which of a pair's texts each is of, int32 [n], and how many
-    of the first ones, those of a prompt, are not pooled."""
+    """A sequence: token ids, int32 [n]; optionally the text of a pair that each token belongs to, int32 [n], and how
+    many tokens at the start, those of a prompt, are not pooled."""
 
     ids: np.ndarray
     types: np.ndarray | None = None
@@ -47,7 +47,7 @@ class Tokens:
 
 
 class Encoder:
-    """The executables of one checkpoint that make a row per sequence; `head` says what of the last hidden state.
+    """Computes one row per sequence with one checkpoint; `head` says how a row is made from the last hidden states.
 
     A sequence is an array of ids, int32 [n], or Tokens.
     """
@@ -95,7 +95,7 @@ class Encoder:
         return self._programs.config
 
     def start(self) -> None:
-        """Let other threads pack the weights and make the tokenizer while the caller goes on; who needs them waits."""
+        """Start packing weights and making the tokenizer in other threads; the first use waits for them."""
         _ = self._loading
         if self.checkpoint.make_tokenizer is not None and self.thread_plan.count > 1:
             self._make_tokenizer = self.checkpoint.tokenizer_soon()
@@ -109,8 +109,7 @@ class Encoder:
         return self._programs.info
 
     def adapted_vectors(self, sequences: Sequence[np.ndarray | Tokens], adapters: np.ndarray) -> np.ndarray:
-        """As `vectors`, sequence i with the adapter of index adapters[i], int32; 0 is none, and gives what `vectors`
-        gives."""
+        """As `vectors`, with adapter adapters[i], int32, for sequence i; 0 is none and gives the bits of `vectors`."""
         import numpy as np
 
         if adapters.shape != (len(sequences),) or adapters.dtype != np.int32:
@@ -152,8 +151,8 @@ class Encoder:
         return cast("np.ndarray", found.astype("f4", copy=False))
 
     def vectors_each(self, batches: Sequence[Sequence[np.ndarray | Tokens]]) -> Iterator[np.ndarray]:
-        """The vectors of each batch, in order. Several batches run side by side, one thread each: nobody waits for
-        the others after every instruction. A few that are left at the end are made by all threads together.
+        """The vectors of each batch, in order. Several batches run at once on one thread each, so that threads need not
+        wait for each other after every instruction. A few batches left at the end are run by all threads together.
         """
         if len(batches) == 1 or self.thread_plan.count == 1:
             yield from map(self.vectors, batches)
@@ -254,7 +253,7 @@ class Encoder:
         return {"vectors": vectors(y, w, head)}
 
     def _spans(self, facts: Facts) -> bool:
-        """Whether rows are pooled, and not all tokens."""
+        """Whether some tokens are pooled, and not all."""
         return self.head.pooling not in SINGLE and bool(self.head.skips or facts["decodes"])
 
     def _inputs(self, trace: Trace, facts: Facts, *, spans: bool = False) -> Step:
@@ -290,7 +289,7 @@ class Encoder:
         return step
 
     def _rows(self, texts: Sequence[np.ndarray | Tokens]) -> dict[str, np.ndarray]:
-        """The tokens that are pooled; of each text the last one at least, where it has any."""
+        """The rows to pool: at least the last token of each text that has any."""
         import numpy as np
 
         pools_rows = self._spans(self._prepared.facts)
@@ -324,7 +323,7 @@ def _types(sequences: Sequence[np.ndarray | Tokens]) -> np.ndarray:
 
 
 def _left_over(batches: int, lanes: int) -> int:
-    """How many of few batches would leave half of the lanes, or more, without one in the last turn."""
+    """How many batches are left for a last round that would keep half of the lanes, or more, idle."""
     left = batches % lanes
     return left if batches < 4 * lanes and 2 * left <= lanes else 0
 

@@ -1,4 +1,4 @@
-"""What is free, the smaller of the machine's available memory and what the cgroup leaves; and a state's part of it."""
+"""How much memory is free (the machine's, or what the cgroup leaves), and how much of it the KV cache gets."""
 
 from pathlib import Path
 
@@ -55,7 +55,7 @@ def _cgroup_left() -> int | None:
 
 @frozen
 class StatePlan:
-    """How many pages a key/value state has, and why."""
+    """How many pages the KV cache has, and why."""
 
     pages: int
     reason: str
@@ -64,11 +64,11 @@ class StatePlan:
 def plan_state(
     page_bytes: int, context: int, beside_bytes: int, *, kv_tokens: int | None = None, kv_bytes: int | None = None
 ) -> StatePlan:
-    """The pages of a state beside `beside_bytes` of weights and work: never fewer than one sequence of `context` takes.
+    """How many pages the KV cache gets beside `beside_bytes` of weights and work: at least one whole context.
 
-    Asked for, as many as `kv_tokens` or `kv_bytes` hold. Else 16 whole contexts, so that requests rarely wait for each
-    other and prefixes stay for the next ones, but no more than a quarter of what is left free: memory is taken where it
-    is first written to, so pages that are never used cost nothing, while all of them in use must still fit.
+    With `kv_tokens` or `kv_bytes`, as many as asked for. Otherwise 16 whole contexts, so that requests rarely wait for
+    pages and prefixes stay cached, but at most a quarter of the memory that is left. The system provides memory when a
+    page is first written, so pages that are never used cost nothing; all of them in use must still fit.
     """
     least = pages_for(context)
     if kv_tokens is not None and kv_bytes is not None:

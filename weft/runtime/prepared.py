@@ -22,8 +22,8 @@ Facts = Mapping[str, int]
 
 @frozen
 class Prepared:
-    """`work` are the bytes of the arena for each T, B and L, and those that are always there; `facts` are numbers from
-    the model's config that whoever runs the program has to know."""
+    """`work` has the arena's bytes per T, per B, per L, and the constant part; `facts` are numbers from the model's
+    config that the caller needs to run the program."""
 
     json: str
     inputs: tuple[str, ...]  # fields of the step that it reads
@@ -53,7 +53,7 @@ class Prepared:
 
     @classmethod
     def from_lines(cls, about: str, text: str) -> Prepared:
-        """Read what `lines` wrote; FormatError for anything else. Whether it is a program, the core says."""
+        """Read what `lines` wrote; FormatError for anything else. The core checks the program itself."""
         try:
             inputs, weights, states, constants, work, facts, tables = json.loads(about)
             return cls(

@@ -53,7 +53,7 @@ class Programs:
     ) -> Prepared:
         """The planned program that `options` name: from the cache, or the one whose outputs `build` returns.
 
-        `options` are all that it and the facts depend on, beside the checkpoint and what is computed with.
+        `options` are everything that the program and the facts depend on, besides checkpoint, backend and compute.
         """
         key = store.key_of(self._decided_by([*options, "adapters"] if adapters else options))
         found = store.find(key)

@@ -30,7 +30,7 @@ def build_step(
 
     sequences  the tokens of each that this step computes: lists, or int32 arrays, all of one kind
     starts     the position of each sequence's first token here; 0 by default
-    asked      of how many of its last tokens the rows are wanted; or `rows` itself, as an array
+    asked      for how many of its last tokens rows are wanted; or give `rows` itself, as an array
     pages      its row of the page table
     slots      the slot that its recurrent state is read from, and the one that it is written to
     adapters   the index of its adapter; 0 is none

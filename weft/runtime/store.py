@@ -1,9 +1,9 @@
 """The program cache: prepared programs in weft's cache folder, so that a model is traced, rewritten and planned once.
 
-A file is called after a hash of everything that decides the program: the sources of the code that makes it, the config,
-the tensors and what was asked for. It is a line that begins with MAGIC and has a hash of the rest, then the rest. What
-cannot be read, does not fit its hash or cannot be written is as if it were not there: the cache saves time, and nothing
-depends on it. Files are written under another name and renamed, so that nobody reads half of one.
+A file's name is a hash of everything that decides the program: the source code that makes it, the config, the tensors
+and the options. The first line has MAGIC and a hash of the rest. A file that cannot be read or written, or does not
+match its hash, is ignored: the cache only saves time. Files are written under another name and renamed, so that no
+process reads half of one.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def find(key: str) -> Prepared | None:
 
 
 def keep(key: str, prepared: Prepared) -> None:
-    """Write a program down, and delete the oldest where there are too many."""
+    """Write a program to the cache, and delete the oldest files if there are too many."""
     if not flags.get("WEFT_PROGRAM_CACHE"):
         return
     rest = "\n".join(prepared.lines()).encode("utf-8")
@@ -85,7 +85,7 @@ def _head(key: str, rest: bytes) -> bytes:
 
 
 def _trim(place: Path) -> None:
-    """Keep the newest files within the limits; parts that writers left behind grow old and go too."""
+    """Delete the oldest files beyond the limits; unfinished files that writers left behind get old and go too."""
     found = []
     for entry in os.scandir(place):
         with suppress(OSError):  # gone since it was listed

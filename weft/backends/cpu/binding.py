@@ -43,7 +43,7 @@ def weight_layouts(program: Program) -> dict[str, str]:
 
 
 def _quads(program: Program) -> dict[str, str]:
-    """The weights of products in int8. Nothing else reads them, and all who do agree whether they are equalised."""
+    """The weights of int8 products. No other op reads them, and all int8 ops agree on whether they are equalised."""
     found: dict[str, str] = {}
     for instr in program.body:
         wanted: dict[str | None, str] = {}

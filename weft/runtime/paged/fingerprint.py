@@ -22,9 +22,9 @@ SAMPLES = 16  # pieces of it, at equal distances
 def fingerprint(checkpoint: Checkpoint, prepared: Prepared, backend: Backend) -> str:
     """32 hex digits of all that decides the bits of a page beside the tokens: program, weights, the backend.
 
-    Of the files their sizes and times of change are taken, of every tensor 64 kB in pieces: a tenth of a second where
-    reading all of a large model would take many. So another model, or the same changed in place, has another
-    fingerprint; a copy with a new date has another one too, and what was kept for the first is made again.
+    Hashes the size and modification time of each file and 64 kB of each tensor, which takes a tenth of a second;
+    reading all of a large model would take many. A changed model has another fingerprint. So has a copy with a new
+    date: its pages are computed again.
     """
     hashed = blake2b(digest_size=16)
     digest.add(hashed, *backend.digest, _computed(prepared))
@@ -41,15 +41,15 @@ def fingerprint(checkpoint: Checkpoint, prepared: Prepared, backend: Backend) ->
 
 
 def _computed(prepared: Prepared) -> str:
-    """What the program computes. Of its inputs only the number of pages could differ: a context that stretches nothing
-    decides nothing, and one that does is in the constants."""
+    """What the program computes, without its inputs: they differ only in the width of the page table. A context that
+    changes positions is in the constants."""
     program = json.loads(prepared.json)
     values = [value for value in program["values"] if value["kind"] != "input"]
     return json.dumps([values, program["body"]])
 
 
 def _sampled(data: memoryview) -> Iterator[memoryview]:
-    """All of the bytes where they are few, else SAMPLES pieces from the first to the last byte."""
+    """All of the bytes if they are few, else SAMPLES pieces spread from the first byte to the last."""
     if len(data) <= SAMPLE_BYTES:
         yield data
         return

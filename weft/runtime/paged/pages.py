@@ -1,4 +1,4 @@
-"""The page pool: which pages of the key/value state are whose. One table serves all layers."""
+"""The page pool: which sequence holds which pages of the KV cache. One table serves all layers."""
 
 from collections.abc import Callable, Iterable
 
@@ -15,8 +15,8 @@ def pages_for(tokens: int) -> int:
 class PagePool:
     """`count` pages with reference counts, so that sequences may share a prefix page by page.
 
-    A page without users is free. One that was marked by `keep` holds something worth finding again: it is taken only
-    when no other is free, the one that was given back first before the others, and whoever marked it is called.
+    A page without users is free. One that was marked by `keep` holds a cached prefix: it is taken only when no other
+    page is free, least recently released first, and the callback given to `keep` is called.
     """
 
     what = "pages"
@@ -68,7 +68,7 @@ class PagePool:
             self._users[page] += 1
 
     def release(self, pages: Iterable[int]) -> None:
-        """One user less for each of `pages`, the last first: a text's end is forgotten before its start."""
+        """One user less for each of `pages`, last page first: the end of a text is evicted before its start."""
         for page in reversed(list(pages)):
             assert self._users[page] > 0, f"page {page} is free already"
             self._users[page] -= 1
@@ -85,7 +85,7 @@ class PagePool:
         self._marked[page] = on_reuse
 
     def drop(self, page: int) -> None:
-        """What `page` holds is worth nothing any more."""
+        """Stop keeping `page`."""
         self._marked.pop(page, None)
         if page in self._kept:
             del self._kept[page]

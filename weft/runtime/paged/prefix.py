@@ -55,10 +55,10 @@ class Node:
 
 
 class Prefixes:
-    """What the pages of a pool hold. Whoever uses it has the engine's lock.
+    """What the pages of a pool hold. Callers hold the engine's lock.
 
     `hash_bits` below 128 is for tests: it makes collisions. With a `store`, full pages are written there too, and
-    looked for there when memory does not have them. With `slots` a text goes on from a checkpoint only.
+    looked for there when memory does not have them. With `slots` a request can only resume at a checkpoint.
     """
 
     def __init__(
@@ -118,14 +118,13 @@ class Prefixes:
         return found
 
     def resumable(self, nodes: list[Node]) -> list[Node]:
-        """Of pages that `find` found, those after which a request can go on: with recurrent state, up to the last
-        checkpoint."""
+        """The pages of `find` that a request can start from: with recurrent state, those up to the last checkpoint."""
         if self._slots is None:
             return nodes
         return nodes[: next((i for i in range(len(nodes), 0, -1) if nodes[i - 1].slot != NONE), 0)]
 
     def checkpoint(self, node: Node, slot: int) -> None:
-        """`slot` holds the recurrent state after `node`; nothing where another does already, or the page has gone."""
+        """Keep `slot` as the recurrent state after `node`, unless there is one already or the page is gone."""
         if node.slot != NONE or self._nodes.get(node.hash) is not node:
             return
         assert self._slots is not None

@@ -2,7 +2,7 @@
 
 A step reads a request's state from one slot and writes it to another; nothing is changed in place. So a step that was
 interrupted is simply run again, drafts that were wrong are forgotten by keeping the old slot, and a checkpoint costs no
-copy: it is a slot that stays when the request has gone on to the next. Whoever begins with it reads it as it is.
+copy: it is a slot that stays when the request has moved on to the next. A request that resumes there only reads it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ NONE = -1
 
 
 class SlotPool(PagePool):
-    """`count` slots with user counts, by the rules of pages: a checkpoint without users is taken only when no other
-    slot is free, the one that was given back first before the others, and whoever kept it is called.
+    """`count` slots with reference counts, by the rules of PagePool: a checkpoint without users is taken only when no
+    other slot is free, least recently released first, and the callback given to `keep` is called.
     """
 
     what = "slots"
@@ -49,7 +49,7 @@ class Recurrence:
         self.source = checkpoint
 
     def ready(self) -> None:
-        """Have a slot for the next step to write; that of a step that was interrupted does."""
+        """Take a slot for the next step to write; a step that was interrupted uses its slot again."""
         if self.target == NONE:
             (self.target,) = self._pool.take(1)
 

@@ -70,7 +70,7 @@ class PrefixStore:
             return None
         page = _unpack(data, text, self.decoder.page_bytes)
         if isinstance(page, str):
-            if page != "other text":  # a collision of hashes is no damage
+            if page != "other text":  # a hash collision: the file is not damaged
                 self.damaged += 1
                 with contextlib.suppress(OSError):
                     path.unlink()
@@ -129,7 +129,7 @@ class PrefixStore:
         """
         pages: list[tuple[float, int, str]] = []
         for entry in os.scandir(self._home):
-            with contextlib.suppress(OSError):  # deleted meanwhile by another process
+            with contextlib.suppress(OSError):  # another process has deleted it
                 facts = entry.stat()
                 if entry.name.endswith(".part") and not _alive(entry.name):
                     os.unlink(entry.path)
@@ -171,7 +171,7 @@ def _alive(name: str) -> bool:
 
 
 def _secret(directory: Path) -> bytes:
-    """The key of the directory's hashes; made by whoever comes first."""
+    """The key of the directory's hashes; the first process to use the directory makes it."""
     path = directory / "secret"
     if not path.exists():
         unfinished = directory / f"secret.{os.getpid()}-{threading.get_ident()}.part"
