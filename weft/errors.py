@@ -6,7 +6,8 @@
     │   ├── ShapeError                  operands that do not fit an op
     │   ├── TierError                   codes of one tier where another is wanted
     │   ├── FingerprintError            vectors of another model than those they are to meet
-    │   └── InvalidTransitionError      a move that a migration's state does not allow
+    │   ├── InvalidTransitionError      a move that a migration's state does not allow
+    │   └── SkipsError                  a migration skipped too many documents to serve its vectors
     ├── ModelError                      what a model's files say
     │   ├── FormatError                 a malformed file: its name, the field, the offset
     │   ├── UnsupportedError            well formed, but not something weft runs: names it
@@ -16,7 +17,8 @@
     │   ├── OfflineError                offline mode, and the file is not in the cache
     │   └── ChecksumError               bytes that are not the pinned ones
     ├── MemoryPlanError (MemoryError)   the plan does not fit the machine
-    ├── StoreError                      a document store: foreign, damaged, newer, out of reach
+    ├── StoreError                      a document store: damaged, newer, out of reach
+    │   └── NotAStoreError              a file or database of another program
     ├── BusyError (RuntimeError)        a queue is full; the same call may succeed later
     │   └── LeaseError                  another process runs the migration, or took it over
     ├── GrammarError (RuntimeError)     a grammar cannot go on: its request ends
@@ -138,6 +140,10 @@ class InvalidTransitionError(InputError):
     """A move that a migration's state does not allow."""
 
 
+class SkipsError(InputError):
+    """A migration skipped too many documents to serve its vectors."""
+
+
 class ModelError(WeftError):
     """A model's files are at fault."""
 
@@ -175,7 +181,11 @@ class MemoryPlanError(WeftError, MemoryError):
 
 
 class StoreError(WeftError):
-    """A document store is foreign, damaged, of a newer version, or out of reach."""
+    """A document store is damaged, of a newer version, or out of reach."""
+
+
+class NotAStoreError(StoreError):
+    """A file or database that was opened as a store belongs to another program."""
 
 
 class BusyError(WeftError, RuntimeError):

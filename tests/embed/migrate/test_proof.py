@@ -151,7 +151,7 @@ def test_a_measure_that_orders_as_cosine_does_is_taken(store, embedder):
     [Measured("dot", 3), Measured("euclidean", 0.5), Measured("manhattan"), Measured("dot", 2, normalise=False)],
 )
 def test_a_measure_that_orders_otherwise_is_refused(store, embedder):
-    said = f"a store compares by cosine, and this model's own measure is {embedder.info['similarity']}"
+    said = f"stores compare by cosine, and this model's similarity is {embedder.info['similarity']}"
     for made in (lambda: Migrator(store, embedder), lambda: Corpus(store, OLD, embedder)):
         with pytest.raises(InputError, match=said):
             made()
@@ -172,14 +172,14 @@ def test_a_real_model_that_compares_by_dot_is_refused(tmp_path, store):
      ("lease_s", "x"), ("lease_s", 0)],
 )  # fmt: skip
 def test_numbers_that_are_none_are_refused_before_anything_is_planned(store, name, value):
-    with pytest.raises(InputError, match=f"{name} is "):
+    with pytest.raises(InputError, match=f"{name} must be "):
         Migrator(store, Served(), **{name: value})
     assert store.migrations.open() is None
 
 
 def test_a_name_is_no_embedder(store):
     for made in (lambda: Migrator(store, "minilm"), lambda: Corpus(store, "minilm")):
-        with pytest.raises(InputError, match=r"the embedder is str; give a weft\.Embedder"):
+        with pytest.raises(InputError, match=r"embedder must be a weft\.Embedder, .* got \'minilm\'"):
             made()
 
 

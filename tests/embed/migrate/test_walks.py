@@ -280,5 +280,5 @@ def test_a_query_of_the_old_model_is_refused_after_the_cut_over(store):
     store.adopt(old.fingerprint, old.dimension)
     Corpus(store, old).put({"a": "ant"})
     Migrator(store, new).run()
-    with pytest.raises(FingerprintError, match="fake:two is served"):
+    with pytest.raises(FingerprintError, match="serves fake:two"):
         store.search(vector_of("one", "ant", 4), fingerprint=old.fingerprint)

@@ -1,4 +1,4 @@
-"""A corpus: a store together with the embedders of an application, which follow the store's route by themselves."""
+"""A corpus: a store together with an application's embedders. Its writes and searches follow the store's route."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ if TYPE_CHECKING:
     import numpy as np
 
 T = TypeVar("T")
-TRIES = 5  # of a call that meets a cut-over
-TOGETHER = 100  # documents of a part
+TRIES = 5  # of a call during which the route changes
+TOGETHER = 100  # documents in one part
 
 
 class Answer(NamedTuple):
-    """What was found, and whose vectors found it: one fingerprint, whatever is under way."""
+    """The hits of a search, and the one fingerprint whose vectors it used."""
 
     fingerprint: str
     hits: list[Hit]
 
 
 class Corpus:
-    """Documents that are written and asked by text.
+    """Documents that are written and searched as text.
 
-    Before a migration it has one embedder; while one is under way it should have both models' (`Corpus(store, old,
-    new)`), so that it goes on over the cut-over, and back. With the old one alone, documents that are written wait for
-    the migrator, and after the cut-over the corpus refuses to go on. A model whose own measure gives another order
-    than cosine is refused, and so is one behind a server that is not the one of then.
+    Outside a migration a corpus needs one embedder. During one it should have both (`Corpus(store, old, new)`), so that
+    it works before and after the cut-over, and after a rollback. With the old one alone, written documents wait for the
+    migrator, and after the cut-over every call is refused. A model is refused if its own similarity orders documents
+    differently than cosine, or if its server no longer makes the same vectors.
     """
 
     def __init__(self, store: Store, *embedders: AnyEmbedder) -> None:
@@ -43,10 +43,10 @@ class Corpus:
             check_measure(embedder)
 
     def put(self, documents: Mapping[str, str]) -> None:
-        """Add or replace documents: id to text. When it returns they are committed, with the vectors searches use.
+        """Add or replace documents: id to text. On return they are committed, with the vectors that searches use.
 
-        What only the other model of a migration cannot embed is not refused: the documents of this call wait for the
-        migrator then, which skips with a reason those that have one.
+        If only the other model of a migration cannot embed them, they are accepted and wait for the migrator, which
+        skips those that it cannot embed either, with a reason.
         """
         check_documents(documents)
         made: dict[str, np.ndarray] = {}
@@ -64,35 +64,38 @@ class Corpus:
         self._following(attempt)
 
     def _embedded(self, documents: Mapping[str, str], name: str, asked: bool) -> np.ndarray | None:
-        """The vectors of one model; None where it cannot embed them all and is not the one that is `asked`."""
+        """The vectors of one model; None if it cannot embed all documents and is not the one that searches use."""
         embedder = self._embedders[name]
         try:
             return check_vectors(embedder.encode_document(list(documents.values())), len(documents), embedder.dimension)
         except Exception as error:
             if not asked and skip_reason(error) is not None:
                 return None
-            if isinstance(error, TooLongError) and 0 <= error.index < len(documents):
-                culprit = list(documents)[error.index]
-                facts = {"length": error.length, "limit": error.limit, "index": error.index}
-                raise TooLongError(f"[corpus] the document {culprit[:80]!r}: {error}", **facts) from error
+            if isinstance(error, TooLongError) and error.field == "text" and 0 <= error.index < len(documents):
+                name = list(documents)[error.index]
+                raise error.but(where="corpus", field="document", what=f"({name[:80]!r}) {error.what}") from error
             raise
 
     def delete(self, ids: str | Iterable[str]) -> int:
-        """Delete documents; the number of those that were there. A string is one id."""
+        """Delete documents and return how many existed. A string is one id."""
         return self.store.delete(ids)
 
     def search(self, text: str, k: int = 10, *, truncate: str | None = None) -> Answer:
         """The `k` documents nearest to a text, by the vectors that are served.
 
-        `truncate` says what becomes of a text that is too long, where the embedder that is asked can cut at all.
+        `truncate` is for a text that is too long, if the embedder can truncate.
         """
 
         def attempt(route: Route) -> Answer:
             name = route.query or ""
             embedder = self._embedders.get(name)
             if embedder is None:
-                raise FingerprintError(f"[corpus] {name or 'nothing'} is served; there is no embedder for it here")
-            self._proof.give(embedder, name, keep=False)  # who asks need not be allowed to write
+                raise FingerprintError(
+                    "corpus",
+                    f"the store serves {name or 'no vectors yet'}, and this corpus has no embedder for it",
+                    advice="give that embedder to Corpus(store, …)",
+                )
+            self._proof.give(embedder, name, keep=False)  # a reader may have no permission to write
             encode = getattr(embedder, "encode_query", embedder.encode_document)
             how = {"truncate": truncate} if truncate is not None and getattr(embedder, "cuts", False) else {}
             return Answer(name, self.store.search(encode([text], **how)[0], k, fingerprint=name))
@@ -100,7 +103,7 @@ class Corpus:
         return self._following(attempt)
 
     def _following(self, attempt: Callable[[Route], T]) -> T:
-        """Call `attempt` with the route, again where the route has changed under it."""
+        """Call `attempt` with the route, and again if the route has changed in the meantime."""
         route = self.store.route()
         for _ in range(TRIES):
             try:
@@ -113,16 +116,28 @@ class Corpus:
 
 
 def in_parts(rows: Iterable[Mapping[str, Any]], id_field: str, field: str) -> Iterator[dict[str, str]]:
-    """Objects as documents, TOGETHER at a time; an id that comes twice is refused: one of its texts would be lost."""
+    """Rows as documents (id to text), TOGETHER at a time. A repeated id is refused: one of its texts would be lost."""
     seen: set[str] = set()
     part: dict[str, str] = {}
     for number, row in enumerate(rows, 1):
         name = row.get(id_field)
         if not isinstance(name, (str, int)) or isinstance(name, bool):
-            raise InputError(f"[corpus] object {number} has no id in the field {id_field!r}; name another field")
+            raise InputError(
+                "corpus",
+                f"has no id: its field {id_field!r} must be a string or a whole number",
+                field="row",
+                index=number,
+                advice="name the field with --id-field",
+            )
         name = str(name)
         if name in seen:
-            raise InputError(f"[corpus] object {number} has the id {name[:80]!r}, as one before it; give each its own")
+            raise InputError(
+                "corpus",
+                f"repeats the id {name[:80]!r} of an earlier row",
+                field="row",
+                index=number,
+                advice="give every row its own id",
+            )
         seen.add(name)
         part[name] = row[field]
         if len(part) == TOGETHER:

@@ -1,5 +1,5 @@
-"""Embedding a batch of documents: in slices where the embedder takes several calls at once, and past the documents it
-cannot embed."""
+"""Embedding a batch of documents: in parallel slices where the embedder allows it, and without the documents it cannot
+embed."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, Protocol
 
 from weft.embed.stores.states import Reason
-from weft.embed.stores.values import check_shape, check_vectors, plain
+from weft.embed.stores.values import check_shape, check_vectors, one_line
 from weft.embed.stores.work import Done, Waiting
 from weft.errors import BackendError, FingerprintError, InputError, TooLongError
 
 if TYPE_CHECKING:
     import numpy as np
 
-DETAIL_LENGTH = 300  # characters of an error's text that a skip keeps
+DETAIL_LENGTH = 300  # characters of an error's text that are stored with a skip
 
 
 class AnyEmbedder(Protocol):
-    """What a store needs of an embedder: `weft.Embedder`, or anything like it.
+    """What a store needs of an embedder: `weft.Embedder`, or an object with the same methods.
 
-    One whose attribute `concurrent` is true may be called from several threads at once.
+    If its attribute `concurrent` is true, it may be called from several threads at once.
     """
 
     @property
     def info(self) -> dict[str, Any]:
-        """How vectors are made; "fingerprint" names all of it, "model" is for people."""
+        """How vectors are made: "fingerprint" identifies all of it, "model" is a name for people."""
 
     @property
     def dimension(self) -> int: ...
@@ -37,23 +37,27 @@ class AnyEmbedder(Protocol):
 
 
 def fingerprint_of(embedder: AnyEmbedder) -> str:
-    """Whose vectors an embedder makes."""
+    """The fingerprint of an embedder's vectors."""
     info = getattr(embedder, "info", None)
     if not isinstance(info, Mapping):
-        raise InputError(f"[migrate] the embedder is {type(embedder).__name__}; give a weft.Embedder, or one like it")
+        raise InputError(
+            "migrate", "must be a weft.Embedder, or an object with the same methods", field="embedder", given=embedder
+        )
     found = info.get("fingerprint")
     if not isinstance(found, str) or not found:
-        raise FingerprintError("[migrate] the embedder has no info['fingerprint']; its vectors could not be told apart")
+        raise FingerprintError(
+            "migrate", "has no info['fingerprint'], which tells vectors of different models apart", field="embedder"
+        )
     return found
 
 
 def skip_reason(error: Exception) -> Reason | None:
-    """Why a document can never be embedded by this model, or None where the error is not the document's."""
+    """Why this model can never embed a document, or None if the error is not about the document."""
     if isinstance(error, TooLongError):
         return Reason.CONTENT_TOO_LARGE
     if isinstance(error, UnicodeError):
         return Reason.INVALID_ENCODING
-    if isinstance(error, FingerprintError):  # another model than the one that was asked for: every document's
+    if isinstance(error, FingerprintError):  # the server answered with another model, for every document
         return None
     if isinstance(error, InputError) or getattr(error, "permanent", False):
         return Reason.PERMANENT_API_ERROR
@@ -61,7 +65,7 @@ def skip_reason(error: Exception) -> Reason | None:
 
 
 class Embedding:
-    """Runs an embedder in threads of its own, so that the caller can watch the clock and the keyboard meanwhile."""
+    """Runs an embedder in threads, so that the caller can renew its lease and react to Ctrl-C."""
 
     def __init__(self, embedder: AnyEmbedder, concurrency: int) -> None:
         self._embedder = embedder
@@ -72,13 +76,13 @@ class Embedding:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def start(self, batch: Sequence[Waiting]) -> list[Future[list[Done]]]:
-        """Begin to embed; the results, one after another, are the batch's in order."""
+        """Begin to embed; the results, concatenated, are in the order of the batch."""
         size = -(-len(batch) // self._slices) or 1
         slices = [batch[first : first + size] for first in range(0, len(batch), size)]
         return [self._threads.submit(self._embed, part) for part in slices]
 
     def _embed(self, part: Sequence[Waiting]) -> list[Done]:
-        """One call for all; when it fails for a document's sake, one for each."""
+        """Embed all in one call; if that fails because of a document, embed each in a call of its own."""
         readable = [document for document in part if document.text is not None]
         try:
             vectors = dict(zip(readable, self._vectors(readable)))
@@ -97,24 +101,24 @@ class Embedding:
             reason = skip_reason(error)
             if reason is None:
                 raise
-            return Done(document, reason=reason, detail=plain(str(error), DETAIL_LENGTH))
+            return Done(document, reason=reason, detail=one_line(str(error), DETAIL_LENGTH))
 
     def _vectors(self, documents: Sequence[Waiting]) -> np.ndarray:
         vectors = self._embedder.encode_document([str(document.text) for document in documents])
         shape = (len(documents), self._embedder.dimension)
         try:
             vectors = check_shape(vectors, *shape)
-        except InputError as error:  # the embedder's fault, and none of a document's
-            first = f"{len(documents)} documents from {documents[0].id[:80]!r} on" if documents else "no document"
+        except InputError as error:  # the embedder's fault, not a document's
+            first = f"{len(documents)} documents from {documents[0].id[:80]!r} on" if documents else "no documents"
             raise BackendError(
-                f"[migrate] the embedder gave what is no matrix of vectors for {first}: {error}"
+                "migrate", f"the embedder must return shape {list(shape)} for {first}", given=error.given
             ) from error
-        # zeros, or numbers that are none, are what some models make of a text they know no word of
+        # some models return zeros or NaN for a text of unknown words: that is the document's fault
         return check_vectors(vectors, *shape)
 
 
 def waited(futures: Sequence[Future[list[Done]]], every_s: float, tick: Callable[[], object]) -> list[Done]:
-    """The results in order, calling `tick` every `every_s` seconds until they are all there."""
+    """The results in order; `tick` is called every `every_s` seconds until all are there."""
     at = time.monotonic() + every_s
     while wait(futures, max(0.0, at - time.monotonic())).not_done:
         if time.monotonic() >= at:

@@ -20,27 +20,33 @@ from weft.frozen import frozen
 
 BATCH = 100
 CONCURRENCY = 4
-ROLLBACK_TRIES = 3  # while documents are written
-RECOUNT = 100  # batches between two counts of what is left, which writers change too
+ROLLBACK_TRIES = 3  # writers may add documents in the meantime
+RECOUNT = 100  # batches between two counts of the remaining documents, which writers change too
 
 
 @frozen
 class Progress:
-    """How far a run has come; `remaining` is counted now and then (every RECOUNT batches) and reckoned between."""
+    """How far a run has come; `remaining` is counted every RECOUNT batches and estimated in between."""
 
     processed: int
     skipped: int
     remaining: int
 
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Documents done, and in all."""
+        done = self.processed + self.skipped
+        return done, done + self.remaining
+
 
 class Migrator:
     """Re-embeds a store's documents with `embedder`, while the store is read and written.
 
-    Nothing is held in memory beyond a batch. A batch is committed whole with the count of what was done, so a process
-    that is killed costs one batch, and whoever resumes ends with the same table. `concurrency` is for embedders that
-    take several calls at once (`concurrent`); a local model uses all threads for one call. Where more than
-    `allow_skips` documents cannot be embedded (1 in 100 of all where it is None), the new vectors are not served: the
-    migration fails, and can be resumed after a `retry`, or with more of them allowed.
+    Memory holds one batch. A batch is committed together with the count of processed documents, so a process that is
+    killed loses one batch, and resuming ends with the same table. `concurrency` is for embedders that take several
+    calls at once (`concurrent`); a local model uses all threads for one call. If more than `allow_skips` documents
+    cannot be embedded (by default 1 in 100 of all), the new vectors are not served: the migration fails, and can be
+    resumed after a `retry`, or with a higher `allow_skips`.
     """
 
     def __init__(
@@ -58,7 +64,7 @@ class Migrator:
         if allow_skips is not None:
             _check_whole("allow_skips", allow_skips, 0)
         if not isinstance(lease_s, (int, float)) or not lease_s > 0:
-            raise InputError(f"[migrate] lease_s is {lease_s!r:.40}; a positive number of seconds is needed")
+            raise InputError("migrate", "must be a positive number of seconds", field="lease_s", given=lease_s)
         self._store, self._embedder, self._allow_skips = store, embedder, allow_skips
         self._batch, self._concurrency, self._lease_s = batch, concurrency, lease_s
         self.fingerprint = fingerprint_of(embedder)
@@ -68,16 +74,16 @@ class Migrator:
         self._stopping = False
 
     def plan(self, *, window_s: float = WINDOW_S, model: str | None = None) -> Migration:
-        """Plan a migration to this embedder's fingerprint; `model` is the name it has for people."""
+        """Plan a migration to this embedder's fingerprint; `model` is its name for people."""
         model = str(self._embedder.info.get("model", "")) if model is None else model
         return self._store.migrations.plan(self.fingerprint, self._embedder.dimension, model, window_s=window_s)
 
     def run(self, progress: Callable[[Progress], None] | None = None, *, take_over: bool = False) -> Migration:
-        """Start or resume the open migration, planning it where there is none, until it cuts over or is stopped.
+        """Start or resume the open migration (planning one if there is none) until it cuts over or is stopped.
 
-        Ctrl-C commits the batch under way and pauses; a second one drops the batch. A pause or cancel from elsewhere,
-        another process included, ends the run as well; the result says what became of it. An error of the embedder
-        that is no document's own leaves the migration failed, with the error's text, and is raised.
+        Ctrl-C commits the current batch and pauses; a second one drops the batch. A pause or cancel by another process
+        ends the run as well; the result has the final state. An error of the embedder that is not about one document
+        is recorded, leaves the migration failed, and is raised.
         """
         ledger = self._store.migrations
         found = ledger.open() or self.plan()
@@ -89,33 +95,37 @@ class Migrator:
         try:
             self._prove()
             while self._embed_all(self._waiting(), progress):
-                with suppress(InvalidTransitionError):  # stopped meanwhile, which the next look at the lease tells
+                with suppress(
+                    InvalidTransitionError
+                ):  # stopped by another process: the next check of the lease ends the loop
                     done = ledger.complete(self.owner, allow_skips=self._allow_skips)
                     if done is not None:
                         return done
         except KeyboardInterrupt:
             self._stopping = True
         except (StoreError, BusyError):
-            raise  # the store cannot be told, or another process has the migration
+            raise  # the failure cannot be recorded: the store is out of reach, or another process runs the migration
         except Exception as error:
-            with suppress(InvalidTransitionError, LeaseError):  # paused or taken over: this process is heard no more
+            with suppress(InvalidTransitionError, LeaseError):  # paused or taken over: this process has lost the lease
                 ledger.fail(self.owner, f"{type(error).__name__}: {error}")
             raise
         if self._stopping:
-            with suppress(InvalidTransitionError, LeaseError):  # stopped or taken over in the same moment
+            with suppress(InvalidTransitionError, LeaseError):  # stopped or taken over at the same moment
                 return ledger.pause(self.owner)
         return ledger.get(found.id)
 
     def rollback(self, progress: Callable[[Progress], None] | None = None, *, take_over: bool = False) -> Migration:
-        """Serve the old vectors again. The embedder is the old model's: what changed since the cut-over and has no
-        vector of it is embedded first. Refused where more than `allow_skips` documents cannot be, as at a cut-over; a
-        `retry` by an embedder that takes them is the way out."""
+        """Serve the old vectors again. The embedder must be the old model's: documents that changed since the cut-over
+        and have no vector of it are embedded first. Refused if more than `allow_skips` documents cannot be embedded, as
+        at a cut-over; `retry` them with an embedder that truncates."""
         ledger = self._store.migrations
         found = ledger.lease(self.owner, self._lease_s, take_over=take_over)
         try:
             if found.source != self.fingerprint:
                 raise FingerprintError(
-                    f"[migrate] {found.source} was served before, and the embedder is {self.fingerprint}"
+                    "migrate",
+                    f"a rollback needs the embedder of the old vectors, {found.source}",
+                    given=self.fingerprint,
                 )
             self._prove()
             for _ in range(ROLLBACK_TRIES):
@@ -131,10 +141,10 @@ class Migrator:
     def retry(
         self, progress: Callable[[Progress], None] | None = None, *, ids: str | Iterable[str] | None = None
     ) -> Progress:
-        """Embed skipped documents after all: `ids`, or all that were not left out by hand; what became of them.
+        """Embed skipped documents: `ids`, or all that were not skipped by hand. Those that fail again stay skipped.
 
-        Their vectors may be those of the open migration or those that are served. An embedder that cuts long texts has
-        the fingerprint of the one that refuses them, and may take its place. Those that fail again stay skipped.
+        The embedder must have the fingerprint of the open migration, or the one that is served. Truncation is not part
+        of a fingerprint, so an embedder that truncates long texts may replace the one that refuses them.
         """
         seen = Progress(0, 0, 0)
 
@@ -159,22 +169,28 @@ class Migrator:
     def _check(self, found: Migration) -> None:
         if found.state is State.COMPLETED:
             raise InvalidTransitionError(
-                f"[migrate] cannot resume: the migration to {found.target} ({found.model or 'unnamed'}) is completed; "
-                "finish it or roll it back first"
+                "migrate",
+                f"the migration to {found.model or found.target} is completed, but not finished",
+                advice="finish it or roll it back first",
             )
         if found.target != self.fingerprint:
             raise FingerprintError(
-                f"[migrate] the open migration is to {found.target} ({found.model or 'unnamed'}), and the embedder is "
-                f"{self.fingerprint}; give that model, or cancel the migration"
+                "migrate",
+                f"the open migration is to {found.target} ({found.model or 'unnamed'}), and the embedder has another "
+                "fingerprint",
+                given=self.fingerprint,
+                advice="give that model, or cancel the migration",
             )
         here = self._embedder.dimension
         if found.dimension != here:
             raise FingerprintError(
-                f"[migrate] {self.fingerprint} has {here} dimensions, and {found.dimension} in the store: two models"
+                "migrate",
+                f"the embedder has {here} dimensions, but the store has {found.dimension} for {self.fingerprint}: "
+                "two models have the same fingerprint",
             )
 
     def _embed_all(self, work: Work, progress: Callable[[Progress], None] | None) -> bool:
-        """Embed until nothing is left of `work`; False where that was stopped."""
+        """Embed until `work` is done; False if it was stopped."""
         self._stopping = False
         embedding = Embedding(self._embedder, self._concurrency)
         seen = Progress(0, 0, work.count())
@@ -196,7 +212,7 @@ class Migrator:
         raise AssertionError("count() has no end")
 
     def _embedded(self, work: Work, embedding: Embedding, batch: list[Waiting]) -> list[Done]:
-        """The batch with its vectors; the lease is renewed meanwhile, and Ctrl-C waits for it once."""
+        """The results of a batch. The lease is renewed while it runs; the first Ctrl-C still waits for the batch."""
         under_way = embedding.start(batch)
         try:
             made = waited(under_way, self._lease_s / 3, work.renew)
@@ -204,11 +220,14 @@ class Migrator:
             self._stopping = True
             made = waited(under_way, self._lease_s / 3, work.renew)
         if not work.tried and len(made) > 1 and all(done.reason is Reason.PERMANENT_API_ERROR for done in made):
-            # so much for the documents: with a wrong setting every one would be asked for, and left out
-            raise InputError(f"[migrate] not one document of a batch of {len(made)} is accepted: {made[0].detail}")
+            # a wrong setting, most likely: do not go on and skip every document of the store
+            raise InputError(
+                "migrate",
+                f"the embedder refused all {len(made)} documents of a batch; the first error: {made[0].detail}",
+            )
         return made
 
 
 def _check_whole(name: str, value: int, least: int) -> None:
     if type(value) is not int or value < least:
-        raise InputError(f"[migrate] {name} is {value!r:.40}; a whole number of at least {least} is needed")
+        raise InputError("migrate", f"must be a whole number of at least {least}", field=name, given=value)

@@ -1,4 +1,4 @@
-"""The name of a model as a store keeps it: with the options that it was loaded with, so that it can be loaded again."""
+"""The name of a model as a store keeps it: with the options it was loaded with, so that it can be loaded again."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ from weft.errors import InputError, NotFoundError
 if TYPE_CHECKING:
     from weft.embed.base import BaseEmbedder
 
-# Options that are kept where they are not these.
+# Options are part of the name where they differ from these.
 LOCAL: dict[str, Any] = {"compute": "f32", "truncate": "error", "pooling": None, "dimensions": None}
 DEFAULTS: dict[str, Any] = {**LOCAL, "base_url": None}
-REMOTE = ("base_url", "dimensions")  # all that a server's model has
+REMOTE = ("base_url", "dimensions")  # the options of a model on a server
 
 
 def named_with(model: str, **given: Any) -> str:
-    """A model and its options as they are typed, without those of DEFAULTS.
+    """A model and its options as typed on the command line, without options that have their default.
 
-    A path is kept whole, so that it leads there from another folder, too. What is a path and what a name of the
-    catalogue is decided as `weft.weights.sources.locate` does it: a folder may be called as a model is.
+    A path is made absolute, so that it is valid in every folder. A name of the catalogue comes before a folder of the
+    same name, as in `weft.weights.sources.locate`.
     """
     from weft.weights.sources import catalog
 
     chosen = {name: value for name, value in given.items() if value != DEFAULTS[name]}
     if "base_url" in chosen:
         if wrong := next((name for name in chosen if name not in REMOTE), None):
-            raise InputError(f"[migrate] --{wrong} is for models on this machine, and --base-url asks a server")
+            raise InputError(
+                "migrate", "works for models on this machine only; leave it out with --base-url", field=f"--{wrong}"
+            )
         chosen["base_url"] = chosen["base_url"].rstrip("/")
     elif catalog.find(model) is None and (place := Path(model).expanduser()).exists():
         model = str(place.resolve())
@@ -41,7 +43,11 @@ def parts_of(named: str) -> tuple[str, dict[str, Any]]:
     names = "|".join(DEFAULTS).replace("_", "-")
     parts = re.fullmatch(rf"(.+?)((?: --(?:{names}) \S+)*)", named, re.DOTALL)
     if parts is None:
-        raise NotFoundError("[migrate] the store does not know its model's name; use Python, or migrate to another")
+        raise NotFoundError(
+            "migrate",
+            "the store has no name for its model, so it cannot be loaded",
+            advice="use weft.embed.migrate in Python, or migrate to another model",
+        )
     found: dict[str, Any] = {name.replace("-", "_"): value for name, value in re.findall(r" --(\S+) (\S+)", parts[2])}
     if "dimensions" in found:
         found["dimensions"] = int(found["dimensions"])
@@ -49,7 +55,7 @@ def parts_of(named: str) -> tuple[str, dict[str, Any]]:
 
 
 def with_truncation(named: str, truncate: str | None) -> str:
-    """A name with another truncation, where one is given."""
+    """The name with this truncation, or unchanged for None."""
     model, found = parts_of(named)
     return named_with(model, **(found if truncate is None else {**found, "truncate": truncate}))
 
@@ -62,14 +68,16 @@ def load_named(
     server: Server | None = None,
     offline: bool | None = None,
 ) -> BaseEmbedder:
-    """The embedder of a name, with another truncation where one is given; `server` is the one that may be asked."""
+    """Load the embedder of a name, with `truncate` instead of its own if given; only `server` may be connected to."""
     from weft.embed import Embedder
 
     model, found = parts_of(named)
     url = found.pop("base_url", None)
     if url is not None:
         if truncate not in (None, DEFAULTS["truncate"]):
-            raise InputError(f"[migrate] --truncate is for models on this machine, and {model} is at {url}")
+            raise InputError(
+                "migrate", f"works for models on this machine only, and {model} is at {url}", field="--truncate"
+            )
         return allowed(server, url, model).ask_for(model, **found)
     given = {"truncate": truncate} if truncate else {}
     return Embedder(model, threads=threads, offline=offline, **{**LOCAL, **found, **given})

@@ -1,5 +1,5 @@
-"""Whether an embedder may meet the vectors of a store: by its own measure, and, where its fingerprint does not prove
-what made them, by what comes out of it."""
+"""Checks that an embedder fits a store's vectors: by its similarity measure, and by canary texts where its fingerprint
+does not prove which weights it uses."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from weft.embed.migrate.embedding import AnyEmbedder
 from weft.embed.stores import Store
 from weft.errors import InputError
 
-LIKE_COSINE = ("dot", "euclidean")  # put vectors of unit length in the same order
-UNIT = 1e-3  # how far from it a norm may be
+LIKE_COSINE = ("dot", "euclidean")  # order unit vectors as cosine does
+UNIT = 1e-3  # how far from 1 a norm may be
 
 
 def check_measure(embedder: AnyEmbedder) -> None:
-    """Refuse a model whose nearest documents are others than those of cosine, by which a store compares."""
+    """Refuse a model whose own similarity orders documents differently than cosine, which stores use."""
     measure = embedder.info.get("similarity") or "cosine"
     if measure == "cosine" or (measure in LIKE_COSINE and _is_of_unit_length(embedder)):
         return
     raise InputError(
-        f"[migrate] a store compares by cosine, and this model's own measure is {measure}"
-        + (" of vectors that are not of unit length" if measure in LIKE_COSINE else "")
-        + "; give it normalise=True where that is right for it, or keep its vectors in a weft.Index"
+        "migrate",
+        f"stores compare by cosine, and this model's similarity is {measure}"
+        + (" of vectors that are not of unit length" if measure in LIKE_COSINE else ""),
+        advice="load it with normalise=True if that suits the model, or use a weft.Index",
     )
 
 
@@ -34,10 +35,10 @@ def _is_of_unit_length(embedder: AnyEmbedder) -> bool:
 
 
 class Proof:
-    """What a process has found out about the embedders that it uses with a store.
+    """Checks each embedder that a process uses with a store, once.
 
-    A server that says nothing of its weights has the same fingerprint after its model was replaced. Vectors of known
-    texts are kept with its generation, and compared before anything of it is written or asked.
+    A server that does not report a fingerprint of its weights keeps the same fingerprint here when its model is
+    replaced. So vectors of canary texts are stored with the generation, and compared before it is written or searched.
     """
 
     def __init__(self, store: Store) -> None:
@@ -45,8 +46,7 @@ class Proof:
         self._done: set[str] = set()
 
     def give(self, embedder: AnyEmbedder, fingerprint: str, *, keep: bool = True) -> None:
-        """Compare what the embedder makes with what it made, once; with `keep`, where nobody knows that, what it makes
-        is what others are compared with."""
+        """Compare the embedder's canary vectors with the stored ones; with `keep`, store them if there are none."""
         if fingerprint in self._done:
             return
         if embedder.info.get("server_fingerprint", "") is None:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from weft.embed.stores.generations import Generation
 from weft.embed.stores.ledger import Ledger
-from weft.embed.stores.routing import Phase, Route
-from weft.embed.stores.states import Migration, Reason, State
+from weft.embed.stores.states import Migration, Phase, Reason, Route, State
 from weft.embed.stores.store import Document, Hit, Store
 
 __all__ = [
@@ -29,25 +28,29 @@ __all__ = [
 def open_store(
     where: str | Path, *, create: bool = False, schema: str = "weft", clock: Callable[[], float] | None = None
 ) -> Store:
-    """The store in a SQLite file, or in the `schema` of a PostgreSQL database (`postgresql://…`).
+    """Open the store in a SQLite file, or in the `schema` of a PostgreSQL database (`postgresql://…`).
 
-    One that is not there is an error unless `create` says to make it; a database of somebody else's is refused, and so
-    is one in memory (`:memory:`): whatever a store has acknowledged is on disk.
-    `clock` gives seconds since 1970, where the machine's or the server's are not wanted.
+    A missing store is an error unless `create` is true. The database of another program is refused, and so is
+    `:memory:`: what a store has committed is on disk. `clock` replaces the machine's or server's clock (seconds since
+    1970).
     """
     from weft.embed.stores.dialect import Dialect
     from weft.errors import InputError
 
     dialect: Dialect
     if str(where) == ":memory:":
-        raise InputError("[store] :memory: is no file, and a store is one that others may open; name a file")
+        raise InputError("store", "a store cannot be in memory", given=":memory:", advice="give the path of a file")
     if isinstance(where, str) and where.startswith(("postgresql://", "postgres://")):
         from weft.embed.stores.postgres import Postgres
 
         dialect = Postgres(where, schema=schema, create=create)
     elif "://" in str(where):
-        kind = str(where).partition("://")[0]  # and no more of it: there may be a password
-        raise InputError(f"[store] {kind[:40]}:// is no store; give the path of a SQLite file, or postgresql://…")
+        kind = str(where).partition("://")[0]  # the rest may contain a password
+        raise InputError(
+            "store",
+            f"cannot open addresses that begin with {kind[:40]}://",
+            advice="give the path of a SQLite file, or postgresql://…",
+        )
     else:
         from weft.embed.stores.sqlite import Sqlite
 

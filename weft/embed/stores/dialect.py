@@ -1,6 +1,6 @@
 """What differs between databases, and the session that SQL runs in.
 
-SQL is written once, with `?` for parameters, in what SQLite and PostgreSQL have in common; a dialect says the rest.
+SQL is written once, with `?` for parameters, in the subset that SQLite and PostgreSQL share; a dialect has the rest.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from weft.errors import WeftError
 if TYPE_CHECKING:
     import numpy as np
 
-GROUP = 500  # values of one IN list: databases bound them
+GROUP = 500  # values in one IN list: databases limit them
 
-# How a transaction holds a store: a snapshot; beside other writers; while nobody else writes; before there are tables.
+# How a transaction locks a store: a read-only snapshot; with other writers; no other writers; before tables exist.
 READ, SHARED, ALONE, FIRST = "read", "shared", "alone", "first"
 
 
@@ -33,17 +33,17 @@ class Session:
         return None if found is None else tuple(found)
 
     def run(self, sql: str, *values: Any) -> int:
-        """The number of rows changed."""
+        """Run `sql` and return the number of rows changed."""
         return int(self._run(sql, values).rowcount)
 
     def each(self, sql: str, values: Iterable[Sequence[Any]]) -> None:
-        """`sql` once for every entry of `values`."""
+        """Run `sql` once for every entry of `values`."""
         listed = list(values)
         if listed:
             self._run_each(sql, listed)
 
     def among(self, sql: str, ids: Sequence[str], *values: Any) -> list[tuple[Any, ...]]:
-        """The rows of `sql`, whose `{ids}` stands for a list of `ids`, after its other `values`."""
+        """The rows of `sql`, where `{ids}` stands for a list of `ids`; `values` are the parameters before it."""
         found = []
         for first in range(0, len(ids), GROUP):
             group = ids[first : first + GROUP]
@@ -52,52 +52,53 @@ class Session:
 
 
 class Dialect(Protocol):
-    """A database: how to reach it, and the few words it has of its own."""
+    """A database: how to connect to it, and its own SQL where databases differ."""
 
+    name: str  # of the database, in messages
     id_type: str
-    for_update: str  # at the end of a SELECT: hold its rows until the transaction ends
+    for_update: str  # at the end of a SELECT: lock its rows until the transaction ends
 
     @property
     def errors(self) -> tuple[type[Exception], ...]:
-        """What the driver raises."""
+        """The exceptions that the driver raises."""
 
     def session(self) -> Session: ...
 
     def tables(self, session: Session) -> set[str]: ...
 
     def adopt(self, session: Session) -> None:
-        """Set up what a database that is ours needs, outside a transaction; one that is not ours stays as it was."""
+        """Change the settings of the database, once it is known to be a store or empty; outside a transaction."""
 
     def begin(self, session: Session, mode: str) -> None:
-        """Begin a transaction that holds the store as `mode` says."""
+        """Begin a transaction in `mode`: READ, SHARED, ALONE or FIRST."""
 
     def now(self, session: Session) -> float:
-        """Seconds since 1970 by the clock that every process sees."""
+        """Seconds since 1970, by the clock that all processes share."""
 
     def vector_type(self, dimension: int) -> str: ...
 
     def pack(self, vector: np.ndarray) -> Any:
-        """A vector float32 [dimension] as a parameter."""
+        """A vector float32 [dimension] as an SQL parameter."""
 
     def unpack(self, value: Any) -> np.ndarray:
-        """A parameter as it was read, as float32 [dimension]."""
+        """A vector as read from the database, as float32 [dimension]."""
 
     def as_bytes(self, column: str) -> str:
-        """SQL for the UTF-8 bytes of a text, which may be malformed where a database allows that."""
+        """SQL for the UTF-8 bytes of a text; some databases allow malformed ones."""
 
     def watch(self, number: int) -> Sequence[str]:
-        """SQL that has the database count every change of the vectors of generation `number`, by whomever.
+        """SQL that makes the database count every change of the vectors of generation `number`, by any process.
 
-        For databases without a `nearest` of their own. What is there already stays.
+        For databases without a vector search of their own. It may be run again.
         """
 
     def nearest(self, session: Session, number: int, query: np.ndarray, k: int) -> list[tuple[str, float]] | None:
-        """The best ids of generation `number` by cosine, or None where the database has no vectors of its own."""
+        """The `k` best ids of generation `number` and their cosines; None where the database has no vector search."""
 
     def translate(self, error: Exception) -> WeftError:
-        """One of `errors` as one of weft's."""
+        """An exception of `errors` as a WeftError."""
 
     def let_go(self) -> None:
-        """Close the connection before a fork, unless a transaction is open; `begin` opens it again."""
+        """Close the connection before a fork, unless a transaction is open; `begin` reopens it."""
 
     def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""Generations: the vectors of one fingerprint, in a table of their own."""
+"""Generations: each holds the vectors of one fingerprint, in a table of its own."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Generation:
 
 
 def generations(session: Session) -> dict[str, Generation]:
-    """Those the store has, by fingerprint."""
+    """The store's generations, by fingerprint."""
     rows = session.rows("SELECT number, fingerprint, dimension, model FROM generations")
-    for number, fingerprint, dimension, model in rows:  # the number becomes part of SQL, and a file may say anything
+    for number, fingerprint, dimension, model in rows:  # the number becomes part of SQL, and the file may be hostile
         if list(map(type, (number, fingerprint, dimension, model))) != [int, str, int, str]:
-            raise StoreError("[store] the table of generations is damaged; restore a copy")
+            raise StoreError("store", "the table generations is damaged", advice="restore a backup")
     return {row[1]: Generation(*row) for row in rows}
 
 
@@ -41,13 +41,14 @@ def find(session: Session, fingerprint: str) -> Generation:
     known = generations(session)
     if fingerprint not in known:
         raise FingerprintError(
-            f"[store] no vectors of {fingerprint[:80]} here; there are {', '.join(known) or 'none at all'}"
+            "store",
+            f"the store has no vectors of {fingerprint[:80]}; it has those of {', '.join(known) or 'no model'}",
         )
     return known[fingerprint]
 
 
 def create(dialect: Dialect, session: Session, fingerprint: str, dimension: int, model: str) -> Generation:
-    """A new, empty generation. Numbers are not used twice, so a table never becomes another model's."""
+    """Create an empty generation. Numbers are never reused, so a table never becomes another model's."""
     found = session.row(f"SELECT next_generation FROM {schema.MARK}")
     assert found
     made = Generation(int(found[0]), fingerprint, dimension, model)
@@ -63,18 +64,18 @@ def create(dialect: Dialect, session: Session, fingerprint: str, dimension: int,
 
 
 def watch(dialect: Dialect, session: Session, generation: Generation) -> None:
-    """Let the database count changes of a generation's vectors, where `changes` is asked."""
+    """Make the database count changes of a generation's vectors, for `changes`."""
     for statement in dialect.watch(generation.number):
         session.run(statement)
 
 
 def changes(session: Session, generation: Generation) -> Any:
-    """What differs from before whenever anybody committed a change of a generation's vectors."""
+    """A value that differs after every committed change of a generation's vectors."""
     return session.row("SELECT changes FROM generations WHERE number = ?", generation.number)
 
 
 def canaries(session: Session, generation: Generation) -> tuple[list[str], np.ndarray] | None:
-    """Known texts and the vectors that they had then, float32 [texts, dimension]; None where nobody kept them."""
+    """Canary texts and their stored vectors, float32 [texts, dimension]; None where there are none."""
     import numpy as np
 
     row = session.row("SELECT canaries FROM generations WHERE number = ?", generation.number)
@@ -86,11 +87,11 @@ def canaries(session: Session, generation: Generation) -> tuple[list[str], np.nd
         numbers = np.frombuffer(b64decode(kept["vectors"], validate=True), "<f4")
         return texts, numbers.reshape(len(texts), generation.dimension)
     except (ValueError, KeyError, TypeError):
-        raise StoreError("[store] the canaries of a generation are damaged; restore a copy") from None
+        raise StoreError("store", "the canaries of a generation are damaged", advice="restore a backup") from None
 
 
 def keep_canaries(session: Session, generation: Generation, texts: Sequence[str], vectors: np.ndarray) -> None:
-    """Keep known texts and their vectors, where none are kept."""
+    """Store canary texts and their vectors, unless the generation already has some."""
     data = b64encode(vectors.astype("<f4", copy=False).tobytes()).decode()
     session.run(
         "UPDATE generations SET canaries = ? WHERE number = ? AND canaries IS NULL",
@@ -108,7 +109,7 @@ def drop(session: Session, generation: Generation) -> None:
 def write(
     dialect: Dialect, session: Session, generation: Generation, rows: Iterable[tuple[str, int, np.ndarray]]
 ) -> None:
-    """Put vectors of texts: id, revision of the text, float32 [dimension]; they wait and are skipped no longer."""
+    """Write vectors (id, revision of the text, float32 [dimension]); the documents no longer wait or are skipped."""
     listed = [
         (name, revision, checksum(generation.fingerprint, name, revision, vector), dialect.pack(vector))
         for name, revision, vector in rows
@@ -123,7 +124,7 @@ def write(
 
 
 def forget(session: Session, generation: Generation, ids: Sequence[str]) -> None:
-    """Take documents off the list of those that wait, and off those that are skipped."""
+    """Remove documents from the tables todo and skips."""
     for table in ("todo", "skips"):
         session.each(f"DELETE FROM {table} WHERE generation = ? AND id = ?", [(generation.number, i) for i in ids])
 
@@ -134,7 +135,7 @@ def erase(session: Session, generation: Generation, ids: Sequence[str]) -> None:
 
 
 def wait(session: Session, generation: Generation, ids: Sequence[str]) -> None:
-    """Let documents wait for vectors that nobody brought; what is there of an older text goes."""
+    """Let documents wait for new vectors; those of their older texts are deleted."""
     erase(session, generation, ids)
     forget(session, generation, ids)
     session.each("INSERT INTO todo (generation, id) VALUES (?, ?)", [(generation.number, name) for name in ids])
@@ -153,19 +154,19 @@ def left_out(session: Session, generation: Generation, ids: Sequence[str]) -> se
 
 
 def skipped(session: Session, number: int | None) -> dict[str, int]:
-    """How many documents generation `number` leaves out, by reason."""
+    """How many documents generation `number` skips, by reason."""
     sql = "SELECT reason, count(*) FROM skips WHERE generation = ? GROUP BY reason ORDER BY reason"
     return {reason: int(n) for reason, n in session.rows(sql, number)}
 
 
 def skip(session: Session, generation: Generation, rows: Sequence[tuple[str, int, str, str]]) -> None:
-    """Leave documents out: id, revision, reason, detail."""
+    """Mark documents as skipped: id, revision, reason, detail."""
     forget(session, generation, [row[0] for row in rows])
     session.each("INSERT INTO skips VALUES (?, ?, ?, ?, ?)", [(generation.number, *row) for row in rows])
 
 
 def page(dialect: Dialect, session: Session, generation: Generation, last: str) -> list[Row]:
-    """The first READ_ROWS rows after the id `last`, in the order of ids; a damaged row is an error."""
+    """The first READ_ROWS rows after the id `last`, ordered by id; a damaged row is an error."""
     sql = f"SELECT id, revision, checksum, vector FROM vectors_{generation.number} WHERE id > ? ORDER BY id LIMIT ?"
     found: list[Row] = []
     for row in session.rows(sql, last, READ_ROWS):
@@ -174,14 +175,14 @@ def page(dialect: Dialect, session: Session, generation: Generation, last: str) 
 
 
 def vector_count(session: Session, generation: Generation) -> int:
-    """How many vectors there are."""
+    """How many vectors a generation has."""
     found = session.row(f"SELECT count(*) FROM vectors_{generation.number}")
     assert found
     return int(found[0])
 
 
 def stamps(session: Session, generation: Generation) -> dict[str, tuple[int, int]]:
-    """The revision and the checksum of every row by id, which tell whether it is what it was; no vector is read."""
+    """The revision and checksum of every row, by id: they show which rows changed, without reading vectors."""
     rows = session.rows(f"SELECT id, revision, checksum FROM vectors_{generation.number}")
     return {name: (revision, kept) for name, revision, kept in rows}
 
@@ -203,10 +204,14 @@ def read(dialect: Dialect, session: Session, generation: Generation) -> Iterator
 
 
 def _checked(dialect: Dialect, generation: Generation, row: Sequence[Any], last: str) -> Row:
-    """A row of vectors, after the one of `last`, as it was written."""
+    """A row of vectors after the id `last`, once its checksum is verified."""
     name, revision, kept, value = row
     vector = dialect.unpack(value)
     whole = isinstance(name, str) and isinstance(revision, int) and len(vector) == generation.dimension
     if not whole or name <= last or checksum(generation.fingerprint, name, revision, vector) != kept:
-        raise StoreError(f"[store] the vector of {str(name)[:80]!r} is damaged; restore a copy, or embed it again")
+        raise StoreError(
+            "store",
+            f"the vector of document {str(name)[:80]!r} is damaged",
+            advice="restore a backup, or embed it again",
+        )
     return name, revision, vector

@@ -1,7 +1,7 @@
 """A store in PostgreSQL with pgvector: one schema of a database. Needs the extra `weft-engine[postgres]`.
 
-Writers hold the table `served` in a mode in which they do not meet one another; who moves the pointer or a migration
-holds it alone. Such locks queue in order, so that a stream of writers cannot keep a cut-over waiting for ever.
+Writers lock the table `served` in a mode that does not conflict with other writers; a change of what is served, or of a
+migration's state, locks it exclusively. PostgreSQL queues these locks, so a stream of writers cannot starve a cut-over.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from weft.embed.stores.dialect import ALONE, FIRST, READ, SHARED, Session
 from weft.embed.stores.values import without_password
-from weft.errors import BusyError, InputError, StoreError, UnsupportedError, WeftError
+from weft.errors import BusyError, InputError, NotFoundError, StoreError, UnsupportedError, WeftError
 
 if TYPE_CHECKING:
     import numpy as np
 
 LOCKS = {SHARED: "LOCK TABLE served IN ROW SHARE MODE", ALONE: "LOCK TABLE served IN EXCLUSIVE MODE"}
-MAX_DIMENSION = 16_000  # of pgvector's type
-LEAST_CANDIDATES, MOST_CANDIDATES = 40, 1000  # of an HNSW index: pgvector's default, and the most it takes
-# An index is used for the inner order alone, and the ties are for the outer one: the order of ids.
+MAX_DIMENSION = 16_000  # of pgvector's vector type
+LEAST_CANDIDATES, MOST_CANDIDATES = 40, 1000  # hnsw.ef_search: pgvector's default and maximum
+# An index can only serve the inner ORDER BY; the outer one orders ties by id.
 NEAREST = """SELECT id, 1 - distance FROM (
     SELECT id, vector <=> ? AS distance FROM vectors_{number} ORDER BY vector <=> ? FETCH FIRST (?) ROWS WITH TIES
 ) AS near ORDER BY distance, id LIMIT ?"""
@@ -39,12 +39,13 @@ class Postgres:
 
     def __init__(self, address: str, *, schema: str, create: bool) -> None:
         if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", schema):
-            raise InputError(f"[store] {schema[:80]!r} is no name of a schema; use a-z, 0-9 and _")
+            raise InputError("store", "must be a name of a-z, 0-9 and _", field="schema", given=schema)
         psycopg = _psycopg()
+        self.name = f"schema {schema!r}"
         self.schema, self._address, self._psycopg = schema, address, psycopg
         self._closed = False
         self.errors: tuple[type[Exception], ...] = (psycopg.Error,)
-        # the last: a reader met a generation at the moment it was dropped
+        # UndefinedTable: a generation was dropped while it was read
         self._busy = tuple(
             getattr(psycopg.errors, name) for name in ("DeadlockDetected", "SerializationFailure", "UndefinedTable")
         )
@@ -56,7 +57,7 @@ class Postgres:
         try:
             self.connection = psycopg.connect(self._address, autocommit=True, connect_timeout=10)
         except psycopg.Error as error:
-            raise StoreError(f"[store] the server cannot be reached: {_line(error)}") from None
+            raise StoreError("store", f"cannot connect to the server: {_line(error)}") from None
         try:
             if create:
                 self._create()
@@ -69,22 +70,26 @@ class Postgres:
     def _create(self) -> None:
         psycopg = self._psycopg
         with self.connection.transaction():
-            self.connection.execute("SELECT pg_advisory_xact_lock(hashtext('weft'))")  # or two may make it at once
+            self.connection.execute(
+                "SELECT pg_advisory_xact_lock(hashtext('weft'))"
+            )  # two processes may create it at once
             self.connection.execute(f"CREATE SCHEMA IF NOT EXISTS {self.schema}")
             try:
                 self.connection.execute("CREATE EXTENSION IF NOT EXISTS vector WITH SCHEMA public")
             except (psycopg.errors.FeatureNotSupported, psycopg.errors.UndefinedFile):
-                advice = "install it there (Debian: postgresql-NN-pgvector)"
-                raise StoreError(f"[store] the server has no pgvector; {advice}") from None
+                advice = "install it on the server (Debian: postgresql-NN-pgvector)"
+                raise StoreError("store", "the server has no pgvector extension", advice=advice) from None
 
     def _register(self) -> None:
-        """Send and read vectors as bytes: exact, and without a detour through decimal numbers."""
+        """Send and read vectors as bytes, which is exact and needs no decimal conversion."""
         from psycopg.adapt import Dumper, Loader
         from psycopg.types import TypeInfo
 
         info = TypeInfo.fetch(self.connection, "vector")
         if info is None:
-            raise StoreError("[store] the database has no pgvector: no store was made in it yet")
+            raise NotFoundError(
+                "store", f"{self.name} has no store", advice="create one: open_store(…, create=True)"
+            )  # creating a store installs pgvector, and this database has no pgvector
 
         psycopg = self._psycopg
 
@@ -125,14 +130,14 @@ class Postgres:
 
     def begin(self, session: Session, mode: str) -> None:
         if self._closed:
-            raise StoreError("[store] the store was closed; open it again")
+            raise StoreError("store", "the store is closed", advice="open it again")
         first = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" if mode == READ else "BEGIN"
         try:
             session.run(first)
         except self._psycopg.OperationalError:
             if not self.connection.closed:
                 raise
-            self._connect(create=False)  # it was lost before anything began, so nothing is lost with it
+            self._connect(create=False)  # the connection was lost before the transaction began: nothing else is lost
             session.run(first)
         if mode == FIRST:
             session.run("SELECT pg_advisory_xact_lock(hashtext(?))", f"weft.{self.schema}")
@@ -146,7 +151,9 @@ class Postgres:
 
     def vector_type(self, dimension: int) -> str:
         if dimension > MAX_DIMENSION:
-            raise InputError(f"[store] {dimension} dimensions; pgvector takes {MAX_DIMENSION}")
+            raise InputError(
+                "store", f"must be at most {MAX_DIMENSION} in pgvector", field="dimension", given=dimension
+            )
         return f"public.vector({dimension})"
 
     def pack(self, vector: np.ndarray) -> Any:
@@ -161,7 +168,7 @@ class Postgres:
         return f"convert_to({column}, 'UTF8')"
 
     def watch(self, number: int) -> tuple[str, ...]:
-        return ()  # searches are the server's
+        return ()  # the server itself searches
 
     def nearest(self, session: Session, number: int, query: np.ndarray, k: int) -> list[tuple[str, float]]:
         packed = self.pack(query)
@@ -170,17 +177,18 @@ class Postgres:
         if k <= MOST_CANDIDATES:
             session.run(f"SET LOCAL hnsw.ef_search = {max(LEAST_CANDIDATES, k)}")
             rows = session.rows(sql, *values)
-        if len(rows) < k:  # an index gives its candidates at most, less those that were deleted
+        if len(rows) < k:  # an index returns at most its candidates, without deleted rows
             session.run("SET LOCAL enable_indexscan = off")
             rows = session.rows(sql, *values)
             session.run("SET LOCAL enable_indexscan TO DEFAULT")
-        # older stores may have vectors of zeros, which come last, as NaN
+        # older stores may have zero vectors, whose distance is NaN and comes last
         return [(name, float(score)) for name, score in rows if not isnan(score)]
 
     def translate(self, error: Exception) -> WeftError:
         if isinstance(error, self._busy):
-            return BusyError(f"[store] the server gave way to another transaction: {_line(error)}; try again")
-        return StoreError(f"[store] the server refused: {_line(error)}")
+            what = f"the server ended this transaction for another one: {_line(error)}"
+            return BusyError("store", what, advice="try again")
+        return StoreError("store", f"PostgreSQL failed: {_line(error)}")
 
     def let_go(self) -> None:
         if self.connection.info.transaction_status == self._psycopg.pq.TransactionStatus.IDLE:
@@ -195,10 +203,14 @@ def _psycopg() -> Any:
     try:
         import psycopg
     except ImportError:
-        raise UnsupportedError("[store] psycopg is not installed; `pip install weft-engine[postgres]` has it") from None
+        raise UnsupportedError(
+            "store",
+            "PostgreSQL stores need psycopg, which is not installed",
+            advice="pip install weft-engine[postgres]",
+        ) from None
     return psycopg
 
 
 def _line(error: Exception) -> str:
-    """What was said, on a line and without a password: libpq repeats an address that it cannot read."""
+    """The error's text as one line without a password: libpq repeats an address that it cannot parse."""
     return without_password(" ".join(str(error).split()))[:300]

@@ -1,4 +1,4 @@
-"""A search that compares every vector, for a database that cannot: they are kept, and those that change read again."""
+"""Exact search in memory, for databases without one: vectors stay cached, and only changed rows are read again."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from weft.embed.stores.generations import Generation
 if TYPE_CHECKING:
     import numpy as np
 
-KEPT_BYTES = 256 << 20  # vectors of one generation in memory; a larger one is read for every search
+KEPT_BYTES = 256 << 20  # cached vectors of one generation; a larger one is read for every search
 
 Stamps = dict[str, tuple[int, int]]  # of rows by id: `generations.stamps`
 
 
 class Block(NamedTuple):
-    """Rows that are compared at once: ids, and float32 [ids, dimension] of length 1."""
+    """Rows that are compared at once: ids, and unit vectors float32 [ids, dimension]."""
 
     ids: list[str]
     matrix: np.ndarray
 
 
 class Scan:
-    """The vectors of one generation as they were at a count of its changes."""
+    """A cache of the vectors of one generation, valid for one value of its count of changes."""
 
     def __init__(self) -> None:
         self._forget()
 
     def _forget(self) -> None:
-        self._at: Any = None  # the generation, and how often it was changed
+        self._at: Any = None  # the generation and its count of changes
         self._stamps: Stamps = {}
         self._blocks: list[Block] = []
 
     def nearest(
         self, dialect: Dialect, session: Session, generation: Generation, query: np.ndarray, k: int
     ) -> list[tuple[str, float]]:
-        """The `k` best by cosine, equal ones in the order of ids."""
+        """The `k` best ids and their cosines; equal ones are ordered by id."""
         import numpy as np
 
         query = query / np.linalg.norm(query.astype(np.float64)).astype(np.float32)
@@ -52,7 +52,7 @@ class Scan:
         return [(name, -score) for score, name in best]
 
     def _read(self, dialect: Dialect, session: Session, generation: Generation) -> Iterable[Block]:
-        """The blocks: those that are kept, once what changed since is read again."""
+        """The cached blocks, after rows that have changed are read again."""
         at = (generation, generations.changes(session, generation))
         if at == self._at:
             return self._blocks
@@ -61,25 +61,25 @@ class Scan:
         if generations.vector_count(session, generation) * generation.dimension * 4 > KEPT_BYTES:
             self._forget()
             return (_block(rows) for rows in generations.read(dialect, session, generation))
-        self._at = None  # until all is read: an error may come between
+        self._at = None  # invalid until all is read: an error may come in between
         now = generations.stamps(session, generation)
         self._blocks = list(_joined(self._renewed(dialect, session, generation, now)))
         self._at, self._stamps = at, now
         return self._blocks
 
     def _renewed(self, dialect: Dialect, session: Session, generation: Generation, now: Stamps) -> Iterator[Block]:
-        """The kept rows that are as they were, and then the others of `now`."""
+        """The cached rows that have not changed, and then the other rows of `now`."""
         for block in self._blocks:
             same = [now.get(name) == self._stamps[name] for name in block.ids]
             yield block if all(same) else Block(list(compress(block.ids, same)), block.matrix[same])
         fresh = [name for name, stamp in now.items() if self._stamps.get(name) != stamp]
-        whole = len(fresh) == len(now)  # in the order of ids, which is how the table is read fastest
+        whole = len(fresh) == len(now)  # ordered by id, which is the fastest way to read the table
         pages = generations.read(dialect, session, generation)
         yield from map(_block, pages if whole else generations.chosen(dialect, session, generation, fresh))
 
 
 def _joined(blocks: Iterable[Block]) -> Iterator[Block]:
-    """The blocks, small ones beside each other as one: after many small changes there are no more than before."""
+    """The blocks, with small neighbours merged, so that many small changes do not lead to many blocks."""
     import numpy as np
 
     held: Block | None = None
@@ -100,6 +100,6 @@ def _block(rows: list[generations.Row]) -> Block:
 
     matrix = np.stack([row[2] for row in rows])
     norms = np.linalg.norm(matrix.astype(np.float64), axis=1)[:, None]
-    whole = norms[:, 0] > 0  # older stores may have zeros, which are near nothing
+    whole = norms[:, 0] > 0  # older stores may have zero vectors, which have no cosine
     names = [row[0] for row, keep in zip(rows, whole) if keep]
     return Block(names, (matrix[whole] / norms[whole]).astype(np.float32))

@@ -1,11 +1,11 @@
-"""The tables of a store, in steps: a store has had its first `version` steps, and opening it takes the missing ones.
+"""The tables of a store, in steps: a store of version n has had the first n, and opening it runs the missing ones.
 
-A step that was released is never edited; the next change is a new step. `{id}` is the dialect's type of ids, which
-compare byte by byte everywhere. Vectors of generation n are in a table of their own, vectors_n: its column has the
-model's dimension, and dropping a generation costs nothing.
+A released step is never edited; the next change is a new step. `{id}` is the dialect's type of ids, which are compared
+byte by byte. The vectors of generation n are in a table of their own, vectors_n: its column has the model's dimension,
+and dropping a generation is cheap.
 """
 
-MARK = "weft_store"  # the table that says that a database is ours
+MARK = "weft_store"  # the table that marks a database as a store
 
 STEPS: tuple[tuple[str, ...], ...] = (
     (
@@ -17,7 +17,7 @@ STEPS: tuple[tuple[str, ...], ...] = (
         """CREATE TABLE generations (
             number INTEGER PRIMARY KEY, fingerprint TEXT NOT NULL UNIQUE, dimension INTEGER NOT NULL,
             model TEXT NOT NULL)""",
-        # the pointer: what is served, and the only place that says so
+        # the fingerprint that is served, stored here and nowhere else
         "CREATE TABLE served (one INTEGER PRIMARY KEY CHECK (one = 1), fingerprint TEXT)",
         "INSERT INTO served VALUES (1, NULL)",
         # at most one row has open = 1; the others have NULL there
@@ -35,9 +35,9 @@ STEPS: tuple[tuple[str, ...], ...] = (
             detail TEXT NOT NULL, PRIMARY KEY (generation, id))""",
     ),
     (
-        # counts what is written to a generation's vectors, where the database's searches are ours: `Dialect.watch`
+        # counts changes of a generation's vectors, in databases that weft itself searches: `Dialect.watch`
         "ALTER TABLE generations ADD COLUMN changes BIGINT NOT NULL DEFAULT 0",
-        # known texts and their vectors, of embedders whose fingerprint does not prove what made them
+        # canary texts and vectors, for embedders whose fingerprint does not prove which weights they use
         "ALTER TABLE generations ADD COLUMN canaries TEXT",
     ),
 )

@@ -8,31 +8,36 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.embed.stores.dialect import READ, Session
-from weft.errors import BusyError, InputError, NotFoundError, StoreError, WeftError
+from weft.errors import BusyError, InputError, NotAStoreError, NotFoundError, StoreError, WeftError
 
 if TYPE_CHECKING:
     import numpy as np
 
 WAIT_S = 30.0  # for another process's transaction
 PAUSE_S = 0.02  # between two attempts where SQLite itself does not wait
-DAMAGED = ("malformed", "not a database", "could not decode")  # SQLITE_CORRUPT and NOTADB; codes came with Python 3.11
+# In SQLite's messages; Python has its error codes only since 3.11.
+CORRUPT, NOT_A_DATABASE = ("malformed", "could not decode"), "not a database"
 
 
 class Sqlite:
     """The dialect of a file."""
 
     id_type = "TEXT COLLATE BINARY"
-    for_update = ""  # a writing transaction holds the whole file
-    errors: tuple[type[Exception], ...] = (sqlite3.Error, UnicodeDecodeError)  # the other: of a damaged text
+    for_update = ""  # a writing transaction locks the whole file
+    errors: tuple[type[Exception], ...] = (sqlite3.Error, UnicodeDecodeError)  # the latter for a damaged text
 
     def __init__(self, path: Path, *, create: bool) -> None:
-        self.where = path.name
-        self._waited_s = 0.0  # for another process, and in vain
+        self.name = path.name
+        self._waited_s = 0.0  # for the lock of another process, without success
         self._is_closed = self._is_let_go = False
         if path.is_dir():
-            raise InputError(f"[store] {path} is a folder, as an index of vectors is; a store is a SQLite file")
+            raise InputError(
+                "store",
+                f"{path} is a folder; a store is a SQLite file",
+                advice="give the path of a file, or open an index with weft.Index.open",
+            )
         if not create and not path.is_file():
-            raise NotFoundError(f"[store] no such file: {path}")
+            raise NotFoundError("store", f"{path} does not exist", advice="create a store: open_store(…, create=True)")
         self._path = path.resolve()
         self._connect("rwc" if create else "rw")
 
@@ -43,7 +48,7 @@ class Sqlite:
                 address, uri=True, timeout=WAIT_S, isolation_level=None, check_same_thread=False
             )
         except sqlite3.Error as error:
-            raise StoreError(f"[store] {self._path} cannot be opened: {error}") from None
+            raise StoreError("store", f"cannot open {self._path}: {error}") from None
 
     def session(self) -> Session:
         def run(sql: str, values: Any) -> Any:
@@ -62,12 +67,12 @@ class Sqlite:
 
     def adopt(self, session: Session) -> None:
         self._use_wal(session)
-        session.run("PRAGMA synchronous = FULL")  # what was acknowledged survives a power cut
+        session.run("PRAGMA synchronous = FULL")  # commits survive a power cut
         session.run("PRAGMA trusted_schema = OFF")  # the file may come from anywhere
         session.run("PRAGMA cell_size_check = ON")
 
     def _use_wal(self, session: Session) -> None:
-        """Without the wait that SQLite has for other statements: it says at once that the file is held."""
+        """Switch to WAL. SQLite does not wait for a lock here, as it does for other statements, so this does."""
         began = time.monotonic()
         while True:
             try:
@@ -102,7 +107,7 @@ class Sqlite:
         import numpy as np
 
         if not isinstance(value, bytes) or len(value) % 4:
-            raise StoreError(f"[store] {self.where} is damaged: a vector is not float32; restore a copy")
+            raise StoreError("store", f"{self.name} is damaged: a vector is not float32", advice="restore a backup")
         return np.frombuffer(value, "<f4")
 
     def as_bytes(self, column: str) -> str:
@@ -120,12 +125,19 @@ class Sqlite:
 
     def translate(self, error: Exception) -> WeftError:
         if _is_held(error):
-            return BusyError(f"[store] {self.where} was held by another process for {self._waited_s:.1f} s; try again")
+            waited = f"waited {self._waited_s:.1f} s for the lock"
+            return BusyError("store", f"{self.name} is locked by another process ({waited})", advice="try again")
         if isinstance(error, sqlite3.ProgrammingError) and "closed database" in str(error):
-            return StoreError(f"[store] the store in {self.where} was closed; open it again")
-        if isinstance(error, UnicodeDecodeError) or any(said in str(error) for said in DAMAGED):
-            return StoreError(f"[store] {self.where} is damaged or no SQLite file: {error}; restore a copy")
-        return StoreError(f"[store] {self.where}: {error}")
+            return StoreError("store", f"the store {self.name} is closed", advice="open it again")
+        if NOT_A_DATABASE in str(error):
+            return NotAStoreError(
+                "store",
+                f"{self.name} is not a SQLite file, or its header is damaged",
+                advice="give another file, or restore a backup",
+            )
+        if isinstance(error, UnicodeDecodeError) or any(said in str(error) for said in CORRUPT):
+            return StoreError("store", f"{self.name} is damaged: {error}", advice="restore a backup")
+        return StoreError("store", f"SQLite failed on {self.name}: {error}")
 
     def let_go(self) -> None:
         if not self._is_closed and not self._is_let_go and not self.connection.in_transaction:

@@ -1,30 +1,27 @@
-"""The store: documents, the vectors of one or two models, and one pointer that says whose are served."""
+"""The store: documents, the vectors of one or two models, and the pointer to the fingerprint that is served."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from weft.embed.forks import close_before_forks
-from weft.embed.stores import generations, schema
-from weft.embed.stores.dialect import ALONE, FIRST, READ, SHARED, Dialect, Session
+from weft.embed.stores import generations
+from weft.embed.stores.database import Database
+from weft.embed.stores.dialect import ALONE, READ, SHARED, Dialect, Session
 from weft.embed.stores.generations import Generation, Row
-from weft.embed.stores.routing import Open, Route, route
+from weft.embed.stores.ledger import Ledger
 from weft.embed.stores.scan import Scan
-from weft.embed.stores.states import Reason, state_of
+from weft.embed.stores.states import Open, Reason, Route, route, state_of
 from weft.embed.stores.values import check_documents, check_k, check_model, check_vectors, checked_ids
 from weft.errors import BusyError, FingerprintError, InputError, NotFoundError, StoreError
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from weft.embed.stores.ledger import Ledger
-
 T = TypeVar("T")
-READ_TRIES = 3  # a reader may meet a generation at the moment it is dropped
+READ_TRIES = 3  # a generation may be dropped while it is read
 
 
 class Document(NamedTuple):
@@ -39,130 +36,31 @@ class Hit(NamedTuple):
     text: str
 
 
-class Store:
-    """Documents and their vectors in a database; `open_store` makes one.
+class Store(Database):
+    """Documents and their vectors in a database; `open_store` opens or creates one.
 
-    A store may be used by several threads, which take turns, and by several processes. Whatever a method returned from
-    is committed and synced.
+    Several threads, which take turns, and several processes may use a store. When a method returns, its changes are
+    committed and synced to disk.
     """
 
     def __init__(self, dialect: Dialect, *, create: bool, clock: Callable[[], float] | None = None) -> None:
-        self.dialect = dialect
-        self._session = dialect.session()
-        self._lock = threading.RLock()
-        self._clock = clock
+        super().__init__(dialect, create=create, clock=clock)
         self._scan = Scan()
-        self._is_inherited = False  # by a forked child, while a thread of the parent used the connection
-        try:
-            self._open(create)
-        except BaseException:
-            self.close()
-            raise
-        close_before_forks(self)
-
-    def hold_for_fork(self, seconds: float) -> bool:
-        held = self._lock.acquire(timeout=seconds)
-        if held:
-            self.dialect.let_go()
-        return held
-
-    def release_after_fork(self) -> None:
-        self._lock.release()
-
-    def renew_after_fork(self, closed: bool) -> None:
-        self._lock = threading.RLock()
-        self._is_inherited = not closed
-
-    def _open(self, create: bool) -> None:
-        with self._translated():
-            version = self._version(create)
-            self.dialect.adopt(self._session)
-        if version < len(schema.STEPS):
-            self._upgrade()
-
-    def _version(self, create: bool) -> int:
-        """How many steps of the schema the database has had; anything but a store of ours, or nothing, is refused."""
-        tables = self.dialect.tables(self._session)
-        if schema.MARK not in tables:
-            if tables:
-                raise StoreError(
-                    f"[store] this database is not a store of weft's: it has {', '.join(sorted(tables)[:3])}"
-                )
-            if not create:
-                raise NotFoundError("[store] there is no store in this database; open it with create=True to make one")
-            return 0
-        row = self._session.row(f"SELECT version FROM {schema.MARK}")
-        if row is None or not isinstance(row[0], int):
-            raise StoreError("[store] the store does not say its version; restore a copy")
-        if row[0] > len(schema.STEPS):
-            raise StoreError(f"[store] version {row[0]} of a store; this weft knows {len(schema.STEPS)}: update it")
-        return row[0]
-
-    def _upgrade(self) -> None:
-        with self.transaction(FIRST) as session:
-            at = self._version(create=True)  # again: another process may have been first
-            for number, step in enumerate(schema.STEPS[at:], at + 1):
-                for statement in step:
-                    session.run(statement.replace("{id}", self.dialect.id_type))
-                session.run(f"UPDATE {schema.MARK} SET version = ?", number)
-            for found in generations.generations(session).values():  # of a store that was made before they were counted
-                generations.watch(self.dialect, session, found)
-
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        try:
-            yield
-        except self.dialect.errors as error:
-            raise self.dialect.translate(error) from error
-
-    @contextmanager
-    def transaction(self, mode: str) -> Iterator[Session]:
-        """The one way in: what happens inside is committed whole, or not at all."""
-        if self._is_inherited:
-            raise StoreError(
-                "store",
-                "it was in use when this process was forked, so its connection is the parent's",
-                advice="use it in the parent, or start this process with the spawn method",
-            )
-        with self._lock, self._translated():
-            try:
-                self.dialect.begin(self._session, mode)
-                yield self._session
-                self._session.run("COMMIT")
-            except BaseException:
-                with suppress(*self.dialect.errors):
-                    self._session.run("ROLLBACK")
-                raise
-
-    def now(self, session: Session) -> float:
-        return self.dialect.now(session) if self._clock is None else self._clock()
-
-    def close(self) -> None:
-        with self._lock:  # a connection that is closed under a thread takes the process with it
-            self.dialect.close()
-
-    def __enter__(self) -> Store:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @cached_property
     def migrations(self) -> Ledger:
-        """The record of migrations, and the moves between their states."""
-        from weft.embed.stores.ledger import Ledger
-
+        """The store's migrations and the moves between their states."""
         return Ledger(self)
 
     def route(self) -> Route:
-        """Which fingerprint to ask, and which to write, as committed now."""
+        """Which fingerprint searches use and which ones writes keep current, as committed now."""
         with self.transaction(READ) as session:
             return routed(session)
 
     def adopt(self, fingerprint: str, dimension: int, model: str = "") -> None:
-        """Serve vectors of this fingerprint from now on, in a store that has no documents yet.
+        """Serve vectors of this fingerprint from now on, in a store without documents.
 
-        One that has documents gets its first vectors as it gets others: by a migration.
+        A store with documents gets its first vectors from a migration, like all others.
         """
         check_model(fingerprint, dimension, model)
         with self.transaction(ALONE) as session:
@@ -170,23 +68,24 @@ class Store:
             if now.query == fingerprint:
                 return
             if now.write or session.row("SELECT id FROM documents LIMIT 1"):
-                raise InputError(f"[store] {now.query or 'a store of documents'} is here already; migrate it instead")
+                held = f"vectors of {now.query}" if now.query else "documents"
+                raise InputError("store", f"the store already has {held}", advice="migrate it instead")
             generations.create(self.dialect, session, fingerprint, dimension, model)
             session.run("UPDATE served SET fingerprint = ?", fingerprint)
 
     def generations(self) -> dict[str, Generation]:
-        """The models whose vectors are here, by fingerprint."""
+        """The generations of the store, by fingerprint."""
         with self.transaction(READ) as session:
             return generations.generations(session)
 
     def canaries(self, fingerprint: str) -> tuple[list[str], np.ndarray] | None:
-        """Known texts and the vectors they had when they were kept; None where nobody did."""
+        """Canary texts and their stored vectors, float32 [texts, dimension]; None where there are none."""
         with self.transaction(READ) as session:
             return generations.canaries(session, generations.find(session, fingerprint))
 
     def keep_canaries(self, fingerprint: str, texts: Sequence[str], vectors: np.ndarray) -> None:
-        """Keep the vectors of known texts, so that whoever comes later can tell whether the model still is the one that
-        made them; those that are kept stay."""
+        """Store the vectors of canary texts, by which a later run can tell whether the model has changed. Vectors that
+        are already stored stay."""
         with self.transaction(SHARED) as session:
             found = generations.find(session, fingerprint)
             made = check_vectors(vectors, len(texts), found.dimension)
@@ -195,12 +94,12 @@ class Store:
     def put(self, documents: Mapping[str, str], vectors: Mapping[str, np.ndarray]) -> None:
         """Add or replace documents (id to text) with their vectors: fingerprint to float32 [len(documents), dimension].
 
-        Vectors of the fingerprint that is served are required. During a migration the other one's may come with them;
-        where they do not, the documents wait for the migrator, and vectors of their older texts are gone. A
-        fingerprint that the route does not write is refused: ask the route again.
+        Vectors of the fingerprint that is served are required. During a migration the caller may bring those of the
+        other one; where it does not, the documents wait for the migrator, and the vectors of their older texts are
+        deleted. A fingerprint that the route does not write is refused: read the route again.
         """
         check_documents(documents)
-        order = sorted(documents)  # one order for everybody: nobody waits in a circle
+        order = sorted(documents)  # all writers lock in this order: no deadlocks
         places = {name: at for at, name in enumerate(documents)}
         with self.transaction(SHARED) as session:
             now = routed(session)
@@ -221,9 +120,9 @@ class Store:
                     generations.wait(session, known[name], order)
 
     def delete(self, ids: str | Iterable[str]) -> int:
-        """Delete documents and their vectors; the number of those that were there. Their ids and revisions stay.
+        """Delete documents and their vectors, and return how many existed. Their ids and revisions stay.
 
-        `ids` are several, or one: a string is one id.
+        A string is one id.
         """
         order = sorted(set(checked_ids(ids)))
         with self.transaction(SHARED) as session:
@@ -244,7 +143,7 @@ class Store:
             return len(gone)
 
     def get(self, name: str) -> Document | None:
-        """A document, or None."""
+        """The document with this id, or None."""
         (name,) = checked_ids([name])
         with self.transaction(READ) as session:
             row = session.row("SELECT id, text, revision FROM documents WHERE id = ? AND deleted = 0", name)
@@ -258,10 +157,10 @@ class Store:
             return int(row[0])
 
     def vectors(self, fingerprint: str) -> Iterator[tuple[str, int, np.ndarray]]:
-        """Every vector of a fingerprint in the order of ids: id, revision of its text, float32 [dimension].
+        """Every vector of a fingerprint, ordered by id: id, revision of its text, float32 [dimension].
 
-        Rows are read in pages, each as it is committed at that moment, and nothing is held between two of them: others
-        may write meanwhile. Vectors that are dropped meanwhile end it with FingerprintError.
+        Rows are read in pages, each in a transaction of its own, so others may write between two pages. If the vectors
+        are dropped in between, FingerprintError is raised.
         """
         found: Generation | None = None
         last = ""
@@ -275,17 +174,21 @@ class Store:
     def _page(
         self, fingerprint: str, before: Generation | None, last: str, session: Session
     ) -> tuple[Generation, list[Row]]:
-        """The rows after the id `last`, of the generation that was read `before`."""
+        """The rows after the id `last`, of the same generation as `before`."""
         found = generations.find(session, fingerprint)
         if before is not None and found != before:
-            raise FingerprintError(f"[store] the vectors of {fingerprint[:80]} were replaced meanwhile")
+            raise FingerprintError(
+                "store",
+                f"the vectors of {fingerprint[:80]} were replaced while they were read",
+                advice="read them again",
+            )
         return found, generations.page(self.dialect, session, found, last)
 
     def search(self, query: np.ndarray, k: int = 10, *, fingerprint: str) -> list[Hit]:
         """The `k` documents nearest to `query` float32 [dimension] by cosine, best first.
 
-        Every vector is compared, unless the table has an index of pgvector's. `fingerprint` says whose vector the query
-        is; one that is not served is refused, never compared.
+        The search is exact, unless the table has a pgvector index. `fingerprint` is that of the query vector; if it is
+        not the one that is served, the search is refused.
         """
         k = check_k(k)
         return self._reading(lambda session: self._search(session, query, k, fingerprint))
@@ -295,10 +198,14 @@ class Store:
 
         served = routed(session).query
         if served is None:
-            raise NotFoundError("[store] nothing is served yet: no document has a vector")
+            raise NotFoundError(
+                "store", "the store serves no vectors yet", advice="embed its documents: weft migrate STORE --to MODEL"
+            )
         if fingerprint != served:
             raise FingerprintError(
-                f"[store] {served} is served, and the query is of {fingerprint[:80]}; embed it again"
+                "store",
+                f"the query is a vector of {fingerprint[:80]}, but the store serves {served}",
+                advice="embed the query with the model that is served",
             )
         generation = generations.find(session, served)
         vector = check_vectors(np.asarray(query)[None], 1, generation.dimension)[0]
@@ -307,7 +214,7 @@ class Store:
             best = self._scan.nearest(self.dialect, session, generation, vector, k)
         texts = dict(session.among("SELECT id, text FROM documents WHERE id IN ({ids})", [row[0] for row in best]))
         if len(texts) != len(best):
-            raise StoreError("[store] a vector has no document; restore a copy")
+            raise StoreError("store", "the store is damaged: a vector has no document", advice="restore a backup")
         return [Hit(name, score, texts[name]) for name, score in best]
 
     def _reading(self, work: Callable[[Session], T]) -> T:
@@ -319,12 +226,12 @@ class Store:
 
 
 def routed(session: Session) -> Route:
-    """The route as a transaction sees it, in one statement."""
+    """The route as the transaction sees it, read in one statement."""
     row = session.row(
         "SELECT s.fingerprint, m.state, m.source, m.target FROM served s LEFT JOIN migrations m ON m.open = 1"
     )
     if row is None:
-        raise StoreError("[store] the pointer is missing; restore a copy")
+        raise StoreError("store", "the store is damaged: the table served is empty", advice="restore a backup")
     served, state, source, target = row
     return route(served, None if state is None else Open(state_of(state), source, target))
 
@@ -333,7 +240,9 @@ def _check_fingerprints(now: Route, vectors: Mapping[str, np.ndarray]) -> None:
     strange = [name for name in vectors if name not in now.write]
     if strange:
         raise FingerprintError(
-            f"[store] vectors of {strange[0][:80]} are not written; {' and '.join(now.write) or 'none'} are"
+            "store",
+            f"the store takes vectors of {' and '.join(now.write) or 'no model'}, not of {strange[0][:80]}",
+            advice="read the route again",
         )
     if now.query is not None and now.query not in vectors:
-        raise FingerprintError(f"[store] {now.query} is served: documents need its vectors, and none came")
+        raise FingerprintError("store", f"documents need vectors of {now.query}, which is served, and none were given")

@@ -1,4 +1,4 @@
-"""What goes into a store, checked before it does: ids, texts and vectors; and the checksum a vector is kept with."""
+"""Checks of what goes into a store (ids, texts, vectors), and the checksum that each vector is stored with."""
 
 from __future__ import annotations
 
@@ -14,62 +14,75 @@ if TYPE_CHECKING:
 
 ID_BYTES = 512
 TEXT_BYTES = 256 << 20
-# Norms whose squares float32 has, as its normal numbers: databases add the squares in it.
+# Norms whose squares are normal float32 numbers: databases add the squares in float32.
 LEAST_NORM, MOST_NORM = 2.0**-63, 2.0**63
 
 
 def checked_ids(ids: str | Iterable[str]) -> list[str]:
-    """Ids as a list: strings of 1 to ID_BYTES bytes. A string is one id, never the ids that its characters would be."""
+    """Ids as a list: strings of 1 to ID_BYTES bytes. A string is one id, never a list of its characters."""
     if not isinstance(ids, (str, Iterable)):
-        raise InputError(f"[store] ids are {type(ids).__name__}; give an id, or a list of ids")
+        raise InputError("store", "must be an id or a list of ids", field="ids", given=ids)
     listed = [ids] if isinstance(ids, str) else list(ids)
-    for name in listed:
+    for at, name in enumerate(listed):
         if not isinstance(name, str):
-            raise InputError(f"[store] an id is {type(name).__name__}; ids are strings")
-        if not 0 < _size(name, "an id") <= ID_BYTES:
-            raise InputError(f"[store] the id {name[:40]!r} has {len(name.encode())} bytes; 1 to {ID_BYTES} are taken")
+            raise InputError("store", "must be a string", field="id", index=at, given=name)
+        size = _size(name, "id", at)
+        if not 0 < size <= ID_BYTES:
+            raise InputError(
+                "store", f"has {size} bytes and must have 1 to {ID_BYTES}", field="id", index=at, given=name
+            )
     return listed
 
 
 def check_model(fingerprint: str, dimension: int, model: str) -> None:
-    """What names a generation: a fingerprint, how many numbers its vectors have, and a name for people."""
-    for what, text in (("a fingerprint", fingerprint), ("a model's name", model)):
+    """Check what names a generation: a fingerprint, the dimension of its vectors, and the model's name for people."""
+    for field, text in (("fingerprint", fingerprint), ("model", model)):
         if not isinstance(text, str):
-            raise InputError(f"[store] {what} is {type(text).__name__}; a string is wanted")
-        _size(text, what)
+            raise InputError("store", "must be a string", field=field, given=text)
+        _size(text, field)
     if not fingerprint:
-        raise InputError("[store] the fingerprint is empty; vectors could not be told apart")
+        raise InputError("store", "must not be empty: it tells the vectors of models apart", field="fingerprint")
     if type(dimension) is not int or dimension < 1:
-        raise InputError(f"[store] the dimension is {dimension!r:.40}; a whole number of at least 1 is wanted")
+        raise InputError("store", "must be a whole number of at least 1", field="dimension", given=dimension)
 
 
 def check_k(k: int) -> int:
-    """How many documents a search gives."""
+    """How many documents a search returns, as an int."""
     whole = getattr(k, "__index__", None)
     if whole is None or isinstance(k, bool) or whole() < 1:
-        raise InputError(f"[store] k is {k!r:.40}; a whole number of at least 1 is needed")
+        raise InputError("store", "must be a whole number of at least 1", field="k", given=k)
     return int(whole())
 
 
 def check_documents(documents: Mapping[str, str]) -> None:
-    """Texts are strings that UTF-8 has, without NUL, which PostgreSQL's texts cannot hold."""
+    """Check ids and texts. Texts must be valid Unicode without NUL, which PostgreSQL cannot store."""
     if not isinstance(documents, Mapping):
-        raise InputError(f"[store] documents are {type(documents).__name__}; give a dict of ids and their texts")
+        raise InputError("store", "must be a dict of ids and texts", field="documents", given=documents)
     checked_ids(documents)
     for name, text in documents.items():
+        field = f"documents[{name[:40]!r}]"
         if not isinstance(text, str):
-            raise InputError(f"[store] the text of {name[:40]!r} is {type(text).__name__}; texts are strings")
-        if _size(text, f"the text of {name[:40]!r}") > TEXT_BYTES:
-            raise InputError(f"[store] the text of {name[:40]!r} is over {TEXT_BYTES >> 20} MiB; cut it")
+            raise InputError("store", "must be a string", field=field, given=text)
+        if _size(text, field) > TEXT_BYTES:
+            raise InputError(
+                "store", f"is longer than {TEXT_BYTES >> 20} MiB", field=field, advice="split it into several documents"
+            )
 
 
-def _size(text: str, what: str) -> int:
+def _size(text: str, field: str, index: int | None = None) -> int:
+    """The bytes of `text` in UTF-8."""
     if "\0" in text:
-        raise InputError(f"[store] {what} has a NUL character; take it out")
+        raise InputError("store", "contains a NUL character", field=field, index=index, advice="remove it")
     try:
         return len(text.encode())
     except UnicodeEncodeError as error:
-        raise InputError(f"[store] {what} is not Unicode at character {error.start}; mend it") from None
+        raise InputError(
+            "store",
+            f"is not valid Unicode at character {error.start}",
+            field=field,
+            index=index,
+            advice="remove or replace that character",
+        ) from None
 
 
 def without_password(text: str) -> str:
@@ -78,8 +91,8 @@ def without_password(text: str) -> str:
     return re.sub(r"([?&])password=[^&\s\"']*&?", r"\1", text).rstrip("?&")
 
 
-def plain(text: str, length: int) -> str:
-    """What an error said as one line that any database keeps, at most `length` characters of it."""
+def one_line(text: str, length: int) -> str:
+    """An error's text as one line that any database can store, cut to `length` characters."""
     return " ".join(text.replace("\0", " ").encode("utf-8", "replace").decode().split())[:length]
 
 
@@ -87,37 +100,39 @@ def check_shape(vectors: Any, count: int, dimension: int) -> np.ndarray:
     """The vectors as float32 [count, dimension]."""
     import numpy as np
 
+    what = f"must be numbers of shape {[count, dimension]}"
     try:
         made = np.ascontiguousarray(vectors, np.float32)
     except (TypeError, ValueError):
-        raise InputError(
-            f"[store] {type(vectors).__name__} that is no vectors; {[count, dimension]} is wanted"
-        ) from None
+        raise InputError("store", what, field="vectors", given=vectors) from None
     if made.shape != (count, dimension):
-        raise InputError(f"[store] vectors of shape {list(made.shape)}; {[count, dimension]} is wanted")
+        raise InputError("store", what, field="vectors", given=list(made.shape))
     return made
 
 
 def check_vectors(vectors: Any, count: int, dimension: int) -> np.ndarray:
-    """The vectors as `check_shape` gives them, every number finite, each with a direction: those of zeros have no
-    cosine with anything."""
+    """The vectors as float32 [count, dimension], all finite, with norms for which cosine can be computed."""
     import numpy as np
 
     made = check_shape(vectors, count, dimension)
     if not np.isfinite(made).all():
         bad = int(np.flatnonzero(~np.isfinite(made).all(axis=1))[0])
-        raise InputError(f"[store] vector {bad} has a number that is not finite; the model or its input is at fault")
+        raise InputError(
+            "store", "contains NaN or infinity", field="vector", index=bad, advice="check the model and its input"
+        )
     norms = np.sqrt(np.einsum("ij,ij->i", made, made, dtype=np.float64))
     wrong = np.flatnonzero((norms < LEAST_NORM) | (norms > MOST_NORM))
     if wrong.size:
         raise InputError(
-            f"[store] vector {wrong[0]} has the norm {norms[wrong[0]]:.3g}, with which cosine cannot be computed; "
-            f"{LEAST_NORM:.0e} to {MOST_NORM:.0e} are taken"
+            "store",
+            f"has norm {norms[wrong[0]]:.3g}; cosine needs a norm from {LEAST_NORM:.0e} to {MOST_NORM:.0e}",
+            field="vector",
+            index=int(wrong[0]),
         )
     return made
 
 
 def checksum(fingerprint: str, name: str, revision: int, vector: np.ndarray) -> int:
-    """CRC-32 of all that a row of vectors says, so that a damaged one is not served."""
+    """CRC-32 of a row of vectors, so that a damaged vector is never served."""
     head = f"{fingerprint}\n{revision}\n{name}\n".encode()
     return zlib.crc32(vector.astype("<f4", copy=False).tobytes(), zlib.crc32(head))

@@ -1,4 +1,4 @@
-"""The migrator's side of a store: documents that wait, or were skipped, and the commit of a batch of their vectors."""
+"""The migrator's view of a store: documents that wait or were skipped, in batches, and the commit of a batch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @frozen
 class Waiting:
-    """A document that waits: `text` is None where its bytes are not UTF-8."""
+    """A document that waits for a vector; `text` is None where its bytes are not UTF-8."""
 
     id: str
     revision: int
@@ -32,7 +32,7 @@ class Waiting:
 
 @frozen
 class Done:
-    """What became of one that waited: a vector float32 [dimension], or a reason to skip it and what was said."""
+    """The result for one document: a vector float32 [dimension], or a reason to skip it with the error's text."""
 
     document: Waiting
     vector: np.ndarray | None = None
@@ -41,27 +41,27 @@ class Done:
 
 
 class Work:
-    """The documents that wait for vectors of one fingerprint, for the process that has the lease."""
+    """The documents that wait for vectors of one fingerprint, for the process that holds the lease."""
 
-    tried = False  # whether a model has seen these documents before
+    tried = False  # whether a model was already tried on these documents
 
     def __init__(self, store: Store, fingerprint: str, owner: str, lease_s: float) -> None:
         self._store, self._fingerprint, self._owner, self._lease_s = store, fingerprint, owner, lease_s
 
     def count(self) -> int:
-        """How many wait."""
+        """How many documents wait."""
         with self._store.transaction(READ) as session:
             found = generations.generations(session).get(self._fingerprint)
             return count(session, "SELECT count(*) FROM todo WHERE generation = ?", found.number) if found else 0
 
     def renew(self) -> None:
-        """Say that this process is alive."""
+        """Extend the lease."""
         self._store.migrations.renew(self._owner, self._lease_s)
 
     def take(self, most: int) -> list[Waiting] | None:
-        """The first that wait, in the order of ids; None where the migration was stopped.
+        """The first documents that wait, ordered by id, at most `most`; None if the migration was stopped.
 
-        They wait until they are committed.
+        They keep waiting until their batch is committed.
         """
         text = self._store.dialect.as_bytes("d.text")
         with self._store.transaction(READ) as session:
@@ -75,11 +75,11 @@ class Work:
         return [Waiting(name, revision, _decoded(bytes(data))) for name, revision, data in rows]
 
     def commit(self, batch: Sequence[Done], worked_s: float) -> tuple[int, int] | None:
-        """Keep what became of a batch, in one transaction: how many were embedded and how many skipped, or None where
-        the migration was stopped meanwhile and nothing was kept.
+        """Commit the results of a batch in one transaction: how many were embedded and how many skipped, or None if the
+        migration was stopped and nothing was committed.
 
-        A document that changed since it was taken is left as it is: it waits for its new text's turn, or whoever
-        changed it brought the vector.
+        The result of a document that changed since `take` is dropped: the document waits again, or the writer brought
+        its vector.
         """
         store = self._store
         with store.transaction(SHARED) as session:
@@ -95,7 +95,7 @@ class Work:
             return kept
 
     def _keep(self, session: Session, generation: Generation, batch: Sequence[Done]) -> tuple[int, int]:
-        """Write what became of those documents that are as they were taken."""
+        """Write the results of those documents that have not changed since `take`."""
         dialect = self._store.dialect
         held = "SELECT id, revision FROM documents WHERE deleted = 0 AND id IN ({ids}) ORDER BY id "
         revisions = dict(session.among(held + dialect.for_update, [done.document.id for done in batch]))
@@ -109,13 +109,13 @@ class Work:
         return len(made), len(skipped)
 
     def _listed(self, session: Session, generation: Generation, ids: Sequence[str]) -> set[str]:
-        return generations.waiting(session, generation, ids)  # others were skipped by hand meanwhile
+        return generations.waiting(session, generation, ids)  # the others were skipped by hand since
 
 
 class Retry(Work):
-    """The documents that a fingerprint's vectors leave out, each once: `ids`, or all that nobody left out by hand.
+    """The skipped documents of a fingerprint, each once: `ids`, or all that were not skipped by hand.
 
-    There is no lease: two processes that retry at once do the same work twice, and no harm.
+    There is no lease: two processes that retry at the same time do the work twice, which is harmless.
     """
 
     tried = True
@@ -134,7 +134,7 @@ class Retry(Work):
         self._left = [name for (name,) in rows]
         strange = set(ids or ()) - set(self._left)
         if strange:
-            raise InputError(f"[migrate] cannot retry {min(strange)[:80]!r}: it is not skipped")
+            raise InputError("migrate", f"cannot retry document {min(strange)[:80]!r}: it is not skipped")
 
     def count(self) -> int:
         return len(self._left)
@@ -149,18 +149,18 @@ class Retry(Work):
         with self._store.transaction(READ) as session:
             rows = session.among(sql, names)
         if names and not rows:
-            return self.take(most)  # all of them are gone by now
+            return self.take(most)  # all of them were deleted
         return [Waiting(name, revision, _decoded(bytes(data))) for name, revision, data in rows]
 
     def commit(self, batch: Sequence[Done], worked_s: float) -> tuple[int, int]:
         with self._store.transaction(SHARED) as session:
             generation = generations.find(session, self._fingerprint)
             number, change = generation.number, "UPDATE migrations SET {} WHERE generation = ?"
-            session.run(change.format("worked_s = worked_s + ?"), worked_s, number)  # first: the order of locks
+            session.run(change.format("worked_s = worked_s + ?"), worked_s, number)  # first, in the order of locks
             kept = self._keep(session, generation, batch)
             session.run(change.format("processed = processed + ?"), kept[0], number)
             left = json.dumps(generations.skipped(session, number), sort_keys=True)
-            session.run(change.format("skips = ?") + " AND skips IS NOT NULL", left, number)  # of one that is closed
+            session.run(change.format("skips = ?") + " AND skips IS NOT NULL", left, number)  # of a closed migration
             return kept
 
     def _listed(self, session: Session, generation: Generation, ids: Sequence[str]) -> set[str]:
