@@ -60,7 +60,7 @@ def test_what_makes_no_sense_is_refused(run: Run, filled: Path, option: tuple[st
 
 def test_everything_and_something_are_not_deleted_together(run: Run, filled: Path) -> None:
     result = run("cache", "--file", str(filled), "--clear", "--fingerprint", "weft2:000")
-    assert result.exit_code == 2 and "--clear deletes everything" in result.stderr
+    assert result.exit_code == 2 and "--clear deletes all vectors" in result.stderr
     assert listed(run, "--file", str(filled))["vectors"] == 9
 
 

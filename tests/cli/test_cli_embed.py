@@ -137,7 +137,7 @@ def test_what_makes_no_sense_is_refused(run: Run, embedder: Path, arguments: lis
 def test_an_output_that_cannot_be_written_is_one_line(run: Run, embedder: Path, tmp_path: Path) -> None:
     result = run("embed", "a", "-m", str(embedder), "--output", str(tmp_path / "missing" / "out.npy"))
     assert result.exit_code == 2 and result.stderr.startswith("weft: ") and result.stderr.count("\n") == 1
-    assert "missing is not a folder; make it, or write elsewhere" in result.stderr and ".part" not in result.stderr
+    assert "missing is not a folder; create it, or write elsewhere" in result.stderr and ".part" not in result.stderr
 
 
 def test_a_generator_embeds_where_the_caller_says_how(run: Run, generator: Path) -> None:
@@ -209,7 +209,7 @@ def test_every_form_has_the_scales_of_int8_or_is_refused(run: Run, embedder: Pat
         run(*arguments, "-o", str(tmp_path / "out.txt"), "-i", str(tmp_path / "in.txt")),
         run(*arguments, TEXTS[0]),
     ]
-    assert all(result.exit_code == 2 and "text has no place for the scales" in result.stderr for result in refused)
+    assert all(result.exit_code == 2 and "text cannot hold the scales" in result.stderr for result in refused)
     result = run(*arguments, "--format", "npy", *TEXTS)
     assert result.exit_code == 2 and "give --output" in result.stderr and result.stdout_bytes == b""
 
@@ -230,7 +230,9 @@ def test_the_table_compares_vectors_and_not_their_codes(run: Run, embedder: Path
     assert len(shown) == 2 and all(abs(score - wanted) <= 0.01 for score in shown)
 
 
-@pytest.mark.parametrize("name, said", [("x.csv", "files end in .db"), ("x.db", "sqlite goes from a file")])
+@pytest.mark.parametrize(
+    "name, said", [("x.csv", "no known ending (.db"), ("x.db", "sqlite needs an input and an output file")]
+)
 def test_a_name_means_the_same_for_arguments_as_for_files(run: Run, embedder: Path, name: str, said: str) -> None:
     result = run("embed", "a", "-m", str(embedder), "--output", name)
     assert result.exit_code == 2 and said in result.stderr and not Path(name).exists()
@@ -257,9 +259,9 @@ def test_a_server_makes_the_vectors_where_one_is_named(run: Run, server: str, tm
     "arguments, said",
     [
         (["--api-key-env", "NO_SUCH"], "'NO_SUCH' is not set"),
-        (["--pooling", "mean"], "--pooling is for models on this machine"),
-        (["--compute", "int8"], "--compute is for models on this machine"),
-        (["--adapter", "x"], "--adapter is for models on this machine"),
+        (["--pooling", "mean"], "--pooling works for models on this machine only"),
+        (["--compute", "int8"], "--compute works for models on this machine only"),
+        (["--adapter", "x"], "--adapter works for models on this machine only"),
     ],
 )
 def test_a_server_is_not_asked_what_it_cannot_do(run: Run, server: str, arguments: list[str], said: str) -> None:

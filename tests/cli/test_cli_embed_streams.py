@@ -86,13 +86,16 @@ def test_what_stops_a_run_leaves_what_was_made(
         calls.append(len(made))
         if calls[-2:] != [3, 3]:
             return made
-        raise EmbedInterrupted(made.first(2)) if interrupted else BackendError("[remote] gone")
+        raise EmbedInterrupted(made.first(2)) if interrupted else BackendError("remote", "gone")
 
     monkeypatch.setattr(weft.Embedder, "embed", stopped)
     target = tmp_path / f"out.{ending}"
     result = run("embed", "-m", str(embedder), "--output", str(target), input=LINES)
     count = 5 if interrupted else 3
-    assert result.exit_code == (130 if interrupted else 1) and f"after {count} texts" in result.stderr
+    assert (
+        result.exit_code == (130 if interrupted else 1)
+        and f"the vectors of {count} texts were written" in result.stderr
+    )
     assert np.array_equal(_read(target), expected[:count])
 
 
@@ -119,10 +122,10 @@ def test_a_field_of_the_row_s_own_is_not_overwritten(run: Run, embedder: Path, s
     given = ("embed", "-m", str(embedder), "--field", "text")
     lines = "".join(json.dumps(row) + "\n" for row in rows)
     refused = run(*given, "--format", "jsonl", input=lines)
-    assert refused.exit_code == 2 and "row 8 has a field 'embedding' already" in refused.stderr
-    assert len(refused.stdout.splitlines()) == 7 and "stopped after 7 texts" in refused.stderr
+    assert refused.exit_code == 2 and "row 8 already has a field 'embedding'" in refused.stderr
+    assert len(refused.stdout.splitlines()) == 7 and "stopped; the vectors of 7 texts were written" in refused.stderr
     scaled = run(*given, "--format", "jsonl", "--output-dtype", "int8", input=lines)
-    assert scaled.exit_code == 2 and "row 1 has a field 'scale' already" in scaled.stderr
+    assert scaled.exit_code == 2 and "row 1 already has a field 'scale'" in scaled.stderr
     assert len(run(*given, input=lines).stdout.splitlines()) == len(TEXTS)  # numbers alone: nothing is overwritten
 
 
@@ -165,7 +168,7 @@ def test_lines_come_out_while_others_go_in_and_a_signal_keeps_them(embedder: Pat
     assert process.wait(timeout=60) == code and "Traceback" not in said
     lines = made.splitlines()
     assert len(lines) == streams.PORTION_TEXTS and len(set(lines)) == 1 and made.endswith(b"\n")
-    assert f"after {len(lines):,} texts" in said
+    assert f"the vectors of {len(lines):,} texts were written" in said
 
 
 def test_a_process_in_the_background_obeys_sigterm(embedder: Path) -> None:
@@ -179,4 +182,4 @@ def test_a_process_in_the_background_obeys_sigterm(embedder: Path) -> None:
     process.stdout.readline()
     process.terminate()
     process.stdout.read()
-    assert process.stderr.read().startswith(b"stopped after") and process.wait(timeout=60) == 143
+    assert process.stderr.read().startswith(b"stopped; ") and process.wait(timeout=60) == 143

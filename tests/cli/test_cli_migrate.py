@@ -22,7 +22,7 @@ from weft.errors import TooLongError  # noqa: E402
 def refuse_long(texts):
     for at, text in enumerate(texts):
         if "long" in text:
-            raise TooLongError(f"[embed] text {at} has 607 tokens", length=607, limit=512, index=at)
+            raise TooLongError("embed", "has 607 tokens", length=607, limit=512, field="text", index=at)
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def notes(tmp_path, run, asked):
     lines = tmp_path / "notes.jsonl"
     lines.write_text("".join(json.dumps({"id": f"d{i:02}", "text": f"text {i}"}) + "\n" for i in range(30)))
     path = str(tmp_path / "notes.db")
-    assert "30 documents put; the store has 30" in run("migrate", "add", path, str(lines)).stderr
+    assert "30 documents added; the store has 30" in run("migrate", "add", path, str(lines)).stderr
     done = run("migrate", path, "--to", "old")
     assert done.exit_code == 0 and "finished: 30 of 30 documents embedded" in done.stderr
     asked.clear()
@@ -63,16 +63,16 @@ def test_a_store_goes_to_a_model_and_back(run, notes):
     done = run("migrate", notes, "--to", "new", "--batch", "7")
     assert done.exit_code == 0
     assert "completed: 30 of 30 documents embedded" in done.stderr
-    assert f"`weft migrate rollback {notes}`" in done.stderr
+    assert f"weft migrate rollback {notes};" in done.stderr
     assert facts(run, notes)["route"]["query"] == "fake:new/f32"
-    assert "rolled back" in run("migrate", "rollback", notes).stderr
+    assert run("migrate", "rollback", notes).stderr == "rolled back; old is served again\n"
     assert facts(run, notes)["route"] == {"phase": "stable", "query": "fake:old/f32", "write": ["fake:old/f32"]}
 
 
 def test_the_old_vectors_go_when_the_window_is_over(run, notes):
     run("migrate", notes, "--to", "new")
     early = run("migrate", "finish", notes)
-    assert early.exit_code == 2 and "rollback window lasts another 86" in early.stderr
+    assert early.exit_code == 2 and "left in the rollback window; --now skips the wait" in early.stderr
     assert run("migrate", "finish", notes, "--now").exit_code == 0
     assert facts(run, notes)["migration"]["settled"] == "kept"
     run("migrate", notes, "--to", "third", "--rollback-window", "0")
@@ -84,7 +84,7 @@ def test_documents_that_are_added_are_counted_meanwhile(run, notes, tmp_path, mo
     monkeypatch.setattr("weft.cli.commands.migrate.counted", lambda what: nullcontext(seen.append))
     more = tmp_path / "more.jsonl"
     more.write_text("".join(json.dumps({"id": f"m{i}", "text": f"more {i}"}) + "\n" for i in range(250)))
-    assert "250 documents put; the store has 280" in run("migrate", "add", notes, str(more)).stderr
+    assert "250 documents added; the store has 280" in run("migrate", "add", notes, str(more)).stderr
     assert seen == [100, 200, 250]
 
 
@@ -127,7 +127,7 @@ def test_a_failed_migration_says_why_and_is_resumed(run, notes, monkeypatch):
     assert failed.exit_code == 1 and "the network is gone" in failed.stderr
     shown = run("migrate", "status", notes)
     assert "ConnectionError: the network is gone" in shown.stdout and "migrating" in shown.stdout
-    assert f"go on: `weft migrate resume {notes}`" in shown.stderr
+    assert f"to resume it, run: weft migrate resume {notes};" in shown.stderr
     monkeypatch.setattr(FakeEmbedder, "encode_document", real)
     assert run("migrate", "resume", notes).exit_code == 0
 
@@ -146,8 +146,8 @@ def long_notes(tmp_path, run, asked):
 def test_too_many_skips_are_told_and_not_served(run, long_notes):
     refused = run("migrate", long_notes, "--to", "new")
     assert refused.exit_code == 2
-    assert "10 of 30 documents have no new vector (10 ContentTooLarge), and 0 may lack one" in refused.stderr
-    assert f"`weft migrate skipped {long_notes}`" in refused.stderr and "--truncate head" in refused.stderr
+    assert "10 of 30 documents exceed the model's token limit, and at most 0 may be skipped" in refused.stderr
+    assert f"no vectors are served yet; run: weft migrate retry {long_notes} --truncate head" in refused.stderr
     assert facts(run, long_notes)["route"]["query"] is None
     assert "10: ContentTooLarge" in run("migrate", "status", long_notes).stdout
     listed = json.loads(run("migrate", "skipped", long_notes, "--json").stdout)
@@ -161,7 +161,7 @@ def test_too_many_skips_are_told_and_not_served(run, long_notes):
 def test_a_migration_that_was_refused_goes_on_with_another_truncation(run, long_notes):
     assert run("migrate", long_notes, "--to", "new").exit_code == 2
     done = run("migrate", long_notes, "--to", "new", "--truncate", "head")
-    assert done.exit_code == 0 and "10 documents embedded that were skipped" in done.stderr
+    assert done.exit_code == 0 and "10 skipped documents embedded" in done.stderr
     assert "30 of 30 documents embedded" in done.stderr
     assert run("migrate", "add", long_notes, "-", input='{"id": "x", "text": "another long text"}\n').exit_code == 0
 
@@ -170,13 +170,13 @@ def test_a_migration_that_was_refused_goes_on_with_another_truncation(run, long_
 def test_what_was_skipped_is_embedded_though_the_model_is_served(run, long_notes, again):
     assert run("migrate", long_notes, "--to", "new", "--allow-skips", "10").exit_code == 0
     same = run("migrate", long_notes, "--to", "new")
-    assert same.exit_code == 2 and "served already" in same.stderr and "weft migrate retry" in same.stderr
+    assert same.exit_code == 2 and "already served" in same.stderr and "weft migrate retry" in same.stderr
     told = ("retry", long_notes, "--truncate", "head") if again == "retry" else (long_notes, *again)
     done = run("migrate", *told)
-    assert done.exit_code == 0 and "10 documents embedded that were skipped, 0 skipped again" in done.stderr
+    assert done.exit_code == 0 and "10 skipped documents embedded, 0 skipped again" in done.stderr
     shown = facts(run, long_notes)["migration"]
     assert (shown["processed"], shown["total"], shown["skips"], shown["model"]) == (30, 30, {}, "new --truncate head")
-    assert "0 skipped" in run("migrate", "skipped", long_notes).stderr
+    assert "0 documents skipped" in run("migrate", "skipped", long_notes).stderr
 
 
 LATE = "".join(json.dumps({"id": f"late {i}", "text": f"a long text {i}"}) + "\n" for i in range(20))
@@ -187,14 +187,14 @@ def test_a_rollback_does_not_lose_documents_unless_it_is_told_to(run, notes):
     assert run("migrate", notes, "--to", "new", "--truncate", "head").exit_code == 0
     assert run("migrate", "add", notes, "-", input=LATE).exit_code == 0
     refused = run("migrate", "rollback", notes)
-    assert refused.exit_code == 2 and "20 of 50 documents have no vector of the old model" in refused.stderr
-    assert "--truncate" in refused.stderr and "nothing is rolled back" in refused.stderr
+    assert refused.exit_code == 2 and "20 of 50 documents exceed the model's token limit" in refused.stderr
+    assert "--truncate" in refused.stderr and "the new vectors are still served" in refused.stderr
     assert facts(run, notes)["route"]["query"] == "fake:new/f32"
     assert "20: ContentTooLarge" in run("migrate", "status", notes).stdout  # of what is also written
     assert facts(run, notes)["skips"]["fake:old/f32"] == {"ContentTooLarge": 20}
     assert run("migrate", "rollback", notes, "--allow-skips", "19").exit_code == 2
     done = run("migrate", "rollback", notes, "--allow-skips", "20")
-    assert done.exit_code == 0 and "20 skipped: ContentTooLarge" in done.stderr and "--truncate head" in done.stderr
+    assert done.exit_code == 0 and "skipped: 20 ContentTooLarge" in done.stderr and "--truncate head" in done.stderr
     assert facts(run, notes)["skips"] == {"fake:old/f32": {"ContentTooLarge": 20}}
     assert "20: ContentTooLarge" in run("migrate", "status", notes).stdout  # of what is served
 
@@ -206,7 +206,7 @@ def test_a_rollback_embeds_long_documents_with_another_truncation(run, notes, tr
     if tried:
         assert run("migrate", "rollback", notes).exit_code == 2
     done = run("migrate", "rollback", notes, "--truncate", "head")
-    assert done.exit_code == 0 and "skipped: Content" not in done.stderr, done.stderr
+    assert done.exit_code == 0 and "ContentTooLarge" not in done.stderr, done.stderr
     shown = facts(run, notes)
     assert (shown["route"]["query"], shown["skips"]) == ("fake:old/f32", {"fake:old/f32": {}})
     with open_store(notes) as store:
@@ -216,19 +216,19 @@ def test_a_rollback_embeds_long_documents_with_another_truncation(run, notes, tr
 def test_retries_by_name_and_what_is_skipped_again(run, long_notes):
     assert run("migrate", "retry", long_notes).exit_code == 2
     run("migrate", long_notes, "--to", "new")
-    assert "0 documents embedded that were skipped, 10 skipped again" in run("migrate", "retry", long_notes).stderr
+    assert "0 skipped documents embedded, 10 skipped again" in run("migrate", "retry", long_notes).stderr
     one = run("migrate", "retry", long_notes, "d03", "--truncate", "tail")
-    assert "1 document embedded that were skipped" in one.stderr and "go on: " in one.stderr
+    assert "1 skipped document embedded" in one.stderr and "to resume it, run: " in one.stderr
     assert run("migrate", "retry", long_notes, "d03").exit_code == 2
 
 
 def test_a_long_document_is_named_and_can_be_cut(run, notes):
     lines = '{"id": "x", "text": "short"}\n{"id": "y", "text": "a long text"}\n'
     refused = run("migrate", "add", notes, "-", input=lines)
-    assert refused.exit_code == 2 and "the document 'y'" in refused.stderr
-    assert "0 documents put before this" in refused.stderr
+    assert refused.exit_code == 2 and "document 1 ('y') has 607 tokens; use --truncate head" in refused.stderr
+    assert "0 documents added before this" in refused.stderr
     assert (
-        "2 documents put; the store has 32"
+        "2 documents added; the store has 32"
         in run("migrate", "add", notes, "-", "--truncate", "head", input=lines).stderr
     )
 
@@ -237,7 +237,7 @@ def test_an_id_that_comes_twice_is_refused(run, tmp_path):
     path = tmp_path / "x.jsonl"
     path.write_text('{"id": 1, "text": "a"}\n{"id": "1", "text": "b"}\n')
     refused = run("migrate", "add", str(tmp_path / "x.db"), str(path))
-    assert refused.exit_code == 2 and "object 2 has the id '1', as one before it" in refused.stderr
+    assert refused.exit_code == 2 and "row 2 repeats the id '1' of an earlier row" in refused.stderr
 
 
 def test_a_run_that_was_cancelled_from_elsewhere_is_not_a_success(run, notes, monkeypatch):
@@ -254,7 +254,7 @@ def test_a_run_that_was_cancelled_from_elsewhere_is_not_a_success(run, notes, mo
 
 
 def test_progress_is_told_without_a_terminal(run, notes, monkeypatch):
-    monkeypatch.setattr("weft.cli.commands.migrate.SAID_S", 0.0)
+    monkeypatch.setattr("weft.cli.counting.LINE_S", 0.0)
     monkeypatch.delenv("WEFT_NO_PROGRESS", raising=False)
     assert "20 of 30 documents\n" in run("migrate", notes, "--to", "new", "--batch", "10").stderr
     run("migrate", "rollback", notes)
@@ -298,8 +298,8 @@ def test_pause_skip_and_cancel_from_another_process(run, notes, monkeypatch):
 
     monkeypatch.setattr(FakeEmbedder, "encode_document", pausing)
     paused = run("migrate", notes, "--to", "new")
-    assert paused.exit_code == 130 and f"go on: `weft migrate resume {notes}`" in paused.stderr
-    assert "1 left out" in run("migrate", "skip", notes, "d04").stderr
+    assert paused.exit_code == 130 and f"to resume it, run: weft migrate resume {notes};" in paused.stderr
+    assert "1 document skipped" in run("migrate", "skip", notes, "d04").stderr
     assert facts(run, notes)["migration"]["skips"] == {"ManualSkip": 1}
     assert "cancelled" in run("migrate", "cancel", notes).stderr
     assert facts(run, notes)["route"]["phase"] == "stable"
@@ -309,7 +309,7 @@ def test_documents_without_ids_are_refused(run, tmp_path):
     path = tmp_path / "x.jsonl"
     path.write_text('{"text": "a"}\n')
     refused = run("migrate", "add", str(tmp_path / "x.db"), str(path))
-    assert refused.exit_code == 2 and "object 1 has no id in the field 'id'" in refused.stderr
+    assert refused.exit_code == 2 and "row 1 has no id: its field 'id'" in refused.stderr
     assert not (tmp_path / "x.db").exists()
 
 
@@ -333,7 +333,7 @@ def test_ctrl_c_pauses_and_says_how_to_go_on(run, notes):
     command = [sys.executable, "-c", INTERRUPTED, str(FOLDER), "migrate", notes, "--to", "new", "--batch", "10"]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60)
     assert done.returncode == 130, done.stderr
-    assert "paused: " in done.stderr and f"go on: `weft migrate resume {notes}`" in done.stderr
+    assert "paused: " in done.stderr and f"to resume it, run: weft migrate resume {notes};" in done.stderr
     assert facts(run, notes)["migration"]["state"] == "paused"
     assert run("migrate", "resume", notes).exit_code == 0
     assert facts(run, notes)["route"]["query"] == "fake:new/f32"
@@ -344,7 +344,7 @@ def test_sigterm_pauses_and_gives_the_lease_back(run, notes):
     command = [sys.executable, "-c", ended, str(FOLDER), "migrate", notes, "--to", "new", "--batch", "10"]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60)
     assert done.returncode == 143, done.stderr
-    assert "paused: " in done.stderr and f"go on: `weft migrate resume {notes}`" in done.stderr
+    assert "paused: " in done.stderr and f"to resume it, run: weft migrate resume {notes};" in done.stderr
     shown = facts(run, notes)["migration"]
     assert (shown["state"], shown["lease_owner"], shown["processed"] > 0) == ("paused", None, True)
     resumed = run("migrate", "resume", notes)
@@ -376,7 +376,7 @@ def test_another_model_behind_a_server_s_name_is_refused(run, notes, server, tmp
     more.write_text('{"id": "new", "text": "a new one"}')
     for given in (("search", notes, "text 5"), ("migrate", "add", notes, str(more))):
         refused = run(*given, *key)
-        assert refused.exit_code == 2 and "not the one that made the store's vectors" in refused.stderr
+        assert refused.exit_code == 2 and "or its settings differ from those that built the store" in refused.stderr
     with open_store(notes) as store:
         assert store.count() == 30
 
@@ -438,6 +438,6 @@ def test_what_a_server_refuses_is_skipped_and_what_it_cannot_do_is_said(run, not
     assert done.exit_code == 0, done.stderr
     assert json.loads(run("migrate", "skipped", notes, "--json").stdout)[0]["reason"] == "PermanentApiError"
     cut = run("migrate", "retry", notes, *key, "--truncate", "head")
-    assert cut.exit_code == 2 and "--truncate is for models on this machine" in cut.stderr
+    assert cut.exit_code == 2 and "--truncate works for models on this machine only" in cut.stderr
     local = run("migrate", notes, "--to", "lengths", *key, "--compute", "int8")
-    assert local.exit_code == 2 and "--compute is for models on this machine" in local.stderr
+    assert local.exit_code == 2 and "--compute works for models on this machine only" in local.stderr

@@ -8,7 +8,7 @@ from running import Run
 
 def test_a_model_that_is_right_exits_with_zero(run: Run, embedder: Path) -> None:
     result = run("verify", str(embedder))
-    assert result.exit_code == 0 and result.stdout.count("right") >= 4 and "not known" in result.stdout
+    assert result.exit_code == 0 and result.stdout.count("right") >= 4 and "unknown" in result.stdout
     report = json.loads(run("verify", str(embedder), "--json").stdout)
     assert report["passed"] is True and len(report["checks"]) == 5
 
@@ -21,4 +21,7 @@ def test_one_that_is_wrong_exits_with_one(run: Run, embedder: Path) -> None:
 
 def test_an_index_that_is_not_there_is_no_unknown_model(run: Run) -> None:
     result = run("verify", "nowhere.index")
-    assert result.exit_code == 2 and "nowhere.index is not there; `weft index build`" in result.stderr
+    assert (
+        result.exit_code == 2
+        and "nowhere.index does not exist; build an index with `weft index build`" in result.stderr
+    )

@@ -155,7 +155,7 @@ def test_a_source_that_changes_while_it_is_read_is_refused(
         return real(*arguments, **options)
 
     monkeypatch.setattr(embedder, "embed", embed)
-    with pytest.raises(InputError, match="was changed"):
+    with pytest.raises(InputError, match="changed while it was read"):
         embed_file(embedder, open_source(source), tmp_path / "out.npy")
     assert not (tmp_path / "out.npy").exists()
 
@@ -184,7 +184,7 @@ def test_a_source_that_changes_while_its_rows_are_written_is_refused(
         parquet = pytest.importorskip("pyarrow.parquet")
     write("the cat", "the dog")
     monkeypatch.setattr(spool.Spool, "records", records)
-    with pytest.raises(InputError, match="was changed"):
+    with pytest.raises(InputError, match="changed while it was read"):
         embed_file(tiny_embedder, source, tmp_path / f"out.{ending}")
     assert not (tmp_path / f"out.{ending}").exists()
 
@@ -221,8 +221,8 @@ def test_csv_and_lines_are_read(tiny_embedder: weft.Embedder, tmp_path: Path) ->
 @pytest.mark.parametrize(
     "name, content, said",
     [
-        ("a.csv", b"text,n\na\n", "line 2 has not as many fields"),
-        ("a.csv", b"text,n\na,1,2\n", "line 2 has not as many fields"),
+        ("a.csv", b"text,n\na\n", "line 2 has more or fewer values"),
+        ("a.csv", b"text,n\na,1,2\n", "line 2 has more or fewer values"),
         ("a.csv", b"body\na\n", "field 'text'"),
         ("a.csv", b'text\n"a', "not CSV"),
         ("a.csv", b"text\n\xff\n", "not UTF-8"),
@@ -271,7 +271,7 @@ def test_a_folder_is_cut_into_chunks_that_overlap(tiny_embedder: weft.Embedder, 
     (notes / "empty.txt").write_text("  \n ")
     folder = open_source(notes, embedder=tiny_embedder, chunking=Chunking(24, 8))
     rows = list(folder.rows())
-    assert folder.left_out == {"picture.png": "no text"} and [row["path"] for row in rows[-1:]] == ["deep/a.txt"]
+    assert folder.left_out == {"picture.png": "not text"} and [row["path"] for row in rows[-1:]] == ["deep/a.txt"]
     chunks = [row for row in rows if row["path"] == "b.md"]
     assert all(row["text"] == words[row["start"] : row["end"]] for row in chunks)
     assert chunks[0]["start"] == 0 and chunks[-1]["end"] == len(words)
@@ -299,7 +299,7 @@ def test_a_text_without_words_is_cut_all_the_same(tiny_embedder: weft.Embedder) 
     text = "abc" * 300
     found = list(spans(text, tiny_embedder.tokenizer, Chunking(10, 3)))
     assert found[0][0] == 0 and found[-1][1] == len(text) and all(b[0] <= a[1] for a, b in itertools.pairwise(found))
-    with pytest.raises(InputError, match="cannot share"):
+    with pytest.raises(InputError, match="overlap must be 0 to 9"):
         Chunking(10, 10)
 
 

@@ -95,7 +95,7 @@ def test_an_index_is_not_made_with_an_adapter(model: Path, tmp_path: Path, monke
     embed_file(embedder, tmp_path / "in.txt", tmp_path / "a.npy", adapter="mine")
     assert np.array_equal(np.load(tmp_path / "a.npy"), embedder.encode(["the cat sat"], adapter="mine"))
     monkeypatch.setattr(embedder, "embed", lambda *a, **k: pytest.fail("something was embedded"))
-    with pytest.raises(InputError, match="an adapter makes other vectors"):
+    with pytest.raises(InputError, match="without an adapter, which makes other vectors"):
         embed_file(embedder, tmp_path / "in.txt", tmp_path / "a.index", adapter="mine")
     assert not (tmp_path / "a.index").exists() and not (tmp_path / "a.index.part").exists()
 
@@ -171,7 +171,7 @@ def test_fields_that_json_has_no_word_for_are_metadata(embedder: weft.Embedder, 
 
 def test_chunks_are_what_was_asked_for(embedder: weft.Embedder, notes: Path, tmp_path: Path) -> None:
     room = embedder.max_tokens * 4 // 5
-    with pytest.raises(InputError, match=f"chunks of {room + 1} tokens .* --chunk-tokens {room} or fewer"):
+    with pytest.raises(InputError, match=f"chunk_tokens must be at most {room}: .* got {room + 1}"):
         open_source(notes, embedder=embedder, chunking=Chunking.of(room + 1))
     near = open_source(notes, embedder=embedder, chunking=Chunking(6, 5))
     assert near.chunking == Chunking(6, 5) and len(list(near.rows())) > 2  # type: ignore[attr-defined]
@@ -213,12 +213,12 @@ def test_a_folder_that_cannot_be_read_is_named_and_ends_nothing(
     assert [row["path"] for row in folder.rows()] == ["cats.txt"]
     assert folder.left_out == {"deep": "cannot be read: Permission denied"}
     closed = "notes"
-    with pytest.raises(NotFoundError, match="notes cannot be read: Permission denied"):
+    with pytest.raises(NotFoundError, match=r"cannot read .*notes: Permission denied"):
         list(open_source(notes, embedder=embedder).rows())
 
 
 def test_a_file_that_goes_away_is_a_change(embedder: weft.Embedder, notes: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="notes was changed"):
+    with pytest.raises(InputError, match="notes changed while it was read"):
         embed_file(embedder, notes, tmp_path / "a.npy", told=lambda rows: (notes / "cats.txt").unlink(missing_ok=True))
 
 

@@ -71,7 +71,7 @@ def test_what_is_not_ours_stays_in_the_folder(tmp_path: Path) -> None:
 def test_what_changed_and_what_would_be_lost_is_said(tmp_path: Path) -> None:
     filled(tmp_path / "a.part", 7, truncate="head", prompt_name=None, source={"path": "/a/x.txt", "bytes": 1})
     now = {"truncate": "tail", "prompt_name": "query", "source": {"path": "/a/x.txt", "bytes": 2}}
-    with pytest.raises(InputError, match=r"7 rows .* truncate \(head then, tail now\) and .*x.txt was changed since"):
+    with pytest.raises(InputError, match=r"7 rows .* truncate \(head before, tail now\) and .*x.txt has changed since"):
         spool.Spool(tmp_path / "a.part", now, RECORD)
 
 
@@ -79,7 +79,7 @@ def test_the_advice_of_a_failed_run_can_be_followed(tiny_folder: Path, tmp_path:
     embedder = weft.Embedder(str(tiny_folder), threads=1)
     source, target = tmp_path / "in.txt", tmp_path / "out.npy"
     source.write_text("the cat " * 99 + "\na\n")
-    with pytest.raises(TooLongError, match=r"in\.txt: the text of row 1 .* --truncate head"):
+    with pytest.raises(TooLongError, match=r"^\[in\.txt\] row 1 has .* --truncate head"):
         embed_file(embedder, source, target)
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
     assert embed_file(embedder, source, target, truncate="head").rows == 2
@@ -105,7 +105,7 @@ def test_the_input_is_not_written_over(untouched: weft.Embedder, tmp_path: Path,
     elif name != "in.txt":
         source = source.rename(tmp_path / name)
     before = source.read_bytes()
-    with pytest.raises(InputError, match="the output is the input"):
+    with pytest.raises(InputError, match="the output is also the input"):
         embed_file(untouched, source, tmp_path / name)
     assert source.read_bytes() == before
 
@@ -117,7 +117,7 @@ def test_a_database_of_another_program_is_not_replaced(tiny_embedder: weft.Embed
     connection.close()
     for content in (target.read_bytes(), b"a letter"):
         target.write_bytes(content)
-        with pytest.raises(InputError, match="not what weft embed writes"):
+        with pytest.raises(InputError, match="was not written by weft embed"):
             embed_file(tiny_embedder, source, target)
         assert target.read_bytes() == content
     target.write_bytes(b"")
@@ -142,14 +142,18 @@ def test_a_database_that_is_opened_during_the_run_is_not_replaced(
 @pytest.mark.parametrize(
     "rows, target, said",
     [
-        ([{"text": "a"}, {"text": "b", "embedding": 1}], "out.jsonl", "row 2 has a field 'embedding' already"),
-        ([{"text": "a", "embedding": 1}], "out.parquet", "row 1 has a field 'embedding' already"),
-        ([{"text": "a", "id": 5}, {"text": "b", "id": 5}], "out.index", "rows 1 and 2 have the same id, 5"),
-        ([{"text": "a"}, {"text": "b", "id": 0}], "out.index", "rows 1 and 2 have the same id, 0"),
-        ([{"text": "a"}, {"text": "b", "id": 2**70}], "out.index", "row 2: id must fit in 64 bits"),
-        ([{"text": "a"}, {"title": "b", "body": "c"}], "out.npy", "line 2 has no text .*; there are 'title', 'body'"),
-        ([{"text": "a"}, {"text": 5}], "out.npy", "line 2 has no text in the field 'text'; it is int"),
-        ([{"text": "a"}, {"text": "b", "n": "\ud800"}], "out.npy", r"line 2 has half of a character alone, \\ud800"),
+        ([{"text": "a"}, {"text": "b", "embedding": 1}], "out.jsonl", "row 2 already has a field 'embedding'"),
+        ([{"text": "a", "embedding": 1}], "out.parquet", "row 1 already has a field 'embedding'"),
+        ([{"text": "a", "id": 5}, {"text": "b", "id": 5}], "out.index", "row 2 has the same id as row 1 .* got 5"),
+        ([{"text": "a"}, {"text": "b", "id": 0}], "out.index", "row 2 has the same id as row 1 .* got 0"),
+        ([{"text": "a"}, {"text": "b", "id": 2**70}], "out.index", "row 2 .* fit .*64 bits"),
+        (
+            [{"text": "a"}, {"title": "b", "body": "c"}],
+            "out.npy",
+            "line 2 has no field 'text'; its fields are 'title', 'body'",
+        ),
+        ([{"text": "a"}, {"text": 5}], "out.npy", "line 2 has no text in the field 'text': got 5"),
+        ([{"text": "a"}, {"text": "b", "n": "\ud800"}], "out.npy", r"line 2 has half of a surrogate pair, \\ud800"),
         ([{"text": "a"}], "folder.npy", "is a folder"),
         ([{"text": "a"}], "other.index", "other files in it"),
         ([{"text": "a"}], "file.index", "an index is a folder"),
@@ -187,7 +191,7 @@ def test_a_name_is_taken_only_where_the_output_has_it(
     pytest.importorskip("pyarrow", reason="pyarrow is not installed; pip install weft-engine[parquet]")
     source = lines(tmp_path / "in.jsonl", {"text": "a", "scale": 1})
     assert embed_file(tiny_embedder, source, tmp_path / f"out.{ending}").rows == 1
-    with pytest.raises(InputError, match="row 1 has a field 'scale' already"):
+    with pytest.raises(InputError, match="row 1 already has a field 'scale'"):
         embed_file(tiny_embedder, source, tmp_path / f"int8.{ending}", output_dtype="int8")
 
 
@@ -197,7 +201,7 @@ def test_a_column_of_a_file_without_rows_is_not_there_twice(tiny_embedder: weft.
 
     columns = {name: arrow.array([], arrow.string()) for name in ("text", "embedding")}
     parquet.write_table(arrow.table(columns), tmp_path / "in.parquet")
-    with pytest.raises(InputError, match="a field 'embedding' already"):
+    with pytest.raises(InputError, match="already has a field 'embedding'"):
         embed_file(tiny_embedder, tmp_path / "in.parquet", tmp_path / "out.parquet")
     assert not (tmp_path / "out.parquet").exists()
 
@@ -221,7 +225,7 @@ def test_a_source_that_ends_earlier_than_it_did_is_told(tiny_embedder: weft.Embe
             return iter([{"text": "a"}] * (4 - self.times))
 
     (tmp_path / "in.txt").write_text("a\n")
-    with pytest.raises(InputError, match="was changed while it was read"):
+    with pytest.raises(InputError, match="changed while it was read"):
         embed_file(tiny_embedder, Shrinking(tmp_path / "in.txt"), tmp_path / "out.npy")
     assert not (tmp_path / "out.npy").exists()
 
@@ -274,11 +278,11 @@ def test_other_chunks_are_told_as_such(tiny_embedder: weft.Embedder, tmp_path: P
         open_source(tmp_path / "notes", embedder=tiny_embedder, chunking=Chunking(n, 2)).identity() for n in (10, 12)
     )
     filled(tmp_path / "out.npy.part", 3, source=was)
-    with pytest.raises(InputError, match=r"chunks of \[10, 2\] tokens then, \[12, 2\] now"):
+    with pytest.raises(InputError, match=r"chunks of \[10, 2\] tokens before, \[12, 2\] now"):
         spool.Spool(tmp_path / "out.npy.part", {"source": now}, RECORD)
     (tmp_path / "notes" / "a.txt").write_text("another text")
     later = open_source(tmp_path / "notes", embedder=tiny_embedder, chunking=Chunking(10, 2)).identity()
-    with pytest.raises(InputError, match="notes was changed since"):
+    with pytest.raises(InputError, match="notes has changed since"):
         spool.Spool(tmp_path / "out.npy.part", {"source": later}, RECORD)
 
 
@@ -346,16 +350,16 @@ def test_a_csv_of_pandas_is_read_and_names_are_told_apart(tmp_path: Path) -> Non
     (tmp_path / "pandas.csv").write_text(",text,n\n0,hello,1\n")
     assert list(open_source(tmp_path / "pandas.csv").rows()) == [{"": "0", "text": "hello", "n": "1"}]
     (tmp_path / "twice.csv").write_text("text,text\nhello,world\n")
-    with pytest.raises(InputError, match="two columns called 'text'"):
+    with pytest.raises(InputError, match="two columns named 'text'"):
         list(open_source(tmp_path / "twice.csv").rows())
     (tmp_path / "other.csv").write_text("title,body\na,b\n")
-    with pytest.raises(InputError, match=r"field 'text'; there are 'title', 'body': name another"):
+    with pytest.raises(InputError, match=r"no field 'text'; its fields are 'title', 'body'; .* --field"):
         list(open_source(tmp_path / "other.csv").rows())
 
 
 def test_files_that_are_not_lines_are_not_read_as_lines(tiny_embedder: weft.Embedder, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"body": "a cat"}\n')
-    for name, said in (("a.json", r"\.jsonl"), ("a.pdf", "text out"), ("a.TXT.gz", "unpack")):
+    for name, said in (("a.json", r"\.jsonl"), ("a.pdf", "extract its text"), ("a.TXT.gz", "unpack")):
         with pytest.raises(InputError, match=f"{name} is not a file of texts; .*{said}"):
             open_source(tmp_path / name)
     assert list(open_source(tmp_path / "a.json", field="body").rows()) == [{"body": "a cat"}]
@@ -368,14 +372,14 @@ def test_files_that_are_not_lines_are_not_read_as_lines(tiny_embedder: weft.Embe
 
 def test_what_python_gives_is_checked(tiny_embedder: weft.Embedder, tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "note.md"):
-        with pytest.raises(InputError, match="an embedder is needed"):
+        with pytest.raises(InputError, match="needs an embedder"):
             open_source(path)
-    with pytest.raises(InputError, match="whole numbers"):
+    with pytest.raises(InputError, match="chunk_tokens must be a whole number"):
         Chunking(10.5, 2)  # type: ignore[arg-type]
     (tmp_path / "out.npy.part").write_text("a file where the spool would lie")
     (tmp_path / "in.txt").write_text("a\n")
-    with pytest.raises(WeftError, match=r"out\.npy\.part cannot be written"):
+    with pytest.raises(WeftError, match=r"cannot write .*out\.npy\.part"):
         embed_file(tiny_embedder, str(tmp_path / "in.txt"), str(tmp_path / "out.npy"))
-    with pytest.raises(NotFoundError, match="cannot be read"):
+    with pytest.raises(NotFoundError, match="cannot read"):
         embed_file(tiny_embedder, tmp_path / "none.txt", tmp_path / "none.npy")
     assert not (tmp_path / "none.npy.part").exists()

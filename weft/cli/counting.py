@@ -1,8 +1,12 @@
-"""Progress of long work on a terminal: a count and a rate, also where the total is unknown."""
+"""The progress of long work: a counter and a rate on a terminal, for work whose end may be unknown."""
 
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
+
+LINE_S = 15.0  # between two lines of `reported`
 
 
 class Tell(Protocol):
@@ -35,3 +39,22 @@ def counted(what: str) -> Iterator[Tell]:
             bar.update(task, completed=count, rate=rate, of="" if total is None else f" of {total:,}")
 
         yield tell
+
+
+@contextmanager
+def reported(what: str) -> Iterator[Tell]:
+    """A counter on a terminal, elsewhere a line every LINE_S seconds, and nothing with WEFT_NO_PROGRESS."""
+    from weft import flags
+    from weft.cli import screen
+
+    lines, said = flags.progress_wanted() and not sys.stderr.isatty(), time.monotonic()
+    with counted(what) as tell:
+
+        def report(count: int, total: int | None = None, /) -> None:
+            nonlocal said
+            tell(count, total)
+            if lines and time.monotonic() - said >= LINE_S:
+                said = time.monotonic()
+                screen.note(f"{count:,}{'' if total is None else f' of {total:,}'} {what}")
+
+        yield report

@@ -126,8 +126,9 @@ class Cutter:
         room = self.limit - len(prompt) - sum(map(len, self._frame))
         if room < 1:
             raise TooLongError(
-                f"[embed] the prompt has {len(prompt)} tokens and leaves no room, the model takes {self.limit}; "
-                "give a shorter one",
+                "embed",
+                f"the prompt has {len(prompt)} tokens and leaves no room for a text, the model takes {self.limit}",
+                advice="use a shorter one",
                 length=len(prompt),
                 limit=self.limit,
             )
@@ -171,11 +172,13 @@ class Cutter:
         if mode != "error":
             return ids
         raise TooLongError(
-            f"[embed] text {i} has {len(ids)} tokens, the model takes {self.limit}; "
-            "shorten it or give truncate='head', 'tail' or 'chunk'",
+            "embed",
+            f"has {len(ids)} tokens, the model takes {self.limit}",
+            field="text",
+            index=i,
+            advice="shorten it, or use truncate='head', 'tail' or 'chunk'",
             length=len(ids),
             limit=self.limit,
-            index=i,
         )
 
     def _windows(self, text: str, before: str) -> Iterator[np.ndarray]:

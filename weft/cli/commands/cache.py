@@ -1,4 +1,4 @@
-"""weft cache: what the embedding cache on disk holds, and making it smaller."""
+"""weft cache: show and prune the embedding cache on disk."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _bytes(_: click.Context, __: click.Parameter, given: str | None) -> int | No
         return None
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)b?", given.strip().lower())
     if not found:
-        raise click.BadParameter(f"{given!r} is no size; give bytes, or 500MB, 2GB")
+        raise click.BadParameter(f"{given!r} is not a size; give bytes, 500MB or 2GB")
     return int(float(found[1]) * UNITS[found[2]])
 
 
@@ -31,17 +31,28 @@ def _seconds(_: click.Context, __: click.Parameter, given: str | None) -> float 
         return None
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw])", given.strip().lower())
     if not found:
-        raise click.BadParameter(f"{given!r} is no time; give 90m, 12h, 30d or 8w")
+        raise click.BadParameter(f"{given!r} is not a time; give 90m, 12h, 30d or 8w")
     return float(found[1]) * PERIODS[found[2]]
 
 
 @click.command()
-@click.option("--file", "path", type=click.Path(dir_okay=False, path_type=Path), help="Another file than weft's own.")
-@click.option("--max-size", callback=_bytes, metavar="SIZE", help="Delete the least recently used beyond this: 500MB.")
-@click.option("--older-than", callback=_seconds, metavar="TIME", help="Delete what was not used for so long: 30d.")
-@click.option("--fingerprint", metavar="TEXT", help="Delete the vectors of this model; its first characters will do.")
-@click.option("--clear", is_flag=True, help="Delete everything.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option(
+    "--file", "path", type=click.Path(dir_okay=False, path_type=Path), help="The cache file (default: weft's own)."
+)
+@click.option(
+    "--max-size",
+    callback=_bytes,
+    metavar="SIZE",
+    help="Delete the least recently used vectors until the cache has this size: 500MB.",
+)
+@click.option(
+    "--older-than", callback=_seconds, metavar="TIME", help="Delete vectors that were not used for this long: 30d."
+)
+@click.option(
+    "--fingerprint", metavar="TEXT", help="Delete the vectors of the model whose fingerprint begins with TEXT."
+)
+@click.option("--clear", is_flag=True, help="Delete all vectors.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     path: Path | None,
     max_size: int | None,
@@ -50,10 +61,10 @@ def command(
     clear: bool,
     as_json: bool,
 ) -> None:
-    """Show and prune the cache of vectors.
+    """Show or prune the cache of vectors.
 
-    `weft embed --cache disk` and `Embedder(cache="disk")` fill it; each model has its own vectors, by its fingerprint.
-    With an option that says what to delete, that goes first.
+    `weft embed --cache disk` and `Embedder(cache="disk")` fill it; the vectors of each model are kept under its
+    fingerprint. Options that delete vectors are applied before the cache is shown.
 
     \b
     Examples:
@@ -68,11 +79,11 @@ def command(
     if not place.is_file():
         if as_json:
             screen.print_json({"path": str(place), "vectors": 0, "bytes": 0, "file_bytes": 0, "models": []})
-        screen.note(f"no cache at {place}; `weft embed --cache disk` makes one")
+        screen.note(f"there is no cache at {place}; `weft embed --cache disk` creates one")
         return
     pruned = (max_size, older_than, fingerprint) != (None, None, None)
     if clear and pruned:
-        raise click.UsageError("--clear deletes everything; leave it out, or the options that say what goes")
+        raise click.UsageError("--clear deletes all vectors; it cannot be combined with other options that delete")
     cache = DiskCache(place)
     gone = cache.clear() if clear else 0
     if pruned:
@@ -85,10 +96,13 @@ def command(
 
 def _whole(cache: DiskCache, beginning: str) -> str:
     if not beginning:
-        raise click.UsageError("--fingerprint is empty; `weft cache` lists them, and --clear deletes everything")
+        raise click.UsageError(
+            "--fingerprint is empty; `weft cache` lists fingerprints, and --clear deletes all vectors"
+        )
     found = [model.fingerprint for model in cache.models() if model.fingerprint.startswith(beginning)]
     if len(found) != 1:
-        raise click.UsageError(f"{len(found)} fingerprints begin with {beginning!r}; `weft cache` lists them")
+        count = len(found) or "no"
+        raise click.UsageError(f"{count} fingerprints begin with {beginning!r}; `weft cache` lists them")
     return found[0]
 
 
@@ -96,7 +110,7 @@ def _show(cache: DiskCache, as_json: bool) -> None:
     models, size, on_disk = cache.models(), cache.size_bytes, cache.file_bytes
     if as_json:
         total = {"path": str(cache.path), "vectors": len(cache), "bytes": size, "file_bytes": on_disk}
-        screen.print_json({**total, "models": [_told(model) for model in models]})
+        screen.print_json({**total, "models": [_as_json(model) for model in models]})
         return
     facts = [("vectors", f"{len(cache):,}"), ("size", screen.size(size)), ("on disk", screen.size(on_disk))]
     screen.facts(facts, title=str(cache.path))
@@ -105,11 +119,11 @@ def _show(cache: DiskCache, as_json: bool) -> None:
             (m.name, m.dimension, m.fingerprint, f"{m.vectors:,}", screen.size(m.size_bytes), screen.moment(m.used))
             for m in models
         ]
-        columns = ("model", "numbers", "fingerprint", "vectors", "size", "last used")
-        screen.table(columns, rows, right=("numbers", "vectors", "size"))
+        columns = ("model", "dimensions", "fingerprint", "vectors", "size", "last used")
+        screen.table(columns, rows, right=("dimensions", "vectors", "size"))
 
 
-def _told(model: ModelStats) -> dict[str, str | int]:
+def _as_json(model: ModelStats) -> dict[str, str | int]:
     return {
         "model": model.name,
         "dimension": model.dimension,

@@ -1,4 +1,4 @@
-"""weft index: folders and files made searchable."""
+"""weft index: build a searchable index of a folder or a file."""
 
 from __future__ import annotations
 
@@ -25,21 +25,26 @@ def command() -> None:
 
 @command.command()
 @click.argument("source", metavar="FOLDER|FILE", type=click.Path(exists=True))
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="The index (default: SOURCE.index, here).")
-@click.option("--field", metavar="NAME", help="Of a file's rows, where the text is (default: text).")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Folder of the index (default: NAME.index in the current folder).",
+)
+@click.option("--field", metavar="NAME", help="The field or column that has the text, for a file (default: text).")
 @options.embedding()
 @options.remote("--model")
 @options.chunks()
-@click.option("--half", is_flag=True, help="Keep vectors as float16: half the size, and near the same answers.")
-@click.option("--restart", is_flag=True, help="Begin anew where a run was stopped.")
+@click.option("--half", is_flag=True, help="Store vectors as float16: half the size, nearly the same results.")
+@click.option("--restart", is_flag=True, help="Start over instead of resuming a stopped run.")
 @options.threads()
 @terminable()
 def build(source: str, output: Path | None, field: str | None, half: bool, **given: Any) -> None:
     """Embed the documents of a folder, or the rows of a file, into an index.
 
-    Every file of the folder that is text is cut into chunks of so many tokens. A run that was stopped goes on when it
-    is started again; with `--cache disk` a later one embeds only what is new. A server's model (--base-url) takes rows
-    of a file: without its tokenizer no document is cut.
+    Every text file of the folder is cut into chunks of --chunk-tokens tokens. A stopped run resumes when the same
+    command is run again; with `--cache disk` a later run embeds only new texts. A model on a server (--base-url) needs
+    a file of rows: without its tokenizer, documents cannot be cut.
 
     \b
     Examples:
@@ -52,15 +57,15 @@ def build(source: str, output: Path | None, field: str | None, half: bool, **giv
     place = output or Path(f"{Path(source).resolve().name}.index")
     asked = {"form": "index", "field": field, "output_dtype": "f16" if half else "f32", "adapter": ()}
     report = run_pipeline(source, place, {**given, **asked})
-    asking = f" --base-url {given['base_url']}" if given["base_url"] else ""
-    screen.note(f'weft search {place} "…"{asking} answers from it' if report.rows else f"no text was found in {source}")
+    server = f" --base-url {given['base_url']}" if given["base_url"] else ""
+    screen.note(f'search it with: weft search {place} "…"{server}' if report.rows else f"no text was found in {source}")
 
 
 @command.command()
 @click.argument("index", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def show(index: Path, as_json: bool) -> None:
-    """What an index holds: rows, dimensions, the model it is for.
+    """Show the rows, dimensions and model of an index.
 
     \b
     Examples:
@@ -73,8 +78,8 @@ def show(index: Path, as_json: bool) -> None:
     from weft.errors import WeftError
 
     found = Index.open(index, mapped=True).info
-    found["graph"] = "graph" in read_header(index).files  # what lies there: this opened neither it nor to write
-    del found["read_only"]
+    found["graph"] = "graph" in read_header(index).files  # on disk: the index above was opened without it
+    del found["read_only"]  # of this opening, not of the index
     try:
         found["model"] = remembered_model(index)[0]
     except WeftError:

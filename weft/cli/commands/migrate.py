@@ -1,36 +1,31 @@
-"""weft migrate: another model for a store of documents, while the store is in use."""
+"""weft migrate: re-embed a store of documents with another model, while the store is in use."""
 
 from __future__ import annotations
 
 import shlex
-import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from weft import flags
 from weft.cli import options, screen
 from weft.cli.app import Moves
-from weft.cli.counting import counted
+from weft.cli.counting import counted, reported
 from weft.cli.stopping import terminable
-from weft.computes import ENCODER_COMPUTES
-from weft.errors import InputError, InvalidTransitionError, NotFoundError
+from weft.errors import InvalidTransitionError, NotFoundError, SkipsError, TooLongError
 
 if TYPE_CHECKING:
-    from weft.embed.migrate import Migrator, Progress
+    from weft.embed.migrate import Migrator
     from weft.embed.stores import Migration, Store
 
 POOLINGS = ("mean", "first", "last", "max")
-TRUNCATIONS = ("error", "head", "tail", "chunk")
-WINDOW = "How long `finish` keeps the old vectors at least (default: 86400, a day)."
-SAID_S = 15.0  # between two lines of progress where there is no terminal
+TRUNCATIONS = click.Choice(["error", "head", "tail", "chunk"])
+WINDOW = "How long a rollback stays possible before `finish` may drop the old vectors (default: 86400, a day)."
 SHORT = 20  # characters of a fingerprint in a table
-SETTLED = {"kept": "finished"}  # as `weft migrate finish` calls it
+SETTLED = {"kept": "finished"}  # by `weft migrate finish`
 
 
 def store_argument() -> Callable[[options.F], options.F]:
@@ -38,32 +33,35 @@ def store_argument() -> Callable[[options.F], options.F]:
 
 
 def truncate_option(default: str | None, more: str = "") -> Callable[[options.F], options.F]:
-    text = f"A document that is too long: skip it, embed its beginning, its end, or the mean of its windows{more}."
-    kind = click.Choice(TRUNCATIONS)
-    return click.option("--truncate", type=kind, default=default, show_default=default is not None, help=text)
+    text = f"For documents that are too long: skip them, or embed their beginning, end, or the mean of windows{more}."
+    return click.option("--truncate", type=TRUNCATIONS, default=default, show_default=default is not None, help=text)
 
 
 def model_options() -> Callable[[options.F], options.F]:
-    """How a model is loaded; what differs from the defaults is written down with its name."""
-    computes, same = click.Choice(ENCODER_COMPUTES), "As `weft embed`."
+    """How a model is loaded; the store keeps options that differ from their defaults with the model's name."""
+    same = "As for `weft embed`."
     return options.together(
-        click.option("--compute", type=computes, default=ENCODER_COMPUTES[0], show_default=True, help=same),
-        truncate_option(TRUNCATIONS[0]),
+        options.encoder_compute(default="f32"),
+        truncate_option("error"),
         click.option("--pooling", type=click.Choice(POOLINGS), help=same),
         click.option("--dimensions", type=click.IntRange(1), metavar="N", help=same),
     )
 
 
 def skips_option() -> Callable[[options.F], options.F]:
-    text = "Serve these vectors though N documents have none (default: 1 in 100 of all)."
+    text = "Cut over even if up to N documents are skipped (default: 1 in 100 of all)."
     return click.option("--allow-skips", type=click.IntRange(0), metavar="N", help=text)
 
 
 def run_options() -> Callable[[options.F], options.F]:
-    """How documents are embedded; SIGTERM pauses what does it, as Ctrl-C does."""
+    """How documents are embedded; SIGTERM pauses the migration, as Ctrl-C does."""
     return options.together(
-        click.option("--batch", type=click.IntRange(1), default=100, show_default=True, help="Documents of a commit."),
-        click.option("--take-over", is_flag=True, help="Do not wait for the lease of a process that is gone."),
+        click.option("--batch", type=click.IntRange(1), default=100, show_default=True, help="Documents per commit."),
+        click.option(
+            "--take-over",
+            is_flag=True,
+            help="Take over from a process that has died, without waiting for its lease to expire.",
+        ),
         options.remote(),
         options.threads(),
         terminable(),
@@ -75,9 +73,9 @@ def run_options() -> Callable[[options.F], options.F]:
 def command(context: click.Context) -> None:
     """Re-embed a store of documents with another model.
 
-    STORE is a SQLite file or postgresql://user@host/database. It may be read and written meanwhile: searches use the
-    old vectors until every document has a new one; then one commit serves the new ones, and the old ones are kept for
-    a rollback. The state is in the store: a migration that was paused or killed is resumed, and costs one batch.
+    STORE is a SQLite file or postgresql://user@host/database. It can be read and written during a migration: searches
+    use the old vectors until every document has a new one; then one commit switches to the new ones, and the old ones
+    are kept for a rollback. The state is in the store: a migration that was paused or killed can be resumed.
 
     \b
     Examples:
@@ -101,10 +99,10 @@ def command(context: click.Context) -> None:
 @skips_option()
 @run_options()
 def start(store: str, schema: str, model: str, window_s: float, **given: Any) -> None:
-    """Migrate a store to a model; `start` may be left out.
+    """Migrate a store to a model; the word `start` is optional.
 
-    The same command again goes on with a migration that was paused, failed or killed. With another --truncate it also
-    embeds what was skipped, even where the model is served by now. Ctrl-C commits the batch under way and pauses.
+    The same command resumes a migration that was paused, failed or killed. With another --truncate it also embeds the
+    documents that were skipped, even after the cut-over. Ctrl-C commits the current batch and pauses.
 
     \b
     Examples:
@@ -137,9 +135,9 @@ def start(store: str, schema: str, model: str, window_s: float, **given: Any) ->
 @skips_option()
 @run_options()
 def resume(store: str, schema: str, **running: Any) -> None:
-    """Go on with a paused, failed or killed migration.
+    """Resume a paused, failed or killed migration.
 
-    The model is the one it was started with. Where a server has it, the server is named again.
+    The model is the one that the migration was started with. If it is on a server, give --base-url again.
 
     \b
     Examples:
@@ -155,11 +153,12 @@ def resume(store: str, schema: str, **running: Any) -> None:
 @store_argument()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(store: str, schema: str, as_json: bool) -> None:
-    """Show what a store serves, and how its migration is.
+    """Show which model a store serves, and the state of its migration.
 
     \b
     Examples:
       weft migrate status notes.db
+      weft migrate status notes.db --json
     """
     with _opened(store, schema) as opened:
         history = opened.migrations.history()
@@ -177,23 +176,23 @@ def status(store: str, schema: str, as_json: bool) -> None:
 @command.command()
 @store_argument()
 def pause(store: str, schema: str) -> None:
-    """Pause a running migration, from anywhere.
+    """Pause a running migration, from any process.
 
-    The process that runs it notices at its next commit, drops that batch and ends.
+    The process that runs it notices at its next commit, drops that batch and exits.
 
     \b
     Examples:
       weft migrate pause notes.db
     """
     with _opened(store, schema) as opened:
-        _tell(opened.migrations.pause(), store)
+        _report(opened.migrations.pause(), store)
 
 
 @command.command()
 @store_argument()
 @click.argument("ids", nargs=-1, required=True, metavar="ID…")
 def skip(store: str, schema: str, ids: tuple[str, ...]) -> None:
-    """Leave out documents that wait to be embedded.
+    """Skip documents that are waiting to be embedded.
 
     \b
     Examples:
@@ -201,16 +200,16 @@ def skip(store: str, schema: str, ids: tuple[str, ...]) -> None:
     """
     with _opened(store, schema) as opened:
         opened.migrations.skip(ids)
-    screen.note(f"{len(ids)} left out")
+    screen.note(f"{screen.many(len(ids), 'document')} skipped")
 
 
 @command.command()
 @store_argument()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def skipped(store: str, schema: str, as_json: bool) -> None:
-    """List the documents that a migration left out, and why.
+    """List the documents that were skipped, and why.
 
-    They are those of the open migration, or those that lack a vector of the model that is served.
+    These are the skips of the open migration, or else the documents without a vector of the model that is served.
 
     \b
     Examples:
@@ -223,19 +222,19 @@ def skipped(store: str, schema: str, as_json: bool) -> None:
         screen.print_json([dict(zip(names, row)) for row in rows])
         return
     screen.table(names, rows)
-    screen.note(f"{len(rows)} skipped")
+    screen.note(f"{screen.many(len(rows), 'document')} skipped")
 
 
 @command.command()
 @store_argument()
 @click.argument("ids", nargs=-1, metavar="[ID…]")
-@truncate_option(None, " (default: as the store keeps it)")
+@truncate_option(None, " (default: as the store has it)")
 @run_options()
 def retry(store: str, schema: str, ids: tuple[str, ...], truncate: str | None, **running: Any) -> None:
-    """Embed documents that were skipped, after all.
+    """Embed documents that were skipped.
 
-    Without ids, all that nobody left out by hand. The model is that of the open migration, or the one that is served;
-    --truncate is kept for the documents that come later.
+    Without ids, all that were not skipped by hand. The model is that of the open migration, or else the one that is
+    served. --truncate also applies to documents that are added later.
 
     \b
     Examples:
@@ -248,7 +247,8 @@ def retry(store: str, schema: str, ids: tuple[str, ...], truncate: str | None, *
         found, known = opened.migrations.open(), opened.generations()
         name = found.target if found is not None and found.target in known else opened.route().query
         if name is None:
-            raise NotFoundError("[migrate] no document has a vector yet: there is nothing to retry")
+            what = "there is nothing to retry: the documents of this store have no vectors yet"
+            raise NotFoundError("migrate", what, advice="run `weft migrate STORE --to MODEL`")
         named = with_truncation(known[name].model, truncate)
         _retry(opened, _migrator(opened, named, running), store, named, ids or None)
         _say_advice(opened.migrations.open(), store)
@@ -257,28 +257,28 @@ def retry(store: str, schema: str, ids: tuple[str, ...], truncate: str | None, *
 @command.command()
 @store_argument()
 def cancel(store: str, schema: str) -> None:
-    """Give a migration up before its cut-over.
+    """Cancel a migration before its cut-over.
 
-    The new vectors go, and what was served stays served.
+    The new vectors are dropped; the old ones stay served.
 
     \b
     Examples:
       weft migrate cancel notes.db
     """
     with _opened(store, schema) as opened:
-        _tell(opened.migrations.cancel(), store)
+        _report(opened.migrations.cancel(), store)
 
 
 @command.command()
 @store_argument()
-@truncate_option(None, " (default: as the store keeps it)")
+@truncate_option(None, " (default: as the store has it)")
 @skips_option()
 @run_options()
 def rollback(store: str, schema: str, **running: Any) -> None:
     """Serve the old vectors again, after a cut-over.
 
-    That is possible until `finish`. Documents that changed meanwhile and have no vector of the old model are embedded
-    with it first; with --truncate also those that it skipped.
+    This is possible until `finish`. Documents that changed since the cut-over and have no vector of the old model are
+    embedded with it first; with --truncate also those that it skipped.
 
     \b
     Examples:
@@ -286,39 +286,51 @@ def rollback(store: str, schema: str, **running: Any) -> None:
       weft migrate rollback notes.db --truncate head
     """
     with _opened(store, schema) as opened:
-        done = _rolled_back(opened, opened.migrations.current("roll back"), store, running)
-        _tell(done, store, opened.migrations.skips(str(done.source)))
+        try:
+            done = _rolled_back(opened, opened.migrations.current("roll back"), store, running)
+        except SkipsError as error:
+            again = f"weft migrate rollback {_typed(store)} --truncate head"
+            raise error.but(advice=f"run: {again}; or give --allow-skips") from None
+        source = str(done.source)
+        screen.note(f"rolled back; {opened.generations()[source].model or source} is served again")
+        _say_skips(opened.migrations.skips(source), store)
 
 
 @command.command()
 @store_argument()
-@click.option("--now", is_flag=True, help="Do not wait for the end of the rollback window.")
+@click.option("--now", is_flag=True, help="Do not wait until the rollback window has ended.")
 def finish(store: str, schema: str, now: bool) -> None:
-    """Drop the old vectors; there is no way back after this.
+    """Drop the old vectors; after this, no rollback is possible.
 
     \b
     Examples:
       weft migrate finish notes.db
+      weft migrate finish notes.db --now
     """
     with _opened(store, schema) as opened:
-        _tell(opened.migrations.finish(now=now), store)
+        try:
+            done = opened.migrations.finish(now=now)
+        except InvalidTransitionError as error:
+            left = opened.migrations.window_left()
+            raise (error.but(advice="--now skips the wait") if left else error) from None
+        screen.note(f"finished; the old vectors are dropped, and {done.model or done.target} stays served")
 
 
 @command.command()
 @store_argument()
 @click.argument("source", metavar="FILE.jsonl|-")
-@click.option("--id-field", default="id", show_default=True, help="Where an object has its id.")
-@click.option("--field", default="text", show_default=True, help="Where an object has its text.")
-@truncate_option(None, " (default: as the store keeps it, or else refuse it)")
+@click.option("--id-field", default="id", show_default=True, help="The field of a row's id.")
+@click.option("--field", default="text", show_default=True, help="The field of a row's text.")
+@truncate_option(None, " (default: as the store has it, or else refuse them)")
 @options.remote()
 @options.threads()
 @terminable()
 def add(store: str, schema: str, source: str, id_field: str, field: str, **given: Any) -> None:
-    """Put documents into a store, old or new.
+    """Add or replace documents of a store; a missing store is created.
 
-    A store that is not there is made. Documents get vectors of the models that the store writes now; in a new store,
-    they wait for the first `weft migrate STORE --to MODEL`. They are put by the hundred: what stands before a line
-    that is refused stays, and the same command may be given again.
+    Documents get vectors of the models that the store uses now; in a new store they wait for the first
+    `weft migrate STORE --to MODEL`. They are committed in batches of a hundred: if a row is refused, the batches before
+    it stay, and the command can be repeated.
 
     \b
     Examples:
@@ -331,7 +343,7 @@ def add(store: str, schema: str, source: str, id_field: str, field: str, **given
     from weft.embed.migrate.naming import load_named
 
     parts = in_parts(read_rows(source, field), id_field, field)
-    first = next(parts, {})  # before a store is made for what cannot be read
+    first = next(parts, {})  # before a store is created for unreadable input
     with _opened(store, schema, create=True) as opened:
         known = opened.generations()
         models = [known[name].model for name in opened.route().write]
@@ -344,16 +356,21 @@ def add(store: str, schema: str, source: str, id_field: str, field: str, **given
                     corpus.put(part)
                     put += len(part)
                     tell(put)
-        except BaseException:
-            screen.note(f"{screen.many(put, 'document')} put before this")
+        except BaseException as error:
+            screen.note(f"{screen.many(put, 'document')} added before this")
+            if isinstance(error, TooLongError):
+                raise error.but(advice="use --truncate head, tail or chunk") from None
             raise
-        screen.note(f"{screen.many(put, 'document')} put; the store has {opened.count():,}")
+        screen.note(f"{screen.many(put, 'document')} added; the store has {opened.count():,}")
 
 
 def _opened(store: str, schema: str, *, create: bool = False) -> Store:
     from weft.embed.stores import open_store
 
-    return open_store(store, schema=schema, create=create)
+    try:
+        return open_store(store, schema=schema, create=create)
+    except NotFoundError as error:
+        raise error.but(advice="create a store with `weft migrate add`") from None
 
 
 def _migrator(store: Store, named: str, running: dict[str, Any]) -> Migrator:
@@ -365,96 +382,100 @@ def _migrator(store: Store, named: str, running: dict[str, Any]) -> Migrator:
 
 
 def _retry(store: Store, migrator: Migrator, where: str, named: str, ids: tuple[str, ...] | None) -> None:
-    """Embed what was skipped, by a model that may cut texts otherwise from now on."""
+    """Embed skipped documents, with a model that may have another truncation from now on."""
     store.migrations.rename(migrator.fingerprint, named)
-    with _progress() as progress:
-        seen = migrator.retry(progress, ids=ids)
-    screen.note(f"{screen.many(seen.processed, 'document')} embedded that were skipped, {seen.skipped} skipped again")
+    with reported("documents") as tell:
+        seen = migrator.retry(lambda now: tell(*now.counts), ids=ids)
+    screen.note(f"{screen.many(seen.processed, 'skipped document')} embedded, {seen.skipped} skipped again")
     if seen.skipped:
-        screen.note(f"why: `weft migrate skipped {_typed(where)}`")
+        screen.note(f"for the reasons, run: weft migrate skipped {_typed(where)}")
 
 
 def _rolled_back(store: Store, found: Migration, where: str, running: dict[str, Any]) -> Migration:
-    """Serve the old vectors again; their model is loaded only where something is to be embedded."""
+    """Serve the old vectors again; their model is loaded only if documents must be embedded."""
     from weft.embed.migrate.naming import with_truncation
 
     old, truncate = store.generations().get(found.source or ""), running["truncate"]
     try:
         if truncate is None or old is None or not found.ended_at:
             return store.migrations.rollback(allow_skips=running["allow_skips"])
-    except InvalidTransitionError:  # documents wait for their vectors, or it is too early
+    except InvalidTransitionError:  # documents wait for their vectors, or the migration is not completed
         if old is None or not found.ended_at:
             raise
     named = with_truncation(old.model, truncate)
     migrator = _migrator(store, named, running)
     if truncate is not None:
         _retry(store, migrator, where, named, None)
-    with _progress() as progress:
-        return migrator.rollback(progress, take_over=running["take_over"])
+    with reported("documents") as tell:
+        return migrator.rollback(lambda now: tell(*now.counts), take_over=running["take_over"])
 
 
 def _run(store: Store, migrator: Migrator, where: str, take_over: bool) -> None:
-    """Run to the cut-over or to whatever stops it, and say how to go on."""
+    """Run until the cut-over or until something stops it, and print what to do next."""
     left = store.migrations.lease_left()
     if left and not take_over:
-        screen.note(f"another process may be migrating this store; waiting {left:.0f} s for its lease to end")
+        screen.note(f"another process may be migrating this store; waiting {left:.0f} s for its lease to expire")
         time.sleep(left + 0.1)
     try:
-        with _progress() as progress:
-            done = migrator.run(progress, take_over=take_over)
-    except InputError:
-        found = store.migrations.open()
-        if found is not None and found.missing:
-            screen.note(_skip_advice(where))
-        raise
-    _tell(done, where)
+        with reported("documents") as tell:
+            done = migrator.run(lambda now: tell(*now.counts), take_over=take_over)
+    except SkipsError as error:
+        raise error.but(
+            advice=f"run: weft migrate retry {_typed(where)} --truncate head; or give --allow-skips"
+        ) from None
+    _report(done, where)
     if done.state.value != "completed":  # the exit code says whether Ctrl-C or SIGTERM paused it
         raise KeyboardInterrupt if done.state.value == "paused" else click.exceptions.Exit(1)
 
 
-def _tell(done: Migration, where: str, skips: dict[str, int] | None = None) -> None:
-    """What became of a migration; `skips` are those of what is served now, where that is not its target."""
-    from weft.embed.stores.states import missing
-
-    skips = done.skips if skips is None else skips
+def _report(done: Migration, where: str) -> None:
+    """Print the state of a migration and what can be done next."""
     state = SETTLED.get(done.settled or "", done.settled or done.state.value)
-    left_out = "".join(f", {n} skipped: {why}" for why, n in skips.items())
-    screen.note(f"{state}: {_embedded(done)} in {done.worked_s:.1f} s{left_out}")
-    if missing(skips) and state != "cancelled":
-        screen.note(_skip_advice(where))
+    screen.note(f"{state}: {_embedded(done)} embedded in {done.worked_s:.1f} s")
+    if state != "cancelled":
+        _say_skips(done.skips, where)
     _say_advice(done, where)
 
 
+def _say_skips(skips: dict[str, int], where: str) -> None:
+    """Print how many documents were skipped, by reason, and how to embed them."""
+    from weft.embed.stores.states import missing
+
+    if skips:
+        screen.note("skipped: " + ", ".join(f"{n:,} {why}" for why, n in skips.items()))
+    if missing(skips):
+        screen.note(_skip_advice(where))
+
+
 def _typed(where: str) -> str:
-    """A store as it is typed, without a password: what is printed may be kept somewhere."""
+    """A store as typed in a shell, without a password: the output may end up in a log."""
     from weft.embed.stores.values import without_password
 
     return shlex.quote(without_password(where))
 
 
 def _embedded(done: Migration) -> str:
-    """How many documents, of how many; what is left of a cancelled one is not kept."""
-    if done.state.value == "cancelled":
-        return f"{screen.many(done.processed, 'document')} embedded"
-    return f"{done.processed:,} of {screen.many(done.total, 'document')} embedded"
+    """How many documents were embedded, of how many; a cancelled migration has no total."""
+    whole = screen.many(done.processed, "document")
+    return whole if done.state.value == "cancelled" else f"{done.processed:,} of {screen.many(done.total, 'document')}"
 
 
 def _skip_advice(where: str) -> str:
     store = _typed(where)
-    again = f"`weft migrate retry {store} --truncate head`, or --truncate chunk"
-    return f"skipped: `weft migrate skipped {store}`; documents that are too long: {again}"
+    return (
+        f"to see why, run: weft migrate skipped {store}; to embed long ones: weft migrate retry {store} --truncate head"
+    )
 
 
 def _say_advice(last: Migration | None, where: str) -> None:
-    """What can be done next."""
     if last is None or last.settled or last.state.value == "cancelled":
         return
     store = _typed(where)
     if last.state.value == "completed":
-        screen.note(f"back: `weft migrate rollback {store}`; drop the old vectors: `weft migrate finish {store}`")
-        return
-    on = "begin" if last.state.value == "planned" else "go on"
-    screen.note(f"{on}: `weft migrate resume {store}`; give up: `weft migrate cancel {store}`")
+        advice = f"to go back, run: weft migrate rollback {store}; to drop the old vectors: weft migrate finish {store}"
+    else:
+        advice = f"to resume it, run: weft migrate resume {store}; to cancel it: weft migrate cancel {store}"
+    screen.note(advice)
 
 
 def _facts(store: Store, last: Migration | None) -> Iterator[tuple[str, str]]:
@@ -468,29 +489,12 @@ def _facts(store: Store, last: Migration | None) -> Iterator[tuple[str, str]]:
         return
     settled = f", {SETTLED.get(last.settled, last.settled)}" if last.settled else ""
     yield f"migration {last.id}", f"{last.state.value}{settled}, to {last.model}"
-    yield "embedded", f"{_embedded(last).removesuffix(' embedded')}, in {last.worked_s:.1f} s"
+    yield "embedded", f"{_embedded(last)}, in {last.worked_s:.1f} s"
     if last.error:
         yield "error", last.error
     times = {"planned": last.planned_at, "started": last.started_at, "ended": last.ended_at}
     yield from ((name, screen.moment(at)) for name, at in times.items() if at)
     if last.lease_owner:
-        yield "run by", f"{last.lease_owner}, for {store.migrations.lease_left():.0f} s unless it renews"
+        yield "run by", f"{last.lease_owner}; its lease expires in {store.migrations.lease_left():.0f} s unless renewed"
     if last.window_ends_at and not last.settled:
-        yield "old vectors", f"kept until {screen.moment(last.window_ends_at)} at least"
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[Progress], None]]:
-    """A count on a terminal, and a line now and then elsewhere, unless WEFT_NO_PROGRESS asks for nothing."""
-    lines, said = flags.progress_wanted() and not sys.stderr.isatty(), time.monotonic()
-    with counted("documents") as tell:
-
-        def update(seen: Progress) -> None:
-            nonlocal said
-            done = seen.processed + seen.skipped
-            tell(done, done + seen.remaining)
-            if lines and time.monotonic() - said >= SAID_S:
-                said = time.monotonic()
-                screen.note(f"{done:,} of {done + seen.remaining:,} documents")
-
-        yield update
+        yield "rollback window", f"until {screen.moment(last.window_ends_at)}"

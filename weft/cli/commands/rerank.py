@@ -1,4 +1,4 @@
-"""weft rerank: documents by how well they answer a query."""
+"""weft rerank: order documents by how well they answer a query."""
 
 from __future__ import annotations
 
@@ -17,24 +17,29 @@ SHOWN = 80  # characters of a document in the table
 @click.argument("model")
 @click.argument("query")
 @click.argument("files", nargs=-1, metavar="[FILE…]")
-@click.option("-k", "--top-k", type=click.IntRange(1), metavar="N", help="Only so many, the best.")
-@click.option("--field", metavar="NAME", help="Read JSON lines, whose text is in this field (.jsonl files: text).")
+@click.option("-k", "--top-k", type=click.IntRange(1), metavar="N", help="Print only the best N.")
 @click.option(
-    "--json", "as_json", is_flag=True, help="One object per line: score, index and the document's own fields."
+    "--field", metavar="NAME", help="Read JSON lines, with the text in this field (default for .jsonl files: text)."
+)
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print one JSON object per line: score, index and the document's own fields.",
 )
 @click.option(
     "--method",
     type=click.Choice(["classifier", "yes-no", "likelihood"]),
-    help="How the model scores, where its files do not say so: a generator takes likelihood.",
+    help="How the model scores, if its files do not say so; for a text generator: likelihood.",
 )
-@click.option("--label", help="The label that scores, of a classifier with several.")
-@click.option("--instruction", help="What an answer is, for Qwen3-Reranker.")
+@click.option("--label", help="Which label's score to use, for a classifier with several labels.")
+@click.option("--instruction", help="What counts as an answer, as a sentence for Qwen3-Reranker.")
 @click.option(
     "--truncate",
     type=click.Choice(["error", "head", "tail"]),
     default="error",
     show_default=True,
-    help="A pair that is too long: refuse it, keep its beginning, keep its end.",
+    help="For pairs that are too long: raise an error, keep the document's beginning, or keep its end.",
 )
 @options.encoder_compute()
 @options.threads()
@@ -52,10 +57,10 @@ def command(
     compute: str | None,
     threads: int | None,
 ) -> None:
-    """Put documents in order of how well they answer a query.
+    """Order documents by how well they answer a query.
 
-    Documents are lines of files or of standard input, empty ones left out; of .jsonl files, or with --field, one field
-    of each object. An index counts from 0 over all files, empty lines included.
+    Documents are lines of files or of standard input, without empty ones; for .jsonl files, or with --field, one field
+    of each object. Indexes count from 0 over all files, including empty lines.
 
     \b
     Examples:
@@ -67,7 +72,7 @@ def command(
     from weft.cli.texts import read_rows
 
     if not files and sys.stdin.isatty():
-        raise click.UsageError("no documents; name files, or pipe lines in")
+        raise click.UsageError("no documents; give files, or pipe lines in")
     key = field or "text"
     read = [row for file in files or ("-",) for row in read_rows(file, field)]
     rows = [{"index": index, **row} for index, row in enumerate(read) if row[key].strip()]

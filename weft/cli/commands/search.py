@@ -1,4 +1,4 @@
-"""weft search: the nearest texts of an index or of a store to a question."""
+"""weft search: the texts of an index or a store that are nearest to a query."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from weft.cli import options, screen
+from weft.errors import NotAStoreError, NotFoundError, OfflineError
 
 if TYPE_CHECKING:
     from weft import Index
@@ -28,19 +29,22 @@ KINDS: dict[type, str] = {
     type(None): "nothing",
     list: "a list",
 }
-DIGITS = tuple("-0123456789")  # that a number begins with
-Asked = list[tuple[str, dict[str, Any]]]  # fields, and a condition on each
+DIGITS = tuple("-0123456789")  # what a number begins with
+Asked = list[tuple[str, dict[str, Any]]]  # fields, each with a condition
+MAKE_ONE = "build an index with `weft index build`, or a store with `weft migrate add`"
 
 
 @click.command()
 @click.argument("place", metavar="INDEX|STORE")
 @click.argument("query")
-@click.option("-k", "count", type=click.IntRange(1, 1000), default=5, show_default=True, help="How many.")
+@click.option(
+    "-k", "count", type=click.IntRange(1, 1000), default=5, show_default=True, help="How many texts to print."
+)
 @options.where()
-@click.option("-m", "--model", help="Where the model is now (default: what the index or the store says).")
-@click.option("--whole", is_flag=True, help="Print each text whole, not its beginning.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line, best first.")
-@options.remote("model, where the vectors are a server's")
+@click.option("-m", "--model", help="Name or path of the model (default: the one that the index or store names).")
+@click.option("--whole", is_flag=True, help="Print whole texts instead of their beginnings.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line, best first.")
+@options.remote("model, if a server made the vectors")
 @options.schema()
 @options.threads()
 def command(
@@ -54,9 +58,9 @@ def command(
 ) -> None:
     """Find the texts of an index or a store nearest to a query.
 
-    `weft index build` makes an index, `weft migrate` a store (a SQLite file, or postgresql://user@host/database). Both
-    have the name of their model in them; its fingerprint, and of an index some known vectors, are compared before it is
-    used, so that answers never come from another model's numbers.
+    `weft index build` makes an index, `weft migrate add` a store (a SQLite file, or postgresql://user@host/database).
+    Both contain the name of their model. Its fingerprint is checked before every search, and for an index also the
+    vectors of canary texts, so that results never come from another model's vectors.
 
     \b
     Examples:
@@ -68,7 +72,9 @@ def command(
       weft search notes.db "trains to Berlin"
     """
     if not query.strip():
-        raise click.UsageError("the query is empty; ask for something")
+        raise click.UsageError("the query is empty; give a text to search for")
+    if "://" not in place and not Path(place).exists():
+        raise NotFoundError("search", f"{place} does not exist", advice=MAKE_ONE)
     hits = (_of_index if Path(place).is_dir() else _of_store)(place, query, count, where, given)
     if as_json:
         for hit in hits:
@@ -84,15 +90,15 @@ def _of_index(place: str, query: str, count: int, where: Asked, given: dict[str,
     index = _opened(Path(place), given)
     hits = index.search_texts(query, count, where=chosen, truncate="error" if given["base_url"] else "chunk")
     if not hits:
-        screen.note("the index is empty" if chosen is None or not len(index) else chosen.why_none())
-    # The row's own fields apart: one of them may be called "score".
+        screen.note("no results: the index is empty" if chosen is None or not len(index) else chosen.why_none())
+    # The row's own fields are nested: one of them may be named "score".
     return [{"id": hit.id, "score": hit.score, "text": hit.text, "metadata": hit.metadata} for hit in hits]
 
 
 class _Conditions:
-    """What `--where` asks for, as a function of a row's metadata that keeps in mind which fields there are.
+    """The conditions of `--where`, as a function of a row's metadata that remembers which fields it has seen.
 
-    Text that is a number is one to a range of numbers: a CSV file has no others.
+    For a range of numbers, text that is a number counts as one: all values of a CSV file are text.
     """
 
     def __init__(self, asked: Asked) -> None:
@@ -100,8 +106,8 @@ class _Conditions:
 
         self._asked = asked
         self._tests = [(compile_where({name: condition}), _is_of_numbers(condition)) for name, condition in asked]
-        self._fields: dict[str, None] = {}  # of all rows, in the order in which they came
-        self._kinds: dict[str, set[str]] = {name: set() for name, _ in asked}  # of the values that these have
+        self._fields: dict[str, None] = {}  # of all rows, in the order of their appearance
+        self._kinds: dict[str, set[str]] = {name: set() for name, _ in asked}  # the types of their values
 
     def __call__(self, metadata: Mapping[str, Any]) -> bool:
         self._fields.update(dict.fromkeys(metadata))
@@ -111,16 +117,16 @@ class _Conditions:
         return all(test(numbers if of_numbers else metadata) for test, of_numbers in self._tests)
 
     def why_none(self) -> str:
-        """Why no row is so, where that can be seen."""
+        """Why no row matches, as far as that can be seen."""
         for name, condition in self._asked:
             if name not in self._fields:
-                there = ", ".join(map(repr, list(self._fields)[:SHOWN_FIELDS])) or "no fields"
-                return f"no row is so: none has a field {name!r}; there are {there}"
+                fields = ", ".join(map(repr, list(self._fields)[:SHOWN_FIELDS])) or "none"
+                return f"no results: no row has a field {name!r}; the fields are {fields}"
             for bound in (condition[way] for way in RANGES if way in condition):
                 if _kind(bound) not in self._kinds[name]:
                     kinds = " or ".join(sorted(self._kinds[name]))
-                    return f"no row is so: {name!r} is {kinds} in this index, and {json.dumps(bound)} is {_kind(bound)}"
-        return "no row is so"
+                    return f"no results: {name!r} is {kinds} in this index, but {json.dumps(bound)} is {_kind(bound)}"
+        return "no results: no row matches --where"
 
 
 def _is_of_numbers(condition: dict[str, Any]) -> bool:
@@ -128,7 +134,7 @@ def _is_of_numbers(condition: dict[str, Any]) -> bool:
 
 
 def _number(value: Any) -> Any:
-    """The number that a text is; anything else as it is."""
+    """The number that a text contains; other values unchanged."""
     if not isinstance(value, str) or value[:1] not in DIGITS:
         return value
     try:
@@ -144,58 +150,50 @@ def _kind(value: Any) -> str:
 
 def _of_store(place: str, query: str, count: int, where: Asked, given: dict[str, Any]) -> list[dict[str, Any]]:
     from weft.embed.stores import open_store
-    from weft.errors import NotFoundError, StoreError
 
     if where:
-        raise click.UsageError("--where asks for fields of an index's rows; the documents of a store have none")
-    if "://" not in place and not Path(place).exists():
-        raise NotFoundError(
-            f"[search] {place} is not there; `weft index build` makes an index, `weft migrate add` a store"
-        )
+        raise click.UsageError(f"--where filters the rows of an index, and {place} is a store, which has no fields")
     try:
         opened = open_store(place, schema=given["schema"])
-    except StoreError as error:
-        if "no SQLite" not in str(error) and "not a store" not in str(error):
-            raise
-        raise StoreError(f"{error}; `weft index build` makes an index of texts, `weft migrate add` a store") from None
+    except (NotAStoreError, NotFoundError) as error:
+        raise error.but(where="search", advice=MAKE_ONE) from None
     with opened as store:
         return [hit._asdict() for hit in _corpus(store, given).search(query, count, truncate="chunk").hits]
 
 
 def _opened(index: Path, given: dict[str, Any]) -> Index:
-    """The index with the model that it is for."""
+    """The index with its model."""
     from weft.embed.index.files import HEADER
     from weft.embed.pipeline.indexing import open_searchable, remembered_model
 
     if not (index / HEADER).is_file():
-        raise click.UsageError(f"{index} holds no index; make one with `weft index build {index}`")
-    with _told(lambda: remembered_model(index)[0], given):
+        raise click.UsageError(f"{index} is a folder, but not an index; build one with `weft index build {index}`")
+    with _naming_the_model(lambda: remembered_model(index)[0], given):
         return open_searchable(index, given["model"], threads=given["threads"], server=options.server_of(given))
 
 
 def _corpus(store: Store, given: dict[str, Any]) -> Corpus:
-    """The store with the model whose vectors it serves."""
+    """The store with the model that it serves."""
     from weft.embed.migrate import Corpus
     from weft.embed.migrate.naming import load_named, named_with, parts_of
-    from weft.errors import NotFoundError
 
     served = store.route().query
     if served is None:
-        raise NotFoundError("[search] no document has a vector yet; `weft migrate STORE --to MODEL` embeds them")
+        raise NotFoundError(
+            "search", "the documents of this store have no vectors yet", advice="run `weft migrate STORE --to MODEL`"
+        )
     model, settings = parts_of(store.generations()[served].model)
     named = named_with(given["model"] or model, **settings)
-    offline = True if given["model"] is None else None  # what a store says makes nobody connect anywhere
-    with _told(lambda: model, given):
+    offline = True if given["model"] is None else None  # the content of a store must not cause network access
+    with _naming_the_model(lambda: model, given):
         return Corpus(
             store, load_named(named, threads=given["threads"], server=options.server_of(given), offline=offline)
         )
 
 
 @contextmanager
-def _told(name: Callable[[], str], given: dict[str, Any]) -> Iterator[None]:
-    """Says which model is missing on this machine, and what to do."""
-    from weft.errors import NotFoundError, OfflineError
-
+def _naming_the_model(name: Callable[[], str], given: dict[str, Any]) -> Iterator[None]:
+    """If the model is not on this machine, raise an error that names it and says what to do."""
     try:
         yield
     except (OfflineError, NotFoundError) as error:
@@ -203,17 +201,19 @@ def _told(name: Callable[[], str], given: dict[str, Any]) -> Iterator[None]:
             raise
         model = name()
         if Path(model).is_absolute():
-            raise NotFoundError(f"[search] {model} made these vectors, and is gone; --model says where it is") from None
+            what = f"the model of these vectors, {model}, does not exist any more"
+            raise NotFoundError("search", what, advice="give its new path with --model") from None
         if isinstance(error, NotFoundError):
             raise
         raise NotFoundError(
-            f"[search] {model} made these vectors, and is not on this machine; `weft pull {model}` fetches it, and "
-            "--model says where else it is"
+            "search",
+            f"the model of these vectors, {model}, is not on this machine",
+            advice=f"run `weft pull {model}`, or give its path with --model",
         ) from None
 
 
 def _place(hit: dict[str, Any]) -> str:
-    """Where a text is: its file and what part of it, or its id."""
+    """Where a text is from: its file and position, or its id."""
     about = hit.get("metadata", {})
     if "path" not in about:
         return screen.clean(str(hit["id"]))

@@ -1,4 +1,4 @@
-"""weft verify: whether an embedding model gives the right vectors on this machine, and an index still has its model."""
+"""weft verify: check the vectors of an embedding model on this machine, or an index and its model."""
 
 from __future__ import annotations
 
@@ -10,17 +10,21 @@ import click
 
 from weft.cli import options, screen
 
-WORDS = {True: "right", False: "WRONG", None: "not known"}
+WORDS = {True: "right", False: "WRONG", None: "unknown"}
 
 
 @click.command()
 @click.argument("model", metavar="[MODEL|INDEX]", default=options.DEFAULT_EMBEDDER)
 @options.encoder_compute(default="f32")
-@click.option("-m", "--model", "now", help="Of an index: where its model is now (default: what the index says).")
-@options.remote("model, where an index is for one")
+@click.option(
+    "-m", "--model", "now", help="For an index: name or path of its model (default: the one that the index names)."
+)
+@options.remote("model, if an index was built with one")
 @options.threads()
-@click.option("--golden", metavar="NAME", help="The catalogue's model whose vectors a folder or file should give.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option(
+    "--golden", metavar="NAME", help="For a folder or file: the catalogue model whose vectors it should give."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def command(
     context: click.Context,
@@ -31,14 +35,14 @@ def command(
     as_json: bool,
     **asked: Any,
 ) -> None:
-    """Try out an embedding model: are its vectors right here?
+    """Check that an embedding model gives the right vectors on this machine.
 
-    Its vectors are compared with those of another implementation, where the catalogue has some; texts alone with the
-    same texts together and in another order; every length alone with itself in a batch; and one number of threads with
-    another. All but the first must agree to the bit. The exit code is 1 where something is wrong.
+    Its vectors are compared with those of another implementation, if the catalogue has some; texts alone with the same
+    texts in a batch and in another order; every length alone with itself in a batch; and one number of threads with
+    another. All comparisons but the first must agree to the bit. The exit code is 1 if something is wrong.
 
-    An index is read through: the checksums of its files, the fingerprint of its model, and its canary texts embedded
-    again. What does not agree is an error.
+    For an index, the checksums of its files and the fingerprint of its model are checked, and its canary texts are
+    embedded again. A difference is an error.
 
     \b
     Examples:
@@ -55,14 +59,18 @@ def command(
     if (Path(model) / HEADER).is_file():
         for name in ("compute", "golden"):
             if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
-                raise click.UsageError(f"--{name} is for a model; an index is verified as it was made, with its own")
+                raise click.UsageError(
+                    f"--{name} applies to a model; an index is verified with the settings it was built with"
+                )
         return _verify_index(Path(model), threads, as_json, asked)
     if model.endswith(".index") and not Path(model).exists():
-        raise NotFoundError(f"[verify] {model} is not there; `weft index build` makes an index")
+        raise NotFoundError("verify", f"{model} does not exist", advice="build an index with `weft index build`")
     if asked["now"] is not None:
-        raise click.UsageError(f"--model is for an index, and {model} is none; name the model itself")
+        raise click.UsageError(f"--model applies to an index, and {model} is not one; give the model as the argument")
     if asked["base_url"] is not None:
-        raise click.UsageError("--base-url is for an index whose model a server has; a server's model is not tried out")
+        raise click.UsageError(
+            "--base-url applies to an index that a server's model built; a server's model cannot be verified"
+        )
     found = verify(model, compute=compute, threads=threads, golden=golden)
     if as_json:
         screen.print_json(
@@ -70,7 +78,7 @@ def command(
         )
     else:
         rows = [(check.name, WORDS[check.passed], check.detail) for check in found.checks]
-        screen.table(("tried", "result", "what came out"), rows)
+        screen.table(("check", "result", "detail"), rows)
     if not found.passed:
         raise click.exceptions.Exit(1)
 
@@ -80,9 +88,9 @@ def _verify_index(path: Path, threads: int | None, as_json: bool, asked: dict[st
 
     server = options.server_of(asked)
     about = open_searchable(path, asked["now"], threads=threads, server=server, verify=True).info
-    told = {name: about[name] for name in ("count", "canaries", "fingerprint")}
+    facts = {name: about[name] for name in ("count", "canaries", "fingerprint")}
     if as_json:
-        screen.print_json({"index": str(path), "passed": True, **told})
+        screen.print_json({"index": str(path), "passed": True, **facts})
     else:
-        note = "checksums right; {canaries} canary texts have the vectors they had, by {fingerprint}"
-        click.echo(f"{screen.many(told['count'], 'row')}, {note.format(**told)}")
+        note = "checksums right; {canaries} canary texts still have the same vectors, by {fingerprint}"
+        click.echo(f"{screen.many(facts['count'], 'row')}, {note.format(**facts)}")

@@ -1,4 +1,4 @@
-"""A run that ends in Parquet: the source's columns with their types, and the vectors beside them."""
+"""The Parquet target: the source's columns with their types, and the vectors beside them."""
 
 from __future__ import annotations
 
@@ -12,27 +12,26 @@ from typing import TYPE_CHECKING, Any
 from weft.embed.pipeline.sources import Parquet, Row, Source, parquet
 from weft.embed.pipeline.spool import Spool
 from weft.embed.pipeline.targets import (
-    ROWS,
     About,
     Target,
     check_fields,
     check_unchanged,
     paired,
-    plain,
     taken_beside,
     was_changed,
 )
+from weft.embed.pipeline.writers import ROWS, plain
 from weft.weights.files import replacing
 
 if TYPE_CHECKING:
     import numpy as np
 
-EXACT = 2**53  # whole numbers up to here are float64, too
+EXACT = 2**53  # integers up to here are exact in float64
 
 
 class Columns(Target):
-    """A Parquet file. Columns of one are taken over as they are; of other sources a column is of the type that all
-    its values have, and of JSON where they differ."""
+    """A Parquet file. Columns of a Parquet source are copied. A column of another source has the type of all its
+    values, or is JSON text where their types differ."""
 
     def __init__(self, path: Path, about: About) -> None:
         super().__init__(path, about)
@@ -56,9 +55,9 @@ class Columns(Target):
         kinds = [arrow.field("embedding", arrow.list_(arrow.from_numpy_dtype(vector.base), vector.shape[0]))]
         kinds += [arrow.field("scale", arrow.float32())] if self.scaled else []
         columns = self._schema(source, arrow)
-        check_fields(0, columns.names, self.taken)  # of a file without rows, which nobody has seen
-        told = {f"weft.{name}": str(value) for name, value in asdict(self.about).items()}
-        schema = arrow.schema([*columns, *kinds], metadata=told)
+        check_fields(0, columns.names, self.taken)  # in case the file has no rows, which `see` would check
+        metadata = {f"weft.{name}": str(value) for name, value in asdict(self.about).items()}
+        schema = arrow.schema([*columns, *kinds], metadata=metadata)
         parts = _taken_over(source, spool) if isinstance(source, Parquet) else _made(source, spool, columns, arrow)
         with replacing(self.path) as out, module.ParquetWriter(out, schema, compression="zstd") as writer:
             for arrays, records in parts:
@@ -70,7 +69,7 @@ class Columns(Target):
     def _schema(self, source: Source, arrow: Any) -> Any:
         if isinstance(source, Parquet):
             return source.open().schema_arrow.remove_metadata()
-        if source.own_rows:  # all alike, and nobody has seen one
+        if source.own_rows:  # all have the same fields, and `see` was not called
             for row in islice(source.rows(), 1):
                 self.see(0, row)
         types = {"str": arrow.string(), "bool": arrow.bool_(), "float": arrow.float64()}
@@ -88,7 +87,7 @@ class Columns(Target):
 
 
 def _kind(value: Any) -> str:
-    """The type of a value; of whole numbers it matters which columns have room for them."""
+    """The type of a value; large integers are kinds of their own, as not every column can hold them."""
     if type(value) is int and abs(value) > EXACT:
         return "large int" if -(2**63) <= value < 2**63 else "huge int"
     return type(value).__name__
@@ -110,7 +109,7 @@ def _made(source: Source, spool: Spool, columns: Any, arrow: Any) -> Iterator[tu
     texts = {field.name for field in columns if field.type == arrow.string()}
 
     def value(name: str, given: Any) -> Any:
-        """What is no text in a column of texts is written as JSON."""
+        """The value; in a column of text, other types become JSON."""
         if given is None or isinstance(given, str) or name not in texts:
             return given
         return json.dumps(plain(given), ensure_ascii=False)

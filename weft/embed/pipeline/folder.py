@@ -1,4 +1,4 @@
-"""A folder of documents, each cut into chunks of so many tokens that overlap and begin and end between words."""
+"""A folder of documents, each cut into overlapping chunks of tokens that begin and end between words."""
 
 from __future__ import annotations
 
@@ -21,48 +21,55 @@ if TYPE_CHECKING:
     from weft.embed.base import BaseEmbedder
     from weft.text import Tokenizer
 
-MAX_FILE_BYTES = 16 << 20  # larger ones are data, not documents
-PACKAGES = "node_modules"  # other people's documents, and more of them than one's own
+MAX_FILE_BYTES = 16 << 20  # larger files are data, not documents
+PACKAGES = "node_modules"  # documents of third-party packages
 
 
 @frozen
 class Chunking:
-    """Tokens of a chunk, and how many of them it shares with the one before it."""
+    """Tokens per chunk, and how many of them it shares with the chunk before it."""
 
     tokens: int = 200
     overlap: int = 40
 
     @classmethod
     def of(cls, tokens: int, overlap: int | None = None) -> Chunking:
-        """With `overlap` a fifth of the tokens where it is not given."""
+        """A chunking whose `overlap` is a fifth of the tokens by default."""
         return cls(tokens, tokens // 5 if overlap is None else overlap)
 
     def __post_init__(self) -> None:
-        if type(self.tokens) is not int or type(self.overlap) is not int:
-            raise InputError(f"[embed] chunks of {self.tokens!r} tokens that share {self.overlap!r}; whole numbers")
+        for field, value in (("chunk_tokens", self.tokens), ("overlap", self.overlap)):
+            if type(value) is not int:
+                raise InputError("embed", "must be a whole number", field=field, given=value)
         if not 0 <= self.overlap < self.tokens:
             raise InputError(
-                f"[embed] chunks of {self.tokens} tokens cannot share {self.overlap}; 0 to {self.tokens - 1}"
+                "embed",
+                f"must be 0 to {self.tokens - 1}, less than the {self.tokens} tokens of a chunk",
+                field="overlap",
+                given=self.overlap,
             )
 
-    def fitting(self, most: int) -> Chunking:
-        """The same where it has at most `most` tokens. More are refused, but of the default, which then is smaller."""
+    def fitting(self, limit: int) -> Chunking:
+        """This chunking, if a chunk and a prompt fit in `limit` tokens; the default is made smaller."""
+        most = max(1, limit * 4 // 5)
         if self.tokens <= most:
             return self
         if self == Chunking():
             return Chunking.of(most)
         raise InputError(
-            f"[embed] chunks of {self.tokens} tokens do not fit this model; beside a prompt it has room for {most}: "
-            f"give --chunk-tokens {most} or fewer"
+            "embed",
+            f"must be at most {most}: the model reads {limit} tokens, and a fifth is reserved for prompts",
+            field="chunk_tokens",
+            given=self.tokens,
         )
 
 
 class Folder(Source):
     """Rows are chunks: `path` below the folder, `chunk` from 0, `start` and `end` in characters, `text`.
 
-    Every file that is UTF-8 text is a document. Hidden ones, indexes and what stopped runs left are passed by; links,
-    files over 16 MB, those that are no text or cannot be read, and packages are in `left_out`. `path` may be one
-    document, too.
+    Every file that is UTF-8 text is a document. Hidden files, indexes and the spools of stopped runs are ignored;
+    links, files over 16 MB, binary or unreadable files, and packages are listed in `left_out`. `path` may also be one
+    document.
     """
 
     own_rows = True
@@ -70,12 +77,17 @@ class Folder(Source):
     def __init__(self, path: Path, embedder: BaseEmbedder, chunking: Chunking | None = None) -> None:
         super().__init__(path)
         if _is_index(path):
-            raise InputError(f"[embed] {path} is an index, and not documents; `weft search` asks it")
+            raise InputError(
+                "embed", f"{path} is an index, not a folder of documents", advice="search it with `weft search`"
+            )
         tokenizer = getattr(embedder, "tokenizer", None)
         if tokenizer is None:
-            raise InputError("[embed] documents are cut by tokens, and this embedder has no tokenizer; give a file")
-        room = max(1, getattr(embedder, "max_tokens", 1 << 30) * 4 // 5)  # beside special tokens and a prompt
-        self.chunking = (chunking or Chunking()).fitting(room)
+            raise InputError(
+                "embed",
+                "documents are cut into chunks of tokens, and a model on a server has no tokenizer here",
+                advice="give a file of rows (.jsonl, .csv, .parquet, .txt)",
+            )
+        self.chunking = (chunking or Chunking()).fitting(getattr(embedder, "max_tokens", 1 << 30))
         self._tokenizer: Tokenizer = tokenizer
         self._root = path if path.is_dir() else path.parent
         self._outputs: set[Path] = set()
@@ -95,7 +107,7 @@ class Folder(Source):
 
     @cached_property
     def files(self) -> list[Path]:
-        """The regular files that are not hidden, in the order of their names."""
+        """The regular files that are not hidden, ordered by name."""
         if not self.path.is_dir():
             self._stat()
             return [self.path]
@@ -110,15 +122,15 @@ class Folder(Source):
         try:
             mode = path.lstat().st_mode
         except OSError:
-            return False  # it is gone
-        return stat.S_ISREG(mode) or self._leave(path, "a link" if stat.S_ISLNK(mode) else "no file")
+            return False  # deleted
+        return stat.S_ISREG(mode) or self._leave(path, "a link" if stat.S_ISLNK(mode) else "not a regular file")
 
     def _is_walked(self, folder: Path) -> bool:
         if folder.name.startswith(".") or folder in self._outputs or is_spool(folder) or _is_index(folder):
             return False
         if folder.is_symlink():
             return self._leave(folder, "a link")
-        return folder.name != PACKAGES or self._leave(folder, "packages of other people")
+        return folder.name != PACKAGES or self._leave(folder, "third-party packages")
 
     def _leave(self, place: Path, why: str) -> bool:
         self._unread[self._name(place)] = why
@@ -127,7 +139,7 @@ class Folder(Source):
     def _pass_by(self, error: OSError) -> None:
         place = Path(error.filename)
         if place == self.path:
-            raise NotFoundError(f"[input] {place} cannot be read: {error.strerror}") from None
+            raise NotFoundError("input", f"cannot read {place}: {error.strerror}") from None
         self._unread[self._name(place)] = f"cannot be read: {error.strerror}"
 
     def _name(self, place: Path) -> str:
@@ -138,17 +150,16 @@ class Folder(Source):
         self.left_out = dict(self._unread)
         for file in files:
             name = self._name(file)
-            try:
-                text = _read(file)
-            except InputError as error:
-                self.left_out[name] = str(error)
+            text, why = _read(file)
+            if text is None:
+                self.left_out[name] = why
                 continue
             for number, (start, end) in enumerate(spans(text, self._tokenizer, self.chunking)):
                 yield {"path": name, "chunk": number, "start": start, "end": end, "text": text[start:end]}
 
 
 def _is_index(folder: Path) -> bool:
-    """Whether `weft.Index` saved this folder, by the first word of its header."""
+    """Whether `weft.Index` saved this folder, by the format name in its header."""
     try:
         with open(folder / "index.json", "rb") as file:
             return b'"weft-index"' in file.read(200)
@@ -164,25 +175,25 @@ def _stamp(file: Path) -> str:
     return f"{found.st_size}\0{found.st_mtime_ns}"
 
 
-def _read(file: Path) -> str:
-    """The text of a file; InputError says why there is none."""
+def _read(file: Path) -> tuple[str | None, str]:
+    """The text of a file, or None and the reason why it has none."""
     try:
         if file.stat().st_size > MAX_FILE_BYTES:
-            raise InputError(f"larger than {MAX_FILE_BYTES >> 20} MB")
+            return None, f"larger than {MAX_FILE_BYTES >> 20} MB"
         data = file.read_bytes()
     except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}") from None
+        return None, f"cannot be read: {error.strerror}"
     if b"\0" in data:
-        raise InputError("no text")
+        return None, "not text"
     try:
-        return data.decode("utf-8-sig")
+        return data.decode("utf-8-sig"), ""
     except UnicodeDecodeError:
-        raise InputError("not UTF-8") from None
+        return None, "not UTF-8"
 
 
 def spans(text: str, tokenizer: Tokenizer, chunking: Chunking) -> Iterator[tuple[int, int]]:
-    """Where the chunks of `text` start and end. One ends before a token that begins a word, where there is one in its
-    last quarter; one of white space alone is none."""
+    """Start and end of each chunk of `text`, in characters. A chunk ends before a token that begins a word, if its last
+    quarter has one. Chunks of white space are left out."""
     offsets = tokenizer.encode_offsets(text, add_special=False).offsets
     first, count = 0, len(offsets)
     while first < count:

@@ -1,7 +1,7 @@
-"""A run that ends in an index: a folder that `weft search` answers from, with the name of its model inside.
+"""The index target: a folder that `weft search` reads, with the name of its model inside.
 
-The name is a convenience: what the model must be, the index's fingerprint and its canaries say. An index is in memory
-while it is written, unlike the other targets.
+The name is a convenience: the index's fingerprint and canaries decide whether a model fits. Unlike other targets, an
+index is in memory while it is written.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from weft.embed.pipeline.folder import Folder
 from weft.embed.pipeline.sources import Row, Source
 from weft.embed.pipeline.spool import Spool
-from weft.embed.pipeline.targets import About, Target, paired, plain
+from weft.embed.pipeline.targets import About, Target, paired
+from weft.embed.pipeline.writers import plain
 from weft.embed.remote import Server, allowed
 from weft.errors import FingerprintError, FormatError, InputError, NotFoundError, UnsupportedError, WeftError
 from weft.weights.files import replacing
@@ -37,7 +38,7 @@ MAX_MODEL_BYTES = 1 << 16
 
 
 class Searchable(Target):
-    """Rows of the source as rows of an index: the text, and the other fields as metadata."""
+    """Rows of an index: the text of each source row, and its other fields as metadata."""
 
     documents = True
 
@@ -51,11 +52,12 @@ class Searchable(Target):
 
         kept = self.about.output_dtype
         if kept not in ("f32", "f16"):
-            raise InputError(f"[embed] an index keeps vectors of f32 or f16, and codes of its own: got {kept}")
+            raise InputError("embed", "must be f32 or f16 for an index", field="output_dtype", given=kept)
         if self.about.fingerprint != str(self._embedder.fingerprint):
             raise InputError(
-                "[embed] an index is searched with the model alone, and an adapter makes other vectors; "
-                "leave it out, or write .sqlite, .parquet or another file"
+                "embed",
+                "an index is searched without an adapter, which makes other vectors",
+                advice="leave the adapter out, or write .sqlite, .parquet or another file",
             )
         check_is_free(self.path)
 
@@ -65,12 +67,17 @@ class Searchable(Target):
         try:
             id = check_id(row_id(number, row))
         except InputError as error:
-            raise InputError(f"[embed] row {number + 1}: {str(error).removeprefix('[index] ')}") from None
+            what = error.what if error.field is None else f"has a field {error.field!r} that {error.what}"
+            raise error.but(where="embed", field="row", index=number + 1, what=what) from None
         before = self._seen.setdefault(id, number)
         if before != number:
             raise InputError(
-                f"[embed] rows {before + 1} and {number + 1} have the same id, {id!r} (the field 'id', or the number "
-                "of the row where it has none); make them differ, or leave that field out"
+                "embed",
+                f"has the same id as row {before + 1} (its field 'id', or else its number)",
+                field="row",
+                index=number + 1,
+                given=id,
+                advice="give every row its own id, or remove that field",
             )
 
     def write(self, source: Source, spool: Spool) -> None:
@@ -89,11 +96,11 @@ class Searchable(Target):
                 fingerprint=self.about.fingerprint,
             )
             first += len(rows)
-        index.save(self.path, told=lambda done, total: self.told(done))
+        index.save(self.path, told=lambda done, total: self.progress(done))
         self._remember(source)
 
     def _remember(self, source: Source) -> None:
-        """Write down which embedder the index is for, where it can be made again, and how documents were cut."""
+        """Store which embedder the index is for, if it can be loaded again, and how documents were cut."""
         from weft.embed.remote import RemoteEmbedder
         from weft.embed.service import Embedder
 
@@ -114,9 +121,9 @@ class Searchable(Target):
 
 
 def lasting_name(embedder: Embedder) -> str:
-    """The name of a model that leads to it from any folder.
+    """The name of a model that is valid in every folder: an absolute path if it was loaded from a path.
 
-    Where it was loaded from decides whether that is a path: a folder may be called as a model of the catalogue is.
+    The source decides that, not the name: a folder may have the name of a model in the catalogue.
     """
     located = embedder._located
     from_path = located.source in ("folder", "file")
@@ -124,7 +131,7 @@ def lasting_name(embedder: Embedder) -> str:
 
 
 def chunk_id(number: int, row: Row) -> str:
-    """The file of a chunk, and which part of it."""
+    """The path of a chunk's file, and the number of the chunk."""
     return f"{row['path']}#{row['chunk']}"
 
 
@@ -135,20 +142,22 @@ def row_id(number: int, row: Row) -> str | int:
 
 
 def remembered_model(path: Path) -> tuple[str, dict[str, Any]]:
-    """What the index in `path` says of its embedder: a model's name, and options of `Embedder`; with `base_url` among
-    them, of `RemoteEmbedder`."""
+    """The model's name and options stored in the index at `path`: options of `Embedder`, or with `base_url` among them,
+    of `RemoteEmbedder`."""
     try:
         with open(path / MODEL_FILE, "rb") as file:
             found = json.loads(file.read(MAX_MODEL_BYTES))
         kinds = {**REMOTE_OPTIONS, "base_url": str} if "base_url" in found else MODEL_OPTIONS
         model, options = found.pop("model"), {name: found[name] for name in kinds if found.get(name) is not None}
         if not all(isinstance(value, kinds[name]) for name, value in options.items()):
-            raise ValueError("an option of another type")
+            raise ValueError("an option has the wrong type")
     except OSError:
-        raise NotFoundError(f"[index] {path.name} does not say which model it is for; name it with --model") from None
+        raise NotFoundError(
+            "index", f"{path.name} does not name the model it was built with", advice="name it with --model"
+        ) from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise FormatError(
-            f"[{MODEL_FILE}] is not what `weft index build` writes; name the model with --model"
+            MODEL_FILE, "is damaged or was not written by `weft index build`", advice="name the model with --model"
         ) from None
     return str(model), options
 
@@ -161,11 +170,11 @@ def open_searchable(
     server: Server | None = None,
     verify: bool = False,
 ) -> Index:
-    """The index in `path` with its embedder, made with the options that the index was made with.
+    """The index at `path` with its embedder, loaded with the options that the index was built with.
 
-    A `model` is where it is now, `server` the one that may be asked for it. A name from the folder itself is looked for
-    on this machine only: what a folder says must not make anybody connect anywhere. Searches are exact, whatever graph
-    lies there: to load it for a few questions takes longer than to read the rows.
+    `model` is where the model is now; only `server` may be connected to. A model that only the folder names is looked
+    for on this machine: the content of a folder must not cause network access. Searches are exact, even if the index
+    has a graph: loading it for a few queries takes longer than reading the rows.
     """
     from weft.embed.index import Index
 
@@ -188,12 +197,17 @@ def _embedder_of(path: Path, model: str | None, threads: int | None, server: Ser
     if url is not None:
         return allowed(server, url, model or remembered).ask_for(model or remembered, **options)
     if server is not None:
-        raise InputError(f"[index] {path.name} is for {remembered}, a model on this machine; leave --base-url out")
+        raise InputError(
+            "index", f"{path.name} was built with {remembered}, a local model", advice="leave --base-url out"
+        )
     if model is None:
         return Embedder(remembered, threads=threads, offline=True, **options)
     try:
         return Embedder(model, threads=threads, **options)
-    except (InputError, UnsupportedError) as error:  # another model need not take the options of the index's own
+    except (InputError, UnsupportedError) as error:  # another model may not support the options of the index's own
+        why = error.what if error.field is None else f"{error.field} {error.what}"
         raise FingerprintError(
-            f"[index] {model} is not the model of {path.name}, {remembered}, or cannot be loaded as that was: {error}"
-        ) from None
+            "index",
+            f"{model} is not the model of {path.name}, {remembered}: it cannot be loaded with the same options ({why})",
+            advice="give the model that built the index",
+        ) from error

@@ -10,28 +10,28 @@ from typing import TYPE_CHECKING, Any
 
 from weft.embed.inputs import How
 from weft.embed.outputs import check_output
-from weft.embed.pipeline.sources import Row, Source, open_source
+from weft.embed.pipeline.formats import open_source, open_target
+from weft.embed.pipeline.sources import Row, Source
 from weft.embed.pipeline.spool import Spool
-from weft.embed.pipeline.targets import About, Target, check_unchanged, open_target, spool_dtype, was_changed
-from weft.embed.results import Embedded, EmbedInterrupted
+from weft.embed.pipeline.targets import About, Target, check_unchanged, was_changed
+from weft.embed.pipeline.writers import record_dtype, records_of
+from weft.embed.results import EmbedInterrupted
 from weft.errors import InputError, TooLongError
 from weft.frozen import frozen
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from weft.embed.base import BaseEmbedder
 
 BATCH_ROWS = 2048
 BATCH_CHARACTERS = 4 << 20
-LEAST_CHARACTERS = 1 << 14  # a step or two; fewer would keep no two cores busy
+LEAST_CHARACTERS = 1 << 14  # a step or two; fewer would not keep two cores busy
 CACHED_CHARACTERS = 1 << 18
 BATCH_SECONDS = 2.0
 
 
 @frozen
 class Report:
-    """What a run did: rows in all, those that an earlier run had done or a cache had, what was cut, seconds."""
+    """What a run did: all rows, those of an earlier run, texts and tokens cut, seconds, rows from a cache."""
 
     rows: int
     resumed: int
@@ -54,16 +54,16 @@ def embed_file(
     restart: bool = False,
     told: Callable[[int], None] = lambda rows: None,
 ) -> Report:
-    """Embed every row of `source`, a path or what `open_source` gives, into the file `target`; its ending, or `form`,
-    says what that is.
+    """Embed every row of `source` (a path, or a source of `open_source`) into the file `target`, whose format is `form`
+    or that of its ending.
 
-    A run that was killed or interrupted goes on when it is started again in the same way, and its file is byte for
-    byte that of a run nobody stopped. What is wrong with the target, or with a row but for a text that has too many
-    tokens, is said before anything is embedded.
-    `told` is called with the number of rows done after each batch, which takes some seconds, and again where a large
-    index gets a graph; `source.total` is how many there are, where that is known. Rows of an index are embedded as
-    documents unless a prompt is named, and chunks of documents that are too long lose nothing unless `truncate` says
-    so.
+    A run that was killed or interrupted resumes when it is started again with the same arguments, and its file is byte
+    for byte that of an uninterrupted run. A target that cannot be written, or a row that cannot be used, is refused
+    before anything is embedded, except for texts with too many tokens.
+    `told` is called with the number of rows done after each batch, which takes some seconds, and again while a large
+    index gets a graph; `source.total` is the number of rows, once it is known. Rows of an index are embedded as
+    documents unless a prompt is named. Chunks of documents that are too long are embedded in windows, unless `truncate`
+    is given.
     """
     started = time.monotonic()
     place = Path(target)
@@ -76,12 +76,12 @@ def embed_file(
     beside = place.with_name(f"{place.name}.part")
     rows.leave_out(place, beside)
     if out.documents and prompt_name is None:
-        prompt_name = embedder.document_prompt_name  # queries have theirs, and would be compared with bare texts
+        prompt_name = embedder.document_prompt_name  # searches embed queries with the query prompt
     options = {"prompt_name": prompt_name, "truncate": truncate or _truncate(embedder, rows), "adapter": adapter}
     rows.began_as = rows.identity()
     settings = {"source": rows.began_as, "field": rows.field, "output_dtype": output_dtype, **options}
     settings["fingerprint"] = about.fingerprint
-    with Spool(beside, settings, spool_dtype(embedder.dimension, output_dtype), restart=restart) as spool:
+    with Spool(beside, settings, record_dtype(embedder.dimension, output_dtype), restart=restart) as spool:
         _look_through(rows, out)
         told(spool.rows)
         pace = _Pace()
@@ -91,7 +91,7 @@ def embed_file(
         check_unchanged(rows)
         if rows.total not in (None, spool.rows):
             raise was_changed(rows)
-        out.told = told
+        out.progress = told
         out.write(rows, spool)
         spool.remove()
     report = (spool.rows, spool.resumed, spool.dropped_texts, spool.dropped_tokens)
@@ -102,18 +102,18 @@ def _check_places(source: Source, target: Path) -> None:
     try:
         same = target.samefile(source.path)
     except OSError:
-        same = False  # one of them is not there
+        same = False  # one of them does not exist
     if same:
-        raise InputError(f"[embed] the output is the input, {target}; write elsewhere")
+        raise InputError("embed", f"the output is also the input: {target}", advice="write elsewhere")
 
 
 def _truncate(embedder: BaseEmbedder, source: Source) -> str:
-    """A chunk that has more tokens alone than inside its document must not end the run."""
+    """The default truncation. A chunk may have more tokens alone than inside its document, which must not end a run."""
     return "chunk" if source.own_rows and embedder.truncate == "error" else embedder.truncate
 
 
 def _look_through(source: Source, target: Target) -> None:
-    """Read every row once and count them: hours of work must not end at one that was wrong all the time."""
+    """Read, check and count all rows before hours of work."""
     if source.own_rows:
         return
     source.total = 0
@@ -123,41 +123,32 @@ def _look_through(source: Source, target: Target) -> None:
 
 
 def _add(spool: Spool, embedder: BaseEmbedder, source: Source, batch: list[Row], options: dict[str, Any]) -> int:
-    """Embed a batch; how many of its vectors were in a cache."""
+    """Embed a batch and return how many of its vectors came from a cache."""
     texts = [row[source.field] for row in batch]
     try:
         made = embedder.embed(texts, progress=False, **options)
     except EmbedInterrupted as error:
-        spool.append(_records(error.done, spool.dtype), error.done.dropped)
+        spool.append(records_of(error.done, spool.dtype), error.done.dropped)
         raise
     except TooLongError as error:
-        row = spool.rows + error.index
-        said = str(error).replace(f"text {error.index} ", f"{source.name}: the text of row {row + 1} ", 1)
-        message = said.replace("truncate='head', 'tail' or 'chunk'", "--truncate head, tail or chunk")
-        raise TooLongError(message, length=error.length, limit=error.limit, index=row) from None
-    spool.append(_records(made, spool.dtype), made.dropped)
+        if error.field != "text":  # a prompt
+            raise
+        row = spool.rows + error.index + 1
+        advice = "use --truncate head, tail or chunk"
+        raise error.but(where=source.name, field="row", index=row, advice=advice) from None
+    spool.append(records_of(made, spool.dtype), made.dropped)
     return made.cached
 
 
-def _records(made: Embedded, dtype: np.dtype) -> np.ndarray:
-    import numpy as np
-
-    records = np.empty(len(made), dtype)
-    records["vector"] = made.vectors
-    if made.scales is not None:
-        records["scale"] = made.scales
-    return records
-
-
 class _Pace:
-    """Batches that take about BATCH_SECONDS, so that a run that is killed loses little and who watches sees it move.
+    """Batches that take about BATCH_SECONDS, so that a killed run loses little and progress is visible.
 
-    Vectors do not depend on what else is in their batch, so that the clock decides nothing but when they are kept.
+    A vector does not depend on its batch, so the clock only decides when vectors are written to disk.
     """
 
     def __init__(self) -> None:
         self.cached = 0
-        self._fresh = 1.0  # the share of the last batch that was computed, and not in a cache
+        self._fresh = 1.0  # the share of the last batch that was computed rather than cached
         self._most = LEAST_CHARACTERS
 
     def count(self, rows: int, cached: int) -> None:

@@ -1,9 +1,8 @@
-"""The vectors of a run that is not finished, and how far it has come: a folder beside the output.
+"""The spool: vectors and progress of an unfinished run, in a folder beside the output.
 
-Vectors are appended; the state is replaced whole after each batch, and says how many of them count. What a killed run
-appended after that is cut off when the next one goes on, so that its vectors are those of a run nobody stopped. Only
-the run that holds the lock touches anything here. A spool without rows is worth nothing: it is not left behind, and
-what it says holds nobody up.
+Vectors are appended. The state file is replaced after each batch and says how many vectors count; what a killed run
+appended after that is cut off when the next run resumes, so the result is the same as that of an uninterrupted run.
+Only the run that holds the lock changes anything here. A spool without rows is deleted, and its settings are ignored.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ if TYPE_CHECKING:
 
 VERSION = 1
 VECTORS, STATE = "vectors", "state.json"
-ATTEMPTS = 10  # to open: a run that ends removes the folder under us
+ATTEMPTS = 10  # to open: a run that ends at the same time removes the folder
 
 
 class Spool:
-    """Records of `dtype` (a numpy structure) in the folder `place`; `settings` is all that decides them."""
+    """Records of `dtype` in the folder `place`; `settings` is everything that decides their values."""
 
     def __init__(self, place: Path, settings: Mapping[str, Any], dtype: np.dtype, *, restart: bool = False) -> None:
         self.place = place
@@ -49,8 +48,9 @@ class Spool:
             state = {"rows": 0, "dropped_texts": 0, "dropped_tokens": 0}
         elif changed := _changes(state["settings"], self._settings):
             raise InputError(
-                f"[embed] {self.place.name} has {state['rows']} rows of a run with another {changed}; "
-                "give the same again, or --restart to throw them away and begin anew"
+                "embed",
+                f"{self.place.name} has {state['rows']} rows of an unfinished run with another {changed}",
+                advice="repeat that command to resume it, or start over with --restart",
             )
         self.rows: int = state["rows"]
         self.dropped_texts: int = state["dropped_texts"]
@@ -66,15 +66,17 @@ class Spool:
             state = json.loads((self.place / STATE).read_bytes())
             numbers = [state[name] for name in ("rows", "dropped_texts", "dropped_tokens")]
             if not all(isinstance(n, int) and n >= 0 for n in numbers) or not isinstance(state["settings"], dict):
-                raise ValueError("its members are of another type")
+                raise ValueError("a field has the wrong type")
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:
-            raise FormatError(f"[embed] {self.place.name}/{STATE} cannot be read: {error}; give --restart") from None
+            raise FormatError(
+                "embed", f"cannot read {self.place.name}/{STATE}: {error}", advice="start over with --restart"
+            ) from None
         return dict(state)
 
     def append(self, records: np.ndarray, dropped: np.ndarray) -> None:
-        """Add records, and how many tokens of each text were cut; they count once this returns."""
+        """Append records; `dropped` is how many tokens of each text were cut. On return they are on disk and count."""
         self._file.write(records.tobytes())
         self._file.flush()
         os.fsync(self._file.fileno())
@@ -89,12 +91,12 @@ class Spool:
             out.write(json.dumps({"settings": self._settings, **counts}).encode())
 
     def batches(self, count: int) -> Iterator[np.ndarray]:
-        """All records, so many at a time."""
+        """All records, `count` at a time."""
         for first in range(0, self.rows, count):
             yield self.records(first, min(count, self.rows - first))
 
     def records(self, first: int, count: int) -> np.ndarray:
-        """So many records, read through the handle that is locked: its name may be another file's by now."""
+        """`count` records from `first` on, read through the locked handle: the path may be another file by now."""
         import numpy as np
 
         self._file.seek(first * self.dtype.itemsize)
@@ -104,11 +106,15 @@ class Spool:
         return np.frombuffer(data, self.dtype)
 
     def _too_short(self) -> FormatError:
-        return FormatError(f"[embed] {self.place.name}/{VECTORS} is shorter than its state says; give --restart")
+        return FormatError(
+            "embed",
+            f"{self.place.name}/{VECTORS} is shorter than its state says",
+            advice="start over with --restart",
+        )
 
     def remove(self) -> None:
-        """The run is finished. What else lies in the folder is not ours, and stays with it."""
-        if os.name == "nt":  # removes no open file, and has no lock to lose
+        """Delete the spool of a finished run. If the folder has other files, it stays, with them."""
+        if os.name == "nt":  # Windows cannot remove an open file, and has no lock to lose
             self._file.close()
         for path in (self.place / STATE, *self.place.glob(f".{STATE}.*.part"), self.place / VECTORS):
             path.unlink(missing_ok=True)
@@ -128,32 +134,34 @@ class Spool:
 
 
 def is_spool(folder: Path) -> bool:
-    """Whether a run that was stopped left this folder."""
+    """Whether this folder is the spool of a stopped run."""
     return folder.suffix == ".part" and (folder / STATE).is_file() and (folder / VECTORS).is_file()
 
 
 def _changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """What is not as it was, in words; "" where the rows that are there are those of a run with `now`."""
+    """The settings that differ, in words; "" if the rows of `then` are valid for a run with `now`."""
     return " and ".join(
         f"{name} ({_both(then.get(name), now[name])})"
         for name in now
-        if then.get(name) != now[name] and (name, then.get(name)) != ("truncate", "error")  # no text was cut until then
+        if then.get(name) != now[name] and (name, then.get(name)) != ("truncate", "error")  # no text was cut so far
     )
 
 
 def _both(then: Any, now: Any) -> str:
     if isinstance(then, dict) and isinstance(now, dict):
-        told = next((name for name in ("path", "chunks") if then.get(name) != now.get(name)), None)
-        if told is None:
-            return f"{Path(str(now.get('path'))).name} was changed since"
-        if told == "chunks":
-            return f"chunks of {then.get(told)!s:.40} tokens then, {now.get(told)} now, the second number shared"
-        then, now = then.get(told), now.get(told)
-    return f"{str(then)[:60]} then, {str(now)[:60]} now"
+        name = next((name for name in ("path", "chunks") if then.get(name) != now.get(name)), None)
+        if name is None:
+            return f"{Path(str(now.get('path'))).name} has changed since"
+        if name == "chunks":
+            return (
+                f"chunks of {then.get(name)!s:.40} tokens before, {now.get(name)} now; the second number is the overlap"
+            )
+        then, now = then.get(name), now.get(name)
+    return f"{str(then)[:60]} before, {str(now)[:60]} now"
 
 
 def _opened(place: Path) -> BinaryIO:
-    """The file of vectors, locked and still the one of that name."""
+    """The file of vectors, opened and locked."""
     for _ in range(ATTEMPTS):
         try:
             place.mkdir(parents=True, exist_ok=True)
@@ -161,7 +169,7 @@ def _opened(place: Path) -> BinaryIO:
         except FileNotFoundError:
             continue
         except OSError as error:
-            raise InputError(f"[embed] {place} cannot be written: {error.strerror}; write elsewhere") from None
+            raise InputError("embed", f"cannot write {place}: {error.strerror}", advice="write elsewhere") from None
         try:
             _lock(file, place)
             if os.path.samestat(os.fstat(file.fileno()), os.stat(place / VECTORS)):
@@ -176,8 +184,8 @@ def _opened(place: Path) -> BinaryIO:
 
 
 def _lock(file: BinaryIO, place: Path) -> None:
-    """One run at a time; the lock ends with the process, however that ends."""
-    with contextlib.suppress(ImportError):  # Windows has none
+    """Lock the spool for one run; the system releases the lock when the process ends."""
+    with contextlib.suppress(ImportError):  # Windows has no fcntl
         import fcntl
 
         try:
@@ -187,4 +195,4 @@ def _lock(file: BinaryIO, place: Path) -> None:
 
 
 def _busy(place: Path) -> BusyError:
-    return BusyError(f"[embed] another run writes to {place.name}; wait for it")
+    return BusyError("embed", f"another run is writing to {place.name}", advice="wait until it has ended")
