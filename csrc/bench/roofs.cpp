@@ -15,10 +15,10 @@
 namespace weft {
 namespace {
 
-// Does a little work, some 20 to 100 µs of it, and says how much: the clock is looked at between two bursts.
+// Does a little work, some 20 to 100 µs of it, and returns how much: the clock is read between two bursts.
 using Burst = double (*)(const std::byte* data, size_t bytes);
 
-constexpr size_t kBurstBytes = size_t{512} << 10;  // read between two looks at the clock
+constexpr size_t kBurstBytes = size_t{512} << 10;  // read between two readings of the clock
 constexpr size_t kLine = 1024;                     // bytes of one turn of the reading loop
 
 // The compiler may not know what a register holds: else it would compute one of many equal sums, or none.
@@ -194,7 +194,7 @@ double read_neon(const std::byte* data, size_t bytes) {
 }
 #endif
 
-// What every machine has: 16 bytes at a time.
+// The fallback of every machine: 16 bytes at a time.
 double read_plain(const std::byte* data, size_t bytes) {
   typedef uint64_t Words __attribute__((vector_size(16)));
   Words seen[8] = {};
@@ -212,7 +212,7 @@ struct Unit {
   Burst burst;
 };
 
-constexpr Unit kUnits[] = {  // of one name the last that a level has counts
+constexpr Unit kUnits[] = {  // the last entry of a name that a level has counts
     {"read", "scalar", read_plain},
 #ifdef WEFT_X86
     {"read", "avx2", read_avx2},        {"read", "avx512", read_avx512}, {"f32", "avx2", f32_avx2},

@@ -1,4 +1,4 @@
-// roofs: what the machine can do at most, measured: reading memory, and multiply-adds of each arithmetic unit.
+// roofs: the measured limits of the machine: reading memory, and multiply-adds of each arithmetic unit.
 #pragma once
 #include <cstddef>
 #include <string>

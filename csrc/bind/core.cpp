@@ -27,7 +27,7 @@ DType element_type(const AnyArray& array) {
   if (array.dtype() == nb::dtype<int8_t>()) return DType::i8;
   if (array.dtype() == nb::dtype<uint8_t>()) return DType::u8;
   if (array.dtype() == nb::dtype<int64_t>()) return DType::i64;
-  fail(ErrorKind::input, "run", "inputs are float32, int32, int64, int8 or uint8 arrays");
+  fail(ErrorKind::input, "run", "inputs must be float32, int32, int64, int8 or uint8 arrays");
 }
 
 // Activations that numpy has no type for, int8 rows and bfloat16, cross the boundary as bytes: uint8 [rows, bytes].
@@ -93,7 +93,7 @@ using Integers = nb::ndarray<const int32_t, nb::c_contig, nb::device::cpu>;
 std::shared_ptr<KvState> new_state(const std::string& dtype, int64_t pages, int64_t heads, int64_t dim, bool own_memory) {
   DType type = dtype_named(dtype);
   if (type != DType::f32 && type != DType::f16 && type != DType::bf16 && type != DType::i8)
-    fail(ErrorKind::unsupported, "state", "keys and values are f32, f16, bf16 or i8, not " + dtype);
+    fail(ErrorKind::unsupported, "state", "keys and values must be f32, f16, bf16 or i8, not " + dtype);
   if (pages < 1 || heads < 1 || dim < 1 || pages > (int64_t{1} << 32) || heads > 65536 || dim > 65536)
     fail(ErrorKind::input, "state", "pages, heads and dim must be positive");
   if (pages > (int64_t{1} << 47) / (heads * dim * kPage * 4))  // more than processors can address
@@ -169,7 +169,7 @@ nb::object state_array(nb::handle self, bool key) {
   return view_of<uint16_t>(self, data, {rows, cols});
 }
 
-// What the codes of an int8 state are multiplied by, token by token; None where elements are numbers themselves.
+// The scales of an int8 state, one per token and head; None for other types.
 nb::object state_scales(nb::handle self, bool key) {
   const auto& state = nb::cast<const KvState&>(self);
   if (state.dtype != DType::i8) return nb::none();

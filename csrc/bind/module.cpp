@@ -44,7 +44,7 @@ void translate(const std::exception_ptr& pointer, void*) {
 
 NB_MODULE(_core, module) {
 #ifdef NDEBUG
-  // A program that ends while a thread of its own still runs keeps objects alive; that is no fault to tell its user of.
+  // A program that exits while one of its threads still runs keeps objects alive; that is not a leak to report.
   nb::set_leak_warnings(false);
 #endif
   nb::register_exception_translator(translate);

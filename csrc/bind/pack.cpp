@@ -32,7 +32,7 @@ using Floats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::c
 using Order = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 size_t row_bytes(DType dtype, int64_t cols) {
-  if (cols < 1 || cols % info(dtype).block) fail(ErrorKind::input, "weight", "a row of " + std::to_string(cols) + " is not whole blocks of " + std::string(info(dtype).name));
+  if (cols < 1 || cols % info(dtype).block) fail(ErrorKind::input, "weight", "a row of " + std::to_string(cols) + " elements is not whole blocks of " + std::string(info(dtype).name));
   return bytes_of(dtype, static_cast<size_t>(cols));
 }
 
@@ -50,7 +50,7 @@ std::shared_ptr<Weight> in_rows(const std::string& name, int64_t rows, int64_t c
   weight->cols = cols;
   weight->data = reinterpret_cast<const std::byte*>(bytes.data());
   weight->bytes = bytes.size();
-  // the array keeps the mapping alive; it is let go with the GIL held
+  // the array keeps the mapping alive; released with the GIL held
   weight->borrowed = std::shared_ptr<void>(new Bytes(bytes), [](void* pointer) {
     nb::gil_scoped_acquire acquire;
     delete static_cast<Bytes*>(pointer);
@@ -77,16 +77,16 @@ PackPart packer_named(std::string_view layout) {
   if (layout == "pairs") return &pack_pairs;
   if (layout == "split") return &pack_split;
   if (layout == "quads" || layout == "equalised") return &pack_quads;
-  fail(ErrorKind::input, "weight", "no such layout: " + std::string(layout) + "; panels, halves, pairs, split, quads or equalised");
+  fail(ErrorKind::input, "weight", "unknown layout: " + std::string(layout) + "; use panels, halves, pairs, split, quads or equalised");
 }
 
 void check_order(const Order& order, int64_t rows) {
   if (static_cast<int64_t>(order.size()) != rows) fail(ErrorKind::input, "weight", "row_order must name every row");
   for (size_t i = 0; i < order.size(); ++i)
-    if (order.data()[i] < 0 || order.data()[i] >= rows) fail(ErrorKind::input, "weight", "row_order names a row that is not there");
+    if (order.data()[i] < 0 || order.data()[i] >= rows) fail(ErrorKind::input, "weight", "row_order names a row that does not exist");
 }
 
-// What Python gives to a packing is kept until it is done.
+// Objects that Python passes to a packing are kept alive until it is done.
 class PackingOfArrays {
  public:
   PackingOfArrays(int threads, std::shared_ptr<Arena> arena, std::vector<Bytes> files)
@@ -101,7 +101,7 @@ class PackingOfArrays {
     const bool quads = pack == &pack_quads, pairs = pack == &pack_pairs || pack == &pack_split;
     const int64_t step = pack == &pack_split ? kPairColumns : quads ? kQuadColumns : 1;
     if (cols % step || cols > INT32_MAX)
-      fail(ErrorKind::input, "weight", "rows of " + std::to_string(cols) + " are not whole steps of " + std::to_string(step));
+      fail(ErrorKind::input, "weight", "rows must have a multiple of " + std::to_string(step) + " elements: got " + std::to_string(cols));
     auto weight = std::make_shared<Weight>();
     weight->dtype = pairs ? DType::bf16 : pack == &pack_halves ? DType::f16 : stored;
     weight->layout = quads ? Layout::quads : pairs ? Layout::pairs : Layout::panels;
@@ -142,7 +142,7 @@ class PackingOfArrays {
   std::vector<Bytes> files_, sources_;
   std::vector<Order> orders_;
   std::vector<std::shared_ptr<Weight>> made_;  // the memory that is written to
-  Packing packing_;                            // last: its team ends before the rest goes
+  Packing packing_;                            // last: destroyed first, so its team ends before the rest
 };
 
 // A vector as float32, whatever it is stored as; `plus_one` adds one to each value.
@@ -174,8 +174,8 @@ std::shared_ptr<Weight> vector(Floats values, Arena* arena) {
 }
 
 nb::ndarray<nb::numpy, float> row(const Weight& weight, int64_t index) {
-  if (index < 0 || index >= weight.rows) fail(ErrorKind::input, "weight", "row " + std::to_string(index) + " of " + std::to_string(weight.rows));
-  if (weight.layout == Layout::quads) fail(ErrorKind::unsupported, "weight", "rows of int8 are not read back");
+  if (index < 0 || index >= weight.rows) fail(ErrorKind::input, "weight", "row " + std::to_string(index) + " does not exist; there are " + std::to_string(weight.rows));
+  if (weight.layout == Layout::quads) fail(ErrorKind::unsupported, "weight", "rows packed to int8 cannot be read back");
   auto* values = new float[static_cast<size_t>(weight.cols)];
   nb::capsule owner(values, [](void* pointer) noexcept { delete[] static_cast<float*>(pointer); });
   read_row(weight, index, values);
@@ -184,7 +184,7 @@ nb::ndarray<nb::numpy, float> row(const Weight& weight, int64_t index) {
 }
 
 nb::ndarray<nb::numpy, float> dense(const Weight& weight) {
-  if (weight.layout == Layout::quads) fail(ErrorKind::unsupported, "weight", "rows of int8 are not read back");
+  if (weight.layout == Layout::quads) fail(ErrorKind::unsupported, "weight", "rows packed to int8 cannot be read back");
   const auto rows = static_cast<size_t>(weight.rows), cols = static_cast<size_t>(weight.cols);
   auto* values = new float[rows * cols];
   nb::capsule owner(values, [](void* pointer) noexcept { delete[] static_cast<float*>(pointer); });

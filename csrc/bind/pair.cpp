@@ -1,5 +1,5 @@
-// pair: the distance of two vectors as a call that costs little more than a call. Two plain numpy arrays of one float type
-// or int8 are read where they lie; everything else, errors included, goes on to a function written in Python.
+// pair: the distance of two vectors with little overhead per call. Two plain numpy arrays of one float type or int8 are read
+// in place; everything else, errors included, goes to a function written in Python.
 #include <nanobind/nanobind.h>
 
 #include <cmath>
@@ -85,7 +85,7 @@ double int_pair(const VectorKernels& kernels, const void* a, const void* b, int6
   return static_cast<float>(metric == Metric::euclidean ? std::sqrt(squared) : squared);
 }
 
-// The distance, or NaN where the Python function has to look.
+// The distance, or NaN where the Python function must decide.
 template <Metric metric>
 double distance(const NumpyArray* a, const NumpyArray* b, bool as_bf16) {
   const int64_t dim = a->shape[0];
@@ -103,7 +103,7 @@ double distance(const NumpyArray* a, const NumpyArray* b, bool as_bf16) {
   }
 }
 
-// -1 where there are keywords that this does not know, else whether they say dtype="bf16".
+// -1 for unknown keywords, else whether they are dtype="bf16".
 int says_bf16(PyObject* names, PyObject* const* values) {
   if (!names) return 0;
   if (PyTuple_GET_SIZE(names) != 1 || PyTuple_GET_ITEM(names, 0) != dtype_word) return -1;
@@ -113,7 +113,7 @@ int says_bf16(PyObject* names, PyObject* const* values) {
 
 constexpr const char* kNames[] = {"dot", "cosine", "sqeuclidean", "euclidean", "manhattan", "hamming"};  // by metric
 
-// `others` is a dictionary that says by name what to call for all other arguments.
+// `others` maps names to the functions to call for all other arguments.
 template <Metric metric>
 PyObject* pair(PyObject* others, PyObject* const* args, Py_ssize_t count, PyObject* names) {
   const int bf16 = says_bf16(names, args + count);
@@ -128,7 +128,7 @@ PyObject* pair(PyObject* others, PyObject* const* args, Py_ssize_t count, PyObje
   return nullptr;
 }
 
-// Whether `array`, float32 [3], is laid out as this file believes.
+// Whether `array`, float32 [3], is laid out as this file assumes.
 bool looks_right(PyObject* array) {
   Py_buffer view;
   if (PyObject_GetBuffer(array, &view, PyBUF_FORMAT | PyBUF_STRIDES) != 0) {

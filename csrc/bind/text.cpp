@@ -28,8 +28,8 @@ std::string_view utf8_of(nb::handle text) {
   const char* data = PyUnicode_Check(text.ptr()) ? PyUnicode_AsUTF8AndSize(text.ptr(), &size) : nullptr;
   if (data == nullptr) {
     PyErr_Clear();
-    weft::fail(weft::ErrorKind::input, "encode", "a text has no UTF-8: " + std::string(nb::repr(text.type()).c_str()) +
-                                           "; give a str without lone surrogates");
+    weft::fail(weft::ErrorKind::input, "encode", "a text cannot be encoded as UTF-8: got " +
+                                           std::string(nb::repr(text.type()).c_str()) + "; pass a str without lone surrogates");
   }
   return {data, static_cast<size_t>(size)};
 }
@@ -98,7 +98,7 @@ nb::tuple encode_located(const Tokenizer& self, nb::str first, std::optional<nb:
 }
 
 nb::list encode_batch(const Tokenizer& self, nb::list texts, bool add_special, bool parse_special, size_t threads) {
-  std::vector<nb::object> alive;  // the list may change while the GIL is away
+  std::vector<nb::object> alive;  // the list may change while the GIL is released
   std::vector<std::string_view> views;
   alive.reserve(texts.size());
   views.reserve(texts.size());
@@ -126,7 +126,7 @@ std::vector<std::string_view> views_of(Bytes data, Offsets offsets, size_t skip,
   for (size_t i = 0; i + 1 < count; ++i) {
     if (at[i] > at[i + 1] || at[i + 1] > size || at[i + 1] - at[i] < skip)
       weft::fail(weft::ErrorKind::format,
-                 "gguf", std::string("wild offsets in ") + what + ": entry " + std::to_string(i));
+                 "gguf", std::string("offsets out of range in ") + what + ": entry " + std::to_string(i));
     out.emplace_back(reinterpret_cast<const char*>(data.data()) + at[i] + skip, at[i + 1] - at[i] - skip);
   }
   return out;

@@ -1,4 +1,4 @@
-// vectors: bindings of scans and codes. Arrays come as numpy has them; 16-bit floats as uint16.
+// vectors: bindings of scans and codes. Arrays are numpy's; 16-bit floats come as uint16.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -34,7 +34,7 @@ Element element_named(const std::string& name) {
                                                         {"i8", Element::i8},   {"u4", Element::u4},   {"bits", Element::bits}};
   for (const auto& [known, element] : kNames)
     if (name == known) return element;
-  wrong("no element type " + name);
+  wrong("unknown element type: " + name);
 }
 
 Metric metric_named(const std::string& name) {
@@ -46,12 +46,12 @@ Metric metric_named(const std::string& name) {
                                                        {"hamming", Metric::hamming}};
   for (const auto& [known, metric] : kNames)
     if (name == known) return metric;
-  wrong("no metric " + name + "; there are dot, cosine, sqeuclidean, euclidean, manhattan, hamming");
+  wrong("unknown metric: " + name + "; use dot, cosine, sqeuclidean, euclidean, manhattan or hamming");
 }
 
 size_t element_bytes(Element element) { return element == Element::f32 ? 4 : static_cast<int>(element) < kFloatTypes ? 2 : 1; }
 
-// The arrays behind a Rows, kept alive with it.
+// A Rows and the arrays it points into, which it keeps alive.
 struct HeldRows {
   Rows rows;
   Any array;
@@ -62,7 +62,7 @@ struct HeldRows {
 template <class A>
 const typename A::Scalar* beside(const std::optional<A>& array, int64_t count, const char* name) {
   if (!array) return nullptr;
-  if (static_cast<int64_t>(array->shape(0)) != count) wrong(std::string(name) + " are not one a row");
+  if (static_cast<int64_t>(array->shape(0)) != count) wrong(std::string(name) + " must have one number per row");
   return array->data();
 }
 
@@ -71,10 +71,10 @@ void hold(HeldRows* self, Any array, const std::string& element, int64_t dim, st
   Rows rows;
   rows.element = element_named(element);
   rows.dim = dim;
-  if (dim < 1 || dim > kMaxDim) wrong("vectors have 1 to 65,536 numbers, not " + std::to_string(dim));
-  if (array.ndim() != 2 || static_cast<int64_t>(array.shape(1)) != rows.size()) wrong("rows do not have the size of their kind");
-  if (array.dtype().bits != 8 * element_bytes(rows.element)) wrong("elements do not have the size of their kind");
-  if (array.shape(0) > 0 && array.shape(1) > 1 && array.stride(1) != 1) wrong("the numbers of a row do not lie side by side");
+  if (dim < 1 || dim > kMaxDim) wrong("vectors must have 1 to 65,536 dimensions, not " + std::to_string(dim));
+  if (array.ndim() != 2 || static_cast<int64_t>(array.shape(1)) != rows.size()) wrong("rows do not have the size that their element type and dimension need");
+  if (array.dtype().bits != 8 * element_bytes(rows.element)) wrong("the array's elements do not have the size of the element type");
+  if (array.shape(0) > 0 && array.shape(1) > 1 && array.stride(1) != 1) wrong("the numbers of a row must be contiguous");
   rows.count = static_cast<int64_t>(array.shape(0));
   rows.stride = array.stride(0) * static_cast<int64_t>(element_bytes(rows.element));
   rows.data = static_cast<const std::byte*>(array.data());
@@ -102,14 +102,14 @@ nb::tuple as_tuple(Hits hits, int64_t queries) {
 
 void scores(const HeldRows& queries, const HeldRows& rows, const std::string& metric, Scores out, Pool& pool) {
   if (static_cast<int64_t>(out.shape(0)) != queries.rows.count || static_cast<int64_t>(out.shape(1)) != rows.rows.count)
-    wrong("the array for scores is not (queries, rows)");
+    wrong("the array for scores must have the shape (queries, rows)");
   nb::gil_scoped_release release;
   scan_scores(Scorer(active_kernels(), queries.rows, rows.rows, metric_named(metric)), out.data(), pool);
 }
 
 nb::tuple top_k(const HeldRows& queries, const HeldRows& rows, const std::string& metric, int64_t k,
                 std::optional<Mask> allowed, Pool& pool) {
-  if (allowed && static_cast<int64_t>(allowed->shape(0)) != rows.rows.count) wrong("the mask is not one byte a row");
+  if (allowed && static_cast<int64_t>(allowed->shape(0)) != rows.rows.count) wrong("the mask must have one byte per row");
   Hits hits;
   {
     nb::gil_scoped_release release;
@@ -126,11 +126,11 @@ nb::tuple top_k(const HeldRows& queries, const HeldRows& rows, const std::string
 
 nb::tuple top_k_of(const HeldRows& queries, const HeldRows& rows, const std::string& metric, int64_t k, Chosen chosen,
                    Pool& pool) {
-  if (static_cast<int64_t>(chosen.shape(0)) != queries.rows.count) wrong("candidates are not one list a query");
+  if (static_cast<int64_t>(chosen.shape(0)) != queries.rows.count) wrong("candidates must have one list per query");
   const auto per_query = static_cast<int64_t>(chosen.shape(1));
   for (size_t i = 0; i < chosen.size(); ++i)
     if (const int64_t row = chosen.data()[i]; row < -1 || row >= rows.rows.count)
-      wrong("candidate " + std::to_string(row) + " is no row: there are " + std::to_string(rows.rows.count));
+      wrong("candidate " + std::to_string(row) + " is not a row: there are " + std::to_string(rows.rows.count) + " rows");
   Hits hits;
   {
     nb::gil_scoped_release release;
@@ -140,10 +140,10 @@ nb::tuple top_k_of(const HeldRows& queries, const HeldRows& rows, const std::str
   return as_tuple(std::move(hits), queries.rows.count);
 }
 
-// x [n, dim] to unit length in `out`, which may be x; norms of what was there.
+// x [n, dim] to unit length in `out`, which may be x; `norms` gets the norms of x.
 void normalise(Matrix x, Scores out, nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu> norms) {
   const auto count = static_cast<int64_t>(x.shape(0)), dim = static_cast<int64_t>(x.shape(1));
-  if (out.shape(0) != x.shape(0) || out.shape(1) != x.shape(1) || norms.shape(0) != x.shape(0)) wrong("normalise: shapes differ");
+  if (out.shape(0) != x.shape(0) || out.shape(1) != x.shape(1) || norms.shape(0) != x.shape(0)) wrong("normalise: the shapes of x, out and norms do not match");
   nb::gil_scoped_release release;
   const VectorKernels& kernels = active_kernels();
   kernels.squares[0](nullptr, reinterpret_cast<const std::byte*>(x.data()), dim * 4, count, dim, norms.data());
@@ -173,14 +173,14 @@ void encode_rows(Matrix x, const std::string& kind, float threshold, BytesOut co
                  std::optional<FloatsOut> scales, std::optional<FloatsOut> offsets, std::optional<IntsOut> sums, Pool& pool) {
   const auto count = static_cast<int64_t>(x.shape(0)), dim = static_cast<int64_t>(x.shape(1));
   const Element element = element_named(kind);
-  if (dim < 1 || dim > kMaxDim) wrong("vectors have 1 to 65,536 numbers, not " + std::to_string(dim));
+  if (dim < 1 || dim > kMaxDim) wrong("vectors must have 1 to 65,536 dimensions, not " + std::to_string(dim));
   const bool i8 = element == Element::i8, u4 = element == Element::u4;
   const int64_t size = Rows{.dim = dim, .element = element}.size();
   const auto fits = [&](const auto& array) { return array && static_cast<int64_t>(array->shape(0)) == count; };
   if (codes.dtype().bits != 8 || static_cast<int64_t>(codes.shape(0)) != count ||
       static_cast<int64_t>(codes.shape(1)) != size || static_cast<int64_t>(norms.shape(0)) != count ||
       ((i8 || u4) && !fits(scales)) || (u4 && (!fits(offsets) || !fits(sums))) || Rows{.element = element}.is_float())
-    wrong("encode: the arrays for codes do not fit");
+    wrong("encode: the arrays for codes have the wrong shape");
   const CodesOut out{static_cast<std::byte*>(codes.data()), norms.data(), scales ? scales->data() : nullptr,
                      offsets ? offsets->data() : nullptr, sums ? sums->data() : nullptr};
   nb::gil_scoped_release release;

@@ -40,8 +40,8 @@ Executable::Executable(Program program, Weights weights, States states, const Le
   order_body();
 }
 
-// What an instruction has to wait for: the last that wrote what it reads or writes, and those that read since what it
-// writes. A buffer is its slot, where others lie before and after it. Whoever has a state is taken to write it.
+// The instructions that an instruction waits for: the last one that wrote what it reads or writes, and those that have since
+// read what it writes. Buffers in one slot count as one. An instruction with a state operand counts as writing the state.
 void Executable::order_body() {
   struct Place {
     int writer = -1;
@@ -93,7 +93,7 @@ void Executable::bind_weights(const Weights& weights) {
         fail(ErrorKind::weight, "weights", value.name + " has more rows than there are numbers");
     if (weight.rows != rows || weight.cols != cols || weight.dtype != value.dtype)
       fail(ErrorKind::weight, "weights", value.name + " is " + std::string(info(weight.dtype).name) + " (" +
-                                  std::to_string(weight.rows) + ", " + std::to_string(weight.cols) + "), the program wants " +
+                                  std::to_string(weight.rows) + ", " + std::to_string(weight.cols) + "); the program needs " +
                                   std::string(info(value.dtype).name) + " (" + std::to_string(rows) + ", " + std::to_string(cols) + ")");
     weights_[i] = found->second;
     operands_[i].weight = &weight;
@@ -152,7 +152,7 @@ void Executable::bind_tables(const Tables& tables) {
   }
 }
 
-// Solves `form == size` for the one symbol of the form, or checks it against what is known already.
+// Solves `form == size` for the one symbol of the form, or checks it against the known value.
 static void settle(const Linear& form, int64_t size, Sizes& sizes, Sizes& known, const std::string& name) {
   const int64_t* factors[] = {&form.t, &form.b, &form.l};
   int64_t* values[] = {&sizes.t, &sizes.b, &sizes.l};
@@ -165,8 +165,8 @@ static void settle(const Linear& form, int64_t size, Sizes& sizes, Sizes& known,
     *seen[i] = 1;
   }
   if (form.at(sizes) != size)
-    fail(ErrorKind::shape, "run", name + " has a dimension of " + std::to_string(size) + ", " +
-                               std::to_string(form.at(sizes)) + " is wanted");
+    fail(ErrorKind::shape, "run", name + " has a dimension of " + std::to_string(size) + "; the step needs " +
+                               std::to_string(form.at(sizes)));
 }
 
 Sizes Executable::read_inputs(std::span<const InputArray> inputs) {
@@ -202,7 +202,7 @@ size_t Executable::arena_bytes(const Sizes& sizes) const {
 void Executable::place_values(const Sizes& sizes, std::vector<OutputArray>& outputs, void (*allocate)(OutputArray&)) {
   size_t wanted = arena_bytes(sizes);
   if (wanted > arena_.size()) {
-    arena_ = Memory();  // the old one goes back before the new one is asked for
+    arena_ = Memory();  // free the old one before allocating the new one
     arena_ = Memory(wanted);
   }
   std::vector<size_t> offsets;
@@ -253,7 +253,7 @@ void Executable::Progress::wait() const {
   for (int tries = 0; !finished(); ++tries) {
     if (tries < 2000) pause_cpu();
     else if (tries < 2100) std::this_thread::yield();
-    else std::this_thread::sleep_for(std::chrono::microseconds(50));  // whoever holds the last task needs the core
+    else std::this_thread::sleep_for(std::chrono::microseconds(50));  // the worker with the last task needs the core
   }
 }
 
@@ -273,7 +273,7 @@ void Executable::work(int index, int workers) {
     bound.kernel(call, worker);
     progress.report(worker);
     if (!nanoseconds_ && bound.watched.empty()) continue;
-    progress.wait();  // to be printed or timed alone
+    progress.wait();  // printed or timed on its own
     if (index) continue;
     for (int value : bound.watched) print_value(program_.values[static_cast<size_t>(value)], operands_[static_cast<size_t>(value)]);
     if (nanoseconds_) {

@@ -57,14 +57,14 @@ class Executable {
     std::vector<int> in, out;
     std::vector<Attr> attrs;
     std::vector<int> watched;
-    std::vector<int> after;  // instructions that have to be done before: those whose memory this one reads or writes
+    std::vector<int> after;  // instructions that must finish first: those whose memory this one reads or writes
   };
 
-  // How far an instruction is. The first worker to find no task left drew the number of tasks; the others drew more.
-  // An instruction is done when that many tasks are, so a worker that the system keeps from running delays nobody unless
+  // The progress of an instruction. The first worker to find no task left drew the number of tasks; later ones drew more.
+  // An instruction is done when that many tasks are done, so a worker that the system suspends delays the others only if
   // it holds a task.
   struct alignas(64) Progress {
-    std::atomic<int64_t> next{0};  // the task to be drawn next
+    std::atomic<int64_t> next{0};  // the next task
     std::atomic<int64_t> done{0};
     std::atomic<int64_t> tasks{INT64_MAX};
 

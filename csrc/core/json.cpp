@@ -1,4 +1,4 @@
-// json: one pass over the text with an explicit stack, so depth costs memory that is bounded, never native stack.
+// json: one pass over the text with an explicit stack: depth costs bounded memory and no native stack.
 #include "core/json.h"
 
 #include <charconv>
@@ -43,7 +43,7 @@ struct Store {
 
 namespace {
 
-// Tells whether an object repeats a key, in time linear in the number of members.
+// Finds out whether an object repeats a key, in time linear in the number of members.
 class KeySet {
  public:
   bool repeats(const Store& store, uint32_t object) {
@@ -89,7 +89,7 @@ class Parser {
     value();
     while (!open_.empty()) member_or_close();
     space();
-    if (p_ != end_) wrong("text after the end of the document");
+    if (p_ != end_) wrong("text follows the end of the document");
   }
 
  private:
@@ -194,7 +194,7 @@ class Parser {
       return;
     }
     double real = 0;
-    if (std::from_chars(start, p_, real).ec != std::errc{} || !std::isfinite(real)) wrong("a number out of range");
+    if (std::from_chars(start, p_, real).ec != std::errc{} || !std::isfinite(real)) wrong("a number is out of range");
     add(Type::real).real = real;
   }
 
@@ -206,7 +206,7 @@ class Parser {
       while (p_ != end_ && *p_ != '"' && *p_ != '\\' && static_cast<unsigned char>(*p_) >= 0x20) ++p_;
       if (out != run) std::memmove(out, run, static_cast<size_t>(p_ - run));
       out += p_ - run;
-      if (p_ == end_) wrong("a string without an end");
+      if (p_ == end_) wrong("a string does not end");
       if (*p_ == '"') break;
       if (*p_ != '\\') wrong("a control character in a string");
       ++p_;
@@ -219,7 +219,7 @@ class Parser {
   }
 
   size_t escape(char* out) {
-    if (p_ == end_) wrong("a string without an end");
+    if (p_ == end_) wrong("a string does not end");
     switch (*p_++) {
       case '"': return *out = '"', 1;
       case '\\': return *out = '\\', 1;
@@ -246,7 +246,7 @@ class Parser {
 
   char32_t hex4() {
     uint32_t code = 0;
-    if (end_ - p_ < 4) wrong("a string without an end");
+    if (end_ - p_ < 4) wrong("a string does not end");
     const auto [stop, error] = std::from_chars(p_, p_ + 4, code, 16);
     if (error != std::errc{} || stop != p_ + 4) wrong("expected four hexadecimal digits");
     p_ += 4;

@@ -1,4 +1,4 @@
-// json: a strict reader (RFC 8259) for the files and programs weft is handed. The input is not trusted.
+// json: a strict reader (RFC 8259) for files and programs. The input is not trusted.
 //
 // A Document owns a copy of the text and a flat list of nodes in reading order; a Value is a light handle into it and
 // must not outlive it. Strings are views into the owned text, escapes resolved in place. Refused: depth above 64,
@@ -20,7 +20,7 @@ struct Store;  // the text and the nodes
 
 class Value {
  public:
-  Value() = default;  // no value: what find() gives for a missing key
+  Value() = default;  // no value: find() returns it for a missing key
   Value(const Store* store, uint32_t index) : store_(store), index_(index) {}
 
   explicit operator bool() const { return store_ != nullptr; }
@@ -28,7 +28,7 @@ class Value {
   bool is(Type wanted) const { return *this && type() == wanted; }
   bool is_null() const { return is(Type::null); }
 
-  // Each throws Error(format) when the value is of another type. number() also takes an integer.
+  // Each throws Error(format) when the value has another type. number() also takes an integer.
   bool boolean() const;
   int64_t integer() const;
   double number() const;

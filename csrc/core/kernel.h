@@ -1,8 +1,8 @@
 // kernel: what a kernel is given. Every worker of the team calls the kernel; the kernel deals its tasks out with
-// `for (int64_t task; (task = worker.next()) < tasks;)`, and returns on the first number that is no task. Each output
+// `for (int64_t task; (task = worker.next()) < tasks;)`, and returns on the first number past the tasks. Each output
 // element is computed whole by one task, in an order that depends on nothing but the operands of its own row, so neither
-// the team's size nor the batch changes a bit. Before its first task a kernel reads no buffer: a late worker may come
-// when others are already past this instruction.
+// the team's size nor the batch changes a bit. Before its first task a kernel reads no buffer: a late worker may
+// arrive when others are already past this instruction.
 //
 // This header is compiled for every instruction set: only always-inline functions here, no standard containers, so that
 // no weak symbol built for a newer CPU can be picked by the linker for an older one.

@@ -18,13 +18,13 @@ static size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / 
 
 Memory::Memory(size_t bytes) {
   if (bytes == 0) return;
-  // A whole number of huge pages, from half a one on, and room to slide the start to a huge-page boundary.
+  // From half a huge page on: a whole number of huge pages, with room to move the start to a huge-page boundary.
   bool large = bytes >= kHugePage / 2;
   size_t wanted = round_up(bytes, large ? kHugePage : 4096);
   size_t reserve = wanted + (large ? kHugePage : 0);
   void* start = mmap(nullptr, reserve, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (start == MAP_FAILED)
-    fail(ErrorKind::memory, "memory", "the system refused " + std::to_string(bytes) + " bytes");
+    fail(ErrorKind::memory, "memory", "the system refused to allocate " + std::to_string(bytes) + " bytes");
   auto* base = static_cast<std::byte*>(start);
   if (large) {
     auto address = reinterpret_cast<size_t>(base);

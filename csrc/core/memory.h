@@ -30,8 +30,8 @@ class Memory {
   size_t bytes_ = 0;
 };
 
-// Blocks out of few large ones, so that small ones lie in huge pages too: with 4 kB pages the machine stops reading ahead
-// at every page's end. A block keeps the large one that it is part of; pages that no block touches cost nothing.
+// Cuts blocks out of a few large ones, so that small blocks lie in huge pages too: with 4 kB pages the prefetcher stops at
+// the end of every page. A block keeps its large one alive; pages that no block touches cost nothing.
 class Arena {
  public:
   // 64-byte aligned, zeroed.
@@ -43,12 +43,12 @@ class Arena {
   size_t used_ = 0;
 };
 
-// Gives back the resident pages of a mapped file, which are read from it again when touched; nothing where the system has
-// no such call. A first page that is only partly in the range stays.
+// Drops the resident pages of a mapped file, which are read from the file again when touched. Does nothing where the system
+// has no such call. A first page that is only partly in the range stays.
 void drop_resident(const std::byte* start, size_t bytes);
 
-// Hands freed heap memory back to the system, where the C library keeps it otherwise: after building something large
-// out of many small pieces, before the weights are read.
+// Returns freed heap memory to the system, which the C library would keep. Call it after building something large out of
+// many small pieces, before the weights are read.
 void return_freed_memory();
 
 }  // namespace weft

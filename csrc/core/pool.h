@@ -20,7 +20,7 @@ inline void pause_cpu() {
 #endif
 }
 
-// A mutex that a forked child finds free: in the parent a thread may hold it that is not there any more in the child.
+// A mutex that is free in a forked child: the parent's thread that held it does not exist there.
 class Turn {
  public:
   Turn() = default;
@@ -43,7 +43,7 @@ class Turn {
     Own* found = own_.load(std::memory_order_acquire);
     while (!found || found->process != getpid()) {
       auto* fresh = new Own{getpid(), {}};
-      if (own_.compare_exchange_strong(found, fresh, std::memory_order_acq_rel)) return *fresh;  // the parent's is left
+      if (own_.compare_exchange_strong(found, fresh, std::memory_order_acq_rel)) return *fresh;  // the parent's is leaked
       delete fresh;
     }
     return *found;

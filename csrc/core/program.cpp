@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kMaxSize = int64_t{1} << 40;  // of a factor or a constant: sums over a step's tokens stay in 64 bits
 
 int64_t in_range(int64_t size) {
-  if (size < -kMaxSize || size > kMaxSize) malformed("a size out of range: " + std::to_string(size));
+  if (size < -kMaxSize || size > kMaxSize) malformed("a size is out of range: " + std::to_string(size));
   return size;
 }
 
@@ -47,7 +47,7 @@ Linear read_linear(std::string_view text) {
     else if (term == "B") form.b += factor;
     else if (term == "L") form.l += factor;
     else if (factor == 1) form.constant += read_integer(term);
-    else malformed("not a size: a number times " + std::string(term));
+    else malformed("not a size: unknown symbol " + std::string(term));
   }
   return in_range(form);
 }
@@ -129,7 +129,7 @@ int Program::index_of(std::string_view value) const {
 Program read_program(std::string_view text) {
   json::Document document(text, "program");
   json::Value root = document.root();
-  if (root.at("weft").integer() != 1) malformed("version " + std::to_string(root.at("weft").integer()) + ", this is 1");
+  if (root.at("weft").integer() != 1) malformed("version " + std::to_string(root.at("weft").integer()) + " is not supported; this build reads version 1");
   Program program;
   program.name = root.at("name").string();
   for (json::Value slot : root.at("slots").items()) program.slots.push_back(read_slot(slot));

@@ -10,7 +10,7 @@
 
 namespace weft {
 
-// The symbols: T tokens, B sequences, L rows that are asked for.
+// The symbols: T tokens, B sequences, L rows whose results are wanted.
 struct Sizes {
   int64_t t = 0, b = 0, l = 0;
 };

@@ -103,7 +103,7 @@ static void need(bool fits, const char* what) {
 
 static void check_index(int64_t index) {
   if (index < 1 || index >= kAdapters)
-    fail(ErrorKind::input, "adapter", "index " + std::to_string(index) + "; 1 to " + std::to_string(kAdapters - 1));
+    fail(ErrorKind::input, "adapter", "an index must be 1 to " + std::to_string(kAdapters - 1) + ": got " + std::to_string(index));
 }
 
 static bool is_matrix(const Weight& weight, int64_t rows, int64_t cols) {
@@ -120,7 +120,7 @@ static const float* values(const AdapterTable::Kept& weight) {
 }
 
 AdapterTable::AdapterTable(int64_t rows, int64_t cols) : rows_(rows), cols_(cols) {
-  if (rows < 1 || cols < 1) fail(ErrorKind::input, "adapter", "a table has rows and columns");
+  if (rows < 1 || cols < 1) fail(ErrorKind::input, "adapter", "a table must have at least one row and one column");
 }
 
 void AdapterTable::put(int64_t index, Kept down, Kept up, Kept scale, Kept gain, Kept shift) {

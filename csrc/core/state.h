@@ -20,9 +20,9 @@ constexpr int64_t kPage = 32;  // tokens per page; a multiple of the 16 lanes
 // horizontal sum; values are stored token by token, so that one vector holds 16 channels.
 //   key    [pages] of [heads] blocks of [dim][kPage]
 //   value  [pages] of [heads] blocks of [kPage][dim]
-// The elements of an i8 block are followed by kPage float32: what a token's elements are to be multiplied by. Pages lie
-// `stride` bytes apart, a page's values behind its keys, and between two pages are those of the other layers: whatever
-// the number of layers, the memory in use is one piece, which huge pages cover.
+// The elements of an i8 block are followed by kPage float32, the scales of its tokens. Pages lie `stride` bytes apart, with a
+// page's values after its keys and the pages of the other layers in between: for any number of layers the memory in use is
+// one contiguous range, which huge pages cover.
 struct KvState {
   DType dtype;  // f32, f16, bf16 or i8
   int64_t pages, heads, dim;
@@ -33,7 +33,7 @@ struct KvState {
 
   KvState(DType dtype, int64_t pages, int64_t heads, int64_t dim, bool own_memory = true);
 
-  // A page as bytes: its keys, then its values. A page that is not there or another size is an Error(input).
+  // A page as bytes: its keys, then its values. Throws Error(input) for a page that does not exist or another size.
   size_t page_bytes() const { return 2 * half_page(); }
   void read_page(int64_t page, std::byte* out, size_t size) const;
   void write_page(int64_t page, const std::byte* data, size_t size);
@@ -45,7 +45,7 @@ struct KvState {
   void check_size(size_t size) const;
 };
 
-// Gives the states, made without memory of their own and with the same number of pages, one together.
+// Gives one shared memory to states that were made without their own and with the same number of pages.
 void join_states(std::span<const std::shared_ptr<KvState>> layers);
 
 // The recurrent or convolution state of one layer: a slot holds `size` float32 of one sequence. A step reads a sequence's
@@ -74,10 +74,10 @@ void join_slots(std::span<const std::shared_ptr<SlotState>> layers);
 
 constexpr int64_t kAdapters = 256;  // indices of adapters; 0 is none
 
-// What an adapter makes of the products y = x Wᵀ + b of one weight:
-//   gain * (y + up (scale * (down x))) + shift, or up x + shift where there is no down: a weight in place of W.
-// down [rank, cols] and up [rows, rank] in panels of f32, f16 or bf16, both of one type; the others f32 vectors. What is
-// null is left out.
+// How an adapter changes the products y = x Wᵀ + b of one weight:
+//   gain * (y + up (scale * (down x))) + shift, or up x + shift where down is null: up replaces W.
+// down [rank, cols] and up [rows, rank] in panels of f32, f16 or bf16, both of one type; the others f32 vectors. Null
+// parts are left out.
 struct AdapterPart {
   const Weight *down = nullptr, *up = nullptr;
   const float *scale = nullptr, *gain = nullptr, *shift = nullptr;
@@ -85,7 +85,7 @@ struct AdapterPart {
   bool present() const { return up || gain || shift; }
 };
 
-// The adapters of one weight [rows, cols], by index. An entry is changed only while no step has its index.
+// The adapters of one weight [rows, cols], by index. An entry changes only while no step uses its index.
 class AdapterTable {
  public:
   using Kept = std::shared_ptr<const Weight>;
@@ -102,7 +102,7 @@ class AdapterTable {
  private:
   int64_t rows_, cols_;
   AdapterPart parts_[kAdapters];
-  std::unordered_map<int64_t, std::array<Kept, 5>> kept_;  // what the parts point to, by index
+  std::unordered_map<int64_t, std::array<Kept, 5>> kept_;  // owners of what the parts point to, by index
 };
 
 }  // namespace weft

@@ -55,7 +55,7 @@ inline Step step(const char* text, size_t left) {
   return {code, static_cast<uint8_t>(need + 1), true, false};
 }
 
-// Decodes one character of text known to be well formed and moves `p` behind it.
+// Decodes one character of text known to be well formed and moves `p` past it.
 inline char32_t next(const char*& p) {
   const auto* u = reinterpret_cast<const unsigned char*>(p);
   if (u[0] < 0x80) return ++p, u[0];

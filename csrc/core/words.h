@@ -1,4 +1,4 @@
-// words: attribute values that are words, as the kernels see them. The same lists stand in weft/ops/registry.py.
+// words: attribute values that are words, as the kernels see them. weft/ops/registry.py has the same lists.
 #pragma once
 
 namespace weft {

@@ -1,4 +1,4 @@
-// replay: a main for any compiler. It runs a target on every file it is named, and on every file of the folders.
+// replay: a main for any compiler. It runs a target on every file named and on every file of the folders named.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>

@@ -1,4 +1,4 @@
-// target: what the fuzz targets share: the entry points, a reader of an input's fields, and what must always hold.
+// target: what the fuzz targets share: the entry points, a reader of an input's fields, and the invariants.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +16,7 @@ extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
 
 namespace weft::fuzz {
 
-// What must hold for every input. Abort: fuzzers and sanitizers notice it, and nothing can catch it.
+// An invariant of every input. Aborts: fuzzers and sanitizers notice that, and nothing can catch it.
 #define REQUIRE(condition)                                                              \
   do {                                                                                  \
     if (!(condition)) {                                                                 \
@@ -25,7 +25,7 @@ namespace weft::fuzz {
     }                                                                                   \
   } while (0)
 
-// Whether `work` takes its input. An Error with a message fit to print refuses it; all else ends the process.
+// Whether `work` accepts its input. An Error with printable texts refuses it; anything else ends the process.
 template <class Work>
 bool accepted(Work&& work) {
   try {

@@ -39,7 +39,7 @@ inline void check_offsets(const text::Tokenizer& tokenizer, std::string_view tex
   }
 }
 
-// Ids are in the vocabulary and the same each time; `text` is UTF-8. Gives the ids without special tokens around them.
+// Ids are in the vocabulary and the same each time; `text` is UTF-8. Returns the ids without special tokens around them.
 inline text::Ids check_encoding(const text::Tokenizer& tokenizer, std::string_view text) {
   text::Ids plain;
   for (const text::Parse parse : {text::Parse::all, text::Parse::ordinary, text::Parse::none})
@@ -55,7 +55,7 @@ inline text::Ids check_encoding(const text::Tokenizer& tokenizer, std::string_vi
   return plain;
 }
 
-// All that can be asked of a tokenizer. A text may be refused (a normaliser may let it grow too much), ids may not.
+// Every call of a tokenizer. A text may be refused (a normaliser may let it grow too much), ids may not.
 inline void check_tokenizer(const text::Tokenizer& tokenizer, std::string_view bytes) {
   const std::string text = as_text(bytes.substr(0, kTextBytes));
   for (const std::string_view sample : {std::string_view(), kSample, std::string_view(text)})

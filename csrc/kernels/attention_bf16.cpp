@@ -2,9 +2,9 @@
 //
 // Meaning  weft/ops/attention.py
 // Layout   q, out [T, H, D], k, v [T, G, D] contiguous, H a multiple of G, D at most 128; segments i32 [B+1]. q, k and v
-//          are float32 or bfloat16, and so is out, whatever they are; out may be q if it has its type
+//          are float32 or bfloat16, and out is either, independently; out may be q if their types are equal
 // Method   kernels/attention_tiles.h; a task is a span of rows (query heads of tokens) of one sequence and key/value head;
-//          its keys are rounded and packed a block at a time, zeros behind the last one
+//          its keys are rounded and packed a block at a time, zeros after the last one
 // Bound    exponentials, one per row and key, and the matrix unit
 #include "kernels/attention_tiles.h"
 #if defined(WEFT_ISA_avx512)
@@ -14,7 +14,7 @@
 namespace weft::ISA {
 
 // 32 channels of 16 keys, of which `count` and `channels` are there: a right tile.
-#if defined(WEFT_ISA_amx)  // pairs of channels change places with keys
+#if defined(WEFT_ISA_amx)  // a transpose of keys and pairs of channels
 WEFT_INLINE __m512i row_of(const float* key, int64_t channels) {
   return round_two(load_n(key, channels), load_n(key + kLanes, larger(0, channels - kLanes)));
 }

@@ -1,7 +1,7 @@
 // attention_block: the arithmetic of attention, shared by `attention` and `attention_paged`, so that the same keys give
 // the same bits in both.
 //
-// A row is one query head of one token. A span is a set of rows that read the same key/value head; it is taken past the
+// A row is one query head of one token. A span is a set of rows that read the same key/value head; it goes through the
 // keys block by block (kPage keys, aligned to position 0), carrying per row the largest score so far, the sum of the
 // exponentials and the unnormalised output. Within a span, rows go in tiles of 16, one lane each for what is one number
 // per row, and a tile in groups that fit the registers. Every row sees the same operations in any tile and group.
@@ -218,7 +218,7 @@ WEFT_INLINE Range visible(const Span& span, int64_t row, int64_t start) {
   return {larger(0, span.begin[row] - start), smaller(kPage, span.end[row] - start)};
 }
 
-// Hides what a row does not see behind -inf, and returns the largest score.
+// Sets scores that a row does not see to -inf, and returns the largest score.
 WEFT_INLINE float mask_row(float* scores, Range seen) {
   alignas(64) static constexpr float lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   f32x16 low = load(scores), high = load(scores + 16);
@@ -233,8 +233,8 @@ WEFT_INLINE float mask_row(float* scores, Range seen) {
   return max_lane(max(low, high));
 }
 
-// From scores to weights: the tile's new maxima, e^(score - maximum), and the sums. correction: what the older sums and
-// outputs are multiplied by. A row that sees nothing here keeps its numbers: its correction is 1 and its weights are 0.
+// From scores to weights: the tile's new maxima, e^(score - maximum), and the sums. correction: the factor of the older sums and
+// outputs. A row that sees nothing here keeps its numbers: its correction is 1 and its weights are 0.
 // The weights of codes take the values' scales.
 template <class T>
 WEFT_INLINE void weigh_tile(const Span& span, int64_t first, int64_t rows, int64_t start, float* correction,

@@ -1,10 +1,10 @@
-// attention_half: every token attends to all tokens of its own sequence, for which half precision is enough.
+// attention_half: every token attends to all tokens of its own sequence, in half precision or better.
 //
 // Meaning  weft/ops/attention.py
 // Layout   q, out [T, H, D], k, v [T, G, D] contiguous, H a multiple of G, D at most 128; segments i32 [B+1]; out may be q
-// Method   where there is arithmetic of half precision: scores, weights and products of 32 channels and of 64 keys are sums
+// Method   at levels with half-precision arithmetic: scores, weights and products of 32 channels and of 64 keys are sums
 //          of halves, everything longer is a sum of floats. A task is a span of rows of one sequence and key/value head,
-//          taken past the keys in blocks, four rows at a time. Elsewhere it is `attention`
+//          going through the keys in blocks, four rows at a time. Elsewhere it is `attention`
 // Bound    arithmetic, 4 D flops per row and key
 #if defined(__ARM_FEATURE_FP16_VECTOR_ARITHMETIC)
 #include "kernels/attention_task.h"
@@ -19,7 +19,7 @@ constexpr int64_t kRows = 4;     // of a group
 constexpr int64_t kSpan = 512;   // rows of a task
 constexpr int64_t kMaxDim = 128;
 constexpr float kLowest = -65504.0f;  // of halves
-// The largest weight is 2^kLift, so that those below 2^(-13.5 - kLift) of it are the ones that are lost; values are at most
+// The largest weight is 2^kLift, so that only weights below 2^(-13.5 - kLift) of it are lost; values are at most
 // 64, and 2^kLift * 64 keys of them are still halves.
 constexpr float kLift = 3.0f;
 
@@ -30,7 +30,7 @@ struct Span {
   Half* scores;           // [kRows][kKeys], then the weights
   float *out, *top;       // [rows][deep], [rows]: what scores are compared with, 2^kLift below the largest
   float* total;           // [rows][4]
-  float lift;             // what the values in `value` are to be multiplied by
+  float lift;             // the factor of the values in `value`
 };
 
 WEFT_INLINE Span new_span(const Worker& worker, int64_t dim) {
@@ -66,7 +66,7 @@ WEFT_INLINE void transpose(Half8 (&x)[8]) {
   for (int i = 0; i < 4; ++i) halves(x[i], x[i + 4]);
 }
 
-// The power of two that takes the largest of `count` values to 32 to 64; 1 where there is none, or no number.
+// The power of two that takes the largest of `count` values to 32 to 64; 1 where all are zero or one is not finite.
 static float scale_of(const float* value, int64_t stride, int64_t count, int64_t dim) {
   float32x4_t most = vdupq_n_f32(0.0f);
   float rest = 0;
@@ -120,7 +120,7 @@ static void pack_block(Span& span, const float* key, const float* value, int64_t
   }
 }
 
-// Hides what lies behind `count` of the scores of 32 keys.
+// Hides the scores of 32 keys from `count` on.
 static void hide(Half* scores, int64_t count) {
   alignas(16) static constexpr uint16_t lane[8] = {0, 1, 2, 3, 4, 5, 6, 7};
   for (int64_t w = 0; w < kStrip; w += 8) {

@@ -3,7 +3,7 @@
 // Meaning  weft/ops/attention.py
 // Layout   q, out [T, H, D] contiguous, D at most 128; state as in core/state.h, H a multiple of its heads; positions i32 [T], segments i32 [B+1], pages i32 [B, P]; out may be q
 // Method   kernels/attention_tiles.h; a task is a span of rows of one sequence and key/value head; its pages are rounded and
-//          packed a block at a time. Pages that no row of the span sees are never read; behind the last key scores are
+//          packed a block at a time. Pages that no row of the span sees are never read; after the last key scores are
 //          hidden and values are zeros
 // Bound    packing when decoding, exponentials and the matrix unit when reading a prompt
 #include "kernels/attention_tiles.h"
@@ -15,8 +15,8 @@ WEFT_INLINE void fetch(const T* p, int64_t count) {
   for (int64_t i = 0; i < count; i += 64 / static_cast<int64_t>(sizeof(T))) __builtin_prefetch(p + i);
 }
 
-// A page's keys [dim][kPage] as two columns of tiles; what lies behind the last key is packed too, and its scores are
-// hidden. `next` is what will be packed next.
+// A page's keys [dim][kPage] as two columns of tiles; what follows the last key is packed too, and its scores are
+// hidden. `next` points to the next page to be packed.
 template <class T>
 static void pack_keys(Rounded* low, int64_t dim, const T* key, const T* next) {
   const int64_t deep = up_to(dim, kStep), pairs = dim / 2 * 2;
@@ -50,14 +50,14 @@ static void pack_values(Rounded* to, int64_t dim, int64_t width, const T* value,
       store_pair(to + c * kStep, j < count ? widen_n(value + c, width - c) : zero(), zero());
 }
 
-// The pages of a sequence from `start` on, for one head. A page is packed when it is asked for, and keys and values at one
-// place, where they stay in the first-level cache: so for one tile of rows, while decoding.
+// The pages of a sequence from `start` on, for one head. A page is packed when it is needed, keys and values into the same
+// memory, so that they stay in the first-level cache. For one tile of rows, while decoding.
 template <class T>
 struct Pages {
   const Span& span;
   const KvState& state;
   const int32_t* table;
-  int64_t head, start, last;  // last: behind the last key that a row sees
+  int64_t head, start, last;  // last: one past the last key that a row sees
 
   WEFT_INLINE StateBlock<const T> block(std::byte* half, int64_t at) const {
     return block_of<const T>(state, half, table[smaller(start + at, last - 1) / kPage], head);
@@ -70,7 +70,7 @@ struct Pages {
     pack_values(to, span.dim, smaller(width, span.dim - channel), block(state.value, at).elements + channel, count(at),
                 block(state.value, at + kPage).elements + channel);
   }
-  // The scales of the pages from `at` to `end`; zeros behind the last key, where a slot holds anything.
+  // The scales of the pages from `at` to `end`; zeros after the last key, where the memory holds anything.
   WEFT_INLINE void copy_scales(int64_t at, int64_t end) const {
     for (; at < end; at += kPage)
       for (int64_t i = 0; i < kPage; i += kLanes) {
@@ -89,7 +89,7 @@ struct Pages {
 };
 
 #if !defined(WEFT_ISA_amx)
-// The same for a few rows, which read elements where they lie: to pack them would take longer than to multiply.
+// The same for a few rows, which read elements in place: packing them would take longer than multiplying.
 constexpr int64_t kFewRows = 4;
 
 template <class T>

@@ -1,7 +1,7 @@
 // attention_sums: products of tiles of bfloat16 for attention, by the matrix unit or by vectors, to the same bits.
 //
-// Operands are cut into tiles of 512 elements: of the left one [16 rows][32], of the right one [32][16], which the matrix
-// unit wants in pairs, [16][16][2]. Sums are of 16 lanes a row.
+// Operands are cut into tiles of 512 elements: the left one's [16 rows][32], the right one's [32][16], which the matrix
+// unit reads in pairs, [16][16][2]. Sums are of 16 lanes a row.
 #pragma once
 #include "core/half.h"
 #include "kernels/rows.h"
@@ -50,7 +50,7 @@ WEFT_INLINE void pack_pair(Rounded* to, const int8_t* first, const int8_t* secon
   _mm512_store_si512(to, _mm512_or_si512(_mm512_srli_epi32(words(first), 16), words(second)));
 }
 
-// Left operands and sums, in tmm0 to tmm4, have only the rows that are there: the unit's time is theirs.
+// Left operands and sums, in tmm0 to tmm4, have only the rows that exist, because the unit's time grows with the rows.
 WEFT_INLINE void shape_tiles(int64_t rows) {
   TileShapes shapes;
   for (int i = 0; i < 8; ++i) shapes.bytes[i] = 64, shapes.rows[i] = static_cast<uint8_t>(i < 5 ? rows : 16);
@@ -86,7 +86,7 @@ WEFT_INLINE void add_step(const Rounded* left, const Rounded* right, int64_t str
   if constexpr (T > 2) _tile_dpbf16ps(2, 4, 7);
   if constexpr (T > 3) _tile_loadd(5, right + 3 * stride, 64);
   if constexpr (T > 3) _tile_dpbf16ps(3, 4, 5);
-  settle_stores();  // nor may what is packed next, in the same place, be stored before it was loaded
+  settle_stores();  // nor may the next packed tile, in the same memory, be stored before this one was loaded
 }
 template <int T>
 WEFT_INLINE void end_sums(float* sums) {
@@ -132,13 +132,13 @@ WEFT_INLINE void store_row(Rounded* to, f32x16 low, f32x16 high) {
   store_rounded(to, low);
   store_rounded(to + kLanes, high);
 }
-// What was half precision has eleven bits: then the product here is rounded to nearest even at the eighth, and the rest is
+// A half has eleven bits: then the product here is rounded to nearest even at the eighth, and the rest is
 // exact.
 WEFT_INLINE f32x16 round_half(f32x16 x) {
   const f32x16 more = x * splat(65537.0f);
   return more + (x - more);
 }
-// Elements of a state; bfloat16 and codes are as they should be.
+// Elements of a state; bfloat16 and codes need no rounding.
 template <class T>
 WEFT_INLINE f32x16 rounded(const T* p) {
   return widen(p);
@@ -161,7 +161,7 @@ struct TileRows {
   const Rounded* first;
   WEFT_INLINE f32x16 row(int64_t k) const { return load(first + k * kLanes); }
 };
-// or in a state, `stride` elements apart; those behind `count` are zeros. What is read next is asked for row by row.
+// or in a state, `stride` elements apart; those from `count` on are zeros. The next rows are prefetched row by row.
 template <class T>
 struct StateRows {
   int64_t count, stride;

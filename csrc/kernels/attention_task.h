@@ -1,4 +1,4 @@
-// attention_task: how the rows of attention are dealt out.
+// attention_task: how the rows of attention are divided into tasks.
 #pragma once
 #include "kernels/rows.h"
 

@@ -6,7 +6,7 @@
 // weights and the unnormalised output. q is scaled before it is rounded, so that weights are powers of two:
 // p = 2^(score - top). scores = q kᵀ and out = p v are products of bfloat16 with float32 sums in matmul_bf16's order, 32
 // channels or keys a step: what the matrix unit does, and what the other levels do with vectors. A lane is a key, so that
-// few rows cost little; what a row does not see weighs nothing, and changes none of its sums.
+// few rows cost little; keys that a row does not see have the weight zero, and change none of its sums.
 #pragma once
 #include "kernels/attention_sums.h"
 #include "kernels/attention_task.h"
@@ -22,7 +22,7 @@ static_assert(kStep == kPage);
 // A task's memory. deep and wide: D rounded up to a step and to a vector.
 struct Span {
   int64_t rows, dim, deep, wide;
-  int64_t shaped;         // rows that the matrix unit was last told of
+  int64_t shaped;         // rows that the matrix unit is configured for
   float scale, softcap;   // in powers of two; softcap 0: none
   int64_t* at;            // where a row lies in q and in the result
   int32_t *begin, *end;   // keys a row sees, as positions
@@ -68,7 +68,7 @@ WEFT_INLINE f32x16 read_n(const float* p, int64_t n) { return load_n(p, n); }
 WEFT_INLINE void write_n(float* p, f32x16 x, int64_t n) { store_n(p, x, n); }
 [[maybe_unused]] WEFT_INLINE void write_n(uint16_t* p, f32x16 x, int64_t n) { store_rounded_n(p, x, n); }
 
-// The queries of all rows; and nothing seen yet.
+// Loads the queries of all rows and resets the sums.
 template <class In>
 static void start_rows(const Span& span, const In* q) {
   const f32x16 scale = splat(span.scale);
@@ -102,7 +102,7 @@ WEFT_INLINE Edges edges_of(const Span& span, int64_t first, int64_t rows, int64_
   return edges;
 }
 
-// Whether keys and values are read where they lie, or from tiles.
+// Whether keys and values are read in place or from tiles.
 template <class Tiles>
 constexpr bool kInPlace = requires(Tiles tiles) { tiles.key_rows(0, 0); };
 
@@ -169,7 +169,7 @@ WEFT_INLINE void score_keys(const Span& span, const Rounded* q, int64_t rows, co
   if (key < edges.end) score<2>(span, q, tiles.keys(key, kStep), span.scores + key * kLanes, rows);
 }
 
-// Hides what a row does not see of the 32 keys at `start` + `key`.
+// Hides those of the 32 keys at `start` + `key` that a row does not see.
 static void hide(const Span& span, int64_t first, int64_t rows, int64_t start, int64_t key) {
   alignas(64) static constexpr float lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   const f32x16 low = load(lane), high = low + splat(16.0f), hidden = splat(kLowest);
@@ -243,7 +243,7 @@ WEFT_INLINE void weigh_step(const Span& span, int64_t key, int64_t rows, const f
 }
 
 // Weights and their product with 16 C channels of the values from `channel` on. While the matrix unit multiplies one
-// step, the vector units weigh the next. Without `total` the weights are there already.
+// step, the vector units weigh the next. Without `total` the weights exist already.
 template <int C, class Tiles>
 WEFT_INLINE void add_values(const Span& span, int64_t channel, int64_t rows, const Edges& edges, Tiles tiles,
                             const float* top, float* total, float* out) {
@@ -277,7 +277,7 @@ WEFT_INLINE void add_all_values(const Span& span, int64_t rows, const Edges& edg
   }
 }
 
-// What was added up under a lower largest score, of each row by its factor. Zeros need it not: they stay what they are.
+// Multiplies the sums of each row, made under a lower maximum, by the row's factor. Sums of zero are skipped.
 WEFT_INLINE void lower(const Span& span, int64_t rows, const float* factor, float* total, float* out) {
   for (int64_t row = 0; row < rows; ++row) {
     const f32x16 by = splat(factor[row]);
@@ -320,7 +320,7 @@ template <class Tiles>
 WEFT_INLINE void attend_block(Span& span, int64_t start, Tiles tiles) {
   for (int64_t first = 0; first < span.rows; first += kLanes) {
     const int64_t rows = smaller(kLanes, span.rows - first), shape = span.alike ? kLanes : rows;
-    if (shape != span.shaped) shape_tiles(span.shaped = shape);  // so costly that a text's last rows do not pay
+    if (shape != span.shaped) shape_tiles(span.shaped = shape);  // too costly for the last rows of a text
     attend_tile(span, first, rows, start, tiles);
   }
 }

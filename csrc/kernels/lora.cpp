@@ -3,7 +3,7 @@
 // Meaning  weft/ops/matmul.py
 // Layout   x [M, K], y and y' [M, N] contiguous, y' may be y; table: down and up in panels [panel][k][16], f32, f16 or bf16
 // Method   rows that follow one another under one adapter share tiles of registers; four chains over k for down, one over
-//          the rank for up. A task is a strip of columns, and computes what it needs of down x itself, in scratch
+//          the rank for up. A task is a strip of columns, and computes its own part of down x in scratch
 // Bound    memory, one pass over the adapters of the batch, below about 8 rows; fma throughput from there on
 #include "kernels/lora_parts.h"
 
@@ -16,7 +16,7 @@ constexpr int kRows = 2, kPanels = 2;
 #else
 constexpr int kRows = 1, kPanels = 1;
 #endif
-constexpr int kChains = 4;  // of down: there are few panels, and a chain waits for itself
+constexpr int kChains = 4;  // of down: there are few panels, and a single chain is bound by latency
 constexpr int64_t kRowStep = 32, kStrip = 256;  // rows and panels of a task at most
 
 struct Task {
@@ -57,7 +57,7 @@ static void adapt_rows(const AdapterPart& part, const Task& task, int64_t row, i
     if (row < row_end) adapt_rows<T, R / 2>(part, task, row, row_end);
 }
 
-// Asks for panels that are read soon: they are too few for the hardware's prefetcher to get going. 1.3 times as fast.
+// Prefetches panels that are read soon: they are too few for the hardware's prefetcher to start. 1.3 times as fast.
 WEFT_INLINE void ask_for(const Weight& weight, int64_t panel, int64_t panel_end) {
   const int64_t bytes = weight.cols * 16 * (weight.dtype == DType::f32 ? 4 : 2);
   for (int64_t i = panel * bytes; i < panel_end * bytes; i += 64) __builtin_prefetch(weight.data + i);

@@ -1,8 +1,8 @@
-// lora_embedding: rows of a table of embeddings as the adapter of their sequence has them.
+// lora_embedding: rows of an embedding table, changed by the adapter of their sequence.
 //
 // Meaning  weft/ops/matmul.py
 // Layout   y and y' [T, D] contiguous, y' may be y; ids i32 [T]; table of [D, V]: down and up in panels [panel][k][16]
-// Method   as lora where x is 1 at the token's id: down x is a look-up, and so is up x where there is no down. A task is
+// Method   as lora with x one-hot at the token's id: down x is a look-up, and so is up x without a down. A task is
 //          a row
 // Bound    memory, the token's entries and one pass over up
 #include "kernels/lora_parts.h"

@@ -1,4 +1,4 @@
-// lora_parts: what the kernels of adapters share: whose a row is, products with panels, and what is made of them.
+// lora_parts: what the adapter kernels share: which adapter a row has, products with panels, and applying a part.
 #pragma once
 #include "core/state.h"
 #include "core/weight.h"
@@ -46,7 +46,7 @@ WEFT_INLINE void tile(const Rows& rows, const T* w, Done done) {
     }
 }
 
-// What an adapter makes of 16 columns of a row.
+// Applies an adapter to 16 columns of a row.
 struct Finish {
   const AdapterPart& part;
   const float* y;
@@ -62,7 +62,7 @@ struct Finish {
   }
 };
 
-// Whose rows they are: row r of y is token rows[r], or token r where no rows are given.
+// The adapters of rows: row r of y belongs to token rows[r], or to token r where rows is absent.
 struct Owners {
   const Operand &segments, &adapters;
   const Operand rows;

@@ -2,11 +2,11 @@
 //
 // Meaning  weft/ops/matmul.py
 // Layout   x bfloat16 [M, K], K a multiple of 32; y float32 or bfloat16 [M, N]; W bfloat16 in pairs (pack/pairs.h).
-//          Split: x, W and a bfloat16 y have twice the columns, rounded values and then what the rounding left
+//          Split: x, W and a bfloat16 y have twice the columns, rounded values and then the remainders
 // Method   per 32 columns two chains, over the even and over the odd ones, are added up and then added to the element.
 //          Products of bfloat16 are exact in float32, so this is what an instruction of the matrix unit does, and every
 //          level gives the same bits (subnormal sums apart, which the unit makes zero). Split: per 32 columns three
-//          products, value and value, value and rest, rest and value: 16 bits of every factor count
+//          products, values with values, values with remainders, remainders with values: 16 bits of every factor count
 // Bound    the matrix unit and the second-level cache, or fma throughput; memory, one pass over W, with few rows
 #include "core/weight.h"
 #include "kernels/matmul_bf16_rows.h"
@@ -17,7 +17,7 @@
 namespace weft::ISA {
 
 constexpr int64_t kMaxPanels = 1 << 20;  // as many as there are
-constexpr int64_t kMaxDepth = 1 << 14;   // whatever the level keeps in scratch of a task fits
+constexpr int64_t kMaxDepth = 1 << 14;   // everything a task keeps in scratch fits
 
 #if defined(WEFT_ISA_amx)
 
@@ -26,10 +26,10 @@ constexpr int64_t kFewRows = 2;             // bound by memory, which vectors re
 constexpr int64_t kFewestPanels = 4;        // of a task in a team
 constexpr int64_t kBlock = 1024;            // sums of 32 rows and 2 panels
 constexpr int64_t kGroupBytes = 320 << 10;  // of W, read again and again from the second-level cache
-constexpr int64_t kRowsBytes = 768 << 10;   // of x that is to stay there beside it
+constexpr int64_t kRowsBytes = 768 << 10;   // of x that stays there too
 WEFT_INLINE int64_t max_rows(int64_t x_row) { return larger(128, smaller(1024, kRowsBytes / (2 * x_row) / 32 * 32)); }
 
-// Up to 32 rows and 2 panels: where they lie, where their sums go, and what is asked for meanwhile.
+// Up to 32 rows and 2 panels: their addresses, the address of their sums, and what is prefetched meanwhile.
 struct Block {
   const uint16_t *x, *w;
   float* sums;  // [row / 16][panel][16][16]
@@ -37,7 +37,7 @@ struct Block {
   int64_t ahead_lines;  // at each step
 };
 
-// Sums that wait for bias and activation. Rows 0: none do.
+// Sums that wait for bias and activation; rows is 0 where none do.
 struct Pending {
   const float* sums = nullptr;
   int64_t row = 0, rows = 0, panel = 0, panels = 0;
@@ -55,8 +55,8 @@ WEFT_INLINE void store_rounded_pair(uint16_t* to, f32x16 first, f32x16 second) {
   _mm512_storeu_si512(to, reinterpret_cast<const __m512i&>(both));
 }
 
-// The same for two whole panels, a row at a time, with a known activation and type of result. Copies of what it needs:
-// behind a pointer the compiler would have to read them again after every store.
+// The same for two whole panels, a row at a time, with a known activation and type of result. It copies what it needs:
+// the compiler would have to reload it through a pointer after every store.
 template <Activation kind, bool narrow, bool split>
 struct Finish {
   const float* sums;
@@ -106,7 +106,7 @@ WEFT_INLINE void store_sums(float* sums) {
   if constexpr (R > 1 && P > 1) _tile_stored(3, sums + 3 * 256, 64);
 }
 
-// Where the factors of the i-th step begin. Split: values, then rests of W, then rests of x, of the same 32 columns.
+// Where the factors of the i-th step begin. Split: values, then remainders of W, then remainders of x, of the same 32 columns.
 template <bool split>
 WEFT_INLINE int64_t in_x(int64_t depth, int64_t i) {
   return split ? i / 3 * kPairColumns + (i % 3 == 2 ? depth : 0) : i * kPairColumns;
@@ -243,8 +243,8 @@ struct Task {
     settle_stores();
   }
 
-  // Rows of x stay in the first-level cache, if they fit, while a group of panels goes by that stays in the second for
-  // the next rows, and the next group is asked for, unless rows are so few that memory is busy anyway.
+  // Rows of x stay in the first-level cache, if they fit, while a group of panels is read that stays in the second for
+  // the next rows. The next group is prefetched, unless rows are so few that memory is busy anyway.
   void multiply_all() {
     const int64_t x_row = a.x_row(), group = larger(2, kGroupBytes / (32 * x_row) / 2 * 2);
     const int64_t tile = (32 * x_row + 4 * kBlock) * 2 <= int64_t{kScratchBytes} ? 32 : 16;
@@ -284,7 +284,7 @@ KERNEL(matmul_bf16) {
                   split ? weight.cols / 2 : weight.cols, weight.rows, split};
   if (a.x_row() > kMaxDepth) __builtin_trap();  // the op's shape rule refuses it
   const Epilogue epilogue(call);
-  const int64_t fewest = worker.count > 1 ? kFewestPanels : kMaxPanels;  // one worker alone: nobody to share with
+  const int64_t fewest = worker.count > 1 ? kFewestPanels : kMaxPanels;  // one worker shares with no other
   const Tasks tasks(call.in[0].rows(), parts(a.columns, 16), kTaskRows, max_rows(a.x_row()), kMaxPanels, fewest, worker.count);
 #if defined(WEFT_ISA_amx)
   shape_whole_tiles();

@@ -1,7 +1,7 @@
-// matmul_bf16_rows: matmul_bf16 with vectors: every level's way but the matrix unit's, and there the way of few rows.
+// matmul_bf16_rows: matmul_bf16 with vectors, at every level without a matrix unit, and for few rows where there is one.
 //
-// The matrix unit takes subnormal numbers for zero, before and after each step; so do the vectors beside it, that a row's
-// bits do not depend on how many others there are.
+// The matrix unit takes subnormal numbers for zero, before and after each step; so do the vectors of that level, so that a
+// row's bits do not depend on the number of rows.
 #pragma once
 #include "core/weight.h"
 #include "kernels/matmul_epilogue.h"
@@ -12,7 +12,7 @@ namespace weft::ISA {
 
 struct Product {
   const uint16_t *x, *w;
-  float* y;  // or, where the result is to be rounded, null
+  float* y;  // null where the result is rounded
   uint16_t* narrow_y;
   int64_t depth, columns;  // K, N
   bool split;
@@ -20,7 +20,7 @@ struct Product {
   WEFT_INLINE int64_t narrow_row() const { return split ? 2 * columns : columns; }
 };
 
-// The sums of 16 outputs from `column` on, finished and stored; of the last ones only `count` are there.
+// The sums of 16 outputs from `column` on, finished and stored; of the last ones only `count` exist.
 WEFT_INLINE void put(const Product& a, const Epilogue& epilogue, int64_t row, int64_t column, f32x16 sums) {
   const int64_t count = smaller(16, a.columns - column);
   const f32x16 result = a.split ? finished(epilogue, sums, column, count) : finished_coarse(epilogue, sums, column, count);
@@ -44,7 +44,7 @@ constexpr int64_t kTaskRows = kRows, kFewestPanels = 4;
 WEFT_INLINE int64_t max_rows(int64_t x_row) { return smaller(64, int64_t{kScratchBytes} / (x_row * 4) / kRows * kRows); }
 #endif
 
-// From here on subnormal numbers are zero to this thread's vectors; gives back what was set before.
+// Makes this thread's vectors treat subnormal numbers as zero; returns the previous setting.
 WEFT_INLINE unsigned flush_subnormals() {
 #if defined(WEFT_ISA_amx)
   const unsigned before = _mm_getcsr();
@@ -60,7 +60,7 @@ WEFT_INLINE void keep_subnormals([[maybe_unused]] unsigned before) {
 #endif
 }
 
-constexpr int64_t kFetchAhead = 2048;  // elements of W, of which the hardware asks for too few ahead
+constexpr int64_t kFetchAhead = 2048;  // elements of W to prefetch: the hardware does not run far enough ahead
 
 #if defined(WEFT_ISA_neon)
 // Columns `lane` and `lane + 1` of the four in x.

@@ -44,23 +44,23 @@ WEFT_INLINE void unpack(const std::byte* chunk, u8x64* codes) {
 }
 
 // d (which = 0), or m or dmin (1), of the 16 rows.
-WEFT_INLINE f32x16 half_row(const std::byte* head, int which) {
-  return load_f16(reinterpret_cast<const uint16_t*>(head) + which * 16);
+WEFT_INLINE f32x16 half_row(const std::byte* header, int which) {
+  return load_f16(reinterpret_cast<const uint16_t*>(header) + which * 16);
 }
 
 // The integer scales of sub-blocks 2j and 2j + 1, and their minima.
 template <DType type>
-WEFT_INLINE pairs scale_pairs(const std::byte* head, int j) {
+WEFT_INLINE pairs scale_pairs(const std::byte* header, int j) {
   constexpr Format f = format_of(type);
-  const pairs scale = load_pairs<f.signed_subs>(head + (f.mins ? 64 : 32) + j * 32);
+  const pairs scale = load_pairs<f.signed_subs>(header + (f.mins ? 64 : 32) + j * 32);
   if constexpr (f.nibbles) return low_nibbles(scale);
   return scale;
 }
 template <DType type>
-WEFT_INLINE pairs min_pairs(const std::byte* head, int j) {
+WEFT_INLINE pairs min_pairs(const std::byte* header, int j) {
   constexpr Format f = format_of(type);
-  if constexpr (f.nibbles) return high_nibbles(load_pairs<false>(head + 64 + j * 32));
-  return load_pairs<false>(head + 64 + f.scales_bytes() + j * 32);
+  if constexpr (f.nibbles) return high_nibbles(load_pairs<false>(header + 64 + j * 32));
+  return load_pairs<false>(header + 64 + f.scales_bytes() + j * 32);
 }
 
 }  // namespace weft::ISA

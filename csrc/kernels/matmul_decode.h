@@ -21,15 +21,15 @@ WEFT_INLINE void decode_group(u8x64 codes, f32x16 scale, f32x16 min, float* out)
 
 // Scale and minimum of sub-block `sub`; of the whole block for types without.
 template <DType type>
-WEFT_INLINE void decode_scales(const std::byte* head, int sub, f32x16& scale, f32x16& min) {
+WEFT_INLINE void decode_scales(const std::byte* header, int sub, f32x16& scale, f32x16& min) {
   constexpr Format f = format_of(type);
-  scale = half_row(head, 0);
-  if constexpr (f.mins) min = half_row(head, 1);
+  scale = half_row(header, 0);
+  if constexpr (f.mins) min = half_row(header, 1);
   if constexpr (f.subs > 0) {
-    const pairs scales = scale_pairs<type>(head, sub / 2);
+    const pairs scales = scale_pairs<type>(header, sub / 2);
     scale = scale * to_float(sub % 2 ? odd(scales) : even(scales));
     if constexpr (f.mins) {
-      const pairs mins = min_pairs<type>(head, sub / 2);
+      const pairs mins = min_pairs<type>(header, sub / 2);
       min = min * to_float(sub % 2 ? odd(mins) : even(mins));
     }
   }
@@ -40,9 +40,9 @@ template <DType type>
 static void decode_panel(const std::byte* panel, int64_t cols, int64_t k, int64_t depth, float* out) {
   constexpr Format f = format_of(type);
   constexpr int width = f.subs == 16 ? 16 : 32;  // columns under one scale
-  const std::byte* heads = panel + f.code_bytes(cols);
+  const std::byte* headers = panel + f.code_bytes(cols);
   for (int64_t at = k; at < k + depth; at += 32) {
-    const std::byte* head = heads + at / f.block * f.head_bytes();
+    const std::byte* header = headers + at / f.block * f.header_bytes();
     u8x64 codes[8];
     const std::byte* chunk = panel + at / 32 * f.chunk_bytes();
     // A panel is read in order; the hardware's prefetcher does not run far enough ahead in one stream: up to 1.7x.
@@ -50,7 +50,7 @@ static void decode_panel(const std::byte* panel, int64_t cols, int64_t k, int64_
     unpack<type>(chunk, codes);
     for (int g = 0; g < 8; ++g, out += 64) {
       f32x16 scale, min = zero();
-      decode_scales<type>(head, static_cast<int>(at % f.block) / width + g * 4 / width, scale, min);
+      decode_scales<type>(header, static_cast<int>(at % f.block) / width + g * 4 / width, scale, min);
       decode_group<type>(codes[g], scale, min, out);
     }
   }

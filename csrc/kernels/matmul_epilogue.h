@@ -1,4 +1,4 @@
-// matmul_epilogue: what every product shares around its sums: how outputs are cut into tasks, and bias and activation.
+// matmul_epilogue: what all products share: cutting outputs into tasks, and bias and activation after the sums.
 #pragma once
 #include "core/words.h"
 #include "simd/simd.h"
@@ -32,8 +32,8 @@ struct Tasks {
   WEFT_INLINE int64_t panel_end(int64_t task) const { return smaller(panels, panel(task) + panel_step); }
 };
 
-// Panels cut for a team that reads W from memory: each cut takes an equal share of what is left, so that there are few
-// starts, and the last ones are so small that a slow worker is not waited for.
+// Panels cut for a team that reads W from memory: each cut takes an equal share of the rest, so that there are few
+// starts, and the last cuts are so small that a slow worker delays nothing.
 struct Shares {
   int64_t panels, least, parts;
 

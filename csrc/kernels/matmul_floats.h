@@ -1,4 +1,4 @@
-// matmul_floats: products of float32 activations: `matmul`, and `matmul_half` where there is no arithmetic of halves.
+// matmul_floats: products of float32 activations: `matmul`, and `matmul_half` at levels without half-precision arithmetic.
 #pragma once
 #include "core/weight.h"
 #include "kernels/matmul_decode.h"
@@ -27,7 +27,7 @@ constexpr int64_t kDepth = 256;    // columns widened to scratch at once, and pe
 constexpr int64_t kRowStep = 96;   // rows of x that share one pass over W
 constexpr int64_t kPanelStep = 32;
 
-// What a register tile reads and writes. Sums go on from y unless this is the first block of k.
+// What a register tile reads and writes. Sums continue from y unless this is the first block of k.
 template <class T>
 struct Block {
   const float* x;  // first row, first column of the block of k
@@ -38,7 +38,7 @@ struct Block {
   float* y;
   int64_t y_stride, columns;  // columns: of y from here on
   bool first;
-  bool fetch = false;  // ask for what follows this block of W, at levels where that helps
+  bool fetch = false;  // prefetch the next block of W, at levels where that helps
 };
 
 #if defined(WEFT_ISA_neon)

@@ -1,8 +1,8 @@
-// matmul_half: y = act(x Wᵀ + b) with W in half precision, where half precision is enough for short sums.
+// matmul_half: y = act(x Wᵀ + b) with W in half precision, and short sums in half precision where the level has it.
 //
 // Meaning  weft/ops/matmul.py
 // Layout   x float32 [M, K], y float32 [M, N] contiguous; W f16 in panels (pack/panels.h)
-// Method   where there is arithmetic of half precision: a row of x times the power of two that takes its largest value to
+// Method   at levels with half-precision arithmetic: a row of x times the power of two that takes its largest value to
 //          between 4 and 8, rounded to halves; one chain of halves over 64 columns per element, these added up in float32,
 //          kept in y between blocks of k. A task rounds its own rows. Elsewhere it is `matmul`
 // Bound    fma throughput of halves from about 4 rows on; memory, one pass over W, below
@@ -20,7 +20,7 @@ constexpr int64_t kRowStep = 96;   // rows that share one pass over W
 constexpr int64_t kPanelStep = 32;
 constexpr int64_t kMaxDepth = int64_t{1} << 15;  // eight rows and more fit into scratch
 
-// What a register tile reads and writes. Sums go on from y unless this is the first block of k; after the last one they
+// What a register tile reads and writes. Sums continue from y unless this is the first block of k; after the last one they
 // are multiplied by `by`, one a row.
 struct Block {
   const Half* x;  // first row, first column of the block of k
@@ -104,7 +104,7 @@ static void single_row(const Block& b) {
   store_n(b.y, total * splat(*b.by), smaller(16, b.columns));
 }
 
-// Rounds a row to halves, zeros after it up to a multiple of 8. What its products are to be multiplied by.
+// Rounds a row to halves, zeros after it up to a multiple of 8. Returns the factor for its products.
 static float round_row(const float* x, int64_t depth, Half* to) {
   float32x4_t most = vdupq_n_f32(0.0f);
   float rest = 0;

@@ -1,10 +1,10 @@
 // matmul_i8: y = act(x Wᵀ + b) with x and W in int8 and exact integer sums.
 //
 // Meaning  weft/ops/quant.py
-// Layout   x int8 [M, K], K a multiple of 64, and heads float32 [M, 3] (token_codes.h); W int8 in quads
-//          (pack/quads.h); y float32 [M, N], or int8 [M, N] and heads, made for the product whose weight `reader` is
+// Layout   x int8 [M, K], K a multiple of 64, and headers float32 [M, 3] (token_codes.h); W int8 in quads
+//          (pack/quads.h); y float32 [M, N], or int8 [M, N] and headers, for the product with the weight `reader`
 // Method   sum = Σ x w + excess * w[column]; y = act(fma(float(sum) * scale of w, scale of x, bias)). Sums are exact, so
-//          every level gives the same bits. A result that is to be int8 waits in scratch until its row is complete
+//          every level gives the same bits. A result that becomes int8 waits in scratch until its row is complete
 // Bound    the matrix unit and the second-level cache, or byte products; memory, one pass over W, with few rows
 #include "core/weight.h"
 #include "kernels/matmul_epilogue.h"
@@ -21,34 +21,34 @@ constexpr int64_t kMaxDepth = 8192, kMaxQuantised = 3072;
 
 struct Product {
   const int8_t* x;
-  const float* heads;
+  const float* headers;
   const int8_t* w;
   const float* scales;  // of W
-  float* y;             // or, where the result is to be int8, null
+  float* y;             // null where the result becomes int8
   int8_t* codes;
-  float* y_heads;
-  const float* factors;  // of the columns of y that is to be int8, null: none
+  float* y_headers;
+  const float* factors;  // of the columns of a y that becomes int8; null: none
   int64_t depth, columns;  // K, N
 };
 
-// The head of a row: its scale, and its largest element's excess, four columns (in bytes of a panel) and place in them.
-struct RowHead {
+// The header of a row: its scale, and its largest element's excess, four columns (in bytes of a panel) and place in them.
+struct RowHeader {
   float scale;
   int32_t excess, fours, place;
 };
 
-// Numbers may come from anywhere, so none leads out of the row.
-WEFT_INLINE RowHead read_head(const float* head, int64_t depth) {
+// The numbers are not trusted: the column is clamped to the row.
+WEFT_INLINE RowHeader read_header(const float* header, int64_t depth) {
   const auto bounded = [](float value, float limit) {
     return static_cast<int32_t>(value > 0 ? (value < limit ? value : limit) : 0.0f);
   };
-  const int32_t column = bounded(head[1], static_cast<float>(depth - 1));
-  return {head[0], bounded(head[2], kMaxExcess), column / 4 * 64, column % 4};
+  const int32_t column = bounded(header[1], static_cast<float>(depth - 1));
+  return {header[0], bounded(header[2], kMaxExcess), column / 4 * 64, column % 4};
 }
 
 // A complete row of results.
 static void quantise_row(const Product& a, const float* y, int64_t row) {
-  write_codes(y, a.columns, peaks_of(y, a.columns), a.codes + row * a.columns, a.y_heads + row * kHead);
+  write_codes(y, a.columns, peaks_of(y, a.columns), a.codes + row * a.columns, a.y_headers + row * kHeader);
 }
 
 #if defined(WEFT_ISA_amx)
@@ -58,34 +58,34 @@ constexpr int64_t kTaskRows = 32, kGroupBytes = 512 << 10;
 WEFT_INLINE int64_t least_rows(int64_t, int) { return kTaskRows; }
 constexpr int64_t kMaxRows = 256;  // of a task
 
-// The same with the excess as two products with unsigned bytes take it.
-struct ByteHead {
+// The same with the excess split for two products with unsigned bytes.
+struct ByteHeader {
   float scale;
   int32_t fours;
   uint32_t excess[2];
-  WEFT_INLINE ByteHead(const RowHead& head) : scale(head.scale), fours(head.fours) {
-    const auto low = static_cast<uint32_t>(smaller(head.excess, 255)), high = static_cast<uint32_t>(head.excess) - low;
-    excess[0] = low << 8 * head.place, excess[1] = high << 8 * head.place;
+  WEFT_INLINE ByteHeader(const RowHeader& header) : scale(header.scale), fours(header.fours) {
+    const auto low = static_cast<uint32_t>(smaller(header.excess, 255)), high = static_cast<uint32_t>(header.excess) - low;
+    excess[0] = low << 8 * header.place, excess[1] = high << 8 * header.place;
   }
 };
 
 // Sums [rows, 32] of two panels that wait for scales, bias and activation.
 struct Pending {
   const int32_t* sums = nullptr;
-  const ByteHead* heads = nullptr;
+  const ByteHeader* headers = nullptr;
   float* y = nullptr;  // of the first row, column 0
   int64_t rows = 0, panel = 0, done = 0;
 };
 
-WEFT_INLINE f32x16 scaled(const int32_t* sums, const ByteHead& head, const int8_t* w, f32x16 scale, f32x16 bias) {
-  const __m512i four = _mm512_loadu_si512(w + head.fours);
+WEFT_INLINE f32x16 scaled(const int32_t* sums, const ByteHeader& header, const int8_t* w, f32x16 scale, f32x16 bias) {
+  const __m512i four = _mm512_loadu_si512(w + header.fours);
   __m512i total = _mm512_loadu_si512(sums);
-  total = _mm512_dpbusd_epi32(total, _mm512_set1_epi32(static_cast<int>(head.excess[0])), four);
-  total = _mm512_dpbusd_epi32(total, _mm512_set1_epi32(static_cast<int>(head.excess[1])), four);
-  return fma(f32x16{_mm512_cvtepi32_ps(total)} * scale, splat(head.scale), bias);
+  total = _mm512_dpbusd_epi32(total, _mm512_set1_epi32(static_cast<int>(header.excess[0])), four);
+  total = _mm512_dpbusd_epi32(total, _mm512_set1_epi32(static_cast<int>(header.excess[1])), four);
+  return fma(f32x16{_mm512_cvtepi32_ps(total)} * scale, splat(header.scale), bias);
 }
 
-// Finishes up to `count` rows more.
+// Finishes up to `count` more rows.
 using Finish = void (*)(const Product& a, const Epilogue& epilogue, Pending& pending, int64_t count);
 
 template <Activation kind, bool rough>
@@ -99,12 +99,12 @@ static void finish_some(const Product& a, const Epilogue& epilogue, Pending& pen
   f32x16 factor[2] = {splat(1.0f), splat(1.0f)};
   if (rough && a.factors) factor[0] = load(a.factors + column), factor[1] = load(a.factors + column + 16);
   const int8_t *w = a.w + column * a.depth, *w_next = left > 16 ? w + 16 * a.depth : w;
-  const ByteHead* head = pending.heads + begin;
+  const ByteHeader* header = pending.headers + begin;
   const int32_t* sums = pending.sums + begin * 32;
   float* y = pending.y + begin * columns + column;
-  for (int64_t r = begin; r < end; ++r, ++head, sums += 32, y += columns) {
-    f32x16 first = scaled(sums, *head, w, scale[0], bias[0]);
-    f32x16 second = scaled(sums + 16, *head, w_next, scale[1], bias[1]);
+  for (int64_t r = begin; r < end; ++r, ++header, sums += 32, y += columns) {
+    f32x16 first = scaled(sums, *header, w, scale[0], bias[0]);
+    f32x16 second = scaled(sums + 16, *header, w_next, scale[1], bias[1]);
     first = rough ? activate_rough<kind>(first) * factor[0] : activate_coarse<kind>(first);
     second = rough ? activate_rough<kind>(second) * factor[1] : activate_coarse<kind>(second);
     if (left >= 32) {
@@ -153,17 +153,17 @@ WEFT_INLINE void multiply(const int8_t* x, const int8_t* w, int64_t depth, int32
 
 struct Scratch {
   int32_t* sums;
-  ByteHead* heads;
+  ByteHeader* headers;
   int8_t* last_rows;
   float* wide;  // [2][32][columns]: rows before they are quantised
   Scratch(std::byte* data, int64_t depth) {
     sums = reinterpret_cast<int32_t*>(data);
-    heads = reinterpret_cast<ByteHead*>(data + 2 * kBlock * 4);
-    last_rows = reinterpret_cast<int8_t*>(data + 2 * kBlock * 4 + kMaxRows * sizeof(ByteHead));
+    headers = reinterpret_cast<ByteHeader*>(data + 2 * kBlock * 4);
+    last_rows = reinterpret_cast<int8_t*>(data + 2 * kBlock * 4 + kMaxRows * sizeof(ByteHeader));
     wide = reinterpret_cast<float*>(last_rows + 16 * depth);
   }
 };
-static_assert(2 * kBlock * 4 + kMaxRows * sizeof(ByteHead) + 16 * kMaxQuantised + 64 * kMaxQuantised * 4 <= kScratchBytes);
+static_assert(2 * kBlock * 4 + kMaxRows * sizeof(ByteHeader) + 16 * kMaxQuantised + 64 * kMaxQuantised * 4 <= kScratchBytes);
 
 // Rows that wait to be quantised.
 struct Complete {
@@ -177,23 +177,23 @@ static void quantise_some(const Product& a, Complete& complete, int64_t count) {
 }
 
 // Rows [row, row_end) times panels [panel, panel_end), in blocks of up to 32 rows and 2 panels: rows of x stay in the
-// first-level cache while a group of panels goes by that stays in the second for the next rows. Rows of results that are
-// to be int8 take all panels in turn, and are quantised, one with each block, while the next rows are multiplied. The
-// last rows, if they fill no tile, are copied to scratch first, with zeros after them.
+// first-level cache while a group of panels goes by that stays in the second for the next rows. Rows of results that
+// become int8 take all panels in turn, and are quantised, one with each block, while the next rows are multiplied. Last rows
+// that do not fill a tile are copied to scratch first and padded with zeros.
 static void multiply_task(const Product& a, const Epilogue& epilogue, int64_t row, int64_t row_end, int64_t panel,
                           int64_t panel_end, std::byte* memory) {
   const Scratch scratch(memory, a.depth);
   const int64_t whole_end = row + (row_end - row) / 16 * 16, last = row_end - whole_end, depth = a.depth;
   __builtin_memcpy(scratch.last_rows, a.x + whole_end * depth, static_cast<size_t>(last * depth));
   __builtin_memset(scratch.last_rows + last * depth, 0, static_cast<size_t>((16 - last) * depth));
-  for (int64_t r = row; r < row_end; ++r) scratch.heads[r - row] = read_head(a.heads + r * kHead, depth);
+  for (int64_t r = row; r < row_end; ++r) scratch.headers[r - row] = read_header(a.headers + r * kHeader, depth);
 
   const Finish finish = finish_for(a, epilogue);
   Pending pending;
   Complete complete;
   int64_t turn = 0, turns = 0;
-  // Rows that are finished in a step. An activation's many instructions go better in long runs, as the matrix unit takes
-  // one of the two vector units while it is busy.
+  // Rows that are finished per step. An activation's many instructions run better in long stretches, because the busy
+  // matrix unit occupies one of the two vector units.
   const int64_t share = larger(a.y ? 1 : 16, parts(32, depth / kQuadColumns));
   const int64_t rows_share = parts(32 * 32, a.columns);
   const int64_t group = a.y ? larger(2, kGroupBytes / (16 * depth) / 2 * 2) : kMaxPanels;
@@ -212,7 +212,7 @@ static void multiply_task(const Product& a, const Epilogue& epilogue, int64_t ro
         else if (panels == 2) multiply<1, 2>(x, w, depth, to, meanwhile);
         else multiply<1, 1>(x, w, depth, to, meanwhile);
         if (p > panel) quantise_some(a, complete, rows_share);
-        pending = {to, scratch.heads + (r - row), y, smaller(step, row_end - r), p, 0};
+        pending = {to, scratch.headers + (r - row), y, smaller(step, row_end - r), p, 0};
       }
       if (!a.y) {
         quantise_some(a, complete, 32);
@@ -228,12 +228,12 @@ static void multiply_task(const Product& a, const Epilogue& epilogue, int64_t ro
 constexpr int64_t kTaskRows = 8, kStep = 32;  // rows of a tile, columns that the level multiplies at a time
 constexpr int64_t kMaxRows = 64;  // of a task
 WEFT_INLINE void shape_whole_tiles() {}
-// Rows that are to be int8, each of which is one task's, go in equal shares of at most 16.
+// Rows that become int8 belong to one task each; tasks get equal shares of at most 16.
 WEFT_INLINE int64_t least_rows(int64_t rows, int workers) {
   return larger(1, parts(rows, workers * larger(1, parts(rows, 16 * workers))));
 }
 
-// Signed bytes as matmul_ints.h takes them: 128 more, but for levels that multiply signed ones.
+// Signed bytes in the form of matmul_ints.h: plus 128, except at levels that multiply signed bytes.
 #if defined(WEFT_ISA_neon)
 constexpr int kLimit = 127, kOffset = 0;
 #else
@@ -252,24 +252,24 @@ WEFT_INLINE u8x64 load_codes(const int8_t* p) {
   return codes;
 }
 
-// What levels that multiply unsigned codes want: -128 times the sums of every 32 columns.
+// The correction for levels that multiply unsigned codes: -128 times the sums of every 32 columns.
 WEFT_INLINE int32_t start_of(const int8_t* x, int64_t count) {
   int32_t total = 0;
   for (int64_t k = 0; kOffset && k < count; ++k) total += x[k];
   return -kOffset * total;
 }
 
-// What the largest element of a row is worth above its code, as four groups of columns of at most 127 each: what all
-// panels add to its products.
+// The excess of a row's largest element over its code, as four groups of columns of at most 127 each, which every panel
+// adds to the row's products.
 struct alignas(16) Excess {
   int8_t x[16] = {};
   int32_t fours, start;
   float scale;  // of the row
 
-  WEFT_INLINE explicit Excess(const RowHead& head) : fours(head.fours), start(-kOffset * head.excess), scale(head.scale) {
-    for (int32_t g = 0, left = head.excess; g < 4; ++g) {
+  WEFT_INLINE explicit Excess(const RowHeader& header) : fours(header.fours), start(-kOffset * header.excess), scale(header.scale) {
+    for (int32_t g = 0, left = header.excess; g < 4; ++g) {
       const auto some = static_cast<int32_t>(smaller(left, 127));
-      x[4 * g + head.place] = static_cast<int8_t>(some);
+      x[4 * g + header.place] = static_cast<int8_t>(some);
       left -= some;
     }
   }
@@ -282,11 +282,11 @@ struct alignas(16) Excess {
 };
 
 struct Scratch {
-  Excess* heads;
+  Excess* headers;
   int32_t* starts;  // [rows][K / 32]
   float* wide;      // [rows][columns]: rows before they are quantised
   Scratch(std::byte* data, int64_t depth) {
-    heads = reinterpret_cast<Excess*>(data);
+    headers = reinterpret_cast<Excess*>(data);
     starts = reinterpret_cast<int32_t*>(data + kMaxRows * sizeof(Excess));
     wide = reinterpret_cast<float*>(starts + kMaxRows * depth / kStep);
   }
@@ -341,18 +341,18 @@ WEFT_INLINE void add_products(const Product& a, const int8_t* x, const int32_t* 
 #endif
 
 // Scales, bias and activation of the sums of `rows` rows and one panel; y is that of the first row, column 0.
-using Finish = void (*)(const Product& a, const Epilogue& epilogue, const i32x16* sums, const Excess* heads, int64_t rows,
+using Finish = void (*)(const Product& a, const Epilogue& epilogue, const i32x16* sums, const Excess* headers, int64_t rows,
                         int64_t column, float* y);
 
 template <Activation kind, bool rough>
-static void finish_rows(const Product& a, const Epilogue& epilogue, const i32x16* sums, const Excess* heads, int64_t rows,
+static void finish_rows(const Product& a, const Epilogue& epilogue, const i32x16* sums, const Excess* headers, int64_t rows,
                         int64_t column, float* y) {
   const int64_t count = smaller(16, a.columns - column), stride = a.columns;
   const f32x16 scale = load(a.scales + column), bias = epilogue.bias ? load_n(epilogue.bias + column, count) : zero();
   const f32x16 factor = rough && a.factors ? load(a.factors + column) : splat(1.0f);
   y += column;
   for (int64_t r = 0; r < rows; ++r, y += stride) {
-    f32x16 result = fused(to_float(sums[r]) * scale, splat(heads[r].scale), bias);
+    f32x16 result = fused(to_float(sums[r]) * scale, splat(headers[r].scale), bias);
     result = rough ? activate_rough<kind>(result) * factor : activate_coarse<kind>(result);
     if (count == 16) store(y, result);
     else store_n(y, result, count);
@@ -370,12 +370,12 @@ static Finish finish_for(const Product& a, const Epilogue& epilogue) {
 template <int R>
 struct Rows {};
 
-// The sums of R rows and one panel; x, heads and starts are those of the first row.
+// The sums of R rows and one panel; x, headers and starts are those of the first row.
 template <int R>
-static void tile(const Product& a, const int8_t* x, const Excess* heads, const int32_t* starts, const int8_t* w,
+static void tile(const Product& a, const int8_t* x, const Excess* headers, const int32_t* starts, const int8_t* w,
                  i32x16* sums) {
   i32x16 acc[R];
-  for (int r = 0; r < R; ++r) acc[r] = heads[r].of(w);
+  for (int r = 0; r < R; ++r) acc[r] = headers[r].of(w);
   add_products(a, x, starts, w, acc);
   for (int r = 0; r < R; ++r) sums[r] = acc[r];
 }
@@ -386,7 +386,7 @@ static void multiply_task(const Product& a, const Epilogue& epilogue, int64_t ro
   const int64_t rows = row_end - row, depth = a.depth, steps = depth / kStep;
   const int8_t* x = a.x + row * depth;
   for (int64_t r = 0; r < rows; ++r) {
-    scratch.heads[r] = Excess(read_head(a.heads + (row + r) * kHead, depth));
+    scratch.headers[r] = Excess(read_header(a.headers + (row + r) * kHeader, depth));
     for (int64_t step = 0; step < steps; ++step)
       scratch.starts[r * steps + step] = start_of(x + r * depth + step * kStep, kStep);
   }
@@ -396,8 +396,8 @@ static void multiply_task(const Product& a, const Epilogue& epilogue, int64_t ro
   for (; panel < panel_end; ++panel) {
     int64_t r = 0;
     const auto multiply = [&]<int R>(Rows<R>) {
-      tile<R>(a, x + r * depth, scratch.heads + r, scratch.starts + r * steps, a.w + panel * 16 * depth, sums);
-      finish(a, epilogue, sums, scratch.heads + r, R, panel * 16, y + r * a.columns);
+      tile<R>(a, x + r * depth, scratch.headers + r, scratch.starts + r * steps, a.w + panel * 16 * depth, sums);
+      finish(a, epilogue, sums, scratch.headers + r, R, panel * 16, y + r * a.columns);
       r += R;
     };
     while (r + kTaskRows <= rows) multiply(Rows<kTaskRows>{});
@@ -415,7 +415,7 @@ static void multiply_task(const Product& a, const Epilogue& epilogue, int64_t ro
 KERNEL(matmul_i8) {
   const Weight& weight = *call.in[2].weight;
   const Weight* reader = call.in[4].weight;
-  if (weight.layout != Layout::quads || weight.cols > kMaxDepth) __builtin_trap();  // bound, and refused, otherwise
+  if (weight.layout != Layout::quads || weight.cols > kMaxDepth) __builtin_trap();  // binding refuses anything else
   const bool quantised = call.flag("quantised");
   const Quads quads{weight.data, weight.rows, weight.cols};
   const Product a{call.in[0].as<int8_t>(), call.in[1].as<float>(), reinterpret_cast<const int8_t*>(quads.codes()),
@@ -425,7 +425,7 @@ KERNEL(matmul_i8) {
                   weight.cols, weight.rows};
   const Epilogue epilogue(call, 3);
   const int64_t panels = parts(a.columns, 16);
-  const int64_t min_panels = quantised ? kMaxPanels : 4;  // a row that is to be int8 is one task's
+  const int64_t min_panels = quantised ? kMaxPanels : 4;  // a row that becomes int8 belongs to one task
   const int64_t rows = call.in[0].rows(), least = quantised ? least_rows(rows, worker.count) : kTaskRows;
   const Tasks tasks(rows, panels, least, kMaxRows, kMaxPanels, min_panels, worker.count);
   shape_whole_tiles();

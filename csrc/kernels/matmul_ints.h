@@ -35,10 +35,10 @@ WEFT_INLINE int32_t four_bytes(const void* p) {
 #if !defined(WEFT_ISA_neon) && !defined(WEFT_ISA_avx512)
 namespace weft::ISA {
 
-// How many rows of activations `dot_rows` wants at once.
+// How many rows of activations `dot_rows` takes at once.
 constexpr int kTogether = 1;
 
-// total[r] = dot of row r, which lies at x + r * stride; total comes as `start`.
+// total[r] = dot of row r, which lies at x + r * stride; total holds `start` on entry.
 template <int limit, int groups, int rows>
 WEFT_INLINE void dot_rows(i32x16* total, const u8x64* codes, const int8_t* x, int64_t) {
   static_assert(rows == 1);

@@ -82,7 +82,7 @@ WEFT_INLINE __m256i signed_products(__m256i code, __m256i x) {
 // The sum of (code - offset) * x over `groups` vectors of codes up to `limit`. `start` is -offset times the sum of x.
 template <int limit, int groups>
 WEFT_INLINE i32x16 dot(i32x16 start, const u8x64* codes, const int8_t* x) {
-  if constexpr (limit == 255) {  // the offset is 128: signed codes are at hand, `start` is not needed
+  if constexpr (limit == 255) {  // the offset is 128: the codes are signed bytes already, `start` is not needed
     i32x16 total = zero_i();
 #pragma GCC unroll 8
     for (int g = 0; g < groups; ++g) {

@@ -115,7 +115,7 @@ WEFT_INLINE int8x16_t signed_codes(uint8x16_t codes) {
 WEFT_INLINE int8x16_t splat_four(const int8_t* x) { return vreinterpretq_s8_s32(vdupq_n_s32(four_bytes(x))); }
 
 // step(g) for every group. With several rows the loop stays a loop and the codes stay in memory: unrolled, it has more
-// values alive than there are registers, and most of its instructions move them about.
+// values alive than there are registers, and most of its instructions move them around.
 template <int groups, int rows, class F>
 WEFT_INLINE void for_groups(F step) {
   if constexpr (rows == 1) {
@@ -248,7 +248,7 @@ WEFT_INLINE float32x4_t from_bits(int32x4_t sum) {
 constexpr int kTogether = 8;  // rows that share the unpacked, or joined, codes
 
 // The sums of (code - offset) * x over `groups` vectors of codes up to `limit`; row r of x lies at x + r * stride.
-// total comes as -offset times the sum of x.
+// total holds -offset times the sum of x on entry.
 template <int limit, int groups, int rows>
 WEFT_INLINE void dot_rows(i32x16* total, const u8x64* codes, const int8_t* x, int64_t stride) {
   constexpr int pass = rows < kPass ? rows : kPass, rest = rows % pass;

@@ -16,13 +16,13 @@ struct Laid {
 };
 
 template <DType type>
-static void lay_panel(const std::byte* codes, const std::byte* heads, int64_t blocks, std::byte* to) {
+static void lay_panel(const std::byte* codes, const std::byte* headers, int64_t blocks, std::byte* to) {
   constexpr Format f = format_of(type);
   using L = Laid<type>;
   const auto put = [&](int i, int64_t at, auto vector) {
     __builtin_memcpy(to + i * blocks * L::bytes + at, &vector, sizeof vector);
   };
-  for (int64_t b = 0; b < blocks; ++b, heads += f.head_bytes(), to += L::bytes) {
+  for (int64_t b = 0; b < blocks; ++b, headers += f.header_bytes(), to += L::bytes) {
     for (int chunk = 0; chunk < f.chunks(); ++chunk, codes += f.chunk_bytes()) {
       u8x64 groups[8];
       unpack<type>(codes, groups);
@@ -32,15 +32,15 @@ static void lay_panel(const std::byte* codes, const std::byte* heads, int64_t bl
 #pragma GCC unroll 4
         for (int i = 0; i < 4; ++i) put(i, (chunk * 8 + g) * 16, vsubq_u8(groups[g].v[i], offset));
     }
-    const f32x16 d = half_row(heads, 0), m = f.mins ? half_row(heads, 1) : zero();
+    const f32x16 d = half_row(headers, 0), m = f.mins ? half_row(headers, 1) : zero();
     for (int i = 0; i < 4; ++i) put(i, L::d_at, d.v[i]);
     for (int i = 0; f.mins && i < 4; ++i) put(i, L::m_at, m.v[i]);
     for (int j = 0; j < f.subs; ++j) {
-      const pairs scale = scale_pairs<type>(heads, j / 2);
+      const pairs scale = scale_pairs<type>(headers, j / 2);
       const i32x16 own = j % 2 ? odd(scale) : even(scale);
       for (int i = 0; i < 4; ++i) put(i, L::scales_at + j * 16, own.v[i]);
       if constexpr (f.mins) {
-        const pairs mins = min_pairs<type>(heads, j / 2);
+        const pairs mins = min_pairs<type>(headers, j / 2);
         const i32x16 min = j % 2 ? odd(mins) : even(mins);
         for (int i = 0; i < 4; ++i) put(i, L::mins_at + j * 8, vmovn_s32(min.v[i]));
       }
@@ -48,7 +48,7 @@ static void lay_panel(const std::byte* codes, const std::byte* heads, int64_t bl
   }
 }
 
-// Rows of x, and what matmul_q notes of them.
+// Rows of x and matmul_q's notes about them.
 template <DType type>
 struct NotedRows {
   const A8<format_of(type).block>* x;
@@ -58,7 +58,7 @@ struct NotedRows {
   WEFT_INLINE const int32_t* note(int r, int64_t b) const { return notes + (r * blocks + b) * words; }
 };
 
-// y of `count` rows and the 16 outputs of a laid panel, of which `columns` are there.
+// y of `count` rows and the 16 outputs of a laid panel, of which `columns` exist.
 template <DType type>
 void rows_laid(NotedRows<type> s, int64_t count, const std::byte* laid, float* y, int64_t y_stride, int64_t columns);
 

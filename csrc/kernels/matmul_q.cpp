@@ -41,7 +41,7 @@ constexpr int64_t kFetchBytes = 4096;
 constexpr int lower_tile(int rows) { return rows == 12 ? 8 : rows / 2; }
 constexpr int together(int rows) { return rows <= kTogether ? rows : rows % kTogether ? rows / 2 : kTogether; }
 
-// What the products need to know of a row of x beside its codes, worked out once per task. Four-byte words per block:
+// Numbers that the products need for a row of x beside its codes, computed once per task. Four-byte words per block:
 //   types with an offset     -offset * sum of q, an integer per sub-block
 //   q4_1, q5_1               d * sum of q, a float
 //   q4_k, q5_k               sums of 32 q as int16, in pairs; q2_k reads the sums of 16 in the block itself
@@ -70,8 +70,8 @@ static void take_notes(const A8<format_of(type).block>& x, int32_t* notes) {
   }
 }
 
-// Asks for blocks of W kFetchBytes of codes before they are read, through all panels of a task and of the one after it: W
-// is read from memory, and the hardware's prefetcher does not run far enough ahead in two short streams. 1 to 2.5 times as
+// Prefetches blocks of W kFetchBytes of codes before they are read, through all panels of a task and of the next one: W is
+// read from memory, and the hardware's prefetcher does not run far enough ahead in two short streams. 1 to 2.5 times as
 // fast.
 template <DType type>
 class Ahead {
@@ -89,9 +89,9 @@ class Ahead {
   }
   WEFT_INLINE void fetch_next() {
     for (int64_t i = 0; i < kCodeBytes; i += 64) __builtin_prefetch(codes + i);
-    for (int64_t i = 0; i < f.head_bytes(); i += 64) __builtin_prefetch(heads + i);
+    for (int64_t i = 0; i < f.header_bytes(); i += 64) __builtin_prefetch(headers + i);
     codes += kCodeBytes;
-    heads += f.head_bytes();
+    headers += f.header_bytes();
     if (--left) return;
     if (++now.begin >= now.end && then.begin < then.end) now = then, then = {0, 0};
     enter_panel();
@@ -101,13 +101,13 @@ class Ahead {
   static constexpr Format f = format_of(type);
   static constexpr int64_t kCodeBytes = f.chunks() * f.chunk_bytes();  // of a block
   static constexpr int64_t kBlocks = (kFetchBytes + kCodeBytes - 1) / kCodeBytes;
-  const std::byte *data, *codes = nullptr, *heads = nullptr;
+  const std::byte *data, *codes = nullptr, *headers = nullptr;
   int64_t cols, left = 0;
-  Shares::Cut now{0, 0}, then{0, 0};  // panels to be asked for; what lies behind the last one does no harm
+  Shares::Cut now{0, 0}, then{0, 0};  // panels to prefetch; reading past the last one does no harm
 
   void enter_panel() {
     codes = data + now.begin * f.panel_bytes(cols);
-    heads = codes + f.code_bytes(cols);
+    headers = codes + f.code_bytes(cols);
     left = cols / f.block;
   }
 };
@@ -117,7 +117,7 @@ template <DType type>
 struct Strip {
   const A8<format_of(type).block>* x;
   const int32_t* notes;
-  const std::byte *codes, *heads;
+  const std::byte *codes, *headers;
   int64_t blocks;  // of a row
 
   WEFT_INLINE const auto& block(int r, int64_t b) const { return x[r * blocks + b]; }
@@ -125,7 +125,7 @@ struct Strip {
   WEFT_INLINE i32x16 start(int r, int64_t b, int sub) const {
     return format_of(type).offset ? splat_i(note(r, b) + sub) : zero_i();
   }
-  WEFT_INLINE const std::byte* head(int64_t b) const { return heads + b * format_of(type).head_bytes(); }
+  WEFT_INLINE const std::byte* header(int64_t b) const { return headers + b * format_of(type).header_bytes(); }
 };
 
 // The sums of `groups` vectors of codes from column `column` of block b on, times n rows of x; they are of sub-block
@@ -159,12 +159,12 @@ WEFT_INLINE void add_row_block(const Strip<type>& s, int64_t b, f32x16& acc) {
   if constexpr (f.offset > 0 && largest_code<type>() != 255) start += *s.note(0, b);
   i32x16 sum[1] = {splat_i(&start)};
   add_groups<type, 0, 8>(sum, s.codes + b * f.chunk_bytes(), x.q);
-  const f32x16 d = half_row(s.head(b), 0) * splat(x.d);
+  const f32x16 d = half_row(s.header(b), 0) * splat(x.d);
   acc = fused(d, quarters<f32x16>([&](int i) { return from_bits(sum[0].v[i]); }), acc);
   if constexpr (f.mins) {
     float shift;
     std::memcpy(&shift, s.note(0, b), 4);
-    acc = fused(half_row(s.head(b), 1), splat(shift), acc);
+    acc = fused(half_row(s.header(b), 1), splat(shift), acc);
   }
 }
 
@@ -187,7 +187,7 @@ template <DType type>
 WEFT_INLINE void add_row_super_block(const Strip<type>& s, int64_t b, f32x16& acc) {
   constexpr Format f = format_of(type);
   const auto& x = s.block(0, b);
-  const std::byte *head = s.head(b), *scales = head + 64, *mins = scales + f.scales_bytes();
+  const std::byte *header = s.header(b), *scales = header + 64, *mins = scales + f.scales_bytes();
   i32x16 total = zero_i();
 #pragma GCC unroll 1
   for (int j = 0; j < 4; ++j) {
@@ -201,7 +201,7 @@ WEFT_INLINE void add_row_super_block(const Strip<type>& s, int64_t b, f32x16& ac
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i) total.v[i] = vmlaq_s32(total.v[i], scale[h].v[i], sum[h][0].v[i]);
   }
-  acc = fused(half_row(head, 0) * splat(x.d), to_float(total), acc);
+  acc = fused(half_row(header, 0) * splat(x.d), to_float(total), acc);
 
   int32x4_t low[8] = {};  // of a row's even and odd sub-blocks beside each other
 #pragma GCC unroll 4
@@ -215,7 +215,7 @@ WEFT_INLINE void add_row_super_block(const Strip<type>& s, int64_t b, f32x16& ac
     }
   }
   const i32x16 under = quarters<i32x16>([&](int i) { return vpaddq_s32(low[2 * i], low[2 * i + 1]); });
-  acc = fused((zero() - half_row(head, 1)) * splat(x.d), to_float(under), acc);
+  acc = fused((zero() - half_row(header, 1)) * splat(x.d), to_float(under), acc);
 }
 #endif
 
@@ -228,7 +228,7 @@ WEFT_INLINE void add_block(const Strip<type>& s, int64_t b, f32x16* acc) {
 #endif
   u8x64 codes[8];
   unpack<type>(s.codes + b * f.chunk_bytes(), codes);
-  const f32x16 d = half_row(s.head(b), 0);
+  const f32x16 d = half_row(s.header(b), 0);
   i32x16 total[together(R)];
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) {
@@ -238,7 +238,7 @@ WEFT_INLINE void add_block(const Strip<type>& s, int64_t b, f32x16* acc) {
     if constexpr (f.mins) {
       float shift;
       std::memcpy(&shift, s.note(r, b), 4);
-      acc[r] = fused(half_row(s.head(b), 1), splat(shift), acc[r]);
+      acc[r] = fused(half_row(s.header(b), 1), splat(shift), acc[r]);
     }
   }
 }
@@ -288,7 +288,7 @@ WEFT_INLINE void add_mins(const Strip<type>& s, int64_t b, i32x16* low) {
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) low[r] = zero_i();
   for (int j = 0; j < f.subs / 2; ++j) {
-    const pairs min = min_pairs<type>(s.head(b), j);
+    const pairs min = min_pairs<type>(s.header(b), j);
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
       const auto* sums = f.subs == 16 ? s.block(r, b).sum : reinterpret_cast<const int16_t*>(s.note(r, b));
@@ -306,12 +306,12 @@ WEFT_INLINE void add_super_block(const Strip<type>& s, int64_t b, f32x16* acc) {
   i32x16 total[R];
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) total[r] = zero_i();
-  for (int j = 0; j < f.subs / 2; ++j) add_pair<type, R>(s, b, j, scale_pairs<type>(s.head(b), j), total);
-  const f32x16 d = half_row(s.head(b), 0);
+  for (int j = 0; j < f.subs / 2; ++j) add_pair<type, R>(s, b, j, scale_pairs<type>(s.header(b), j), total);
+  const f32x16 d = half_row(s.header(b), 0);
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) acc[r] = fused(d * splat(s.block(r, b).d), to_float(total[r]), acc[r]);
   if constexpr (f.mins) {
-    const f32x16 minus = zero() - half_row(s.head(b), 1);
+    const f32x16 minus = zero() - half_row(s.header(b), 1);
     add_mins<type, R>(s, b, total);
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) acc[r] = fused(minus * splat(s.block(r, b).d), to_float(total[r]), acc[r]);
@@ -334,7 +334,7 @@ static void tile(const Strip<type>& s, Ahead<type>& ahead, float* y, int64_t y_s
   for (int r = 0; r < R; ++r) store_n(y + r * y_stride, acc[r], smaller(16, columns));
 }
 
-// Any number of rows: as many tiles of R rows as fit, the rest in lower tiles. The first reads W, and asks for what comes.
+// Any number of rows: as many tiles of R rows as fit, the rest in lower tiles. The first tile reads W and prefetches the next blocks.
 template <DType type, int R = kRows, bool fetch = true>
 static void tile_rows(Strip<type> s, Ahead<type>& ahead, int64_t rows, float* y, int64_t y_stride, int64_t columns) {
   if (rows < R) {
@@ -362,7 +362,7 @@ constexpr int64_t rows_for_tiles(int64_t rows) {
 constexpr int64_t kFewestTiled = 9, kMostTiled = 48;
 #endif
 
-// One product: y = x Wᵀ, then the epilogue, dealt out in tasks.
+// One product: y = x Wᵀ, then the epilogue, cut into tasks.
 template <DType type>
 struct Product {
   static constexpr Format f = format_of(type);
@@ -372,8 +372,8 @@ struct Product {
   const int64_t rows, columns = weight.rows, blocks = weight.cols / f.block;
   const Epilogue epilogue;
   const Worker& worker;
-  int64_t noted = -1;  // the first of the rows that the notes are of
-  int64_t laid = -1;   // and of those that are laid out for the matrix unit
+  int64_t noted = -1;  // the first row that the notes belong to
+  int64_t laid = -1;   // the first row that is laid out for the matrix unit
   Ahead<type> ahead{weight};
 
   Product(const Call& call, const Worker& worker)

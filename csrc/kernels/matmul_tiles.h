@@ -5,9 +5,9 @@
 //   K types         scale * code = 128 * high + low, two planes of signed bytes over the whole super-block, so that the
 //                   sub-blocks cost nothing: sum = 128 * (x . high) + x . low
 //
-// Rows of x and panels of W are laid out anew, a chunk of columns at a time, so that a panel or two stay in the
-// first-level cache while the rows pass by. The matrix unit, its stores and the float chain behind them share a port and
-// gain nothing from being mixed: they take turns, a few blocks each.
+// Rows of x and panels of W are rearranged a chunk of columns at a time, so that a panel or two stay in the first-level
+// cache while the rows are read. The matrix unit, its stores and the float chain after them share a port and gain nothing
+// from being interleaved: they take turns, a few blocks each.
 #pragma once
 #include "kernels/matmul_a8.h"
 #include "kernels/matmul_codes.h"
@@ -30,7 +30,7 @@ struct Tiled {
   static constexpr int group = f.subs ? 1 : 6;     // blocks a turn
   static constexpr int mins = !f.mins ? 0 : f.subs ? f.subs / 2 : 1;  // vectors of minima, of W and of x
 
-  // A block of 16 rows of x: codes [block / step][16][step], d [16], and what the minima are multiplied with: d times the
+  // A block of 16 rows of x: codes [block / step][16][step], d [16], and the factors of the minima: d times the
   // sum of the codes [16], or the sums of the sub-blocks' codes as pairs [subs / 2][16][2].
   static constexpr int x_d = f.block * kTileRows, x_sums = x_d + 64, x_bytes = x_sums + mins * 64;
   // A block of a panel: [block / step][planes][step / 4][64], d [16], the minima [16] or [subs / 2][16][2], -dmin [16].
@@ -84,15 +84,15 @@ WEFT_INLINE void split_group(u8x64 code, __m512i scale, int8_t* low, int8_t* hig
   _mm512_store_si512(high, top);
 }
 
-// One block of a panel. Asks for one that is laid out later, `codes_ahead` and `heads_ahead` bytes on.
+// One block of a panel. Prefetches one that is laid out later, `codes_ahead` and `headers_ahead` bytes on.
 template <DType type>
-WEFT_INLINE void lay_panel_block(const std::byte* codes, const std::byte* head, int64_t codes_ahead, int64_t heads_ahead,
+WEFT_INLINE void lay_panel_block(const std::byte* codes, const std::byte* header, int64_t codes_ahead, int64_t headers_ahead,
                                  std::byte* out) {
   using T = Tiled<type>;
   constexpr Format f = T::f;
   auto* planes = reinterpret_cast<int8_t*>(out);
   for (int i = 0; i < f.chunks() * f.chunk_bytes(); i += 64) __builtin_prefetch(codes + codes_ahead + i);
-  for (int i = 0; i < f.head_bytes(); i += 64) __builtin_prefetch(head + heads_ahead + i);
+  for (int i = 0; i < f.header_bytes(); i += 64) __builtin_prefetch(header + headers_ahead + i);
   for (int chunk = 0; chunk < f.chunks(); ++chunk) {
     u8x64 groups[8];
     unpack<type>(codes + chunk * f.chunk_bytes(), groups);
@@ -101,7 +101,7 @@ WEFT_INLINE void lay_panel_block(const std::byte* codes, const std::byte* head, 
         _mm512_store_si512(planes + g * 64, _mm512_sub_epi8(groups[g].v, _mm512_set1_epi8(static_cast<char>(f.offset))));
       } else {
         const int sub = (chunk * 32 + g * 4) / (256 / f.subs);
-        const __m512i both = scale_pairs<type>(head, sub / 2).v;
+        const __m512i both = scale_pairs<type>(header, sub / 2).v;
         const __m512i wide = sub % 2 ? _mm512_srli_epi32(both, 16) : _mm512_and_si512(both, _mm512_set1_epi32(0xFFFF));
         int8_t* low = planes + chunk / 2 * 2048 + chunk % 2 * 512 + g * 64;
         split_group<type>(groups[g], _mm512_or_si512(wide, _mm512_slli_epi32(wide, 16)), low, low + 1024);
@@ -109,11 +109,11 @@ WEFT_INLINE void lay_panel_block(const std::byte* codes, const std::byte* head, 
     }
   }
   const auto put = [&](int at, f32x16 v) { store(reinterpret_cast<float*>(out + at), v); };
-  put(T::w_d, half_row(head, 0));
-  if constexpr (f.mins && f.subs == 0) put(T::w_mins, half_row(head, 1));
+  put(T::w_d, half_row(header, 0));
+  if constexpr (f.mins && f.subs == 0) put(T::w_mins, half_row(header, 1));
   if constexpr (f.mins && f.subs) {
-    put(T::w_low, zero() - half_row(head, 1));
-    for (int j = 0; j < T::mins; ++j) _mm512_store_si512(out + T::w_mins + j * 64, min_pairs<type>(head, j).v);
+    put(T::w_low, zero() - half_row(header, 1));
+    for (int j = 0; j < T::mins; ++j) _mm512_store_si512(out + T::w_mins + j * 64, min_pairs<type>(header, j).v);
   }
 }
 
@@ -203,7 +203,7 @@ WEFT_INLINE void add_sums(const std::byte* x, const std::byte* w, const int32_t*
   }
 }
 
-// `count` blocks of 16 rows of x and of a panel; y goes on from what it holds unless this is its `start`.
+// `count` blocks of 16 rows of x and of a panel; y is added to unless this is its `start`.
 template <DType type>
 static void tile_chunk(const std::byte* x, const std::byte* w, int64_t count, int32_t* sums, bool start, float* y,
                        int64_t y_stride, int64_t rows, int64_t columns) {
@@ -232,7 +232,7 @@ static void tile_panel(const std::byte* x, const std::byte* codes, int64_t colum
   constexpr Format f = T::f;
   constexpr int64_t code_bytes = f.chunks() * f.chunk_bytes(), far = (4096 + code_bytes - 1) / code_bytes;
   const int64_t blocks = columns_of_x / f.block, to_next = f.panel_bytes(columns_of_x);
-  const std::byte* heads = codes + f.code_bytes(columns_of_x);
+  const std::byte* headers = codes + f.code_bytes(columns_of_x);
   auto* sums = reinterpret_cast<int32_t*>(scratch);
   f32x16 acc[R];
 #pragma GCC unroll 16
@@ -241,8 +241,8 @@ static void tile_panel(const std::byte* x, const std::byte* codes, int64_t colum
     const int64_t turn = smaller(T::group, blocks - b);
     for (int64_t i = b; i < b + turn; ++i) {
       const int64_t later = far < blocks - i ? far : far - blocks, skip = far < blocks - i ? 0 : to_next;
-      lay_panel_block<type>(codes + i * code_bytes, heads + i * f.head_bytes(), skip + later * code_bytes,
-                            skip + later * f.head_bytes(), scratch + T::w_at + (i - b) * T::w_bytes);
+      lay_panel_block<type>(codes + i * code_bytes, headers + i * f.header_bytes(), skip + later * code_bytes,
+                            skip + later * f.header_bytes(), scratch + T::w_at + (i - b) * T::w_bytes);
     }
     settle_stores();
     for (int64_t i = 0; i < turn; ++i)
@@ -273,9 +273,9 @@ static void multiply_rows(const RowStore<type>& store, const A8<format_of(type).
       const int64_t together = smaller(T::panels, panel_end - first);
       for (int64_t p = 0; p < together; ++p) {
         const std::byte* codes = weight.data + (first + p) * f.panel_bytes(weight.cols);
-        const std::byte* heads = codes + f.code_bytes(weight.cols);
+        const std::byte* headers = codes + f.code_bytes(weight.cols);
         for (int64_t i = 0; i < count; ++i)
-          lay_panel_block<type>(codes + (b + i) * f.chunks() * f.chunk_bytes(), heads + (b + i) * f.head_bytes(), ahead,
+          lay_panel_block<type>(codes + (b + i) * f.chunks() * f.chunk_bytes(), headers + (b + i) * f.header_bytes(), ahead,
                                 ahead, scratch + T::w_at + (p * T::blocks + i) * T::w_bytes);
       }
       settle_stores();

@@ -4,7 +4,7 @@
 
 namespace weft::ISA {
 
-// What the elements of a row are multiplied by, before their weights.
+// The factor of a row's elements, before their weights.
 WEFT_INLINE f32x16 rms_scale(const float* x, int64_t dim, float eps) {
   return splat(1.0f / __builtin_sqrtf(sum_of_squares(x, dim) / static_cast<float>(dim) + eps));
 }

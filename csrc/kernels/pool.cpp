@@ -10,7 +10,7 @@ namespace weft::ISA {
 
 constexpr int64_t kStrip = 256;  // channels per task: the running row stays in L1
 
-// What the sum of so many tokens is divided by.
+// The divisor of a sum over this many tokens.
 static float divisor(PoolMode mode, int64_t tokens) {
   const float count = static_cast<float>(tokens);
   if (mode == PoolMode::mean_sqrt_len) return __builtin_sqrtf(count);

@@ -1,5 +1,5 @@
-// quantise_block: floats to blocks of int8 with a scale each, for the kernels that write such rows. The floats come from
-// a function of their place, 16 at a time, so that what makes them need not store them:
+// quantise_block: floats to blocks of int8 with a scale each, for the kernels that write such rows. The floats come from a
+// function of their index, 16 at a time, so that their producer need not store them:
 //
 //   quantise_blocks(out, count, [&](int64_t i) { return load(x + i); });
 #pragma once
@@ -18,7 +18,7 @@ WEFT_INLINE bool usable(float scale) { return scale - scale == 0; }
 WEFT_INLINE __m512i codes_of(f32x16 a, f32x16 b, f32x16 c, f32x16 d) {
   const __m512i low = _mm512_packs_epi32(_mm512_cvtps_epi32(a.v), _mm512_cvtps_epi32(b.v));
   const __m512i high = _mm512_packs_epi32(_mm512_cvtps_epi32(c.v), _mm512_cvtps_epi32(d.v));
-  const __m512i bytes = _mm512_max_epi8(_mm512_packs_epi16(low, high), _mm512_set1_epi8(-127));  // what is NaN too
+  const __m512i bytes = _mm512_max_epi8(_mm512_packs_epi16(low, high), _mm512_set1_epi8(-127));  // NaN too
   return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), bytes);
 }
 
@@ -38,7 +38,7 @@ WEFT_INLINE __m128 largest_lanes(f32x16 a, f32x16 b, f32x16 c, f32x16 d) {
   return _mm_max_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
 }
 
-// Four blocks at once: one division for all, and stores of whole heads and codes.
+// Four blocks at once: one division for all, and stores of whole headers and codes.
 template <class F>
 WEFT_INLINE void quantise_four(A8<32>* out, F at) {
   f32x16 x[8], top[4];
@@ -57,11 +57,11 @@ WEFT_INLINE void quantise_four(A8<32>* out, F at) {
     sums[i] = sums_of(codes[i]);
   }
   const __m128i d = _mm_castps_si128(_mm_maskz_div_ps(fits, largest, full)), both = _mm_unpacklo_epi64(sums[0], sums[1]);
-  const __m128i heads[2] = {_mm_unpacklo_epi32(d, both), _mm_unpackhi_epi32(d, both)};
+  const __m128i headers[2] = {_mm_unpacklo_epi32(d, both), _mm_unpackhi_epi32(d, both)};
   for (int i = 0; i < 2; ++i) {
     A8<32>*first = out + 2 * i, *second = first + 1;
-    _mm_storel_epi64(reinterpret_cast<__m128i*>(first), heads[i]);
-    _mm_storeh_pd(reinterpret_cast<double*>(second), _mm_castsi128_pd(heads[i]));
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(first), headers[i]);
+    _mm_storeh_pd(reinterpret_cast<double*>(second), _mm_castsi128_pd(headers[i]));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(first->q), _mm512_castsi512_si256(codes[i]));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(second->q), _mm512_extracti64x4_epi64(codes[i], 1));
   }

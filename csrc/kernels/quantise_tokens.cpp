@@ -1,7 +1,7 @@
 // quantise_tokens: rows of floats to rows of int8 with one scale each, and one element that may be larger.
 //
 // Meaning  weft/ops/quant.py
-// Layout   x [rows, K] contiguous, K a multiple of 64; codes int8 [rows, K]; heads float32 [rows, 3] (token_codes.h);
+// Layout   x [rows, K] contiguous, K a multiple of 64; codes int8 [rows, K]; headers float32 [rows, 3] (token_codes.h);
 //          a weight in quads (pack/quads.h), where there is one, has factors for the columns
 // Method   a row at a time: factors, then the two largest magnitudes, then codes
 // Bound    memory, 5 bytes per element
@@ -26,7 +26,7 @@ KERNEL(quantise_tokens) {
       x = equal;
     }
     write_codes(x, depth, peaks_of(x, depth), call.out[0].as<int8_t>() + row * depth,
-                call.out[1].as<float>() + row * kHead);
+                call.out[1].as<float>() + row * kHeader);
   });
 }
 

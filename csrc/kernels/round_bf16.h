@@ -55,7 +55,7 @@ WEFT_INLINE void store_rounded_n(uint16_t* to, f32x16 x, int64_t count) {
   for (int64_t i = 0; i < count; ++i) to[i] = all[i];
 }
 
-// Up to 16 as the sum of two each: the second is what rounding left of the first.
+// Up to 16 as the sum of two each: the second is the remainder of the first.
 WEFT_INLINE void store_split(uint16_t* high, uint16_t* low, f32x16 x, int64_t count) {
   alignas(64) uint16_t first[16];
   store_rounded(first, x);

@@ -1,7 +1,7 @@
-// round_rows: float32 to bfloat16, nearest even, subnormal numbers to zero; split: also what the rounding left.
+// round_rows: float32 to bfloat16, nearest even, subnormal numbers to zero; split: also the remainders.
 //
 // Meaning  weft/ops/matmul.py
-// Layout   x float32 [rows, K], y bfloat16 [rows, K] or, split, [rows, 2 K]: rounded values, then rounded rests
+// Layout   x float32 [rows, K], y bfloat16 [rows, K] or, split, [rows, 2 K]: rounded values, then rounded remainders
 // Method   16 elements at a time
 // Bound    memory, 6 or 8 bytes per element
 #include "kernels/round_bf16.h"

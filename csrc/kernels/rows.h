@@ -1,5 +1,5 @@
-// rows: how the small kernels walk. A loop over a row or a flat array is written once, as a function of `at`, which
-// loads the 16 elements at the current place, or what is left of them at the end (the other lanes are zero):
+// rows: loops of the small kernels. A loop over a row or a flat array is written once, as a function of `at`, which loads
+// the 16 elements at the current index, or the remaining ones at the end (the other lanes are zero):
 //
 //   fill(y, n, [&](auto at) { return at(x) * scale; });
 //   f32x16 lanes = fold(n, zero(), [&](auto at, f32x16 acc) { return fma(at(x), at(x), acc); });
@@ -8,7 +8,7 @@
 
 namespace weft::ISA {
 
-constexpr int64_t kGrain = 4096;  // elements per task: a microsecond or so of work, against 50 ns for dealing it out
+constexpr int64_t kGrain = 4096;  // elements per task: a microsecond or so of work, against 50 ns for handing it out
 
 struct Whole {
   int64_t i;

@@ -23,7 +23,7 @@ WEFT_INLINE float narrow_row(int8_t* to, const float* x, int64_t dim) {
   const float none = sum(fold(dim, zero(), [=](auto at, f32x16 acc) { return acc + (at(x) - at(x)); }));
   // Rounded up to bfloat16: a weight of one times it is exact there, as it is without a scale.
   const float scale = bit_cast<float>((bit_cast<uint32_t>(top / 127.0f) + 0xFFFFu) & 0xFFFF0000u), steps = 1.0f / scale;
-  const bool finite = none == 0, usable = finite && steps - steps == 0;  // not zeros, nor so small that this overflows
+  const bool finite = none == 0, usable = finite && steps - steps == 0;  // neither zeros nor so small that this overflows
   const f32x16 by = splat(usable ? steps : 0.0f);
   for (int64_t c = 0; c < dim; c += 16) {
     const f32x16 codes = usable ? round(load_n(x + c, dim - c) * by) : zero();
@@ -62,7 +62,7 @@ struct RunWriter {
   WEFT_INLINE void write_value(const Run& run, int64_t i, const float* v) const {
     const auto value = block_of<T>(state, state.value, run.page, run.head);
     T* to = value.elements + (run.slot + i) * state.dim;
-    const bool whole = width() == state.dim;  // else the last vector reaches into what belongs to another token
+    const bool whole = width() == state.dim;  // else the last vector would overwrite another token
     const float scale = narrow_row(whole ? to : rows, v, state.dim);
     for (int64_t c = 0; !whole && c < state.dim; ++c) to[c] = rows[c];
     if constexpr (kScaled<T>) value.scales[run.slot + i] = scale;

@@ -4,9 +4,9 @@
 
 namespace weft::ISA {
 
-constexpr int64_t kHead = 3;     // floats beside a row's codes: its scale, and column and excess of its largest element
-constexpr float kReach = 5.0f;   // how many times what a byte holds the largest element may be
-constexpr int kMaxExcess = 508;  // what is then above the byte
+constexpr int64_t kHeader = 3;     // floats beside a row's codes: its scale, and column and excess of its largest element
+constexpr float kReach = 5.0f;   // the largest element may be this many times the largest value of a byte
+constexpr int kMaxExcess = 508;  // the largest excess over a byte
 
 // The largest magnitude of a row and the largest of all others, lane by lane of 64 columns at a time.
 struct Peaks {
@@ -29,7 +29,7 @@ struct Peaks {
     first = max(first, top);
   }
   WEFT_INLINE float largest() const { return max_lane(first); }
-  // The largest but one; the same as `top`, the largest, where that is there twice.
+  // The second largest; equal to `top`, the largest, where that occurs twice.
   WEFT_INLINE float next(float top) const {
     if (sum(where_less(first, splat(top), zero(), splat(1.0f))) > 1) return top;
     return max_lane(where_less(first, splat(top), first, second));
@@ -96,19 +96,19 @@ WEFT_INLINE void store_codes(int8_t* to, const float* x, f32x16 scale) {
 #endif
 
 // x [depth], whose peaks are known; depth is a multiple of 64. The sign of the scale makes the largest code positive.
-static void write_codes(const float* x, int64_t depth, const Peaks& peaks, int8_t* codes, float* head) {
+static void write_codes(const float* x, int64_t depth, const Peaks& peaks, int8_t* codes, float* header) {
   const float top = peaks.largest(), next = peaks.next(top), least = top / kReach;
   const float span = next > least ? next : least, steps = 127.0f / span;
-  const bool usable = steps - steps == 0;  // not all zeros, nor so small that this overflows
+  const bool usable = steps - steps == 0;  // neither all zeros nor so small that the factor overflows
   const bool wide = usable && top > span;
   const int64_t column = wide ? column_of(peaks, top, x, depth) : 0;
   const float sign = wide && x[column] < 0 ? -1.0f : 1.0f;
   const f32x16 scale = splat(usable ? sign * steps : 0.0f);
   for (int64_t k = 0; k < depth; k += 64) store_codes(codes + k, x + k, scale);
   const float full = wide ? max_lane(round(splat(top * steps))) : 0.0f;
-  head[0] = usable ? sign * (span / 127.0f) : 0.0f;
-  head[1] = static_cast<float>(column);
-  head[2] = full > 127.0f ? (full < 127 + kMaxExcess ? full - 127.0f : kMaxExcess) : 0.0f;
+  header[0] = usable ? sign * (span / 127.0f) : 0.0f;
+  header[1] = static_cast<float>(column);
+  header[2] = full > 127.0f ? (full < 127 + kMaxExcess ? full - 127.0f : kMaxExcess) : 0.0f;
 }
 
 }  // namespace weft::ISA

@@ -28,10 +28,10 @@ struct Format {
   constexpr int chunk_bytes() const { return 64 * bits(); }
   constexpr int scales_bytes() const { return subs * kPanelRows; }
   constexpr int mins_bytes() const { return mins && !nibbles ? subs * kPanelRows : 0; }
-  constexpr int head_bytes() const { return 2 * kPanelRows * (mins ? 2 : 1) + scales_bytes() + mins_bytes(); }
+  constexpr int header_bytes() const { return 2 * kPanelRows * (mins ? 2 : 1) + scales_bytes() + mins_bytes(); }
   constexpr int64_t code_bytes(int64_t cols) const { return cols / kChunk * chunk_bytes(); }
   constexpr int64_t panel_bytes(int64_t cols) const {
-    return (code_bytes(cols) + cols / block * head_bytes() + 63) / 64 * 64;
+    return (code_bytes(cols) + cols / block * header_bytes() + 63) / 64 * 64;
   }
 };
 

@@ -9,7 +9,7 @@
 
 namespace weft {
 
-// Of the file: enough that handing out parts costs nothing, little enough that the last ones end together.
+// Bytes of the file per part: enough that handing out parts costs nothing, few enough that the last parts end together.
 static constexpr size_t kPartBytes = size_t{256} << 10;
 // Linux maps what lies this near to a page that is touched, where it is in memory: 64 kB, or a huge page of the file.
 static constexpr size_t kFaultAround = size_t{2} << 20;
@@ -23,7 +23,7 @@ Packing::~Packing() {
 }
 
 void Packing::add(const PackJob& job) {
-  if (started_) fail(ErrorKind::input, "pack", "packing has begun; make another one for more weights");
+  if (started_) fail(ErrorKind::input, "pack", "this packing has started; create another one for more weights");
   const int64_t panels = (job.rows + kPanelRows - 1) / kPanelRows;
   const auto step = std::max<int64_t>(1, static_cast<int64_t>(kPartBytes / (job.row_bytes * kPanelRows)));
   for (int64_t begin = 0; begin < panels; begin += step)
@@ -62,7 +62,7 @@ void Packing::run(const Part& part) {
   give_back(part);
 }
 
-// The rows of a part and what was mapped around them. Pages that another worker is reading come back by themselves.
+// The rows of a part and what was mapped around them. Pages that another worker is reading are mapped again by themselves.
 void Packing::give_back(const Part& part) const {
   const PackJob& job = jobs_[part.job];
   int64_t first = part.begin * kPanelRows, last = std::min(part.end * kPanelRows, job.rows) - 1;

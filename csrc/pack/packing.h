@@ -1,5 +1,5 @@
-// packing: the matrices of a model, packed by a team while the caller does something else. Which worker packs which part
-// changes no byte.
+// packing: the matrices of a model, packed by a team while the caller does something else. The result does not depend
+// on which worker packs which part.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -31,16 +31,16 @@ struct PackJob {
 
 class Packing {
  public:
-  // `files` are mapped files; what was read of them is given back after every part: it is not needed twice.
+  // `files` are mapped files; the pages that a part has read are dropped after it, because nothing reads them twice.
   explicit Packing(int threads, std::vector<std::span<const std::byte>> files = {});
-  // Parts that nobody has begun are left out.
+  // Parts that have not started are skipped.
   ~Packing();
   Packing(const Packing&) = delete;
   Packing& operator=(const Packing&) = delete;
 
   void add(const PackJob& job);  // before start, or Error(input)
   void start();                  // all threads but one begin
-  // The caller is the last one; returns when all is packed, throws what went wrong. Any number of threads may call it.
+  // The caller is the last worker. Returns when all is packed; rethrows a worker's error. Any number of threads may call it.
   void finish();
 
  private:

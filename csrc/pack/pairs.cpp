@@ -8,7 +8,7 @@
 
 namespace weft {
 
-// Rounds `values` to bfloat16 and puts them in pairs beside each other's places; what is left stays in `values`.
+// Rounds `values` to bfloat16 and stores them in pairs; the remainders stay in `values`.
 static void put_rounded(float* values, uint16_t* bits, int64_t cols, std::byte* to) {
   for (int64_t k = 0; k < cols; ++k) {
     bits[k] = float_to_bf16_normal(values[k]);
@@ -17,7 +17,7 @@ static void put_rounded(float* values, uint16_t* bits, int64_t cols, std::byte* 
   for (int64_t k = 0; k < cols; k += 2) std::memcpy(to + k / 2 * kPairRows * 4, bits + k, 4);
 }
 
-// Parts 1: the values, rounded. Parts 2: also what the rounding left, in columns of their own after all of the first.
+// Parts 1: the rounded values. Parts 2: also the rounded remainders, in columns of their own after all of the first.
 static void pack(int parts, DType dtype, const std::byte* rows_data, size_t row_bytes, const int32_t* row_order,
                  int64_t rows, int64_t cols, std::byte* out, int64_t panel_begin, int64_t panel_end) {
   const auto count = static_cast<size_t>(cols);

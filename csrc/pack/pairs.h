@@ -1,4 +1,4 @@
-// pairs: matrices of bfloat16 as the matrix unit wants them. 16 rows are interleaved and columns lie in pairs:
+// pairs: matrices of bfloat16 in the matrix unit's layout. 16 rows are interleaved and columns lie in pairs:
 // [panel][column / 2][16 rows][2]. Rows are padded with zeros to 16, columns to 32: one instruction's share.
 #pragma once
 #include <cstddef>
@@ -20,7 +20,7 @@ constexpr size_t pairs_bytes(int64_t rows, int64_t cols) {
 void pack_pairs(DType dtype, const std::byte* rows_data, size_t row_bytes, const int32_t* row_order, int64_t rows,
                 int64_t cols, std::byte* out, int64_t panel_begin, int64_t panel_end);
 
-// The same of a matrix split in two: its values rounded, then what the rounding left, rounded: a matrix of 2 * cols
+// The same of a matrix split in two: its rounded values, then the rounded remainders: a matrix of 2 * cols
 // columns. cols is a multiple of 32.
 void pack_split(DType dtype, const std::byte* rows_data, size_t row_bytes, const int32_t* row_order, int64_t rows,
                 int64_t cols, std::byte* out, int64_t panel_begin, int64_t panel_end);

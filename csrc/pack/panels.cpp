@@ -27,7 +27,7 @@ bool has_panels(DType dtype) { return is_float(dtype) || find_format(dtype); }
 size_t panel_bytes(DType dtype, int64_t cols) {
   if (is_float(dtype)) return bytes_of(dtype, static_cast<size_t>(cols * kPanelRows));
   if (const Format* format = find_format(dtype)) return static_cast<size_t>(format->panel_bytes(cols));
-  fail(ErrorKind::unsupported, "pack", "this type is not packed: " + std::string(info(dtype).name));
+  fail(ErrorKind::unsupported, "pack", "this type has no packed layout: " + std::string(info(dtype).name));
 }
 
 size_t panels_bytes(DType dtype, int64_t rows, int64_t cols) {
@@ -40,12 +40,12 @@ namespace {
 struct Place {
   const Format& format;
   std::byte* codes;  // of the block's first chunk
-  std::byte* head;
+  std::byte* header;
   int row;
 
   Place(const Format& format, std::byte* panel, int64_t cols, int64_t block, int row)
       : format(format), codes(panel + block * format.chunks() * format.chunk_bytes()),
-        head(panel + format.code_bytes(cols) + block * format.head_bytes()), row(row) {}
+        header(panel + format.code_bytes(cols) + block * format.header_bytes()), row(row) {}
 
   // The four bytes that hold one plane of group `group` (four codes) of the block, and where in each byte it starts.
   std::byte* word(int group, bool high) const {
@@ -53,10 +53,10 @@ struct Place {
     return codes + group / 8 * format.chunk_bytes() + vector * 64 + row * 4;
   }
   static int shift(int group, int bits) { return group % 8 / bits * bits; }
-  std::byte* half(int which) const { return head + which * 2 * kPanelRows + row * 2; }
+  std::byte* half(int which) const { return header + which * 2 * kPanelRows + row * 2; }
   uint8_t* sub(int j, bool min) const {
     const int start = 2 * kPanelRows * (format.mins ? 2 : 1) + (min ? format.scales_bytes() : 0);
-    return reinterpret_cast<uint8_t*>(head) + start + j / 2 * 2 * kPanelRows + row * 2 + j % 2;
+    return reinterpret_cast<uint8_t*>(header) + start + j / 2 * 2 * kPanelRows + row * 2 + j % 2;
   }
 };
 

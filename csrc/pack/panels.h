@@ -2,12 +2,12 @@
 // matrix is padded with zero rows.
 //
 // f32, f16, bf16   [panel][k][16] in the file's element type; any number of columns.
-// quantised        [panel]{ codes [chunk][plane vectors][64 bytes], then heads [block], padded to 64 bytes }
+// quantised        [panel]{ codes [chunk][plane vectors][64 bytes], then headers [block], padded to 64 bytes }
 //   codes  A chunk is 32 columns, cut into eight groups of four. One 64-byte vector is [16 rows][4 columns] of one
 //          group, a byte a code: what vpdpbusd wants beside four broadcast activation bytes, and what a row of an int8
 //          tile wants. A code of b bits is kept in planes: a plane of p bits is p vectors, with group g in vector g % p
 //          at bit (g / p) * p of each byte. 4-bit codes are one plane; 5 = 4 + 1; 6 = 4 + 2; 3 = 2 + 1.
-//   heads  d f16 [16]; m or dmin f16 [16] where the type has minima; the sub-blocks' integer scales, then their minima,
+//   header d f16 [16]; m or dmin f16 [16] where the type has minima; the sub-blocks' integer scales, then their minima,
 //          each as bytes [sub / 2][16 rows][2], so that widened to 16 bits they are pairs for a multiply-add.
 // Codes and 32-wide types take exactly the file's bytes; K types up to 4 % more (6-bit scales become bytes).
 #pragma once
@@ -19,7 +19,7 @@
 
 namespace weft {
 
-// Can this type be packed; its columns must be whole blocks.
+// Whether this type can be packed; its columns must be whole blocks.
 bool has_panels(DType dtype);
 
 // Bytes of one panel and of a matrix; throws Error(unsupported) for a type without panels.

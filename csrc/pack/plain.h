@@ -1,5 +1,5 @@
-// plain: one quantised block with its fields spread out: codes a byte each, scales as integers. The step between the
-// file's bit layouts and the panels'.
+// plain: one quantised block with its fields spread out: one byte per code, scales as integers. It is the step
+// between the file's bit layouts and the panels'.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -1,4 +1,4 @@
-// quads: matrices of int8 for products with int8 rows, as the matrix unit wants them. 16 rows are interleaved and
+// quads: matrices of int8 for products with int8 rows, in the matrix unit's layout. 16 rows are interleaved and
 // columns lie in fours: [panel][column / 4][16 rows][4]; then a scale for each row and a factor for each column. A
 // weight is code * scale[row] * factor[column]. Rows are padded with zeros to 16; columns are a multiple of 64.
 #pragma once
@@ -27,9 +27,9 @@ struct Quads {
   WEFT_INLINE auto factors() const { return scales() + quad_rows(rows) * 4; }
 };
 
-// The first part of packing a matrix into `out`: its factors. Equalised, a column with smaller weights than others gets
-// a factor below one, by which the activations are multiplied and the weights divided: the fourth root of its largest
-// weight over the largest of all, and at least 1/16. All are one otherwise.
+// The first step of packing a matrix into `out`: its factors. Equalised, a column with smaller weights than others gets a
+// factor below one, which multiplies the activations and divides the weights: the fourth root of its largest weight over
+// the largest of all, at least 1/16. Otherwise all factors are one.
 void write_factors(DType dtype, const std::byte* rows_data, size_t row_bytes, int64_t rows, int64_t cols, bool equalise,
                    std::byte* out);
 

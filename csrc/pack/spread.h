@@ -133,7 +133,8 @@ WEFT_BLOCK(q6_k, BlockQ6K)
 WEFT_BLOCK(iq4_xs, BlockIQ4XS)
 #undef WEFT_BLOCK
 
-// One block at any address. A copy costs more than the rest: its vectors are read before they are in memory.
+// One block at any address, read in place: a copy would cost more than the rest, because its vectors are read before the
+// stores have finished.
 template <DType type>
 void spread_bytes(const std::byte* bytes, Plain& plain) {
   using Block = typename BlockOf<type>::Block;

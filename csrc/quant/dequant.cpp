@@ -219,7 +219,7 @@ void dequantise(DType dtype, const std::byte* blocks, float* out, size_t count) 
     case DType::tq1_0: return decode_span<BlockTQ1_0>(blocks, out, count);
     case DType::tq2_0: return decode_span<BlockTQ2_0>(blocks, out, count);
     case DType::mxfp4: return decode_span<BlockMXFP4>(blocks, out, count);
-    default: fail(ErrorKind::unsupported, "dequantise", "not a type of weights: " + std::string(info(dtype).name));
+    default: fail(ErrorKind::unsupported, "dequantise", "not a weight type: " + std::string(info(dtype).name));
   }
 }
 

@@ -10,9 +10,9 @@ namespace weft {
 static constexpr size_t kPrefix = sizeof(uint64_t);
 
 std::unique_ptr<uint64_t[]> string_offsets(std::span<const uint8_t> bytes, size_t start, size_t count, size_t limit) {
-  // Every string costs at least its prefix, so the count is bounded by what is there before anything is allocated.
+  // Every string takes at least its prefix, so the file's size bounds the count before anything is allocated.
   if (start > bytes.size() || count > (bytes.size() - start) / kPrefix)
-    fail(ErrorKind::format, "gguf", "string list at byte " + std::to_string(start) + " does not fit its file: " +
+    fail(ErrorKind::format, "gguf", "string list at byte " + std::to_string(start) + " does not fit in the file: " +
                                 std::to_string(count) + " strings");
   auto offsets = std::make_unique_for_overwrite<uint64_t[]>(count + 1);
   size_t at = start;
@@ -24,7 +24,7 @@ std::unique_ptr<uint64_t[]> string_offsets(std::span<const uint8_t> bytes, size_
     std::memcpy(&length, bytes.data() + at, kPrefix);
     if (length > limit || length > remaining - kPrefix)
       fail(ErrorKind::format, "gguf", "string at byte " + std::to_string(at) + " is too long: " + std::to_string(length) +
-                                  " bytes; at most " + std::to_string(limit) + ", and inside the file");
+                                  " bytes; the limit is " + std::to_string(limit) + ", and it must end inside the file");
     at += kPrefix + length;
   }
   offsets[count] = at;

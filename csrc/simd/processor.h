@@ -25,7 +25,7 @@ inline bool has_avx512() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
 }
-// The matrix unit's registers are so large that a process has to ask the system for them; threads inherit the answer.
+// A process must ask the system for the matrix unit's large registers; its threads inherit the permission.
 inline bool has_amx() {
 #ifdef __linux__
   static const bool granted = [] {

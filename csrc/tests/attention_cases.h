@@ -40,8 +40,8 @@ inline void round_to(DType dtype, Floats& a) {
   }
 }
 
-// With `bf16` q * scale * log2 e, k and v are rounded first; of k and v in a state of codes the codes are, which changes
-// none of them.
+// With `bf16` q * scale * log2 e, k and v are rounded first; in a state of codes the codes of k and v
+// are rounded, which changes none of them.
 inline std::vector<double> attention_reference(const AttentionShape& c, const AttentionInputs& x, bool bf16,
                                                bool codes = false) {
   const float by = bf16 ? static_cast<float>(c.scale()) * 1.44269504f : 1.0f;

@@ -14,18 +14,18 @@ namespace {
 
 struct Rows {
   std::vector<int8_t> codes;
-  std::vector<float> heads;
+  std::vector<float> headers;
   int64_t rows, cols;
   Rows(int64_t rows, int64_t cols)
-      : codes(static_cast<size_t>(rows * cols)), heads(static_cast<size_t>(rows * 3)), rows(rows), cols(cols) {}
+      : codes(static_cast<size_t>(rows * cols)), headers(static_cast<size_t>(rows * 3)), rows(rows), cols(cols) {}
   Operand codes_operand() { return {reinterpret_cast<std::byte*>(codes.data()), DType::i8, 2, {rows, cols}}; }
-  Operand heads_operand() { return floats(heads, rows, 3); }
-  bool operator==(const Rows& other) const { return codes == other.codes && same_bits(heads, other.heads); }
+  Operand headers_operand() { return floats(headers, rows, 3); }
+  bool operator==(const Rows& other) const { return codes == other.codes && same_bits(headers, other.headers); }
   // The first rows.
   Rows part(int64_t count) const {
     Rows some(count, cols);
     std::copy_n(codes.begin(), some.codes.size(), some.codes.begin());
-    std::copy_n(heads.begin(), some.heads.size(), some.heads.begin());
+    std::copy_n(headers.begin(), some.headers.size(), some.headers.begin());
     return some;
   }
 };
@@ -50,10 +50,10 @@ Rows expected_rows(const std::vector<float>& x, int64_t rows, int64_t cols, cons
     for (size_t k = 0; k < row.size(); ++k)
       want.codes[static_cast<size_t>(r * cols) + k] =
           static_cast<int8_t>(std::clamp(std::nearbyint(row[k] * (sign * steps)), -127.0f, 127.0f));
-    float* head = want.heads.data() + r * 3;
-    head[0] = sign * (span / 127.0f);
-    head[1] = wide ? static_cast<float>(column) : 0.0f;
-    head[2] = wide ? std::clamp(std::nearbyint(top * steps) - 127.0f, 0.0f, 508.0f) : 0.0f;
+    float* header = want.headers.data() + r * 3;
+    header[0] = sign * (span / 127.0f);
+    header[1] = wide ? static_cast<float>(column) : 0.0f;
+    header[2] = wide ? std::clamp(std::nearbyint(top * steps) - 127.0f, 0.0f, 508.0f) : 0.0f;
   }
   return want;
 }
@@ -62,7 +62,7 @@ Rows quantise(const Level& level, std::vector<float> x, int64_t rows, int64_t co
   Rows got(rows, cols);
   Operand weight;
   weight.weight = reader;
-  run_kernel(level, "quantise_tokens", {floats(x, rows, cols), weight}, {got.codes_operand(), got.heads_operand()}, {},
+  run_kernel(level, "quantise_tokens", {floats(x, rows, cols), weight}, {got.codes_operand(), got.headers_operand()}, {},
              workers);
   return got;
 }
@@ -70,7 +70,7 @@ Rows quantise(const Level& level, std::vector<float> x, int64_t rows, int64_t co
 std::vector<Operand> operands(Rows& x, const Weight& weight, std::vector<float>* bias, const Weight* reader) {
   Operand w, none, next;
   w.weight = &weight, next.weight = reader;
-  return {x.codes_operand(), x.heads_operand(), w, bias ? floats(*bias, 1, weight.rows) : none, next};
+  return {x.codes_operand(), x.headers_operand(), w, bias ? floats(*bias, 1, weight.rows) : none, next};
 }
 
 std::vector<float> multiply(const Level& level, const Weight& weight, Rows x, int workers,
@@ -84,7 +84,7 @@ std::vector<float> multiply(const Level& level, const Weight& weight, Rows x, in
 Rows multiply_rows(const Level& level, const Weight& weight, Rows x, int workers, std::vector<float>* bias,
                    double activation, const Weight* reader) {
   Rows y(x.rows, weight.rows);
-  run_kernel(level, "matmul_i8", operands(x, weight, bias, reader), {y.codes_operand(), y.heads_operand()},
+  run_kernel(level, "matmul_i8", operands(x, weight, bias, reader), {y.codes_operand(), y.headers_operand()},
              {{"activation", activation}, {"equalised", 0}, {"quantised", 1}}, workers);
   return y;
 }
@@ -96,11 +96,11 @@ float expected(const Rows& x, int64_t r, std::vector<float> w, const std::vector
   int64_t sum = 0;
   for (size_t k = 0; k < w.size(); ++k) {
     const auto code = static_cast<int64_t>(std::nearbyint(w[k] * (127.0f / largest)));
-    const float* head = x.heads.data() + r * 3;
-    const int64_t excess = k == static_cast<size_t>(head[1]) ? static_cast<int64_t>(head[2]) : 0;
+    const float* header = x.headers.data() + r * 3;
+    const int64_t excess = k == static_cast<size_t>(header[1]) ? static_cast<int64_t>(header[2]) : 0;
     sum += code * (x.codes[static_cast<size_t>(r * x.cols) + k] + excess);
   }
-  return std::fma(static_cast<float>(sum) * (largest / 127.0f), x.heads[static_cast<size_t>(r * 3)], bias);
+  return std::fma(static_cast<float>(sum) * (largest / 127.0f), x.headers[static_cast<size_t>(r * 3)], bias);
 }
 
 // Normal, with some elements far out.
@@ -212,17 +212,17 @@ TEST(matmul_i8_quantises_its_result_as_quantise_tokens_would) {
   }
 }
 
-TEST(heads_from_anywhere_lead_nowhere) {
+TEST(wild_headers_stay_in_bounds) {
   std::mt19937 random(36);
   const Matrix matrix(DType::f32, 33, 64, random);
   const Weight weight = matrix.as_quads(false);
   Rows x(5, 64);
-  x.heads = {1, 1e30f, 1e30f, 1, -5, -5, 1, NAN, NAN, 1, INFINITY, -INFINITY, 1, 63.5f, 3.5f};
+  x.headers = {1, 1e30f, 1e30f, 1, -5, -5, 1, NAN, NAN, 1, INFINITY, -INFINITY, 1, 63.5f, 3.5f};
   std::vector<float> want;
   for (int64_t r = 0; r < 5; ++r)
     for (int64_t c = 0; c < 33; ++c) {
       Rows bounded(1, 64);
-      bounded.heads = {1, r == 0 || r >= 3 ? 63.0f : 0.0f, r == 0 ? 508.0f : r == 4 ? 3.0f : 0.0f};
+      bounded.headers = {1, r == 0 || r >= 3 ? 63.0f : 0.0f, r == 0 ? 508.0f : r == 4 ? 3.0f : 0.0f};
       want.push_back(expected(bounded, 0, matrix.row(c), factors_of(weight), 0));
     }
   for (const Level& level : levels())

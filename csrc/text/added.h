@@ -16,7 +16,7 @@ struct AddedToken {
   bool special = false;      // a control token: not printed by default, and only found where the caller trusts the text
   bool single_word = false;  // not inside a word
   bool lstrip = false;       // takes the white space before it
-  bool rstrip = false;       // and behind it
+  bool rstrip = false;       // and after it
   bool normalized = false;   // looked for in the normalised text
   bool as_written = false;   // there, but the token itself is not normalised
 };

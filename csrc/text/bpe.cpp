@@ -51,7 +51,7 @@ MergeTable::Pair pair_of(const Vocab& vocab, const Merge& merge, uint32_t rank, 
   scratch += merge.right;
   const MergeTable::Pair pair{vocab.find(merge.left), vocab.find(merge.right), rank, vocab.find(scratch)};
   if (pair.left == kNone || pair.right == kNone || pair.id == kNone)
-    fail(ErrorKind::format, "vocabulary", "a merge of tokens that do not exist: '" + std::string(merge.left) +
+    fail(ErrorKind::format, "vocabulary", "a merge names tokens that are not in the vocabulary: '" + std::string(merge.left) +
                                 "' and '" + std::string(merge.right) + "', merge " + std::to_string(rank));
   return pair;
 }

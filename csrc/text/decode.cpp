@@ -29,8 +29,8 @@ void clean_up(std::string& text) {
   for (const auto& [from, to] : kRules) replace_all(text, from, to);
 }
 
-// Moves what is complete from `bytes` to the result, malformed sequences as U+FFFD (one for each of their bytes where
-// `each`); a sequence cut short stays unless this is the end.
+// Moves complete characters from `bytes` to the result, malformed sequences as U+FFFD (with `each`, one for each of their
+// bytes); an incomplete sequence stays unless this is the end.
 std::string take_complete(std::string& bytes, bool end, bool each) {
   std::string out;
   size_t i = 0;
@@ -64,8 +64,8 @@ void append_text(const Decoder& decoder, std::string_view text, DecodeState& sta
 
 void Tokenizer::check_id(int32_t id) const {
   if (id < 0 || id >= parts_.vocab.size())
-    fail(ErrorKind::input, "decode", "an id outside the vocabulary: " + std::to_string(id) + "; there are " +
-                               std::to_string(parts_.vocab.size()));
+    fail(ErrorKind::input, "decode", "an id is outside the vocabulary: " + std::to_string(id) +
+                                         "; the vocabulary has " + std::to_string(parts_.vocab.size()) + " ids");
 }
 
 // Appends bytes, which need not end at the end of a character.

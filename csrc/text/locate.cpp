@@ -8,7 +8,7 @@ namespace weft::text {
 
 namespace {
 
-// Moves offsets in bytes to characters; each lies at the start of one or behind the last.
+// Moves offsets in bytes to characters; each lies at the start of one or after the last.
 void count_characters(std::string_view text, Origin* origins, size_t count) {
   if (utf8::ascii_prefix(text.data(), text.size()) == text.size()) return;
   std::vector<uint32_t> before(text.size() + 1);
@@ -75,7 +75,7 @@ void Tokenizer::append_origin(Origin origin, std::string_view token, Out out) co
   if (parts_.trim.spaces) {
     const bool first = out.origins->size() == out.before || origin.start == 0;
     size_t leading = leading_spaces(token);
-    if (leading == 1 && parts_.trim.prefix && first) leading = 0;  // it may have been put there
+    if (leading == 1 && parts_.trim.prefix && first) leading = 0;  // it may have been inserted
     const auto inside = [&](uint32_t at) { return utf8::continues(static_cast<unsigned char>(out.text[at])); };
     for (; leading > 0 && origin.start < origin.end; --leading)
       do ++origin.start;

@@ -8,7 +8,7 @@
 
 namespace weft::text {
 
-// What joining a long word needs; kept between calls.
+// Workspace for joining a long word; kept between calls.
 struct MergeSpace {
   struct Symbol {
     int32_t id;
@@ -34,15 +34,15 @@ class MergeTable {
   };
 
   void reserve(size_t pairs);  // before the first add(), and never less than what is added
-  void add(const Pair& pair);  // of a repeated pair the last counts
+  void add(const Pair& pair);  // the last of a repeated pair wins
   // Joins ids[0 .. count) in place and returns how many are left.
   size_t apply(int32_t* ids, size_t count, MergeSpace& space) const;
 
  private:
   static constexpr uint32_t kNoRank = 0xFFFFFFFF;
   static constexpr size_t kShort = 48;      // up to this a scan of the ranks beats a heap
-  static constexpr size_t kStretch = 2048;  // of a very long word: what a heap holds and the cache too
-  static constexpr size_t kAhead = 32;      // tokens at its end that what follows may change; fewer where they are long
+  static constexpr size_t kStretch = 2048;  // symbols of a very long word at a time: the heap stays in the cache
+  static constexpr size_t kAhead = 32;      // tokens at its end that the next stretch may change; fewer where they are long
 
   const Pair* find(int32_t left, int32_t right) const;
   size_t apply_short(int32_t* ids, size_t count) const;

@@ -1,4 +1,4 @@
-// model: what turns one pre-token (a "word") into ids. A further kind of model is one more class here.
+// model: turns one pre-token (a "word") into ids. A new kind of model is one more class here.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -60,14 +60,14 @@ struct Extent {
   size_t start, end;
 };
 
-// What one thread needs while encoding; kept between calls so that encoding allocates nothing per word.
+// The workspace of one thread while encoding; kept between calls so that encoding allocates nothing per word.
 struct Workspace {
   struct PathStep {  // of the best path to a byte of the word
     double score;
     int32_t size, id;  // of the last piece on it
   };
 
-  // Gives back what an unusually long text made it grow to.
+  // Frees the memory that an unusually long text made it allocate.
   void trim() {
     constexpr size_t kKept = 1 << 16;
     if (merging.symbols.capacity() > kKept) std::vector<MergeSpace::Symbol>().swap(merging.symbols);

@@ -2,7 +2,7 @@
 // piece is its bytes (`<0x0A>`) or unknown.
 //
 // A text is not cut into words before them. They cut it themselves where no piece can lie across: before a U+2581 whose
-// neighbour on the left stands before no U+2581 in any piece. The ids stay the same and a word's can be remembered.
+// left neighbour precedes a U+2581 in no piece. The ids stay the same, and those of a word can be cached.
 #pragma once
 #include <bitset>
 #include <unordered_map>
@@ -44,7 +44,7 @@ class WordCuts {
   std::unordered_set<char32_t> others_;
 };
 
-// What becomes of a character without a piece.
+// How a character without a piece is encoded.
 struct Fallback {
   bool bytes = false;
   ByteIds byte_ids{};
@@ -67,7 +67,7 @@ class CharBpe final : public Model {
               Workspace& work) const override;
 
  private:
-  bool missing(std::string_view rest) const;  // the first character is no piece
+  bool missing(std::string_view rest) const;  // the first character is not a piece
   void add_splits(const Vocab& vocab, const std::vector<bool>& mergeable, int32_t piece, uint32_t rank,
                   std::vector<MergeTable::Pair>& pairs);
   int32_t symbol_of(const Vocab& vocab, const std::vector<bool>& mergeable, std::string_view text);

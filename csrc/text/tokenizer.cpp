@@ -31,7 +31,7 @@ Tokenizer::Tokenizer(Parts parts) : parts_(std::move(parts)), special_(static_ca
   pool_.reserve(kPooled);
   for (const AddedToken& token : parts_.added) {
     if (!parts_.vocab.has(token.id))
-      fail(ErrorKind::format, "tokenizer", "an added token without an entry in the vocabulary: '" + token.content + "'");
+      fail(ErrorKind::format, "tokenizer", "an added token is not in the vocabulary: '" + token.content + "'");
     if (token.special) special_[static_cast<size_t>(token.id)] = true;
     if (!token.normalized) {
       raw_.add(token, token.content);
@@ -89,7 +89,7 @@ std::vector<Ids> Tokenizer::encode_batch(const std::vector<std::string_view>& te
   std::vector<std::thread> helpers;
   try {
     for (size_t i = 1; i < std::min(threads, texts.size()); ++i) helpers.emplace_back(work);
-  } catch (const std::system_error&) {  // no more threads to be had: those there are do the work
+  } catch (const std::system_error&) {  // no more threads available: the existing ones do the work
   }
   work();
   for (std::thread& helper : helpers) helper.join();

@@ -62,7 +62,7 @@ struct Decoder {
   size_t strip = 0;
 };
 
-// How far decoding has come.
+// The state of decoding one token at a time.
 struct DecodeState {
   bool first = true;    // no token yet
   bool text = false;    // some text
@@ -119,7 +119,7 @@ class Tokenizer {
   const std::vector<AddedToken>& added() const { return parts_.added; }
   const Template& around(bool pair) const { return pair ? parts_.pair : parts_.single; }
 
-  // Decoding one token at a time; what cannot be printed yet (half a character) waits.
+  // Decoding one token at a time; bytes that cannot be printed yet (half a character) wait.
   class Stream {
    public:
     Stream(const Tokenizer& tokenizer, bool skip_special) : tokenizer_(&tokenizer), skip_special_(skip_special) {}
@@ -134,14 +134,14 @@ class Tokenizer {
   };
 
  private:
-  // What encoding appends to. Where offsets are asked for, `origins` too, and `text` is the whole text.
+  // The lists that encoding appends to; with offsets also `origins`, and `text` is the whole text.
   struct Out {
     Ids& ids;
     std::vector<Origin>* origins = nullptr;
     std::string_view text = {};
     size_t before = 0;  // ids of other texts
   };
-  // A text on its way, with where each of its bytes comes from where that is asked for.
+  // A text between stages and, with offsets, the origin of each of its bytes.
   struct Traced {
     std::string_view text;
     const Origin* origins = nullptr;
@@ -161,7 +161,7 @@ class Tokenizer {
   void finish_run(DecodeState& state, std::string& out) const;
   void check_id(int32_t id) const;
 
-  // A workspace, taken from the pool and given back.
+  // A workspace from the pool, returned when this ends.
   class Lease {
    public:
     explicit Lease(const Tokenizer& owner) : owner_(owner), work_(owner.take()) {}
@@ -189,7 +189,7 @@ class Tokenizer {
 };
 
 // The readers. Each throws Error(format) for a malformed file and Error(unsupported), naming the part, for what weft
-// does not do.
+// does not support.
 // `around`, where given, replaces the file's template: the texts of bos and eos, each empty where there is to be none.
 using Around = std::optional<std::pair<std::string, std::string>>;
 std::unique_ptr<Tokenizer> from_json(std::string_view text, std::string_view where, const Around& around = {});

@@ -20,9 +20,9 @@ void Vocab::add(std::string_view token, int64_t id) {
     fail(ErrorKind::format, "vocabulary", std::string(what) + ": '" + std::string(token.substr(0, 64)) + "', id " +
                                 std::to_string(id));
   };
-  if (id < 0 || id >= kMaxTokens) wrong("an id out of range");
+  if (id < 0 || id >= kMaxTokens) wrong("an id is out of range");
   if (token.size() > kMaxTokenBytes) wrong("a token is too long");
-  if (bytes_.size() + token.size() > std::numeric_limits<uint32_t>::max()) wrong("the tokens are too long together");
+  if (bytes_.size() + token.size() > std::numeric_limits<uint32_t>::max()) wrong("the tokens are too long in total");
   if (has(id)) wrong("an id is used twice");
   if (find(token) != kNone) wrong("a token occurs twice");
   if (id >= size()) entries_.resize(static_cast<size_t>(id) + 1);
@@ -67,7 +67,7 @@ uint32_t Trie::child(uint32_t node, unsigned char byte) const {
 
 uint32_t Trie::add_child(uint32_t node, unsigned char byte) {
   const auto fresh = static_cast<uint32_t>(values_.size());
-  if (fresh >= 1u << 24) fail(ErrorKind::format, "vocabulary", "the tokens are too long together: over 2^24 trie nodes");
+  if (fresh >= 1u << 24) fail(ErrorKind::format, "vocabulary", "the tokens are too long in total: over 2^24 trie nodes");
   values_.push_back(kNone);
   if (node == 0) return first_[byte] = fresh;
   if ((count_ + 1) * 2 > edges_.size()) grow();

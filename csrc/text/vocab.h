@@ -49,7 +49,7 @@ inline uint64_t hash_of(std::string_view key) {
 class Vocab {
  public:
   void reserve(size_t tokens, size_t bytes);
-  void add(std::string_view token, int64_t id);  // throws Error(format) for a repeated token or id, or a wild id
+  void add(std::string_view token, int64_t id);  // throws Error(format) for a repeated token or id, or an id out of range
 
   int32_t find(std::string_view token) const;  // kNone when there is no such token
   bool has(int64_t id) const { return id >= 0 && id < size() && entries_[static_cast<size_t>(id)].known; }

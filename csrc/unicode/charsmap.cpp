@@ -194,7 +194,7 @@ Charsmap::Charsmap(std::string_view table) {
   if (table.size() < 4) malformed("the table is too short: " + std::to_string(table.size()) + " bytes");
   const size_t size = load32(table.data());
   if (size % 4 != 0 || size == 0 || size > table.size() - 4)
-    malformed("the trie does not fit: " + std::to_string(size) + " of " + std::to_string(table.size() - 4) + " bytes");
+    malformed("the trie is larger than the table: " + std::to_string(size) + " of " + std::to_string(table.size() - 4) + " bytes");
   units_.resize(size / 4);
   std::memcpy(units_.data(), table.data() + 4, size);
   replacements_ = table.substr(4 + size);
@@ -226,7 +226,7 @@ std::optional<Charsmap::Match> Charsmap::match(std::string_view text, bool first
     if (!is_leaf(unit)) continue;
     // A key that ends inside a character would leave half of it behind.
     if (i + 1 < text.size() && utf8::continues(static_cast<unsigned char>(text[i + 1]))) continue;
-    if (node >= units_.size()) malformed("a leaf outside the trie: " + std::to_string(node));
+    if (node >= units_.size()) malformed("a leaf points outside the trie: " + std::to_string(node));
     found = Match{i + 1, replacement(value(units_[node]))};
     if (first) return found;
   }

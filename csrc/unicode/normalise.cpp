@@ -23,8 +23,8 @@ class Bert final : public Normaliser {
     const char *p = text.data(), *end = p + text.size();
     out.reserve(out.size() + text.size());
     while (p < end) {
-      // Accents attach to what stands before them and ASCII never decomposes, so a run that is not ASCII can be taken
-      // by itself.
+      // Accents attach to the character before them and ASCII never decomposes, so a run that is not ASCII can be
+      // processed on its own.
       const size_t run = utf8::ascii_prefix(p, static_cast<size_t>(end - p));
       append_ascii({p, run}, out);
       p += run;
@@ -244,7 +244,7 @@ std::unique_ptr<Normaliser> space_run_normaliser(std::string_view to) { return s
 size_t growth_limit(size_t size) { return size * kMaxGrowth + 65'536; }
 
 void check_growth(size_t size, size_t limit) {
-  if (size > limit) fail(ErrorKind::too_long, "encode", "normalising makes a text too long: " + std::to_string(size));
+  if (size > limit) fail(ErrorKind::too_long, "encode", "a text is too long after normalisation: " + std::to_string(size) + " bytes; the limit is " + std::to_string(limit));
 }
 
 std::string_view NormaliserChain::apply(std::string_view text, Place place, std::array<std::string, 2>& buffers) const {

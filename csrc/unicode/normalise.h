@@ -1,4 +1,4 @@
-// normalise: what happens to a text before it is cut into words.
+// normalise: the normalisers, which rewrite a text before it is cut into words.
 #pragma once
 #include <array>
 #include <memory>
@@ -18,8 +18,8 @@ struct Place {
 class Normaliser {
  public:
   virtual ~Normaliser() = default;
-  // Appends the normalised text to `out`; false when `text` stays as it is, and `out` is then left alone. Tells `trace`,
-  // where there is one, what it does.
+  // Appends the normalised text to `out`; false when `text` stays as it is, and `out` is then left alone. Records its
+  // changes in `trace`, if not null.
   virtual bool apply(std::string_view text, Place place, std::string& out, Trace* trace) const = 0;
 };
 
@@ -44,7 +44,7 @@ std::unique_ptr<Normaliser> replace_normaliser(std::string_view from, std::strin
 std::unique_ptr<Normaliser> space_run_normaliser(std::string_view to);  // for / {2,}/
 
 // One after another. The result is `text` itself or lies in one of the two buffers. Throws Error(too_long) when the
-// text grows beyond reason, as a chain of replacements in a hostile file could make it.
+// text grows too much, which a chain of replacements in a hostile file could cause.
 class NormaliserChain {
  public:
   void add(std::unique_ptr<Normaliser> step) { steps_.push_back(std::move(step)); }

@@ -1,8 +1,8 @@
 // trace: where each byte of a rewritten text comes from.
 //
-// A step that rewrites a text tells a Trace what it does, from left to right. The rules are those of the tokenizers
-// library, so that offsets agree with it: a character that takes the place of another has its origin, one that is put
-// in has the origin of what stands before it.
+// A step that rewrites a text records its changes in a Trace, from left to right. The rules are those of the tokenizers
+// library, so that offsets agree with it: a character that takes the place of another has its origin, an inserted
+// one has the origin of the character before it.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -27,17 +27,17 @@ class Trace {
   const Origin* written() const { return written_.data(); }  // the origins of what was written
 
   void copy(size_t bytes);                      // the next bytes stay
-  void skip(size_t bytes) { at_ += bytes; }     // the next bytes go
+  void skip(size_t bytes) { at_ += bytes; }     // the next bytes are dropped
   void replace(size_t bytes, size_t by);        // the next `bytes` become `by` bytes, which come from all of them
   void swap(size_t bytes, size_t by);           // the same, but they come from the last of them
   void put_before(size_t bytes);                // new bytes, which belong to the character that is next
   // One character of `bytes` bytes. It takes the place of the next one and -change more; or, where change is 1, of none.
   void character(size_t bytes, int change);
-  // The next characters go, and the last one written stands for them. (At the start of a text the library loses count
+  // The next characters are dropped, and the last one written stands for them. (At the start of a text the library loses count
   // here, and all that follows is out by as much.)
   void drop(size_t characters);
 
-  void release();  // gives back what an unusually long text made it grow to
+  void release();  // frees the memory that an unusually long text made it allocate
 
  private:
   Origin here() const;

@@ -4,7 +4,7 @@
 
 namespace weft {
 
-const VectorKernels& active_kernels();  // of the best level that this machine runs, until another is set
+const VectorKernels& active_kernels();  // the best level of this machine until another is set
 void set_active(const VectorKernels& kernels);
 
 }  // namespace weft

@@ -11,7 +11,7 @@
 namespace weft {
 namespace {
 
-constexpr float kTiny = 1e-10f;  // a row with nothing larger gets a scale of 1: all its codes are zero's
+constexpr float kTiny = 1e-10f;  // a row with nothing larger gets the scale 1, and all its codes are that of zero
 constexpr int64_t kRowsEach = 256;
 
 struct Extent {
@@ -69,7 +69,7 @@ void encode_bits(const float* x, int64_t dim, uint8_t* codes, float threshold) {
   }
 }
 
-// Sums of squares do not overflow in double precision, so a norm that is no number means that an element is none.
+// Sums of squares do not overflow in double precision, so a norm that is not finite means that an element is not.
 // A norm beyond float32, and twice a largest element, are refused as well.
 bool usable(Extent extent) { return std::isfinite(extent.norm) && extent.largest <= std::numeric_limits<float>::max() / 2; }
 

@@ -5,7 +5,7 @@
 
 namespace weft {
 
-// Where the codes of `count` rows go; which of these a kind of code has, rows.h says. `codes` rows are packed.
+// Where the codes of `count` rows go; rows.h says which of these a type of code has. `codes` rows are packed.
 struct CodesOut {
   std::byte* codes;
   float* norms;

@@ -1,4 +1,4 @@
-// rows: a block of vectors that somebody else owns.
+// rows: a block of vectors in memory that the caller owns.
 #pragma once
 #include <cstdint>
 
@@ -20,8 +20,8 @@ struct Rows {
   int64_t stride = 0;  // bytes from row to row
   Element element = Element::f32;
   const float* norms = nullptr;    // of the vectors that were coded
-  const float* scales = nullptr;   // what a value was multiplied by
-  const float* offsets = nullptr;  // 4 bits: what was added to it before
+  const float* scales = nullptr;   // the factor that values were multiplied by
+  const float* offsets = nullptr;  // 4 bits: the number that was added before
   const int32_t* sums = nullptr;   // 4 bits: of the codes of a row
 
   int64_t size() const {  // of a row, as the kernels count

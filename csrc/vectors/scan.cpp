@@ -12,9 +12,9 @@ namespace {
 constexpr int64_t kBlockBytes = int64_t{128} << 10;  // of rows, in the second-level cache while queries pass over it
 constexpr int64_t kMostRows = 2048, kMostTogether = 256;  // rows of a block, for one query and for several
 constexpr int64_t kQueriesTogether = 64;
-constexpr int64_t kAloneBytes = int64_t{512} << 10;  // less than this is read before a second thread is awake
+constexpr int64_t kAloneBytes = int64_t{512} << 10;  // less than this is read faster than a second thread wakes up
 
-struct Bad {  // the first score that is no number
+struct Bad {  // the first score that is not a number
   int64_t row = std::numeric_limits<int64_t>::max(), query = 0;
   void note(int64_t query_, int64_t row_) {
     if (row_ < row || (row_ == row && query_ < query)) row = row_, query = query_;
@@ -106,7 +106,7 @@ int64_t bytes_read(const Scorer& scorer) {
   return scorer.rows().count * std::abs(scorer.rows().stride) * std::max<int64_t>(1, scorer.n_queries());
 }
 
-struct Seat {  // what one worker has to itself
+struct Seat {  // the state of one worker
   Scorer::Scratch scratch;
   std::vector<float> scores;
   std::vector<Best> best;

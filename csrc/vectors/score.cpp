@@ -38,13 +38,13 @@ Scorer::Scorer(const VectorKernels& kernels, const Rows& queries, const Rows& ro
 void Scorer::check_metric() const {
   const bool coded = rows_.scales != nullptr;
   const bool same = rows_.is_float() ? queries_.is_float() : queries_.element == rows_.element;
-  if (!same || coded != (queries_.scales != nullptr)) fail(ErrorKind::input, "vectors", "queries and rows are of different kinds");
+  if (!same || coded != (queries_.scales != nullptr)) fail(ErrorKind::input, "vectors", "queries and rows must have the same element type");
   if (queries_.dim != rows_.dim)
-    fail(ErrorKind::shape, "vectors", "vectors of " + std::to_string(queries_.dim) + " and " + std::to_string(rows_.dim) + " numbers do not compare");
+    fail(ErrorKind::shape, "vectors", "queries have " + std::to_string(queries_.dim) + " dimensions, rows have " + std::to_string(rows_.dim));
   bool known = metric_ != Metric::hamming;
   if (coded) known = metric_ == Metric::dot || metric_ == Metric::cosine;
   if (rows_.element == Element::bits) known = metric_ == Metric::hamming || metric_ == Metric::cosine;
-  if (!known) fail(ErrorKind::input, "vectors", "these rows do not have that metric");
+  if (!known) fail(ErrorKind::input, "vectors", "this metric is not defined for rows of this element type");
 }
 
 void Scorer::prepare_floats() {
@@ -188,7 +188,7 @@ void Scorer::explain(int64_t query, int64_t row) const {
     refuse(which, "and " + at("query", query) + ": their numbers are too large for float32 sums");
   }
   if (metric_ == Metric::cosine && (!rows_.norms || !(rows_.norms[row] > 0))) refuse(which, kNoDirection);
-  refuse(which, "has a scale or a norm that is no finite number");
+  refuse(which, "has a scale or a norm that is not finite");
 }
 
 }  // namespace weft

@@ -153,7 +153,7 @@ def test_gguf_adds_the_tokens_it_says() -> None:
         ({"model": "rwkv"}, UnsupportedError, "rwkv"),
         ({"model": "llama"}, FormatError, "scores"),
         ({"pre": "nobody-knows"}, UnsupportedError, "nobody-knows"),
-        ({"merges": ["a z z"]}, FormatError, "do not exist"),
+        ({"merges": ["a z z"]}, FormatError, "not in the vocabulary"),
         ({"merges": ["a"]}, FormatError, "two tokens"),
         ({"tokens": ["a", "a"], "token_type": None}, FormatError, "twice"),
         ({"tokens": None}, FormatError, "tokens"),

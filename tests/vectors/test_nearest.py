@@ -79,8 +79,8 @@ def test_fewer_rows_than_asked_for_are_all_of_them():
         (lambda: vectors.top_k(QUERIES[0], ROWS, 1, norms=np.ones(3)), ShapeError, "one number a row"),
         (lambda: vectors.top_k(QUERIES[0, :5], ROWS, 1), ShapeError, "5 and 96"),
         (lambda: vectors.rescore(QUERIES, np.zeros((2, 5), int), ROWS, 1), ShapeError, "do not fit"),
-        (lambda: vectors.rescore(QUERIES[0], np.array([5000]), ROWS, 1), InputError, "5000 is no row"),
-        (lambda: vectors.rescore(QUERIES[0], np.array([-2]), ROWS, 1), InputError, "-2 is no row"),
+        (lambda: vectors.rescore(QUERIES[0], np.array([5000]), ROWS, 1), InputError, "candidate 5000 is not a row"),
+        (lambda: vectors.rescore(QUERIES[0], np.array([-2]), ROWS, 1), InputError, "candidate -2 is not a row"),
     ],
 )
 def test_what_cannot_be_asked_is_an_error(call, error, words):

@@ -1,4 +1,4 @@
-// base64: strict, but for padding, which may be left out.
+// base64: strict, except that padding may be left out.
 #include "text/load/base64.h"
 
 #include <array>

@@ -29,12 +29,12 @@ void read_tokens(const GgufVocab& gguf, bool word_piece, Parts& parts) {
   for (const std::string_view token : gguf.tokens) bytes += token.size() + 2;
   parts.vocab.reserve(gguf.tokens.size(), bytes);
   if (!gguf.types.empty() && gguf.types.size() != gguf.tokens.size())
-    fail(ErrorKind::format, "gguf", "tokenizer.ggml.token_type has another length than tokens: " +
-                                std::to_string(gguf.types.size()) + " and " + std::to_string(gguf.tokens.size()));
+    fail(ErrorKind::format, "gguf", "tokenizer.ggml.token_type has " + std::to_string(gguf.types.size()) +
+                                        " entries for " + std::to_string(gguf.tokens.size()) + " tokens");
   for (size_t i = 0; i < gguf.tokens.size(); ++i) {
     const std::string_view token = gguf.tokens[i];
     if (utf8::first_malformed(token) != token.size())
-      fail(ErrorKind::format, "gguf", "a token is not UTF-8: token " + std::to_string(i));
+      fail(ErrorKind::format, "gguf", "a token is not UTF-8: id " + std::to_string(i));
     const int32_t type = gguf.types.empty() ? 1 : gguf.types[i];
     const bool added = type == kUnknownPiece || type == kControlPiece || type == kUserPiece;
     const auto id = static_cast<int64_t>(i);
@@ -55,7 +55,7 @@ std::vector<Merge> merges_of(const GgufVocab& gguf) {
   for (const std::string_view text : gguf.merges) {
     const size_t space = text.find(' ', 1);  // from 1: a token is never empty
     if (space == std::string_view::npos || space + 1 == text.size())
-      fail(ErrorKind::format, "gguf", "a merge that is not of two tokens: '" + std::string(text) + "'");
+      fail(ErrorKind::format, "gguf", "a merge must name two tokens: '" + std::string(text) + "'");
     merges.push_back({text.substr(0, space), text.substr(space + 1)});
   }
   return merges;
@@ -85,8 +85,8 @@ PieceVocab pieces_of(const GgufVocab& gguf) {
   source.scores = gguf.scores;
   for (const auto& [name, size] : {std::pair("scores", source.scores.size()), {"token_type", source.types.size()}})
     if (size != gguf.tokens.size())
-      fail(ErrorKind::format, "gguf", std::string("tokenizer.ggml.") + name + " has another length than tokens: " +
-                                  std::to_string(size) + " and " + std::to_string(gguf.tokens.size()));
+      fail(ErrorKind::format, "gguf", std::string("tokenizer.ggml.") + name + " has " + std::to_string(size) +
+                                          " entries for " + std::to_string(gguf.tokens.size()) + " tokens");
   if (gguf.unknown != kNone && static_cast<size_t>(gguf.unknown) < gguf.tokens.size()) source.unknown = gguf.unknown;
   return source;
 }

@@ -9,7 +9,7 @@ struct Pre {
   bool bos = false;  // where the file does not say
 };
 
-// Adds the normaliser and the splitters of a name; throws Error(unsupported) for one that weft does not know.
+// Adds the normaliser and the splitters of a name; throws Error(unsupported) for an unknown one.
 Pre read_pre(std::string_view name, Parts& parts);
 
 }  // namespace weft::text

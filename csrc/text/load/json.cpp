@@ -1,6 +1,6 @@
 // json: tokenizer.json, the file format of the tokenizers library.
 //
-// Its truncation and padding settings are not read: weft neither cuts nor pads a text behind the caller's back.
+// Its truncation and padding settings are not read: weft never truncates or pads a text unless the caller asks for it.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -26,7 +26,7 @@ using json::Value;
 }
 
 constexpr size_t kMaxSteps = 16;         // normalisers, pre-tokenizers, parts of a template
-constexpr size_t kMaxReplacement = 256;  // bytes that a normaliser may put in
+constexpr size_t kMaxReplacement = 256;  // bytes that a normaliser may insert
 
 std::string quoted(std::string_view text) { return std::string("'").append(text).append("'"); }
 
@@ -88,7 +88,7 @@ void read_added(Value root, Parts& parts) {
 // ---- normaliser
 
 std::string_view inserted(Value text) {
-  if (text.string().size() > kMaxReplacement) unsupported("a normaliser that puts in more than 256 bytes");
+  if (text.string().size() > kMaxReplacement) unsupported("a normaliser that inserts more than 256 bytes");
   return text.string();
 }
 
@@ -177,7 +177,7 @@ bool add_splitters(Value value, Splitters& chain, bool bytes = false) {
   if (bytes) {  // Falcon cuts numbers there
     if (type == "Split") chain.push_back(split_of(value, true));
     else if (type == "Digits") chain.push_back(split_byte_digits(individual));
-    else unsupported("this pre-tokenizer behind ByteLevel: " + quoted(type));
+    else unsupported("this pre-tokenizer after ByteLevel: " + quoted(type));
     return true;
   }
   if (type == "ByteLevel") {
@@ -202,7 +202,7 @@ bool add_splitters(Value value, Splitters& chain, bool bytes = false) {
 
 Template template_of(Value list, Value special_tokens, const Vocab& vocab) {
   Template parts;
-  if (list.size() > kMaxSteps) unsupported("a template of more than 16 parts");
+  if (list.size() > kMaxSteps) unsupported("a template with more than 16 parts");
   for (const Value item : list.items()) {
     if (const Value special = item.find("SpecialToken")) {
       const auto type = static_cast<int32_t>(special.at("type_id").integer());
@@ -221,7 +221,7 @@ int32_t pair_id(Value pair, const Vocab& vocab) {  // ["[SEP]", 102]
   int32_t id = kNone;
   for (const Value item : pair.items())
     if (item.is(Type::integer)) id = checked_id(vocab, item.integer(), "post-processor's token");
-  if (id == kNone) fail(ErrorKind::format, "tokenizer.json", "the post-processor names a token without its id");
+  if (id == kNone) fail(ErrorKind::format, "tokenizer.json", "the post-processor names a token that has no id");
   return id;
 }
 
@@ -267,17 +267,17 @@ void add_decoder_step(Value item, bool fused, Decoder& decoder) {
   if (type == "Replace") {
     const Value from = item.at("pattern").find("String");
     if (!first || fused || !from || from.string() != kSpaceMark || item.at("content").string() != " ")
-      unsupported("a Replace decoder other than U+2581 to a space at the start");
+      unsupported("a Replace decoder other than U+2581 to a space, as the first decoder");
     decoder.spaces = true;
   } else if (type == "ByteFallback") {
-    if (fused || (!first && decoder.kind != Decoding::pieces)) unsupported("a ByteFallback decoder in this place");
+    if (fused || (!first && decoder.kind != Decoding::pieces)) unsupported("a ByteFallback decoder at this position");
     decoder.spaces = !first && decoder.spaces;
     decoder.bytes = Decoder::Bytes::whole;
   } else {
     const int64_t start = item.integer_or("start", 0);
     const bool space = item.string_or("content", " ") == " " && item.integer_or("stop", 0) == 0;
     if (!fused || !space || start < 0 || (!first && decoder.kind != Decoding::pieces))
-      unsupported("a Strip decoder other than of spaces at the start of the text");
+      unsupported("a Strip decoder that strips anything but spaces at the start of the text");
     decoder.spaces = !first && decoder.spaces;
     decoder.lead = Decoder::Lead::spaces;
     decoder.strip = static_cast<size_t>(start);
@@ -302,7 +302,7 @@ Decoder decoder_sequence(Value list) {
       fused = true;
       continue;
     }
-    if (fused || decoder.kind != Decoding::joined) unsupported("a sequence of decoders where one follows another");
+    if (fused || decoder.kind != Decoding::joined) unsupported("this sequence of decoders");
     decoder = next;
   }
   return decoder;
@@ -351,7 +351,7 @@ std::unique_ptr<Model> word_piece(Value model, const Vocab& vocab) {
 
 Merge merge_of(Value value) {
   if (value.is(Type::array)) {
-    if (value.size() != 2) fail(ErrorKind::format, "tokenizer.json", "a merge that is not of two tokens");
+    if (value.size() != 2) fail(ErrorKind::format, "tokenizer.json", "a merge must name two tokens");
     auto items = value.items();
     const std::string_view left = (*items.first).string();
     return {left, (*++items.first).string()};
@@ -359,7 +359,7 @@ Merge merge_of(Value value) {
   const std::string_view text = value.string();
   const size_t space = text.find(' ');
   if (space == std::string_view::npos || text.find(' ', space + 1) != std::string_view::npos)
-    fail(ErrorKind::format, "tokenizer.json", "a merge that is not of two tokens: " + quoted(text));
+    fail(ErrorKind::format, "tokenizer.json", "a merge must name two tokens: " + quoted(text));
   return {text.substr(0, space), text.substr(space + 1)};
 }
 
@@ -419,7 +419,7 @@ void read_unigram_vocab(Value model, Vocab& vocab, std::vector<double>& scores) 
   vocab.reserve(list.size() + 1024, list.size() * 9);
   scores.reserve(list.size());
   for (const Value item : list.items()) {  // ["piece", -3.5]
-    if (item.size() != 2) fail(ErrorKind::format, "tokenizer.json", "a piece that is not a text and a score");
+    if (item.size() != 2) fail(ErrorKind::format, "tokenizer.json", "a piece must be a text and a score");
     auto pair = item.items();
     vocab.add((*pair.first).string(), static_cast<int64_t>(scores.size()));
     scores.push_back(library_score((*++pair.first).number()));
@@ -449,7 +449,7 @@ std::unique_ptr<Tokenizer> from_json(std::string_view text, std::string_view whe
   if (type != "BPE" && type != "WordPiece" && type != "Unigram") unsupported("the model " + quoted(type));
   Parts parts;
   const bool bytes = add_splitters(root.find("pre_tokenizer"), parts.splitters);
-  if (bytes && type != "BPE") unsupported(std::string(type) + " behind ByteLevel");
+  if (bytes && type != "BPE") unsupported(std::string(type) + " with a ByteLevel pre-tokenizer");
   std::vector<double> scores;
   if (type == "Unigram") read_unigram_vocab(model, parts.vocab, scores);
   else read_vocab(model, parts.vocab);

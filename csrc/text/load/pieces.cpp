@@ -28,7 +28,7 @@ class Message {
     if (rest_.empty()) return false;
     const uint64_t tag = varint();
     field = {tag >> 3, 0, {}, static_cast<int>(tag & 7)};
-    if (field.number == 0 || field.number >= 1u << 29) malformed("a field number out of range");
+    if (field.number == 0 || field.number >= 1u << 29) malformed("a field number is out of range");
     switch (field.wire) {
       case 0: field.value = varint(); break;
       case 1: field.value = fixed(8); break;
@@ -54,7 +54,7 @@ class Message {
       value |= static_cast<uint64_t>(byte & 0x7F) << shift;
       if (byte < 0x80) return value;
     }
-    malformed("a number of more than 64 bits");
+    malformed("a number has more than 64 bits");
   }
 
   uint64_t fixed(size_t size) {
@@ -66,7 +66,7 @@ class Message {
 };
 
 void want(const Message::Field& field, int wire) {
-  if (field.wire != wire) malformed("field " + std::to_string(field.number) + " has another wire type");
+  if (field.wire != wire) malformed("field " + std::to_string(field.number) + " has the wrong wire type");
 }
 
 float to_float(uint64_t bits) {
@@ -93,7 +93,7 @@ void read_piece(std::string_view bytes, PieceVocab& vocab) {
     else if (field.number == 2) want(field, 5), score = to_float(field.value);
     else if (field.number == 3) want(field, 0), type = field.value;
   }
-  if (type < 1 || type > 6) malformed("a piece of unknown type: " + std::to_string(type));
+  if (type < 1 || type > 6) malformed("a piece has an unknown type: " + std::to_string(type));
   vocab.tokens.push_back(text);
   vocab.scores.push_back(score);
   vocab.types.push_back(static_cast<int32_t>(type));
@@ -148,7 +148,7 @@ File read_file(std::string_view bytes) {
     else read_normaliser(field.bytes, file);
     if (static_cast<int64_t>(file.vocab.tokens.size()) > kMaxTokens) malformed("too many pieces");
   }
-  if (file.vocab.tokens.empty()) malformed("there are no pieces: not a SentencePiece model");
+  if (file.vocab.tokens.empty()) malformed("not a SentencePiece model: it has no pieces");
   return file;
 }
 

@@ -1,5 +1,5 @@
-// pre: how llama.cpp's name for a pre-tokenizer (tokenizer.ggml.pre) reads. The rules are those of the tokenizer.json
-// that the models came with, not llama.cpp's expressions, which come near them.
+// pre: the pre-tokenizers that llama.cpp's names (tokenizer.ggml.pre) stand for. The rules are those of the models'
+// tokenizer.json, not llama.cpp's expressions, which approximate them.
 #include "text/load/gguf.h"
 
 #include "core/error.h"
@@ -125,7 +125,7 @@ Pre read_pre(std::string_view name, Parts& parts) {
     named.add(parts.splitters);
     return {named.whole_words, named.bos};
   }
-  fail(ErrorKind::unsupported, "gguf", "weft does not know tokenizer.ggml.pre: '" + std::string(name) + "'");
+  fail(ErrorKind::unsupported, "gguf", "weft does not support tokenizer.ggml.pre: '" + std::string(name) + "'");
 }
 
 }  // namespace weft::text

@@ -1,4 +1,4 @@
-// tiktoken: a file of lines "base64 rank". What cuts the text and which tokens are special is not in it.
+// tiktoken: a file of lines "base64 rank". It contains neither the split pattern nor the special tokens.
 #include <charconv>
 
 #include "core/error.h"
@@ -21,12 +21,12 @@ void read_line(std::string_view line, int64_t first_id, Vocab& vocab, std::strin
     if (error != std::errc{} || stop != end) rank = -1;
   }
   if (rank < 0 || rank >= kMaxTokens)
-    fail(ErrorKind::format, kWhere, "a line is not a token and its rank: '" +
+    fail(ErrorKind::format, kWhere, "a line must be a token and its rank: '" +
                                 std::string(line.substr(0, 64)) + "'");
   token.clear();
   for (const char c : from_base64(line.substr(0, space), kWhere))
     utf8::append(token, byte_alphabet::character(static_cast<unsigned char>(c)));
-  if (token.empty()) fail(ErrorKind::format, kWhere, "an empty token: rank " + std::to_string(rank));
+  if (token.empty()) fail(ErrorKind::format, kWhere, "a token is empty: rank " + std::to_string(rank));
   vocab.add(token, first_id + rank);
 }
 

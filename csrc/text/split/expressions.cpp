@@ -145,7 +145,7 @@ class CharRuns final : public Splitter {
   std::bitset<128> ascii_;
 };
 
-// The same behind a ByteLevel pre-tokenizer: the characters are those of the byte alphabet, so bytes are cut.
+// The same after a ByteLevel pre-tokenizer: the characters are those of the byte alphabet, so bytes are cut.
 class ByteRuns final : public Splitter {
  public:
   ByteRuns(const Runs& runs) : shortest_(runs.shortest), longest_(runs.longest) {
@@ -238,7 +238,7 @@ std::unique_ptr<Splitter> split_by_expression(std::string_view expression, const
     if (runs && !use.behind_bytes) return std::make_unique<CharRuns>(*runs);
     if (runs && !runs->lead) return std::make_unique<ByteRuns>(*runs);
   }
-  fail(ErrorKind::unsupported, "tokenizer", "a Split expression weft does not know: " + std::string(expression));
+  fail(ErrorKind::unsupported, "tokenizer", "weft does not support this Split expression: " + std::string(expression));
 }
 
 std::unique_ptr<Splitter> split_byte_digits(bool individual) {

@@ -14,7 +14,7 @@ namespace {
 struct Char {
   char32_t code = 0;
   uint32_t flags = 0;
-  const char* end = nullptr;  // one past the character; nullptr behind the text
+  const char* end = nullptr;  // one past the character; nullptr past the end of the text
   bool is(uint32_t wanted) const { return (flags & wanted) != 0; }
 };
 
@@ -58,7 +58,7 @@ class Reader : public Splitter {
     return p;
   }
 
-  // \s+(?!\S)|\s+ : white space leaves its last character to the word behind it, unless it is the only one.
+  // \s+(?!\S)|\s+ : white space leaves its last character to the word after it, unless it is the only one.
   const char* spaces(const char* p, const char* end) const {
     const char *last = p, *stop = p;
     while (stop < end) {
@@ -167,7 +167,7 @@ class Llama3 final : public Reader {
   bool whole_end_;
 };
 
-// As Llama3, but words change at a capital: UPPERISH* LOWERISH+ or UPPERISH+ LOWERISH*, with the contraction behind.
+// As Llama3, but words change at a capital: UPPERISH* LOWERISH+ or UPPERISH+ LOWERISH*, with the contraction after them.
 // Tekken, Mistral's, knows no contractions and takes digits one by one.
 class O200k final : public Reader {
  public:

@@ -37,8 +37,8 @@ std::unique_ptr<Splitter> runs(InClass in_class, bool individual) {
 
 enum class Kind { space, single, first_run, second_run };
 
-// White space goes; each character marked single stands alone; the other characters form runs of their kind. ASCII goes
-// by table, for BERT's splitter is the hot one of its family.
+// White space is dropped; each character marked single is its own piece; the others form runs of their kind. ASCII is looked
+// up in a table, because BERT's splitter is the hot one of its family.
 template <class KindOf>
 class Classes final : public Splitter {
  public:

@@ -16,14 +16,14 @@ class Splitter {
  public:
   struct Piece {
     size_t size;
-    bool keep = true;  // false: a separator that goes away
+    bool keep = true;  // false: a separator, which is dropped
   };
   virtual ~Splitter() = default;
   // The piece at the start of `rest`, which is not empty and runs to the end of the text being cut. Never empty.
   virtual Piece take(std::string_view rest) const = 0;
 
-  // The text to cut, which is `text` or lies in `buffer`. `first`: `text` is the start of the whole. `trace`, where
-  // there is one, is told what happens when it lies in the buffer.
+  // The text to cut, which is `text` or lies in `buffer`. `first`: `text` is the start of the whole. `trace`, if not
+  // null, records the changes when it lies in the buffer.
   virtual std::string_view prepare(std::string_view text, bool first, std::string& buffer, Trace* trace) const;
 
   bool prepend_space = false;  // before cutting, put a space in front of a text that does not start with one
@@ -37,10 +37,10 @@ std::unique_ptr<Splitter> split_by(Pattern pattern);
 
 // Runs of a class of characters, and what lies between them.
 std::unique_ptr<Splitter> split_digits(bool individual);       // as the Digits pre-tokenizer
-std::unique_ptr<Splitter> split_byte_digits(bool individual);  // the same behind ByteLevel
+std::unique_ptr<Splitter> split_byte_digits(bool individual);  // the same after ByteLevel
 std::unique_ptr<Splitter> split_punctuation(bool individual);  // as the Punctuation pre-tokenizer
 
-// White space goes away.
+// White space is dropped.
 std::unique_ptr<Splitter> split_spaces();
 std::unique_ptr<Splitter> split_bert();   // punctuation one by one
 std::unique_ptr<Splitter> split_words();  // \w+|[^\w\s]+

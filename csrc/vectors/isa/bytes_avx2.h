@@ -1,4 +1,4 @@
-// bytes: what ints.cpp is made of, 32 bytes at a time; the tail through a copy that ends in zeros.
+// bytes: the building blocks of ints.cpp, 32 bytes at a time; the tail through a copy that ends in zeros.
 #pragma once
 #include <immintrin.h>
 
@@ -32,7 +32,7 @@ WEFT_INLINE int32_t over_bytes(const uint8_t* a, const uint8_t* b, int64_t n, F 
   return sum_i32(_mm256_add_epi32(even, odd));
 }
 
-// What dot_bytes counts too much for a query: nothing here.
+// The correction of dot_bytes for a query: none at this level.
 WEFT_INLINE int32_t dot_excess(const uint8_t*, int64_t) { return 0; }
 
 // In 16 bits, where no product of bytes saturates.

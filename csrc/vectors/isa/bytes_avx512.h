@@ -1,4 +1,4 @@
-// bytes: what ints.cpp is made of, 64 bytes at a time, the tail masked.
+// bytes: the building blocks of ints.cpp, 64 bytes at a time, the tail masked.
 #pragma once
 // GCC 12's own header warns about the undefined values it makes on purpose.
 #pragma GCC diagnostic push

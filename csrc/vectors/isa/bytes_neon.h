@@ -1,4 +1,4 @@
-// bytes: what ints.cpp is made of, 16 bytes at a time; the tail through a copy that ends in zeros.
+// bytes: the building blocks of ints.cpp, 16 bytes at a time; the tail through a copy that ends in zeros.
 #pragma once
 #include <arm_neon.h>
 
@@ -29,7 +29,7 @@ WEFT_INLINE int32x4_t add_bytes(int32x4_t s, uint8x16_t v) {
   return vreinterpretq_s32_u32(vpadalq_u16(vreinterpretq_u32_s32(s), vpaddlq_u8(v)));
 }
 
-// What dot_bytes counts too much for a query: nothing here.
+// The correction of dot_bytes for a query: none at this level.
 WEFT_INLINE int32_t dot_excess(const uint8_t*, int64_t) { return 0; }
 
 WEFT_INLINE int32_t dot_bytes(const uint8_t* a, const uint8_t* b, int64_t n) {

@@ -1,10 +1,10 @@
-// bytes: what ints.cpp is made of, element by element.
+// bytes: the building blocks of ints.cpp, element by element.
 #pragma once
 #include <cstring>
 
 namespace weft::ISA {
 
-// What dot_bytes counts too much for a query: nothing here.
+// The correction of dot_bytes for a query: none at this level.
 WEFT_INLINE int32_t dot_excess(const uint8_t*, int64_t) { return 0; }
 
 WEFT_INLINE int32_t dot_bytes(const uint8_t* a, const uint8_t* b, int64_t n) {

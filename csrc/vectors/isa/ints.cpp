@@ -17,7 +17,7 @@
 
 namespace weft::ISA {
 
-constexpr int64_t kAheadBytes = 2048;  // asked for before it is read: the hardware's own guesses end with a page
+constexpr int64_t kAheadBytes = 2048;  // prefetched: the hardware's prefetcher stops at the end of a page
 
 WEFT_INLINE void ask_for(const std::byte* row, int64_t stride, int64_t size) {
   const int64_t apart = stride < 0 ? -stride : stride;
