@@ -142,7 +142,7 @@ def test_a_trace_refuses_confusions():
     trace.constant("c", np.zeros(3))
     with pytest.raises(InputError, match="different values"):
         trace.constant("c", np.ones(3))
-    with pytest.raises(InputError, match="cannot be the name of an output"):
+    with pytest.raises(InputError, match="not a valid name for an output"):
         trace.output("x", x)
     with pytest.raises(InputError, match="has no output"), Trace("empty"):
         pass

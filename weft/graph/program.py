@@ -1,4 +1,4 @@
-"""The program: what a model becomes. Flat, frozen, and data: it prints (text.py), serialises, and compares.
+"""The program that a model becomes: flat, frozen data that prints (text.py), serialises and compares.
 
 Names say what a value is. Buffers are `%0`, `%1`, … in the order they are written, with a label after a dot where the
 model named one (`%7.attn_out`); everything else has the name the model gave it. The JSON form is the one the native
@@ -41,7 +41,7 @@ class Value:
 
     @property
     def label(self) -> str:
-        """What a debugger calls it: the label of a buffer ("" without one), the name of anything else."""
+        """The name for debugging: the label of a buffer ("" without one), the name of anything else."""
         return self.name.partition(".")[2] if self.kind == "buffer" else self.name
 
 
@@ -117,7 +117,7 @@ class Program:
         return found
 
     def only_reader(self, name: str) -> int | None:
-        """The one instruction that reads a buffer, once; None when there are more, or when it is no buffer."""
+        """The only instruction that reads a buffer, once; None where others read it, or where it is not a buffer."""
         readers = self.readers[name]
         return readers[0] if len(readers) == 1 and self.table[name].kind == "buffer" else None
 
@@ -141,11 +141,11 @@ class Program:
 
     @classmethod
     def from_json(cls, text: str) -> "Program":
-        """Read what `to_json` wrote; FormatError for anything else. The result is not verified yet."""
+        """The program that `to_json` wrote, not verified; raises FormatError for anything else."""
         try:
             document = json.loads(text)
             if document["weft"] != VERSION:
-                raise FormatError("program", f"version {document['weft']} is not {VERSION}")
+                raise FormatError("program", f"must be {VERSION}", field="version", given=document["weft"])
             values = tuple(_value_from_json(value) for value in document["values"])
             table = {value.name: value for value in values}
             body = tuple(_instr_from_json(instr, table) for instr in document["body"])
@@ -186,15 +186,15 @@ def arrange(name: str, values: Iterable[Value], body: Iterable[Instr]) -> Progra
 
 
 def bind_sizes(program: Program, inputs: Mapping[str, Any]) -> dict[str, int]:
-    """The values of T, B and L in a step, from the shapes of its inputs; InputError where they do not fit."""
+    """The values of T, B and L in a step, from the shapes of its inputs; raises InputError where they do not fit."""
     sizes: dict[str, int] = {}
     wanted = {value.name: value for value in program.inputs}
     if set(inputs) != set(wanted):
-        raise InputError(program.name, f"inputs must be {', '.join(wanted)}: got {', '.join(inputs)}")
+        raise InputError(program.name, f"inputs must be {', '.join(wanted)}", given=list(inputs))
     for name, value in wanted.items():
         shape = tuple(inputs[name].shape)
         if len(shape) != len(value.shape):
-            raise InputError(program.name, f"{name} must be {value.spec}: got shape {shape}")
+            raise InputError(program.name, f"must be {value.spec}", field=name, given=shape)
         for size, want in zip(shape, value.shape):
             form = linear(want)
             unknown = [symbol for symbol in "TBL" if getattr(form, symbol) and symbol not in sizes]
@@ -203,7 +203,7 @@ def bind_sizes(program: Program, inputs: Mapping[str, Any]) -> dict[str, int]:
                 sizes[unknown[0]] = rest // getattr(form, unknown[0])
             if form.at(**sizes) != size or any(number < 0 for number in sizes.values()):
                 known = ", ".join(f"{symbol}={number}" for symbol, number in sizes.items())
-                raise InputError(program.name, f"{name} must be {value.spec}: got shape {shape} with {known}")
+                raise InputError(program.name, f"must be {value.spec} with {known}", field=name, given=shape)
     return {symbol: sizes.get(symbol, 0) for symbol in "TBL"}
 
 
@@ -232,7 +232,7 @@ def _value_to_json(value: Value) -> dict[str, Any]:
 
 def _value_from_json(entry: Mapping[str, Any]) -> Value:
     if entry["kind"] not in KINDS:
-        raise ShapeError(f"unknown kind {entry['kind']!r}")
+        raise ShapeError("program", "unknown kind of value", given=entry["kind"])
     shape = tuple(parse_size(size) for size in entry["shape"])
     slot = _typed(int, entry["slot"]) if "slot" in entry else None
     return Value(_typed(str, entry["name"]), entry["kind"], as_dtype(entry["dtype"]), shape, slot)
@@ -251,5 +251,5 @@ def _instr_from_json(entry: Mapping[str, Any], table: Mapping[str, Value]) -> In
 
 def _typed(kind: type, value: Any) -> Any:
     if type(value) is not kind:
-        raise TypeError(f"{value!r} is no {kind.__name__}")
+        raise TypeError(f"{value!r} is not of type {kind.__name__}")
     return value

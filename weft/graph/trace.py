@@ -39,16 +39,16 @@ class Trace:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if kind is None and not self._outputs and not any(op.effect for op, *_ in self._body):
-            raise InputError("trace", f"{self.name} has no output; call trace.output(name, tensor)")
+            raise InputError("trace", f"{self.name} has no output", advice="call trace.output(name, tensor)")
 
     # Declarations.
 
     def input(self, name: str, shape: Shape, dtype: str | DType = "f32") -> Tensor:
-        """An array that comes with every step."""
+        """An array that every step supplies."""
         return self._declare(name, "input", Spec(tuple(shape), as_dtype(dtype)))
 
     def weight(self, name: str, shape: Shape, dtype: str | DType = "f32") -> Tensor:
-        """A tensor of the model. Asking again gives the same one, which must have the same shape and type."""
+        """A tensor of the model. Declaring it again returns the same one; shape and type must be the same."""
         return self._declare(name, "weight", Spec(tuple(shape), as_dtype(dtype)))
 
     def constant(self, name: str, values: np.ndarray) -> Tensor:
@@ -56,7 +56,7 @@ class Trace:
         values = np.ascontiguousarray(values, np.float32)
         known = self.constants.setdefault(name, values)
         if not np.array_equal(known, values):
-            raise InputError("trace", f"constant {name} is declared twice with different values")
+            raise InputError("trace", f"the constant {name} is declared twice with different values")
         return self.weight(name, values.shape)
 
     def kv(self, name: str, shape: Shape, dtype: str | DType = "f32") -> Tensor:
@@ -78,28 +78,30 @@ class Trace:
     def output(self, name: str, tensor: Tensor) -> None:
         """Make a tensor a result of the program."""
         if name in self._declared or name in self._outputs or not NAME.fullmatch(name):
-            raise InputError("trace", f"{name!r} cannot be the name of an output: it is taken or malformed")
+            raise InputError("trace", "not a valid name for an output, or already used", given=name)
         self._outputs[name] = tensor
 
     def label(self, tensor: Tensor, label: str) -> Tensor:
         """Label a result; inputs, weights and states have their names already."""
         if not NAME.fullmatch(label):
-            raise InputError("trace", f"not a label: {label!r}; use letters, digits and ._-/:")
+            raise InputError("trace", "not a label", given=label, advice="use letters, digits and ._-/:")
         tensor.label = label
         return tensor
 
     def _declare(self, name: str, kind: str, spec: Spec) -> Tensor:
         if not NAME.fullmatch(name):
-            raise InputError("trace", f"not a name: {name!r}; use letters, digits and ._-/:")
+            raise InputError("trace", "not a name", given=name, advice="use letters, digits and ._-/:")
         known = self._declared.setdefault(name, Tensor(self, name, kind, spec))
         if (known.kind, known.spec) != (kind, spec):
-            raise InputError("trace", f"{name} is a {known.kind} {known.spec} already; now asked for as {kind} {spec}")
+            raise InputError(
+                "trace", f"{name} is already declared as {known.kind} {known.spec}", given=f"{kind} {spec}"
+            )
         return known
 
     # Recording.
 
     def record(self, op: Op, operands: Sequence[Symbolic | None], attrs: dict[str, Any]) -> Any:
-        """Append an instruction; its results as ops return them: one alone, several as a tuple, none as None."""
+        """Append an instruction; returns its results as ops do: one alone, several as a tuple, none as None."""
         given = tuple(self._own(op, operand) for operand in operands)
         if op.name == "reshape" and given[0] is not None and given[0].kind != "buffer":
             given = (scale(given[0], by=1.0),)  # a reshape shares its operand's slot, so the operand needs one
@@ -113,7 +115,7 @@ class Trace:
         if operand is None:
             return None
         if not isinstance(operand, Tensor) or operand.trace is not self:
-            raise InputError(op.name, f"operand {operand!r} belongs to another trace")
+            raise InputError(op.name, f"the operand {operand!r} belongs to another trace")
         return operand
 
     def program(self) -> Program:
@@ -135,7 +137,7 @@ class Trace:
         return program
 
     def _place_outputs(self) -> dict[Tensor, str]:
-        """Which tensor is written as which output.
+        """The name of the output that each tensor is written to.
 
         A tensor that cannot be one (declared, reshaped, or an output already) is copied, so that an output is always
         written by exactly one op and never shares its memory.

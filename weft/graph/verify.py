@@ -50,7 +50,7 @@ def _need(condition: bool, program: Program, where: object, message: str) -> Non
 
 
 def _refuse(program: Program, where: object, message: object) -> NoReturn:
-    raise FormatError(f"program {program.name}", f"{where}: {message}")
+    raise FormatError(f"program {program.name}, {where}", str(message))
 
 
 def _check_values(program: Program) -> None:
@@ -70,12 +70,12 @@ def _check_values(program: Program) -> None:
             _refuse(program, name, f"a {value.kind} has no slot")
 
 
-# Both of these are asked about the same few specs again and again, by the layers of a model and by each pass.
+# Both are called for the same few specs again and again, by the layers of a model and by each pass.
 
 
 @lru_cache(maxsize=4096)
 def _wrong_kind(kind: str, dtype: DType, shape: Shape) -> str | None:
-    """What is wrong with values of this kind, type and shape; None for nothing."""
+    """What is wrong with values of this kind, type and shape; None if they are right."""
     if kind not in KINDS:
         return f"unknown kind {kind}"
     if dtype.name not in TYPES[kind]:
@@ -108,11 +108,11 @@ def _wrong_kind(kind: str, dtype: DType, shape: Shape) -> str | None:
 
 @lru_cache(maxsize=4096)
 def _results(op: Op, specs: tuple[Spec | None, ...], attrs: Attrs) -> tuple[Spec, ...]:
-    """Specs of the results; InputError or ShapeError where operands and attributes do not fit."""
+    """Specs of the results; raises InputError or ShapeError where operands and attributes do not fit."""
     given = {name: value for name, _, value in attrs}
     _, checked = op.bind(specs, given)
     if checked != given:
-        raise InputError(f"attributes {given} are not complete: {checked}")
+        raise InputError(op.name, f"attributes are incomplete: they must be {checked}", given=given)
     return op.infer(specs, checked)
 
 
@@ -128,7 +128,7 @@ def _check_instr(program: Program, index: int, instr: Instr, written: set[str]) 
             _refuse(program, where, f"{name} is read before it is written")
     for name in instr.outputs:
         if name in written:
-            _refuse(program, where, f"{name} is written twice, or is not a result")
+            _refuse(program, where, f"{name} is written twice, or cannot be written")
         if instr.outputs.count(name) != 1:
             _refuse(program, where, f"{name} is written twice")
     op = instr.meaning
@@ -141,7 +141,8 @@ def _check_instr(program: Program, index: int, instr: Instr, written: set[str]) 
     except TypeError:  # not hashable
         _refuse(program, where, f"attributes must be numbers, words and sizes: got {dict(instr.attrs)!r:.200}")
     except (InputError, ShapeError) as error:
-        raise FormatError(f"program {program.name}", f"{where}: {error}") from error
+        details = {"field": error.field, "given": error.given, "advice": error.advice}
+        raise FormatError(f"program {program.name}, {where}", error.what, **details) from error
     _check_operands(program, where, instr)
     if len(results) != len(instr.outputs):
         _refuse(program, where, f"has {len(results)} results")

@@ -30,9 +30,8 @@ class KvArray:
     """key [pages, heads, dim, PAGE] and value [pages, heads, PAGE, dim], both of `dtype`: KV_ELEMENTS; f64 in oracles.
 
     Token p of a sequence lives in column p % PAGE of the sequence's page number p // PAGE. Keys are transposed inside a
-    page because the kernels read PAGE keys of one channel at a time. bf16 is kept in float32 arrays, which hold it. Of
-    i8 the elements are codes, and what a token's are multiplied by is in key_scale and value_scale, float32 [pages,
-    heads, PAGE].
+    page because the kernels read PAGE keys of one channel at a time. bf16 is kept in float32 arrays, which hold it. The
+    elements of i8 are codes; key_scale and value_scale, float32 [pages, heads, PAGE], hold the scales of the tokens.
     """
 
     dtype: DType
@@ -44,9 +43,8 @@ class KvArray:
     def __post_init__(self) -> None:
         pages, heads, dim, page = self.key.shape
         if page != PAGE or self.value.shape != (pages, heads, PAGE, dim):
-            raise InputError(
-                "state", f"key {self.key.shape} and value {self.value.shape} are not pages of {PAGE} tokens"
-            )
+            what = f"key and value must be pages of {PAGE} tokens"
+            raise InputError("state", what, given=(self.key.shape, self.value.shape))
 
     @classmethod
     def zeros(cls, pages: int, heads: int, dim: int, dtype: str | DType = "f32") -> "KvArray":
@@ -69,7 +67,7 @@ class KvArray:
 
     @property
     def arrays(self) -> tuple[np.ndarray, ...]:
-        """All that is stored: keys and values, and of i8 their scales."""
+        """All arrays: keys and values, and for i8 their scales."""
         return tuple(a for a in (self.key, self.value, self.key_scale, self.value_scale) if a is not None)
 
     def copy(self) -> "KvArray":
@@ -139,7 +137,7 @@ class SlotArray:
 
 
 def rounded(rows: np.ndarray, dtype: DType) -> tuple[np.ndarray, np.ndarray | None]:
-    """Rows [..., dim] as a state holds them; of i8 with their scales [...].
+    """Rows [..., dim] as a state holds them, for i8 with their scales [...].
 
     A scale is the largest magnitude of its row / 127, rounded up to bfloat16: a weight of one times it is exact there.
     So a row is rounded once, and whatever else is in its page changes nothing. A row too small for that is zeros; one
@@ -167,9 +165,10 @@ Matrix = np.ndarray | Packed
 
 @frozen(eq=False)
 class AdapterPart:
-    """What an adapter makes of the products y = x Wᵀ + b of a weight [N, K]:
+    """How an adapter changes the products y = x Wᵀ + b of a weight [N, K]:
 
-    gain * (y + up (scale * (down x))) + shift, or up x + shift where there is no `down`. What is None is left out.
+    gain * (y + up (scale * (down x))) + shift, or up x + shift where there is no `down`. Parts that are None are left
+    out.
     """
 
     down: Matrix | None = None  # [rank, K]
