@@ -57,3 +57,12 @@ def test_errors_about_a_file_name_it():
         with pytest.raises(FormatError) as caught, naming("c.json", "config"):
             raise FormatError(where, "bad")
         assert str(caught.value) == want
+
+
+def test_errors_of_the_core_are_data_too():
+    from weft._core import text
+
+    with pytest.raises(FormatError) as caught:
+        text.check_json(b'{"a": ', "some.json")
+    assert (caught.value.where, caught.value.field) == ("some.json", None)
+    assert caught.value.what.startswith("malformed JSON: ")

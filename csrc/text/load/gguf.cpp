@@ -61,7 +61,7 @@ std::vector<Merge> merges_of(const GgufVocab& gguf) {
   return merges;
 }
 
-void surround_as_told(const GgufVocab& gguf, bool bos_otherwise, bool eos_otherwise, Parts& parts) {
+void surround_as_given(const GgufVocab& gguf, bool bos_otherwise, bool eos_otherwise, Parts& parts) {
   const bool bos = gguf.add_bos == -1 ? bos_otherwise : gguf.add_bos == 1;
   const bool eos = gguf.add_eos == -1 ? eos_otherwise : gguf.add_eos == 1;
   surround(bos ? needed(parts.vocab, gguf.bos, "bos_token_id") : kNone,
@@ -74,7 +74,7 @@ void set_bpe_parts(const GgufVocab& gguf, Parts& parts) {
   options.whole_words = pre.whole_words;
   parts.model = std::make_unique<ByteBpe>(parts.vocab, merges_of(gguf), options);
   parts.decoder.kind = Decoding::bytes;
-  surround_as_told(gguf, pre.bos, false, parts);
+  surround_as_given(gguf, pre.bos, false, parts);
 }
 
 PieceVocab pieces_of(const GgufVocab& gguf) {
@@ -98,7 +98,7 @@ void set_llama_parts(const GgufVocab& gguf, Parts& parts) {
   source.rules = {gguf.add_space != 0, false, true};
   source.prefix_everywhere = true;
   set_piece_parts(source, false, {}, parts);
-  surround_as_told(gguf, true, false, parts);
+  surround_as_given(gguf, true, false, parts);
 }
 
 // "t5": SentencePiece's Unigram, of T5 and XLM-R.
@@ -106,7 +106,7 @@ void set_unigram_parts(const GgufVocab& gguf, Parts& parts) {
   PieceVocab source = pieces_of(gguf);
   source.rules = {gguf.add_space == 1, gguf.collapse == 1, true};
   set_piece_parts(source, true, gguf.charsmap, parts);
-  surround_as_told(gguf, false, true, parts);
+  surround_as_given(gguf, false, true, parts);
 }
 
 // "gemma4": byte-pair encoding of characters by merges, with U+2581 for spaces.
@@ -120,7 +120,7 @@ void set_gemma_parts(const GgufVocab& gguf, Parts& parts) {
   parts.normaliser.add(replace_normaliser(" ", kSpaceMark));
   parts.decoder.kind = Decoding::pieces;
   parts.decoder.bytes = Decoder::Bytes::whole;
-  surround_as_told(gguf, true, false, parts);
+  surround_as_given(gguf, true, false, parts);
 }
 
 }  // namespace
