@@ -2,11 +2,11 @@
 
     from weft.compat import CrossEncoder, SentenceTransformer
 
-Vectors and scores are the same, as numpy has them; texts that are too long lose their end, as there, or their beginning
-where the tokenizer's file says so, and the first time that happens it is logged. Two things differ: vectors that
-`truncate_dim` cut are of length one again where the model's are, and `encode_document` takes a model's prompt called
-"passage" or "corpus" where it has none called "document". Arguments that change nothing here are taken. Those that
-would, what needs torch (`convert_to_tensor`) or other processes, what trains and what saves are refused by name.
+Vectors and scores are the same, as numpy arrays. As there, texts that are too long lose their end, or their beginning
+if the tokenizer's file says so; the first time this is logged. Two things differ: vectors shortened by `truncate_dim`
+are normalised again if the model's are, and `encode_document` uses a model's prompt "passage" or "corpus" if it has
+none called "document". Arguments that make no difference here are ignored. Those that would, or that need torch
+(`convert_to_tensor`) or other processes, and methods that train or save, are refused by name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.embed import Embedder
 from weft.embed.inputs import check_count, many_texts, similarities
-from weft.errors import InputError, UnsupportedError
+from weft.errors import MISSING, InputError, UnsupportedError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,34 +29,34 @@ if TYPE_CHECKING:
 log = logging.getLogger("weft.embed")
 T = TypeVar("T", bound="_Model")
 
-PAIRS = 4096  # that are compared at a time
-FEW_VECTORS = 100  # for the ranges of codes, there as here
+PAIRS = 4096  # compared at a time
+FEW_VECTORS = 100  # below this the ranges of codes are logged as unreliable, as there
 ACTIVATIONS = ("identity", "sigmoid")
 PRECISIONS = ("float32", "int8", "uint8", "binary", "ubinary")
 MEASURES = ("cosine", "dot", "euclidean", "manhattan")
-# Taken and not used: weft runs no code of a model's, writes no cards, packs by tokens and has its own threads.
+# Accepted and ignored: weft runs no code of models, writes no model cards, batches by tokens and has its own threads.
 HARMLESS = ("trust_remote_code", "model_card_data", "batch_size", "chunk_size", "show_progress_bar")
 HARMLESS_KEYS = ("attn_implementation", "device_map", "padding_side")  # of model_kwargs and tokenizer_kwargs
-# What to do instead, where an argument asks for something.
+# What to do instead of giving an argument that weft does not support.
 INSTEAD = {
-    "modules": "a model is read from its files: give their folder or its name",
+    "modules": "give the model's folder or name",
     "cache_folder": "set HF_HOME in the environment",
     "token": "set HF_TOKEN in the environment",
     "use_auth_token": "set HF_TOKEN in the environment",
-    "backend": "weft computes by itself: leave it out",
-    "model_kwargs": "compute= says what is multiplied: f32, f16, bf16, bf16x3 or int8",
-    "tokenizer_kwargs": "max_seq_length, and max_length of a CrossEncoder, may be set",
-    "processor_kwargs": "max_seq_length, and max_length of a CrossEncoder, may be set",
-    "config_kwargs": "the model's files say what it is",
-    "convert_to_tensor": "take torch.from_numpy of the result",
-    "pool": "weft uses all processors in one process: leave it out",
-    "prompt": "put it before the query",
-    "prompt_name": "put the prompt before the query",
+    "backend": "leave it out: weft is the backend",
+    "model_kwargs": "set the arithmetic with compute=: f32, f16, bf16, bf16x3 or int8",
+    "tokenizer_kwargs": "set max_seq_length, or max_length of a CrossEncoder",
+    "processor_kwargs": "set max_seq_length, or max_length of a CrossEncoder",
+    "config_kwargs": "leave it out: the configuration is read from the model's files",
+    "convert_to_tensor": "use torch.from_numpy on the result",
+    "pool": "leave it out: weft uses all processors in one process",
+    "prompt": "put it before the query yourself",
+    "prompt_name": "put the prompt before the query yourself",
 }
 
 
 def without_foreign(given: Mapping[str, Any], kind: type | None = None) -> dict[str, Any]:
-    """What of `given` is `kind`'s own: sentence-transformers' arguments are taken out, or refused by name."""
+    """The arguments in `given` that are `kind`'s own; sentence-transformers' are removed, or refused by name."""
     from inspect import signature
 
     own = {}
@@ -66,23 +66,24 @@ def without_foreign(given: Mapping[str, Any], kind: type | None = None) -> dict[
             check_device(value)
         elif name in INSTEAD:
             if asked not in (None, False, {}, "torch") and not (asked is True and "token" in name):
-                shown = "…" if "token" in name else f"{asked!r:.60}"
-                raise UnsupportedError(f"[compat] {name} is {shown}; {INSTEAD[name]}")
+                shown = MISSING if "token" in name else asked  # a secret
+                raise UnsupportedError("compat", "is not supported", given=shown, field=name, advice=INSTEAD[name])
         elif name not in HARMLESS:
             own[name] = value
     known = () if kind is None else tuple(signature(kind).parameters)
     if unknown := [name for name in own if name not in known]:
-        raise InputError(f"[compat] no argument is called {unknown[0]!r}")
+        raise InputError("compat", "is not an argument of this class", field=unknown[0])
     return own
 
 
 def check_device(device: Any) -> None:
     if device is not None and str(device) not in ("cpu", "cpu:0"):
-        raise UnsupportedError(f"[compat] device is {device!r}; weft computes on the CPU")
+        what = "must be 'cpu', where weft computes"
+        raise UnsupportedError("compat", what, given=device, field="device", advice="leave it out")
 
 
 def named(model: str, revision: str | None, owner: str) -> str:
-    """The model as weft writes it. A folder has no revisions; a name alone is one of `owner`'s, there as here."""
+    """The model as name@revision. A folder has no revisions; a bare name is one of `owner`'s, as there."""
     if revision is None or os.path.exists(os.path.expanduser(model)):
         return model
     return f"{model if '/' in model else f'{owner}/{model}'}@{revision}"
@@ -90,30 +91,30 @@ def named(model: str, revision: str | None, owner: str) -> str:
 
 def _refused(name: str, instead: str) -> Any:
     def refuse(self: Any, *given: Any, **options: Any) -> None:
-        raise UnsupportedError(f"[compat] {name} is not here; {instead}")
+        raise UnsupportedError("compat", f"{name}() is not supported", advice=instead)
 
     return refuse
 
 
 class _Model:
-    """What both classes have because torch's modules have it."""
+    """Methods that both classes have because torch modules have them."""
 
     @property
     def device(self) -> str:
         return "cpu"
 
     def to(self: T, device: Any = None) -> T:
-        """Itself: it is on the CPU, and stays there."""
+        """Returns itself: the model stays on the CPU."""
         check_device(device)
         return self
 
     def eval(self: T) -> T:
-        """Itself: nothing is trained here."""
+        """Returns itself: there is no training mode."""
         return self
 
     fit = _refused("fit", "train with sentence-transformers, and give weft the folder that it saves")
-    save = _refused("save", "the model's files are as they were: copy their folder")
-    save_pretrained = _refused("save_pretrained", "the model's files are as they were: copy their folder")
+    save = _refused("save", "copy the model's folder: its files are unchanged")
+    save_pretrained = _refused("save_pretrained", "copy the model's folder: its files are unchanged")
     start_multi_process_pool = _refused("start_multi_process_pool", INSTEAD["pool"])
     encode_multi_process = _refused("encode_multi_process", "encode uses all processors in one process")
 
@@ -121,8 +122,8 @@ class _Model:
 class SentenceTransformer(_Model):
     """`encode`, `encode_query`, `encode_document`, `similarity` with sentence-transformers' arguments.
 
-    `options` are `weft.Embedder`'s, such as `compute`; `matryoshka=True` lets `truncate_dim` cut the vectors of a model
-    whose files do not say that they may be cut.
+    `options` are `weft.Embedder`'s, such as `compute`; `matryoshka=True` allows `truncate_dim` for a model whose files
+    do not say that it was trained for shorter vectors.
     """
 
     def __init__(
@@ -152,7 +153,7 @@ class SentenceTransformer(_Model):
         self.default_prompt_name = default_prompt_name or self.embedder.recipe.default_prompt
         self._prompt(self.default_prompt_name, None)
         self.similarity_fn_name = similarity_fn_name or self.embedder.similarity_name
-        self._told = False
+        self._has_warned = False
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -160,14 +161,15 @@ class SentenceTransformer(_Model):
 
     @property
     def similarity_fn_name(self) -> str:
-        """How vectors are compared: cosine, dot, euclidean or manhattan; may be set."""
+        """The measure of `similarity`: cosine, dot, euclidean or manhattan; may be set."""
         return self._measure
 
     @similarity_fn_name.setter
     def similarity_fn_name(self, name: str | None) -> None:
-        measure = getattr(name, "value", name) or "cosine"  # their SimilarityFunction is an enumeration
+        measure = getattr(name, "value", name) or "cosine"  # SimilarityFunction is an enumeration
         if measure not in MEASURES:
-            raise InputError(f"[compat] similarity_fn_name is {measure!r}; one of {', '.join(MEASURES)}")
+            what = f"must be one of {', '.join(MEASURES)}"
+            raise InputError("compat", what, given=measure, field="similarity_fn_name")
         self._measure: str = measure
 
     @property
@@ -188,7 +190,7 @@ class SentenceTransformer(_Model):
     get_embedding_dimension = get_sentence_embedding_dimension
 
     def tokenize(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
-        """`input_ids` and `attention_mask`, int64 [len(texts), longest], padded at the end; no prompt is put before."""
+        """`input_ids` and `attention_mask`, int64 [len(texts), longest], padded at the end; without a prompt."""
         import numpy as np
 
         ids = self.embedder.token_ids(list(many_texts(texts)), prompt="").ids
@@ -217,16 +219,17 @@ class SentenceTransformer(_Model):
         *,
         inputs: str | Sequence[str] | None = None,
     ) -> Any:
-        """Vectors [len(sentences), dimension], or [dimension] of one text; a list of them without `convert_to_numpy`.
+        """Vectors [len(sentences), dimension], or [dimension] of one text; a list without `convert_to_numpy`.
 
         `output_value="token_embeddings"` gives the last hidden states, one array [tokens, hidden] for each text.
-        `inputs` is what newer versions call the sentences.
+        `inputs` is the newer name of `sentences`.
         """
         without_foreign({"convert_to_tensor": convert_to_tensor, "device": device, "pool": pool})
         if precision not in PRECISIONS:
-            raise InputError(f"[compat] precision is {precision!r}; one of {', '.join(PRECISIONS)}")
+            raise InputError("compat", f"must be one of {', '.join(PRECISIONS)}", given=precision, field="precision")
         if output_value not in ("sentence_embedding", "token_embeddings"):
-            raise UnsupportedError(f"[compat] output_value {output_value!r}; sentence_embedding or token_embeddings")
+            what = "must be 'sentence_embedding' or 'token_embeddings'"
+            raise UnsupportedError("compat", what, given=output_value, field="output_value")
         given: Any = sentences if inputs is None else inputs
         single = isinstance(given, str)
         texts = [given] if single else list(many_texts(given, "sentences"))
@@ -237,7 +240,7 @@ class SentenceTransformer(_Model):
             return states[0] if single else states
         embedder = self.embedder if truncate_dim is None else self.embedder.at(truncate_dim)
         made = embedder.embed(texts, prompt=before, progress=show_progress_bar)
-        self._told = _tell(self._told, (made.dropped > 0).sum(), len(texts), self.max_seq_length)
+        self._has_warned |= _warn_once(self._has_warned, (made.dropped > 0).sum(), len(texts), self.max_seq_length)
         vectors = _unit(made.vectors) if normalize_embeddings else made.vectors
         found = quantised(vectors, precision)
         if single:
@@ -252,7 +255,7 @@ class SentenceTransformer(_Model):
         *others: Any,
         **options: Any,
     ) -> Any:
-        """`encode` with the prompt for queries, where there is one."""
+        """`encode` with the prompt for queries, if there is one."""
         return self.encode(sentences, self._role(("query",), prompt_name, prompt), prompt, *others, **options)
 
     def encode_document(
@@ -263,30 +266,31 @@ class SentenceTransformer(_Model):
         *others: Any,
         **options: Any,
     ) -> Any:
-        """`encode` with the prompt for documents, where there is one."""
+        """`encode` with the prompt for documents, if there is one."""
         names = ("document", "passage", "corpus")
         return self.encode(sentences, self._role(names, prompt_name, prompt), prompt, *others, **options)
 
     def _role(self, names: Sequence[str], name: str | None, prompt: str | None) -> str | None:
-        """The prompt's name: the caller's, or the first of `names` that the model has."""
+        """The caller's prompt name, else the first of `names` that the model has."""
         if name is not None or prompt is not None:
             return name
         return next((known for known in names if known in self.prompts), None)
 
     def similarity(self, embeddings1: np.ndarray, embeddings2: np.ndarray) -> np.ndarray:
-        """Of each vector to each other by `similarity_fn_name`, [len(embeddings1), len(embeddings2)]."""
+        """The similarity of each vector to each other, [len(embeddings1), len(embeddings2)]."""
         a, b = _numbers(embeddings1), _numbers(embeddings2)
         return similarities(a, b, self.similarity_fn_name, lambda: self.embedder.dimension)
 
     def similarity_pairwise(self, embeddings1: np.ndarray, embeddings2: np.ndarray) -> np.ndarray:
-        """Of each vector to that of the same place, [len(embeddings1)]."""
+        """The similarity of each vector to the other of the same index, [len(embeddings1)]."""
         import numpy as np
 
         a, b = np.atleast_2d(_numbers(embeddings1)), np.atleast_2d(_numbers(embeddings2))
         if len(a) != len(b):
-            raise InputError(f"[compat] {len(a)} and {len(b)} vectors are no pairs; similarity compares all with all")
+            what = f"{len(a)} and {len(b)} vectors do not form pairs"
+            raise InputError("compat", what, advice="use similarity to compare all with all")
         if a.shape != b.shape or not a.shape[1]:
-            raise InputError(f"[compat] vectors of {a.shape[1]} and {b.shape[1]} numbers do not compare")
+            raise InputError("compat", f"vectors of {a.shape[1]} and {b.shape[1]} numbers cannot be compared")
         parts = [pairwise(a[i : i + PAIRS], b[i : i + PAIRS], self.similarity_fn_name) for i in range(0, len(a), PAIRS)]
         return np.concatenate([*parts, np.empty(0)]).astype(np.float32)
 
@@ -294,15 +298,16 @@ class SentenceTransformer(_Model):
         if text is not None:
             return text
         if name is not None and name not in self.prompts:
-            raise InputError(f"[compat] no prompt is called {name!r}; there are {', '.join(self.prompts)}")
+            what = f"must be one of the model's prompts ({', '.join(self.prompts)})"
+            raise InputError("compat", what, given=name, field="prompt_name")
         return self.prompts.get(name or self.default_prompt_name or "", "")
 
 
 class CrossEncoder(_Model):
     """`predict` and `rank` with sentence-transformers' arguments, over `weft.Reranker`; `options` are that one's.
 
-    Of a model that tells several labels apart `label` chooses the one that scores. `max_length` cuts pairs shorter than
-    the model's files do. `activation_fn` is Sigmoid or Identity, of torch or by that name, or the model's own.
+    `label` chooses the score of a model with several labels. `max_length` truncates pairs to fewer tokens than the
+    model's files do. `activation_fn` is torch's Sigmoid or Identity, or one of these names; None is the model's own.
     """
 
     def __init__(
@@ -319,13 +324,14 @@ class CrossEncoder(_Model):
         from weft.rerank import Reranker
 
         if num_labels not in (None, 1):
-            raise UnsupportedError(f"[compat] num_labels is {num_labels}; leave it out, and choose one with label=")
+            advice = "leave it out, and choose a label with label="
+            raise UnsupportedError("compat", "must be 1", given=num_labels, field="num_labels", advice=advice)
         given = {"truncate": "head", "offline": local_files_only or None, **without_foreign(options, Reranker)}
         self.reranker = Reranker(named(model_name_or_path, revision, "cross-encoder"), **given)
         self.max_length = self.reranker.max_tokens if max_length is None else max_length
         self.activation_fn = activation_fn
         self._label = options.get("label")
-        self._told = False
+        self._has_warned = False
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -346,11 +352,12 @@ class CrossEncoder(_Model):
     ) -> Any:
         """A score for each pair of a query and a document, float32 [n], or one for one pair.
 
-        `sentences` is what older versions call the pairs. `apply_softmax` changes nothing where there is one label.
+        `sentences` is the older name of the pairs. `apply_softmax` changes nothing for a model with one label.
         """
         without_foreign({"convert_to_tensor": convert_to_tensor, **others})
         if apply_softmax and self._label is not None:
-            raise UnsupportedError("[compat] apply_softmax needs all labels, and one was chosen; leave it out")
+            what = "needs the scores of all labels, and one label was chosen"
+            raise UnsupportedError("compat", what, field="apply_softmax", advice="leave it out")
         given = inputs if sentences is None else sentences
         listed = given.tolist() if hasattr(given, "tolist") else given
         single = isinstance(listed, (list, tuple)) and len(listed) > 0 and isinstance(listed[0], str)
@@ -370,9 +377,9 @@ class CrossEncoder(_Model):
         *others: Any,
         **options: Any,
     ) -> list[dict[str, Any]]:
-        """The documents in falling order of their score: `corpus_id`, `score`, and `text` with `return_documents`.
+        """The documents by descending score: `corpus_id`, `score`, and `text` with `return_documents`.
 
-        The others are those of `predict`.
+        Further arguments are those of `predict`.
         """
         check_count(top_k, "top_k")
         texts = list(many_texts(documents, "documents"))
@@ -383,37 +390,40 @@ class CrossEncoder(_Model):
         return sorted(found, key=lambda one: one["score"], reverse=True)[:top_k]
 
     def _pairs(self, given: list[Any]) -> Pairs:
-        """The tokens of pairs, those of more than `max_length` cut where the longer of both texts is."""
+        """The tokens of pairs; in pairs of more than `max_length` tokens the longer text is cut."""
         import numpy as np
 
         if type(self.max_length) is not int:
-            raise InputError(f"[compat] max_length is {self.max_length!r}; a whole number of tokens is wanted")
+            raise InputError("compat", "must be a whole number", given=self.max_length, field="max_length")
         if self.max_length < self.reranker.max_tokens and self.reranker.method != "classifier":
-            raise UnsupportedError(f"[compat] max_length is {self.max_length}; only a classifier's pairs are cut by it")
+            what = f"must be {self.reranker.max_tokens} or more, since only cross-encoders can truncate to fewer tokens"
+            raise UnsupportedError("compat", what, given=self.max_length, field="max_length")
         pairs = self.reranker.token_pairs(given)
         for i, tokens in enumerate(pairs.tokens):
             if len(tokens) > self.max_length:
                 fitted = self.tokenizer.encode_within(self.max_length, *given[i])
-                most = 0 if tokens.types is None else tokens.types.max()  # RoBERTa's texts are all of one type
+                most = 0 if tokens.types is None else tokens.types.max()  # RoBERTa has one token type
                 types = np.minimum(np.asarray(fitted.types, np.int32), most)
                 pairs.tokens[i] = type(tokens)(np.asarray(fitted.ids, np.int32), types)
                 pairs.dropped[i] = sum(fitted.dropped)
-        self._told = _tell(self._told, sum(cut > 0 for cut in pairs.dropped), len(given), self.max_length)
+        cut = sum(dropped > 0 for dropped in pairs.dropped)
+        self._has_warned |= _warn_once(self._has_warned, cut, len(given), self.max_length)
         return pairs
 
 
 def _activation(function: Any) -> str | None:
-    """The name of what goes behind a classifier; None for the model's own."""
+    """The name of an activation function; None for the model's own."""
     if function is None:
         return None
     name = function if isinstance(function, str) else getattr(function, "__name__", type(function).__name__)
     if name.lower() not in ACTIVATIONS:
-        raise UnsupportedError(f"[compat] activation_fn is {name!r:.60}; one of {', '.join(ACTIVATIONS)}")
+        what = f"must be one of {', '.join(ACTIVATIONS)}"
+        raise UnsupportedError("compat", what, given=name, field="activation_fn")
     return name.lower()
 
 
 def pairwise(a: np.ndarray, b: np.ndarray, measure: str) -> np.ndarray:
-    """The measure of each row of `a` and the row of `b` at its place; distances with a minus."""
+    """The measure of each row of `a` and the row of `b` with the same index; distances are negative."""
     import numpy as np
 
     a, b = a.astype(np.float64), b.astype(np.float64)
@@ -426,13 +436,14 @@ def pairwise(a: np.ndarray, b: np.ndarray, measure: str) -> np.ndarray:
         return dots
     norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
     if not norms.all():
-        raise InputError(f"[compat] pair {int(np.argmin(norms))} has a vector of zeros, which has no cosine")
+        what = "has a vector of zeros, which has no cosine"
+        raise InputError("compat", what, field="pair", index=int(np.argmin(norms)))
     return np.clip(dots / norms, -1, 1)
 
 
 def quantised(vectors: np.ndarray, precision: str) -> np.ndarray:
-    """Vectors as sentence-transformers' `precision` has them: int8 and uint8 by the range of each number over these
-    vectors, binary as bits v > 0, of which "binary" counts from -128. (weft's own are in weft/embed/outputs.py.)"""
+    """Vectors in sentence-transformers' `precision`: int8 and uint8 by the range of each number over these vectors,
+    binary as bits v > 0; "binary" subtracts 128 from each byte. (weft's own types are in weft/embed/outputs.py.)"""
     import numpy as np
 
     if precision == "float32":
@@ -444,11 +455,14 @@ def quantised(vectors: np.ndarray, precision: str) -> np.ndarray:
         if not len(vectors):
             return vectors.astype(precision)
         raise InputError(
-            f"[compat] precision={precision!r} takes the range of each number from the vectors of the call, and one "
-            'vector has none; encode all texts together, or model.embedder.encode(text, output_dtype="int8")'
+            "compat",
+            "needs two or more texts, since it takes the range of each number from the vectors of the call",
+            given=precision,
+            field="precision",
+            advice='encode all texts together, or use model.embedder.encode(text, output_dtype="int8")',
         )
     if len(vectors) < FEW_VECTORS:
-        log.warning("the ranges of precision=%r come from %d vectors alone", precision, len(vectors))
+        log.warning("the ranges of precision=%r come from only %d vectors", precision, len(vectors))
     low, high = vectors.min(axis=0), vectors.max(axis=0)
     steps = (high - low) / 255
     codes = (vectors - low) / np.where(steps > 0, steps, 1)
@@ -456,11 +470,12 @@ def quantised(vectors: np.ndarray, precision: str) -> np.ndarray:
 
 
 def _numbers(vectors: Any) -> np.ndarray:
-    """Vectors that may be compared: the codes of a `precision` are none, there as here."""
+    """Vectors as an array; codes of another `precision` than float32 are refused, as there."""
     import numpy as np
 
     if isinstance(vectors, np.ndarray) and vectors.dtype.kind in "iu":
-        raise InputError(f"[compat] codes of {vectors.dtype} do not compare; take vectors of precision='float32'")
+        what = f"codes of {vectors.dtype} cannot be compared"
+        raise InputError("compat", what, advice="use vectors of precision='float32'")
     return np.asarray(vectors)
 
 
@@ -470,8 +485,8 @@ def _unit(vectors: np.ndarray) -> np.ndarray:
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
 
-def _tell(told: bool, cut: int, count: int, limit: int) -> bool:
-    """Whether it has been said by now that texts were cut."""
-    if cut and not told:
-        log.warning("%d of %d texts were cut at %d tokens", cut, count, limit)
-    return told or bool(cut)
+def _warn_once(has_warned: bool, cut: int, count: int, limit: int) -> bool:
+    """Log a warning that texts were cut, unless one was logged before; returns whether texts were cut."""
+    if cut and not has_warned:
+        log.warning("%d of %d texts were cut to %d tokens", cut, count, limit)
+    return bool(cut)

@@ -119,10 +119,6 @@ class TooLongError(InputError):
         self.length = length
         self.limit = limit
 
-    def of_text(self, index: int) -> TooLongError:
-        """The same of a text that is number `index` of those the caller gave, where it had another number here."""
-        return self.but(what=self.what.replace(f"text {self.index} ", f"text {index} ", 1), index=index)
-
 
 class ShapeError(InputError):
     """Operands that do not fit an op."""

@@ -1,7 +1,7 @@
 """Ray Data: `dataset.map_batches(EmbedBatches, fn_constructor_kwargs={"model": …}, concurrency=2)`.
 
-Each worker loads the model once and takes batches of rows; how many threads it uses follows from the CPUs that Ray
-gives it (`num_cpus`), unless `threads` says so.
+Each worker loads the model once and embeds batches of rows; it uses as many threads as Ray assigns it CPUs
+(`num_cpus`), unless `threads` is given.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class EmbedBatches:
-    """A batch of columns with `output` added: the vectors float32 [rows, dimension] of the column `column`.
+    """Adds to a batch the column `output`: vectors, float32 [rows, dimension], of the texts in `column`.
 
-    Batches are numpy's or pandas'. `role` is "query", "document" or None for neither; texts that are too long are
-    embedded in windows unless `truncate` says otherwise. Other options are `weft.Embedder`'s.
+    Batches are numpy's or pandas'. `role` is "query", "document" or None; texts that are too long are embedded in
+    windows unless `truncate` is given. Other options are `weft.Embedder`'s.
     """
 
     def __init__(
@@ -37,23 +37,27 @@ class EmbedBatches:
         from weft.embed import Embedder
 
         if role not in ("query", "document", None):
-            raise InputError(f"[ray] role is {role!r}; query, document or None")
+            raise InputError("ray", "must be 'query', 'document' or None", given=role, field="role")
         given = {"truncate": "chunk", "progress": False, **options}
         try:
             signature(Embedder).bind(model, **given)
         except TypeError as error:
-            raise InputError(f"[ray] {error}; options are weft.Embedder's, column, output and role") from None
+            advice = "the options are column, output, role and those of weft.Embedder"
+            raise InputError("ray", str(error), advice=advice) from None
         self.embedder = Embedder(model, threads=threads or _granted(), **given)
         self._column, self._output = column, output
         self._prompt_name = self.embedder.document_prompt_name if role == "document" else role
 
     def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         if not hasattr(batch, "keys"):
-            raise InputError(f"[ray] a batch is {type(batch).__name__}; ask map_batches for batch_format='numpy'")
+            what = f"must be a dictionary of columns, not {type(batch).__name__}"
+            raise InputError("ray", what, field="batch", advice="give map_batches batch_format='numpy'")
         if self._column not in batch:
-            raise InputError(f"[ray] the batch has no column {self._column!r}; it has {', '.join(batch)}")
+            what = f"must be a column of the batch ({', '.join(batch)})"
+            raise InputError("ray", what, given=self._column, field="column")
         if self._output in batch:
-            raise InputError(f"[ray] the batch has a column {self._output!r} already; name another with output=")
+            what = "must be a new column; the batch already has it"
+            raise InputError("ray", what, given=self._output, field="output")
         texts = self._texts(batch[self._column])
         return {**batch, self._output: self.embedder.encode(texts, prompt_name=self._prompt_name, progress=False)}
 
@@ -61,16 +65,19 @@ class EmbedBatches:
         texts = list(values)
         for row, text in enumerate(texts):
             if not isinstance(text, str):
-                kind = "None" if text is None else f"{type(text).__name__} {text!r:.40}"
                 raise InputError(
-                    f"[ray] the column {self._column!r} has {kind} in row {row} of a batch; texts are strings. "
-                    "Leave such rows out with filter, or say what they are with map"
+                    "ray",
+                    f"of the batch must have a string in the column {self._column!r}",
+                    given=text,
+                    field="row",
+                    index=row,
+                    advice="remove such rows with filter, or convert them with map",
                 )
         return texts
 
 
 def _granted() -> int | None:
-    """Whole CPUs that Ray has given this worker, None outside of one."""
+    """The number of CPUs that Ray has assigned to this worker, None outside a worker."""
     try:
         import ray
     except ImportError:
@@ -79,6 +86,6 @@ def _granted() -> int | None:
         return None
     context = ray.get_runtime_context()
     if getattr(getattr(context, "worker", None), "mode", None) != ray.WORKER_MODE:
-        return None  # a driver, such as a notebook: Ray has given it nothing
+        return None  # a driver, such as a notebook, has no CPUs assigned
     granted = context.get_assigned_resources().get("CPU", 0)
     return max(1, int(granted)) if granted else None

@@ -126,7 +126,7 @@ def test_a_bad_input_names_the_line_and_what_stands_before_it_is_written(
     [
         (["a", "--input", "b"], "give one of them"),
         (["--input", "missing.txt"], "No such file"),
-        (["a", "--prompt-name", "qurey"], "there are 'query', 'document'"),
+        (["a", "--prompt-name", "qurey"], "one of the model's prompts ('query', 'document')"),
     ],
 )
 def test_what_makes_no_sense_is_refused(run: Run, embedder: Path, arguments: list[str], said: str) -> None:
@@ -142,7 +142,7 @@ def test_an_output_that_cannot_be_written_is_one_line(run: Run, embedder: Path, 
 
 def test_a_generator_embeds_where_the_caller_says_how(run: Run, generator: Path) -> None:
     result = run("embed", "a", "-m", str(generator))
-    assert result.exit_code == 1 and "does not say how its hidden states are pooled" in result.stderr
+    assert result.exit_code == 1 and "do not say how hidden states are pooled" in result.stderr
     result = run("embed", "a", "-m", str(generator), "--pooling", "last")
     assert result.exit_code == 0 and len(result.stdout.split()) > 8
 

@@ -145,7 +145,7 @@ def test_an_error_names_the_text_by_the_callers_place(tiny_folder: Path) -> None
     def refuse(texts: list[str]) -> None:
         if "2000" in texts:
             index = texts.index("2000")
-            raise TooLongError(f"[embed] text {index} has 9 tokens", length=9, limit=8, index=index)
+            raise TooLongError("embed", "has 9 tokens", field="text", length=9, limit=8, index=index)
 
     numbers = Numbers(MemoryCache(10_000), refuse)
     numbers.encode(["3", "4"])
@@ -265,7 +265,7 @@ def test_layers_ask_the_nearest_first_and_fill_it() -> None:
 
 
 def test_what_is_no_cache_is_refused(tiny_folder: Path) -> None:
-    with pytest.raises(InputError, match=r"cache is int"):
+    with pytest.raises(InputError, match=r"cache must be .*got 7"):
         weft.Embedder(str(tiny_folder), cache=7)
 
 
@@ -274,7 +274,7 @@ def test_a_word_that_is_no_kind_of_cache_is_not_a_files_name(
     tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match=r"give 'memory', 'disk' or a file's path"):
+    with pytest.raises(InputError, match=r"cache must be 'memory', 'disk', a path"):
         weft.Embedder(str(tiny_folder), cache=word)
     assert not list(tmp_path.iterdir())
     for path in ("./ram", "ram.sqlite", tmp_path / "vectors"):

@@ -193,7 +193,7 @@ def test_a_file_of_something_else_is_told_and_left_alone(path: Path) -> None:
             connection.execute(f"PRAGMA user_version = {version}")
         connection.close()
         before = path.read_bytes()
-        with pytest.raises(FormatError, match="something else"):
+        with pytest.raises(FormatError, match="another program"):
             DiskCache(path)
         assert path.read_bytes() == before  # in its own journal mode, too
         path.unlink()
@@ -209,7 +209,7 @@ def test_a_file_of_something_else_is_told_and_left_alone(path: Path) -> None:
 def test_a_place_that_holds_no_file_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     for place in (tmp_path / "file" / "cache.sqlite", tmp_path / "file" / "folder" / "cache.sqlite", tmp_path):
-        with pytest.raises(InputError, match=r"cannot be written: .*; give a file that may be") as caught:
+        with pytest.raises(InputError, match=r"cannot be written: .*; give a writable file") as caught:
             DiskCache(place)
         assert str(place) in str(caught.value)
 
@@ -304,7 +304,7 @@ def test_pruning_is_done_in_small_steps_and_takes_no_nonsense(path: Path, monkey
     write = cache._write
     monkeypatch.setattr(cache, "_write", lambda change, **more: steps.append(1) or write(change, **more))
     for wrong in ({"older_than_s": -5}, {"max_bytes": -1}, {"max_bytes": "3"}, {"older_than_s": float("nan")}):
-        with pytest.raises(InputError, match="a number from 0 on is wanted"):
+        with pytest.raises(InputError, match="must be a number from 0 on"):
             cache.prune(**wrong)  # type: ignore[arg-type]
     assert len(cache) == 30 and not steps
     assert (

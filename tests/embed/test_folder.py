@@ -47,7 +47,7 @@ def test_similarity_of_equal_texts_is_one(folder: Path) -> None:
     table = embedder.similarity(vectors, vectors)
     assert table.shape == (len(TEXTS), len(TEXTS))
     assert np.abs(np.diag(table) - 1).max() <= 1e-6
-    with pytest.raises(weft.WeftError, match="do not compare"):
+    with pytest.raises(weft.WeftError, match="cannot be compared"):
         embedder.similarity(vectors, vectors[:, :5])
 
 
@@ -64,7 +64,7 @@ def test_an_over_long_text_says_the_numbers(folder: Path) -> None:
 
 @pytest.mark.parametrize("texts", [[1], [None], [b"bytes"], ["fine", 3.5]])
 def test_what_is_no_text_is_named(folder: Path, texts: list) -> None:
-    with pytest.raises(weft.WeftError, match=r"texts\[\d\] is"):
+    with pytest.raises(weft.WeftError, match=r"text \d must be a string"):
         weft.Embedder(str(folder)).encode(texts)
 
 

@@ -47,28 +47,30 @@ def test_a_request_has_no_more_text_than_servers_take(monkeypatch: pytest.Monkey
     assert [body["input"] for body in endpoint.asked] == [texts[:2], texts[2:3], texts[3:4], texts[4:8], texts[8:]]
 
 
-def refusing(endpoint: Endpoint, said: str) -> Callable[[dict[str, Any]], Reply]:
-    """Replies of a server that takes everything but the text "long"."""
+def refusing(endpoint: Endpoint, numbers: dict[str, int] | None) -> Callable[[dict[str, Any]], Reply]:
+    """Replies of a server that takes everything but the text "long"; a weft server also says `numbers`."""
 
     def reply(body: dict[str, Any]) -> Reply:
         if "long" not in body["input"]:
             return endpoint.right(body)
-        error = {"message": said.format(body["input"].index("long")), "code": "context_length_exceeded"}
+        error: dict[str, Any] = {"message": "maximum is 256", "code": "context_length_exceeded"}
+        if numbers is not None:
+            error["details"] = {"index": body["input"].index("long"), **numbers}
         return 400, {}, json.dumps({"error": error}).encode()
 
     return reply
 
 
-def test_a_text_that_is_too_long_for_the_server_is_told_by_its_place(endpoint: Endpoint) -> None:
+def test_a_text_that_is_too_long_for_the_server_is_named_by_its_index(endpoint: Endpoint) -> None:
     texts = ["cat"] * 7 + ["long", "cat"]
-    weft_s, other = "[embed] text {} has 402 tokens, the model takes 256; cut it", "maximum is 256"
-    for said, batch, told in ((weft_s, 3, "has 402 tokens, the model takes 256"), (other, 1, "is too long")):
-        endpoint.replies = [refusing(endpoint, said)] * 20
-        with pytest.raises(TooLongError, match=f"text 7 {told}; shorten it") as caught:
+    known = {"length": 402, "limit": 256}
+    for numbers, batch, what in ((known, 3, "has 402 tokens, the model takes 256"), (None, 1, "is too long")):
+        endpoint.replies = [refusing(endpoint, numbers)] * 20
+        with pytest.raises(TooLongError, match=f"text 7 {what}.*; shorten it") as caught:
             remote(endpoint, batch_texts=batch, cache="memory")[0].encode(texts)
         assert caught.value.index == 7 and caught.value.limit == (256 if batch == 3 else 0)
-    endpoint.replies = [refusing(endpoint, other)] * 20
-    with pytest.raises(InputError, match=r"maximum is 256 \(asked for texts 6 to 8\)"):
+    endpoint.replies = [refusing(endpoint, None)] * 20
+    with pytest.raises(InputError, match=r"maximum is 256 \(the request had texts 6 to 8\)"):
         remote(endpoint, batch_texts=3)[0].encode(texts)
 
 
@@ -85,7 +87,7 @@ def test_a_proxy_of_the_environment_is_asked(endpoint: Endpoint, monkeypatch: py
     assert endpoint.targets[-1] == ("/v1/embeddings", None)
     for wrong in ("socks5://x:1", "http://", "http://x:abc"):
         monkeypatch.setenv("http_proxy", wrong)
-        with pytest.raises(InputError, match="HTTP_PROXY is no address of a proxy"):
+        with pytest.raises(InputError, match="HTTP_PROXY must be the address of a proxy"):
             weft.RemoteEmbedder("tiny", "http://far.invalid:81/v1").encode(TEXTS)
 
 
@@ -105,30 +107,30 @@ def test_canaries_are_made_anew_though_a_cache_has_them(endpoint: Endpoint, tmp_
 def test_an_address_is_told_as_it_was_given() -> None:
     with pytest.raises(InputError, match="got 'localhost:11811'"):
         weft.RemoteEmbedder("tiny", "localhost:11811")
-    with pytest.raises(InputError, match="api_key is int"):
+    with pytest.raises(InputError, match="api_key must be a string, not int"):
         weft.RemoteEmbedder("tiny", "http://127.0.0.1:9/v1", 5)  # type: ignore[arg-type]
 
 
 def test_who_does_not_answer_is_told_with_the_port_and_what_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     embedder = weft.RemoteEmbedder("tiny", "http://127.0.0.1:9/v1", retries=3)
     embedder._wait = lambda line, seconds: None
-    with pytest.raises(DownloadError, match=r"127\.0\.0\.1:9 does not answer: .*; see that it runs"):
+    with pytest.raises(DownloadError, match=r"127\.0\.0\.1:9 does not answer: .*; check that it is running"):
         embedder.encode("a")
     said = [record.getMessage() for record in caplog.records]
-    assert len(said) == 1 and "127.0.0.1:9 does not answer" in said[0] and "asked again in" in said[0]
+    assert len(said) == 1 and "127.0.0.1:9 does not answer" in said[0] and "retrying in" in said[0]
 
 
 def test_a_server_that_is_busy_is_waited_for_aloud(endpoint: Endpoint, caplog: pytest.LogCaptureFixture) -> None:
     endpoint.replies = [saying(429, retry_after="30"), saying(429, retry_after="30")]
     embedder, waits = remote(endpoint)
     embedder.encode("a")
-    assert waits == [30.0, 30.0] and "answered 429: no; asked again in 30 s" in caplog.text
-    assert caplog.text.count("asked again") == 1  # the second was said to be waited for by then
+    assert waits == [30.0, 30.0] and "answered 429: no; retrying in 30 s" in caplog.text
+    assert caplog.text.count("retrying") == 1  # the second was said to be waited for by then
 
 
 def test_an_address_without_v1_is_told_of_it(endpoint: Endpoint) -> None:
     endpoint.replies = [saying(404), saying(404)]
-    with pytest.raises(NotFoundError, match="want /v1 at the end of base_url"):
+    with pytest.raises(NotFoundError, match="need /v1 at the end of base_url"):
         weft.RemoteEmbedder("tiny", endpoint.url.removesuffix("/v1")).encode("a")
     with pytest.raises(NotFoundError) as caught:
         weft.RemoteEmbedder("tiny", endpoint.url).encode("a")

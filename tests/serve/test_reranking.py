@@ -123,7 +123,7 @@ def test_the_library_gives_logits_and_either_activation(files):
     assert np.array_equal(weft.Reranker(str(files["plain"])).activated(raw, "sigmoid"), cross.score_tokens(pairs))
     with pytest.raises(InputError, match="softmax"):
         cross.activated(raw, "softmax")
-    with pytest.raises(InputError, match="only a classifier"):
+    with pytest.raises(InputError, match="activation can only be set for a cross-encoder"):
         reader.activated(raw, "identity")
 
 
@@ -197,7 +197,9 @@ def test_a_label_and_an_instruction_come_from_the_server_s_file(serve, files, tm
 
 def test_a_label_that_is_missing_or_of_no_use_is_told_with_its_place(files, tmp_path):
     three = write_cross(tmp_path / "three", "bert-three")
-    with pytest.raises(InputError, match=r"\[models.three in the --config file\] .*against, for, neither.*label"):
+    with pytest.raises(
+        InputError, match=r"\[models.three in the --config file\] label must be one of .*against, for, neither"
+    ):
         outline_of(ModelSpec("three", str(three)))
     for name, option in (("reader", "label"), ("cross", "instruction"), ("bert", "label"), ("cross", "dimensions")):
         with pytest.raises(InputError, match=option):

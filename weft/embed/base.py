@@ -1,4 +1,4 @@
-"""What every embedder does, wherever its vectors are made: roles, caches, ranking, streams, async forms."""
+"""What local and remote embedders have in common: roles, caches, ranking, streams, async forms."""
 
 from __future__ import annotations
 
@@ -32,22 +32,26 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-DOCUMENT_NAMES = ("document", "passage", "corpus")  # what models call it, in sentence-transformers' order
-ROLES = ("query", *DOCUMENT_NAMES)  # may be asked for whether or not a model has a prompt for them
-# Set when nobody waits for a call any more.
+DOCUMENT_NAMES = (
+    "document",
+    "passage",
+    "corpus",
+)  # models' names for a document's prompt, sentence-transformers' order
+ROLES = ("query", *DOCUMENT_NAMES)  # valid prompt names, whether or not a model has a prompt for them
+# Set when the caller of an async form was cancelled.
 STOP: ContextVar[Event | None] = ContextVar("weft_embed_stop", default=None)
 
 
 class BaseEmbedder(ABC):
     """`encode`, `encode_query`, `encode_document`, `similarity`, `rank`, their async forms, and streams.
 
-    A subclass says how vectors are made (`_make`), what made them (`fingerprint`), and which prompts there are.
+    A subclass computes the vectors (`_make`) and has a `fingerprint` and `prompts`.
     """
 
     truncate: str = "error"
     cache: Cache | None = None
     limits: Limits = Limits()
-    cuts = True  # whether `truncate` may be something else than "error"
+    cuts = True  # whether `truncate` may be other than "error"
 
     @property
     @abstractmethod
@@ -57,38 +61,39 @@ class BaseEmbedder(ABC):
     @property
     @abstractmethod
     def info(self) -> dict[str, Any]:
-        """How vectors are made; "fingerprint" names all of it, "model" is for people."""
+        """How vectors are made; "fingerprint" is the digest of all of it, "model" a name for people."""
 
     @property
     @abstractmethod
     def fingerprint(self) -> Any:
-        """What makes these vectors and no others; `str()` of it is what stores keep beside them."""
+        """The digest of everything that decides a vector; stores keep `str()` of it beside vectors."""
 
     @property
     @abstractmethod
     def prompts(self) -> Mapping[str, str]:
-        """What is put before a text, by the name of its role."""
+        """The text put before an input, by role."""
 
     @abstractmethod
     def _make(self, texts: list[str], how: How) -> Embedded:
-        """Vectors float32 of texts; raises EmbedInterrupted with the first of them after Ctrl-C."""
+        """Vectors of texts, float32; after Ctrl-C raises EmbedInterrupted with those of the first texts."""
 
     def _identity(self, how: How) -> str:
-        """The fingerprint of what `how` asks for."""
+        """The fingerprint of vectors made as `how` says."""
         return str(self.fingerprint)
 
     def _adapter(self, name: str | None) -> Any:
-        """What the adapter of this name is now; an embedder without any refuses a name."""
+        """The adapter loaded under this name; an embedder without adapters refuses every name."""
         if name is not None:
-            raise UnsupportedError(f"[embed] {type(self).__name__} has no adapters; leave {name!r} out")
+            what = f"cannot be used, since a {type(self).__name__} has no adapters"
+            raise UnsupportedError("embed", what, given=name, field="adapter", advice="leave it out")
         return None
 
     def _longest(self) -> int:
-        """Where texts are cut: decides a vector when they are."""
+        """The length in tokens to which texts are cut; part of a cache key."""
         return 0
 
     def _portion_texts(self) -> int:
-        """Of a long call with a cache, so many texts are made and put before the next are begun."""
+        """How many texts are embedded and stored before the next are begun, in a call with a cache."""
         return STREAM_TEXTS
 
     def embed(
@@ -103,11 +108,11 @@ class BaseEmbedder(ABC):
         batch_tokens: int | None = None,
         progress: bool | None = None,
     ) -> Embedded:
-        """What `encode` gives and how it was made: tokens, what was cut, the fingerprint. Row i is text i.
+        """The vectors of `encode`, row i of text i, with their token counts, what was cut, and the fingerprint.
 
         `prompt` is put before every text; `prompt_name` picks one of the model's own ("query", "document"). `adapter`
         is the name of a loaded one (`adapters.load`). `output_dtype` is f32, f16, int8 or binary (weft/embed/outputs.py
-        has the formulas). Ctrl-C raises EmbedInterrupted, a KeyboardInterrupt that carries what is done.
+        has the formulas). Ctrl-C raises EmbedInterrupted, a KeyboardInterrupt with the vectors computed so far.
         """
         items = texts_of(texts)
         self.limits.check(items)
@@ -121,7 +126,9 @@ class BaseEmbedder(ABC):
         except EmbedInterrupted as error:
             raise EmbedInterrupted(converted(error.done, output_dtype)) from None
         if len(made) != len(items):
-            raise BackendError(f"[embed] {len(items)} texts became {len(made)} vectors; none of them can be trusted")
+            raise BackendError(
+                "embed", f"{len(items)} texts gave {len(made)} vectors, so none can be assigned to a text"
+            )
         return converted(made, output_dtype)
 
     def _made(self, texts: list[str], how: How) -> Embedded:
@@ -137,38 +144,38 @@ class BaseEmbedder(ABC):
         return vectors[0] if isinstance(texts, str) else vectors
 
     def encode_query(self, texts: str | Sequence[str], **options: Any) -> np.ndarray:
-        """`encode` with the model's prompt for queries, where it has one."""
+        """`encode` with the model's prompt for queries, if it has one."""
         return self.encode(texts, prompt_name="query", **_unnamed(options))
 
     def encode_document(self, texts: str | Sequence[str], **options: Any) -> np.ndarray:
-        """`encode` with the model's prompt for documents, where it has one."""
+        """`encode` with the model's prompt for documents, if it has one."""
         return self.encode(texts, prompt_name=self.document_prompt_name, **_unnamed(options))
 
     @property
     def document_prompt_name(self) -> str:
-        """What this model calls the prompt of a document."""
+        """This model's name for the prompt of documents."""
         return next((name for name in DOCUMENT_NAMES if self.prompts.get(name)), "document")
 
     def encode_stream(self, texts: Iterable[str], **options: Any) -> Iterator[np.ndarray]:
         """A vector [dimension] for each of `texts`, in order: any number of texts in bounded memory.
 
-        Texts are read a thousand at a time (`Limits.texts`, where that is less), and their vectors come together. Where
-        reading fails, the vectors of what was read come before the error. EmbedInterrupted holds the vectors that were
-        made and not given yet.
+        Texts are read a thousand at a time (or `Limits.texts`, if less), and their vectors are yielded together. If
+        reading fails, the vectors of texts read before come first, then the error. EmbedInterrupted holds the vectors
+        that were computed and not yielded yet.
         """
         first = 0
         for part in portions(many_texts(texts), self._stream_texts()):
             for vector in self._portion(part, first, options):
-                yield vector.copy()  # a row that is kept must not keep its neighbours
+                yield vector.copy()  # a view would keep the whole array alive
             first += len(part)
 
     def _portion(self, part: list[str], first: int, options: Mapping[str, Any]) -> np.ndarray:
-        """The vectors of a part of a stream; errors name a text by its place in the stream."""
+        """The vectors of a part of a stream; an error's `index` counts from the start of the stream."""
         check_texts(part, first)
         try:
             return self.encode(part, **{"progress": False, **options})
         except TooLongError as error:
-            raise error.of_text(first + error.index) from None
+            raise error.but(index=first + error.index) from None
 
     def similarity(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Similarity of each vector of `a` to each of `b` by the model's own measure, float32 [len(a), len(b)].
@@ -187,7 +194,7 @@ class BaseEmbedder(ABC):
         import numpy as np
 
         if not isinstance(query, str):
-            raise InputError(f"[rank] query is {type(query).__name__}; one string is ranked for")
+            raise InputError("rank", "must be one string", given=query, field="query")
         check_count(top_k, "top_k")
         items = texts_of(many_texts(documents, "documents"), "documents")
         if not items:
@@ -197,8 +204,8 @@ class BaseEmbedder(ABC):
         return [Ranked(int(i), float(scores[i])) for i in order]
 
     async def aembed(self, texts: str | Sequence[str], **options: Any) -> Embedded:
-        """`embed` in another thread; the event loop goes on meanwhile. Cancelled, it stops after the step in hand, and
-        a cache keeps what was made."""
+        """`embed` in another thread. If it is cancelled, it stops after the current step; a cache keeps the vectors
+        computed until then."""
         return await _in_thread(self.embed, texts, **options)
 
     async def aencode(self, texts: str | Sequence[str], **options: Any) -> np.ndarray:
@@ -222,8 +229,8 @@ class BaseEmbedder(ABC):
     async def aencode_stream(
         self, texts: Iterable[str] | AsyncIterable[str], **options: Any
     ) -> AsyncIterator[np.ndarray]:
-        """`encode_stream` in another thread, a portion at a time. Texts are read there, too, unless they come
-        asynchronously."""
+        """`encode_stream` in another thread, a portion at a time. Texts are read in that thread too, unless `texts` is
+        an async iterable."""
         first = 0
         async for part in self._portions(texts):
             for vector in await _in_thread(self._portion, part, first, options):
@@ -244,29 +251,30 @@ class BaseEmbedder(ABC):
         return min(STREAM_TEXTS, self.limits.texts or STREAM_TEXTS)
 
     def _prompt(self, name: str | None, text: str | None) -> str:
-        """What goes before each text: `text` itself, or the prompt of this name."""
+        """The text put before each input: `text` itself, or the prompt of this name."""
         if text is not None:
             if not isinstance(text, str):
-                raise InputError(f"[embed] prompt is {type(text).__name__}; a string is put before each text")
+                raise InputError("embed", "must be a string", given=text, field="prompt")
             return text
         if name is not None and not isinstance(name, str):
-            raise InputError(
-                f"[embed] prompt_name is {type(name).__name__}; prompts have names, and `prompt` is a text"
-            )
+            advice = "give the name of a prompt, or any text as prompt="
+            raise InputError("embed", "must be a string", given=name, field="prompt_name", advice=advice)
         if name is not None and name not in self.prompts and name not in ROLES:
             known = ", ".join(map(repr, self.prompts)) or "none"
-            raise InputError(f"[embed] no prompt is called {name!r}; there are {known}, and `prompt` takes any text")
+            what = f"must be one of the model's prompts ({known})"
+            raise InputError("embed", what, given=name, field="prompt_name", advice="or give any text as prompt=")
         return self.prompts.get(name or "", "")
 
 
 def _unnamed(options: dict[str, Any]) -> dict[str, Any]:
     if "prompt_name" in options:
-        raise InputError("[embed] the prompt is that of queries and documents here; `encode` takes a prompt_name")
+        what = "cannot be set here: encode_query and encode_document choose the prompt"
+        raise InputError("embed", what, field="prompt_name", advice="use encode")
     return options
 
 
 async def _in_thread(function: Callable[..., T], *arguments: Any, **options: Any) -> T:
-    import asyncio  # 30 ms that only those who await have to spend
+    import asyncio  # here, because importing it takes 30 ms
 
     stop = Event()
     before = STOP.set(stop)

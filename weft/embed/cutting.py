@@ -1,4 +1,4 @@
-"""Texts to ids that fit a model: the special tokens around them, and what happens to a text that is too long."""
+"""Texts to ids that fit a model: special tokens, truncation, and windows over texts that are too long."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OVERLAP = 64  # tokens that a window shares with the one before it; at most half
 
 
 class TokenIds(NamedTuple):
-    """Ids of texts, each int32 [n], and how many tokens of each were cut off."""
+    """The ids of each text, int32 [n], and how many tokens of each were cut off."""
 
     ids: list[np.ndarray]
     dropped: list[int]
@@ -35,19 +35,19 @@ class Sequences(NamedTuple):
 
     @classmethod
     def of(cls, ids: Sequence[np.ndarray]) -> Sequences:
-        """A sequence for each text, nothing cut."""
+        """One sequence for each text, nothing cut."""
         import numpy as np
 
         return cls(list(ids), np.arange(len(ids) + 1), np.zeros(len(ids), np.int32))
 
     def first(self, texts: int) -> Sequences:
-        """Those of the first texts."""
+        """The sequences of the first `texts` texts."""
         starts = self.starts[: texts + 1]
         return Sequences(self.ids[: starts[-1]], starts, self.dropped[:texts])
 
     @property
     def tokens(self) -> np.ndarray:
-        """How many are computed for each text, int32 [n]."""
+        """How many tokens are computed for each text, int32 [n]."""
         import numpy as np
 
         if not self.ids:
@@ -58,15 +58,15 @@ class Sequences(NamedTuple):
 
 def check_truncate(mode: str) -> str:
     if mode not in TRUNCATIONS:
-        raise InputError(f"[embed] truncate is {mode!r}; one of {', '.join(TRUNCATIONS)}")
+        raise InputError("embed", f"must be one of {', '.join(TRUNCATIONS)}", given=mode, field="truncate")
     return mode
 
 
 class Cutter:
     """Texts to ids by one tokenizer; no sequence is longer than `limit`.
 
-    Where prompts are not pooled, a sequence says how many of its first tokens are the prompt's. With `lower` all is in
-    lower case before the tokenizer sees it. A special token in a prompt is one; in a text it is text.
+    If prompts are not pooled, a sequence records how many of its first tokens belong to the prompt. `lower` converts
+    texts to lower case before they are tokenized. A special token is recognised in a prompt, not in a text.
     """
 
     def __init__(
@@ -82,7 +82,8 @@ class Cutter:
         import numpy as np
 
         if mode == "chunk":
-            raise InputError("[embed] truncate='chunk' makes several sequences of a text; `encode` and `embed` take it")
+            what = "cannot be used for ids, since it makes several sequences of one text"
+            raise InputError("embed", what, given=mode, field="truncate", advice="use encode or embed")
         encoded = self._encode(texts, before)
         dropped = [0] * len(encoded)
         for i, ids in enumerate(encoded):
@@ -92,7 +93,7 @@ class Cutter:
         return TokenIds(self._marked([np.asarray(ids, np.int32) for ids in encoded], before), dropped)
 
     def sequences(self, texts: Sequence[str], before: str, mode: str) -> Sequences:
-        """What is computed for each text; "chunk" cuts a long one into windows, each with `before` in front of it."""
+        """The sequences of each text; "chunk" cuts a long one into windows, each with `before` in front of it."""
         import numpy as np
 
         if mode != "chunk":
@@ -109,8 +110,8 @@ class Cutter:
         )
 
     def _cut(self, ids: Sequence[int], before: str, mode: str) -> np.ndarray:
-        """The tokens of `before` and of a text, cut to fit between the special tokens that frame them: the text loses
-        its end or its beginning, `before` stays."""
+        """The ids of `before` and a text, cut to `limit`: the text loses its end or its beginning; `before` and the
+        special tokens around both stay."""
         import numpy as np
 
         front, back = self._frame
@@ -120,7 +121,7 @@ class Cutter:
         return np.asarray([*front, *kept, *back], np.int32)
 
     def _room(self, before: str) -> tuple[list[int], int]:
-        """The tokens of a prompt, and how many of a text have room beside them."""
+        """The tokens of a prompt, and how many tokens of a text fit beside them."""
         whole = self._cased(before)
         prompt = self._tokenizer().encode(whole, add_special=False, parse_special=True) if before else []
         room = self.limit - len(prompt) - sum(map(len, self._frame))
@@ -148,13 +149,16 @@ class Cutter:
         for i, text in enumerate(whole if held else ()):
             if self._specials(text) != held:
                 raise InputError(
-                    f"[embed] text {i} holds a special token of the model's, and so does the prompt, where one is "
-                    "meant; take it out of the text"
+                    "embed",
+                    "contains a special token of the model, which would be read as one because the prompt has one too",
+                    field="text",
+                    index=i,
+                    advice="remove it from the text",
                 )
         return list(self._tokenizer().encode_batch(whole, parse_special=held > 0))
 
     def _specials(self, text: str) -> int:
-        """How many special tokens are written in `text`."""
+        """How many special tokens `text` contains."""
         return len(self._special_words.findall(text))
 
     @cached_property
@@ -165,7 +169,7 @@ class Cutter:
     def _cased(self, text: str) -> str:
         if not self._lower:
             return text
-        # Letter by letter, as the tokenizers library does: a sigma at the end of a word is the one of its middle.
+        # Letter by letter, as the tokenizers library does: str.lower() would turn Σ at the end of a word into ς.
         return "".join(map(str.lower, text)) if "Σ" in text else text.lower()
 
     def _allowed(self, i: int, ids: Sequence[int], mode: str) -> Sequence[int]:
@@ -182,7 +186,7 @@ class Cutter:
         )
 
     def _windows(self, text: str, before: str) -> Iterator[np.ndarray]:
-        """Windows of equal length, but for the last, each sharing OVERLAP tokens with the one before it."""
+        """Windows of equal length, the last may be shorter; each shares OVERLAP tokens with the one before it."""
         import numpy as np
 
         front, back = self._frame
@@ -194,7 +198,7 @@ class Cutter:
 
     @cached_property
     def _frame(self) -> tuple[list[int], list[int]]:
-        """The special tokens that the model puts before and after a text."""
+        """The special tokens that the tokenizer puts before and after a text."""
         tokenizer = self._tokenizer()
         plain, whole = tokenizer.encode("a", add_special=False), tokenizer.encode("a")
         at = next(i for i in range(len(whole)) if whole[i : i + len(plain)] == plain)
@@ -202,7 +206,7 @@ class Cutter:
 
 
 def joined(vectors: np.ndarray, sequences: Sequences, normalise: bool) -> np.ndarray:
-    """The vector of each text from those of its windows: their mean, weighted by tokens, of length one if so asked."""
+    """The vector of each text: the mean of its windows' vectors, weighted by tokens, and normalised if asked."""
     import numpy as np
 
     starts = sequences.starts
@@ -215,5 +219,5 @@ def joined(vectors: np.ndarray, sequences: Sequences, normalise: bool) -> np.nda
         means /= np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
     found = means.astype(np.float32)
     alone = np.diff(starts) == 1
-    found[alone] = vectors[starts[:-1][alone]]  # bit for bit what it is without windows
+    found[alone] = vectors[starts[:-1][alone]]  # the same bits as without windows
     return found

@@ -1,14 +1,14 @@
-"""The fingerprint of an embedder: vectors with the same one may be compared and stored together, others may not.
+"""The fingerprint of an embedder: vectors may be compared and stored together only if theirs are equal.
 
-It is `weft2:` and the SHA-256 of the parts below as JSON. The parts are what decides a vector beside the text:
+It is `weft2:` and the SHA-256 of the parts below as JSON. The parts are everything but the text that decides a vector:
 
     weights     the tensors: names, types, shapes, all bytes, those of dense layers included, and the model's settings
     tokenizer   the vocabulary in order, and what becomes of a text that has all of it, of words of every length, and of
                 texts that show how a tokenizer cuts and normalises: whatever its files are called
     pooling, dense, prompts, dimension, normalise, compute, adapter
 
-Where files lie, when they were written, the number of threads and the machine are not in it. A GGUF file and the
-safetensors files it was made from differ: their bytes and, mostly, their numbers do.
+Paths and times of files, the number of threads and the machine are not part of it. A GGUF file and the safetensors
+files it was made from have different fingerprints: their bytes differ and, mostly, their vectors.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 
 SCHEME = "weft2"
 PIECE_BYTES = 8 << 20  # of a tensor that one thread hashes at a time
-RELEASE_BYTES = 4 * PIECE_BYTES  # read before the memory is given back
-# Digests of files are kept in weft's cache folder, and found again for files of the same place, size, inode and times.
-# A file that was changed a moment ago could be changed again within the clock's step, so its digest is not kept.
-SETTLED_SECONDS = 2.0  # since the last change: no file system's clock has longer steps
+RELEASE_BYTES = 4 * PIECE_BYTES  # read before mapped memory is released
+# Digests are kept in weft's cache folder, keyed by path, size, inode and times of the files. A file that changed a
+# moment ago could change again without a new timestamp, so its digest is not kept.
+SETTLED_SECONDS = 2.0  # since the last change: the coarsest timestamps of a file system
 MAX_KEPT = 256  # digests, about 200 bytes each
-# What config.json says beside the model: who wrote it, how it was trained, what its classes are called.
+# Fields of config.json that do not affect vectors: who wrote it, how it was trained, names of classes.
 NOT_THE_MODEL = (
     *("architectures", "auto_map", "dtype", "torch_dtype", "transformers_version", "use_cache"),
     *("gradient_checkpointing", "id2label", "label2id", "finetuning_task", "problem_type"),
 )
-TOGETHER = 256  # tokens of a text that is made of the vocabulary
+TOGETHER = 256  # tokens of the vocabulary in one probe text
 LONGEST_WORD = 256  # letters
 # Letters of both cases and with accents, signs, digits, spaces, other scripts, an emoji of several code points.
 PROBES = (
@@ -72,18 +72,18 @@ class Fingerprint:
 
     @property
     def parts(self) -> dict[str, Any]:
-        """What it is made of, for people and for finding out where two differ."""
+        """Its parts, to show them and to find where two differ."""
         return {**asdict(self), "dense": list(self.dense)}
 
     def changed(
         self, *, dimension: int | None = None, normalise: bool | None = None, adapter: str | None = None
     ) -> Fingerprint:
-        """That of the same vectors cut to `dimension` numbers, brought to length one, or made with an adapter."""
+        """The fingerprint of the same vectors cut to `dimension` numbers, normalised, or made with an adapter."""
         given: dict[str, Any] = {"dimension": dimension, "normalise": normalise, "adapter": adapter}
         return replace(self, **{name: value for name, value in given.items() if value is not None})
 
     def differences(self, other: Fingerprint) -> list[str]:
-        """The names of the parts that are not the same."""
+        """The names of the parts that differ."""
         mine, theirs = self.parts, other.parts
         return [name for name in mine if mine[name] != theirs[name]]
 
@@ -96,7 +96,7 @@ class Fingerprint:
 
 
 def weights_digest(checkpoint: Checkpoint) -> str:
-    """SHA-256 of the model's settings and of all bytes of every tensor; those are read once for files that stay."""
+    """SHA-256 of the model's settings and of all bytes of every tensor, which are read once for unchanged files."""
     settings = {k: v for k, v in checkpoint.config.items() if k not in NOT_THE_MODEL and not k.startswith("_")}
     tensors = kept_digest([file.path for file in checkpoint.files], lambda: _tensors_digest(checkpoint))
     hashed = sha256()
@@ -105,7 +105,7 @@ def weights_digest(checkpoint: Checkpoint) -> str:
 
 
 def _tensors_digest(checkpoint: Checkpoint) -> str:
-    """SHA-256 of names, types, shapes, and of the SHA-256 of each piece: pieces are hashed beside each other."""
+    """SHA-256 of names, types, shapes, and of the SHA-256 of each piece: threads hash pieces in parallel."""
     from concurrent.futures import ThreadPoolExecutor
 
     hashed, since = sha256(), 0
@@ -127,7 +127,7 @@ def _tensors_digest(checkpoint: Checkpoint) -> str:
 
 
 def kept_digest(files: Sequence[Path], make: Callable[[], str], what: str = "weights") -> str:
-    """What `make` says of these files, in hex; asked once as long as none of them changes. `what` is looked at."""
+    """The digest that `make` computes of `what` in these files, in hex; kept until one of the files changes."""
     before = _stamps(files)
     if before is None:
         return make()
@@ -144,7 +144,7 @@ def kept_digest(files: Sequence[Path], make: Callable[[], str], what: str = "wei
 
 
 def _stamps(files: Sequence[Path]) -> list[list[str | int]] | None:
-    """What tells the files' contents from earlier ones; None where they cannot be told."""
+    """Paths, sizes, inodes and times of the files; None if a change of content might not show in them."""
     found: list[list[str | int]] = []
     try:
         for file in files:
@@ -159,7 +159,7 @@ def _stamps(files: Sequence[Path]) -> list[list[str | int]] | None:
 
 
 def _keep(place: Path, text: str) -> None:
-    """Written under another name and renamed: nobody reads half of it. The oldest go where there are too many."""
+    """Write a file under another name and rename it, so that no reader sees half of it; delete the oldest files."""
     temporary = place.with_name(f".{place.name}.{os.urandom(4).hex()}.part")
     with suppress(OSError):
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -171,7 +171,7 @@ def _keep(place: Path, text: str) -> None:
 
 
 def tokenizer_digest(checkpoint: Checkpoint, tokenizer: Tokenizer | None) -> str:
-    """SHA-256 of what a tokenizer does; "none" for a model that only takes ids."""
+    """SHA-256 of a tokenizer's behaviour; "none" for a model without one."""
     if tokenizer is None:
         return "none"
     files = [file.path for file in checkpoint.files]
@@ -185,7 +185,7 @@ def tokenizer_digest(checkpoint: Checkpoint, tokenizer: Tokenizer | None) -> str
 
 
 def _vocabulary_digest(tokenizer: Tokenizer) -> str:
-    """Merges and scores show in what becomes of the vocabulary's own words, limits of length in long words."""
+    """SHA-256 of the vocabulary and of the ids of texts made from it, which show merges, scores and length limits."""
     hashed = sha256()
     pieces: Iterable[str | None] = map(tokenizer.token, range(tokenizer.vocab_size))
     digest.add(hashed, "\0".join(piece or "" for piece in pieces))

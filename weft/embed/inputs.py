@@ -13,22 +13,22 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-STREAM_TEXTS = 1024  # of a stream that are in memory at once …
-STREAM_CHARACTERS = 4 << 20  # … unless they are long
+STREAM_TEXTS = 1024  # texts of a stream in memory at once …
+STREAM_CHARACTERS = 4 << 20  # … or fewer, if they have this many characters together
 
 
 def check_count(count: Any, name: str) -> None:
-    """A number of things, one or more, or None where it is left open."""
+    """Refuse a count that is not an int from 1 on; None is allowed."""
     if count is not None and (type(count) is not int or count < 1):
-        raise InputError(f"[embed] {name} is {count!r}; a whole number from 1 on is wanted")
+        raise InputError("embed", "must be a whole number from 1 on", given=count, field=name)
 
 
 @frozen
 class Limits:
-    """The most that one call takes: texts, and bytes of UTF-8 in each before a prompt is put in front.
+    """The most that one call accepts: texts, and bytes of UTF-8 in each, without the prompt.
 
-    None is no limit, and the default: a library's caller has the memory it has, and a document of a megabyte is what
-    `truncate` is for. A service wants SERVICE_LIMITS or its own; `weft serve` has limits of its own.
+    None, the default, means no limit; `truncate` handles texts that are too long for the model. A service should set
+    SERVICE_LIMITS or its own; `weft serve` has its own limits.
     """
 
     texts: int | None = None
@@ -40,14 +40,22 @@ class Limits:
 
     def check(self, texts: Sequence[str]) -> None:
         if self.texts is not None and len(texts) > self.texts:
-            raise InputError(f"[embed] {len(texts)} texts, the most in one call is {self.texts}; make several calls")
+            what = f"must be at most {self.texts} in one call, not {len(texts)}"
+            raise InputError("embed", what, field="texts", advice="make several calls")
         if self.text_bytes is None:
             return
         for i, text in enumerate(texts):
             size = len(text.encode("utf-8", "surrogatepass")) if len(text) * 4 > self.text_bytes else 0
             if size > self.text_bytes:
-                message = f"[embed] text {i} has {size} bytes, the most is {self.text_bytes}; cut it into several"
-                raise TooLongError(message, length=size, limit=self.text_bytes, index=i)
+                raise TooLongError(
+                    "embed",
+                    f"has {size} bytes, at most {self.text_bytes} are allowed",
+                    advice="split it into several texts",
+                    field="text",
+                    index=i,
+                    length=size,
+                    limit=self.text_bytes,
+                )
 
 
 @frozen
@@ -71,14 +79,14 @@ SERVICE_LIMITS = Limits(texts=1000, text_bytes=32_768)
 
 
 def many_texts(given: Iterable[str], name: str = "texts") -> Iterable[str]:
-    """`given`, which has several texts in an order: a list, a tuple, an array, a generator. One string is not it."""
+    """`given`, if it holds texts in an order: a list, a tuple, an array, a generator. One string is refused."""
     if isinstance(given, (bytes, bytearray)):
-        raise InputError(f"[embed] {name} is {_kind(given)}; texts are strings: decode it")
+        raise InputError("embed", f"must be strings, not {_kind(given)}", field=name, advice="decode the bytes first")
     if isinstance(given, str):
-        raise InputError(f"[embed] {name} is one string; give a list of them")
-    single = getattr(given, "ndim", 1) == 0  # an array of no dimension says that it can be gone through
+        raise InputError("embed", "must be a list of strings, not one string", given=given, field=name)
+    single = getattr(given, "ndim", 1) == 0  # an array without dimensions claims to be iterable
     if isinstance(given, (Set, Mapping)) or not isinstance(given, Iterable) or single:
-        raise InputError(f"[embed] {name} is {_kind(given)}; give a list of strings, whose order vectors have")
+        raise InputError("embed", f"must be a list of strings, not {_kind(given)}", field=name)
     return given
 
 
@@ -90,22 +98,25 @@ def texts_of(given: str | Iterable[str], name: str = "texts") -> list[str]:
 
 
 def check_texts(texts: Sequence[Any], first: int = 0, name: str = "texts") -> None:
-    """Each is a string of Unicode; `first` is the place of the first of them in what the caller gave."""
+    """Refuse items that are not strings of valid Unicode; `first` is the index of the first in the caller's list."""
     for i, text in enumerate(texts, first):
         if not isinstance(text, str):
-            raise InputError(f"[embed] {name}[{i}] is {_kind(text)}; texts are strings")
+            raise InputError("embed", "must be a string", given=text, field=name.removesuffix("s"), index=i)
         if not text.isascii():
             try:
                 text.encode()
             except UnicodeEncodeError as error:
                 raise InputError(
-                    f"[embed] {name}[{i}] has half of a surrogate pair at character {error.start}, which is no text; "
-                    "read the file it is from as UTF-8, or leave such characters out"
+                    "embed",
+                    f"has half of a surrogate pair at character {error.start}, which is not valid Unicode",
+                    field=name.removesuffix("s"),
+                    index=i,
+                    advice="read its file as UTF-8, or remove such characters",
                 ) from None
 
 
 class Gathering:
-    """Texts until they are `count`, or have `characters` together and few more."""
+    """Collects texts until there are `count` of them, or they have `characters` or slightly more together."""
 
     def __init__(self, count: int = STREAM_TEXTS, characters: int = STREAM_CHARACTERS) -> None:
         self._count, self._characters = count, characters
@@ -113,13 +124,13 @@ class Gathering:
         self._size = 0
 
     def add(self, text: str) -> list[str]:
-        """All of them, where there are enough now; none otherwise."""
+        """Add a text; returns all collected texts once there are enough, else an empty list."""
         self._texts.append(text)
         self._size += len(text) if isinstance(text, str) else 0
         return self.rest() if len(self._texts) == self._count or self._size >= self._characters else []
 
     def rest(self) -> list[str]:
-        """Those that are left."""
+        """The texts collected since the last full list."""
         texts, self._texts, self._size = self._texts, [], 0
         return texts
 
@@ -127,7 +138,7 @@ class Gathering:
 def portions(
     texts: Iterable[str], count: int = STREAM_TEXTS, characters: int = STREAM_CHARACTERS
 ) -> Iterator[list[str]]:
-    """The texts in lists that Gathering makes. Where reading fails, what was read comes before the error."""
+    """The texts in the lists that Gathering makes. If reading fails, texts read before come first, then the error."""
     gathering = Gathering(count, characters)
     try:
         for text in texts:
@@ -142,7 +153,7 @@ def portions(
 
 
 async def portions_async(texts: AsyncIterable[str], count: int = STREAM_TEXTS) -> AsyncIterator[list[str]]:
-    """`portions` of what comes asynchronously."""
+    """`portions` of an async iterable."""
     gathering = Gathering(count)
     try:
         async for text in texts:
@@ -157,13 +168,13 @@ async def portions_async(texts: AsyncIterable[str], count: int = STREAM_TEXTS) -
 
 
 def check_choice(given: Any, name: str) -> None:
-    """True, False, or None where the model decides: other values would count as one of them, silently."""
+    """Refuse values that are not True, False or None, which would silently count as one of them."""
     if given is not None and type(given) is not bool:
-        raise InputError(f"[embed] {name} is {given!r}; True, False or None is wanted")
+        raise InputError("embed", "must be True, False or None", given=given, field=name)
 
 
 def check_ids(given: Any) -> list[np.ndarray]:
-    """Sequences of ids, each with one or more whole numbers, as arrays."""
+    """Sequences of ids as arrays; each must have one or more integers."""
     import numpy as np
 
     made: list[np.ndarray] = []
@@ -173,17 +184,17 @@ def check_ids(given: Any) -> list[np.ndarray]:
         except ValueError:  # rows of different lengths
             found = np.empty(0, object)
         if found.ndim != 1 or found.dtype.kind not in "iu" or not len(found):
-            kind = f"{_kind(ids)} {found.dtype} {found.shape}"
-            raise InputError(f"[embed] ids[{i}] is {kind}; a sequence of one or more whole numbers is wanted")
+            what = f"must be a sequence of one or more integers, not {_kind(ids)} {found.dtype} {found.shape}"
+            raise InputError("embed", what, field="ids", index=i)
         made.append(found)
     return made
 
 
 def similarities(a: Any, b: Any, measure: str, dimension: Callable[[], int]) -> np.ndarray:
-    """Of each vector of `a` to each of `b`, float32 [len(a), len(b)]: cosine, dot, or distances with a minus.
+    """The similarity of each vector of `a` to each of `b`, float32 [len(a), len(b)]: cosine, dot or negative distances.
 
-    Bytes are vectors of one bit a number, as `output_dtype="binary"` makes them: each bit counts as 1 or -1, and
-    `dimension` is asked how many of them count.
+    uint8 vectors have one bit per number (`output_dtype="binary"`): each of the first `dimension()` bits counts as 1
+    or -1.
     """
     from weft import vectors
 
@@ -201,9 +212,11 @@ def _rows(vectors: Any, measure: str, dimension: Callable[[], int]) -> np.ndarra
     except ValueError:  # rows of different lengths
         found = np.empty(0, object)
     if found.dtype.kind not in "fiu" or found.ndim not in (1, 2) or not found.shape[-1]:
-        raise InputError(f"[similarity] {_kind(vectors)} {found.dtype} {found.shape} is no vector, nor a list of them")
+        kind = f"{_kind(vectors)} {found.dtype} {found.shape}"
+        raise InputError("similarity", f"{kind} is not a vector [d] or vectors [n, d] of numbers")
     if found.dtype == np.int8 and measure != "cosine":
-        raise InputError(f"[similarity] int8 vectors have a scale each, which {measure} needs; compare float32 vectors")
+        what = f"int8 vectors cannot be compared by {measure}, which needs the scale of each"
+        raise InputError("similarity", what, advice="compare float32 vectors")
     found = np.atleast_2d(found)
     if found.dtype == np.uint8:
         found = np.unpackbits(found, axis=1)[:, : dimension()].astype(np.float32) * 2 - 1

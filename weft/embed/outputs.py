@@ -1,7 +1,7 @@
-"""What vectors come out as: float32, float16, int8 with a scale a vector, or one bit a number.
+"""Output types of vectors: float32, float16, int8 with a scale per vector, or one bit per number.
 
     f16      rounded to nearest
-    int8     scale = 127 / max |v| (1 where that is below 1e-10); q = round-half-away(v * scale), within ±127
+    int8     scale = 127 / max |v| (1 if max |v| is below 1e-10); q = round-half-away(v * scale), within ±127
     binary   bit = v >= 0, eight to a byte, the first number in the highest bit; zeros fill the last byte
 
 Cosines of int8 vectors need no scale; of binary ones, cosine is about 1 - 2 h / dimension for a Hamming distance h.
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     import numpy as np
 
 OUTPUT_DTYPES = ("f32", "f16", "int8", "binary")
-LEAST = 1e-10  # a vector whose largest number is below this is as good as zero
+LEAST = 1e-10  # a vector whose largest number is below this counts as zero
 
 
 def check_output(dtype: str) -> str:
     if dtype not in OUTPUT_DTYPES:
-        raise InputError(f"[embed] output_dtype is {dtype!r}; one of {', '.join(OUTPUT_DTYPES)}")
+        raise InputError("embed", f"must be one of {', '.join(OUTPUT_DTYPES)}", given=dtype, field="output_dtype")
     return dtype
 
 
 def converted(made: Embedded, dtype: str) -> Embedded:
-    """The vectors float32 as `dtype`."""
+    """`made` with its float32 vectors converted to `dtype`."""
     import numpy as np
 
     if dtype == "f16":

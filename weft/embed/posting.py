@@ -1,5 +1,4 @@
-"""JSON to an address and back, on the standard library: several requests at once, which end together, and answers that
-have a limit."""
+"""JSON requests on the standard library: several at once that are ended together, and answers of limited size."""
 
 from __future__ import annotations
 
@@ -24,10 +23,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
-MOST_IDLE = 8  # connections that are kept
+MOST_IDLE = 8  # idle connections that are kept
 MAX_BYTES = 256 << 20  # of an answer
-SAID = 300  # characters of an error that are told
-LOOK_S = 0.1  # between two looks at an event that wakes nobody here
+SHOWN = 300  # characters of a server's error message
+POLL_S = 0.1  # between two checks of an event that does not notify us
 
 
 @frozen
@@ -45,34 +44,42 @@ class Answer:
 
     @property
     def code(self) -> str | None:
-        """What the server calls an error."""
+        """The server's code of an error."""
         error = self._error
         return str(error.get("code")) if isinstance(error, dict) else None
 
-    def said(self) -> str:
-        """What the server says is wrong, on one line."""
+    @property
+    def details(self) -> Mapping[str, Any]:
+        """A weft server's details of an error: `index`, `length` and `limit` of a text that is too long."""
+        error = self._error
+        found = error.get("details") if isinstance(error, dict) else None
+        return found if isinstance(found, dict) else {}
+
+    def message(self) -> str:
+        """The server's error message, on one line."""
         error = self._error
         text = error.get("message") if isinstance(error, dict) else error
-        words = str(text or self.body[: 4 * SAID].decode("utf-8", "replace") or "nothing").split()
-        return " ".join(words)[:SAID]
+        words = str(text or self.body[: 4 * SHOWN].decode("utf-8", "replace") or "an empty body").split()
+        return " ".join(words)[:SHOWN]
 
 
 class Poster:
-    """Where JSON is posted to, and with which key. Connections that a call is done with are kept for the next."""
+    """An address to POST JSON to, with its API key. Idle connections are kept for the next call."""
 
     def __init__(self, base_url: str, path: str, key: str | None, timeout_s: float) -> None:
         try:
             parts = urlsplit(f"{base_url}{path}")
             self._scheme, self.host, self._port = parts.scheme, parts.hostname or "", parts.port
-        except ValueError as error:  # a port that is none, a bracket that stays open
-            raise InputError(f"[remote] base_url {base_url!r:.120} is no address: {error}") from None
+        except ValueError as error:  # an invalid port, an unclosed bracket
+            what = f"is not a valid address ({error})"
+            raise InputError("remote", what, given=base_url, field="base_url") from None
         if self._scheme not in ("http", "https") or not self.host or parts.username is not None:
-            raise InputError(f"[remote] base_url must be http:// or https:// and a host: got {base_url!r:.120}")
+            raise InputError("remote", "must be http:// or https:// and a host", given=base_url, field="base_url")
         if key is not None and not isinstance(key, str):
-            raise InputError(f"[remote] api_key is {type(key).__name__}; give a string")
+            raise InputError("remote", f"must be a string, not {type(key).__name__}", field="api_key")
         if key is not None and not (key.isascii() and key.isprintable()):
-            raise InputError("[remote] api_key has characters that no header takes")
-        self.place = parts.netloc  # with its port: who does not answer is often at another one
+            raise InputError("remote", "has characters that are not allowed in an HTTP header", field="api_key")
+        self.place = parts.netloc  # with the port, for messages: a wrong port is a common mistake
         self._target = f"{parts.path or '/'}{'?' + parts.query if parts.query else ''}"
         self._url = f"{self._scheme}://{parts.netloc}{self._target}"
         self._idle: list[HTTPConnection] = []
@@ -84,14 +91,14 @@ class Poster:
             self._headers["Authorization"] = f"Bearer {key}"
 
     def take(self) -> HTTPConnection:
-        """One that an earlier call left open, or one that is not open yet."""
+        """An idle connection, or a new one that is not open yet."""
         with self._lock:
-            if self._owner != os.getpid():  # a forked child has no part in its parent's
+            if self._owner != os.getpid():  # a forked child must not use its parent's connections
                 self._idle, self._owner = [], os.getpid()
             return self._idle.pop() if self._idle else self._connection()
 
     def give_back(self, connection: HTTPConnection) -> None:
-        """Keep one that is open and waits for nothing."""
+        """Keep a connection for the next call, if it is open."""
         with self._lock:
             if connection.sock is not None and len(self._idle) < MOST_IDLE and self._owner == os.getpid():
                 self._idle.append(connection)
@@ -108,7 +115,7 @@ class Poster:
             return HTTPConnection(host, port, timeout=self._timeout_s)
         made = HTTPSConnection(host, port, timeout=self._timeout_s, context=self._tls)
         if proxy is not None:
-            made.set_tunnel(self.host, self._port or 443, headers=_asked_by(proxy))
+            made.set_tunnel(self.host, self._port or 443, headers=_proxy_headers(proxy))
         return made
 
     @cached_property
@@ -116,14 +123,15 @@ class Poster:
         import ssl
 
         bundle = flags.get("REQUESTS_CA_BUNDLE")
-        try:  # 35 ms, most of them for certificates
+        try:  # 35 ms, most of it for certificates
             return ssl.create_default_context(cafile=None if bundle is None else str(bundle))
         except OSError as error:
-            raise InputError(f"[remote] REQUESTS_CA_BUNDLE is {bundle}, which holds no certificates: {error}") from None
+            what = f"must be a file of certificates: {error}"
+            raise InputError("remote", what, given=str(bundle), field="REQUESTS_CA_BUNDLE") from None
 
     @cached_property
     def _proxy(self) -> SplitResult | None:
-        """The proxy of the environment (HTTPS_PROXY, HTTP_PROXY, NO_PROXY) for this server."""
+        """The proxy for this server, from HTTPS_PROXY, HTTP_PROXY and NO_PROXY."""
         from urllib.request import getproxies, proxy_bypass
 
         found = getproxies().get(self._scheme)
@@ -136,22 +144,24 @@ class Poster:
         except ValueError:
             pass
         name = f"{self._scheme.upper()}_PROXY"
-        raise InputError(f"[remote] {name} is no address of a proxy as http://host:port; mend it, or set NO_PROXY")
+        what = "must be the address of a proxy, http://host:port"
+        raise InputError("remote", what, field=name, advice="correct it, or set NO_PROXY")
 
     def exchange(self, connection: HTTPConnection, data: bytes) -> Answer:
-        plain = self._proxy if self._scheme == "http" else None  # of TLS the tunnel takes care
-        extra = {} if plain is None else _asked_by(plain)
+        plain = self._proxy if self._scheme == "http" else None  # https goes through a tunnel
+        extra = {} if plain is None else _proxy_headers(plain)
         connection.request("POST", self._target if plain is None else self._url, data, {**self._headers, **extra})
         response = connection.getresponse()
         body = response.read(MAX_BYTES + 1)
         if len(body) > MAX_BYTES:
-            raise BackendError(f"[remote] {self.host} sends more than {MAX_BYTES} bytes; ask for fewer texts at once")
+            what = f"the answer of {self.host} has more than {MAX_BYTES} bytes"
+            raise BackendError("remote", what, advice="send fewer texts per request (batch_texts)")
         headers = {name.lower(): value for name, value in response.getheaders()}
         return Answer(response.status, headers, body)
 
 
-def _asked_by(proxy: SplitResult) -> dict[str, str]:
-    """What a proxy is told of who asks."""
+def _proxy_headers(proxy: SplitResult) -> dict[str, str]:
+    """The header with the user name and password of a proxy's address, if it has any."""
     if proxy.username is None:
         return {}
     from base64 import b64encode
@@ -162,20 +172,20 @@ def _asked_by(proxy: SplitResult) -> dict[str, str]:
 
 
 class StoppedError(Exception):
-    """The call that a request belongs to is over; whoever sees this has nothing left to do."""
+    """The call that a request belongs to has ended; its thread must end too."""
 
 
 class Line:
-    """What one thread asks on: a connection that it keeps, until `stopped` is set."""
+    """One thread's connection, kept until `stopped` is set."""
 
     def __init__(self, poster: Poster, stopped: threading.Event) -> None:
         self._poster, self._stopped = poster, stopped
         self._connection = poster.take()
-        self._waits = False  # for an answer
+        self._waits = False  # whether an answer is outstanding
 
     def post(self, body: Any) -> Answer:
-        """The answer, whatever its status; DownloadError where there is none. A kept connection that the server has
-        closed meanwhile is opened again."""
+        """The answer, whatever its status; DownloadError if there is none. If the server has closed a kept connection,
+        it is opened again."""
         from http.client import HTTPException
 
         data = json.dumps(body).encode()
@@ -184,7 +194,7 @@ class Line:
             try:
                 if not kept:
                     self._connection.connect()
-                self.wait(0)  # connecting takes its time, and what is asked now is paid for
+                self.wait(0)  # the call may have ended while connecting, and a request may cost money
                 self._waits = True
                 answer = self._poster.exchange(self._connection, data)
                 self._waits = False
@@ -194,36 +204,38 @@ class Line:
                 self.wait(0)
                 if not kept or isinstance(error, TimeoutError):
                     raise DownloadError(
-                        f"[remote] {self._poster.place} does not answer: {error}; see that it runs and may be reached"
+                        "remote",
+                        f"{self._poster.place} does not answer: {error}",
+                        advice="check that it is running and can be reached",
                     ) from None
 
     def wait(self, seconds: float) -> None:
-        """Sleeps, and raises StoppedError as soon as the call is over."""
+        """Sleep; raises StoppedError as soon as the call has ended."""
         if self._stopped.wait(seconds):
             raise StoppedError
 
     def close(self) -> None:
-        """Hand the connection back; one that an answer may still come on is of no use to others."""
+        """Hand the connection back, or close it if an answer may still arrive on it."""
         if self._waits or self._stopped.is_set():
             self._connection.close()
         else:
             self._poster.give_back(self._connection)
 
     def shut(self) -> None:
-        """Ends what another thread is waiting for on this line."""
+        """End another thread's wait for an answer on this line."""
         import socket
 
         sock = self._connection.sock
         if sock is not None:
             with suppress(OSError):
-                socket.socket.shutdown(sock, socket.SHUT_RDWR)  # below TLS, which only its own thread may touch
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)  # below TLS, whose state only its own thread may use
 
 
 class Requests(Generic[T, R]):
-    """`ask` of every item, by at most `threads` threads, each with a line of its own.
+    """Calls `ask` for every item, in at most `threads` threads, each with its own line.
 
-    Nobody ever waits for the threads: `stop` wakes those that sleep and shuts the lines of those that listen, and one
-    that looks up a name, which nothing can hurry, is a daemon that ends without a request.
+    The threads are never joined: `stop` wakes those that sleep and shuts the lines of those that wait for an answer. A
+    thread that is resolving a host name cannot be interrupted; it is a daemon and ends without a request.
     """
 
     def __init__(self, poster: Poster, items: Sequence[T], ask: Callable[[Line, T], R], threads: int) -> None:
@@ -240,11 +252,11 @@ class Requests(Generic[T, R]):
             threading.Thread(target=self._work, args=(line,), name="weft-remote", daemon=True).start()
 
     def result(self, place: int, left: threading.Event | None = None) -> R:
-        """The answer to the item at `place`, once it is there; an error of any item is raised as soon as it is known,
-        and KeyboardInterrupt where `left` is set."""
+        """The answer to the item at `place`, when it arrives. Raises the first error of any item as soon as it is
+        known, and KeyboardInterrupt once `left` is set."""
         with self._changed:
             while place not in self._done and self._error is None:
-                self._changed.wait(None if left is None else LOOK_S)
+                self._changed.wait(None if left is None else POLL_S)
                 if left is not None and left.is_set():
                     raise KeyboardInterrupt
             if self._error is not None:
@@ -252,7 +264,7 @@ class Requests(Generic[T, R]):
             return self._done[place]
 
     def stop(self) -> dict[int, R]:
-        """What has been answered so far, by place; nothing comes after it."""
+        """End all requests; returns the answers received so far, by place."""
         self._stopped.set()
         for line in self._lines:
             line.shut()
@@ -282,14 +294,14 @@ class Requests(Generic[T, R]):
 
 
 class Pace:
-    """Turns at equal distances, however many threads and embedders take them."""
+    """Turns at equal intervals, shared by any number of threads and embedders."""
 
     def __init__(self, per_minute: float | None) -> None:
         self._gap_s = 60.0 / per_minute if per_minute else 0.0
         self._lock, self._next = threading.Lock(), 0.0
 
     def turn_s(self) -> float:
-        """Takes the next turn: the seconds until then."""
+        """Take the next turn; returns the seconds until then."""
         with self._lock:
             now = time.monotonic()
             turn = max(now, self._next)
@@ -298,7 +310,7 @@ class Pace:
 
 
 def retry_after_s(given: str | None, now: float) -> float:
-    """The seconds that a Retry-After header asks for: a number, or a date; 0 where there is none to be read."""
+    """The seconds of a Retry-After header, which is a number or a date; 0 if it is missing or invalid."""
     if not given:
         return 0.0
     from email.utils import parsedate_to_datetime

@@ -1,9 +1,9 @@
-"""An embedder elsewhere: any endpoint that speaks OpenAI's `/embeddings`, with the interface of the local one.
+"""A remote embedder: any endpoint with OpenAI's `/embeddings`, behind the interface of the local one.
 
-Requests that failed in passing (429, 5xx, a broken connection) are made again after a wait that grows and is drawn at
-random, never sooner than the server's Retry-After. Answers are checked: a vector for every text, all of one length, no
-NaN; and where the server is weft's own, its fingerprint must stay the same. One request that fails, or Ctrl-C, ends the
-others at once, and what was answered until then is kept.
+Requests that fail for a transient reason (429, 5xx, a broken connection) are retried with exponential backoff and
+jitter, never before the server's Retry-After. Answers are checked: a vector for every text, all of one length, no NaN;
+and a weft server's fingerprint must stay the same. If one request fails for good, or on Ctrl-C, the others are ended at
+once, and the vectors received until then are kept.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import binascii
 import json
 import logging
 import random
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
@@ -47,15 +46,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("weft.embed")
 
-BATCH_CHARACTERS = 60_000  # of a request: a weft server takes 65,536 tokens, OpenAI's more
+BATCH_CHARACTERS = 60_000  # of a request: a weft server accepts 65,536 tokens, OpenAI's more
 TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 60.0
-SAID_FROM_S = 1.0  # a longer wait looks as if nothing went on
+LOGGED_FROM_S = 1.0  # a longer wait is logged: otherwise the call would seem to hang
 OPENAI = "https://api.openai.com/v1"
 
 
 class Part(NamedTuple):
-    """What one request asks for: some of a call's texts, the place of the first of them among all."""
+    """The texts of one request, and the index of the first of them in the call."""
 
     first: int
     texts: list[str]
@@ -63,7 +62,7 @@ class Part(NamedTuple):
 
 @frozen
 class Server:
-    """A server that the caller lets weft ask: its address, and the key for it."""
+    """A server that the caller allows weft to connect to: its address and API key."""
 
     base_url: str
     api_key: str | None = None
@@ -73,28 +72,30 @@ class Server:
 
 
 def allowed(server: Server | None, url: str, model: str) -> Server:
-    """The server at `url`, which a file names. What a file says must not make anybody connect anywhere, so it is asked
-    only where the caller names it as well."""
+    """The server at `url`, an address read from a file. A file must not make weft connect anywhere, so the caller must
+    name the server too."""
     if server is None:
-        raise InputError(f"[remote] the model {model} is at {url}; give --base-url {url} to ask that server")
+        what = f"must be given: the model {model} is served by {url}, and weft connects only to servers that you name"
+        raise InputError("remote", what, field="base_url", advice=f"give --base-url {url}")
     if server.base_url.rstrip("/") != url:
-        raise InputError(f"[remote] the model {model} is at {url}, and --base-url is {server.base_url}")
+        what = f"must be {url}, the server of the model {model}"
+        raise InputError("remote", what, given=server.base_url, field="base_url", advice=f"give --base-url {url}")
     return server
 
 
 class RemoteEmbedder(BaseEmbedder):
     """The embedding model `model` of the server at `base_url` (`https://…/v1`).
 
-    Where they are not given, `base_url` is OPENAI_BASE_URL, else OpenAI's own, and `api_key` is OPENAI_API_KEY, which
-    goes to that address and to no other. `prompts` are put before texts of a role, as with a local model. `dimensions`
-    is sent where it is given. At most `concurrency` requests of `batch_texts` texts each are under way, and no more
-    than `requests_per_minute` begin. Texts that are too long are the server's affair, which refuses or cuts them: only
-    truncate="error" is taken, and tokens are not counted (`Embedded.tokens` is 0).
+    `base_url` defaults to OPENAI_BASE_URL, else OpenAI's own; `api_key` to OPENAI_API_KEY, which is sent to that
+    address only. `prompts` are put before texts by role, as with a local model. `dimensions` is sent if it is given. At
+    most `concurrency` requests of `batch_texts` texts each run at once, and at most `requests_per_minute` are started.
+    The server refuses or cuts texts that are too long: only truncate="error" is supported, and tokens are not counted
+    (`Embedded.tokens` is 0).
 
-    `fingerprint` says which server, model and prompts, and what a weft server says of itself (`server_fingerprint`), so
-    that no cache or store mixes two models; it asks for one vector where nothing has been asked yet. A request that
-    fails for good ends the call. What was answered is in the cache then, or, where there is none, in the error:
-    `error.done` is what the first texts became, as with EmbedInterrupted.
+    `fingerprint` is the digest of server, model, prompts and a weft server's own fingerprint (`server_fingerprint`), so
+    that no cache or store mixes two models; it requests one vector if no request was made before. A request that fails
+    for good ends the call. The vectors received until then are in the cache, or, without a cache, in the error:
+    `error.done` holds those of the first texts, as in EmbedInterrupted.
     """
 
     concurrent = True  # several threads may call it at once
@@ -119,13 +120,17 @@ class RemoteEmbedder(BaseEmbedder):
     ) -> None:
         url, key = _server(base_url, api_key)
         if reason := flags.offline_reason():
-            raise OfflineError(f"[remote] {url} is not asked: {reason} is set")
+            raise OfflineError(
+                "remote", f"{url} cannot be used: {reason} is set", advice="unset it, or use a local model"
+            )
         if not isinstance(model, str) or not model:
-            raise InputError(f"[remote] model is {model!r}; give the name that the server knows it by")
+            raise InputError("remote", "must be the model's name on the server", given=model, field="model")
         if similarity not in SIMILARITIES:
-            raise InputError(f"[remote] similarity is {similarity!r}; there are {', '.join(SIMILARITIES)}")
+            raise InputError(
+                "remote", f"must be one of {', '.join(SIMILARITIES)}", given=similarity, field="similarity"
+            )
         if limits is not None and not isinstance(limits, Limits):
-            raise InputError(f"[remote] limits is {type(limits).__name__}; give weft.embed.Limits")
+            raise InputError("remote", "must be a weft.embed.Limits", given=limits, field="limits")
         self.model = model
         self.base_url = url
         self.server_fingerprint: str | None = None
@@ -145,7 +150,7 @@ class RemoteEmbedder(BaseEmbedder):
         self.cache = open_cache(cache)
 
     def at(self, dimensions: int | None) -> RemoteEmbedder:
-        """The same model asked for vectors of `dimensions` numbers, None for its own; cache and rate are shared."""
+        """The same model with vectors of `dimensions` numbers, None for its full length; cache and rate are shared."""
         other = copy(self)
         other._dimensions = other._length = None if dimensions is None else _whole("dimensions", dimensions, 1)
         other._answered, other.server_fingerprint, other._lock = False, None, Lock()
@@ -153,14 +158,14 @@ class RemoteEmbedder(BaseEmbedder):
 
     @property
     def dimension(self) -> int:
-        """Length of a vector; asks the server for one where nobody has said it."""
+        """Length of a vector; requests one if it is not known yet."""
         if self._length is None:
             self._meet()
         return self._length or 0
 
     @property
     def asked_dimensions(self) -> int | None:
-        """What the server is asked to cut vectors to; None where it gives them whole."""
+        """The `dimensions` sent to the server; None if it is not sent."""
         return self._dimensions
 
     @property
@@ -173,30 +178,30 @@ class RemoteEmbedder(BaseEmbedder):
 
     @property
     def fingerprint(self) -> str:
-        """Of server, model, dimensions and prompts, and of what the server says made its vectors, if it does."""
+        """The digest of server, model, dimensions, prompts, and the server's own fingerprint if it sends one."""
         self._meet()
         parts = [self.base_url, self.model, self._dimensions, sorted(self._prompts.items())]
-        told = [] if self.server_fingerprint is None else [self.server_fingerprint]
-        return f"weft1:{sha256(json.dumps(['remote', *parts, *told]).encode()).hexdigest()}"
+        own = [] if self.server_fingerprint is None else [self.server_fingerprint]
+        return f"weft1:{sha256(json.dumps(['remote', *parts, *own]).encode()).hexdigest()}"
 
     def _identity(self, how: How) -> str:
         self._meet(how.stop)
         return self.fingerprint
 
     def _meet(self, stop: Event | None = None) -> None:
-        """Asks for one vector where nothing has been answered yet: how long it is, and what made it."""
+        """Request one vector if there was no answer yet, to learn its length and the server's fingerprint."""
         if not self._answered:
             try:
                 self._make(["dimension"], How(stop=stop))
             except EmbedInterrupted as error:
-                raise EmbedInterrupted(error.done.first(0)) from None  # that text is nobody's
+                raise EmbedInterrupted(error.done.first(0)) from None  # the text is not the caller's
 
     def __repr__(self) -> str:
         return f"<weft.RemoteEmbedder {self.model} of {self.base_url}>"
 
     @property
     def info(self) -> dict[str, Any]:
-        """How vectors are made, as far as it is known here."""
+        """How vectors are made, as far as it is known on this side."""
         return {
             "model": self.model,
             "source": self.base_url,
@@ -208,14 +213,12 @@ class RemoteEmbedder(BaseEmbedder):
         }
 
     def _portion_texts(self) -> int:
-        return max(STREAM_TEXTS, 2 * self._batch_texts * self._concurrency)  # no line waits for the others
+        return max(STREAM_TEXTS, 2 * self._batch_texts * self._concurrency)  # enough that all connections stay busy
 
     def _make(self, texts: list[str], how: How) -> Embedded:
         if how.truncate != "error":
-            raise UnsupportedError(
-                f"[remote] truncate is {how.truncate!r}; a server cuts texts as it likes, and windows are for local "
-                "models: give truncate='error'"
-            )
+            what = "must be 'error', since a server truncates in its own way and windows need a local model"
+            raise UnsupportedError("remote", what, given=how.truncate, field="truncate")
         ranges = list(request_ranges(texts, self._batch_texts))
         parts = [Part(first, [how.prompt + text for text in texts[first:last]]) for first, last in ranges]
         requests = Requests(self._poster, parts, self._ask, self._concurrency)
@@ -246,18 +249,18 @@ class RemoteEmbedder(BaseEmbedder):
         import numpy as np
 
         vectors = np.concatenate(parts) if parts else np.empty((0, self._length or 0), np.float32)
-        none = np.zeros(len(vectors), np.int32)  # what the server counted it tells for all texts together
+        none = np.zeros(len(vectors), np.int32)  # the server counts tokens of all texts together, not of each
         return Embedded(vectors, none, none, np.ones(len(vectors), np.int32), lambda: self.fingerprint)
 
     def _keep(self, texts: Sequence[str], vectors: np.ndarray, how: How) -> None:
-        """Puts vectors of a call that ends early where the next one finds them."""
+        """Store vectors of a call that ends early in the cache, for the next one."""
         assert self.cache is not None
         keys = (key_of(self.fingerprint, text, prompt=how.prompt, truncate=how.truncate) for text in texts)
         stored = (Stored(vector.copy(), 0, 0, 1) for vector in vectors)
         self.cache.put(self.fingerprint, list(zip(keys, stored)))
 
     def _ask(self, line: Line, part: Part) -> np.ndarray:
-        """The vectors of one request, made again as often as that may help."""
+        """The vectors of one request, with retries."""
         body: dict[str, Any] = {"model": self.model, "input": part.texts, "encoding_format": "base64"}
         if self._dimensions is not None:
             body["dimensions"] = self._dimensions
@@ -278,18 +281,18 @@ class RemoteEmbedder(BaseEmbedder):
             after = retry_after_s(answer.headers.get("retry-after"), time.time())
             if answer.status not in TRANSIENT or attempt == self._retries or after > LONGEST_WAIT_S:
                 raise _refused(answer, self.base_url, part)
-            said = f"[remote] {self.base_url} answered {answer.status}: {answer.said()}"
-            self._wait_for(line, self._wait_s(attempt, after), said)
+            why = f"[remote] {self.base_url} answered {answer.status}: {answer.message()}"
+            self._wait_for(line, self._wait_s(attempt, after), why)
         raise AssertionError("the last attempt raises")
 
     def _wait_for(self, line: Line, seconds: float, why: str) -> None:
-        """Waits until a request is made again, and says so, unless it was said just now or is over at once."""
+        """Wait before a retry; log it, unless the wait is short or another one was just logged."""
         now = time.monotonic()
         with self._lock:
-            silent = seconds < SAID_FROM_S or now < self._silent_until
+            silent = seconds < LOGGED_FROM_S or now < self._silent_until
             self._silent_until = self._silent_until if silent else now + seconds
         if not silent:
-            log.warning("%s; asked again in %.0f s", why, seconds)
+            log.warning("%s; retrying in %.0f s", why, seconds)
         self._wait(line, seconds)
 
     def _wait_s(self, attempt: int, after: float) -> float:
@@ -297,48 +300,53 @@ class RemoteEmbedder(BaseEmbedder):
         return max(after, longest * (0.5 + 0.5 * self._random()))
 
     def _check(self, answer: Answer, length: int) -> None:
-        """That an answer is of the model that gave the ones before it, and has the length that was asked for."""
-        told = answer.headers.get("weft-fingerprint")
+        """Refuse vectors of another length than requested, or of another model than earlier answers."""
+        sent = answer.headers.get("weft-fingerprint")
         with self._lock:
             seen = self.server_fingerprint
             if self._dimensions not in (None, length):
                 raise BackendError(
-                    f"[remote] vectors of {length} numbers where dimensions={self._dimensions} was asked for; "
-                    f"{self.base_url} does not cut those of {self.model!r}: leave dimensions out"
+                    "remote",
+                    f"{self.base_url} ignores dimensions={self._dimensions} for {self.model!r}: its vectors have "
+                    f"{length} numbers",
+                    advice="leave dimensions out",
                 )
-            if self._length not in (None, length) or (self._answered and seen != told):
-                was, now = (f"{n} numbers, fingerprint {f}" for n, f in ((self._length, seen), (length, told)))
+            if self._length not in (None, length) or (self._answered and seen != sent):
+                was, now = (f"{n} numbers, fingerprint {f}" for n, f in ((self._length, seen), (length, sent)))
                 raise BackendError(
-                    f"[remote] {self.base_url} has another model behind {self.model!r} than before: {was}, and now "
-                    f"{now}; make a new RemoteEmbedder, whose vectors do not meet the old ones"
+                    "remote",
+                    f"the model {self.model!r} of {self.base_url} has changed since the first answer: {was}, now {now}",
+                    advice="make a new RemoteEmbedder, and do not mix its vectors with earlier ones",
                 )
-            self._length, self.server_fingerprint, self._answered = length, told, True
+            self._length, self.server_fingerprint, self._answered = length, sent, True
 
 
 def _server(base_url: str | None, api_key: str | None) -> tuple[str, str | None]:
-    """The address and the key. That of the environment is for the environment's server: sent to another it is lost."""
+    """The address and the key. OPENAI_API_KEY is used for the environment's server only, so that no other gets it."""
     if base_url is not None and not isinstance(base_url, str):
-        raise InputError(f"[remote] base_url is {type(base_url).__name__}; give an address, as https://host/v1")
+        raise InputError("remote", "must be an address such as https://host/v1", given=base_url, field="base_url")
     home = flags.get("OPENAI_BASE_URL") or OPENAI
     url = (home if base_url is None else base_url).rstrip("/")
     key = flags.get("OPENAI_API_KEY") if api_key is None and url == home else api_key
     if url == OPENAI and not key:
         raise InputError(
-            f"[remote] {OPENAI} wants a key: give api_key or set OPENAI_API_KEY; base_url or OPENAI_BASE_URL is for "
-            "another server"
+            "remote",
+            f"is required by {OPENAI}",
+            field="api_key",
+            advice="give api_key or set OPENAI_API_KEY; for another server give base_url or set OPENAI_BASE_URL",
         )
     return url, key
 
 
 def _whole(name: str, given: Any, least: int) -> int:
     if type(given) is not int or given < least:
-        raise InputError(f"[remote] {name} is {given!r}; a whole number from {least} on is wanted")
+        raise InputError("remote", f"must be a whole number from {least} on", given=given, field=name)
     return given
 
 
 def _number(name: str, given: Any) -> float:
     if type(given) not in (int, float) or not isfinite(given) or given <= 0:
-        raise InputError(f"[remote] {name} is {given!r}; a number above 0 is wanted")
+        raise InputError("remote", "must be a number above 0", given=given, field=name)
     return float(given)
 
 
@@ -347,12 +355,13 @@ def _checked_prompts(given: Mapping[str, str] | None) -> dict[str, str]:
     if prompts is None:
         return {}
     if not isinstance(prompts, dict) or not all(isinstance(part, str) for item in prompts.items() for part in item):
-        raise InputError("[remote] prompts are texts by the names of roles, as {'query': 'query: '}")
+        what = "must be a dictionary of texts by role, {'query': 'query: '}"
+        raise InputError("remote", what, given=given, field="prompts")
     return prompts
 
 
 def read_vectors(body: bytes, count: int) -> np.ndarray:
-    """The vectors float32 [count, n] of an answer, in the order asked for; base64 or numbers."""
+    """The vectors of an answer, float32 [count, n], in the order of the request; base64 or lists of numbers."""
     import numpy as np
 
     try:
@@ -368,9 +377,8 @@ def read_vectors(body: bytes, count: int) -> np.ndarray:
             raise ValueError("numbers that are not finite")
         return vectors
     except (ValueError, KeyError, TypeError, IndexError, RecursionError, binascii.Error) as error:
-        raise BackendError(
-            f"[remote] the answer is not what OpenAI's would be: {type(error).__name__} {error}"
-        ) from None
+        what = f"the answer does not have the form of OpenAI's: {type(error).__name__} {error}"
+        raise BackendError("remote", what, advice="see that base_url is the address of an embeddings API") from None
 
 
 def _vector(given: Any) -> np.ndarray:
@@ -382,7 +390,7 @@ def _vector(given: Any) -> np.ndarray:
 
 
 def request_ranges(texts: Sequence[str], most: int) -> Iterator[tuple[int, int]]:
-    """Which texts (first, last) go together: `most`, and no more characters than servers take; a longer text alone."""
+    """Ranges (first, last) of texts, one per request: at most `most` texts and BATCH_CHARACTERS, or one longer text."""
     first = size = 0
     for i, text in enumerate(texts):
         if i > first and (i - first == most or size + len(text) > BATCH_CHARACTERS):
@@ -393,29 +401,36 @@ def request_ranges(texts: Sequence[str], most: int) -> Iterator[tuple[int, int]]
         yield first, len(texts)
 
 
-def _too_long(said: str, base_url: str, part: Part) -> InputError | None:
-    """Which text of the call it is: a weft server says its place in the request; one that was sent alone is it."""
-    found = re.search(r"\b(?:text|input) (\d+) has (\d+) tokens, the model takes (\d+)", said)
-    place, length, limit = map(int, found.groups()) if found else (0, 0, 0)
-    if found is None and len(part.texts) > 1:
+def _too_long(answer: Answer, base_url: str, part: Part) -> InputError | None:
+    """The error of the text that is too long; None if the answer does not say which of several it is."""
+    numbers: list[Any] = [answer.details.get(name) for name in ("index", "length", "limit")]
+    known = all(type(number) is int for number in numbers)
+    if not known and len(part.texts) > 1:
         return None
-    numbers = f"has {length} tokens, the model takes {limit}" if found else "is too long"
-    message = f"[remote] text {part.first + place} {numbers}; shorten it, {base_url} does not cut it"
-    return TooLongError(message, length=length, limit=limit, index=part.first + place)
+    place, length, limit = numbers if known else (0, 0, 0)
+    return TooLongError(
+        "remote",
+        f"has {length} tokens, the model takes {limit}" if known else "is too long for the model",
+        field="text",
+        index=part.first + place,
+        advice=f"shorten it: {base_url} does not truncate texts",
+        length=length,
+        limit=limit,
+    )
 
 
 def _refused(answer: Answer, base_url: str, part: Part) -> Exception:
-    """The error that an answer of this status is."""
-    said, count = answer.said(), len(part.texts)
-    message = f"[remote] {base_url} answered {answer.status}: {said}"
+    """The error for an answer of this status."""
+    count = len(part.texts)
+    what = f"{base_url} answered {answer.status}: {answer.message()}"
     if answer.status in (400, 413, 422):
-        too_long = _too_long(said, base_url, part) if answer.code == "context_length_exceeded" else None
-        asked = f"text {part.first}" if count == 1 else f"texts {part.first} to {part.first + count - 1}"
-        return too_long or InputError(f"{message} (asked for {asked})")
+        too_long = _too_long(answer, base_url, part) if answer.code == "context_length_exceeded" else None
+        sent = f"text {part.first}" if count == 1 else f"texts {part.first} to {part.first + count - 1}"
+        return too_long or InputError("remote", f"{what} (the request had {sent})")
     if answer.status == 404:
         bare = base_url.count("/") == 2  # a scheme and a host
-        return NotFoundError(message + ("; most servers want /v1 at the end of base_url" if bare else ""))
+        return NotFoundError("remote", what, advice="most servers need /v1 at the end of base_url" if bare else None)
     if answer.status == 429:
-        return BusyError(f"{message}; ask less often (requests_per_minute)")
-    hint = "; give the right api_key (OPENAI_API_KEY is sent to OPENAI_BASE_URL only)"
-    return BackendError(message + (hint if answer.status in (401, 403) else ""))
+        return BusyError("remote", what, advice="send fewer requests (requests_per_minute)")
+    hint = "give the right api_key (OPENAI_API_KEY is sent to OPENAI_BASE_URL only)"
+    return BackendError("remote", what, advice=hint if answer.status in (401, 403) else None)

@@ -1,4 +1,4 @@
-"""What embedding gives: vectors with what was cut and what made them, ranked documents, and what Ctrl-C leaves."""
+"""Results of embedding: vectors with token counts and fingerprint, ranked documents, and interrupted calls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @frozen
 class Ranked:
-    """A document's place in the list that was given, and how near it is to the query."""
+    """A document's index in the caller's list, and its similarity to the query."""
 
     index: int
     score: float
@@ -22,17 +22,18 @@ class Ranked:
 
 @frozen
 class Embedded:
-    """Vectors of n texts, row i that of text i, and how each was made.
+    """Vectors of n texts, row i of text i, and how each was made.
 
-    `tokens[i]` of text i were computed, special tokens and prompt included, in `windows[i]` sequences; `dropped[i]`
-    were cut off. `scales` float32 [n] is there for int8 vectors: row i divided by scales[i] is near the vector.
+    `tokens[i]` tokens were computed for text i, special tokens and prompt included, in `windows[i]` sequences;
+    `dropped[i]` were cut off. int8 vectors have `scales`, float32 [n]: row i divided by scales[i] approximates the
+    vector.
     """
 
     vectors: np.ndarray  # [n, dimension], or [n, ceil(dimension / 8)] of binary
     tokens: np.ndarray  # int32 [n]
     dropped: np.ndarray  # int32 [n]
     windows: np.ndarray  # int32 [n]
-    made_by: Callable[[], str]  # asked when the fingerprint is: weights are hashed only where somebody wants to know
+    made_by: Callable[[], str]  # computes the fingerprint when it is first read: hashing the weights takes time
     cached: int = 0  # texts whose vectors came from the cache
     scales: np.ndarray | None = None
 
@@ -41,21 +42,21 @@ class Embedded:
 
     @property
     def fingerprint(self) -> str:
-        """What made the vectors."""
+        """The fingerprint of the embedder that made the vectors."""
         return self.made_by()
 
     def counting(self, cached: int) -> Embedded:
-        """The same, of which so many came from the cache."""
+        """A copy with `cached` set."""
         return replace(self, cached=cached)
 
     def first(self, count: int) -> Embedded:
-        """The same of the first `count` texts."""
+        """The results of the first `count` texts."""
         cut = {name: getattr(self, name)[:count] for name in ("vectors", "tokens", "dropped", "windows")}
         return replace(self, **cut, scales=None if self.scales is None else self.scales[:count])
 
 
 class EmbedInterrupted(KeyboardInterrupt):
-    """Ctrl-C while texts were embedded: `done` holds what the first of them became, in order; nothing else is lost."""
+    """Ctrl-C while texts were embedded: `done` holds the vectors of the first of them, in order."""
 
     def __init__(self, done: Embedded) -> None:
         super().__init__(f"interrupted after {len(done)} texts; their vectors are in `done`")

@@ -1,4 +1,4 @@
-"""The embedder: texts in, float32 vectors out, the same whatever else is in the batch."""
+"""The local embedder: texts in, float32 vectors out, the same whatever else is in the batch."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ if TYPE_CHECKING:
     from weft.runtime import Adapter, Adapters
     from weft.text import Tokenizer
 
-BATCH_TOKENS = 512  # tokens of one step: enough rows for the products, few enough that activations stay in cache
-LEAST_TOKENS = 64  # of a step that runs beside others; fewer are better shared by all threads
-LEAST_DIMENSIONS = 32  # that a vector may be cut to
-LEAST_LENGTH = 3  # tokens: the special ones and one of the text
+BATCH_TOKENS = 512  # tokens of one step: enough rows for matrix products, few enough that activations stay in cache
+LEAST_TOKENS = 64  # of a step when threads run steps in parallel; for fewer, all threads share one step
+LEAST_DIMENSIONS = 32  # shortest vector that `dimensions` may ask for
+LEAST_LENGTH = 3  # tokens: two special ones and one of the text
 
 
 class Embedder(BaseEmbedder):
     """An embedding model: `encode`, `encode_query`, `encode_document`, `similarity`, `rank`.
 
-    `model` is a catalogue name, `org/name[@revision]`, a folder or a file. An input longer than the model takes is an
-    error that says the numbers, unless `truncate` is "head" (keep the beginning), "tail" (keep the end) or "chunk" (all
-    of it, in windows that overlap; the vector is their mean, weighted by tokens); `embed` reports what was cut.
-    `dimensions` cuts vectors of a model made for it (Matryoshka): 32 to the model's own, then of length one again;
-    WEFT_EMBED_DIM sets it where it is not given, and `matryoshka=True` is the caller's word for a model whose files do
-    not say so. `prompts` are put before texts by role, {"query": "…", "document": "…"}, and go before those of the
-    model's files. `cache` keeps vectors: "memory", "disk", a file, or an object of weft.embed.cache.
+    `model` is a catalogue name, `org/name[@revision]`, a folder or a file. A text longer than the model takes is a
+    TooLongError, unless `truncate` is "head" (keep the beginning), "tail" (keep the end) or "chunk" (embed all of it in
+    overlapping windows; the vector is their mean, weighted by tokens); `embed` reports what was cut. `dimensions`
+    shortens the vectors of a model trained for it (Matryoshka) to 32 or more numbers and normalises them again;
+    WEFT_EMBED_DIM is its default, and `matryoshka=True` allows it for a model whose files do not say so. `prompts`
+    are put before texts by role, {"query": "…", "document": "…"}, and override those of the model's files. `cache`
+    keeps vectors: "memory", "disk", a file, or an object of weft.embed.cache.
 
-    `compute` is what the factors of products are (sentence-transformers' word `precision` means what comes out, which
-    is `output_dtype` here). "bf16" rounds activations and weights to bfloat16: faster, and near the same vectors.
-    "f16" rounds them to half precision: faster than "f32" on Arm processors with arithmetic of it, and as near.
-    "bf16x3" splits them in two bfloat16 each: on a machine with a matrix unit faster than "f32", within 3e-5 of its
-    vectors. "int8" rounds activations, a scale a token, and weights, a scale a channel: the fastest; cosines of about
-    0.999.
+    `compute` is the arithmetic of activations (sentence-transformers' `precision` is the output type, `output_dtype`
+    here). "bf16" rounds activations and weights to bfloat16: faster, and close to the same vectors. "f16" rounds them
+    to half precision: as close, and faster than "f32" on Arm processors with half-precision arithmetic. "bf16x3" splits
+    each into two bfloat16 numbers: faster than "f32" on a machine with a matrix unit, and within 3e-5 of its vectors.
+    "int8" rounds activations, with a scale per token, and weights, with a scale per channel: the fastest; cosines of
+    about 0.999.
     """
 
     def __init__(
@@ -74,14 +74,18 @@ class Embedder(BaseEmbedder):
     ) -> None:
         if precision is not None:
             raise InputError(
-                f"[embed] precision is {precision!r}; `compute` says what is multiplied (f32, f16, bf16, int8), and "
-                "`output_dtype` of encode what comes out (f32, f16, int8, binary)"
+                "embed",
+                "is not an argument of weft.Embedder",
+                given=precision,
+                field="precision",
+                advice="compute= sets the arithmetic (f32, f16, bf16, bf16x3, int8), and output_dtype= of encode the "
+                "type of the vectors (f32, f16, int8, binary)",
             )
         check_choice(normalise, "normalise")
         check_choice(matryoshka, "matryoshka")
         self.truncate = check_truncate(truncate)
         if limits is not None and not isinstance(limits, Limits):
-            raise InputError(f"[embed] limits is {type(limits).__name__}; give weft.embed.Limits")
+            raise InputError("embed", "must be a weft.embed.Limits", given=limits, field="limits")
         self.limits = limits or Limits()
         self.cache = open_cache(cache)
         located = locate(str(model) if isinstance(model, PathLike) else model, offline=offline, progress=progress)
@@ -107,30 +111,33 @@ class Embedder(BaseEmbedder):
         )
 
     def at(self, dimensions: int | None) -> Embedder:
-        """The same model with vectors of `dimensions` numbers, None for the model's own; weights are shared."""
+        """The same model with vectors of `dimensions` numbers, None for its full length; weights are shared."""
         other = copy(self)
         other._dimensions = None if dimensions is None else self._checked(dimensions)
         return other
 
     def _checked(self, dimensions: int | None) -> int | None:
-        """`dimensions`, or what the environment says, where the model's vectors may be cut to it."""
+        """`dimensions`, else WEFT_EMBED_DIM, else the length in the model's files; refused if it does not allow it."""
         name = "dimensions"
         if dimensions is None:
             name, dimensions = "WEFT_EMBED_DIM", flags.get("WEFT_EMBED_DIM")
         native = self._encoder.dimension
         if dimensions is None and self.recipe.dimensions is not None:
-            return min(self.recipe.dimensions, native)  # as few as its files say
+            return min(self.recipe.dimensions, native)
         if dimensions is not None and type(dimensions) is not int:
-            raise InputError(f"[embed] {name} is {dimensions!r}; a whole number is wanted")
+            raise InputError("embed", "must be a whole number", given=dimensions, field=name)
         if dimensions is None or dimensions == native:
             return dimensions
         if not self.recipe.matryoshka:
             raise UnsupportedError(
-                f"[embed] {name} is {dimensions}, and this model does not say that its vectors of {native} numbers "
-                "may be cut; leave it out, or give matryoshka=True, in Python, where you know better"
+                "embed",
+                f"must be {native}, since this model was not trained for shorter vectors",
+                given=dimensions,
+                field=name,
+                advice="leave it out; to shorten them anyway, in Python: Embedder(…, matryoshka=True)",
             )
         if not LEAST_DIMENSIONS <= dimensions <= native:
-            raise InputError(f"[embed] {name} is {dimensions}; this model has {LEAST_DIMENSIONS} to {native}")
+            raise InputError("embed", f"must be {LEAST_DIMENSIONS} to {native}", given=dimensions, field=name)
         return dimensions
 
     @property
@@ -150,22 +157,23 @@ class Embedder(BaseEmbedder):
 
     @property
     def max_tokens(self) -> int:
-        """The longest input in tokens, special tokens and prompt included: what the model's files say, until it is set.
+        """The longest input in tokens, special tokens and prompt included; from the model's files, and may be set.
 
-        At most `positions`; what lies behind those it was trained with is embedded less well.
+        At most `positions`; inputs longer than those the model was trained with are embedded less well.
         """
         return self._cutter.limit
 
     @max_tokens.setter
     def max_tokens(self, tokens: int) -> None:
         if type(tokens) is not int or not LEAST_LENGTH <= tokens <= self.positions:
-            raise InputError(f"[embed] max_tokens is {tokens!r}; this model takes {LEAST_LENGTH} to {self.positions}")
-        self._cutter = copy(self._cutter)  # that of `at` stays
+            what = f"must be {LEAST_LENGTH} to {self.positions}, the positions of this model"
+            raise InputError("embed", what, given=tokens, field="max_tokens")
+        self._cutter = copy(self._cutter)  # embedders made by `at` share the old one
         self._cutter.limit = tokens
 
     @property
     def positions(self) -> int:
-        """The most tokens that the model can be given, whatever its files advise."""
+        """The most tokens that the model can process, whatever limit its files recommend."""
         return self._encoder.max_tokens
 
     @property
@@ -198,7 +206,7 @@ class Embedder(BaseEmbedder):
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """What makes these vectors and no others; `str()` of it is what stores keep beside them."""
+        """The digest of everything that decides a vector; stores keep `str()` of it beside vectors."""
         return self._native_fingerprint.changed(dimension=self.dimension)
 
     @cached_property
@@ -228,7 +236,7 @@ class Embedder(BaseEmbedder):
         prompt: str | None = None,
         truncate: str | None = None,
     ) -> TokenIds:
-        """What `encode` computes with: the ids of each text, special tokens and prompt included."""
+        """The ids that `encode` computes with for each text, special tokens and prompt included."""
         items = texts_of(texts)
         mode = self.truncate if truncate is None else check_truncate(truncate)
         return self._cutter.token_ids(items, self._prompt(prompt_name, prompt), mode)
@@ -241,7 +249,7 @@ class Embedder(BaseEmbedder):
         batch_tokens: int = BATCH_TOKENS,
         progress: bool | None = False,
     ) -> np.ndarray:
-        """Vectors of sequences of ids, each [n] and taken as it is, float32 [len(ids), dimension]."""
+        """Vectors of sequences of ids, each [n] and used unchanged, float32 [len(ids), dimension]."""
         check_count(batch_tokens, "batch_tokens")
         how = How(adapter=self._adapter(adapter), batch_tokens=batch_tokens, progress=progress)
         sequences = check_ids(ids)
@@ -271,7 +279,7 @@ class Embedder(BaseEmbedder):
         return Embedded(vectors, tokens, sequences.dropped, windows, lambda: self._identity(how))
 
     def _run(self, sequences: list[np.ndarray], how: How) -> tuple[np.ndarray, bool]:
-        """The vectors of all sequences and True, or after Ctrl-C of the first of them and False."""
+        """The vectors of all sequences and True; after Ctrl-C those of the first sequences and False."""
         import numpy as np
 
         vectors = np.empty((len(sequences), self.dimension), np.float32)
@@ -290,7 +298,7 @@ class Embedder(BaseEmbedder):
         return vectors, True
 
     def _shortened(self, vectors: np.ndarray) -> np.ndarray:
-        """Cut, then brought to length one again: the same as cutting what was pooled, since a norm only scales."""
+        """Vectors cut and normalised again: the same as cutting before normalising, which only scales."""
         import numpy as np
 
         if self.dimension == vectors.shape[1]:
@@ -310,11 +318,11 @@ class Embedder(BaseEmbedder):
 
     @property
     def adapters(self) -> Adapters:
-        """The LoRA adapters that `encode` may name: load, replace, blend, unload."""
+        """The LoRA adapters that `encode` can use by name: load, replace, blend, unload."""
         return self._encoder.adapters
 
     def _adapted(self, parts: list[list[np.ndarray]], adapter: Adapter) -> Iterator[np.ndarray]:
-        """The vectors of each part, all by this version."""
+        """The vectors of each part, all computed with this version of the adapter."""
         import numpy as np
 
         held = self.adapters.hold(adapter)
@@ -325,11 +333,11 @@ class Embedder(BaseEmbedder):
             self.adapters.release(held)
 
     def hidden_states(self, ids: Sequence[int]) -> np.ndarray:
-        """The last hidden state of every token of `ids`, float32 [len(ids), hidden]; ids as they are, nothing added."""
+        """The last hidden state of every token of `ids`, float32 [len(ids), hidden]; no special tokens are added."""
         return self._encoder.hidden_states(ids)
 
     def _budget(self, ids: list[np.ndarray], most: int) -> int:
-        """Tokens of a step, at most `most`, such that every thread gets as many steps as the others."""
+        """Tokens of a step, at most `most`, chosen so that all threads get the same number of steps."""
         share = -(-sum(map(len, ids)) // self._encoder.thread_plan.count)
         rounds = -(-share // most) or 1
         return min(most, max(LEAST_TOKENS, -(-share // rounds)))

@@ -1,7 +1,7 @@
-"""`weft verify`: is an embedding model right on this machine? What is known to be true of every one is tried out.
+"""`weft verify`: checks that an embedding model gives correct vectors on this machine.
 
-Vectors that another implementation gave, where the catalogue has some; a text alone and among others; every length;
-any number of threads; any order. A model that fails gives vectors that are silently wrong.
+It compares with vectors of another implementation, if the catalogue has some; texts alone and in a batch; many lengths;
+different numbers of threads; different orders. A model that fails a check gives vectors that are silently wrong.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from weft.embed.service import Embedder
 from weft.errors import InputError
 from weft.frozen import frozen
 
-# The least cosine to golden vectors by what products are rounded to; those were made in float32 and kept in float16.
+# The least cosine to golden vectors, by compute; these were computed in float32 and are stored in float16.
 LEAST_COSINE = {"f32": 0.99999, "bf16x3": 0.99999, "f16": 0.9998, "bf16": 0.9995, "int8": 0.995}
 TEXTS = (
     "A small engine repairs three broken clocks.",
@@ -29,13 +29,13 @@ TEXTS = (
     "x = [i ** 2 for i in range(10)]",
     "Ça va? Très bien, merci 🙂",
 )
-MOST_TOKENS = 2048  # of the length sweep: longer ones would take minutes on large models
+MOST_TOKENS = 2048  # in the check of lengths: more would take minutes for large models
 UNIT_TOLERANCE = 1e-3
 
 
 @frozen
 class Check:
-    """One thing that was tried: `passed` is None where there was nothing to compare with."""
+    """One check; `passed` is None if there was nothing to compare with."""
 
     name: str
     passed: bool | None
@@ -44,14 +44,14 @@ class Check:
 
 @frozen
 class Verification:
-    """What was tried on a model."""
+    """All checks of a model."""
 
     model: str
     checks: tuple[Check, ...]
 
     @property
     def passed(self) -> bool:
-        """Whether nothing failed."""
+        """Whether no check failed."""
         return all(check.passed is not False for check in self.checks)
 
 
@@ -64,14 +64,15 @@ def verify(
     offline: bool | None = None,
     say: Callable[[str], None] = lambda name: None,
 ) -> Verification:
-    """Try out the embedding model `model`. `golden` names the catalogue's model whose vectors a folder should give;
-    a catalogue name has its own. `say` is told what is tried next."""
+    """Check the embedding model `model`. `golden` is the catalogue model whose vectors a folder should give; a
+    catalogue name has its own. `say` is called with the name of each check before it runs."""
     loading: dict[str, Any] = {"compute": compute, "offline": offline}
     embedder = Embedder(model, threads=threads, **loading)
     other = Embedder(model, threads=1 if _threads(embedder) > 1 else 2, **loading)
     known = goldens()
     if golden is not None and golden not in known:
-        raise InputError(f"[verify] no golden vectors of {golden!r}; there are those of {', '.join(known)}")
+        what = f"must be a model with golden vectors ({', '.join(known)})"
+        raise InputError("verify", what, given=golden, field="golden")
     entry = embedder._located.entry
     name = golden or (entry.name if entry else "")
     checks: list[Check] = []
@@ -99,15 +100,15 @@ def goldens() -> dict[str, dict[str, Any]]:
 
 def _golden(embedder: Embedder, golden: dict[str, Any] | None, compute: str) -> tuple[bool | None, str]:
     if golden is None:
-        return None, "none are known for this model"
+        return None, "none are stored for this model"
     raw = np.frombuffer(base64.b64decode(golden["float16"]), "<f2").astype(np.float32)
     expected = raw.reshape(-1, golden["dimension"])
     made = embedder.encode(golden["texts"], truncate="head")
     if made.shape != expected.shape:
-        return False, f"vectors of {made.shape[1]} numbers; {expected.shape[1]} are right"
+        return False, f"vectors have {made.shape[1]} numbers instead of {expected.shape[1]}"
     cosines = [vectors.cosine(a, b) for a, b in zip(made, expected)]
     least = LEAST_COSINE[compute]
-    detail = f"{len(cosines)} texts, lowest cosine {min(cosines):.6f}; at least {least} is wanted ({golden['from']})"
+    detail = f"{len(cosines)} texts, lowest cosine {min(cosines):.6f} (at least {least} required; {golden['from']})"
     return min(cosines) >= least, detail
 
 
@@ -124,7 +125,7 @@ def _order(embedder: Embedder) -> tuple[bool, str]:
 
 
 def _lengths(embedder: Embedder) -> tuple[bool, str]:
-    """Ids of lengths up to the limit: finite, of the length that was promised, and alone what they are in a batch."""
+    """Sequences of many lengths give finite vectors, normalised if the model's are, the same alone as in a batch."""
     ids = embedder.token_ids(["the committee looks for its own shadow " * 2000], truncate="head").ids[0]
     limit = min(len(ids), embedder.max_tokens, MOST_TOKENS)
     sizes = sorted({size for power in range(12) for size in (2**power - 1, 2**power, 2**power + 1)} | {limit})

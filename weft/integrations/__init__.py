@@ -1,4 +1,4 @@
-"""Embedding classes of other people's frameworks: `from weft.integrations.langchain import WeftEmbeddings`, for one."""
+"""Embedding classes for frameworks, such as `from weft.integrations.langchain import WeftEmbeddings`."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 
 @contextmanager
 def needs(package: str) -> Iterator[None]:
-    """Imports of a framework that comes with `package`; where it is missing the error says how to get it."""
+    """Around imports of a framework: if it is missing, the error says how to install `package`."""
     try:
         yield
     except ModuleNotFoundError as error:
-        message = f"[integrations] {error.name} is not installed; `pip install {package}` has it"
-        raise NotFoundError(message) from error
+        advice = f"pip install {package}"
+        raise NotFoundError("integrations", f"{error.name} is not installed", advice=advice) from error
 
 
 def embedder_of(
     model: str | os.PathLike[str] | None, embedder: BaseEmbedder | None, options: Mapping[str, Any]
 ) -> BaseEmbedder:
-    """The embedder that was given, or a new one of `model`; texts that are too long are cut unless told otherwise.
+    """`embedder`, or a new one of `model` with truncate="chunk", unless `options` set another.
 
-    Frameworks embed whatever a splitter gave them and have no way to ask back, so an error would end an ingestion of
-    hours for one chunk. `truncate="chunk"` loses nothing of it.
+    Frameworks embed whatever a splitter made and cannot react to an error, which would end an ingestion of hours for
+    one long chunk; windows lose nothing of it.
     """
     check_choice(model, embedder, options)
     if embedder is not None:
@@ -42,7 +42,7 @@ def embedder_of(
 def check_choice(
     model: str | os.PathLike[str] | None, embedder: BaseEmbedder | None, options: Mapping[str, Any]
 ) -> None:
-    """A model with options that there are, or an embedder alone."""
+    """Refuse anything but a model with valid options, or an embedder alone."""
     from inspect import signature
 
     from weft.embed import Embedder
@@ -50,16 +50,17 @@ def check_choice(
     if (model is None) == (embedder is None) or (embedder is not None and options):
         named = {"model": model, "embedder": embedder}
         got = ", ".join([*(name for name, value in named.items() if value is not None), *options]) or "neither"
-        raise InputError(f"[integrations] give a model and its options, or an embedder alone: got {got}")
+        raise InputError("integrations", f"give a model and its options, or an embedder alone: got {got}")
     if embedder is not None and not hasattr(embedder, "encode_document"):
-        raise InputError(f"[integrations] embedder is {type(embedder).__name__}; one of weft's is wanted")
+        raise InputError("integrations", "must be an embedder of weft", given=embedder, field="embedder")
     known = [name for name in signature(Embedder).parameters if name not in ("model", "precision")]
     if unknown := [name for name in options if name not in (*known, "precision")]:
-        raise InputError(f"[integrations] no option is called {unknown[0]!r}; there are {', '.join(known)}")
+        what = f"there is no option {unknown[0]!r}"
+        raise InputError("integrations", what, field=None, advice=f"the options are {', '.join(known)}")
 
 
 def name_of(model: str | None, embedder: Any) -> str:
-    """What to call the model: `model`, as the caller did, or for None so that it is found from any folder."""
+    """The model's name: `model`, or if that is None, a name by which it is found from any working directory."""
     from weft.embed import Embedder
     from weft.embed.pipeline.indexing import lasting_name
 
@@ -71,10 +72,12 @@ def name_of(model: str | None, embedder: Any) -> str:
 
 
 def check_fingerprint(wanted: str | None, embedder: BaseEmbedder, name: str) -> None:
-    """`wanted` is that of vectors which are kept somewhere, None where nobody knows it."""
+    """Refuse an embedder whose fingerprint is not `wanted`, that of stored vectors; None if it is unknown."""
     found = None if wanted is None else str(embedder.fingerprint)
     if wanted != found:
         raise FingerprintError(
-            f"[integrations] {name} makes vectors of {found}, and those that are kept are of {wanted}; "
-            "give the model and the options of then, or embed the documents again"
+            "integrations",
+            f"{name} is not the model of the stored vectors, or its files or options have changed: "
+            f"fingerprint {found}, stored {wanted}",
+            advice="load the model with the options that made them, or embed the documents again",
         )

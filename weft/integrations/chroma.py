@@ -1,7 +1,7 @@
 """Chroma: `WeftEmbeddingFunction("all-MiniLM-L6-v2")` for `create_collection(embedding_function=…)`.
 
-Importing this module registers it, so that a collection that was made with it opens with it; a process that has not
-imported it is told `Embedding function weft not found`.
+Importing this module registers the function with Chroma, so that collections made with it can be opened by name; in a
+process that has not imported it Chroma says `Embedding function weft not found`.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class WeftEmbeddingFunction(EmbeddingFunction[Documents]):
     """Vectors of documents and queries, each with the model's own prompt; options are `weft.Embedder`'s.
 
     Collections compare by the model's own measure, or by `space` ("cosine", "l2", "ip").
-    The configuration that Chroma keeps has the model, every option and the fingerprint. A function that Chroma builds
-    from it, for a collection that is opened by name alone, makes the same vectors or none. A function that is given to
-    `get_collection` Chroma compares by name only, "weft", whatever its model: `check(collection)` compares the rest.
+    Chroma stores the model, every option and the fingerprint in a collection's configuration. A function that it builds
+    from that makes the same vectors, or raises an error. For a function given to `get_collection` Chroma compares only
+    the name, "weft", whatever its model: call `check(collection)` to compare the fingerprints.
     """
 
     def __init__(
@@ -54,28 +54,30 @@ class WeftEmbeddingFunction(EmbeddingFunction[Documents]):
             self._kept[GIVEN] = "given"
         if space is not None:
             self._kept["space"] = space
-        if fingerprint is None:  # else there is a collection, which has its space
+        if fingerprint is None:  # otherwise the collection exists and has a space
             self._check_space()
         check_fingerprint(fingerprint, self.embedder, self.model)
 
     def _check_space(self) -> None:
-        """Here, since what `default_space` raises Chroma takes for a function without a configuration."""
+        """Checked here because Chroma ignores errors of `default_space`, and stores no configuration then."""
         measure = self.embedder.similarity_name
         if self._space is None and measure not in SPACES:
             raise InputError(
-                f"[chroma] the measure of {self.model} is {measure}, which Chroma has not; say which of its own comes "
-                'next, as space="l2", or use weft.Index, which has it'
+                "chroma",
+                f"must be given, since Chroma does not have {measure}, the similarity measure of {self.model}",
+                field="space",
+                advice='choose another, such as space="l2", or use weft.Index',
             )
         if self._space is not None and self._space not in SPACES.values():
-            raise InputError(f"[chroma] space is {self._space!r}; Chroma has {', '.join(SPACES.values())}")
+            raise InputError("chroma", f"must be one of {', '.join(SPACES.values())}", given=self._space, field="space")
 
     @property
     def fingerprint(self) -> str:
-        """What makes these vectors and no others; `fingerprint_of(collection)` is that of a collection's."""
+        """The embedder's fingerprint; `fingerprint_of(collection)` gives that of a collection."""
         return str(self.embedder.fingerprint)
 
     def check(self, collection: Any) -> None:
-        """Raise FingerprintError where the collection's vectors are not such as this makes."""
+        """Raise FingerprintError if the collection's vectors were made by another model."""
         check_fingerprint(fingerprint_of(collection), self.embedder, self.model)
 
     def __call__(self, input: Documents) -> Embeddings:
@@ -89,7 +91,7 @@ class WeftEmbeddingFunction(EmbeddingFunction[Documents]):
         return "weft"
 
     def is_legacy(self) -> bool:
-        return False  # Chroma would build another function, and load the model again, to find that out
+        return False  # without this Chroma builds another function, and loads the model again, to find out
 
     def default_space(self) -> Space:
         return self._space or SPACES.get(self.embedder.similarity_name, "cosine")
@@ -106,8 +108,9 @@ class WeftEmbeddingFunction(EmbeddingFunction[Documents]):
 
         if GIVEN in config:
             raise InputError(
-                f"[chroma] the collection was made with an embedder of the caller's ({config.get('model')}); open it "
-                "with embedding_function=WeftEmbeddingFunction(embedder=…), and check(collection)"
+                "chroma",
+                f"the collection was made with embedder= ({config.get('model')}), which its configuration cannot store",
+                advice="open it with embedding_function=WeftEmbeddingFunction(embedder=…) and call check(collection)",
             )
         options = dict(config)
         if isinstance(options.get("limits"), Mapping):
@@ -117,26 +120,30 @@ class WeftEmbeddingFunction(EmbeddingFunction[Documents]):
     def validate_config_update(self, old_config: dict[str, Any], new_config: dict[str, Any]) -> None:
         if old_config.get("fingerprint") != new_config.get("fingerprint"):
             raise FingerprintError(
-                f"[chroma] the collection keeps the model that made its vectors, {old_config.get('model')}: "
-                f"got {new_config.get('model')} or other options; make a new collection and embed the documents again"
+                "chroma",
+                f"the model of a collection cannot be changed from {old_config.get('model')} to "
+                f"{new_config.get('model')}, nor its options",
+                advice="make a new collection and embed the documents again",
             )
 
     @staticmethod
     def validate_config(config: dict[str, Any]) -> None:
         if not isinstance(config.get("model"), str):
-            raise InputError("[chroma] the configuration names no model")
+            raise InputError(
+                "chroma", "must be a string in the configuration", given=config.get("model"), field="model"
+            )
 
 
 def fingerprint_of(collection: Any) -> str:
-    """Of the vectors in a collection that was made with a WeftEmbeddingFunction, without loading its model."""
+    """The fingerprint of a collection made with a WeftEmbeddingFunction; its model is not loaded."""
     kept = (collection.configuration_json.get("embedding_function") or {}).get("config") or {}
     if "fingerprint" not in kept:
-        raise InputError(f"[chroma] the collection {collection.name!r} was not made with a WeftEmbeddingFunction")
+        raise InputError("chroma", f"the collection {collection.name!r} was not made with a WeftEmbeddingFunction")
     return str(kept["fingerprint"])
 
 
 def _kept(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options as JSON has them. What it has not is refused here: Chroma would keep no configuration at all."""
+    """The options as JSON values; others are refused, because Chroma would then store no configuration at all."""
     from weft.embed import Limits
 
     kept = {}
@@ -147,8 +154,10 @@ def _kept(options: Mapping[str, Any]) -> dict[str, Any]:
             json.dumps(kept[name])
         except (TypeError, ValueError):
             raise InputError(
-                f"[chroma] {name} is a {type(value).__name__}, which a collection's configuration cannot keep; "
-                f"give embedder=weft.Embedder(…, {name}=…) instead"
+                "chroma",
+                f"is a {type(value).__name__}, which a collection's configuration cannot store",
+                field=name,
+                advice=f"give embedder=weft.Embedder(…, {name}=…) instead",
             ) from None
     return kept
 

@@ -1,8 +1,8 @@
 """Haystack: `WeftTextEmbedder` for queries and `WeftDocumentEmbedder` for documents, two components.
 
-Haystack reads a pipeline that was written down only where it is told that this module may be imported:
-`Pipeline.loads(text, allowed_modules=["weft.integrations.haystack"])`. Annotations are evaluated here: it takes the
-types of `run` from them to connect components.
+Haystack loads a serialised pipeline only if this module is allowed:
+`Pipeline.loads(text, allowed_modules=["weft.integrations.haystack"])`. Annotations are evaluated in this module:
+Haystack connects components by the types of `run`.
 """
 
 from typing import Any
@@ -16,9 +16,9 @@ with needs("haystack-ai"):
 
 
 class _Lazy:
-    """A model that is loaded by `warm_up`, or when it is first needed; a load that failed is not tried again.
+    """A model that is loaded by `warm_up` or when it is first used; a failed load is not retried.
 
-    `fingerprint` is that of vectors which are kept somewhere, None where nobody knows it: another model is an error.
+    `fingerprint` is that of stored vectors, None if it is unknown; another model is an error.
     """
 
     def __init__(
@@ -43,10 +43,10 @@ class _Lazy:
         return self._embedder
 
     def written(self) -> dict[str, Any]:
-        """What a pipeline's file has of it: with the fingerprint, once the model is loaded."""
+        """Its part of a serialised pipeline: with the fingerprint, once the model is loaded."""
         if self._given:
             raise InputError(
-                "[haystack] an embedder that was given as embedder= cannot be written down; give a model and options"
+                "haystack", "cannot be serialised", field="embedder", advice="give a model and its options instead"
             )
         found = self._fingerprint if self._embedder is None else str(self._embedder.fingerprint)
         return {"model": self._model, "options": self._options, "fingerprint": found}
@@ -60,7 +60,8 @@ class _Lazy:
 class WeftTextEmbedder:
     """The vector of a query; keywords are `weft.Embedder`'s, and `options` the same as a dictionary.
 
-    Written down after it was loaded, it has its `fingerprint`, and makes the same vectors when it is read, or none.
+    If it is serialised after the model was loaded, its `fingerprint` is included: when it is read again, it makes the
+    same vectors or raises an error.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class WeftTextEmbedder:
 
     @component.output_types(embedding=list[float], meta=dict[str, Any])
     def run(self, text: str) -> dict[str, Any]:
-        """`embedding`, and in `meta` what made it."""
+        """`embedding`, and in `meta` the model and its fingerprint."""
         if not isinstance(text, str):
             raise TypeError(f"a query is a text: got {type(text).__name__}; WeftDocumentEmbedder takes documents")
         return {"embedding": self._lazy.get().encode_query(text).tolist(), "meta": self._lazy.meta()}
@@ -98,8 +99,8 @@ class WeftTextEmbedder:
 class WeftDocumentEmbedder:
     """Documents with vectors: of the fields in `meta_fields_to_embed` and the content, joined by `separator`.
 
-    Other keywords are `weft.Embedder`'s, and `options` the same as a dictionary. Written down after it was loaded, it
-    has its `fingerprint`, and makes the same vectors when it is read, or none.
+    Other keywords are `weft.Embedder`'s, and `options` the same as a dictionary. If it is serialised after the model
+    was loaded, its `fingerprint` is included: when it is read again, it makes the same vectors or raises an error.
     """
 
     def __init__(
@@ -132,7 +133,7 @@ class WeftDocumentEmbedder:
 
     @component.output_types(documents=list[Document], meta=dict[str, Any])
     def run(self, documents: list[Document]) -> dict[str, Any]:
-        """`documents`, copies with their vectors, and in `meta` what made them."""
+        """`documents`, copies with their vectors, and in `meta` the model and its fingerprint."""
         from dataclasses import replace
 
         if not isinstance(documents, list) or not all(isinstance(one, Document) for one in documents):
@@ -146,5 +147,5 @@ class WeftDocumentEmbedder:
         fields = [document.meta.get(name) for name in self.meta_fields_to_embed]
         given = [str(value) for value in fields if value is not None]
         if document.content is None and not given:
-            raise InputError(f"[haystack] the document {document.id} has no content to embed")
+            raise InputError("haystack", f"the document {document.id} has no content to embed")
         return self.separator.join([*given, document.content or ""])

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class WeftEmbeddings(Embeddings):
     """Vectors of documents and queries, each with the model's own prompt; options are `weft.Embedder`'s.
 
-    Pickled, it is the model's name, the options and the fingerprint, from which the model is made again; an embedder
-    that was given as `embedder=` stays in its process. Copies share the model.
+    A pickle holds the model's name, the options and the fingerprint, from which the model is loaded again; an embedder
+    given as `embedder=` cannot be pickled. Copies share the model.
     """
 
     def __init__(self, model: str | None = None, *, embedder: BaseEmbedder | None = None, **options: Any) -> None:
@@ -29,8 +29,10 @@ class WeftEmbeddings(Embeddings):
     def __getstate__(self) -> dict[str, Any]:
         if self.model is None:
             raise InputError(
-                "[langchain] an embedder that was given as embedder= cannot go to another process; give a model and "
-                "its options, from which each process makes its own"
+                "langchain",
+                "cannot be sent to another process",
+                field="embedder",
+                advice="give a model and its options, from which each process loads its own",
             )
         fingerprint = str(self.embedder.fingerprint)
         return {"model": self._lasting, "options": self._options, "fingerprint": fingerprint}
@@ -58,7 +60,7 @@ class WeftEmbeddings(Embeddings):
         return found
 
     async def aembed_documents(self, texts: list[str]) -> list[list[float]]:
-        """One vector for each text; the event loop goes on meanwhile."""
+        """One vector for each text, computed in another thread."""
         found: list[list[float]] = (await self.embedder.aencode_document(_several(texts))).tolist()
         return found
 
@@ -70,7 +72,8 @@ class WeftEmbeddings(Embeddings):
 
 def _one(text: Any) -> str:
     if not isinstance(text, str):
-        raise InputError(f"[langchain] a query is a string: got {type(text).__name__}; embed_documents takes a list")
+        what = f"must be one string, not {type(text).__name__}"
+        raise InputError("langchain", what, field="text", advice="use embed_documents for a list")
     return text
 
 
@@ -78,5 +81,6 @@ def _several(texts: Any) -> list[str]:
     from weft.embed.inputs import texts_of
 
     if isinstance(texts, str):
-        raise InputError("[langchain] documents are a list of strings: got one string; embed_query takes one")
+        what = "must be a list of strings, not one string"
+        raise InputError("langchain", what, given=texts, field="texts", advice="use embed_query for one")
     return texts_of(texts)

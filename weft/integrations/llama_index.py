@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 class WeftEmbedding(BaseEmbedding):
     """Vectors of texts and queries, each with the model's own prompt.
 
-    Keywords are `weft.Embedder`'s or LlamaIndex's own (`embed_batch_size`, `num_workers` …); `options` is the former
-    as a dictionary. What is written down, and what other processes are given, has the fingerprint: an embedder that
-    would make other vectors from it is an error. One that was given as `embedder=` stays in its process.
+    Keywords are `weft.Embedder`'s or LlamaIndex's own (`embed_batch_size`, `num_workers` …); `options` are the former
+    as a dictionary. Its serialised form and its pickle include the fingerprint: loading another model from them is an
+    error. An embedder given as `embedder=` cannot be pickled.
     """
 
     options: dict[str, Any] = Field(default_factory=dict)
@@ -47,7 +47,7 @@ class WeftEmbedding(BaseEmbedding):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def fingerprint(self) -> str:
-        """What makes these vectors and no others: LlamaIndex's caches tell by it whether they have them."""
+        """The embedder's fingerprint: LlamaIndex's caches use it in their keys."""
         return str(self._embedder.fingerprint)
 
     @classmethod
@@ -57,20 +57,23 @@ class WeftEmbedding(BaseEmbedding):
     def __getstate__(self) -> dict[str, Any]:
         if self._given:
             raise InputError(
-                "[llama_index] an embedder that was given as embedder= cannot go to another process; "
-                "give model_name and its options, from which each process makes its own"
+                "llama_index",
+                "cannot be sent to another process",
+                field="embedder",
+                advice="give model_name and its options, from which each process loads its own",
             )
         state: dict[str, Any] = super().__getstate__()
         fields = state["__dict__"]
-        if "options" not in fields:  # LlamaIndex leaves out what cannot be pickled, and another model would be made
-            raise InputError("[llama_index] the options hold what cannot be pickled; give names and numbers only")
+        if "options" not in fields:  # LlamaIndex drops values that cannot be pickled: another model would be loaded
+            what = "has a value that cannot be pickled"
+            raise InputError("llama_index", what, field="options", advice="give only strings, numbers and the like")
         return {"__dict__": {**fields, "fingerprint": self.fingerprint}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state["__dict__"])  # type: ignore[misc]
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> WeftEmbedding:
-        """A copy that has the same model and the same cache: neither can be copied, and both may be shared."""
+        """A copy with the same model and cache: neither can be copied, and both can be shared."""
         seen = {} if memo is None else memo
         seen.update({id(one): one for one in (self._embedder, self.options.get("cache"))})
         copied: WeftEmbedding = super().__deepcopy__(seen)

@@ -24,7 +24,7 @@ def is_classifier(checkpoint: Checkpoint) -> bool:
 
 
 class Classifier(WithEncoder):
-    """Scores of one label, through the activation that the model's files name: sigmoid where they name none."""
+    """Scores of one label, through the activation in the model's files, sigmoid if they have none."""
 
     def __init__(self, checkpoint: Checkpoint, *, label: str | int | None = None, **options: Any) -> None:
         labels = _labels(checkpoint)
@@ -42,7 +42,7 @@ class Classifier(WithEncoder):
         return {**self.encoder.info, **own}
 
     def tokens(self, pair: tuple[str, str], truncate: str) -> tuple[Tokens, int]:
-        """Of a pair that is too long the longer text gives way."""
+        """The tokens of a pair, and how many were cut: of a pair that is too long, the longer text is cut."""
         import numpy as np
 
         tokenizer = self.tokenizer
@@ -52,7 +52,7 @@ class Classifier(WithEncoder):
             side: Literal["left", "right"] = "left" if truncate == "tail" else "right"
             fitted = tokenizer.encode_within(self.max_tokens, *pair, side=side)
             ids, types, dropped = fitted.ids, fitted.types, sum(fitted.dropped)
-        kinds = getattr(self.encoder.config, "type_vocab_size", 1)  # one kind only: RoBERTa's tokens have no types
+        kinds = getattr(self.encoder.config, "type_vocab_size", 1)  # 1 for RoBERTa, whose tokens have no types
         return Tokens(np.asarray(ids, np.int32), np.minimum(np.asarray(types, np.int32), kinds - 1)), dropped
 
     def score(self, vectors: np.ndarray) -> np.ndarray:
@@ -62,7 +62,7 @@ class Classifier(WithEncoder):
     def activated(self, raw: np.ndarray, activation: str | None = None) -> np.ndarray:
         wanted = self.activation if activation is None else activation
         if wanted not in ACTIVATIONS:
-            raise InputError("rerank", f"activation is {wanted!r:.40}; one of {', '.join(ACTIVATIONS)}")
+            raise InputError("rerank", f"must be one of {', '.join(ACTIVATIONS)}", given=wanted, field="activation")
         return raw if wanted == "identity" else sigmoid(raw)
 
 
@@ -71,41 +71,42 @@ def _labels(checkpoint: Checkpoint) -> int:
     if last is None:
         raise UnsupportedError(
             "rerank",
-            f"{checkpoint.path.name} has no classifier; it is no cross-encoder. "
-            "weft.Embedder compares texts by their vectors",
+            f"{checkpoint.path.name} has no classifier, so it is not a cross-encoder",
+            advice="for an embedding model use weft.Embedder, which ranks by vectors",
         )
     shape = last.view.shape
     if len(shape) != 2 or not 0 < shape[0] <= MAX_LABELS:
-        raise FormatError("rerank", f"the classifier has shape {shape}; labels by channels are wanted")
+        raise FormatError("rerank", "the classifier's weight must have shape [labels, channels]", given=shape)
     return int(shape[0])
 
 
 def _chosen(names: Mapping[str, Any], labels: int, label: str | int | None) -> int:
-    """Which label's score is meant."""
+    """The number of the label whose score is used."""
     if label is None and labels == 1:
         return 0
-    if isinstance(label, str):
-        label = names.get(label)
-    if isinstance(label, int) and not isinstance(label, bool) and 0 <= label < labels:
-        return label
+    number = names.get(label) if isinstance(label, str) else label
+    if isinstance(number, int) and not isinstance(number, bool) and 0 <= number < labels:
+        return number
     known = ", ".join(map(str, names))[:200] or f"0 to {labels - 1}"
-    raise InputError("rerank", f"the model tells {labels} labels apart: {known}; give the one that scores, label=…")
+    what = f"must be one of the model's {labels} labels ({known})"
+    raise InputError("rerank", what, given=label, field="label")
 
 
 def _settings(checkpoint: Checkpoint) -> Mapping[str, Any]:
-    """What sentence-transformers keeps beside the model; it looks there only where modules.json lists the parts."""
+    """sentence-transformers' settings of the model, which it reads only if there is a modules.json."""
     folder = checkpoint.path if checkpoint.path.is_dir() else checkpoint.path.parent
     if checkpoint.format != "safetensors" or not (folder / "modules.json").is_file():
         return {}
     settings: Mapping[str, Any] = read_object(folder / SETTINGS, missing={})
     default = member(settings, "default_prompt_name", str, None, file=SETTINGS)
     if default is not None and member(settings, "prompts", dict, {}, file=SETTINGS).get(default):
-        raise UnsupportedError(SETTINGS, f"default_prompt_name is {default[:80]!r}; weft puts no prompt before a pair")
+        what = "is not supported, since weft puts no prompt before a pair"
+        raise UnsupportedError(SETTINGS, what, given=default, field="default_prompt_name")
     return settings
 
 
 def _activation(checkpoint: Checkpoint, settings: Mapping[str, Any], labels: int) -> str:
-    """What sentence-transformers puts behind the classifier: newer files first."""
+    """The activation that sentence-transformers applies to the logits: newer settings take precedence."""
     config: Mapping[str, Any] = checkpoint.config
     inner = member(config, "sentence_transformers", dict, {}, file="config.json")
     found = [
@@ -115,13 +116,14 @@ def _activation(checkpoint: Checkpoint, settings: Mapping[str, Any], labels: int
     ]
     named = next((name for name in found if name is not None), "torch.Sigmoid" if labels == 1 else "torch.Identity")
     activation: str = named.rpartition(".")[2].lower()
-    if activation not in ACTIVATIONS or named.partition(".")[0] != "torch":  # others are code of the model's own
-        raise UnsupportedError("rerank", f"the activation {named[:80]!r}; known are {', '.join(ACTIVATIONS)}")
+    if activation not in ACTIVATIONS or named.partition(".")[0] != "torch":  # others are the model's own code
+        what = f"must be one of torch's {', '.join(ACTIVATIONS)}"
+        raise UnsupportedError("rerank", what, given=named, field="activation_fn")
     return activation
 
 
 def _longest(checkpoint: Checkpoint) -> int:
-    """The longest pair that the tokenizer's file allows; very large numbers stand for no limit."""
+    """The longest pair that the tokenizer's file allows, in which a very large number means no limit."""
     if not checkpoint.path.is_dir():
         return 1 << 30
     file = "tokenizer_config.json"

@@ -36,20 +36,23 @@ class Likelihood:
         return self._model.tokenizer
 
     def start(self) -> None:
-        """Loading has begun it."""
+        """Nothing to do: loading the model has started it."""
 
     def memory_plan(self, tokens: int) -> dict[str, int]:
         return self._model.decoder.memory_plan()
 
     def tokens(self, pair: tuple[str, str], truncate: str) -> tuple[Tokens, int]:
-        """`skip` of the result is where the query starts; of a pair that is too long the document is cut."""
+        """The tokens of a pair; `skip` of the result is where the query starts. In a pair that is too long, the
+        document is cut."""
         import numpy as np
 
         query, document = pair
         tokenizer = self.tokenizer
         asked = tokenizer.encode(f" {query}", add_special=False)
         if not query or not asked:
-            raise InputError("rerank", "the query is empty; its likelihood is what scores")
+            raise InputError(
+                "rerank", "must not be empty, since the score is its likelihood", given=query, field="query"
+            )
         front = tokenizer.encode(BEFORE)
         before = front[:-1] if front[-1:] == [tokenizer.eos_id] else front
         middle, after = (tokenizer.encode(text, add_special=False) for text in (document, AFTER))
@@ -60,7 +63,7 @@ class Likelihood:
         return [(place, place + 1) for place in range(len(tokens))]
 
     def scores(self, tokens: Sequence[Tokens]) -> Iterator[np.ndarray]:
-        """Logits are made of the query's tokens alone, and a document that was scored lately is not read again."""
+        """Mean log probabilities. Only the query's tokens need logits, and the prefix cache keeps recent documents."""
         import numpy as np
 
         for (result,) in generate_all(self._model.engine, map(_request, tokens)):

@@ -1,4 +1,4 @@
-"""Pairs of texts as tokens, what was cut of them, and what every way of scoring them can do."""
+"""Pairs of texts as tokens, truncation, and the interface of all scorers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BATCH_TOKENS = 512  # of one step, as for embeddings
 
 
 class Pairs(NamedTuple):
-    """The tokens of pairs of a query and a document, and how many of each were cut off."""
+    """The tokens of pairs of a query and a document, and how many tokens of each were cut off."""
 
     tokens: list[Tokens]
     dropped: list[int]
@@ -37,26 +37,26 @@ class Scorer(Protocol):
     def tokenizer(self) -> Tokenizer: ...
 
     def start(self) -> None:
-        """Let other threads bind the weights while the caller goes on."""
+        """Begin to bind the weights in other threads."""
 
     def memory_plan(self, tokens: int) -> dict[str, int]:
-        """Bytes by use, with the working memory of a step of `tokens` tokens."""
+        """Bytes by purpose, including the working memory of a step of `tokens` tokens."""
 
     def tokens(self, pair: tuple[str, str], truncate: str) -> tuple[Tokens, int]:
         """The tokens of a query and a document, and how many were cut off; `truncate` is one of TRUNCATIONS."""
 
     def ranges(self, tokens: Sequence[Tokens]) -> list[tuple[int, int]]:
-        """The parts (first, last) in which `scores` comes."""
+        """The parts (first, last) in which `scores` yields."""
 
     def scores(self, tokens: Sequence[Tokens]) -> Iterator[np.ndarray]:
-        """One number per pair, float32, part by part, of which `activated` makes its score."""
+        """One number per pair, float32, part by part; `activated` turns them into scores."""
 
     def activated(self, raw: np.ndarray, activation: str | None = None) -> np.ndarray:
-        """Scores, float32; the higher, the better the document answers. `activation` is for classifiers alone."""
+        """Scores, float32: higher means more relevant. `activation` is for classifiers only."""
 
 
 class WithEncoder:
-    """What scorers that run an encoder have in common."""
+    """Base of scorers that run an encoder."""
 
     encoder: Encoder
 
@@ -78,7 +78,7 @@ class WithEncoder:
         return map(self.score, self.encoder.vectors_each(batches))
 
     def score(self, vectors: np.ndarray) -> np.ndarray:
-        """The numbers float32 [n] that scores are made of, from what the encoder's head gave."""
+        """The raw scores, float32 [n], from the output of the encoder's head."""
         raise NotImplementedError
 
 
@@ -90,16 +90,18 @@ def sigmoid(raw: np.ndarray) -> np.ndarray:
 
 def check_truncate(mode: str) -> str:
     if mode not in TRUNCATIONS:
-        raise InputError("rerank", f"truncate is {mode!r}; one of {', '.join(TRUNCATIONS)}")
+        raise InputError("rerank", f"must be one of {', '.join(TRUNCATIONS)}", given=mode, field="truncate")
     return mode
 
 
 def excess(length: int, limit: int, truncate: str) -> int:
-    """How many tokens of a pair have to go; an error where nothing may be cut."""
+    """How many tokens of a pair must be cut; TooLongError if `truncate` is "error"."""
     if length > limit and truncate == "error":
         raise TooLongError(
             "rerank",
-            f"it has {length} tokens, the model takes {limit}; shorten it or give truncate='head'",
+            f"has {length} tokens, the model takes {limit}",
+            advice="shorten it, or give truncate='head'",
+            field="pair",
             length=length,
             limit=limit,
         )
@@ -109,13 +111,15 @@ def excess(length: int, limit: int, truncate: str) -> int:
 def framed(
     before: list[int], document: list[int], after: list[int], limit: int, truncate: str
 ) -> tuple[list[int], int]:
-    """A document between what is said before and after it, cut where it does not fit, and by how many tokens."""
+    """The ids of a document between those before and after it, cut to `limit`, and how many tokens were cut."""
     cut = excess(len(before) + len(document) + len(after), limit, truncate)
     if cut > len(document):
         length = len(before) + len(after)
         raise TooLongError(
             "rerank",
-            f"the query takes {length} tokens with what surrounds it, the model {limit}; shorten it",
+            f"has a query of {length} tokens with the text around it, the model takes {limit}",
+            advice="shorten the query",
+            field="pair",
             length=length,
             limit=limit,
         )

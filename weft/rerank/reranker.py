@@ -23,7 +23,7 @@ METHODS = ("classifier", "yes-no", "likelihood")
 
 @frozen
 class Ranked:
-    """A document's place in the list that was given, its score, and its text."""
+    """A document's index in the caller's list, its score, and its text."""
 
     index: int
     score: float
@@ -34,11 +34,11 @@ class Reranker:
     """A model that scores documents against a query: `rank` and `scores`.
 
     `model` is `org/name[@revision]`, a folder or a file. `method` is how it scores: "classifier" for cross-encoders,
-    "yes-no" for Qwen3-Reranker, "likelihood" for any generator (the query's, given the document); which of them, the
-    files of cross-encoders and of Qwen3-Reranker say themselves. `label` chooses among several of a classifier,
-    `instruction` tells Qwen3-Reranker what an answer is. A pair longer than the model takes is an error that says the
-    numbers, unless `truncate` is "head" (keep the beginning) or "tail" (keep the end). `compute` as for Embedder; a
-    generator has its own default.
+    "yes-no" for Qwen3-Reranker, "likelihood" for any generator (that of the query, given the document); for
+    cross-encoders and Qwen3-Reranker it is found from the files. `label` chooses one of a classifier's labels,
+    `instruction` describes to Qwen3-Reranker what counts as an answer. A pair longer than the model takes is a
+    TooLongError, unless `truncate` is "head" (keep the beginning) or "tail" (keep the end). `compute` is that of
+    Embedder; a generator has its own default.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Reranker:
 
     @property
     def max_tokens(self) -> int:
-        """The longest pair in tokens, with all that surrounds it."""
+        """The longest pair in tokens, special tokens and instructions included."""
         return self._scorer.max_tokens
 
     @property
@@ -86,14 +86,14 @@ class Reranker:
         truncate: str | None = None,
         progress: bool | None = None,
     ) -> list[Ranked]:
-        """The documents in falling order of their score, the `top_k` best where that is given; equals stay in order.
+        """The documents by descending score, all or the best `top_k`; those with equal scores keep their order.
 
-        `progress` draws a bar, or none; left out, one is drawn on a terminal while many documents are read.
+        `progress` draws a progress bar; None draws one on a terminal if there are many documents.
         """
         if top_k is not None and (type(top_k) is not int or top_k < 1):
-            raise InputError("rerank", f"top_k is {top_k!r}; a whole number from 1 on is wanted")
+            raise InputError("rerank", "must be a whole number from 1 on", given=top_k, field="top_k")
         if not isinstance(query, str):
-            raise InputError("rerank", f"query is {type(query).__name__}; one string is ranked for")
+            raise InputError("rerank", "must be one string", given=query, field="query")
         texts = _listed(documents, "documents")
         found = self.scores(query, texts, truncate=truncate, progress=progress).tolist()
         order = sorted(range(len(found)), key=lambda i: (-found[i], i))
@@ -102,7 +102,7 @@ class Reranker:
     async def arank(
         self, query: str, documents: Iterable[str], top_k: int | None = None, **options: Any
     ) -> list[Ranked]:
-        """`rank` in another thread; the event loop goes on meanwhile."""
+        """`rank` in another thread."""
         import asyncio
 
         return await asyncio.to_thread(self.rank, query, documents, top_k, **options)
@@ -115,9 +115,9 @@ class Reranker:
         truncate: str | None = None,
         progress: bool | None = None,
     ) -> np.ndarray:
-        """A score for each document, float32 [n]; or for each of a list of pairs of a query and a document."""
+        """The score of each document, or of each (query, document) pair if `query` is a list of them; float32 [n]."""
         if isinstance(query, str) != (documents is not None):
-            raise InputError("rerank", "give a query and documents, or pairs of both alone")
+            raise InputError("rerank", "give a query and documents, or only a list of (query, document) pairs")
         if isinstance(query, str):
             pairs = [(query, text) for text in _listed(documents, "documents")]
         else:
@@ -125,26 +125,26 @@ class Reranker:
         return self.score_tokens(self.token_pairs(pairs, truncate=truncate), progress=progress)
 
     def token_pairs(self, pairs: Sequence[tuple[str, str]], *, truncate: str | None = None) -> Pairs:
-        """What `scores` computes with: the tokens of each pair, and how many were cut off."""
+        """The tokens of each pair that `scores` computes with, and how many were cut off."""
         mode = self.truncate if truncate is None else check_truncate(truncate)
         made = []
         for i, pair in enumerate(pairs):
             two = isinstance(pair, Sequence) and not isinstance(pair, str) and len(pair) == 2
             if not two or not all(isinstance(text, str) for text in pair):
-                raise InputError("rerank", f"pairs[{i}] is not a query and a document; both are strings")
+                what = "must be a query and a document, both strings"
+                raise InputError("rerank", what, given=pair, field="pair", index=i)
             try:
                 made.append(self._scorer.tokens((pair[0], pair[1]), mode))
             except TooLongError as error:
-                said = f"[rerank] pair {i}: {str(error).removeprefix('[rerank] ')}"
-                raise TooLongError(said, length=error.length, limit=error.limit, index=i) from None
+                raise error.but(index=i) from None
         return Pairs([tokens for tokens, _ in made], [dropped for _, dropped in made])
 
     def score_tokens(self, pairs: Pairs, *, progress: bool | None = None) -> np.ndarray:
-        """The scores of what `token_pairs` gave, float32 [len(pairs.tokens)]."""
+        """The scores of tokenized pairs, float32 [len(pairs.tokens)]."""
         return self.activated(self.raw_scores(pairs, progress=progress))
 
     def raw_scores(self, pairs: Pairs, *, progress: bool | None = None) -> np.ndarray:
-        """What `activated` makes the scores of, float32 [len(pairs.tokens)]; of a classifier its logits."""
+        """Raw scores for `activated`, float32 [len(pairs.tokens)]; a classifier's logits."""
         import numpy as np
 
         tokens = pairs.tokens
@@ -155,26 +155,29 @@ class Reranker:
         return found
 
     def activated(self, raw: np.ndarray, activation: str | None = None) -> np.ndarray:
-        """The scores of what `raw_scores` gave: through the activation that the model's files say, or, of a classifier,
-        through `activation`: "sigmoid", or "identity" for logits."""
+        """Raw scores through the activation in the model's files; for a classifier, `activation` overrides it:
+        "sigmoid", or "identity" for logits."""
         if activation is not None and self.method != "classifier":
-            raise InputError("rerank", f"activation is {activation!r:.40}; only a classifier's scores have several")
+            what = "can only be set for a cross-encoder"
+            raise InputError("rerank", what, given=activation, field="activation", advice="leave it out")
         return self._scorer.activated(raw, activation)
 
 
 def _listed(given: Any, name: str) -> list[Any]:
-    """What has an order, as a list; one string is not its letters."""
+    """`given` as a list; a string, a set and other things without items in order are refused."""
     if isinstance(given, (str, bytes, Set, Mapping)) or not isinstance(given, Iterable):
-        raise InputError("rerank", f"{name} is {type(given).__name__}; a query and a list of documents are wanted")
+        raise InputError("rerank", f"must be a list, not {type(given).__name__}", field=name)
     return list(given)
 
 
 def scorer_of(checkpoint: Checkpoint, method: str, **options: Any) -> Scorer:
-    """What scores pairs by `method`; no weight has been read, but those of a generator."""
+    """The scorer for `method`; only a generator's weights are read already."""
     if "label" in options and method != "classifier":
-        raise InputError("rerank", "a label is chosen of a classifier; this model has none")
+        what = f"can only be set for a cross-encoder; this model scores by {method}"
+        raise InputError("rerank", what, given=options["label"], field="label", advice="leave it out")
     if "instruction" in options and method != "yes-no":
-        raise InputError("rerank", "only Qwen3-Reranker takes an instruction")
+        what = f"can only be set for Qwen3-Reranker (method 'yes-no'); this model scores by {method}"
+        raise InputError("rerank", what, given=options["instruction"], field="instruction", advice="leave it out")
     if method == "classifier":
         from weft.rerank.classifier import Classifier
 
@@ -190,27 +193,29 @@ def scorer_of(checkpoint: Checkpoint, method: str, **options: Any) -> Scorer:
 
 
 def method_of(checkpoint: Checkpoint, located: Located, method: str | None = None) -> str:
-    """How the model scores: the caller's word, else what its files say."""
+    """How the model scores: `method`, else what its files say."""
     if method is not None and method not in METHODS:
-        raise InputError("rerank", f"method is {method!r}; one of {', '.join(METHODS)}")
+        raise InputError("rerank", f"must be one of {', '.join(METHODS)}", given=method, field="method")
     found = method or stated_method(checkpoint, located)
     if found is None and "score.weight" in checkpoint.tensors:
         raise UnsupportedError(
             "rerank",
-            f"{located.spec} is a {checkpoint.model_type} that scores by a layer of its own, score.weight, "
-            "which weft has for encoders alone",
+            f"{located.spec} is a {checkpoint.model_type} with a scoring layer (score.weight), which weft supports for "
+            "encoders only",
         )
     if found is None:
         raise UnsupportedError(
             "rerank",
-            f"{located.spec} does not say how it scores; a generator takes method='likelihood' (--method), "
-            "and 'yes-no' if it was trained as Qwen3-Reranker was; weft.Embedder ranks by an embedding model",
+            f"must be given, since the files of {located.spec} do not say how it scores",
+            field="method",
+            advice="for a generator give method='likelihood' (--method), or 'yes-no' if it was trained like "
+            "Qwen3-Reranker; for an embedding model use weft.Embedder",
         )
     return found
 
 
 def stated_method(checkpoint: Checkpoint, located: Located) -> str | None:
-    """How the model's files say that it scores; None where they do not say that it is a reranker."""
+    """How the model scores by its files; None if they do not say that it is a reranker."""
     from weft.rerank.classifier import is_classifier
 
     folder = checkpoint.path if checkpoint.path.is_dir() else checkpoint.path.parent

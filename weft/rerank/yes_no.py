@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-# The model was trained with these words, and an instruction that says what an answer is.
+# The text that the model was trained with, around an instruction that describes what counts as an answer.
 BEFORE = (
     "<|im_start|>system\n"
     "Judge whether the Document meets the requirements based on the Query and the Instruct provided."
@@ -32,8 +32,9 @@ class YesNo(WithEncoder):
         tokenizer = checkpoint.tokenizer()
         yes, no = (tokenizer.id(word) for word in ("yes", "no"))
         if yes is None or no is None:
-            raise UnsupportedError("rerank", "the tokenizer has no tokens 'yes' and 'no', which are what is compared")
-        checkpoint = replace(checkpoint, make_tokenizer=lambda **_: tokenizer)  # made once
+            what = "the tokenizer has no tokens 'yes' and 'no', whose probabilities are the score"
+            raise UnsupportedError("rerank", what)
+        checkpoint = replace(checkpoint, make_tokenizer=lambda **_: tokenizer)  # a tokenizer is expensive to make
         self.encoder = Encoder(checkpoint, Head("last", odds=(yes, no)), **options)
         self.max_tokens = min(self.encoder.max_tokens, MOST_TOKENS)
         self._before, self._after = (
@@ -45,7 +46,8 @@ class YesNo(WithEncoder):
         return {**self.encoder.info, "instruction": self.instruction}
 
     def tokens(self, pair: tuple[str, str], truncate: str) -> tuple[Tokens, int]:
-        """Of a pair that is too long the document is cut. What both say is text, special tokens in it included."""
+        """The tokens of a pair, and how many were cut: of a pair that is too long, the document is cut. Special tokens
+        in both texts are read as plain text."""
         import numpy as np
 
         query, document = pair

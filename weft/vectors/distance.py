@@ -1,6 +1,6 @@
 """Distances. Two vectors give a float, one and many [n], many and many [m, n].
 
-What the names below are is a function of the core that takes two plain numpy arrays at once; `_many` takes the rest.
+The public functions are the core's, which handle two plain numpy arrays directly and call `_many` for anything else.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ UNIT_TOLERANCE = 1e-4
 
 class Distance(Protocol):
     """`a` and `b` are [d] or [n, d] of float32, float16, bfloat16 (uint16 with `dtype="bf16"`) or int8; sums are
-    float32, those of int8 exact. Lengths that differ, NaN, infinities and, for cosine, a norm of zero are errors."""
+    float32, those of int8 exact. Different lengths, NaN, infinities and, for cosine, a norm of zero are errors."""
 
     def __call__(
         self,
@@ -51,7 +51,7 @@ def _many(
     left, right = matrix(a, dtype, name=metric), matrix(b, dtype, name=metric)
     same_length(left, right, metric)
     check_bits(metric, left.element)
-    if right.single and not left.single:  # every distance here is the same both ways
+    if right.single and not left.single:  # all distances here are symmetric
         left, right = right, left
     shape = (len(left.array), len(right.array))
     scores = np.empty(shape, np.float32) if out is None else _given(out, shape, left.single)
@@ -62,17 +62,19 @@ def _many(
 
 
 def check_bits(metric: str, element: str) -> None:
-    """uint8 holds bits, which have one distance; nothing else has that one."""
+    """Refuse unknown metrics; hamming is for bits packed in uint8, and bits have no other metric."""
     if metric not in METRICS:
-        raise InputError(f"[vectors] metric {metric!r}; one of {', '.join(METRICS)}")
+        raise InputError("vectors", f"must be one of {', '.join(METRICS)}", given=metric, field="metric")
     if (metric == BITS_METRIC) != (element == "bits"):
-        raise InputError(f"[{metric}] hamming compares bits packed in uint8, and nothing else does: got {element}")
+        what = "must be hamming for bits packed in uint8, and another metric for numbers"
+        raise InputError("vectors", what, given=metric, field="metric")
 
 
 def _given(out: np.ndarray, shape: tuple[int, int], single: bool) -> np.ndarray:
     wanted = shape[1:] if single else shape
     if out.shape != wanted or out.dtype != np.float32 or not out.flags.c_contiguous or not out.flags.writeable:
-        raise ShapeError(f"[vectors] out must be contiguous float32 {wanted}: got {out.dtype} {out.shape}")
+        what = f"must be a contiguous, writable float32 array {wanted}"
+        raise ShapeError("vectors", what, given=(out.dtype.name, out.shape), field="out")
     return out.reshape(shape)
 
 
@@ -92,12 +94,13 @@ def norms(x: ArrayLike, *, dtype: str | None = None) -> Any:
     rows, single = wide(x, dtype, "norms")
     found = np.sqrt(np.einsum("nd,nd->n", rows, rows, dtype=np.float64)).astype(np.float32)
     if not np.isfinite(found).all():
-        raise InputError(f"[norms] row {int(np.argmin(np.isfinite(found)))} holds NaN or infinity, or is too long")
+        bad = int(np.argmin(np.isfinite(found)))
+        raise InputError("norms", "holds NaN or infinity, or its norm is too large", field="row", index=bad)
     return float(found[0]) if single else found
 
 
 def normalise(x: ArrayLike, *, dtype: str | None = None, out: np.ndarray | None = None) -> np.ndarray:
-    """The rows of `x` [d] or [n, d] at unit length, float32; `out` may be `x`. A norm of zero is an error."""
+    """The rows of `x` [d] or [n, d] scaled to unit length, float32; `out` may be `x`. A norm of zero is an error."""
     rows, single = wide(x, dtype, "normalise")
     result = np.empty(rows.shape, np.float32) if out is None else _given(out, (rows.shape[0], rows.shape[1]), single)
     _core.vectors.normalise(np.ascontiguousarray(rows), result, np.empty(len(rows), np.float32))
@@ -110,12 +113,12 @@ def is_unit(x: ArrayLike, *, tolerance: float = UNIT_TOLERANCE) -> bool:
 
 
 def wide(x: ArrayLike, dtype: str | None, name: str) -> tuple[np.ndarray, bool]:
-    """Rows as float32, and whether one vector was given."""
+    """Rows as float32, and whether a single vector was given."""
     from weft.dtype import bf16_to_f32
 
     given = matrix(x, dtype, name=name)
     if given.element == "bits":
-        raise InputError(f"[{name}] uint8 holds bits, which have no length; give int8 or floats")
+        raise InputError(name, "uint8 arrays hold bits, which have no norm", advice="give int8 or floats")
     array = given.array
     if given.element == "bf16":
         array = bf16_to_f32(array)

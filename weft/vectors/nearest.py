@@ -30,9 +30,9 @@ def top_k(
 ) -> Nearest:
     """The `k` rows nearest to `query` [d], or to each of [m, d].
 
-    `rows` are vectors [n, d], or codes, for which the query is coded too. Fewer than k are found where there are fewer
-    rows, or fewer that the mask `allowed` [n] marks. `norms` of the rows, where they are known, save work for cosine.
-    `dtype` "bf16" says that rows of uint16 are bfloat16.
+    `rows` are vectors [n, d], or codes, for which the query is coded too. The result is shorter than k if there are
+    fewer rows, or fewer in the mask `allowed` [n]. `norms` of the rows, if known, save work for cosine. `dtype` "bf16"
+    means that rows of uint16 hold bfloat16.
     """
     if isinstance(rows, Codes):
         prepared = PreparedQuery(query, rows.tier, metric=metric, threshold=rows.threshold, dtype=dtype)
@@ -41,7 +41,7 @@ def top_k(
     same_length(left, right, "top_k")
     check_bits(metric, right.element)
     if right.single:
-        raise ShapeError("[top_k] rows are [n, d]; a single vector was given")
+        raise ShapeError("top_k", "must be [n, d], not a single vector", field="rows")
     known = None if norms is None else _norms(norms, len(right.array))
     native = right.rows(known)
     return scan(left.rows(), native, len(right.array), k, metric, allowed, left.single, threads)
@@ -58,19 +58,20 @@ def rescore(
     dtype: str | None = None,
     threads: int | None = None,
 ) -> Nearest:
-    """The best `k` of `candidates`, row numbers [c] or [queries, c], by their full vectors; -1 stands for no candidate.
+    """The best `k` of `candidates`, row numbers [c] or [queries, c], by their full vectors; -1 means no candidate.
 
-    What a scan of codes found (`top_k` of some multiple of k) is put in its true order.
+    Puts the result of a scan of codes (`top_k` of a multiple of k) in its exact order.
     """
     left, right = _query(query, dtype), matrix(rows, dtype, name="rows")
     same_length(left, right, "rescore")
     check_bits(metric, right.element)
     given = np.atleast_2d(candidates)
     if given.dtype.kind not in "iu" and given.size:
-        raise InputError(f"[rescore] candidates are {given.dtype}; row numbers are wanted")
+        raise InputError("rescore", "must be row numbers", given=given.dtype.name, field="candidates")
     chosen = np.ascontiguousarray(given, np.int64)
     if chosen.ndim != 2 or len(chosen) != len(left.array):
-        raise ShapeError(f"[rescore] {len(left.array)} queries and candidates {np.shape(candidates)} do not fit")
+        what = f"must have one row for each of the {len(left.array)} queries"
+        raise ShapeError("rescore", what, given=np.shape(candidates), field="candidates")
     native = right.rows(None if norms is None else _norms(norms, len(right.array)))
     found = _core.vectors.top_k_of(left.rows(), native, metric, check_k(k), chosen, team(threads))
     return Nearest(found[0][0], found[1][0]) if left.single else Nearest(*found)
@@ -85,5 +86,6 @@ def _query(query: ArrayLike, dtype: str | None) -> Any:
 def _norms(norms: ArrayLike, count: int) -> np.ndarray:
     given = np.asarray(norms)
     if given.shape != (count,) or given.dtype.kind not in "fiu":
-        raise ShapeError(f"[top_k] norms are one number a row, [{count}]: got {given.dtype} {given.shape}")
+        what = f"must have one number per row, [{count}]"
+        raise ShapeError("top_k", what, given=(given.dtype.name, given.shape), field="norms")
     return np.ascontiguousarray(given, np.float32)

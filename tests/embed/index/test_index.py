@@ -273,10 +273,10 @@ class Counting(FakeEmbedder):
 @pytest.mark.parametrize(
     "ids, texts, options, word",
     [
-        (["b", "c"], "hi", {}, "texts is one string"),
-        (["b", "c"], {"the cat", "one two"}, {}, "texts is set"),
-        (["b", "c"], ["the cat", None], {}, r"texts\[1\] is None"),
-        ({"b", "c"}, ["the cat", "one two"], {}, "ids must be a list: a set has no order"),
+        (["b", "c"], "hi", {}, "texts must be a list of strings, not one string"),
+        (["b", "c"], {"the cat", "one two"}, {}, "texts must be a list of strings, not set"),
+        (["b", "c"], ["the cat", None], {}, "text 1 must be a string: got None"),
+        ({"b", "c"}, ["the cat", "one two"], {}, "ids must be a list, since a set has no order"),
         (["b", "c"], ["the cat"], {}, "ids must be a list of 1, one for each of the texts"),
         (["b", "b"], ["the cat", "one two"], {}, "repeats an id"),
         (["b", 1.5], ["the cat", "one two"], {}, "string or an integer"),

@@ -46,7 +46,7 @@ def test_keywords_are_the_embedders_or_llama_indexs_and_no_others(tiny_folder: P
     made = WeftEmbedding(str(tiny_folder), compute="int8", truncate="head", embed_batch_size=7, options={"threads": 1})
     assert made._embedder.info["compute"] == "int8" and made._embedder.truncate == "head"
     assert made.options == {"threads": 1, "compute": "int8", "truncate": "head"} and made.embed_batch_size == 7
-    with pytest.raises(weft.WeftError, match="no option is called 'nonsense'; there are pooling"):
+    with pytest.raises(weft.WeftError, match="there is no option 'nonsense'; the options are pooling"):
         WeftEmbedding(str(tiny_folder), nonsense=3)
 
 

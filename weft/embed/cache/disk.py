@@ -1,10 +1,10 @@
-"""The cache on disk: an SQLite file in WAL mode that processes share, a checksum in each row, a cap on its size.
+"""The cache on disk: an SQLite file in WAL mode that processes share, with a checksum in each row and a size limit.
 
-What `put` returned from survives the end of the process, kill -9 included: a commit has reached the system's own memory
-by then. (After a power cut the last commits may be missing; the file stays whole.) A row counts only if its checksum is
-right for its key, its fingerprint and its numbers, so damage is a miss and a vector of another model cannot come out.
+Once `put` returns, its entries survive the end of the process, kill -9 included: the commit has reached the operating
+system. (After a power cut the last commits may be missing; the file stays consistent.) A row is used only if its
+checksum fits its key, fingerprint and numbers, so a damaged row is a miss and never a vector of another model.
 
-Vectors are written and deleted in small transactions: SQLite's log beside the file is as large as the largest of them.
+Vectors are written and deleted in small transactions: SQLite's log (WAL) is as large as the largest of them.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from weft.errors import FormatError, InputError
 log = logging.getLogger("weft.embed")
 
 MAX_BYTES = 1 << 30
-WAIT_S = 30.0  # for another process that writes
-ASK = 400  # keys in one question; SQLite takes 999 and more
-TOUCH_S = 3600  # a hit is written down once an hour: reading must not mean writing
-SHRINK_WAIT_S = 0.5  # for others who read the log: it is made shorter another time
-KEEP = 0.9  # of the cap, when it was reached
-STEP = 0.8  # of what is too much, by the average row: rows differ, and too many must not go
+WAIT_S = 30.0  # for the write lock, if another process holds it
+ASK = 400  # keys per query; SQLite allows 999 and more
+TOUCH_S = 3600  # an access time is updated once an hour at most: reading must not mean writing
+SHRINK_WAIT_S = 0.5  # for readers of the log; if they take longer, a later call truncates it
+KEEP = 0.9  # of the size limit, after eviction
+STEP = 0.8  # of the excess is deleted at once, by the average row size: rows differ, and too many must not go
 STEP_ROWS = 1024  # deleted in one transaction
-ROW_BYTES = 128  # beside the numbers, indices included
-LOG_BYTES = 8 << 20  # of the log, and of one transaction; an eighth of a small cap
-PAGE_BYTES = 16 << 10  # vectors have 1.5 to 4 kB, and a page of 4 kB would hold two or half of one
+ROW_BYTES = 128  # of a row, without the numbers and with its index entries
+LOG_BYTES = 8 << 20  # of the log, and of one transaction; an eighth of the size limit if that is less
+PAGE_BYTES = 16 << 10  # vectors have 1.5 to 4 kB: a page of 4 kB would hold two, or half of one
 LEAST_BYTES = 1 << 20
 VERSION = 1
 HEADER = struct.Struct("<IIII")  # dimension, tokens, dropped, windows
@@ -55,14 +55,14 @@ SCHEMA = (
 TABLES = {"models", "vectors"}
 # Files that a thread of the parent was using when this process was forked: SQLite would write to them without locks.
 _inherited: dict[tuple[int, int], sqlite3.Connection | None] = {}
-UNUSABLE = (sqlite3.DatabaseError, InputError, FormatError)  # a file that cannot be asked, or not be opened again
+UNUSABLE = (sqlite3.DatabaseError, InputError, FormatError)  # the file cannot be read, written or opened again
 T = TypeVar("T")
 
 
 class ModelStats(NamedTuple):
-    """What one model has in the file; `used` is when one of its vectors was last asked for, in seconds since 1970.
+    """One model's share of the file; `used` is the last access to one of its vectors, in seconds since 1970.
 
-    `name` is what it was called when vectors were last put, "" where nobody said it.
+    `name` is the model's name at the last `put`, "" if it was not given.
     """
 
     fingerprint: str
@@ -74,15 +74,15 @@ class ModelStats(NamedTuple):
 
 
 class DiskCache:
-    """Vectors in the file `path`, by default weft's own; the least recently used go when it has `max_bytes`.
+    """Vectors in the file `path`, by default weft's own; beyond `max_bytes` the least recently used are evicted.
 
-    The log beside the file comes on top: some MB, less for a small cap, for moments more while several processes write.
+    The log beside the file is not counted: some MB, less for a small limit, briefly more while several processes write.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None, *, max_bytes: int = MAX_BYTES) -> None:
         if not isinstance(max_bytes, int) or max_bytes < LEAST_BYTES:
-            raise InputError(f"[cache] max_bytes is {max_bytes!r}; at least {LEAST_BYTES} are needed")
-        self.path = (default_path() if path is None else Path(path)).absolute()  # it is opened again, from anywhere
+            raise InputError("cache", f"must be at least {LEAST_BYTES}", given=max_bytes, field="max_bytes")
+        self.path = (default_path() if path is None else Path(path)).absolute()  # the working directory may change
         self.max_bytes = max_bytes
         self.hits = self.misses = self.damaged = self.failed_writes = 0
         self._log_bytes = min(LOG_BYTES, max_bytes // 8)
@@ -92,13 +92,13 @@ class DiskCache:
         self._owner = 0
         self._file: tuple[int, int] | None = None
         with self._connected():
-            pass  # a file that is no cache is told now
+            pass  # report now that a file is not a cache
         close_before_forks(self)
 
     def get(self, fingerprint: str, keys: Sequence[bytes]) -> list[Stored | None]:
         try:
             model, rows = self._rows(fingerprint, list(dict.fromkeys(keys)))
-        except UNUSABLE as error:  # a damaged file, or others who write for half a minute
+        except UNUSABLE as error:  # a damaged file, or another process that holds the lock for half a minute
             log.warning("the embedding cache cannot be read: %s", error)
             model, rows = None, {}
         found = [self._read(fingerprint, key, rows.get(key)) for key in keys]
@@ -110,7 +110,7 @@ class DiskCache:
         return found
 
     def _rows(self, fingerprint: str, keys: list[bytes]) -> tuple[int | None, dict[bytes, tuple[int, bytes]]]:
-        """The model's number, and when each of its keys that are there was used, with its entry."""
+        """The model's number, and the access time and entry of each key that is stored."""
         rows: dict[bytes, tuple[int, bytes]] = {}
         with self._connected() as connection:
             model = _model(connection, fingerprint)
@@ -130,16 +130,16 @@ class DiskCache:
                 self._write(partial(_insert, fingerprint, self._names.get(fingerprint), rows))
                 left -= len(rows)
                 self._trim()
-        except UNUSABLE as error:  # a full disk, a file that may only be read or is damaged
+        except UNUSABLE as error:  # a full disk, a read-only or damaged file
             self.failed_writes += left
             log.warning("the embedding cache cannot be written: %s", error)
 
     def name_model(self, fingerprint: str, name: str) -> None:
-        """What `models` calls the model of `fingerprint`, from the next `put` on."""
+        """Set the model's name for `models`, from the next `put` on."""
         self._names[fingerprint] = name
 
     def models(self) -> list[ModelStats]:
-        """What is there, most recently used first."""
+        """The models in the file, most recently used first."""
         asked = (
             "SELECT fingerprint, COUNT(*), SUM(LENGTH(key) + LENGTH(entry)), MAX(used), IFNULL(name, ''), "
             f"(MAX(LENGTH(entry)) - {HEADER.size + SUM_BYTES}) / 4 FROM vectors "
@@ -150,7 +150,7 @@ class DiskCache:
 
     @property
     def stats(self) -> CacheStats:
-        """Hits and misses since this object was made."""
+        """Hits and misses of this object."""
         with self._lock:
             return CacheStats(self.hits, self.misses)
 
@@ -166,23 +166,23 @@ class DiskCache:
 
     @property
     def file_bytes(self) -> int:
-        """Bytes on disk: the file, with what was deleted and is not given back, and the log beside it."""
+        """Bytes on disk: the file, including free pages, and the log beside it."""
         files = (self.path, self.path.with_name(self.path.name + "-wal"))
         size = 0
         for file in files:
-            with suppress(OSError):  # the log goes with the last who has the file open
+            with suppress(OSError):  # the last process to close the file removes the log
                 size += file.stat().st_size
         return size
 
     def prune(
         self, *, max_bytes: int | None = None, older_than_s: float | None = None, fingerprint: str | None = None
     ) -> int:
-        """Delete what is over `max_bytes`, was not used for so long, or is of one model; how many went."""
+        """Delete vectors beyond `max_bytes`, unused for `older_than_s`, or of one model; returns how many."""
         for name, value in (("max_bytes", max_bytes), ("older_than_s", older_than_s)):
             if value is not None and not (type(value) in (int, float) and value >= 0):
-                raise InputError(f"[cache] {name} is {value!r}; a number from 0 on is wanted")
-        count = 0  # of what was deleted here: others write and delete meanwhile
-        with _told(self.path):
+                raise InputError("cache", "must be a number from 0 on", given=value, field=name)
+        count = 0  # deleted by this call: other processes write and delete at the same time
+        with _translated(self.path):
             if fingerprint is not None:
                 count += self._delete("model IN (SELECT id FROM models WHERE fingerprint = ?)", fingerprint)
             if older_than_s is not None:
@@ -193,26 +193,26 @@ class DiskCache:
         return count
 
     def clear(self) -> int:
-        """Delete everything; how many vectors went."""
-        with _told(self.path):
+        """Delete everything; returns how many vectors."""
+        with _translated(self.path):
             count = self._delete("TRUE")
             self._shrink()
         return count
 
     def _delete(self, which: str, *values: Any) -> int:
-        """Delete rows, some at a time: others write in between, and the log stays small. How many went."""
+        """Delete rows, STEP_ROWS at a time, so that others can write in between and the log stays small."""
         some = f"DELETE FROM vectors WHERE rowid IN (SELECT rowid FROM vectors WHERE {which} LIMIT {STEP_ROWS})"
         return self._repeated(lambda connection: connection.execute(some, values).rowcount)
 
     def _repeated(self, change: Callable[[sqlite3.Connection], int]) -> int:
-        """Make a change until it changes nothing; how much it changed in all."""
+        """Repeat a change until it affects no rows; returns the number of rows in all."""
         count = 0
         while some := self._write(change):
             count += some
         return count
 
     def close(self) -> None:
-        """Let go of the file; using the cache opens it again."""
+        """Close the file; the next use opens it again."""
         with self._lock:
             self._disconnect()
 
@@ -239,8 +239,8 @@ class DiskCache:
 
     @contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:
-        """The connection of this process, one thread at a time; to a new file where somebody deleted the one before,
-        or what is put would go with it."""
+        """The connection of this process, for one thread at a time. If the file was deleted, a new one is made: entries
+        written to the old one would be lost."""
         with self._lock:
             if self._connection is None or self._owner != os.getpid() or self._file != _identity(self.path):
                 self._disconnect()
@@ -250,16 +250,15 @@ class DiskCache:
 
     @contextmanager
     def _readable(self) -> Iterator[sqlite3.Connection]:
-        with _told(self.path), self._connected() as connection:
+        with _translated(self.path), self._connected() as connection:
             yield connection
 
     def _write(self, change: Callable[[sqlite3.Connection], T], wait_s: float = WAIT_S) -> T:
-        """Make a change whole or not at all; it is there for everyone once this returns. Others who write are waited
-        for so long."""
+        """Run a change in a transaction, waiting `wait_s` for the write lock; it is committed when this returns."""
         with self._connected() as connection:
             try:
                 with _waiting(connection, wait_s):
-                    connection.execute("BEGIN IMMEDIATE")  # Ctrl-C while it waits comes once it has begun
+                    connection.execute("BEGIN IMMEDIATE")  # Ctrl-C during this wait is raised after it
                 result = change(connection)
                 connection.execute("COMMIT")
                 return result
@@ -282,12 +281,11 @@ class DiskCache:
             try:
                 update = "UPDATE vectors SET used = ? WHERE key = ? AND model = ?"
                 self._write(lambda connection: connection.executemany(update, stale), wait_s=0)
-            except sqlite3.DatabaseError as error:  # others write, or nobody may: it is only an order
-                log.debug("uses of the embedding cache were not written down: %s", error)
+            except sqlite3.DatabaseError as error:  # locked or read-only: the access time only affects eviction order
+                log.debug("access times of the embedding cache were not updated: %s", error)
 
     def _trim(self, limit: int | None = None, goal: int | None = None) -> int:
-        """Delete the least recently used until no more than `goal` bytes are in use, if there are more than `limit`;
-        how many went."""
+        """If more than `limit` bytes are in use, delete the least recently used until at most `goal` are."""
         limit = self.max_bytes if limit is None else limit
         goal = int(self.max_bytes * KEEP) if goal is None else goal
         with self._connected() as connection:
@@ -298,7 +296,7 @@ class DiskCache:
         return count
 
     def _shrink(self) -> None:
-        """Give pages that hold nothing and the log back to the file system, and models without vectors with them."""
+        """Return free pages and the log to the file system, and delete models without vectors."""
         self._write(lambda c: c.execute("DELETE FROM models WHERE id NOT IN (SELECT DISTINCT model FROM vectors)"))
         with self._connected() as connection:
             pages = self._log_bytes // PAGE_BYTES
@@ -310,7 +308,7 @@ class DiskCache:
 
 @contextmanager
 def _waiting(connection: sqlite3.Connection, seconds: float) -> Iterator[None]:
-    """Wait so long for others who write, and not WAIT_S as elsewhere."""
+    """Wait `seconds` for locks instead of WAIT_S."""
     if seconds != WAIT_S:
         connection.execute(f"PRAGMA busy_timeout = {seconds * 1000:.0f}")
     try:
@@ -321,14 +319,15 @@ def _waiting(connection: sqlite3.Connection, seconds: float) -> Iterator[None]:
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
-    """SQLite's errors as ours, where they cannot be passed over."""
+def _translated(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors into weft's, where they cannot be ignored."""
     try:
         yield
     except sqlite3.OperationalError as error:
         raise _out_of_reach(path, error) from None
     except sqlite3.DatabaseError as error:
-        raise FormatError(f"[cache] {path} is damaged: {error}; delete it, vectors are made anew") from None
+        advice = "delete it; vectors are computed again when needed"
+        raise FormatError("cache", f"{path} is damaged: {error}", advice=advice) from None
 
 
 def default_path() -> Path:
@@ -366,7 +365,7 @@ def _sum(fingerprint: str, key: bytes, header: bytes, numbers: bytes) -> bytes:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """What tells a file from another of its name, None where there is none."""
+    """Device and inode of a file, None if it does not exist."""
     try:
         found = path.stat()
     except OSError:
@@ -379,7 +378,7 @@ def _connect(path: Path, log_bytes: int) -> sqlite3.Connection:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if _identity(path) in _inherited:
             raise OSError(errno.EBUSY, "it was in use when this process was forked", str(path))
-        if path.exists() and not os.access(path, os.W_OK):  # told now, not by every `put`
+        if path.exists() and not os.access(path, os.W_OK):  # report it now, not at every `put`
             raise OSError(errno.EROFS, "readonly file", str(path))
         connection = sqlite3.connect(path, timeout=WAIT_S, isolation_level=None, check_same_thread=False)
     except (OSError, sqlite3.Error) as error:
@@ -391,7 +390,8 @@ def _connect(path: Path, log_bytes: int) -> sqlite3.Connection:
         raise _out_of_reach(path, error) from None
     except sqlite3.DatabaseError as error:
         connection.close()
-        raise FormatError(f"[cache] {path.name} is not an embedding cache: {error}; give another file") from None
+        what = f"{path.name} is not an embedding cache: {error}"
+        raise FormatError("cache", what, advice="give another file") from None
     except BaseException:
         connection.close()
         raise
@@ -399,25 +399,27 @@ def _connect(path: Path, log_bytes: int) -> sqlite3.Connection:
 
 
 def _out_of_reach(path: Path, error: OSError | sqlite3.Error) -> InputError:
-    """One that may only be read is out of reach, too: SQLite's log needs files beside it, even to read."""
+    """The error for a file that cannot be written; a read-only one is refused too, since a reader writes to the WAL."""
     reason = getattr(error, "strerror", None) or error
     return InputError(
-        f"[cache] {path} cannot be written: {reason}; give a file that may be, or 'memory', or no cache; "
-        "WEFT_CACHE says where weft's own is"
+        "cache",
+        f"{path} cannot be written: {reason}",
+        advice="give a writable file, or 'memory', or no cache; WEFT_CACHE sets the folder of the default one",
     )
 
 
 def _prepare(connection: sqlite3.Connection, path: Path, log_bytes: int) -> None:
-    """Turn a new file into a cache; check one that is there."""
-    connection.execute("BEGIN")  # one view of both: another process may be making the file at this moment
+    """Turn a new file into a cache; check an existing one."""
+    connection.execute("BEGIN")  # a consistent view of both: another process may be creating the file
     version = _pragma(connection, "user_version")
-    tables = _tables(connection)  # before anything is changed in what may be somebody else's
+    tables = _tables(connection)  # before anything is changed: the database may be another program's
     connection.execute("COMMIT")
     if tables - TABLES or (tables and version == 0):
-        raise FormatError(f"[cache] {path.name} is a database of something else; give another file")
+        raise FormatError("cache", f"{path.name} is another program's database", advice="give another file")
     if version not in (0, VERSION):
-        raise FormatError(f"[cache] {path.name} has version {version}, this weft reads {VERSION}; give another file")
-    if not tables:  # these two before the first page is written, or they mean nothing
+        what = f"{path.name} has version {version}, this weft reads {VERSION}"
+        raise FormatError("cache", what, advice="give another file")
+    if not tables:  # these two have no effect after the first page is written
         connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     _switch_to_wal(connection)
@@ -426,10 +428,10 @@ def _prepare(connection: sqlite3.Connection, path: Path, log_bytes: int) -> None
     connection.execute(f"PRAGMA wal_autocheckpoint = {log_bytes // PAGE_BYTES}")
     if version == VERSION and _has_names(connection):
         return
-    connection.execute("BEGIN IMMEDIATE")  # of two that make the file, the second finds it made
+    connection.execute("BEGIN IMMEDIATE")  # if two processes create the file, the second finds the tables
     for statement in SCHEMA:
         connection.execute(statement)
-    if not _has_names(connection):  # the first files had none, and what wrote them reads those that have
+    if not _has_names(connection):  # files of earlier versions; those read files with the column too
         connection.execute("ALTER TABLE models ADD COLUMN name TEXT")
     connection.execute(f"PRAGMA user_version = {VERSION}")
     connection.execute("COMMIT")
@@ -444,7 +446,7 @@ def _has_names(connection: sqlite3.Connection) -> bool:
 
 
 def _switch_to_wal(connection: sqlite3.Connection) -> None:
-    """SQLite does not wait here for others who do the same at this moment."""
+    """Retry while another process switches too: SQLite does not apply its busy timeout to this statement."""
     until = time.monotonic() + WAIT_S
     while True:
         try:
@@ -457,7 +459,7 @@ def _switch_to_wal(connection: sqlite3.Connection) -> None:
 
 
 def _model(connection: sqlite3.Connection, fingerprint: str) -> int | None:
-    """The number of a fingerprint in the file; asked each time, since another process may delete it."""
+    """The number of a fingerprint in the file; read each time, since another process may delete it."""
     row = connection.execute("SELECT id FROM models WHERE fingerprint = ?", (fingerprint,)).fetchone()
     return None if row is None else int(row[0])
 
@@ -474,7 +476,7 @@ def _insert(
 
 
 def _delete_oldest(goal: int, connection: sqlite3.Connection) -> int:
-    """Delete some of the least recently used, if more than `goal` bytes are in use; how many went."""
+    """Delete some of the least recently used if more than `goal` bytes are in use; returns how many."""
     live = _live_bytes(connection)
     (rows,) = connection.execute("SELECT COUNT(*) FROM vectors").fetchone()
     if live <= goal or not rows:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Stored(NamedTuple):
-    """A vector float32 [dimension], and what `Embedded` says of its text."""
+    """A vector, float32 [dimension], and the counts that `Embedded` has of its text."""
 
     vector: np.ndarray
     tokens: int
@@ -19,31 +19,31 @@ class Stored(NamedTuple):
 
 
 class CacheStats(NamedTuple):
-    """How many of the keys that were asked for were there."""
+    """How many lookups were hits and how many misses."""
 
     hits: int
     misses: int
 
     @property
     def hit_rate(self) -> float:
-        """Hits of all questions, 0 before the first."""
+        """Hits per lookup; 0 before the first."""
         return self.hits / (self.hits + self.misses) if self.hits + self.misses else 0.0
 
 
 @runtime_checkable
 class Cache(Protocol):
-    """Vectors by key. What was put with one fingerprint is never given for another. Several threads may use it."""
+    """Vectors by fingerprint and key: an entry of one fingerprint is never returned for another. Thread-safe."""
 
     def get(self, fingerprint: str, keys: Sequence[bytes]) -> list[Stored | None]:
-        """What is there of each key, None for nothing."""
+        """The entry of each key, None for a miss."""
 
     def put(self, fingerprint: str, entries: Sequence[tuple[bytes, Stored]]) -> None:
-        """Keep these; when it returns they are kept."""
+        """Store the entries; they are stored when it returns."""
 
 
 @runtime_checkable
 class NamingCache(Cache, Protocol):
-    """A cache that can be asked later which model a fingerprint is of."""
+    """A cache that keeps the name of the model of each fingerprint."""
 
     def name_model(self, fingerprint: str, name: str) -> None:
-        """What is put with `fingerprint` from now on is of the model that people call `name`."""
+        """Set the model's name for entries that are put with `fingerprint` from now on."""

@@ -11,9 +11,11 @@ from typing import Any
 from weft.embed.cache.entries import Cache, CacheStats, NamingCache, Stored
 from weft.errors import InputError
 
+CHOICES = "'memory', 'disk', a path such as ./vectors.sqlite, or a cache object"
+
 
 class Layers:
-    """Caches from the nearest to the farthest; what a farther one has is put into the nearer ones."""
+    """Caches in the order of lookup; hits of a later one are copied into the earlier ones."""
 
     def __init__(self, *caches: Cache) -> None:
         self.caches = caches
@@ -37,7 +39,7 @@ class Layers:
         return found
 
     def put(self, fingerprint: str, entries: Sequence[tuple[bytes, Stored]]) -> None:
-        for cache in reversed(self.caches):  # the lasting one first
+        for cache in reversed(self.caches):  # the persistent one first
             cache.put(fingerprint, entries)
 
     def name_model(self, fingerprint: str, name: str) -> None:
@@ -47,7 +49,7 @@ class Layers:
 
     @property
     def stats(self) -> CacheStats:
-        """What any of them had is a hit; `caches` have their own."""
+        """Lookups that any of the caches answered are hits; each of `caches` has its own stats."""
         with self._lock:
             return CacheStats(self._hits, self._misses)
 
@@ -64,10 +66,10 @@ def open_cache(given: Any) -> Cache | None:
     if given == "disk":
         return Layers(MemoryCache(), DiskCache())
     if isinstance(given, str) and not os.path.dirname(given) and not Path(given).suffix:
-        # a word that was misspelt would become a file's name
-        raise InputError(f"[cache] cache is {given!r}; give 'memory', 'disk' or a file's path, as ./vectors.sqlite")
+        # a misspelt word would otherwise create a file of that name
+        raise InputError("cache", f"must be {CHOICES}", given=given, field="cache")
     if isinstance(given, (str, os.PathLike)):
         return Layers(MemoryCache(), DiskCache(given))
     if isinstance(given, Cache):
         return given
-    raise InputError(f"[cache] cache is {type(given).__name__}; give 'memory', 'disk', a file's path or a cache")
+    raise InputError("cache", f"must be {CHOICES}", given=given, field="cache")

@@ -1,4 +1,4 @@
-"""An embedder behind a cache: what is there is taken, all else is made in portions, and the order is the caller's."""
+"""An embedder behind a cache: hits are read, misses computed in portions, results are in the caller's order."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ def key_of(fingerprint: str, text: str, *, prompt: str = "", truncate: str = "er
 
 
 def through_cache(embedder: Maker, cache: Cache, texts: list[str], how: How) -> Embedded:
-    """What the embedder makes of `texts`; a text that is there twice is made once.
+    """The embedder's vectors of `texts`; a text that occurs twice is computed once.
 
-    Each portion is in the cache before the next is begun: an error or a kill loses one at most, and Ctrl-C none.
+    Each portion is stored before the next is begun: an error or a kill loses at most one, and Ctrl-C none.
     """
     fingerprint = embedder._identity(how)
     about = {"prompt": how.prompt, "truncate": how.truncate, "longest": embedder._longest()}
     keys = [key_of(fingerprint, text, **about) for text in texts]  # type: ignore[arg-type]
     hits = cache.get(fingerprint, keys)
     found = {key: hit for key, hit in zip(keys, hits) if hit is not None}
-    missing: dict[bytes, int] = {}  # the first place of each
+    missing: dict[bytes, int] = {}  # the index of the first text with each key
     for i, key in enumerate(keys):
         if key not in found:
             missing.setdefault(key, i)
@@ -73,21 +73,21 @@ def through_cache(embedder: Maker, cache: Cache, texts: list[str], how: How) -> 
 def _made(
     embedder: Maker, texts: list[str], missing: dict[bytes, int], how: How
 ) -> Iterator[list[tuple[bytes, Stored]]]:
-    """The entries of what is missing, a portion at a time; errors name a text by its place in `texts`."""
+    """The entries of the missing texts, a portion at a time; an error's `index` is that in `texts`."""
     keys, places = list(missing), list(missing.values())
     parts = list(portions((texts[i] for i in places), embedder._portion_texts()))
     ends = list(accumulate(map(len, parts)))
     ranges = list(zip([0, *ends], ends))
     progress = how.progress
     if len(parts) > 1:
-        how = replace(how, progress=False)  # one bar over all of them …
+        how = replace(how, progress=False)  # one progress bar over all portions …
     else:
-        progress = False  # … which the embedder draws finer where there is one
+        progress = False  # … the embedder draws a finer one if there is only one
     for (first, last), part in zip(shown(ranges, len(keys), progress), parts):
         try:
             made = embedder._make(part, how)
         except TooLongError as error:
-            raise error.of_text(places[first + error.index]) from None
+            raise error.but(index=places[first + error.index]) from None
         except EmbedInterrupted as error:
             yield list(zip(keys[first:last], _entries(error.done)))
             raise
@@ -95,16 +95,16 @@ def _made(
 
 
 def _name(embedder: Maker, how: How) -> str:
-    """What people call the model and how it computes; "" where the embedder does not say."""
-    told = getattr(embedder, "model", None)  # of a remote one, whose `info` may have to ask the server
-    if told is None:
+    """The model's name and compute, for people; "" if the embedder has none."""
+    name = getattr(embedder, "model", None)  # of a remote one: reading its `info` may send a request
+    if name is None:
         info = getattr(embedder, "info", {})
-        told = ", ".join(str(info[name]) for name in ("model", "compute") if name in info)
-    return told if how.adapter is None else f"{told}, adapter {how.adapter.name}"
+        name = ", ".join(str(info[part]) for part in ("model", "compute") if part in info)
+    return name if how.adapter is None else f"{name}, adapter {how.adapter.name}"
 
 
 def _entries(made: Embedded) -> list[Stored]:
-    """One for each text, sharing no memory with the others: those that stay must not keep all."""
+    """One entry for each text; vectors are copied, or one that stays in memory would keep all of them."""
     numbers = zip(made.tokens.tolist(), made.dropped.tolist(), made.windows.tolist())
     return [Stored(vector.copy(), *about) for vector, about in zip(made.vectors, numbers)]
 

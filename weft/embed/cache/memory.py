@@ -1,4 +1,4 @@
-"""The cache in memory: 16 shards with a lock each, the least recently used of a shard goes first."""
+"""The cache in memory: 16 shards with a lock each; a full shard evicts its least recently used vector."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft.embed.cache.entries import Stored
 from weft.errors import InputError
 
 SHARDS = 16
-CAPACITY = 4000  # vectors: 6 MB of 384 numbers
+CAPACITY = 4000  # vectors: 6 MB at 384 numbers each
 
 
 class ShardStats(NamedTuple):
@@ -22,7 +22,7 @@ class ShardStats(NamedTuple):
 
     @property
     def hit_rate(self) -> float:
-        """Hits of all questions, 0 before the first."""
+        """Hits per lookup; 0 before the first."""
         return self.hits / (self.hits + self.misses) if self.hits + self.misses else 0.0
 
 
@@ -60,11 +60,11 @@ class _Shard:
 
 
 class MemoryCache:
-    """At most `capacity` vectors, rounded up to whole shards; 0 keeps none."""
+    """At most `capacity` vectors, rounded up to a multiple of the shards; 0 stores none."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         if not isinstance(capacity, int) or capacity < 0:
-            raise InputError(f"[cache] capacity is {capacity!r}; 0 or more vectors are kept")
+            raise InputError("cache", "must be a whole number from 0 on", given=capacity, field="capacity")
         self._shards = [_Shard(-(-capacity // SHARDS)) for _ in range(SHARDS)]
 
     def get(self, fingerprint: str, keys: Sequence[bytes]) -> list[Stored | None]:
@@ -72,7 +72,7 @@ class MemoryCache:
 
     def put(self, fingerprint: str, entries: Sequence[tuple[bytes, Stored]]) -> None:
         for key, stored in entries:
-            stored.vector.flags.writeable = False  # it is given to many
+            stored.vector.flags.writeable = False  # several callers will share it
             self._shards[key[0] % SHARDS].put((fingerprint, key), stored)
 
     def clear(self) -> None:
@@ -85,5 +85,5 @@ class MemoryCache:
 
     @property
     def stats(self) -> ShardStats:
-        """The same of all shards together."""
+        """Size, capacity, hits and misses of all shards together."""
         return ShardStats(*(sum(column) for column in zip(*self.shard_stats())))

@@ -32,7 +32,7 @@ def records_of(count: int, what: str, ids: Any, metadata: Any, texts: Any) -> li
 def _column(given: Any, name: str, count: int, what: str) -> list[Any]:
     """One value for each of `count` rows; None where nothing of that name was given."""
     if isinstance(given, (set, frozenset)):
-        raise InputError("index", "must be a list: a set has no order", given=given, field=name)
+        raise InputError("index", "must be a list, since a set has no order", given=given, field=name)
     items = [None] * count if given is None else list(given) if are_many(given) else []
     if len(items) != count:
         found = f"got {len(items)}" if are_many(given) else f"got {type(given).__name__}"
@@ -52,7 +52,7 @@ def check_options(options: Mapping[str, Any]) -> None:
     if "prompt_name" in options:
         raise InputError(
             "index",
-            "cannot be set: an index uses the model's own prompts for documents and queries",
+            "cannot be set, since an index uses the model's own prompts for documents and queries",
             given=options["prompt_name"],
             field="prompt_name",
             advice="leave it out, or give the text of a prompt as prompt=",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
@@ -22,7 +23,8 @@ _FOLDERS = re.compile(r"(?<![\w.])/(?:[\w.@+ -]+/)+")
 
 
 class Fault(Exception):
-    """An answer that is an error. `param` is the field at fault, which `message` names; programs look at `code`."""
+    """An answer that is an error. `param` is the field at fault, which `message` names; programs look at `code` and
+    `details`, which only OpenAI's shape has."""
 
     def __init__(
         self,
@@ -33,6 +35,7 @@ class Fault(Exception):
         code: str | None = None,
         param: str | None = None,
         retry_after_s: int | None = None,
+        details: Mapping[str, int] | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -41,6 +44,7 @@ class Fault(Exception):
         self.code = code
         self.param = param
         self.retry_after_s = retry_after_s
+        self.details = details
 
 
 def invalid(what: str, param: str | None = None, *, code: str | None = None) -> Fault:
@@ -98,7 +102,8 @@ def message_of(error: WeftError) -> str:
 
 
 def openai_shape(fault: Fault) -> dict[str, Any]:
-    return {"error": {"message": fault.message, "type": fault.kind, "param": fault.param, "code": fault.code}}
+    error = {"message": fault.message, "type": fault.kind, "param": fault.param, "code": fault.code}
+    return {"error": error if fault.details is None else {**error, "details": dict(fault.details)}}
 
 
 def anthropic_shape(fault: Fault) -> dict[str, Any]:

@@ -175,7 +175,8 @@ def check_count(context: Context, count: int, param: str) -> None:
 
 def too_long(error: TooLongError, what: str, param: str, remedy: str = "") -> Fault:
     """The fault of an input that is too long. The library's advice names arguments that HTTP clients do not have, so it
-    is rewritten here; `RemoteEmbedder` reads this message."""
+    is rewritten here; `RemoteEmbedder` reads the details."""
     advice = f"shorten it or give {remedy}" if remedy else "shorten it"
     message = f"{what} {error.index} has {error.length} tokens, the model takes {error.limit}; {advice}"
-    return Fault(400, message, param=param, code="context_length_exceeded")
+    details = {"index": error.index, "length": error.length, "limit": error.limit}
+    return Fault(400, message, param=param, code="context_length_exceeded", details=details)
