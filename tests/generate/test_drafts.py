@@ -185,7 +185,7 @@ def test_a_draft_model_changes_no_token_and_half_of_its_own_are_right(pages: int
 def test_a_draft_model_of_another_vocabulary_is_refused() -> None:
     other = FakeDecoder()
     other.vocab_size = VOCAB + 1
-    with pytest.raises(InputError, match="must be the same"):
+    with pytest.raises(InputError, match="draft must have the same vocabulary"):
         Engine(FakeDecoder(), draft=other)
 
 

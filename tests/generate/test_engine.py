@@ -395,7 +395,7 @@ def test_threads_may_share_the_engine() -> None:
 def test_pages_held_by_somebody_else_are_an_error_and_not_a_hang() -> None:
     decoder = FakeDecoder(pages=2)
     decoder.pages.take(2)
-    with pytest.raises(BackendError, match="no request can go on"):
+    with pytest.raises(BackendError, match="no request can continue"):
         generate(Engine(decoder), [1, 2, 3])
 
 

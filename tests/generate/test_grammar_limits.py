@@ -45,7 +45,7 @@ def test_who_takes_too_long_is_left_behind_and_one_at_most(monkeypatch: pytest.M
 
 def test_errors_come_out_and_the_next_is_compiled() -> None:
     def wrong() -> None:
-        raise InputError("[regex] no")
+        raise InputError("regex", "no")
 
     for _ in range(2):
         with pytest.raises(InputError, match="no"):
@@ -58,7 +58,7 @@ def test_terminals_are_measured_with_what_they_name() -> None:
     own, uses, loose = limits._definitions(parts)
     assert own == {"B": 8, "A": 5} and uses == {"B": [], "A": ["B", "B"]} and loose == [4, 4, 3]
     limits.check_lark("start: A\n" + "".join(f"A{i}: A{i + 1} A{i + 1}\n" for i in range(8)) + "A8: /a?/\n", "lark")
-    with pytest.raises(InputError, match="expressions too long"):
+    with pytest.raises(InputError, match="expressions are too long"):
         limits.check_lark(
             "start: A\n" + "".join(f"A{i}: A{i + 1} A{i + 1}\n" for i in range(20)) + "A20: /a/\n", "lark"
         )

@@ -117,7 +117,7 @@ def test_texts_drawn_under_random_schemas_satisfy_them(vocabulary):
         ({"properties": {"a": {"pattern": "(?=x)"}}}, "/properties/a/pattern", "look-around"),
         ({"$ref": "https://example.com/schema"}, "/$ref", "another document"),
         ({"$schema": "https://example.com/own"}, "/$schema", "dialect"),
-        ({"not": {"items": {"type": "null"}}}, "/not/items", "opposite of items"),
+        ({"not": {"items": {"type": "null"}}}, "/not/items", "negation of items"),
         ({"oneOf": [{"pattern": "a"}, {"pattern": "b"}]}, "/oneOf", "exclude"),
         ({"type": "integer", "minimum": 2**53 + 1}, "/minimum", "2^53"),
         ({"multipleOf": 99_991}, "/multipleOf", "multipleOf"),
@@ -151,13 +151,13 @@ def test_what_cannot_be_enforced_is_refused_with_its_place(schema, place, name):
 def test_a_malformed_schema_is_refused_with_its_place(schema, place):
     with pytest.raises(InputError) as caught:
         Grammar.json_schema(schema)
-    assert str(caught.value).endswith(f"at {place}")
+    assert str(caught.value).endswith(f"(at {place})")
 
 
 @pytest.mark.parametrize("schema", [False, {"not": {}}, {"enum": []}, {"allOf": [{"type": "null"}, {"type": "string"}]},
                                     {"$ref": "#"}, {"type": "string", "minLength": 3, "maxLength": 2}])  # fmt: skip
 def test_a_schema_that_nothing_satisfies_is_refused(schema, vocabulary):
-    with pytest.raises(InputError, match="satisf"):
+    with pytest.raises(InputError, match=r"no value can satisfy the schema|no text can match the grammar"):
         Grammar.json_schema(schema).compile(vocabulary)
 
 

@@ -1,4 +1,4 @@
-"""Text generation: the engine and what goes into and out of it."""
+"""Text generation: the engine, its requests and its results."""
 
 from typing import TYPE_CHECKING
 

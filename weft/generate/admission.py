@@ -1,4 +1,4 @@
-"""Admission: checks that a request can run, and derives its limits. Nothing here changes the engine."""
+"""Admission: checks that a request can run and derives its limits. It does not change the engine."""
 
 from __future__ import annotations
 
@@ -23,11 +23,13 @@ MARKS = ("<think>", "</think>")
 
 
 class Admission:
-    """The checks and limits that are settled when a request is submitted."""
+    """Checks a request when it is submitted, and derives its limits."""
 
     def __init__(self, decoder: Decoder, tokenizer: Detokenizer | None) -> None:
         pages = min(decoder.pages.count, decoder.max_pages)
-        self._stored = pages * PAGE_TOKENS + 1  # tokens of one request: the last is never computed and needs no place
+        self._stored = (
+            pages * PAGE_TOKENS + 1
+        )  # most tokens of one request: the last is never computed and needs no room
         self._context = min(decoder.max_context, self._stored)
         if self._context < 2:
             raise InputError(
@@ -36,15 +38,13 @@ class Admission:
                 advice="load the model with a longer context or a larger KV cache",
             )
         if decoder.slots is not None and decoder.slots.most_running < 1:
-            raise InputError(
-                "engine", f"{decoder.slots.count} slots leave no room for recurrent state; at least 2 are needed"
-            )
+            raise InputError("engine", f"recurrent state needs at least 2 slots: got {decoder.slots.count}")
         self._decoder = decoder
         self._tokenizer = tokenizer
-        self._vocabulary: Vocabulary | None = None  # made for the first grammar
+        self._vocabulary: Vocabulary | None = None  # made when the first grammar comes
 
     def admit(self, request: Request) -> Admitted:
-        """The request with its limits; an error where it can never run."""
+        """The request with its limits; raises an error if it can never run."""
         self._check_ids(request)
         if request.stop and self._tokenizer is None:
             raise InputError(
@@ -62,11 +62,11 @@ class Admission:
         return Admitted(self, request, prompt, limits, compiled)
 
     def holding(self) -> Holding:
-        """The pages and slots of a new request, none yet."""
+        """An empty holding of pages and slots, for a new request."""
         return Holding(self._decoder.pages, self._decoder.slots, self._decoder.max_pages)
 
     def _compiled(self, grammar: Any) -> Compiled:
-        """The grammar, ready for this model's vocabulary."""
+        """The grammar compiled for this model's vocabulary."""
         from weft.generate.grammar import Grammar, Vocabulary
 
         if not isinstance(grammar, Grammar):
@@ -74,7 +74,7 @@ class Admission:
         if self._tokenizer is None:
             raise InputError("engine", "needs a tokenizer, which this engine lacks", field="grammar")
         if self._vocabulary is None:
-            tokenizer: Any = self._tokenizer  # a grammar asks for more of it than the engine does
+            tokenizer: Any = self._tokenizer  # grammars use more of it than the Detokenizer protocol has
             self._vocabulary = Vocabulary(tokenizer, self._decoder.vocab_size, sorted(self._decoder.eos_ids))
         return grammar.compile(self._vocabulary)
 
@@ -87,7 +87,7 @@ class Admission:
                 raise InputError("engine", limit, field=name)
 
     def _sizes(self, request: Request) -> tuple[tuple[int, ...], int]:
-        """The prompt as it will run and the most tokens that may follow."""
+        """The prompt after truncation, and the most tokens that may be generated."""
         limited_by = "the page pool" if self._stored < self._decoder.max_context else "the context"
         prompt = fit(request, self._context, limited_by)
         asked = self._context if request.max_tokens is None else request.max_tokens

@@ -1,4 +1,4 @@
-"""The engine for asyncio: one thread takes the steps, coroutines wait for their pieces. The only place with `async`."""
+"""The engine for asyncio: one thread runs the steps, coroutines wait for pieces. No other module here has `async`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.generate.result import Generation, Piece
 
 
 class AsyncHandle:
-    """One submitted request: `async with` it, iterate over `batches` or wait for `results`; leaving cancels it."""
+    """One submitted request: `async with` it, iterate over `batches` or wait for `results`. Leaving cancels it."""
 
     def __init__(self, engine: AsyncEngine, handle: Handle) -> None:
         self._engine = engine
@@ -39,9 +39,9 @@ class AsyncHandle:
         return self._handle.finished or self._handle.has_pieces
 
     async def batches(self) -> AsyncIterator[list[Piece]]:
-        """The pieces as they are made, those together that came together; raises what ended the request."""
+        """Lists of the pieces that are ready, as they are made; raises the error that ended the request."""
         while True:
-            finished = self._handle.finished  # asked first: what comes after it is the rest
+            finished = self._handle.finished  # read before draining, so that no last piece is missed
             pieces = list(self._handle.drain())
             if self._lost:
                 self._engine.check()
@@ -54,7 +54,7 @@ class AsyncHandle:
         self._handle.check()
 
     async def results(self) -> list[Generation]:
-        """The results of all `n` answers when they have ended."""
+        """The results of all `n` answers, once they have ended."""
         while not self._handle.finished:
             await self._wait()
         if self._lost:
@@ -68,20 +68,20 @@ class AsyncHandle:
         self._engine.check()
 
     def lose(self) -> None:
-        """The engine cannot go on; called by its thread."""
+        """Mark the request as lost because the engine failed; called by the engine's thread."""
         self._lost = True
         self._handle.cancel()
 
     def wake(self) -> None:
-        """There is something new; called in the request's event loop."""
+        """Wake the waiting coroutine; called in the request's event loop."""
         self._news.set()
 
     def cancel(self) -> None:
-        """End with what there is; the results follow at the end of the running step. Never waits."""
+        """End the request with the text so far, when the running step ends. Never waits."""
         self._handle.cancel()
 
     def close(self) -> None:
-        """Cancel what still runs, and hear no more of it. Never waits."""
+        """Cancel the request if it still runs, and stop waiting for it. Never waits."""
         self._engine.leave(self)
         self._handle.cancel()
 
@@ -91,7 +91,7 @@ class AsyncEngine:
     running.stream(request)`; `await running.submit(request)` for both from one request.
 
     Coroutines of any number of event loops may use it. A coroutine that is cancelled, or leaves its loop, cancels its
-    request. On leaving, what still runs is cancelled and the thread ends.
+    request. Leaving the block cancels all requests and ends the thread.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -113,7 +113,7 @@ class AsyncEngine:
 
     @property
     def failure(self) -> BaseException | None:
-        """What ended the thread, where it has ended by an error: nothing can be submitted any more."""
+        """The error that ended the thread, or None; after it nothing can be submitted."""
         return self._failure
 
     async def stream(self, request: Request) -> AsyncIterator[Piece]:
@@ -133,7 +133,7 @@ class AsyncEngine:
             return await handle.results()
 
     async def submit(self, request: Request) -> AsyncHandle:
-        """Queue a request. A grammar is compiled by another thread: the event loop goes on meanwhile."""
+        """Queue a request. A grammar is compiled in another thread, so that the event loop is not blocked."""
         self.check()
         if request.grammar is None:
             return self._entered(self.engine.submit(request))
@@ -145,14 +145,14 @@ class AsyncEngine:
             raise
 
     def check(self) -> None:
-        """An error where the thread has ended."""
+        """Raise BackendError if the thread has ended."""
         if self._failure is not None:
-            raise BackendError("engine", f"the thread that takes the steps has ended: {self._failure}")
+            raise BackendError("engine", f"the engine's thread failed: {self._failure}")
         if self._closed or not self._thread.is_alive():
             raise BackendError("engine", "the asynchronous engine is closed", advice="use it inside `async with`")
 
     def leave(self, handle: AsyncHandle) -> None:
-        """Nobody waits for this request any more."""
+        """Stop waking this handle."""
         self._waiting.pop(handle.key, None)
 
     def _entered(self, submitted: Handle) -> AsyncHandle:
@@ -162,23 +162,23 @@ class AsyncEngine:
         return handle
 
     def _drive(self) -> None:
-        """Take steps while there is something to do; tell whoever has something to fetch after each."""
+        """Run steps while there is work; after each, wake the handles that have something to fetch."""
         try:
             while not self._closed:
                 if not self.engine.step():
                     self._wake.wait()
                     self._wake.clear()
-                self._tell([handle for handle in list(self._waiting.values()) if handle.has_news])
+                self._wake_up([handle for handle in list(self._waiting.values()) if handle.has_news])
         except BaseException as failure:
             self._failure = failure
         finally:
-            everybody = list(self._waiting.values())
-            for handle in everybody:
+            waiting = list(self._waiting.values())
+            for handle in waiting:
                 handle.cancel() if self._failure is None else handle.lose()
-            self._tell(everybody)
+            self._wake_up(waiting)
 
-    def _tell(self, handles: list[AsyncHandle]) -> None:
-        """Wake the handles, all of one event loop by one call."""
+    def _wake_up(self, handles: list[AsyncHandle]) -> None:
+        """Wake the handles, with one call per event loop."""
         loops: dict[asyncio.AbstractEventLoop, list[AsyncHandle]] = {}
         for handle in handles:
             loops.setdefault(handle.loop, []).append(handle)
@@ -196,6 +196,6 @@ def _wake_all(handles: list[AsyncHandle]) -> None:
 
 
 def _forget(submitting: asyncio.Future[Handle]) -> None:
-    """Cancel what was submitted for a coroutine that has gone."""
+    """Cancel a request that was submitted for a coroutine that has been cancelled."""
     if not submitting.cancelled() and submitting.exception() is None:
         submitting.result().cancel()

@@ -1,4 +1,4 @@
-"""What the engine asks of its neighbours: a model that runs steps, a tokenizer that turns ids into text."""
+"""The interfaces that the engine needs: a model that runs steps, a tokenizer that turns ids into text."""
 
 from typing import Any, Protocol
 
@@ -10,37 +10,37 @@ from weft.runtime.paged.slots import SlotPool
 
 
 class Decoder(Protocol):
-    """A causal model over paged state; the runtime makes these.
+    """A causal model over a paged KV cache; `runtime` implements it.
 
-    Running the same tokens at the same positions again is allowed and leaves the same state: a step that was
-    interrupted, and a request that was preempted, are simply run once more. Recurrent state is read from one slot and
-    written to another (Step.slots), so this holds for it too.
+    Running the same tokens at the same positions again must leave the same state: a step that was interrupted and a
+    request that was preempted are run once more. Recurrent state is read from one slot and written to another
+    (Step.slots), so this holds for it too.
     """
 
     vocab_size: int
-    max_context: int  # positions that the model knows
+    max_context: int  # most positions of a sequence
     max_pages: int  # width of the page table
     eos_ids: frozenset[int]
     adapters: Any  # weft.runtime.Adapters, or None for a decoder without
 
     @property
     def pages(self) -> PagePool:
-        """Which pages of the state are whose."""
+        """The allocator of KV cache pages."""
 
     @property
     def slots(self) -> SlotPool | None:
-        """Which slots of the recurrent state are whose; None for models without."""
+        """The allocator of recurrent state slots; None for models without recurrent state."""
 
     def run(self, step: Step) -> np.ndarray:
         """Logits [L, vocab_size] (float32) of `step.rows`; L may be 0. The arrays of the step are int32."""
 
     @property
     def page_bytes(self) -> int:
-        """The size of a page, all layers together."""
+        """The size of a page over all layers."""
 
     @property
     def state_fingerprint(self) -> str:
-        """Everything but the tokens that decides the bits of a page."""
+        """A digest of everything except the tokens that decides the bits of a page."""
 
     def read_page(self, page: int) -> bytes: ...
 
@@ -48,13 +48,13 @@ class Decoder(Protocol):
 
 
 class TextStream(Protocol):
-    """Turns the ids of one sequence into text as they come; bytes of an unfinished character wait inside."""
+    """Turns the ids of one sequence into text as they come; holds back the bytes of an unfinished character."""
 
     def add(self, token: int) -> str:
-        """The text that became certain with `token`, perhaps none."""
+        """Append `token`; returns the text that is now complete, possibly empty."""
 
     def finish(self) -> str:
-        """What is left when no more tokens come."""
+        """The text still held back, once no more tokens come."""
 
 
 class Detokenizer(Protocol):
@@ -62,7 +62,7 @@ class Detokenizer(Protocol):
 
     @property
     def vocab_size(self) -> int:
-        """Ids from here on have no text: many models pad their vocabulary to a round number."""
+        """Ids at or above this have no text: many models pad their vocabulary to a round number."""
 
     def stream(self, *, skip_special: bool) -> TextStream:
         """A new stream, for one sequence."""

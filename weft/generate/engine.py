@@ -1,8 +1,8 @@
-"""The one token loop. Everything that generates submits requests here and lets the engine take steps.
+"""The one token loop. Everything that generates text submits requests here and lets the engine run steps.
 
-A step takes tokens of many requests through the model at once: `schedule` says whose, the decoder computes logits,
-and each request whose tokens are all computed gets its next one. The result of a request does not depend on what else
-was in its steps, how its prompt was cut, whose pages it shares, which drafts were checked, or whether it was preempted.
+A step runs tokens of many requests through the model at once: `schedule` chooses them, the decoder computes logits,
+and each request whose tokens are all computed gets its next one. The result of a request does not depend on the other
+requests in its steps, on how its prompt was split, on shared pages, on drafts, or on preemption.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class Engine:
     Given a model, it uses the model's decoder and tokenizer. The model keeps its own engine until
     `model.use_engine(engine)`; only one engine of a decoder may run at a time.
 
-    Any thread may submit, step and cancel: one works at a time, the others wait. Whoever wants a result drives the
-    engine, and with it everybody's requests, so a program without threads needs no loop of its own.
+    Any thread may submit, step and cancel; steps run one at a time. A caller that waits for a result drives the engine,
+    and with it all requests, so a program without threads needs no loop of its own.
 
-    Pages of the state are shared between requests with the same beginning unless `prefix_cache` is False; with
-    `prefix_dir` they are kept there as well (at most `prefix_bytes`), for other processes and the next start.
-    `speculate` lets repeated text be checked ahead where that pays, and what `draft`, a smaller model of the same
-    vocabulary, thinks will follow. `hash_bits` is for tests of collisions.
+    Pages of the KV cache are shared between requests with the same prefix unless `prefix_cache` is False; with
+    `prefix_dir` they are also stored there (at most `prefix_bytes`), for other processes and the next start.
+    `speculate` allows speculative decoding where it pays: with repeated text, and with `draft`, a smaller model of the
+    same vocabulary. `hash_bits` is for tests of collisions.
     """
 
     def __init__(
@@ -92,16 +92,16 @@ class Engine:
         self._drafter = None if draft is None else DraftModel(_decoder_of(draft), self._decoder.vocab_size)
         self._lock = Lock()
         self._keys = count()
-        self._inbox: deque[Sequence] = deque()  # submitted; whoever has the lock takes them in
+        self._inbox: deque[Sequence] = deque()  # submitted; the holder of the lock takes them in
         self._sequences: dict[int, Sequence] = {}  # unfinished, oldest first
-        self._entered: deque[Sequence] | None = None  # for who iterates: those that came since it last looked
-        self._cancelled: deque[Sequence] = deque()  # to be ended by whoever has the lock
-        self._served: dict[str, int] = {}  # tokens computed for tenants that have requests
+        self._entered: deque[Sequence] | None = None  # for __iter__: requests taken in since its last step
+        self._cancelled: deque[Sequence] = deque()  # to be ended by the holder of the lock
+        self._served: dict[str, int] = {}  # tokens computed for each tenant that has requests
         self._counts = dict.fromkeys(("steps", "prompt", "cached", "generated", "drafted", "accepted"), 0)
         self.preemptions = 0
 
     def runs(self, decoder: Decoder) -> bool:
-        """Whether this engine takes the steps of `decoder`."""
+        """Whether this engine runs `decoder`."""
         return self._decoder is decoder
 
     @property
@@ -111,16 +111,16 @@ class Engine:
 
     @property
     def waiting(self) -> int:
-        """Requests that hold none: new ones and preempted ones."""
+        """Requests that hold no pages: new and preempted ones."""
         return len(self._inbox) + sum(not s.pages for s in list(self._sequences.values()))
 
     @property
     def has_room(self) -> bool:
-        """Whether a request would find a place in the queue, without waiting for longer than a step or two."""
+        """Whether a request submitted now would start within a step or two."""
         return self.waiting < min(self._max_waiting, self._max_running)
 
     def stats(self) -> Stats:
-        """How the engine stands."""
+        """The engine's current load and its counters."""
         pool, counts = self._decoder.pages, self._counts
         return Stats(
             running=self.running,
@@ -138,12 +138,12 @@ class Engine:
         )
 
     def submit(self, request: Request) -> Handle:
-        """Queue `request`; an error where it can never run, BusyError where too many wait. Nothing is computed yet.
+        """Queue `request` and compute nothing yet; BusyError if the queue is full, other errors if it can never run.
 
         Never waits for a step that is running.
         """
         admitted = self._admission.admit(request)
-        if self._cancelled and self._lock.acquire(blocking=False):  # those make room
+        if self._cancelled and self._lock.acquire(blocking=False):  # this makes room in the queue
             try:
                 with InterruptsHeld():
                     self._end_cancelled()
@@ -153,24 +153,23 @@ class Engine:
         if waiting + request.n > max(self._max_waiting, request.n):
             raise BusyError("engine", f"the queue is full: {waiting} requests wait", advice="try again later")
         sequences = [admitted.sequence(next(self._keys), index) for index in range(request.n)]
-        self._inbox.extend(sequences)  # in one go: all its answers begin to wait, or none
+        self._inbox.extend(sequences)  # all its answers are queued, or none
         return Handle(self, sequences)
 
     def cancel(self, handle: Handle) -> None:
-        """End a request with what it has; at the latest when the step that is running ends."""
+        """End a request with the text so far, at the latest when the running step ends."""
         handle.cancel()
 
     def __iter__(self) -> Iterator[tuple[int, Piece]]:
         """Drive all requests to their ends: the key of an answer and a piece of it, as they come.
 
-        What went wrong with a request is raised by its handle. The pieces that come out here are not in the handles
-        any more.
+        The handle of a request raises its error. Pieces that are returned here are no longer in the handles.
         """
         known: dict[int, Sequence] = dict(self._sequences)
         self._entered = deque()
         while True:
             more = self.step()
-            while self._entered:  # also those that have begun and ended in this step
+            while self._entered:  # including requests that began and ended in this step
                 sequence = self._entered.popleft()
                 known[sequence.key] = sequence
             for key, sequence in list(known.items()):
@@ -184,14 +183,14 @@ class Engine:
                 return
 
     def read_pages(self, tokens: list[int], *, salt: str = "", adapter: str | None = None) -> list[bytes]:
-        """The full pages at the beginning of `tokens` that are in memory."""
+        """The contents of the full pages in memory for the longest known prefix of `tokens`."""
         with self._lock:
             root, text = self._root(salt, adapter), token_bytes(tokens)
             nodes = self._prefixes.find(root, text, self._prefixes.hashes(root, text))
             return [self._decoder.read_page(node.page) for node in nodes]
 
     def write_pages(self, tokens: list[int], pages: list[bytes], *, salt: str = "", adapter: str | None = None) -> None:
-        """Put pages that `read_pages` gave where requests find them, as far as there is room."""
+        """Put pages from `read_pages` into the prefix cache, as many as there is room for."""
         with self._lock:
             self._prefixes.put(self._root(salt, adapter), token_bytes(tokens), pages, self._decoder.write_page)
 
@@ -199,7 +198,7 @@ class Engine:
         return self._prefixes.root(salt, self._admission.adapter_identity(adapter))
 
     def close(self) -> None:
-        """Cancel what is left, and return when the pages that are to be kept are on disk."""
+        """Cancel all requests, and return when the pages for `prefix_dir` are on disk."""
         with self._lock, InterruptsHeld():
             self._take_in()
             self._cancelled.extend(self._sequences.values())
@@ -210,8 +209,8 @@ class Engine:
     def step(self) -> bool:
         """Run one step; False when there was nothing to do.
 
-        What goes wrong with requests is raised by their handles, not here. An interrupt while the model computes
-        loses nothing: what was written by then is beyond `computed`, and the next step writes it again.
+        Errors of requests are raised by their handles, not here. An interrupt while the model computes loses nothing:
+        the pages written by then are beyond `computed`, and the next step writes them again.
         """
         with self._lock, InterruptsHeld() as held:
             self._take_in()
@@ -231,7 +230,7 @@ class Engine:
         return bool(work)
 
     def _take_in(self) -> None:
-        """Requests that were submitted begin to wait."""
+        """Move submitted requests to the queue."""
         while self._inbox:
             sequence = self._inbox.popleft()
             asked = sequence.request
@@ -240,7 +239,7 @@ class Engine:
                 sequence.model_acceptance = Acceptance(self._drafter.rate, weight=4)
             if self._entered is not None:
                 self._entered.append(sequence)
-            if asked.tenant not in self._served:  # it does not get what it has not asked for before
+            if asked.tenant not in self._served:  # a new tenant gets no credit for the time before
                 self._served[asked.tenant] = min(self._served.values(), default=0)
             if self._share and asked.prefix_cache:
                 root = self._prefixes.root(asked.salt, identity_of(sequence.adapter))
@@ -255,7 +254,7 @@ class Engine:
         for key in plan.preempted:
             self._sequences[key].drop()
             self.preemptions += 1
-        for item in plan.work:  # before any page is taken: that might be one of these
+        for item in plan.work:  # before taking new pages, which might evict a shared one
             sequence = self._sequences[item.key]
             if not sequence.pages:
                 nodes = sequence.shareable(self._prefixes)[: item.shared]
@@ -273,21 +272,22 @@ class Engine:
         if self._sequences and not plan.work:
             raise BackendError(
                 "engine",
-                f"no request can go on: {pool.free_count} of {pool.count} pages are free and the others are "
-                "held outside this engine; release them",
+                f"no request can continue: {pool.free_count} of {pool.count} pages are free and the others are held "
+                "outside this engine",
+                advice="use one engine for each model",
             )
         return plan.work
 
     def _draft(self) -> None:
-        """Let requests that decode propose what may follow, as far as that pays."""
+        """Draft tokens for the requests that decode, as many as pay."""
         decoding = [s for s in self._sequences.values() if s.decodes and s.request.speculate is not False]
-        if not self._speculate:  # what a grammar is certain of costs nothing
+        if not self._speculate:  # drafts that a grammar forces cost nothing to make
             decoding = [s for s in decoding if s.matcher is not None]
         share = self._costs.marginal_share(len(decoding)) if self._speculate else 1.0
         for sequence in decoding:
             try:
                 sequence.propose(draft_length(sequence.acceptance.rate, share, MAX_DRAFT))
-            except Exception as error:  # of its grammar
+            except Exception as error:  # from its grammar
                 self._fail(sequence, error)
         if self._drafter is not None and self._speculate:
             self._draft_by_model([s for s in decoding if not s.drafts and not s.finished])
@@ -297,14 +297,14 @@ class Engine:
         share = self._costs.marginal_share(max(1, len(sequences)), self._drafter.seconds)
         most = MAX_DRAFT if self._drafter.seconds else TRY
         lengths = {s.key: draft_length(s.model_acceptance.rate, share, most) for s in sequences}
-        if not any(lengths.values()):  # where it did not pay, it may again
+        if not any(lengths.values()):  # it did not pay: try again from time to time
             again = [s.key for s in sequences if self._drafter.may_try(s.key, s.tokens)]
             lengths.update(dict.fromkeys(again[:1], TRY))
         for key, drafts in self._drafter.draft({s.key: s.wanted(lengths[s.key]) for s in sequences}).items():
             self._sequences[key].take_drafts(drafts)
 
     def _state(self) -> State:
-        """What the schedule is to know."""
+        """The input of `schedule`."""
         running = [s for s in self._sequences.values() if s.pages]
         vacancies = max(0, self._max_running - len(running))
         pool = self._decoder.pages
@@ -337,9 +337,9 @@ class Engine:
     def _waiting_progress(self, s: Sequence, coming: set[bytes]) -> Progress:
         pool, nodes = self._decoder.pages, s.shareable(self._prefixes)
         stride = 1 if self._slots is None else CHECKPOINT_PAGES
-        following = s.hashes[len(nodes) + stride - 1 : len(nodes) + stride]  # the page it could wait for
+        following = s.hashes[len(nodes) + stride - 1 : len(nodes) + stride]  # the page it may wait for
         if following and following[0] not in coming:
-            coming.add(following[0])  # whoever comes later with the same beginning waits for this one
+            coming.add(following[0])  # later requests with the same prefix wait for this one
             following = []
         return Progress(
             s.key,
@@ -355,7 +355,7 @@ class Engine:
         )
 
     def _run(self, work: tuple[Work, ...], sequences: list[Sequence]) -> tuple[list[int], np.ndarray]:
-        """How many rows each item of `work` gets, and the logits [rows, vocab], in the order of `work`."""
+        """The number of rows of each item of `work`, and the logits [rows, vocab] in the order of `work`."""
         step, counts = step_of(work, sequences)
         before = time.perf_counter()
         logits = self._decoder.run(step)
@@ -367,7 +367,7 @@ class Engine:
         return counts, logits
 
     def _commit(self, work: tuple[Work, ...], sequences: list[Sequence], rows: list[int], logits: np.ndarray) -> None:
-        """Note what was computed, and give every completed request its next tokens."""
+        """Record what was computed, and choose the next tokens of requests whose known tokens are all computed."""
         all_finite = _adds_up(logits)
         now = time.perf_counter()
         self._counts["steps"] += 1
@@ -391,7 +391,7 @@ class Engine:
                 self._retire(sequence)
 
     def _advance(self, item: Work, sequence: Sequence, rows: np.ndarray, now: float) -> None:
-        """Hand `rows`, the logits after the last tokens of `item`, to the request."""
+        """Give the request `rows`, the logits after the last tokens of `item`."""
         known = len(sequence.tokens)
         if sequence.request.prompt_logprobs is not None:
             sequence.note_prompt(item.stop - len(rows), rows)
@@ -407,12 +407,12 @@ class Engine:
         self._counts["accepted"] += sequence.accepted - accepted
 
     def _keep_pages(self, sequence: Sequence) -> None:
-        """Make the pages that became full known to others; one that is known already is used instead of the own."""
+        """Add full pages to the prefix cache; where it has the same page already, use that one and release the own."""
         pool = self._decoder.pages
         while (full := sequence.full_page()) is not None:
             parent, tokens, page = full
             node = self._prefixes.add(parent, tokens, page)
-            if node is None:  # another content has its hash
+            if node is None:  # a hash collision: stop sharing
                 sequence.root = None
                 return
             if node.page != page:
@@ -430,7 +430,7 @@ class Engine:
         self._retire(sequence)
 
     def _retire(self, sequence: Sequence) -> None:
-        """A finished request leaves; its pages are free again."""
+        """Remove a finished request and release its pages."""
         if self._sequences.pop(sequence.key, None):
             sequence.drop()
             self._admission.leave(sequence)
@@ -449,7 +449,7 @@ class Engine:
                 self._take_in()
             try:
                 sequence.finish("cancelled", time.perf_counter())
-            except Exception as error:  # of the tokenizer; the pages are freed all the same
+            except Exception as error:  # from the tokenizer; the pages are released all the same
                 sequence.error = error
             self._retire(sequence)
 
@@ -476,7 +476,7 @@ def _is_model(given: Decoder | Model) -> TypeGuard[Model]:
 
 
 def _adds_up(logits: np.ndarray) -> bool:
-    """Whether the sum is finite, and so every logit: one pass. Where it is not, they have to be looked at."""
+    """Whether the sum of all logits is finite, which implies that each one is. A quick check in one pass."""
     with np.errstate(all="ignore"):
         return math.isfinite(logits.sum())
 
@@ -486,6 +486,6 @@ def _not_finite(sequence: Sequence, logits: np.ndarray) -> BackendError:
     place = len(sequence.tokens) - len(logits) + row
     return BackendError(
         "engine",
-        f"request {sequence.key}: the logits after token {place} are not finite: "
-        f"{logits[row, bad]} for id {bad}; the weights or the backend are at fault",
+        f"request {sequence.key}: the logits after token {place} are not finite: {logits[row, bad]} for id {bad}",
+        advice="check the model's weights, or load it with compute='f32'",
     )

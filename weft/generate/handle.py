@@ -1,4 +1,4 @@
-"""The way to a request's pieces and result: what `Engine.submit` returns, and calls that submit and wait."""
+"""Handle, which `Engine.submit` returns and which gives a request's pieces and result; calls that submit and wait."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _REQUEST = frozenset(f.name for f in fields(Request)) - {"prompt", "sampling"}
 
 
 class Handle:
-    """One submitted request. Iterate over it for pieces, or ask for the result; both drive the engine.
+    """One submitted request. Iterate over it for pieces, or call `result`; both drive the engine.
 
     Leaving the iteration early, also by an exception or Ctrl-C, cancels the request. A program that drives the engine
     itself fetches pieces with `drain`.
@@ -39,7 +39,7 @@ class Handle:
 
     @property
     def finished(self) -> bool:
-        """Whether all its answers have ended, well or with an error; pieces may still be there to fetch."""
+        """Whether all its answers have ended, successfully or not; there may still be pieces to fetch."""
         return all(sequence.finished for sequence in self._sequences)
 
     @property
@@ -50,7 +50,7 @@ class Handle:
     def __iter__(self) -> Iterator[Piece]:
         try:
             while True:
-                finished = self.finished  # asked first: what comes after it is the rest
+                finished = self.finished  # read before draining, so that no last piece is missed
                 yield from self.drain()
                 if finished:
                     break
@@ -60,30 +60,30 @@ class Handle:
         self.check()
 
     def drain(self) -> Iterator[Piece]:
-        """The pieces that are there and were not fetched yet; drives nothing."""
+        """The pieces that are ready and not yet fetched; does not drive the engine."""
         for sequence in self._sequences:
             while sequence.pieces:
                 yield sequence.pieces.popleft()
 
     def check(self) -> None:
-        """Raise what ended an answer, where that was an error."""
+        """Raise the error of an answer that has failed."""
         for sequence in self._sequences:
             if sequence.error is not None:
                 raise sequence.error
 
     def cancel(self) -> None:
-        """End the request with what it has, at the latest when the running step ends; nothing if it has ended."""
+        """End the request with the text so far, at the latest when the running step ends."""
         for sequence in self._sequences:
             if not sequence.finished:
                 self._engine._cancel(sequence)
 
     def result(self) -> Generation:
-        """The result, or the first of `n`, when all have ended; raises what ended it where that was an error."""
+        """Drive the engine until all `n` answers have ended; the first result. Raises the error of one that failed."""
         return self.results()[0]
 
     def results(self) -> list[Generation]:
-        """The results of all `n` answers."""
-        with InterruptsHeld() as held, held.released():  # once for all its steps
+        """As `result`, for all `n` answers."""
+        with InterruptsHeld() as held, held.released():  # one change of the signal handler for all steps
             for _ in self:
                 pass
         found = [sequence.result for sequence in self._sequences]
@@ -107,10 +107,10 @@ def generate(engine: Engine, prompt_ids: ListOf[int], **options: Any) -> Generat
 
 
 def generate_all(engine: Engine, requests: Iterable[Request]) -> Iterator[list[Generation]]:
-    """The answers to each of many requests, in their order, running as many at once as the engine takes.
+    """The answers to each of many requests, in order; the engine runs as many at once as it can.
 
-    The queue is kept full, not longer, so there may be any number of requests. Leaving the loop, by an error too,
-    cancels those that run.
+    Requests are taken from the iterable only as the queue has room, so there may be any number. Leaving the loop, also
+    by an error, cancels the requests that are under way.
     """
     handles: list[Handle] = []
     coming = iter(requests)

@@ -1,4 +1,4 @@
-"""Ctrl-C at the right moment: bookkeeping is not cut in two, computing is."""
+"""Delays Ctrl-C during bookkeeping and delivers it during computing."""
 
 import signal
 import threading
@@ -9,17 +9,17 @@ from typing import Any, ClassVar
 
 
 class InterruptsHeld:
-    """`with InterruptsHeld() as held:` keeps SIGINT back until the block ends, then hands it to its handler.
+    """`with InterruptsHeld() as held:` holds SIGINT back until the block ends, then calls its handler.
 
-    Inside, `with held.released():` marks a part that may be interrupted, in which again a block may hold them: changing
-    the handler takes two calls of the system, which a loop of steps then makes once. Only the main thread runs signal
+    Inside, `with held.released():` marks a part that may be interrupted, and blocks nest: changing the handler takes
+    two system calls, and with an outer block a loop of steps makes them once. Only the main thread runs signal
     handlers, so in any other thread this does nothing.
     """
 
-    _outermost: "ClassVar[InterruptsHeld | None]" = None  # whose handler is in place
+    _outermost: "ClassVar[InterruptsHeld | None]" = None  # the block whose handler is installed
 
     def __init__(self) -> None:
-        self._handler: Callable[[int, FrameType | None], Any] | None = None  # the one to go back to
+        self._handler: Callable[[int, FrameType | None], Any] | None = None  # the handler to restore
         self._arrived: tuple[int, FrameType | None] | None = None
         self._released = False
         self._around: tuple[InterruptsHeld, bool] | None = None  # the outermost block, and whether it was released
@@ -33,7 +33,7 @@ class InterruptsHeld:
             outermost._released = False
             return outermost
         handler = signal.getsignal(signal.SIGINT)
-        if callable(handler):  # else it is ignored, deadly, or not Python's: nothing would be raised here
+        if callable(handler):  # else SIGINT is ignored, ends the process, or has a handler outside Python
             self._handler = handler
             InterruptsHeld._outermost = self
             signal.signal(signal.SIGINT, self._receive)
@@ -52,7 +52,7 @@ class InterruptsHeld:
 
     @contextmanager
     def released(self) -> Iterator[None]:
-        """What came so far, and what comes during this block, is delivered at once."""
+        """Deliver held interrupts now, and those that arrive during this block at once."""
         before, self._released = self._released, True
         try:
             self._deliver()

@@ -1,4 +1,4 @@
-"""The public model: `weft.load` gives one. Every call goes through its one engine."""
+"""The public model, which `weft.load` returns. Every call goes through its one engine."""
 
 from __future__ import annotations
 
@@ -45,22 +45,22 @@ def load(
 ) -> Model:
     """Load a text generator: a catalogue name, `org/name[:QUANT][@revision]`, a folder or a file.
 
-    `context` is the longest sequence in tokens (default: the model's, at most 8192). `compute` says what activations
-    are rounded to before products: "int8" beside quantised weights (their default), "bf16" beside others (the default
-    of f16 and bf16 weights where there is a matrix unit for it), "f32" nothing. `kv_dtype` is how keys and values are
-    kept: "f32", "f16", "bf16" (the default where activations are rounded; else that of the weights, f16 or f32) or
-    "int8", with a scale for each token and head, which takes half the memory. All sequences together have room for
-    `kv_tokens` tokens, or as many as `kv_bytes` hold (default: 16 contexts, or a quarter of the memory that the model
-    leaves free where that is less); `Model.info` says how many and why. `threads` overrides what `weft doctor`
-    explains. `backend` "cpu" (the default, unless WEFT_BACKEND says otherwise) computes with the compiled kernels,
-    "reference" with numpy in float64: slow, and what every other backend is tested against.
+    `context` is the longest sequence in tokens (default: the model's, at most 8192). `compute` is the type to
+    which activations are rounded before matrix products: "int8" with quantised weights (their default), "bf16" with
+    others (the default of f16 and bf16 weights where the CPU has a matrix unit for it), "f32" for no rounding.
+    `kv_dtype` is the type of the KV cache: "f32", "f16", "bf16" (the default where activations are rounded; else that
+    of the weights, f16 or f32) or "int8", with a scale for each token and head, which takes half the memory. The KV
+    cache holds `kv_tokens` tokens of all sequences together, or as many as fit in `kv_bytes` (default: 16 contexts, or
+    a quarter of the memory that the model leaves free if that is less); `Model.info` says how many and why. `threads`
+    overrides the number that `weft doctor` explains. `backend` "cpu" (the default, unless WEFT_BACKEND is set) uses
+    the compiled kernels, "reference" numpy in float64: slow, and what every other backend is tested against.
     """
     located = locate(str(model), offline=offline, progress=progress)
     checkpoint = open_checkpoint(located.path)
     state: dict[str, Any] = {"kv_dtype": kv_dtype, "kv_tokens": kv_tokens, "kv_bytes": kv_bytes}
     decoder = Decoder(checkpoint, context=context, compute=compute, threads=threads, backend=backend, **state)
     loaded = Model(decoder, located)
-    decoder.ready()  # what Model imports is read while the weights are packed
+    decoder.ready()  # the imports of Model overlap with packing the weights
     return loaded
 
 
@@ -76,7 +76,7 @@ class Model:
         self.engine = Engine(decoder, tokenizer)
 
     def use_engine(self, engine: Engine) -> None:
-        """Route all calls of this model through `engine` from now on. Requests of the engine before are cancelled."""
+        """Route all calls of this model through `engine` from now on. Cancels the requests of the old engine."""
         if engine is self.engine:
             return
         if not engine.runs(self.decoder):
@@ -88,7 +88,7 @@ class Model:
 
     @property
     def adapters(self) -> Adapters:
-        """The LoRA adapters that requests may name: load, replace, blend, unload, while requests run too."""
+        """The LoRA adapters that requests may name: load, replace, blend and unload them, also while requests run."""
         return self.decoder.adapters
 
     @property
@@ -104,7 +104,7 @@ class Model:
 
     @cached_property
     def defaults(self) -> Defaults:
-        """The sampling settings that the model's makers state: those of a chat's unset options."""
+        """The sampling settings that the model's makers recommend: a chat's defaults."""
         from weft.generate.choice.defaults import model_defaults
 
         return model_defaults(self.decoder.checkpoint.generation, self._located.entry)
@@ -129,8 +129,8 @@ class Model:
         repetition_penalty, presence_penalty, frequency_penalty, logit_bias, seed, n, stop (strings), stop_ids,
         ignore_eos, logprobs, prompt_logprobs, prompt_logprobs_from, grammar, adapter, reasoning_budget, speculate,
         truncate ("left", "right", "middle": cut an over-long prompt, do not raise); weft.Request says what they
-        mean. With n above 1 the result of a prompt is a list. Special tokens in the text are text unless
-        `parse_special` is set.
+        mean. With n above 1 the result of a prompt is a list. Special tokens written in the prompt are plain text
+        unless `parse_special` is set.
         """
         from weft.generate.handle import generate_all, make_request
 
@@ -148,7 +148,7 @@ class Model:
         return stream(self.engine, self._ids(prompt, parse_special), **options)
 
     def session(self, **options: Any) -> Session:
-        """A text that grows; `options` are those of its calls. See weft.generate.Session; `Session.load` reads one."""
+        """A new Session: a text that grows. `options` are the defaults of its calls; `Session.load` reads a file."""
         from weft.generate.session import Session
 
         return Session(self, **options)
@@ -158,10 +158,10 @@ class Model:
     ) -> Any:
         """The answer to a conversation: messages are {"role", "content"} objects, the last one usually the user's.
 
-        `variables` are the template's own: {"enable_thinking": False}, {"continue_final_message": True}. In the result,
-        reasoning and calls of the `tools` are apart from the text. Options as for `generate`, except that temperature,
-        top_p, top_k, min_p and repetition_penalty default to what the model's makers state (`info["sampling"]`), and to
-        greedy where they state nothing; with n a list.
+        `variables` are set in the template: {"enable_thinking": False}, {"continue_final_message": True}. The
+        result has reasoning and calls of the `tools` in fields of their own. Options as for `generate`, except that
+        temperature, top_p, top_k, min_p and repetition_penalty default to what the model's makers recommend
+        (`info["sampling"]`), else to greedy. With n above 1 the result is a list.
         """
         ids = self.chat_ids(messages, tools=tools, variables=variables)
         found = self.generate(ids, show_special=True, **{**self.defaults.options, **options})
@@ -200,11 +200,11 @@ class Model:
         return ReplyReader(self.chat_template, tools=tools, inside=opened_by(end))
 
     def chat_ids(self, messages: Messages, *, tools: list[Any] | None = None, variables: Variables = None) -> list[int]:
-        """The prompt of a conversation as ids. What a message says stays text, special tokens in it included."""
+        """The prompt of a conversation as ids. Special tokens written in a message are plain text."""
         from weft.text.chat import encode_chat
 
         tokenizer = self.tokenizer
-        ends = {"bos_token": tokenizer.bos_id, "eos_token": tokenizer.eos_id}  # templates write them by these names
+        ends = {"bos_token": tokenizer.bos_id, "eos_token": tokenizer.eos_id}  # templates use these names
         names = {name: tokenizer.token(id) or "" for name, id in ends.items() if id is not None}
         given = {**names, **(variables or {})}
         wrong = next((name for name in given if not isinstance(name, str) or name in _NOT_VARIABLES), None)
@@ -215,13 +215,12 @@ class Model:
 
     @cached_property
     def chat_template(self) -> Template:
-        """The model's template, or its templates by name."""
+        """The model's chat template, or its templates by name."""
         entry = self._located.entry
         template = self.decoder.checkpoint.chat_template or (entry.chat_template if entry else None)
         if template is None:
-            raise UnsupportedError(
-                "chat", f"{self._located.spec} has no chat template; use generate, or a model made for chat"
-            )
+            what = f"{self._located.spec} has no chat template"
+            raise UnsupportedError("chat", what, advice="use generate, or a model made for chat")
         return template
 
     def logits(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
@@ -232,9 +231,8 @@ class Model:
         if isinstance(prompt, str):
             ids = self.tokenizer.encode(prompt, add_special=True, parse_special=parse_special)
             if not ids:
-                raise InputError(
-                    "generate", "the prompt is empty and the model has no token to begin with; give some text"
-                )
+                what = "is empty, and the model has no token to begin a text with"
+                raise InputError("generate", what, field="prompt", advice="give some text")
             return ids
         return prompt
 

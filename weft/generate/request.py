@@ -19,7 +19,7 @@ TRUNCATE = ("left", "right", "middle")
 
 @frozen
 class Request:
-    """Token ids to continue. Any sequence of ids and strings is taken; they are kept as tuples.
+    """Token ids to continue. Any sequences of ids and of strings are accepted; they are kept as tuples.
 
     `max_tokens` None means as many as the context allows, which also caps a number that is given; 0 computes the prompt
     and nothing else. Generation ends at a stop string, at one of `stop_ids`, or at the model's own end tokens unless

@@ -1,4 +1,4 @@
-"""What a request gives back: pieces while it runs, a Generation when it has ended."""
+"""The output of a request: pieces while it runs, a Generation when it has ended."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FinishReason = Literal["stop", "length", "cancelled"]
 class TokenLogprob(NamedTuple):
     """The natural logarithm of a token's probability as the model gives it: before penalties, grammar and temperature.
 
-    `top` are the most probable tokens there and theirs, the most probable first.
+    `top` has the most probable tokens at this position with their log probabilities, the most probable first.
     """
 
     token: int
@@ -26,7 +26,7 @@ class TokenLogprob(NamedTuple):
 
 @frozen
 class Piece:
-    """What one token added; the pieces of a request join to its Generation. The last one has a finish reason.
+    """What one token added; the pieces of a request add up to its Generation. The last one has a finish reason.
 
     Text may lag behind the tokens: an unfinished character or a possible stop string is held back. `index` says which
     of a request's `n` answers it belongs to.
@@ -38,15 +38,15 @@ class Piece:
     index: int = 0
     logprobs: tuple[TokenLogprob, ...] = ()
     reasoning: str = ""  # of a chat: kept apart from the text
-    events: tuple[CallEvent, ...] = ()  # of a chat: what became known of tool calls
+    events: tuple[CallEvent, ...] = ()  # of a chat: progress of tool calls
 
 
 @frozen
 class Usage:
-    """Token counts. `prompt_tokens` are those that ran; `truncated_tokens` more were given and dropped.
+    """Token counts. `prompt_tokens` counts the prompt after truncation, which dropped `truncated_tokens`.
 
-    `cached_tokens` of the prompt were not computed, since a page of the state had them; of `drafted_tokens` that were
-    checked `accepted_tokens` were right.
+    `cached_tokens` of the prompt came from the prefix cache and were not computed; of `drafted_tokens` that were
+    checked, `accepted_tokens` were right.
     """
 
     prompt_tokens: int
@@ -63,11 +63,11 @@ class Usage:
 
 @frozen
 class Timings:
-    """Times in milliseconds, 0 for what was not reached.
+    """Times in milliseconds; all 0 if there was no token.
 
     `prompt_ms` is from the first step of the request to its first token, `predicted_ms` from there to the end; the
-    rates are prompt tokens, and tokens after the first, over these. `first_token_ms` counts from submission and so
-    includes the time in the queue.
+    rates are prompt tokens, and tokens after the first, per second of these. `first_token_ms` counts from submission,
+    so it includes the time in the queue.
     """
 
     prompt_ms: float
@@ -79,10 +79,10 @@ class Timings:
 
 @frozen
 class Generation:
-    """The whole result. Stop strings and stop tokens are not part of it, `stop` is the string that ended it; `seed`
-    repeats it.
+    """The whole result, without stop strings and stop tokens. `stop` is the string that ended it; the same `seed` gives
+    the same result.
 
-    `logprobs` has one entry a token where the request asked for them, `prompt_logprobs` one for each of the prompt's
+    `logprobs` has one entry per token if the request asked for them, `prompt_logprobs` one for each of the prompt's
     tokens from `prompt_logprobs_from` on. In a chat, `reasoning` and `tool_calls` are kept apart from the text.
     """
 
@@ -102,17 +102,17 @@ class Generation:
 
 @frozen
 class Stats:
-    """Counts since the engine was made, but for those of the first two lines, which are of now."""
+    """The engine's current load (down to `kept_pages`), and counters since it was made."""
 
     running: int
     waiting: int
     pages: int
     free_pages: int
-    kept_pages: int  # of the free ones: those whose content may be found again
+    kept_pages: int  # of the free ones: those still in the prefix cache
 
     steps: int
     prompt_tokens: int  # of requests that have started
-    cached_tokens: int  # of these, the ones that were not computed
+    cached_tokens: int  # of these, those found in the prefix cache
     generated_tokens: int
     drafted_tokens: int
     accepted_tokens: int

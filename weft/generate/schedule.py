@@ -1,7 +1,7 @@
 """The schedule: which tokens of which requests are computed in the next step. Pure: no device, no clock, no pool.
 
-One rule: a request's `computed` catches up with its `tokens`. A request that decodes lacks one token (and the drafts it
-wants checked), one that is new lacks its prompt, one that was preempted lacks everything; there are no other kinds.
+One rule: a request's `computed` catches up with its `tokens`. A request that decodes lacks one token and its drafts, a
+new one lacks its prompt, a preempted one lacks all its tokens; there are no other kinds.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,44 +9,44 @@ from typing import NamedTuple
 
 from weft.runtime.paged.pages import PAGE_TOKENS, pages_for
 
-AGING = 256  # steps of waiting that are worth one step of priority
+AGING = 256  # steps of waiting that raise the priority by one
 
 
 class Progress(NamedTuple):
-    """Where one request stands. Keys count up: the lower came first."""
+    """The progress of one request. Lower keys were submitted earlier."""
 
     key: int
-    tokens: int  # known: the prompt, what was generated, and drafts
-    computed: int  # the first so many of them are in the state, or in pages that a waiting one may share
+    tokens: int  # the prompt, generated tokens and drafts
+    computed: int  # how many of them, from the first, are in its pages or in pages it can share
     pages: int  # held; a request that holds none is waiting, the others are running
-    decodes: bool = False  # nothing is missing but the last token and drafts
-    shared: int = 0  # of one that waits: pages with its beginning that are there already
-    idle: int = 0  # of these, the ones that nobody uses: they are free until it takes them
-    own: int = 0  # of the pages held: those that nobody else uses, which are free when it is preempted
-    held_up: bool = False  # waits for pages that another request is computing
-    priority: int = 0  # the higher goes first
-    waited: int = 0  # steps that it was waiting, all its life
+    decodes: bool = False  # only the last token and drafts are not computed
+    shared: int = 0  # of a waiting request: pages in the prefix cache that it can use
+    idle: int = 0  # of these, pages that no request uses: they count as free until it takes them
+    own: int = 0  # of the pages held, those no other request uses: preempting it frees them
+    held_up: bool = False  # waiting for pages that another request is computing
+    priority: int = 0  # higher goes first
+    waited: int = 0  # steps spent waiting, in total
     tenant: str = ""
 
     @property
     def urgency(self) -> int:
-        """Priority, which grows with waiting, so that nobody waits for ever."""
+        """Priority plus a bonus for waiting, so that no request waits for ever."""
         return self.priority + self.waited // AGING
 
     @property
     def rank(self) -> tuple[int, int]:
-        """Sorts those that go on first to the front."""
+        """Sort key: the most urgent first, then the oldest."""
         return -self.urgency, self.key
 
 
 class State(NamedTuple):
-    """Unfinished requests, the pages without users, how many more requests may run, and tokens computed by tenant."""
+    """Unfinished requests, free pages, how many more requests may run, and tokens computed by tenant."""
 
     requests: Sequence[Progress]
     free_pages: int
     vacancies: int = 1 << 30
     served: Mapping[str, int] = {}
-    stride: int = 0  # tokens between two places where a step has to end, 0 for none
+    stride: int = 0  # a request's part of a step ends at multiples of this many tokens; 0: anywhere
 
 
 class Work(NamedTuple):
@@ -60,7 +60,7 @@ class Work(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What the next step does: first the preempted give back all their pages, then the work."""
+    """What the next step does: first preempted requests release their pages, then the work runs."""
 
     work: tuple[Work, ...]
     preempted: tuple[int, ...]
@@ -69,14 +69,14 @@ class Plan(NamedTuple):
 def schedule(state: State, budget: int) -> Plan:
     """Give requests the tokens they may compute this step, at most `budget` in all.
 
-    Those that decode come first, then prompts that have begun, then those that wait; each kind by urgency and age, and
-    those that wait also by how much their tenant has had. When pages run out, the last by rank of those that run is
-    returned to the queue; one that nobody ranks behind keeps what it has and waits. A waiting request starts when all
-    its tokens and, beside others, one more fit in the free pages, so that it is not thrown out at once; nobody
-    overtakes it.
+    Requests that decode come first, then prompts that have begun, then waiting requests; each kind by urgency and age,
+    and waiting requests also by how many tokens their tenant has had. When pages run out, the running request that
+    ranks last is preempted and returns to the queue; if that is the one that needs pages, it keeps its pages and
+    pauses. A waiting request starts when all its tokens, and one more if others run, fit in the free pages, so that it
+    is not preempted at once; no request overtakes it.
 
-    Everyone finishes: the first by rank of those that run can always get pages, so it ends, and then the next is first.
-    The first of those that wait starts at the latest when nobody runs, and by waiting it becomes the first.
+    Every request finishes: the running request that ranks first can always get pages, so it ends, and the next one
+    becomes first. A waiting request gains urgency until it is first, and starts at the latest when none runs.
     """
     step = _Step(state, budget)
     running = sorted((r for r in state.requests if r.pages), key=lambda r: r.rank)
@@ -88,7 +88,7 @@ def schedule(state: State, budget: int) -> Plan:
 
 
 class _Step:
-    """A plan while it is made."""
+    """A plan under construction."""
 
     def __init__(self, state: State, budget: int) -> None:
         self.budget = budget
@@ -101,7 +101,7 @@ class _Step:
         self.preempted: dict[int, None] = {}
 
     def go_on(self, request: Progress, running: list[Progress]) -> None:
-        """The next tokens of a running request, with the pages of those that rank behind it where need be."""
+        """Plan the next tokens of a running request; preempts requests that rank behind it if it needs their pages."""
         wanted = self._end(request) - request.computed
         if wanted <= 0:
             return
@@ -114,7 +114,7 @@ class _Step:
             self._give(request, Work(request.key, request.computed, stop, grown))
 
     def _end(self, request: Progress) -> int:
-        """Where the tokens end that it may compute."""
+        """The end of the tokens that it may compute in this step."""
         end = min(request.tokens, request.computed + self.budget)
         return min(end, (request.computed // self.stride + 1) * self.stride) if self.stride else end
 
@@ -127,7 +127,7 @@ class _Step:
         self.free += last.own
 
     def admit(self, waiting: list[Progress]) -> None:
-        """Start requests in their order until budget, pages or vacancies are used up."""
+        """Start waiting requests in order until budget, pages or vacancies are used up."""
         while waiting and self.budget and self.vacancies and not self.preempted:
             request = min(waiting, key=lambda r: (-r.urgency, self.served.get(r.tenant, 0), r.key))
             waiting.remove(request)

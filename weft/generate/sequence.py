@@ -1,4 +1,4 @@
-"""The state of one request in the engine: its tokens, its pages, its text, its clock."""
+"""The state of one answer in the engine: its tokens, pages, text and timings."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
     from weft.generate.grammar import Matcher
 
 
-Added = tuple[tuple[int, ...], tuple[TokenLogprob, ...]]  # tokens, and what was asked to be known of each
+Added = tuple[tuple[int, ...], tuple[TokenLogprob, ...]]  # tokens, and their log probabilities if asked for
 
 
 class Limits(NamedTuple):
-    """What the engine settled for a request before it starts."""
+    """The limits of a request, derived when it is admitted."""
 
     max_tokens: int
     vocab_size: int
     stop_ids: frozenset[int]
-    text_ids: int  # ids below have text
+    text_ids: int  # ids below this have text
 
 
 class Sequence:
-    """One answer from submission to its end. The engine alone changes it, under its lock."""
+    """One answer, from submission to its end. Only the engine changes it, under its lock."""
 
     def __init__(
         self,
@@ -59,28 +59,28 @@ class Sequence:
     ) -> None:
         self.key = key
         self.request = request
-        self.tokens = list(prompt)  # the prompt and what was generated
-        self.drafts: list[int] = []  # that may follow, to be checked in the next step
-        self.computed = 0  # the first so many of them are in the state; whatever the pages hold beyond is scratch
+        self.tokens = list(prompt)  # the prompt and the generated tokens
+        self.drafts: list[int] = []  # tokens to be checked in the next step
+        self.computed = 0  # how many tokens, from the first, are in the KV cache; anything beyond is scratch
         self.holding = holding
         self.sampler = Sampler(request.sampling, prompt, seed)
         self.pieces: deque[Piece] = deque()  # not yet fetched
         self.result: Generation | None = None
         self.error: Exception | None = None
         self.waited = 0  # steps without pages
-        self.adapter: Any = None  # the version that it began with
+        self.adapter: Any = None  # the adapter's version when the request was submitted
         self.matcher: Matcher | None = None  # of its grammar
         self.reasoning: Reasoning | None = None
-        self.acceptance = Acceptance()  # too little to begin with: the first right guess changes it
-        self.model_acceptance = Acceptance()  # of a draft model's
-        self.nodes: list[Node] = []  # of its full pages, as far as they can be found again
+        self.acceptance = Acceptance()  # starts low; the first right guess raises it
+        self.model_acceptance = Acceptance()  # of drafts by a draft model
+        self.nodes: list[Node] = []  # of its full pages that are in the prefix cache
         self.hashes: list[bytes] = []  # of the prompt's pages that may be shared
-        self.text = b""  # the prompt as it is hashed
+        self.text = b""  # the bytes of the prompt's tokens, as they are hashed
         self.root: Node | None = None  # None: pages are not shared
-        self.found: tuple[int, list[Node]] = (-1, [])  # what the cache had, and the version that it had then
+        self.found: tuple[int, list[Node]] = (-1, [])  # the cache's version at the last lookup, and what it found
         self._lookup: PromptLookup | None = None
-        self._guess: ListOf[int] = ()  # what repeated text says will follow, drafted or not
-        self._by_model = False  # whether the drafts are a draft model's
+        self._guess: ListOf[int] = ()  # the proposal from repeated text, drafted or not
+        self._by_model = False  # whether a draft model made the drafts
         self._index = index
         self._limits = limits
         self._prompt_tokens = len(prompt)
@@ -99,7 +99,7 @@ class Sequence:
 
     @property
     def pages(self) -> list[int]:
-        """Those it holds, in the order of its tokens."""
+        """The pages it holds, in the order of its tokens."""
         return self.holding.pages
 
     @property
@@ -112,16 +112,16 @@ class Sequence:
 
     @property
     def decodes(self) -> bool:
-        """Whether all but the last token is computed, so that the next one follows soon."""
+        """Whether all tokens but the last are computed."""
         return self.computed == len(self.tokens) - 1 and bool(self.pages)
 
     @property
     def wants_nothing(self) -> bool:
-        """Whether the prompt alone was to be computed."""
+        """Whether only the prompt is to be computed (`max_tokens` 0)."""
         return self._limits.max_tokens == 0
 
     def start(self, now: float) -> None:
-        """The first step of the request begins; later calls change nothing."""
+        """Record the start of the first step; later calls change nothing."""
         if self._started is None:
             self._started = now
             self._cached = self.computed
@@ -129,20 +129,20 @@ class Sequence:
     # Pages
 
     def share_under(self, root: Node, prefixes: Prefixes) -> None:
-        """Let the prompt's pages be found under `root`; the last token is computed in any case."""
+        """Share the prompt's pages under `root`; the last token is always computed, for its logits."""
         self.root = root
         self.text = token_bytes(self.tokens)
         most = len(self.tokens) - 1
-        if self.request.prompt_logprobs is not None:  # what they are told from is computed, too
+        if self.request.prompt_logprobs is not None:  # their logits must be computed too
             most = min(most, self.request.prompt_logprobs_from - 1)
         self.hashes = prefixes.hashes(root, self.text[: 4 * most])
 
     def shareable(self, prefixes: Prefixes) -> list[Node]:
-        """The pages that hold its beginning already."""
+        """The nodes of the prefix cache that hold its first tokens."""
         if self.root is None:
             return []
         if self.found[0] != prefixes.version:
-            if len(self.text) < 4 * len(self.tokens):  # it was preempted: what it has generated counts too
+            if len(self.text) < 4 * len(self.tokens):  # it was preempted: its generated tokens can be shared too
                 self.share_under(self.root, prefixes)
             found = prefixes.find(self.root, self.text, self.hashes)
             self.found = prefixes.version, prefixes.resumable(found)
@@ -156,13 +156,13 @@ class Sequence:
         self.holding.resume(nodes[-1].slot if nodes else NONE)
 
     def drop(self) -> None:
-        """Forget the computed state and give back what it was in."""
+        """Release the pages and slots; all tokens must be computed again."""
         self.holding.release()
         self.computed = 0
         self.nodes, self.drafts, self.found = [], [], (-1, [])
 
     def full_page(self) -> tuple[Node, bytes, int] | None:
-        """The next full page that is not known yet: the node before it, its tokens, the page."""
+        """The next full page that is not in the prefix cache yet: its parent node, its tokens, the page."""
         count = len(self.nodes)
         if self.root is None or (count + 1) * PAGE_TOKENS > self.computed:
             return None
@@ -170,9 +170,9 @@ class Sequence:
         return (self.nodes[-1] if count else self.root), tokens, self.pages[count]
 
     def settle(self, start: int, stop: int) -> None:
-        """A step has run the tokens start to stop: its recurrent state holds, or is forgotten where drafts were wrong.
+        """Keep the recurrent state after a step over tokens start to stop, or discard it if drafts were wrong.
 
-        Then those that were right are computed again.
+        After discarding, the next step computes the right ones again.
         """
         if self.holding.recurrence is None:
             return
@@ -183,14 +183,14 @@ class Sequence:
 
     @property
     def at_checkpoint(self) -> bool:
-        """Whether its recurrent state is the one after its last page that can be found, and is to be kept there."""
+        """Whether to store its recurrent state in the prefix cache: it is the state after the last cached page."""
         reached = self.computed > 0 and self.computed % CHECKPOINT_TOKENS == 0
         return self.holding.recurrence is not None and reached and self.computed == len(self.nodes) * PAGE_TOKENS
 
     # Drafts
 
     def propose(self, count: int) -> None:
-        """Draft at most `count` tokens, and remember what would have been drafted if more were worth it."""
+        """Draft at most `count` tokens; keeps the whole proposal, to learn how good it was."""
         room = self._limits.max_tokens - self.generated - 1
         forced = self._rule.forced() if self._rule else ()
         if forced:
@@ -202,20 +202,20 @@ class Sequence:
         self.drafts = self._guess[: max(0, min(count, room))]
 
     def wanted(self, count: int) -> Wanted:
-        """What a draft model is to draft."""
+        """The order for a draft model: at most `count` tokens."""
         room = max(0, min(count, self._limits.max_tokens - self.generated - 1))
         return Wanted(self.tokens, room, lambda row, ahead: self.sampler.choose(row, self.generated + ahead))
 
     def take_drafts(self, drafts: list[int]) -> None:
-        """A draft model proposes these."""
+        """Use the drafts of a draft model."""
         self.drafts, self._by_model = drafts, bool(drafts)
 
     # Tokens
 
     def advance(self, rows: np.ndarray, now: float) -> None:
-        """Choose what follows from `rows` [1 + checked drafts, vocab], which are finite; stop at the first wrong draft.
+        """Choose the next tokens from logits `rows` [1 + drafts, vocab], all finite; stops at the first wrong draft.
 
-        The state of the drafts that were right is there, so they count as computed.
+        The right drafts are in the KV cache already, so they count as computed.
         """
         known = len(self.tokens)
         drafts, self.drafts = self.drafts[: len(rows) - 1], []
@@ -238,19 +238,21 @@ class Sequence:
         self._learn(self.tokens[known:])
 
     def _learn(self, tokens: list[int]) -> None:
-        """See how good a guess was, whether it was drafted or not."""
+        """Update the acceptance rate with the last proposal, whether it was drafted or not."""
         if self._guess:
             right = agreement(self._guess, tokens)
             self.acceptance.note(right, right < min(len(self._guess), len(tokens)))
             self._guess = ()
 
     def _allowed(self) -> np.ndarray | None:
-        """Truth values [vocab] where the grammar or `min_tokens` rules some tokens out."""
+        """Mask [vocab] of the tokens that the grammar and `min_tokens` allow; None if they allow all."""
         allowed = _truths(self._rule.mask(), self._limits.vocab_size) if self._rule else None
         if self.generated < self.request.min_tokens and self._limits.stop_ids:
             unended = np.ones(self._limits.vocab_size, bool) if allowed is None else allowed
             unended[list(self._limits.stop_ids)] = False
-            allowed = unended if unended.any() else allowed  # a grammar that must end here ends
+            allowed = (
+                unended if unended.any() else allowed
+            )  # where the grammar allows only the end, end before min_tokens
         return allowed
 
     def _take(self, token: int, row: np.ndarray, now: float) -> None:
@@ -264,11 +266,11 @@ class Sequence:
 
     @property
     def _rule(self) -> Matcher | None:
-        """The grammar, where it holds: reasoning is free."""
+        """The grammar's matcher; None without one, and inside reasoning, which is not constrained."""
         return None if self.reasoning is not None and self.reasoning.inside else self.matcher
 
     def accept(self, token: int, now: float, logprob: TokenLogprob | None = None) -> None:
-        """`token` follows: add it to the tokens and the text, and end the request where a stop rule says so."""
+        """Append `token` to the tokens and the text; ends the request if a stop rule applies."""
         if self._first is None:
             self._first = now
         if token in self._limits.stop_ids:
@@ -294,15 +296,17 @@ class Sequence:
             self._add(text, added)
 
     def note_prompt(self, first: int, rows: np.ndarray) -> None:
-        """`rows` are the logits after tokens first, first + 1, ... of the prompt."""
+        """Record prompt log probabilities; `rows` are the logits after tokens first, first + 1, ... of the prompt."""
         assert self.request.prompt_logprobs is not None
         for place, row in enumerate(rows, first + 1):
-            new = place == self.request.prompt_logprobs_from + len(self._prompt_logprobs)  # not again after preemption
+            new = place == self.request.prompt_logprobs_from + len(
+                self._prompt_logprobs
+            )  # False if recorded before a preemption
             if place < self._prompt_tokens and new:
                 self._prompt_logprobs.append(token_logprob(row, self.tokens[place], self.request.prompt_logprobs))
 
     def finish(self, reason: FinishReason, now: float, text: str = "", added: Added = ((), ())) -> None:
-        """End the request: what was held back comes out, after the `text` of the last token, if it `added` one."""
+        """End the request and release the text held back, after the `text` of the last token if it `added` one."""
         if self._stream:
             text += self._stops.add(self._stream.finish())
         if self._stops.stopped:  # the last bytes completed a stop string
@@ -346,7 +350,7 @@ class Sequence:
 
 
 def step_of(work: ListOf[Work], sequences: ListOf[Sequence]) -> tuple[Step, list[int]]:
-    """The step that computes `work`, and of how many tokens of each item the logits are asked for."""
+    """The step that computes `work`, and the number of rows of logits for each item."""
     ids: list[list[int]] = []
     asked: list[int] = []
     for item, sequence in zip(work, sequences):
@@ -369,5 +373,5 @@ def step_of(work: ListOf[Work], sequences: ListOf[Sequence]) -> tuple[Step, list
 
 
 def _truths(bits: np.ndarray, count: int) -> np.ndarray:
-    """Bits in 32-bit words as `count` truth values."""
+    """Bits in 32-bit words as `count` booleans."""
     return np.unpackbits(bits.view(np.uint8), count=count, bitorder="little").view(np.bool_)

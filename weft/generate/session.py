@@ -1,7 +1,7 @@
-"""A session: a text that grows, whose computed beginning is used again. Also on disk.
+"""A session: a text that grows and reuses the KV cache of its prefix; it can be saved to disk.
 
-A session owns nothing but its tokens. What was computed for them lies in pages that the engine finds by their content,
-so forking is copying a list, and a session that was pushed out of memory is only slower.
+A session owns only its tokens. The engine finds their pages of the KV cache by content, so forking copies a list, and a
+session whose pages were evicted is only slower.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _MOST_BYTES = 1 << 24  # of a description
 
 
 class Session:
-    """A growing text over a model; `options`, as for `model.generate`, hold for all calls that have none of their own.
+    """A growing text over a model; `options`, as for `model.generate`, are the defaults of its calls.
 
-    What is added and what is generated become part of it. Several may be used in turns; each is for one thread.
+    Prompts and generated tokens become part of it. Several sessions may be used in turns; each is for one thread.
     """
 
     def __init__(self, model: Model, tokens: Sequence[int] = (), **options: Any) -> None:
@@ -49,10 +49,10 @@ class Session:
         return self._model.tokenizer.decode(self.tokens, skip_special=False)
 
     def extend(self, prompt: str | Sequence[int]) -> int:
-        """Add text or ids, and compute them; the number of tokens that were added.
+        """Append text or ids and compute them; returns the number of tokens added.
 
-        Text that is added goes on from what is there: it is split into tokens by itself, and only a text at the very
-        start gets the model's first token. The next answer is bitwise the one to all ids given at once.
+        Appended text is tokenized by itself, and only text at the very start gets the model's first special token. The
+        next answer is bitwise the one for all ids given at once.
         """
         ids = self._ids(prompt)
         self._run(ids, {"max_tokens": 0})
@@ -60,14 +60,14 @@ class Session:
         return len(ids)
 
     def generate(self, prompt: str | Sequence[int] = (), **options: Any) -> Generation:
-        """Add `prompt`, if any, and what the model has to say then."""
+        """Append `prompt`, if any, and the model's continuation, which is returned."""
         ids = self._ids(prompt)
         result = self._run(ids, options)
         self.tokens += ids + list(result.tokens)
         return result
 
     def stream(self, prompt: str | Sequence[int] = (), **options: Any) -> Iterator[Piece]:
-        """As `generate`, piece by piece. Leaving the loop keeps what has come so far."""
+        """As `generate`, piece by piece. Leaving the loop keeps the text so far."""
         ids = self._ids(prompt)
         self._check_room(ids)
         pieces = self._model.stream(self.tokens + ids, **{**self._options, **options})
@@ -77,11 +77,11 @@ class Session:
             yield piece
 
     def fork(self) -> Session:
-        """Another session with the same text; the two go on independently, and share what is computed."""
+        """Another session with the same text; the two continue independently and share the KV cache."""
         return Session(self._model, self.tokens, **self._options)
 
     def reset(self) -> None:
-        """Begin again with nothing."""
+        """Remove all text."""
         self.tokens.clear()
 
     def _ids(self, prompt: str | Sequence[int]) -> list[int]:
@@ -91,7 +91,7 @@ class Session:
 
     def _check_room(self, ids: list[int]) -> None:
         if not self.tokens and not ids:
-            raise InputError("session", "the session has no text yet", advice="give some")
+            raise InputError("session", "the session has no text yet", advice="give a prompt")
 
     def _run(self, ids: list[int], options: dict[str, Any]) -> Generation:
         self._check_room(ids)
@@ -100,7 +100,7 @@ class Session:
     # On disk
 
     def save(self, path: str | Path) -> None:
-        """Write the session: its tokens, and those pages of its state that are in memory, so that loading is quick."""
+        """Write the session's tokens and its pages of the KV cache that are in memory, so that loading is quick."""
         pages = self._model.engine.read_pages(self.tokens, **self._circumstances())
         about = {"tokens": self.tokens, "pages": len(pages), "state": self._model.decoder.state_fingerprint}
         described = json.dumps(about, separators=(",", ":")).encode()
@@ -123,7 +123,7 @@ class Session:
 
     @classmethod
     def load(cls, model: Model, path: str | Path, **options: Any) -> Session:
-        """The session in a file. Pages that another model or build computed are left out: they are computed again."""
+        """The session in a file. Pages that another model or build computed are ignored and computed again."""
         path = Path(path)
         try:
             data = path.read_bytes()
@@ -133,7 +133,9 @@ class Session:
         tokens = about["tokens"]
         most = model.decoder.vocab_size
         if not all(type(token) is int and 0 <= token < most for token in tokens):
-            raise FormatError("session", f"{path.name} has token ids of another model; this one has 0 to {most - 1}")
+            raise FormatError(
+                "session", f"{path.name} has token ids of another model: this one has ids 0 to {most - 1}"
+            )
         session = cls(model, tokens, **options)
         size = model.decoder.page_bytes
         if about["state"] == model.decoder.state_fingerprint and len(pages) == size * about["pages"]:
@@ -143,19 +145,19 @@ class Session:
 
 
 def _read(data: bytes, name: str) -> tuple[dict[str, Any], bytes]:
-    """What a file says of the session, and its pages."""
+    """The description and the pages in the bytes of a session file."""
     if len(data) < _HEAD.size + _CHECK or not data.startswith(_MAGIC):
-        raise FormatError("session", f"{name} is not a session of this version of weft")
+        raise FormatError("session", f"{name} is not a session file of this version of weft")
     if blake2b(memoryview(data)[:-_CHECK], digest_size=_CHECK).digest() != data[-_CHECK:]:
         raise FormatError("session", f"{name} is damaged: the checksum does not match")
     _, size = _HEAD.unpack_from(data)
     if size > min(_MOST_BYTES, len(data) - _HEAD.size - _CHECK):
-        raise FormatError("session", f"{name} is cut short: its header says {size} bytes")
+        raise FormatError("session", f"{name} is truncated: its description should have {size} bytes")
     try:
         about = json.loads(data[_HEAD.size : _HEAD.size + size])
         whole = isinstance(about["tokens"], list) and type(about["pages"]) is int and isinstance(about["state"], str)
     except (ValueError, KeyError, TypeError, RecursionError):
         whole = False
     if not whole:
-        raise FormatError("session", f"{name} has a header that is not a session's")
+        raise FormatError("session", f"{name} has a malformed description")
     return about, data[_HEAD.size + size : -_CHECK]

@@ -1,1 +1,1 @@
-"""What follows: how the next token of a request is chosen, drafted, and brought to an end."""
+"""How the next token of a request is chosen and drafted, and where generation stops."""

@@ -1,10 +1,10 @@
-"""How a model's makers want it sampled: what a chat uses for the settings that a request leaves unset.
+"""The sampling settings that a model's makers recommend: a chat's defaults for settings that a request leaves unset.
 
-The first of these that says something decides, and a value that the caller gives always wins:
+They come from the first of these that has any; a value that the caller gives always wins:
 
 1. generation_config.json in the model's folder, unless it says `"do_sample": false`;
 2. the model's entry in the catalogue, for files that carry no such settings (GGUF);
-3. nothing: each caller then has its own. The library is greedy, `weft chat` takes CHAT, an API what it documents.
+3. nothing: then each caller uses its own. The library is greedy, `weft chat` uses CHAT, an API what it documents.
 
 Continuing a raw prompt (`model.generate`, `weft generate` without --chat) does not use these: it is greedy unless
 `temperature` is given.
@@ -28,7 +28,7 @@ CHAT = {"temperature": 0.7, "top_p": 0.9}
 
 @frozen
 class Defaults:
-    """`options` are keyword arguments of Sampling, none where nothing is stated; `source` says who states them."""
+    """`options` are keyword arguments of Sampling, empty if nothing is stated; `source` says where they come from."""
 
     options: Mapping[str, Any]
     source: str
@@ -52,7 +52,7 @@ def model_defaults(generation: Mapping[str, Any], entry: Entry | None) -> Defaul
 
 
 def _usable(generation: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that Sampling takes; a malformed one is as good as none, since a file is not the caller's doing."""
+    """The settings that Sampling takes; a malformed one is ignored, since the caller did not write the file."""
     found = {}
     for name in SAMPLING:
         try:

@@ -1,7 +1,7 @@
-"""A smaller model that drafts for a larger one: the same vocabulary, a state of its own, a few steps ahead.
+"""A draft model: a smaller model with the same vocabulary and its own KV cache, which drafts a few tokens ahead.
 
-It chooses with the request's own rules and random numbers, so where the two models agree on the probabilities they draw
-the same token, sampled texts included.
+It chooses tokens with the request's sampling rules and random numbers, so where the two models agree on the
+probabilities they draw the same token, in sampled texts too.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from weft.runtime.paged.holding import Holding
 from weft.runtime.steps import build_step
 
 STEP_TOKENS = 512
-TRY = 2  # tokens drafted to see what it costs
-RESTS = 50  # times as long as a try takes: where drafting does not pay, trying costs a fiftieth of the time
+TRY = 2  # tokens of a trial draft, which measures the cost
+RESTS = 50  # pause after a trial, in durations of it: where drafting does not pay, trials cost a fiftieth of the time
 Choose = Callable[[np.ndarray, int], int]  # logits and how many tokens ahead -> the token
 
 
 @dataclass
 class _Follower:
-    """One request as the draft model knows it: what it holds, and the tokens whose state is there."""
+    """One request in the draft model: the pages it holds, and the tokens that are computed there."""
 
     holding: Holding
     tokens: list[int] = field(default_factory=list)
@@ -43,25 +43,23 @@ class Wanted:
 
 
 class DraftModel:
-    """Follows requests by their keys. Whoever uses it has the engine's lock."""
+    """Drafts for requests, which it knows by their keys. The caller must hold the engine's lock."""
 
     def __init__(self, decoder: Decoder, vocab_size: int) -> None:
         if decoder.vocab_size != vocab_size:
-            raise InputError(
-                "engine",
-                f"the draft model has {decoder.vocab_size} tokens, the model {vocab_size}; they must be the same",
-            )
+            what = f"must have the same vocabulary: it has {decoder.vocab_size} tokens, the model {vocab_size}"
+            raise InputError("engine", what, field="draft", advice="use a smaller model of the same family")
         if decoder.slots is not None:
             raise UnsupportedError("engine", "must be a model without recurrent state", field="draft")
         self._decoder = decoder
         self._followers: dict[int, _Follower] = {}
-        self.seconds = 0.0  # that a drafted token costs, where the text before it is known; the last ones count most
-        self.rate = 0.7  # how likely its drafts are right, in texts that have ended; the last ones count most
-        self._reading = 0.0  # seconds that a token of a text takes which has to be read first
-        self._ended = 0.0  # when it drafted last
+        self.seconds = 0.0  # per drafted token, once the text before it is computed; recent ones weigh most
+        self.rate = 0.7  # share of its drafts that were right in requests that have ended; recent ones weigh most
+        self._reading = 0.0  # seconds per token of text that must be computed before drafting
+        self._ended = 0.0  # time of the last draft
 
     def draft(self, wanted: Mapping[int, Wanted]) -> dict[int, list[int]]:
-        """The drafts by key; those that find no room in the state have none."""
+        """The drafts by key; a request for which the KV cache has no room gets none."""
         ready = {key: self._follow(key, want) for key, want in wanted.items() if want.count > 0}
         going = {key: follower for key, follower in ready.items() if follower is not None}
         drafts: dict[int, list[int]] = {key: [] for key in going}
@@ -80,38 +78,39 @@ class DraftModel:
         return drafts
 
     def _note(self, seconds: float, requests: int, missing: int) -> None:
-        """A step for `requests` took so long, with `missing` tokens of their texts."""
+        """Record that a step for `requests` took `seconds` and computed `missing` tokens of their texts."""
         if missing <= 2 * requests:
             self.seconds = _mean(self.seconds, seconds / requests)
         else:
             self._reading = _mean(self._reading, seconds / missing)
 
     def may_try(self, key: int, tokens: Sequence[int]) -> bool:
-        """Whether drafting for a request, which did not pay, may be tried again: that takes time to read its text."""
+        """Whether to try drafting again for a request where it did not pay: a trial must first compute its text."""
         follower = self._followers.get(key)
         behind = len(tokens) - (len(follower.tokens) if follower else 0)
         cost = behind * self._reading + TRY * self.seconds
         return time.perf_counter() - self._ended >= RESTS * cost
 
     def forget(self, key: int, rate: float) -> None:
-        """The request has ended, and drafts for it were right so often."""
+        """Release the pages of a request that has ended; `rate` is the share of its drafts that were right."""
         self.rate = 0.8 * self.rate + 0.2 * rate
         follower = self._followers.pop(key, None)
         if follower is not None:
             follower.holding.release()
 
     def _follow(self, key: int, want: Wanted) -> _Follower | None:
-        """The follower of a request, with pages for its text and drafts; drafts that were wrong are forgotten."""
+        """The follower of a request, with pages for its text and drafts; None if they do not fit."""
         follower = self._followers.get(key)
         if follower is None:
             pools = self._decoder.pages, self._decoder.slots, self._decoder.max_pages
             follower = self._followers[key] = _Follower(Holding(*pools))
+        # drop drafts that were wrong
         del follower.tokens[min(agreement(follower.tokens, want.tokens), len(want.tokens) - 1) :]
         total = len(want.tokens) + want.count
         return follower if total <= self._decoder.max_context and follower.holding.grow(total) else None
 
     def _step(self, work: list[tuple[_Follower, list[int]]]) -> np.ndarray:
-        """Compute what is missing of each text; logits after the last token of each."""
+        """Compute the missing tokens of each text; logits [texts, vocab] after the last token of each."""
         while True:
             parts, budget = [], STEP_TOKENS
             for follower, text in work:
@@ -125,7 +124,7 @@ class DraftModel:
             if all(stop == len(text) for _, text, _, stop in parts):
                 return logits
             for follower, text, _, stop in parts:
-                if stop == len(text):  # its logits are asked for again with the others'
+                if stop == len(text):  # its last token is computed again, for its logits in the last round
                     follower.tokens.pop()
 
     def _run(self, parts: list[tuple[_Follower, list[int], int, int]]) -> np.ndarray:
@@ -139,5 +138,5 @@ class DraftModel:
 
 
 def _mean(old: float, new: float) -> float:
-    """Of measurements, the last ones counting most."""
+    """An exponential moving average; `old` 0 means no measurement yet."""
     return new if old == 0 else 0.7 * old + 0.3 * new

@@ -1,26 +1,26 @@
-"""Speculation: tokens that probably follow, to be checked together in one step, and whether that pays.
+"""Speculative decoding: tokens that probably come next, checked together in one step, and whether that pays.
 
-A draft never decides anything. The step computes what follows each of its tokens, the request chooses its next token
-from there as it always does, and the draft's is kept where it is the same one. So the text is the one of plain
+Drafts never change the text. The step computes the logits after each drafted token, the request chooses its next token
+from them as always, and a drafted token is kept only if it equals the chosen one. So the text is that of plain
 decoding, greedy or sampled, for every seed; only the number of steps is smaller.
 """
 
 from collections.abc import Iterable, Sequence
 
 MAX_DRAFT = 8
-LONGEST, SHORTEST = 4, 2  # tokens that have to be the same before a stretch of the text is proposed again
+LONGEST, SHORTEST = 4, 2  # tokens at the end of the text that must occur earlier for a proposal
 
 
 class PromptLookup:
-    """Proposes what followed the last time that the text ended as it does now; prompt and output are searched.
+    """Proposes the tokens that followed the previous occurrence of the text's last tokens, in prompt and output.
 
-    Every stretch of SHORTEST to LONGEST tokens is remembered with the place behind its last occurrence.
+    It stores every n-gram of SHORTEST to LONGEST tokens with the position after its last occurrence.
     """
 
     def __init__(self, tokens: Iterable[int]) -> None:
         self._tokens: list[int] = []
         self._places: list[dict[tuple[int, ...], int]] = [{} for _ in range(LONGEST + 1)]
-        self._found = 0  # the place behind the last occurrence of the text's end, 0 for none
+        self._found = 0  # the position after the previous occurrence of the text's end, 0 for none
         for token in tokens:
             self.add(token)
 
@@ -41,16 +41,16 @@ class PromptLookup:
 
 
 class Acceptance:
-    """How likely a drafted token of one request is right, from those whose fate is known; the last ones count most.
+    """Estimates how likely a drafted token of one request is right, from those checked; recent ones weigh most.
 
-    What is `expected` at first counts as much as `weight` tokens.
+    The initial estimate `expected` counts as much as `weight` tokens.
     """
 
     def __init__(self, expected: float = 0.3, weight: float = 1.0) -> None:
         self._right, self._tried = expected * weight, weight
 
     def note(self, right: int, wrong: bool) -> None:
-        """`right` tokens in a row were right; then one was `wrong`, or no more were known."""
+        """Record a draft: its first `right` tokens were right, then one was `wrong` or the draft ended."""
         self._right = 0.9 * self._right + right
         self._tried = 0.9 * self._tried + right + wrong
 
@@ -60,10 +60,10 @@ class Acceptance:
 
 
 class StepCosts:
-    """What a step costs by its tokens: a line through the times of past steps, the last ones counting most."""
+    """Predicts the time of a step from its tokens: a line fitted to past steps, recent ones weighing most."""
 
     def __init__(self) -> None:
-        self._sums = [0.0] * 5  # of 1, tokens, tokens², seconds, tokens * seconds
+        self._sums = [0.0] * 5  # weighted sums of 1, tokens, tokens², seconds, tokens * seconds
 
     def note(self, tokens: int, seconds: float) -> None:
         new = (1.0, tokens, tokens * tokens, seconds, tokens * seconds)
@@ -72,11 +72,11 @@ class StepCosts:
     def marginal_share(self, tokens: int, drafting: float = 0.0) -> float:
         """The cost of one more token as a share of what one token costs now, in a step of `tokens` tokens.
 
-        `drafting` are the seconds that making a draft takes.
+        `drafting` is the time that drafting the token takes, in seconds.
         """
         ones, x, xx, y, xy = self._sums
         spread = ones * xx - x * x
-        if spread <= 1e-3 * ones * ones:  # one size of step only: a guess, which the next drafts correct
+        if spread <= 1e-3 * ones * ones:  # all steps had the same size: a guess, which later steps correct
             return min(1.0, 0.25 * tokens / (0.75 + 0.25 * tokens))
         slope = max((ones * xy - x * y) / spread, 0.0)
         whole = y / ones + slope * (tokens - x / ones)
@@ -84,7 +84,7 @@ class StepCosts:
 
 
 def draft_length(rate: float, marginal_share: float, most: int) -> int:
-    """How many tokens to draft: as long as the chance that the next is right is worth more than it costs."""
+    """How many tokens to draft: go on while the chance that the next one is right exceeds its share of the cost."""
     count, chance = 0, rate
     while count < most and chance > marginal_share:
         count += 1

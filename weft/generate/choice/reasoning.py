@@ -1,10 +1,10 @@
-"""A budget for reasoning: after so many tokens between `<think>` and `</think>` the end is put there."""
+"""A token budget for reasoning: when it is used up, `</think>` is inserted."""
 
 from collections.abc import Iterable
 
 
 class Reasoning:
-    """Counts the tokens of a request's reasoning; `open` and `close` are the ids of the two marks."""
+    """Counts the tokens of a request's reasoning; `open` and `close` are the ids of `<think>` and `</think>`."""
 
     def __init__(self, budget: float, open: int, close: int, prompt: Iterable[int]) -> None:
         self.close = close

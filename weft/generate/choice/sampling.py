@@ -30,10 +30,10 @@ from weft.frozen import frozen
 
 _MASK = (1 << 64) - 1
 _LARGEST = float(np.finfo(np.float32).max)
-_MOST = 2.0  # of presence and frequency penalties, either way
+_MOST = 2.0  # largest magnitude of presence and frequency penalties
 MAX_BIASES, MOST_BIAS = 1024, 100.0
-_SMALL = 2048  # up to here all candidates are sorted; of more, only the head that can be drawn
-_COLUMNS = 1024  # that the vocabulary is cut into to find the k largest
+_SMALL = 2048  # up to this many candidates are all sorted; of more, only the head that can be drawn
+_COLUMNS = 1024  # columns into which the vocabulary is cut to find the k largest
 _HEADS = (0.2, 0.05, 1e-2, 2e-3, 1e-4, 1e-6, 1e-9, 1e-15)  # where a head may end: weights, the largest being 1
 
 
@@ -79,7 +79,7 @@ def _number(value: object) -> float:
     """A float; NaN for a value that is not a number."""
     try:
         return float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
-    except OverflowError:  # a whole number beyond the floats
+    except OverflowError:  # an integer too large for a float
         return math.inf
 
 
@@ -130,12 +130,12 @@ class Sampler:
     def __init__(self, sampling: Sampling, prompt: Iterable[int], seed: int | None = None) -> None:
         self.rules = sampling
         self.seed = seed if seed is not None else fresh_seed() if sampling.seed is None else sampling.seed
-        self.plain = sampling.temperature == 0  # the largest logit, as it is
+        self.plain = sampling.temperature == 0  # the choice is the argmax of the unchanged logits
         self._repetition = sampling.repetition_penalty != 1.0
         self._counted = bool(sampling.presence_penalty or sampling.frequency_penalty)
         self._seen = dict.fromkeys(prompt) if self._repetition else {}
-        self._seen_ids: np.ndarray | None = None  # the keys of _seen, until a new one comes
-        self._counts: dict[int, int] = {}  # of the ids generated
+        self._seen_ids: np.ndarray | None = None  # the keys of _seen; None after a new one
+        self._counts: dict[int, int] = {}  # how often each id was generated
         self._bias: tuple[np.ndarray, np.ndarray] | None = None
         if sampling.logit_bias:
             ids = np.fromiter(sampling.logit_bias, np.int64, len(sampling.logit_bias))
@@ -144,7 +144,7 @@ class Sampler:
             self.plain = False
 
     def choose(self, logits: np.ndarray, index: int, allowed: np.ndarray | None = None) -> int:
-        """Token `index` of the request, from logits [vocab] (float32, finite); `allowed` [vocab] are truth values."""
+        """Token `index` of the request, from logits [vocab] (float32, finite); `allowed` [vocab] is a boolean mask."""
         logits = self._adjusted(logits)
         if allowed is not None:
             logits = np.where(allowed, logits, np.float32(-np.inf))
@@ -170,7 +170,7 @@ class Sampler:
         return logits
 
     def note(self, token: int) -> None:
-        """`token` is now part of the sequence."""
+        """Record `token`, which is now part of the sequence, for the penalties."""
         if self._repetition and token not in self._seen:
             self._seen[token] = None
             self._seen_ids = None
@@ -192,7 +192,7 @@ def draw(logits: np.ndarray, rules: Sampling, r: float) -> int:
     top = float(logits.max())
     ids, beyond = _candidates(logits, top, rules, r)
     ids = _descending(logits, ids)
-    with np.errstate(over="ignore"):  # a tiny temperature: exp(-inf) is the 0 that is meant
+    with np.errstate(over="ignore"):  # a tiny temperature: exp(-inf) is 0, as it should be
         weights = np.exp((logits[ids].astype(np.float64) - top) / rules.temperature)  # descending from exactly 1
     if rules.typical_p < 1:
         kept = _typical(weights, rules.typical_p)
@@ -208,7 +208,7 @@ def draw(logits: np.ndarray, rules: Sampling, r: float) -> int:
 
 
 def _candidates(logits: np.ndarray, top: float, rules: Sampling, r: float) -> tuple[np.ndarray, float]:
-    """Ids that contain all that can be drawn, and the weight of what was left out (the largest logit weighs 1)."""
+    """Ids that include every token that can be drawn, and the weight of the others (the largest logit weighs 1)."""
     if 0 < rules.top_k < len(logits):
         return _top_k(logits, rules.top_k), 0.0
     if rules.typical_p < 1:
@@ -222,7 +222,7 @@ def _candidates(logits: np.ndarray, top: float, rules: Sampling, r: float) -> tu
 
 
 def _typical(weights: np.ndarray, share: float) -> np.ndarray:
-    """Where the typical ones of falling `weights` are, ascending: rule 8."""
+    """Ascending positions of the tokens that rule 8 keeps; `weights` are descending."""
     share_of = weights / weights.sum()
     some = share_of > 0
     information = np.where(some, -np.log(np.where(some, share_of, 1.0)), np.inf)
@@ -244,7 +244,7 @@ def _top_k(logits: np.ndarray, k: int) -> np.ndarray:
 def _above_k_maxima(logits: np.ndarray, k: int) -> np.ndarray:
     """Few ids, ascending, with the k largest logits among them; much cheaper than selecting from all.
 
-    Of the largest logits of each of many columns, k are at or above the k-th largest; so are then the k largest of all.
+    k column maxima are at or above the k-th largest column maximum, so the k largest logits are too.
     """
     columns = logits[: len(logits) // _COLUMNS * _COLUMNS].reshape(-1, _COLUMNS).max(axis=0)
     return np.flatnonzero(logits >= np.partition(columns, _COLUMNS - k)[_COLUMNS - k])
@@ -253,9 +253,9 @@ def _above_k_maxima(logits: np.ndarray, k: int) -> np.ndarray:
 def _head(logits: np.ndarray, top: float, rules: Sampling, r: float) -> tuple[np.ndarray, float]:
     """The most probable ids, enough of them for this draw, and the weight of the tail, which is not sorted.
 
-    The tail only enters the total, so its weight is summed from float32 exponentials, within 1e-5 of it.
+    The tail only contributes to the total, so its weight is summed from float32 exponentials (error below 1e-5).
     """
-    if len(logits) <= _SMALL or not 1e-6 < rules.temperature < 1e6:  # beyond, float32 says too little
+    if len(logits) <= _SMALL or not 1e-6 < rules.temperature < 1e6:  # beyond, float32 is not precise enough
         return np.arange(len(logits)), 0.0
     with np.errstate(over="ignore"):
         weights = np.exp((logits - np.float32(top)) / np.float32(rules.temperature))
@@ -270,8 +270,8 @@ def _head(logits: np.ndarray, top: float, rules: Sampling, r: float) -> tuple[np
 
 
 def _descending(logits: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """`ids` by falling logit, lower ones first among equals: one sort of 64-bit keys (logit, id)."""
-    bits = (logits[ids] + np.float32(0)).view(np.uint32)  # + 0: the two zeros are equal
-    falling = np.where(bits >> 31, bits, ~(bits | np.uint32(0x80000000)))  # as an unsigned number, falls with the logit
+    """`ids` by descending logit, lower ids first among equals: one sort of 64-bit keys (logit, id)."""
+    bits = (logits[ids] + np.float32(0)).view(np.uint32)  # + 0 turns -0 into 0, which is equal
+    falling = np.where(bits >> 31, bits, ~(bits | np.uint32(0x80000000)))  # unsigned, descending in the logit
     keys = (falling.astype(np.uint64) << np.uint64(32)) | ids.astype(np.uint64)
     return (np.sort(keys) & np.uint64(0xFFFFFFFF)).astype(np.int64)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 
 class _Prefix:
-    """How much of the end of a text is the beginning of one stop string (Knuth, Morris and Pratt)."""
+    """The longest suffix of a text that is a prefix of one stop string (Knuth, Morris and Pratt)."""
 
     def __init__(self, stop: str) -> None:
         self.stop = stop
@@ -25,10 +25,10 @@ class _Prefix:
 
 
 class StopText:
-    """A text up to the first stop string, which is not part of it; what comes out does not depend on the cut.
+    """A text up to the first stop string, which is not part of it; how the text is cut into parts does not matter.
 
-    The first is the one that ends first, and of two that end together the longer. Only the longest end of the text
-    that is a proper beginning of a stop string is held back.
+    The first stop string is the one that ends first; of two that end together, the longer. Only the longest suffix of
+    the text that is a proper prefix of a stop string is held back.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
@@ -37,7 +37,7 @@ class StopText:
         self._held = ""
 
     def add(self, text: str) -> str:
-        """The part of the text so far that became certain with `text`."""
+        """Append `text`; returns the text that can now be released, possibly empty."""
         if not self._prefixes:
             return text
         if self.found is not None:
@@ -57,6 +57,6 @@ class StopText:
         return self.found is not None
 
     def finish(self) -> str:
-        """What was held back, now that no more text comes; nothing after a stop string."""
+        """The text still held back, once no more text comes; empty after a stop string."""
         held, self._held = self._held, ""
         return held

@@ -1,4 +1,4 @@
-"""Grammars: what a generated text must match, and which tokens keep it so."""
+"""Grammars: what a generated text must match, and which tokens may come next."""
 
 from typing import TYPE_CHECKING
 

@@ -1,9 +1,9 @@
-"""GBNF, llama.cpp's notation for grammars, as Lark.
+"""Translates GBNF, llama.cpp's notation for grammars, to Lark.
 
-    root ::= "yes" | "no" [.!]{0,2}      # a rule; the first to be matched is `root`
+    root ::= "yes" | "no" [.!]{0,2}      # a rule; matching begins at `root`
 
-Rules that do not refer to themselves, directly or round about, are written out as regular expressions: those match
-exactly. Where a recursive rule puts two of them side by side, the first takes as much text as it can.
+Rules that are not recursive, directly or through others, become regular expressions, which match exactly. Where a
+recursive rule puts two such expressions side by side, the first one matches as much text as it can.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ class Node:
     """Part of a rule: `kind` is text, set, rule, sequence, choice or repeat."""
 
     kind: str
-    value: str = ""  # an expression of text and set, the name of a rule, the suffix of repeat
+    value: str = ""  # text and set: an expression; rule: its name; repeat: the suffix
     parts: tuple[Node, ...] = ()
 
 
 def to_lark(text: str) -> str:
-    """The same grammar in Lark; InputError, with the line, where it is malformed."""
+    """The same grammar in Lark; InputError with the line number if it is malformed."""
     rules = _Reader(text).rules()
     check_rules(len(rules), "gbnf")
     if "root" not in rules:
-        raise InputError("gbnf", "there is no rule called root")
+        raise InputError("gbnf", "the grammar has no rule called root")
     for name, rule in rules.items():
         for reference in _references(rule):
             if reference not in rules:
@@ -62,21 +62,21 @@ class _Reader:
             name = self.take(_NAME, "a rule's name")
             self.skip(_SPACE)
             if not self.text.startswith("::=", self.position):
-                raise self.wrong("::= is missing")
+                raise self.wrong("expected ::=")
             self.position += 3
             self.skip(_SPACE_AND_LINES)
             if name in found:
-                raise self.wrong(f"a second rule {name!r}")
+                raise self.wrong(f"rule {name!r} is defined twice")
             found[name] = self.choice()
             self.skip(_SPACE)
             if self.position < len(self.text) and self.text[self.position] not in "\r\n":
-                raise self.wrong("the end of the line was expected")
+                raise self.wrong("expected the end of the line")
             self.skip(_SPACE_AND_LINES)
         return found
 
     def wrong(self, what: str) -> InputError:
         line = self.text.count("\n", 0, self.position) + 1
-        return InputError("gbnf", f"line {line}: {what}: {self.text[self.position : self.position + 20]!r}")
+        return InputError("gbnf", f"line {line}: {what}, near {self.text[self.position : self.position + 20]!r}")
 
     def skip(self, space: re.Pattern[str]) -> None:
         found = space.match(self.text, self.position)
@@ -85,7 +85,7 @@ class _Reader:
     def take(self, pattern: re.Pattern[str], what: str) -> str:
         found = pattern.match(self.text, self.position)
         if not found:
-            raise self.wrong(f"{what} was expected")
+            raise self.wrong(f"expected {what}")
         self.position = found.end()
         return found[0]
 
@@ -99,7 +99,7 @@ class _Reader:
         return options[0] if len(options) == 1 else Node("choice", parts=tuple(options))
 
     def continued(self) -> bool:
-        """Whether the next line goes on with another option."""
+        """Whether the next line begins with another option; moves there if so."""
         found = _SPACE_AND_LINES.match(self.text, self.position)
         if found and self.text.startswith("|", found.end()):
             self.position = found.end()
@@ -119,7 +119,7 @@ class _Reader:
     def repeated(self, part: Node, found: re.Match[str]) -> Node:
         counts = [count for count in (found[1], found[3]) if count]
         if any(len(count) > 4 or int(count) > MAX_REPEAT for count in counts):
-            raise self.wrong(f"a repetition is too large, {MAX_REPEAT} is the most")
+            raise self.wrong(f"a repetition is too large (at most {MAX_REPEAT})")
         self.position = found.end()
         suffix = found[0] if found[0] in "*+?" else f"{{{found[1]}{found[2] or ''}{found[3] or ''}}}"
         return Node("repeat", suffix, (part,))
@@ -136,18 +136,18 @@ class _Reader:
         if start == "(":
             return self.group()
         if start == "<":
-            raise UnsupportedError("gbnf", "tokens by name or number (<...>) are not supported")
-        return Node("rule", self.take(_NAME, "a text, a set, a group or a rule's name"))
+            raise UnsupportedError("gbnf", "tokens by name or number (<...>) are not supported", advice="use strings")
+        return Node("rule", self.take(_NAME, "a string, a set, a group or a rule's name"))
 
     def group(self) -> Node:
         self.depth += 1
         if self.depth > MAX_NESTING:
-            raise self.wrong(f"groups are nested too deeply, {MAX_NESTING} is the most")
+            raise self.wrong(f"groups are nested too deeply (at most {MAX_NESTING} levels)")
         self.position += 1
         self.skip(_SPACE_AND_LINES)
         inner = self.choice()
         if not self.text.startswith(")", self.position):
-            raise self.wrong(") is missing")
+            raise self.wrong("expected )")
         self.position += 1
         self.depth -= 1
         return inner
@@ -158,7 +158,7 @@ class _Reader:
         while not self.text.startswith('"', self.position):
             characters.append(_escaped(self.character()))
         if len(characters) > MAX_LITERAL:
-            raise self.wrong(f"a text is too long, {MAX_LITERAL} characters is the most")
+            raise self.wrong(f"a string has {len(characters)} characters (at most {MAX_LITERAL})")
         self.position += 1
         return Node("text", "".join(characters))
 
@@ -174,17 +174,17 @@ class _Reader:
                 self.position += 1
                 last = self.character()
             if last < first:
-                raise self.wrong("a range that goes down")
+                raise self.wrong("a range goes down")
             parts.append(_escaped(first) if first == last else f"{_escaped(first)}-{_escaped(last)}")
         self.position += 1
         if not parts:
-            raise self.wrong("an empty set")
+            raise self.wrong("a set is empty")
         return Node("set", f"[{'^' if negated else ''}{''.join(parts)}]")
 
     def character(self) -> str:
         character = self.text[self.position : self.position + 1]
         if character in ("", "\n", "\r"):
-            raise self.wrong("a text or set without an end")
+            raise self.wrong("a string or set has no end")
         self.position += 1
         if character != "\\":
             return character
@@ -193,21 +193,21 @@ class _Reader:
         if letter in _HEX:
             digits = self.text[self.position : self.position + _HEX[letter]]
             if not re.fullmatch(f"[0-9A-Fa-f]{{{_HEX[letter]}}}", digits) or int(digits, 16) > 0x10FFFF:
-                raise self.wrong("a malformed character code")
+                raise self.wrong("a character code is malformed")
             self.position += len(digits)
             return chr(int(digits, 16))
         if letter not in _PLAIN:
-            raise self.wrong("an unknown escape")
+            raise self.wrong("an escape is unknown")
         return _PLAIN[letter]
 
 
 def _escaped(character: str) -> str:
-    """A character in an expression, in a set or outside, whatever it is."""
+    """A character as it is written in a regular expression, inside or outside a set."""
     return character if character.isalnum() and character.isascii() else f"\\u{{{ord(character):x}}}"
 
 
 class _Writer:
-    """Rules as Lark: one expression for each that is regular, in upper case, and the recursive ones as they are."""
+    """Writes the rules as Lark: recursive ones as Lark rules, the others as regular expressions in their places."""
 
     def __init__(self, rules: dict[str, Node]) -> None:
         self.rules = rules
@@ -215,9 +215,7 @@ class _Writer:
         for name in _regular(rules):
             self.expressions[name] = self.regular(rules[name])
             if len(self.expressions[name]) > MAX_EXPRESSION:
-                raise InputError(
-                    "gbnf", f"rule {name!r} is too long once written out: over {MAX_EXPRESSION} characters"
-                )
+                raise InputError("gbnf", f"rule {name!r} is too long: it expands to over {MAX_EXPRESSION} characters")
         self.recursive = rules.keys() - self.expressions.keys()
         self.numbers = {name: number for number, name in enumerate(rules)}
 
@@ -256,14 +254,14 @@ class _Writer:
 
 
 def _regular(rules: dict[str, Node]) -> list[str]:
-    """Rules that do not lead back to themselves or to one that does, each after those it uses."""
+    """Names of the rules that neither are recursive nor use a recursive rule, each after those it uses."""
     waits = {name: _references(rule) for name, rule in rules.items()}
     used_by: dict[str, list[str]] = {}
     for name, uses in waits.items():
         for use in uses:
             used_by.setdefault(use, []).append(name)
     ordered = [name for name, uses in waits.items() if not uses]
-    for name in ordered:  # grows while it is gone through
+    for name in ordered:  # the loop body appends to it
         for user in used_by.get(name, ()):
             waits[user].discard(name)
             if not waits[user]:

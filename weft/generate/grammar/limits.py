@@ -1,4 +1,4 @@
-"""How much a grammar may ask for: characters before it is compiled, seconds while it is, work at each step after."""
+"""Limits on a grammar: its characters, the seconds that compiling it may take, the work of each step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.errors import BusyError, InputError, UnsupportedError
 
 T = TypeVar("T")
 
-# Work that one step, and building a grammar, may take; the parser stops with an error beyond.
+# llguidance's limits on one step and on building a grammar; beyond them it stops with an error.
 LIMITS: dict[str, Any] = {
     "max_items_in_row": 2_000,
     "initial_lexer_fuel": 1_000_000,
@@ -27,15 +27,15 @@ LIMITS: dict[str, Any] = {
 COMPILE_SECONDS = 2.0
 CACHE_BYTES = 64 << 20
 MAX_RULES = 500  # llguidance follows rules by recursion: 3,000 in a chain overflow a stack of 8 MiB
-MAX_ALTERNATIVES = 4_000  # that all lead to each other they take a second
-# Characters of a regular expression. llguidance's memory grows with their square, which its own limits do not see:
-# 8 Ki of them take up to 40 MiB (`a?a?a?...`), 60 Ki took 780.
+MAX_ALTERNATIVES = 4_000  # in the worst case, where each leads to all others, this many take a second
+# Characters of a regular expression. llguidance's memory grows with the square of its length, and llguidance's own
+# limits do not count that: 8 Ki characters take up to 40 MiB (`a?a?a?...`), 60 Ki took 780 MiB.
 MAX_EXPRESSION = 8 << 10
 STACK_BYTES = 16 << 20
 
 _compiling = threading.Lock()
 
-# In Lark: comments, texts, expressions, the head of a definition, names.
+# The parts of a Lark grammar: comments, strings and regular expressions, the head of a definition, names.
 _LARK = re.compile(
     r"(?P<comment>//[^\n]*|\#[^\n]*)"
     r'|(?P<literal>"(?:[^"\\\n]|\\.)*"i?|/(?:[^/\\\n]|\\.)+/[a-z]*)'
@@ -46,13 +46,13 @@ _LARK = re.compile(
 
 
 def in_time(kind: str, work: Callable[[], T]) -> T:
-    """What `work` returns; an error where it takes longer than COMPILE_SECONDS.
+    """Return the result of `work`; UnsupportedError if it takes longer than COMPILE_SECONDS.
 
-    llguidance cannot be stopped, so a grammar that is too slow goes on in its thread, and nobody waits for it. Until it
-    has ended no other is compiled: there is never more than one, nor more memory than one takes.
+    llguidance cannot be stopped, so a compilation that is too slow continues in its thread, and its result is dropped.
+    No other grammar is compiled until it has ended, which limits the memory to that of one compilation.
     """
     if not _compiling.acquire(timeout=COMPILE_SECONDS):
-        raise BusyError(kind, "another grammar is still being compiled; try again later")
+        raise BusyError(kind, "another grammar is still being compiled", advice="try again later")
     done: Future[T] = Future()
 
     def run() -> None:
@@ -71,13 +71,12 @@ def in_time(kind: str, work: Callable[[], T]) -> T:
     try:
         return done.result(COMPILE_SECONDS)
     except Late:
-        raise UnsupportedError(
-            kind, f"compiling it takes longer than {COMPILE_SECONDS:g} s; give a smaller one"
-        ) from None
+        what = f"compiling the grammar takes longer than {COMPILE_SECONDS:g} s"
+        raise UnsupportedError(kind, what, advice="give a smaller one") from None
 
 
 def _start(run: Callable[[], None]) -> None:
-    """A thread whose stack holds MAX_RULES rules, on every system."""
+    """Start a thread whose stack is large enough for MAX_RULES rules on every system."""
     usual = threading.stack_size(STACK_BYTES)
     try:
         threading.Thread(target=run, name="weft-grammar", daemon=True).start()
@@ -87,28 +86,29 @@ def _start(run: Callable[[], None]) -> None:
 
 def check_rules(count: int, kind: str) -> None:
     if count > MAX_RULES:
-        raise InputError(kind, f"too many rules: {count}; {MAX_RULES} is the most")
+        raise InputError(kind, f"the grammar has {count} rules; at most {MAX_RULES} are allowed")
 
 
 def check_expressions(sizes: Iterable[int], kind: str) -> None:
-    """Hold expressions of so many characters to what one of MAX_EXPRESSION takes, all together."""
+    """Refuse expressions of these `sizes`, in characters, that together cost more than one of MAX_EXPRESSION."""
     together = isqrt(sum(size * size for size in sizes))
     if together > MAX_EXPRESSION:
-        raise InputError(
-            kind, f"expressions too long: as much work as one of {together} characters; {MAX_EXPRESSION} is the most"
-        )
+        cost = f"cost as much as one of {together} characters; at most {MAX_EXPRESSION} are allowed"
+        raise InputError(kind, f"the regular expressions are too long: together they {cost}")
 
 
 def check_lark(text: str, kind: str) -> None:
-    """The limits on alternatives, and on expressions with all that they name written out."""
+    """Check the limits on alternatives, and on expressions after the terminals they name are expanded."""
     if text.count("|") > MAX_ALTERNATIVES:
-        raise InputError(kind, f"too many alternatives: {text.count('|')}; {MAX_ALTERNATIVES} is the most")
+        raise InputError(
+            kind, f"the grammar has {text.count('|')} alternatives; at most {MAX_ALTERNATIVES} are allowed"
+        )
     own, uses, loose = _definitions(text)
     sizes: dict[str, int] = {}
 
     def size(name: str) -> int:
         if name not in sizes:
-            sizes[name] = 0  # one that uses itself is llguidance's to refuse
+            sizes[name] = 0  # stops the recursion; llguidance refuses a terminal that uses itself
             sizes[name] = own[name] + sum(size(other) for other in uses[name] if other in own)
         return sizes[name]
 
@@ -116,8 +116,10 @@ def check_lark(text: str, kind: str) -> None:
 
 
 def _definitions(text: str) -> tuple[dict[str, int], dict[str, list[str]], list[int]]:
-    """Of terminals, which have names in capitals, the characters of their own and the names they use; of rules, the
-    characters of each text and expression."""
+    """The characters of each terminal's own literals, the names it uses, and the characters of each literal in rules.
+
+    Terminals are the definitions whose names are in capitals.
+    """
     own: dict[str, int] = {}
     uses: dict[str, list[str]] = {}
     loose: list[int] = []

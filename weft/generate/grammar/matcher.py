@@ -1,4 +1,4 @@
-"""A grammar at work: which tokens may come next, step by step."""
+"""Compiled grammars and their matchers: which tokens may come next in a text."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from weft.generate.grammar.spec import Grammar
     from weft.generate.grammar.vocabulary import Mask, Vocabulary
 
-# Characters of a number, and of white space between two parts of JSON; a token may go a little beyond.
+# The most characters of a number, and of white space between two parts of JSON; the last token may exceed it a little.
 LONGEST_RUN = 40
 
 
 class Cache:
-    """Compiled grammars, the least recently used ones dropped when they are over CACHE_BYTES together."""
+    """Compiled grammars; the least recently used ones are dropped when all together exceed `limit_bytes`."""
 
     def __init__(self, limit_bytes: int = CACHE_BYTES) -> None:
         self.limit_bytes, self.size_bytes = limit_bytes, 0
@@ -50,7 +50,7 @@ class Cache:
 
 
 class Compiled:
-    """A grammar made ready for a vocabulary; `start` gives a matcher for each text."""
+    """A grammar compiled for a vocabulary; `start` returns a matcher for one text."""
 
     def __init__(self, grammar: Grammar, vocabulary: Vocabulary) -> None:
         self.grammar, self.vocabulary = grammar, vocabulary
@@ -71,16 +71,16 @@ def _built(grammar: Grammar, vocabulary: Vocabulary) -> Any:
     refuse(matcher.get_error(), grammar.kind)
     warnings = matcher.get_grammar_warnings()
     if warnings:
-        raise UnsupportedError(grammar.kind, f"it would be enforced only in part: {'; '.join(warnings)[:300]}")
+        raise UnsupportedError(grammar.kind, f"parts of the grammar cannot be enforced: {'; '.join(warnings)[:300]}")
     _try(matcher.deep_copy(), grammar.kind, vocabulary.eos_ids)
     return matcher
 
 
 def _try(matcher: Any, kind: str, eos_ids: Sequence[int]) -> None:
-    """Take the first step and look at the second: most grammars that ask for too much do so by then."""
+    """Compute the first two masks, so that most grammars that exceed the limits fail here and not during generation."""
     mask = np.frombuffer(matcher.compute_bitmask(), np.uint8)
     if not mask.any() or matcher.is_error():
-        raise InputError(kind, "no text satisfies it, or its first step takes too long")
+        raise InputError(kind, "no text can match the grammar, or its first step exceeds the limits")
     ids = np.setdiff1d(np.flatnonzero(np.unpackbits(mask, bitorder="little")), eos_ids)
     if len(ids) and matcher.try_consume_tokens([int(ids[0])]):
         matcher.compute_bitmask()
@@ -88,17 +88,17 @@ def _try(matcher: Any, kind: str, eos_ids: Sequence[int]) -> None:
 
 
 def refuse(error: str, kind: str) -> None:
-    """Raise llguidance's complaint about a grammar as one of weft's errors."""
+    """Raise llguidance's `error` about a grammar as one of weft's errors; nothing if it is empty."""
     if not error:
         return
     text = " ".join(error.split())[:400]
     if "nsatisfiable" in text and "Unable to determine" not in text:
-        raise InputError(kind, f"no text satisfies it: {text}")
-    raise UnsupportedError(kind, f"{text}")
+        raise InputError(kind, f"no text can match the grammar: {text}")
+    raise UnsupportedError(kind, text)
 
 
 class _Runs:
-    """How long the number or the white space is that JSON text ends in; texts in quotes do not count."""
+    """The length of the number or white space at the end of a JSON text; strings in quotes do not count."""
 
     __slots__ = ("kind", "length", "quoted")
 
@@ -131,42 +131,44 @@ _KIND_OF = bytes(1 if byte in b"0123456789.eE+-" else 2 if byte in b" \n\r\t" el
 
 
 class Matcher:
-    """Where one text stands in its grammar. Every failure is a GrammarError: the request ends, never unconstrained."""
+    """The state of one text in its grammar. Every failure is a GrammarError, which ends the request."""
 
     def __init__(self, native: Any, vocabulary: Vocabulary, runs: _Runs | None, past: Sequence[_Runs] = ()) -> None:
         self.vocabulary = vocabulary
         self._native = native
         self._runs = runs
-        self._past = list(past)  # the runs before each token, for going back
+        self._past = list(past)  # the runs before each token, for rollback
 
     def mask(self) -> Mask:
         """The tokens that may come next, one bit each: uint32 [ceil(vocab / 32)], bit i of word w is token 32 w + i.
 
-        Where the text may end, the tokens that end it are among them.
+        Where the text may end, they include the end tokens.
         """
         mask = np.frombuffer(self._native.compute_bitmask(), np.uint32)
         self._check()
-        mask = self._narrowed(mask[: len(self.vocabulary.spaces)])  # one word more where 32 divides the size
+        mask = self._narrowed(mask[: len(self.vocabulary.spaces)])  # llguidance adds a word where 32 divides the size
         if not mask.any():
-            raise GrammarError("grammar", "no token of the vocabulary can go on from here")
+            raise GrammarError("grammar", "no token of the vocabulary can continue the text")
         return mask
 
     def apply(self, logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """A copy of `logits` [vocab] with minus infinity for every token that may not come next."""
         if logits.shape != (self.vocabulary.size,):
-            raise InputError("grammar", f"logits {logits.shape} do not fit a vocabulary of {self.vocabulary.size}")
+            raise InputError(
+                "grammar", f"must have shape ({self.vocabulary.size},)", field="logits", given=logits.shape
+            )
         bits = np.unpackbits(self.mask().view(np.uint8), count=self.vocabulary.size, bitorder="little")
         return np.where(bits.view(np.bool_), logits, np.float32(-np.inf))
 
     def advance(self, token: int) -> None:
-        """Take a token, which must be one that may come next."""
+        """Append a token; GrammarError if the grammar does not allow it next."""
         if not 0 <= token < self.vocabulary.size or self._native.try_consume_tokens([token]) != 1:
             self._check()
-            raise GrammarError("grammar", f"a token that may not come here: {token}")
+            raise GrammarError("grammar", f"the grammar does not allow token {token} next")
         self._note(token)
 
     def allowed(self, tokens: Sequence[int]) -> int:
-        """How many of the first of `tokens` may come next, one after another. Nothing is taken."""
+        """How many of `tokens`, from the first on, the grammar allows next. Does not append them."""
         known = list(takewhile(lambda token: 0 <= token < self.vocabulary.size, tokens))
         count = self._native.validate_tokens(known)
         self._check()
@@ -180,9 +182,9 @@ class Matcher:
         return count
 
     def forced(self) -> tuple[int, ...]:
-        """Tokens of the only text that can come next, as the tokenizer would write it; often none.
+        """The tokens of the text that must come next, as the tokenizer would encode it; often none.
 
-        A model may write the same text with other tokens, so these are drafts for it to confirm.
+        A model may write the same text with other tokens, so the caller uses these as drafts.
         """
         tokens = self._native.compute_ff_tokens()
         self._check()
@@ -191,13 +193,13 @@ class Matcher:
     def rollback(self, count: int) -> None:
         """Undo the last `count` tokens."""
         if count and not self._native.rollback(count):
-            raise GrammarError("grammar", f"cannot go back {count} tokens: {self._native.get_error()[:200]}")
+            raise GrammarError("grammar", f"cannot roll back {count} tokens: {self._native.get_error()[:200]}")
         if count and self._runs is not None:
             self._runs = self._past[-count]
             del self._past[-count:]
 
     def fork(self) -> Matcher:
-        """Another matcher at the same place, independent of this one."""
+        """An independent copy of this matcher."""
         runs = None if self._runs is None else self._runs.copy()
         return Matcher(self._native.deep_copy(), self.vocabulary, runs, self._past)
 
@@ -218,7 +220,7 @@ class Matcher:
     def _check(self) -> None:
         if self._native.is_error():
             text = " ".join(self._native.get_error().split())[:300]
-            raise GrammarError("grammar", f"the parser stopped: {text}")
+            raise GrammarError("grammar", f"the parser failed: {text}")
 
     def _note(self, token: int) -> None:
         if self._runs is not None:
@@ -232,7 +234,7 @@ class Matcher:
         return self.vocabulary.numbers if runs.kind == 1 else self.vocabulary.spaces
 
     def _narrowed(self, mask: Mask) -> Mask:
-        """The mask without tokens that would make a number or white space longer still, if any other is left."""
+        """The mask without tokens that would extend a number or white space that is too long, if any other is left."""
         if self._runs is None or not self._runs.too_long:
             return mask
         rest = mask & ~self._starts(self._runs)

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 MAX_CHOICES = 10_000
 
-_LONG = re.compile(rf'"(?:[^"\\\n]|\\.){{{MAX_LITERAL},}}')  # a text in Lark that is longer than others may be
+_LONG = re.compile(rf'"(?:[^"\\\n]|\\.){{{MAX_LITERAL},}}')  # a string in Lark that is over the limit
 
-# JSON as weft generates it. Without the escape \u no key can be written in a second way, which would get it past the
-# rules for keys. The length of numbers and of white space is bounded where tokens are chosen (`matcher.py`).
+# JSON as weft generates it. The escape \u is not allowed: with it a key could be spelled differently and evade the
+# rules for keys. `matcher.py` bounds the length of numbers and of white space.
 _JSON: Any = {
     "whitespace_flexible": True,
     "whitespace_pattern": r"[\x20\x0A\x09]{1,64}",
@@ -35,7 +35,7 @@ _JSON: Any = {
 
 @frozen
 class Grammar:
-    """What a generated text must match in full. `text` is what llguidance compiles; make one with the methods below."""
+    """What a generated text must match in full; make one with the class methods. `text` is what llguidance compiles."""
 
     kind: str
     text: str
@@ -43,10 +43,10 @@ class Grammar:
 
     @classmethod
     def json_schema(cls, schema: dict[str, Any] | str | bool, *, compact: bool = False) -> Grammar:
-        """JSON that satisfies a schema, draft 2020-12 (or older). What cannot be enforced is refused by name and place.
+        """JSON that satisfies a schema, draft 2020-12 (or older). A keyword that cannot be enforced is refused.
 
-        Properties come in the schema's order, and `format` is enforced. `compact` allows no white space: more of the
-        text is certain before a model writes it.
+        Properties come in the schema's order, and `format` is enforced. `compact` allows no white space, so more of
+        the text is determined in advance and can be drafted.
         """
         from weft.generate.schema.rewrite import rewritten
 
@@ -80,41 +80,45 @@ class Grammar:
 
     @classmethod
     def choices(cls, choices: Sequence[str]) -> Grammar:
-        """One of some texts."""
+        """Exactly one of these strings."""
         if (
             not isinstance(choices, Sequence)
             or isinstance(choices, str)
             or not choices
             or not all(isinstance(text, str) and text for text in choices)
         ):
-            raise InputError("choices", "give a list of texts, none of them empty")
+            raise InputError("grammar", "must be a list of strings that are not empty", field="choices", given=choices)
         if len(choices) > MAX_CHOICES:
-            raise InputError("choices", f"too many: {len(choices)}; {MAX_CHOICES} is the most")
+            limit = f"has {len(choices)} strings; at most {MAX_CHOICES} are allowed"
+            raise InputError("grammar", limit, field="choices")
         import llguidance
 
         _check_text("choices", "".join(choices))
         if max(map(len, choices)) > MAX_LITERAL:
-            raise InputError("choices", f"one is too long: over {MAX_LITERAL} characters")
+            limit = f"has a string of {max(map(len, choices))} characters; at most {MAX_LITERAL} are allowed"
+            raise InputError("grammar", limit, field="choices")
         pattern = "|".join(re.sub(r"[\\.+*?()|\[\]{}^$#&~\-]", r"\\\g<0>", text) for text in dict.fromkeys(choices))
         return in_time("choices", cls("choices", llguidance.LLMatcher.grammar_from_regex(pattern))._checked)
 
     @classmethod
     def lark(cls, text: str) -> Grammar:
-        """Texts of a grammar in llguidance's variant of Lark's syntax; `start` is its first rule."""
+        """Texts of a grammar in llguidance's variant of Lark's syntax; matching begins at the rule `start`."""
         from weft.generate.schema.pattern import check_size
 
         _check_text("lark", text)
         if re.search(r"%json\b", text):
-            raise UnsupportedError("lark", "%json inside a grammar is not supported; use Grammar.json_schema")
+            raise UnsupportedError(
+                "lark", "%json inside a grammar is not supported", advice="use the JSON Schema without the grammar"
+            )
         check_size(text, "lark")
         check_rules(sum(":" in line for line in text.splitlines()), "lark")
         if _LONG.search(text):
-            raise InputError("lark", f"a text is too long: over {MAX_LITERAL} characters")
+            raise InputError("lark", f"the grammar has a string of more than {MAX_LITERAL} characters")
         return cls._of_lark("lark", text)
 
     @classmethod
     def gbnf(cls, text: str) -> Grammar:
-        """Texts of a grammar in llama.cpp's notation; `root` is its first rule."""
+        """Texts of a grammar in llama.cpp's notation; matching begins at the rule `root`."""
         from weft.generate.grammar.gbnf import to_lark
 
         _check_text("gbnf", text)
@@ -139,15 +143,15 @@ class Grammar:
         return self
 
     def compile(self, vocabulary: Vocabulary) -> Compiled:
-        """This grammar for a model's tokens, from the vocabulary's cache where it was compiled before."""
+        """This grammar compiled for a model's tokens; the vocabulary caches the result."""
         from weft.generate.grammar.matcher import Compiled
 
-        _ = vocabulary.native  # made once for all grammars, whose time it is not
+        _ = vocabulary.native  # built once, outside the time limit of the grammar
         return vocabulary.cache.get(self, lambda: in_time(self.kind, lambda: Compiled(self, vocabulary)))
 
 
 def _patterns(schema: Any) -> Iterator[str]:
-    """The regular expressions of a schema, those of property names too."""
+    """The regular expressions in a schema, including those for property names."""
     level = [schema]
     while level:
         node = level.pop()
@@ -162,10 +166,10 @@ def _patterns(schema: Any) -> Iterator[str]:
 
 def _check_text(kind: str, text: str) -> None:
     if not isinstance(text, str) or not text:
-        raise InputError(kind, "give a text that is not empty")
+        raise InputError(kind, "the grammar must be a string that is not empty", given=text)
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:
-        raise InputError(kind, f"half a character: {error}") from error
+        raise InputError(kind, f"the grammar is not valid Unicode: {error}") from error
     if size > MAX_BYTES:
-        raise InputError(kind, f"too long: over {MAX_BYTES} bytes")
+        raise InputError(kind, f"the grammar has {size} bytes; at most {MAX_BYTES} are allowed")

@@ -1,4 +1,4 @@
-"""A model's tokens as a grammar sees them: bytes, with the special ones set apart."""
+"""A model's tokens as a grammar uses them: their bytes, and which of them are special."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ MAX_TOKENS = 1 << 22
 class Vocabulary:
     """The tokens of one model, made once and used for every grammar.
 
-    `vocab_size` is the width of the model's logits, which may be more than the tokenizer has ids: the rest is never
-    allowed. Special tokens match no text. `eos_ids` end a text that the grammar accepts.
+    `vocab_size` is the width of the model's logits. Ids that the tokenizer does not have are never allowed. Special
+    tokens match no text. `eos_ids` are allowed where the grammar lets the text end.
     """
 
     def __init__(self, tokenizer: Tokenizer, vocab_size: int, eos_ids: Sequence[int]) -> None:
         from weft.generate.grammar.matcher import Cache
 
         if not 0 < vocab_size <= MAX_TOKENS:
-            raise InputError("grammar", f"a vocabulary of {vocab_size} tokens; give 1 to {MAX_TOKENS}")
+            raise InputError("grammar", f"must be 1 to {MAX_TOKENS}", field="vocab_size", given=vocab_size)
         if not eos_ids or not all(0 <= id < vocab_size for id in eos_ids):
-            raise InputError("grammar", f"no id ends a text, or one is outside the vocabulary: {list(eos_ids)[:8]}")
+            wanted = f"must be one or more token ids from 0 to {vocab_size - 1}"
+            raise InputError("grammar", wanted, field="eos_ids", given=list(eos_ids)[:8])
         known = tokenizer.token_bytes()[:vocab_size]
         self.size = vocab_size
         self.eos_ids = tuple(dict.fromkeys(eos_ids))
@@ -64,17 +65,17 @@ class Vocabulary:
 
     @cached_property
     def numbers(self) -> Mask:
-        """Tokens that can go on with a number."""
+        """Tokens that can continue a number."""
         return self.beginning_with(b"0123456789.eE+-")
 
     @cached_property
     def spaces(self) -> Mask:
-        """Tokens that can go on with white space."""
+        """Tokens that can continue white space."""
         return self.beginning_with(b" \n\r\t")
 
 
 class _Encoding:
-    """What llguidance asks of a tokenizer; it calls it for text that is certain to come."""
+    """The tokenizer interface of llguidance, which calls it to encode text that must come next."""
 
     bos_token_id = None
 
@@ -89,7 +90,7 @@ class _Encoding:
         ids = self._tokenizer.encode(text.decode("utf-8", "replace"), add_special=False)
         if b"".join(map(self._text, ids)) == text:
             return ids
-        return self._greedy(text)  # the tokenizer changes texts, or puts a space before them
+        return self._greedy(text)  # the tokenizer normalises text, or puts a space before it
 
     def _text(self, id: int) -> bytes:
         return self.tokens[id] if id < len(self.tokens) and id not in self._special else b"\xff"

@@ -1,4 +1,4 @@
-"""JSON Schemas, rewritten with what a grammar can enforce exactly."""
+"""Rewrites JSON Schemas with the keywords that a grammar can enforce exactly."""
 
 from typing import TYPE_CHECKING
 

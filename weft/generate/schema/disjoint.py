@@ -1,4 +1,4 @@
-"""Whether schemas visibly exclude each other: by type, by value, or by a property that tells them apart."""
+"""Whether schemas provably exclude each other: by type, by value, or by a property that distinguishes them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from weft.generate.schema.place import Place
 
 
 def exclusive(options: list[Place], document: Document) -> bool:
-    """Whether no value satisfies two of the options; False also where it is not plain to see."""
+    """Whether no value satisfies two of the options; False also where that is not proved."""
     views = [_seen(option, document) for option in options]
     return all(_apart(first, second) for first, second in combinations(views, 2))
 
 
 class _View:
-    """What is plain to see of a schema: the types and values it allows, and its properties."""
+    """What is known of a schema without solving it: the types and values it allows, and its properties."""
 
     def __init__(self) -> None:
         self.types = set(TYPES)
@@ -38,7 +38,7 @@ def _seen(place: Place, document: Document, depth: int = 0) -> _View:
     values = [node["const"]] if "const" in node else node.get("enum")
     if values is not None:
         view.values = {json.dumps(value, sort_keys=True) for value in values if not isinstance(value, float)}
-        if any(isinstance(value, float | list | dict) for value in values):  # 1 and 1.0 are one value
+        if any(isinstance(value, float | list | dict) for value in values):  # 1 and 1.0 are equal, their texts differ
             view.values = None
         view.types &= {_type_of(value) for value in values}
     view.required = set(node.get("required", ()))
@@ -68,7 +68,7 @@ def _narrow(view: _View, other: _View) -> None:
 def _type_of(value: object) -> str:
     kinds = {bool: "boolean", int: "number", float: "number", str: "string", list: "array", dict: "object"}
     if value is not None and type(value) not in kinds:
-        raise InputError("json schema", f"a value that JSON cannot hold: {type(value).__name__}")
+        raise InputError("json schema", f"JSON has no type for a value of {type(value).__name__}")
     return "null" if value is None else kinds[type(value)]
 
 
@@ -79,5 +79,5 @@ def _apart(first: _View, second: _View) -> bool:
         return not first.values & second.values
     if first.types & second.types != {"object"}:
         return False
-    told = (first.required | second.required) & first.properties.keys() & second.properties.keys()
-    return any(_apart(first.properties[name], second.properties[name]) for name in told)
+    shared = (first.required | second.required) & first.properties.keys() & second.properties.keys()
+    return any(_apart(first.properties[name], second.properties[name]) for name in shared)

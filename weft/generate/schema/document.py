@@ -1,4 +1,4 @@
-"""A whole JSON Schema: its parts found by reference, its size counted, every keyword looked at once."""
+"""A whole JSON Schema: checks every keyword, counts its size, and resolves references."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft.generate.schema.place import Place, joined
 MAX_PROPERTIES = 2_000
 MAX_VALUES = 10_000
 
-# Keywords that hold a schema, a list of them, and schemas by name.
+# Keywords whose value is a schema, a list of schemas, or an object of schemas.
 ONE = ("additionalItems", "additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then",
        "unevaluatedItems", "unevaluatedProperties")  # fmt: skip
 SEVERAL = ("allOf", "anyOf", "items", "oneOf", "prefixItems")
@@ -21,7 +21,7 @@ _DIALECTS = ("2020-12/schema", "2019-09/schema", "draft-07/schema", "draft-06/sc
 
 
 class Document:
-    """A whole schema: what `$id`, `$anchor` and `$dynamicAnchor` name, and how large it is."""
+    """A whole schema, with the parts that `$id`, `$anchor` and `$dynamicAnchor` name."""
 
     def __init__(self, data: Any) -> None:
         self.root = Place(data)
@@ -63,35 +63,35 @@ class Document:
             self._properties += len(node[keyword]) if isinstance(node.get(keyword), dict) else 0
         self._values += len(node["enum"]) if isinstance(node.get("enum"), list) else 0
         if self._properties > MAX_PROPERTIES:
-            raise place.wrong(f"too many properties: over {MAX_PROPERTIES}")
+            raise place.wrong(f"the schema has more than {MAX_PROPERTIES} properties")
         if self._values > MAX_VALUES:
-            raise place.wrong(f"too many values in enum: over {MAX_VALUES}")
+            raise place.wrong(f"the schema has more than {MAX_VALUES} enum values")
         dialect = node.get("$schema")
         if dialect is not None and not str(dialect).rstrip("#").endswith(_DIALECTS):
-            raise place.unsupported(f"a dialect of its own: {str(dialect)[:80]!r}", "$schema")
+            raise place.unsupported(f"the dialect {str(dialect)[:80]!r} is not supported", "$schema")
 
     def found(self, place: Place, keyword: str) -> Place:
-        """What `$ref` or `$dynamicRef` of a schema points to."""
+        """The schema that `$ref` or `$dynamicRef` (`keyword`) of `place` refers to."""
         reference = place.node[keyword]
         if not isinstance(reference, str):
-            raise place.wrong(f"{keyword} is no text", keyword)
+            raise place.wrong(f"{keyword} must be a string", keyword)
         address, _, fragment = joined(place.base, reference).partition("#")
         target = self.resources.get(address)
         if target is None:
-            raise place.unsupported(f"a reference to another document: {reference[:80]!r}", keyword)
+            raise place.unsupported(f"references to another document are not supported: {reference[:80]!r}", keyword)
         if keyword == "$dynamicRef" and self.dynamic.count(fragment) > 1:
-            raise place.unsupported("$dynamicRef with several $dynamicAnchor of its name", keyword)
+            raise place.unsupported("$dynamicRef is not supported where several $dynamicAnchor have its name", keyword)
         if fragment and not fragment.startswith("/"):
             target = self.anchors.get(f"{address}#{fragment}")
         elif fragment:
             target = _walked(Place(target.node, address, target.pointer), unquote(fragment))
         if target is None or not isinstance(target.node, dict | bool):
-            raise place.wrong(f"{keyword} leads to no schema: {reference[:80]!r}", keyword)
+            raise place.wrong(f"{keyword} does not refer to a schema: {reference[:80]!r}", keyword)
         return target
 
 
 def _walked(place: Place, pointer: str) -> Place | None:
-    """What a JSON pointer leads to; the base is the address of the resource that holds it."""
+    """The value at a JSON pointer, None if there is none; its base is the URI of the resource that contains it."""
     node, base, path = place.node, place.base, place.pointer
     first = True
     for part in pointer.split("/")[1:]:

@@ -1,7 +1,7 @@
-"""Which properties and items a schema looks at, for `unevaluatedProperties` and `unevaluatedItems`.
+"""Which properties and items a schema evaluates, for `unevaluatedProperties` and `unevaluatedItems`.
 
-What is looked at depends on which subschemas hold for a value. `ways` lists the cases: what else must hold, and what is
-looked at then. Cases may be left out (the grammar allows less), never be wrong.
+That depends on which subschemas a value satisfies. `ways` lists the cases: the subschemas that hold, and what they
+evaluate. A case may be left out, so that the grammar allows less, but none may be wrong.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MAX_WAYS = 32
 
 @frozen
 class Way:
-    """One case: schemas that hold beside the one asked about, and what they all look at."""
+    """One case: the subschemas that must hold too, and the properties and items that are then evaluated."""
 
     holding: tuple[Any, ...] = ()
     names: frozenset[str] = frozenset()
@@ -62,7 +62,9 @@ class Evaluation:
                 way |= part
             found.append(way)
             if len(found) > _MAX_WAYS:
-                raise place.unsupported(f"unevaluated properties or items with more than {_MAX_WAYS} cases")
+                raise place.unsupported(
+                    f"unevaluated properties or items are not supported for more than {_MAX_WAYS} cases"
+                )
         return found
 
     def _own(self, place: Place) -> Way:
@@ -99,7 +101,7 @@ class Evaluation:
 
     def _followed(self, target: Place) -> list[Way]:
         if id(target.node) in self.following:
-            return [Way()]  # looks at nothing more than the schema it comes back to
+            return [Way()]  # a cycle: it evaluates nothing that the schema does not evaluate already
         self.following.append(id(target.node))
         try:
             return self.ways(target)
@@ -110,7 +112,7 @@ class Evaluation:
         return [Way((place,)) | way for way in self.ways(place)]
 
     def _any(self, place: Place) -> list[Way]:
-        """One option holds, or several do and what they look at adds up."""
+        """One option holds, or several do and everything that any of them evaluates counts."""
         count = len(place.node["anyOf"])
         options = [self._held(place.at("anyOf", number)) for number in range(count)]
         together = range(2, count + 1) if count <= 3 else ()

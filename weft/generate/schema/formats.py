@@ -1,13 +1,13 @@
-"""Formats of strings: those llguidance enforces, and the others as patterns."""
+"""String formats: those that llguidance enforces, and patterns for the others."""
 
 NATIVE = frozenset(("date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uri", "uuid"))
 
-# Formats that say how a value is meant or shown, and restrict no text.
+# Formats that only say how a value is used or displayed; they do not restrict it.
 NOTES = frozenset(("double", "float", "password"))
 
 INTEGERS = {
     "int32": (-(2**31), 2**31 - 1),
-    "int64": (-(2**53) + 1, 2**53 - 1),  # as far as every reader of JSON is exact
+    "int64": (-(2**53) + 1, 2**53 - 1),  # the integers that every JSON parser reads exactly
     "uint32": (0, 2**32 - 1),
 }
 
@@ -20,7 +20,7 @@ _VARIABLE = r"(?:[A-Za-z0-9_]|%[0-9A-Fa-f]{2})(?:\.?(?:[A-Za-z0-9_]|%[0-9A-Fa-f]
 
 
 def _absolute(letters: str) -> str:
-    """A URI of RFC 3986; authorities are names, not addresses in brackets."""
+    """A URI of RFC 3986; an authority is a name, not an address in brackets."""
     return (
         rf"[A-Za-z][A-Za-z0-9+.\-]*:(?:{_authority(letters)}|(?:/?{_character(letters)}+(?:/{_character(letters)}*)*)?)"
     )

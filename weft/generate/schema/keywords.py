@@ -1,4 +1,4 @@
-"""The keywords of JSON Schema that weft knows, and what each holds. Any other is refused by name."""
+"""The JSON Schema keywords that weft supports and the values each takes. An error names any other keyword."""
 
 import math
 from collections.abc import Callable
@@ -12,7 +12,7 @@ ANNOTATIONS = frozenset(
      "externalDocs", "id", "readOnly", "title", "writeOnly", "xml")
 )  # fmt: skip
 
-# The dialects' types of values; an integer is a number.
+# The types of JSON values; "integer" is not one of them but a kind of number.
 TYPES = ("null", "boolean", "number", "string", "array", "object")
 
 
@@ -52,25 +52,25 @@ def _is_text(value: Any) -> bool:
 
 
 _HOLDS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "$dynamicRef": (_is_text, "a text"),
-    "$ref": (_is_text, "a text"),
+    "$dynamicRef": (_is_text, "a string"),
+    "$ref": (_is_text, "a string"),
     "const": (lambda value: True, ""),
     "enum": (lambda value: isinstance(value, list), "a list"),
-    "format": (_is_text, "a text"),
+    "format": (_is_text, "a string"),
     "multipleOf": (lambda value: is_number(value) and value > 0, "a number above 0"),
-    "pattern": (_is_text, "a text"),
+    "pattern": (_is_text, "a string"),
     "required": (_is_names, "a list of names"),
-    "type": (_is_type, "one of the six types or integer, or a list of them"),
+    "type": (_is_type, "one of null, boolean, number, integer, string, array and object, or a list of them"),
     "uniqueItems": (lambda value: isinstance(value, bool), "true or false"),
     "dependentRequired": (
         lambda value: isinstance(value, dict) and all(map(_is_names, value.values())),
-        "lists of names",
+        "an object of lists of names",
     ),
     "dependencies": (
         lambda value: isinstance(value, dict) and all(is_schema(v) or _is_names(v) for v in value.values()),
-        "schemas or lists of names",
+        "an object of schemas or lists of names",
     ),
-    "items": (lambda value: is_schema(value) or _is_schemas(value), "a schema"),
+    "items": (lambda value: is_schema(value) or _is_schemas(value), "a schema or a list of schemas"),
     **dict.fromkeys(("exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum"), (is_number, "a number")),
     **dict.fromkeys(
         ("maxContains", "maxItems", "maxLength", "maxProperties",
@@ -78,7 +78,9 @@ _HOLDS: dict[str, tuple[Callable[[Any], bool], str]] = {
         (_is_count, "a whole number that is not negative"),
     ),
     **dict.fromkeys(("allOf", "anyOf", "oneOf", "prefixItems"), (_is_schemas, "a list of schemas")),
-    **dict.fromkeys(("dependentSchemas", "patternProperties", "properties"), (_is_schemas_by_name, "schemas by name")),
+    **dict.fromkeys(
+        ("dependentSchemas", "patternProperties", "properties"), (_is_schemas_by_name, "an object of schemas")
+    ),
     **dict.fromkeys(
         ("additionalItems", "additionalProperties", "contains", "else", "if", "not", "propertyNames", "then",
          "unevaluatedItems", "unevaluatedProperties"),
@@ -88,7 +90,7 @@ _HOLDS: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def check_keywords(place: Place) -> None:
-    """Refuse keywords that weft does not know, and values that are not what a keyword holds."""
+    """Refuse keywords that weft does not support, and values that a keyword does not take."""
     for keyword, value in place.node.items():
         if keyword in ANNOTATIONS or keyword.startswith("x-"):
             continue
@@ -96,4 +98,4 @@ def check_keywords(place: Place) -> None:
             raise place.unsupported(f"the keyword {keyword[:80]!r} is not supported", keyword)
         fits, what = _HOLDS[keyword]
         if not fits(value):
-            raise place.wrong(f"{keyword} holds {str(value)[:80]!r}; give {what}", keyword)
+            raise place.wrong(f"{keyword} must be {what}, not {repr(value)[:80]}", keyword)

@@ -1,6 +1,6 @@
-"""What a schema does not allow, as a schema; or as much of it as can be said.
+"""The negation of a schema, or the part of it that a schema can express.
 
-The result never allows what the schema allows. Where nothing sensible is left of the opposite, it is refused by name.
+The result never allows what the schema allows. A keyword whose negation cannot be expressed is an UnsupportedError.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from weft.generate.schema.document import Document
 from weft.generate.schema.keywords import ANNOTATIONS, TYPES
 from weft.generate.schema.place import Place
 
-_MAX_LITERALS = 200  # characters of texts that a text must not be
+_MAX_LITERALS = 200  # characters of all the strings that a string must differ from
 
 
 def negated(place: Place, document: Document, depth: int = 0) -> Place:
-    """The opposite of a schema."""
+    """The negation of a schema; UnsupportedError if it cannot be expressed."""
     place, depth = place.entered(), depth + 1
     if depth > 16:
-        raise place.unsupported("the opposite of a schema that refers to itself")
+        raise place.unsupported("the negation of a recursive schema is not supported")
     if isinstance(place.node, bool):
         return place.made(not place.node)
     options: list[Any] = []
@@ -63,7 +63,7 @@ def _failing(place: Place, keyword: str, document: Document, depth: int) -> list
 def _failing_value(place: Place, keyword: str, value: Any) -> list[Any]:
     if keyword == "type":
         names = [value] if isinstance(value, str) else list(value)
-        allowed = {"number" if name == "integer" else name for name in names}  # a number with a fraction cannot be said
+        allowed = {"number" if name == "integer" else name for name in names}  # "not an integer" cannot be expressed
         rest = [name for name in TYPES if name not in allowed]
         return [{"type": rest}] if rest else []
     if keyword in ("const", "enum"):
@@ -81,7 +81,7 @@ def _failing_value(place: Place, keyword: str, value: Any) -> list[Any]:
         "maxProperties": ("object", "minProperties", 1),
     }
     if keyword not in opposites:
-        raise place.unsupported(f"the opposite of {keyword}", keyword)
+        raise place.unsupported(f"the negation of {keyword} is not supported", keyword)
     kind, opposite, step = opposites[keyword]
     if step == -1 and value < 1:
         return []
@@ -90,7 +90,7 @@ def _failing_value(place: Place, keyword: str, value: Any) -> list[Any]:
 
 def _other_values(place: Place, keyword: str, values: list[Any]) -> list[Any]:
     if any(isinstance(value, list | dict) for value in values):
-        raise place.unsupported("the opposite of an array or object", keyword)
+        raise place.unsupported(f"the negation of {keyword} is not supported for arrays and objects", keyword)
     texts = [value for value in values if isinstance(value, str)]
     flags = [value for value in values if isinstance(value, bool)]
     numbers = sorted(value for value in values if isinstance(value, int | float) and not isinstance(value, bool))
@@ -105,14 +105,14 @@ def _other_values(place: Place, keyword: str, values: list[Any]) -> list[Any]:
 
 
 def _no_text_of(texts: list[str], place: Place, keyword: str) -> str:
-    """A pattern of every text that is none of `texts`."""
+    """A pattern that matches every string except `texts`."""
     if sum(map(len, texts)) > _MAX_LITERALS or any(len(text) > 60 for text in texts):
-        raise place.unsupported("the opposite of long texts", keyword)
+        raise place.unsupported(f"the negation of {keyword} is not supported for long strings", keyword)
     return f"^{_beside(sorted(set(texts)), 0)}$"
 
 
 def _beside(texts: list[str], position: int) -> str:
-    """A pattern of what may follow a beginning that `texts` share, so that the whole is none of them."""
+    """A pattern for the rest of a string that begins like `texts` up to `position` and is none of them."""
     by_letter: dict[str, list[str]] = {}
     for text in texts:
         if len(text) > position:
@@ -126,7 +126,7 @@ def _beside(texts: list[str], position: int) -> str:
 
 
 def opposite_or_none(place: Place, document: Document) -> Place | None:
-    """The opposite of a schema, or None where it cannot be said."""
+    """The negation of a schema, or None if it cannot be expressed."""
     try:
         return negated(place, document)
     except UnsupportedError:

@@ -1,6 +1,7 @@
-"""Regular expressions of JSON Schema, which are those of JavaScript, in the dialect that llguidance compiles.
+"""Translates the regular expressions of JSON Schema, which are JavaScript's, to the dialect that llguidance compiles.
 
-What a pattern means is kept. What has no counterpart is refused by name: look-around, back references, word boundaries.
+The meaning of a pattern is kept. Look-around, back references and word boundaries have no counterpart: an
+UnsupportedError names them.
 """
 
 import re
@@ -20,12 +21,12 @@ _GROUP = re.compile(r"\(\?(?::|<[A-Za-z_$][\w$]*>)")
 
 
 def translate(pattern: str, where: str) -> str:
-    """`pattern` in llguidance's dialect; `where` begins the messages of errors."""
+    """`pattern` in llguidance's dialect; `where` is where errors say they arose."""
     return _Reader(pattern, where).read()
 
 
 def check_size(pattern: str, where: str) -> None:
-    """The limits on repetition and nesting, for an expression that is already in llguidance's dialect."""
+    """Check the limits on repetition and nesting of an expression that is already in llguidance's dialect."""
     depth, inside, position = 0, False, 0
     while position < len(pattern):
         character = pattern[position]
@@ -43,16 +44,16 @@ def check_size(pattern: str, where: str) -> None:
 
 def _check_nesting(depth: int, where: str) -> None:
     if depth > MAX_NESTING:
-        raise InputError(where, f"groups are nested too deeply: over {MAX_NESTING}")
+        raise InputError(where, f"groups are nested too deeply: more than {MAX_NESTING} levels")
 
 
 def _check_repeat(found: re.Match[str], where: str) -> None:
     if any(len(count) > 4 or int(count) > MAX_REPEAT for count in (found[1], found[3]) if count):
-        raise InputError(where, f"a repetition is too large: {found[0][:40]}; {MAX_REPEAT} is the most")
+        raise InputError(where, f"the repetition {found[0][:40]} is too large: at most {MAX_REPEAT}")
 
 
 def _literal(character: str) -> str:
-    """One character that stands for itself, in a class or outside."""
+    """A character escaped so that it matches itself, inside or outside a class."""
     if character.isascii() and not character.isalnum():
         return f"\\x{ord(character):02x}"
     return character
@@ -84,16 +85,16 @@ class _Reader:
         return "".join(out)
 
     def refuse(self, what: str) -> UnsupportedError:
-        return UnsupportedError(self.where, f"{what} in a pattern: {self.pattern[:80]!r}")
+        return UnsupportedError(self.where, f"{what} not supported in a pattern", given=self.pattern)
 
     def malformed(self) -> InputError:
-        return InputError(self.where, f"a malformed pattern: {self.pattern[:80]!r}")
+        return InputError(self.where, "the pattern is malformed", given=self.pattern)
 
     def group(self) -> str:
         if self.pattern.startswith("(?", self.position):
             found = _GROUP.match(self.pattern, self.position)
             if not found:
-                raise self.refuse("look-around or flags")
+                raise self.refuse("look-around and flags are")
             self.position = found.end()
         else:
             self.position += 1
@@ -105,18 +106,18 @@ class _Reader:
             _check_repeat(found, self.where)
         text = found[0] if found else self.pattern[self.position]
         self.position += len(text)
-        if self.pattern.startswith("?", self.position):  # lazy: the same texts match
+        if self.pattern.startswith("?", self.position):  # lazy: it matches the same texts
             self.position += 1
         return text
 
     def escape(self) -> str:
         letter = self.pattern[self.position + 1 : self.position + 2]
         if letter in ("b", "B", "k") or letter in tuple("123456789"):
-            raise self.refuse("a word boundary or a back reference")
+            raise self.refuse("word boundaries and back references are")
         return self.set_escape(brackets=True) or _literal(self.character())
 
     def set_escape(self, *, brackets: bool) -> str:
-        """A class written as an escape (`\\d`), or nothing."""
+        """The class that an escape (`\\d`) stands for, or an empty string if it is another escape."""
         letter = self.pattern[self.position + 1 : self.position + 2]
         if found := _PROPERTY.match(self.pattern, self.position + 1):
             self.position = found.end()
@@ -130,7 +131,7 @@ class _Reader:
         return f"[{inner}]" if brackets else inner
 
     def character(self) -> str:
-        """The character here, which may be written as an escape."""
+        """The next character, which may be written as an escape."""
         if self.position >= len(self.pattern):
             raise self.malformed()
         if self.pattern[self.position] != "\\":
@@ -161,7 +162,7 @@ class _Reader:
             self.position = low.end()
             code = 0x10000 + ((code - 0xD800) << 10) + (int(low[1], 16) - 0xDC00)
         if 0xD800 <= code < 0xE000 or code > 0x10FFFF:
-            raise self.refuse("half a character")
+            raise self.refuse("a lone surrogate or a code above 10FFFF is")
         return chr(code)
 
     def character_class(self) -> str:
@@ -173,7 +174,7 @@ class _Reader:
             parts.append(self.class_part())
         self.position += 1
         if not parts and not negated:
-            raise self.refuse("an empty class")
+            raise self.refuse("an empty class is")
         return f"[{'^' if negated else ''}{''.join(parts)}]" if parts else "(?s:.)"
 
     def class_part(self) -> str:

@@ -1,9 +1,9 @@
-"""A JSON Schema rewritten with the keywords that llguidance enforces exactly.
+"""Rewrites a JSON Schema with the keywords that llguidance enforces exactly.
 
-What is generated under the result satisfies the schema; not everything that satisfies it can be generated (properties
-come in the schema's order, numbers with bounds have no exponent). Keywords are rewritten by what they mean: `if` is a
-choice between two cases, `dependentRequired` one between a property's absence and what it needs. What cannot be said is
-an UnsupportedError that names the keyword and its place; nothing is ignored.
+Everything generated under the result satisfies the schema, but not everything that satisfies it can be generated:
+properties come in the schema's order, and numbers with bounds have no exponent. `if` becomes a choice between two
+cases; `dependentRequired` becomes a choice between the property's absence and the properties it needs. A keyword that
+cannot be rewritten is an UnsupportedError with its name and place; no keyword is ignored.
 """
 
 from __future__ import annotations
@@ -20,25 +20,27 @@ from weft.generate.schema.keywords import ANNOTATIONS
 from weft.generate.schema.negation import negated, opposite_or_none
 from weft.generate.schema.place import MAX_LITERAL, Place, parsed
 
-_MAX_PARTS = 20_000  # schemas written, after all cases are told apart
+_MAX_PARTS = 20_000  # schemas in the result, counting every case
 _MAX_STEP = 50_000
-_EXACT = 2**53  # whole numbers up to here are exact for every reader
+_EXACT = 2**53  # every JSON parser reads integers up to here exactly
 
 Written = dict[str, Any] | bool
 
 
 def rewritten(schema: Any) -> dict[str, Any]:
-    """The schema for llguidance; InputError or UnsupportedError, with a place, where there is none."""
+    """The schema for llguidance; InputError if it is malformed, UnsupportedError if it cannot be enforced."""
     data = parsed(schema)
     if not isinstance(data, dict | bool):
-        raise InputError("json schema", f"a schema is an object, true or false: got {str(data)[:80]!r}")
+        raise InputError("json schema", "the schema must be an object, true or false", given=data)
     writer = _Writer(Document(data))
     try:
         root = writer.write(writer.document.root)
     except RecursionError:
-        raise UnsupportedError("json schema", "its references nest too deeply to be written out") from None
+        raise UnsupportedError(
+            "json schema", "the schema's references nest too deeply", advice="give a simpler schema"
+        ) from None
     if root is False:
-        raise InputError("json schema", "nothing satisfies it")
+        raise InputError("json schema", "no value can satisfy the schema")
     whole = {} if root is True else root
     return {**whole, "$defs": writer.definitions} if writer.definitions else whole
 
@@ -68,7 +70,7 @@ class _Writer:
         self._parts += 1
         self._depth += 1
         if self._parts > _MAX_PARTS or self._depth > 200:
-            raise place.unsupported("too large once all its cases are written out")
+            raise place.unsupported("the schema is too large: its cases multiply")
         place = place.entered()
         if isinstance(place.node, bool):
             written: Written = place.node
@@ -96,7 +98,7 @@ class _Writer:
         for key in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"):
             if key in node:
                 if abs(node[key]) > _EXACT:
-                    raise place.unsupported(f"a bound beyond 2^53: {node[key]}", key)
+                    raise place.unsupported(f"{key} beyond 2^53 is not supported: got {node[key]}", key)
                 plain[key] = node[key]
         for key in ("minLength", "maxLength"):
             if key in node:
@@ -134,7 +136,7 @@ class _Writer:
             return {"minItems": least} | ({} if most is None else {"maxItems": int(most)})
         if least == 0 and (most is None or node["contains"] is False):
             return True
-        if wanted is False:  # no array has such an element, or none can be written
+        if wanted is False:  # no array has such an element, or none can be generated
             return {"type": ["null", "boolean", "number", "string", "object"]}
         if most == 0 and least == 0:
             return self.made(place, {"items": negated(place.at("contains"), self.document)})
@@ -167,12 +169,15 @@ class _Writer:
                 parts.append(_any([{"properties": {name: False}}, present]))
 
     def _write_counts(self, place: Place, plain: dict[str, Any], parts: list[Written]) -> None:
-        """`minProperties` and `maxProperties`. A free key may be written twice: to count those would prove nothing."""
+        """Write `minProperties` and `maxProperties`. Unnamed keys cannot be counted: one may be written twice."""
         node, names = place.node, place.node.get("properties", {})
         least, most = int(node.get("minProperties", 0)), node.get("maxProperties")
         if least > len(set(node.get("required", ()))) and _may_be(place, "object"):
             if least > 1:
-                raise place.unsupported(f"minProperties of {least}, more than are required", "minProperties")
+                raise place.unsupported(
+                    f"minProperties above the number of required properties is not supported: got {least}",
+                    "minProperties",
+                )
             none_named: Written = {"properties": dict.fromkeys(names, False), "minProperties": 1}
             free = [] if node.get("additionalProperties") is False and "patternProperties" not in node else [none_named]
             parts.append(_any([*({"required": [name]} for name in names), *free]))
@@ -185,7 +190,9 @@ class _Writer:
         elif set(names) <= set(node.get("required", ())):
             plain["maxProperties"] = int(most)
         else:
-            raise place.unsupported("maxProperties beside properties that are not required", "maxProperties")
+            raise place.unsupported(
+                "maxProperties is not supported together with properties that are not required", "maxProperties"
+            )
 
     def _names_of(self, place: Place) -> Written:
         names = self._name_rules(place.at("propertyNames").entered())
@@ -196,7 +203,7 @@ class _Writer:
         return names
 
     def _name_rules(self, place: Place) -> Written:
-        """What an object may be for its keys to satisfy a schema."""
+        """A schema of the objects whose keys all satisfy `place`."""
         node = place.node
         if isinstance(node, bool):
             return node
@@ -211,9 +218,9 @@ class _Writer:
             elif keyword == "type":
                 parts.append("string" in ([value] if isinstance(value, str) else value))
             elif keyword not in ANNOTATIONS:
-                raise place.unsupported(f"the keyword {keyword!r} of names is not supported", keyword)
+                raise place.unsupported(f"the keyword {keyword!r} is not supported in propertyNames", keyword)
         if sum("patternProperties" in part for part in parts if isinstance(part, dict)) > 1:
-            raise place.unsupported("several rules for names")
+            raise place.unsupported("several patterns or lengths in propertyNames are not supported")
         return _all(parts)
 
     def _write_choices(self, place: Place, parts: list[Written]) -> None:
@@ -241,13 +248,16 @@ class _Writer:
         return {"$ref": f"#/$defs/{name}"}
 
     def _one(self, place: Place, options: list[Place]) -> Written:
-        """Exactly one option: any of them where they exclude each other, else each with the opposites of the others."""
+        """Exactly one option: any of them if they exclude each other, else each with the negation of the others."""
         options = [option for option in options if option.node is not False]
         if exclusive(options, self.document):
             return _any([self.write(option) for option in options])
         opposites = [opposite_or_none(option, self.document) for option in options]
         if len(options) > 8 or None in opposites:
-            raise place.unsupported("oneOf whose options do not visibly exclude each other", "oneOf")
+            raise place.unsupported(
+                "oneOf is not supported unless its options exclude each other by type, by value or by a property",
+                "oneOf",
+            )
         cases = []
         for number, option in enumerate(options):
             others = [opposite for other, opposite in enumerate(opposites) if other != number]
@@ -292,25 +302,29 @@ def _may_be(place: Place, kind: str) -> bool:
 
 
 def _check_value(value: Any, place: Place, keyword: str) -> None:
-    """Refuse texts that cannot be written without the escape \\u, or so long that every step is slow, and numbers that
-    llguidance rounds (it crashes for -2^63).
+    """Refuse strings that need the escape \\u or make every step slow, and numbers that llguidance rounds.
+
+    llguidance 1.9.1 crashes for -2^63.
     """
     if isinstance(value, int | float) and abs(value) > _EXACT:
-        raise place.unsupported(f"a number beyond 2^53: {str(value)[:40]}", keyword)
+        raise place.unsupported(f"a number beyond 2^53 is not supported: got {str(value)[:40]}", keyword)
     if isinstance(value, str) and len(value) > MAX_LITERAL:
-        raise place.unsupported(f"a text of {len(value)} characters; {MAX_LITERAL} is the most", keyword)
+        raise place.unsupported(f"a string of {len(value)} characters is too long (at most {MAX_LITERAL})", keyword)
     if isinstance(value, str) and any((c < " " and c not in "\b\t\n\f\r") or c == "\x7f" for c in value):
-        raise place.unsupported("a text with control characters", keyword)
+        raise place.unsupported("control characters in a string are not supported", keyword)
     for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
         _check_value(item, place, keyword)
 
 
 def _checked_step(place: Place) -> float:
-    """`multipleOf`, whose digits without trailing zeros are the states that a parser needs."""
+    """The value of `multipleOf`. Its digits without trailing zeros are the number of states that the parser needs."""
     step = place.node["multipleOf"]
     digits = int("".join(map(str, Decimal(repr(step)).normalize().as_tuple().digits)))
     if digits > _MAX_STEP or step > _EXACT:
-        raise place.unsupported(f"multipleOf of {step}, with digits over {_MAX_STEP}", "multipleOf")
+        raise place.unsupported(
+            f"multipleOf {str(step)[:40]} is not supported: its digits without trailing zeros exceed {_MAX_STEP}",
+            "multipleOf",
+        )
     return step
 
 
@@ -329,14 +343,14 @@ def _format(place: Place) -> Written:
 
 
 def _name_pattern(place: Place) -> str:
-    """The pattern of texts that satisfy one keyword."""
+    """The pattern of the strings that satisfy the schema's one keyword."""
     [(keyword, value)] = place.node.items()
     if keyword == "pattern":
         return pattern.translate(value, f"json schema {place.path(keyword)}")
     if keyword == "format":
         if value not in formats.PATTERNS:
-            raise place.unsupported(f"the format {value!r} of names is not supported", "format")
+            raise place.unsupported(f"the format {value!r} is not supported in propertyNames", "format")
         return pattern.translate(formats.PATTERNS[value], f"json schema {place.path(keyword)}")
     if value > pattern.MAX_REPEAT:
-        raise place.unsupported(f"{keyword} of names over {pattern.MAX_REPEAT}", keyword)
+        raise place.unsupported(f"{keyword} above {pattern.MAX_REPEAT} is not supported in propertyNames", keyword)
     return f"^(?s:.){{{int(value)},}}$" if keyword == "minLength" else f"^(?s:.){{0,{int(value)}}}$"
