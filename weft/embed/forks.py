@@ -4,7 +4,7 @@ SQLite tracks its file locks per process. A forked child inherits that record bu
 them, and another process may then remove the log that the child writes to, with everything the child has committed. A
 socket would be shared by two processes. So connections are closed before a fork and opened again when they are next
 used. A fork waits at most LONGEST_S for threads that are using one; a connection that is still in use then works on in
-the parent and is refused in the child (docs/decisions/0030).
+the parent and is refused in the child (docs/decisions/0031).
 """
 
 from __future__ import annotations
