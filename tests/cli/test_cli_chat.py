@@ -94,7 +94,7 @@ def test_variables_reach_the_template(run: Run, tmp_path: Path) -> None:
     messages = [{"role": "user", "content": "hi"}]
     plain, set_ids = model.chat_ids(messages), model.chat_ids(messages, variables={"style": "ab", "quiet": True})
     assert model.tokenizer.decode(set_ids[len(plain) :]) == "ab!"
-    with pytest.raises(weft.WeftError, match="not a variable"):
+    with pytest.raises(weft.WeftError, match="cannot be set as a template variable"):
         model.chat(messages, variables={"messages": []})
     arguments = ("generate", "--chat", "hi", "-m", str(path), "--max-tokens", "1", "--json")
     longer = json.loads(run(*arguments, "--set", "style=ab", "--set", "quiet=true").stdout)

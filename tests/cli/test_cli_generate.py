@@ -77,7 +77,7 @@ def test_a_stop_string_ends_the_text_and_is_not_part_of_it(run: Run, generator: 
     [
         (["--temperature", "-1"], "temperature must be"),
         (["--max-tokens", "-1"], "max_tokens must be"),
-        (["--context", "100000"], "the model takes 1 to 4096"),
+        (["--context", "100000"], "context must be 1 to 4096"),
         (["--chat", "--parse-special"], "for raw prompts only"),
         (["--compute", "f64"], "'f64' is not one of"),
     ],

@@ -237,7 +237,7 @@ def test_a_context_is_by_default_one_that_reads_short_texts_as_ever(tmp_path: Pa
     for checkpoint, most in ((longrope, 1024), (dynamic, 768)):
         assert Decoder(checkpoint, bind=False).max_context == 256
         assert Decoder(checkpoint, context=most, bind=False).max_context == most
-        with pytest.raises(InputError, match=f"the model takes 1 to {most}"):
+        with pytest.raises(InputError, match=f"context must be 1 to {most}"):
             Decoder(checkpoint, context=most + 1, bind=False)
 
 

@@ -121,7 +121,7 @@ def test_the_summary_says_what_people_want_to_know(start):
     stopped = process.weft("stop", str(process.port))
     assert stopped.returncode == 0, stopped.stderr
     assert process.end()[0] == 0
-    assert "no server runs here" in process.weft("ps").stderr
+    assert "no server is running" in process.weft("ps").stderr
     assert process.weft("stop").returncode == 2
 
 
