@@ -23,7 +23,7 @@ MAX_KEYS = 4096  # of a head: a worker's scratch holds 16 columns of its state
 
 def _check_slots(where: str, slots: Spec, starts: Spec) -> None:
     fits = slots.rank == 2 and slots.shape[1] == 2 and starts.rank == 1 and starts.shape[0] == slots.shape[0] + 1
-    require(fits, where, f"slots {slots} and segments {starts} must be [B, 2] and [B+1]")
+    require(fits, where, f"must be [B, 2] for segments [B+1] = {starts}", field="slots", given=slots)
 
 
 @op(effect=True)
@@ -49,15 +49,18 @@ def causal_conv(
 
 @causal_conv.shape
 def causal_conv_shape(x: Spec, weight: Spec, state: Spec, slots: Spec, segments: Spec, bias: Spec | None) -> Spec:
-    require(x.rank == 2, "causal_conv", f"x must be [T, C]: got {x}")
+    require(x.rank == 2, "causal_conv", "must be [T, C]", field="x", given=x)
     flat = (weight.shape[0], weight.shape[-1])
     middle = weight.shape[1:-1] in ((), (1,))
-    require(middle and weight.shape[0] == x.shape[1], "causal_conv", f"weight {weight} does not fit x {x}")
-    require(not weight.dtype.quantised, "causal_conv", f"weight must be f32, f16 or bf16: got {weight}")
+    fits = middle and weight.shape[0] == x.shape[1]
+    require(fits, "causal_conv", f"must be [C, W] or [C, 1, W] for x {x}", field="weight", given=weight)
+    dense = not weight.dtype.quantised
+    require(dense, "causal_conv", "must be f32, f16 or bf16", field="weight", given=weight)
     small = isinstance(flat[1], int) and 1 < flat[1] <= MAX_WIDTH
-    require(small, "causal_conv", f"width must be 2 to {MAX_WIDTH}: got {weight}")
-    require(bias is None or bias.shape == x.shape[1:], "causal_conv", f"bias {bias} does not fit x {x}")
-    require(state.shape == flat, "causal_conv", f"state {state} does not fit weight {weight}")
+    require(small, "causal_conv", f"must be 2 to {MAX_WIDTH} wide", field="weight", given=weight)
+    fits = bias is None or bias.shape == x.shape[1:]
+    require(fits, "causal_conv", f"must be [C] of x {x}", field="bias", given=bias)
+    require(state.shape == flat, "causal_conv", f"must be [C, W] of weight {weight}", field="state", given=state)
     _check_slots("causal_conv", slots, segments)
     return x
 
@@ -135,15 +138,16 @@ def delta_rule(
 def delta_rule_shape(
     q: Spec, k: Spec, v: Spec, decay: Spec, beta: Spec, state: Spec, slots: Spec, segments: Spec, *, scale: float
 ) -> Spec:
-    require(q.rank == 3 and q == k, "delta_rule", f"q {q} and k {k} must be the same [T, G, K]")
+    require(q.rank == 3 and q == k, "delta_rule", f"must be [T, G, K] as q is; q is {q}", field="k", given=k)
     fits = v.rank == 3 and v.shape[0] == q.shape[0] and v.shape[1] % q.shape[1] == 0
-    require(fits, "delta_rule", f"v {v} does not fit q {q}; its heads must be a multiple")
+    what = f"must have the tokens of q {q}, and a multiple of its heads"
+    require(fits, "delta_rule", what, field="v", given=v)
     short = isinstance(q.shape[2], int) and q.shape[2] <= MAX_KEYS
-    require(short, "delta_rule", f"heads of q must be at most {MAX_KEYS} long: got {q}")
+    require(short, "delta_rule", f"must have heads of at most {MAX_KEYS}", field="q", given=q)
     for name, spec in (("decay", decay), ("beta", beta)):
-        require(spec.shape == v.shape[:2], "delta_rule", f"{name} {spec} must be [T, H] of v {v}")
+        require(spec.shape == v.shape[:2], "delta_rule", f"must be [T, H] of v {v}", field=name, given=spec)
     wanted = (v.shape[1], q.shape[2], v.shape[2])
-    require(state.shape == wanted, "delta_rule", f"state {state} must be {wanted}")
+    require(state.shape == wanted, "delta_rule", f"must be {list(wanted)}", field="state", given=state)
     _check_slots("delta_rule", slots, segments)
     return v
 
