@@ -17,7 +17,6 @@ from weft.errors import DownloadError, FormatError, InputError, LeaseError, NotF
         (InputError("embed", "must be a str", given=None), "[embed] must be a str: got None"),
         (NotFoundError("load", "no such model", given="x"), "[load] no such model: got 'x'"),
         (DownloadError("hub", "timed out"), "[hub] timed out"),
-        (FormatError("[gguf] not a GGUF file"), "[gguf] not a GGUF file"),
     ],
 )
 def test_an_error_renders_what_it_was_made_of(error, text):

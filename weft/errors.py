@@ -50,24 +50,18 @@ class WeftError(Exception):
     advice   what to do next, as a command or an option where there is one
     field    the argument, option or JSON field at fault
     index    which one of several: field="text", index=3 reads "text 3"
-
-    A lone first argument is a whole message, `[where] what`: as errors of the C++ core are, and those that are not
-    written as data yet.
     """
 
     def __init__(
         self,
         where: str,
-        what: str | None = None,
+        what: str,
         *,
         given: Any = MISSING,
         advice: str | None = None,
         field: str | None = None,
         index: int | None = None,
     ) -> None:
-        if what is None:
-            head, found, rest = where.partition("] ")
-            where, what = (head[1:], rest) if found and head.startswith("[") else ("", where)
         super().__init__(what)
         self.where = where
         self.what = what
@@ -114,7 +108,7 @@ class InputError(WeftError, ValueError):
 class TooLongError(InputError):
     """More tokens than fit; `length` and `limit` say how many, `index` in which of several texts."""
 
-    def __init__(self, where: str, what: str | None = None, *, length: int = 0, limit: int = 0, **rest: Any) -> None:
+    def __init__(self, where: str, what: str, *, length: int = 0, limit: int = 0, **rest: Any) -> None:
         super().__init__(where, what, **{"index": 0, **rest})
         self.length = length
         self.limit = limit
@@ -191,7 +185,7 @@ class BusyError(WeftError, RuntimeError):
 class LeaseError(BusyError):
     """Another process runs the migration, until `until` (seconds since 1970) at least, or took it over."""
 
-    def __init__(self, where: str, what: str | None = None, *, until: float = 0.0, **rest: Any) -> None:
+    def __init__(self, where: str, what: str, *, until: float = 0.0, **rest: Any) -> None:
         super().__init__(where, what, **rest)
         self.until = until
 

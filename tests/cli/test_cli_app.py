@@ -57,12 +57,12 @@ def test_a_wrong_option_is_one_line_that_names_the_command_s_help(run: Run) -> N
 @pytest.mark.parametrize(
     "error, code",
     [
-        (InputError("[x] bad\ninput"), 2),
-        (NotFoundError("[x] nothing"), 2),
-        (FormatError("[x] malformed"), 1),
-        (DownloadError("[x] no network"), 1),
-        (MemoryPlanError("[x] too large"), 1),
-        (BackendError("[x] no kernel"), 1),
+        (InputError("x", "bad\ninput"), 2),
+        (NotFoundError("x", "nothing"), 2),
+        (FormatError("x", "malformed"), 1),
+        (DownloadError("x", "no network"), 1),
+        (MemoryPlanError("x", "too large"), 1),
+        (BackendError("x", "no kernel"), 1),
         (MemoryError(), 1),
         (PermissionError(13, "Permission denied"), 1),
         (KeyboardInterrupt(), 130),

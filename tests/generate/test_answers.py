@@ -137,7 +137,7 @@ def test_a_grammar_that_fails_ends_its_request_and_no_other() -> None:
         stopped = False
 
         def forced(self) -> tuple[int, ...]:
-            raise GrammarError("[grammar] out of fuel")
+            raise GrammarError("grammar", "out of fuel")
 
     bad._sequences[0].matcher = Broken()  # type: ignore[assignment]
     assert good.result().tokens == expected_tokens(Request((0,), ignore_eos=True), 5)[0]

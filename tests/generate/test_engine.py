@@ -245,7 +245,7 @@ def test_logits_that_are_not_finite_end_that_request_only(value: float) -> None:
 class Failing(FakeDecoder):
     def run(self, step: Step) -> np.ndarray:
         if 13 in step.ids:
-            raise BackendError("[fake] no")
+            raise BackendError("fake", "no")
         return super().run(step)
 
 

@@ -162,7 +162,7 @@ def test_an_interrupted_step_is_run_again_from_the_same_state() -> None:
 
 
 def test_a_step_that_fails_loses_no_slot() -> None:
-    decoder = Interrupted(BackendError("[fake] no"))
+    decoder = Interrupted(BackendError("fake", "no"))
     engine = Engine(decoder)
     handles = [engine.submit(Request((1, i), max_tokens=9, ignore_eos=True)) for i in range(3)]
     for handle in handles:

@@ -145,7 +145,7 @@ def test_a_model_that_cannot_be_loaded_is_tried_again():
         working = models.load
 
         def broken(entry: Entry, limits: Limits) -> Any:
-            raise WeightError("[weights] /secret/place is broken")
+            raise WeightError("weights", "/secret/place is broken")
 
         models.load = broken
         for _ in range(2):

@@ -25,7 +25,7 @@ class Recorded:
     def _make(self, sequences: list[Any], adapter: str | None) -> np.ndarray:
         self.made.append(([int(sequence[0]) for sequence in sequences], adapter))
         if any(sequence[0] < 0 for sequence in sequences):
-            raise InputError("[test] this one fails")
+            raise InputError("test", "this one fails")
         return np.array([[sequence[0]] for sequence in sequences], np.float32)
 
     @property

@@ -190,7 +190,8 @@ def test_a_failure_is_kept_raised_and_resumed_from(store):
 def test_whatever_an_error_says_can_be_kept(store, kind):
     def before(texts):
         if "text 7" in texts:
-            raise kind("a \0 and\n\ud800, " + "long " * 1000)
+            what = "a \0 and\n\ud800, " + "long " * 1000
+            raise kind("embed", what) if kind is InputError else kind(what)
 
     migrator = Migrator(store, FakeEmbedder("new", 12, before=before))
     if kind is InputError:
@@ -210,9 +211,9 @@ class PermanentError(Exception):
 @pytest.mark.parametrize(
     "error, reason",
     [
-        (TooLongError("[embed] 900 tokens"), Reason.CONTENT_TOO_LARGE),
+        (TooLongError("embed", "900 tokens"), Reason.CONTENT_TOO_LARGE),
         (UnicodeError("bytes"), Reason.INVALID_ENCODING),
-        (InputError("[api] refused"), Reason.PERMANENT_API_ERROR),
+        (InputError("api", "refused"), Reason.PERMANENT_API_ERROR),
         (PermanentError("400 refused"), Reason.PERMANENT_API_ERROR),
     ],
 )
@@ -252,7 +253,7 @@ def test_an_error_after_a_pause_is_raised_as_it_is(store, opened):
 def test_a_skipped_document_that_changes_is_embedded_after_all(store):
     def before(texts):
         if "text 7" in texts:
-            raise TooLongError("too long")
+            raise TooLongError("embed", "too long")
         if "text 249" in texts:  # the last batch: by now d007 is skipped
             Corpus(store, OLD).put({"d007": "short"})
 
@@ -451,7 +452,7 @@ def test_a_store_that_is_busy_is_not_a_failed_migration(store, monkeypatch):
     from weft.embed.stores.work import Work
 
     def busy(*_):
-        raise BusyError("held")
+        raise BusyError("store", "held")
 
     monkeypatch.setattr(Work, "commit", busy)
     with pytest.raises(BusyError):

@@ -41,7 +41,9 @@ def check(store, *missing):
 
 
 @pytest.mark.parametrize("batch", [1, 4, 100])
-@pytest.mark.parametrize("error", [TooLongError("long"), UnicodeError("bytes"), InputError("refused")], ids=repr)
+@pytest.mark.parametrize(
+    "error", [TooLongError("embed", "long"), UnicodeError("bytes"), InputError("embed", "refused")], ids=repr
+)
 def test_too_many_that_are_missing_are_not_served(store, batch, error):
     def before(texts):
         if any("long" in text for text in texts):
@@ -64,7 +66,7 @@ def test_too_many_that_are_missing_are_not_served(store, batch, error):
 
 def test_a_model_that_takes_nothing_is_not_served(store):
     def before(texts):
-        raise InputError("[embed] no such prompt")
+        raise InputError("embed", "no such prompt")
 
     with pytest.raises(InputError, match="9 of 9 documents "):
         Migrator(store, FakeEmbedder("new", 12, before=before), batch=1).run()

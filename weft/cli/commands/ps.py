@@ -20,7 +20,7 @@ TIMEOUT_S = 5
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def command(as_json: bool) -> None:
-    """List the servers on this machine, with their models and requests.
+    """List the servers on this machine and their models.
 
     The key of a server that needs one is read from WEFT_API_KEY.
 

@@ -35,7 +35,7 @@ def command(
     as_json: bool,
     **asked: Any,
 ) -> None:
-    """Check that an embedding model gives the right vectors on this machine.
+    """Check that an embedding model gives the right vectors.
 
     Its vectors are compared with those of another implementation, if the catalogue has some; texts alone with the same
     texts in a batch and in another order; every length alone with itself in a batch; and one number of threads with
