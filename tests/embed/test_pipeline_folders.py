@@ -219,14 +219,16 @@ def test_a_folder_that_cannot_be_read_is_named_and_ends_nothing(
 
 def test_a_file_that_goes_away_is_a_change(embedder: weft.Embedder, notes: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="notes changed while it was read"):
-        embed_file(embedder, notes, tmp_path / "a.npy", told=lambda rows: (notes / "cats.txt").unlink(missing_ok=True))
+        embed_file(
+            embedder, notes, tmp_path / "a.npy", on_progress=lambda rows: (notes / "cats.txt").unlink(missing_ok=True)
+        )
 
 
 def test_how_many_rows_there_are_is_known_from_the_beginning(embedder: weft.Embedder, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("the cat\n" * 5)
     source = open_source(tmp_path / "in.txt")
     seen: list[tuple[int, int | None]] = []
-    embed_file(embedder, source, tmp_path / "a.npy", told=lambda rows: seen.append((rows, source.total)))
+    embed_file(embedder, source, tmp_path / "a.npy", on_progress=lambda rows: seen.append((rows, source.total)))
     assert seen == [(0, 5), (5, 5)]
 
 

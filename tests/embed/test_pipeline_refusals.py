@@ -133,7 +133,7 @@ def test_a_database_that_is_opened_during_the_run_is_not_replaced(
 ) -> None:
     source, target = lines(tmp_path / "in.jsonl", {"text": "a"}), tmp_path / "notes.db"
     with pytest.raises(InputError, match=r"notes\.db-wal"):
-        embed_file(tiny_embedder, source, target, told=lambda rows: (tmp_path / "notes.db-wal").touch())
+        embed_file(tiny_embedder, source, target, on_progress=lambda rows: (tmp_path / "notes.db-wal").touch())
     assert not target.exists()
     (tmp_path / "notes.db-wal").unlink()
     assert embed_file(tiny_embedder, source, target).resumed == 1

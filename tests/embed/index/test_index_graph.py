@@ -82,7 +82,7 @@ def test_saving_many_rows_makes_a_graph(tmp_path, monkeypatch):
     index, told = filled(built=False), []
     index.save(tmp_path / "none", graph=False)
     assert not weft.Index.open(tmp_path / "none", load_graph=True).uses_graph
-    index.save(tmp_path / "many", told=lambda done, total: told.append((done, total)))
+    index.save(tmp_path / "many", on_progress=lambda done, total: told.append((done, total)))
     assert told[-1] == (1500, 1500) and weft.Index.open(tmp_path / "many", load_graph=True).uses_graph
     few = filled(built=False)
     few.delete(0)

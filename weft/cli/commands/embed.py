@@ -217,7 +217,7 @@ def run_pipeline(source: str, output: Path, given: dict[str, Any]) -> Report:
     chosen = {name: given[name] for name in ("form", "output_dtype", "restart")}
     with counted("rows") as tell:
         try:
-            report = embed_file(embedder, rows, output, told=lambda n: tell(n, rows.total), **chosen, **how)
+            report = embed_file(embedder, rows, output, on_progress=lambda n: tell(n, rows.total), **chosen, **how)
         except KeyboardInterrupt:
             screen.note("interrupted; run the same command again to resume")
             raise

@@ -77,7 +77,7 @@ class Graph:
         return len(self._index)
 
     def add(
-        self, rows: np.ndarray, vectors: np.ndarray, told: Callable[[int, int], None] = lambda done, total: None
+        self, rows: np.ndarray, vectors: np.ndarray, on_progress: Callable[[int, int], None] = lambda done, total: None
     ) -> None:
         """Add `rows`, numbers of `vectors` [n, dim]: all of them, or none if an exception is raised.
 
@@ -93,7 +93,7 @@ class Graph:
             for piece in pieces:
                 self._add(piece.astype(np.uint64), self._fitted(vectors[piece], unit=self._metric == "cosine"))
                 done += len(piece)
-                told(done, len(rows))
+                on_progress(done, len(rows))
         except BaseException:
             self.remove(rows)
             raise

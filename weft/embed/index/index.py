@@ -249,18 +249,18 @@ class Index:
         """Whether a search without a filter uses a graph: one was built, or loaded."""
         return self._graph is not None
 
-    def build_graph(self, told: Callable[[int, int], None] | None = None) -> None:
+    def build_graph(self, on_progress: Callable[[int, int], None] | None = None) -> None:
         """Build an HNSW graph (`pip install weft-engine[hnsw]`) for searches to use from then on.
 
         With many rows it is faster than a scan, and misses some neighbours; scores stay exact. Building it for 100,000
-        rows takes minutes and blocks other calls. `told` is called with the rows done and the rows in all; Ctrl-C
+        rows takes minutes and blocks other calls. `on_progress` is called with the rows done and all rows; Ctrl-C
         leaves the index as it was. Additions, updates and deletions update the graph. A deleted row stays in it as a
         path to others, and is not returned, until its place is reused; another `build_graph` starts without it.
         """
         with self._lock:
             graph, alive = Graph(self.dimension, self.metric, threads=self._threads), self._rows.alive()
             numbers = np.arange(self._rows.count) if alive is None else np.flatnonzero(alive)
-            graph.add(numbers, self._rows.vectors, *([] if told is None else [told]))
+            graph.add(numbers, self._rows.vectors, *([] if on_progress is None else [on_progress]))
             self._graph = graph
 
     def save(
@@ -269,7 +269,7 @@ class Index:
         *,
         graph: bool | None = None,
         overwrite: bool = False,
-        told: Callable[[int, int], None] | None = None,
+        on_progress: Callable[[int, int], None] | None = None,
     ) -> None:
         """Write the index to a folder. After a crash the folder holds either the old index or the new one.
 
@@ -279,8 +279,8 @@ class Index:
         A graph is saved with the index, also one that lies in the folder the index was opened from without
         `load_graph`: native code reads it and adds the new rows; this index's searches still do not use it. If there is
         no graph yet, `graph` True builds one first, and None does so from GRAPH_FROM rows on if usearch is installed;
-        that takes minutes. False builds none, and leaves out one that was not loaded, with a warning. `told` is that of
-        `build_graph`.
+        that takes minutes. False builds none, and leaves out one that was not loaded, with a warning. `on_progress` is
+        that of `build_graph`.
         """
         folder = check_folder(path)
         expected = None if overwrite else self._known.get(os.path.realpath(folder))
@@ -288,9 +288,9 @@ class Index:
             self._compact()
             found = self._graph
             if found is None and self._laid is not None and graph is not False:
-                found = self._laid.carried_on(self._rows, self._threads, told)
+                found = self._laid.carried_on(self._rows, self._threads, on_progress)
             if found is None and (self._is_worth_a_graph() if graph is None else graph):
-                self.build_graph(told)
+                self.build_graph(on_progress)
                 found = self._graph
             self._write(writer, found)
 

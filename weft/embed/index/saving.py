@@ -48,7 +48,9 @@ class LaidGraph:
         path, scale = self.saved.path("graph"), _scale(self.saved.about)
         return Graph.load(path, dim, metric, self._count, scale=scale, threads=threads)
 
-    def carried_on(self, rows: Rows, threads: int | None, told: Callable[[int, int], None] | None) -> Graph | None:
+    def carried_on(
+        self, rows: Rows, threads: int | None, on_progress: Callable[[int, int], None] | None
+    ) -> Graph | None:
         """The graph updated to `rows`, all of them alive; None where the file was removed."""
         if not self.is_there():
             return None
@@ -62,7 +64,7 @@ class LaidGraph:
         kept = np.arange(self._count) if self._rows is None else self._rows
         graph.remove(np.setdiff1d(np.arange(self._count), kept, assume_unique=True))
         graph.renumber(kept)
-        graph.add(np.arange(len(kept), rows.count), rows.vectors, *([] if told is None else [told]))
+        graph.add(np.arange(len(kept), rows.count), rows.vectors, *([] if on_progress is None else [on_progress]))
         return graph
 
 

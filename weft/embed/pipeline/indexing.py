@@ -96,7 +96,7 @@ class Searchable(Target):
                 fingerprint=self.about.fingerprint,
             )
             first += len(rows)
-        index.save(self.path, told=lambda done, total: self.progress(done))
+        index.save(self.path, on_progress=lambda done, total: self.progress(done))
         self._remember(source)
 
     def _remember(self, source: Source) -> None:

@@ -52,7 +52,7 @@ def embed_file(
     adapter: str | None = None,
     form: str | None = None,
     restart: bool = False,
-    told: Callable[[int], None] = lambda rows: None,
+    on_progress: Callable[[int], None] = lambda rows: None,
 ) -> Report:
     """Embed every row of `source` (a path, or a source of `open_source`) into the file `target`, whose format is `form`
     or that of its ending.
@@ -60,7 +60,7 @@ def embed_file(
     A run that was killed or interrupted resumes when it is started again with the same arguments, and its file is byte
     for byte that of an uninterrupted run. A target that cannot be written, or a row that cannot be used, is refused
     before anything is embedded, except for texts with too many tokens.
-    `told` is called with the number of rows done after each batch, which takes some seconds, and again while a large
+    `on_progress` is called with the number of rows done after each batch of some seconds, and again while a large
     index gets a graph; `source.total` is the number of rows, once it is known. Rows of an index are embedded as
     documents unless a prompt is named. Chunks of documents that are too long are embedded in windows, unless `truncate`
     is given.
@@ -83,15 +83,15 @@ def embed_file(
     settings["fingerprint"] = about.fingerprint
     with Spool(beside, settings, record_dtype(embedder.dimension, output_dtype), restart=restart) as spool:
         _look_through(rows, out)
-        told(spool.rows)
+        on_progress(spool.rows)
         pace = _Pace()
         for batch in pace.batches(rows.rows(spool.rows)):
             pace.count(len(batch), _add(spool, embedder, rows, batch, {**options, "output_dtype": output_dtype}))
-            told(spool.rows)
+            on_progress(spool.rows)
         check_unchanged(rows)
         if rows.total not in (None, spool.rows):
             raise was_changed(rows)
-        out.progress = told
+        out.progress = on_progress
         out.write(rows, spool)
         spool.remove()
     report = (spool.rows, spool.resumed, spool.dropped_texts, spool.dropped_tokens)
