@@ -112,7 +112,10 @@ class Adapters:
             if name not in self._names:
                 known = ", ".join(self._names) or "none"
                 raise NotFoundError(
-                    "adapter", "no adapter of this name is loaded", given=name, advice=f"loaded are: {known}"
+                    "adapter",
+                    "no adapter of this name is loaded",
+                    given=name,
+                    advice=f"load it first; loaded are: {known}",
                 )
             return self._names[name]
 

@@ -330,7 +330,7 @@ def _pick_context(asked: int | None, model: int, settled: int) -> int:
         return min(settled, DEFAULT_CONTEXT)
     if not 1 <= asked <= model:
         raise InputError(
-            "load", f"must be 1 to {model}, the most this model was made for", field="context", given=asked
+            "load", f"must be 1 to {model} tokens, the most this model reads", field="context", given=asked
         )
     return asked
 

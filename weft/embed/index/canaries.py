@@ -121,7 +121,7 @@ def check_canaries(embedder: Any, texts: list[str], expected: np.ndarray, of: st
         raise FingerprintError(
             of,
             f"canary text {worst} ({texts[worst][:40]!r}) changed: cosine {cosines[worst]:.4f} to the vector in the "
-            f"{of} (limit {LEAST_COSINE}); the model or its settings differ from those that built the {of}",
+            f"{of} (expected: {LEAST_COSINE} or more); the model or its settings differ from those that built the {of}",
             advice="load the model as it was, or embed the documents again",
         )
     return float(cosines[worst])
