@@ -417,7 +417,7 @@ def test_a_store_goes_to_a_server_s_model_and_back(run, notes, server, tmp_path)
     more.write_text('{"id": "new", "text": "a new one"}')
     for elsewhere, said in (
         ((), f"give --base-url {server}"),
-        (("--base-url", "http://127.0.0.1:1/v1"), "and --base-url is"),
+        (("--base-url", "http://127.0.0.1:1/v1"), "base_url must be"),
     ):
         refused = run("migrate", "add", notes, str(more), *elsewhere)
         assert refused.exit_code == 2 and said in refused.stderr

@@ -64,14 +64,14 @@ def test_a_signal_keeps_the_rows_that_are_embedded(embedder: Path, tmp_path: Pat
         assert not select.select([process.stderr], [], [], 0.01)[0], process.stderr.read()
     process.send_signal(number)
     said = process.stderr.read().decode()
-    assert process.wait(timeout=60) == code and "the same command goes on" in said and "Traceback" not in said
+    assert process.wait(timeout=60) == code and "run the same command again" in said and "Traceback" not in said
     done = json.loads(state.read_bytes())["rows"]
     assert 0 < done < 12_000 and not target.exists()
     for name in ("out", "whole"):
         again = start(*arguments, str(tmp_path / f"{name}.npy"))
         assert again.stderr
         said = again.stderr.read().decode()
-        assert again.wait(timeout=60) == 0 and (f"{done} of them by an earlier run" in said) == (name == "out")
+        assert again.wait(timeout=60) == 0 and (f"{done} of them from an earlier run" in said) == (name == "out")
     assert target.read_bytes() == (tmp_path / "whole.npy").read_bytes()
 
 
@@ -84,7 +84,7 @@ def test_an_index_that_was_ended_with_sigterm_goes_on(embedder: Path, tmp_path: 
     while not state.exists() or json.loads(state.read_bytes())["rows"] == 0:
         assert not select.select([process.stderr], [], [], 0.01)[0], process.stderr.read()
     process.terminate()
-    assert b"the same command goes on" in process.stderr.read() and process.wait(timeout=60) == 143
+    assert b"run the same command again" in process.stderr.read() and process.wait(timeout=60) == 143
     assert 0 < json.loads(state.read_bytes())["rows"] < 12_000
 
 

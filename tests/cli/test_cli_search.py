@@ -326,7 +326,7 @@ def test_an_index_of_a_server_s_vectors_is_searched_with_it(run: Run, server: st
     assert json.loads(run("index", "show", place, "--json").stdout)["model"] == "lengths"
     silent, other = run("search", place, "a"), run("search", place, "a", "--base-url", "http://127.0.0.1:1/v1")
     assert silent.exit_code == 2 and f"give --base-url {server}" in silent.stderr
-    assert other.exit_code == 2 and f"is at {server}, and --base-url is" in other.stderr
+    assert other.exit_code == 2 and f"base_url must be {server}" in other.stderr
     folder = run("index", "build", str(notes), "-m", "lengths", "-o", place, *key)
     assert folder.exit_code == 2 and "no tokenizer" in folder.stderr
 

@@ -32,11 +32,11 @@ def edit(path: Path, **changed: object) -> None:
 
 
 def test_a_prompt_that_nobody_has_is_refused(tiny_embedder: weft.Embedder) -> None:
-    with pytest.raises(InputError, match=r"'qeury'.*'query', 'document'"):
+    with pytest.raises(InputError, match=r"'query', 'document'.*got 'qeury'"):
         tiny_embedder.encode("cat", prompt_name="qeury")
     for role in ("passage", "corpus"):  # a role, whether or not the model has a prompt for it
         assert np.array_equal(tiny_embedder.encode("cat", prompt_name=role), tiny_embedder.encode("cat"))
-    with pytest.raises(InputError, match="prompt is int"):
+    with pytest.raises(InputError, match="prompt must be a string: got 5"):
         tiny_embedder.encode("cat", prompt=5)
 
 
@@ -45,7 +45,7 @@ def test_prompts_may_be_given(tiny_folder: Path, tiny_embedder: weft.Embedder) -
     assert np.array_equal(embedder.encode_query("cat"), tiny_embedder.encode("cat", prompt="one two "))
     assert np.array_equal(embedder.encode_document("cat"), tiny_embedder.encode_document("cat"))
     assert embedder.fingerprint.differences(tiny_embedder.fingerprint) == ["prompts"]
-    with pytest.raises(InputError, match="prompts is"):
+    with pytest.raises(InputError, match="prompts must be"):
         weft.Embedder(str(tiny_folder), prompts={"query": 5})  # type: ignore[dict-item]
 
 
@@ -79,16 +79,16 @@ def test_what_is_no_list_of_texts_is_refused(tiny_embedder: weft.Embedder, given
         lambda texts: tiny_embedder.rank("a", texts),
     ]
     for call in calls:
-        with pytest.raises(InputError, match=r"^\[embed\] (texts|documents)"):
+        with pytest.raises(InputError, match=r"^\[embed\] (text|document)"):
             call(given)
 
 
 def test_one_string_is_no_list_of_its_letters(tiny_embedder: weft.Embedder) -> None:
-    with pytest.raises(InputError, match="documents is one string"):
+    with pytest.raises(InputError, match="documents must be a list of strings, not one string"):
         tiny_embedder.rank("a", "cat")
-    with pytest.raises(InputError, match="texts is one string"):
+    with pytest.raises(InputError, match="texts must be a list of strings, not one string"):
         next(tiny_embedder.encode_stream("cat"))
-    with pytest.raises(InputError, match="query is list"):
+    with pytest.raises(InputError, match="query must be one string"):
         tiny_embedder.rank(["a", "b"], TEXTS)  # type: ignore[arg-type]
     assert np.array_equal(tiny_embedder.encode(np.array(TEXTS)), tiny_embedder.encode(TEXTS))  # type: ignore[arg-type]
 
@@ -131,7 +131,7 @@ def test_bits_compare_as_ones_and_minus_ones(tiny_embedder: weft.Embedder) -> No
     expected = signs @ signs.T / signs.shape[1]
     assert np.allclose(tiny_embedder.similarity(bits, bits), expected, atol=1e-6)
     assert np.allclose(similarities(bits, bits, "euclidean", lambda: signs.shape[1])[0, 0], 0)
-    with pytest.raises(InputError, match="scale each"):
+    with pytest.raises(InputError, match="scale of each"):
         similarities(np.ones((1, 4), np.int8), np.ones((1, 4), np.int8), "dot", lambda: 4)
 
 
@@ -220,13 +220,13 @@ def test_lower_case_is_made_before_the_tokenizer(folder: Path) -> None:
 def test_modules_in_an_order_that_means_something_else_are_refused(folder: Path) -> None:
     modules = json.loads((folder / "modules.json").read_text())
     (folder / "modules.json").write_text(json.dumps([modules[i] for i in (0, 1, 3, 2)]))
-    with pytest.raises(UnsupportedError, match="entry 3: Dense"):
+    with pytest.raises(UnsupportedError, match="entry 3 is a Dense"):
         weft.Embedder(str(folder))
 
 
 def test_a_default_prompt_must_be_one(folder: Path) -> None:
     edit(folder / "config_sentence_transformers.json", default_prompt_name="other")
-    with pytest.raises(FormatError, match="default_prompt_name is 'other'"):
+    with pytest.raises(FormatError, match=r"default_prompt_name must be .*got 'other'"):
         weft.Embedder(str(folder))
 
 
@@ -242,7 +242,7 @@ def test_a_model_called_like_one_with_prompts_is_told_of(tmp_path: Path, caplog:
         assert caplog.text == ""
         embedder.encode_query("a")
         embedder.encode_query("b")
-    assert caplog.text.count("is called like bge-small-en-v1.5, whose queries begin with") == 1
+    assert caplog.text.count("bge-small-en-v1.5 of the catalogue, which has that name, needs") == 1
 
 
 def test_a_stream_keeps_to_the_limits_of_a_call(tiny_folder: Path) -> None:
@@ -297,7 +297,7 @@ def test_texts_are_not_read_in_the_event_loop(tiny_embedder: weft.Embedder) -> N
     "wrong", [[np.array([], np.int32)], [np.array([101.5, 102.0])], [101, 102], [[[1, 2]]], ["ab"]]
 )
 def test_ids_are_whole_numbers(tiny_embedder: weft.Embedder, wrong: Any) -> None:
-    with pytest.raises(InputError, match=r"ids\[0\] is .*; a sequence of one or more whole numbers"):
+    with pytest.raises(InputError, match=r"ids 0 must be a sequence of one or more integers"):
         tiny_embedder.encode_ids(wrong)
 
 
@@ -310,23 +310,22 @@ def test_lists_of_ids_are_as_good_as_arrays(tiny_embedder: weft.Embedder) -> Non
     "options", [{"normalise": "false"}, {"normalise": 0}, {"matryoshka": "no"}, {"threads": 0}, {"threads": "2"}]
 )
 def test_yes_and_no_are_said_as_such(tiny_folder: Path, options: dict[str, Any]) -> None:
-    ((name, value),) = options.items()
-    with pytest.raises(InputError, match=rf"{name} .*{value!r}"):
+    with pytest.raises(InputError, match=f"{next(iter(options))} (is|must be .*got) {next(iter(options.values()))!r}"):
         weft.Embedder(str(tiny_folder), **options)
 
 
 def test_roles_have_their_prompts_and_names_are_strings(tiny_embedder: weft.Embedder) -> None:
     for ask in (tiny_embedder.encode_query, tiny_embedder.encode_document):
-        with pytest.raises(InputError, match="`encode` takes a prompt_name"):
+        with pytest.raises(InputError, match=r"prompt_name cannot be set here.*use encode"):
             ask("cat", prompt_name="query")
-    with pytest.raises(InputError, match="`encode` takes a prompt_name"):
+    with pytest.raises(InputError, match=r"prompt_name cannot be set here.*use encode"):
         tiny_embedder.rank("cat", ["dog"], prompt_name="query")
-    with pytest.raises(InputError, match="prompt_name is list"):
+    with pytest.raises(InputError, match="prompt_name must be a string"):
         tiny_embedder.encode("cat", prompt_name=["query"])  # type: ignore[arg-type]
 
 
 def test_half_a_surrogate_pair_is_told_by_its_place(tiny_embedder: weft.Embedder) -> None:
-    with pytest.raises(InputError, match=r"texts\[2\] has half of a surrogate pair at character 3"):
+    with pytest.raises(InputError, match=r"text 2 has half of a surrogate pair at character 3"):
         tiny_embedder.encode(["the cat", "naïve 🙂", "no \ud800"])
 
 
@@ -336,5 +335,5 @@ def test_no_vectors_have_no_similarities(tiny_embedder: weft.Embedder) -> None:
 
 
 def test_bytes_are_told_that_they_are_no_text(tiny_embedder: weft.Embedder) -> None:
-    with pytest.raises(InputError, match="texts is bytes; texts are strings: decode it"):
+    with pytest.raises(InputError, match="texts must be strings, not bytes; decode"):
         tiny_embedder.encode(b"cat")  # type: ignore[arg-type]

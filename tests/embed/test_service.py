@@ -62,7 +62,7 @@ def test_a_text_one_token_too_long_has_two_windows(tiny_embedder: weft.Embedder)
 
 def test_a_model_is_a_name_or_a_path_and_says_which_it_is(tiny_folder: Path) -> None:
     for wrong in (None, 5, b"model"):
-        with pytest.raises(InputError, match=f"a name or a path: got {wrong!r}"):
+        with pytest.raises(InputError, match="model must be a name or a path: got"):
             weft.Embedder(wrong)  # type: ignore[arg-type]
     assert repr(weft.Embedder(tiny_folder)) == f"<weft.Embedder {tiny_folder}: 24 dimensions, 48 tokens, f32>"
 
@@ -97,7 +97,7 @@ def test_dimensions_have_bounds(wide_folder: Path, dimensions: int) -> None:
 
 
 def test_only_models_that_say_so_are_cut(tiny_folder: Path) -> None:
-    with pytest.raises(UnsupportedError, match="may be cut"):
+    with pytest.raises(UnsupportedError, match="not trained for shorter vectors"):
         weft.Embedder(str(tiny_folder), dimensions=23)
     assert weft.Embedder(str(tiny_folder), dimensions=24).dimension == 24
 
@@ -179,7 +179,7 @@ def test_limits_count_the_callers_bytes_before_the_prompt(tiny_folder: Path) -> 
     with pytest.raises(TooLongError, match="7 bytes") as caught:
         embedder.encode(["cat", "é" * 3 + "a"])
     assert (caught.value.length, caught.value.limit) == (7, 6)
-    with pytest.raises(InputError, match="3 texts"):
+    with pytest.raises(InputError, match="texts must be at most 2 in one call, not 3"):
         embedder.encode(["a", "b", "c"])
     assert (SERVICE_LIMITS.texts, SERVICE_LIMITS.text_bytes) == (1000, 32_768)
 

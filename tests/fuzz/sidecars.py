@@ -279,7 +279,7 @@ def module_paths(folder: Path) -> Iterator[Case]:
                 "encoder",
                 "modules.json",
                 data,
-                (f"entry {number}: path",),
+                (f"entry {number} has a path",),
             )
 
 

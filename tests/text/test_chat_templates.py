@@ -61,6 +61,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sandbox, "datetime", Clock)
 
 
+@pytest.fixture(autouse=True)
+def no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A garbage collection of a process that has run thousands of tests takes longer than a template may."""
+    monkeypatch.setattr(meter, "TIME_LIMIT_S", 20.0)
+
+
 def check(expected: dict[str, str], template: str, messages: Any, arguments: dict[str, Any]) -> None:
     if "text" in expected:
         assert render(template, messages, **arguments) == expected["text"]
