@@ -16,9 +16,6 @@ from weft.errors import NotFoundError
 from weft.ops.registry import catalogue
 from weft.runtime import Decoder, Encoder, Head, open_checkpoint
 
-# The longest text whose golden is kept is 600 tokens; numpy takes a second for 130.
-LENGTHS = (1, 7, 40, 130)
-
 
 class Unfused(ReferenceBackend):
     """Has kernels only for ops that cannot be said with others."""
@@ -42,7 +39,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.mark.parametrize("name", [*DECODERS, *ENCODERS])
 def test_every_golden_passes_on_the_reference(folders: dict[str, Path], name: str) -> None:
     checkpoint = open_checkpoint(folders[name])
-    for length in LENGTHS:
+    for length in tiny.LENGTHS:
         ids = tiny.token_ids(tiny.CONFIGS[name], length)
         if name in DECODERS:
             decoder = Decoder(checkpoint, context=context_of(length), backend="reference")
