@@ -243,33 +243,50 @@ static void print_value(const Value& value, const Operand& operand) {
 }
 
 void Executable::Progress::report(const Worker& worker) {
-  int64_t known = tasks.load(std::memory_order_relaxed);
-  while (worker.last < known && !tasks.compare_exchange_weak(known, worker.last, std::memory_order_relaxed)) {
-  }
-  done.fetch_add(worker.taken - 1, std::memory_order_acq_rel);
+  if (worker.taken < worker.tasks &&
+      (!worker.taken || done.fetch_add(worker.taken, std::memory_order_acq_rel) + worker.taken < worker.tasks))
+    return;
+  finished.store(true, std::memory_order_release);
 }
 
-void Executable::Progress::wait() const {
-  for (int tries = 0; !finished(); ++tries) {
-    if (tries < 2000) pause_cpu();
-    else if (tries < 2100) std::this_thread::yield();
+bool Executable::Progress::wait() const {
+  constexpr int kEager = 32, kPaused = 2000, kYielded = 2100;
+  int tries = 0;
+  for (; !finished.load(std::memory_order_acquire); ++tries) {
+    if (tries < kEager) continue;  // most waits are over by now
+    if (tries < kPaused) pause_cpu();
+    else if (tries < kYielded) std::this_thread::yield();
     else std::this_thread::sleep_for(std::chrono::microseconds(50));  // the worker with the last task needs the core
   }
+  return tries < kYielded;
 }
 
-void Executable::work(int index, int workers) {
+bool Executable::Assigning::now() {
+  constexpr int kFirst = 64, kMost = 4096;
+  if (delayed.exchange(false, std::memory_order_relaxed)) wait = steps = std::clamp(2 * steps, kFirst, kMost);
+  else if (wait) --wait;
+  else if (steps) --steps;
+  return !wait;
+}
+
+void Executable::work(int index, int workers, bool assigned) {
   using Clock = std::chrono::steady_clock;
   std::byte* scratch = scratch_.data() + static_cast<size_t>(index) * kScratchBytes;
   Clock::time_point before = Clock::now();
   for (size_t i = 0; i < body_.size(); ++i) {
     const Bound& bound = body_[i];
     Progress& progress = progress_[i];
-    if (!bound.kernel || progress.finished()) continue;
-    for (int before : bound.after) progress_[static_cast<size_t>(before)].wait();
+    if (!bound.kernel || (!assigned && progress.finished.load(std::memory_order_acquire))) continue;
+    const auto wait = [&] {
+      for (int before : bound.after)
+        if (!progress_[static_cast<size_t>(before)].wait()) assigning_.delayed.store(true, std::memory_order_relaxed);
+    };
+    if (!assigned) wait();
+    const Gate gate{[](const void* context) { (*static_cast<decltype(wait)*>(context))(); }, &wait};
     const Operand* in = call_operands_.data() + call_start_[i];
     Call call{in, in + bound.in.size(), bound.attrs.data(), static_cast<int>(bound.in.size()),
               static_cast<int>(bound.out.size()), static_cast<int>(bound.attrs.size())};
-    Worker worker{index, workers, &progress.next, scratch};
+    Worker worker{index, workers, &progress.next, scratch, assigned ? &gate : nullptr};
     bound.kernel(call, worker);
     progress.report(worker);
     if (!nanoseconds_ && bound.watched.empty()) continue;
@@ -293,11 +310,22 @@ void Executable::run(std::span<const InputArray> inputs, std::vector<OutputArray
     scratch_ = Memory(static_cast<size_t>(pool.size()) * kScratchBytes);
   if (nanoseconds) nanoseconds->assign(body_.size(), 0);
   nanoseconds_ = nanoseconds;
+  // Steps of many tokens have more tasks than workers, and waits that are long for no such reason.
+  constexpr int64_t kFewTokens = 64;
   struct Job {
     Executable* self;
     int workers;
-  } job{this, pool.size()};
-  pool.run([](void* context, int index) { static_cast<Job*>(context)->self->work(index, static_cast<Job*>(context)->workers); }, &job);
+    bool assigned;
+  } job{this, teams_.pick(sizes.t, pool.size()), sizes.t <= kFewTokens && assigning_.now()};
+  const auto started = std::chrono::steady_clock::now();
+  pool.run(
+      [](void* context, int index) {
+        const Job& job = *static_cast<Job*>(context);
+        job.self->work(index, job.workers, job.assigned);
+      },
+      &job, job.workers);
+  teams_.learn(std::chrono::nanoseconds(std::chrono::steady_clock::now() - started).count());
+  if (sizes.t > kFewTokens) assigning_.delayed.store(false, std::memory_order_relaxed);
   nanoseconds_ = nullptr;
 }
 

@@ -60,22 +60,30 @@ class Executable {
     std::vector<int> after;  // instructions that must finish first: those whose memory this one reads or writes
   };
 
-  // The progress of an instruction. The first worker to find no task left drew the number of tasks; later ones drew more.
-  // An instruction is done when that many tasks are done, so a worker that the system suspends delays the others only if
-  // it holds a task.
-  struct alignas(64) Progress {
-    std::atomic<int64_t> next{0};  // the next task
-    std::atomic<int64_t> done{0};
-    std::atomic<int64_t> tasks{INT64_MAX};
+  // The progress of an instruction: it is finished when all of its tasks are, whoever did them. A cache line for each word:
+  // those who wait read `finished` only, and do not slow down those who draw tasks and report them.
+  struct Progress {
+    alignas(64) std::atomic<int64_t> next{0};  // tasks drawn
+    alignas(64) std::atomic<int64_t> done{0};  // tasks reported
+    alignas(64) std::atomic<bool> finished{false};
 
     void reset() {
       next.store(0, std::memory_order_relaxed);
       done.store(0, std::memory_order_relaxed);
-      tasks.store(INT64_MAX, std::memory_order_relaxed);
+      finished.store(false, std::memory_order_relaxed);
     }
-    bool finished() const { return done.load(std::memory_order_acquire) == tasks.load(std::memory_order_acquire); }
     void report(const Worker& worker);
-    void wait() const;
+    bool wait() const;  // false: it took so long that the system must have suspended a worker
+  };
+
+  // Whether workers have a first task of their own in each instruction (kernel.h), which is quickest while all of them run. A
+  // worker that the system suspends would then hold one for milliseconds, so that after such a wait all tasks are drawn by
+  // whoever is there, for 64 steps, and for twice as many each time that it happens again.
+  struct Assigning {
+    std::atomic<bool> delayed{false};
+    int wait = 0, steps = 0;  // steps until tasks are assigned again, and of the last wait
+
+    bool now();
   };
 
   void bind_weights(const Weights& weights);
@@ -84,7 +92,7 @@ class Executable {
   void order_body();
   Sizes read_inputs(std::span<const InputArray> inputs);
   void place_values(const Sizes& sizes, std::vector<OutputArray>& outputs, void (*allocate)(OutputArray&));
-  void work(int index, int workers);
+  void work(int index, int workers, bool assigned);
 
   Program program_;
   const Level& level_;
@@ -96,6 +104,8 @@ class Executable {
   std::vector<Operand> call_operands_;  // operands of every instruction, gathered before the step
   std::vector<size_t> call_start_;
   std::unique_ptr<Progress[]> progress_;
+  Assigning assigning_;
+  TeamSizes teams_;
   Memory arena_, scratch_;
   Turn turn_;
   std::vector<int64_t>* nanoseconds_ = nullptr;

@@ -1,5 +1,5 @@
 // kernel: what a kernel is given. Every worker of the team calls the kernel; the kernel deals its tasks out with
-// `for (int64_t task; (task = worker.next()) < tasks;)`, and returns on the first number past the tasks. Each output
+// `for (int64_t task; (task = worker.next(tasks)) < tasks;)`, and returns on the first number past the tasks. Each output
 // element is computed whole by one task, in an order that depends on nothing but the operands of its own row, so neither
 // the team's size nor the batch changes a bit. Before its first task a kernel reads no buffer: a late worker may
 // arrive when others are already past this instruction.
@@ -72,17 +72,36 @@ struct Call {
 
 constexpr size_t kScratchBytes = size_t{1} << 20;  // per worker, 64-byte aligned, contents undefined
 
+// Waits until what an instruction reads is written.
+struct Gate {
+  void (*wait)(const void* context);
+  const void* context;
+};
+
 struct Worker {
   int index;
   int count;
-  std::atomic<int64_t>* counter;
+  std::atomic<int64_t>* counter;  // tasks drawn so far
   std::byte* scratch;
-  mutable int64_t taken = 0;  // numbers drawn; all but the last were tasks
-  mutable int64_t last = 0;
+  // When given, the first task of each worker is the one of its own index, and only the others are drawn: a worker waits
+  // only if it has a task, and mostly draws none, where drawing costs sixteen workers a tenth of a microsecond each.
+  const Gate* gate = nullptr;
+  mutable int64_t tasks = 0;  // of the instruction
+  mutable int64_t taken = 0;  // of them, by this worker
 
-  WEFT_INLINE int64_t next() const {
-    ++taken;
-    return last = counter->fetch_add(1, std::memory_order_relaxed);
+  // A task that nobody else gets, or a number past the `all` tasks. Every call of an instruction gives the same `all`.
+  WEFT_INLINE int64_t next(int64_t all) const {
+    tasks = all;
+    int64_t task;
+    if (!gate) {
+      task = counter->fetch_add(1, std::memory_order_relaxed);
+    } else if (!taken) {
+      if ((task = index) < all) gate->wait(gate->context);
+    } else {
+      task = all <= count ? all : count + counter->fetch_add(1, std::memory_order_relaxed);
+    }
+    taken += task < all;
+    return task;
   }
 };
 

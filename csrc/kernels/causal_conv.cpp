@@ -40,7 +40,7 @@ KERNEL(causal_conv) {
   const int32_t *slots = call.in[3].as<int32_t>(), *segments = call.in[4].as<int32_t>();
   const int64_t sequences = call.in[3].dim[0], blocks = (channels + kLanes - 1) / kLanes;
   Channels at{call.in[0].as<float>(), call.out[0].as<float>(), channels, 0, 0, width};
-  for (int64_t task; (task = worker.next()) < sequences * blocks;) {
+  for (int64_t task; (task = worker.next(sequences * blocks)) < sequences * blocks;) {
     const int64_t sequence = task / blocks;
     at.first = task % blocks * kLanes;
     at.count = channels - at.first < kLanes ? channels - at.first : kLanes;

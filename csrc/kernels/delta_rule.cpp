@@ -27,7 +27,7 @@ KERNEL(delta_rule) {
   const f32x16 scale = splat(static_cast<float>(call.number("scale")));
   float* y = call.out[0].as<float>();
   float* columns = reinterpret_cast<float*>(worker.scratch);  // [K, 16]
-  for (int64_t task; (task = worker.next()) < sequences * heads * blocks;) {
+  for (int64_t task; (task = worker.next(sequences * heads * blocks)) < sequences * heads * blocks;) {
     const int64_t sequence = task / (heads * blocks), head = task / blocks % heads, first = task % blocks * kLanes;
     const int64_t count = values - first < kLanes ? values - first : kLanes, group = head * groups / heads;
     const int64_t source = slots[2 * sequence], target = slots[2 * sequence + 1];

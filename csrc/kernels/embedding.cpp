@@ -14,7 +14,7 @@ KERNEL(embedding) {
   const Weight& table = *call.in[1].weight;
   const int32_t* ids = call.in[0].as<int32_t>();
   const int64_t tokens = call.in[0].size();
-  for (int64_t token; (token = worker.next()) < tokens;) {
+  for (int64_t token; (token = worker.next(tokens)) < tokens;) {
     float* row = call.out[0].as<float>() + token * table.cols;
     if (ids[token] >= 0 && ids[token] < table.rows) read_row(table, ids[token], row);
     else std::memset(row, 0, static_cast<size_t>(table.cols) * sizeof(float));

@@ -89,7 +89,7 @@ KERNEL(lora) {
   const int64_t row_step = smaller(kRowStep, larger(1, parts(rows, 2 * worker.count))), row_tasks = parts(rows, row_step);
   const int64_t shared = row_tasks && row_tasks < worker.count ? parts(worker.count, row_tasks) : 1;
   const int64_t strip = smaller(kStrip, larger(8, parts(panels, shared))), strips = parts(panels, strip);
-  for (int64_t number; (number = worker.next()) < row_tasks * strips;) {
+  for (int64_t number; (number = worker.next(row_tasks * strips)) < row_tasks * strips;) {
     const int64_t panel = number % strips * strip, end = smaller(rows, (number / strips + 1) * row_step);
     const Task task{y, x, out, panel, smaller(panels, panel + strip), reinterpret_cast<float*>(worker.scratch)};
     for (int64_t row = number / strips * row_step, next; row < end; row = next) {

@@ -31,7 +31,7 @@ KERNEL(lora_embedding) {
   const AdapterTable& table = *call.in[2].table;
   const Owners owner{call.in[3], call.in[4], {}};
   float* inner = reinterpret_cast<float*>(worker.scratch);
-  for (int64_t row; (row = worker.next()) < y.rows();) {
+  for (int64_t row; (row = worker.next(y.rows())) < y.rows();) {
     const AdapterPart& part = table.parts()[owner(row)];
     const int64_t id = ids.as<int32_t>()[row];
     const Finish finish{part, y.as<float>(), out.as<float>(), y.cols()};

@@ -292,7 +292,7 @@ KERNEL(matmul_bf16) {
 #else
   const auto multiply_part = multiply_rows;
 #endif
-  for (int64_t task; (task = worker.next()) < tasks.count();)
+  for (int64_t task; (task = worker.next(tasks.count())) < tasks.count();)
     multiply_part(a, epilogue, tasks, task, worker.scratch);
 }
 

@@ -19,10 +19,32 @@ struct Tasks {
                     int64_t min_panels, int workers)
       : rows(rows), panels(panels), row_step(max_rows), panel_step(max_panels) {
     if (rows == 0) return;
+    if (workers > 4 && rows >= 4 * tile) {
+      fit(tile, max_rows, max_panels, min_panels, workers);
+      return;
+    }
     const auto whole_tiles = [&](int64_t step) { return smaller(max_rows, parts(step, tile) * tile); };
     row_step = whole_tiles(parts(rows, parts(rows, max_rows)));
     while (panel_step > min_panels && count() < 4 * workers) panel_step /= 2;
     while (row_step > tile && count() < 2 * workers) row_step = whole_tiles(parts(row_step, 2));
+  }
+  // The cut that a large team finishes soonest. A row is laid out anew for every task (about the work of one panel), a panel
+  // unpacked for every task (about that of eight rows).
+  WEFT_INLINE void fit(int64_t tile, int64_t max_rows, int64_t max_panels, int64_t min_panels, int workers) {
+    constexpr int64_t kPieces[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32};
+    const int64_t least_rows = parts(rows, smaller(rows, max_rows)), least_panels = parts(panels, max_panels);
+    int64_t best = INT64_MAX, best_rows = max_rows, best_panels = max_panels;
+    for (int64_t i : kPieces) {
+      row_step = smaller(max_rows, parts(parts(rows, least_rows * i), tile) * tile);
+      for (int64_t j : kPieces) {
+        panel_step = parts(panels, least_panels * j);
+        if (j > 1 && panel_step < min_panels) break;
+        const int64_t rounds = parts(count(), workers), each = row_step * panel_step + row_step + 8 * panel_step;
+        if (rounds * each < best) best = rounds * each, best_rows = row_step, best_panels = panel_step;
+      }
+      if (row_step == tile) break;
+    }
+    row_step = best_rows, panel_step = best_panels;
   }
   WEFT_INLINE int64_t panel_tasks() const { return parts(panels, panel_step); }
   WEFT_INLINE int64_t count() const { return parts(rows, row_step) * panel_tasks(); }
@@ -32,22 +54,32 @@ struct Tasks {
   WEFT_INLINE int64_t panel_end(int64_t task) const { return smaller(panels, panel(task) + panel_step); }
 };
 
-// Panels cut for a team that reads W from memory: each cut takes an equal share of the rest, so that there are few
-// starts, and the last cuts are so small that a slow worker delays nothing.
+// Panels cut for a team that reads W from memory. A large part of W is cut into one piece for each worker, so that there
+// are few starts, and the rest into pieces so small that a slow worker delays nothing. Where the pieces would be of a few
+// panels, all of W is cut evenly: drawing them would take as long as multiplying them.
 struct Shares {
-  int64_t panels, least, parts;
-
   struct Cut {
     int64_t begin, end;  // begin == panels: there is no such task
   };
+  static constexpr int64_t kFew = 6, kSmaller = 8;
+
+  int64_t panels;
+  int64_t even;  // pieces that are the first of their workers
+  int64_t count = even;  // of all pieces
+  int64_t piece = 0, small = 0;  // panels of a first piece and of a later one; 0: W is cut evenly
+
+  WEFT_INLINE Shares(int64_t panels, int64_t workers) : panels(panels), even(smaller(panels, workers)) {
+    if (workers == 1 || panels <= kFew * workers) return;
+    piece = panels * 3 / 4 / workers;
+    small = larger(1, piece / kSmaller);
+    count = even + parts(panels - even * piece, small);
+  }
   WEFT_INLINE Cut cut(int64_t task) const {
-    Cut now{0, 0};
-    for (int64_t i = 0; i <= task; ++i) {
-      now.begin = now.end;
-      if (now.begin == panels) break;
-      now.end = smaller(panels, now.end + larger(least, (panels - now.end) / parts));
-    }
-    return now;
+    if (task >= count) return {panels, panels};
+    if (!piece) return {task * panels / even, (task + 1) * panels / even};
+    if (task < even) return {task * piece, (task + 1) * piece};
+    const int64_t begin = even * piece + (task - even) * small;
+    return {begin, smaller(panels, begin + small)};
   }
 };
 

@@ -210,7 +210,7 @@ static void one_row(const Product& a, int64_t row, int64_t panel, int64_t panel_
   const Epilogue epilogue(call);
   const Tasks tasks(call.in[0].rows(), parts(a.columns, 16), kRows, kRowStep, kPanelStep, 4, worker.count);
   const bool packed = weight.layout == Layout::panels;
-  for (int64_t task; (task = worker.next()) < tasks.count();) {
+  for (int64_t task; (task = worker.next(tasks.count())) < tasks.count();) {
     const int64_t row = tasks.row(task), row_end = tasks.row_end(task);
     const int64_t panel = tasks.panel(task), panel_end = tasks.panel_end(task);
     const bool single = packed && row_end - row == 1;

@@ -142,7 +142,7 @@ KERNEL(matmul_half) {
   Half* rounded = reinterpret_cast<Half*>(worker.scratch);
   float by[kRowStep];
   int64_t held = -1;  // the first of the rows in `rounded`
-  for (int64_t task; (task = worker.next()) < tasks.count();) {
+  for (int64_t task; (task = worker.next(tasks.count())) < tasks.count();) {
     const int64_t row = tasks.row(task), rows = tasks.row_end(task) - row;
     for (int64_t r = 0; held != row && r < rows; ++r) by[r] = round_row(x + (row + r) * depth, depth, rounded + r * x_stride);
     held = row;

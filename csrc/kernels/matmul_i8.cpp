@@ -429,7 +429,7 @@ KERNEL(matmul_i8) {
   const int64_t rows = call.in[0].rows(), least = quantised ? least_rows(rows, worker.count) : kTaskRows;
   const Tasks tasks(rows, panels, least, kMaxRows, kMaxPanels, min_panels, worker.count);
   shape_whole_tiles();
-  for (int64_t task; (task = worker.next()) < tasks.count();)
+  for (int64_t task; (task = worker.next(tasks.count())) < tasks.count();)
     multiply_task(a, epilogue, tasks.row(task), tasks.row_end(task), tasks.panel(task), tasks.panel_end(task),
                   worker.scratch);
 }

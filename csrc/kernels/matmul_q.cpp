@@ -407,10 +407,10 @@ struct Product {
 
   // Few rows: one pass over W.
   void read_once() {
-    const Shares shares{parts(columns, 16), 2, worker.count + 1};
-    Shares::Cut cut = shares.cut(worker.next());
+    const Shares shares(parts(columns, 16), worker.count);
+    Shares::Cut cut = shares.cut(worker.next(shares.count));
     for (ahead.start(cut); cut.begin < shares.panels;) {
-      const Shares::Cut following = shares.cut(worker.next());
+      const Shares::Cut following = shares.cut(worker.next(shares.count));
       ahead.follow(following);
       multiply(0, rows, cut.begin, cut.end);
       finish(epilogue, y, columns, 0, rows, cut.begin * 16, smaller(columns, cut.end * 16));
@@ -423,10 +423,10 @@ struct Product {
   template <int R>
   void read_tiled() {
     using T = Tiled<type>;
-    const Shares shares{parts(columns, 16), 2, worker.count + 1};
+    const Shares shares(parts(columns, 16), worker.count);
     shape_tiles<type>(R);
     for (bool first = true;; first = false) {
-      const Shares::Cut cut = shares.cut(worker.next());
+      const Shares::Cut cut = shares.cut(worker.next(shares.count));
       if (cut.begin == shares.panels) return;
       if (first) lay_rows<type>(x, rows, blocks, 0, blocks, blocks, worker.scratch + T::x_at);
       for (int64_t panel = cut.begin; panel < cut.end; ++panel)
@@ -455,7 +455,7 @@ struct Product {
     }
 #endif
     const Tasks tasks(rows, parts(columns, 16), tile, most, kPanelStep, 4, worker.count);
-    for (int64_t task; (task = worker.next()) < tasks.count();) {
+    for (int64_t task; (task = worker.next(tasks.count())) < tasks.count();) {
       const int64_t panel = tasks.panel(task), panel_end = tasks.panel_end(task), row = tasks.row(task);
       int64_t count = tasks.row_end(task) - row, tiled = 0;
 #if defined(WEFT_ISA_amx)

@@ -41,7 +41,7 @@ KERNEL(pool) {
   float* y = call.out[0].as<float>();
   const PoolMode mode = static_cast<PoolMode>(call.integer("mode"));
   const int64_t strips = (dim + kStrip - 1) / kStrip;
-  for (int64_t task; (task = worker.next()) < batch * strips;) {
+  for (int64_t task; (task = worker.next(batch * strips)) < batch * strips;) {
     const int64_t b = task / strips, channel = task % strips * kStrip;
     pool_strip(y + b * dim + channel, x + segments[b] * dim + channel, segments[b + 1] - segments[b], dim,
                smaller(kStrip, dim - channel), mode);

@@ -51,10 +51,13 @@ WEFT_INLINE float sum_of_squares(const float* x, int64_t n) {
 WEFT_INLINE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 WEFT_INLINE int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
-// Calls f(first, count) for ranges that together cover [0, total), `grain` at a time.
+// Calls f(first, count) for ranges that together cover [0, total), `grain` at a time: fewer, down to an eighth, where the team
+// would else be larger than the number of ranges.
 template <class F>
 WEFT_INLINE void deal(const Worker& worker, int64_t total, int64_t grain, F f) {
-  for (int64_t first; (first = worker.next() * grain) < total;) f(first, smaller(grain, total - first));
+  grain = larger(1, larger(grain / 8, smaller(grain, total / worker.count)));
+  const int64_t tasks = (total + grain - 1) / grain;
+  for (int64_t task; (task = worker.next(tasks)) < tasks;) f(task * grain, smaller(grain, total - task * grain));
 }
 
 // Calls f(row) for every row, dealt out in handfuls of about kGrain elements.

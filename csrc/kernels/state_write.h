@@ -70,17 +70,21 @@ struct RunWriter {
 };
 
 // Calls f(run) until all tokens and heads are covered. `where` is positions i32 [T], segments i32 [B+1], pages i32 [B, P]:
-// token t of sequence b goes to slot position % kPage of page pages[b][position / kPage]. A task is one head of kPage
-// tokens; a run has at most `room` of them.
+// token t of sequence b goes to slot position % kPage of page pages[b][position / kPage]. A task is one head of
+// at most kPage tokens; a run has at most `room` of them.
 template <class F>
 WEFT_INLINE void deal_runs(const Worker& worker, const Operand* where, int64_t heads, int64_t room, F f) {
   const int32_t *positions = where[0].as<int32_t>(), *segments = where[1].as<int32_t>(), *pages = where[2].as<int32_t>();
   const int64_t tokens = where[0].cols(), batch = where[2].rows(), pages_per_sequence = where[2].cols();
-  const int64_t chunks = (tokens + kPage - 1) / kPage;
-  for (int64_t task; (task = worker.next()) < chunks * heads;) {
-    const int64_t head = task % heads, end = smaller((task / heads + 1) * kPage, tokens);
-    int64_t b = segment_of(segments, batch, task / heads * kPage);
-    for (int64_t token = task / heads * kPage, count; token < end; token += count) {
+  // Where each sequence has one token, no two share a page, and a task may have as few as suit the team.
+  bool single = tokens == batch;
+  for (int64_t b = 0; single && b < batch; ++b) single = segments[b] == b;
+  const int64_t most = single ? larger(1, smaller(kPage, tokens * heads / worker.count)) : kPage;
+  const int64_t chunks = (tokens + most - 1) / most;
+  for (int64_t task; (task = worker.next(chunks * heads)) < chunks * heads;) {
+    const int64_t head = task % heads, end = smaller((task / heads + 1) * most, tokens);
+    int64_t b = segment_of(segments, batch, task / heads * most);
+    for (int64_t token = task / heads * most, count; token < end; token += count) {
       while (token >= segments[b + 1]) ++b;
       const int64_t position = positions[token], last = smaller(end, segments[b + 1]);
       count = 1;
