@@ -77,6 +77,7 @@ THIRD_PARTY = {
     "psycopg": ("embed",),  # the extra `postgres`, decisions/0022
     "starlette": ("serve",),  # these three: the extra `serve`, decisions/0017
     "uvicorn": ("serve",),
+    "h11": ("serve",),  # uvicorn's parser
     "msgspec": ("serve",),
     "opentelemetry": ("serve",),  # the extra `otel`, decisions/0023
     "pyarrow": ("embed",),  # the extra `parquet`, decisions/0020

@@ -1,8 +1,11 @@
-"""Requests beyond a model's queue get 429 before their body is read; places are given back whatever happens."""
+"""Requests beyond a model's queue get 429, places are given back whatever happens, and clients that send slowly or much
+keep nobody else out."""
 
 import json
 import socket
 import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 
 import httpx
 import pytest
@@ -10,7 +13,7 @@ from idleness import idle, wait_for
 
 from weft.serve import BackgroundServer, Limits, Settings
 from weft.serve.http.faults import Fault
-from weft.serve.work.tracking import Places
+from weft.serve.work.tracking import Arrivals, Call, Places
 
 LONG = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 3500, "ignore_eos": True}
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -55,6 +58,120 @@ def test_places_are_counted_by_kind_of_work_and_given_back():
             raise RuntimeError("of one request")
         assert places.under_way["generate"] == 1
     assert not any(places.under_way.values())
+
+
+def test_a_tenant_has_a_share_of_the_places_and_leaves_room_for_the_next():
+    places = Places(lambda work: 12, tenants=3)
+
+    def take(tenant: str) -> int:
+        """As many places as there are for a tenant."""
+        before = places.under_way.get("generate", 0)
+        with suppress(Fault):
+            while True:
+                taken.enter_context(places.taken("generate", tenant))
+        with pytest.raises(Fault) as caught:
+            places.check("generate", tenant)
+        assert caught.value.status == 429 and caught.value.retry_after_s == 1
+        return places.under_way["generate"] - before
+
+    with ExitStack() as taken:
+        assert [take("a"), take("b"), take("c"), take("a")] == [6, 4, 2, 0]
+    assert places.under_way == {"generate": 0}
+    with ExitStack() as taken:
+        assert take("c") == 6
+    for tenants, alone in ((1, 12), (2, 6), (1000, 6)):
+        places = Places(lambda work: 12, tenants=tenants)
+        with ExitStack() as taken:
+            assert take("a") == alone
+
+
+def test_one_key_cannot_take_the_places_of_another(serve):
+    running = serve(limits={"running": 2, "waiting": 2}, keys=("one", "two"))  # 8 places, for two generators
+    heads = {key: HEAD + b"Authorization: Bearer %s\r\n" % key.encode() for key in ("one", "two")}
+    streams = []
+    for number in range(5):
+        streams.append(socket.create_connection(("127.0.0.1", running.port), timeout=10))
+        streams[-1].sendall(request({**LONG, "stream": True, "model": ("tiny", "plain")[number % 2]}, heads["one"]))
+        assert streams[-1].recv(12) == (b"HTTP/1.1 200" if number < 4 else b"HTTP/1.1 429")
+    for key, status in (("one", 429), ("two", 200)):
+        found = httpx.post(
+            f"{running.url}/v1/chat/completions",
+            json={**LONG, "max_tokens": 2},
+            headers={"authorization": f"Bearer {key}"},
+            timeout=60,
+        )
+        assert found.status_code == status, found.text
+        assert status == 200 or "this key has 4 requests" in found.json()["error"]["message"]
+    for one in streams:
+        one.close()
+
+
+def test_bodies_that_are_still_arriving_keep_nobody_out(narrow):
+    """Two places, and a dozen clients that send a byte now and then."""
+    whole = request({**LONG, "max_tokens": 2})
+    slow = [socket.create_connection(("127.0.0.1", narrow.port), timeout=10) for _ in range(12)]
+    for raw in slow:
+        raw.sendall(whole[:-5])
+    wait_for(lambda: len(narrow.app.serving.arrivals) == 12)
+    assert not any(narrow.app.serving.places.under_way.values())
+    for raw in slow:
+        raw.sendall(whole[-5:-4])
+    with httpx.Client(base_url=narrow.url, timeout=60) as client:
+        assert client.post("/v1/chat/completions", json={**LONG, "max_tokens": 2}).status_code == 200
+    slow[0].sendall(whole[-4:])
+    assert answer(slow[0])[0].startswith(b"HTTP/1.1 200")
+    for raw in slow:
+        raw.close()
+    wait_for(lambda: idle(narrow) and not len(narrow.app.serving.arrivals))
+
+
+def test_of_too_many_bodies_the_oldest_of_the_busiest_tenant_is_given_up():
+    ended: list[Call] = []
+
+    def arrive(tenant: str, age_s: float) -> tuple[Call, Callable[[int], None]]:
+        call = Call("id", "", "POST", tenant, started=time.monotonic() - age_s)
+        call.end = lambda fault: ended.append(call)  # type: ignore[method-assign]
+        return call, entered.enter_context(arrivals.arriving(call))
+
+    arrivals = Arrivals(3, 100)
+    with ExitStack() as entered:
+        arrive("b", 9)
+        first, _ = arrive("a", 5)
+        arrive("a", 4)
+        assert not ended
+        arrive("c", 0)
+        assert ended == [first] and len(arrivals) == 3
+    assert not len(arrivals)
+    ended.clear()
+    with ExitStack() as entered:  # those that have just begun are left in peace
+        for _ in range(5):
+            arrive("a", 0)
+        assert not ended and len(arrivals) == 5
+    with ExitStack() as entered:  # and of too many bytes
+        (large, note_large), (small, note_small) = arrive("a", 9), arrive("b", 9)
+        note_large(90)
+        note_small(10)
+        assert not ended
+        note_small(1)
+        assert ended == [large] and len(arrivals) == 1
+        note_large(1)  # what it had sent already
+        note_small(100)
+        assert ended == [large, small]
+
+
+def test_a_body_that_is_given_up_gets_an_answer_and_its_bytes_are_free(serve):
+    running = serve(limits={"bodies_bytes": 100_000})
+    with socket.create_connection(("127.0.0.1", running.port), timeout=10) as raw:
+        raw.sendall(HEAD + b"Content-Length: 1000000\r\n\r\n" + b" " * 60_000)
+        wait_for(lambda: sum(running.app.serving.arrivals._sizes.values()) == 60_000)
+        with httpx.Client(base_url=running.url, timeout=60) as client:
+            content = b" " * 70_000 + json.dumps({**LONG, "max_tokens": 2}).encode()
+            found = client.post("/v1/chat/completions", content=content, headers={"content-type": "application/json"})
+            assert found.status_code == 200, found.text
+        head, body = answer(raw)
+        assert head.startswith(b"HTTP/1.1 408") and b"connection: close" in head
+        assert "too many requests whose body is still arriving" in json.loads(body)["error"]["message"]
+        assert raw.recv(10) == b""
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from weft.serve.http.faults import Fault
 from weft.serve.http.logs import JsonLines, Lines
 from weft.serve.http.routes import Json, Route
 from weft.serve.settings import Limits
-from weft.serve.work.tracking import Call, Places
+from weft.serve.work.tracking import Arrivals, Call, Places
 
 LONG = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 3500, "ignore_eos": True}
 
@@ -258,7 +258,8 @@ def test_a_request_that_is_ended_at_any_moment_gets_one_whole_answer(body):
         return Json({"done": True})
 
     route = Route("POST", "/x", handler, "", body=dict if body else None)
-    serving = SimpleNamespace(settings=SimpleNamespace(limits=Limits()), places=Places(lambda work: 1))
+    settings = SimpleNamespace(limits=Limits())
+    serving = SimpleNamespace(settings=settings, places=Places(lambda work: 1), arrivals=Arrivals(9, 9))
     headers = [(b"content-type", b"application/json"), (b"content-length", b"2")]
 
     async def run(turns: int) -> list[dict]:

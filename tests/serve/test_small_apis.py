@@ -1,6 +1,9 @@
 """TEI's and llama-server's routes, reranking in three bodies, adapters by name, and the document of all routes."""
 
 import math
+import re
+from base64 import b64encode
+from hashlib import sha256
 
 import httpx
 import numpy as np
@@ -166,6 +169,20 @@ def test_the_document_describes_every_route(client, server):
     missing = {r for r in references(document) if r.rsplit("/", 1)[1] not in document["components"]["schemas"]}
     assert not missing
     assert math.isclose(float(document["openapi"][:3]), 3.1)
+
+
+def test_the_reference_is_one_page_that_loads_nothing_from_elsewhere(client):
+    found = client.get("/docs")
+    assert found.status_code == 200 and found.headers["content-type"] == "text/html; charset=utf-8"
+    policy = found.headers["content-security-policy"]
+    assert "default-src 'none'" in policy and "connect-src 'self'" in policy and "unsafe" not in policy
+    for tag, source in (("style", "style-src"), ("script", "script-src")):
+        (inside,) = re.findall(f"<{tag}>(.*?)</{tag}>", found.text, re.DOTALL)
+        assert f"{source} 'sha256-{b64encode(sha256(inside.encode()).digest()).decode()}'" in policy
+    assert not re.findall(r"https?://|src=|@import|\burl\(", found.text)
+    document = client.get("/openapi.json").json()
+    tags = [operation["tags"][0] for methods in document["paths"].values() for operation in methods.values()]
+    assert {tag["name"] for tag in document["tags"]} == set(tags) >= {"OpenAI", "Ollama", "TEI", "Server"}
 
 
 @pytest.mark.parametrize("name", ["../app.py", "..%2fapp.py", "index.html/..", "a.py", "x", ".hidden.js", "%00.js"])

@@ -14,7 +14,7 @@ from weft.serve.models.pool import Entry, Models
 from weft.serve.settings import Settings
 from weft.serve.work.metrics import Metrics
 from weft.serve.work.spans import Spans
-from weft.serve.work.tracking import Places, Tracking
+from weft.serve.work.tracking import Arrivals, Places, Tracking
 
 SWEEP_S = 0.5
 ABORT_S = 10.0  # at most, for the error to reach clients whose requests are ended; usually milliseconds
@@ -30,7 +30,8 @@ class Serving:
         self.entries = entries
         self.metrics = Metrics()
         self.tracking = Tracking()
-        self.places = Places(self._capacity)
+        self.places = Places(self._capacity, max(1, len(settings.keys)))
+        self.arrivals = Arrivals(settings.limits.bodies, settings.limits.bodies_bytes)
         self.spans = Spans.to(settings.collector) if settings.collector else None
         self.started = time.time()
         self.models: Models = None  # type: ignore[assignment]  # created by `lifespan`, inside the loop
@@ -85,11 +86,19 @@ class Serving:
                 stalled = call.sending_since is not None and now - call.sending_since > limits.stall_s
                 if stalled or now - call.started > limits.request_s:
                     what = "the client stopped reading" if stalled else f"the request took over {limits.request_s:g} s"
-                    call.end(Fault(STALLED if stalled else 504, what, kind="server_error", code="timeout"))
+                    call.end(
+                        Fault(STALLED if stalled else 504, what, kind="server_error", code="timeout", closes=stalled)
+                    )
             try:
                 await self.models.unload_idle()
             except Exception as error:  # one model's failure must not end the sweep
                 log.error("model not unloaded", exc_info=error)
+            self.forget_unloaded()
+
+    def forget_unloaded(self) -> None:
+        """Drop the metrics of models and adapters that are not loaded; a client chooses the names of adapters."""
+        loaded = [entry for entry in self.models if entry.runner is not None]
+        self.metrics.keep_models({name for entry in loaded for name in (entry.name, *entry.adapters)})
 
     async def drain(self) -> None:
         """Refuse new requests, finish those under way, and end those that take longer than `limits.drain_s`."""

@@ -46,11 +46,14 @@ class Limits:
     running: int = 64  # requests of one model in a step
     waiting: int = 256  # requests of one model in its queue
     connections: int = 1024
+    bodies: int = 512  # requests whose body is still arriving
+    bodies_bytes: int = 256 << 20  # of those bodies together
     default_tokens: int = 4096  # of an answer, where the request sets no limit
     embed_inputs: int = 2048
     embed_tokens: int = 65_536  # of one request, all inputs together
     header_s: float = 10.0
-    body_s: float = 30.0  # extended while at least a kilobyte a second arrives
+    body_s: float = 15.0  # for a body, and between its parts; extended while `body_rate` is kept
+    body_rate: int = 8 << 10  # bytes a second
     keep_alive_s: float = 15.0
     stall_s: float = 30.0  # that the reader of a stream may pause
     request_s: float = 600.0
@@ -127,6 +130,15 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]").partition("%")[0]).is_loopback
     except ValueError:
         return False
+
+
+def is_address(host: str) -> bool:
+    """Whether a host is an IP address, not a name."""
+    try:
+        ipaddress.ip_address(host.strip("[]").partition("%")[0])
+    except ValueError:
+        return False
+    return True
 
 
 def read_keys(path: Path) -> tuple[str, ...]:

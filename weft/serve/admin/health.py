@@ -45,6 +45,7 @@ def _check(serving: Serving) -> None:
 async def metrics(context: Context, _: None) -> Answer:
     """All metrics, for Prometheus."""
     serving = context.serving
+    serving.forget_unloaded()
     gauges: dict[tuple[str, Labels], float] = {
         ("process_resident_memory_bytes", ()): resident_bytes(),
         ("open_requests", ()): len(serving.tracking.calls),

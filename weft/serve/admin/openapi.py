@@ -11,6 +11,16 @@ import msgspec
 from weft.serve.http.routes import Answer, Context, Json, Route
 from weft.serve.openai.answers import Error
 
+# The part of weft.serve that a route's handler is in, and the name of its group.
+_TAGS = {
+    "openai": "OpenAI",
+    "anthropic": "Anthropic",
+    "ollama": "Ollama",
+    "tei": "TEI",
+    "llama": "llama-server",
+    "admin": "Server",
+}
+_PAGES = ("/", "/docs", "/metrics")  # answered as text
 _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 _REFUSALS = {
     "400": "The request is invalid; the message says why",
@@ -49,9 +59,11 @@ def document(routes: Sequence[Route], models: Mapping[str, str]) -> dict[str, An
         path = _PARAMETER.sub(r"{\1}", route.path)
         paths.setdefault(path, {})[route.method.lower()] = _operation(route, found)
         _name_models(route, found, components, models)
+    tags = dict.fromkeys([*_TAGS.values(), *map(_tag, routes)])
     return {
         "openapi": "3.1.0",
         "info": {"title": "weft", "version": __version__, "description": "Models over HTTP."},
+        "tags": [{"name": tag} for tag in tags if any(_tag(route) == tag for route in routes)],
         "paths": paths,
         "components": {
             "schemas": components,
@@ -74,6 +86,7 @@ def _operation(route: Route, schemas: dict[Any, Any]) -> dict[str, Any]:
     answer = schemas[route.answer] if route.answer is not None else {}
     made: dict[str, Any] = {
         "summary": route.summary,
+        "tags": [_tag(route)],
         "operationId": re.sub(r"\W+", "_", f"{route.method.lower()}{route.path}").strip("_"),
         "responses": {"200": _response("Done", answer, route)},
         "security": [] if route.open else [{"key": []}, {}],
@@ -91,11 +104,16 @@ def _operation(route: Route, schemas: dict[Any, Any]) -> dict[str, Any]:
     return made
 
 
+def _tag(route: Route) -> str:
+    part = route.handler.__module__.removeprefix("weft.serve.").partition(".")[0]
+    return _TAGS.get(part, part)
+
+
 def _response(description: str, schema: Any, route: Route) -> dict[str, Any]:
     """The response of a route; routes that stream or send files have other media types as well."""
     content: dict[str, Any] = {"application/json": {"schema": schema}}
     if route.method == "POST":
         content |= {"text/event-stream": {}, "application/x-ndjson": {}}
-    elif route.path in ("/", "/metrics") or route.path.startswith("/page/"):
+    elif route.path in _PAGES or route.path.startswith("/page/"):
         content = {kind: {} for kind in ("text/html", "text/plain", "text/javascript", "text/css", "image/svg+xml")}
     return {"description": description, "content": content}

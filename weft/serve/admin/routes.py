@@ -1,6 +1,7 @@
 """The server's own routes."""
 
 from weft.serve.admin import lora
+from weft.serve.admin.docs import docs
 from weft.serve.admin.health import health, live, metrics, ready
 from weft.serve.admin.page import asset, index
 from weft.serve.http.routes import Route
@@ -13,6 +14,7 @@ ROUTES = [
     Route("POST", "/v1/load_lora_adapter", lora.load, "Load an adapter", body=lora.LoadRequest),
     Route("POST", "/v1/unload_lora_adapter", lora.unload, "Unload an adapter", body=lora.UnloadRequest),
     Route("GET", "/v1/lora_adapters", lora.adapters, "The adapters"),
+    Route("GET", "/docs", docs, "The API reference, as a page"),
     Route("GET", "/", index, "The page"),
     Route("GET", "/page/{name:path}", asset, "A file of the page"),
 ]

@@ -10,14 +10,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from weft.serve.http.faults import Fault, invalid
+from weft.serve.http.faults import Fault, invalid, slow_body
 from weft.serve.settings import Limits
 
 T = TypeVar("T")
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 SLACK = 64 << 10  # read beyond a limit, so that a client that is slightly over it can read the answer
-LEAST_RATE = 1024  # bytes a second
 IN_THREAD = 256 << 10  # bodies over this size are parsed by another thread
 REFUSAL = "refusal"  # key of a field's `Meta(extra=...)`: the message for values that break its limits
 
@@ -40,23 +39,31 @@ class Disconnected(Exception):
     """The client has disconnected."""
 
 
-async def read_body(receive: Receive, headers: dict[bytes, bytes], limit: int, limits: Limits) -> bytes:
-    """The whole body; a fault where it exceeds `limit` bytes or arrives too slowly."""
+async def read_body(
+    receive: Receive, headers: dict[bytes, bytes], limit: int, limits: Limits, note: Callable[[int], None]
+) -> bytes:
+    """The whole body; a fault where it exceeds `limit` bytes or arrives too slowly. `note` gets the size of each part.
+
+    The deadline moves on with every part by the time that it takes at `limits.body_rate`, and is never further away
+    than `limits.body_s`: a part that came quickly does not pay for a long pause.
+    """
     length = headers.get(b"content-length")
     if length is not None and length.isdigit() and int(length) > limit + SLACK:
         raise _too_large(limit)
     parts: list[bytes] = []
-    size, started = 0, time.monotonic()
+    size, deadline = 0, time.monotonic() + limits.body_s
     while True:
-        allowed = started + limits.body_s + size / LEAST_RATE - time.monotonic()
         try:
-            message = await asyncio.wait_for(receive(), max(allowed, 0.001))
+            message = await asyncio.wait_for(receive(), max(deadline - time.monotonic(), 0.001))
         except asyncio.TimeoutError:
-            raise Fault(408, "the body arrived too slowly", code="timeout") from None
+            least = f"after {limits.body_s:g} s this server expects {limits.body_rate} bytes a second"
+            raise slow_body(least) from None
         if message["type"] == "http.disconnect":
             raise Disconnected
         part = message.get("body", b"")
         size += len(part)
+        deadline = min(deadline + len(part) / limits.body_rate, time.monotonic() + limits.body_s)
+        note(len(part))
         if size <= limit:
             parts.append(part)
         elif size > limit + SLACK:
@@ -69,7 +76,7 @@ async def read_body(receive: Receive, headers: dict[bytes, bytes], limit: int, l
 
 
 def _too_large(limit: int) -> Fault:
-    return Fault(413, f"the body exceeds the limit of {limit} bytes", code="body_too_large")
+    return Fault(413, f"the body exceeds the limit of {limit} bytes", code="body_too_large", closes=True)
 
 
 def check_media_type(headers: dict[bytes, bytes]) -> None:

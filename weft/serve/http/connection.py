@@ -1,13 +1,60 @@
-"""A connection: uvicorn's, with a time limit for headers and a limit on how many there are."""
+"""A connection: uvicorn's, with a time limit for headers, and limits on what a request's head may be."""
 
 from __future__ import annotations
 
 import asyncio
+import re
+from http import HTTPStatus
 from typing import Any
 
+import h11
+import msgspec
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
+
+from weft.serve.http.faults import Fault, openai_shape
+
+_HEAD = re.compile(rb".*?\n\r?\n", re.DOTALL)
+_LENGTH = re.compile(rb"\ncontent-length[ \t]*:", re.IGNORECASE)
+_ENCODING = re.compile(rb"\ntransfer-encoding[ \t]*:", re.IGNORECASE)
+
+
+class Parser(h11.Connection):
+    """h11's parser, which looks at the head of each request as it was sent.
+
+    h11 limits a head only while it is incomplete, takes Transfer-Encoding where Content-Length says otherwise, and
+    makes one of two equal lengths. A proxy in front of this server may read such a request differently, and then
+    disagree about where the next one begins. `refusal` is the fault of the request that was read last, if it has one.
+    """
+
+    def __init__(self, header_bytes: int) -> None:
+        super().__init__(h11.SERVER, header_bytes)
+        self._header_bytes = header_bytes
+        self.refusal: Fault | None = None
+        self.status = 400  # for a request that cannot be read
+
+    def next_event(self) -> Any:
+        if self.their_state is h11.IDLE and (head := _HEAD.match(self.trailing_data[0])) is not None:
+            self.refusal = self._refusal(head[0])
+        try:
+            return super().next_event()
+        except h11.RemoteProtocolError as error:
+            self.status = error.error_status_hint
+            raise
+
+    def headers_too_large(self) -> Fault:
+        message = f"the headers exceed the limit of {self._header_bytes} bytes"
+        return Fault(431, message, code="headers_too_large", closes=True)
+
+    def _refusal(self, head: bytes) -> Fault | None:
+        if len(head) > self._header_bytes:
+            return self.headers_too_large()
+        lengths, encodings = len(_LENGTH.findall(head)), len(_ENCODING.findall(head))
+        if lengths + encodings > 1:
+            message = "a request may have one Content-Length or one Transfer-Encoding, and not both"
+            return Fault(400, message, code="ambiguous_length", closes=True)
+        return None
 
 
 class Connection(H11Protocol):
@@ -16,6 +63,8 @@ class Connection(H11Protocol):
     `excess` is set where the server already has `limits.connections` of them: its first request is answered with 429
     and the connection closed.
     """
+
+    conn: Parser
 
     def __init__(
         self,
@@ -27,8 +76,14 @@ class Connection(H11Protocol):
         super().__init__(config, server_state, {**app_state, "connection": self}, _loop)
         app: Any = config.app
         self._limits = app.serving.settings.limits
+        self.conn = Parser(self._limits.header_bytes)
         self._header_timer: asyncio.TimerHandle | None = None
         self.excess = False
+
+    @property
+    def refusal(self) -> Fault | None:
+        """Why the request that was read last is refused, if it is."""
+        return self.conn.refusal
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -45,6 +100,20 @@ class Connection(H11Protocol):
             self._start_timer()
         else:
             self._stop_timer()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer a request that cannot be read, and close. Where an answer has begun, nothing more can be said."""
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            self.transport.close()
+            return
+        status = HTTPStatus(self.conn.status)
+        fault = self.conn.headers_too_large() if status == 431 else Fault(status, msg, code="invalid_http")
+        body = msgspec.json.encode(openai_shape(fault))
+        headers = [("content-type", "application/json"), ("content-length", str(len(body))), ("connection", "close")]
+        answer = h11.Response(status_code=status, headers=headers, reason=status.phrase.encode())
+        for event in (answer, h11.Data(data=body), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
     def abort(self) -> None:
         """Drop the connection at once, which ASGI has no message for."""

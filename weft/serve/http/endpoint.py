@@ -11,8 +11,6 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
-import msgspec
-
 from weft.serve.http.bodies import Disconnected, Receive, check_media_type, parse, read_body
 from weft.serve.http.routes import Context, Route, Scope, Send, logged_fault, send_fault
 from weft.serve.work.tracking import Call
@@ -34,10 +32,13 @@ class Endpoint:
         call.task = asyncio.current_task()
         headers: dict[bytes, bytes] = dict(scope["headers"])
         try:
-            with self._serving.places.taken(self.route.work):
-                body = await self._body(receive, headers)
-                if call.ending is not None:  # the body arrived in the same turn of the event loop as the cancellation
-                    raise call.ending
+            places = self._serving.places
+            places.check(self.route.work, call.tenant)  # a body that would be refused anyway is not read
+            sent = await self._sent(receive, headers, call)
+            if call.ending is not None:  # the body arrived in the same turn of the event loop as the cancellation
+                raise call.ending
+            with places.taken(self.route.work, call.tenant):
+                body = await parse(sent, self.route.body, self._serving.settings.limits) if sent is not None else None
                 query = dict(parse_qsl(scope.get("query_string", b"").decode("latin-1"), max_num_fields=100))
                 context = Context(self._serving, call, headers, scope.get("path_params", {}), query)
                 await self._race(self._work(context, body, send), call, receive)
@@ -50,16 +51,18 @@ class Endpoint:
         except Exception as error:
             await send_fault(send, logged_fault(error, call), self.route.shape)
 
-    async def _body(self, receive: Receive, headers: dict[bytes, bytes]) -> Any:
+    async def _sent(self, receive: Receive, headers: dict[bytes, bytes], call: Call) -> bytes | None:
+        """The bytes of the body; None for a route that has none."""
         route, limits = self.route, self._serving.settings.limits
         if route.body is None:
             return None
         empty = headers.get(b"content-length", b"") in (b"", b"0") and b"transfer-encoding" not in headers
         if route.optional_body and empty:
-            return msgspec.json.decode(b"{}", type=route.body)
+            return b"{}"
         check_media_type(headers)
         limit = limits.embed_bytes if route.work == "embed" else limits.generate_bytes
-        return await parse(await read_body(receive, headers, limit, limits), route.body, limits)
+        with self._serving.arrivals.arriving(call) as note:
+            return await read_body(receive, headers, limit, limits, note)
 
     async def _work(self, context: Context, body: Any, send: Send) -> None:
         call = context.call

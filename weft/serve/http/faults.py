@@ -24,7 +24,7 @@ _FOLDERS = re.compile(r"(?<![\w.])/(?:[\w.@+ -]+/)+")
 
 class Fault(Exception):
     """An answer that is an error. `param` is the field at fault, which `message` names; programs look at `code` and
-    `details`, which only OpenAI's shape has."""
+    `details`, which only OpenAI's shape has. With `closes` the connection is closed after the answer."""
 
     def __init__(
         self,
@@ -36,6 +36,7 @@ class Fault(Exception):
         param: str | None = None,
         retry_after_s: int | None = None,
         details: Mapping[str, int] | None = None,
+        closes: bool = False,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -45,6 +46,7 @@ class Fault(Exception):
         self.param = param
         self.retry_after_s = retry_after_s
         self.details = details
+        self.closes = closes
 
 
 def invalid(what: str, param: str | None = None, *, code: str | None = None) -> Fault:
@@ -60,6 +62,21 @@ def blaming(param: str, error: WeftError, *, status: int = 400, code: str | None
 def too_busy(message: str, retry_after_s: int = 1) -> Fault:
     """429: the same request may succeed later."""
     return Fault(429, message, kind="rate_limit_error", code="queue_full", retry_after_s=retry_after_s)
+
+
+def no_key() -> Fault:
+    message = "an API key is required: send the header Authorization: Bearer KEY"
+    return Fault(401, message, kind="authentication_error", code="no_key")
+
+
+def wrong_key() -> Fault:
+    message = "this API key is not valid for this server; send the header Authorization: Bearer KEY with another"
+    return Fault(401, message, kind="authentication_error", code="invalid_api_key")
+
+
+def slow_body(why: str) -> Fault:
+    """408: the body is not awaited any longer, and the connection is closed."""
+    return Fault(408, f"the body arrived too slowly: {why}", code="timeout", closes=True)
 
 
 def unavailable(message: str, code: str = "unavailable", retry_after_s: int | None = 5) -> Fault:

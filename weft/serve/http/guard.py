@@ -17,13 +17,13 @@ from uuid import uuid4
 
 from starlette.exceptions import HTTPException
 
-from weft.serve.http.bodies import Receive
-from weft.serve.http.faults import Fault, shape_for, too_busy, unavailable
-from weft.serve.http.keys import Keys, header
+from weft.serve.http.bodies import Disconnected, Receive
+from weft.serve.http.faults import Fault, no_key, shape_for, too_busy, unavailable, wrong_key
+from weft.serve.http.keys import Attempts, Keys, header, key_in
 from weft.serve.http.routes import Scope, Send, logged_fault, send_fault
 from weft.serve.http.sign_in import PATH as SIGN_IN
 from weft.serve.http.sign_in import SignIn
-from weft.serve.settings import is_loopback
+from weft.serve.settings import is_address, is_loopback
 from weft.serve.work.tracking import Call
 
 if TYPE_CHECKING:
@@ -34,8 +34,9 @@ log = logging.getLogger("weft.serve")
 
 _ID = re.compile(rb"[\w.-]{1,64}", re.ASCII)
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-_METHODS = b"GET, POST, OPTIONS"
-_HEADERS = b"authorization, content-type, x-api-key, x-request-id, anthropic-version, anthropic-beta"
+# What a page of an allowed origin may read of an answer, beside its body.
+EXPOSED = b"x-request-id, request-id, retry-after, weft-fingerprint, x-weft-ignored"
+_TOKENS = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~-]+(?:[ \t]*,[ \t]*[A-Za-z0-9!#$%&'*+.^_`|~-]+)*")
 OPEN_PATHS = ("/health",)  # answered without a key
 ALWAYS = [
     (b"x-content-type-options", b"nosniff"),
@@ -54,8 +55,9 @@ class Guard:
         self._app = app
         self._serving = serving
         self._keys = Keys(serving.settings.keys)
-        self._sign_in = SignIn(self._keys, serving.settings.limits)
-        self._hosts = {host.lower() for host in serving.settings.allowed_hosts}
+        self._attempts = Attempts(serving.settings.limits.connections // 4)
+        self._sign_in = SignIn(self._keys, self._attempts, serving)
+        self._hosts = {host.lower().rstrip(".") for host in (serving.settings.host, *serving.settings.allowed_hosts)}
         self._origins = {origin.lower().rstrip("/").encode() for origin in serving.settings.allowed_origins}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -73,11 +75,15 @@ class Guard:
         try:
             if connection.excess:
                 await self._refuse_connection(receive, outgoing, shape_for(scope["path"]))
+            elif connection.refusal is not None:
+                raise connection.refusal
             elif not await self._preflight(scope, outgoing):
                 await self._pass(scope, call, receive, outgoing)
         except HTTPException as error:
             fault = Fault(error.status_code, _PHRASES.get(error.status_code, error.detail), code=str(error.status_code))
             await send_fault(outgoing, fault, shape_for(scope["path"]))
+        except Disconnected:
+            call.finish_reason = "disconnected"
         except Exception as error:
             if not outgoing.status:
                 await send_fault(outgoing, logged_fault(error, call), shape_for(scope["path"]))
@@ -94,14 +100,14 @@ class Guard:
         self._check_origin(scope)
         if self._keys and scope["path"] == SIGN_IN and scope["method"] == "POST":
             call.route = SIGN_IN
-            await self._sign_in.answer(scope, receive, send)
+            await _endable(call, self._sign_in.answer(scope, call, receive, send))
             return
         try:
-            self._check_key(scope, call)
+            await _endable(call, self._check_key(scope, call))
         except Fault:
             if not self._sign_in.wanted(scope):
                 raise
-            await self._sign_in.show(send)
+            await self._sign_in.show(send, scope["path"])
             return
         self._check_draining(scope)
         await self._app(scope, receive, send)
@@ -112,7 +118,11 @@ class Guard:
             added.append((b"request-id", call.id.encode()))  # the header that Anthropic's clients read
         origin = header(scope, b"origin")
         if origin is not None and origin.lower() in self._origins:
-            added += [(b"access-control-allow-origin", origin), (b"vary", b"origin")]
+            added += [
+                (b"access-control-allow-origin", origin),
+                (b"access-control-expose-headers", EXPOSED),
+                (b"vary", b"origin"),
+            ]
         return added
 
     def _check_draining(self, scope: Scope) -> None:
@@ -147,23 +157,37 @@ class Guard:
             raise Fault(414, f"the URL is over {limits.uri_bytes} bytes", code="uri_too_long")
 
     def _check_host(self, scope: Scope) -> None:
-        """On a loopback address, accept only names of this machine: with DNS rebinding, a foreign page's requests carry
-        that page's host name."""
+        """Accept only names that are known to mean this server: with DNS rebinding, a foreign page's requests carry
+        that page's host name. On a loopback address these are the names of this machine; elsewhere any IP address too,
+        since no foreign page has one as its name. Where clients need a key, a foreign page has none: any name will do.
+        """
         settings = self._serving.settings
-        if not settings.loopback or settings.socket is not None:  # no web page can reach a Unix socket
+        if settings.socket is not None:  # no web page can reach a Unix socket
+            return
+        if settings.keys and not settings.loopback:
             return
         values = [value for name, value in scope["headers"] if name == b"host"]
         host = host_of(values[0].decode("latin-1")) if len(values) == 1 else None
-        if host is None or not (is_loopback(host) or host in self._hosts):
+        if host is None:
+            raise Fault(403, "the Host header is missing or malformed", code="host_not_allowed")
+        if not (is_loopback(host) or host in self._hosts or (not settings.loopback and is_address(host))):
             raise Fault(
                 403,
-                "this server does not answer to that Host header; --allowed-host NAME allows another name",
+                f"this server does not answer to the host name {host:.100}; to allow it, start the server with "
+                f"--allowed-host {host:.100}",
                 code="host_not_allowed",
             )
 
     def _check_origin(self, scope: Scope) -> None:
+        """Refuse requests that a browser makes for pages of other origins. Where they carry no Origin, as those for
+        images do, browsers say in Sec-Fetch-Site that they come from elsewhere; following a link is allowed."""
         origin = header(scope, b"origin")
-        if origin is None or origin.lower() in self._origins:
+        if origin is None:
+            site, mode = header(scope, b"sec-fetch-site"), header(scope, b"sec-fetch-mode")
+            if site in (b"cross-site", b"same-site") and mode != b"navigate":
+                raise _foreign_origin()
+            return
+        if origin.lower() in self._origins:
             return
         own = (header(scope, b"host") or b"").decode("latin-1").lower()
         try:
@@ -171,40 +195,43 @@ class Guard:
         except ValueError:
             sent = urlsplit("")
         if sent.scheme not in ("http", "https") or not own or sent.netloc != own:
-            raise Fault(
-                403, "requests from other origins are refused; --allow-origin ORIGIN allows one", code="origin_refused"
-            )
+            raise _foreign_origin()
 
-    def _check_key(self, scope: Scope, call: Call) -> None:
+    async def _check_key(self, scope: Scope, call: Call) -> None:
         if not self._keys:
             return
         if scope["method"] in ("GET", "HEAD") and scope["path"] in OPEN_PATHS:
             return
-        number = self._keys.of(scope)
+        given = key_in(scope)
+        number = self._keys.find(given)
+        if given:
+            await self._attempts.judge(scope["client"], number)
         if number is None:
             if self._sign_in.opens(scope):
                 return
-            raise Fault(
-                401,
-                "an API key is required: send the header Authorization: Bearer KEY",
-                kind="authentication_error",
-                code="no_key",
-            )
+            raise wrong_key() if given else no_key()
         call.tenant = f"key-{number}"
 
     async def _preflight(self, scope: Scope, send: Send) -> bool:
-        """Answer a CORS preflight request, for origins that were allowed by name; whether it was one."""
+        """Answer a CORS preflight request, for origins that were allowed by name; whether it was one.
+
+        Such a page may send any header, since each client library has its own (x-stainless-*, anthropic-*, openai-*).
+        """
         if scope["method"] != "OPTIONS" or header(scope, b"access-control-request-method") is None:
             return False
         self._check_host(scope)
         if (header(scope, b"origin") or b"").lower() not in self._origins:
-            raise Fault(403, "requests from other origins are refused", code="origin_refused")
+            raise _foreign_origin()
         allowed = [
-            (b"access-control-allow-methods", _METHODS),
-            (b"access-control-allow-headers", _HEADERS),
+            (b"access-control-allow-methods", ", ".join(METHODS).encode()),
             (b"access-control-max-age", b"600"),
             (b"content-length", b"0"),
         ]
+        wanted = (header(scope, b"access-control-request-headers") or b"").strip()
+        if _TOKENS.fullmatch(wanted):
+            allowed.append((b"access-control-allow-headers", wanted))
+        if header(scope, b"access-control-request-private-network") == b"true":  # a public page that asks a private one
+            allowed.append((b"access-control-allow-private-network", b"true"))
         await send({"type": "http.response.start", "status": 204, "headers": allowed})
         await send({"type": "http.response.body", "body": b""})
         return True
@@ -253,6 +280,26 @@ class _Outgoing:
             added = [(name, value) for name, value in self._added if name not in own]
             message = {**message, "headers": [*message.get("headers", []), *added]}
         await self._send(message)
+
+
+def _foreign_origin() -> Fault:
+    message = (
+        "requests from pages of other origins are refused; start the server with --allow-origin ORIGIN to allow one"
+    )
+    return Fault(403, message, code="origin_refused")
+
+
+async def _endable(call: Call, work: Awaitable[None]) -> None:
+    """Wait for `work`, which the server may end with a fault, as when it shuts down."""
+    call.task = asyncio.current_task()
+    try:
+        await work
+    except asyncio.CancelledError:
+        if call.ending is None:
+            raise
+        raise call.ending from None
+    finally:
+        call.task = None
 
 
 def _request_id(scope: Scope) -> str:

@@ -139,7 +139,7 @@ async def send_fault(send: Send, fault: Fault, shape: str) -> None:
     headers: list[tuple[bytes, bytes]] = []
     if fault.retry_after_s is not None:
         headers.append((b"retry-after", str(fault.retry_after_s).encode()))
-    if fault.status in (408, 413):  # the rest of the body is not read
+    if fault.closes:
         headers.append((b"connection", b"close"))
     if fault.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))

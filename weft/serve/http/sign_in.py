@@ -17,14 +17,16 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
 from weft.serve.http.bodies import Receive, read_body
-from weft.serve.http.faults import Fault
-from weft.serve.http.keys import Keys, header
+from weft.serve.http.faults import no_key
+from weft.serve.http.keys import Attempts, Keys, header
 
 if TYPE_CHECKING:
     from weft.serve.http.routes import Scope, Send
-    from weft.serve.settings import Limits
+    from weft.serve.serving import Serving
+    from weft.serve.work.tracking import Call
 
 PATH = "/weft/sign-in"
+PAGES = ("/", "/docs")  # people open these; whoever has no key gets the form, and comes back
 COOKIE = b"weft_page"
 MOST_BYTES = 8192
 WRONG = b"That key is not valid for this server."
@@ -33,12 +35,13 @@ WRONG = b"That key is not valid for this server."
 class SignIn:
     """The form, the cookie, and the requests that the cookie allows."""
 
-    def __init__(self, keys: Keys, limits: Limits) -> None:
+    def __init__(self, keys: Keys, attempts: Attempts, serving: Serving) -> None:
         self._keys = keys
-        self._limits = limits
+        self._attempts = attempts
+        self._serving = serving
         self._pass = secrets.token_urlsafe(32).encode()  # the same for everybody: it proves that somebody knew a key
         self._page = Path(__file__).with_name("sign_in.html").read_bytes()
-        self._policy = _policy(self._page)
+        self._policy = inline_policy(self._page, b"form-action 'self'")
 
     def opens(self, scope: Scope) -> bool:
         """Whether a request asks for a file of the page and has the cookie."""
@@ -49,33 +52,37 @@ class SignIn:
 
     def wanted(self, scope: Scope) -> bool:
         """Whether a refused request came from a browser that opened the page."""
-        return scope["method"] == "GET" and scope["path"] == "/" and b"text/html" in (header(scope, b"accept") or b"")
+        return scope["method"] == "GET" and scope["path"] in PAGES and b"text/html" in (header(scope, b"accept") or b"")
 
-    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer(self, scope: Scope, call: Call, receive: Receive, send: Send) -> None:
         """Answer the submitted form: redirect to the page with a valid key, else show the form again."""
         if (header(scope, b"content-type") or b"").partition(b";")[0].strip() != b"application/x-www-form-urlencoded":
-            raise Fault(
-                401,
-                "an API key is required: send the header Authorization: Bearer KEY",
-                kind="authentication_error",
-                code="no_key",
-            )
-        body = await read_body(receive, dict(scope["headers"]), MOST_BYTES, self._limits)
+            raise no_key()
+        with self._serving.arrivals.arriving(call) as note:
+            limits = self._serving.settings.limits
+            body = await read_body(receive, dict(scope["headers"]), MOST_BYTES, limits, note)
         try:
-            given = parse_qs(body.decode("ascii"), max_num_fields=4).get("key", [""])[0].strip()
+            form = parse_qs(body.decode("ascii"), max_num_fields=4)
         except ValueError:
-            given = ""
-        if self._keys.find(given.encode("utf-8", "replace")) is None:
-            await self.show(send, WRONG)
+            form = {}
+        given = form.get("key", [""])[0].strip()
+        page = form.get("page", [""])[0]
+        page = page if page in PAGES else PAGES[0]
+        number = self._keys.find(given.encode("utf-8", "replace"))
+        if given:
+            await self._attempts.judge(scope["client"], number)
+        if number is None:
+            await self.show(send, page, WRONG)
             return
         cookie = COOKIE + b"=" + self._pass + b"; Path=/; HttpOnly; SameSite=Lax"
-        headers = [(b"location", b"/"), (b"set-cookie", cookie), (b"content-length", b"0")]
+        headers = [(b"location", page.encode()), (b"set-cookie", cookie), (b"content-length", b"0")]
         await send({"type": "http.response.start", "status": 303, "headers": headers})
         await send({"type": "http.response.body", "body": b""})
 
-    async def show(self, send: Send, words: bytes = b"") -> None:
-        """The form, as the body of a 401."""
+    async def show(self, send: Send, page: str, words: bytes = b"") -> None:
+        """The form, as the body of a 401; it leads back to `page`."""
         body = self._page.replace(b'<p role="alert"></p>', b'<p role="alert">' + words + b"</p>")
+        body = body.replace(b'name="page" value="/"', b'name="page" value="' + page.encode() + b'"')
         headers = [
             (b"content-type", b"text/html; charset=utf-8"),
             (b"content-length", b"%d" % len(body)),
@@ -89,18 +96,18 @@ class SignIn:
 
 
 def is_page(path: str) -> bool:
-    """Whether a path is the page or one of its files."""
-    return path == "/" or path.startswith("/page/")
+    """Whether a path is a page or one of its files, which hold nothing of this server."""
+    return path in PAGES or path.startswith("/page/")
 
 
-def _policy(page: bytes) -> bytes:
-    """The content security policy of the form: its own style and script, by digest, and submitting to this server."""
+def inline_policy(page: bytes, more: bytes) -> bytes:
+    """The content security policy of a page in one file: its own style and script, by digest, and `more`."""
     found = {}
     for tag in (b"style", b"script"):
         inside = re.search(b"<" + tag + b">(.*?)</" + tag + b">", page, re.DOTALL)
         assert inside is not None
         found[tag] = b"'sha256-" + b64encode(sha256(inside[1]).digest()) + b"'"
     return (
-        b"default-src 'none'; style-src %s; script-src %s; img-src data:; form-action 'self'; base-uri 'none'; "
-        b"frame-ancestors 'none'" % (found[b"style"], found[b"script"])
+        b"default-src 'none'; style-src %s; script-src %s; img-src data:; base-uri 'none'; frame-ancestors 'none'; %s"
+        % (found[b"style"], found[b"script"], more)
     )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 SECONDS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640)
 SHORT_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2.5, 5)
 TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
 PREFIX = "weft:"
+MOST_SERIES = 1000  # of one metric; further label values are counted together
+OTHER = "(other)"
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -87,37 +90,55 @@ class Metrics:
     """All series. One event loop writes them, so there are no locks."""
 
     def __init__(self) -> None:
-        self._counters: dict[tuple[str, Labels], float] = {}
-        self._histograms: dict[tuple[str, Labels], Histogram] = {}
+        self._counters: dict[str, dict[Labels, float]] = {}
+        self._histograms: dict[str, dict[Labels, Histogram]] = {}
 
     def count(self, name: str, amount: float = 1, **given: str) -> None:
         assert name in COUNTERS, name
-        key = name, labels(**given)
-        self._counters[key] = self._counters.get(key, 0) + amount
+        series = self._counters.setdefault(name, {})
+        key = _bounded(series, labels(**given))
+        series[key] = series.get(key, 0) + amount
 
     def observe(self, name: str, value: float, **given: str) -> None:
-        key = name, labels(**given)
-        if key not in self._histograms:
-            self._histograms[key] = Histogram(HISTOGRAMS[name][1])
-        self._histograms[key].add(value)
+        series = self._histograms.setdefault(name, {})
+        key = _bounded(series, labels(**given))
+        if key not in series:
+            series[key] = Histogram(HISTOGRAMS[name][1])
+        series[key].add(value)
+
+    def keep_models(self, names: Collection[str]) -> None:
+        """Drop the series of all models and adapters but these: the loaded ones."""
+        families: list[dict[Labels, Any]] = [*self._counters.values(), *self._histograms.values()]
+        for series in families:
+            gone = [given for given in series if any(name == "model" and value not in names for name, value in given)]
+            for given in gone:
+                del series[given]
 
     def text(self, gauges: Mapping[tuple[str, Labels], float], counters: Mapping[tuple[str, Labels], float]) -> str:
         """All series as text, with the `gauges` and `counters` that others keep."""
         lines: list[str] = []
-        plain = (("counter", COUNTERS, {**self._counters, **counters}), ("gauge", GAUGES, gauges))
-        for kind, names, values in plain:
+        for kind, names, others in (("counter", COUNTERS, counters), ("gauge", GAUGES, gauges)):
             for name, about in names.items():
-                found = [(given, value) for (own, given), value in values.items() if own == name]
+                found = {given: value for (own, given), value in others.items() if own == name}
+                if kind == "counter":
+                    found = {**self._counters.get(name, {}), **found}
                 if found:
                     lines += _head(name, about, kind)
-                    lines += [f"{PREFIX}{name}{_shown(given)} {value:.12g}" for given, value in found]
+                    lines += [f"{PREFIX}{name}{_shown(given)} {value:.12g}" for given, value in found.items()]
         for name, (about, _) in HISTOGRAMS.items():
-            series = [(given, made) for (own, given), made in self._histograms.items() if own == name]
+            series = self._histograms.get(name)
             if series:
                 lines += _head(name, about, "histogram")
-                for given, made in series:
+                for given, made in series.items():
                     lines += made.lines(PREFIX + name, given)
         return "\n".join(lines) + "\n"
+
+
+def _bounded(series: Mapping[Labels, object], given: Labels) -> Labels:
+    """These labels, or where the metric has as many series as it may, those of all further ones."""
+    if given in series or len(series) < MOST_SERIES:
+        return given
+    return tuple((name, OTHER) for name, _ in given)
 
 
 def _head(name: str, about: str, kind: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The requests under way: what each holds, how many may run at once, how fast tokens are generated."""
+"""The requests under way: what each holds, how many may run or arrive at once, how fast tokens are generated."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from weft.serve.http.faults import Fault, too_busy
+from weft.serve.http.faults import Fault, slow_body, too_busy
 
 if TYPE_CHECKING:
     import asyncio
 
 WINDOW_S = 5
+PATIENCE_S = 1.0  # a body that has been arriving for less than this is not given up for others
 
 
 @dataclass(eq=False)
@@ -53,27 +54,96 @@ class Call:
 
 
 class Places:
-    """Counts requests under way by kind of work, and refuses those beyond `capacity(work)`.
+    """Counts requests under way by kind of work and by tenant, and refuses those beyond `capacity(work)`.
 
-    A request is counted before its body is read: a crowd arrives within one turn of the event loop, long before any of
-    it reaches a model's queue.
+    A request is counted once its body is read: one that is still arriving must not keep others out. A crowd is counted
+    all the same before any of it reaches a model's queue.
+
+    Of `tenants` that may come, each gets an equal share of the places among those that hold some and one more. So there
+    is room for the next tenant however many requests the others send.
     """
 
-    def __init__(self, capacity: Callable[[str], int]) -> None:
+    def __init__(self, capacity: Callable[[str], int], tenants: int = 1) -> None:
         self._capacity = capacity
+        self._tenants = tenants
+        self._held: dict[str, dict[str, int]] = {}  # by kind of work and tenant; none is 0
         self.under_way: dict[str, int] = {}
 
-    @contextmanager
-    def taken(self, work: str) -> Iterator[None]:
-        """Hold a place while a request of kind `work` is answered; a 429 fault if there is none. "" needs no place."""
-        count = self.under_way.get(work, 0)
-        if work and count >= self._capacity(work):
+    def check(self, work: str, tenant: str = "") -> None:
+        """Raise a 429 fault if there is no place for a request of kind `work`. "" needs no place."""
+        if not work:
+            return
+        count, capacity = self.under_way.get(work, 0), self._capacity(work)
+        if count >= capacity:
             raise too_busy(f"{count} requests are running or queued, the maximum of this server; try again later")
-        self.under_way[work] = count + 1
+        held = self._held.get(work, {})
+        own = held.get(tenant, 0)
+        parties = min(self._tenants, len(held.keys() - {tenant}) + 2)
+        if own >= max(1, capacity // parties):
+            message = f"this key has {own} requests running or queued, its share of this server's {capacity} places"
+            raise too_busy(f"{message}; try again later")
+
+    @contextmanager
+    def taken(self, work: str, tenant: str = "") -> Iterator[None]:
+        """Hold a place while a request of kind `work` is answered; a 429 fault if there is none."""
+        self.check(work, tenant)
+        held = self._held.setdefault(work, {})
+        self.under_way[work] = self.under_way.get(work, 0) + 1
+        held[tenant] = held.get(tenant, 0) + 1
         try:
             yield
         finally:
             self.under_way[work] -= 1
+            held[tenant] -= 1
+            if not held[tenant]:
+                del held[tenant]
+
+
+class Arrivals:
+    """The requests whose body is still arriving: at most `most`, with `most_bytes` of bodies read so far.
+
+    Beyond that, the oldest of the tenant that has most of them is given up. Whoever sends a whole body is served,
+    however many others send slowly.
+    """
+
+    def __init__(self, most: int, most_bytes: int) -> None:
+        self._most = most
+        self._most_bytes = most_bytes
+        self._sizes: dict[Call, int] = {}  # bytes that each has sent, the oldest first
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    @contextmanager
+    def arriving(self, call: Call) -> Iterator[Callable[[int], None]]:
+        """Count the body of `call` while it is read; the result is called with the size of each part."""
+        self._sizes[call] = 0
+        while len(self._sizes) > self._most and self._give_up(dict.fromkeys(self._sizes, 1), PATIENCE_S):
+            pass
+
+        def note(count: int) -> None:
+            if call in self._sizes:
+                self._sizes[call] += count
+                while sum(self._sizes.values()) > self._most_bytes:
+                    self._give_up(self._sizes, 0)
+
+        try:
+            yield note
+        finally:
+            self._sizes.pop(call, None)
+
+    def _give_up(self, weights: dict[Call, int], least_s: float) -> bool:
+        """End the oldest call of the tenant with the largest sum of `weights`, if it is `least_s` old; True if so."""
+        sums: dict[str, int] = {}
+        for call, weight in weights.items():
+            sums[call.tenant] = sums.get(call.tenant, 0) + weight
+        heaviest = max(sums, key=sums.__getitem__)
+        oldest = next(call for call, weight in weights.items() if call.tenant == heaviest and weight)
+        if oldest.age_s < least_s:
+            return False
+        del self._sizes[oldest]
+        oldest.end(slow_body("the server has too many requests whose body is still arriving"))
+        return True
 
 
 class Tracking:
