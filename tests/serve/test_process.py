@@ -42,7 +42,7 @@ class Process:
             self.summary += line
             if line.startswith("curl"):
                 break
-        found = re.search(r"http://[^/]*:(\d+)/", self.summary)
+        found = re.search(r"https?://[^/]*:(\d+)/", self.summary)
         assert found, self.summary + (self.child.stderr.read() if self.child.stderr else "")
         self.port = int(found[1])
         self.url = f"http://127.0.0.1:{self.port}"

@@ -25,6 +25,7 @@ class Presence:
     port: int
     started: float
     socket: str = ""  # the path of a Unix socket, in place of host and port
+    certificate: str = ""  # the path of the certificate, if the server speaks TLS
 
     @property
     def where(self) -> str:
@@ -37,7 +38,8 @@ class Presence:
         if self.socket:
             return f"unix:{self.socket}"
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
-        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+        scheme = "https" if self.certificate else "http"
+        return f"{scheme}://[{host}]:{self.port}" if ":" in host else f"{scheme}://{host}:{self.port}"
 
 
 def folder() -> Path:
@@ -58,7 +60,7 @@ def _lock(descriptor: int) -> bool:
 
 
 @contextmanager
-def announced(host: str, port: int, socket: str = "") -> Iterator[None]:
+def announced(host: str, port: int, socket: str = "", certificate: str = "") -> Iterator[None]:
     """Let `weft ps` and `weft stop` find this process."""
     folder().mkdir(parents=True, exist_ok=True, mode=0o700)
     name = f"socket-{sha256(socket.encode()).hexdigest()[:16]}" if socket else str(port)
@@ -66,7 +68,7 @@ def announced(host: str, port: int, socket: str = "") -> Iterator[None]:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         if _lock(descriptor):
-            said = json.dumps(asdict(Presence(os.getpid(), host, port, time.time(), socket)))
+            said = json.dumps(asdict(Presence(os.getpid(), host, port, time.time(), socket, certificate)))
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, said.encode(), 0)
         yield
@@ -99,8 +101,8 @@ def _read(path: Path) -> Presence | None:
             path.unlink(missing_ok=True)
             return None
         said = json.loads(os.pread(descriptor, 4096, 0))
-        socket = str(said.get("socket", ""))
-        return Presence(int(said["pid"]), str(said["host"]), int(said["port"]), float(said["started"]), socket)
+        paths = str(said.get("socket", "")), str(said.get("certificate", ""))
+        return Presence(int(said["pid"]), str(said["host"]), int(said["port"]), float(said["started"]), *paths)
     except (OSError, ValueError, KeyError, TypeError):
         return None
     finally:

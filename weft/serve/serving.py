@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from weft.serve.certificate import Certificate
 from weft.serve.http.faults import STALLED, Fault, unavailable
 from weft.serve.models.pool import Entry, Models
 from weft.serve.settings import Settings
@@ -32,6 +33,9 @@ class Serving:
         self.tracking = Tracking()
         self.places = Places(self._capacity, max(1, len(settings.keys)))
         self.arrivals = Arrivals(settings.limits.bodies, settings.limits.bodies_bytes)
+        self.certificate: Certificate | None = None
+        if settings.tls_cert is not None and settings.tls_key is not None:
+            self.certificate = Certificate(settings.tls_cert, settings.tls_key)
         self.spans = Spans.to(settings.collector) if settings.collector else None
         self.started = time.time()
         self.models: Models = None  # type: ignore[assignment]  # created by `lifespan`, inside the loop
@@ -77,7 +81,7 @@ class Serving:
                 log.error("model not loaded", extra={"model": entry.name, "error": fault.message})
 
     async def _sweep(self) -> None:
-        """End requests that take too long, and unload models that have been idle for long enough."""
+        """End requests that take too long, unload models that have been idle for long enough, renew the certificate."""
         limits = self.settings.limits
         while True:
             await asyncio.sleep(SWEEP_S)
@@ -94,6 +98,8 @@ class Serving:
             except Exception as error:  # one model's failure must not end the sweep
                 log.error("model not unloaded", exc_info=error)
             self.forget_unloaded()
+            if self.certificate is not None:
+                self.certificate.refresh()
 
     def forget_unloaded(self) -> None:
         """Drop the metrics of models and adapters that are not loaded; a client chooses the names of adapters."""

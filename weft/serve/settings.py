@@ -13,6 +13,7 @@ from typing import Any
 
 from weft.errors import FormatError, InputError, NotFoundError
 from weft.frozen import frozen
+from weft.serve.certificate import Certificate
 
 DEFAULT_PORT = 11811
 MAX_TOML = 1 << 20
@@ -87,8 +88,14 @@ class Settings:
     keep_alive_s: float | None = None  # None: a model stays loaded until another needs its memory
     lora_dir: Path | None = None
     allow_pull: bool = False
+    tls_cert: Path | None = None  # a PEM file: the certificate, and those that vouch for it
+    tls_key: Path | None = None  # a PEM file: the certificate's private key
     collector: str = ""  # for OpenTelemetry spans, as http://127.0.0.1:4318
     limits: Limits = field(default_factory=Limits)
+
+    @property
+    def scheme(self) -> str:
+        return "http" if self.tls_cert is None else "https"
 
     @property
     def loopback(self) -> bool:
@@ -112,6 +119,7 @@ class Settings:
                 f"other machines can reach {self.host}, and no API key is set",
                 advice="set one with --api-key-file or WEFT_API_KEY, or allow everybody with --allow-unauthenticated",
             )
+        self._check_tls()
         if not 0 <= self.port <= 65535:
             raise InputError("serve", "must be 0 to 65535", field="port", given=self.port)
         if self.collector and not re.fullmatch(r"https?://[\w.:\[\]-]+(?:/[\w./-]*)?", self.collector):
@@ -120,6 +128,16 @@ class Settings:
         if any(not key or not key.isascii() or not key.isprintable() or " " in key for key in self.keys):
             raise InputError("serve", "an API key is empty, or has spaces or characters that no header can carry")
         return self
+
+    def _check_tls(self) -> None:
+        if self.tls_cert is None and self.tls_key is None:
+            return
+        if self.tls_cert is None or self.tls_key is None:
+            missing, given = ("--tls-cert", "--tls-key") if self.tls_cert is None else ("--tls-key", "--tls-cert")
+            raise InputError("serve", f"{given} is given without {missing}", advice="TLS needs both files")
+        if self.socket is not None:
+            raise InputError("serve", "TLS is not used on a Unix socket", advice="leave out --tls-cert and --tls-key")
+        Certificate(self.tls_cert, self.tls_key)
 
 
 def is_loopback(host: str) -> bool:
@@ -210,6 +228,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         ("budget", size_bytes),
         ("lora_dir", Path),
         ("socket", Path),
+        ("tls_cert", Path),
+        ("tls_key", Path),
         ("api_key_file", lambda given: read_keys(Path(given))),
     ):
         if name in found:

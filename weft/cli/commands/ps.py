@@ -13,6 +13,8 @@ from weft.cli import screen
 if TYPE_CHECKING:
     from http.client import HTTPConnection
 
+    from weft.serve.presence import Presence
+
 LIMIT = 16 << 20
 TIMEOUT_S = 5
 
@@ -31,7 +33,7 @@ def command(as_json: bool) -> None:
     """
     from weft.serve import presence
 
-    servers = [{"url": one.url, "pid": one.pid, **live(one.url)} for one in presence.running()]
+    servers = [{"url": one.url, "pid": one.pid, **live(one)} for one in presence.running()]
     if as_json:
         screen.print_json(servers)
         return
@@ -41,7 +43,7 @@ def command(as_json: bool) -> None:
         _print(server)
 
 
-def live(url: str) -> dict[str, Any]:
+def live(server: Presence) -> dict[str, Any]:
     """The state of a server, or the error that it or the connection gave."""
     from http.client import HTTPException
 
@@ -49,8 +51,9 @@ def live(url: str) -> dict[str, Any]:
 
     key = flags.get("WEFT_API_KEY")
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    connection = _connection(url)
+    connection: HTTPConnection | None = None
     try:
+        connection = _connection(server)
         connection.request("GET", "/weft/live", headers=headers)
         answer = connection.getresponse()
         if answer.status != 200:
@@ -60,21 +63,27 @@ def live(url: str) -> dict[str, Any]:
     except (HTTPException, OSError, ValueError) as error:
         return {"error": f"it does not answer: {error}"}
     finally:
-        connection.close()
+        if connection is not None:
+            connection.close()
 
 
-def _connection(url: str) -> HTTPConnection:
+def _connection(server: Presence) -> HTTPConnection:
     """A connection to a server, on a port or a Unix socket."""
     import socket
-    from http.client import HTTPConnection
+    from http.client import HTTPConnection, HTTPSConnection
 
-    if not url.startswith("unix:"):
-        return HTTPConnection(url.removeprefix("http://"), timeout=TIMEOUT_S)
+    if not server.socket:
+        host = server.url.partition("://")[2]
+        if not server.certificate:
+            return HTTPConnection(host, timeout=TIMEOUT_S)
+        from weft.serve.certificate import client_context
+
+        return HTTPSConnection(host, timeout=TIMEOUT_S, context=client_context(server.certificate))
     connection = HTTPConnection("localhost", timeout=TIMEOUT_S)
     connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.sock.settimeout(TIMEOUT_S)
     with suppress(OSError):  # the request that follows reports the error
-        connection.sock.connect(url.removeprefix("unix:"))
+        connection.sock.connect(server.socket)
     return connection
 
 

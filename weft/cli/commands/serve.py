@@ -35,8 +35,18 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="File of API keys, one per line; clients must send one. Or set WEFT_API_KEY.",
 )
+@click.option(
+    "--tls-cert",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Speak HTTPS with this certificate (PEM); read again when the file changes. Needs --tls-key.",
+)
+@click.option(
+    "--tls-key", type=click.Path(path_type=Path, dir_okay=False), help="The private key of the certificate (PEM)."
+)
 @click.option("--allow-unauthenticated", is_flag=True, help="Allow other machines to connect without a key.")
-@click.option("--allowed-host", multiple=True, metavar="NAME", help="Answer requests for this host name too.")
+@click.option(
+    "--allowed-host", multiple=True, metavar="NAME", help="Answer requests for this host name too (others get 403)."
+)
 @click.option(
     "--allow-origin", multiple=True, metavar="ORIGIN", help="Allow requests from web pages of this origin (CORS)."
 )
@@ -79,6 +89,7 @@ def command(models: tuple[str, ...], config: Path | None, log_style: str, **give
       weft serve smollm2-135m-instruct
       weft serve chat=./model.gguf embed=all-MiniLM-L6-v2 --port 8000
       weft serve --config models.toml --host 0.0.0.0 --api-key-file keys.txt
+      weft serve --host 0.0.0.0 --api-key-file keys.txt --tls-cert cert.pem --tls-key key.pem
     """
     _require_extra()
     from weft.serve import presence
@@ -95,7 +106,7 @@ def command(models: tuple[str, ...], config: Path | None, log_style: str, **give
 
     bound = listen(settings)
     path = str(settings.socket.resolve()) if settings.socket is not None else ""
-    with presence.announced(settings.host, port_of(bound), path):
+    with presence.announced(settings.host, port_of(bound), path, _certificate(settings)):
         run(settings, entries, started, bound)
 
 
@@ -118,7 +129,7 @@ def _settings(models: tuple[str, ...], config: Path | None, given: dict[str, Any
     found["models"] = tuple(
         replace(spec, options={**loading, **spec.options}, preload=spec.preload or preload) for spec in specs
     )
-    for name in ("host", "port", "socket", "collector", "lora_dir"):
+    for name in ("host", "port", "socket", "tls_cert", "tls_key", "collector", "lora_dir"):
         if given[name] is not None:
             found[name] = given[name]
     if given["api_key_file"] is not None:
@@ -156,7 +167,8 @@ def _summary(settings: Settings, entries: list[Entry]) -> None:
     from weft.runtime.memory import SHARE, free_memory
     from weft.serve.presence import Presence
 
-    url = Presence(0, settings.host, settings.port, 0.0).url if settings.socket is None else "http://localhost"
+    server = Presence(0, settings.host, settings.port, 0.0, certificate=_certificate(settings))
+    url = server.url if settings.socket is None else "http://localhost"
     free = free_memory()
     budget = settings.budget_bytes or int(SHARE * free.available_bytes)
     threads = plan_threads(
@@ -190,6 +202,11 @@ def _summary(settings: Settings, entries: list[Entry]) -> None:
     click.echo(_snippet(url, entries[0], settings))
     click.echo()
     screen.note("Press Ctrl-C to stop: running requests finish first. Press it again to stop at once.")
+
+
+def _certificate(settings: Settings) -> str:
+    """The path of the certificate; empty without TLS."""
+    return str(settings.tls_cert.resolve()) if settings.tls_cert is not None else ""
 
 
 def _snippet(url: str, entry: Entry, settings: Settings) -> str:

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -87,8 +88,25 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        certificate = self.app.serving.certificate
+        if certificate is None:
+            await super().startup(sockets)
+        else:
+            self.config.ssl = certificate.context
+            with self._short_handshakes():
+                await super().startup(sockets)
         self.on_started()
+
+    @contextmanager
+    def _short_handshakes(self) -> Iterator[None]:
+        """Give TLS handshakes the time that headers have: asyncio allows a minute, and uvicorn has no option for it."""
+        loop: Any = asyncio.get_running_loop()
+        seconds = self.app.serving.settings.limits.header_s
+        loop.create_server = partial(loop.create_server, ssl_handshake_timeout=seconds)
+        try:
+            yield
+        finally:
+            del loop.create_server
 
 
 def listen(settings: Settings) -> socket.socket:
@@ -170,7 +188,7 @@ class BackgroundServer:
 
     @property
     def url(self) -> str:
-        return f"http://{self.settings.host}:{self.port}"
+        return f"{self.settings.scheme}://{self.settings.host}:{self.port}"
 
     def __enter__(self) -> BackgroundServer:
         self._thread.start()

@@ -74,7 +74,8 @@ class SignIn:
         if number is None:
             await self.show(send, page, WRONG)
             return
-        cookie = COOKIE + b"=" + self._pass + b"; Path=/; HttpOnly; SameSite=Lax"
+        secure = b"; Secure" if scope["scheme"] == "https" else b""
+        cookie = COOKIE + b"=" + self._pass + b"; Path=/; HttpOnly; SameSite=Lax" + secure
         headers = [(b"location", page.encode()), (b"set-cookie", cookie), (b"content-length", b"0")]
         await send({"type": "http.response.start", "status": 303, "headers": headers})
         await send({"type": "http.response.body", "body": b""})
