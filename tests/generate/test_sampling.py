@@ -75,7 +75,11 @@ def test_a_large_vocabulary_is_drawn_like_a_small_one(spread: float, top_p: floa
     # At the very end a token may weigh less than the rounding of the sums, which is not the same in every Python.
     last = 1 - 2**-53
     drawn = logits[draw(logits, rules, last)]
-    assert logits[slow_choice(logits, set(), rules, 1.0)] <= drawn <= logits[slow_choice(logits, set(), rules, last - 1e-12)]
+    assert (
+        logits[slow_choice(logits, set(), rules, 1.0)]
+        <= drawn
+        <= logits[slow_choice(logits, set(), rules, last - 1e-12)]
+    )
 
 
 @pytest.mark.parametrize("k", [1, 2, 40, 256, 257, 8999])
