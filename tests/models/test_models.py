@@ -86,6 +86,7 @@ def test_hidden_states_without_a_state_are_what_the_logits_come_from(
     }
     head = checkpoint.tensors.get("lm_head.weight") or checkpoint.tensors["model.embed_tokens.weight"]
     logits = executable.run(arrays)["hidden"] @ head.numpy().T
+    logits = logits / getattr(programs.config, "logits_scaling", 1.0)
     cap = getattr(programs.config, "final_logit_softcapping", None)
     logits = cap * np.tanh(logits / cap) if cap else logits
     assert np.abs(logits - np.concatenate([decoder.logits(text) for text in texts])).max() <= LIMIT

@@ -117,6 +117,11 @@ class Config:
         return self.attention_bias
 
     @property
+    def inner_bias(self) -> bool:
+        """Whether the feed-forward part has biases."""
+        return self.mlp_bias
+
+    @property
     def rotated(self) -> int:
         """How many channels of a head are rotated."""
         return self.channels
@@ -177,9 +182,9 @@ def self_attention(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> 
 
 
 def mlp(x: Tensor, w: Scope, cfg: Config) -> Tensor:
-    gate = nn.linear(x, w / "gate_proj", cfg.intermediate_size, cfg.mlp_bias)
-    up = nn.linear(x, w / "up_proj", cfg.intermediate_size, cfg.mlp_bias)
-    return nn.linear(nn.gated(gate, up, kind=cfg.activation), w / "down_proj", cfg.hidden_size, cfg.mlp_bias)
+    gate = nn.linear(x, w / "gate_proj", cfg.intermediate_size, cfg.inner_bias)
+    up = nn.linear(x, w / "up_proj", cfg.intermediate_size, cfg.inner_bias)
+    return nn.linear(nn.gated(gate, up, kind=cfg.activation), w / "down_proj", cfg.hidden_size, cfg.inner_bias)
 
 
 def block(

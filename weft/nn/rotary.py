@@ -30,11 +30,13 @@ class Rope:
     """Angle per position of each pair, float32 [pairs], and what cosine and sine are multiplied by.
 
     `name` is the name of the constant in programs: a model that rotates some layers differently has several.
+    `interleaved`: channel 2i pairs with 2i + 1, not i with i + pairs.
     """
 
     frequencies: np.ndarray
     scale: float = 1.0
     name: str = "rope.inv_freq"
+    interleaved: bool = False
 
 
 def rope(
@@ -210,6 +212,6 @@ SCALINGS = {
 
 
 def rotate(x: Tensor, step: Step, rotation: Rope) -> Tensor:
-    """x [T, heads, dim] rotated by its positions; channel i pairs with i + pairs, channels past the pairs stay."""
+    """x [T, heads, dim] rotated by its positions; channels past the pairs stay."""
     inv_freq = x.trace.constant(rotation.name, rotation.frequencies)
-    return ops.rope(x, step.positions, inv_freq, interleaved=False, scale=rotation.scale)
+    return ops.rope(x, step.positions, inv_freq, interleaved=rotation.interleaved, scale=rotation.scale)

@@ -23,7 +23,7 @@ from tiny import decodes  # noqa: E402
 def run(name: str, cfg: dict[str, Any]) -> dict[str, np.ndarray]:
     config = transformers.AutoConfig.for_model(**{**cfg, "attn_implementation": "eager"})
     made = getattr(transformers, cfg["architectures"][0])
-    has_pooler = "bert" in cfg["model_type"] and cfg["model_type"] != "modernbert"
+    has_pooler = cfg["model_type"] in ("bert", "roberta", "xlm-roberta", "nomic_bert")
     model = (made(config, add_pooling_layer=False) if has_pooler else made(config)).eval().float()
     start = "" if decodes(cfg) else "model."
     tensors = {key.removeprefix(start): torch.from_numpy(value) for key, value in tiny.weights(cfg).items()}
