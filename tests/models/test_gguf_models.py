@@ -74,6 +74,19 @@ def test_a_gguf_file_and_a_folder_give_the_same_bits(tmp_path: Path, name: str) 
     assert np.array_equal(folder, outputs(write_model(tmp_path / f"{name}.gguf", cfg)))
 
 
+@pytest.mark.parametrize("scaling", [None, tiny.YARN])
+def test_an_olmo2_file_with_a_window_is_an_olmo3(tmp_path: Path, scaling: dict | None) -> None:
+    """As llama.cpp has it: three of four layers have the window, and only the fourth is stretched."""
+    cfg = {**tiny.CONFIGS["olmo3"], "rope_scaling": scaling}
+    alike = {**cfg, "model_type": "olmo2", "architectures": ["Olmo2ForCausalLM"]}
+    views = {name: TensorView.of(values) for name, values in tiny.weights(cfg).items()}
+    metadata = {**gguf_from_config(alike), "olmo2.attention.sliding_window": cfg["sliding_window"]}
+    write_gguf(tmp_path / "olmo3.gguf", gguf_tensors(alike, views), metadata)
+    assert open_checkpoint(tmp_path / "olmo3.gguf").model_type == "olmo3"
+    found = outputs(tmp_path / "olmo3.gguf"), outputs(tiny.write_folder(tmp_path / "olmo3", cfg))
+    assert np.array_equal(*found)
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_model_that_gguf_has_no_words_for_is_not_written(name: str) -> None:
     with pytest.raises(UnsupportedError, match=REFUSED[name][0]):

@@ -25,9 +25,17 @@ KIND = "decoder"
 
 
 def read_gguf(keys: GgufKeys, config: dict[str, Any]) -> dict[str, Any]:
-    if keys.size("attention.sliding_window", 0):
-        keys.refuse("attention.sliding_window", "is set: the file is an OLMo 3, which weft does not run")
-    return {}
+    window = keys.size("attention.sliding_window", 0)
+    if not window:
+        return {}
+    layers = keys.flags("attention.sliding_window_pattern", config["num_hidden_layers"])
+    listed = layers and ["sliding_attention" if slides else "full_attention" for slides in layers]
+    return {
+        "model_type": "olmo3",
+        "architectures": ["Olmo3ForCausalLM"],
+        "sliding_window": window,
+        **({"layer_types": listed} if listed else {}),
+    }
 
 
 def write_gguf(gguf: Gguf, config: Mapping[str, Any]) -> dict[str, Any]:
