@@ -3,12 +3,7 @@
 python tests/golden/models/make_distilbert.py
 """
 
-import sys
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "models"))
-import tiny
 
 DISTILBERT: dict[str, Any] = {
     "model_type": "distilbert",
