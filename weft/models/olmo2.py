@@ -29,13 +29,10 @@ def read_gguf(keys: GgufKeys, config: dict[str, Any]) -> dict[str, Any]:
     if not window:
         return {}
     layers = keys.flags("attention.sliding_window_pattern", config["num_hidden_layers"])
-    listed = layers and ["sliding_attention" if slides else "full_attention" for slides in layers]
-    return {
-        "model_type": "olmo3",
-        "architectures": ["Olmo3ForCausalLM"],
-        "sliding_window": window,
-        **({"layer_types": listed} if listed else {}),
-    }
+    found: dict[str, Any] = {"model_type": "olmo3", "architectures": ["Olmo3ForCausalLM"], "sliding_window": window}
+    if layers is not None:
+        found["layer_types"] = ["sliding_attention" if slides else "full_attention" for slides in layers]
+    return found
 
 
 def write_gguf(gguf: Gguf, config: Mapping[str, Any]) -> dict[str, Any]:

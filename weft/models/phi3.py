@@ -117,7 +117,7 @@ def self_attention(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> 
     return llama.rotary_attention(q, k, v, w, cfg, step, layer)
 
 
-def mlp(x: Tensor, w: Scope, cfg: Config) -> Tensor:
+def mlp(x: Tensor, w: Scope, cfg: llama.Config) -> Tensor:
     inner, fused = cfg.intermediate_size, w / "gate_up_proj"
     gate = nn.linear(x, fused, inner, part=(0, 2 * inner))
     up = nn.linear(x, fused, inner, part=(inner, 2 * inner))
