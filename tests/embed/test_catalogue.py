@@ -3,6 +3,7 @@ sentence-transformers; so do other poolings, prompts that are not pooled, and ot
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,12 +11,15 @@ import tiny
 import tiny_adapters
 from test_gguf_models import write_model
 from tiny_catalogue import CATALOGUE, OTHERS, PROMPT, QWEN, TEXTS, write_layout
+from tiny_gguf import gguf_from_config, gguf_tensors
 
 import weft
 from weft.embed import service
 from weft.embed.recipe import embeds
-from weft.errors import InputError, TooLongError, UnsupportedError
+from weft.errors import FormatError, InputError, TooLongError, UnsupportedError
 from weft.runtime import open_checkpoint
+from weft.weights import write_gguf
+from weft.weights.files import TensorView
 from weft.weights.sources import Located, catalog
 
 GOLDEN = np.load(Path(__file__).parent.parent / "golden" / "embed" / "tiny-catalogue.npz")
@@ -85,6 +89,31 @@ def test_a_gguf_file_says_how_it_pools(tmp_path: Path, name: str, pooling: str) 
     assert embeds(open_checkpoint(path), None) and embedder.recipe.source == "GGUF metadata"
     ids = [tiny.token_ids(cfg, length) for length in (1, 7, 130)]
     assert np.array_equal(embedder.encode_ids(ids), other.encode_ids(ids))
+
+
+def nomic_file(path: Path, **changed: Any) -> Path:
+    """A tiny nomic-bert file with the tokenizer keys of nomic-embed-text-v1.5: [CLS] is bos, and there is no cls."""
+    cfg = {**tiny.NOMIC_BERT, "pooling_type": "mean"}
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "▁the", "▁cat", "s", *(f"[unused{i}]" for i in range(20))]
+    tokens = {"model": "bert", "tokens": words, "token_type": [3] * 5 + [1] * (len(words) - 5)}
+    tokens |= {"bos_token_id": 2, "eos_token_id": 3, "unknown_token_id": 1, "seperator_token_id": 3, **changed}
+    views = {name: TensorView.of(values) for name, values in tiny.first_nomic(cfg)[1].items()}
+    named = {f"tokenizer.ggml.{key}": value for key, value in tokens.items() if value is not None}
+    write_gguf(path, gguf_tensors(cfg, views), {**gguf_from_config(cfg), **named})
+    return path
+
+
+def test_a_nomic_file_without_a_cls_token_is_tokenized_by_its_bos(tmp_path: Path) -> None:
+    embedder = weft.Embedder(str(nomic_file(tmp_path / "nomic.gguf")))
+    assert embedder.token_ids(["the cats"]).ids[0].tolist() == [2, 5, 6, 7, 3]
+    assert np.array_equal(embedder.encode(["the cats"]), embedder.encode_ids([np.array([2, 5, 6, 7, 3])]))
+
+
+def test_a_file_whose_texts_cannot_be_tokenized_is_refused_when_it_is_loaded(tmp_path: Path) -> None:
+    words = ["<pad>", "<unk>", "<s>", "</s>", "<mask>", "▁the", "▁cat", "s"]
+    given = {"tokens": words, "token_type": [3] * 5 + [1] * 3, "bos_token_id": None}
+    with pytest.raises(FormatError, match=r"cls_token_id is missing, and so is .*bos_token_id and a token"):
+        weft.Embedder(str(nomic_file(tmp_path / "nomic.gguf", **given)))
 
 
 @pytest.mark.parametrize("name", ["Qwen3-Embedding-0.6B", "bge-small-en-v1.5", "multilingual-e5-base"])

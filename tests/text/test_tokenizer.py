@@ -236,16 +236,36 @@ def test_the_config_beside_vocab_txt_is_followed(tmp_path: Path) -> None:
     assert cased.sep_id == 2 and cased.bos_id is None
 
 
+WORD_PIECES = {
+    "model": "bert",
+    "tokens": ["[UNK]", "[CLS]", "[SEP]", "▁un", "able", "▁able"],
+    "token_type": [3, 3, 3, 1, 1, 1],
+    "unknown_token_id": 0,
+    "cls_token_id": 1,
+    "seperator_token_id": 2,
+}
+
+
 def test_bert_from_gguf_reads_word_starts() -> None:
-    keys = {
-        "model": "bert",
-        "tokens": ["[UNK]", "[CLS]", "[SEP]", "▁un", "able", "▁able"],
-        "token_type": [3, 3, 3, 1, 1, 1],
-        "unknown_token_id": 0,
-        "cls_token_id": 1,
-        "seperator_token_id": 2,
-    }
-    tokenizer = Tokenizer.from_gguf({f"tokenizer.ggml.{key}": value for key, value in keys.items()})
+    tokenizer = Tokenizer.from_gguf({f"tokenizer.ggml.{key}": value for key, value in WORD_PIECES.items()})
     assert tokenizer.encode("Unable able zzz") == [1, 3, 4, 5, 0, 2]
     assert tokenizer.decode([3, 4, 5]) == "unable able"
     assert tokenizer.token(4) == "##able" and tokenizer.id("##able") == 4 and tokenizer.token(99) is None
+
+
+@pytest.mark.parametrize("missing", [("cls_token_id",), ("seperator_token_id",), ("unknown_token_id", "cls_token_id")])
+def test_bert_from_gguf_finds_special_tokens_by_bos_and_by_name(missing: tuple[str, ...]) -> None:
+    """nomic-embed-text's file has [CLS] as bos_token_id and no cls_token_id."""
+    keys = {key: value for key, value in WORD_PIECES.items() if key not in missing}
+    for more in ({}, {"bos_token_id": 1}):
+        tokenizer = Tokenizer.from_gguf({f"tokenizer.ggml.{key}": value for key, value in {**keys, **more}.items()})
+        assert tokenizer.encode("Unable able zzz") == [1, 3, 4, 5, 0, 2]
+        assert (tokenizer.cls_id, tokenizer.sep_id, tokenizer.unk_id) == (1, 2, 0)
+
+
+def test_bert_from_gguf_without_its_special_tokens_is_refused() -> None:
+    keys = {**WORD_PIECES, "tokens": ["[UNK]", "<s>", "</s>", "▁un", "able", "▁able"]}
+    del keys["cls_token_id"]
+    what = r"tokenizer.ggml.cls_token_id is missing, and so is tokenizer.ggml.bos_token_id and a token \[CLS\]"
+    with pytest.raises(FormatError, match=what):
+        Tokenizer.from_gguf({f"tokenizer.ggml.{key}": value for key, value in keys.items()})

@@ -358,6 +358,10 @@ def _gguf_template(meta: Any) -> Template | None:
 def _gguf_tokenizer(meta: Any) -> Callable[..., Tokenizer] | None:
     if "tokenizer.ggml.model" not in meta:
         return None
+    if meta.get_str("tokenizer.ggml.model") == "bert":
+        from weft.text.gguf_vocab import named_ids
+
+        named_ids(meta)  # a file whose texts cannot be tokenized is refused here, and not at its first text
 
     def make(ending: str | None = None) -> Tokenizer:
         from weft.text import Tokenizer

@@ -22,6 +22,9 @@ _IDS = {
     "cls": "cls_token_id",
     "mask": "mask_token_id",
 }
+# What a WordPiece vocabulary needs, and where else it is found if its key is missing: llama.cpp takes bos for cls, and
+# the ids of BERT's own vocabulary for the rest, which have these names in it.
+_WORD_PIECE = {"cls": ("bos", "[CLS]"), "sep": (None, "[SEP]"), "unk": (None, "[UNK]")}
 _FLAGS = {
     "add_bos": "add_bos_token",
     "add_eos": "add_eos_token",
@@ -42,7 +45,7 @@ def native_arguments(metadata: Mapping[str, Any]) -> tuple[Any, ...]:
     scores = _floats(get(_PREFIX + "scores", array("f")), "scores")
     types = _integers(get(_PREFIX + "token_type", array("i")), "token_type")
     charsmap = _bytes(metadata.get(_PREFIX + "precompiled_charsmap", b""), "precompiled_charsmap")
-    numbers = {name: _integer(metadata[_PREFIX + key], key) for name, key in _IDS.items() if _PREFIX + key in metadata}
+    numbers = named_ids(metadata)
     flags = {name: _flag(metadata[_PREFIX + key], key) for name, key in _FLAGS.items() if _PREFIX + key in metadata}
     names = _text(metadata, "model"), _text(metadata, "pre", "")
     return *names, *tokens, *merges, scores, types, charsmap, numbers | flags
@@ -50,15 +53,40 @@ def native_arguments(metadata: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def special_names(metadata: Mapping[str, Any], vocab_size: int) -> dict[str, int | None]:
     """The ids of the named special tokens, checked to be inside the vocabulary."""
-    named: dict[str, int | None] = {}
-    for name, key in _IDS.items():
-        if _PREFIX + key not in metadata:
-            continue
-        id = _integer(metadata[_PREFIX + key], key)
-        if not 0 <= id < vocab_size:
-            raise _wrong(key, f"must be one of the {vocab_size} ids of the vocabulary", id)
-        named[name] = id
+    named: dict[str, int | None] = {**named_ids(metadata)}
+    for name, id in named.items():
+        if id is not None and not 0 <= id < vocab_size:
+            raise _wrong(_IDS[name], f"must be one of the {vocab_size} ids of the vocabulary", id)
     return named
+
+
+def named_ids(metadata: Mapping[str, Any]) -> dict[str, int]:
+    """The ids of the special tokens that the file names, by `bos`, `cls` and so on.
+
+    Those that a WordPiece vocabulary needs are there in any case: a file that lacks one, and the alternatives of
+    _WORD_PIECE, is refused.
+    """
+    found = {name: _integer(metadata[_PREFIX + key], key) for name, key in _IDS.items() if _PREFIX + key in metadata}
+    if metadata.get(_PREFIX + "model") != "bert":
+        return found
+    for name, (other, token) in _WORD_PIECE.items():
+        if name in found:
+            continue
+        id = found[other] if other in found else _id_of(metadata, token)
+        if id is None:
+            instead = f"{_PREFIX}{_IDS[other]} and a token {token}" if other else f"a token {token}"
+            raise _wrong(_IDS[name], f"is missing, and so is {instead}: texts cannot be tokenized")
+        found[name] = id
+    return found
+
+
+def _id_of(metadata: Mapping[str, Any], token: str) -> int | None:
+    """The id of a token of the vocabulary, looked for from the first on; None if it has no such token."""
+    data, offsets, skip = _strings(metadata, "tokens", required=True)
+    view, wanted = memoryview(data), token.encode()
+    return next(
+        (i for i in range(len(offsets) - 1) if view[int(offsets[i]) + skip : int(offsets[i + 1])] == wanted), None
+    )
 
 
 def _wrong(key: str, what: str, given: Any = MISSING) -> FormatError:
