@@ -54,7 +54,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "rerank": ("progress", "runtime", "generate", "text", "weights/sources"),
     "embed": ("progress", "runtime", "runtime/threads", "text", "vectors", "weights", "weights/sources"),
     "integrations": ("embed",),
-    "compat": ("embed", "rerank", "text"),
+    "compat": ("embed", "rerank", "text", "vectors"),
     "ray": ("embed",),
     "serve": ("generate", "embed", "rerank", "runtime", "text", "weights/sources", "__init__"),
     "bench": ("embed", "generate", "runtime", "backends/cpu", "graph", "ops", "weights/sources", "_core"),
@@ -112,6 +112,7 @@ CROWDED = {"csrc/core": 14}
 UNSAFE_MODULES = ("pickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "ctypes")
 UNSAFE_CALLS = ("eval", "exec", "__import__")
 NO_NAMES = re.compile(r"(?:.*_)?(?:utils?|common|helpers?|misc)")
+THEIR_NAMES = ("weft/compat/util.py",)  # sentence-transformers' users import this name
 
 
 @cache
@@ -321,7 +322,7 @@ def test_unsafe_code_would_be_noticed(code):
 def test_every_file_is_named_after_what_it_holds():
     files = [path for path in [*python_files(), *native_files()] if NO_NAMES.fullmatch(path.stem.lower())]
     folders = [path for path in source_folders() if NO_NAMES.fullmatch(path.name.lower())]
-    assert not [name_of(path) for path in files + folders]
+    assert not [name_of(path) for path in files + folders if name_of(path) not in THEIR_NAMES]
 
 
 def test_files_stop_at_500_lines():

@@ -116,6 +116,19 @@ def test_options_of_the_model_are_kept_for_the_resumption(run, notes, asked, tmp
     assert asked[2] == ("old", {**plain, "threads": 2, "offline": None})
 
 
+def test_a_store_keeps_the_arithmetic_that_auto_has_chosen(run, notes, asked, monkeypatch):
+    real = FakeEmbedder.__init__
+
+    def choosing(self, *given, **options):
+        real(self, *given, **options)
+        self.info["compute"] = "int8"
+
+    monkeypatch.setattr(FakeEmbedder, "__init__", choosing)
+    assert run("migrate", notes, "--to", "new", "--compute", "auto").exit_code == 0
+    assert asked[0][1]["compute"] == "auto"
+    assert facts(run, notes)["migration"]["model"] == "new --compute int8"
+
+
 def test_a_failed_migration_says_why_and_is_resumed(run, notes, monkeypatch):
     real = FakeEmbedder.encode_document
 

@@ -127,7 +127,7 @@ def test_output_types_are_their_formulas(tiny_embedder: weft.Embedder) -> None:
 
 
 def test_int8_rounds_halves_away_from_zero_and_leaves_zeros() -> None:
-    from weft.embed.outputs import int8_codes
+    from weft.embed.results import int8_codes
 
     codes, scales = int8_codes(np.array([[127, 0.5, -0.5, 1.5, -126.6], [0, 0, 0, 0, 0]], np.float32))
     assert codes.tolist() == [[127, 1, -1, 2, -127], [0] * 5] and scales.tolist() == [1, 1]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from weft.computes import DECODER_COMPUTES, ENCODER_COMPUTES
+from weft.computes import DECODER_COMPUTES, EMBEDDER_COMPUTES, ENCODER_COMPUTES
 
 if TYPE_CHECKING:
     from weft import BaseEmbedder
@@ -132,15 +132,19 @@ def decoder_compute() -> Callable[[F], F]:
     )
 
 
-def encoder_compute(default: str | None = None) -> Callable[[F], F]:
+def encoder_compute(default: str | None = None, *, auto: bool = False) -> Callable[[F], F]:
+    """`--compute` of an encoder; with `auto` weft may choose it."""
+    text = (
+        "Arithmetic for activations and weights. f32 is exact; bf16x3 is close to f32, and faster with a matrix unit; "
+        "bf16 is much faster with one; f16 is faster on Arm with half precision; int8 is the fastest and least exact"
+    )
+    chosen = "; auto compares int8 with f32 on a few texts, and takes it if all cosines are 0.995 or more."
     return click.option(
         "--compute",
-        type=click.Choice(ENCODER_COMPUTES),
+        type=click.Choice(EMBEDDER_COMPUTES if auto else ENCODER_COMPUTES),
         default=default,
         show_default=default is not None,
-        help="Arithmetic for activations and weights. f32 is exact; bf16x3 is close to f32, and faster with a matrix "
-        "unit; bf16 is much faster with one; f16 is faster on Arm with half precision; int8 is the fastest and the "
-        "least exact.",
+        help=text + (chosen if auto else "."),
     )
 
 
@@ -325,7 +329,7 @@ def embedding() -> Callable[[F], F]:
             metavar="N",
             help="Shorten vectors to N numbers, for models trained for that.",
         ),
-        encoder_compute(default="f32"),
+        encoder_compute(default="f32", auto=True),
         click.option("--cache", metavar="disk|FILE", help="Keep vectors in a cache and reuse them; see `weft cache`."),
     )
 

@@ -21,8 +21,7 @@ from weft.embed.inputs import (
     similarities,
     texts_of,
 )
-from weft.embed.outputs import check_output, converted
-from weft.embed.results import Embedded, EmbedInterrupted, Ranked
+from weft.embed.results import Embedded, EmbedInterrupted, Ranked, check_output, converted
 from weft.errors import BackendError, InputError, TooLongError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from weft.embed.cache import Cache
 
 T = TypeVar("T")
+E = TypeVar("E", bound="BaseEmbedder")
 
 DOCUMENT_NAMES = (
     "document",
@@ -77,6 +77,14 @@ class BaseEmbedder(ABC):
     def _make(self, texts: list[str], how: How) -> Embedded:
         """Vectors of texts, float32; after Ctrl-C raises EmbedInterrupted with those of the first texts."""
 
+    def __copy__(self: E) -> E:
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__)  # weights and connections are shared
+        return made
+
+    def __deepcopy__(self: E, memo: dict[int, Any]) -> E:
+        return self.__copy__()
+
     def _identity(self, how: How) -> str:
         """The fingerprint of vectors made as `how` says."""
         return str(self.fingerprint)
@@ -111,7 +119,7 @@ class BaseEmbedder(ABC):
         """The vectors of `encode`, row i of text i, with their token counts, what was cut, and the fingerprint.
 
         `prompt` is put before every text; `prompt_name` picks one of the model's own ("query", "document"). `adapter`
-        is the name of a loaded one (`adapters.load`). `output_dtype` is f32, f16, int8 or binary (weft/embed/outputs.py
+        is the name of a loaded one (`adapters.load`). `output_dtype` is f32, f16, int8 or binary (weft/embed/results.py
         has the formulas). Ctrl-C raises EmbedInterrupted, a KeyboardInterrupt with the vectors computed so far.
         """
         items = texts_of(texts)

@@ -66,16 +66,24 @@ class Cutter:
     """Texts to ids by one tokenizer; no sequence is longer than `limit`.
 
     If prompts are not pooled, a sequence records how many of its first tokens belong to the prompt. `lower` converts
-    texts to lower case before they are tokenized. A special token is recognised in a prompt, not in a text.
+    texts to lower case before they are tokenized. A special token is recognised in a prompt, and with `parse_special`
+    in a text too.
     """
 
     def __init__(
-        self, tokenizer: Callable[[], Tokenizer], limit: int, *, prompt_pooled: bool = True, lower: bool = False
+        self,
+        tokenizer: Callable[[], Tokenizer],
+        limit: int,
+        *,
+        prompt_pooled: bool = True,
+        lower: bool = False,
+        parse_special: bool = False,
     ) -> None:
         self._tokenizer = tokenizer
         self.limit = limit
         self._prompt_pooled = prompt_pooled
         self._lower = lower
+        self._parse_special = parse_special
 
     def token_ids(self, texts: Sequence[str], before: str, mode: str) -> TokenIds:
         """One sequence for each text, with `before` in front of it."""
@@ -145,6 +153,8 @@ class Cutter:
 
     def _encode(self, texts: Sequence[str], before: str) -> list[Any]:
         whole = [self._cased(before + text) for text in texts]
+        if self._parse_special:
+            return list(self._tokenizer().encode_batch(whole, parse_special=True))
         held = self._specials(self._cased(before)) if before else 0
         for i, text in enumerate(whole if held else ()):
             if self._specials(text) != held:
@@ -191,7 +201,7 @@ class Cutter:
 
         front, back = self._frame
         prompt, room = self._room(before)
-        inner = self._tokenizer().encode(text, add_special=False)
+        inner = self._tokenizer().encode(text, add_special=False, parse_special=self._parse_special)
         stride = room - min(OVERLAP, room // 2)
         for start in range(0, max(1, len(inner) - room + stride), stride):
             yield np.asarray([*front, *prompt, *inner[start : start + room], *back], np.int32)

@@ -156,6 +156,10 @@ class RemoteEmbedder(BaseEmbedder):
         other._answered, other.server_fingerprint, other._lock = False, None, Lock()
         return other
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        what = "this embedder cannot be pickled, since it holds a server's key and connections"
+        raise UnsupportedError("remote", what, advice="create it in each process")
+
     @property
     def dimension(self) -> int:
         """Length of a vector; requests one if it is not known yet."""

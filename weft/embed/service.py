@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft import flags
 from weft.embed.base import BaseEmbedder
 from weft.embed.cache import open_cache
+from weft.embed.computing import chosen
 from weft.embed.cutting import Cutter, Sequences, TokenIds, check_truncate, joined
 from weft.embed.fingerprint import Fingerprint, tokenizer_digest, weights_digest
 from weft.embed.inputs import How, Limits, check_choice, check_count, check_ids, texts_of
 from weft.embed.recipe import Recipe, entry_of, read_recipe, tell_of_prompts
 from weft.embed.results import Embedded, EmbedInterrupted
-from weft.errors import InputError, UnsupportedError
+from weft.errors import FingerprintError, InputError, UnsupportedError
 from weft.progress import shown
 from weft.runtime import Encoder, open_checkpoint, token_ranges
 from weft.weights.sources import locate
@@ -42,15 +44,20 @@ class Embedder(BaseEmbedder):
     overlapping windows; the vector is their mean, weighted by tokens); `embed` reports what was cut. `dimensions`
     shortens the vectors of a model trained for it (Matryoshka) to 32 or more numbers and normalises them again;
     WEFT_EMBED_DIM is its default, and `matryoshka=True` allows it for a model whose files do not say so. `prompts`
-    are put before texts by role, {"query": "…", "document": "…"}, and override those of the model's files. `cache`
-    keeps vectors: "memory", "disk", a file, or an object of weft.embed.cache.
+    are put before texts by role, {"query": "…", "document": "…"}, and override those of the model's files.
+    `parse_special` reads special tokens in texts, such as "[SEP]", as such, and not as their characters. `cache` keeps
+    vectors: "memory", "disk", a file, or an object of weft.embed.cache.
 
     `compute` is the arithmetic of activations (sentence-transformers' `precision` is the output type, `output_dtype`
     here). "bf16" rounds activations and weights to bfloat16: faster, and close to the same vectors. "f16" rounds them
     to half precision: as close, and faster than "f32" on Arm processors with half-precision arithmetic. "bf16x3" splits
     each into two bfloat16 numbers: faster than "f32" on a machine with a matrix unit, and within 3e-5 of its vectors.
     "int8" rounds activations, with a scale per token, and weights, with a scale per channel: the fastest; cosines of
-    about 0.999.
+    about 0.999, but less for models with several large activations per token. "auto" loads the model in int8, compares
+    it with f32 on a few fixed texts, and falls back where a cosine is below 0.995 (decision 0034); `info` says what it
+    chose and why.
+
+    A pickle holds the model's name or path, its options and its fingerprint, from which the model is loaded again.
     """
 
     def __init__(
@@ -63,6 +70,7 @@ class Embedder(BaseEmbedder):
         matryoshka: bool | None = None,
         prompts: Mapping[str, str] | None = None,
         truncate: str = "error",
+        parse_special: bool = False,
         compute: str = "f32",
         cache: Any = None,
         limits: Limits | None = None,
@@ -72,17 +80,11 @@ class Embedder(BaseEmbedder):
         progress: bool | None = None,
         precision: None = None,
     ) -> None:
-        if precision is not None:
-            raise InputError(
-                "embed",
-                "is not an argument of weft.Embedder",
-                given=precision,
-                field="precision",
-                advice="compute= sets the arithmetic (f32, f16, bf16, bf16x3, int8), and output_dtype= of encode the "
-                "type of the vectors (f32, f16, int8, binary)",
-            )
+        _refuse_precision(precision)
         check_choice(normalise, "normalise")
         check_choice(matryoshka, "matryoshka")
+        if type(parse_special) is not bool:
+            raise InputError("embed", "must be True or False", given=parse_special, field="parse_special")
         self.truncate = check_truncate(truncate)
         if limits is not None and not isinstance(limits, Limits):
             raise InputError("embed", "must be a weft.embed.Limits", given=limits, field="limits")
@@ -98,17 +100,26 @@ class Embedder(BaseEmbedder):
         if prompts is not None:
             self.recipe = self.recipe.with_prompts(prompts)
         self._normalise = self.recipe.normalise if normalise is None else normalise
-        head = self.recipe.head(self._normalise)
-        self._encoder = Encoder(
-            self.recipe.with_dense(checkpoint), head, compute=compute, threads=threads, backend=backend
-        )
+        made = partial(Encoder, self.recipe.with_dense(checkpoint), self.recipe.head(self._normalise))
+        self._encoder, self._compute_errors = chosen(partial(made, threads=threads, backend=backend), compute)
         self._dimensions = self._checked(dimensions)
         self._encoder.start()
         self._located = located
+        from_path = located.source in ("folder", "file")  # by the source: a folder may have the name of a known model
+        self.lasting_name = str(Path(located.spec).expanduser().resolve()) if from_path else located.spec
         longest, how = min(self.recipe.max_tokens, self.positions), self.recipe
+        self._parse_special = parse_special
         self._cutter = Cutter(
-            lambda: self._encoder.tokenizer, longest, prompt_pooled=how.include_prompt, lower=how.lower
+            lambda: self._encoder.tokenizer,
+            longest,
+            prompt_pooled=how.include_prompt,
+            lower=how.lower,
+            parse_special=parse_special,
         )
+        self._options: dict[str, Any] = {"pooling": pooling, "normalise": normalise, "dimensions": dimensions}
+        self._options |= {"matryoshka": matryoshka, "prompts": None if prompts is None else dict(prompts)}
+        self._options |= {"parse_special": parse_special, "cache": cache, "threads": threads, "backend": backend}
+        self._options |= {"offline": offline, "progress": progress}
 
     def at(self, dimensions: int | None) -> Embedder:
         """The same model with vectors of `dimensions` numbers, None for its full length; weights are shared."""
@@ -192,6 +203,7 @@ class Embedder(BaseEmbedder):
             "model": self._located.spec,
             "source": self._located.source,
             **self._encoder.info,
+            **({} if self._compute_errors is None else {"compute_errors": self._compute_errors}),
             "dimension": self.dimension,
             "pooling": self.recipe.pooling,
             "normalise": self._normalise,
@@ -215,7 +227,8 @@ class Embedder(BaseEmbedder):
         return Fingerprint(
             weights=weights_digest(checkpoint),
             tokenizer=tokenizer_digest(checkpoint, None if checkpoint.make_tokenizer is None else self.tokenizer)
-            + (" in lower case" if self.recipe.lower else ""),
+            + (" in lower case" if self.recipe.lower else "")
+            + (" with special tokens in texts" if self._parse_special else ""),
             pooling=self.recipe.pooling + ("" if self.recipe.include_prompt else " without the prompt"),
             dense=tuple(layer.activation for layer in self.recipe.dense),
             prompts=self.recipe.used_prompts(),
@@ -227,6 +240,20 @@ class Embedder(BaseEmbedder):
     def __repr__(self) -> str:
         compute = self._encoder.info["compute"]
         return f"<weft.Embedder {self._located.spec}: {self.dimension} dimensions, {self.max_tokens} tokens, {compute}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For pickles: what the model is loaded from again, and the fingerprint that it must have then."""
+        cache = self._options["cache"]
+        if not (cache is None or isinstance(cache, (str, PathLike))):
+            self._not_pickled("its cache is an object", 'give the cache by name: "memory", "disk" or a file')
+        if len(self.adapters):
+            self._not_pickled("it has adapters", "load the adapters in each process, after the model")
+        options = {**self._options, "compute": self._encoder.info["compute"], "truncate": self.truncate}
+        set_since = {"_dimensions": self._dimensions, "max_tokens": self.max_tokens, "limits": self.limits}
+        return _loaded_again, (type(self), self.lasting_name, options, set_since, str(self.fingerprint))
+
+    def _not_pickled(self, why: str, advice: str) -> None:
+        raise UnsupportedError("embed", f"this embedder cannot be pickled, since {why}", advice=advice)
 
     def token_ids(
         self,
@@ -347,3 +374,33 @@ class Embedder(BaseEmbedder):
             self._may_want_prompts = False
             tell_of_prompts(self._encoder.checkpoint)
         return super()._prompt(self.recipe.default_prompt if name is None else name, text)
+
+
+def _loaded_again(
+    kind: type[Embedder], model: str, options: dict[str, Any], set_since: dict[str, Any], fingerprint: str
+) -> Embedder:
+    """The embedder of a pickle."""
+    made = kind(model, **options)
+    for name, value in set_since.items():
+        setattr(made, name, value)
+    if str(made.fingerprint) != fingerprint:
+        raise FingerprintError(
+            "embed",
+            f"the files of {model} are not those of the embedder that was pickled: fingerprint {made.fingerprint}",
+            given=fingerprint,
+            advice="pickle it again",
+        )
+    return made
+
+
+def _refuse_precision(precision: Any) -> None:
+    """`precision` is an argument of sentence-transformers, and means something else there."""
+    if precision is not None:
+        raise InputError(
+            "embed",
+            "is not an argument of weft.Embedder",
+            given=precision,
+            field="precision",
+            advice="compute= sets the arithmetic (f32, f16, bf16, bf16x3, int8, auto), and output_dtype= of encode the "
+            "type of the vectors (f32, f16, int8, binary)",
+        )

@@ -62,12 +62,11 @@ def check_choice(
 def name_of(model: str | None, embedder: Any) -> str:
     """The model's name: `model`, or if that is None, a name by which it is found from any working directory."""
     from weft.embed import Embedder
-    from weft.embed.pipeline.indexing import lasting_name
 
     if model is not None:
         return model
     if isinstance(embedder, Embedder):
-        return lasting_name(embedder)
+        return embedder.lasting_name
     return str(getattr(embedder, "info", {}).get("model", "weft"))
 
 

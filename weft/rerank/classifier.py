@@ -26,7 +26,10 @@ def is_classifier(checkpoint: Checkpoint) -> bool:
 class Classifier(WithEncoder):
     """Scores of one label, through the activation in the model's files, sigmoid if they have none."""
 
-    def __init__(self, checkpoint: Checkpoint, *, label: str | int | None = None, **options: Any) -> None:
+    def __init__(
+        self, checkpoint: Checkpoint, *, label: str | int | None = None, parse_special: bool = False, **options: Any
+    ) -> None:
+        self.parse_special = parse_special
         labels = _labels(checkpoint)
         self.label_ids = member(checkpoint.config, "label2id", dict, {}, file="config.json")
         self.label = _chosen(self.label_ids, labels, label)
@@ -46,11 +49,11 @@ class Classifier(WithEncoder):
         import numpy as np
 
         tokenizer = self.tokenizer
-        ids, types = tokenizer.encode_pair(*pair)
+        ids, types = tokenizer.encode_pair(*pair, parse_special=self.parse_special)
         dropped = 0
         if excess(len(ids), self.max_tokens, truncate):
             side: Literal["left", "right"] = "left" if truncate == "tail" else "right"
-            fitted = tokenizer.encode_within(self.max_tokens, *pair, side=side)
+            fitted = tokenizer.encode_within(self.max_tokens, *pair, side=side, parse_special=self.parse_special)
             ids, types, dropped = fitted.ids, fitted.types, sum(fitted.dropped)
         kinds = getattr(self.encoder.config, "type_vocab_size", 1)  # 1 for RoBERTa, whose tokens have no types
         return Tokens(np.asarray(ids, np.int32), np.minimum(np.asarray(types, np.int32), kinds - 1)), dropped

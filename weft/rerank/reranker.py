@@ -37,8 +37,9 @@ class Reranker:
     "yes-no" for Qwen3-Reranker, "likelihood" for any generator (that of the query, given the document); for
     cross-encoders and Qwen3-Reranker it is found from the files. `label` chooses one of a classifier's labels,
     `instruction` describes to Qwen3-Reranker what counts as an answer. A pair longer than the model takes is a
-    TooLongError, unless `truncate` is "head" (keep the beginning) or "tail" (keep the end). `compute` is that of
-    Embedder; a generator has its own default.
+    TooLongError, unless `truncate` is "head" (keep the beginning) or "tail" (keep the end). `parse_special`, for
+    cross-encoders, reads special tokens in texts, such as "[SEP]", as such; by default they are text. `compute` is that
+    of Embedder; a generator has its own default.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Reranker:
         label: str | int | None = None,
         instruction: str | None = None,
         truncate: str = "error",
+        parse_special: bool | None = None,
         compute: str | None = None,
         threads: int | None = None,
         offline: bool | None = None,
@@ -58,7 +60,8 @@ class Reranker:
         self._located = locate(str(model), offline=offline, progress=progress)
         checkpoint = open_checkpoint(self._located.path)
         self.method = method_of(checkpoint, self._located, method)
-        given = {"label": label, "instruction": instruction, "compute": compute, "threads": threads}
+        given = {"label": label, "instruction": instruction, "parse_special": parse_special}
+        given |= {"compute": compute, "threads": threads}
         self._scorer = scorer_of(checkpoint, self.method, **{k: v for k, v in given.items() if v is not None})
         self._scorer.start()
 
@@ -70,6 +73,20 @@ class Reranker:
     @property
     def tokenizer(self) -> Tokenizer:
         return self._scorer.tokenizer
+
+    @property
+    def parse_special(self) -> bool:
+        """Whether special tokens in texts are read as such; may be set for a cross-encoder."""
+        return bool(getattr(self._scorer, "parse_special", False))
+
+    @parse_special.setter
+    def parse_special(self, parses: bool) -> None:
+        from weft.rerank.classifier import Classifier
+
+        if not isinstance(self._scorer, Classifier):
+            what = f"can only be set for a cross-encoder; this model scores by {self.method}"
+            raise InputError("rerank", what, given=parses, field="parse_special", advice="leave it out")
+        self._scorer.parse_special = parses
 
     @property
     def info(self) -> dict[str, Any]:
@@ -175,6 +192,9 @@ def scorer_of(checkpoint: Checkpoint, method: str, **options: Any) -> Scorer:
     if "label" in options and method != "classifier":
         what = f"can only be set for a cross-encoder; this model scores by {method}"
         raise InputError("rerank", what, given=options["label"], field="label", advice="leave it out")
+    if "parse_special" in options and method != "classifier":
+        what = f"can only be set for a cross-encoder; this model scores by {method}"
+        raise InputError("rerank", what, given=options["parse_special"], field="parse_special", advice="leave it out")
     if "instruction" in options and method != "yes-no":
         what = f"can only be set for Qwen3-Reranker (method 'yes-no'); this model scores by {method}"
         raise InputError("rerank", what, given=options["instruction"], field="instruction", advice="leave it out")

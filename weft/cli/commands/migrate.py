@@ -25,6 +25,7 @@ POOLINGS = ("mean", "first", "last", "max")
 TRUNCATIONS = click.Choice(["error", "head", "tail", "chunk"])
 WINDOW = "How long a rollback stays possible before `finish` may drop the old vectors (default: 86400, a day)."
 SHORT = 20  # characters of a fingerprint in a table
+SKIP = ("id", "reason", "detail")
 SETTLED = {"kept": "finished"}  # by `weft migrate finish`
 
 
@@ -41,7 +42,7 @@ def model_options() -> Callable[[options.F], options.F]:
     """How a model is loaded; the store keeps options that differ from their defaults with the model's name."""
     same = "As for `weft embed`."
     return options.together(
-        options.encoder_compute(default="f32"),
+        options.encoder_compute(default="f32", auto=True),
         truncate_option("error"),
         click.option("--pooling", type=click.Choice(POOLINGS), help=same),
         click.option("--dimensions", type=click.IntRange(1), metavar="N", help=same),
@@ -54,7 +55,6 @@ def skips_option() -> Callable[[options.F], options.F]:
 
 
 def run_options() -> Callable[[options.F], options.F]:
-    """How documents are embedded; SIGTERM pauses the migration, as Ctrl-C does."""
     return options.together(
         click.option("--batch", type=click.IntRange(1), default=100, show_default=True, help="Documents per commit."),
         click.option(
@@ -83,7 +83,6 @@ def command(context: click.Context) -> None:
       weft migrate notes.db --to bge-small-en-v1.5
       weft search notes.db "trains to Berlin"
       weft migrate status notes.db
-      weft migrate resume notes.db
       weft migrate rollback notes.db
       weft migrate finish notes.db
     """
@@ -114,7 +113,7 @@ def start(store: str, schema: str, model: str, window_s: float, **given: Any) ->
 
     named = named_with(model, **{name: given[name] for name in DEFAULTS})
     with _opened(store, schema) as opened:
-        migrator = _migrator(opened, named, given)
+        named, migrator = _migrator(opened, named, given)
         found, known = opened.migrations.open(), opened.generations().get(migrator.fingerprint)
         served = opened.route().query == migrator.fingerprint
         goes_there = found is not None and found.target == migrator.fingerprint
@@ -146,7 +145,7 @@ def resume(store: str, schema: str, **running: Any) -> None:
     """
     with _opened(store, schema) as opened:
         found = opened.migrations.current("resume")
-        _run(opened, _migrator(opened, found.model, running), store, running["take_over"])
+        _run(opened, _migrator(opened, found.model, running)[1], store, running["take_over"])
 
 
 @command.command()
@@ -215,13 +214,12 @@ def skipped(store: str, schema: str, as_json: bool) -> None:
     Examples:
       weft migrate skipped notes.db
     """
-    names = ("id", "reason", "detail")
     with _opened(store, schema) as opened:
         rows = opened.migrations.skipped()
     if as_json:
-        screen.print_json([dict(zip(names, row)) for row in rows])
+        screen.print_json([dict(zip(SKIP, row)) for row in rows])
         return
-    screen.table(names, rows)
+    screen.table(SKIP, rows)
     screen.note(f"{screen.many(len(rows), 'document')} skipped")
 
 
@@ -250,7 +248,7 @@ def retry(store: str, schema: str, ids: tuple[str, ...], truncate: str | None, *
             what = "there is nothing to retry: the documents of this store have no vectors yet"
             raise NotFoundError("migrate", what, advice="run `weft migrate STORE --to MODEL`")
         named = with_truncation(known[name].model, truncate)
-        _retry(opened, _migrator(opened, named, running), store, named, ids or None)
+        _retry(opened, _migrator(opened, named, running)[1], store, named, ids or None)
         _say_advice(opened.migrations.open(), store)
 
 
@@ -373,12 +371,14 @@ def _opened(store: str, schema: str, *, create: bool = False) -> Store:
         raise error.but(advice="create a store with `weft migrate add`") from None
 
 
-def _migrator(store: Store, named: str, running: dict[str, Any]) -> Migrator:
+def _migrator(store: Store, named: str, running: dict[str, Any]) -> tuple[str, Migrator]:
+    """The name of a model as the store keeps it, and a migrator with that model."""
     from weft.embed.migrate import Migrator
-    from weft.embed.migrate.naming import load_named
+    from weft.embed.migrate.naming import load_named, settled
 
     embedder = load_named(named, threads=running["threads"], server=options.server_of(running))
-    return Migrator(store, embedder, batch=running["batch"], allow_skips=running.get("allow_skips"))
+    made = Migrator(store, embedder, batch=running["batch"], allow_skips=running.get("allow_skips"))
+    return settled(named, embedder), made
 
 
 def _retry(store: Store, migrator: Migrator, where: str, named: str, ids: tuple[str, ...] | None) -> None:
@@ -403,7 +403,7 @@ def _rolled_back(store: Store, found: Migration, where: str, running: dict[str, 
         if old is None or not found.ended_at:
             raise
     named = with_truncation(old.model, truncate)
-    migrator = _migrator(store, named, running)
+    migrator = _migrator(store, named, running)[1]
     if truncate is not None:
         _retry(store, migrator, where, named, None)
     with reported("documents") as tell:

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from weft.computes import AUTO
 from weft.embed.remote import Server, allowed
 from weft.errors import InputError, NotFoundError
 
@@ -52,6 +53,14 @@ def parts_of(named: str) -> tuple[str, dict[str, Any]]:
     if "dimensions" in found:
         found["dimensions"] = int(found["dimensions"])
     return parts[1], found
+
+
+def settled(named: str, embedder: BaseEmbedder) -> str:
+    """The name with the compute that "auto" has chosen, so that it is the same wherever the store is opened."""
+    model, found = parts_of(named)
+    if found.get("compute") != AUTO:
+        return named
+    return named_with(model, **{**found, "compute": embedder.info["compute"]})
 
 
 def with_truncation(named: str, truncate: str | None) -> str:

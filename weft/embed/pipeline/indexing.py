@@ -22,7 +22,6 @@ from weft.weights.files import replacing
 if TYPE_CHECKING:
     from weft.embed.base import BaseEmbedder
     from weft.embed.index import Index
-    from weft.embed.service import Embedder
 
 MODEL_FILE = "embedder.json"
 REMOTE_OPTIONS: dict[str, type] = {"dimensions": int, "prompts": dict, "similarity": str}
@@ -110,7 +109,7 @@ class Searchable(Target):
             said |= {"prompts": dict(embedder.prompts), "similarity": embedder.similarity_name}
         elif isinstance(embedder, Embedder):
             info = {**embedder.info, "dimensions": embedder.dimension}
-            said = {"model": lasting_name(embedder), **{name: info[name] for name in MODEL_OPTIONS}}
+            said = {"model": embedder.lasting_name, **{name: info[name] for name in MODEL_OPTIONS}}
         else:
             (self.path / MODEL_FILE).unlink(missing_ok=True)
             return
@@ -118,16 +117,6 @@ class Searchable(Target):
             said |= {"chunk_tokens": source.chunking.tokens, "overlap": source.chunking.overlap}
         with replacing(self.path / MODEL_FILE) as out:
             out.write(json.dumps(said, indent=1).encode() + b"\n")
-
-
-def lasting_name(embedder: Embedder) -> str:
-    """The name of a model that is valid in every folder: an absolute path if it was loaded from a path.
-
-    The source decides that, not the name: a folder may have the name of a model in the catalogue.
-    """
-    located = embedder._located
-    from_path = located.source in ("folder", "file")
-    return str(Path(located.spec).expanduser().resolve()) if from_path else located.spec
 
 
 def chunk_id(number: int, row: Row) -> str:

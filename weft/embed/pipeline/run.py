@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.embed.inputs import How
-from weft.embed.outputs import check_output
 from weft.embed.pipeline.formats import open_source, open_target
 from weft.embed.pipeline.sources import Row, Source
 from weft.embed.pipeline.spool import Spool
 from weft.embed.pipeline.targets import About, Target, check_unchanged, was_changed
 from weft.embed.pipeline.writers import record_dtype, records_of
-from weft.embed.results import EmbedInterrupted
+from weft.embed.results import EmbedInterrupted, check_output
 from weft.errors import InputError, TooLongError
 from weft.frozen import frozen
 
