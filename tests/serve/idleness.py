@@ -8,7 +8,8 @@ from weft.serve import BackgroundServer
 
 def idle(server: BackgroundServer) -> bool:
     """Whether no request is under way or has a place, and no engine holds a page."""
-    if server.app.serving.tracking.calls or any(server.app.serving.places.under_way.values()):
+    serving = server.app.serving
+    if serving.tracking.calls or any((*serving.places.under_way.values(), *serving.queues.under_way.values())):
         return False
     runners = [entry.runner for entry in server.app.serving.models if entry.runner is not None]
     engines = [runner.engine.engine.stats() for runner in runners if hasattr(runner, "engine")]

@@ -1,8 +1,9 @@
-"""Long runs against a live server: many streams, clients that go, a crowd, memory over time, signals.
+"""Long runs against a live server: many streams, clients that go, a crowd, slow senders, memory over time, signals.
 
     python tests/serve/soak.py streams --count 512 --seconds 120
     python tests/serve/soak.py disconnects --count 5000
     python tests/serve/soak.py crowd --count 2000
+    python tests/serve/soak.py slow --count 320 --seconds 30
     python tests/serve/soak.py memory --seconds 600
     python tests/serve/soak.py signals --count 200
 
@@ -208,6 +209,57 @@ def crowd(
     return {"connections": count, "statuses": statuses, **shares}
 
 
+def slow(files: dict[str, Path], count: int = 320, seconds: float = 30) -> dict[str, Any]:
+    """`count` clients that send a kilobyte of body a second, beside one that asks for short chats: it is always served,
+    and they are given up."""
+    head = f"POST /v1/chat/completions HTTP/1.1\r\n{HOST}Content-Length: 1000000\r\n\r\n".encode()
+    took: dict[str, list[float]] = {"alone": [], "beside": []}
+    ended: dict[int, int] = {}
+
+    async def trickle(port: int, end: float) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(head)
+        answer = asyncio.ensure_future(reader.read(4096))
+        while time.monotonic() < end and not answer.done():
+            writer.write(b" " * 1024)
+            await asyncio.wait({answer}, timeout=1)
+        status = 0
+        with suppress(ConnectionError):
+            status = int(answer.result().split(b" ")[1]) if answer.done() and answer.result() else 0
+        ended[status] = ended.get(status, 0) + 1
+        answer.cancel()
+        writer.close()
+
+    async def ask(client: httpx.AsyncClient, kind: str, end: float) -> None:
+        while time.monotonic() < end:
+            started = time.monotonic()
+            answer = await client.post("/v1/chat/completions", json=body(1, 4, False))
+            assert answer.status_code == 200, answer.text
+            took[kind].append(time.monotonic() - started)
+
+    async def run(port: int) -> None:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+            await ask(client, "alone", time.monotonic() + seconds / 4)
+            end = time.monotonic() + seconds
+            await asyncio.gather(*(trickle(port, end) for _ in range(count)), ask(client, "beside", end))
+
+    with tempfile.TemporaryDirectory() as folder:
+        child, port = _started(files, Path(folder))
+        try:
+            asyncio.run(warm(f"http://127.0.0.1:{port}"))
+            asyncio.run(run(port))
+        finally:
+            child.terminate()
+            child.communicate(timeout=60)
+    assert ended.keys() <= {0, 408}, ended
+    shares = {
+        f"{kind}_p{p}_s": round(sorted(found)[p * (len(found) - 1) // 100], 3)
+        for kind, found in took.items()
+        for p in (50, 99)
+    }
+    return {"slow": count, "statuses": ended, "served": len(took["beside"]), **shares}
+
+
 def memory(files: dict[str, Path], seconds: float = 600, clients: int = 16) -> dict[str, Any]:
     """Mixed load; the server's memory is looked at every second, and its slope is that of the second half."""
     seen: list[tuple[float, int]] = []
@@ -341,6 +393,7 @@ RUNS: dict[str, Callable[..., dict[str, Any]]] = {
     "streams": streams,
     "disconnects": disconnects,
     "crowd": crowd,
+    "slow": slow,
     "memory": memory,
     "signals": signals,
 }

@@ -106,6 +106,32 @@ def test_one_key_cannot_take_the_places_of_another(serve):
         one.close()
 
 
+def test_one_key_cannot_fill_a_models_queue_with_one_request_of_many_answers(serve, specs):
+    """Nor by asking one of several models: each has a queue of its own."""
+    running = serve(limits={"running": 2, "waiting": 10}, keys=("one", "two"))
+
+    def ask(key: str, **more: object) -> httpx.Response:
+        body = {"model": "tiny", "prompt": "a", "max_tokens": 2, **more}
+        headers = {"authorization": f"Bearer {key}"}
+        return httpx.post(f"{running.url}/v1/completions", json=body, headers=headers, timeout=60)
+
+    never = ask("one", prompt=["a"] * 7)
+    assert (
+        never.status_code == 400 and "asks for 7 answers at once; a key may have 6" in never.json()["error"]["message"]
+    )
+    head = HEAD.replace(b"chat/completions", b"completions") + b"Authorization: Bearer one\r\n"
+    with socket.create_connection(("127.0.0.1", running.port), timeout=10) as raw:
+        asked = {"model": "tiny", "prompt": ["a", "b"], "n": 3, "max_tokens": 3500, "ignore_eos": True, "stream": True}
+        raw.sendall(request(asked, head))
+        assert raw.recv(12) == b"HTTP/1.1 200"
+        assert running.app.serving.queues.under_way == {"tiny": 6}
+        refused = ask("one")
+        assert refused.status_code == 429 and "this key has 6 requests" in refused.json()["error"]["message"]
+        assert ask("one", model="plain").status_code == 200
+        assert ask("two", prompt=["a"] * 6).status_code == 200
+    wait_for(lambda: idle(running))
+
+
 def test_bodies_that_are_still_arriving_keep_nobody_out(narrow):
     """Two places, and a dozen clients that send a byte now and then."""
     whole = request({**LONG, "max_tokens": 2})

@@ -24,6 +24,11 @@ def test_a_crowd_is_served_or_told_to_come_back(model_files):
         assert sum(statuses.values()) == count and statuses[200] == 12, found
 
 
+def test_slow_senders_keep_nobody_out(model_files):
+    found = soak.slow(model_files, count=times(320, 40), seconds=times(30, 2))
+    assert found["served"] > 0 and sum(found["statuses"].values()) == times(320, 40)
+
+
 def test_memory_under_mixed_load_is_looked_at(model_files):
     found = soak.memory(model_files, seconds=times(120, 3), clients=4)
     assert found["requests"] > 20 and found["rss_last_mb"] < found["rss_first_mb"] + 100

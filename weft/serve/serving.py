@@ -32,6 +32,10 @@ class Serving:
         self.metrics = Metrics()
         self.tracking = Tracking()
         self.places = Places(self._capacity, max(1, len(settings.keys)))
+        each = settings.limits.running + settings.limits.waiting
+        self.queues = Places(
+            lambda model: each, max(1, len(settings.keys))
+        )  # by model, each answer of a request counted
         self.arrivals = Arrivals(settings.limits.bodies, settings.limits.bodies_bytes)
         self.certificate: Certificate | None = None
         if settings.tls_cert is not None and settings.tls_key is not None:

@@ -50,7 +50,18 @@ async def lease(context: Context, name: str) -> tuple[Entry, str | None, Runner]
     entry, adapter = context.serving.models.find(name)
     context.call.model, context.call.kind = name, entry.kind
     runner = await context.call.stack.enter_async_context(context.serving.models.lease(entry))
+    if not isinstance(runner, GenerateRunner):
+        _hold_share(context, 1)
     return entry, adapter, runner
+
+
+def _hold_share(context: Context, answers: int) -> None:
+    """Take this key's places in the queue of its model, where several keys share it: a request may ask for many
+    answers, and a server may have many models."""
+    serving, call = context.serving, context.call
+    if len(serving.settings.keys) > 1:
+        entry, _ = serving.models.find(call.model)
+        call.stack.enter_context(serving.queues.taken(entry.name, call.tenant, answers))
 
 
 async def lease_generator(context: Context, name: str, *, to_ask: bool = False) -> tuple[GenerateRunner, str | None]:
@@ -102,6 +113,7 @@ class Running:
     @classmethod
     async def submit(cls, context: Context, runner: GenerateRunner, requests: Sequence[Request]) -> Running:
         """Queue all requests, or none."""
+        _hold_share(context, sum(request.n for request in requests))
         handles = []
         for request in requests:
             handles.append(await context.call.stack.enter_async_context(await runner.submit(request)))

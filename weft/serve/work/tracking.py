@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from weft.serve.http.faults import Fault, slow_body, too_busy
+from weft.serve.http.faults import Fault, invalid, slow_body, too_busy
 
 if TYPE_CHECKING:
     import asyncio
@@ -69,32 +69,38 @@ class Places:
         self._held: dict[str, dict[str, int]] = {}  # by kind of work and tenant; none is 0
         self.under_way: dict[str, int] = {}
 
-    def check(self, work: str, tenant: str = "") -> None:
-        """Raise a 429 fault if there is no place for a request of kind `work`. "" needs no place."""
+    def check(self, work: str, tenant: str = "", count: int = 1) -> None:
+        """Raise a 429 fault if there are not `count` places for work of this kind, 400 if there can never be; "" needs
+        no place."""
         if not work:
             return
-        count, capacity = self.under_way.get(work, 0), self._capacity(work)
-        if count >= capacity:
-            raise too_busy(f"{count} requests are running or queued, the maximum of this server; try again later")
+        taken, capacity = self.under_way.get(work, 0), self._capacity(work)
+        most = max(1, capacity // min(self._tenants, 2))
+        if count > most:
+            raise invalid(
+                f"the request asks for {count} answers at once; a key may have {most}", code="too_many_answers"
+            )
+        if taken + count > capacity:
+            raise too_busy(f"{taken} requests are running or queued, the maximum of this server; try again later")
         held = self._held.get(work, {})
         own = held.get(tenant, 0)
         parties = min(self._tenants, len(held.keys() - {tenant}) + 2)
-        if own >= max(1, capacity // parties):
+        if own + count > max(1, capacity // parties):
             message = f"this key has {own} requests running or queued, its share of this server's {capacity} places"
             raise too_busy(f"{message}; try again later")
 
     @contextmanager
-    def taken(self, work: str, tenant: str = "") -> Iterator[None]:
-        """Hold a place while a request of kind `work` is answered; a 429 fault if there is none."""
-        self.check(work, tenant)
+    def taken(self, work: str, tenant: str = "", count: int = 1) -> Iterator[None]:
+        """Hold `count` places while a request is answered; a fault as `check` raises it if there are none."""
+        self.check(work, tenant, count)
         held = self._held.setdefault(work, {})
-        self.under_way[work] = self.under_way.get(work, 0) + 1
-        held[tenant] = held.get(tenant, 0) + 1
+        self.under_way[work] = self.under_way.get(work, 0) + count
+        held[tenant] = held.get(tenant, 0) + count
         try:
             yield
         finally:
-            self.under_way[work] -= 1
-            held[tenant] -= 1
+            self.under_way[work] -= count
+            held[tenant] -= count
             if not held[tenant]:
                 del held[tenant]
 
