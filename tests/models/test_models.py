@@ -64,7 +64,7 @@ def test_logits_are_those_of_transformers(decoder_of: Callable[[str, int], Decod
     assert decoder.pages.free_count == decoder.pages.count
 
 
-@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("name", [name for name in DECODERS if not tiny.recurs(tiny.CONFIGS[name])])
 def test_hidden_states_without_a_state_are_what_the_logits_come_from(
     decoder_of: Callable[[str, int], Decoder], name: str
 ) -> None:

@@ -275,6 +275,11 @@ def decodes(cfg: dict[str, Any]) -> bool:
     return bool(cfg["architectures"][0].endswith("ForCausalLM"))
 
 
+def recurs(cfg: dict[str, Any]) -> bool:
+    """Whether some of its layers have a state in slots, beside pages of keys and values."""
+    return getattr(SCRIPTS.get(cfg["model_type"]), "RECURRENT", False)
+
+
 def shapes(cfg: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     """Names and shapes of every tensor of the checkpoint."""
     if cfg["model_type"] in SCRIPTS:

@@ -166,15 +166,17 @@ def projections(x: Tensor, w: Scope, cfg: Config) -> tuple[Tensor, Tensor, Tenso
     return q, k, v
 
 
-def rotary_attention(q: Tensor, k: Tensor, v: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> Tensor:
+def rotary_attention(
+    q: Tensor, k: Tensor, v: Tensor, w: Scope, cfg: Config, step: Step, layer: int, out: str = "o_proj"
+) -> Tensor:
     rotation = cfg.rotation(layer, step.context)
     if rotation is not None:
         q, k = nn.rotate(q, step, rotation), nn.rotate(k, step, rotation)
     window, causal = cfg.window(layer), not cfg.bidirectional
     if window and not cfg.is_causal:
         window += 1  # transformers' window includes the token itself in causal models and excludes it in others
-    out = nn.attend(q, k, v, step, layer, causal=causal, window=window, scale=cfg.score_scale, softcap=cfg.score_cap)
-    return nn.linear(out.reshape(q.shape[0], q.shape[1] * q.shape[2]), w / "o_proj", cfg.hidden_size, cfg.out_bias)
+    y = nn.attend(q, k, v, step, layer, causal=causal, window=window, scale=cfg.score_scale, softcap=cfg.score_cap)
+    return nn.linear(y.reshape(q.shape[0], q.shape[1] * q.shape[2]), w / out, cfg.hidden_size, cfg.out_bias)
 
 
 def self_attention(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> Tensor:

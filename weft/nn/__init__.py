@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from weft.nn.config import read_config as read_config
     from weft.nn.config import unsupported as unsupported
     from weft.nn.layers import activate as activate
+    from weft.nn.layers import causal_conv as causal_conv
     from weft.nn.layers import embedding as embedding
     from weft.nn.layers import gated as gated
     from weft.nn.layers import layer_norm as layer_norm
@@ -40,6 +41,7 @@ _HOMES = {
     "Step": "step",
     "activate": "layers",
     "attend": "attention",
+    "causal_conv": "layers",
     "check_layer_types": "config",
     "check_one_of": "config",
     "embedding": "layers",

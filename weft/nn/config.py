@@ -63,12 +63,12 @@ def check_one_of(cfg: Any, field: str, known: Collection[str]) -> None:
         raise unsupported(cfg, field, given=getattr(cfg, field), advice=f"weft knows {', '.join(known)}")
 
 
-def check_layer_types(cfg: Any, types: Sequence[str] | None) -> None:
+def check_layer_types(cfg: Any, types: Sequence[str] | None, known: Collection[str] = LAYER_TYPES) -> None:
     """Refuse layer_types that are not one known type for each layer."""
-    unknown = sorted(set(types or ()) - set(LAYER_TYPES))
+    unknown = sorted(set(types or ()) - set(known))
     if unknown:
         given = ", ".join(unknown)
-        raise unsupported(cfg, "layer_types", given=given, advice=f"weft knows {', '.join(LAYER_TYPES)}")
+        raise unsupported(cfg, "layer_types", given=given, advice=f"weft knows {', '.join(known)}")
     if types is not None and len(types) != cfg.num_hidden_layers:
         what = f"must have one entry for each of {cfg.num_hidden_layers} layers"
         raise unsupported(cfg, "layer_types", what, given=f"{len(types)} entries")

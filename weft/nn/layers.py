@@ -16,6 +16,7 @@ from weft.ops import take_rows as take_rows
 
 if TYPE_CHECKING:
     from weft.graph.tensor import Tensor
+    from weft.nn.step import Step
 
 
 def linear(x: Tensor, w: Scope, out: int, bias: bool = False, *, part: tuple[int, int] | None = None) -> Tensor:
@@ -40,6 +41,14 @@ def layer_norm(x: Tensor, w: Scope, eps: float, *, bias: bool = True) -> Tensor:
     weight = w.weight("weight", dim)
     shift = w.weight("bias", dim) if bias else x.trace.constant("norm.no_bias", np.zeros(cast(int, dim)))
     return ops.layer_norm(x, weight, shift, eps=eps)
+
+
+def causal_conv(x: Tensor, w: Scope, step: Step, layer: int, width: int, *, bias: bool = False) -> Tensor:
+    """Each channel over its last `width` tokens, this one included.  x [T, C], weight [C, 1, width] -> [T, C]"""
+    channels = cast(int, x.shape[1])
+    taps = w.weight("weight", channels, 1, width)
+    shift = w.weight("bias", channels) if bias else None
+    return ops.causal_conv(x, taps, step.conv(layer, channels, width), step.slots, step.segments, shift)
 
 
 def tied_linear(x: Tensor, w: Scope, out: int) -> Tensor:

@@ -152,9 +152,14 @@ class Checkpoint:
         source = " by its config.json" if self.format == "safetensors" else ""
         if tensor is None:
             raise WeightError("weights", f"{stored} is missing; the model wants {wanted}{source}")
-        if tensor.view.shape != wanted:
+        if _without_ones(tensor.view.shape) != _without_ones(wanted):
             raise WeightError("weights", f"{stored} has shape {tensor.view.shape}, the model wants {wanted}{source}")
         return tensor.rows(first, end) if rows else tensor
+
+
+def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape without inner axes of one: the taps of a convolution are [C, 1, W] in one format, [C, W] in another."""
+    return shape if len(shape) < 3 else (shape[0], *(size for size in shape[1:-1] if size != 1), shape[-1])
 
 
 def open_checkpoint(path: Path) -> Checkpoint:

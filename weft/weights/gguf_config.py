@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import struct
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from weft.errors import FormatError, UnsupportedError, WeightError
 from weft.weights.files import TensorFile, TensorInfo
 from weft.weights.gguf_meta import Metadata
 from weft.weights.names import Gguf
+
+T = TypeVar("T")
 
 MAX_LAYERS = 1_024
 MAX_EMBEDDING = 65_536
@@ -64,6 +66,8 @@ class _ConfigReader:
         if not self.meta.is_array(key):
             return self.meta.get_int(key, default, low=1, high=high)
         values = sorted(set(self.meta.get_array(key, "int").tolist()))
+        if name == "attention.head_count_kv" and self.gguf.some_attend:
+            values = [value for value in values if value] or [1]  # a file without attention has no use for it
         if len(values) != 1:
             self.refuse(name, f"differs from layer to layer ({values[:8]}), which weft does not support")
         if not 1 <= values[0] <= high:
@@ -81,15 +85,24 @@ class _ConfigReader:
             self.fail(name, "must be above zero", number)
         return number
 
+    def counts(self, name: str, count: int) -> list[int] | None:
+        """A number for each of `count` layers, which may be 0; None where the file has no such list."""
+        key = self.key(name)
+        if not self.meta.is_array(key):
+            return None
+        return self.listed(name, [int(entry) for entry in self.meta.get_array(key, "int")], count)
+
     def flags(self, name: str, count: int) -> list[bool] | None:
         """A yes or no for each of `count` layers; None where the file has no such list."""
         key = self.key(name)
         if not self.meta.is_array(key):
             return None
-        listed = [bool(entry) for entry in self.meta.get_array(key, "bool")]
-        if len(listed) != count:
-            self.fail(name, f"must have one entry for each of {count} layers", f"{len(listed)} entries")
-        return listed
+        return self.listed(name, [bool(entry) for entry in self.meta.get_array(key, "bool")], count)
+
+    def listed(self, name: str, values: list[T], count: int) -> list[T]:
+        if len(values) != count:
+            self.fail(name, f"must have one entry for each of {count} layers", f"{len(values)} entries")
+        return values
 
     def tensor(self, name: str, rank: int) -> TensorInfo:
         tensor = self.tensors.get(name)

@@ -63,6 +63,9 @@ class GgufKeys(Protocol):
     def real(self, name: str, default: float | None = None) -> float:
         """A number above zero."""
 
+    def counts(self, name: str, count: int) -> list[int] | None:
+        """A number for each of `count` layers, which may be 0; None where the file has no such list."""
+
     def flags(self, name: str, count: int) -> list[bool] | None:
         """A yes or no for each of `count` layers; None where the file has no such list."""
 
@@ -93,6 +96,7 @@ class Gguf:
     factors       the kind of rope_scaling whose divisors are tensors: llama3 or longrope
     rope_words    older words for kinds of rope_scaling -> the current ones
     activation    the only activation that readers of the format apply
+    some_attend   attention.head_count_kv has one number for each layer, 0 for one without attention
     head_dim      the width of a head where config.json names none; 0 for an even share of the embedding
     read          config.json's entries that only this model has, from the keys and the shared entries
     write         the same back: keys without the architecture. It refuses what the format cannot say
@@ -113,6 +117,7 @@ class Gguf:
     factors: str = ""
     rope_words: Mapping[str, str] = field(default_factory=dict)
     activation: str = "silu"
+    some_attend: bool = False
     head_dim: int = 0
     read: Callable[[GgufKeys, dict[str, Any]], dict[str, Any]] | None = None
     write: Callable[[Gguf, Mapping[str, Any]], dict[str, Any]] | None = None
