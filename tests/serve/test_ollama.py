@@ -2,15 +2,20 @@
 
 import json
 import re
+import shutil
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
+import tiny_adapters
+from tiny_chat import CONFIG, write_chat_model
 
 ollama = pytest.importorskip("ollama")
 
-from weft.serve import BackgroundServer  # noqa: E402
+from weft.serve import BackgroundServer, ModelSpec  # noqa: E402
 from weft.serve.models.digest import digest_of  # noqa: E402
+from weft.serve.ollama.listing import short_number  # noqa: E402
 
 USER = [{"role": "user", "content": "Say something."}]
 GREEDY = {"temperature": 0, "num_predict": 20}
@@ -91,6 +96,39 @@ def test_lists_show_and_version(llama):
     assert llama.show("bert").capabilities == ["embedding"]
     assert "tiny" in {model.model for model in llama.ps().models}
     assert llama._request_raw("GET", "/api/version").json()["version"]
+
+
+def test_lists_say_how_a_model_is_stored_and_what_may_be_done_with_it(serve, model_files, tmp_path):
+    licensed = shutil.copytree(model_files["bert"], tmp_path / "bert")
+    (licensed / "README.md").write_text("---\ntags:\n- x\nlicense: apache-2.0\n---\nlicense: other\n")
+    tiny_adapters.write_adapter(tmp_path / "loras" / "mine", CONFIG, seed=1)
+    chat = write_chat_model(tmp_path / "chat.gguf", **{"general.license": "mit", "general.file_type": 15})
+    specs = (ModelSpec("chat", str(chat), {"threads": 1}), ModelSpec("bert", str(licensed), {"threads": 1}))
+    running = serve(models=specs, lora_dir=tmp_path / "loras")
+    httpx.post(f"{running.url}/v1/load_lora_adapter", json={"lora_name": "mine", "model": "chat"}).raise_for_status()
+    client = ollama.Client(host=running.url, timeout=30)
+    found = {model.model: model for model in client.list().models}
+    assert list(found) == ["chat", "mine", "bert"]
+    chats = found["chat"].details
+    assert (chats.format, chats.family, chats.families) == ("gguf", "llama", ["llama"])
+    assert (chats.quantization_level, found["bert"].details.quantization_level) == ("Q4_K_M", "F32")
+    assert found["mine"].details.parent_model == "chat" and found["chat"].size == chat.stat().st_size
+    shown = client.show("chat")
+    assert shown.license == "mit" and client.show("bert").license == "apache-2.0"
+    info = shown.modelinfo
+    assert short_number(info["general.parameter_count"]) == chats.parameter_size
+    assert info["llama.context_length"] == 4096 and info["llama.block_count"] == CONFIG["num_hidden_layers"]
+    raw = client._request_raw("POST", "/api/show", json={"model": "chat"}).json()
+    assert raw["adapters"] == ["mine"] and "ADAPTER mine" in client.show("mine").modelfile
+    card = next(one for one in httpx.get(f"{running.url}/v1/models").json()["data"] if one["id"] == "chat")
+    assert (card["licence"], card["quantisation"], card["file_bytes"]) == ("mit", "Q4_K_M", chat.stat().st_size)
+    assert card["parameters"] == info["general.parameter_count"]
+
+
+def test_numbers_of_parameters_are_short():
+    counts = {0: "0", 999: "999", 1000: "1.00K", 22_713_216: "22.7M", 134_515_008: "135M", 99_960_000: "100M"}
+    assert {count: short_number(count) for count in counts} == counts
+    assert short_number(1_235_814_400) == "1.24B" and short_number(70_553_706_496) == "70.6B"
 
 
 def test_digests_tell_models_apart_by_what_they_are_not_by_their_names(llama, model_files, tmp_path):

@@ -7,7 +7,8 @@ import pytest
 
 from weft.errors import FormatError, InputError, WeightError
 from weft.serve.http.faults import Fault
-from weft.serve.models.pool import Entry, Models, Outline, outline_of
+from weft.serve.models.outline import Outline, outline_of
+from weft.serve.models.pool import Entry, Models
 from weft.serve.settings import Limits, ModelSpec, model_spec, read_toml, seconds, size_bytes
 
 

@@ -13,7 +13,7 @@ from tiny_rerank import DOCUMENTS, QUERIES, write_cross, write_decoder
 import weft
 from weft.errors import InputError
 from weft.serve import BackgroundServer, ModelSpec, Settings
-from weft.serve.models.pool import outline_of
+from weft.serve.models.outline import outline_of
 from weft.serve.settings import read_toml
 
 CROSSES = {"cross": "bert", "plain": "bert-identity"}  # one through a sigmoid, one that gives logits

@@ -1,7 +1,10 @@
 """TEI's and llama-server's routes, reranking in three bodies, adapters by name, and the document of all routes."""
 
+import asyncio
+import json
 import math
 import re
+import shutil
 from base64 import b64encode
 from hashlib import sha256
 
@@ -12,6 +15,9 @@ import tiny_adapters
 from tiny_chat import CONFIG
 
 from weft.embed import Embedder
+from weft.serve import ModelSpec
+from weft.serve.http.faults import Fault
+from weft.serve.models.pool import Entry
 
 TEXTS = ["the cat sat", "a dog", "one two three"]
 
@@ -134,6 +140,83 @@ def test_adapters_are_loaded_by_name_chosen_by_model_replaced_and_let_go(with_ad
         }
         assert client.post("/v1/unload_lora_adapter", json={"lora_name": "mine"}).status_code == 200
         assert client.post("/v1/completions", json={"model": "mine", "prompt": "a"}).status_code == 404
+
+
+def test_a_broken_adapter_is_a_mistake_in_the_request_and_the_log_says_why(with_adapters, caplog):
+    folder = with_adapters.settings.lora_dir
+    whole = (folder / "one" / "adapter_model.safetensors").read_bytes()
+    for name in ("short", "unreadable", "other", "empty"):
+        shutil.copytree(folder / "one", folder / name)
+    (folder / "short" / "adapter_model.safetensors").write_bytes(whole[: len(whole) // 2])
+    (folder / "unreadable" / "adapter_config.json").write_text("{")
+    config = json.loads((folder / "other" / "adapter_config.json").read_text())
+    (folder / "other" / "adapter_config.json").write_text(json.dumps({**config, "r": 3}))
+    (folder / "empty" / "adapter_model.safetensors").unlink()
+    reasons = {"short": "adapter_model.safetensors", "unreadable": "JSON", "other": "rank", "empty": "no such file"}
+    with caplog.at_level("WARNING", "weft.serve"), httpx.Client(base_url=with_adapters.url, timeout=30) as client:
+        for name, reason in reasons.items():
+            found = client.post("/v1/load_lora_adapter", json={"lora_name": name})
+            error = found.json()["error"]
+            assert found.status_code == 400 and error["code"] == "adapter_not_loaded", found.text
+            assert reason in error["message"] and str(folder) not in error["message"]
+            (logged,) = (r for r in caplog.records if getattr(r, "adapter", "") == name)
+            assert reason in logged.error
+        assert client.get("/v1/lora_adapters").json()["adapters"] == []
+
+
+def test_no_adapter_takes_the_name_of_a_model_nor_a_model_that_of_an_adapter(with_adapters):
+    models = with_adapters.app.serving.models
+    with httpx.Client(base_url=with_adapters.url, timeout=30) as client:
+        for name in ("tiny", "tiny:latest"):  # Ollama's clients mean the model by either
+            found = client.post("/v1/load_lora_adapter", json={"lora_name": name, "lora_path": "one"})
+            assert found.status_code == 409 and found.json()["error"]["code"] == "name_taken", found.text
+        assert client.post("/v1/load_lora_adapter", json={"lora_name": "one"}).status_code == 200
+        entry = next(iter(models))
+        for name in ("one", "one:latest"):
+            with pytest.raises(Fault) as caught:
+                models.add(Entry(ModelSpec(name, "x"), entry.outline))
+            assert caught.value.status == 409 and list(models.entries) == ["tiny"]
+
+    async def twice():
+        folder = with_adapters.settings.lora_dir
+        loads = [models.load_adapter(entry, "two", folder / "two") for _ in range(2)]
+        return await asyncio.gather(*loads, return_exceptions=True)
+
+    found = with_adapters.call(twice)
+    assert sorted(getattr(one, "status", 200) for one in found) == [200, 409]
+
+
+def test_models_are_described_loaded_and_unloaded_by_name(serve, model_files):
+    running = serve()
+    with httpx.Client(base_url=running.url, timeout=30) as client:
+
+        def models():
+            return {model["name"]: model for model in client.get("/weft/live").json()["models"]}
+
+        found = models()
+        assert {model["kind"] for model in found.values()} == {"generate", "embed"}
+        tiny, bert = found["tiny"], found["bert"]
+        assert not tiny["loaded"] and tiny["memory_bytes"] == 0 < tiny["bytes"]
+        assert tiny["file_bytes"] == model_files["tiny"].stat().st_size and tiny["context"] == 4096
+        assert (tiny["format"], tiny["quantisation"], bert["quantisation"]) == ("gguf", "F32", "F32")
+        assert tiny["parameters"] == weight_count(model_files["tiny"])
+        loaded = client.post("/models/load", json={"model": "tiny"}).json()["model"]
+        assert loaded["loaded"] and loaded["memory_bytes"] == loaded["bytes"] and models()["tiny"] == loaded
+        assert client.post("/models/unload", json={"model": "tiny"}).json()["success"]
+        assert not models()["tiny"]["loaded"]
+        assert client.post("/models/load", json={"model": "none"}).status_code == 404
+        entry = running.app.serving.models.entries["tiny"]
+        client.post("/models/load", json={"model": "tiny"})
+        entry.leases += 1
+        assert client.post("/models/unload", json={"model": "tiny"}).status_code == 409
+        entry.leases -= 1
+
+
+def weight_count(path):
+    from weft.weights import open_gguf
+
+    with open_gguf(path) as opened:
+        return sum(math.prod(tensor.shape) for tensor in opened.tensors.values())
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from weft.serve.http.endpoint import Endpoint
 from weft.serve.http.guard import Guard
 from weft.serve.http.routes import Route, Scope, Send
 from weft.serve.llama import routes as llama
-from weft.serve.models.pool import Entry, outline_of
+from weft.serve.models.outline import outline_of
+from weft.serve.models.pool import Entry
 from weft.serve.ollama import routes as ollama
 from weft.serve.openai import routes as openai
 from weft.serve.serving import Serving

@@ -93,6 +93,21 @@ def _print(server: dict[str, Any]) -> None:
         return
     speed, memory = server["tokens_per_second"], screen.size(server["rss"])
     title = f"{server['url']}, process {server['pid']}: {speed:g} tokens/s, {memory}, {server['queue']} waiting"
-    rows = [(m["name"], f"{m['kind']}, {m['state']}, {screen.size(m['bytes'])}") for m in server["models"]]
+    rows = [(model["name"], ", ".join(_shown(model))) for model in server["models"]]
     rows += [(r["id"], f"{r['model']}, {r['state']}, {r['output_tokens']} tokens") for r in server["requests"]]
     screen.facts(rows, title=title)
+
+
+def _shown(model: dict[str, Any]) -> list[str]:
+    """What one line says about a model."""
+    said = [
+        model["kind"],
+        model["state"],
+        screen.size(model["bytes"]),
+        f"{screen.number(model['parameters'])} parameters",
+        model["quantisation"],
+        f"{model['context']} tokens",
+        model["licence"] or "licence unknown",
+    ]
+    adapters = ", ".join(model["adapters"])
+    return [*said, f"adapters: {adapters}"] if adapters else said

@@ -152,7 +152,8 @@ def _settings(models: tuple[str, ...], config: Path | None, given: dict[str, Any
 def _entries(specs: tuple[ModelSpec, ...]) -> list[Entry]:
     """An entry for each model; models that are not on this machine are downloaded first."""
     from weft import flags
-    from weft.serve.models.pool import Entry, outline_of
+    from weft.serve.models.outline import outline_of
+    from weft.serve.models.pool import Entry
     from weft.weights.sources import locate
 
     for spec in specs:

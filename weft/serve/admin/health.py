@@ -54,7 +54,7 @@ async def metrics(context: Context, _: None) -> Answer:
     for entry in serving.models:
         own = labels(model=entry.name)
         gauges["model_loaded", own] = entry.runner is not None
-        gauges["model_bytes", own] = entry.outline.total_bytes if entry.runner is not None else 0
+        gauges["model_bytes", own] = entry.memory_bytes
         _engine_series(entry, gauges, counters, own)
     return Plain(serving.metrics.text(gauges, counters).encode(), METRICS_TYPE)
 
@@ -96,19 +96,9 @@ async def live(context: Context, _: None) -> Answer:
             cache["misses"] += stats.prompt_tokens - stats.cached_tokens
         if entry.runner is not None:
             waiting += entry.runner.waiting
-    models = [
-        {
-            "name": entry.name,
-            "state": entry.state,
-            "kind": entry.kind,
-            "bytes": entry.outline.total_bytes,
-            "adapters": list(entry.adapters),
-        }
-        for entry in serving.models
-    ]
     return Json(
         {
-            "models": models,
+            "models": [described(entry) for entry in serving.models],
             "requests": serving.tracking.live(),
             "tokens_per_second": round(serving.tracking.tokens_per_second, 2),
             "cache": cache,
@@ -116,6 +106,28 @@ async def live(context: Context, _: None) -> Answer:
             "rss": resident_bytes(),
         }
     )
+
+
+def described(entry: Entry) -> dict[str, Any]:
+    """A model as the page and `weft ps` show it. `bytes` is the memory it takes when loaded, `memory_bytes` now, and
+    `file_bytes` its size on disk."""
+    facts = entry.facts
+    return {
+        "name": entry.name,
+        "state": entry.state,
+        "loaded": entry.runner is not None,
+        "kind": entry.kind,
+        "model_type": facts.model_type,
+        "format": facts.format,
+        "parameters": facts.parameters,
+        "quantisation": facts.quantisation,
+        "licence": facts.licence,
+        "context": entry.outline.max_tokens,
+        "file_bytes": facts.file_bytes,
+        "bytes": entry.outline.total_bytes,
+        "memory_bytes": entry.memory_bytes,
+        "adapters": list(entry.adapters),
+    }
 
 
 def resident_bytes() -> int:

@@ -5,17 +5,20 @@ An adapter is a folder inside the operator's --lora-dir; clients give its name, 
 
 from __future__ import annotations
 
+import logging
 import re
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
-from weft.errors import WeftError
+from weft.errors import BusyError, MemoryPlanError, WeftError
 from weft.serve.http.faults import Fault, blaming, fault_of, invalid
 from weft.serve.http.routes import Answer, Context, Json
 from weft.serve.models.pool import Entry
 from weft.serve.openai.schemas import Count, Name
+
+log = logging.getLogger("weft.serve")
 
 _FOLDER = re.compile(r"[A-Za-z0-9_][\w.-]*", re.ASCII)
 
@@ -40,8 +43,6 @@ async def load(context: Context, body: LoadRequest) -> Answer:
     folder = _folder(context, body.lora_path or body.lora_name)
     entry = _base(context, body.model)
     models = context.serving.models
-    if body.lora_name in models.entries:
-        raise invalid(f"{body.lora_name!r:.80} is the name of a model; choose another", "lora_name")
     other = next((e for e in models if body.lora_name in e.adapters), None)
     if other is not None and (not body.load_inplace or other is not entry):
         raise invalid(f"{body.lora_name!r:.80} is already loaded; load_inplace: true replaces it", "lora_name")
@@ -54,8 +55,11 @@ async def load(context: Context, body: LoadRequest) -> Answer:
     try:
         adapter = await models.load_adapter(entry, body.lora_name, folder, replace=bool(body.load_inplace))
     except WeftError as error:
-        status = min(fault_of(error).status, 499)  # the adapter's files are the client's to choose
-        raise blaming("lora_path", error, status=status, code="adapter_not_loaded") from None
+        log.warning("adapter not loaded", extra={"model": entry.name, "adapter": folder.name, "error": str(error)})
+        if isinstance(error, MemoryPlanError | BusyError):
+            raise fault_of(error) from None
+        # The client chose the adapter, so whatever is wrong with its files is a mistake in the request.
+        raise blaming("lora_path", error, code="adapter_not_loaded") from None
     return Json({"status": "success", **_shown(entry, adapter)})
 
 

@@ -1,6 +1,6 @@
 """The server's own routes."""
 
-from weft.serve.admin import lora
+from weft.serve.admin import loading, lora
 from weft.serve.admin.docs import docs
 from weft.serve.admin.health import health, live, metrics, ready
 from weft.serve.admin.page import asset, index
@@ -11,6 +11,8 @@ ROUTES = [
     Route("GET", "/ready", ready, "Whether the models that load at the start are ready"),
     Route("GET", "/metrics", metrics, "Metrics for Prometheus"),
     Route("GET", "/weft/live", live, "Requests and models, for the page"),
+    Route("POST", "/models/load", loading.load, "Load a model", body=loading.ModelRequest),
+    Route("POST", "/models/unload", loading.unload, "Unload a model", body=loading.ModelRequest),
     Route("POST", "/v1/load_lora_adapter", lora.load, "Load an adapter", body=lora.LoadRequest),
     Route("POST", "/v1/unload_lora_adapter", lora.unload, "Unload an adapter", body=lora.UnloadRequest),
     Route("GET", "/v1/lora_adapters", lora.adapters, "The adapters"),

@@ -17,35 +17,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from weft.errors import InputError, NotFoundError, WeftError
-from weft.frozen import frozen
+from weft.errors import NotFoundError, WeftError
 from weft.runtime.memory import SHARE, UNKNOWN, free_memory
 from weft.serve.http.faults import Fault, no_model, unavailable
-from weft.serve.models.digest import digest_of
 from weft.serve.models.embedder import EmbedRunner
 from weft.serve.models.generator import GenerateRunner
+from weft.serve.models.outline import Facts, Outline, options_for
 from weft.serve.models.reranker import RerankRunner
 from weft.serve.settings import Limits, ModelSpec
 
 Runner = GenerateRunner | EmbedRunner | RerankRunner
 
-FOR_ALL = ("context", "kv_dtype", "compute", "threads")  # command-line options, given to models of every kind
+LATEST = ":latest"  # the tag that Ollama's clients append to a name
 
 log = logging.getLogger("weft.serve")
-
-
-@frozen
-class Outline:
-    """What is known of a model before it is loaded: its kind, and the bytes it will take, by use."""
-
-    kind: str
-    bytes: dict[str, int]
-    max_tokens: int
-    digest: str = ""  # of its files
-
-    @property
-    def total_bytes(self) -> int:
-        return sum(self.bytes.values())
 
 
 @dataclass(eq=False)
@@ -73,6 +58,15 @@ class Entry:
         return self.outline.kind
 
     @property
+    def facts(self) -> Facts:
+        return self.outline.facts
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory that the model takes now, as planned."""
+        return 0 if self.runner is None else self.outline.total_bytes
+
+    @property
     def state(self) -> str:
         if self.runner is not None:
             return "ready" if self.runner.failure is None else "failed"
@@ -83,59 +77,10 @@ class Entry:
         return 0.0 if self.leases else time.monotonic() - self.last_used
 
 
-def outline_of(spec: ModelSpec, *, offline: bool = True) -> Outline:
-    """Outline a model from its files, reading only pieces of them."""
-    from weft.embed.recipe import embeds
-    from weft.rerank.reranker import scorer_of, stated_method
-    from weft.runtime import open_checkpoint
-    from weft.weights.sources import locate
-
-    located = locate(spec.source, offline=offline, progress=False)
-    checkpoint = open_checkpoint(located.path)
-    method = stated_method(checkpoint, located)
-    if method is not None:
-        options = _options(spec, "rerank")
-        try:
-            scorer = scorer_of(checkpoint, method, **options)
-        except InputError as error:
-            raise error.but(where=f"models.{spec.name} in the --config file") from None
-        return Outline("rerank", scorer.memory_plan(512), scorer.max_tokens, digest_of(located.path))
-    if not embeds(checkpoint, located.entry):
-        from weft.runtime import Decoder
-
-        decoder = Decoder(checkpoint, **{**_options(spec, "generate"), "bind": False})
-        return Outline("generate", decoder.memory_plan(), decoder.max_context, digest_of(located.path))
-    from weft.embed.recipe import read_recipe
-    from weft.runtime import Encoder
-
-    options = _options(spec, "embed")
-    recipe = read_recipe(checkpoint, located.entry, options.get("pooling")).with_prompts(options.get("prompts", {}))
-    head = recipe.head(options.get("normalise", recipe.normalise))
-    computed = {name: options[name] for name in ("compute", "threads") if name in options}
-    encoder = Encoder(recipe.with_dense(checkpoint), head, **computed)
-    most = min(recipe.max_tokens, encoder.max_tokens)
-    return Outline("embed", dict(encoder.memory_plan(512)), most, digest_of(located.path))
-
-
-def _options(spec: ModelSpec, kind: str) -> dict[str, Any]:
-    """The options for a model of this kind; FOR_ALL are ignored where they do not apply, others are an error."""
-    wanted = {
-        "generate": ("context", "kv_dtype", "kv_tokens", "kv_bytes", "compute", "threads"),
-        "embed": ("compute", "threads", "pooling", "normalise", "dimensions", "matryoshka", "prompts"),
-        "rerank": ("compute", "threads", "label", "instruction"),
-    }[kind]
-    for name in spec.options:
-        if name not in wanted and name not in FOR_ALL:
-            does = {"generate": "generates text", "embed": "embeds texts", "rerank": "scores documents"}[kind]
-            reason = f"does not apply to a model that {does}"
-            raise InputError("serve", reason, field=f"models.{spec.name}.{name}", advice="leave it out")
-    return {name: value for name, value in spec.options.items() if name in wanted}
-
-
 def load_model(entry: Entry, limits: Limits) -> Any:
     """Load a Model, an Embedder or a Reranker. Blocks."""
     spec = entry.spec
-    options = {**_options(spec, entry.kind), "offline": True, "progress": False}
+    options = {**options_for(spec, entry.kind), "offline": True, "progress": False}
     if entry.kind == "generate":
         from weft.generate import load
 
@@ -161,6 +106,7 @@ class Models:
         self.budget_bytes = budget_bytes or (int(SHARE * free) if free < UNKNOWN else UNKNOWN)
         self._keep_alive_s = keep_alive_s
         self._turn = asyncio.Lock()
+        self._naming: set[str] = set()  # adapters that are being loaded
         self.load: Callable[[Entry, Limits], Any] = load_model
         self.loads = 0
 
@@ -169,7 +115,7 @@ class Models:
 
     @property
     def loaded_bytes(self) -> int:
-        return sum(e.outline.total_bytes for e in self if e.runner is not None)
+        return sum(entry.memory_bytes for entry in self)
 
     def find(self, name: str) -> tuple[Entry, str | None]:
         """The model that a request's `model` refers to, and the adapter if it names one."""
@@ -179,6 +125,13 @@ class Models:
             if name in entry.adapters:
                 return entry, name
         raise no_model(name)
+
+    def add(self, entry: Entry) -> None:
+        """Serve another model; a fault if an adapter has its name. A model of that name is kept."""
+        owner = next((one.name for one in self for name in one.adapters if _same_name(name, entry.name)), None)
+        if owner is not None:
+            raise name_taken(entry.name, f"an adapter of {owner}", "model")
+        self.entries.setdefault(entry.name, entry)
 
     @asynccontextmanager
     async def lease(self, entry: Entry) -> AsyncIterator[Runner]:
@@ -288,12 +241,21 @@ class Models:
                 await self.unload(entry)
 
     async def load_adapter(self, entry: Entry, name: str, path: Path, *, replace: bool = False) -> Any:
-        """Load an adapter into a model; it is loaded again whenever the model is."""
-        async with self.lease(entry) as runner:
-            change = runner.adapters.replace if replace and name in entry.adapters else runner.adapters.load
-            adapter = await asyncio.to_thread(change, name, path)
-            entry.adapters[name] = path
-            return adapter
+        """Load an adapter into a model; it is loaded again whenever the model is. No two models or adapters answer to
+        one name, also while several are being loaded."""
+        if any(_same_name(name, model) for model in self.entries):
+            raise name_taken(name, "a model")
+        if name in self._naming or any(name in other.adapters for other in self if other is not entry or not replace):
+            raise name_taken(name, "an adapter that is loaded")
+        self._naming.add(name)
+        try:
+            async with self.lease(entry) as runner:
+                change = runner.adapters.replace if replace and name in entry.adapters else runner.adapters.load
+                adapter = await asyncio.to_thread(change, name, path)
+                entry.adapters[name] = path
+                return adapter
+        finally:
+            self._naming.discard(name)
 
     async def unload_adapter(self, name: str) -> None:
         entry = next((e for e in self if name in e.adapters), None)
@@ -314,6 +276,15 @@ class Models:
             if entry.loading is not None:
                 await asyncio.wait({entry.loading})
             await self._unload(entry)
+
+
+def _same_name(one: str, other: str) -> bool:
+    """Whether a request could mean either: Ollama's clients append :latest."""
+    return one.removesuffix(LATEST) == other.removesuffix(LATEST)
+
+
+def name_taken(name: str, what: str, param: str = "lora_name") -> Fault:
+    return Fault(409, f"{name!r:.80} is the name of {what}; choose another", code="name_taken", param=param)
 
 
 def _loaded(entry: Entry, loading: asyncio.Task[Runner]) -> None:

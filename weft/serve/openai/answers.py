@@ -156,6 +156,10 @@ class ModelCard(Struct, kw_only=True):
     state: str
     bytes: int
     max_model_len: int
+    parameters: int
+    quantisation: str
+    licence: str
+    file_bytes: int
 
 
 class ModelList(Struct, kw_only=True):

@@ -14,6 +14,10 @@ def cards(entry: Entry) -> list[answers.ModelCard]:
         "kind": entry.kind,
         "state": entry.state,
         "max_model_len": entry.outline.max_tokens,
+        "parameters": entry.facts.parameters,
+        "quantisation": entry.facts.quantisation,
+        "licence": entry.facts.licence,
+        "file_bytes": entry.facts.file_bytes,
     }
     own = answers.ModelCard(id=entry.name, root=entry.name, bytes=entry.outline.total_bytes, **same)  # type: ignore[arg-type]
     adapters = [
