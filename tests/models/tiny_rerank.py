@@ -27,10 +27,15 @@ CROSS: dict[str, tuple[dict[str, Any], str]] = {
     "bert-identity": ({**BERT, **ONE, "sentence_transformers": {"activation_fn": IDENTITY}}, "word_piece"),
     "bert-old-identity": ({**BERT, **ONE, "sbert_ce_default_activation_function": IDENTITY}, "word_piece"),
     "bert-three": ({**BERT, **THREE}, "word_piece"),
+    "bert-several": ({**BERT, **THREE, "problem_type": "multi_label_classification"}, "word_piece"),
+    "bert-numbers": ({**BERT, **THREE, "problem_type": "regression"}, "word_piece"),
+    "xlm_roberta-three": ({**XLMR, **THREE}, "unigram"),
+    "modernbert-three": ({**MODERN, **THREE, "problem_type": "single_label_classification"}, "gpt2"),
     "xlm_roberta": ({**XLMR, **ONE}, "unigram"),
     "modernbert": ({**MODERN, **ONE}, "gpt2"),
     "modernbert-mean": ({**MODERN, **ONE, "classifier_pooling": "mean"}, "gpt2"),
 }
+LABELLED = [name for name, (cfg, _) in CROSS.items() if len(cfg["id2label"]) > 1]  # classifiers of several labels
 QWEN3 = {**tiny_catalogue.QWEN3, "vocab_size": 460}
 EXTRA = {"<|im_start|>": True, "<|im_end|>": True, "</think>": False, "yes": False, "no": False}  # whether special
 

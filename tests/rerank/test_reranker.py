@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny
-from tiny_rerank import CROSS, DOCUMENTS, PAIRS, QUERIES, write_cross, write_decoder
+from tiny_rerank import CROSS, DOCUMENTS, LABELLED, PAIRS, QUERIES, write_cross, write_decoder
 
 import weft
 from weft.errors import InputError, TooLongError, UnsupportedError
@@ -17,7 +17,7 @@ from weft.runtime import Decoder
 from weft.weights import open_safetensors, write_safetensors
 
 GOLDEN = np.load(Path(__file__).parent.parent / "golden" / "rerank" / "tiny-rerank.npz")
-ONE_LABEL = [name for name in CROSS if name != "bert-three"]
+ONE_LABEL = [name for name in CROSS if name not in LABELLED]
 
 
 @pytest.fixture

@@ -3,6 +3,8 @@
 import json
 import re
 import shutil
+import sys
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,6 +14,9 @@ import tiny_adapters
 from tiny_chat import CONFIG, write_chat_model
 
 ollama = pytest.importorskip("ollama")
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "weights" / "sources"))
+
+from hub_server import Hub, serving  # noqa: E402
 
 from weft.serve import BackgroundServer, ModelSpec  # noqa: E402
 from weft.serve.models.digest import digest_of  # noqa: E402
@@ -170,6 +175,52 @@ def test_pulling_is_off_unless_allowed_and_takes_no_paths(serve, llama):
         with pytest.raises(ollama.ResponseError) as caught:
             allowed.pull(bad)
         assert caught.value.status_code == 400, bad
+
+
+@pytest.fixture
+def hub(model_files, tmp_path, monkeypatch):
+    """A hub with one embedding model, and an empty cache."""
+    files = {p.relative_to(model_files["bert"]).as_posix(): p for p in model_files["bert"].rglob("*") if p.is_file()}
+    made = Hub("org/tiny-bert", {name: path.read_bytes() for name, path in files.items()}, ("model.safetensors",))
+    for name in ("WEFT_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_CACHE", "HF_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("WEFT_CACHE", str(tmp_path / "weft"))
+    monkeypatch.setenv("no_proxy", "*")
+    with serving(made):
+        monkeypatch.setenv("HF_ENDPOINT", made.address)
+        yield made
+
+
+def test_a_pull_tells_its_progress_and_the_model_is_served(serve, hub):
+    running = serve(allow_pull=True)
+    client = ollama.Client(host=running.url, timeout=60)
+    parts = list(client.pull(hub.repo, stream=True))
+    assert parts[0].status == "pulling manifest" and parts[-1].status == "success"
+    sizes = {part.digest: (part.completed, part.total) for part in parts if part.digest}
+    weights = hub.files["model.safetensors"]
+    assert sizes["model.safetensors"] == (len(weights), len(weights))
+    assert all(part.status == f"pulling {part.digest}" for part in parts if part.digest)
+    assert hub.repo in {model.model for model in client.list().models}
+    assert len(client.embed(model=hub.repo, input="a").embeddings[0]) == 24
+    seen = len(hub.seen)
+    assert client.pull(hub.repo).status == "success" and len(hub.seen) == seen  # it is here
+
+
+def test_a_pull_that_fails_says_why(serve, hub, caplog):
+    running = serve(allow_pull=True)
+    client = ollama.Client(host=running.url, timeout=60)
+    with pytest.raises(ollama.ResponseError, match="org/absent") as caught:
+        client.pull("org/absent")
+    assert caught.value.status_code == 404 and "there is no repository" in caught.value.error
+    with pytest.raises(ollama.ResponseError, match="no such model"):
+        list(client.pull("no-such-thing", stream=True))
+    config = json.loads(hub.files["config.json"])
+    hub.files["config.json"] = json.dumps({**config, "model_type": "mystery"}).encode()
+    with caplog.at_level("ERROR", "weft.serve"), pytest.raises(ollama.ResponseError, match="mystery"):
+        client.pull(hub.repo)
+    assert any("mystery" in getattr(record, "error", "") for record in caplog.records)
+    assert hub.repo not in {model.model for model in client.list().models}
 
 
 def test_errors_have_ollamas_shape(llama, client):

@@ -125,6 +125,31 @@ def test_the_summary_says_what_people_want_to_know(start):
     assert process.weft("stop").returncode == 2
 
 
+def test_a_restarted_server_finds_the_prompts_of_the_last_one_on_disk(start, model_files, tmp_path):
+    folder = tmp_path / "prefixes"
+    keys = tmp_path / "keys"
+    body = {"model": "tiny", "prompt": "x y z " * 40, "max_tokens": 20, "temperature": 0, "logprobs": 3, "echo": False}
+
+    def answer(process: Process, key: str) -> tuple[int, object]:
+        headers = {"Authorization": f"Bearer {key}"}
+        found = httpx.post(f"{process.url}/v1/completions", json=body, headers=headers, timeout=60).json()
+        return found["usage"]["prompt_tokens_details"]["cached_tokens"], found["choices"]
+
+    def run(order: str, *asking: str) -> list[tuple[int, object]]:
+        keys.write_text(order)
+        process = start(f"tiny={model_files['tiny']}", "--prefix-dir", str(folder), "--api-key-file", str(keys))
+        found = [answer(process, key) for key in asking]
+        process.child.send_signal(signal.SIGTERM)
+        assert process.end()[0] == 0
+        return found
+
+    ((cold, made),) = run("one\ntwo\n", "one")
+    assert cold == 0 and folder.stat().st_mode & 0o777 == 0o700
+    (warm, same), (other, _) = run("two\none\n", "one", "two")  # a key stays the same in another line
+    assert warm == 224 and same == made  # of 240 tokens, all whole pages
+    assert other == 0
+
+
 @pytest.mark.parametrize("first", ["tiny", "bert", "cross"])
 def test_a_server_of_every_kind_starts_and_shows_a_request_that_its_first_model_answers(
     start, model_files, tmp_path, first
@@ -201,6 +226,7 @@ def test_logs_are_json_lines_without_what_was_said(start, model_files):
         (["--budget", "much"], 2, "not a size"),
         (["--keep-alive", "long"], 2, "not a time"),
         (["--api-key-file", "absent"], 2, "keys"),
+        (["--prefix-dir", "/dev/null/x"], 2, "prefix_dir"),
         (["a=b", "a=c"], 2, "two models"),
     ],
 )

@@ -200,7 +200,8 @@ def test_a_label_that_is_missing_or_of_no_use_is_told_with_its_place(files, tmp_
     with pytest.raises(
         InputError, match=r"\[models.three in the --config file\] label must be one of .*against, for, neither"
     ):
-        outline_of(ModelSpec("three", str(three)))
+        outline_of(ModelSpec("three", str(three), {"label": "perhaps"}))
+    assert outline_of(ModelSpec("three", str(three))).kind == "classify"
     for name, option in (("reader", "label"), ("cross", "instruction"), ("bert", "label"), ("cross", "dimensions")):
         with pytest.raises(InputError, match=option):
             outline_of(ModelSpec(name, str(files[name]), {option: "x"}))

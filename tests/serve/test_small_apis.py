@@ -152,7 +152,12 @@ def test_a_broken_adapter_is_a_mistake_in_the_request_and_the_log_says_why(with_
     config = json.loads((folder / "other" / "adapter_config.json").read_text())
     (folder / "other" / "adapter_config.json").write_text(json.dumps({**config, "r": 3}))
     (folder / "empty" / "adapter_model.safetensors").unlink()
-    reasons = {"short": "adapter_model.safetensors", "unreadable": "JSON", "other": "rank", "empty": "no such file"}
+    reasons = {
+        "short": "adapter_model.safetensors",
+        "unreadable": "JSON",
+        "other": "rank",
+        "empty": "has no adapter_model",
+    }
     with caplog.at_level("WARNING", "weft.serve"), httpx.Client(base_url=with_adapters.url, timeout=30) as client:
         for name, reason in reasons.items():
             found = client.post("/v1/load_lora_adapter", json={"lora_name": name})
@@ -230,6 +235,34 @@ def test_no_name_of_an_adapter_leads_out_of_the_folder(with_adapters, path):
 
 def test_adapters_are_off_without_a_folder(client):
     assert client.post("/v1/load_lora_adapter", json={"lora_name": "x"}).status_code == 403
+
+
+@pytest.mark.parametrize(
+    "method, path, instead",
+    [
+        ("POST", "/v1/audio/transcriptions", "text"),
+        ("POST", "/v1/images/generations", "text"),
+        ("GET", "/v1/files", "weft embed"),
+        ("DELETE", "/v1/files/file-1", "weft embed"),
+        ("POST", "/v1/batches", "at the same time"),
+        ("POST", "/v1/moderations", "/v1/classify"),
+        ("POST", "/v1/assistants", "previous_response_id"),
+        ("POST", "/v1/threads/t/runs", "previous_response_id"),
+        ("POST", "/v1/fine_tuning/jobs", "/v1/load_lora_adapter"),
+    ],
+)
+def test_what_weft_does_not_have_is_refused_by_name_with_what_it_has(client, method, path, instead):
+    found = client.request(method, path, **({"json": {}} if method == "POST" else {}))
+    error = found.json()["error"]
+    assert found.status_code == 404 and error["code"] == "not_supported" and error["type"] == "not_found_error"
+    assert error["message"].startswith("weft has no ") and instead in error["message"]
+
+
+def test_a_path_of_nobody_is_not_refused_by_name(client):
+    for path in ("/v1/filesystem", "/v1/audi", "/v1/messages/none"):
+        assert client.get(path).json().get("error", {}).get("code") != "not_supported"
+    batches = client.post("/v1/messages/batches", json={}).json()
+    assert batches["type"] == "error" and "at the same time" in batches["error"]["message"]
 
 
 def test_the_document_describes_every_route(client, server):

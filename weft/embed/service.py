@@ -359,6 +359,11 @@ class Embedder(BaseEmbedder):
         finally:
             self.adapters.release(held)
 
+    @property
+    def hidden_size(self) -> int:
+        """Length of a token's hidden state."""
+        return self._encoder.hidden_size
+
     def hidden_states(self, ids: Sequence[int]) -> np.ndarray:
         """The last hidden state of every token of `ids`, float32 [len(ids), hidden]; no special tokens are added."""
         return self._encoder.hidden_states(ids)

@@ -1,4 +1,4 @@
-"""Cross-encoders: a query and a document in one input, scored by the model's classifier."""
+"""Classifiers: the logits of a model's labels, for a text or a pair; of one label, for cross-encoders."""
 
 from __future__ import annotations
 
@@ -23,40 +23,57 @@ def is_classifier(checkpoint: Checkpoint) -> bool:
     return any(name in checkpoint.tensors for name in LAST_LAYERS)
 
 
-class Classifier(WithEncoder):
+class Labels(WithEncoder):
+    """The logits of all labels of a model, float32 [n, labels], for texts or pairs of texts."""
+
+    def __init__(self, checkpoint: Checkpoint, *, parse_special: bool = False, **options: Any) -> None:
+        self.parse_special = parse_special
+        self.count = label_count(checkpoint)
+        self.label_ids = member(checkpoint.config, "label2id", dict, {}, file="config.json")
+        self.names = _names(checkpoint, self.count)
+        mean = checkpoint.config.get("classifier_pooling") == "mean"
+        self.encoder = Encoder(checkpoint, Head("mean" if mean else "first", labels=self.count), **options)
+        self.max_tokens = min(self.encoder.max_tokens, _longest(checkpoint))
+
+    @property
+    def info(self) -> dict[str, Any]:
+        return {**self.encoder.info, "label_ids": self.label_ids}
+
+    def tokens(self, texts: tuple[str] | tuple[str, str], truncate: str) -> tuple[Tokens, int]:
+        """The tokens of a text or a pair, and how many were cut: of a pair that is too long, the longer text is cut."""
+        import numpy as np
+
+        tokenizer = self.tokenizer
+        if len(texts) == 2:
+            ids, types = tokenizer.encode_pair(*texts, parse_special=self.parse_special)
+        else:
+            ids = tokenizer.encode(*texts, parse_special=self.parse_special)
+            types = [0] * len(ids)
+        dropped = 0
+        if excess(len(ids), self.max_tokens, truncate):
+            side: Literal["left", "right"] = "left" if truncate == "tail" else "right"
+            fitted = tokenizer.encode_within(self.max_tokens, *texts, side=side, parse_special=self.parse_special)
+            ids, types, dropped = fitted.ids, fitted.types, sum(fitted.dropped)
+        kinds = getattr(self.encoder.config, "type_vocab_size", 1)  # 1 for RoBERTa, whose tokens have no types
+        return Tokens(np.asarray(ids, np.int32), np.minimum(np.asarray(types, np.int32), kinds - 1)), dropped
+
+    def score(self, vectors: np.ndarray) -> np.ndarray:
+        return vectors
+
+
+class Classifier(Labels):
     """Scores of one label, through the activation in the model's files, sigmoid if they have none."""
 
-    def __init__(
-        self, checkpoint: Checkpoint, *, label: str | int | None = None, parse_special: bool = False, **options: Any
-    ) -> None:
-        self.parse_special = parse_special
-        labels = _labels(checkpoint)
-        self.label_ids = member(checkpoint.config, "label2id", dict, {}, file="config.json")
-        self.label = _chosen(self.label_ids, labels, label)
-        settings = _settings(checkpoint)
-        self.activation = _activation(checkpoint, settings, labels)
-        mean = checkpoint.config.get("classifier_pooling") == "mean"
-        self.encoder = Encoder(checkpoint, Head("mean" if mean else "first", labels=labels), **options)
-        self.max_tokens = min(self.encoder.max_tokens, _longest(checkpoint))
+    def __init__(self, checkpoint: Checkpoint, *, label: str | int | None = None, **options: Any) -> None:
+        labels, names = label_count(checkpoint), member(checkpoint.config, "label2id", dict, {}, file="config.json")
+        self.label = _chosen(names, labels, label)
+        self.activation = _activation(checkpoint, _settings(checkpoint), labels)
+        super().__init__(checkpoint, **options)
 
     @property
     def info(self) -> dict[str, Any]:
         own = {"label": self.label, "label_ids": self.label_ids, "activation": self.activation}
         return {**self.encoder.info, **own}
-
-    def tokens(self, pair: tuple[str, str], truncate: str) -> tuple[Tokens, int]:
-        """The tokens of a pair, and how many were cut: of a pair that is too long, the longer text is cut."""
-        import numpy as np
-
-        tokenizer = self.tokenizer
-        ids, types = tokenizer.encode_pair(*pair, parse_special=self.parse_special)
-        dropped = 0
-        if excess(len(ids), self.max_tokens, truncate):
-            side: Literal["left", "right"] = "left" if truncate == "tail" else "right"
-            fitted = tokenizer.encode_within(self.max_tokens, *pair, side=side, parse_special=self.parse_special)
-            ids, types, dropped = fitted.ids, fitted.types, sum(fitted.dropped)
-        kinds = getattr(self.encoder.config, "type_vocab_size", 1)  # 1 for RoBERTa, whose tokens have no types
-        return Tokens(np.asarray(ids, np.int32), np.minimum(np.asarray(types, np.int32), kinds - 1)), dropped
 
     def score(self, vectors: np.ndarray) -> np.ndarray:
         logits: np.ndarray = vectors[:, self.label]
@@ -69,7 +86,14 @@ class Classifier(WithEncoder):
         return raw if wanted == "identity" else sigmoid(raw)
 
 
-def _labels(checkpoint: Checkpoint) -> int:
+def _names(checkpoint: Checkpoint, labels: int) -> list[str]:
+    """The labels' names in order; as transformers names them where the config does not."""
+    named = member(checkpoint.config, "id2label", dict, {}, file="config.json")
+    return [str(named.get(str(number), f"LABEL_{number}")) for number in range(labels)]
+
+
+def label_count(checkpoint: Checkpoint) -> int:
+    """The number of labels of the model's classifier; an error if it has none."""
     last = next((checkpoint.tensors[name] for name in LAST_LAYERS if name in checkpoint.tensors), None)
     if last is None:
         raise UnsupportedError(

@@ -94,6 +94,11 @@ class Reranker:
         named = {"model": self._located.spec, "source": self._located.source}
         return {**self._scorer.info, **named, "method": self.method, "max_tokens": self.max_tokens}
 
+    @property
+    def labels(self) -> list[str]:
+        """The names of a classifier's labels; none for models that score in another way."""
+        return list(getattr(self._scorer, "names", ()))
+
     def rank(
         self,
         query: str,
@@ -155,6 +160,15 @@ class Reranker:
             except TooLongError as error:
                 raise error.but(index=i) from None
         return Pairs([tokens for tokens, _ in made], [dropped for _, dropped in made])
+
+    def token_texts(self, texts: Sequence[str | tuple[str, str]], *, truncate: str | None = None) -> Pairs:
+        """As `token_pairs`, for a classifier and for single texts too."""
+        from weft.rerank.classifier import Labels
+        from weft.rerank.text_classifier import token_texts
+
+        if not isinstance(self._scorer, Labels):
+            raise UnsupportedError("rerank", f"a model that scores by {self.method} takes pairs of texts only")
+        return token_texts(self._scorer, texts, self.truncate if truncate is None else check_truncate(truncate))
 
     def score_tokens(self, pairs: Pairs, *, progress: bool | None = None) -> np.ndarray:
         """The scores of tokenized pairs, float32 [len(pairs.tokens)]."""

@@ -76,7 +76,8 @@ class Encoder:
         self.max_tokens: int = facts["positions"]
         self.vocab_size: int = facts["vocab_size"]
         self.decodes: bool = bool(facts["decodes"])
-        self.dimension: int = head.outputs(facts["hidden_size"])
+        self.hidden_size: int = facts["hidden_size"]
+        self.dimension: int = head.outputs(self.hidden_size)
 
     def _prepare(self, name: str, build: Any) -> Prepared:
         return self._programs.prepared((name, self.head), build, self._facts)

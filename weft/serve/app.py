@@ -19,6 +19,7 @@ from weft.serve.models.outline import outline_of
 from weft.serve.models.pool import Entry
 from weft.serve.ollama import routes as ollama
 from weft.serve.openai import routes as openai
+from weft.serve.responses import routes as responses
 from weft.serve.serving import Serving
 from weft.serve.settings import Settings
 from weft.serve.tei import routes as tei
@@ -50,5 +51,13 @@ def _by_path(routes: list[StarletteRoute]) -> Sequence[StarletteRoute]:
 
 def all_routes() -> list[Route]:
     """Every route, and the one that documents them; a new API is one entry here."""
-    routes = [*admin.ROUTES, *openai.ROUTES, *anthropic.ROUTES, *ollama.ROUTES, *tei.ROUTES, *llama.ROUTES]
+    routes = [
+        *admin.ROUTES,
+        *openai.ROUTES,
+        *anthropic.ROUTES,
+        *ollama.ROUTES,
+        *tei.ROUTES,
+        *llama.ROUTES,
+        *responses.ROUTES,
+    ]
     return [*routes, openapi_route(routes)]

@@ -7,15 +7,19 @@ import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from hashlib import sha256
 from typing import Any
 
+from weft.errors import InputError
 from weft.serve.certificate import Certificate
 from weft.serve.http.faults import STALLED, Fault, unavailable
 from weft.serve.models.pool import Entry, Models
+from weft.serve.responses.store import StoredResponses
 from weft.serve.settings import Settings
+from weft.serve.work.kept import KeptStreams
 from weft.serve.work.metrics import Metrics
 from weft.serve.work.spans import Spans
-from weft.serve.work.tracking import Arrivals, Places, Tracking
+from weft.serve.work.tracking import Arrivals, Places, Tracking, tenant_of
 
 SWEEP_S = 0.5
 ABORT_S = 10.0  # at most, for the error to reach clients whose requests are ended; usually milliseconds
@@ -40,15 +44,25 @@ class Serving:
         self.certificate: Certificate | None = None
         if settings.tls_cert is not None and settings.tls_key is not None:
             self.certificate = Certificate(settings.tls_cert, settings.tls_key)
+        self.kept = KeptStreams(settings.limits, self.tracking)
+        self.responses = StoredResponses(settings.limits)
         self.spans = Spans.to(settings.collector) if settings.collector else None
         self.started = time.time()
+        self._prefixes = _prefixes(settings)
+        # What keeps the KV pages of one key from requests of another. A key's number changes when the file of keys is
+        # edited, and pages on disk outlive that, so the key itself is the salt.
+        self.salts = {tenant_of(i): sha256(key.encode()).hexdigest() for i, key in enumerate(settings.keys)}
         self.models: Models = None  # type: ignore[assignment]  # created by `lifespan`, inside the loop
 
     @asynccontextmanager
     async def lifespan(self, _: Any) -> AsyncIterator[None]:
         settings = self.settings
         self.models = Models(
-            self.entries, settings.limits, budget_bytes=settings.budget_bytes, keep_alive_s=settings.keep_alive_s
+            self.entries,
+            settings.limits,
+            budget_bytes=settings.budget_bytes,
+            keep_alive_s=settings.keep_alive_s,
+            prefixes=self._prefixes,
         )
         background = [asyncio.ensure_future(self._sweep()), asyncio.ensure_future(self._preload())]
         try:
@@ -63,7 +77,7 @@ class Serving:
 
     def _capacity(self, work: str) -> int:
         """Requests of a kind that may be under way: all that models of the kind can run and queue."""
-        kinds = ("embed", "rerank") if work == "embed" else (work,)  # the two are counted together
+        kinds = ("embed", "rerank", "classify") if work == "embed" else (work,)  # these are counted together
         models = sum(entry.kind in kinds for entry in self.models or self.entries)
         return (self.settings.limits.running + self.settings.limits.waiting) * max(1, models)
 
@@ -97,6 +111,7 @@ class Serving:
                     call.end(
                         Fault(STALLED if stalled else 504, what, kind="server_error", code="timeout", closes=stalled)
                     )
+            self.kept.sweep()
             try:
                 await self.models.unload_idle()
             except Exception as error:  # one model's failure must not end the sweep
@@ -126,3 +141,15 @@ class Serving:
         deadline = time.monotonic() + ABORT_S
         while self.tracking.calls and time.monotonic() < deadline:
             await asyncio.sleep(0.02)
+
+
+def _prefixes(settings: Settings) -> dict[str, Any] | None:
+    """The options of engines for a prefix cache on disk; its folder holds prompts, so only its owner may read it."""
+    if settings.prefix_dir is None:
+        return None
+    try:
+        settings.prefix_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        reason = f"{settings.prefix_dir} cannot be used: {error.strerror or error}"
+        raise InputError("serve", reason, field="prefix_dir", advice="give a folder that can be written to") from None
+    return {"prefix_dir": settings.prefix_dir, "prefix_bytes": settings.prefix_bytes}

@@ -28,6 +28,13 @@ MODEL_OPTIONS: dict[str, tuple[type, ...]] = {
     "prompts": (dict,),
     "label": (str, int),
 }
+# A setting of a TOML file that has another name in Settings.
+_TARGETS = {
+    "keep_alive": "keep_alive_s",
+    "budget": "budget_bytes",
+    "api_key_file": "keys",
+    "prefix_size": "prefix_bytes",
+}
 _TYPES = {str: "a string", int: "a whole number", bool: "true or false", dict: "a table", list: "a list"}
 _UNITS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30}
@@ -59,6 +66,11 @@ class Limits:
     stall_s: float = 30.0  # that the reader of a stream may pause
     request_s: float = 600.0
     drain_s: float = 30.0
+    rejoin_s: float = 120.0  # that a stream may be kept for a client that lost its connection
+    kept_streams: int = 64  # of one key, under way
+    kept_bytes: int = 64 << 20  # of the events of all kept streams
+    responses: int = 1000  # that are stored for GET and previous_response_id
+    responses_bytes: int = 64 << 20
 
 
 @frozen
@@ -87,6 +99,8 @@ class Settings:
     budget_bytes: int | None = None  # of all loaded models; None: 90 % of the memory free at the start
     keep_alive_s: float | None = None  # None: a model stays loaded until another needs its memory
     lora_dir: Path | None = None
+    prefix_dir: Path | None = None  # where KV pages of prompts are kept between starts
+    prefix_bytes: int = 4 << 30  # of one model's pages in `prefix_dir`
     allow_pull: bool = False
     tls_cert: Path | None = None  # a PEM file: the certificate, and those that vouch for it
     tls_key: Path | None = None  # a PEM file: the certificate's private key
@@ -227,13 +241,15 @@ def read_toml(path: Path) -> dict[str, Any]:
         ("keep_alive", seconds),
         ("budget", size_bytes),
         ("lora_dir", Path),
+        ("prefix_dir", Path),
+        ("prefix_size", size_bytes),
         ("socket", Path),
         ("tls_cert", Path),
         ("tls_key", Path),
         ("api_key_file", lambda given: read_keys(Path(given))),
     ):
         if name in found:
-            target = {"keep_alive": "keep_alive_s", "budget": "budget_bytes", "api_key_file": "keys"}.get(name, name)
+            target = _TARGETS.get(name, name)
             result[target] = convert(found.pop(name))
     if found:
         raise FormatError(where, f"unknown setting {', '.join(sorted(found))}")

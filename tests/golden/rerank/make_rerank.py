@@ -17,7 +17,7 @@ import transformers
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent / "models")]
 from made_with import note_versions  # noqa: E402
-from tiny_rerank import CROSS, PAIRS, write_cross, write_decoder  # noqa: E402
+from tiny_rerank import CROSS, LABELLED, PAIRS, write_cross, write_decoder  # noqa: E402
 
 from weft.rerank import likelihood, yes_no  # noqa: E402
 
@@ -51,7 +51,7 @@ def query_likelihood(model: Any, tokenizer: Any) -> np.ndarray:
 def main() -> None:
     arrays = {}
     with tempfile.TemporaryDirectory() as scratch, torch.no_grad():
-        for name in CROSS:
+        for name in CROSS.keys() - set(LABELLED[1:]):  # make_classify.py has those
             model = sentence_transformers.CrossEncoder(str(write_cross(Path(scratch) / name, name)), device="cpu")
             arrays[name] = np.stack([model.predict([pair])[0] for pair in PAIRS]).astype(np.float32)
         folder = write_decoder(Path(scratch) / "decoder")

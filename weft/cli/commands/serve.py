@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from weft.serve.settings import ModelSpec, Settings
 
 
+VERBS = {"generate": "generates", "embed": "embeds", "rerank": "reranks", "classify": "classifies"}
+
+
 @click.command()
 @click.argument("models", nargs=-1, metavar="[NAME=]MODEL...")
 @click.option(
@@ -60,6 +63,12 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, file_okay=False),
     help="Folder of LoRA adapters that clients may load.",
 )
+@click.option(
+    "--prefix-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Keep the KV cache of prompts here, so that a restarted server does not compute them again.",
+)
+@click.option("--prefix-size", metavar="SIZE", help="Disk space for each model in --prefix-dir (default: 4Gi).")
 @click.option("--allow-pull", is_flag=True, help="Allow clients to download models (Ollama's /api/pull).")
 @click.option(
     "--max-running", type=click.IntRange(1), metavar="N", help="Requests that a model runs at once (default: 64)."
@@ -88,6 +97,7 @@ def command(models: tuple[str, ...], config: Path | None, log_style: str, **give
     Examples:
       weft serve smollm2-135m-instruct
       weft serve chat=./model.gguf embed=all-MiniLM-L6-v2 --port 8000
+      weft serve smollm2-135m-instruct --prefix-dir ~/.cache/weft-prefixes
       weft serve --config models.toml --host 0.0.0.0 --api-key-file keys.txt
       weft serve --host 0.0.0.0 --api-key-file keys.txt --tls-cert cert.pem --tls-key key.pem
     """
@@ -129,7 +139,7 @@ def _settings(models: tuple[str, ...], config: Path | None, given: dict[str, Any
     found["models"] = tuple(
         replace(spec, options={**loading, **spec.options}, preload=spec.preload or preload) for spec in specs
     )
-    for name in ("host", "port", "socket", "tls_cert", "tls_key", "collector", "lora_dir"):
+    for name in ("host", "port", "socket", "tls_cert", "tls_key", "collector", "lora_dir", "prefix_dir"):
         if given[name] is not None:
             found[name] = given[name]
     if given["api_key_file"] is not None:
@@ -142,6 +152,8 @@ def _settings(models: tuple[str, ...], config: Path | None, given: dict[str, Any
     found["allow_pull"] = found.get("allow_pull", False) or given["allow_pull"]
     if given["budget"] is not None:
         found["budget_bytes"] = size_bytes(given["budget"])
+    if given["prefix_size"] is not None:
+        found["prefix_bytes"] = size_bytes(given["prefix_size"])
     if given["keep_alive"] is not None:
         found["keep_alive_s"] = seconds(given["keep_alive"])
     settings = Settings(**found)
@@ -190,7 +202,7 @@ def _summary(settings: Settings, entries: list[Entry]) -> None:
     shown = [
         (
             entry.name,
-            {"generate": "generates", "embed": "embeds", "rerank": "reranks"}[entry.kind],
+            VERBS[entry.kind],
             f"{entry.outline.max_tokens} tokens",
             screen.size(entry.outline.total_bytes),
             ", ".join(f"{names[use]} {screen.size(count)}" for use, count in entry.outline.bytes.items()),
@@ -220,6 +232,9 @@ def _snippet(url: str, entry: Entry, settings: Settings) -> str:
     elif entry.kind == "rerank":
         body = f'{{"model": "{entry.name}", "query": "a pet", "documents": ["a cat", "a car"]}}'
         path = "/v1/rerank"
+    elif entry.kind == "classify":
+        body = f'{{"model": "{entry.name}", "input": ["a fine day", "a dull film"]}}'
+        path = "/v1/classify"
     else:
         body = f'{{"model": "{entry.name}", "messages": [{{"role": "user", "content": "Hello!"}}]}}'
         path = "/v1/chat/completions"

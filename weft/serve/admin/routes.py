@@ -1,6 +1,6 @@
 """The server's own routes."""
 
-from weft.serve.admin import loading, lora
+from weft.serve.admin import loading, lora, streams
 from weft.serve.admin.docs import docs
 from weft.serve.admin.health import health, live, metrics, ready
 from weft.serve.admin.page import asset, index
@@ -11,6 +11,8 @@ ROUTES = [
     Route("GET", "/ready", ready, "Whether the models that load at the start are ready"),
     Route("GET", "/metrics", metrics, "Metrics for Prometheus"),
     Route("GET", "/weft/live", live, "Requests and models, for the page"),
+    Route("GET", "/weft/streams/{id}", streams.rejoin, "The rest of a stream, after a lost connection"),
+    Route("DELETE", "/weft/streams/{id}", streams.stop, "End a stream"),
     Route("POST", "/models/load", loading.load, "Load a model", body=loading.ModelRequest),
     Route("POST", "/models/unload", loading.unload, "Unload a model", body=loading.ModelRequest),
     Route("POST", "/v1/load_lora_adapter", lora.load, "Load an adapter", body=lora.LoadRequest),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
 from weft.serve.http.bodies import Disconnected, Receive, check_media_type, parse, read_body
+from weft.serve.http.rejoining import kept_if_asked
 from weft.serve.http.routes import Context, Route, Scope, Send, logged_fault, send_fault
 from weft.serve.work.tracking import Call
 
@@ -68,7 +69,7 @@ class Endpoint:
         call = context.call
         try:
             answer = await self.route.handler(context, body)
-            await answer.send(send, call)
+            await kept_if_asked(context, answer).send(send, call)
         except asyncio.CancelledError:
             if call.ending is None:
                 raise

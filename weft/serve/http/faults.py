@@ -115,7 +115,12 @@ def message_of(error: WeftError) -> str:
     """
     if isinstance(error.given, PurePath):
         error = error.but(given=error.given.name)
-    return _FOLDERS.sub("", str(error))
+    return without_folders(str(error))
+
+
+def without_folders(text: str) -> str:
+    """A text in which paths are reduced to the names of files."""
+    return _FOLDERS.sub("", text)
 
 
 def openai_shape(fault: Fault) -> dict[str, Any]:

@@ -23,8 +23,9 @@ from weft.serve.http.keys import Attempts, Keys, header, key_in
 from weft.serve.http.routes import Scope, Send, logged_fault, send_fault
 from weft.serve.http.sign_in import PATH as SIGN_IN
 from weft.serve.http.sign_in import SignIn
+from weft.serve.openai.refusals import refusal_of
 from weft.serve.settings import is_address, is_loopback
-from weft.serve.work.tracking import Call
+from weft.serve.work.tracking import Call, tenant_of
 
 if TYPE_CHECKING:
     from weft.serve.http.connection import Connection
@@ -35,7 +36,7 @@ log = logging.getLogger("weft.serve")
 _ID = re.compile(rb"[\w.-]{1,64}", re.ASCII)
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 # What a page of an allowed origin may read of an answer, beside its body.
-EXPOSED = b"x-request-id, request-id, retry-after, weft-fingerprint, x-weft-ignored"
+EXPOSED = b"x-request-id, request-id, retry-after, weft-fingerprint, x-weft-ignored, x-weft-stream"
 _TOKENS = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~-]+(?:[ \t]*,[ \t]*[A-Za-z0-9!#$%&'*+.^_`|~-]+)*")
 OPEN_PATHS = ("/health",)  # answered without a key
 ALWAYS = [
@@ -80,7 +81,8 @@ class Guard:
             elif not await self._preflight(scope, outgoing):
                 await self._pass(scope, call, receive, outgoing)
         except HTTPException as error:
-            fault = Fault(error.status_code, _PHRASES.get(error.status_code, error.detail), code=str(error.status_code))
+            phrase = _PHRASES.get(error.status_code, error.detail)
+            fault = refusal_of(scope["path"]) or Fault(error.status_code, phrase, code=str(error.status_code))
             await send_fault(outgoing, fault, shape_for(scope["path"]))
         except Disconnected:
             call.finish_reason = "disconnected"
@@ -210,7 +212,7 @@ class Guard:
             if self._sign_in.opens(scope):
                 return
             raise wrong_key() if given else no_key()
-        call.tenant = f"key-{number}"
+        call.tenant = tenant_of(number)
 
     async def _preflight(self, scope: Scope, send: Send) -> bool:
         """Answer a CORS preflight request, for origins that were allowed by name; whether it was one.

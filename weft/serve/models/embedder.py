@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import InputError, TooLongError
@@ -96,6 +97,16 @@ class EmbedRunner:
         if adapter is not None:
             self.embedder.adapters.get(adapter)
         return await self._steps.rows(ids, adapter)
+
+    @property
+    def channels(self) -> int:
+        """The length of a token's hidden state."""
+        return self.embedder.hidden_size
+
+    async def hidden_states(self, ids: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The last hidden state of every token, float32 [tokens, channels] for each of `ids`; one at a time, so that
+        other requests take turns."""
+        return [await self._steps.between(partial(self.embedder.hidden_states, one.tolist())) for one in ids]
 
     async def close(self) -> None:
         await self._steps.close()

@@ -30,9 +30,10 @@ class GenerateRunner:
 
     kind = "generate"
 
-    def __init__(self, model: Model, *, running: int, waiting: int) -> None:
+    def __init__(self, model: Model, *, running: int, waiting: int, kept: Mapping[str, Any] | None = None) -> None:
+        """`kept` are the engine's options for a prefix cache on disk."""
         self.model = model
-        engine = Engine(model, max_running=running, max_waiting=running + waiting)
+        engine = Engine(model, max_running=running, max_waiting=running + waiting, **(kept or {}))
         model.use_engine(engine)
         self.engine = AsyncEngine(engine)
         self._most = running + waiting

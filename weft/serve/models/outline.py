@@ -19,15 +19,21 @@ if TYPE_CHECKING:
     from weft.weights.sources import Located
 
 FOR_ALL = ("context", "kv_dtype", "compute", "threads")  # command-line options, given to models of every kind
+DOES = {
+    "generate": "generates text",
+    "embed": "embeds texts",
+    "rerank": "scores documents",
+    "classify": "classifies texts",
+}
 README_BYTES = 64 << 10  # of a model's README.md, in which its licence may stand
 # general.file_type of GGUF files: how llama.cpp names the mixture of types in a file.
-FILE_TYPES = {
-    **{0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S"},
-    **{12: "Q3_K_M", 13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K"},
-    **{19: "IQ2_XXS", 20: "IQ2_XS", 21: "Q2_K_S", 22: "IQ3_XS", 23: "IQ3_XXS", 24: "IQ1_S", 25: "IQ4_NL"},
-    **{26: "IQ3_S", 27: "IQ3_M", 28: "IQ2_S", 29: "IQ2_M", 30: "IQ4_XS", 31: "IQ1_M", 32: "BF16"},
-    **{36: "TQ1_0", 37: "TQ2_0", 38: "MXFP4_MOE"},
-}
+# fmt: off
+FILE_TYPES = (
+    "F32", "F16", "Q4_0", "Q4_1", "", "", "", "Q8_0", "Q5_0", "Q5_1", "Q2_K", "Q3_K_S", "Q3_K_M", "Q3_K_L", "Q4_K_S",
+    "Q4_K_M", "Q5_K_S", "Q5_K_M", "Q6_K", "IQ2_XXS", "IQ2_XS", "Q2_K_S", "IQ3_XS", "IQ3_XXS", "IQ1_S", "IQ4_NL",
+    "IQ3_S", "IQ3_M", "IQ2_S", "IQ2_M", "IQ4_XS", "IQ1_M", "BF16", "", "", "", "TQ1_0", "TQ2_0", "MXFP4_MOE",
+)
+# fmt: on
 # A field of config.json, and its name after the architecture in GGUF, which Ollama's clients read.
 GGUF_NAMES = {
     "num_hidden_layers": "block_count",
@@ -74,6 +80,7 @@ class Outline:
 def outline_of(spec: ModelSpec, *, offline: bool = True) -> Outline:
     """Outline a model from its files, reading only pieces of them."""
     from weft.embed.recipe import embeds
+    from weft.rerank.classifier import Labels, label_count
     from weft.rerank.reranker import scorer_of, stated_method
     from weft.runtime import open_checkpoint
     from weft.weights.sources import locate
@@ -82,6 +89,9 @@ def outline_of(spec: ModelSpec, *, offline: bool = True) -> Outline:
     checkpoint = open_checkpoint(located.path)
     digest, facts = digest_of(located.path), facts_of(checkpoint, located)
     method = stated_method(checkpoint, located)
+    if method == "classifier" and "label" not in spec.options and label_count(checkpoint) > 1:
+        labels = Labels(checkpoint, **options_for(spec, "classify"))
+        return Outline("classify", labels.memory_plan(512), labels.max_tokens, digest, facts)
     if method is not None:
         options = options_for(spec, "rerank")
         try:
@@ -112,11 +122,11 @@ def options_for(spec: ModelSpec, kind: str) -> dict[str, Any]:
         "generate": ("context", "kv_dtype", "kv_tokens", "kv_bytes", "compute", "threads"),
         "embed": ("compute", "threads", "pooling", "normalise", "dimensions", "matryoshka", "prompts"),
         "rerank": ("compute", "threads", "label", "instruction"),
+        "classify": ("compute", "threads", "label"),
     }[kind]
     for name in spec.options:
         if name not in wanted and name not in FOR_ALL:
-            does = {"generate": "generates text", "embed": "embeds texts", "rerank": "scores documents"}[kind]
-            reason = f"does not apply to a model that {does}"
+            reason = f"does not apply to a model that {DOES[kind]}"
             raise InputError("serve", reason, field=f"models.{spec.name}.{name}", advice="leave it out")
     return {name: value for name, value in spec.options.items() if name in wanted}
 
@@ -135,11 +145,17 @@ def facts_of(checkpoint: Checkpoint, located: Located) -> Facts:
         model_type=checkpoint.model_type,
         format=checkpoint.format,
         parameters=sum(weights.values()),
-        quantisation=FILE_TYPES.get(given, most.upper()) if isinstance(given, int) else most.upper(),
+        quantisation=_file_type(given) or most.upper(),
         file_bytes=sum(file.size for file in checkpoint.files),
         licence=_licence(checkpoint, located),
         sizes={name: value for name, value in sizes.items() if isinstance(value, int)},
     )
+
+
+def _file_type(given: Any) -> str:
+    """The name of a GGUF file's general.file_type; "" if it has none."""
+    known = isinstance(given, int) and 0 <= given < len(FILE_TYPES)
+    return FILE_TYPES[given] if known else ""
 
 
 def _licence(checkpoint: Checkpoint, located: Located) -> str:

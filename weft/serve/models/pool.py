@@ -10,7 +10,7 @@ import asyncio
 import gc
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,13 +20,15 @@ from typing import Any
 from weft.errors import NotFoundError, WeftError
 from weft.runtime.memory import SHARE, UNKNOWN, free_memory
 from weft.serve.http.faults import Fault, no_model, unavailable
+from weft.serve.models.classifier import ClassifyRunner
 from weft.serve.models.embedder import EmbedRunner
 from weft.serve.models.generator import GenerateRunner
 from weft.serve.models.outline import Facts, Outline, options_for
 from weft.serve.models.reranker import RerankRunner
 from weft.serve.settings import Limits, ModelSpec
 
-Runner = GenerateRunner | EmbedRunner | RerankRunner
+Runner = GenerateRunner | EmbedRunner | RerankRunner | ClassifyRunner
+_MADE: dict[str, Any] = {"embed": EmbedRunner, "rerank": RerankRunner, "classify": ClassifyRunner}
 
 LATEST = ":latest"  # the tag that Ollama's clients append to a name
 
@@ -78,7 +80,7 @@ class Entry:
 
 
 def load_model(entry: Entry, limits: Limits) -> Any:
-    """Load a Model, an Embedder or a Reranker. Blocks."""
+    """Load a Model, an Embedder, a Reranker or a TextClassifier. Blocks."""
     spec = entry.spec
     options = {**options_for(spec, entry.kind), "offline": True, "progress": False}
     if entry.kind == "generate":
@@ -89,6 +91,10 @@ def load_model(entry: Entry, limits: Limits) -> Any:
         from weft.rerank import Reranker
 
         return Reranker(spec.source, **options)
+    if entry.kind == "classify":
+        from weft.rerank import TextClassifier
+
+        return TextClassifier(spec.source, **options)
     from weft.embed import Embedder
 
     embedder = Embedder(spec.source, **options)
@@ -99,7 +105,17 @@ def load_model(entry: Entry, limits: Limits) -> Any:
 class Models:
     """All models by name."""
 
-    def __init__(self, entries: list[Entry], limits: Limits, *, budget_bytes: int | None, keep_alive_s: float | None):
+    def __init__(
+        self,
+        entries: list[Entry],
+        limits: Limits,
+        *,
+        budget_bytes: int | None,
+        keep_alive_s: float | None,
+        prefixes: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`prefixes` are the options of engines for a prefix cache on disk."""
+        self._prefixes = prefixes
         self.entries = {entry.name: entry for entry in entries}
         self.limits = limits
         free = free_memory().available_bytes
@@ -179,10 +195,13 @@ class Models:
         runner: Runner
         if entry.kind == "generate":
             limits = self.limits
-            runner = await GenerateRunner(loaded, running=limits.running, waiting=limits.waiting).start()
+            kept = self._prefixes if loaded.decoder.slots is None else None  # recurrent state is not in pages
+            made: GenerateRunner = await asyncio.to_thread(
+                GenerateRunner, loaded, running=limits.running, waiting=limits.waiting, kept=kept
+            )
+            runner = await made.start()
         else:
-            made = RerankRunner if entry.kind == "rerank" else EmbedRunner
-            runner = made(loaded, waiting=self.limits.running + self.limits.waiting)
+            runner = _MADE[entry.kind](loaded, waiting=self.limits.running + self.limits.waiting)
         try:
             for name, path in entry.adapters.items():
                 await asyncio.to_thread(runner.adapters.load, name, path)

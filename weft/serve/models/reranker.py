@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from weft.rerank import Reranker
     from weft.rerank.pairs import Pairs
+    from weft.rerank.text_classifier import Text
     from weft.runtime import Adapters, Tokens
     from weft.text import Tokenizer
 
@@ -53,9 +54,29 @@ class RerankRunner:
     def failure(self) -> BaseException | None:
         return None
 
-    async def token_pairs(self, query: str, documents: Sequence[str], truncate: str | None) -> Pairs:
+    @property
+    def labels(self) -> list[str] | None:
+        """The label of a classifier that has only one; None for models that do not classify."""
+        names = self.reranker.labels
+        return names if len(names) == 1 else None
+
+    @property
+    def activation(self) -> str:
+        """The activation of that label's score in a classification, whatever the model's is for reranking."""
+        return "sigmoid"
+
+    async def token_texts(self, texts: Sequence[Text], truncate: str | None) -> Pairs:
+        """The tokens of each text or pair, computed by another thread."""
+        return await asyncio.get_running_loop().run_in_executor(
+            self._texts, lambda: self.reranker.token_texts(texts, truncate=truncate)
+        )
+
+    async def logits(self, pairs: Pairs) -> tuple[np.ndarray, float]:
+        """The logits of the label, float32 [n, 1], and the seconds spent waiting."""
+        return await self._steps.rows(pairs.tokens)
+
+    async def token_pairs(self, pairs: Sequence[tuple[str, str]], truncate: str | None) -> Pairs:
         """The tokens of each pair, computed by another thread."""
-        pairs = [(query, document) for document in documents]
         return await asyncio.get_running_loop().run_in_executor(
             self._texts, lambda: self.reranker.token_pairs(pairs, truncate=truncate)
         )

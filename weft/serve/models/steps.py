@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.errors import BackendError, BusyError
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     Make = Callable[[list[Any], str | None], np.ndarray]
+
+T = TypeVar("T")
 
 STEP_TOKENS = 512  # per thread of the model: the most that one step computes
 SHORT_TOKENS = 128  # a request with no more than this left counts as short
@@ -85,6 +87,12 @@ class Steps:
         finally:
             job.left.clear()
         return rows, (job.began or job.queued) - job.queued
+
+    async def between(self, work: Callable[[], T]) -> T:
+        """Run other work with the model, between two steps."""
+        if self._closed:
+            raise BackendError("serve", "the model is being unloaded")
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()

@@ -1,27 +1,17 @@
-"""GET /api/tags, /api/ps, /api/version; POST /api/show, /api/pull."""
+"""GET /api/tags, /api/ps, /api/version; POST /api/show."""
 
 from __future__ import annotations
 
-import asyncio
-import re
-import sys
-from collections.abc import AsyncIterator
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from weft.errors import UnsupportedError
-from weft.serve.http.events import line
-from weft.serve.http.faults import Fault, fault_of, invalid
-from weft.serve.http.routes import Answer, Context, Json, Stream
+from weft.serve.http.faults import invalid
+from weft.serve.http.routes import Answer, Context, Json
 from weft.serve.models.generator import GenerateRunner
-from weft.serve.models.outline import outline_of
 from weft.serve.models.pool import Entry, Runner
-from weft.serve.ollama.chat import LINES, error_line, named
-from weft.serve.ollama.schemas import PullRequest, ShowRequest
-from weft.serve.settings import ModelSpec
-
-# What may be downloaded: a catalogue name, or org/name[:tag][@revision] of the hub; never a path.
-_FETCHABLE = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?(?::[\w.-]+)?(?:@[\w.-]+)?", re.ASCII)
+from weft.serve.ollama.chat import named
+from weft.serve.ollama.schemas import ShowRequest
 
 
 async def version(context: Context, _: None) -> Answer:
@@ -144,40 +134,3 @@ def _model_info(entry: Entry, runner: Runner) -> dict[str, Any]:
     if entry.kind == "embed":
         sizes["embedding_length"] = runner.info["dimension"]
     return {**info, **{f"{family}.{name}": value for name, value in sizes.items()}}
-
-
-async def pull(context: Context, body: PullRequest) -> Answer:
-    """Succeed at once for a model that is served; download others in a separate process, if the operator allows it."""
-    given = (body.model or body.name or "").removesuffix(":latest")
-    if given not in context.serving.models.entries:
-        if not context.serving.settings.allow_pull:
-            raise Fault(403, "this server does not download models: run `weft pull`, or start it with --allow-pull")
-        if not _FETCHABLE.fullmatch(given) or ".." in given:
-            raise invalid("is not a model name: give a catalogue name, or org/name of the hub", "model")
-    if body.stream is False:
-        async for _ in _fetch(context, given):
-            pass
-        return Json({"status": "success"})
-    return Stream(_fetch(context, given), error_line, LINES)
-
-
-async def _fetch(context: Context, name: str) -> AsyncIterator[bytes]:
-    models = context.serving.models
-    if name not in models.entries:
-        yield line({"status": f"pulling {name}"})
-        command = (sys.executable, "-m", "weft", "pull", name)
-        quiet = asyncio.subprocess.DEVNULL
-        child = await asyncio.create_subprocess_exec(*command, stdin=quiet, stdout=quiet, stderr=quiet)
-        try:
-            code = await child.wait()
-        finally:
-            if child.returncode is None:
-                child.terminate()
-        if code != 0:
-            raise Fault(404 if code == 2 else 502, f"{name} could not be downloaded", kind="not_found_error")
-        try:
-            entry = Entry(ModelSpec(name, name), await asyncio.to_thread(outline_of, ModelSpec(name, name)))
-        except Exception as error:
-            raise fault_of(error) from error
-        models.add(entry)
-    yield line({"status": "success"})

@@ -3,7 +3,7 @@
 from functools import partial
 
 from weft.serve.http.routes import Route
-from weft.serve.ollama import chat, embed, listing, schemas
+from weft.serve.ollama import chat, embed, listing, pulling, schemas
 
 _route = partial(Route, shape="ollama")
 
@@ -18,5 +18,5 @@ ROUTES = [
     _route("GET", "/api/ps", listing.running, "The models in memory"),
     _route("GET", "/api/version", listing.version, "weft's version"),
     _route("POST", "/api/show", listing.show, "The properties of a model", body=schemas.ShowRequest),
-    _route("POST", "/api/pull", listing.pull, "Download a model", body=schemas.PullRequest),
+    _route("POST", "/api/pull", pulling.pull, "Download a model", body=schemas.PullRequest),
 ]

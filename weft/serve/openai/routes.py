@@ -6,8 +6,6 @@ from weft.serve.openai.chat import chat
 from weft.serve.openai.completions import complete
 from weft.serve.openai.embeddings import embed
 from weft.serve.openai.listing import list_models, show_model
-from weft.serve.openai.response_schemas import ResponsesRequest
-from weft.serve.openai.responses import respond
 
 ROUTES = [
     Route("GET", "/v1/models", list_models, "The models, and the state of each", answer=answers.ModelList),
@@ -30,7 +28,6 @@ ROUTES = [
         answer=answers.TextCompletion,
         work="generate",
     ),
-    Route("POST", "/v1/responses", respond, "Answer with a list of items", body=ResponsesRequest, work="generate"),
     Route(
         "POST",
         "/v1/embeddings",

@@ -1,4 +1,4 @@
-"""POST /embed and /similarity, GET /info."""
+"""POST /embed, /embed_all and /similarity, GET /info."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import asyncio
 
 from weft.serve.http.faults import Fault, invalid
 from weft.serve.http.routes import Answer, Context, Json
+from weft.serve.models.classifier import ClassifyRunner
+from weft.serve.models.generator import GenerateRunner
+from weft.serve.models.reranker import RerankRunner
 from weft.serve.openai.completions import split_inputs
-from weft.serve.tei.schemas import EmbedRequest, SimilarityParameters, SimilarityRequest
-from weft.serve.work.embedding import Asked, embed_inputs, embed_texts
-from weft.serve.work.generating import lease_scorer
+from weft.serve.tei.schemas import EmbedAllRequest, EmbedRequest, SimilarityParameters, SimilarityRequest
+from weft.serve.work.embedding import Asked, embed_inputs, embed_texts, embed_tokens
+from weft.serve.work.generating import lease, wrong_kind
 from weft.serve.work.scoring import first_of
 
 
@@ -54,6 +57,20 @@ def token_headers(tokens: int, dropped: int) -> tuple[tuple[bytes, bytes], ...]:
     return ((b"x-compute-tokens", str(tokens).encode()), *truncated)
 
 
+async def embed_all(context: Context, body: EmbedAllRequest) -> Answer:
+    """A vector for each token of each input, special tokens included: the model's last hidden states."""
+    model = embedder_name(context, body.model)
+    asked = Asked(
+        "inputs",
+        truncate=kept(body.truncate, body.truncation_direction),
+        prompt_name=body.prompt_name,
+        remedy="truncate: true",
+    )
+    made = await embed_tokens(context, model, split_inputs(body.inputs, "inputs"), asked)
+    numbers = await asyncio.to_thread(lambda: [states.tolist() for states in made.states])
+    return Json(numbers, headers=token_headers(made.tokens, made.dropped), large=True)
+
+
 async def similarity(context: Context, body: SimilarityRequest) -> Answer:
     """The similarity of each sentence to the source sentence, by the model's own measure."""
     model = embedder_name(context, body.model)
@@ -69,9 +86,13 @@ async def info(context: Context, _: None) -> Answer:
     """The model, its limits and its settings, so that clients can check how vectors and scores are computed."""
     from weft import __version__
 
-    given = context.query.get("model") or first_of(context, "embed") or first_of(context, "rerank")
+    kinds = ("embed", "rerank", "classify")
+    given = context.query.get("model") or next((name for kind in kinds if (name := first_of(context, kind))), None)
     name = embedder_name(context, given)
-    found, limits = (await lease_scorer(context, name)).info, context.serving.settings.limits
+    runner = (await lease(context, name))[2]
+    if isinstance(runner, GenerateRunner):
+        raise wrong_kind(name, runner, "embed")
+    found, limits = runner.info, context.serving.settings.limits
     facts = {
         "model_id": context.serving.models.find(name)[0].name,
         "model_sha": None,
@@ -84,9 +105,13 @@ async def info(context: Context, _: None) -> Answer:
         "tokenization_workers": 1,
         "version": __version__,
     }
-    if "method" in found:  # a reranker
-        ids = found.get("label_ids", {})
-        labels = {"id2label": {str(id): label for label, id in ids.items()}, "label2id": ids}
+    ids = found.get("label_ids", {})
+    labels = {"id2label": {str(id): label for label, id in ids.items()}, "label2id": ids}
+    if isinstance(runner, ClassifyRunner):
+        named = list(enumerate(runner.labels))
+        labels = {"id2label": {str(id): name for id, name in named}, "label2id": {name: id for id, name in named}}
+        return Json({**facts, "model_type": {"classifier": labels}, "activation": runner.activation})
+    if isinstance(runner, RerankRunner):
         return Json({**facts, "model_type": {"reranker": labels}, "method": found["method"]})
     recipe = {part: found[part] for part in ("dimension", "normalise", "prompts", "similarity")}
     return Json({**facts, "model_type": {"embedding": {"pooling": found["pooling"]}}, **recipe})

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from weft.serve.work.tracking import Call
 
 
+MOST_NUMBERS = 1 << 22  # in the vectors of all tokens of a request: some 50 MB of JSON
+
+
 @frozen
 class Asked:
     """What a request asks for; `param` is the field of its inputs, `remedy` the field that truncates a long input."""
@@ -69,19 +72,36 @@ def _unit(vectors: np.ndarray) -> np.ndarray:
 
 async def embed_inputs(context: Context, model: str, inputs: list[str] | list[list[int]], asked: Asked) -> Vectors:
     """Vectors of texts, or of token ids, which are used unchanged."""
-    if isinstance(inputs[0], str):
-        return await embed_texts(context, model, cast("list[str]", inputs), asked)
-    for name in ("prompt", "prompt_name", "truncate"):
-        if getattr(asked, name) is not None:
-            raise invalid("is only for texts; leave it out with token ids", name)
-    return await _embed_ids(context, model, cast("list[list[int]]", inputs), asked)
+    runner, found, adapter = await _tokens_of(context, model, inputs, asked)
+    cut = _cut_to(runner, asked.dimensions)
+    return await _embed(context, runner, model, found, asked.adapter or adapter, asked.param, cut)
 
 
 async def embed_texts(context: Context, model: str, texts: Sequence[str], asked: Asked) -> Vectors:
     """Vectors of texts; a text that is too long is an error unless the request says which part is kept."""
-    check_count(context, len(texts), asked.param)
+    return await embed_inputs(context, model, list(texts), asked)
+
+
+async def _tokens_of(
+    context: Context, model: str, inputs: list[str] | list[list[int]], asked: Asked
+) -> tuple[EmbedRunner, TokenIds, str | None]:
+    """The model, the token ids of the inputs, and the adapter if `model` names one."""
+    check_count(context, len(inputs), asked.param)
     runner, adapter = await lease_embedder(context, model)
-    cut = _cut_to(runner, asked.dimensions)
+    if inputs and isinstance(inputs[0], str):
+        return runner, await _text_ids(context, runner, model, cast("list[str]", inputs), asked), adapter
+    for name in ("prompt", "prompt_name", "truncate"):
+        if getattr(asked, name) is not None:
+            raise invalid("is only for texts; leave it out with token ids", name)
+    try:
+        return runner, runner.given_ids(cast("list[list[int]]", inputs)), adapter
+    except TooLongError as error:
+        raise too_long(error, f"{asked.param}: sequence", asked.param) from None
+    except InputError as error:
+        raise fault_of(error.but(field=asked.param)) from None
+
+
+async def _text_ids(context: Context, runner: EmbedRunner, model: str, texts: Sequence[str], asked: Asked) -> TokenIds:
     name = asked.prompt_name
     if name is not None and asked.prompt is not None:
         raise invalid("cannot be combined with prompt", "prompt_name")
@@ -97,20 +117,7 @@ async def embed_texts(context: Context, model: str, texts: Sequence[str], asked:
         raise too_long(error, f"{asked.param}: text", asked.param, asked.remedy) from None
     took = time.monotonic() - started
     context.serving.metrics.observe("te_request_tokenization_duration", took, model=model)
-    return await _embed(context, runner, model, found, asked.adapter or adapter, asked.param, cut)
-
-
-async def _embed_ids(context: Context, model: str, inputs: Sequence[Sequence[int]], asked: Asked) -> Vectors:
-    check_count(context, len(inputs), asked.param)
-    runner, adapter = await lease_embedder(context, model)
-    cut = _cut_to(runner, asked.dimensions)
-    try:
-        found = runner.given_ids(inputs)
-    except TooLongError as error:
-        raise too_long(error, f"{asked.param}: sequence", asked.param) from None
-    except InputError as error:
-        raise fault_of(error.but(field=asked.param)) from None
-    return await _embed(context, runner, model, found, asked.adapter or adapter, asked.param, cut)
+    return found
 
 
 def _cut_to(runner: EmbedRunner, dimensions: int | None) -> Embedder:
@@ -159,6 +166,36 @@ async def _embed(
     with_adapter = None if adapter is None else cut.adapters.get(adapter).digest.hex()
     fingerprint = cut.fingerprint.changed(adapter=with_adapter)
     return Vectors(vectors, tokens, found.dropped, runner, call, fingerprint).with_header()
+
+
+@frozen
+class TokenVectors:
+    """The last hidden state of every token of each input, float32 [tokens, channels]."""
+
+    states: list[np.ndarray]
+    tokens: int
+    dropped: int
+
+
+async def embed_tokens(context: Context, model: str, inputs: list[str] | list[list[int]], asked: Asked) -> TokenVectors:
+    """The hidden states of texts, or of token ids."""
+    runner, found, adapter = await _tokens_of(context, model, inputs, asked)
+    if adapter is not None:
+        raise invalid("names an adapter; vectors of tokens are computed without one", "model")
+    tokens = sum(map(len, found.ids))
+    check_tokens(context, tokens, asked.param)
+    width = runner.channels
+    if tokens * width > MOST_NUMBERS:
+        most = MOST_NUMBERS // width
+        raise invalid(f"has {tokens} tokens of {width} numbers; at most {most} are allowed: send less", asked.param)
+    call, metrics = context.call, context.serving.metrics
+    call.prompt_tokens, call.began = tokens, time.monotonic()
+    metrics.count("te_request_count", model=model)
+    states = await runner.hidden_states(found.ids)
+    metrics.count("te_request_success", model=model)
+    metrics.observe("te_request_duration", call.age_s, model=model)
+    call.finish_reason = "stop"
+    return TokenVectors(states, tokens, sum(found.dropped))
 
 
 def check_tokens(context: Context, tokens: int, param: str) -> None:

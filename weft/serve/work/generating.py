@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 from weft.errors import TooLongError, WeftError
 from weft.frozen import frozen
 from weft.serve.http.faults import Fault, invalid
+from weft.serve.models.classifier import ClassifyRunner
 from weft.serve.models.embedder import EmbedRunner
 from weft.serve.models.generator import GenerateRunner
+from weft.serve.models.outline import DOES
 from weft.serve.models.reranker import RerankRunner
 
 if TYPE_CHECKING:
@@ -68,7 +70,7 @@ async def lease_generator(context: Context, name: str, *, to_ask: bool = False) 
     """A generator, and its adapter if one is named; with `to_ask`, an error while its queue is full."""
     _, adapter, runner = await lease(context, name)
     if not isinstance(runner, GenerateRunner):
-        raise _wrong_kind(name, runner, "generate")
+        raise wrong_kind(name, runner, "generate")
     if to_ask:
         runner.check_room()
     return runner, adapter
@@ -77,28 +79,40 @@ async def lease_generator(context: Context, name: str, *, to_ask: bool = False) 
 async def lease_embedder(context: Context, name: str) -> tuple[EmbedRunner, str | None]:
     _, adapter, runner = await lease(context, name)
     if not isinstance(runner, EmbedRunner):
-        raise _wrong_kind(name, runner, "embed")
+        raise wrong_kind(name, runner, "embed")
     return runner, adapter
 
 
 async def lease_scorer(context: Context, name: str) -> RerankRunner | EmbedRunner:
     """A reranker, or an embedder, which scores by similarity."""
     _, _, runner = await lease(context, name)
-    if isinstance(runner, GenerateRunner):
-        raise _wrong_kind(name, runner, "rerank")
+    if isinstance(runner, GenerateRunner | ClassifyRunner):
+        raise wrong_kind(name, runner, "rerank")
     return runner
 
 
-def _wrong_kind(name: str, runner: Runner, wanted: str) -> Fault:
-    does = {"generate": "generates text", "embed": "embeds texts", "rerank": "scores documents"}[runner.kind]
-    message = f"{name} {does} and cannot {wanted}; GET /v1/models shows the kind of each model"
+async def lease_classifier(context: Context, name: str) -> ClassifyRunner | RerankRunner:
+    """A classifier, or a cross-encoder with one label."""
+    _, _, runner = await lease(context, name)
+    if not isinstance(runner, ClassifyRunner | RerankRunner) or runner.labels is None:
+        raise wrong_kind(name, runner, "classify")
+    return runner
+
+
+def wrong_kind(name: str, runner: Runner, wanted: str) -> Fault:
+    """The fault of a request for something that the model does not do."""
+    advice = "GET /v1/models shows the kind of each model"
+    if (runner.kind, wanted) == ("classify", "rerank"):
+        advice = "to rank by one of its labels, the server's operator sets `label` in the --config file"
+    message = f"{name} {DOES[runner.kind]} and cannot {wanted}; {advice}"
     return invalid(message, "model", code="wrong_kind_of_model")
 
 
 def isolation(context: Context, cache_salt: str | None = None) -> dict[str, str]:
     """Options that isolate tenants: keys share the engine fairly, and KV pages only within one key and salt."""
     tenant = context.call.tenant
-    return {"tenant": tenant, "salt": f"{tenant}\0{cache_salt}" if cache_salt else tenant}
+    salt = context.serving.salts.get(tenant, tenant)
+    return {"tenant": tenant, "salt": f"{salt}\0{cache_salt}" if cache_salt else salt}
 
 
 class Running:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from weft.errors import TooLongError
 from weft.frozen import frozen
@@ -19,6 +19,8 @@ from weft.serve.work.generating import lease_scorer
 if TYPE_CHECKING:
     from weft.serve.http.routes import Context
     from weft.text import Tokenizer
+
+T = TypeVar("T")
 
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 REMEDY = "truncate: true"  # every body of reranking has it
@@ -54,8 +56,16 @@ class Scorer(ABC):
             documents, self.dropped = await asyncio.to_thread(_shortened, tokenizer, documents, most, from_end)
         return await self._scores(query, documents)
 
+    async def pair_scores(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+        """The score of each pair."""
+        check_count(self._context, len(pairs), self._wanted.param)
+        return await self._pair_scores(pairs)
+
     @abstractmethod
     async def _scores(self, query: str, documents: Sequence[str]) -> list[float]: ...
+
+    @abstractmethod
+    async def _pair_scores(self, pairs: Sequence[tuple[str, str]]) -> list[float]: ...
 
 
 class Similarity(Scorer):
@@ -78,6 +88,19 @@ class Similarity(Scorer):
         found: list[float] = embedder.similarity(*vectors)[0].tolist()
         return found
 
+    async def _pair_scores(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+        """The cosine of each pair's vectors: the two texts have the same part in it, so neither gets a prompt."""
+        import numpy as np
+
+        texts = list(dict.fromkeys(text for pair in pairs for text in pair))
+        asked = Asked(self._wanted.param, truncate=self._wanted.truncate, remedy=REMEDY)
+        made = (await embed_texts(self._context, self._model, texts, asked)).normalised()
+        self.tokens, self.dropped = made.tokens, sum(made.dropped)
+        place = {text: i for i, text in enumerate(texts)}
+        left, right = (made.vectors[[place[pair[side]] for pair in pairs]] for side in (0, 1))
+        found: list[float] = np.einsum("ij,ij->i", left, right).tolist()
+        return found
+
 
 class Reranking(Scorer):
     """Scores of a reranker, which reads the query and a document together."""
@@ -85,34 +108,43 @@ class Reranking(Scorer):
     _runner: RerankRunner
 
     async def _scores(self, query: str, documents: Sequence[str]) -> list[float]:
-        call, metrics, wanted = self._context.call, self._context.serving.metrics, self._wanted
+        return await self._pair_scores([(query, document) for document in documents])
+
+    async def _pair_scores(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+        wanted = self._wanted
         try:
-            pairs = await self._runner.token_pairs(query, documents, wanted.truncate)
+            tokens = await self._runner.token_pairs(pairs, wanted.truncate)
         except TooLongError as error:
             if wanted.truncate is not None:  # the query alone leaves no room
                 raise
             raise too_long(error, f"{wanted.param}: the query with text", wanted.param, REMEDY) from None
-        self.tokens, self.dropped = sum(map(len, pairs.tokens)), self.dropped + sum(pairs.dropped)
+        self.tokens, self.dropped = sum(map(len, tokens.tokens)), self.dropped + sum(tokens.dropped)
         check_tokens(self._context, self.tokens, wanted.param)
-        call.prompt_tokens, call.began = self.tokens, time.monotonic()
-        metrics.count("te_request_count", model=self._model)
-        try:
-            found, waited = await self._runner.scores(pairs, self._activation)
-        except Exception as error:
-            fault = fault_of(error)
-            metrics.count("te_request_failure", model=self._model, err=fault.code or str(fault.status))
-            raise
-        metrics.count("te_request_success", model=self._model)
-        metrics.observe("te_request_queue_duration", waited, model=self._model)
-        metrics.observe("te_request_duration", call.age_s, model=self._model)
-        call.finish_reason = "stop"
-        return found
+        return await counted(self._context, self.tokens, self._runner.scores(tokens, self._activation))
 
     @property
     def _activation(self) -> str | None:
         if self._wanted.raw is None or not _classifies(self._runner):
             return None
         return "identity" if self._wanted.raw else "sigmoid"
+
+
+async def counted(context: Context, tokens: int, work: Awaitable[tuple[T, float]]) -> T:
+    """The result of a scorer's or classifier's work, which also returns the seconds it waited; records its metrics."""
+    call, metrics = context.call, context.serving.metrics
+    call.prompt_tokens, call.began = tokens, time.monotonic()
+    metrics.count("te_request_count", model=call.model)
+    try:
+        found, waited = await work
+    except Exception as error:
+        fault = fault_of(error)
+        metrics.count("te_request_failure", model=call.model, err=fault.code or str(fault.status))
+        raise
+    metrics.count("te_request_success", model=call.model)
+    metrics.observe("te_request_queue_duration", waited, model=call.model)
+    metrics.observe("te_request_duration", call.age_s, model=call.model)
+    call.finish_reason = "stop"
+    return found
 
 
 def _shortened(tokenizer: Tokenizer, texts: Sequence[str], most: int, from_end: bool) -> tuple[list[str], int]:

@@ -73,7 +73,7 @@ class Spans:
 _TRACE = ("traceparent", "tracestate")
 
 
-NOT_GENERATING = {"embed": "embeddings", "rerank": "rerank"}  # a model's kind -> the operation
+NOT_GENERATING = {"embed": "embeddings", "rerank": "rerank", "classify": "classify"}  # a model's kind -> the operation
 
 
 def operation_of(call: Call) -> str:

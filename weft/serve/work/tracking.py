@@ -18,6 +18,11 @@ WINDOW_S = 5
 PATIENCE_S = 1.0  # a body that has been arriving for less than this is not given up for others
 
 
+def tenant_of(key: int) -> str:
+    """How the client with this key is named in logs and told apart from others."""
+    return f"key-{key}"
+
+
 @dataclass(eq=False)
 class Call:
     """One HTTP request while it is being answered. What it holds is on `stack` and released when it ends."""

@@ -1,4 +1,4 @@
-"""POST /v1/responses: OpenAI's newer API, without features that keep state between requests."""
+"""POST /v1/responses: answers as lists of items, whole, as events, or in the background."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ import msgspec
 
 from weft.serve.http.events import event
 from weft.serve.http.faults import Fault, invalid
+from weft.serve.http.rejoining import Rejoined, keep
 from weft.serve.http.routes import Answer, Context, Json, Stream
 from weft.serve.openai.chat import logprob_of
 from weft.serve.openai.events import new_id, now
-from weft.serve.openai.messages import arguments_of, text_of
 from weft.serve.openai.options import of_format
-from weft.serve.openai.response_schemas import Item, NamedFunctionTool, ResponsesRequest
 from weft.serve.openai.schemas import JsonSchema, ResponseFormat
+from weft.serve.responses.items import call_item, input_items, message_item, messages_of, reasoning_item
+from weft.serve.responses.schemas import NamedFunctionTool, ResponsesRequest
+from weft.serve.responses.store import Stored
 from weft.serve.work import chatting
 from weft.serve.work.blocks import BlockWriter, Kind
 from weft.serve.work.chatting import Ask, Chat, Delta, Reply
@@ -27,17 +29,35 @@ LOGPROBS = "message.output_text.logprobs"
 
 async def respond(context: Context, body: ResponsesRequest) -> Answer:
     """Answer with a list of items: reasoning, a message, calls of functions."""
-    ask = ask_of(body, context.serving.settings.limits.default_tokens)
+    earlier = _earlier(context, body)
+    items = input_items(body.input)
+    ask = ask_of(body, messages_of(body, earlier), context.serving.settings.limits.default_tokens)
     started = await chatting.start(context, ask)
-    writer = _Writer(started, body)
+    writer = _Writer(context, started, body, [*earlier, *items])
+    if body.background:
+        return await writer.in_background()
     if body.stream:
         return Stream(writer.events(), writer.error_event)
     return Json(await writer.whole())
 
 
-def ask_of(body: ResponsesRequest, default_tokens: int) -> Ask:
-    if body.background:
-        raise invalid("is not supported", "background")
+def _earlier(context: Context, body: ResponsesRequest) -> list[dict[str, Any]]:
+    """The items of the conversation that the request continues: what the earlier response answered, and its output."""
+    id, param = body.previous_response_id, "previous_response_id"
+    if body.background and body.store is False:
+        raise invalid("needs store: true, since the response is fetched later", "background")
+    if id is None:
+        return []
+    found = context.serving.responses.get(id, context.call.tenant)
+    if found is None:
+        what = f"is {id!r:.80}, which is not stored: deleted, made with store: false, or too long ago"
+        raise invalid(what, param, code="previous_response_not_found")
+    if found.response["status"] not in ("completed", "incomplete"):
+        raise invalid(f"is {id!r:.80}, a response that is {found.response['status']}", param)
+    return [*found.items, *found.response["output"]]
+
+
+def ask_of(body: ResponsesRequest, messages: list[dict[str, Any]], default_tokens: int) -> Ask:
     options: dict[str, Any] = {"max_tokens": body.max_output_tokens or default_tokens}
     for name in ("temperature", "top_p", "min_p"):
         if getattr(body, name) is not None:
@@ -57,7 +77,7 @@ def ask_of(body: ResponsesRequest, default_tokens: int) -> Ask:
     wanted = body.text.format if body.text is not None else None
     return Ask(
         model=body.model,
-        messages=_messages(body),
+        messages=messages,
         options=options,
         tools=_tools(body),
         tool_choice="named" if isinstance(choice, NamedFunctionTool) else choice,
@@ -84,50 +104,16 @@ def _tools(body: ResponsesRequest) -> list[dict[str, Any]]:
     return tools
 
 
-def _messages(body: ResponsesRequest) -> list[dict[str, Any]]:
-    messages: list[dict[str, Any]] = []
-    if body.instructions:
-        messages.append({"role": "system", "content": body.instructions})
-    if isinstance(body.input, str):
-        return [*messages, {"role": "user", "content": body.input}]
-    for number, item in enumerate(body.input):
-        _add(messages, item, f"input[{number}]")
-    if not any(message["role"] != "system" for message in messages):
-        raise invalid("has no message to answer", "input")
-    return messages
-
-
-def _add(messages: list[dict[str, Any]], item: Item, where: str) -> None:
-    """Append an item; calls belong to the preceding message of the assistant."""
-    if item.type == "message":
-        if item.role is None or item.content is None:
-            raise invalid("needs a role and content", where)
-        role = "system" if item.role == "developer" else item.role
-        messages.append({"role": role, "content": text_of(item.content, f"{where}.content")})
-    elif item.type == "function_call":
-        if item.name is None:
-            raise invalid("is missing", f"{where}.name")
-        function = {"name": item.name, "arguments": arguments_of(item.arguments or "{}", where)}
-        if not messages or messages[-1]["role"] != "assistant":
-            messages.append({"role": "assistant", "content": ""})
-        call = {"id": item.call_id or "", "type": "function", "function": function}
-        messages[-1].setdefault("tool_calls", []).append(call)
-    elif item.type == "function_call_output":
-        if item.output is None:
-            raise invalid("is missing", f"{where}.output")
-        content = text_of(item.output, f"{where}.output")
-        messages.append({"role": "tool", "tool_call_id": item.call_id or "", "content": content})
-    elif item.type != "reasoning":  # which templates leave out of earlier turns anyway
-        raise invalid(f"is {item.type!r:.60}, which is not supported", f"{where}.type")
-
-
 class _Writer(BlockWriter):
-    """Writes a chat as output items, whole or as events."""
+    """Writes a chat as output items, whole or as events, and stores the response. `given` are the items it answers."""
 
-    def __init__(self, chat: Chat, body: ResponsesRequest) -> None:
+    def __init__(self, context: Context, chat: Chat, body: ResponsesRequest, given: list[dict[str, Any]]) -> None:
         super().__init__()
+        self._serving, self._tenant = context.serving, context.call.tenant
+        self._context = context
         self._chat = chat
         self._body = body
+        self._given = given
         self._number = 0
         self._id, self._created = new_id("resp"), now()
         self._items: list[dict[str, Any]] = []  # those that are complete
@@ -138,12 +124,29 @@ class _Writer(BlockWriter):
         (reply,) = await self._chat.replies()
         items: list[dict[str, Any]] = []
         if reply.reasoning:
-            items.append(_reasoning(new_id("rs"), reply.reasoning))
+            items.append(reasoning_item(new_id("rs"), reply.reasoning))
         if reply.text or not reply.calls:
-            items.append(_message(new_id("msg"), reply.text, self._logprobs(reply.logprobs)))
+            items.append(message_item(new_id("msg"), reply.text, self._logprobs(reply.logprobs)))
         for call in reply.calls:
-            items.append(_call(new_id("fc"), call.id, call.name, call.arguments))
-        return await self._response(reply, items)
+            items.append(call_item(new_id("fc"), call.id, call.name, call.arguments))
+        return self._stored(await self._response(reply, items))
+
+    async def in_background(self) -> Answer:
+        """Generate without the client, which may fetch the response or rejoin its events later."""
+        begun = await self._response(None, [])
+        stream = Stream(self.events(), self.error_event)
+        kept = keep(self._context, stream, None, self._id)
+        self._serving.responses.put(Stored(self._tenant, begun, self._given, kept))
+        return Rejoined(kept) if self._body.stream else Json(begun)
+
+    def _stored(self, response: dict[str, Any]) -> dict[str, Any]:
+        """The response, stored unless the request says otherwise or it was deleted meanwhile."""
+        responses = self._serving.responses
+        begun = responses.get(self._id, self._tenant)
+        if response["store"] and (begun is not None or not self._body.background):
+            kept = None if begun is None else begun.kept
+            responses.put(Stored(self._tenant, response, self._given, kept))
+        return response
 
     def _logprobs(self, found: Any) -> list[Any]:
         return [msgspec.to_builtins(logprob_of(self._chat.runner, entry)) for entry in found]
@@ -164,9 +167,10 @@ class _Writer(BlockWriter):
             "model": body.model,
             "output": items,
             "parallel_tool_calls": body.parallel_tool_calls is not False,
-            "previous_response_id": None,
+            "background": bool(body.background),
+            "previous_response_id": body.previous_response_id,
             "reasoning": {"effort": body.reasoning.effort if body.reasoning else None, "summary": None},
-            "store": False,
+            "store": body.store is not False,
             "temperature": body.temperature,
             "text": {"format": msgspec.to_builtins(body.text.format) if body.text and body.text.format else _PLAIN},
             "tool_choice": msgspec.to_builtins(body.tool_choice or "auto"),
@@ -198,6 +202,12 @@ class _Writer(BlockWriter):
         return event(value, kind)
 
     def error_event(self, fault: Fault) -> bytes:
+        """The event of an error that ends the stream; a response in the background is stored as failed."""
+        begun = self._serving.responses.get(self._id, self._tenant)
+        if begun is not None:
+            status = "cancelled" if fault.code == "cancelled" else "failed"
+            error = None if status == "cancelled" else {"code": "server_error", "message": fault.message}
+            self._stored({**begun.response, "status": status, "error": error, "output": self._items})
         return self._event("error", code=fault.code, message=fault.message, param=fault.param)
 
     async def events(self) -> AsyncIterator[bytes]:
@@ -211,7 +221,7 @@ class _Writer(BlockWriter):
             rest += self.empty_text() + self.close()
         response = await self._response(reply, self._items)
         kind = "response.incomplete" if response["status"] == "incomplete" else "response.completed"
-        yield rest + self._event(kind, response=response)
+        yield rest + self._event(kind, response=self._stored(response))
 
     @property
     def _at(self) -> dict[str, Any]:
@@ -220,9 +230,9 @@ class _Writer(BlockWriter):
 
     def begin(self, kind: Kind, call: CallStarted | None) -> bytes:
         if call is not None:
-            item = _call(new_id("fc"), call.id, call.name, "")
+            item = call_item(new_id("fc"), call.id, call.name, "")
         else:
-            item = _reasoning(new_id("rs"), "") if kind == "reasoning" else _message(new_id("msg"), "", [])
+            item = reasoning_item(new_id("rs"), "") if kind == "reasoning" else message_item(new_id("msg"), "", [])
         self._item, self._text = {**item, "status": "in_progress"}, ""
         shown = {**self._item, **({"content": []} if "content" in item else {})}
         written = self._event("response.output_item.added", output_index=len(self._items), item=shown)
@@ -259,24 +269,3 @@ class _Writer(BlockWriter):
 
 
 _PLAIN = {"type": "text"}
-
-
-def _message(id: str, text: str, logprobs: list[Any]) -> dict[str, Any]:
-    part = {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
-    return {"id": id, "type": "message", "role": "assistant", "status": "completed", "content": [part]}
-
-
-def _reasoning(id: str, text: str) -> dict[str, Any]:
-    part = {"type": "reasoning_text", "text": text}
-    return {"id": id, "type": "reasoning", "summary": [], "content": [part], "status": "completed"}
-
-
-def _call(id: str, call_id: str, name: str, arguments: str) -> dict[str, Any]:
-    return {
-        "id": id,
-        "type": "function_call",
-        "call_id": call_id,
-        "name": name,
-        "arguments": arguments,
-        "status": "completed",
-    }

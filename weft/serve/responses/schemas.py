@@ -1,4 +1,4 @@
-"""The body of POST /v1/responses: the part that needs no state between requests."""
+"""The body of POST /v1/responses."""
 
 from __future__ import annotations
 
@@ -83,10 +83,10 @@ class ResponsesRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     include: Annotated[list[ShortText], Meta(max_length=16)] | None = None
     metadata: Metadata | None = None
     user: ShortText | None = None
-    # this server keeps no responses, so these can only be off
-    store: bool | None = None
+    store: bool | None = None  # None: true
     background: bool | None = None
-    previous_response_id: None = None
+    previous_response_id: Name | None = None
+    # not kept by this server, so these can only be off
     conversation: None = None
     prompt: None = None
     # accepted without effect

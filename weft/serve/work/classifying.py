@@ -1,0 +1,47 @@
+"""Classification for a call: the scores of a model's labels for texts, within the limits, with metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from weft.errors import TooLongError
+from weft.frozen import frozen
+from weft.serve.work.embedding import check_count, check_tokens, too_long
+from weft.serve.work.generating import lease_classifier
+from weft.serve.work.scoring import REMEDY, counted
+
+if TYPE_CHECKING:
+    from weft.rerank.text_classifier import Text
+    from weft.serve.http.routes import Context
+
+
+@frozen
+class Labelled:
+    """The scores of each text, [texts][labels] in the order of `labels`; `dropped` tokens were cut off."""
+
+    labels: list[str]
+    scores: list[list[float]]
+    tokens: int
+    dropped: int
+
+
+async def classify(
+    context: Context, model: str, texts: Sequence[Text], param: str, *, truncate: str | None, raw: bool
+) -> Labelled:
+    """The scores of texts and pairs: logits if `raw`, else through the model's activation."""
+    from weft.rerank.text_classifier import activated
+
+    check_count(context, len(texts), param)
+    runner = await lease_classifier(context, model)
+    try:
+        tokens = await runner.token_texts(texts, truncate)
+    except TooLongError as error:
+        if truncate is not None:
+            raise
+        raise too_long(error, f"{param}: text", param, REMEDY) from None
+    count = sum(map(len, tokens.tokens))
+    check_tokens(context, count, param)
+    logits = await counted(context, count, runner.logits(tokens))
+    scores = activated(logits, "identity" if raw else runner.activation).tolist()
+    return Labelled(runner.labels or [], scores, count, sum(tokens.dropped))
