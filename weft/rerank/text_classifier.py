@@ -61,7 +61,7 @@ class TextClassifier:
         self.truncate = check_truncate(truncate)
         self._located = locate(str(model), offline=offline, progress=progress)
         checkpoint = open_checkpoint(self._located.path)
-        given = {"compute": compute, "threads": threads}
+        given: dict[str, Any] = {"compute": compute, "threads": threads}
         self._scorer = Labels(checkpoint, **{k: v for k, v in given.items() if v is not None})
         self.activation = label_activation(checkpoint, self._scorer.count)
         self._scorer.start()
