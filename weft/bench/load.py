@@ -1,7 +1,8 @@
 """Load on a server: requests arrive at random times, whether or not earlier ones have been answered.
 
 Any server with OpenAI's API can be measured. Arrivals are a seeded Poisson process, so two servers get the same
-requests at the same times.
+requests at the same times. Long prompts may come between them, one every few seconds: what is measured is how the
+others fare.
 """
 
 from __future__ import annotations
@@ -29,12 +30,17 @@ NAME = "measured"
 
 @frozen
 class Plan:
-    """`requests` prompts of `prompt` words with answers of `tokens` tokens; `rate` requests arrive per second."""
+    """`requests` prompts of `prompt` words with answers of `tokens` tokens; `rate` requests arrive per second.
+
+    With `long`, a prompt of that many words comes every `every_s` seconds from the start on, until the last of these.
+    """
 
     rate: float
     requests: int = 32
     prompt: int = 64
     tokens: int = 64
+    long: int = 0
+    every_s: float = 10.0
     seed: int = 1
 
 
@@ -51,7 +57,10 @@ class Seen:
 
 @frozen
 class Result:
-    """A run: tokens per second overall, and percentiles of the time to the first token and between tokens."""
+    """A run: tokens per second overall, and percentiles of the time to the first token and between tokens.
+
+    The percentiles are of the short prompts; `long_first_s` are the times to the first token of the long ones.
+    """
 
     rate: float
     answered: int
@@ -59,6 +68,7 @@ class Result:
     tokens_per_second: float
     first_s: dict[int, float]
     gap_s: dict[int, float]
+    long_first_s: tuple[float, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -68,7 +78,12 @@ class Result:
             "tokens_per_second": round(self.tokens_per_second, 2),
             **{f"first_token_p{p}_ms": round(1000 * value, 1) for p, value in self.first_s.items()},
             **{f"inter_token_p{p}_ms": round(1000 * value, 1) for p, value in self.gap_s.items()},
+            **({"long": len(self.long_first_s), "long_first_token_p50_ms": self._long_ms} if self.long_first_s else {}),
         }
+
+    @property
+    def _long_ms(self) -> float:
+        return round(1000 * percentiles(self.long_first_s)[50], 1)
 
 
 def run(url: str, model: str, plan: Plan, key: str | None = None) -> Result:
@@ -80,34 +95,42 @@ def run(url: str, model: str, plan: Plan, key: str | None = None) -> Result:
 
 
 async def _run(host: str, port: int, model: str, plan: Plan, key: str | None) -> Result:
-    rng = random.Random(plan.seed)
+    rng, rng_long = random.Random(plan.seed), random.Random(-plan.seed)
     began = time.monotonic()
-    due, tasks = 0.0, []
-    for number in range(plan.requests):
-        words = " ".join(rng.choice(WORDS) for _ in range(plan.prompt))
+
+    def send(name: str, rng: random.Random, words: int, due: float) -> asyncio.Future[Seen]:
         body = {
             "model": model,
-            "messages": [{"role": "user", "content": f"{number} {words}"}],
+            "messages": [{"role": "user", "content": f"{name} {' '.join(rng.choice(WORDS) for _ in range(words))}"}],
             "max_tokens": plan.tokens,
             "temperature": 0,
             "ignore_eos": True,
             "stream": True,
             "stream_options": {"include_usage": True},
         }
-        tasks.append(asyncio.ensure_future(_one(host, port, body, key, began, due)))
+        return asyncio.ensure_future(_one(host, port, body, key, began, due))
+
+    due, tasks, long = 0.0, [], []
+    for number in range(plan.requests):
+        tasks.append(send(str(number), rng, plan.prompt, due))
+        while plan.long and len(long) * plan.every_s <= due:
+            long.append(send(f"long {len(long)}", rng_long, plan.long, len(long) * plan.every_s))
         due += rng.expovariate(plan.rate)
-    seen = await asyncio.gather(*tasks)
+    seen, seen_long = await asyncio.gather(*tasks), await asyncio.gather(*long)
     answered = [one for one in seen if one.status == 200]
     if not answered:
         raise BackendError("bench", f"no request was answered: the first got HTTP status {seen[0].status}")
-    took = max(one.end_s for one in answered)
+    if refused := [one.status for one in seen_long if one.status != 200]:
+        raise BackendError("bench", f"a long prompt was not answered: it got HTTP status {refused[0]}")
+    took = max(one.end_s for one in [*answered, *seen_long])
     return Result(
         rate=plan.rate,
         answered=len(answered),
         refused=len(seen) - len(answered),
-        tokens_per_second=sum(one.tokens for one in answered) / took,
+        tokens_per_second=sum(one.tokens for one in [*answered, *seen_long]) / took,
         first_s=percentiles([one.first_s for one in answered]),
         gap_s=percentiles([gap for one in answered for gap in one.gaps_s]),
+        long_first_s=tuple(one.first_s for one in seen_long),
     )
 
 

@@ -203,21 +203,27 @@ def embed(model: str, threads: int | None, compute: str, texts: int, **printing:
 )
 @click.option("--prompt", type=click.IntRange(1), default=64, show_default=True, help="Length of a prompt in words.")
 @click.option("--tokens", type=click.IntRange(1), default=64, show_default=True, help="Length of an answer in tokens.")
+@click.option("--long", type=click.IntRange(0), default=0, help="Send long prompts of this many words in between.")
+@click.option(
+    "--every", "every_s", type=click.FloatRange(0.1), default=10.0, show_default=True, help="Seconds between these."
+)
 @outputs()
 def serve(model: str, threads: int | None, urls: tuple[str, ...], rates: tuple[float, ...], **given: Any) -> None:
     """Measure a server under load: requests that arrive at random times, at several rates.
 
-    Without --url a server with the model is started. All servers get the same requests at the same times.
+    Without --url a server with the model is started. All servers get the same requests at the same times. With --long,
+    one long prompt comes every few seconds, and the figures are those of the others.
 
     \b
     Examples:
       weft bench serve -m model.gguf --rate 2 --rate 4
+      weft bench serve -m smollm2 --rate 1 --requests 60 --prompt 16 --tokens 32 --long 7500 --every 10
       weft bench serve --url http://127.0.0.1:11811 --url http://127.0.0.1:8080 -m smollm2
     """
     from weft import flags
     from weft.bench import load
 
-    sizes = {name: given.pop(name) for name in ("requests", "prompt", "tokens")}
+    sizes = {name: given.pop(name) for name in ("requests", "prompt", "tokens", "long", "every_s")}
     plans = [load.Plan(rate, **sizes) for rate in rates or (1.0, 2.0, 4.0, 8.0)]
     lines = []
     with load.servers(urls, model, threads) as named:
