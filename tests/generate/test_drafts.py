@@ -7,7 +7,8 @@ from soaking import times
 
 from weft.errors import InputError
 from weft.generate import Engine, Request, Sampling
-from weft.generate.choice.drafts import Acceptance, PromptLookup, StepCosts, agreement, draft_length
+from weft.generate.choice.drafts import Acceptance, PromptLookup, agreement, draft_length
+from weft.generate.costs import Parts, StepCosts
 from weft.generate.sequence import Sequence
 from weft.nn.step import Step
 
@@ -138,7 +139,7 @@ def test_drafting_stops_where_it_does_not_pay() -> None:
     assert draft_length(0.9, 0.3, 8) == 8 and draft_length(0.5, 0.3, 8) == 1 and draft_length(0.2, 0.3, 8) == 0
     costs = StepCosts()
     for tokens in (1, 2, 4, 8) * 20:
-        costs.note(tokens, 2.0 + 0.5 * tokens)
+        costs.note(Parts(decoding=tokens), 2.0 + 0.5 * tokens)
     assert costs.marginal_share(1) == pytest.approx(0.2) and costs.marginal_share(8) == pytest.approx(4 / 6)
     rate = Acceptance()
     for _ in range(20):

@@ -6,7 +6,18 @@ from dataclasses import dataclass, field
 import pytest
 from soaking import times
 
-from weft.generate.schedule import AGING, Plan, Progress, State, Work, schedule
+from weft.generate.schedule import (
+    AGING,
+    LEAST_TOKENS,
+    LONG_SHARE,
+    SHORT_TOKENS,
+    Cost,
+    Plan,
+    Progress,
+    State,
+    Work,
+    schedule,
+)
 from weft.runtime.paged.pages import PAGE_TOKENS, PagePool, pages_for
 
 
@@ -21,7 +32,19 @@ class Job:
     computed: int = 0
     drafts: int = 0
     waited: int = 0
+    scored: bool = False
     pages: list[int] = field(default_factory=list)
+
+    @property
+    def decodes(self) -> bool:
+        return bool(self.pages) and self.computed == self.tokens - 1
+
+
+def random_cost(rng: random.Random) -> Cost:
+    """Prices that are unknown, plausible, or far from it."""
+    if rng.random() < 0.3:
+        return Cost()
+    return Cost(*(10 ** rng.uniform(-6, 0) for _ in Cost._fields))
 
 
 class Trace:
@@ -33,6 +56,8 @@ class Trace:
         self.budget = self.rng.choice([1, 3, 16, 40, 100, 512])
         self.max_running = self.rng.randint(1, 6)
         self.stride = self.rng.choice([0, 0, 32, 96])
+        self.cost = random_cost(self.rng)
+        self.seconds = self.rng.choice([float("inf"), 8 * self.cost.step])
         self.jobs: dict[int, Job] = {}
         self.known: dict[tuple[int, int], int] = {}  # (family, which page) -> a full page that holds it
         self.served: dict[str, int] = {}
@@ -53,6 +78,7 @@ class Trace:
             self.rng.choice([0, 0, 0, 1, 5]),
             self.rng.choice("abc"),
             self.rng.choice([None, 1, 2]),
+            scored=self.rng.random() < 0.2,
         )
         self.keys += 1
         self.to_come -= 1
@@ -76,13 +102,14 @@ class Trace:
             job.tokens + job.drafts,
             len(shared) * PAGE_TOKENS or job.computed,
             len(job.pages),
-            decodes=bool(job.pages) and job.computed == job.tokens - 1,
+            decodes=job.decodes,
             shared=len(shared),
             idle=sum(not self.pool.users(page) for page in shared),
             own=sum(self.pool.users(page) == 1 for page in job.pages),
             priority=job.priority,
             waited=job.waited,
             tenant=job.tenant,
+            scored=job.scored,
         )
 
     def step(self) -> None:
@@ -91,15 +118,18 @@ class Trace:
         if self.jobs and self.rng.random() < self.cancel_rate:
             self.leave(self.rng.choice(list(self.jobs.values())))
         for job in self.jobs.values():
-            if job.pages and job.computed == job.tokens - 1:
+            if job.decodes:
                 job.drafts = self.rng.choice([0, 0, min(3, job.final - 1 - job.tokens)])
-            job.waited += not job.pages
         requests = [self.progress(job) for job in self.jobs.values()]
         running = sum(bool(job.pages) for job in self.jobs.values())
-        state = State(requests, self.pool.free_count, self.max_running - running, self.served, self.stride)
+        vacancies = self.max_running - running
+        state = State(requests, self.pool.free_count, vacancies, self.served, self.stride, self.cost, self.seconds)
         plan = schedule(state, self.budget)
         assert plan == schedule(state, self.budget), "not a function of its arguments"
         self.check(plan, requests)
+        planned = {work.key for work in plan.work}
+        for job in self.jobs.values():
+            job.waited += job.key not in planned and not job.decodes
         self.apply(plan)
 
     def check(self, plan: Plan, requests: list[Progress]) -> None:
@@ -182,8 +212,61 @@ def test_random_traces_keep_the_invariants(block: int) -> None:
 
 
 def test_a_prompt_is_cut_to_the_budget_behind_those_that_decode() -> None:
-    state = State([Progress(1, 300, 0, 0), Progress(2, 5, 0, 0), Progress(3, 40, 39, 2, decodes=True)], 100)
+    state = State([Progress(1, 300, 0, 0), Progress(3, 40, 39, 2, decodes=True)], 100)
     assert schedule(state, 64).work == (Work(3, 39, 40, 0), Work(1, 0, 63, 2))
+
+
+def test_short_prompts_go_first_and_a_long_one_gets_a_quarter_whether_it_has_begun_or_not() -> None:
+    short, decoding = Progress(2, 5, 0, 0), Progress(3, 40, 39, 2, decodes=True)
+    for long in (Progress(1, 300, 0, 0), Progress(1, 300, 0, 1)):
+        plan = schedule(State([long, short, decoding], 100), 64)
+        assert {(w.key, w.start, w.stop) for w in plan.work} == {(3, 39, 40), (2, 0, 5), (1, 0, 15)}
+
+
+def test_a_long_prompt_of_a_higher_priority_goes_before_short_ones() -> None:
+    long, short = Progress(1, 3000, 0, 0, priority=1), Progress(2, 60, 0, 0)
+    assert [(w.key, w.stop) for w in schedule(State([long, short], 200), 64).work] == [(1, 64)]
+
+
+PRICES = Cost(step=0.010, row=0.002, token=0.001, attended=2e-7, scored=0.0005)
+
+
+def seconds_of_prompts(plan: Plan, state: State) -> float:
+    known = {r.key: r for r in state.requests}
+    prompts = [w for w in plan.work if not known[w.key].decodes]
+    return sum(state.cost.prompt(w.start, w.stop, known[w.key].scored) for w in prompts)
+
+
+@pytest.mark.parametrize("computed", [0, 2000, 8000])
+@pytest.mark.parametrize("scored", [False, True])
+def test_prompts_take_no_more_time_than_those_that_decode_beside_them(computed: int, scored: bool) -> None:
+    long = Progress(1, computed + 4000, computed, pages_for(computed), scored=scored)
+    decoding = [Progress(10 + i, 40, 39, 2, decodes=True) for i in range(3)]
+    state = State([long, *decoding], 1000, cost=PRICES)
+    plan = schedule(state, 512)
+    limit, least = PRICES.step + 3 * PRICES.row, PRICES.prompt(computed, computed + LEAST_TOKENS, scored)
+    assert 0.8 * limit < seconds_of_prompts(plan, state) <= max(limit, least)
+    with_short = state._replace(requests=[*state.requests, Progress(2, 7, 0, 0)])
+    plan = schedule(with_short, 512)
+    (work,) = (w for w in plan.work if w.key == 1)
+    assert 2 in {w.key for w in plan.work}
+    assert PRICES.prompt(work.start, work.stop, scored) <= max(limit * LONG_SHARE, least)
+
+
+def test_a_prompt_alone_gets_the_whole_budget_unless_its_time_is_limited() -> None:
+    state = State([Progress(1, 9000, 4000, 125)], 1000, cost=PRICES)
+    assert schedule(state, 512).work[0].stop == 4512
+    limited = state._replace(seconds=0.08)
+    assert 0.06 < seconds_of_prompts(schedule(limited, 512), limited) <= 0.08
+
+
+def test_a_long_prompt_waits_for_no_pages_that_later_short_ones_take() -> None:
+    """While it is a long prompt's turn, requests that came after it leave it the pages it needs to start."""
+    long, short = Progress(1, 600, 0, 0), [Progress(2 + i, 60, 0, 0) for i in range(4)]
+    running_one = running(0, 40, 2)
+    state = State([running_one, long, *short], 21)  # the long one needs 19
+    assert {w.key for w in schedule(state, 512).work} == {0, 1, 2}
+    assert {w.key for w in schedule(state._replace(free_pages=18), 512).work} == {0}
 
 
 def running(key: int, tokens: int, pages: int, **more: object) -> Progress:
@@ -238,3 +321,81 @@ def test_tenants_take_turns_by_what_they_have_had() -> None:
     requests = [Progress(i, 10, 0, 0, tenant="a" if i < 4 else "b") for i in range(6)]
     order = [w.key for w in schedule(State(requests, 100, served={"a": 0, "b": 5}), 512).work]
     assert order == [0, 4, 1, 5, 2, 3]
+
+
+class Crowd:
+    """Prompts that arrive for ever, with pages for all: how many steps each needs, beside what the rule promises."""
+
+    def __init__(self, seed: int, *, tenants: str, priorities: tuple[int, ...]) -> None:
+        self.rng = random.Random(seed)
+        self.budget = self.rng.choice([128, 512])
+        self.cost, self.seconds = random_cost(self.rng), self.rng.choice([0.0, 0.01, float("inf")])
+        self.rate = self.rng.uniform(0.05, 0.6)
+        self.longest = self.rng.choice([60, 600, 3000])
+        self.tenants, self.priorities = tenants, priorities
+        self.served: dict[str, int] = {}
+        self.jobs: dict[int, Job] = {}
+        self.age: dict[int, int] = {}
+        self.limit: dict[int, int] = {}  # steps within which a prompt must be computed, once that is known
+        self.keys = 0
+
+    def lacking(self, jobs: list[Job], most: int = 1 << 30) -> int:
+        """Steps for what prompts lack, each counted up to `most` tokens, if every step computes the least."""
+        return sum(-(-min(job.tokens - job.computed, most) // LEAST_TOKENS) for job in jobs)
+
+    def arrive(self) -> None:
+        tokens = self.rng.randint(1, self.rng.choice([40, self.longest]))
+        tenant, priority = self.rng.choice(self.tenants), self.rng.choice(self.priorities)
+        job = Job(self.keys, tokens, tokens + self.rng.randint(1, 30), priority, tenant, None)
+        self.jobs[job.key], self.age[job.key] = job, 0
+        ahead = self.lacking(self.prompts(), SHORT_TOKENS)
+        if len(self.tenants) == len(self.priorities) == 1 and tokens <= SHORT_TOKENS and ahead < AGING:
+            self.limit[job.key] = ahead
+        self.keys += 1
+
+    def prompts(self) -> list[Job]:
+        return [job for job in self.jobs.values() if not job.decodes]
+
+    def step(self) -> None:
+        if self.rng.random() < self.rate and len(self.prompts()) < 30:
+            self.arrive()
+        requests = [
+            Progress(
+                job.key, job.tokens, job.computed, len(job.pages), decodes=job.decodes,
+                priority=job.priority, waited=job.waited, tenant=job.tenant,
+            )
+            for job in self.jobs.values()
+        ]  # fmt: skip
+        state = State(requests, 10**6, 10**6, self.served, 0, self.cost, self.seconds)
+        work = {w.key: w for w in schedule(state, self.budget).work}
+        for job in list(self.jobs.values()):
+            patience = AGING * (1 + max(self.priorities) - job.priority)
+            if not job.decodes:
+                self.age[job.key] += 1
+                if job.waited == patience and job.key not in self.limit:
+                    self.limit[job.key] = self.age[job.key] + self.lacking(self.prompts())
+                assert self.age[job.key] <= self.limit.get(job.key, 1 << 30), f"prompt {job.key} of {job.tokens} waits"
+            if job.key not in work:
+                assert not job.decodes, "one that decodes lacks its token"
+                job.waited += 1
+                continue
+            item = work[job.key]
+            job.pages = [0] * pages_for(item.stop)
+            job.computed = item.stop
+            self.served[job.tenant] = self.served.get(job.tenant, 0) + item.stop - item.start
+            if item.stop >= job.tokens:
+                job.tokens += 1
+            if job.tokens >= job.final:
+                del self.jobs[job.key]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("block", range(times(10, 2)))
+def test_a_prompt_is_computed_within_the_steps_that_the_rule_promises(block: int) -> None:
+    for seed in range(block * 10, block * 10 + 10):
+        alike = Crowd(seed, tenants="a", priorities=(0,))
+        mixed = Crowd(seed, tenants="abc", priorities=(0, 0, 1, 2))
+        for crowd in (alike, mixed):
+            for _ in range(2500):
+                crowd.step()
+            assert crowd.keys > 20, "the crowd is too small"

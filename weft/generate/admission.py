@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import InputError, TooLongError, UnsupportedError
@@ -42,6 +43,7 @@ class Admission:
         self._decoder = decoder
         self._tokenizer = tokenizer
         self._vocabulary: Vocabulary | None = None  # made when the first grammar comes
+        self._making = Lock()
 
     def admit(self, request: Request) -> Admitted:
         """The request with its limits; raises an error if it can never run."""
@@ -73,9 +75,10 @@ class Admission:
             raise InputError("engine", "must be a weft.Grammar", field="grammar", given=grammar)
         if self._tokenizer is None:
             raise InputError("engine", "needs a tokenizer, which this engine lacks", field="grammar")
-        if self._vocabulary is None:
-            tokenizer: Any = self._tokenizer  # grammars use more of it than the Detokenizer protocol has
-            self._vocabulary = Vocabulary(tokenizer, self._decoder.vocab_size, sorted(self._decoder.eos_ids))
+        with self._making:
+            if self._vocabulary is None:
+                tokenizer: Any = self._tokenizer  # grammars use more of it than the Detokenizer protocol has
+                self._vocabulary = Vocabulary(tokenizer, self._decoder.vocab_size, sorted(self._decoder.eos_ids))
         return grammar.compile(self._vocabulary)
 
     def _check_ids(self, request: Request) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from functools import partial
 
 from weft.errors import BackendError
 from weft.generate.engine import Engine
 from weft.generate.handle import Handle
 from weft.generate.request import Request
 from weft.generate.result import Generation, Piece
+from weft.generate.turns import COMPILING
 
 
 class AsyncHandle:
@@ -133,11 +135,12 @@ class AsyncEngine:
             return await handle.results()
 
     async def submit(self, request: Request) -> AsyncHandle:
-        """Queue a request. A grammar is compiled in another thread, so that the event loop is not blocked."""
+        """Queue a request. A grammar is compiled in another thread, one of a tenant at a time: neither the event loop
+        nor other tenants wait for it."""
         self.check()
         if request.grammar is None:
             return self._entered(self.engine.submit(request))
-        submitting = asyncio.ensure_future(asyncio.to_thread(self.engine.submit, request))
+        submitting = asyncio.wrap_future(COMPILING.submit(request.tenant, partial(self.engine.submit, request)))
         try:
             return self._entered(await asyncio.shield(submitting))
         except asyncio.CancelledError:

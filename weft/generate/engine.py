@@ -11,7 +11,10 @@ import math
 import time
 from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, wait
+from functools import partial
 from itertools import count
+from math import inf
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, TypeGuard, cast
@@ -21,21 +24,29 @@ import numpy as np
 from weft.errors import BackendError, BusyError, InputError, UnsupportedError
 from weft.generate.admission import Admission, identity_of
 from weft.generate.choice.draft_model import TRY, DraftModel
-from weft.generate.choice.drafts import MAX_DRAFT, Acceptance, StepCosts, draft_length
+from weft.generate.choice.drafts import MAX_DRAFT, Acceptance, draft_length
+from weft.generate.costs import StepCosts, parts_of
 from weft.generate.decoder import Decoder, Detokenizer
 from weft.generate.handle import Handle
 from weft.generate.interrupts import InterruptsHeld
 from weft.generate.request import Request
 from weft.generate.result import Piece, Stats
-from weft.generate.schedule import Progress, State, Work, schedule
-from weft.generate.sequence import Sequence, step_of
-from weft.runtime.paged.pages import PAGE_TOKENS, pages_for
+from weft.generate.schedule import State, Work, schedule
+from weft.generate.sequence import Choosing, Sequence, step_of
+from weft.generate.turns import CHOOSING
+from weft.runtime.paged.pages import pages_for
 from weft.runtime.paged.prefix import HASH_BITS, Node, Prefixes, token_bytes
-from weft.runtime.paged.slots import CHECKPOINT_PAGES, CHECKPOINT_TOKENS
+from weft.runtime.paged.slots import CHECKPOINT_TOKENS
 from weft.runtime.paged.store import DEFAULT_LIMIT, PrefixStore
 
 if TYPE_CHECKING:
     from weft.generate.model import Model
+
+ALONE_STEPS = 8  # a responsive engine computes prompts for this many times as long as a step of one row takes
+FIRST_TOKENS = 64  # of its first steps
+MOST_AHEAD = 8192  # tokens that a tenant can be ahead of another: what it had before that is forgotten
+LEAST_PATIENCE_S = 0.002  # for grammars to choose tokens, beside half the time of the step
+BUSY_S = 0.01  # until the engine looks for new requests, while it waits for a grammar
 
 
 class Engine:
@@ -50,7 +61,8 @@ class Engine:
     Pages of the KV cache are shared between requests with the same prefix unless `prefix_cache` is False; with
     `prefix_dir` they are also stored there (at most `prefix_bytes`), for other processes and the next start.
     `speculate` allows speculative decoding where it pays: with repeated text, and with `draft`, a smaller model of the
-    same vocabulary. `hash_bits` is for tests of collisions.
+    same vocabulary. `responsive`, for servers, bounds the time of steps also while nobody else runs: a request that
+    comes then need not wait for a large step. `hash_bits` is for tests of collisions.
     """
 
     def __init__(
@@ -65,6 +77,7 @@ class Engine:
         prefix_dir: str | Path | None = None,
         prefix_bytes: int = DEFAULT_LIMIT,
         speculate: bool = True,
+        responsive: bool = False,
         draft: Decoder | Model | None = None,
         hash_bits: int = HASH_BITS,
     ) -> None:
@@ -88,6 +101,7 @@ class Engine:
         self._prefixes = Prefixes(self._decoder.pages, slots=self._slots, hash_bits=hash_bits, store=self._store)
         self._share = prefix_cache
         self._speculate = speculate
+        self._responsive = responsive
         self._costs = StepCosts()
         self._drafter = None if draft is None else DraftModel(_decoder_of(draft), self._decoder.vocab_size)
         self._lock = Lock()
@@ -201,6 +215,7 @@ class Engine:
         """Cancel all requests, and return when the pages for `prefix_dir` are on disk."""
         with self._lock, InterruptsHeld():
             self._take_in()
+            self._await_chosen(None)
             self._cancelled.extend(self._sequences.values())
             self._end_cancelled()
         if self._store is not None:
@@ -214,10 +229,12 @@ class Engine:
         """
         with self._lock, InterruptsHeld() as held:
             self._take_in()
+            self._await_chosen(0)
             self._end_cancelled()
             work = self._prepare()
             sequences = [self._sequences[w.key] for w in work]
             if work:
+                parts, began = parts_of(work, sequences), time.perf_counter()
                 try:
                     with held.released():
                         rows, logits = self._run(work, sequences)
@@ -226,8 +243,14 @@ class Engine:
                         self._fail(sequence, error)
                 else:
                     self._commit(work, sequences, rows, logits)
+                    took = time.perf_counter() - began
+                    if self._counts["steps"] > 1:  # the first one also binds the weights
+                        self._costs.note(parts, took)
+                    self._await_chosen(max(took / 2, LEAST_PATIENCE_S))
                 self._end_cancelled()
-        return bool(work)
+            else:  # all pages may be held by requests whose tokens are being chosen
+                self._await_chosen(BUSY_S)
+        return bool(work or self._sequences)
 
     def _take_in(self) -> None:
         """Move submitted requests to the queue."""
@@ -250,7 +273,10 @@ class Engine:
         """Draft, schedule the next step, and move the pages as the plan says."""
         pool, now = self._decoder.pages, time.perf_counter()
         self._draft()
-        plan = schedule(self._state(), self._step_tokens)
+        plan = schedule(self._state(), self._budget)
+        planned = {item.key for item in plan.work}
+        for key, sequence in self._sequences.items():
+            sequence.waited += key not in planned and not sequence.choosing and not sequence.decodes
         for key in plan.preempted:
             self._sequences[key].drop()
             self.preemptions += 1
@@ -269,7 +295,7 @@ class Engine:
             sequence.holding.ready()
             assert sequence.computed == item.start, "the plan was made for other pages"
             sequence.start(now)
-        if self._sequences and not plan.work:
+        if self._sequences and not plan.work and not any(s.choosing for s in self._sequences.values()):
             raise BackendError(
                 "engine",
                 f"no request can continue: {pool.free_count} of {pool.count} pages are free and the others are held "
@@ -280,7 +306,8 @@ class Engine:
 
     def _draft(self) -> None:
         """Draft tokens for the requests that decode, as many as pay."""
-        decoding = [s for s in self._sequences.values() if s.decodes and s.request.speculate is not False]
+        free = [s for s in self._sequences.values() if s.choosing is None]
+        decoding = [s for s in free if s.decodes and s.request.speculate is not False]
         if not self._speculate:  # drafts that a grammar forces cost nothing to make
             decoding = [s for s in decoding if s.matcher is not None]
         share = self._costs.marginal_share(len(decoding)) if self._speculate else 1.0
@@ -303,64 +330,34 @@ class Engine:
         for key, drafts in self._drafter.draft({s.key: s.wanted(lengths[s.key]) for s in sequences}).items():
             self._sequences[key].take_drafts(drafts)
 
+    @property
+    def _budget(self) -> int:
+        """Tokens of the next step; few until it is known what they cost."""
+        unknown = self._responsive and not self._costs.cost.known
+        return min(self._step_tokens, FIRST_TOKENS) if unknown else self._step_tokens
+
     def _state(self) -> State:
         """The input of `schedule`."""
-        running = [s for s in self._sequences.values() if s.pages]
-        vacancies = max(0, self._max_running - len(running))
+        running = [s for s in self._sequences.values() if s.pages and s.choosing is None]
+        vacancies = max(0, self._max_running - self.running)
         pool = self._decoder.pages
         wanted = sum(max(0, pages_for(len(s.tokens) + len(s.drafts)) - len(s.pages)) for s in running)
         scarce = wanted > pool.free_count
-        requests = [self._progress(s, scarce) for s in running]
+        requests = [s.progress(scarce) for s in running]
         if vacancies and len(running) < len(self._sequences):
             coming = {key for s in running if s.root for key in s.hashes[len(s.nodes) :]}  # being computed
             waiting = [s for s in self._sequences.values() if not s.pages]
             for sequence in sorted(waiting, key=lambda s: -s.request.priority):
-                sequence.waited += 1
-                requests.append(self._waiting_progress(sequence, coming))
+                requests.append(sequence.waiting_progress(self._prefixes, coming))
         stride = 0 if self._slots is None else CHECKPOINT_TOKENS
-        return State(requests, pool.free_count, vacancies, self._served, stride)
-
-    def _progress(self, s: Sequence, scarce: bool) -> Progress:
-        pool = self._decoder.pages
-        return Progress(
-            s.key,
-            len(s.tokens) + len(s.drafts),
-            s.computed,
-            len(s.pages),
-            decodes=s.decodes,
-            own=sum(pool.users(page) == 1 for page in s.pages) if scarce else 0,
-            priority=s.request.priority,
-            waited=s.waited,
-            tenant=s.request.tenant,
-        )
-
-    def _waiting_progress(self, s: Sequence, coming: set[bytes]) -> Progress:
-        pool, nodes = self._decoder.pages, s.shareable(self._prefixes)
-        stride = 1 if self._slots is None else CHECKPOINT_PAGES
-        following = s.hashes[len(nodes) + stride - 1 : len(nodes) + stride]  # the page it may wait for
-        if following and following[0] not in coming:
-            coming.add(following[0])  # later requests with the same prefix wait for this one
-            following = []
-        return Progress(
-            s.key,
-            len(s.tokens),
-            len(nodes) * PAGE_TOKENS,
-            0,
-            shared=len(nodes),
-            idle=sum(not pool.users(node.page) for node in nodes),
-            held_up=bool(following),
-            priority=s.request.priority,
-            waited=s.waited,
-            tenant=s.request.tenant,
-        )
+        cost = self._costs.cost
+        seconds = ALONE_STEPS * (cost.step + cost.row) if self._responsive and cost.known else inf
+        return State(requests, pool.free_count, vacancies, self._served, stride, cost, seconds)
 
     def _run(self, work: tuple[Work, ...], sequences: list[Sequence]) -> tuple[list[int], np.ndarray]:
         """The number of rows of each item of `work`, and the logits [rows, vocab] in the order of `work`."""
         step, counts = step_of(work, sequences)
-        before = time.perf_counter()
         logits = self._decoder.run(step)
-        if all(sequence.decodes for sequence in sequences):
-            self._costs.note(len(step.ids), time.perf_counter() - before)
         expected = (len(step.rows), self._decoder.vocab_size)
         if logits.shape != expected or logits.dtype != np.float32:
             raise BackendError("engine", f"the decoder returned {logits.dtype} {logits.shape}, not float32 {expected}")
@@ -368,43 +365,59 @@ class Engine:
 
     def _commit(self, work: tuple[Work, ...], sequences: list[Sequence], rows: list[int], logits: np.ndarray) -> None:
         """Record what was computed, and choose the next tokens of requests whose known tokens are all computed."""
-        all_finite = _adds_up(logits)
+        with np.errstate(all="ignore"):  # a finite sum, found in one pass, implies that each logit is finite
+            all_finite = math.isfinite(logits.sum())
         now = time.perf_counter()
         self._counts["steps"] += 1
         end = 0
         for item, sequence, row_count in zip(work, sequences, rows):
             start, end = end, end + row_count
             self._served[sequence.request.tenant] += item.stop - item.start
-            known = len(sequence.tokens)
+            known, accepted, checked = len(sequence.tokens), sequence.accepted, 0
             sequence.computed = min(item.stop, known)
             try:
-                if not all_finite and not np.isfinite(logits[start:end]).all():
-                    raise _not_finite(sequence, logits[start:end])
+                if not all_finite:
+                    sequence.check_finite(logits[start:end])
+                if row_count and sequence.matcher is not None:
+                    job = partial(sequence.receive_constrained, item.start, item.stop, logits[start:end].copy(), now)
+                    done = CHOOSING.submit(sequence.request.tenant, job)
+                    sequence.choosing = Choosing(item, known, accepted, done)
+                    continue
                 if row_count:
-                    self._advance(item, sequence, logits[start:end], now)
-                self._counts["generated"] += len(sequence.tokens) - known
-                sequence.settle(item.start, item.stop)
-                self._keep_pages(sequence)
+                    checked = sequence.receive(item.start, item.stop, logits[start:end], now)
+                self._conclude(item, sequence, known, accepted, checked)
             except Exception as error:
                 self._fail(sequence, error)
-            if sequence.finished:
-                self._retire(sequence)
+        most = min(self._served.values(), default=0) + MOST_AHEAD
+        self._served = {tenant: min(tokens, most) for tenant, tokens in self._served.items()}
 
-    def _advance(self, item: Work, sequence: Sequence, rows: np.ndarray, now: float) -> None:
-        """Give the request `rows`, the logits after the last tokens of `item`."""
-        known = len(sequence.tokens)
-        if sequence.request.prompt_logprobs is not None:
-            sequence.note_prompt(item.stop - len(rows), rows)
-        follow = item.stop - max(item.start, known - 1)
-        if follow <= 0:
-            return
-        if sequence.wants_nothing:
-            sequence.finish("length", now)
-            return
-        accepted = sequence.accepted
-        sequence.advance(rows[len(rows) - follow :], now)
-        self._counts["drafted"] += follow - 1
+    def _conclude(self, item: Work, sequence: Sequence, known: int, accepted: int, checked: int) -> None:
+        """Count what a step gave a request and keep its full pages; the step's tokens have been chosen."""
+        self._counts["drafted"] += checked
         self._counts["accepted"] += sequence.accepted - accepted
+        self._counts["generated"] += len(sequence.tokens) - known
+        sequence.settle(item.start, item.stop)
+        self._keep_pages(sequence)
+        if sequence.finished:
+            self._retire(sequence)
+
+    def _await_chosen(self, patience_s: float | None) -> None:
+        """Conclude the requests with grammars whose tokens have been chosen, after waiting `patience_s` seconds for
+        them. With 0 and nothing else to run: until one of them is there or another request comes."""
+        choosing = [(s, s.choosing) for s in self._sequences.values() if s.choosing is not None]
+        if not choosing:
+            return
+        futures = [chosen.done for _, chosen in choosing]
+        done, _ = wait(futures, patience_s)
+        while not done and patience_s == 0 and len(choosing) == len(self._sequences) and not self._inbox:
+            done, _ = wait(futures, BUSY_S, FIRST_COMPLETED)
+        for sequence, chosen in choosing:
+            if chosen.done in done:
+                sequence.choosing = None
+                try:
+                    self._conclude(chosen.work, sequence, chosen.known, chosen.accepted, chosen.done.result())
+                except Exception as error:
+                    self._fail(sequence, error)
 
     def _keep_pages(self, sequence: Sequence) -> None:
         """Add full pages to the prefix cache; where it has the same page already, use that one and release the own."""
@@ -441,9 +454,13 @@ class Engine:
                 del self._served[tenant]
 
     def _end_cancelled(self) -> None:
+        later = []
         while self._cancelled:
             sequence = self._cancelled.popleft()
             if sequence.finished:
+                continue
+            if sequence.choosing is not None:
+                later.append(sequence)
                 continue
             if sequence.key not in self._sequences:
                 self._take_in()
@@ -452,6 +469,7 @@ class Engine:
             except Exception as error:  # from the tokenizer; the pages are released all the same
                 sequence.error = error
             self._retire(sequence)
+        self._cancelled.extend(later)
 
     def _cancel(self, sequence: Sequence) -> None:
         """End `sequence` now, or at the end of the step that is running.
@@ -473,19 +491,3 @@ def _decoder_of(given: Decoder | Model) -> Decoder:
 
 def _is_model(given: Decoder | Model) -> TypeGuard[Model]:
     return hasattr(given, "use_engine")
-
-
-def _adds_up(logits: np.ndarray) -> bool:
-    """Whether the sum of all logits is finite, which implies that each one is. A quick check in one pass."""
-    with np.errstate(all="ignore"):
-        return math.isfinite(logits.sum())
-
-
-def _not_finite(sequence: Sequence, logits: np.ndarray) -> BackendError:
-    row, bad = map(int, np.argwhere(~np.isfinite(logits))[0])
-    place = len(sequence.tokens) - len(logits) + row
-    return BackendError(
-        "engine",
-        f"request {sequence.key}: the logits after token {place} are not finite: {logits[row, bad]} for id {bad}",
-        advice="check the model's weights, or load it with compute='f32'",
-    )

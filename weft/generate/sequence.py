@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Sequence as ListOf
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from weft.errors import BackendError, GrammarError
 from weft.generate.choice.draft_model import Wanted
 from weft.generate.choice.drafts import MAX_DRAFT, Acceptance, PromptLookup, agreement
 from weft.generate.choice.logprobs import token_logprob
@@ -16,18 +19,20 @@ from weft.generate.choice.stops import StopText
 from weft.generate.decoder import TextStream
 from weft.generate.request import Request
 from weft.generate.result import FinishReason, Generation, Piece, Timings, TokenLogprob, Usage
-from weft.generate.schedule import Work
+from weft.generate.schedule import Progress, Work
 from weft.nn.step import Step
 from weft.runtime.paged.holding import Holding, slots_of
 from weft.runtime.paged.pages import PAGE_TOKENS
 from weft.runtime.paged.prefix import Node, Prefixes, token_bytes
-from weft.runtime.paged.slots import CHECKPOINT_TOKENS, NONE
+from weft.runtime.paged.slots import CHECKPOINT_PAGES, CHECKPOINT_TOKENS, NONE
 from weft.runtime.steps import build_step
 
 if TYPE_CHECKING:
     from weft.generate.choice.reasoning import Reasoning
     from weft.generate.grammar import Matcher
 
+
+TOKEN_SECONDS = 1.0  # of processor time that a grammar may take for one token
 
 Added = tuple[tuple[int, ...], tuple[TokenLogprob, ...]]  # tokens, and their log probabilities if asked for
 
@@ -39,6 +44,15 @@ class Limits(NamedTuple):
     vocab_size: int
     stop_ids: frozenset[int]
     text_ids: int  # ids below this have text
+
+
+class Choosing(NamedTuple):
+    """The choice of a sequence's next tokens after a step over `work`, when it had `known` tokens."""
+
+    work: Work
+    known: int
+    accepted: int
+    done: Future[int]
 
 
 class Sequence:
@@ -67,7 +81,8 @@ class Sequence:
         self.pieces: deque[Piece] = deque()  # not yet fetched
         self.result: Generation | None = None
         self.error: Exception | None = None
-        self.waited = 0  # steps without pages
+        self.choosing: Choosing | None = None  # its next tokens, in another thread; nothing else may change it then
+        self.waited = 0  # steps in which no token of its prompt was computed
         self.adapter: Any = None  # the adapter's version when the request was submitted
         self.matcher: Matcher | None = None  # of its grammar
         self.reasoning: Reasoning | None = None
@@ -80,6 +95,7 @@ class Sequence:
         self.found: tuple[int, list[Node]] = (-1, [])  # the cache's version at the last lookup, and what it found
         self._lookup: PromptLookup | None = None
         self._guess: ListOf[int] = ()  # the proposal from repeated text, drafted or not
+        self._forced: ListOf[int] | None = None  # tokens that the grammar forces next, once that is known
         self._by_model = False  # whether a draft model made the drafts
         self._index = index
         self._limits = limits
@@ -104,7 +120,7 @@ class Sequence:
 
     @property
     def finished(self) -> bool:
-        return self.result is not None or self.error is not None
+        return self.choosing is None and (self.result is not None or self.error is not None)
 
     @property
     def generated(self) -> int:
@@ -187,12 +203,57 @@ class Sequence:
         reached = self.computed > 0 and self.computed % CHECKPOINT_TOKENS == 0
         return self.holding.recurrence is not None and reached and self.computed == len(self.nodes) * PAGE_TOKENS
 
+    # For the schedule
+
+    def progress(self, scarce: bool) -> Progress:
+        """Its progress while it runs; `scarce` counts the pages that preempting it would free."""
+        return Progress(
+            self.key,
+            len(self.tokens) + len(self.drafts),
+            self.computed,
+            len(self.pages),
+            decodes=self.decodes,
+            own=sum(self.holding.users(page) == 1 for page in self.pages) if scarce else 0,
+            **self._asked,
+        )
+
+    def waiting_progress(self, prefixes: Prefixes, coming: set[bytes]) -> Progress:
+        """Its progress while it waits. `coming` holds the hashes of pages that others compute; its next is added."""
+        nodes = self.shareable(prefixes)
+        stride = 1 if self.holding.recurrence is None else CHECKPOINT_PAGES
+        following = self.hashes[len(nodes) + stride - 1 : len(nodes) + stride]  # the page it may wait for
+        if following and following[0] not in coming:
+            coming.add(following[0])  # later requests with the same prefix wait for this one
+            following = []
+        return Progress(
+            self.key,
+            len(self.tokens),
+            len(nodes) * PAGE_TOKENS,
+            0,
+            shared=len(nodes),
+            idle=sum(not self.holding.users(node.page) for node in nodes),
+            held_up=bool(following),
+            **self._asked,
+        )
+
+    @property
+    def _asked(self) -> dict[str, Any]:
+        asked = self.request
+        return {
+            "priority": asked.priority,
+            "waited": self.waited,
+            "tenant": asked.tenant,
+            "scored": asked.prompt_logprobs is not None,
+        }
+
     # Drafts
 
     def propose(self, count: int) -> None:
         """Draft at most `count` tokens; keeps the whole proposal, to learn how good it was."""
         room = self._limits.max_tokens - self.generated - 1
-        forced = self._rule.forced() if self._rule else ()
+        if self._forced is None:
+            self._forced = self._rule.forced() if self._rule else ()
+        forced, self._forced = self._forced, None
         if forced:
             self.drafts = list(forced[: max(0, room)])
             return
@@ -212,6 +273,44 @@ class Sequence:
 
     # Tokens
 
+    def check_finite(self, logits: np.ndarray) -> None:
+        """BackendError if one of the logits after its last tokens is not a finite number."""
+        if np.isfinite(logits).all():
+            return
+        row, bad = map(int, np.argwhere(~np.isfinite(logits))[0])
+        place = len(self.tokens) - len(logits) + row
+        raise BackendError(
+            "engine",
+            f"request {self.key}: the logits after token {place} are not finite: {logits[row, bad]} for id {bad}",
+            advice="check the model's weights, or load it with compute='f32'",
+        )
+
+    def receive(self, start: int, stop: int, rows: np.ndarray, now: float) -> int:
+        """Take `rows`, the logits after the last tokens of start to stop; returns how many drafts were checked."""
+        known = len(self.tokens)
+        if self.request.prompt_logprobs is not None:
+            self.note_prompt(stop - len(rows), rows)
+        follow = stop - max(start, known - 1)
+        if follow <= 0:
+            return 0
+        if self.wants_nothing:
+            self.finish("length", now)
+            return 0
+        self.advance(rows[len(rows) - follow :], now)
+        return follow - 1
+
+    def receive_constrained(self, start: int, stop: int, rows: np.ndarray, now: float) -> int:
+        """`receive` for a sequence with a grammar, and what the grammar forces next; GrammarError if it takes long."""
+        began = time.thread_time()
+        checked = self.receive(start, stop, rows, now)
+        if self.result is None:
+            self._forced = self._rule.forced() if self._rule else ()
+        took = time.thread_time() - began
+        if took > TOKEN_SECONDS * (1 + checked):
+            what = f"the grammar takes {took:.1f} s for a token; at most {TOKEN_SECONDS:g} s are allowed"
+            raise GrammarError("grammar", what, advice="give a simpler one")
+        return checked
+
     def advance(self, rows: np.ndarray, now: float) -> None:
         """Choose the next tokens from logits `rows` [1 + drafts, vocab], all finite; stops at the first wrong draft.
 
@@ -228,7 +327,7 @@ class Sequence:
             right = place < len(drafts) and drafts[place] == token
             self.accepted += right
             self._take(token, row, now)
-            if self.finished or not right:
+            if self.result is not None or not right:
                 break
             self.computed += 1
         if self._by_model:

@@ -59,30 +59,6 @@ class Acceptance:
         return self._right / self._tried
 
 
-class StepCosts:
-    """Predicts the time of a step from its tokens: a line fitted to past steps, recent ones weighing most."""
-
-    def __init__(self) -> None:
-        self._sums = [0.0] * 5  # weighted sums of 1, tokens, tokens², seconds, tokens * seconds
-
-    def note(self, tokens: int, seconds: float) -> None:
-        new = (1.0, tokens, tokens * tokens, seconds, tokens * seconds)
-        self._sums = [0.99 * old + value for old, value in zip(self._sums, new)]
-
-    def marginal_share(self, tokens: int, drafting: float = 0.0) -> float:
-        """The cost of one more token as a share of what one token costs now, in a step of `tokens` tokens.
-
-        `drafting` is the time that drafting the token takes, in seconds.
-        """
-        ones, x, xx, y, xy = self._sums
-        spread = ones * xx - x * x
-        if spread <= 1e-3 * ones * ones:  # all steps had the same size: a guess, which later steps correct
-            return min(1.0, 0.25 * tokens / (0.75 + 0.25 * tokens))
-        slope = max((ones * xy - x * y) / spread, 0.0)
-        whole = y / ones + slope * (tokens - x / ones)
-        return min(max(tokens * (slope + drafting) / whole, 0.02), 1.0) if whole > 0 else 1.0
-
-
 def draft_length(rate: float, marginal_share: float, most: int) -> int:
     """How many tokens to draft: go on while the chance that the next one is right exceeds its share of the cost."""
     count, chance = 0, rate

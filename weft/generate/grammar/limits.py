@@ -11,6 +11,7 @@ from math import isqrt
 from typing import Any, TypeVar
 
 from weft.errors import BusyError, InputError, UnsupportedError
+from weft.generate.turns import tenant_now
 
 T = TypeVar("T")
 
@@ -25,6 +26,7 @@ LIMITS: dict[str, Any] = {
     "verbose_errors": False,
 }
 COMPILE_SECONDS = 2.0
+COMPILERS = 2  # compilations at a time, each of another tenant
 CACHE_BYTES = 64 << 20
 MAX_RULES = 500  # llguidance follows rules by recursion: 3,000 in a chain overflow a stack of 8 MiB
 MAX_ALTERNATIVES = 4_000  # in the worst case, where each leads to all others, this many take a second
@@ -33,7 +35,8 @@ MAX_ALTERNATIVES = 4_000  # in the worst case, where each leads to all others, t
 MAX_EXPRESSION = 8 << 10
 STACK_BYTES = 16 << 20
 
-_compiling = threading.Lock()
+_turn = threading.Condition()
+_compiling: set[str] = set()  # tenants whose grammars are being compiled
 
 # The parts of a Lark grammar: comments, strings and regular expressions, the head of a definition, names.
 _LARK = re.compile(
@@ -49,10 +52,14 @@ def in_time(kind: str, work: Callable[[], T]) -> T:
     """Return the result of `work`; UnsupportedError if it takes longer than COMPILE_SECONDS.
 
     llguidance cannot be stopped, so a compilation that is too slow continues in its thread, and its result is dropped.
-    No other grammar is compiled until it has ended, which limits the memory to that of one compilation.
+    Until it has ended no other grammar of its tenant is compiled, and at most COMPILERS are in all, which limits the
+    memory to that of so many compilations.
     """
-    if not _compiling.acquire(timeout=COMPILE_SECONDS):
-        raise BusyError(kind, "another grammar is still being compiled", advice="try again later")
+    tenant = tenant_now.get()
+    with _turn:
+        if not _turn.wait_for(lambda: tenant not in _compiling and len(_compiling) < COMPILERS, COMPILE_SECONDS):
+            raise BusyError(kind, "another grammar is still being compiled", advice="try again later")
+        _compiling.add(tenant)
     done: Future[T] = Future()
 
     def run() -> None:
@@ -61,18 +68,24 @@ def in_time(kind: str, work: Callable[[], T]) -> T:
         except BaseException as error:
             done.set_exception(error)
         finally:
-            _compiling.release()
+            _leave(tenant)
 
     try:
         _start(run)
     except BaseException:
-        _compiling.release()
+        _leave(tenant)
         raise
     try:
         return done.result(COMPILE_SECONDS)
     except Late:
         what = f"compiling the grammar takes longer than {COMPILE_SECONDS:g} s"
         raise UnsupportedError(kind, what, advice="give a smaller one") from None
+
+
+def _leave(tenant: str) -> None:
+    with _turn:
+        _compiling.discard(tenant)
+        _turn.notify_all()
 
 
 def _start(run: Callable[[], None]) -> None:

@@ -49,6 +49,10 @@ class Holding:
         self.pages[index] = page
         self.row[index] = page
 
+    def users(self, page: int) -> int:
+        """How many sequences use a page of the pool."""
+        return self._pool.users(page)
+
     def resume(self, checkpoint: int) -> None:
         """Begin with the recurrent state of a checkpoint, NONE for none."""
         if self.recurrence is not None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.errors import BusyError, InputError
 from weft.generate import AsyncEngine, Engine
+from weft.generate.turns import COMPILING
 
 if TYPE_CHECKING:
     from weft.generate import Model, Request, Stats
@@ -33,7 +34,7 @@ class GenerateRunner:
     def __init__(self, model: Model, *, running: int, waiting: int, kept: Mapping[str, Any] | None = None) -> None:
         """`kept` are the engine's options for a prefix cache on disk."""
         self.model = model
-        engine = Engine(model, max_running=running, max_waiting=running + waiting, **(kept or {}))
+        engine = Engine(model, max_running=running, max_waiting=running + waiting, responsive=True, **(kept or {}))
         model.use_engine(engine)
         self.engine = AsyncEngine(engine)
         self._most = running + waiting

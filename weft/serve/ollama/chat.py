@@ -272,7 +272,8 @@ async def _raw(context: Context, body: GenerateRequest, ask: Ask) -> Answer:
         return make_request(runner.text_ids(body.prompt), grammar=made, adapter=adapter, **options)
 
     with in_words_of(replace(NAMES, fields={**NAMES.fields, "prompt": "prompt"})):
-        running = await Running.submit(context, runner, [await runner.in_thread(prepare)])
+        tenant = None if ask.grammar is None else context.call.tenant
+        running = await Running.submit(context, runner, [await runner.in_thread(prepare, tenant)])
 
     async def lines() -> AsyncIterator[bytes]:
         async for pieces in running.pieces():

@@ -53,7 +53,9 @@ async def complete(context: Context, body: CompletionRequest) -> Answer:
         return [make_request(one, grammar=made, **with_defaults(options, runner)) for one in ids]
 
     with in_words_of(replace(NAMES, fields={**NAMES.fields, "prompt": "prompt"})):
-        running = await Running.submit(context, runner, await runner.in_thread(prepare))
+        running = await Running.submit(
+            context, runner, await runner.in_thread(prepare, None if grammar is None else context.call.tenant)
+        )
     writer = _Writer(runner, running, body, prompts)
     if body.stream:
         return Stream(writer.chunks(), error_event)

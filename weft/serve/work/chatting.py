@@ -178,7 +178,9 @@ async def start(context: Context, ask: Ask) -> Chat:
         ask.options["adapter"] = adapter
     ask.options |= isolation(context, ask.cache_salt)
     with in_words_of(ask.names):
-        request, readers = await runner.in_thread(lambda: _prepare(runner, ask))
+        constrained = ask.grammar is not None or ask.tool_choice not in ("auto", "none")
+        tenant = context.call.tenant if constrained else None
+        request, readers = await runner.in_thread(lambda: _prepare(runner, ask), tenant)
         running = await Running.submit(context, runner, [request])
     return Chat(runner, running, ask, readers, ask.model)
 
