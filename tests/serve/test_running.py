@@ -4,13 +4,16 @@ import asyncio
 import json
 import logging
 import socket
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import httpx
 import pytest
 from idleness import idle, wait_for
 
+from weft.errors import InputError
 from weft.serve.http.endpoint import Endpoint
 from weft.serve.http.faults import Fault
 from weft.serve.http.logs import JsonLines, Lines
@@ -55,6 +58,44 @@ def test_a_client_that_goes_while_it_waits_leaves_the_queue(serve):
     assert entry.runner.stats.running == 1
     first.close()
     wait_for(lambda: idle(running))
+
+
+@pytest.mark.parametrize(
+    "asked, words",
+    [
+        ({"prompt": ["a"] * 64, "n": 8, "max_tokens": 1}, ("512 answers", "320 places")),
+        ({"prompt": "a", "max_tokens": 90_000, "min_tokens": 80_000}, ("min_tokens is 80000", "leaves room for")),
+        ({"prompt": "a " * 90_000}, ("the context leaves room for",)),
+    ],
+)
+def test_a_request_that_can_never_fit_is_told_so_and_not_to_come_again(client, asked, words):
+    found = client.post("/v1/completions", json={"model": "tiny", **asked})
+    assert found.status_code == 400 and "retry-after" not in found.headers, found.text
+    assert all(word in found.json()["error"]["message"] for word in words), found.text
+
+
+def test_requests_without_a_grammar_do_not_wait_for_those_whose_grammars_take_long(server, client, monkeypatch):
+    from weft.generate import Grammar
+
+    go_on, began = threading.Event(), threading.Event()
+
+    def slow(pattern):
+        began.set()
+        assert go_on.wait(60), "the chat waits for the grammars"
+        raise InputError("regex", "is too slow")
+
+    monkeypatch.setattr(Grammar, "regex", slow)
+    body = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
+    with ThreadPoolExecutor(8) as callers:
+        url = f"{server.url}/v1/chat/completions"
+        asked = {**body, "structured_outputs": {"regex": "(.*a.*b.*c){900}"}}
+        hostile = [callers.submit(httpx.post, url, json=asked, timeout=90) for _ in range(8)]
+        assert began.wait(60)
+        try:
+            assert client.post("/v1/chat/completions", json=body).status_code == 200
+        finally:
+            go_on.set()
+        assert {one.result().status_code for one in hostile} == {400}
 
 
 def test_a_full_queue_answers_at_once(serve):

@@ -106,7 +106,18 @@ class Admission:
                 length=len(prompt) + wanted,
                 limit=self._stored,
             )
-        return prompt, min(wanted, self._context - len(prompt))
+        most = min(wanted, self._context - len(prompt))
+        if request.min_tokens > most:
+            raise TooLongError(
+                "engine",
+                f"is {request.min_tokens}; with {len(prompt)} prompt tokens {limited_by} leaves room for {most}",
+                advice="ask for fewer, or shorten the prompt",
+                field="min_tokens",
+                index=None,
+                length=len(prompt) + request.min_tokens,
+                limit=self._context,
+            )
+        return prompt, most
 
     def stream(self, request: Request) -> TextStream | None:
         return self._tokenizer.stream(skip_special=not request.show_special) if self._tokenizer else None

@@ -85,14 +85,25 @@ class GenerateRunner:
         """What a request that leaves sampling fields unset gets: the settings of the model's makers, else OpenAI's."""
         return dict(self.model.defaults.options) or {"temperature": 1.0}
 
-    def check_room(self) -> None:
-        """Raise BusyError while the queue is full, before any work is done for a request."""
+    def check_room(self, answers: int = 1) -> None:
+        """Check before any work is done for a request: InputError if the queue can never take all its answers,
+        BusyError while it is full."""
+        if answers > self._most:
+            limit = f"with n asks for {answers} answers; the model's queue has {self._most} places"
+            advice = "send fewer prompts in one request, or a smaller n"
+            raise InputError("engine", limit, field="prompt", advice=advice)
         under_way = self.engine.engine.running + self.waiting
         if under_way >= self._most:
             raise BusyError("engine", f"the model's queue is full with {under_way} requests", advice="try again later")
 
-    async def in_thread(self, work: Callable[[], T]) -> T:
-        """Run CPU-bound work in another thread: templates, tokenising, grammars."""
+    async def in_thread(self, work: Callable[[], T], grammar_of: str | None = None) -> T:
+        """Run CPU-bound work in another thread: templates, tokenising.
+
+        Work that makes a grammar may take seconds. It names its tenant in `grammar_of` and has threads of its own, one
+        for each tenant, so that requests without a grammar do not wait for it.
+        """
+        if grammar_of is not None:
+            return await asyncio.wrap_future(COMPILING.submit(grammar_of, work))
         return await asyncio.get_running_loop().run_in_executor(self._preparing, work)
 
     async def submit(self, request: Request) -> AsyncHandle:

@@ -37,7 +37,8 @@ async def complete(context: Context, body: CompletionRequest) -> Answer:
     if body.prompt_logprobs is not None or (body.echo and body.logprobs is not None):
         options["prompt_logprobs"] = body.prompt_logprobs if body.prompt_logprobs is not None else body.logprobs
     grammar = grammar_of(body)
-    runner, adapter = await lease_generator(context, body.model, to_ask=True)
+    asked = len(prompts) * (body.n or 1)
+    runner, adapter = await lease_generator(context, body.model, to_ask=True, answers=asked)
     options |= isolation(context, body.cache_salt)
     if adapter is not None:
         options["adapter"] = adapter

@@ -66,13 +66,16 @@ def _hold_share(context: Context, answers: int) -> None:
         call.stack.enter_context(serving.queues.taken(entry.name, call.tenant, answers))
 
 
-async def lease_generator(context: Context, name: str, *, to_ask: bool = False) -> tuple[GenerateRunner, str | None]:
-    """A generator, and its adapter if one is named; with `to_ask`, an error while its queue is full."""
+async def lease_generator(
+    context: Context, name: str, *, to_ask: bool = False, answers: int = 1
+) -> tuple[GenerateRunner, str | None]:
+    """A generator, and its adapter if one is named; with `to_ask`, an error while its queue is full, or if it can never
+    take so many `answers`."""
     _, adapter, runner = await lease(context, name)
     if not isinstance(runner, GenerateRunner):
         raise wrong_kind(name, runner, "generate")
     if to_ask:
-        runner.check_room()
+        runner.check_room(answers)
     return runner, adapter
 
 
