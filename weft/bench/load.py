@@ -110,7 +110,8 @@ async def _run(host: str, port: int, model: str, plan: Plan, key: str | None) ->
         }
         return asyncio.ensure_future(_one(host, port, body, key, began, due))
 
-    due, tasks, long = 0.0, [], []
+    due, tasks = 0.0, []
+    long: list[asyncio.Future[Seen]] = []
     for number in range(plan.requests):
         tasks.append(send(str(number), rng, plan.prompt, due))
         while plan.long and len(long) * plan.every_s <= due:
