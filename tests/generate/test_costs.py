@@ -6,7 +6,7 @@ import pytest
 from fake_decoder import FakeDecoder
 
 from weft.generate import Engine, Request, Sampling, engine
-from weft.generate.costs import Parts, StepCosts
+from weft.generate.choice.costs import Parts, StepCosts
 from weft.generate.schedule import Cost
 from weft.nn.step import Step
 

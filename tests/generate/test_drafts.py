@@ -7,8 +7,8 @@ from soaking import times
 
 from weft.errors import InputError
 from weft.generate import Engine, Request, Sampling
+from weft.generate.choice.costs import Parts, StepCosts
 from weft.generate.choice.drafts import Acceptance, PromptLookup, agreement, draft_length
-from weft.generate.costs import Parts, StepCosts
 from weft.generate.sequence import Sequence
 from weft.nn.step import Step
 

@@ -9,8 +9,8 @@ from fake_decoder import VOCAB, FakeDecoder, expected_tokens
 from weft.errors import BusyError, GrammarError
 from weft.generate import Engine, Request, Sampling, sequence
 from weft.generate.grammar import limits
+from weft.generate.grammar.turns import Turns, tenant_now
 from weft.generate.handle import Handle
-from weft.generate.turns import Turns, tenant_now
 
 LONG_S = 60.0  # a test that waits this long has failed
 

@@ -9,10 +9,10 @@ from functools import partial
 
 from weft.errors import BackendError
 from weft.generate.engine import Engine
+from weft.generate.grammar.turns import COMPILING
 from weft.generate.handle import Handle
 from weft.generate.request import Request
 from weft.generate.result import Generation, Piece
-from weft.generate.turns import COMPILING
 
 
 class AsyncHandle:

@@ -23,17 +23,17 @@ import numpy as np
 
 from weft.errors import BackendError, BusyError, InputError, UnsupportedError
 from weft.generate.admission import Admission, identity_of
+from weft.generate.choice.costs import StepCosts, parts_of
 from weft.generate.choice.draft_model import TRY, DraftModel
 from weft.generate.choice.drafts import MAX_DRAFT, Acceptance, draft_length
-from weft.generate.costs import StepCosts, parts_of
 from weft.generate.decoder import Decoder, Detokenizer
+from weft.generate.grammar.turns import CHOOSING
 from weft.generate.handle import Handle
 from weft.generate.interrupts import InterruptsHeld
 from weft.generate.request import Request
 from weft.generate.result import Piece, Stats
 from weft.generate.schedule import State, Work, schedule
 from weft.generate.sequence import Choosing, Sequence, step_of
-from weft.generate.turns import CHOOSING
 from weft.runtime.paged.pages import pages_for
 from weft.runtime.paged.prefix import HASH_BITS, Node, Prefixes, token_bytes
 from weft.runtime.paged.slots import CHECKPOINT_TOKENS

@@ -11,7 +11,7 @@ from math import isqrt
 from typing import Any, TypeVar
 
 from weft.errors import BusyError, InputError, UnsupportedError
-from weft.generate.turns import tenant_now
+from weft.generate.grammar.turns import tenant_now
 
 T = TypeVar("T")
 

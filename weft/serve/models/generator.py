@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.errors import BusyError, InputError
 from weft.generate import AsyncEngine, Engine
-from weft.generate.turns import COMPILING
+from weft.generate.grammar.turns import COMPILING
 
 if TYPE_CHECKING:
     from weft.generate import Model, Request, Stats
