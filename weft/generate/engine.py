@@ -11,7 +11,6 @@ import math
 import time
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, wait
 from functools import partial
 from itertools import count
 from math import inf
@@ -27,7 +26,6 @@ from weft.generate.choice.costs import StepCosts, parts_of
 from weft.generate.choice.draft_model import TRY, DraftModel
 from weft.generate.choice.drafts import MAX_DRAFT, Acceptance, draft_length
 from weft.generate.decoder import Decoder, Detokenizer
-from weft.generate.grammar.turns import CHOOSING
 from weft.generate.handle import Handle
 from weft.generate.interrupts import InterruptsHeld
 from weft.generate.request import Request
@@ -379,9 +377,7 @@ class Engine:
                 if not all_finite:
                     sequence.check_finite(logits[start:end])
                 if row_count and sequence.matcher is not None:
-                    job = partial(sequence.receive_constrained, item.start, item.stop, logits[start:end].copy(), now)
-                    done = CHOOSING.submit(sequence.request.tenant, job)
-                    sequence.choosing = Choosing(item, known, accepted, done)
+                    self._choose(item, sequence, logits[start:end].copy(), now)
                     continue
                 if row_count:
                     checked = sequence.receive(item.start, item.stop, logits[start:end], now)
@@ -390,6 +386,14 @@ class Engine:
                 self._fail(sequence, error)
         most = min(self._served.values(), default=0) + MOST_AHEAD
         self._served = {tenant: min(tokens, most) for tenant, tokens in self._served.items()}
+
+    def _choose(self, item: Work, sequence: Sequence, rows: np.ndarray, now: float) -> None:
+        """Let the next tokens of a request with a grammar be chosen in another thread."""
+        from weft.generate.grammar.turns import CHOOSING, Future
+
+        sequence.choosing = Choosing(item, len(sequence.tokens), sequence.accepted, Future())
+        job = partial(sequence.receive_constrained, item.start, item.stop, rows, now)
+        CHOOSING.submit(sequence.request.tenant, job, sequence.choosing.done)
 
     def _conclude(self, item: Work, sequence: Sequence, known: int, accepted: int, checked: int) -> None:
         """Count what a step gave a request and keep its full pages; the step's tokens have been chosen."""
@@ -407,6 +411,8 @@ class Engine:
         choosing = [(s, s.choosing) for s in self._sequences.values() if s.choosing is not None]
         if not choosing:
             return
+        from concurrent.futures import FIRST_COMPLETED, wait
+
         futures = [chosen.done for _, chosen in choosing]
         done, _ = wait(futures, patience_s)
         while not done and patience_s == 0 and len(choosing) == len(self._sequences) and not self._inbox:

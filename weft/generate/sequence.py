@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence as ListOf
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -28,6 +27,8 @@ from weft.runtime.paged.slots import CHECKPOINT_PAGES, CHECKPOINT_TOKENS, NONE
 from weft.runtime.steps import build_step
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from weft.generate.choice.reasoning import Reasoning
     from weft.generate.grammar import Matcher
 

@@ -34,8 +34,9 @@ class Turns:
         self._running: dict[str, int] = {}
         self._alive = self._idle = 0
 
-    def submit(self, tenant: str, job: Callable[[], T]) -> Future[T]:
-        future: Future[T] = Future()
+    def submit(self, tenant: str, job: Callable[[], T], future: Future[T] | None = None) -> Future[T]:
+        """The future of the job's result: the one given, or a new one."""
+        future = Future() if future is None else future
         with self._changed:
             self._queues.setdefault(tenant, deque()).append((future, job))
             if self._idle:
