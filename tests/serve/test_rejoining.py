@@ -140,13 +140,17 @@ def test_numbers_that_mean_nothing_are_refused(client, headers, params, status):
 
 
 def test_old_events_are_dropped_and_the_client_is_told(serve):
-    running = serve(limits={"kept_bytes": 2000, "kept_streams": 1})
+    running = serve(limits={"kept_bytes": 8000})
     with httpx.Client(base_url=running.url, timeout=60) as client:
         id, _ = first_events(client, 1, max_tokens=100)
         until(lambda: running.app.serving.kept.find(id, "").done)
         found = client.get(f"/weft/streams/{id}")
         assert found.status_code == 410 and found.json()["error"]["code"] == "events_dropped"
-        assert running.app.serving.kept.find(id, "").bytes <= 2000
+        kept = running.app.serving.kept
+        assert 0 < kept.find(id, "").bytes <= 2000  # a quarter of all
+        first_events(client, 1, max_tokens=1000)
+        until(lambda: not running.app.serving.tracking.working())
+        assert kept._shelf.bytes == sum(stream.bytes for stream in kept._streams.values()) <= 4000
 
 
 def test_a_key_rejoins_only_its_own_streams_and_has_so_many(serve):

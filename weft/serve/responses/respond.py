@@ -136,16 +136,15 @@ class _Writer(BlockWriter):
         begun = await self._response(None, [])
         stream = Stream(self.events(), self.error_event)
         kept = keep(self._context, stream, None, self._id)
-        self._serving.responses.put(Stored(self._tenant, begun, self._given, kept))
+        self._serving.responses.put(Stored(self._tenant, begun, self._given))
         return Rejoined(kept) if self._body.stream else Json(begun)
 
     def _stored(self, response: dict[str, Any]) -> dict[str, Any]:
         """The response, stored unless the request says otherwise or it was deleted meanwhile."""
         responses = self._serving.responses
-        begun = responses.get(self._id, self._tenant)
-        if response["store"] and (begun is not None or not self._body.background):
-            kept = None if begun is None else begun.kept
-            responses.put(Stored(self._tenant, response, self._given, kept))
+        deleted = self._body.background and responses.get(self._id, self._tenant) is None
+        if response["store"] and not deleted:
+            responses.put(Stored(self._tenant, response, self._given))
         return response
 
     def _logprobs(self, found: Any) -> list[Any]:

@@ -12,18 +12,15 @@ from weft.serve.http.faults import Fault
 
 if TYPE_CHECKING:
     from weft.serve.settings import Limits
-    from weft.serve.work.kept import Kept
 
 
 @dataclass(eq=False)
 class Stored:
-    """A response and the items it answers, those of earlier responses included. `kept` has its events, if it was
-    generated in the background."""
+    """A response and the items it answers, those of earlier responses included."""
 
     tenant: str
     response: dict[str, Any]
     items: list[dict[str, Any]]
-    kept: Kept | None = None
     bytes: int = field(init=False)
 
     def __post_init__(self) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft.serve.http.faults import Fault, invalid
 from weft.serve.http.rejoining import Rejoined, last_seen
 from weft.serve.http.routes import Answer, Context, Json
 from weft.serve.responses.store import Stored
+
+if TYPE_CHECKING:
+    from weft.serve.work.kept import Kept
 
 MOST_ITEMS = 100  # of one page of input items
 
@@ -18,31 +21,37 @@ def _found(context: Context) -> Stored:
 
 async def show(context: Context, _: None) -> Answer:
     """A response as it stands; with `stream=true` its events after `starting_after`, and those to come."""
-    stored = _found(context)
+    response = _found(context).response
     if context.query.get("stream", "false").lower() not in ("true", "1"):
-        return Json(stored.response)
-    if stored.kept is None:
-        raise invalid("is only for responses made with background: true and stream: true", "stream")
-    return Rejoined(stored.kept, last_seen(context))
+        return Json(response)
+    if not response["background"]:
+        raise invalid("is only for responses made with background: true", "stream")
+    return Rejoined(_events(context), last_seen(context))
+
+
+def _events(context: Context) -> Kept:
+    """The events of a response in the background: a kept stream with the response's id."""
+    return context.serving.kept.find(context.path["id"], context.call.tenant)
 
 
 async def delete(context: Context, _: None) -> Answer:
     """Forget a response, and stop it if it is still generated."""
     stored = _found(context)
     context.serving.responses.delete(stored.id)
-    if stored.kept is not None:
-        stored.kept.stop("the response was deleted")
+    if stored.response["status"] == "in_progress":
+        _events(context).stop("the response was deleted")
     return Json({"id": stored.id, "object": "response", "deleted": True})
 
 
 async def cancel(context: Context, _: None) -> Answer:
     """Stop a response that is generated in the background, and answer when it has stopped."""
-    stored = _found(context)
-    if stored.kept is None:
+    response = _found(context).response
+    if not response["background"]:
         raise invalid("can be cancelled only if it was made with background: true", "response_id")
-    if not stored.kept.done:
-        stored.kept.stop("the response was cancelled")
-        await stored.kept.ended()
+    if response["status"] == "in_progress":
+        kept = _events(context)
+        kept.stop("the response was cancelled")
+        await kept.ended()
     return Json(_found(context).response)
 
 

@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 from uuid import uuid4
 
@@ -21,6 +21,8 @@ from weft.serve.http.faults import Fault, fault_of, invalid, too_busy
 if TYPE_CHECKING:
     from weft.serve.settings import Limits
     from weft.serve.work.tracking import Call, Tracking
+
+SHARE = 4  # a stream may take this part of all bytes: 16 MiB hold the events of 60,000 tokens
 
 log = logging.getLogger("weft.serve")
 
@@ -36,13 +38,25 @@ class Chunks(Protocol):
         """Encodes a fault as the last event."""
 
 
+@dataclass
+class Shelf:
+    """The bytes that the events of all streams take, how many they may, and how many those of one may."""
+
+    most: int
+    bytes: int = 0
+
+    @property
+    def share(self) -> int:
+        return self.most // SHARE
+
+
 class Kept:
     """One stream: a task generates its events, any number of readers get them by number, counted from 0.
 
-    The oldest events are dropped when all of them take more than `most_bytes`.
+    Its oldest events are dropped when they take more than their share of the shelf, or all streams more than there is.
     """
 
-    def __init__(self, id: str, stream: Chunks, call: Call, grace_s: float | None, most_bytes: int) -> None:
+    def __init__(self, id: str, stream: Chunks, call: Call, grace_s: float | None, shelf: Shelf) -> None:
         self.id = id
         self.call = call
         self.grace_s = grace_s
@@ -52,7 +66,7 @@ class Kept:
         self.stream = stream
         self._events: list[bytes] = []
         self._first = 0  # the number of the oldest event that is kept
-        self._most_bytes = most_bytes
+        self._shelf = shelf
         self._readers = 0
         self._news = asyncio.Event()
 
@@ -90,19 +104,27 @@ class Kept:
     def _add(self, chunk: bytes) -> None:
         for event in self._split(chunk):
             self._events.append(event)
-            self.bytes += len(event)
-        if self.bytes > self._most_bytes:
+            self._grow(len(event))
+        if self.bytes > self._shelf.share or self._shelf.bytes > self._shelf.most:
             self._drop_oldest()
         self._tell()
 
+    def _grow(self, size: int) -> None:
+        self.bytes += size
+        self._shelf.bytes += size
+
     def _drop_oldest(self) -> None:
         """Drop a quarter of the bytes at once: dropping from a list's front takes time."""
-        count = 0
-        while self.bytes > self._most_bytes * 3 // 4 and count < len(self._events) - 1:
-            self.bytes -= len(self._events[count])
+        left, count = self.bytes * 3 // 4, 0
+        while self.bytes > left and count < len(self._events) - 1:
+            self._grow(-len(self._events[count]))
             count += 1
         del self._events[:count]
         self._first += count
+
+    def forget(self) -> None:
+        """Give the events' bytes back."""
+        self._grow(-self.bytes)
 
     def _split(self, chunk: bytes) -> Iterator[bytes]:
         """The events of a chunk, with their numbers where the format has a field for it; JSON holds no line break."""
@@ -176,6 +198,7 @@ class KeptStreams:
         self._limits = limits
         self._tracking = tracking
         self._streams: dict[str, Kept] = {}
+        self._shelf = Shelf(limits.kept_bytes)
 
     def keep(self, call: Call, stream: Chunks, grace_s: float | None, id: str | None = None) -> Kept:
         """Generate a stream on its own: it takes over what the request holds. `grace_s` None: until it is done."""
@@ -184,7 +207,7 @@ class KeptStreams:
         if sum(not kept.done for kept in own) >= limits.kept_streams:
             raise too_busy(f"{limits.kept_streams} streams that can be rejoined are under way; try again later")
         work = replace(call, stack=call.stack.pop_all(), abort=lambda: None, task=None)
-        made = Kept(id or f"stream-{uuid4().hex}", stream, work, grace_s, limits.kept_bytes // limits.kept_streams)
+        made = Kept(id or f"stream-{uuid4().hex}", stream, work, grace_s, self._shelf)
         self._streams[made.id] = made
         made.start(self._tracking)
         self.sweep()
@@ -202,14 +225,9 @@ class KeptStreams:
         for kept in list(self._streams.values()):
             if not kept.done and kept.expired:
                 kept.stop(f"no client rejoined the stream within {kept.grace_s:g} s", "abandoned")
-            elif kept.done and self._old(kept):
+            elif kept.done and (self._old(kept) or self._shelf.bytes > self._shelf.most):
                 del self._streams[kept.id]
-        total = sum(kept.bytes for kept in self._streams.values())
-        for kept in [kept for kept in self._streams.values() if kept.done]:
-            if total <= self._limits.kept_bytes:
-                break
-            total -= kept.bytes
-            del self._streams[kept.id]
+                kept.forget()
 
     def _old(self, kept: Kept) -> bool:
         most = self._limits.rejoin_s if kept.grace_s is None else kept.grace_s
