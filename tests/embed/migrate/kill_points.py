@@ -15,7 +15,7 @@ import migrate_soak as soak
 from fake_embedder import FakeEmbedder
 
 from weft.embed.migrate import Corpus, Migrator
-from weft.embed.stores import State, Store
+from weft.embed.stores import Document, State, Store
 from weft.embed.stores.dialect import Session
 
 OLD, NEW = FakeEmbedder("old"), FakeEmbedder("new", 16)
@@ -79,7 +79,7 @@ def check(store: Store, end: str) -> None:
     soak.check_vectors(store)
     assert store.route().query == served.fingerprint
     assert list(store.generations()) == [served.fingerprint]
-    assert store.get("d00003") == ("d00003", "changed", 2)
+    assert store.get("d00003") == Document("d00003", "changed", 2)
     assert store.count() == DOCUMENTS
 
 

@@ -326,13 +326,24 @@ def test_eight_threads_make_one_store(address):
         assert set(pool.map(make, range(8))) == {Route(Phase.STABLE, "f", ("f",))}
 
 
-def test_a_store_of_the_first_version_is_brought_up(opened, monkeypatch):
+def put_as_before(store, texts):
+    """What weft did before documents had fields."""
+    with store.transaction("shared") as session:
+        insert = "INSERT INTO documents (id, text, revision, deleted) VALUES (?, ?, 1, 0)"
+        session.each(insert, list(texts.items()))
+        rows = [(name, 1, vector_of("old", text)) for name, text in texts.items()]
+        generations.write(store.dialect, session, generations.find(session, OLD.fingerprint), rows)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_store_of_an_earlier_version_is_brought_up(opened, monkeypatch, version):
     with monkeypatch.context() as patched:
-        patched.setattr("weft.embed.stores.schema.STEPS", STEPS[:1])
-        patched.setattr("weft.embed.stores.sqlite.Sqlite.watch", lambda *_: ())
+        patched.setattr("weft.embed.stores.schema.STEPS", STEPS[:version])
+        if version == 1:
+            patched.setattr("weft.embed.stores.sqlite.Sqlite.watch", lambda *_: ())
         old = opened()
         old.adopt(OLD.fingerprint, OLD.dimension)
-        Corpus(old, OLD).put({"a": "one", "b": "two"})
+        put_as_before(old, {"a": "one", "b": "two"})
     corpus, other = Corpus(opened(), OLD), Corpus(opened(), OLD)
     assert corpus.search("two", 1).hits[0].id == "b"
     for writer, name in ((other, "three"), (Corpus(old, OLD), "four")):  # one that was opened before it, too

@@ -9,8 +9,11 @@ from weft.embed.stores.generations import Generation
 from weft.embed.stores.ledger import Ledger
 from weft.embed.stores.states import Migration, Phase, Reason, Route, State
 from weft.embed.stores.store import Document, Hit, Store
+from weft.embed.stores.values import Chunk, Content
 
 __all__ = [
+    "Chunk",
+    "Content",
     "Document",
     "Generation",
     "Hit",

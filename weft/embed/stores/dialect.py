@@ -92,8 +92,11 @@ class Dialect(Protocol):
         For databases without a vector search of their own. It may be run again.
         """
 
-    def nearest(self, session: Session, number: int, query: np.ndarray, k: int) -> list[tuple[str, float]] | None:
-        """The `k` best ids of generation `number` and their cosines; None where the database has no vector search."""
+    def nearest(
+        self, session: Session, number: int, query: np.ndarray, k: int, chosen: Sequence[str] | None
+    ) -> list[tuple[str, float]] | None:
+        """The `k` best ids of generation `number`, or of those that are chosen, and their cosines; None where the
+        database has no vector search."""
 
     def translate(self, error: Exception) -> WeftError:
         """An exception of `errors` as a WeftError."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Sequence
 from math import isnan
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ LEAST_CANDIDATES, MOST_CANDIDATES = 40, 1000  # hnsw.ef_search: pgvector's defau
 NEAREST = """SELECT id, 1 - distance FROM (
     SELECT id, vector <=> ? AS distance FROM vectors_{number} ORDER BY vector <=> ? FETCH FIRST (?) ROWS WITH TIES
 ) AS near ORDER BY distance, id LIMIT ?"""
+CHOSEN = NEAREST.replace("ORDER BY vector", "WHERE id = ANY(?) ORDER BY vector", 1)
 
 
 class Packed(bytes):
@@ -170,9 +172,12 @@ class Postgres:
     def watch(self, number: int) -> tuple[str, ...]:
         return ()  # the server itself searches
 
-    def nearest(self, session: Session, number: int, query: np.ndarray, k: int) -> list[tuple[str, float]]:
+    def nearest(
+        self, session: Session, number: int, query: np.ndarray, k: int, chosen: Sequence[str] | None
+    ) -> list[tuple[str, float]]:
         packed = self.pack(query)
-        sql, values = NEAREST.format(number=number), (packed, packed, k, k)
+        sql = (NEAREST if chosen is None else CHOSEN).format(number=number)
+        values = (packed, packed, k, k) if chosen is None else (packed, list(chosen), packed, k, k)
         rows: list[tuple[Any, ...]] = []
         if k <= MOST_CANDIDATES:
             session.run(f"SET LOCAL hnsw.ef_search = {max(LEAST_CANDIDATES, k)}")

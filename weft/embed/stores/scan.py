@@ -38,15 +38,26 @@ class Scan:
         self._blocks: list[Block] = []
 
     def nearest(
-        self, dialect: Dialect, session: Session, generation: Generation, query: np.ndarray, k: int
+        self,
+        dialect: Dialect,
+        session: Session,
+        generation: Generation,
+        query: np.ndarray,
+        k: int,
+        chosen: Iterable[str] | None,
     ) -> list[tuple[str, float]]:
-        """The `k` best ids and their cosines; equal ones are ordered by id."""
+        """The `k` best ids, or of those that are chosen, and their cosines; equal ones are ordered by id."""
         import numpy as np
+
+        among = None if chosen is None else set(chosen)
 
         query = query / np.linalg.norm(query.astype(np.float64)).astype(np.float32)
         best: list[tuple[float, str]] = []
         for ids, matrix in self._read(dialect, session, generation):
             scores = matrix @ query
+            if among is not None:
+                kept = np.fromiter((name in among for name in ids), bool, len(ids))
+                ids, scores = list(compress(ids, kept)), scores[kept]
             near = np.flatnonzero(scores >= (-best[-1][0] if len(best) == k else -np.inf))
             best = heapq.nsmallest(k, [*best, *((-float(scores[at]), ids[at]) for at in near)])
         return [(name, -score) for score, name in best]

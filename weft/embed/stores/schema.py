@@ -40,6 +40,16 @@ STEPS: tuple[tuple[str, ...], ...] = (
         # canary texts and vectors, for embedders whose fingerprint does not prove which weights they use
         "ALTER TABLE generations ADD COLUMN canaries TEXT",
     ),
+    (
+        # the document's fields, a JSON object; NULL for none
+        "ALTER TABLE documents ADD COLUMN fields TEXT",
+        # Of a chunk: the id of its document, and its place in the document's text, in characters. The document itself
+        # then has a row too, marked as deleted: writers of the document lock it first.
+        "ALTER TABLE documents ADD COLUMN chunk_of {id}",
+        "ALTER TABLE documents ADD COLUMN start_at BIGINT",
+        "ALTER TABLE documents ADD COLUMN end_at BIGINT",
+        "CREATE INDEX documents_chunk_of ON documents (chunk_of)",
+    ),
 )
 
 VECTORS = """CREATE TABLE vectors_{number} (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -120,7 +121,7 @@ class Sqlite:
             for verb in ("insert", "update", "delete")
         )
 
-    def nearest(self, session: Session, number: int, query: np.ndarray, k: int) -> None:
+    def nearest(self, session: Session, number: int, query: np.ndarray, k: int, chosen: Sequence[str] | None) -> None:
         return None
 
     def translate(self, error: Exception) -> WeftError:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 import zlib
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from weft.errors import InputError
+from weft.errors import InputError, StoreError
 
 if TYPE_CHECKING:
     import numpy as np
 
 ID_BYTES = 512
 TEXT_BYTES = 256 << 20
+FIELDS_BYTES = 1 << 20
 # Norms whose squares are normal float32 numbers: databases add the squares in float32.
 LEAST_NORM, MOST_NORM = 2.0**-63, 2.0**63
 
@@ -54,19 +56,80 @@ def check_k(k: int) -> int:
     return int(whole())
 
 
-def check_documents(documents: Mapping[str, str]) -> None:
-    """Check ids and texts. Texts must be valid Unicode without NUL, which PostgreSQL cannot store."""
+class Chunk(NamedTuple):
+    """The place of a chunk: the id of its document, and start and end in the document's text, in characters."""
+
+    document: str
+    start: int
+    end: int
+
+
+class Content(NamedTuple):
+    """What is stored under an id: a text, the document's fields, and for a chunk its place in the document."""
+
+    text: str
+    fields: Mapping[str, Any] = {}
+    chunk: Chunk | None = None
+
+
+def contents_of(documents: Mapping[str, str | Content]) -> dict[str, Content]:
+    """The documents of a call, checked. Texts must be valid Unicode without NUL, which PostgreSQL cannot store."""
     if not isinstance(documents, Mapping):
         raise InputError("store", "must be a dict of ids and texts", field="documents", given=documents)
     checked_ids(documents)
-    for name, text in documents.items():
+    made: dict[str, Content] = {}
+    for name, given in documents.items():
+        content = given if isinstance(given, Content) else Content(given)
         field = f"documents[{name[:40]!r}]"
-        if not isinstance(text, str):
-            raise InputError("store", "must be a string", field=field, given=text)
-        if _size(text, field) > TEXT_BYTES:
+        if not isinstance(content.text, str):
+            raise InputError("store", "must be a string", field=field, given=content.text)
+        if _size(content.text, field) > TEXT_BYTES:
             raise InputError(
                 "store", f"is longer than {TEXT_BYTES >> 20} MiB", field=field, advice="split it into several documents"
             )
+        if content.chunk is not None:
+            _check_chunk(name, content.chunk)
+        made[name] = content
+    return made
+
+
+def _check_chunk(name: str, chunk: Any) -> None:
+    """Check the place of a chunk."""
+    field = f"documents[{name[:40]!r}].chunk"
+    if not isinstance(chunk, Chunk) or not all(type(at) is int for at in chunk[1:]):
+        raise InputError("store", "must be a Chunk: the document's id, start and end", field=field, given=chunk)
+    checked_ids([chunk.document])
+    if chunk.document == name or not 0 <= chunk.start <= chunk.end:
+        raise InputError("store", "must name another id, and a start before its end", field=field, given=chunk)
+
+
+def written_fields(name: str, fields: Mapping[str, Any]) -> str | None:
+    """The fields of a document as the store keeps them: a JSON object, None for no fields."""
+    where = f"documents[{name[:40]!r}].fields"
+    if not isinstance(fields, Mapping) or not all(isinstance(key, str) for key in fields):
+        raise InputError("store", "must be a dict with strings as keys", field=where, given=fields)
+    if not fields:
+        return None
+    try:
+        line = json.dumps(dict(fields), allow_nan=False)  # escapes keep NUL and half surrogates out of the database
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError("store", f"cannot be written as JSON: {error}", field=where) from None
+    if len(line) > FIELDS_BYTES:
+        raise InputError("store", f"must have at most {FIELDS_BYTES >> 10} KiB as JSON", field=where)
+    return line
+
+
+def read_fields(line: Any) -> dict[str, Any]:
+    """The fields that `written_fields` wrote."""
+    if line is None:
+        return {}
+    try:
+        found = json.loads(line)
+    except (TypeError, ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise StoreError("store", "the fields of a document are damaged", advice="restore a backup")
+    return found
 
 
 def _size(text: str, field: str, index: int | None = None) -> int:
