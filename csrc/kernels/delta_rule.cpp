@@ -24,12 +24,13 @@ KERNEL(delta_rule) {
   const SlotState& state = *call.in[5].slots;
   const int32_t *slots = call.in[6].as<int32_t>(), *segments = call.in[7].as<int32_t>();
   const int64_t sequences = call.in[6].dim[0], blocks = (values + kLanes - 1) / kLanes;
+  const bool tiled = call.flag("tiled");
   const f32x16 scale = splat(static_cast<float>(call.number("scale")));
   float* y = call.out[0].as<float>();
   float* columns = reinterpret_cast<float*>(worker.scratch);  // [K, 16]
   for (int64_t task; (task = worker.next(sequences * heads * blocks)) < sequences * heads * blocks;) {
     const int64_t sequence = task / (heads * blocks), head = task / blocks % heads, first = task % blocks * kLanes;
-    const int64_t count = values - first < kLanes ? values - first : kLanes, group = head * groups / heads;
+    const int64_t count = values - first < kLanes ? values - first : kLanes, group = tiled ? head % groups : head * groups / heads;
     const int64_t source = slots[2 * sequence], target = slots[2 * sequence + 1];
     const int64_t place = head * keys * values + first;
     for (int64_t i = 0; i < keys; ++i)

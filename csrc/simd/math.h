@@ -153,6 +153,22 @@ WEFT_INLINE f32x16 gelu_tanh(f32x16 x) {
 
 WEFT_INLINE f32x16 relu(f32x16 x) { return max(zero(), x); }  // NaN stays NaN
 
+WEFT_INLINE f32x16 relu2(f32x16 x) { return relu(x) * relu(x); }
+
+// log(1 + e^x) = max(x, 0) + log(1 + u) with u = e^-|x|, and log(1 + u) = 2 atanh z with z = u / (2 + u), at most 1/3: seven
+// terms of its series leave 1e-8. Relative error 3e-7 above -87; 0 below -88.73.
+WEFT_INLINE f32x16 softplus(f32x16 x) {
+  const f32x16 u = exp(zero() - abs(x)), z = u / (u + splat(2.0f)), square = z * z;
+  f32x16 p = splat(2.0f / 13);
+  p = fma(p, square, splat(2.0f / 11));
+  p = fma(p, square, splat(2.0f / 9));
+  p = fma(p, square, splat(2.0f / 7));
+  p = fma(p, square, splat(2.0f / 5));
+  p = fma(p, square, splat(2.0f / 3));
+  p = fma(p, square, splat(2.0f));
+  return fma(p, z, relu(x));
+}
+
 template <Activation kind>
 WEFT_INLINE f32x16 activate(f32x16 v) {
   if constexpr (kind == Activation::gelu) return gelu(v);
@@ -161,6 +177,8 @@ WEFT_INLINE f32x16 activate(f32x16 v) {
   if constexpr (kind == Activation::relu) return relu(v);
   if constexpr (kind == Activation::tanh) return tanh(v);
   if constexpr (kind == Activation::sigmoid) return sigmoid(v);
+  if constexpr (kind == Activation::softplus) return softplus(v);
+  if constexpr (kind == Activation::relu2) return relu2(v);
   return v;
 }
 
@@ -192,6 +210,8 @@ WEFT_INLINE void with_activation(Activation kind, F f) {
     case Activation::relu: return f(ActivationConstant<Activation::relu>{});
     case Activation::tanh: return f(ActivationConstant<Activation::tanh>{});
     case Activation::sigmoid: return f(ActivationConstant<Activation::sigmoid>{});
+    case Activation::softplus: return f(ActivationConstant<Activation::softplus>{});
+    case Activation::relu2: return f(ActivationConstant<Activation::relu2>{});
   }
 }
 

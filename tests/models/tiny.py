@@ -441,10 +441,17 @@ def weights(cfg: dict[str, Any]) -> dict[str, np.ndarray]:
             values = values * np.float32(1.0 if "embed" in name else 2.0 / np.sqrt(shape[1]))
         else:
             values = np.float32(0.1) * values + np.float32(
-                1.0 if cfg["model_type"] not in GEMMAS and name.lower().endswith("norm.weight") else 0.0
+                1.0 if name.lower().endswith("norm.weight") and not _less_one(cfg, name) else 0.0
             )
         made[name] = values
     return made
+
+
+def _less_one(cfg: dict[str, Any], name: str) -> bool:
+    """Whether this norm is stored less one."""
+    if cfg["model_type"] in GEMMAS:
+        return True
+    return getattr(SCRIPTS.get(cfg["model_type"]), "PLUS_ONE", False) and "linear_attn.norm" not in name
 
 
 def token_ids(cfg: dict[str, Any], length: int, seed: int = 7) -> np.ndarray:

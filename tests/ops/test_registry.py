@@ -18,7 +18,7 @@ x = np.ones((3, 8), np.float32)
 
 def test_the_words_are_those_of_the_kernels():
     header = (ROOT / "csrc" / "core" / "words.h").read_text()
-    lists = dict(re.findall(r"const char\* k(\w+)\[\] = \{(.*?)\}", header))
+    lists = dict(re.findall(r"const char\* k(\w+)\[\] = \{(.*?)\}", header, re.DOTALL))
     assert re.findall(r'"(\w+)"', lists["Activations"]) == list(ACTIVATIONS)
     assert re.findall(r'"(\w+)"', lists["PoolModes"]) == list(POOL_MODES)
 

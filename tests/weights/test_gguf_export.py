@@ -210,10 +210,9 @@ def test_an_olmo2_s_and_a_smollm3_s_config_survive_the_round_trip(tmp_path: Path
     assert read(tmp_path, config) == config
 
 
-def test_an_olmo3_file_is_refused_though_it_says_olmo2(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedError, match="OLMo 3") as caught:
-        read(tmp_path, OLMO2, olmo2__attention__sliding_window=128)
-    assert caught.value.field == "olmo2.attention.sliding_window"
+def test_an_olmo2_file_with_a_window_is_an_olmo3(tmp_path: Path) -> None:
+    windowed = {"model_type": "olmo3", "architectures": ["Olmo3ForCausalLM"], "sliding_window": 128}
+    assert read(tmp_path, OLMO2, olmo2__attention__sliding_window=128) == {**OLMO2, **windowed}
     assert read(tmp_path, OLMO2, olmo2__attention__sliding_window=0) == OLMO2
 
 
@@ -226,7 +225,7 @@ def test_a_smollm3_is_written_if_every_fourth_layer_does_not_rotate() -> None:
             gguf_from_config({**plain, **changes})
 
 
-def test_only_the_pairs_of_a_llama_and_a_smollm3_lie_side_by_side() -> None:
+def test_only_the_pairs_of_a_llama_and_its_nearest_lie_side_by_side() -> None:
     name = "model.layers.0.self_attn.q_proj.weight"
     paired = {kind for kind in model_types() if (g := model_module(kind).GGUF) and g.row_order(name, LLAMA) is not None}
-    assert paired == {"llama", "mistral", "smollm3"}
+    assert paired == {"granite", "llama", "mistral", "smollm3"}

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from weft.graph.tensor import Tensor
     from weft.nn import Scope, Step
 
+# What GGUF files call a model whose file here has another name.
+ARCHITECTURES = {"qwen35": "qwen3_5_text"}
 ADVICE = "`weft list --models` prints the types that weft runs"
 
 
@@ -83,7 +85,7 @@ def model_module(model_type: str) -> ModelModule:
 
 def gguf_declaration(architecture: str) -> Gguf:
     """How a GGUF file of this architecture holds its model: the declaration in the file of the same name."""
-    found = find_module(architecture)
+    found = find_module(ARCHITECTURES.get(architecture, architecture))
     if found is None or found.GGUF is None or found.GGUF.architecture != architecture:
         what = "is not an architecture that weft runs"
         raise UnsupportedError("gguf", what, field="general.architecture", given=architecture, advice=ADVICE)

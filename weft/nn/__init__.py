@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from weft.nn.config import unsupported as unsupported
     from weft.nn.layers import activate as activate
     from weft.nn.layers import causal_conv as causal_conv
+    from weft.nn.layers import delta_rule as delta_rule
     from weft.nn.layers import embedding as embedding
     from weft.nn.layers import gated as gated
     from weft.nn.layers import layer_norm as layer_norm
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from weft.nn.layers import softcap as softcap
     from weft.nn.layers import take_rows as take_rows
     from weft.nn.layers import tied_linear as tied_linear
+    from weft.nn.layers import unit_norm as unit_norm
     from weft.nn.pooling import DenseLayer as DenseLayer
     from weft.nn.pooling import Head as Head
     from weft.nn.pooling import pooled as pooled
@@ -44,6 +46,7 @@ _HOMES = {
     "causal_conv": "layers",
     "check_layer_types": "config",
     "check_one_of": "config",
+    "delta_rule": "layers",
     "embedding": "layers",
     "gated": "layers",
     "layer_norm": "layers",
@@ -59,6 +62,7 @@ _HOMES = {
     "softcap": "layers",
     "take_rows": "layers",
     "tied_linear": "layers",
+    "unit_norm": "layers",
     "unsupported": "config",
     "vectors": "pooling",
 }

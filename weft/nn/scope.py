@@ -13,7 +13,11 @@ if TYPE_CHECKING:
     from weft.ops.spec import Size
 
 
-PLUS_ONE = ":plus1"  # in a weight's name: the stored tensor plus one; a file may hold it in that form already
+# In a weight's name: the stored tensor plus one, or minus its exponential. A file may hold it in that form already.
+PLUS_ONE = ":plus1"
+MINUS_EXP = ":-exp"
+
+Part = tuple[int, int] | tuple[int, int, int]
 
 
 class Scope:
@@ -30,18 +34,24 @@ class Scope:
     def __contains__(self, name: str) -> bool:
         return self._stored((self / name).path) is not None
 
-    def weight(self, name: str, *shape: Size, part: tuple[int, int] | None = None, plus_one: bool = False) -> Tensor:
+    def weight(
+        self, name: str, *shape: Size, part: Part | None = None, plus_one: bool = False, minus_exp: bool = False
+    ) -> Tensor:
         """The tensor `name` of this scope. Vectors are read as f32; matrices keep the checkpoint's element type.
 
         `part` (first, total) selects the rows from `first` on of a stored tensor of `total` rows, and becomes part of
-        the name: qkv_proj.weight:96-128/160. `plus_one` adds one to a stored vector: norm.weight:plus1.
+        the name: qkv_proj.weight:96-128/160. With a third number, a period, it selects such rows in every period, as
+        many as there are: q_proj.weight:0-8/16/96 has the first 8 rows of every 16. `plus_one` adds one to a stored
+        vector (norm.weight:plus1), `minus_exp` is minus the exponential of one.
         """
         full = (self / name).path
         if part is not None:
-            first, total = part
-            full = f"{full}:{first}-{first + cast(int, shape[0])}/{total}"  # a weight's sizes are numbers
-        if plus_one:
-            full += PLUS_ONE
+            first, total, *period = part
+            rows = cast(int, shape[0])  # a weight's sizes are numbers
+            every = f"/{period[0]}" if period else ""
+            full = f"{full}:{first}-{first + (rows * period[0] // total if period else rows)}{every}/{total}"
+        if plus_one or minus_exp:
+            full += PLUS_ONE if plus_one else MINUS_EXP
         stored = self._stored(full)
         kind = stored if stored is not None and len(shape) > 1 else dtype("f32")
         return self._trace.weight(full, shape, kind)

@@ -45,7 +45,7 @@ class Step:
         """While tracing: declare the recurrent state of a layer, an array of this shape for each sequence."""
         raise AssertionError("states are declared while tracing")
 
-    def conv(self, layer: int, channels: int, width: int) -> Tensor:
+    def conv(self, layer: int | str, channels: int, width: int) -> Tensor:
         """While tracing: declare the state of a layer's causal convolution over `width` inputs."""
         raise AssertionError("states are declared while tracing")
 
@@ -104,7 +104,7 @@ class TracedStep(Step):
     def recurrent(self, layer: int, *shape: int) -> Tensor:
         return self._stateful().recurrent(f"recurrent.{layer}", shape)
 
-    def conv(self, layer: int, channels: int, width: int) -> Tensor:
+    def conv(self, layer: int | str, channels: int, width: int) -> Tensor:
         return self._stateful().conv(f"conv.{layer}", (channels, width))
 
     def _stateful(self) -> Trace:

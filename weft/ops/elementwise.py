@@ -36,6 +36,10 @@ def activation(kind: str, x: np.ndarray) -> np.ndarray:
         return np.tanh(x)
     if kind == "sigmoid":
         return _sigmoid(x)
+    if kind == "softplus":
+        return np.maximum(x, 0.0) + np.log1p(np.exp(-np.abs(x)))
+    if kind == "relu2":
+        return np.maximum(x, 0.0) ** 2
     return np.maximum(x, 0.0) if kind == "relu" else x
 
 
@@ -51,7 +55,7 @@ def activation_slope(kind: str, x: np.ndarray) -> np.ndarray:
     if kind == "silu":
         return s + x * s * (1.0 - s)
     return {"none": np.ones_like(x), "relu": (x > 0).astype(np.float64), "tanh": 1.0 - np.tanh(x) ** 2,
-            "sigmoid": s * (1.0 - s)}[kind]  # fmt: skip
+            "sigmoid": s * (1.0 - s), "softplus": s, "relu2": 2.0 * np.maximum(x, 0.0)}[kind]  # fmt: skip
 
 
 def capped(x: np.ndarray, cap: float) -> np.ndarray:

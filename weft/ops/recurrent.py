@@ -112,15 +112,18 @@ def delta_rule(
     segments: Integers,
     *,
     scale: float,
+    tiled: bool = False,
 ) -> Array:
     """The gated delta rule.  q, k [T, G, K], v [T, H, V], decay, beta [T, H], state [H, K, V], slots [B, 2],
     segments [B+1] -> [T, H, V]
 
     Token after token, with one state S [K, V] for each head:
-    S = e^decay S; u = beta (v - kT S); S = S + k uT; y = scale qT S. Head h reads query and key head h // (H / G).
+    S = e^decay S; u = beta (v - kT S); S = S + k uT; y = scale qT S. Head h reads query and key head h // (H / G), or
+    h % G where the heads are tiled.
     """
-    heads = v.shape[1]
-    query, key = (np.repeat(part, heads // part.shape[1], axis=1) for part in (q, k))  # [T, H, K]
+    heads, groups = v.shape[1], q.shape[1]
+    read = np.arange(heads) % groups if tiled else np.arange(heads) // (heads // groups)
+    query, key = q[:, read], k[:, read]  # [T, H, K]
     out = np.zeros(v.shape)
     for (source, target), (start, end) in zip(slots, pairwise(segments)):
         memory = state.read(source)  # [H, K, V]
@@ -136,7 +139,17 @@ def delta_rule(
 
 @delta_rule.shape
 def delta_rule_shape(
-    q: Spec, k: Spec, v: Spec, decay: Spec, beta: Spec, state: Spec, slots: Spec, segments: Spec, *, scale: float
+    q: Spec,
+    k: Spec,
+    v: Spec,
+    decay: Spec,
+    beta: Spec,
+    state: Spec,
+    slots: Spec,
+    segments: Spec,
+    *,
+    scale: float,
+    tiled: bool,
 ) -> Spec:
     require(q.rank == 3 and q == k, "delta_rule", f"must be [T, G, K] as q is; q is {q}", field="k", given=k)
     fits = v.rank == 3 and v.shape[0] == q.shape[0] and v.shape[1] % q.shape[1] == 0
@@ -154,7 +167,17 @@ def delta_rule_shape(
 
 @delta_rule.cost
 def delta_rule_cost(
-    q: Spec, k: Spec, v: Spec, decay: Spec, beta: Spec, state: Spec, slots: Spec, segments: Spec, *, scale: float
+    q: Spec,
+    k: Spec,
+    v: Spec,
+    decay: Spec,
+    beta: Spec,
+    state: Spec,
+    slots: Spec,
+    segments: Spec,
+    *,
+    scale: float,
+    tiled: bool,
 ) -> Cost:
     kept = 2 * slots.shape[0] * state.size * 4
     return Cost(flops=7 * v.size * q.shape[2], bytes=q.nbytes + k.nbytes + 2 * v.nbytes + 2 * decay.nbytes + kept)
@@ -182,7 +205,7 @@ def delta_rule_samples(rng: np.random.Generator) -> Iterator[Sample]:
         operands = _delta_operands(rng, lengths, groups, heads, keys, values)
         state = filled(rng, "recurrent", 2 * len(lengths), (heads, keys, values))
         table = slot_table([i % 2 == 0 for i in range(len(lengths))]), segments(lengths)
-        yield (*operands, state, *table), {"scale": keys**-0.5}
+        yield (*operands, state, *table), {"scale": keys**-0.5, "tiled": heads > 2 * groups}
     q, k, _, decay, beta = _delta_operands(rng, [9], 1, 2, 8, 20)
     state = filled(rng, "recurrent", 2, (2, 8, 20))
     v = ugly(rng, 2, 9, 20).transpose(1, 0, 2)

@@ -32,8 +32,8 @@ from weft.ops.tolerance import DEFAULTS
 FAMILIES = ("elementwise", "norm", "matmul", "quant", "gather", "rope", "attention", "recurrent", "reduce")
 
 # Values of word attributes. Kernels get a word as its index in the list; csrc/core/words.h has the same lists.
-ActivationOrNone = Literal["none", "gelu", "gelu_tanh", "silu", "relu", "tanh", "sigmoid"]
-Activation = Literal["gelu", "gelu_tanh", "silu", "relu", "tanh", "sigmoid"]
+ActivationOrNone = Literal["none", "gelu", "gelu_tanh", "silu", "relu", "tanh", "sigmoid", "softplus", "relu2"]
+Activation = Literal["gelu", "gelu_tanh", "silu", "relu", "tanh", "sigmoid", "softplus", "relu2"]
 PoolMode = Literal["mean", "first", "last", "max", "mean_sqrt_len", "weightedmean"]
 ACTIVATIONS: tuple[str, ...] = get_args(ActivationOrNone)
 POOL_MODES: tuple[str, ...] = get_args(PoolMode)

@@ -17,7 +17,7 @@ from weft.dtype import DType
 from weft.errors import FormatError, NotFoundError, UnsupportedError, WeightError, naming
 from weft.frozen import frozen
 from weft.models import find_module, gguf_declaration
-from weft.nn.scope import PLUS_ONE
+from weft.nn.scope import MINUS_EXP, PLUS_ONE
 from weft.runtime.threads import Soon
 from weft.weights import strict_json
 from weft.weights.files import MappedFile, TensorView
@@ -55,6 +55,20 @@ class Tensor:
         size = self.view.nbytes // self.view.shape[0]
         data = self.view.bytes()[first * size : end * size]
         return Tensor(TensorView(self.view.dtype, (end - first, *self.view.shape[1:]), data))
+
+    def every(self, first: int, end: int, period: int) -> Tensor:
+        """The tensor of rows [first, end) of every `period` rows."""
+        import numpy as np
+
+        starts = np.arange(0, self.view.shape[0], period)[:, None]
+        chosen = (starts + np.arange(first, end)).reshape(-1).astype(np.int32)
+        return Tensor(self.view.take(chosen if self.row_order is None else np.asarray(self.row_order)[chosen]))
+
+    def minus_exp(self) -> Tensor:
+        """Minus the exponential of every element, in f32."""
+        import numpy as np
+
+        return Tensor(TensorView.of(-np.exp(self.numpy().astype(np.float32))))
 
     def numpy(self) -> np.ndarray:
         import numpy as np
@@ -139,21 +153,27 @@ class Checkpoint:
         return replace(self, tensors={**self.tensors, **more}, files=[*self.files, *opened.files])
 
     def tensor(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """The tensor `name`, or for `name:first-end/total` those rows of a stored tensor of `total` rows.
+        """The tensor `name`, or for `name:first-end/total` those rows of a stored tensor of `total` rows, for
+        `name:first-end/period/total` those rows of every period.
 
-        `name:plus1` is the tensor plus one; a tensor that a GGUF file holds in this form has that name.
+        `name:plus1` is the tensor plus one, `name:-exp` minus its exponential; a tensor that a GGUF file holds in this
+        form has that name.
         """
         if name.endswith(PLUS_ONE) and name not in self.tensors:
             return replace(self.tensor(name.removesuffix(PLUS_ONE), shape), plus_one=True)
+        if name.endswith(MINUS_EXP) and name not in self.tensors:
+            return self.tensor(name.removesuffix(MINUS_EXP), shape).minus_exp()
         stored, _, rows = (name, "", "") if name in self.tensors else name.partition(":")
         tensor = self.tensors.get(stored)
-        first, end, total = map(int, re.split("[-/]", rows)) if rows else (0, shape[0], shape[0])
+        first, end, *period, total = map(int, re.split("[-/]", rows)) if rows else (0, shape[0], shape[0])
         wanted = (total, *shape[1:])
         source = " by its config.json" if self.format == "safetensors" else ""
         if tensor is None:
             raise WeightError("weights", f"{stored} is missing; the model wants {wanted}{source}")
         if _without_ones(tensor.view.shape) != _without_ones(wanted):
             raise WeightError("weights", f"{stored} has shape {tensor.view.shape}, the model wants {wanted}{source}")
+        if period:
+            return tensor.every(first, end, period[0])
         return tensor.rows(first, end) if rows else tensor
 
 
@@ -336,7 +356,8 @@ def _open_gguf(path: Path) -> Checkpoint:
     for name, view in opened.tensors.items():
         full = gguf.hf_name(name)
         if full is not None:
-            read_as = full + PLUS_ONE if gguf.holds_plus_one(full) else full
+            form = PLUS_ONE if gguf.holds_plus_one(full) else MINUS_EXP if gguf.holds_minus_exp(full) else ""
+            read_as = full + form
             tensors[read_as] = Tensor(view, gguf.row_order(full, config))
     return Checkpoint(
         path=path,

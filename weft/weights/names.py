@@ -88,9 +88,11 @@ class Gguf:
     class_name    the first of config.json's `architectures`
     encoder       whether it has BERT's keys, or those that all decoders share
     root, layer   GGUF stem -> Hugging Face stem, outside and inside layers; a stem is a name without .weight or .bias
+    whole         names inside layers that are no stem with an ending: GGUF name -> Hugging Face name
     layer_prefix  what the names of Hugging Face's layers begin with
     absent        stems of either side without a tensor on the other: what they hold is elsewhere, or unused
-    plus_one      norms are stored with one added to them
+    plus_one      norms are stored with one added to them, but for those whose names end in one of plain_norms
+    minus_exp     the ending of a vector that is stored as minus its exponential
     paired        rows of queries and keys that rotate together lie side by side, not half a head apart
     part_rotates  rope.dimension_count may be less than a head's width
     factors       the kind of rope_scaling whose divisors are tensors: llama3 or longrope
@@ -111,7 +113,10 @@ class Gguf:
     layer_prefix: str
     encoder: bool = False
     absent: frozenset[str] = frozenset()
+    whole: Mapping[str, str] = field(default_factory=dict)
     plus_one: bool = False
+    plain_norms: tuple[str, ...] = ()
+    minus_exp: str = ""
     paired: bool = False
     part_rotates: bool = False
     factors: str = ""
@@ -128,6 +133,9 @@ class Gguf:
         stem, _, suffix = name.rpartition(".")
         if stem in self.absent:
             return None
+        inside = _GGUF_LAYER.fullmatch(name)
+        if inside is not None and inside[2] in self.whole:
+            return f"{self.layer_prefix}.{inside[1]}.{self.whole[inside[2]]}"
         layer = _GGUF_LAYER.fullmatch(stem)
         if layer is None and stem in self.root:
             return f"{self.root[stem]}.{suffix}"
@@ -143,7 +151,11 @@ class Gguf:
         for gguf, own in self.root.items():
             if own == stem:
                 return f"{gguf}.{suffix}"
-        layer = re.fullmatch(re.escape(self.layer_prefix) + r"\.(0|[1-9][0-9]{0,3})\.(.+)", stem)
+        pattern = re.escape(self.layer_prefix) + r"\.(0|[1-9][0-9]{0,3})\.(.+)"
+        layer, inside = re.fullmatch(pattern, stem), re.fullmatch(pattern, name)
+        for gguf, own in self.whole.items():
+            if inside is not None and own == inside[2]:
+                return f"blk.{inside[1]}.{gguf}"
         for gguf, own in self.layer.items():
             if layer is not None and own == layer[2]:
                 return f"blk.{layer[1]}.{gguf}.{suffix}"
@@ -151,7 +163,11 @@ class Gguf:
 
     def holds_plus_one(self, name: str) -> bool:
         """Whether files hold the tensor `name` of Hugging Face with one added to it."""
-        return self.plus_one and name.endswith("norm.weight")
+        return self.plus_one and name.endswith("norm.weight") and not name.endswith(self.plain_norms)
+
+    def holds_minus_exp(self, name: str) -> bool:
+        """Whether files hold minus the exponential of the tensor `name` of Hugging Face."""
+        return bool(self.minus_exp) and name.endswith(self.minus_exp)
 
     def row_order(self, name: str, config: Mapping[str, Any]) -> array[int] | None:
         """Which stored row is each row of the Hugging Face tensor `name`, or None where they are in order.

@@ -1,0 +1,228 @@
+"""Qwen3.5 (text, dense): three layers of the gated delta rule to one of gated attention.
+
+Reference: transformers/models/qwen3_5. Queries and gates of attention lie head by head in q_proj; queries, keys and values of
+the delta rule are row ranges of in_proj_qkv, and of the convolution that they pass. All norms but the delta rule's hold their
+weight less one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from weft import nn
+from weft.frozen import frozen
+from weft.models import llama
+from weft.models.llama import token_logit
+from weft.weights.names import Gguf, GgufKeys, Names
+
+if TYPE_CHECKING:
+    from weft.graph.tensor import Tensor
+    from weft.nn import Scope, Step
+
+__all__ = ["GGUF", "KIND", "NAMES", "Config", "forward", "hidden_states", "token_logit"]
+
+KIND = "decoder"
+# Names inside a model with images (qwen3_5.py).
+NAMES = Names(trunk="model.", part={"model.language_model.": "model.", "lm_head.": "lm_head."})
+LAYER_TYPES = ("linear_attention", "full_attention")
+MAX_WIDTH = 16  # of a convolution, csrc/kernels/causal_conv.cpp
+UNIT_EPS = 1e-6  # of queries and keys of the delta rule
+INTERVAL = 4  # every fourth layer attends, where a file says nothing else
+NEXTN = ("eh_proj", "enorm", "hnorm", "embed_tokens", "shared_head_head", "shared_head_norm")  # the next token but one
+
+
+def read_gguf(keys: GgufKeys, config: dict[str, Any]) -> dict[str, Any]:
+    dim, heads = config["head_dim"], keys.count("ssm.time_step_rank", high=1024)
+    layers = config["num_hidden_layers"] - keys.size("nextn_predict_layers", 0, high=config["num_hidden_layers"] - 1)
+    recurrent = keys.flags("attention.recurrent_layers", config["num_hidden_layers"])
+    types = recurrent and ["linear_attention" if flag else "full_attention" for flag in recurrent[:layers]]
+    return {
+        "num_hidden_layers": layers,
+        "partial_rotary_factor": keys.count("rope.dimension_count", dim, high=dim) / dim,
+        "linear_conv_kernel_dim": keys.count("ssm.conv_kernel", high=MAX_WIDTH),
+        "linear_key_head_dim": keys.count("ssm.state_size", high=4096),
+        "linear_num_key_heads": keys.count("ssm.group_count", high=1024),
+        "linear_num_value_heads": heads,
+        "linear_value_head_dim": keys.count("ssm.inner_size") // heads,
+        "full_attention_interval": keys.count("full_attention_interval", INTERVAL, high=1024),
+        "layer_types": types,
+        "tiled_value_heads": True,
+    }
+
+
+def write_gguf(gguf: Gguf, config: Mapping[str, Any]) -> dict[str, Any]:
+    cfg = nn.read_config(Config, config)
+    if cfg.linear_num_key_heads != cfg.linear_num_value_heads and not cfg.tiled_value_heads:
+        raise gguf.unwritable("value heads in the order of their key heads")
+    if cfg.linear_key_head_dim != cfg.linear_value_head_dim:
+        raise gguf.unwritable("a linear_value_head_dim other than linear_key_head_dim")
+    if cfg.attention_bias:
+        raise gguf.unwritable("attention_bias")
+    return {
+        "rope.dimension_count": cfg.rotated,
+        # Pairs that turn with time, height and width in images; readers ask for them.
+        "rope.dimension_sections": [(cfg.rotated // 2 + 2 - part) // 3 for part in range(3)] + [0],
+        "ssm.conv_kernel": cfg.linear_conv_kernel_dim,
+        "ssm.state_size": cfg.linear_key_head_dim,
+        "ssm.group_count": cfg.linear_num_key_heads,
+        "ssm.time_step_rank": cfg.linear_num_value_heads,
+        "ssm.inner_size": cfg.linear_num_value_heads * cfg.linear_value_head_dim,
+        "full_attention_interval": cfg.full_attention_interval,
+        "attention.recurrent_layers": [not cfg.attends(layer) for layer in range(cfg.num_hidden_layers)],
+    }
+
+
+GGUF = replace(
+    llama.GGUF,
+    architecture="qwen35",
+    model_type="qwen3_5_text",
+    class_name="Qwen3_5ForCausalLM",
+    layer={
+        "attn_norm": "input_layernorm",
+        "attn_q": "self_attn.q_proj",
+        "attn_k": "self_attn.k_proj",
+        "attn_v": "self_attn.v_proj",
+        "attn_q_norm": "self_attn.q_norm",
+        "attn_k_norm": "self_attn.k_norm",
+        "attn_output": "self_attn.o_proj",
+        "attn_qkv": "linear_attn.in_proj_qkv",
+        "attn_gate": "linear_attn.in_proj_z",
+        "ssm_conv1d": "linear_attn.conv1d",
+        "ssm_beta": "linear_attn.in_proj_b",
+        "ssm_alpha": "linear_attn.in_proj_a",
+        "ssm_norm": "linear_attn.norm",
+        "ssm_out": "linear_attn.out_proj",
+        "post_attention_norm": "post_attention_layernorm",
+        "ffn_gate": "mlp.gate_proj",
+        "ffn_up": "mlp.up_proj",
+        "ffn_down": "mlp.down_proj",
+        **{f"nextn.{name}": f"nextn.{name}" for name in NEXTN},
+    },
+    whole={"ssm_a": "linear_attn.A_log", "ssm_dt.bias": "linear_attn.dt_bias"},
+    minus_exp="linear_attn.A_log",
+    plain_norms=("linear_attn.norm.weight",),
+    absent=frozenset(),
+    plus_one=True,
+    paired=False,
+    part_rotates=True,
+    factors="",
+    head_dim=256,
+    read=read_gguf,
+    write=write_gguf,
+)
+
+
+@frozen
+class Config(llama.Config):
+    LIMITS: ClassVar[dict[str, int]] = {
+        "full_attention_interval": 1024,
+        "linear_conv_kernel_dim": MAX_WIDTH,
+        "linear_key_head_dim": 4096,
+        "linear_value_head_dim": 4096,
+        "linear_num_key_heads": 1024,
+        "linear_num_value_heads": 1024,
+    }
+    num_key_value_heads: int = 4
+    head_dim: int = 256
+    max_position_embeddings: int = 32_768
+    partial_rotary_factor: float = 0.25
+    linear_conv_kernel_dim: int = 4
+    linear_key_head_dim: int = 128
+    linear_value_head_dim: int = 128
+    linear_num_key_heads: int = 16
+    linear_num_value_heads: int = 32
+    full_attention_interval: int = INTERVAL
+    layer_types: list[str] | None = None
+    tiled_value_heads: bool = False  # GGUF's order: value head h reads key head h % linear_num_key_heads
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        nn.check_layer_types(self, self.layer_types, LAYER_TYPES)
+        if not 0 < self.partial_rotary_factor <= 1 or self.rotated % 2 or not self.rotated:
+            what = f"must be above 0, at most 1, and rotate an even number of {self.channels} channels"
+            raise nn.unsupported(self, "partial_rotary_factor", what, given=self.partial_rotary_factor)
+        if self.linear_num_value_heads % self.linear_num_key_heads:
+            what = f"must be a multiple of linear_num_key_heads ({self.linear_num_key_heads})"
+            raise nn.unsupported(self, "linear_num_value_heads", what, given=self.linear_num_value_heads)
+        if self.linear_conv_kernel_dim < 2:
+            raise nn.unsupported(
+                self, "linear_conv_kernel_dim", "must be at least 2", given=self.linear_conv_kernel_dim
+            )
+
+    @property
+    def rotated(self) -> int:
+        return int(self.channels * self.partial_rotary_factor)
+
+    def attends(self, layer: int) -> bool:
+        """Whether this layer has attention; the others have the delta rule."""
+        if self.layer_types is not None:
+            return self.layer_types[layer] == "full_attention"
+        return (layer + 1) % self.full_attention_interval == 0
+
+
+def norm(x: Tensor, w: Scope, cfg: Config) -> Tensor:
+    return nn.rms_norm(x, w, cfg.rms_norm_eps, plus_one=True)
+
+
+def self_attention(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> Tensor:
+    tokens, heads, groups, dim = x.shape[0], cfg.num_attention_heads, cfg.kv_heads, cfg.channels
+    rows, bias = 2 * heads * dim, cfg.attention_bias
+    q = nn.linear(x, w / "q_proj", heads * dim, bias, part=(0, rows, 2 * dim)).reshape(tokens, heads, dim)
+    gate = nn.linear(x, w / "q_proj", heads * dim, bias, part=(dim, rows, 2 * dim))
+    k, v = (nn.linear(x, w / name, groups * dim, bias).reshape(tokens, groups, dim) for name in ("k_proj", "v_proj"))
+    q, k = norm(q, w / "q_norm", cfg), norm(k, w / "k_norm", cfg)
+    rotation = cfg.rotation(layer, step.context)
+    assert rotation is not None
+    q, k = nn.rotate(q, step, rotation), nn.rotate(k, step, rotation)
+    out = nn.attend(q, k, v, step, layer, scale=cfg.score_scale).reshape(tokens, heads * dim)
+    return nn.linear(nn.gated(gate, out, kind="sigmoid"), w / "o_proj", cfg.hidden_size, bias)
+
+
+def delta_layer(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> Tensor:
+    """Queries, keys and values pass a short convolution; the state decays by token and head, and learns by `beta`."""
+    tokens, heads, groups = x.shape[0], cfg.linear_num_value_heads, cfg.linear_num_key_heads
+    keys, values = groups * cfg.linear_key_head_dim, heads * cfg.linear_value_head_dim
+    rows = 2 * keys + values
+
+    def mixed(name: str, first: int, count: int) -> Tensor:
+        y = nn.linear(x, w / "in_proj_qkv", count, part=(first, rows))
+        width = cfg.linear_conv_kernel_dim
+        y = nn.causal_conv(y, w / "conv1d", step, f"{layer}.{name}", width, part=(first, rows))
+        return nn.activate(y, kind="silu")
+
+    q, k = (
+        nn.unit_norm(mixed(name, first, keys).reshape(tokens, groups, cfg.linear_key_head_dim), UNIT_EPS)
+        for name, first in (("q", 0), ("k", keys))
+    )
+    v = mixed("v", 2 * keys, values).reshape(tokens, heads, cfg.linear_value_head_dim)
+    beta = nn.activate(nn.linear(x, w / "in_proj_b", heads), kind="sigmoid")
+    rate = nn.activate(nn.linear(x, w / "in_proj_a", heads) + w.weight("dt_bias", heads), kind="softplus")
+    decay = rate * w.weight("A_log", heads, minus_exp=True)
+    scale = cfg.linear_key_head_dim**-0.5
+    y = nn.delta_rule(q, k, v, decay, beta, step, layer, scale=scale, tiled=cfg.tiled_value_heads)
+    y = nn.rms_norm(y, w / "norm", cfg.rms_norm_eps).reshape(tokens, values)  # over the channels of each head
+    return nn.linear(nn.gated(nn.linear(x, w / "in_proj_z", values), y, kind="silu"), w / "out_proj", cfg.hidden_size)
+
+
+def block(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> Tensor:
+    y = norm(x, w / "input_layernorm", cfg)
+    if cfg.attends(layer):
+        x = x + self_attention(y, w / "self_attn", cfg, step, layer)
+    else:
+        x = x + delta_layer(y, w / "linear_attn", cfg, step, layer)
+    return x + llama.mlp(norm(x, w / "post_attention_layernorm", cfg), w / "mlp", cfg)
+
+
+def hidden_states(w: Scope, cfg: Config, step: Step) -> Tensor:
+    """The normed last hidden state of the tokens in step.rows [L, hidden]."""
+    x = nn.embedding(step.ids, w / "embed_tokens", cfg.vocab_size, cfg.hidden_size)
+    for layer in range(cfg.num_hidden_layers):
+        x = block(x, w / "layers" / layer, cfg, step, layer)
+    return norm(nn.take_rows(x, step.rows), w / "norm", cfg)
+
+
+def forward(w: Scope, cfg: Config, step: Step) -> Tensor:
+    """Logits of the tokens in step.rows [L, vocab]; step carries positions, pages and slots."""
+    return llama.head(hidden_states(w / "model", cfg, step), w, cfg)
