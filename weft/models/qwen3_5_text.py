@@ -1,8 +1,8 @@
 """Qwen3.5 (text, dense): three layers of the gated delta rule to one of gated attention.
 
-Reference: transformers/models/qwen3_5. Queries and gates of attention lie head by head in q_proj; queries, keys and values of
-the delta rule are row ranges of in_proj_qkv, and of the convolution that they pass. All norms but the delta rule's hold their
-weight less one.
+Reference: transformers/models/qwen3_5. Queries and gates of attention lie head by head in q_proj. Queries, keys and
+values of the delta rule are row ranges of in_proj_qkv, and of the convolution that they pass. All norms but the delta
+rule's hold their weight less one.
 """
 
 from __future__ import annotations

@@ -75,7 +75,10 @@ def delta_rule(
     scale: float,
     tiled: bool = False,
 ) -> Tensor:
-    """The gated delta rule with a state for each sequence.  q, k [T, G, K], v [T, H, V], decay, beta [T, H] -> [T, H, V]"""
+    """The gated delta rule, with a state for each sequence.
+
+    q, k [T, G, K], v [T, H, V], decay, beta [T, H] -> [T, H, V]
+    """
     state = step.recurrent(layer, cast(int, v.shape[1]), cast(int, q.shape[2]), cast(int, v.shape[2]))
     return ops.delta_rule(q, k, v, decay, beta, state, step.slots, step.segments, scale=scale, tiled=tiled)
 
