@@ -37,7 +37,7 @@ def read_gguf(keys: GgufKeys, config: dict[str, Any]) -> dict[str, Any]:
     dim, heads = config["head_dim"], keys.count("ssm.time_step_rank", high=1024)
     layers = config["num_hidden_layers"] - keys.size("nextn_predict_layers", 0, high=config["num_hidden_layers"] - 1)
     recurrent = keys.flags("attention.recurrent_layers", config["num_hidden_layers"])
-    types = recurrent and ["linear_attention" if flag else "full_attention" for flag in recurrent[:layers]]
+    types = [LAYER_TYPES[not flag] for flag in recurrent[:layers]] if recurrent is not None else None
     return {
         "num_hidden_layers": layers,
         "partial_rotary_factor": keys.count("rope.dimension_count", dim, high=dim) / dim,
