@@ -22,9 +22,10 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "serve" / "page")]
 from driving import send, settings  # noqa: E402
 
 SERVE, OUT = ROOT / "weft" / "serve", ROOT / "docs" / "page"
-MODELS = ("chat=qwen2.5-coder-1.5b-instruct", "embed=all-MiniLM-L6-v2")
-NAMES = {"chat": "qwen2.5-coder-1.5b", "embed": "all-MiniLM-L6-v2"}
-DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 360, "height": 720}
+MODELS = ("chat=smollm2-135m-instruct", "embed=all-MiniLM-L6-v2")
+NAMES = {"chat": "smollm2-135m-instruct", "embed": "all-MiniLM-L6-v2"}
+PDF = ROOT / "tests" / "golden" / "pdf" / "standard.pdf"
+DESKTOP, PHONE = {"width": 1400, "height": 860}, {"width": 390, "height": 780}
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--force-color-profile=srgb"]
 WAIT_MS = 240_000
 SCHEMA = """{
@@ -37,6 +38,23 @@ SCHEMA = """{
   "required": ["title", "minutes", "steps"],
   "additionalProperties": false
 }"""
+
+
+TOOLS = """[
+  { "name": "get_weather", "parameters": { "type": "object", "properties": { "place": { "type": "string" } } } }
+]"""
+FORMULAS = r"""The sample mean is \(\bar x = \frac{1}{n} \sum_{i=1}^{n} x_i\), and
+
+$$
+\int_{-\infty}^{\infty} e^{-x^2}\,dx = \sqrt{\pi}, \qquad A = \begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}
+$$
+
+| Protocol | Ordering | Reliability | Typical use |
+|---|---|---|---|
+| TCP | in the order it was sent | every byte, or the connection fails | web pages, mail |
+| UDP | none | none | calls, games |
+
+It costs $5 to $10 &amp; more: https://en.wikipedia.org/wiki/Weft_(weaving)."""
 
 
 def digest() -> str:
@@ -54,6 +72,50 @@ def chat(page: Any) -> None:
     settings(page, temperature=0, max_tokens=420)
     send(page, "Write a Python function that returns the n-th Fibonacci number. Only the function, short.")
     send(page, "Compare TCP and UDP in a table with three rows: ordering, reliability, typical use.")
+
+
+def put(page: Any, messages: list[dict[str, Any]], **fields: Any) -> None:
+    """Open a conversation that is made up here, for states that a small model does not reach by itself."""
+    one = {"id": "conversation-shown", "model": NAMES["chat"], "messages": messages, **fields}
+    page.evaluate(
+        "one => { localStorage['weft.chat.' + one.id] = JSON.stringify(one); localStorage['weft.last'] = one.id; }", one
+    )
+    page.reload()
+    page.wait_for_selector(".message")
+    page.wait_for_timeout(900)
+
+
+def formulas(page: Any) -> None:
+    reply = {"model": NAMES["chat"], "content": FORMULAS, "finish": "stop"}
+    put(page, [{"role": "user", "content": "Show me some formulas"}, {"role": "assistant", "replies": [reply]}])
+
+
+def files(page: Any) -> None:
+    page.locator("input[aria-label=Files]").first.set_input_files(str(PDF))
+    page.wait_for_selector(".composer .chip-main")
+    settings(page, temperature=0, max_tokens=60)
+    send(page, "What is this file about? Answer in one sentence.")
+    page.locator("input[aria-label=Files]").first.set_input_files(str(PDF))
+    page.wait_for_selector(".composer .chip-main")
+    page.fill("#composer", "And what does it cost?")
+    page.wait_for_timeout(900)
+
+
+def tools(page: Any) -> None:
+    called = {"model": NAMES["chat"], "content": "Let me look.", "calls": [["get_weather", '{"place": "Oslo"}']]}
+    messages = [
+        {"role": "user", "content": "An earlier question, which no longer fits"},
+        {"role": "assistant", "content": "And its answer."},
+        {"role": "user", "content": "How is the weather in Oslo?"},
+        {"role": "assistant", "replies": [{**called, "finish": "tool_calls"}]},
+    ]
+    waiting = [{"content": "And tomorrow?", "files": []}]
+    put(page, messages, dropped=2, queue=waiting, settings={"tools": TOOLS}, title="The weather")
+
+
+def models(page: Any) -> None:
+    page.wait_for_selector(".model-card dd")
+    page.wait_for_timeout(500)
 
 
 def schema(page: Any) -> None:
@@ -115,6 +177,10 @@ def keyboard(page: Any) -> None:
 VIEWS: list[tuple[str, str, dict[str, int], str, Callable[[Any], None]]] = [
     ("start", "", DESKTOP, "light", start),
     ("chat", "", DESKTOP, "light", chat),
+    ("files", "", DESKTOP, "light", files),
+    ("tools", "", DESKTOP, "light", tools),
+    ("formulas", "", DESKTOP, "dark", formulas),
+    ("models", "#models", DESKTOP, "light", models),
     ("schema", "", DESKTOP, "dark", schema),
     ("tokens", "", DESKTOP, "light", tokens),
     ("embeddings", "#embeddings", DESKTOP, "light", embeddings),
@@ -122,6 +188,9 @@ VIEWS: list[tuple[str, str, dict[str, int], str, Callable[[Any], None]]] = [
     ("live", "", DESKTOP, "dark", live),
     ("keyboard", "", DESKTOP, "dark", keyboard),
     ("phone-chat", "", PHONE, "dark", phone_chat),
+    ("phone-formulas", "", PHONE, "light", formulas),
+    ("phone-tools", "", PHONE, "dark", tools),
+    ("phone-models", "#models", PHONE, "light", models),
     ("phone-settings", "", PHONE, "light", phone_settings),
     ("phone-embeddings", "#embeddings", PHONE, "light", embeddings),
     ("phone-live", "#live", PHONE, "light", phone_live),

@@ -25,6 +25,7 @@ def text_of(page: Any) -> str:
 
 def settings(page: Any, **values: Any) -> None:
     """Fill number fields of the settings and turn switches, by the names of the API."""
+    page.evaluate("for (const more of document.querySelectorAll('.more')) more.open = true")
     for name, value in values.items():
         field = page.locator(f"[data-setting={name}]")
         if isinstance(value, bool):

@@ -311,7 +311,7 @@ def test_a_browser_without_room_loses_probabilities_first(open_page):
     page.evaluate(fill)
     page.keyboard.press("Alt+n")
     send(page, "one more")
-    page.get_by_text("no room left").wait_for()
+    page.get_by_text("storage is full").wait_for()
     assert text_of(page)
 
 
@@ -331,7 +331,7 @@ def test_an_exported_conversation_can_be_imported(open_page, tmp_path: Path):
     assert Path(page_of_text.value.path()).read_text().startswith("# keep this\n\n---\n\n**You**\n\nkeep this\n")
     other = open_page()
     with other.expect_file_chooser() as chooser:
-        other.get_by_label("Import a conversation").click()
+        other.get_by_label("Import conversations").click()
     chooser.value.set_files(path)
     other.wait_for_selector(".message.assistant")
     assert kept(other) == before
@@ -343,9 +343,9 @@ def test_a_file_that_is_no_conversation_is_refused(open_page, tmp_path: Path):
     for content in ("", "[]", "{", '{"messages": 3}', '{"messages": [{"role": "system"}, null, 5]}', "5"):
         path.write_text(content)
         with page.expect_file_chooser() as chooser:
-            page.get_by_label("Import a conversation").click()
+            page.get_by_label("Import conversations").click()
         chooser.value.set_files(path)
-        page.get_by_text("That file holds no conversation.").wait_for()
+        page.get_by_text("No conversation found in that file.").wait_for()
         page.evaluate("document.getElementById('toasts').replaceChildren()")
     assert page.locator(".message").count() == 0
 

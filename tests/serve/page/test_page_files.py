@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "weft" / "serve" / "page"
 FILES = sorted(path for path in PAGE.rglob("*") if path.is_file() and path.suffix != ".md")
 SCRIPTS = [path for path in FILES if path.suffix == ".js"]
-MAX_LINES, MAX_BYTES = 300, 250_000
+MAX_LINES, MAX_BYTES = 300, 400_000  # a reader of PDF files and formulas: 60,000
 # Ways from text to markup or code.
 UNSAFE = re.compile(
     r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|DOMParser|srcdoc|setHTML"

@@ -36,7 +36,7 @@ CASES = {
         "<p>after</p>"
     ),
     "~~~\n```\n~~~": '<figure class="code"><pre tabindex="0"><code>```</code></pre></figure>',
-    "<b>x</b> &amp; <script>": "<p>&lt;b&gt;x&lt;/b&gt; &amp;amp; &lt;script&gt;</p>",
+    "<b>x</b> &amp; <script>": "<p>&lt;b&gt;x&lt;/b&gt; &amp; &lt;script&gt;</p>",
     "a<br>b": "<p>a<br>b</p>",
 }
 LINKS = {
@@ -167,7 +167,7 @@ def test_events_may_be_cut_anywhere(page, size):
         control.close();
       } });
       const found = [];
-      for await (const data of readEvents(stream)) found.push(data);
+      for await (const { data } of readEvents(stream)) found.push(data);
       return found;
     }"""
     assert page.evaluate(read, [list(EVENTS.encode()), size]) == ['{"a": "é€🙂"}', "one\ntwo", "tight", "[DONE]"]

@@ -43,10 +43,10 @@ def test_the_likest_pair_has_the_strongest_colour(open_page, server):
     colours = page.evaluate(
         """n => {
           const canvas = document.querySelector('canvas'), context = canvas.getContext('2d');
-          const ratio = canvas.width / canvas.clientWidth, left = Math.min(150, Math.round(canvas.clientWidth * 0.3));
-          const cell = Math.min((canvas.clientWidth - left) / n, 56);
-          const spot = (start, i) => (start + i * cell + 3) * ratio;
-          const at = (i, j) => context.getImageData(spot(left, j), spot(20, i), 1, 1).data;
+          const ratio = canvas.width / canvas.clientWidth;
+          const [left, cell, row] = ['left', 'cell', 'row'].map(name => Number(canvas.dataset[name]));
+          const spot = (start, size, i) => (start + i * size + 3) * ratio;
+          const at = (i, j) => context.getImageData(spot(left, cell, j), spot(20, row, i), 1, 1).data;
           return [...Array(n).keys()].map(i => [...Array(n).keys()].map(j => at(i, j)[0]));
         }""",
         len(TEXTS),
@@ -118,7 +118,7 @@ def test_the_live_tab_shows_a_request_while_it_runs(open_page):
     page.keyboard.press("Alt+1")
     page.keyboard.press("Escape")
     page.keyboard.press("Alt+3")
-    page.get_by_text("No request right now").wait_for()
+    page.get_by_text("No request is running").wait_for()
 
 
 def test_the_charts_go_on_and_can_be_paused(open_page):
@@ -126,13 +126,13 @@ def test_the_charts_go_on_and_can_be_paused(open_page):
     points = "document.querySelector('.chart .curve')?.getAttribute('d').split('L').length ?? 0"
     until(page, lambda: page.evaluate(points) >= 3, "three samples are drawn")
     labels = page.locator(".chart svg").evaluate_all("all => all.map(each => each.getAttribute('aria-label'))")
-    titles = ("Tokens per second", "Requests", "Cache pages", "Memory")
+    titles = ("Tokens per second", "Requests", "KV cache pages", "Memory")
     assert all(label.startswith(f"{title} in the last two minutes: ") for label, title in zip(labels, titles))
     assert page.locator(".chart-now").last.inner_text().endswith("B")
     page.get_by_role("button", name="Pause").click()
     with pytest.raises(Exception, match="Timeout"), page.expect_request("**/weft/live", timeout=1500):
         pass
-    page.get_by_role("button", name="Go on").click()
+    page.get_by_role("button", name="Resume").click()
     with page.expect_request("**/weft/live"):
         pass
 
@@ -187,7 +187,7 @@ def test_a_key_is_asked_for_at_the_door_and_kept_for_the_tab_only(open_page, ser
     other.get_by_role("dialog", name="A key is needed").wait_for()
     other.get_by_label("Key", exact=True).fill("wrong")
     other.keyboard.press("Enter")
-    other.get_by_role("dialog").get_by_text("did not take that key").wait_for()
+    other.get_by_role("dialog").get_by_text("refused that key").wait_for()
     other.get_by_label("Key", exact=True).fill("secret")
     other.keyboard.press("Enter")
     until(other, lambda: other.locator(".model-choice").input_value() == "tiny", "the models are known")
@@ -202,7 +202,7 @@ def test_without_the_key_the_page_says_what_is_missing(open_page, serve):
     page.keyboard.press("Alt+3")
     page.get_by_role("dialog", name="A key is needed").wait_for()
     page.keyboard.press("Escape")
-    page.get_by_role("alert").get_by_text("a key is needed").wait_for()
+    page.get_by_role("alert").get_by_text("API key is required").wait_for()
     # The figures are asked for again and again; the dialog is not.
     with page.expect_response("**/weft/live"):
         pass

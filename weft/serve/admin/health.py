@@ -104,6 +104,8 @@ async def live(context: Context, _: None) -> Answer:
             "cache": cache,
             "queue": waiting,
             "rss": resident_bytes(),
+            "downloads": serving.settings.allow_pull,
+            "default_tokens": serving.settings.limits.default_tokens,
         }
     )
 

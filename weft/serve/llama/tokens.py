@@ -87,7 +87,7 @@ async def detokenize(context: Context, body: DetokenizeRequest) -> Answer:
 
 
 async def apply_template(context: Context, body: TemplateRequest) -> Answer:
-    """A conversation as the model's template writes it."""
+    """A conversation as the model's template writes it, and how many tokens that is."""
     runner, _ = await lease_generator(context, _named(context, body.model, "generate"))
     ask = Ask(
         model=context.call.model,
@@ -96,7 +96,7 @@ async def apply_template(context: Context, body: TemplateRequest) -> Answer:
         variables=body.chat_template_kwargs or {},
     )
     ids = await runner.in_thread(lambda: prompt_ids(runner, ask))
-    return Json({"prompt": runner.tokenizer.decode(ids, skip_special=False)})
+    return Json({"prompt": runner.tokenizer.decode(ids, skip_special=False), "tokens": len(ids)})
 
 
 async def props(context: Context, _: None) -> Answer:

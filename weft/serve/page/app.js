@@ -1,10 +1,11 @@
-// Where the page starts: the bar, the tabs, the key, and the three views.
+// Where the page starts: the bar, the tabs, the key, and the four views.
 
 import { configureClient } from "./api/client.js";
-import { refreshModels } from "./api/models.js";
+import { allModels, modelsOf, onModels, refreshModels } from "./api/models.js";
 import { startChat } from "./chat/view.js";
 import { startEmbed } from "./embed/view.js";
 import { startLive } from "./live/view.js";
+import { startModels } from "./models/view.js";
 import { askText } from "./ui/dialog.js";
 import { h } from "./ui/dom.js";
 import { icon, iconButton, weave } from "./ui/icons.js";
@@ -13,13 +14,13 @@ import { startTabs } from "./ui/tabs.js";
 import { currentTheme, nextTheme } from "./ui/theme.js";
 import { toast } from "./ui/toast.js";
 
-const THEMES = { system: ["system", "Colours of the system"], light: ["sun", "Light"], dark: ["moon", "Dark"] };
-const TITLES = { chat: "Chat", embeddings: "Embeddings", live: "Live" };
+const THEMES = { system: ["system", "As the system"], light: ["sun", "Light"], dark: ["moon", "Dark"] };
+const TITLES = { chat: "Chat", embeddings: "Embeddings", live: "Live", models: "Models" };
 
 function askForKey(refused) {
   const words = refused
-    ? "The server did not take that key."
-    : "This server answers only with a key. It is kept until this tab is closed.";
+    ? "The server refused that key."
+    : "This server needs an API key. The key is kept until this tab is closed.";
   return askText("A key is needed", words, { label: "Key", type: "password", action: "Use key" });
 }
 
@@ -52,7 +53,7 @@ document.getElementById("mark").append(weave(3, 13));
 document.getElementById("bar-end").append(
   link,
   themeButton(),
-  iconButton("help", "Keyboard shortcuts (?)", showShortcuts),
+  iconButton("help", "Keyboard shortcuts (?)", showShortcuts, { class: "for-keys" }),
 );
 
 const box = (name) => document.getElementById(`view-${name}`);
@@ -60,6 +61,7 @@ const views = {
   chat: startChat(box("chat"), () => tabs.show("chat")),
   embeddings: startEmbed(box("embeddings")),
   live: startLive(box("live")),
+  models: startModels(box("models"), { chat: (name) => views.chat.use(name), embed: () => tabs.show("embeddings") }),
 };
 const tabs = startTabs((name) => {
   for (const [other, view] of Object.entries(views)) view.setShown(other === name);
@@ -72,6 +74,13 @@ Object.entries(TITLES).forEach(([name, words], i) => {
 addShortcut({ keys: ["?"], words: "This list", key: "?", run: showShortcuts });
 startShortcuts();
 
+// A server that only embeds opens where it can be used.
+let looked = location.hash !== "";
+onModels(() => {
+  if (looked || !allModels().length) return;
+  looked = true;
+  if (!modelsOf("generate").length && modelsOf("embed").length && tabs.current() === "chat") tabs.show("embeddings");
+});
 refreshModels().catch((error) => toast(error.message));
 // A model that was loading may be ready when the page is looked at again.
 addEventListener("focus", () => refreshModels(true).catch(() => {}));

@@ -1,21 +1,31 @@
-// The models that the server has, with their states and adapters, kept for every view that offers a choice.
+// The models that the server has, with their states, sizes and defaults, kept for every view that offers a choice.
 
 import { getJson } from "./client.js";
 
 /**
- * @typedef {{name: string, kind: "generate"|"embed", state: string, bytes: number, adapters: string[]}} Model
+ * A model. `bytes` is the memory it takes when loaded, `fileBytes` its size on disk; `sampling` are the settings that a
+ * request gets which leaves them unset, `source` says where these come from.
+ * @typedef {{name: string, kind: "generate"|"embed"|"rerank", state: string, bytes: number, fileBytes: number,
+ *   context: number, parameters: number, quantisation: string, family: string, licence: string, adapters: string[],
+ *   sampling: Record<string, number>, source: string}} Model
  */
 
 /** @type {Model[]} */
 let models = [];
+/** What the server lets this page do: download models, and how many tokens a reply has that sets no limit. */
+let server = { downloads: false, replyTokens: 0 };
 let known = false;
 const listeners = new Set();
+const KINDS = ["generate", "embed", "rerank"];
 
+export const allModels = () => models;
 export const modelsOf = (kind) => models.filter((model) => model.kind === kind);
+export const serverFacts = () => server;
 
-/** The state of a model, or of the model that an adapter belongs to. */
-export const stateOf = (name) =>
-  models.find((model) => model.name === name || model.adapters.includes(name))?.state ?? "";
+/** A model by its name, or the model that an adapter belongs to. */
+export const modelNamed = (name) => models.find((model) => model.name === name || model.adapters.includes(name));
+
+export const stateOf = (name) => modelNamed(name)?.state ?? "";
 
 /** What a choice says that has no models to offer. */
 export const noModels = (words) => (known ? words : "Connecting…");
@@ -26,15 +36,32 @@ export function onModels(react) {
   react();
 }
 
+const text = (value) => (typeof value === "string" ? value : "");
+const number = (value) => (typeof value === "number" && Number.isFinite(value) ? value : 0);
+
+function read(model) {
+  const sampling = Object.entries(model.sampling ?? {}).filter(([, value]) => typeof value === "number");
+  return {
+    name: String(model.name),
+    kind: KINDS.includes(model.kind) ? model.kind : "generate",
+    state: text(model.state),
+    bytes: number(model.bytes),
+    fileBytes: number(model.file_bytes),
+    context: number(model.context),
+    parameters: number(model.parameters),
+    quantisation: text(model.quantisation),
+    family: text(model.model_type),
+    licence: text(model.licence),
+    adapters: (model.adapters ?? []).map((adapter) => String(adapter.name ?? adapter)),
+    sampling: Object.fromEntries(sampling),
+    source: text(model.sampling_source),
+  };
+}
+
 /** Take the list out of an answer of /weft/live. */
 export function takeModels(live) {
-  const next = (live.models ?? []).map((model) => ({
-    name: String(model.name),
-    kind: model.kind === "embed" ? "embed" : "generate",
-    state: String(model.state ?? ""),
-    bytes: Number(model.bytes ?? 0),
-    adapters: (model.adapters ?? []).map((adapter) => String(adapter.name ?? adapter)),
-  }));
+  const next = (live.models ?? []).map(read);
+  server = { downloads: live.downloads === true, replyTokens: number(live.default_tokens) };
   if (known && JSON.stringify(next) === JSON.stringify(models)) return;
   models = next;
   known = true;

@@ -3,7 +3,7 @@
 import { modelsOf, noModels, onModels } from "../api/models.js";
 import { h } from "../ui/dom.js";
 
-const STATES = { loading: " – loading", unloaded: " – not loaded", failed: " – failed" };
+const STATES = { loading: " – loading", unloaded: " – not loaded", failed: " – failed to load" };
 
 /** @param {() => import("./conversation.js").Conversation} current @param {() => void} changed */
 export function makeChoice(current, changed) {
@@ -24,7 +24,7 @@ export function makeChoice(current, changed) {
     const one = current();
     model.disabled = adapter.hidden = known.length === 0;
     if (!known.length) {
-      model.replaceChildren(h("option", { value: "" }, noModels("No model that chats")));
+      model.replaceChildren(h("option", { value: "" }, noModels("No chat model")));
       return;
     }
     if (!known.some((each) => each.name === one.model)) Object.assign(one, { model: known[0].name, adapter: "" });

@@ -1,30 +1,41 @@
 // One message of the thread: what was said, and what can be done with it.
 
-import { stateOf } from "../api/models.js";
+import { modelNamed, stateOf } from "../api/models.js";
 import { h } from "../ui/dom.js";
 import { copyText } from "../ui/files.js";
 import { icon, iconButton } from "../ui/icons.js";
+import { whole } from "../ui/numbers.js";
 import { codeBlock, markdownView } from "../text/markdown.js";
+import { fileChip } from "./attachments.js";
+import { asJson, callsForm, callsView } from "./calls.js";
 import { sends } from "./composer.js";
-import { shownReply } from "./conversation.js";
+import { INTERRUPTED, shownReply } from "./conversation.js";
 import { rateOf } from "./request.js";
 import { tokensView } from "./tokens.js";
 
 /**
- * What the thread does for its messages: send an edited one, write another reply, keep which reply was chosen.
- * @typedef {{edit: (index: number, text: string) => void, again: (index: number) => void, chosen: () => void}} Actions
+ * What the thread does for its messages: send an edited one, write another reply, keep which reply was chosen, write more
+ * of the last one, answer its calls, leave out the oldest messages, and send all of them again.
+ * @typedef {{edit: (index: number, text: string) => void, again: (index: number) => void, chosen: () => void,
+ *   goOn: () => void, answer: (results: {name: string, content: string}[]) => void, drop: () => void,
+ *   bringBack: () => void, canGoOn: () => boolean}} Actions
  */
+
+const CUT = new Set(["stopped", "length", INTERRUPTED]);
 
 /** @param {Actions} actions */
 export function userMessage(message, index, actions) {
-  const bubble = h("div", { class: "bubble" }, message.content);
+  const files = message.files.length
+    ? h("ul", { class: "chips", "aria-label": "Attached files" }, ...message.files.map((file) => fileChip(file)))
+    : null;
+  const bubble = message.content ? h("div", { class: "bubble" }, message.content) : null;
   const foot = h(
     "div",
     { class: "message-foot" },
     iconButton("copy", "Copy message", () => copyText(message.content), { class: "small" }),
     iconButton("edit", "Edit and send again", () => edit(element, message, index, actions), { class: "small" }),
   );
-  const element = h("article", { class: "message user", "aria-label": "You" }, bubble, foot);
+  const element = h("article", { class: "message user", "aria-label": "You" }, files, bubble, foot);
   return { element, update() {} };
 }
 
@@ -40,7 +51,7 @@ function edit(element, message, index, actions) {
     element.replaceChildren(...before);
     element.querySelector('[aria-label^="Edit"]').focus();
   };
-  const send = () => area.value.trim() && actions.edit(index, area.value.trim());
+  const send = () => (area.value.trim() || message.files.length) && actions.edit(index, area.value.trim());
   area.addEventListener("keydown", (event) => {
     if (event.key === "Escape") {
       event.preventDefault();
@@ -53,7 +64,7 @@ function edit(element, message, index, actions) {
   const foot = h(
     "div",
     { class: "edit-foot" },
-    h("span", {}, "Replies below are replaced."),
+    h("span", {}, "The messages below are replaced."),
     h("button", { type: "button", class: "button small", on: { click: cancel } }, "Cancel"),
     h("button", { type: "button", class: "button primary small", on: { click: send } }, "Send"),
   );
@@ -61,14 +72,14 @@ function edit(element, message, index, actions) {
   area.focus();
 }
 
-/** @param {Actions} actions */
-export function assistantMessage(message, index, actions) {
+/** @param {Actions} actions @param {boolean} last  whether nothing follows it */
+export function assistantMessage(message, index, actions, last) {
   const thought = h("pre", { class: "thought", tabindex: 0 });
   const summary = h("summary", {}, "Reasoning");
   const folded = h("details", { class: "reasoning" }, summary, thought);
   const body = h("div", { class: "prose" });
   const calls = h("div", { class: "calls" });
-  const problem = h("div", { class: "notice bad", role: "alert", hidden: true });
+  const problem = h("div", { class: "notice", role: "alert", hidden: true });
   const foot = h("div", { class: "message-foot" });
   const parts = [folded, body, calls, problem, foot];
   const element = h("article", { class: "message assistant", "aria-label": "Assistant" }, ...parts);
@@ -88,9 +99,7 @@ export function assistantMessage(message, index, actions) {
     if (tokensShown && reply.tokens.length) body.replaceChildren(tokensView(reply.tokens));
     else showText(reply, running);
     showCalls(reply, running);
-    problem.hidden = reply.error === "";
-    const what = reply.content ? "Not the whole reply" : "No reply";
-    if (reply.error) problem.replaceChildren(icon("warning"), h("div", {}, h("strong", {}, what), reply.error));
+    showProblem(reply);
     foot.replaceChildren(...(running ? [reply.count ? stats(reply) : waiting(reply)] : footOf(reply)));
   }
 
@@ -100,14 +109,31 @@ export function assistantMessage(message, index, actions) {
     else body.replaceChildren(codeBlock(json, "json"));
   }
 
-  /** The calls of tools, which nobody here answers: what the model asks for, as it asks for it. */
   function showCalls(reply, running) {
     calls.hidden = reply.calls.length === 0;
-    calls.replaceChildren(...reply.calls.map(([name, text]) => {
-      const shown = (running ? null : asJson(text)) ?? text;
-      const inside = [h("h3", {}, name), codeBlock(shown, "json")];
-      return h("section", { class: "call", "aria-label": `Call of ${name}` }, ...inside);
-    }));
+    const open = last && !running && !reply.error && reply.calls.length;
+    calls.replaceChildren(...(open ? [callsForm(reply.calls, actions.answer)] : callsView(reply.calls, running)));
+  }
+
+  /** What went wrong, and what can be done about it. */
+  function showProblem(reply) {
+    const interrupted = reply.finish === INTERRUPTED;
+    problem.hidden = reply.error === "" && !interrupted;
+    if (problem.hidden) return;
+    problem.classList.toggle("bad", !interrupted);
+    const button = (label, click) => h("button", { type: "button", class: "button small", on: { click } }, label);
+    const context = modelNamed(reply.model)?.context;
+    const reads = context ? ` ${reply.model} reads at most ${whole(context)} tokens.` : "";
+    const [title, words, action] = interrupted
+      ? ["Not complete", "The page was closed while this reply was written.", null]
+      : reply.full
+      ? [
+        "The context is full",
+        `The conversation has more tokens than the model can read.${reads}`,
+        last ? button("Leave out the oldest messages", actions.drop) : null,
+      ]
+      : [reply.content ? "Not the whole reply" : "No reply", reply.error, null];
+    problem.replaceChildren(icon("warning"), h("div", {}, h("strong", {}, title), words), action ?? "");
   }
 
   function footOf(reply) {
@@ -118,6 +144,9 @@ export function assistantMessage(message, index, actions) {
     return [
       reply.content ? iconButton("copy", "Copy reply", () => copyText(reply.content), { class: "small" }) : null,
       iconButton("again", "Regenerate", () => actions.again(index), { class: "small" }),
+      last && (CUT.has(reply.finish) || reply.error) && !reply.full && !reply.calls.length && actions.canGoOn()
+        ? h("button", { type: "button", class: "button small", on: { click: actions.goOn } }, icon("play"), "Continue")
+        : null,
       reply.tokens.length ? tokens : null,
       message.replies.length > 1 ? versions() : null,
       stats(reply),
@@ -163,17 +192,7 @@ function stats(reply) {
     reply.count ? `${reply.count} tokens` : "",
     rate ? `${rate.toFixed(1)} tokens/s` : "",
     reply.first ? `first after ${reply.first.toFixed(2)} s` : "",
-    { length: "cut at the limit", stopped: "stopped" }[reply.finish] ?? "",
+    { length: "cut at max tokens", stopped: "stopped" }[reply.finish] ?? "",
   ];
   return h("span", { class: "stats numbers" }, parts.filter(Boolean).join(" · "));
-}
-
-/** An object or a list that the reply consists of, indented; null for anything else. */
-function asJson(text) {
-  if (!/^\s*[{[]/.test(text)) return null;
-  try {
-    return JSON.stringify(JSON.parse(text), null, 2);
-  } catch {
-    return null;
-  }
 }

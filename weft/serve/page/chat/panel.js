@@ -1,25 +1,14 @@
-// The settings of a conversation: system prompt, sampling, JSON schema, probabilities, export. An empty field leaves the
-// choice to the server.
+// The settings of a conversation: preset, system prompt, sampling, output, tools, context, export. An empty field leaves
+// the choice to the server.
 
-import { freshId, h } from "../ui/dom.js";
+import { onModels } from "../api/models.js";
+import { h } from "../ui/dom.js";
 import { iconButton } from "../ui/icons.js";
-import { DEFAULTS } from "./conversation.js";
-import { parseSchema } from "./request.js";
+import { presetField } from "./presets.js";
+import { parseSchema, parseTools } from "./request.js";
+import { samplingFields } from "./sampling.js";
 
-/** A setting, its label, the least, the most, the step, what it does, and where its slider stands when it is not set. */
-const NUMBERS = [
-  ["temperature", "Temperature", 0, 2, 0.05, "0 always takes the likeliest token", 1],
-  ["top_p", "Top-p", 0.01, 1, 0.01, "the likeliest tokens that make up this much", 1],
-  ["min_p", "Min-p", 0, 1, 0.01, "tokens at least this likely, compared with the likeliest", 0],
-  ["top_k", "Top-k", 0, 1000, 1, "this many of the likeliest tokens; 0 means all"],
-  ["max_tokens", "Max tokens", 1, 1_000_000, 1, "the reply ends here at the latest"],
-  ["presence_penalty", "Presence penalty", -2, 2, 0.1, "against tokens that were there already"],
-  ["frequency_penalty", "Frequency penalty", -2, 2, 0.1, "against tokens, by how often they were there"],
-  ["repetition_penalty", "Repetition penalty", 0.1, 5, 0.05, "divides the scores of repeated tokens; 1 is none"],
-  ["seed", "Seed", 0, 4_294_967_295, 1, "the same seed gives the same reply"],
-];
-
-const EXAMPLE = `{
+const SCHEMA = `{
   "type": "object",
   "properties": {
     "title": { "type": "string", "maxLength": 60 },
@@ -29,6 +18,17 @@ const EXAMPLE = `{
   "required": ["title", "tags", "score"],
   "additionalProperties": false
 }`;
+const TOOLS = `[
+  {
+    "name": "get_weather",
+    "description": "The weather at a place now.",
+    "parameters": {
+      "type": "object",
+      "properties": { "place": { "type": "string" } },
+      "required": ["place"]
+    }
+  }
+]`;
 
 /**
  * @param {() => import("./conversation.js").Conversation} current
@@ -37,36 +37,81 @@ const EXAMPLE = `{
  */
 export function makePanel(current, changed, exports) {
   const system = h("textarea", { id: "system", rows: 3, placeholder: "Who the model is and how it answers" });
+  const tell = () => {
+    presets.update();
+    changed();
+  };
   system.addEventListener("input", () => {
     current().system = system.value;
+    tell();
+  });
+  const presets = presetField(current, () => {
+    update();
     changed();
   });
-  const numbers = NUMBERS.map((row) => numberField(row, current, changed));
-  const [sliders, plain] = [numbers.filter((field) => field.slider), numbers.filter((field) => !field.slider)];
-  const schema = schemaField(current, changed);
+  const sampling = samplingFields(current, tell);
+  const schema = textField(current, tell, {
+    name: "schema",
+    label: "JSON schema",
+    placeholder: "Empty: any JSON object",
+    example: SCHEMA,
+    check: (text) => {
+      const { schema: found, error } = parseSchema(text);
+      return { error, words: found ? "A valid JSON object" : "Any JSON object" };
+    },
+  });
+  const json = switchField("Answer in JSON", "The reply follows the schema, token by token", current, "json", () => {
+    tell();
+    show();
+  });
+  const tools = textField(current, tell, {
+    name: "tools",
+    label: "Tools",
+    placeholder: "Functions, as a JSON list",
+    example: TOOLS,
+    check: (text) => {
+      const { tools: found, error } = parseTools(text);
+      const off = current().settings.json && found.length ? "Off while the answer is JSON" : "";
+      const count = found.length === 1 ? "1 function" : `${found.length} functions`;
+      return { error, words: off || (found.length ? `${count}; you answer the calls by hand` : "No tools") };
+    },
+  });
   const probabilities = switchField(
     "Token probabilities",
-    "Each token of the next replies with what else it could have been",
+    "Shows what else each token could have been",
     current,
     "probabilities",
-    changed,
+    tell,
+  );
+  const roll = switchField(
+    "Leave out the oldest messages",
+    "When the context is full, without asking",
+    current,
+    "roll",
+    tell,
   );
   const reset = h("button", {
     type: "button",
     class: "button quiet small",
     on: {
       click: () => {
-        for (const [name] of NUMBERS) current().settings[name] = DEFAULTS[name];
-        changed();
+        sampling.reset();
         update();
+        changed();
       },
     },
   }, "Reset");
 
+  function show() {
+    schema.element.hidden = !current().settings.json;
+    tools.check();
+  }
   function update() {
     system.value = current().system;
-    for (const field of [...numbers, schema, probabilities]) field.update();
+    for (const field of [presets, sampling, schema, json, tools, probabilities, roll]) field.update();
+    show();
   }
+  onModels(() => sampling.update());
   const group = (title, more, ...children) =>
     h("section", { class: "group" }, h("div", { class: "group-head" }, h("h3", {}, title), more), ...children);
   const element = h(
@@ -81,77 +126,16 @@ export function makePanel(current, changed, exports) {
     h(
       "div",
       { class: "side-body groups" },
+      group("Preset", null, presets.element),
       group("System prompt", null, h("label", { for: "system", class: "hidden-text" }, "System prompt"), system),
-      group(
-        "Sampling",
-        reset,
-        ...sliders.map((field) => field.element),
-        h(
-          "div",
-          { class: "pairs" },
-          ...plain.map((field) => field.element),
-        ),
-      ),
-      group("Output", null, schema.element, probabilities.element),
-      group("Export", null, exports),
+      group("Sampling", reset, ...sampling.nodes),
+      group("Output", null, json.element, schema.element, probabilities.element),
+      group("Tools", null, tools.element),
+      group("Context", null, roll.element),
+      group("Export this conversation", null, exports),
     ),
   );
   return { element, update };
-}
-
-function numberField([name, label, min, max, step, hint, usual], current, changed) {
-  const id = freshId("setting");
-  const limits = { min, max, step };
-  const input = h("input", {
-    id,
-    type: "number",
-    inputmode: "decimal",
-    placeholder: "auto",
-    title: hint,
-    data: { setting: name },
-    ...limits,
-  });
-  const slider = usual === undefined
-    ? null
-    : h("input", { type: "range", "aria-label": `${label}, slider`, ...limits });
-
-  function set(text) {
-    const value = text === "" ? null : Number(text);
-    const good = value === null
-      ? input.validity.valid
-      : value >= min && value <= max && (step < 1 || Number.isInteger(value));
-    input.setAttribute("aria-invalid", String(!good));
-    if (!good) return;
-    current().settings[name] = value;
-    showSlider(value);
-    changed();
-  }
-  function showSlider(value) {
-    if (!slider) return;
-    slider.value = value ?? usual;
-    slider.classList.toggle("unset", value === null);
-  }
-  input.addEventListener("input", () => set(input.value));
-  slider?.addEventListener("input", () => {
-    input.value = slider.value;
-    set(slider.value);
-  });
-  return {
-    slider,
-    element: h(
-      "div",
-      { class: slider ? "number with-slider" : "number", title: hint },
-      h("label", { for: id }, label),
-      slider,
-      input,
-    ),
-    update() {
-      const value = current().settings[name];
-      input.value = value ?? "";
-      input.setAttribute("aria-invalid", "false");
-      showSlider(value);
-    },
-  };
 }
 
 function switchField(label, words, current, name, changed) {
@@ -168,53 +152,44 @@ function switchField(label, words, current, name, changed) {
   );
   return {
     element,
-    input,
     update: () => {
       input.checked = current().settings[name];
     },
   };
 }
 
-function schemaField(current, changed) {
+/** A setting that is a text of JSON: an area, what is wrong with it, and an example. */
+function textField(current, changed, { name, label, placeholder, example, check }) {
   const area = h("textarea", {
     class: "mono",
-    rows: 9,
+    rows: name === "schema" ? 9 : 3,
     spellcheck: "false",
-    "aria-label": "JSON schema",
-    "aria-describedby": "schema-state",
-    placeholder: "Empty: any JSON object",
+    "aria-label": label,
+    "aria-describedby": `${name}-state`,
+    placeholder,
   });
-  const state = h("span", { id: "schema-state", class: "hint", role: "status" });
-  const example = h(
-    "button",
-    { type: "button", class: "button quiet small", on: { click: () => write(EXAMPLE) } },
-    "Example",
-  );
-  const box = h("div", { class: "schema" }, area, h("div", { class: "row between" }, state, example));
-  const field = switchField("Answer in JSON", "The reply follows the schema, token by token", current, "json", () => {
-    changed();
-    show();
-  });
+  const state = h("span", { id: `${name}-state`, class: "hint", role: "status" });
+  const fill = h("button", { type: "button", class: "button quiet small", on: { click: () => write(example) } }, "Example");
 
   function write(text) {
     area.value = text;
-    current().settings.schema = text;
+    current().settings[name] = text;
     show();
     changed();
   }
   function show() {
-    const { schema, error } = parseSchema(area.value);
-    box.hidden = !current().settings.json;
+    const { error, words } = check(area.value);
     area.setAttribute("aria-invalid", String(error !== ""));
-    state.textContent = error || (schema ? "A valid JSON object" : "Any JSON object");
+    state.textContent = error || words;
     state.classList.toggle("wrong", error !== "");
+    if (name === "tools") area.rows = area.value ? 9 : 3;
   }
   area.addEventListener("input", () => write(area.value));
   return {
-    element: h("div", { class: "stack" }, field.element, box),
+    element: h("div", { class: "schema" }, area, h("div", { class: "row between" }, state, fill)),
+    check: show,
     update() {
-      field.update();
-      area.value = current().settings.schema;
+      area.value = current().settings[name];
       show();
     },
   };

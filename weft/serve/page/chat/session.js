@@ -1,10 +1,11 @@
-// The conversation that is open and what can be done with it: open, start, send, edit, regenerate, undo.
+// The conversation that is open and what can be done with it: open, start, send, edit, regenerate, continue, undo.
 
 import { recallJson, remember } from "../ui/memory.js";
 import { toast } from "../ui/toast.js";
-import { makeConversation, makeReply, readSettings } from "./conversation.js";
-import { parseSchema } from "./request.js";
-import { isRunning, startRun, stopRun } from "./runs.js";
+import { oldestThatFits } from "./context.js";
+import { INTERRUPTED, lastReply, makeConversation, makeReply, readSettings } from "./conversation.js";
+import { parseSchema, parseTools } from "./request.js";
+import { interruptedRuns, isRunning, startRun, stopRun } from "./runs.js";
 import { conversation, conversations, keep, lastOpen, onStore, setLastOpen } from "./store.js";
 
 const USUAL = "weft.settings";
@@ -24,6 +25,16 @@ export class Session {
     onStore(() => this.#follow());
   }
 
+  /** Go on reading replies that were under way when the page was closed. */
+  async resume() {
+    for (const one of await interruptedRuns()) {
+      const reply = lastReply(one);
+      if (reply.stream) this.#run(one, reply, "rejoin");
+      else reply.finish = INTERRUPTED;
+      if (one.id === this.current.id) this.#show();
+    }
+  }
+
   open(id) {
     this.current = conversation(id) ?? this.current;
     this.#show();
@@ -36,30 +47,96 @@ export class Session {
     this.#show();
   }
 
-  /** Send a message; false where that cannot be now, and the user has been told why. */
-  send(text) {
+  /** Send a message, or let it wait until the reply is complete; false where that cannot be, and the user was told why. */
+  send(content, files = []) {
+    const one = this.current;
+    if (isRunning(one.id)) {
+      one.queue.push({ content, files });
+      keep(one);
+      this.listener.changed();
+      return true;
+    }
     if (!this.#ready()) return false;
-    this.current.messages.push({ role: "user", content: text });
+    one.messages.push({ role: "user", content, files });
     this.#reply();
     return true;
+  }
+
+  /** Send the message that waits longest. */
+  sendNext() {
+    const one = this.current;
+    if (!one.queue.length || !this.#ready()) return;
+    one.messages.push({ role: "user", ...one.queue.shift() });
+    this.#reply();
+  }
+
+  /** Take a waiting message out of the queue. */
+  unqueue(index) {
+    const [item] = this.current.queue.splice(index, 1);
+    keep(this.current);
+    this.listener.changed();
+    return item;
   }
 
   /** Replace a message of the user and everything after it. */
   edit(index, text) {
     if (!this.#ready()) return;
     const before = structuredClone(this.current.messages);
-    this.current.messages.splice(index, Infinity, { role: "user", content: text });
+    const { files } = this.current.messages[index];
+    this.current.messages.splice(index, Infinity, { role: "user", content: text, files });
     this.#reply();
     this.#offerUndo(before);
   }
 
-  /** Another reply in the place of message `index`, which stays as a version; what came after it goes. */
+  /** Another reply in the place of message `index`, which stays as a version; the messages after it go. */
   again(index = this.current.messages.length - 1) {
     if (index < 0 || !this.#ready()) return;
     const before = structuredClone(this.current.messages);
     const dropped = this.current.messages.splice(index + 1);
     this.#reply();
     if (dropped.length) this.#offerUndo(before);
+  }
+
+  /** Write more of the last reply, which ended before it was complete. */
+  goOn() {
+    const reply = lastReply(this.current);
+    if (!reply || !this.#ready()) return;
+    if (!reply.content) {
+      this.#forgetReply();
+      this.#reply();
+    } else {
+      this.#run(this.current, reply, "continue");
+      this.#show();
+    }
+  }
+
+  /** Give the results of the calls in the last reply, and let the model go on. */
+  answerCalls(results) {
+    if (!this.#ready()) return;
+    this.current.messages.push({ role: "tool", results });
+    this.#reply();
+  }
+
+  /** Leave out the oldest messages until the rest fits, and answer again. */
+  async dropOldest() {
+    const one = this.current;
+    if (!this.#ready()) return;
+    const messages = one.messages.slice(0, -1);
+    const from = await oldestThatFits(one, messages);
+    if (from === null || from <= one.dropped) {
+      toast("The last message alone is too long for this model. Shorten it, or attach less.");
+      return;
+    }
+    one.dropped = from;
+    this.#forgetReply();
+    this.#reply();
+  }
+
+  /** Send all messages again. */
+  bringBack() {
+    this.current.dropped = 0;
+    keep(this.current);
+    this.#show();
   }
 
   stop() {
@@ -92,7 +169,9 @@ export class Session {
     const { model, settings } = this.current;
     if (!model) toast("There is no model to talk to.");
     else if (settings.json && parseSchema(settings.schema).error) {
-      toast("The JSON schema does not parse; the settings say where.");
+      toast("The JSON schema is not valid; the settings say where.");
+    } else if (!settings.json && parseTools(settings.tools).error) {
+      toast("The list of tools is not valid; the settings say where.");
     } else return !isRunning(this.current.id);
     return false;
   }
@@ -104,13 +183,36 @@ export class Session {
     const last = one.messages.at(-1);
     if (last.role === "assistant") last.shown = last.replies.push(made) - 1;
     else one.messages.push({ role: "assistant", replies: [made], shown: 0 });
+    one.dropped = Math.min(one.dropped, one.messages.length - 2);
     one.updated = Date.now();
-    startRun(one, made, (ended) => {
-      if (one === this.current) this.listener.grew();
-      if (ended) this.listener.ended(made);
-    });
+    this.#run(one, made, "start");
     keep(one);
     this.#show();
+  }
+
+  async #run(one, reply, how) {
+    const running = startRun(one, reply, (ended) => {
+      if (one.id === this.current.id) this.listener.grew();
+      if (ended) this.#ended(one, reply);
+    }, how);
+    await running;
+  }
+
+  /** The next message that waits is sent, unless the reply failed or was stopped. */
+  async #ended(one, reply) {
+    this.listener.ended(reply);
+    if (reply.full && one.settings.roll && one === this.current) await this.dropOldest();
+    else if (one.queue.length && !reply.error && reply.finish !== "stopped" && one === this.current) this.sendNext();
+  }
+
+  /** Remove a last reply that says nothing. */
+  #forgetReply() {
+    const { messages } = this.current;
+    const last = messages.at(-1);
+    if (last?.role !== "assistant" || lastReply(this.current).content) return;
+    last.replies.splice(last.shown, 1);
+    last.shown = Math.max(0, last.replies.length - 1);
+    if (!last.replies.length) messages.pop();
   }
 
   #offerUndo(before) {

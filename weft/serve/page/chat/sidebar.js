@@ -1,19 +1,29 @@
-// The conversations that are kept: open, rename, delete, bring in and take out.
+// The conversations that are kept: search, open, rename, delete, import and export.
 
 import { askText, confirmDanger } from "../ui/dialog.js";
+import { groupOf, longTime, shortTime } from "../ui/dates.js";
 import { h } from "../ui/dom.js";
-import { chooseFile, fileName, saveFile } from "../ui/files.js";
+import { chooseFiles, fileName, saveFile } from "../ui/files.js";
 import { icon, iconButton } from "../ui/icons.js";
 import { toast } from "../ui/toast.js";
-import { makeConversation, readConversation, titleOf, toMarkdown } from "./conversation.js";
+import { contentOf, makeConversation, titleOf } from "./conversation.js";
 import { isRunning, stopRun } from "./runs.js";
 import { conversation as find, conversations, forget, keep, onStore } from "./store.js";
+import { readFileText, toMarkdown } from "./transfer.js";
 
-const MAX_IMPORT_BYTES = 20_000_000;
+const MAX_IMPORT_BYTES = 200_000_000;
+const AROUND = 40; // letters before and after what was found
 
 /** @param {{open: (id: string) => void, start: () => void, current: () => string}} actions */
 export function makeSidebar({ open, start, current }) {
-  const list = h("ul", { class: "conversations", "aria-label": "Conversations" });
+  const list = h("div", { class: "conversations" });
+  const search = h("input", {
+    type: "search",
+    id: "conversation-search",
+    placeholder: "Search conversations",
+    "aria-label": "Search conversations",
+  });
+  const found = h("p", { class: "hidden-text", role: "status" });
   const head = h(
     "div",
     { class: "side-head" },
@@ -21,19 +31,23 @@ export function makeSidebar({ open, start, current }) {
     h(
       "span",
       { class: "row" },
-      iconButton("upload", "Import a conversation", () => importFile(open)),
+      iconButton("upload", "Import conversations", () => importFiles(open)),
+      iconButton("download", "Export all conversations", exportAll),
       iconButton("plus", "New conversation (Alt+N)", start, { id: "new-conversation" }),
       iconButton("close", "Close", () => {}, { class: "close" }),
     ),
   );
+  const box = h("div", { class: "search-box" }, icon("search"), search);
   const element = h(
     "aside",
     { class: "side conversations-side", id: "conversations", "aria-label": "Conversations" },
     head,
+    box,
+    found,
     h("div", { class: "side-body" }, list),
   );
 
-  function row(one) {
+  function row({ one, excerpt }) {
     const chosen = one.id === current();
     const title = titleOf(one);
     const main = h(
@@ -42,11 +56,13 @@ export function makeSidebar({ open, start, current }) {
         type: "button",
         class: "conversation",
         "aria-current": chosen ? "true" : null,
-        title,
+        title: `${title}\n${longTime(one.updated)}`,
         on: { click: () => open(one.id) },
       },
       isRunning(one.id) ? h("span", { class: "dot", role: "img", "aria-label": "writing" }) : null,
       h("span", { class: "conversation-title" }, title),
+      h("time", { class: "conversation-time numbers", datetime: new Date(one.updated).toISOString() }, shortTime(one.updated)),
+      excerpt && h("span", { class: "conversation-excerpt" }, ...excerpt),
     );
     return h(
       "li",
@@ -57,19 +73,59 @@ export function makeSidebar({ open, start, current }) {
     );
   }
 
+  /** Lists by date, each under its heading. */
+  function groups(rows) {
+    const made = new Map();
+    for (const item of rows) {
+      const name = groupOf(item.one.updated);
+      made.set(name, [...(made.get(name) ?? []), item]);
+    }
+    return [...made].flatMap(([name, items]) => [
+      h("h3", { class: "date" }, name),
+      h("ul", { "aria-label": name }, ...items.map(row)),
+    ]);
+  }
+
   function update() {
+    const words = search.value.trim().toLowerCase();
     const all = conversations().filter((one) => one.messages.length);
+    const rows = words ? all.map((one) => match(one, words)).filter(Boolean) : all.map((one) => ({ one, excerpt: null }));
+    box.hidden = all.length === 0;
+    found.textContent = words ? `${rows.length} of ${all.length} conversations found` : "";
     const focused = list.contains(document.activeElement) ? nameOf(document.activeElement) : null;
-    list.replaceChildren(...(all.length ? all.map(row) : [h("li", { class: "none" }, "Nothing kept yet.")]));
+    const none = words ? `Nothing found for “${search.value.trim()}”.` : "No conversations yet.";
+    list.replaceChildren(...(rows.length ? groups(rows) : [h("p", { class: "none" }, none)]));
     if (focused === null) return;
     const buttons = [...list.querySelectorAll("button")];
     (buttons.find((button) => nameOf(button) === focused) ?? buttons[0])?.focus();
   }
+  search.addEventListener("input", update);
+  search.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape" || !search.value) return;
+    event.preventDefault();
+    search.value = "";
+    update();
+  });
   onStore(update);
   return { element, update };
 }
 
-const nameOf = (button) => button.getAttribute("aria-label") ?? button.textContent;
+const nameOf = (button) =>
+  button.getAttribute("aria-label") ?? button.querySelector(".conversation-title")?.textContent ?? button.textContent;
+
+/** A conversation that has the words in its title or a message, with the place where they stand; null for others. */
+function match(one, words) {
+  if (titleOf(one).toLowerCase().includes(words)) return { one, excerpt: null };
+  for (const message of one.messages) {
+    const text = contentOf(message);
+    const at = text.toLowerCase().indexOf(words);
+    if (at < 0) continue;
+    const [from, to] = [Math.max(0, at - AROUND), at + words.length + AROUND];
+    const marked = h("mark", {}, text.slice(at, at + words.length));
+    return { one, excerpt: [from ? "…" : "", text.slice(from, at), marked, text.slice(at + words.length, to)] };
+  }
+  return null;
+}
 
 async function rename(one) {
   const title = await askText("Rename the conversation", "", { label: "Title", value: titleOf(one) });
@@ -84,26 +140,37 @@ async function remove(one, start, current) {
   stopRun(one.id);
   forget(one.id);
   if (one.id === current()) start();
-  toast("Deleted.", { label: "Undo", run: () => keep(one) });
+  toast("Conversation deleted.", { label: "Undo", run: () => keep(one) });
 }
 
-async function importFile(open) {
-  const text = await chooseFile(".json,application/json", MAX_IMPORT_BYTES);
-  if (text === null) return;
-  let one = null;
-  try {
-    const raw = JSON.parse(text);
-    one = readConversation(Array.isArray(raw) ? { messages: raw } : raw);
-  } catch { /* said below */ }
-  if (!one || !one.messages.length) {
-    toast("That file holds no conversation.");
+async function importFiles(open) {
+  const texts = await chooseFiles(".json,application/json", MAX_IMPORT_BYTES);
+  if (texts === null) return;
+  const found = texts.flatMap(({ name, text }) => {
+    try {
+      return readFileText(text);
+    } catch {
+      toast(`${name} is not JSON.`);
+      return [];
+    }
+  });
+  if (!found.length) {
+    toast("No conversation found in that file. Exports of this page, ChatGPT and Open WebUI can be imported.");
     return;
   }
-  // A conversation that is here already stays as it is.
-  if (find(one.id)) one.id = makeConversation().id;
-  keep(one);
-  open(one.id);
-  toast(`Imported “${titleOf(one)}”.`);
+  for (const one of found) {
+    // A conversation that is here already stays as it is.
+    if (find(one.id)) one.id = makeConversation().id;
+    keep(one);
+  }
+  open(found[0].id);
+  toast(found.length === 1 ? `Imported “${titleOf(found[0])}”.` : `Imported ${found.length} conversations.`);
+}
+
+function exportAll() {
+  const all = conversations().filter((one) => one.messages.length);
+  if (all.length) saveFile("conversations.json", "application/json", JSON.stringify(all, null, 1));
+  else toast("There is no conversation to export.");
 }
 
 export function exportButtons(current) {

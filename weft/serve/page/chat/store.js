@@ -43,7 +43,7 @@ export function keep(one) {
   // An empty conversation is not worth a place in the list of the next visit.
   if (one.messages.length && !write(one) && !makeRoom(one) && !warned) {
     warned = true;
-    toast("The browser has no room left for this conversation. Export it, or delete older ones.");
+    toast("This browser's storage is full: the conversation is not saved. Export it, or delete older ones.");
   }
   tell();
 }

@@ -2,6 +2,7 @@
 
 import { h, oncePerFrame } from "../ui/dom.js";
 import { icon, weave } from "../ui/icons.js";
+import { toolMessage } from "./calls.js";
 import { assistantMessage, userMessage } from "./message.js";
 import { isRunning } from "./runs.js";
 
@@ -11,6 +12,8 @@ const IDEAS = [
   ["Write", "Write a Python function that merges two sorted lists, with a test."],
   ["Compare", "Compare TCP and UDP in a table: ordering, reliability, uses."],
 ];
+
+const MAKE = { user: userMessage, assistant: assistantMessage, tool: toolMessage };
 
 /** @param {import("./message.js").Actions} actions @param {(text: string) => void} suggest */
 export function makeThread(actions, suggest) {
@@ -41,6 +44,9 @@ export function makeThread(actions, suggest) {
     end.hidden = follow;
   }, { passive: true });
 
+  // What is written below may take more room, as with files and messages that wait.
+  new ResizeObserver(() => follow && views.length && toEnd()).observe(scroller);
+
   const grow = oncePerFrame(() => {
     if (!views.length) return;
     views.at(-1)?.update(isRunning(shown.id));
@@ -51,15 +57,31 @@ export function makeThread(actions, suggest) {
   function show(conversation) {
     shown = conversation;
     const running = isRunning(conversation.id);
+    const count = conversation.messages.length;
     views = conversation.messages.map((message, i) =>
-      (message.role === "user" ? userMessage : assistantMessage)(message, i, actions)
+      MAKE[message.role](message, i, actions, i === count - 1)
     );
-    views.forEach((view, i) => view.update(running && i === views.length - 1));
-    list.replaceChildren(...(views.length ? views.map((view) => view.element) : [emptyThread(suggest)]));
+    views.forEach((view, i) => {
+      view.update(running && i === count - 1);
+      view.element.classList.toggle("left-out", i < conversation.dropped);
+    });
+    const nodes = views.map((view) => view.element);
+    if (conversation.dropped) nodes.splice(conversation.dropped, 0, leftOut(actions));
+    list.replaceChildren(...(views.length ? nodes : [emptyThread(suggest)]));
     if (views.length) toEnd();
     else scroller.scrollTop = 0;
   }
   return { element, show, grow };
+}
+
+/** Stands between the messages that are left out and those that are sent. */
+function leftOut(actions) {
+  return h(
+    "div",
+    { class: "left-out-line", role: "note" },
+    h("span", {}, "The model no longer reads the messages above."),
+    h("button", { type: "button", class: "button quiet small", on: { click: actions.bringBack } }, "Send them again"),
+  );
 }
 
 function emptyThread(suggest) {
@@ -70,11 +92,11 @@ function emptyThread(suggest) {
     "div",
     { class: "empty" },
     weave(5, 8),
-    h("h2", {}, "What shall we talk about?"),
+    h("h2", {}, "Ask the model"),
     h(
       "p",
       {},
-      "The model runs on this server. What you write goes there and nowhere else, and is kept in this browser.",
+      "The model runs on this server. Your messages go to it and nowhere else, and are kept in this browser.",
     ),
     h("div", { class: "ideas" }, ...ideas),
   );

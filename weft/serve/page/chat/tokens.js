@@ -27,7 +27,7 @@ export function tokensView(tokens) {
   const text = h("div", {
     class: "token-text",
     role: "group",
-    "aria-label": "Tokens of the reply, arrow keys move between them",
+    "aria-label": "Tokens of the reply; arrow keys move between them",
   });
   const spans = tokens.map((token, i) =>
     h("span", {

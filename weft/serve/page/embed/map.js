@@ -4,14 +4,18 @@ import { h, s } from "../ui/dom.js";
 import { ranked } from "./maths.js";
 
 const PAD = 26;
-const LETTER_PX = 6.1;
+const LINE_PX = 14;
+const LABEL_PX = 150; // where a label is broken into lines
+const LINES = 3;
+const FONT_PX = 11.5;
 
 /**
  * @param {string[]} texts
  * @param {Float64Array[]} matrix
  * @param {ReturnType<import("./maths.js").principalPlane>} plane
+ * @param {number[]} groups  the group of each text, which gives its colour
  */
-export function pointMap(texts, matrix, plane) {
+export function pointMap(texts, matrix, plane, groups) {
   const readout = h("p", { class: "readout", role: "status" }, "Point at a text to see its neighbours.");
   const box = h("div", { class: "map-box" });
   let query = null;
@@ -58,8 +62,8 @@ export function pointMap(texts, matrix, plane) {
   }
 
   function point([x, y], label, i) {
-    const words = label &&
-      s("text", { class: "map-label", x: label.x, y: label.y, "text-anchor": label.anchor }, label.text);
+    const lines = label?.lines.map((line, k) => s("tspan", { x: label.x, dy: k ? LINE_PX : 0 }, line));
+    const words = label && s("text", { class: "map-label", x: label.x, y: label.y, "text-anchor": label.anchor }, ...lines);
     const show = () => tell(i);
     return s(
       "g",
@@ -73,7 +77,7 @@ export function pointMap(texts, matrix, plane) {
       },
       s("title", {}, texts[i]),
       s("circle", { class: "reach", cx: x, cy: y, r: 12 }),
-      s("circle", { class: "spot", cx: x, cy: y, r: 5 }),
+      s("circle", { class: `spot group-${groups[i] + 1}`, cx: x, cy: y, r: 5.5 }),
       words,
     );
   }
@@ -108,24 +112,59 @@ function fit(points, width, height) {
   return ([x, y]) => [width / 2 + (x - (left + right) / 2) * unit, height / 2 - (y - (low + high) / 2) * unit];
 }
 
-/** A place for each label that covers no other, or none. */
+/** A place for each label that covers no other and lies inside the map, or none. */
 function placeLabels(spots, texts, width, height, query) {
+  const measure = measuring();
   const taken = [...spots, ...(query ? [query] : [])].map(([x, y]) => [x - 7, y - 7, x + 7, y + 7]);
   return spots.map(([x, y], i) => {
-    const text = texts[i].length > 26 ? `${texts[i].slice(0, 25).trimEnd()}…` : texts[i];
-    const wide = text.length * LETTER_PX;
+    const lines = broken(texts[i], measure);
+    const wide = Math.max(...lines.map(measure)) + 2;
+    const tall = lines.length * LINE_PX;
+    const middle = y + 4 - (tall - LINE_PX) / 2;
     const tries = [
-      { x: x + 9, y: y + 4, anchor: "start", box: [x + 8, y - 7, x + 10 + wide, y + 7] },
-      { x: x - 9, y: y + 4, anchor: "end", box: [x - 10 - wide, y - 7, x - 8, y + 7] },
-      { x, y: y - 11, anchor: "middle", box: [x - wide / 2, y - 22, x + wide / 2, y - 8] },
-      { x, y: y + 20, anchor: "middle", box: [x - wide / 2, y + 8, x + wide / 2, y + 22] },
-    ];
+      { x: x + 9, y: middle, anchor: "start", left: x + 8 },
+      { x: x - 9, y: middle, anchor: "end", left: x - 9 - wide },
+      { x, y: y - 11 - (tall - LINE_PX), anchor: "middle", left: x - wide / 2 },
+      { x, y: y + 20, anchor: "middle", left: x - wide / 2 },
+      { x: x + 6, y: y - 9 - (tall - LINE_PX), anchor: "start", left: x + 5 },
+      { x: x - 6, y: y - 9 - (tall - LINE_PX), anchor: "end", left: x - 6 - wide },
+      { x: x + 6, y: y + 18, anchor: "start", left: x + 5 },
+      { x: x - 6, y: y + 18, anchor: "end", left: x - 6 - wide },
+    ].map((one) => ({ ...one, box: [one.left, one.y - 11, one.left + wide, one.y - 11 + tall] }));
     const inside = ([a, b, c, d]) => a >= 0 && b >= 0 && c <= width && d <= height;
     const found = tries.find(({ box }) => inside(box) && !taken.some((other) => overlaps(box, other)));
     if (!found) return null;
     taken.push(found.box);
-    return { ...found, text };
+    return { ...found, lines };
   });
+}
+
+/** How wide a text is in the map's font, in pixels. */
+function measuring() {
+  const context = document.createElement("canvas").getContext("2d");
+  context.font = `${FONT_PX}px ${getComputedStyle(document.body).fontFamily}`;
+  return (text) => context.measureText(text).width;
+}
+
+/** The words of a text in lines; only a text that needs more than LINES is shortened. */
+function broken(text, measure) {
+  const lines = [""];
+  for (const word of text.split(/\s+/)) {
+    const longer = lines.at(-1) ? `${lines.at(-1)} ${word}` : word;
+    if (measure(longer) <= LABEL_PX || !lines.at(-1)) lines[lines.length - 1] = longer;
+    else lines.push(word);
+  }
+  const shown = lines.slice(0, LINES).map((line) => shortened(line, measure));
+  if (lines.length > LINES) shown[LINES - 1] = `${shown[LINES - 1]}…`;
+  return shown;
+}
+
+/** A word that is wider than a line by itself, such as an address. */
+function shortened(line, measure) {
+  if (measure(line) <= LABEL_PX) return line;
+  let end = line.length;
+  while (end > 1 && measure(`${line.slice(0, end)}…`) > LABEL_PX) end -= 1;
+  return `${line.slice(0, end)}…`;
 }
 
 function overlaps(a, b) {

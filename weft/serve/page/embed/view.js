@@ -5,9 +5,11 @@ import { modelsOf, noModels, onModels, refreshModels } from "../api/models.js";
 import { h } from "../ui/dom.js";
 import { icon, weave } from "../ui/icons.js";
 import { recall, remember } from "../ui/memory.js";
+import { clusters, examples } from "./clusters.js";
 import { heatmap } from "./heatmap.js";
 import { pointMap } from "./map.js";
 import { dot, normalised, principalPlane, ranked, similarities } from "./maths.js";
+import { originOf, sourceButtons } from "./sources.js";
 
 const TEXTS = "weft.texts";
 const MODEL = "weft.embedder";
@@ -52,6 +54,11 @@ export function startEmbed(view) {
       },
     },
   }, "Example");
+  const sources = sourceButtons((texts) => {
+    area.value = [...lines(), ...texts].slice(0, MAX_TEXTS).join("\n");
+    typed();
+    area.focus();
+  }, MAX_TEXTS);
   const problem = h("div", { class: "notice bad", role: "alert", hidden: true });
   const results = h("div", { class: "results" });
   const form = h(
@@ -61,10 +68,10 @@ export function startEmbed(view) {
     h(
       "div",
       { class: "field" },
-      h("div", { class: "row between" }, h("label", { for: "texts", class: "label" }, "Texts"), example),
+      h("div", { class: "row between" }, h("label", { for: "texts", class: "label" }, "Texts"), sources),
       area,
     ),
-    h("div", { class: "row between" }, count, go),
+    h("div", { class: "row between" }, count, h("span", { class: "row" }, example, go)),
     problem,
   );
   const side = h("div");
@@ -108,13 +115,18 @@ export function startEmbed(view) {
   function show(name, texts, vectors, ms) {
     const matrix = similarities(vectors);
     const plane = principalPlane(vectors);
-    const map = pointMap(texts, matrix, plane);
+    const groups = clusters(matrix);
+    const map = pointMap(texts, matrix, plane, groups);
     const searching = search(name, texts, vectors, (text, vector) => map.setQuery(text, vector && plane.place(vector)));
     const facts = `${texts.length} texts · ${vectors[0].length} dimensions · ${ms.toFixed(0)} ms`;
     said.textContent = `The similarity of ${texts.length} texts is shown.`;
     const share = `${(plane.share * 100).toFixed(0)} % of the variance`;
     side.replaceChildren(card("Search", "", searching));
-    results.replaceChildren(card("Similarity", facts, heatmap(texts, matrix)), card("Map", share, map.element));
+    const named = groupList(texts, matrix, groups);
+    results.replaceChildren(
+      card("Similarity", facts, heatmap(texts, matrix, groups)),
+      card("Map", share, h("div", {}, map.element, named)),
+    );
   }
 
   function models() {
@@ -123,7 +135,7 @@ export function startEmbed(view) {
     model.replaceChildren(
       ...(known.length
         ? known.map((each) => h("option", { value: each.name }, each.name))
-        : [h("option", { value: "" }, noModels("No model that embeds"))]),
+        : [h("option", { value: "" }, noModels("No embedding model"))]),
     );
     if (known.some((each) => each.name === kept)) model.value = kept;
     model.disabled = !known.length;
@@ -154,12 +166,31 @@ export function startEmbed(view) {
       h(
         "p",
         {},
-        "Paste a few texts, one per line, and press Embed. You see how alike each pair is, can search them by meaning, and find them on a map.",
+        "Paste texts, one per line, or add files, and press Embed. You see how alike each pair is, search them by meaning, and see them on a map.",
       ),
     ),
   );
   onModels(models);
   return { setShown: (shown) => shown && refreshModels(true).catch(() => {}) };
+}
+
+/** The groups with their colours, how many texts each has, and the text that is most typical of it. */
+function groupList(texts, matrix, groups) {
+  const found = examples(matrix, groups);
+  if (found.length < 2) return null;
+  return h(
+    "ul",
+    { class: "groups-list", "aria-label": "Groups of texts" },
+    ...found.map(({ group, count, text }) =>
+      h(
+        "li",
+        {},
+        h("i", { class: `group-dot group-${group + 1}` }),
+        h("span", {}, texts[text]),
+        h("span", { class: "numbers hint" }, count === 1 ? "1 text" : `${count} texts`),
+      )
+    ),
+  );
 }
 
 function card(title, facts, body) {
@@ -222,7 +253,7 @@ function rankedRow(text, score) {
   return h(
     "li",
     {},
-    h("span", { class: "rank-text" }, text),
+    h("span", { class: "rank-text" }, text, originOf(text) && h("small", { class: "rank-origin" }, originOf(text))),
     h("span", { class: "numbers" }, score.toFixed(3)),
     h("span", { class: "rank-track" }, bar),
   );

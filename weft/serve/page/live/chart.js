@@ -123,7 +123,7 @@ function marker(sample, series, x, y, width, format) {
 }
 
 function summary(title, series, samples, format) {
-  if (!samples.length) return `${title}: nothing measured yet`;
+  if (!samples.length) return `${title}: no data yet`;
   const parts = series.map(({ name, label }) => {
     const values = samples.map((sample) => sample[name]);
     return `${label} ${format(values.at(-1))} now, ${format(Math.max(...values))} at most`;

@@ -48,7 +48,7 @@ function makeTable(title, empty, heads, cells) {
 const badge = (state) => h("span", { class: "badge", data: { state } }, state);
 
 export function requestsTable() {
-  const empty = "No request right now. Send one in the chat tab and it shows up here.";
+  const empty = "No request is running. Requests appear here while they run.";
   const heads = ["Request", "Model", "Kind", "State", "Prompt>", "Output>", "Age>"];
   return makeTable("Requests", empty, heads, (request) => [
     h("code", {}, String(request.id).slice(-12)),
@@ -65,7 +65,7 @@ export function modelsTable() {
   const heads = ["Model", "Kind", "State", "Adapters", "Memory>"];
   return makeTable("Models", "This server has no models.", heads, (model) => [
     model.name,
-    model.kind === "embed" ? "embeds" : "generates",
+    { generate: "chat", embed: "embeddings", rerank: "reranking" }[model.kind] ?? model.kind,
     badge(model.state),
     (model.adapters ?? []).map((adapter) => adapter.name ?? adapter).join(", ") || "–",
     memory(model),

@@ -25,8 +25,8 @@ const CHARTS = {
       Math.max(4, 2 * Math.ceil(Math.max(0, ...samples.flatMap((sample) => [sample.running, sample.waiting])) / 2)),
   },
   cache: {
-    title: "Cache pages",
-    series: [{ name: "used", label: "used" }, { name: "shared", label: "kept to share" }],
+    title: "KV cache pages",
+    series: [{ name: "used", label: "used" }, { name: "shared", label: "cached" }],
     format: whole,
     ceiling: (samples) =>
       Math.min(
@@ -52,7 +52,7 @@ export function startLive(view) {
         "div",
         { class: "live-head" },
         h("h1", {}, "Live"),
-        h("span", { class: "hint" }, "The last two minutes, once a second"),
+        h("span", { class: "hint" }, "The last two minutes, updated every second"),
         pause,
       ),
       problem,
@@ -79,7 +79,7 @@ export function startLive(view) {
     } catch (error) {
       wait = AFTER_ERROR_MS;
       problem.hidden = false;
-      problem.replaceChildren(icon("warning"), h("div", {}, h("strong", {}, "No figures"), error.message));
+      problem.replaceChildren(icon("warning"), h("div", {}, h("strong", {}, "No data"), error.message));
     }
     asking = false;
     timer = setTimeout(ask, wait);
@@ -100,16 +100,16 @@ export function startLive(view) {
       `${sample.waiting} waiting`,
     ]);
     const hit = hits + misses
-      ? `${((100 * hits) / (hits + misses)).toFixed(0)} % of prompt tokens found`
-      : "nothing looked up yet";
+      ? `${((100 * hits) / (hits + misses)).toFixed(0)} % of prompt tokens from the cache`
+      : "no prompts yet";
     charts.cache.update(samples, sample.pages ? `${((100 * sample.used) / sample.pages).toFixed(0)} %` : "–", [
       key("s0"),
       `${whole(sample.used)} of ${whole(sample.pages)}`,
       key("s1"),
-      `${whole(sample.shared)} kept to share`,
+      `${whole(sample.shared)} cached`,
       h("span", {}, hit),
     ]);
-    charts.memory.update(samples, bytes(sample.rss), ["resident in this process"]);
+    charts.memory.update(samples, bytes(sample.rss), ["of this process"]);
     requests.update(live.requests ?? []);
     models.update(live.models ?? []);
   }
@@ -117,7 +117,7 @@ export function startLive(view) {
   pause.addEventListener("click", () => {
     paused = !paused;
     pause.setAttribute("aria-pressed", String(paused));
-    pause.replaceChildren(icon(paused ? "play" : "pause"), paused ? "Go on" : "Pause");
+    pause.replaceChildren(icon(paused ? "play" : "pause"), paused ? "Resume" : "Pause");
     ask();
   });
   document.addEventListener("visibilitychange", () => ask());

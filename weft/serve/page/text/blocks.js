@@ -4,6 +4,7 @@
 /**
  * @typedef {{kind: "code", language: string, text: string, open: boolean}
  *   | {kind: "heading", level: number, text: string} | {kind: "rule"} | {kind: "paragraph", text: string}
+ *   | {kind: "math", text: string}
  *   | {kind: "quote", blocks: Block[]}
  *   | {kind: "list", ordered: boolean, start: number, tight: boolean, items: {done: boolean|null, blocks: Block[]}[]}
  *   | {kind: "table", align: string[], head: string[], rows: string[][]}} Block
@@ -17,6 +18,8 @@ const ITEM = /^( {0,3})([-*+]|\d{1,9}[.)])(\s+|$)(.*)$/;
 const QUOTE = /^ {0,3}> ?/;
 const TABLE_RULE = /^ {0,3}\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$/;
 const MAX_COLUMNS = 50;
+const MATH = /^ {0,3}(\$\$|\\\[|\\begin\{([a-z]+\*?)\})/;
+const MATH_LINES = 100;
 
 /** @returns {Block[]} */
 export function blocks(text, depth = 0) {
@@ -31,7 +34,8 @@ function blocksOf(lines, depth) {
       at += 1;
       continue;
     }
-    const [block, next] = fence(lines, at) ?? heading(lines, at) ?? rule(lines, at) ?? table(lines, at) ??
+    const [block, next] = fence(lines, at) ?? heading(lines, at) ?? rule(lines, at) ?? math(lines, at) ??
+      table(lines, at) ??
       (depth < DEPTH ? quote(lines, at, depth) ?? list(lines, at, depth) : null) ?? paragraph(lines, at);
     found.push(block);
     at = next;
@@ -75,6 +79,25 @@ function table(lines, at) {
     rows.push([...row, ...Array(head.length - row.length).fill("")]);
   }
   return [{ kind: "table", align, head, rows }, i];
+}
+
+/** A formula that stands alone: its first line opens it, and the last one ends with what closes it. */
+function math(lines, at) {
+  const open = MATH.exec(lines[at]);
+  if (!open) return null;
+  const close = { "$$": "$$", "\\[": "\\]" }[open[1]] ?? `\\end{${open[2]}}`;
+  const inner = [lines[at].trim()];
+  for (let i = at; i < Math.min(lines.length, at + MATH_LINES); i += 1) {
+    if (i > at) inner.push(lines[i]);
+    const line = i === at ? lines[at].trim().slice(open[1].length) : lines[i].trimEnd();
+    const end = line.indexOf(close);
+    if (end < 0) continue;
+    if (line.slice(end + close.length).trim().replace(/^[.,;]$/, "")) return null; // text goes on: left to the paragraph
+    const [, whole, mark] = /^([^]*?)([.,;]?)$/.exec(inner.join("\n").trimEnd());
+    const text = open[2] ? whole : whole.slice(open[1].length, whole.length - close.length);
+    return [{ kind: "math", text: text.trim() + mark }, i + 1];
+  }
+  return null;
 }
 
 function cells(line) {
@@ -152,5 +175,6 @@ function paragraph(lines, at) {
 function interrupts(lines, at) {
   const item = ITEM.exec(lines[at]);
   if (item) return item[4] !== "" && (!/\d/.test(item[2]) || parseInt(item[2], 10) === 1);
-  return startsBlock(lines[at]) || (lines[at].includes("|") && TABLE_RULE.test(lines[at + 1] ?? ""));
+  return startsBlock(lines[at]) || (MATH.test(lines[at]) && math(lines, at) !== null) ||
+    (lines[at].includes("|") && TABLE_RULE.test(lines[at + 1] ?? ""));
 }

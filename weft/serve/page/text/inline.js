@@ -1,13 +1,21 @@
-// Inline markdown to nodes: code, emphasis, deletion, links, breaks. Only nodes are made, never markup, and only http,
-// https and mailto become links. Every step moves forward, so the time is linear in the text but for nested emphasis,
-// which stops at a fixed depth.
+// Inline markdown to nodes: code, emphasis, deletion, links, formulas, entities, breaks. Only nodes are made, never
+// markup, and only http, https and mailto become links. Every step moves forward, so the time is linear in the text but
+// for nested emphasis, which stops at a fixed depth.
 
 import { h } from "../ui/dom.js";
+import { decoded, entityAt } from "./entities.js";
+import { formula } from "./mathml.js";
 
 const DEPTH = 8;
 const SAFE = /^(https?:\/\/|mailto:)/i;
 const PUNCTUATION = /[!-/:-@[-`{-~]/;
-const SPECIAL = /[\\`*_~[<!\n]|https?:\/\//g;
+const SPECIAL = /[\\`*_~[<!&$\n]|https?:\/\//g;
+const LABEL = /\[((?:[^[\]\\]|\\.|\[[^[\]]{0,200}\]){0,1000})\]\(\s{0,4}/y;
+const TITLE = /(?:\s{1,4}"[^"]{0,500}")?\s{0,4}\)/y;
+const PLAIN = /[^\s<>()]*/y;
+const MAX_ADDRESS = 2000;
+const MAX_OPEN = 16; // parentheses in an address
+const MAX_FORMULA = 4000;
 const EMPHASIS = {
   "***": ["strong", "em"],
   "**": ["strong"],
@@ -51,7 +59,9 @@ export function inline(text, depth = 0) {
 /** What starts at `at`: nodes or plain text, and where it ends. `missing` remembers closers that the rest does not have. */
 function special(text, at, depth, missing) {
   const c = text[at];
-  if (c === "\\") return escape(text, at);
+  if (c === "\\") return bracketed(text, at, missing) ?? escape(text, at);
+  if (c === "$") return dollars(text, at, missing);
+  if (c === "&") return entityAt(text, at) ?? { text: "&", end: at + 1 };
   if (c === "\n") {
     return { nodes: text.endsWith("  ", at) ? [h("br")] : [document.createTextNode("\n")], end: at + 1, trim: true };
   }
@@ -126,20 +136,72 @@ function closer(text, from, run) {
   return -1;
 }
 
+/** A formula between \\( and \\), or \\[ and \\]. */
+function bracketed(text, at, missing) {
+  const closer = { "(": "\\)", "[": "\\]" }[text[at + 1]];
+  if (!closer || missing.has(closer)) return null;
+  const end = text.indexOf(closer, at + 2);
+  if (end < 0) missing.add(closer);
+  if (end < 0 || end - at > MAX_FORMULA) return null;
+  return { nodes: [formula(text.slice(at + 2, end), closer === "\\]")], end: end + 2 };
+}
+
+/** A formula between $$, or between single dollars where these cannot be prices: $x$ is one, $5 and $10 are not. */
+function dollars(text, at, missing) {
+  const mark = text[at + 1] === "$" ? "$$" : "$";
+  const start = at + mark.length;
+  const plain = { text: mark, end: start };
+  if (missing.has(mark) || (mark === "$" && /\s|^$/.test(text[start] ?? " "))) return plain;
+  for (let end = text.indexOf(mark, start); end >= 0 && end - at <= MAX_FORMULA; end = text.indexOf(mark, end + 1)) {
+    if (text[end - 1] === "\\") continue;
+    const inner = text.slice(start, end);
+    if (mark === "$$") return { nodes: [formula(inner, true)], end: end + 2 };
+    if (/\s$/.test(inner) || /\d/.test(text[end + 1] ?? "") || inner.includes("\n\n")) return plain;
+    return inner ? { nodes: [formula(inner, false)], end: end + 1 } : plain;
+  }
+  if (text.indexOf(mark, start) < 0) missing.add(mark);
+  return plain;
+}
+
 function link(text, at, depth, missing) {
   const image = text[at] === "!";
   const open = at + (image ? 1 : 0);
-  const found = missing.has("]")
-    ? null
-    : /^\[((?:[^[\]\\]|\\.|\[[^[\]]{0,200}\]){0,1000})\]\(\s{0,4}<?([^\s<>]{0,2000}?)>?(?:\s{1,4}"[^"]{0,500}")?\s{0,4}\)/
-      .exec(text.slice(open, open + 4000));
+  const found = missing.has("]") ? null : parts(text, open);
   if (!found) {
     if (text.indexOf("](", open) < 0) missing.add("]");
     return { text: image ? "![" : "[", end: open + 1 };
   }
   // An image would be a request to another server; it is shown as the link that it is.
-  const label = inline(found[1] || (image ? "image" : found[2]), depth + 1);
-  return { nodes: anchor(found[2], label), end: open + found[0].length };
+  const label = inline(found.label || (image ? "image" : found.address), depth + 1);
+  return { nodes: anchor(decoded(found.address), label), end: found.end };
+}
+
+/** The label and the address of a link, and where it ends; null where there is none. */
+function parts(text, open) {
+  LABEL.lastIndex = open;
+  const label = LABEL.exec(text);
+  if (!label) return null;
+  const address = addressAt(text, LABEL.lastIndex);
+  TITLE.lastIndex = address.end;
+  return TITLE.test(text) ? { label: label[1], address: address.text, end: TITLE.lastIndex } : null;
+}
+
+/** An address in angle brackets, or up to a space or the parenthesis that closes the link: those inside come in pairs. */
+function addressAt(text, at) {
+  if (text[at] === "<") {
+    const end = text.slice(at, at + MAX_ADDRESS).search(/[\s>]/);
+    return end > 0 && text[at + end] === ">" ? { text: text.slice(at + 1, at + end), end: at + end + 1 } : { text: "", end: at };
+  }
+  let open = 0;
+  let end = at;
+  for (; end < text.length && end - at < MAX_ADDRESS && open < MAX_OPEN; end += 1) {
+    PLAIN.lastIndex = end;
+    PLAIN.test(text);
+    end = PLAIN.lastIndex;
+    if (text[end] === "(") open += 1;
+    else if (text[end] !== ")" || (open -= 1) < 0) break;
+  }
+  return { text: text.slice(at, end), end };
 }
 
 function anchor(address, children) {
@@ -148,9 +210,28 @@ function anchor(address, children) {
 }
 
 function bareLink(text, at) {
-  const found = /^https?:\/\/[^\s<>"'`]{1,2000}/.exec(text.slice(at, at + 2010))?.[0].replace(/[.,;:!?)\]*_]+$/, "") ??
-    "";
-  return found.length > 10 ? { nodes: anchor(found, [found]), end: at + found.length } : { text: "h", end: at + 1 };
+  const found = /^https?:\/\/[^\s<>"'`]{1,2000}/.exec(text.slice(at, at + 2010))?.[0] ?? "";
+  const address = withoutEnd(found);
+  return address.length > 10
+    ? { nodes: anchor(decoded(address), [decoded(address)]), end: at + address.length }
+    : { text: "h", end: at + 1 };
+}
+
+/** An address without the punctuation of the sentence around it; a parenthesis that was opened in it belongs to it. */
+function withoutEnd(address) {
+  const surplus = { ")": 0, "]": 0 };
+  for (const c of address) {
+    if (c === "(") surplus[")"] -= 1;
+    else if (c === "[") surplus["]"] -= 1;
+    else if (c in surplus) surplus[c] += 1;
+  }
+  let end = address.length;
+  for (; end > 0; end -= 1) {
+    const c = address[end - 1];
+    if (surplus[c] > 0) surplus[c] -= 1;
+    else if (!".,;:!?*_".includes(c)) break;
+  }
+  return address.slice(0, end);
 }
 
 function angleLink(text, at) {

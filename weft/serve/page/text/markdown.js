@@ -7,6 +7,7 @@ import { copyText } from "../ui/files.js";
 import { blocks } from "./blocks.js";
 import { colour } from "./colour.js";
 import { inline } from "./inline.js";
+import { formula } from "./mathml.js";
 
 /**
  * Keeps `element` showing the markdown given to `update`.
@@ -37,6 +38,8 @@ function nodeOf(block) {
       return h(`h${Math.min(block.level + 2, 6)}`, { data: { level: block.level } }, ...inline(block.text));
     case "rule":
       return h("hr");
+    case "math":
+      return formula(block.text, true);
     case "quote":
       return h("blockquote", {}, ...block.blocks.map(nodeOf));
     case "list":

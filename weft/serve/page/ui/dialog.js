@@ -9,11 +9,12 @@ const CANCEL = { label: "Cancel", value: "" };
  * @param {string} title
  * @param {Node[]} body
  * @param {{label: string, value: string, kind?: string}[]} buttons  the last one is the default
+ * @param {string} [kind]  a class of the dialog
  * @returns {Promise<string|null>}
  */
-export function openDialog(title, body, buttons) {
+export function openDialog(title, body, buttons, kind = "") {
   const heading = freshId("dialog");
-  const dialog = h("dialog", { "aria-labelledby": heading });
+  const dialog = h("dialog", { "aria-labelledby": heading, class: kind });
   const form = h("form", { method: "dialog" }); // Enter in a field closes it with the last button's value
   const foot = h("div", { class: "dialog-foot" });
   buttons.forEach(({ label, value, kind = "" }, i) => {

@@ -1,6 +1,7 @@
 // Elements from plain data. Text becomes text nodes, never markup, so nothing that a model writes can become an element.
 
 const SVG = "http://www.w3.org/2000/svg";
+const MATHML = "http://www.w3.org/1998/Math/MathML";
 
 /**
  * An HTML element. `on` holds listeners, `data` the dataset; true and false set and drop boolean attributes.
@@ -16,6 +17,11 @@ export function h(tag, attributes = {}, ...children) {
 /** An SVG element, as `h`. */
 export function s(tag, attributes = {}, ...children) {
   return fill(document.createElementNS(SVG, tag), attributes, children);
+}
+
+/** A MathML element, as `h`. */
+export function m(tag, attributes = {}, ...children) {
+  return fill(document.createElementNS(MATHML, tag), attributes, children);
 }
 
 function fill(element, attributes, children) {

@@ -1,6 +1,7 @@
 // Files to and from the user, and the clipboard.
 
 import { h } from "./dom.js";
+import { bytes } from "./numbers.js";
 import { toast } from "./toast.js";
 
 export function saveFile(name, type, text) {
@@ -12,19 +13,21 @@ export function saveFile(name, type, text) {
   setTimeout(() => URL.revokeObjectURL(url), 60_000); // some browsers begin the download later
 }
 
-/** The text of a file that the user chooses, or null; larger files than `limit` bytes are refused. */
-export function chooseFile(accept, limit) {
+/** The texts of the files that the user chooses, or null; larger files than `limit` bytes are refused. */
+export function chooseFiles(accept, limit) {
   return new Promise((resolve) => {
-    const input = h("input", { type: "file", accept, hidden: true, "aria-label": "File" });
+    const input = h("input", { type: "file", accept, multiple: true, hidden: true, "aria-label": "Files" });
     input.addEventListener("cancel", () => {
       input.remove();
       resolve(null);
     });
     input.addEventListener("change", () => {
-      const file = input.files[0];
+      const files = [...input.files];
       input.remove();
-      if (file && file.size > limit) toast(`${file.name} has ${file.size} bytes; at most ${limit} are read.`);
-      resolve(file && file.size <= limit ? file.text() : null);
+      const large = files.find((file) => file.size > limit);
+      if (large) toast(`${large.name} has ${bytes(large.size)}; at most ${bytes(limit)} can be read.`);
+      const read = files.map(async (file) => ({ name: file.name, text: await file.text() }));
+      resolve(large || !files.length ? null : Promise.all(read));
     });
     document.body.append(input);
     input.click();

@@ -1,4 +1,4 @@
-// The three views as ARIA tabs; the address keeps the choice.
+// The views as ARIA tabs; the address keeps the choice.
 
 /** @param {(name: string) => void} shown  called with the view's name each time one is shown */
 export function startTabs(shown) {

@@ -1,6 +1,8 @@
-// Short messages at the foot of the page, read out by screen readers, with at most one action.
+// Short messages under the bar, where they cover neither what one writes nor the last reply. Screen readers read them out;
+// at most one action goes with each.
 
 import { h } from "./dom.js";
+import { iconButton } from "./icons.js";
 
 const SHOWN_MS = 6000;
 
@@ -20,6 +22,7 @@ export function toast(words, action) {
       },
     }, action.label));
   }
+  item.append(iconButton("close", "Close the message", close, { class: "small" }));
   box.replaceChildren(item);
   let timer = setTimeout(close, SHOWN_MS);
   // Someone who reads or aims at it keeps it.
