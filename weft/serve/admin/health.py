@@ -112,8 +112,8 @@ async def live(context: Context, _: None) -> Answer:
 
 def described(entry: Entry) -> dict[str, Any]:
     """A model as the page and `weft ps` show it. `bytes` is the memory it takes when loaded, `memory_bytes` now, and
-    `file_bytes` its size on disk."""
-    facts = entry.facts
+    `file_bytes` its size on disk. `sampling` are the settings of a chat that leaves them unset."""
+    facts, defaults = entry.facts, entry.outline.defaults
     return {
         "name": entry.name,
         "state": entry.state,
@@ -129,6 +129,8 @@ def described(entry: Entry) -> dict[str, Any]:
         "bytes": entry.outline.total_bytes,
         "memory_bytes": entry.memory_bytes,
         "adapters": list(entry.adapters),
+        "sampling": {} if defaults is None else dict(defaults.options),
+        "sampling_source": "" if defaults is None else defaults.source,
     }
 
 

@@ -15,6 +15,7 @@ from weft.serve.models.digest import digest_of
 from weft.serve.settings import ModelSpec
 
 if TYPE_CHECKING:
+    from weft.generate.choice.defaults import Defaults
     from weft.runtime import Checkpoint
     from weft.weights.sources import Located
 
@@ -64,13 +65,17 @@ class Facts:
 
 @frozen
 class Outline:
-    """A model's kind, the bytes it will take by use, the longest input in tokens, and the facts of its files."""
+    """A model's kind, the bytes it will take by use, the longest input in tokens, and the facts of its files.
+
+    `defaults` are the sampling settings of requests that leave them unset, of a generator.
+    """
 
     kind: str
     bytes: dict[str, int]
     max_tokens: int
     digest: str = ""  # of its files
     facts: Facts = field(default_factory=Facts)
+    defaults: Defaults | None = None
 
     @property
     def total_bytes(self) -> int:
@@ -100,10 +105,12 @@ def outline_of(spec: ModelSpec, *, offline: bool = True) -> Outline:
             raise error.but(where=f"models.{spec.name} in the --config file") from None
         return Outline("rerank", scorer.memory_plan(512), scorer.max_tokens, digest, facts)
     if not embeds(checkpoint, located.entry):
+        from weft.generate.choice.defaults import model_defaults
         from weft.runtime import Decoder
 
         decoder = Decoder(checkpoint, **{**options_for(spec, "generate"), "bind": False})
-        return Outline("generate", decoder.memory_plan(), decoder.max_context, digest, facts)
+        defaults = model_defaults(checkpoint.generation, located.entry)
+        return Outline("generate", decoder.memory_plan(), decoder.max_context, digest, facts, defaults)
     from weft.embed.recipe import read_recipe
     from weft.runtime import Encoder
 
