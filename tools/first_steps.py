@@ -7,6 +7,7 @@ Starts `weft serve` as a user does, opens its page in Chromium, asks, attaches a
 folder, in the page and with `weft search`. The models must be on this machine; the last one embeds.
 """
 
+import os
 import re
 import shutil
 import subprocess
@@ -128,16 +129,14 @@ def visit(steps: Steps, page: Any, url: str, models: list[str], folder: Path) ->
 def search(steps: Steps, model: str, folder: Path) -> None:
     """The same folder on the command line."""
     shown, began = [], time.monotonic()
-    for command in (
-        ["index", "build", str(folder), "-m", model],
-        ["search", "notes.index", "how do I register a kernel?"],
-    ):
-        done = subprocess.run(weft(*command), cwd=folder.parent, capture_output=True, text=True)
-        shown += [
-            f"$ weft {' '.join(command).replace(str(folder), 'notes')}",
-            (done.stdout + done.stderr).strip()[:1400],
-            "",
-        ]
+    build, query = ["index", "build", "notes", "-m", model], ["search", "notes.index", "how do I register a kernel?"]
+    for command in (build, query):
+        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(weft(*command), cwd=folder.parent, capture_output=True, text=True, env=env)
+        if done.returncode:
+            raise SystemExit(done.stderr)
+        words = [f'"{word}"' if " " in word else word for word in command]
+        shown += [f"$ weft {' '.join(words)}", (done.stderr + done.stdout).strip()[:1300], ""]
     steps.in_terminal("search", "Search it with `weft search`", "\n".join(shown), time.monotonic() - began)
 
 
@@ -172,7 +171,12 @@ def main(arguments: list[str]) -> None:
             server.wait(30)
         search(steps, models[-1], folder)
         browser.close()
-    head = ["# A first visit", "", "Made by `tools/first_steps.py`; the times are those of that run.", ""]
+    head = [
+        "# A first visit",
+        "",
+        f"Made by `tools/first_steps.py`; the times are those of that run, on {os.cpu_count()} cores.",
+        "",
+    ]
     table = ["| | step | time | |", "|---|---|---|---|", *steps.rows]
     (OUT / "README.md").write_text("\n".join([*head, *table]) + "\n")
 

@@ -76,7 +76,7 @@ def test_search_ranks_the_texts(open_page, server):
     page.keyboard.press("Enter")
     page.wait_for_selector(".ranking li")
     order = np.argsort(-cosines(server.url, TEXTS)[3], kind="stable")
-    assert page.locator(".rank-text").all_inner_texts() == [TEXTS[i] for i in order]
+    assert page.locator(".rank-words").all_inner_texts() == [TEXTS[i] for i in order]
     assert page.locator(".ranking .numbers").first.inner_text() == "1.000"
     assert page.locator(".query-mark").count() == 1
 

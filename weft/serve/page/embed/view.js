@@ -253,7 +253,12 @@ function rankedRow(text, score) {
   return h(
     "li",
     {},
-    h("span", { class: "rank-text" }, text, originOf(text) && h("small", { class: "rank-origin" }, originOf(text))),
+    h(
+      "span",
+      { class: "rank-text" },
+      h("span", { class: "rank-words", title: text }, text),
+      originOf(text) && h("small", { class: "rank-origin" }, originOf(text)),
+    ),
     h("span", { class: "numbers" }, score.toFixed(3)),
     h("span", { class: "rank-track" }, bar),
   );
