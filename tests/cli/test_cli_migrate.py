@@ -48,7 +48,7 @@ def notes(tmp_path, run, asked):
     lines = tmp_path / "notes.jsonl"
     lines.write_text("".join(json.dumps({"id": f"d{i:02}", "text": f"text {i}"}) + "\n" for i in range(30)))
     path = str(tmp_path / "notes.db")
-    assert "30 documents added; the store has 30" in run("migrate", "add", path, str(lines)).stderr
+    assert "30 documents added; the store has 30" in run("store", "add", path, str(lines)).stderr
     done = run("migrate", path, "--to", "old")
     assert done.exit_code == 0 and "finished: 30 of 30 documents embedded" in done.stderr
     asked.clear()
@@ -81,10 +81,10 @@ def test_the_old_vectors_go_when_the_window_is_over(run, notes):
 
 def test_documents_that_are_added_are_counted_meanwhile(run, notes, tmp_path, monkeypatch):
     seen = []
-    monkeypatch.setattr("weft.cli.commands.migrate.counted", lambda what: nullcontext(seen.append))
+    monkeypatch.setattr("weft.cli.commands.store.counted", lambda what: nullcontext(seen.append))
     more = tmp_path / "more.jsonl"
     more.write_text("".join(json.dumps({"id": f"m{i}", "text": f"more {i}"}) + "\n" for i in range(250)))
-    assert "250 documents added; the store has 280" in run("migrate", "add", notes, str(more)).stderr
+    assert "250 documents added; the store has 280" in run("store", "add", notes, str(more)).stderr
     assert seen == [100, 200, 250]
 
 
@@ -92,6 +92,13 @@ def test_documents_that_are_added_are_counted_meanwhile(run, notes, tmp_path, mo
 def test_a_move_that_is_mistyped_is_no_store(run, notes, typed, meant):
     found = run("migrate", typed, notes)
     assert found.exit_code == 2 and f"'{typed}' is not a command; did you mean {meant}?" in found.stderr
+
+
+@pytest.mark.parametrize("typed", ["add", "search", "delete", "list"])
+def test_what_belongs_to_the_store_is_pointed_to(run, notes, typed):
+    found = run("migrate", typed, notes)
+    assert found.exit_code == 2
+    assert f"'{typed}' is not a command of `weft migrate`; run `weft store {typed}`" in found.stderr
 
 
 def test_what_is_called_nearly_as_a_move_may_be_a_store(run, notes, tmp_path, monkeypatch):
@@ -108,7 +115,7 @@ def test_options_of_the_model_are_kept_for_the_resumption(run, notes, asked, tmp
     Path(name).mkdir()
     monkeypatch.chdir(tmp_path)
     run("migrate", notes, "--to", "a folder 'with' words", *given)
-    run("migrate", "add", notes, "-", "--threads", "2")
+    run("store", "add", notes, "-", "--threads", "2")
     wanted = {"compute": "bf16", "truncate": "chunk", "pooling": "first", "dimensions": 64}
     assert asked[0] == (name, {**wanted, "threads": None, "offline": None})
     assert asked[1] == (name, {**wanted, "threads": 2, "offline": None})
@@ -152,7 +159,7 @@ def long_notes(tmp_path, run, asked):
     texts = [f"{'a long text' if i < 10 else 'text'} {i}" for i in range(30)]
     lines.write_text("".join(json.dumps({"id": f"d{i:02}", "text": text}) + "\n" for i, text in enumerate(texts)))
     path = str(tmp_path / "long.db")
-    assert run("migrate", "add", path, str(lines)).exit_code == 0
+    assert run("store", "add", path, str(lines)).exit_code == 0
     return path
 
 
@@ -176,7 +183,7 @@ def test_a_migration_that_was_refused_goes_on_with_another_truncation(run, long_
     done = run("migrate", long_notes, "--to", "new", "--truncate", "head")
     assert done.exit_code == 0 and "10 skipped documents embedded" in done.stderr
     assert "30 of 30 documents embedded" in done.stderr
-    assert run("migrate", "add", long_notes, "-", input='{"id": "x", "text": "another long text"}\n').exit_code == 0
+    assert run("store", "add", long_notes, "-", input='{"id": "x", "text": "another long text"}\n').exit_code == 0
 
 
 @pytest.mark.parametrize("again", [("--to", "new", "--truncate", "head"), "retry"])
@@ -198,7 +205,7 @@ LATE = "".join(json.dumps({"id": f"late {i}", "text": f"a long text {i}"}) + "\n
 def test_a_rollback_does_not_lose_documents_unless_it_is_told_to(run, notes):
     """The new model takes documents that the old one cannot."""
     assert run("migrate", notes, "--to", "new", "--truncate", "head").exit_code == 0
-    assert run("migrate", "add", notes, "-", input=LATE).exit_code == 0
+    assert run("store", "add", notes, "-", input=LATE).exit_code == 0
     refused = run("migrate", "rollback", notes)
     assert refused.exit_code == 2 and "20 of 50 documents exceed the model's token limit" in refused.stderr
     assert "--truncate" in refused.stderr and "the new vectors are still served" in refused.stderr
@@ -215,7 +222,7 @@ def test_a_rollback_does_not_lose_documents_unless_it_is_told_to(run, notes):
 @pytest.mark.parametrize("tried", [False, True])
 def test_a_rollback_embeds_long_documents_with_another_truncation(run, notes, tried):
     run("migrate", notes, "--to", "new", "--truncate", "head")
-    run("migrate", "add", notes, "-", input=LATE)
+    run("store", "add", notes, "-", input=LATE)
     if tried:
         assert run("migrate", "rollback", notes).exit_code == 2
     done = run("migrate", "rollback", notes, "--truncate", "head")
@@ -237,19 +244,20 @@ def test_retries_by_name_and_what_is_skipped_again(run, long_notes):
 
 def test_a_long_document_is_named_and_can_be_cut(run, notes):
     lines = '{"id": "x", "text": "short"}\n{"id": "y", "text": "a long text"}\n'
-    refused = run("migrate", "add", notes, "-", input=lines)
-    assert refused.exit_code == 2 and "document 1 ('y') has 607 tokens; use --truncate head" in refused.stderr
+    refused = run("store", "add", notes, "-", input=lines)
+    assert refused.exit_code == 2
+    assert "document 1 ('y') has 607 tokens; use --chunk-tokens N, or --truncate head" in refused.stderr
     assert "0 documents added before this" in refused.stderr
     assert (
         "2 documents added; the store has 32"
-        in run("migrate", "add", notes, "-", "--truncate", "head", input=lines).stderr
+        in run("store", "add", notes, "-", "--truncate", "head", input=lines).stderr
     )
 
 
 def test_an_id_that_comes_twice_is_refused(run, tmp_path):
     path = tmp_path / "x.jsonl"
     path.write_text('{"id": 1, "text": "a"}\n{"id": "1", "text": "b"}\n')
-    refused = run("migrate", "add", str(tmp_path / "x.db"), str(path))
+    refused = run("store", "add", str(tmp_path / "x.db"), str(path))
     assert refused.exit_code == 2 and "row 2 repeats the id '1' of an earlier row" in refused.stderr
 
 
@@ -321,7 +329,7 @@ def test_pause_skip_and_cancel_from_another_process(run, notes, monkeypatch):
 def test_documents_without_ids_are_refused(run, tmp_path):
     path = tmp_path / "x.jsonl"
     path.write_text('{"text": "a"}\n')
-    refused = run("migrate", "add", str(tmp_path / "x.db"), str(path))
+    refused = run("store", "add", str(tmp_path / "x.db"), str(path))
     assert refused.exit_code == 2 and "row 1 has no id: its field 'id'" in refused.stderr
     assert not (tmp_path / "x.db").exists()
 
@@ -380,14 +388,14 @@ def test_a_folder_that_is_called_as_a_model_is_not_taken_for_it(run, notes, aske
 def test_another_model_behind_a_server_s_name_is_refused(run, notes, server, tmp_path, monkeypatch):
     key = ("--base-url", server, "--api-key-env", "MY_KEY")
     assert run("migrate", notes, "--to", "lengths", *key).exit_code == 0
-    assert run("search", notes, "text 5", *key).exit_code == 0
+    assert run("store", "search", notes, "text 5", *key).exit_code == 0
     from weft.embed.remote import RemoteEmbedder
 
     real = RemoteEmbedder.encode_document
     monkeypatch.setattr(RemoteEmbedder, "encode_document", lambda self, texts: real(self, texts)[:, ::-1])
     more = tmp_path / "more.jsonl"
     more.write_text('{"id": "new", "text": "a new one"}')
-    for given in (("search", notes, "text 5"), ("migrate", "add", notes, str(more))):
+    for given in (("store", "search", notes, "text 5"), ("store", "add", notes, str(more))):
         refused = run(*given, *key)
         assert refused.exit_code == 2 and "or its settings differ from those that built the store" in refused.stderr
     with open_store(notes) as store:
@@ -415,7 +423,7 @@ def test_a_real_model_embeds_a_store(run, embedder, tmp_path):
     lines = tmp_path / "notes.jsonl"
     lines.write_text('{"id": 1, "text": "a cat"}\n{"id": 2, "text": "a dog"}\n')
     path = str(tmp_path / "notes.db")
-    run("migrate", "add", path, str(lines))
+    run("store", "add", path, str(lines))
     assert run("migrate", path, "--to", str(embedder)).exit_code == 0
     assert facts(run, path)["migration"]["processed"] == 2
 
@@ -432,9 +440,9 @@ def test_a_store_goes_to_a_server_s_model_and_back(run, notes, server, tmp_path)
         ((), f"give --base-url {server}"),
         (("--base-url", "http://127.0.0.1:1/v1"), "base_url must be"),
     ):
-        refused = run("migrate", "add", notes, str(more), *elsewhere)
+        refused = run("store", "add", notes, str(more), *elsewhere)
         assert refused.exit_code == 2 and said in refused.stderr
-    assert run("migrate", "add", notes, str(more), "--base-url", server, *key).exit_code == 0
+    assert run("store", "add", notes, str(more), "--base-url", server, *key).exit_code == 0
     with open_store(notes) as store:
         assert store.search([9.0, 1.0], 1, fingerprint=store.route().query)[0].id == "new"
     assert "rolled back" in run("migrate", "rollback", notes).stderr  # the old model is on this machine
@@ -444,7 +452,7 @@ def test_what_a_server_refuses_is_skipped_and_what_it_cannot_do_is_said(run, not
     key = ("--base-url", server, "--api-key-env", "MY_KEY")
     wrong = tmp_path / "wrong.jsonl"
     wrong.write_text('{"id": "bad", "text": "refuse me"}')
-    assert run("migrate", "add", notes, str(wrong)).exit_code == 0
+    assert run("store", "add", notes, str(wrong)).exit_code == 0
     denied = run("migrate", notes, "--to", "lengths", "--base-url", server)
     assert denied.exit_code == 1 and "who are you?" in denied.stderr
     done = run("migrate", notes, "--to", "lengths", *key, "--allow-skips", "1")

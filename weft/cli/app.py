@@ -19,7 +19,7 @@ from weft.errors import InputError, NotFoundError, WeftError
 
 # The order of the help page: using models, getting models, looking at models, the machine.
 COMMANDS = (
-    *("chat", "generate", "embed", "search", "index", "rerank", "migrate", "tokenize", "serve", "ps", "stop"),
+    *("chat", "generate", "embed", "search", "index", "store", "rerank", "migrate", "tokenize", "serve", "ps", "stop"),
     *("pull", "list", "cache", "inspect", "show", "verify", "doctor", "bench", "ops", "env"),
 )
 
@@ -30,7 +30,7 @@ EXIT_CODES = {
     70: "a bug in weft",
     130: "interrupted with Ctrl-C",
     141: "the reader of the output closed the pipe",
-    143: "ended by SIGTERM; `embed`, `index build` and `migrate` keep the work done so far",
+    143: "ended by SIGTERM; `embed`, `index`, `store` and `migrate` keep the work done so far",
 }
 
 
@@ -90,9 +90,14 @@ class App(click.Group):
 
 
 class Moves(click.Group):
-    """`weft migrate STORE` means `weft migrate start STORE`, unless STORE looks like a mistyped subcommand."""
+    """`weft migrate STORE` means `weft migrate start STORE`, unless STORE looks like a subcommand, mistyped or of
+    another group."""
+
+    elsewhere = ("add", "search", "delete", "list")  # subcommands of `weft store`
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] in self.elsewhere and not os.path.exists(args[0]):
+            raise click.UsageError(f"{args[0]!r} is not a command of `weft migrate`; run `weft store {args[0]}`", ctx)
         if args and args[0] not in (*self.commands, "-h", "--help"):
             near = difflib.get_close_matches(args[0], self.commands, n=1)
             if near and not os.path.exists(args[0]):

@@ -6,36 +6,26 @@ import shlex
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from weft.cli import options, screen
 from weft.cli.app import Moves
-from weft.cli.counting import counted, reported
+from weft.cli.commands.store import opened_store, store_argument, truncate_option
+from weft.cli.counting import reported
 from weft.cli.stopping import terminable
-from weft.errors import InvalidTransitionError, NotFoundError, SkipsError, TooLongError
+from weft.errors import InvalidTransitionError, NotFoundError, SkipsError
 
 if TYPE_CHECKING:
     from weft.embed.migrate import Migrator
     from weft.embed.stores import Migration, Store
 
 POOLINGS = ("mean", "first", "last", "max")
-TRUNCATIONS = click.Choice(["error", "head", "tail", "chunk"])
 WINDOW = "How long a rollback stays possible before `finish` may drop the old vectors (default: 86400, a day)."
 SHORT = 20  # characters of a fingerprint in a table
 SKIP = ("id", "reason", "detail")
 SETTLED = {"kept": "finished"}  # by `weft migrate finish`
-
-
-def store_argument() -> Callable[[options.F], options.F]:
-    return options.together(click.argument("store", metavar="STORE"), options.schema())
-
-
-def truncate_option(default: str | None, more: str = "") -> Callable[[options.F], options.F]:
-    text = f"For documents that are too long: skip them, or embed their beginning, end, or the mean of windows{more}."
-    return click.option("--truncate", type=TRUNCATIONS, default=default, show_default=default is not None, help=text)
 
 
 def model_options() -> Callable[[options.F], options.F]:
@@ -73,15 +63,14 @@ def run_options() -> Callable[[options.F], options.F]:
 def command(context: click.Context) -> None:
     """Re-embed a store of documents with another model.
 
-    STORE is a SQLite file or postgresql://user@host/database. It can be read and written during a migration: searches
-    use the old vectors until every document has a new one; then one commit switches to the new ones, and the old ones
-    are kept for a rollback. The state is in the store: a migration that was paused or killed can be resumed.
+    `weft store add` makes a STORE: a SQLite file, or tables at postgresql://user@host/database. It can be read and
+    written during a migration: searches use the old vectors until every document has a new one; then one commit
+    switches to the new ones, and the old ones are kept for a rollback. The state is in the store: a migration that was
+    paused or killed can be resumed.
 
     \b
     Examples:
-      weft migrate add notes.db notes.jsonl
       weft migrate notes.db --to bge-small-en-v1.5
-      weft search notes.db "trains to Berlin"
       weft migrate status notes.db
       weft migrate rollback notes.db
       weft migrate finish notes.db
@@ -112,7 +101,7 @@ def start(store: str, schema: str, model: str, window_s: float, **given: Any) ->
     from weft.embed.migrate.naming import DEFAULTS, named_with
 
     named = named_with(model, **{name: given[name] for name in DEFAULTS})
-    with _opened(store, schema) as opened:
+    with opened_store(store, schema) as opened:
         named, migrator = _migrator(opened, named, given)
         found, known = opened.migrations.open(), opened.generations().get(migrator.fingerprint)
         served = opened.route().query == migrator.fingerprint
@@ -143,7 +132,7 @@ def resume(store: str, schema: str, **running: Any) -> None:
       weft migrate resume notes.db
       weft migrate resume notes.db --take-over
     """
-    with _opened(store, schema) as opened:
+    with opened_store(store, schema) as opened:
         found = opened.migrations.current("resume")
         _run(opened, _migrator(opened, found.model, running)[1], store, running["take_over"])
 
@@ -159,7 +148,7 @@ def status(store: str, schema: str, as_json: bool) -> None:
       weft migrate status notes.db
       weft migrate status notes.db --json
     """
-    with _opened(store, schema) as opened:
+    with opened_store(store, schema) as opened:
         history = opened.migrations.history()
         last = history[-1] if history else None
         if as_json:
@@ -183,7 +172,7 @@ def pause(store: str, schema: str) -> None:
     Examples:
       weft migrate pause notes.db
     """
-    with _opened(store, schema) as opened:
+    with opened_store(store, schema) as opened:
         _report(opened.migrations.pause(), store)
 
 
@@ -197,7 +186,7 @@ def skip(store: str, schema: str, ids: tuple[str, ...]) -> None:
     Examples:
       weft migrate skip notes.db doc-17 doc-18
     """
-    with _opened(store, schema) as opened:
+    with opened_store(store, schema) as opened:
         opened.migrations.skip(ids)
     screen.note(f"{screen.many(len(ids), 'document')} skipped")
 
@@ -214,7 +203,7 @@ def skipped(store: str, schema: str, as_json: bool) -> None:
     Examples:
       weft migrate skipped notes.db
     """
-    with _opened(store, schema) as opened:
+    with opened_store(store, schema) as opened:
         rows = opened.migrations.skipped()
     if as_json:
         screen.print_json([dict(zip(SKIP, row)) for row in rows])
@@ -241,7 +230,7 @@ def retry(store: str, schema: str, ids: tuple[str, ...], truncate: str | None, *
     """
     from weft.embed.migrate.naming import with_truncation
 
-    with _opened(store, schema) as opened:
+    with opened_store(store, schema) as opened:
         found, known = opened.migrations.open(), opened.generations()
         name = found.target if found is not None and found.target in known else opened.route().query
         if name is None:
@@ -263,7 +252,7 @@ def cancel(store: str, schema: str) -> None:
     Examples:
       weft migrate cancel notes.db
     """
-    with _opened(store, schema) as opened:
+    with opened_store(store, schema) as opened:
         _report(opened.migrations.cancel(), store)
 
 
@@ -283,7 +272,7 @@ def rollback(store: str, schema: str, **running: Any) -> None:
       weft migrate rollback notes.db
       weft migrate rollback notes.db --truncate head
     """
-    with _opened(store, schema) as opened:
+    with opened_store(store, schema) as opened:
         try:
             done = _rolled_back(opened, opened.migrations.current("roll back"), store, running)
         except SkipsError as error:
@@ -305,70 +294,13 @@ def finish(store: str, schema: str, now: bool) -> None:
       weft migrate finish notes.db
       weft migrate finish notes.db --now
     """
-    with _opened(store, schema) as opened:
+    with opened_store(store, schema) as opened:
         try:
             done = opened.migrations.finish(now=now)
         except InvalidTransitionError as error:
             left = opened.migrations.window_left()
             raise (error.but(advice="--now skips the wait") if left else error) from None
         screen.note(f"finished; the old vectors are dropped, and {done.model or done.target} stays served")
-
-
-@command.command()
-@store_argument()
-@click.argument("source", metavar="FILE.jsonl|-")
-@click.option("--id-field", default="id", show_default=True, help="The field of a row's id.")
-@click.option("--field", default="text", show_default=True, help="The field of a row's text.")
-@truncate_option(None, " (default: as the store has it, or else refuse them)")
-@options.remote()
-@options.threads()
-@terminable()
-def add(store: str, schema: str, source: str, id_field: str, field: str, **given: Any) -> None:
-    """Add or replace documents of a store; a missing store is created.
-
-    Documents get vectors of the models that the store uses now; in a new store they wait for the first
-    `weft migrate STORE --to MODEL`. They are committed in batches of a hundred: if a row is refused, the batches before
-    it stay, and the command can be repeated.
-
-    \b
-    Examples:
-      weft migrate add notes.db notes.jsonl
-      weft migrate add notes.db export.jsonl --id-field key --field body
-    """
-    from weft.cli.texts import read_rows
-    from weft.embed.migrate import Corpus
-    from weft.embed.migrate.corpus import in_parts
-    from weft.embed.migrate.naming import load_named
-
-    parts = in_parts(read_rows(source, field), id_field, field)
-    first = next(parts, {})  # before a store is created for unreadable input
-    with _opened(store, schema, create=True) as opened:
-        known = opened.generations()
-        models = [known[name].model for name in opened.route().write]
-        how = {"threads": given["threads"], "truncate": given["truncate"], "server": options.server_of(given)}
-        corpus = Corpus(opened, *(load_named(model, **how) for model in models))
-        put = 0
-        try:
-            with counted("documents") as tell:
-                for part in chain([first], parts):
-                    corpus.put(part)
-                    put += len(part)
-                    tell(put)
-        except BaseException as error:
-            screen.note(f"{screen.many(put, 'document')} added before this")
-            if isinstance(error, TooLongError):
-                raise error.but(advice="use --truncate head, tail or chunk") from None
-            raise
-        screen.note(f"{screen.many(put, 'document')} added; the store has {opened.count():,}")
-
-
-def _opened(store: str, schema: str, *, create: bool = False) -> Store:
-    from weft.embed.stores import open_store
-
-    try:
-        return open_store(store, schema=schema, create=create)
-    except NotFoundError as error:
-        raise error.but(advice="create a store with `weft migrate add`") from None
 
 
 def _migrator(store: Store, named: str, running: dict[str, Any]) -> tuple[str, Migrator]:

@@ -1,8 +1,9 @@
-"""weft search: the texts of an index or a store that are nearest to a query."""
+"""weft search: the texts of an index that are nearest to a query."""
 
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,12 +12,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from weft.cli import options, screen
-from weft.errors import NotAStoreError, NotFoundError, OfflineError
+from weft.errors import InputError, NotFoundError, OfflineError
 
 if TYPE_CHECKING:
     from weft import Index
-    from weft.embed.migrate import Corpus
-    from weft.embed.stores import Store
 
 SHOWN = 160  # characters of a text
 SHOWN_FIELDS = 10
@@ -31,21 +30,20 @@ KINDS: dict[type, str] = {
 }
 DIGITS = tuple("-0123456789")  # what a number begins with
 Asked = list[tuple[str, dict[str, Any]]]  # fields, each with a condition
-MAKE_ONE = "build an index with `weft index build`, or a store with `weft migrate add`"
+MAKE_ONE = "build an index with `weft index build`"
 
 
 @click.command()
-@click.argument("place", metavar="INDEX|STORE")
+@click.argument("place", metavar="INDEX")
 @click.argument("query")
 @click.option(
     "-k", "count", type=click.IntRange(1, 1000), default=5, show_default=True, help="How many texts to print."
 )
 @options.where()
-@click.option("-m", "--model", help="Name or path of the model (default: the one that the index or store names).")
+@click.option("-m", "--model", help="Name or path of the model (default: the one that the index names).")
 @click.option("--whole", is_flag=True, help="Print whole texts instead of their beginnings.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line, best first.")
 @options.remote("model, if a server made the vectors")
-@options.schema()
 @options.threads()
 def command(
     place: str,
@@ -56,11 +54,11 @@ def command(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Find the texts of an index or a store nearest to a query.
+    """Find the texts of an index nearest to a query.
 
-    `weft index build` makes an index, `weft migrate add` a store (a SQLite file, or postgresql://user@host/database).
-    Both contain the name of their model. Its fingerprint is checked before every search, and for an index also the
-    vectors of canary texts, so that results never come from another model's vectors.
+    `weft index build` makes an index, which contains the name of its model. The model's fingerprint and the vectors of
+    canary texts are checked before every search, so that results never come from another model's vectors. A store is
+    searched with `weft store search`.
 
     \b
     Examples:
@@ -69,42 +67,47 @@ def command(
       weft search articles.index "tax rules" --where lang=en --where 'year={"gte": 2000}'
       weft search notes.index "trains to Berlin" --model ./where-the-model-is-now
       weft search cloud.index "trains to Berlin" --base-url https://api.openai.com/v1
-      weft search notes.db "trains to Berlin"
     """
+    from weft.embed.stores.values import without_password
+
     if not query.strip():
         raise click.UsageError("the query is empty; give a text to search for")
-    if "://" not in place and not Path(place).exists():
+    if "://" in place or Path(place).is_file():
+        what = f"{without_password(place)} is not an index, which is a folder"
+        advice = f"if it is a store, run: weft store search {shlex.quote(without_password(place))} …"
+        raise InputError("search", what, advice=advice)
+    if not Path(place).exists():
         raise NotFoundError("search", f"{place} does not exist", advice=MAKE_ONE)
-    hits = (_of_index if Path(place).is_dir() else _of_store)(place, query, count, where, given)
-    if as_json:
-        for hit in hits:
-            click.echo(json.dumps(hit, ensure_ascii=False))
-        return
-    for hit in hits:
-        text = screen.clean(hit["text"] or "")
-        click.echo(f"{hit['score']:.3f}  {_place(hit)}\n       {text if whole else screen.cut(text, SHOWN)}")
-
-
-def _of_index(place: str, query: str, count: int, where: Asked, given: dict[str, Any]) -> list[dict[str, Any]]:
-    chosen = _Conditions(where) if where else None
+    chosen = Conditions(where) if where else None
     index = _opened(Path(place), given)
     hits = index.search_texts(query, count, where=chosen, truncate="error" if given["base_url"] else "chunk")
     if not hits:
         screen.note("no results: the index is empty" if chosen is None or not len(index) else chosen.why_none())
     # The row's own fields are nested: one of them may be named "score".
-    return [{"id": hit.id, "score": hit.score, "text": hit.text, "metadata": hit.metadata} for hit in hits]
+    found = [{"id": hit.id, "score": hit.score, "text": hit.text, "metadata": hit.metadata} for hit in hits]
+    print_hits(found, whole=whole, as_json=as_json)
 
 
-class _Conditions:
+def print_hits(hits: list[dict[str, Any]], *, whole: bool, as_json: bool) -> None:
+    """Print what a search has found: `id`, `score`, `text`, `metadata`, and of a store `chunk`."""
+    for hit in hits:
+        if as_json:
+            click.echo(json.dumps(hit, ensure_ascii=False))
+            continue
+        text = screen.clean(hit["text"] or "")
+        click.echo(f"{hit['score']:.3f}  {_place(hit)}\n       {text if whole else screen.cut(text, SHOWN)}")
+
+
+class Conditions:
     """The conditions of `--where`, as a function of a row's metadata that remembers which fields it has seen.
 
     For a range of numbers, text that is a number counts as one: all values of a CSV file are text.
     """
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: Asked, place: str = "index") -> None:
         from weft.embed.index.filters import compile_where
 
-        self._asked = asked
+        self._asked, self._place = asked, place
         self._tests = [(compile_where({name: condition}), _is_of_numbers(condition)) for name, condition in asked]
         self._fields: dict[str, None] = {}  # of all rows, in the order of their appearance
         self._kinds: dict[str, set[str]] = {name: set() for name, _ in asked}  # the types of their values
@@ -124,8 +127,8 @@ class _Conditions:
                 return f"no results: no row has a field {name!r}; the fields are {fields}"
             for bound in (condition[way] for way in RANGES if way in condition):
                 if _kind(bound) not in self._kinds[name]:
-                    kinds = " or ".join(sorted(self._kinds[name]))
-                    return f"no results: {name!r} is {kinds} in this index, but {json.dumps(bound)} is {_kind(bound)}"
+                    here = f"{' or '.join(sorted(self._kinds[name]))} in this {self._place}"
+                    return f"no results: {name!r} is {here}, but {json.dumps(bound)} is {_kind(bound)}"
         return "no results: no row matches --where"
 
 
@@ -148,19 +151,6 @@ def _kind(value: Any) -> str:
     return KINDS.get(type(value), "an object")
 
 
-def _of_store(place: str, query: str, count: int, where: Asked, given: dict[str, Any]) -> list[dict[str, Any]]:
-    from weft.embed.stores import open_store
-
-    if where:
-        raise click.UsageError(f"--where filters the rows of an index, and {place} is a store, which has no fields")
-    try:
-        opened = open_store(place, schema=given["schema"])
-    except (NotAStoreError, NotFoundError) as error:
-        raise error.but(where="search", advice=MAKE_ONE) from None
-    with opened as store:
-        return [hit._asdict() for hit in _corpus(store, given).search(query, count, truncate="chunk").hits]
-
-
 def _opened(index: Path, given: dict[str, Any]) -> Index:
     """The index with its model."""
     from weft.embed.index.files import HEADER
@@ -168,31 +158,12 @@ def _opened(index: Path, given: dict[str, Any]) -> Index:
 
     if not (index / HEADER).is_file():
         raise click.UsageError(f"{index} is a folder, but not an index; build one with `weft index build {index}`")
-    with _naming_the_model(lambda: remembered_model(index)[0], given):
+    with naming_the_model(lambda: remembered_model(index)[0], given):
         return open_searchable(index, given["model"], threads=given["threads"], server=options.server_of(given))
 
 
-def _corpus(store: Store, given: dict[str, Any]) -> Corpus:
-    """The store with the model that it serves."""
-    from weft.embed.migrate import Corpus
-    from weft.embed.migrate.naming import load_named, named_with, parts_of
-
-    served = store.route().query
-    if served is None:
-        raise NotFoundError(
-            "search", "the documents of this store have no vectors yet", advice="run `weft migrate STORE --to MODEL`"
-        )
-    model, settings = parts_of(store.generations()[served].model)
-    named = named_with(given["model"] or model, **settings)
-    offline = True if given["model"] is None else None  # the content of a store must not cause network access
-    with _naming_the_model(lambda: model, given):
-        return Corpus(
-            store, load_named(named, threads=given["threads"], server=options.server_of(given), offline=offline)
-        )
-
-
 @contextmanager
-def _naming_the_model(name: Callable[[], str], given: dict[str, Any]) -> Iterator[None]:
+def naming_the_model(name: Callable[[], str], given: dict[str, Any]) -> Iterator[None]:
     """If the model is not on this machine, raise an error that names it and says what to do."""
     try:
         yield
@@ -213,8 +184,10 @@ def _naming_the_model(name: Callable[[], str], given: dict[str, Any]) -> Iterato
 
 
 def _place(hit: dict[str, Any]) -> str:
-    """Where a text is from: its file and position, or its id."""
-    about = hit.get("metadata", {})
+    """Where a text is from: its file, its document and place in it, or its id."""
+    about, chunk = hit["metadata"], hit.get("chunk")
+    if chunk is not None:
+        return screen.clean(f"{chunk['document']} ({chunk['start']} to {chunk['end']})")
     if "path" not in about:
         return screen.clean(str(hit["id"]))
     return screen.clean(f"{about['path']} ({about.get('start', 0)} to {about.get('end', 0)})")
