@@ -132,7 +132,8 @@ def ending_with(tokenizer: dict[str, Any], token: str) -> dict[str, Any]:
 def _write_modules(folder: Path, layout: Layout) -> None:
     from weft.weights import write_safetensors
 
-    hidden = layout.config.get("hidden_size") or layout.config["n_embd"]
+    config = layout.config
+    hidden = next(config[name] for name in ("hidden_size", "n_embd", "dim") if name in config)
     kinds = [("", "Transformer"), ("1_Pooling", "Pooling")]
     pooling = {"word_embedding_dimension": hidden, "pooling_mode": layout.pooling}
     _write(folder / "1_Pooling" / "config.json", {**pooling, "include_prompt": layout.include_prompt})

@@ -16,6 +16,10 @@ PAIRS = [(query, document) for query in QUERIES for document in DOCUMENTS]
 BERT = {**tiny_catalogue.BERT, "architectures": ["BertForSequenceClassification"]}
 XLMR = {**tiny_catalogue.XLMR, "architectures": ["XLMRobertaForSequenceClassification"]}
 MODERN = {**tiny_catalogue.MODERNBERT, "architectures": ["ModernBertForSequenceClassification"]}
+DISTIL = {
+    **{"model_type": "distilbert", "architectures": ["DistilBertForSequenceClassification"], "vocab_size": 228},
+    **{"dim": 36, "hidden_dim": 80, "n_layers": 2, "n_heads": 3, "max_position_embeddings": 512, "pad_token_id": 0},
+}
 IDENTITY = "torch.nn.modules.linear.Identity"
 ONE = {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
 THREE = {
@@ -30,6 +34,7 @@ CROSS: dict[str, tuple[dict[str, Any], str]] = {
     "bert-several": ({**BERT, **THREE, "problem_type": "multi_label_classification"}, "word_piece"),
     "bert-numbers": ({**BERT, **THREE, "problem_type": "regression"}, "word_piece"),
     "xlm_roberta-three": ({**XLMR, **THREE}, "unigram"),
+    "distilbert-three": ({**DISTIL, **THREE}, "word_piece"),
     "modernbert-three": ({**MODERN, **THREE, "problem_type": "single_label_classification"}, "gpt2"),
     "xlm_roberta": ({**XLMR, **ONE}, "unigram"),
     "modernbert": ({**MODERN, **ONE}, "gpt2"),
@@ -55,13 +60,16 @@ def write_cross(folder: Path, name: str) -> Path:
 
 def classifier_weights(cfg: dict[str, Any]) -> dict[str, np.ndarray]:
     """The trunk below its prefix, and the classifier beside it."""
-    hidden, labels = cfg["hidden_size"], len(cfg["id2label"])
-    prefix = {"bert": "bert.", "xlm-roberta": "roberta.", "modernbert": "model."}[cfg["model_type"]]
+    hidden, labels = cfg.get("hidden_size") or cfg["dim"], len(cfg["id2label"])
+    prefix = {"bert": "bert.", "xlm-roberta": "roberta.", "modernbert": "model.", "distilbert": "distilbert."}[
+        cfg["model_type"]
+    ]
     made = {prefix + name: value for name, value in tiny.weights(cfg).items()}
     shapes: dict[str, tuple[int, ...]] = {
         "bert": {"bert.pooler.dense": (hidden, hidden), "classifier": (labels, hidden)},
         "xlm-roberta": {"classifier.dense": (hidden, hidden), "classifier.out_proj": (labels, hidden)},
         "modernbert": {"head.dense": (hidden, hidden), "classifier": (labels, hidden)},
+        "distilbert": {"pre_classifier": (hidden, hidden), "classifier": (labels, hidden)},
     }[cfg["model_type"]]
     for seed, (name, shape) in enumerate(shapes.items(), 700):
         values = tiny.uniform(seed, int(np.prod(shape))).reshape(shape)

@@ -117,7 +117,8 @@ def test_the_summary_says_what_people_want_to_know(start):
     shown = process.weft("ps", "--json")
     (server,) = json.loads(shown.stdout)
     assert server["pid"] == process.child.pid and [m["name"] for m in server["models"]] == ["tiny", "bert"]
-    assert "tiny" in process.weft("ps").stdout
+    line = next(line for line in process.weft("ps").stdout.splitlines() if line.startswith("tiny"))
+    assert "generate, unloaded" in line and "parameters, F32, 4096 tokens, licence unknown" in line
     stopped = process.weft("stop", str(process.port))
     assert stopped.returncode == 0, stopped.stderr
     assert process.end()[0] == 0

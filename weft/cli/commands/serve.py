@@ -194,6 +194,7 @@ def _summary(settings: Settings, entries: list[Entry]) -> None:
         *(places if settings.socket is None else [("socket", str(settings.socket))]),
         ("API keys", key),
         ("threads", f"{threads.count}: {'; '.join(threads.reasons)}"),
+        *([("prefix cache", str(settings.prefix_dir))] if settings.prefix_dir is not None else []),
         ("memory", f"{screen.size(budget)} for models, of {screen.size(free.available_bytes)}: {free.reason}"),
     ]
     screen.facts(rows, title=f"weft {__version__} is serving")
