@@ -17,8 +17,15 @@ BERT = {**tiny_catalogue.BERT, "architectures": ["BertForSequenceClassification"
 XLMR = {**tiny_catalogue.XLMR, "architectures": ["XLMRobertaForSequenceClassification"]}
 MODERN = {**tiny_catalogue.MODERNBERT, "architectures": ["ModernBertForSequenceClassification"]}
 DISTIL = {
-    **{"model_type": "distilbert", "architectures": ["DistilBertForSequenceClassification"], "vocab_size": 228},
-    **{"dim": 36, "hidden_dim": 80, "n_layers": 2, "n_heads": 3, "max_position_embeddings": 512, "pad_token_id": 0},
+    "model_type": "distilbert",
+    "architectures": ["DistilBertForSequenceClassification"],
+    "vocab_size": 228,
+    "dim": 36,
+    "hidden_dim": 80,
+    "n_layers": 2,
+    "n_heads": 3,
+    "max_position_embeddings": 512,
+    "pad_token_id": 0,
 }
 IDENTITY = "torch.nn.modules.linear.Identity"
 ONE = {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
