@@ -7,15 +7,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tiny_rerank import write_cross
 from tiny_st import TEXTS, write_st_folder
 
 import weft
-from weft.compat import SentenceTransformer, SimilarityFunction, util
+from weft.compat import CrossEncoder, SentenceTransformer, SimilarityFunction, util
 from weft.errors import FingerprintError, InputError, UnsupportedError
 
 GOLDEN = np.load(Path(__file__).parent.parent / "golden" / "embed" / "compat.npz")
 A, B, MANY, CROWD = (GOLDEN[name] for name in ("a", "b", "many", "crowd"))
 SPECIAL = ["[CLS] hello [SEP]", "the cat [SEP] sat", "[MASK]", "a [UNK] b [PAD]", "[sep] [Sep]"]  # of make_compat.py
+SPECIAL_PAIRS = [("the cat [SEP] sat", "a [MASK]"), ("[CLS] one", "one two three")]
 ALL = ("cos_sim", "dot_score", "euclidean_sim", "manhattan_sim")
 PAIRWISE = (*(f"pairwise_{name}" for name in ALL), "pairwise_angle_sim")
 
@@ -134,6 +136,17 @@ def test_special_tokens_in_texts_are_read_as_there(model: SentenceTransformer, t
     plain = SentenceTransformer(str(tiny_folder), parse_special=False)
     assert np.abs(plain.encode(SPECIAL[0]) - GOLDEN["special"][0]).max() > 1e-3
     assert model.tokenize(SPECIAL[:1])["input_ids"].shape[1] < plain.tokenize(SPECIAL[:1])["input_ids"].shape[1]
+
+
+def test_special_tokens_in_pairs_are_read_as_there(tmp_path: Path) -> None:
+    folder = str(write_cross(tmp_path / "cross", "bert"))
+    model, plain = CrossEncoder(folder), weft.Reranker(folder)
+    assert np.allclose(model.predict(SPECIAL_PAIRS), GOLDEN["special pairs"], rtol=2e-4, atol=1e-6)
+    assert not np.allclose(plain.scores(SPECIAL_PAIRS), GOLDEN["special pairs"], rtol=2e-3, atol=1e-5)
+    plain.parse_special = True
+    assert np.array_equal(plain.scores(SPECIAL_PAIRS), model.predict(SPECIAL_PAIRS))
+    shorter = CrossEncoder(folder, max_length=8)
+    assert shorter.tokenizer.mask_id in shorter._pairs(SPECIAL_PAIRS[:1]).tokens[0].ids
 
 
 def test_an_embedder_reads_special_tokens_if_it_is_told_to(tiny_embedder: weft.Embedder, tiny_folder: Path) -> None:

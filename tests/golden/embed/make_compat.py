@@ -16,10 +16,12 @@ from sentence_transformers.util import quantize_embeddings
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent / "models")]
 from made_with import note_versions  # noqa: E402
+from tiny_rerank import write_cross  # noqa: E402
 from tiny_st import TEXTS, write_st_folder  # noqa: E402
 
 SPECIAL = ["[CLS] hello [SEP]", "the cat [SEP] sat", "[MASK]", "a [UNK] b [PAD]", "[sep] [Sep]"]
 LENGTH = 10  # of shortened vectors
+SPECIAL_PAIRS = [("the cat [SEP] sat", "a [MASK]"), ("[CLS] one", "one two three")]
 ALL = ("cos_sim", "dot_score", "euclidean_sim", "manhattan_sim")
 PAIRWISE = (*(f"pairwise_{name}" for name in ALL), "pairwise_angle_sim")
 
@@ -69,6 +71,8 @@ with tempfile.TemporaryDirectory() as scratch:
     arrays["nothing"] = model.encode([])
     arrays["nothing in int8"] = model.encode([], precision="int8")
     arrays["paraphrases"] = listed(util.paraphrase_mining(model, TEXTS))
+    ranker = sentence_transformers.CrossEncoder(str(write_cross(Path(scratch) / "cross", "bert")), device="cpu")
+    arrays["special pairs"] = np.stack([ranker.predict([pair])[0] for pair in SPECIAL_PAIRS])
 
 np.savez_compressed(HERE / "compat.npz", **arrays)
 note_versions(HERE / "compat.npz", "sentence-transformers", "transformers", "torch", "numpy")
