@@ -11,7 +11,7 @@ NOTED = json.loads((GOLDEN / "versions.json").read_text(encoding="utf-8"))
 MADE = sorted(
     path.relative_to(GOLDEN).as_posix()
     for path in GOLDEN.glob("*/*")
-    if path.suffix in (".npz", ".json") and any(path.parent.glob("make_*.py"))
+    if path.suffix not in (".py", ".txt", ".md") and path.is_file() and any(path.parent.glob("make_*.py"))
 )
 
 

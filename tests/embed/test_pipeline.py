@@ -137,10 +137,10 @@ def test_a_run_with_other_settings_is_not_mixed_in(
         embed_file(weft.Embedder(str(tiny_folder), compute="int8"), open_source(source), target)
     with pytest.raises(InputError, match="another prompt_name"):
         embed_file(embedder, open_source(source), target, prompt_name="query")
-    source.write_text(json.dumps({"text": "a"}) + "\n")
+    (tmp_path / "other.jsonl").write_text(json.dumps({"text": "a"}) + "\n")
     with pytest.raises(InputError, match="another source"):
-        embed_file(embedder, open_source(source), target)
-    assert embed_file(embedder, open_source(source), target, restart=True).rows == 1
+        embed_file(embedder, open_source(tmp_path / "other.jsonl"), target)
+    assert embed_file(embedder, open_source(tmp_path / "other.jsonl"), target, restart=True).rows == 1
 
 
 def test_a_source_that_changes_while_it_is_read_is_refused(
@@ -271,7 +271,8 @@ def test_a_folder_is_cut_into_chunks_that_overlap(tiny_embedder: weft.Embedder, 
     (notes / "empty.txt").write_text("  \n ")
     folder = open_source(notes, embedder=tiny_embedder, chunking=Chunking(24, 8))
     rows = list(folder.rows())
-    assert folder.left_out == {"picture.png": "not text"} and [row["path"] for row in rows[-1:]] == ["deep/a.txt"]
+    assert folder.left_out == {"picture.png": "not text", ".hidden": "hidden", "empty.txt": "empty"}
+    assert [row["path"] for row in rows[-1:]] == ["deep/a.txt"]
     chunks = [row for row in rows if row["path"] == "b.md"]
     assert all(row["text"] == words[row["start"] : row["end"]] for row in chunks)
     assert chunks[0]["start"] == 0 and chunks[-1]["end"] == len(words)
@@ -292,7 +293,7 @@ def test_links_of_a_folder_are_named(tiny_embedder: weft.Embedder, tmp_path: Pat
     (notes / ".hidden").symlink_to("deep")
     folder = open_source(notes, embedder=tiny_embedder)
     assert [row["path"] for row in folder.rows()] == ["deep/a.txt"]
-    assert folder.left_out == {"b.txt": "a link", "other": "a link"}
+    assert folder.left_out == {"b.txt": "a link", "other": "a link", ".hidden": "hidden"}
 
 
 def test_a_text_without_words_is_cut_all_the_same(tiny_embedder: weft.Embedder) -> None:

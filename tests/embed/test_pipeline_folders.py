@@ -13,7 +13,7 @@ from tiny_adapters import BERT_ALL, PEFT_BERT, write_adapter
 from tiny_st import write_st_folder
 
 import weft
-from weft.embed.pipeline import Chunking, embed_file, open_source, run
+from weft.embed.pipeline import Chunking, Selection, embed_file, open_source, run
 from weft.embed.pipeline.indexing import open_searchable, remembered_model
 from weft.errors import FingerprintError, InputError, NotFoundError
 
@@ -180,16 +180,13 @@ def test_chunks_are_what_was_asked_for(embedder: weft.Embedder, notes: Path, tmp
     assert (said["chunk_tokens"], said["overlap"]) == (room, room // 5)
 
 
-def test_files_that_are_left_out_are_named_with_the_reason(
-    embedder: weft.Embedder, notes: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_that_are_left_out_are_named_with_the_reason(embedder: weft.Embedder, notes: Path) -> None:
     (notes / "latin.txt").write_bytes("café".encode("latin-1"))
     (notes / "picture.png").write_bytes(b"\x89PNG\0\0")
     (notes / "large.txt").write_text("a" * 100)
     (notes / "node_modules").mkdir()
     (notes / "node_modules" / "readme.md").write_text("of somebody else")
-    monkeypatch.setattr("weft.embed.pipeline.folder.MAX_FILE_BYTES", 64)
-    folder = open_source(notes, embedder=embedder)
+    folder = open_source(notes, embedder=embedder, selection=Selection(max_file_bytes=64))
     assert [row["path"] for row in folder.rows()] == ["cats.txt", "deep/foxes.md"]
     assert set(folder.left_out) == {"latin.txt", "picture.png", "large.txt", "node_modules"}
     assert folder.left_out["latin.txt"] == "not UTF-8" and "larger" in folder.left_out["large.txt"]

@@ -13,6 +13,7 @@ from weft.computes import DECODER_COMPUTES, EMBEDDER_COMPUTES, ENCODER_COMPUTES
 
 if TYPE_CHECKING:
     from weft import BaseEmbedder
+    from weft.embed.pipeline import Selection
     from weft.embed.remote import Server
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -383,9 +384,24 @@ def make_embedder(given: Mapping[str, Any]) -> BaseEmbedder:
     return weft.Embedder(given["model"], normalise=normalise, **{name: given[name] for name in names})
 
 
-def chunks() -> Callable[[F], F]:
-    """How the documents of a folder are cut."""
+def documents() -> Callable[[F], F]:
+    """Which files of a folder are documents, and how they are cut; `selection_of` reads the first two."""
     return together(
+        click.option(
+            "--all-files",
+            is_flag=True,
+            help="Also read hidden files, and what .gitignore, packages (node_modules), __pycache__ and virtual "
+            "environments leave out of a folder.",
+        ),
+        click.option(
+            "--max-file-size",
+            type=click.FloatRange(0, min_open=True),
+            default=16.0,
+            show_default=True,
+            metavar="MB",
+            help="Leave out documents that are larger; 1 MB is a million bytes.",
+        ),
+        click.option("-v", "--verbose", is_flag=True, help="Name every file that is left out, not only the first."),
         click.option(
             "--chunk-tokens",
             type=click.IntRange(8),
@@ -399,5 +415,26 @@ def chunks() -> Callable[[F], F]:
             type=click.IntRange(0),
             metavar="N",
             help="Tokens that a chunk shares with the previous one (default: a fifth of --chunk-tokens).",
+        ),
+    )
+
+
+def selection_of(given: Mapping[str, Any]) -> Selection:
+    """The files that the options of `documents` choose."""
+    from weft.embed.pipeline import Selection
+
+    return Selection(all_files=given["all_files"], max_file_bytes=max(1, round(given["max_file_size"] * 1_000_000)))
+
+
+def rebuilding() -> Callable[[F], F]:
+    """What happens to an output or an unfinished run that is there already."""
+    return together(
+        click.option(
+            "--restart",
+            is_flag=True,
+            help="Embed everything again: do not resume a stopped run, and take no vectors from the existing index.",
+        ),
+        click.option(
+            "--replace", is_flag=True, help="Replace an index that was built from another source or by another model."
         ),
     )

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from weft.text import Tokenizer
 
 SCHEME = "weft2"
+SHOWN_DIGITS = 8
 PIECE_BYTES = 8 << 20  # of a tensor that one thread hashes at a time
 RELEASE_BYTES = 4 * PIECE_BYTES  # read before mapped memory is released
 # Digests are kept in weft's cache folder, keyed by path, size, inode and times of the files. A file that changed a
@@ -93,6 +94,12 @@ class Fingerprint:
 
     def __str__(self) -> str:
         return self.text
+
+
+def brief(fingerprint: str) -> str:
+    """A fingerprint as people read it: the scheme and eight digits, enough to tell it from another."""
+    scheme, colon, digits = fingerprint.rpartition(":")
+    return f"{scheme}{colon}{digits[:SHOWN_DIGITS]}"
 
 
 def weights_digest(checkpoint: Checkpoint) -> str:

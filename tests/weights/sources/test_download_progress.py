@@ -3,9 +3,11 @@
 import io
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import weft
 from weft.weights.sources.progress import Bar, shown, silent
 
 
@@ -63,7 +65,10 @@ def test_no_terminal_means_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_finding_a_model_imports_no_network_and_no_terminal_library() -> None:
+    """Without site (-S): files of other packages there (.pth) may import anything before weft does."""
     heavy = "{'rich', 'ssl', 'socket', 'urllib.request', 'http.client', 'subprocess', 'zipfile'}"
-    code = f"import sys; from weft.weights.sources import locate; locate; print(sorted({heavy} & set(sys.modules)))"
-    answer = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    paths = [str(Path(weft.__file__).parent.parent), *sys.path]
+    code = f"import sys; sys.path[:] = {paths}; from weft.weights.sources import locate; locate; "
+    code += f"print(sorted({heavy} & set(sys.modules)))"
+    answer = subprocess.run([sys.executable, "-S", "-c", code], check=True, capture_output=True, text=True)
     assert answer.stdout.strip() == "[]"

@@ -107,6 +107,8 @@ def _whole(cache: DiskCache, beginning: str) -> str:
 
 
 def _show(cache: DiskCache, as_json: bool) -> None:
+    from weft.embed.fingerprint import brief
+
     models, size, on_disk = cache.models(), cache.size_bytes, cache.file_bytes
     if as_json:
         total = {"path": str(cache.path), "vectors": len(cache), "bytes": size, "file_bytes": on_disk}
@@ -116,7 +118,14 @@ def _show(cache: DiskCache, as_json: bool) -> None:
     screen.facts(facts, title=str(cache.path))
     if models:
         rows = [
-            (m.name, m.dimension, m.fingerprint, f"{m.vectors:,}", screen.size(m.size_bytes), screen.moment(m.used))
+            (
+                m.name,
+                m.dimension,
+                brief(m.fingerprint),
+                f"{m.vectors:,}",
+                screen.size(m.size_bytes),
+                screen.moment(m.used),
+            )
             for m in models
         ]
         columns = ("model", "dimensions", "fingerprint", "vectors", "size", "last used")

@@ -57,8 +57,8 @@ NAMED = 5  # how many files that were left out are listed
     show_default=True,
     help="Type of the numbers. int8 has a scale per vector (for npy in NAME.scales.npy), binary a bit per number.",
 )
-@options.chunks()
-@click.option("--restart", is_flag=True, help="Start over instead of resuming a stopped run.")
+@options.documents()
+@options.rebuilding()
 @options.adapter()
 @options.threads()
 @terminable()
@@ -75,7 +75,9 @@ def command(
     `weft search`, embedded with the model's prompt for documents unless --prompt-name is given.
 
     From a file to a file, memory use stays small, and a stopped run resumes when the same command is run again: its
-    progress is kept beside the output, in a folder that ends in .part. From standard input, memory use stays small too,
+    progress is kept beside the output, in a folder that ends in .part. An index that is there already is updated. Of a
+    folder, hidden files, files that .gitignore names, packages, virtual environments and files over 16 MB are left out
+    (--all-files, --max-file-size). From standard input, memory use stays small too,
     vectors are written as they are computed, and Ctrl-C keeps them.
 
     \b
@@ -213,8 +215,9 @@ def run_pipeline(source: str, output: Path, given: dict[str, Any]) -> Report:
 
     embedder, how = _load(given)
     chunking = Chunking.of(given["chunk_tokens"], given["overlap"])
-    rows = open_source(source, field=given["field"], embedder=embedder, chunking=chunking)
-    chosen = {name: given[name] for name in ("form", "output_dtype", "restart")}
+    selection = options.selection_of(given)
+    rows = open_source(source, field=given["field"], embedder=embedder, chunking=chunking, selection=selection)
+    chosen = {name: given[name] for name in ("form", "output_dtype", "restart", "replace")}
     with counted("rows") as tell:
         try:
             report = embed_file(embedder, rows, output, on_progress=lambda n: tell(n, rows.total), **chosen, **how)
@@ -222,16 +225,35 @@ def run_pipeline(source: str, output: Path, given: dict[str, Any]) -> Report:
             screen.note("interrupted; run the same command again to resume")
             raise
     parts = [f"{screen.many(report.rows, 'row')}, {embedder.dimension} dimensions, {report.seconds:.1f} s"]
-    parts += [f"{report.resumed} of them from an earlier run"] if report.resumed else []
-    parts += [f"{report.cached} from the cache"] if report.cached else []
+    parts += [f"{report.reused:,} unchanged since the last build"] if report.reused else []
+    parts += [f"{report.resumed:,} from a stopped run"] if report.resumed else []
+    parts += [f"{report.cached:,} from the cache"] if report.cached else []
+    parts += [f"{screen.many(report.removed, 'old row')} removed"] if report.removed else []
     cut = screen.many(report.dropped_texts, "text")
     parts += [f"{report.dropped_tokens} tokens of {cut} cut off"] if report.dropped_texts else []
     screen.note("; ".join(parts))
-    if rows.left_out:
-        named = [f"{screen.clean(name)} ({why})" for name, why in list(rows.left_out.items())[:NAMED]]
-        more = f" and {len(rows.left_out) - NAMED} more" if len(rows.left_out) > NAMED else ""
-        screen.note(f"left out: {', '.join(named)}{more}")
+    _tell_left_out(rows.left_out, given["verbose"])
     return report
+
+
+def _tell_left_out(left_out: dict[str, str], every: bool) -> None:
+    """Say how many files were left out, and name some or `every` one: first those that cannot be read."""
+    from collections import Counter
+
+    from weft.embed.pipeline.walking import BY_RULE
+
+    if not left_out:
+        return
+    ordered = sorted(left_out.items(), key=lambda item: (item[1] in BY_RULE, item[0]))
+    named = [f"{screen.clean(name)} ({why})" for name, why in ordered]
+    begin = f"{screen.many(len(named), 'path')} left out:"
+    if every:
+        screen.note("\n  ".join([begin, *named]))
+        return
+    reasons = Counter(why for _, why in ordered[NAMED:])
+    rest = ", ".join(f"{count:,} {why}" for why, count in reasons.items())
+    more = f", and {len(named) - NAMED:,} more ({rest}); name all with --verbose" if reasons else ""
+    screen.note(f"{begin} {', '.join(named[:NAMED])}{more}")
 
 
 def _load(given: dict[str, Any]) -> tuple[BaseEmbedder, dict[str, Any]]:

@@ -34,23 +34,27 @@ def command() -> None:
 @click.option("--field", metavar="NAME", help="The field or column that has the text, for a file (default: text).")
 @options.embedding()
 @options.remote("--model")
-@options.chunks()
+@options.documents()
 @click.option("--half", is_flag=True, help="Store vectors as float16: half the size, nearly the same results.")
-@click.option("--restart", is_flag=True, help="Start over instead of resuming a stopped run.")
+@options.rebuilding()
 @options.threads()
 @terminable()
 def build(source: str, output: Path | None, field: str | None, half: bool, **given: Any) -> None:
     """Embed the documents of a folder, or the rows of a file, into an index.
 
-    Every text file of the folder is cut into chunks of --chunk-tokens tokens. A stopped run resumes when the same
-    command is run again; with `--cache disk` a later run embeds only new texts. A model on a server (--base-url) needs
-    a file of rows: without its tokenizer, documents cannot be cut.
+    Every text file of the folder is cut into chunks of --chunk-tokens tokens. Hidden files, what .gitignore names,
+    packages, virtual environments and files over 16 MB are left out (--all-files, --max-file-size); the summary counts
+    what was left out. Run the same command again to update the index: only new and changed texts are embedded, and
+    deleted files leave it. A stopped run resumes, too. A model on a server (--base-url) needs a file of rows: without
+    its tokenizer, documents cannot be cut.
 
     \b
     Examples:
       weft index build ~/notes
-      weft index build ~/notes --output notes.index --cache disk
+      weft index build ~/notes --output notes.index --verbose
+      weft index build ~/project --all-files --max-file-size 50
       weft index build articles.jsonl --field body --model bge-small-en-v1.5
+      weft index build ~/notes --model bge-small-en-v1.5 --replace
     """
     from weft.cli.commands.embed import run_pipeline
 
@@ -73,13 +77,15 @@ def show(index: Path, as_json: bool) -> None:
       weft index show notes.index --json
     """
     from weft import Index
+    from weft.embed.fingerprint import brief
     from weft.embed.index.files import read_header
     from weft.embed.pipeline.indexing import remembered_model
     from weft.errors import WeftError
 
-    found = Index.open(index, mapped=True).info
-    found["graph"] = "graph" in read_header(index).files  # on disk: the index above was opened without it
+    found, header = Index.open(index, mapped=True).info, read_header(index)
+    found["graph"] = "graph" in header.files  # on disk: the index above was opened without it
     del found["read_only"]  # of this opening, not of the index
+    found["source"] = (header.about.get("built") or {}).get("source")
     try:
         found["model"] = remembered_model(index)[0]
     except WeftError:
@@ -87,4 +93,4 @@ def show(index: Path, as_json: bool) -> None:
     if as_json:
         screen.print_json(found)
     else:
-        screen.facts(found.items(), title=str(index))
+        screen.facts({**found, "fingerprint": brief(found["fingerprint"])}.items(), title=str(index))

@@ -12,6 +12,7 @@ from weft.cli import screen
 
 if TYPE_CHECKING:
     from weft.weights import TensorFile
+    from weft.weights.sources.foreign import Foreign
 
 LONG_TEXT = 100  # characters of a metadata value before it is cut
 LONG_ARRAY = 6  # elements
@@ -26,18 +27,29 @@ def command(model: str, tensors: bool, metadata: bool, as_json: bool) -> None:
     """Show the contents of a GGUF or safetensors file.
 
     Prints metadata, tensors and bits per weight; only the header is read. It works for architectures that weft does not
-    run, too; `weft show` prints how weft reads a model.
+    run, too; `weft show` prints how weft reads a model. For a file of another format (ONNX, PyTorch, TensorFlow, Core
+    ML, llama2.c, an archive) it prints what the file is, and what to use instead.
 
     \b
     Examples:
       weft inspect model.gguf
       weft inspect smollm2-135m-instruct --tensors
       weft inspect ./folder --json --metadata
+      weft inspect model.onnx
     """
     path = _find(model)
+    from weft.errors import ModelError, NotFoundError
     from weft.weights import open_weights
+    from weft.weights.sources.foreign import identify
 
-    with open_weights(path) as opened:
+    try:
+        found = open_weights(path)
+    except (ModelError, NotFoundError):
+        foreign = identify(path)
+        if foreign is None:
+            raise
+        return _print_foreign(path, foreign, as_json)
+    with found as opened:
         report = _report(path, opened, metadata)
         if tensors:
             report["tensors"] = [
@@ -48,6 +60,15 @@ def command(model: str, tensors: bool, metadata: bool, as_json: bool) -> None:
         screen.print_json(report)
     else:
         _print(report)
+
+
+def _print_foreign(path: Path, foreign: Foreign, as_json: bool) -> None:
+    """Print what a file is that weft does not read."""
+    said = {"path": str(path), "format": foreign.kind, "details": foreign.details, "advice": foreign.advice}
+    if as_json:
+        screen.print_json({**said, "readable": False})
+    else:
+        screen.facts((name, value) for name, value in {**said, "readable": "not by weft"}.items() if value)
 
 
 def _find(model: str) -> Path:

@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +16,10 @@ from weft.cli import options, screen
 from weft.errors import InputError, NotFoundError, OfflineError
 
 if TYPE_CHECKING:
-    from weft import Index
+    from weft import BaseEmbedder, Index
 
-SHOWN = 160  # characters of a text
+SHOWN = 240  # characters of a text
+MATCHED = 20  # hits whose nearest sentence is looked for, which embeds all their sentences
 SHOWN_FIELDS = 10
 RANGES = ("lt", "lte", "gt", "gte")
 KINDS: dict[type, str] = {
@@ -41,7 +43,7 @@ MAKE_ONE = "build an index with `weft index build`"
 )
 @options.where()
 @click.option("-m", "--model", help="Name or path of the model (default: the one that the index names).")
-@click.option("--whole", is_flag=True, help="Print whole texts instead of their beginnings.")
+@click.option("--whole", is_flag=True, help="Print whole texts instead of the sentence that matches best.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line, best first.")
 @options.remote("model, if a server made the vectors")
 @options.threads()
@@ -55,6 +57,9 @@ def command(
     **given: Any,
 ) -> None:
     """Find the texts of an index nearest to a query.
+
+    Prints the score, the file and line, and the sentence of the text that is nearest to the query (of the first 20
+    results; of later ones the beginning). `--json` has it as "match", with its place in the text.
 
     `weft index build` makes an index, which contains the name of its model. The model's fingerprint and the vectors of
     canary texts are checked before every search, so that results never come from another model's vectors. A store is
@@ -85,17 +90,36 @@ def command(
         screen.note("no results: the index is empty" if chosen is None or not len(index) else chosen.why_none())
     # The row's own fields are nested: one of them may be named "score".
     found = [{"id": hit.id, "score": hit.score, "text": hit.text, "metadata": hit.metadata} for hit in hits]
+    if as_json or not whole:
+        assert index.embedder is not None
+        _find_matches(found, query, index.embedder)
     print_hits(found, whole=whole, as_json=as_json)
 
 
+def _find_matches(hits: list[dict[str, Any]], query: str, embedder: BaseEmbedder) -> None:
+    """Add "match" to the hits: their sentence nearest to the query, or None where it is not looked for."""
+    from weft.embed.index.sentences import nearest_sentences
+
+    nearest = nearest_sentences(embedder, query, [hit["text"] for hit in hits[:MATCHED]])
+    for hit, sentence in zip_longest(hits, nearest):
+        line = hit["metadata"].get("line")
+        hit["match"] = sentence and {
+            "text": sentence.text,
+            "start": sentence.start,
+            "end": sentence.end,
+            "line": line + sentence.lines_before if isinstance(line, int) else None,
+        }
+
+
 def print_hits(hits: list[dict[str, Any]], *, whole: bool, as_json: bool) -> None:
-    """Print what a search has found: `id`, `score`, `text`, `metadata`, and of a store `chunk`."""
+    """Print what a search has found: `id`, `score`, `text`, `metadata`, of a store `chunk`, of an index `match`."""
     for hit in hits:
         if as_json:
             click.echo(json.dumps(hit, ensure_ascii=False))
             continue
-        text = screen.clean(hit["text"] or "")
-        click.echo(f"{hit['score']:.3f}  {_place(hit)}\n       {text if whole else screen.cut(text, SHOWN)}")
+        match = hit.get("match")
+        text = screen.clean((match["text"] if match and not whole else hit["text"]) or "")
+        click.echo(f"{hit['score']:.3f}  {_place(hit, whole)}\n       {text if whole else screen.cut(text, SHOWN)}")
 
 
 class Conditions:
@@ -183,11 +207,15 @@ def naming_the_model(name: Callable[[], str], given: dict[str, Any]) -> Iterator
         ) from None
 
 
-def _place(hit: dict[str, Any]) -> str:
-    """Where a text is from: its file, its document and place in it, or its id."""
+def _place(hit: dict[str, Any], whole: bool) -> str:
+    """Where a text is from: its file and line, its document and place in it, or its id."""
     about, chunk = hit["metadata"], hit.get("chunk")
     if chunk is not None:
         return screen.clean(f"{chunk['document']} ({chunk['start']} to {chunk['end']})")
     if "path" not in about:
         return screen.clean(str(hit["id"]))
-    return screen.clean(f"{about['path']} ({about.get('start', 0)} to {about.get('end', 0)})")
+    match = None if whole else hit.get("match")
+    line = about.get("line") if match is None else match["line"]
+    if line is None:  # an index of an earlier weft
+        return screen.clean(f"{about['path']} ({about.get('start', 0)} to {about.get('end', 0)})")
+    return screen.clean(f"{about['path']}:{line}")

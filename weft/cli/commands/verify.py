@@ -84,13 +84,16 @@ def command(
 
 
 def _verify_index(path: Path, threads: int | None, as_json: bool, asked: dict[str, Any]) -> None:
+    from weft.embed.fingerprint import brief
     from weft.embed.pipeline.indexing import open_searchable
 
     server = options.server_of(asked)
-    about = open_searchable(path, asked["now"], threads=threads, server=server, verify=True).info
-    facts = {name: about[name] for name in ("count", "canaries", "fingerprint")}
+    index = open_searchable(path, asked["now"], threads=threads, server=server, verify=True)
+    facts = {name: index.info[name] for name in ("count", "canaries", "fingerprint")}
     if as_json:
         screen.print_json({"index": str(path), "passed": True, **facts})
     else:
-        note = "checksums right; {canaries} canary texts still have the same vectors, by {fingerprint}"
-        click.echo(f"{screen.many(facts['count'], 'row')}, {note.format(**facts)}")
+        assert index.embedder is not None
+        model = f"{index.embedder.info.get('model')} ({brief(facts['fingerprint'])})"
+        note = f"checksums right; {facts['canaries']} canary texts still have the same vectors, by {model}"
+        click.echo(f"{screen.many(facts['count'], 'row')}, {note}")

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from weft import vectors
-from weft.embed.fingerprint import SCHEME
+from weft.embed.fingerprint import SCHEME, brief
 from weft.errors import FingerprintError, FormatError, InputError
 
 LEAST_COSINE = 0.999
 SHORT = 80  # characters
-SHOWN = 24  # characters of a fingerprint in messages
 MAX_FINGERPRINT = 1000  # characters
 TEXTS = (
     "a",
@@ -57,8 +56,8 @@ def check_fingerprint(given: str | None, own: str, model: str | None = None) -> 
     if (scheme_of(given), scheme_of(own)) == (SCHEME, "weft1"):
         raise FingerprintError(
             "index",
-            f"an earlier weft, or a RemoteEmbedder, built the index: its fingerprint {_brief(own)} cannot be compared "
-            f"with {_brief(given)}",
+            f"an earlier weft, or a RemoteEmbedder, built the index: its fingerprint {brief(own)} cannot be compared "
+            f"with {brief(given)}",
             advice="build the index again; or, if the model has not changed, keep it with "
             "Index.open(path, embedder=..., adopt=True).save(path)",
         )
@@ -66,14 +65,9 @@ def check_fingerprint(given: str | None, own: str, model: str | None = None) -> 
     raise FingerprintError(
         "index",
         f"{name} than the one that built the index, or the model's files or settings have changed since: fingerprint "
-        f"{_brief(given)}, the index has {_brief(own)}",
+        f"{brief(given)}, the index has {brief(own)}",
         advice="build the index again, or load the model as it was",
     )
-
-
-def _brief(fingerprint: str) -> str:
-    """Enough of a fingerprint to tell it from another."""
-    return fingerprint if len(fingerprint) <= SHOWN else fingerprint[:SHOWN] + "…"
 
 
 def adopted_fingerprint(own: str, now: str, has_canaries: bool) -> str:

@@ -3,6 +3,9 @@
 usearch keeps copies in float16, whose range is 6e-8 to 65,504: infinities make it loop for ever, zeros find nothing.
 So rows are stored at unit length for cosine, and for the other metrics divided by one number, the `scale`: the median
 of the rows' largest elements. A row whose elements are 60,000 times as large is shortened.
+
+One thread changes a graph, and all threads search it. usearch's threads link nodes while others are being linked: with
+sixteen the recall is lower, and no two graphs are the same. So the same rows give the same file on every machine.
 """
 
 from __future__ import annotations
@@ -71,7 +74,7 @@ class Graph:
             expansion_search=SEARCH_BREADTH,
         )
         self._metric, self.scale = metric, 1.0 if metric == "cosine" else scale
-        self._threads = plan_threads(threads).count
+        self._threads = plan_threads(threads).count  # of searches
 
     def __len__(self) -> int:
         return len(self._index)
@@ -100,10 +103,10 @@ class Graph:
 
     def _add(self, keys: np.ndarray, vectors: np.ndarray) -> None:
         with interruptible():
-            self._index.add(keys, vectors, threads=self._threads)
+            self._index.add(keys, vectors, threads=1)
 
     def remove(self, rows: np.ndarray) -> None:
-        self._index.remove(rows.astype(np.uint64), threads=self._threads)
+        self._index.remove(rows.astype(np.uint64), threads=1)
 
     def renumber(self, old: np.ndarray) -> None:
         """Row `old[i]` becomes row i; `old` is in order and names every row that is left."""

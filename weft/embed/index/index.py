@@ -40,8 +40,7 @@ if TYPE_CHECKING:
 
 # Number of rows from which `save` builds a graph if usearch is installed: docs/LOG.md has the measurement.
 GRAPH_FROM = 100_000
-MAX_HITS = 1 << 28
-MAX_THREADS = 1024
+MAX_HITS, MAX_THREADS = 1 << 28, 1024
 
 
 class Index:
@@ -75,6 +74,7 @@ class Index:
         self.fingerprint = checked_fingerprint(fingerprint)
         self.embedder = embedder
         self._canaries: tuple[list[str], np.ndarray] | None = None
+        self._built: dict[str, Any] | None = None  # what a build made the rows from, while nobody changes them
         self.read_only = False
         self._lock = RLock()
         if embedder is not None:
@@ -252,10 +252,10 @@ class Index:
     def build_graph(self, on_progress: Callable[[int, int], None] | None = None) -> None:
         """Build an HNSW graph (`pip install weft-engine[hnsw]`) for searches to use from then on.
 
-        With many rows it is faster than a scan, and misses some neighbours; scores stay exact. Building it for 100,000
-        rows takes minutes and blocks other calls. `on_progress` is called with the rows done and all rows; Ctrl-C
-        leaves the index as it was. Additions, updates and deletions update the graph. A deleted row stays in it as a
-        path to others, and is not returned, until its place is reused; another `build_graph` starts without it.
+        With many rows it is faster than a scan, and misses some neighbours; scores stay exact. One thread builds it, so
+        that the same rows give the same graph: minutes for 100,000, during which other calls wait. `on_progress` is
+        called with the rows done and all rows; Ctrl-C leaves the index as it was. Changes of the index update the
+        graph. A deleted row stays in it as a path to others until its place is reused, or the graph is built again.
         """
         with self._lock:
             graph, alive = Graph(self.dimension, self.metric, threads=self._threads), self._rows.alive()
@@ -333,7 +333,7 @@ class Index:
     @classmethod
     def _holding(cls, found: Contents, **options: Any) -> Index:
         made = cls(found.rows.dim, fingerprint=found.fingerprint, **options)
-        made._rows, made._records, made._canaries = found.rows, found.records, found.canaries
+        made._rows, made._records, made._canaries, made._built = found.rows, found.records, found.canaries, found.built
         made.read_only = isinstance(found.records, FileRecords)
         made._places = None
         if isinstance(found.graph, LaidGraph):
@@ -352,7 +352,8 @@ class Index:
             texts = canary_texts(self.embedder)
             self._canaries = (texts, canary_vectors(self.embedder, texts))
         try:
-            write_contents(writer, Contents(self._rows, self._records, self.fingerprint, self._canaries), graph)
+            held = Contents(self._rows, self._records, self.fingerprint, self._canaries, self._built)
+            write_contents(writer, held, graph)
         finally:
             if writer.saved is not None:  # the commit succeeded, even if something failed after it
                 self._known[os.path.realpath(writer.folder)] = writer.saved
@@ -404,7 +405,7 @@ class Index:
 
     def _append(self, records: list[Record], vectors: np.ndarray, made_by: str | None) -> None:
         check_fingerprint(made_by, self.fingerprint)  # again: another thread may have set the index's fingerprint
-        numbers = self._rows.append(vectors, lambda row: records[row].id)
+        numbers, self._built = self._rows.append(vectors, lambda row: records[row].id), None
         if self._graph is not None:
             try:
                 self._graph.add(numbers, self._rows.vectors)
@@ -419,6 +420,7 @@ class Index:
     def _kill(self, rows: list[int]) -> None:
         for row in rows:
             self._rows.kill(row)
+            self._built = None
         if self._graph is not None:
             self._graph.remove(np.asarray(rows, np.int64))
         if self._rows.dead > max(1024, self._rows.count // 2):

@@ -76,6 +76,7 @@ class Contents:
     records: list[Record] | FileRecords  # FileRecords where the files are mapped
     fingerprint: str
     canaries: tuple[list[str], np.ndarray] | None  # texts, and their vectors [n, dim]
+    built: dict[str, Any] | None = None  # what a build made the rows from: weft/embed/pipeline/earlier.py
     graph: Graph | LaidGraph | None = None  # LaidGraph where it was not loaded
 
 
@@ -102,6 +103,8 @@ def write_contents(writer: Writer, contents: Contents, graph: Graph | None) -> N
         "count": rows.count,
         "canary_texts": texts,
     }
+    if contents.built is not None:
+        about["built"] = contents.built
     if graph is not None:
         about["graph_scale"] = graph.scale
     writer.commit(about)
@@ -150,6 +153,7 @@ def _read(saved: Saved, mapped: bool, verify: bool | None, load_graph: bool, thr
         records if mapped else _in_memory(records),
         fingerprint,
         canaries,
+        _built(about),
         graph.load(dim, metric, threads) if graph is not None and load_graph else graph,
     )
 
@@ -191,6 +195,13 @@ def _canaries(opened: Opened, dim: int, verify: bool) -> tuple[list[str], np.nda
         raise FormatError(HEADER, f"must be a list of at most {MAX_CANARIES} strings", field="canary_texts")
     vectors = opened.array("canaries", (len(texts), dim), np.float32, mapped=False, verify=verify)
     return (texts, vectors) if texts else None
+
+
+def _built(about: dict[str, Any]) -> dict[str, Any] | None:
+    built = about.get("built")
+    if built is not None and not isinstance(built, dict):
+        raise FormatError(HEADER, "must be an object", given=built, field="built")
+    return built
 
 
 def _word(about: dict[str, Any], name: str) -> str:

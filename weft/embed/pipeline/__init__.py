@@ -9,8 +9,15 @@ if TYPE_CHECKING:
     from weft.embed.pipeline.formats import open_source as open_source
     from weft.embed.pipeline.run import Report as Report
     from weft.embed.pipeline.run import embed_file as embed_file
+    from weft.embed.pipeline.walking import Selection as Selection
 
-_HOMES = {"Chunking": "folder", "Report": "run", "embed_file": "run", "open_source": "formats"}
+_HOMES = {
+    "Chunking": "folder",
+    "Report": "run",
+    "Selection": "walking",
+    "embed_file": "run",
+    "open_source": "formats",
+}
 
 __all__ = [*_HOMES]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Iterator
 from functools import cached_property
 from hashlib import sha256
@@ -11,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.embed.pipeline.sources import Row, Source
-from weft.embed.pipeline.spool import is_spool
-from weft.errors import InputError, NotFoundError
+from weft.embed.pipeline.walking import EMPTY, Selection, Walk, is_index
+from weft.errors import InputError
 from weft.frozen import frozen
 
 if TYPE_CHECKING:
@@ -20,9 +18,6 @@ if TYPE_CHECKING:
 
     from weft.embed.base import BaseEmbedder
     from weft.text import Tokenizer
-
-MAX_FILE_BYTES = 16 << 20  # larger files are data, not documents
-PACKAGES = "node_modules"  # documents of third-party packages
 
 
 @frozen
@@ -65,18 +60,23 @@ class Chunking:
 
 
 class Folder(Source):
-    """Rows are chunks: `path` below the folder, `chunk` from 0, `start` and `end` in characters, `text`.
+    """Rows are chunks: `path` below the folder, `chunk` from 0, `start` and `end` in characters, `line` from 1, `text`.
 
-    Every file that is UTF-8 text is a document. Hidden files, indexes and the spools of stopped runs are ignored;
-    links, files over 16 MB, binary or unreadable files, and packages are listed in `left_out`. `path` may also be one
-    document.
+    Every file that `selection` chooses and that is UTF-8 text is a document; all others are in `left_out`, but for what
+    the run itself writes. `path` may also be one document.
     """
 
     own_rows = True
 
-    def __init__(self, path: Path, embedder: BaseEmbedder, chunking: Chunking | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        embedder: BaseEmbedder,
+        chunking: Chunking | None = None,
+        selection: Selection | None = None,
+    ) -> None:
         super().__init__(path)
-        if _is_index(path):
+        if is_index(path):
             raise InputError(
                 "embed", f"{path} is an index, not a folder of documents", advice="search it with `weft search`"
             )
@@ -88,15 +88,13 @@ class Folder(Source):
                 advice="give a file of rows (.jsonl, .csv, .parquet, .txt)",
             )
         self.chunking = (chunking or Chunking()).fitting(getattr(embedder, "max_tokens", 1 << 30))
+        self.selection = selection or Selection()
         self._tokenizer: Tokenizer = tokenizer
-        self._root = path if path.is_dir() else path.parent
+        self._root = (path if path.is_dir() else path.parent).resolve()
         self._outputs: set[Path] = set()
-        self._unread: dict[str, str] = {}
 
     def leave_out(self, *outputs: Path) -> None:
-        root = self._root.resolve()
-        places = [place.parent.resolve() / place.name for place in outputs]
-        self._outputs = {self._root / place.relative_to(root) for place in places if root in place.parents}
+        self._outputs = {place.parent.resolve() / place.name for place in outputs}
 
     def identity(self) -> dict[str, Any]:
         hashed = sha256()
@@ -107,64 +105,30 @@ class Folder(Source):
 
     @cached_property
     def files(self) -> list[Path]:
-        """The regular files that are not hidden, ordered by name."""
+        """The files that are chosen, ordered by name."""
         if not self.path.is_dir():
             self._stat()
-            return [self.path]
-        found = []
-        for base, folders, names in os.walk(self.path, onerror=self._pass_by):
-            folders[:] = sorted(name for name in folders if self._is_walked(Path(base, name)))
-            paths = (Path(base, name) for name in sorted(names) if not name.startswith("."))
-            found += [path for path in paths if path not in self._outputs and self._is_file(path)]
-        return found
-
-    def _is_file(self, path: Path) -> bool:
-        try:
-            mode = path.lstat().st_mode
-        except OSError:
-            return False  # deleted
-        return stat.S_ISREG(mode) or self._leave(path, "a link" if stat.S_ISLNK(mode) else "not a regular file")
-
-    def _is_walked(self, folder: Path) -> bool:
-        if folder.name.startswith(".") or folder in self._outputs or is_spool(folder) or _is_index(folder):
-            return False
-        if folder.is_symlink():
-            return self._leave(folder, "a link")
-        return folder.name != PACKAGES or self._leave(folder, "third-party packages")
-
-    def _leave(self, place: Path, why: str) -> bool:
-        self._unread[self._name(place)] = why
-        return False
-
-    def _pass_by(self, error: OSError) -> None:
-        place = Path(error.filename)
-        if place == self.path:
-            raise NotFoundError("input", f"cannot read {place}: {error.strerror}") from None
-        self._unread[self._name(place)] = f"cannot be read: {error.strerror}"
+            return [self._root / self.path.name]
+        walk = Walk(self._root, self.selection, self._outputs)
+        self.left_out |= {self._name(place): why for place, why in walk.left_out.items()}
+        return walk.files
 
     def _name(self, place: Path) -> str:
         return str(place.relative_to(self._root)).encode("utf-8", "backslashreplace").decode()
 
     def _rows(self) -> Iterator[Row]:
-        files = self.files
-        self.left_out = dict(self._unread)
-        for file in files:
+        for file in self.files:
             name = self._name(file)
-            text, why = _read(file)
+            text, why = _read(file, self.selection.max_file_bytes)
             if text is None:
                 self.left_out[name] = why
                 continue
+            line, counted, number = 1, 0, -1
             for number, (start, end) in enumerate(spans(text, self._tokenizer, self.chunking)):
-                yield {"path": name, "chunk": number, "start": start, "end": end, "text": text[start:end]}
-
-
-def _is_index(folder: Path) -> bool:
-    """Whether `weft.Index` saved this folder, by the format name in its header."""
-    try:
-        with open(folder / "index.json", "rb") as file:
-            return b'"weft-index"' in file.read(200)
-    except OSError:
-        return False
+                line, counted = line + text.count("\n", counted, start), start
+                yield {"path": name, "chunk": number, "start": start, "end": end, "line": line, "text": text[start:end]}
+            if number < 0:
+                self.left_out[name] = EMPTY
 
 
 def _stamp(file: Path) -> str:
@@ -175,11 +139,11 @@ def _stamp(file: Path) -> str:
     return f"{found.st_size}\0{found.st_mtime_ns}"
 
 
-def _read(file: Path) -> tuple[str | None, str]:
-    """The text of a file, or None and the reason why it has none."""
+def _read(file: Path, most: int) -> tuple[str | None, str]:
+    """The text of a file of at most `most` bytes, or None and the reason why it has none."""
     try:
-        if file.stat().st_size > MAX_FILE_BYTES:
-            return None, f"larger than {MAX_FILE_BYTES >> 20} MB"
+        if file.stat().st_size > most:
+            return None, f"larger than {most / 1e6:g} MB"
         data = file.read_bytes()
     except OSError as error:
         return None, f"cannot be read: {error.strerror}"

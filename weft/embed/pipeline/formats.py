@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from weft.embed.base import BaseEmbedder
     from weft.embed.pipeline.folder import Chunking
     from weft.embed.pipeline.targets import About, Target
+    from weft.embed.pipeline.walking import Selection
 
 SOURCES: dict[str, type[Source]] = {
     ".jsonl": JsonLines,
@@ -41,12 +42,13 @@ def open_source(
     field: str | None = None,
     embedder: BaseEmbedder | None = None,
     chunking: Chunking | None = None,
+    selection: Selection | None = None,
 ) -> Source:
     """The source at `path`: by its ending JSON lines, CSV, Parquet, a document, or else lines of text; a folder is read
     as documents.
 
-    Documents are cut into chunks with the tokenizer of `embedder`. With `field`, a file of unknown ending is read as
-    JSON lines.
+    Documents are cut into chunks with the tokenizer of `embedder`; `selection` says which files of a folder are read.
+    With `field`, a file of unknown ending is read as JSON lines.
     """
     place = Path(path)
     ending = place.suffix.lower()
@@ -55,7 +57,7 @@ def open_source(
 
         if embedder is None:
             raise InputError("embed", f"{place.name or place} is cut into chunks of tokens, which needs an embedder")
-        return Folder(place, embedder, chunking)
+        return Folder(place, embedder, chunking, selection)
     if field is None and ending in REFUSED:
         raise InputError("embed", f"{place.name} is not a file of texts", advice=REFUSED[ending])
     kind = SOURCES.get(ending, Source if field is None else JsonLines)

@@ -7,12 +7,14 @@ index is in memory while it is written.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from weft.embed.pipeline.earlier import Earlier, built_from
 from weft.embed.pipeline.folder import Folder
 from weft.embed.pipeline.sources import Row, Source
-from weft.embed.pipeline.spool import Spool
+from weft.embed.pipeline.spool import Known, Spool
 from weft.embed.pipeline.targets import About, Target, paired
 from weft.embed.pipeline.writers import plain
 from weft.embed.remote import Server, allowed
@@ -45,6 +47,8 @@ class Searchable(Target):
         super().__init__(path, about)
         self._embedder = embedder
         self._seen: dict[str | int, int] = {}
+        self._earlier: Earlier | None = None
+        self._built: dict[str, Any] = {}
 
     def check(self) -> None:
         from weft.embed.index.files import check_is_free
@@ -59,6 +63,16 @@ class Searchable(Target):
                 advice="leave the adapter out, or write .sqlite, .parquet or another file",
             )
         check_is_free(self.path)
+
+    def known(self, source: Source, how: Mapping[str, Any], *, replace: bool) -> Known | None:
+        self._built = built_from(source, how)
+        self._earlier = Earlier.found(self.path)
+        if self._earlier is None:
+            return None
+        if not replace:
+            now = _described(self._embedder).get("model")
+            self._earlier.check(source, self.about, now, _model_before(self.path))
+        return self._earlier.known(self.about, how)
 
     def see(self, number: int, row: Row) -> None:
         from weft.embed.index.records import check_id
@@ -95,28 +109,46 @@ class Searchable(Target):
                 fingerprint=self.about.fingerprint,
             )
             first += len(rows)
-        index.save(self.path, on_progress=lambda done, total: self.progress(done))
+        self._save(index)
         self._remember(source)
+
+    def _save(self, index: Index) -> None:
+        """Save the index, unless the one in the folder already has the same rows; a graph that is there is kept."""
+        from weft.embed.index.graph import has_usearch
+
+        earlier, graph = self._earlier, None
+        if earlier is not None:
+            self.removed = earlier.gone(index)
+            if earlier.equals(index):
+                return
+            graph = True if earlier.has_graph and has_usearch() else None
+        index._built = self._built
+        index.save(self.path, graph=graph, on_progress=lambda done, total: self.progress(done))
 
     def _remember(self, source: Source) -> None:
         """Store which embedder the index is for, if it can be loaded again, and how documents were cut."""
-        from weft.embed.remote import RemoteEmbedder
-        from weft.embed.service import Embedder
-
-        embedder, said = self._embedder, dict[str, Any]()
-        if isinstance(embedder, RemoteEmbedder):
-            said = {"model": embedder.model, "base_url": embedder.base_url, "dimensions": embedder.asked_dimensions}
-            said |= {"prompts": dict(embedder.prompts), "similarity": embedder.similarity_name}
-        elif isinstance(embedder, Embedder):
-            info = {**embedder.info, "dimensions": embedder.dimension}
-            said = {"model": embedder.lasting_name, **{name: info[name] for name in MODEL_OPTIONS}}
-        else:
+        said = _described(self._embedder)
+        if not said:
             (self.path / MODEL_FILE).unlink(missing_ok=True)
             return
         if isinstance(source, Folder):
             said |= {"chunk_tokens": source.chunking.tokens, "overlap": source.chunking.overlap}
         with replacing(self.path / MODEL_FILE) as out:
             out.write(json.dumps(said, indent=1).encode() + b"\n")
+
+
+def _described(embedder: BaseEmbedder) -> dict[str, Any]:
+    """The name and the options with which an embedder can be loaded again; empty for one of another program."""
+    from weft.embed.remote import RemoteEmbedder
+    from weft.embed.service import Embedder
+
+    if isinstance(embedder, RemoteEmbedder):
+        said = {"model": embedder.model, "base_url": embedder.base_url, "dimensions": embedder.asked_dimensions}
+        return {**said, "prompts": dict(embedder.prompts), "similarity": embedder.similarity_name}
+    if isinstance(embedder, Embedder):
+        info = {**embedder.info, "dimensions": embedder.dimension}
+        return {"model": embedder.lasting_name, **{name: info[name] for name in MODEL_OPTIONS}}
+    return {}
 
 
 def chunk_id(number: int, row: Row) -> str:
@@ -168,7 +200,40 @@ def open_searchable(
     from weft.embed.index import Index
 
     embedder = _embedder_of(path, model, threads, server)
+    _check_model(path, embedder)
     return Index.open(path, embedder=embedder, mapped=True, verify=verify, threads=threads)
+
+
+def _check_model(path: Path, embedder: BaseEmbedder) -> None:
+    """Refuse a model that did not build the index, with the names of both."""
+    from weft.embed.index.canaries import fingerprint_of, scheme_of
+    from weft.embed.index.files import read_header
+
+    own, now = read_header(path).about.get("fingerprint"), fingerprint_of(embedder)
+    if not own or not now or own == now or not isinstance(own, str) or scheme_of(own) != scheme_of(now):
+        return  # Index.open says what else is wrong
+    said, before = _described(embedder), _model_before(path)
+    named = said.get("model", "the embedder")
+    if named == before:
+        changed = f"the model {named} of {said['base_url']}" if "base_url" in said else f"the files of {named}"
+        raise FingerprintError(
+            "index",
+            f"{changed} changed since {path.name} was built",
+            advice="build the index again, or restore the model",
+        )
+    raise FingerprintError(
+        "index",
+        f"{named} is another model than the one that built the index {path.name}{f', {before}' if before else ''}",
+        advice="leave --model out, or build the index again with it",
+    )
+
+
+def _model_before(path: Path) -> str | None:
+    """The name of the model that built the index at `path`, if the index has it."""
+    try:
+        return remembered_model(path)[0]
+    except WeftError:
+        return None
 
 
 def _embedder_of(path: Path, model: str | None, threads: int | None, server: Server | None) -> BaseEmbedder:

@@ -15,15 +15,15 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from weft.embed.pipeline.sources import Row, Source
-from weft.embed.pipeline.spool import Spool
+from weft.embed.pipeline.spool import Known, Spool
 from weft.embed.pipeline.writers import ROWS, plain, scales_path, write_lines, write_matrix
 from weft.errors import InputError
 from weft.frozen import frozen
@@ -52,11 +52,17 @@ class Target:
     def __init__(self, path: Path, about: About) -> None:
         self.path, self.about = path, about
         self.progress: Callable[[int], None] = lambda rows: None  # called with rows done, if writing takes long
+        self.removed = 0  # rows of the existing output that the new one does not have
         self.scaled = about.output_dtype == "int8"
 
     def check(self) -> None:
         """Refuse a target that cannot be written, whatever the rows are."""
         check_replaceable(self.path)
+
+    def known(self, source: Source, how: Mapping[str, Any], *, replace: bool) -> Known | None:
+        """The vectors of the existing output that are those of the same texts embedded as `how` says, if any can be
+        taken over. An output that holds something else is refused unless `replace`."""
+        return None
 
     def see(self, number: int, row: Row) -> None:
         """Refuse the row with this number (from 0) if `write` could not take it."""
@@ -207,7 +213,11 @@ def check_unchanged(source: Source) -> None:
 
 
 def was_changed(source: Source) -> InputError:
-    return InputError("embed", f"{source.name} changed while it was read", advice="start over with --restart")
+    return InputError(
+        "embed",
+        f"{source.name} changed while it was read",
+        advice="run the same command again; texts that are still the same are not embedded again",
+    )
 
 
 FORMS: dict[str, type[Target]] = {"npy": Npy, "jsonl": JsonTarget, "text": Text, "sqlite": Sqlite}

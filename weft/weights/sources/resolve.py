@@ -128,15 +128,20 @@ def _from_path(spec: str, path: Path) -> Located:
         return Located(found, spec, None, "folder", None)
     if not os.path.exists(path):
         raise NotFoundError("models", f"no such file or folder: {path}")
+    from weft.weights.sources.foreign import identify
+
+    foreign = identify(path)
+    if foreign is not None:
+        raise UnsupportedError("models", f"{path.name} is {foreign}, which weft does not read", advice=foreign.advice)
+    if path.suffix.lower() in (".gguf", ".safetensors"):
+        return Located(path, spec, None, "file", None)
     if path.suffix.lower() in choice.PICKLES:
         raise UnsupportedError(
             "models",
             f"{path.name} is a pickled file, which can run code when it is opened",
             advice="use a safetensors or GGUF version of the model",
         )
-    if path.suffix.lower() not in (".gguf", ".safetensors"):
-        raise UnsupportedError("models", f"{path.name} is neither a .gguf nor a .safetensors file")
-    return Located(path, spec, None, "file", None)
+    raise UnsupportedError("models", f"{path.name} is neither a .gguf nor a .safetensors file")
 
 
 def _offline_error(spec: str, reason: str) -> OfflineError:
