@@ -134,8 +134,9 @@ def test_an_index_remembers_the_model_that_was_loaded_and_no_folder_of_that_name
     embedder = weft.Embedder("mine")
     embed_file(embedder, "in.txt", "a.index")
     assert remembered_model(tmp_path / "a.index")[0] == str(tmp_path / "mine")
-    embedder._located = replace(embedder._located, spec="minilm", source="hub:x@1")  # as the catalogue's has it
-    embed_file(embedder, "in.txt", "a.index")
+    known = replace(embedder._located, spec="minilm", source="hub:x@1")  # as the catalogue's has it
+    monkeypatch.setattr("weft.embed.service.locate", lambda *given, **options: known)
+    embed_file(weft.Embedder("minilm"), "in.txt", "a.index")
     assert remembered_model(tmp_path / "a.index")[0] == "minilm"
 
 

@@ -261,7 +261,14 @@ def file_of(graph, folder):
     return (folder / "graph").read_bytes()
 
 
-def test_the_same_rows_give_the_same_graph_whatever_the_threads(tmp_path):
+@pytest.fixture(params=[1, 3])
+def parts(request, monkeypatch):
+    """Graphs of so many parts."""
+    monkeypatch.setattr(graph, "PART_ROWS", 1500 // request.param)
+    return request.param
+
+
+def test_the_same_rows_give_the_same_graph_whatever_the_threads(tmp_path, parts):
     """All threads at once made another graph each time, of recall 0.968 on sixteen cores."""
     made = []
     for threads in (1, 2, 4, 16):
@@ -269,15 +276,73 @@ def test_the_same_rows_give_the_same_graph_whatever_the_threads(tmp_path):
         index.delete(range(0, 1500, 7))
         index.add(["more", "again"], ROWS[:2])
         made.append(file_of(index._graph, tmp_path))
-        assert recall(index) >= 0.98
+        assert recall(index) >= 0.98 and len(index._graph._parts) == parts
     assert made[1:] == made[:1] * 3
+
+
+@pytest.mark.parametrize("metric", ["cosine", "dot", "euclidean"])
+def test_a_graph_of_parts_finds_as_much_and_is_kept_up_to_date(tmp_path, metric, parts):
+    index = filled(metric=metric)
+    for again in range(2):
+        assert recall(index) >= 0.98
+        index.delete(range(again, 1500, 7))
+        index.update([1300, 1301], QUERIES[:2])
+        index.add(f"more {again}", ROWS[again])
+        index.save(tmp_path)  # without the deleted rows: the others get new numbers
+        opened = weft.Index.open(tmp_path, load_graph=True)
+        assert len(opened._graph._parts) == parts and len(opened._graph) == len(opened) == len(index)
+        assert opened.search(QUERIES, 10) == index.search(QUERIES, 10) and recall(opened) >= 0.98
+        assert index.search(QUERIES, 1000)[0][999].score  # more than a part has
+        index = opened
+    later = weft.Index.open(tmp_path)
+    later.add("last", QUERIES[3])
+    later.save(tmp_path)
+    assert weft.Index.open(tmp_path, load_graph=True).search(QUERIES[3], 1)[0].id == "last" or metric == "dot"
+
+
+def test_the_table_of_parts_is_checked(tmp_path, monkeypatch):
+    monkeypatch.setattr(graph, "PART_ROWS", 500)
+    whole = file_of(filled()._graph, tmp_path)
+    assert whole.startswith(graph.SEVERAL)
+    start = len(graph.SEVERAL)
+    for damaged in (
+        whole[: start + 2],
+        whole[: start + 9],
+        whole[:-1],
+        whole + b"x",
+        whole[:start] + b"\xff" * 4 + whole[start + 4 :],
+    ):
+        (tmp_path / "graph").write_bytes(damaged)
+        with pytest.raises(FormatError, match="parts"):
+            graph.Graph.load(tmp_path / "graph", 32, "cosine", 1500)
+    (tmp_path / "graph").write_bytes(whole)
+    with pytest.raises(FormatError, match="1500 rows of 32 numbers, the index 1499"):
+        graph.Graph.load(tmp_path / "graph", 32, "cosine", 1499)
+
+
+def test_an_interrupt_between_parts_leaves_the_index_as_it_was(monkeypatch):
+    monkeypatch.setattr(graph, "PART_ROWS", 500)
+    index, real, calls = filled(threads=3), graph.Graph._add, []
+    before = index.search(QUERIES, 10)
+
+    def failing(self, part, keys, vectors):
+        calls.append(part)
+        if part == 1:
+            raise KeyboardInterrupt
+        real(self, part, keys, vectors)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(graph.Graph, "_add", failing)
+        with pytest.raises(KeyboardInterrupt):
+            index.add([f"new {i}" for i in range(300)], ROWS[:300])
+    assert set(calls) >= {1} and len(index) == len(index._graph) == 1500 and index.search(QUERIES, 10) == before
 
 
 def test_rows_go_in_shuffled_whatever_their_order(monkeypatch):
     """Rows that lie together are alike; put in as they come, they make a graph of regions with few ways between."""
     seen, real = [], graph.Graph._add
     monkeypatch.setattr(
-        graph.Graph, "_add", lambda self, keys, rows: (seen.extend(keys.tolist()), real(self, keys, rows))
+        graph.Graph, "_add", lambda self, part, keys, rows: (seen.extend(keys.tolist()), real(self, part, keys, rows))
     )
     filled()
     first = list(seen)
@@ -338,9 +403,9 @@ def test_ctrl_c_in_adding_adds_nothing(monkeypatch):
     index = filled()
     before, real, pieces = index.search(QUERIES, 10), graph.Graph._add, []
 
-    def stopped(self, keys, vectors):
+    def stopped(self, part, keys, vectors):
         pieces.append(len(keys))
-        real(self, keys, vectors)
+        real(self, part, keys, vectors)
         if len(pieces) == 2:
             raise KeyboardInterrupt
 

@@ -252,8 +252,8 @@ class Index:
     def build_graph(self, on_progress: Callable[[int, int], None] | None = None) -> None:
         """Build an HNSW graph (`pip install weft-engine[hnsw]`) for searches to use from then on.
 
-        With many rows it is faster than a scan, and misses some neighbours; scores stay exact. One thread builds it, so
-        that the same rows give the same graph: minutes for 100,000, during which other calls wait. `on_progress` is
+        With many rows it is faster than a scan, and misses some neighbours; scores stay exact. The same rows give the
+        same graph, however many threads build it. It takes minutes for 100,000, and other calls wait. `on_progress` is
         called with the rows done and all rows; Ctrl-C leaves the index as it was. Changes of the index update the
         graph. A deleted row stays in it as a path to others until its place is reused, or the graph is built again.
         """
