@@ -116,5 +116,7 @@ def test_a_changed_model_is_named_and_fingerprints_are_short(run: Run, notes: Pa
     (model / "config.json").write_text(json.dumps({**config, "layer_norm_eps": 0.5}))
     result = run("search", place, "a cat")
     assert result.exit_code == 2
-    said = f"the files of {model} changed since n.index was built; build the index again, or restore the model"
+    again = f"weft index build {notes} --output {place} --model {model} --replace"
+    said = f"the files of {model} changed since n.index was built; restore the model, or build it again: {again}"
     assert said in result.stderr and "weft2:" not in result.stderr
+    assert run(*again.split()[1:]).exit_code == 0 and run("search", place, "a cat").exit_code == 0

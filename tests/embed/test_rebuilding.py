@@ -11,7 +11,8 @@ from tiny_st import write_st_folder
 import weft
 from weft.embed.index import files
 from weft.embed.pipeline import Chunking, Report, Selection, embed_file, open_source, run
-from weft.errors import InputError
+from weft.embed.pipeline.indexing import open_searchable
+from weft.errors import FingerprintError, InputError
 
 TEXTS = {
     "a.txt": "the cat sat on the mat and the cat slept",
@@ -284,3 +285,13 @@ def test_chunks_have_the_line_they_begin_in(embedder: weft.Embedder, notes: Path
         row for row in open_source(notes, embedder=embedder, chunking=Chunking(10, 2)).rows() if row["path"] == "a.txt"
     ]
     assert len(rows) > 10 and all(row["line"] == text.count("\n", 0, row["start"]) + 1 for row in rows)
+
+
+def test_vectors_that_changed_name_the_model_and_the_command(
+    model: Path, embedder: weft.Embedder, notes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build(embedder, notes)
+    monkeypatch.setattr("weft.embed.index.canaries.LEAST_COSINE", 1.5)  # as if the numbers were others
+    with pytest.raises(FingerprintError) as error:
+        open_searchable(notes.parent / "n.index")
+    assert error.value.advice.startswith(f"load {model} as it was, or build it again: weft index build {notes} ")

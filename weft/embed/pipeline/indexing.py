@@ -7,6 +7,7 @@ index is in memory while it is written.
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -201,7 +202,13 @@ def open_searchable(
 
     embedder = _embedder_of(path, model, threads, server)
     _check_model(path, embedder)
-    return Index.open(path, embedder=embedder, mapped=True, verify=verify, threads=threads)
+    try:
+        return Index.open(path, embedder=embedder, mapped=True, verify=verify, threads=threads)
+    except FingerprintError as error:
+        named = _described(embedder).get("model")
+        if named is None or named != _model_before(path):
+            raise
+        raise error.but(advice=f"load {named} as it was, or {_again(path, embedder)}") from None
 
 
 def _check_model(path: Path, embedder: BaseEmbedder) -> None:
@@ -219,13 +226,24 @@ def _check_model(path: Path, embedder: BaseEmbedder) -> None:
         raise FingerprintError(
             "index",
             f"{changed} changed since {path.name} was built",
-            advice="build the index again, or restore the model",
+            advice=f"restore the model, or {_again(path, embedder)}",
         )
     raise FingerprintError(
         "index",
         f"{named} is another model than the one that built the index {path.name}{f', {before}' if before else ''}",
         advice="leave --model out, or build the index again with it",
     )
+
+
+def _again(path: Path, embedder: BaseEmbedder) -> str:
+    """How to build the index at `path` again: the command, if the index says what it was built from."""
+    from weft.embed.index.files import read_header
+
+    built, said = read_header(path).about.get("built"), _described(embedder)
+    if not isinstance(built, dict) or "source" not in built or "base_url" in said:
+        return "build the index again"
+    places = (shlex.quote(str(part)) for part in (built["source"], path, said["model"]))
+    return "build it again: weft index build {} --output {} --model {} --replace".format(*places)
 
 
 def _model_before(path: Path) -> str | None:

@@ -140,9 +140,11 @@ class Spool:
     def _earlier_records(self, rows: np.ndarray) -> np.ndarray:
         import numpy as np
 
-        size = self.dtype.itemsize
+        parts = []
         with open(self.place / f"{EARLIER}{VECTORS}", "rb") as file:
-            parts = [os.pread(file.fileno(), size, int(row) * size) for row in rows]
+            for row in rows:
+                file.seek(int(row) * self.dtype.itemsize)
+                parts.append(file.read(self.dtype.itemsize))
         return np.frombuffer(b"".join(parts), self.dtype)
 
     def _read_state(self) -> dict[str, Any] | None:
