@@ -184,3 +184,42 @@ def test_a_checker_of_accessibility_finds_nothing(open_page, scheme):
         for violation in axe.run(page)["violations"]:
             found.append(f"{view}: {violation['id']}: {violation['nodes'][0]['html'][:200]}")
     assert not found
+
+
+STATES = """() => {
+  const reply = (fields) => ({ role: 'assistant', replies: [{ model: 'tiny', ...fields }] });
+  const file = { name: 'notes.md', text: 'A loom', note: '' };
+  const messages = [
+    { role: 'user', content: 'left out' }, reply({ content: 'old' }),
+    { role: 'user', content: 'formula', files: [file] }, reply({ content: '\\\\(x^2\\\\) &amp; $$\\\\frac{a}{b}$$' }),
+    { role: 'user', content: 'stop' }, reply({ content: 'Half', finish: 'interrupted' }),
+    { role: 'user', content: 'full' }, reply({ error: 'too long', full: true }),
+    { role: 'user', content: 'call' }, reply({ calls: [['weather', '{}']], finish: 'tool_calls' }),
+  ];
+  const queue = [{ content: 'waits', files: [] }];
+  const one = { id: 'a-conversation', model: 'tiny', dropped: 2, queue, messages, settings: { json: true } };
+  localStorage['weft.chat.a-conversation'] = JSON.stringify(one);
+  localStorage['weft.last'] = 'a-conversation';
+}"""
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+def test_the_checker_finds_nothing_in_any_state_of_a_message(open_page, width):
+    """Files, formulas, messages that are left out or wait, notices, and calls to answer; the drawers on a telephone."""
+    package = pytest.importorskip("axe_core_python.sync_playwright", reason="axe-core-python is not installed")
+    page = open_page(width=width, height=800, reduced_motion="reduce")
+    page.evaluate(STATES)
+    page.reload()
+    page.get_by_label("Result of weather").wait_for()
+    page.locator(".more summary").evaluate("summary => { summary.parentElement.open = true; }")
+    axe, found = package.Axe(), []
+    for opened in ("", *(("conversations", "settings") if width == 390 else ())):
+        if opened:
+            page.locator(f"button[aria-controls={opened}]").click()
+            page.get_by_role("dialog").wait_for()
+        for violation in axe.run(page)["violations"]:
+            found.append(f"{opened}: {violation['id']}: {violation['nodes'][0]['html'][:200]}")
+        page.keyboard.press("Escape")
+        until(page, lambda: not page.evaluate("document.querySelector('.chat').inert"), "the drawer is shut")
+    assert not found
+    assert page.evaluate("document.documentElement.scrollWidth") == width

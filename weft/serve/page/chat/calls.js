@@ -16,7 +16,7 @@ export function asJson(text) {
 /** @param {import("./conversation.js").Call} call */
 function callView([name, text], running, ...more) {
   const shown = (running ? null : asJson(text)) ?? text;
-  const inside = [h("h3", {}, name), codeBlock(shown, "json"), ...more];
+  const inside = [h("p", { class: "call-name" }, name), codeBlock(shown, "json"), ...more];
   return h("section", { class: "call", "aria-label": `Call of ${name}` }, ...inside);
 }
 

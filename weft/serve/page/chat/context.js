@@ -10,6 +10,7 @@ const WAIT_MS = 350;
 const LETTERS_PER_TOKEN = 4; // an estimate, for models that are not loaded
 const REPLY_TOKENS = 1024; // room for a reply that has no limit of its own
 const NEARLY = 0.8;
+const START = { "aria-valuemin": 0, "aria-valuemax": 1, "aria-valuenow": 0 };
 
 /** Tokens that a request with these messages takes, as the model's own template writes them. */
 async function countTokens(conversation, messages) {
@@ -53,7 +54,7 @@ export function makeMeter(current, draft) {
   const words = h("span", { class: "numbers" });
   const element = h(
     "div",
-    { class: "meter", role: "meter", "aria-label": "Context used", "aria-valuemin": 0, hidden: true },
+    { class: "meter", role: "meter", "aria-label": "Context used", hidden: true, ...START },
     h("span", { class: "meter-track" }, bar),
     words,
   );

@@ -115,7 +115,7 @@ export function makePanel(current, changed, exports) {
   const group = (title, more, ...children) =>
     h("section", { class: "group" }, h("div", { class: "group-head" }, h("h3", {}, title), more), ...children);
   const element = h(
-    "aside",
+    "section",
     { class: "side settings-side", "aria-label": "Settings", id: "settings" },
     h(
       "div",

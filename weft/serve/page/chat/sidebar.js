@@ -39,7 +39,7 @@ export function makeSidebar({ open, start, current }) {
   );
   const box = h("div", { class: "search-box" }, icon("search"), search);
   const element = h(
-    "aside",
+    "section",
     { class: "side conversations-side", id: "conversations", "aria-label": "Conversations" },
     head,
     box,

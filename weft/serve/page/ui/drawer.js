@@ -35,13 +35,18 @@ export function makeDrawer(panel, side, narrow, button) {
   function set(next) {
     open = next;
     show();
-    if (drawer) (open ? panel.querySelector("button, input, select, textarea") : button).focus({ preventScroll: true });
+    if (drawer && open) {
+      // In the next frame: what is only beginning to be visible cannot take the focus.
+      const first = panel.querySelector("button, input, select, textarea");
+      requestAnimationFrame(() => requestAnimationFrame(() => first.focus({ preventScroll: true })));
+    } else if (drawer) button.focus({ preventScroll: true });
     else remember(key, open ? "open" : "shut");
   }
 
   button.addEventListener("click", () => set(!open));
   panel.querySelector(".close")?.addEventListener("click", () => set(false));
-  panel.addEventListener("keydown", (event) => {
+  document.addEventListener("keydown", (event) => {
+    if (event.defaultPrevented || document.querySelector("dialog[open]")) return;
     if (drawer && open && event.key === "Escape") {
       event.preventDefault();
       set(false);
