@@ -40,7 +40,7 @@ from weft.runtime.paged.store import DEFAULT_LIMIT, PrefixStore
 if TYPE_CHECKING:
     from weft.generate.model import Model
 
-ALONE_STEPS = 8  # a responsive engine computes prompts for this many times as long as a step of one row takes
+ALONE_STEPS = 4  # a responsive engine computes prompts for this many times as long as a step of one row takes
 FIRST_TOKENS = 64  # of its first steps
 MOST_AHEAD = 8192  # tokens that a tenant can be ahead of another: what it had before that is forgotten
 LEAST_PATIENCE_S = 0.002  # for grammars to choose tokens, beside half the time of the step

@@ -16,7 +16,8 @@ from weft.runtime.paged.pages import PAGE_TOKENS, pages_for
 AGING = 256  # steps of waiting that raise the priority by one
 SHORT_TOKENS = 256  # a prompt that lacks no more than this is short
 LONG_SHARE = 1 / 4  # of the tokens and of the time for prompts, for long ones while short ones are computed
-LEAST_TOKENS = 4  # for the first short and the first long prompt of a step, whatever they cost
+LEAST_TOKENS = 1  # for the first short and the first long prompt of a step, whatever they cost
+PART_TOKENS = 4  # fewer are not worth a part of a step, nor a step more
 
 
 class Progress(NamedTuple):
@@ -128,7 +129,7 @@ def schedule(state: State, budget: int) -> Plan:
     when it is its turn.
 
     Every request finishes: the running request that ranks first can always get pages, so it ends, and the next one
-    becomes first. While there are pages and vacancies, and the budget leaves prompts 4 * LEAST_TOKENS tokens or more:
+    becomes first. While there are pages and vacancies, and the budget leaves prompts 4 * PART_TOKENS tokens or more:
 
     - A prompt that has gone without a token for AGING * (1 + d) steps, d being how far its priority is below the
       highest, goes before all that come later. From then on it is computed within ceil(m / LEAST_TOKENS) steps, summed
@@ -243,9 +244,9 @@ class _Step:
         count = self.cost.reach(request.computed, most, request.scored, share.seconds)
         if count < LEAST_TOKENS and not share.used:
             count = LEAST_TOKENS
-        elif count < min(LEAST_TOKENS, request.missing):  # too few to be worth a part of the step
+        elif share.used and count < min(PART_TOKENS, request.missing):
             count = 0
-        elif request.missing - count < LEAST_TOKENS:  # too few to be worth another step
+        elif count >= PART_TOKENS and request.missing - count < PART_TOKENS:
             count = request.missing
         return self._end(request, min(count, most))
 
