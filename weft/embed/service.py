@@ -91,7 +91,7 @@ class Embedder(BaseEmbedder):
         self.limits = limits or Limits()
         self.cache = open_cache(cache)
         located = locate(str(model) if isinstance(model, PathLike) else model, offline=offline, progress=progress)
-        checkpoint = open_checkpoint(located.path)
+        checkpoint = open_checkpoint(located.path.absolute())  # its files are read later, maybe elsewhere
         entry = entry_of(located)
         self.recipe: Recipe = read_recipe(checkpoint, entry, pooling)
         self._may_want_prompts = entry is None and prompts is None and not self.recipe.prompts
@@ -105,8 +105,7 @@ class Embedder(BaseEmbedder):
         self._dimensions = self._checked(dimensions)
         self._encoder.start()
         self._located = located
-        from_path = located.source in ("folder", "file")  # by the source: a folder may have the name of a known model
-        self.lasting_name = str(Path(located.spec).expanduser().resolve()) if from_path else located.spec
+        self._path = str(Path(located.spec).expanduser().resolve())  # now: the working directory may change
         longest, how = min(self.recipe.max_tokens, self.positions), self.recipe
         self._parse_special = parse_special
         self._cutter = Cutter(
@@ -155,6 +154,14 @@ class Embedder(BaseEmbedder):
     def dimension(self) -> int:
         """Length of a vector."""
         return self._dimensions or self._encoder.dimension
+
+    @property
+    def lasting_name(self) -> str:
+        """The model's name, valid in every folder: an absolute path if it was loaded from a path.
+
+        The source decides that, not the name: a folder may have the name of a model in the catalogue.
+        """
+        return self._path if self._located.source in ("folder", "file") else self._located.spec
 
     @property
     def prompts(self) -> Mapping[str, str]:
