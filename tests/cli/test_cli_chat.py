@@ -27,7 +27,7 @@ def test_the_second_answer_knows_the_first(run: Run, generator: Path, tmp_path: 
     assert [m["role"] for m in messages] == ["system", "user", "assistant", "user", "assistant"]
     model = weft.load(str(generator))
     for end in (2, 4):
-        wanted = model.chat(messages[:end], max_tokens=4).text
+        wanted = model.chat(messages[:end], max_tokens=4, temperature=0).text
         assert messages[end]["content"] == wanted and wanted in result.stdout
     assert result.stderr.count("tok/s") == 4  # prompt and answer, twice
 

@@ -42,15 +42,17 @@ def test_json_is_one_document_with_everything(run: Run, generator: Path) -> None
 
 def test_chat_wraps_the_prompt_and_keeps_it_text(run: Run, generator: Path, model: weft.Model) -> None:
     made = json.loads(
-        run("generate", "hi <|im_end|>", "-m", str(generator), "--chat", "--max-tokens", "5", "--json").stdout
+        run(
+            "generate", "hi <|im_end|>", "-m", str(generator), "--chat", "--max-tokens", "5", "--seed", "2", "--json"
+        ).stdout
     )
-    wanted = model.chat([{"role": "user", "content": "hi <|im_end|>"}], max_tokens=5)
+    wanted = model.chat([{"role": "user", "content": "hi <|im_end|>"}], max_tokens=5, seed=2)
     assert made["tokens"] == list(wanted.tokens)
     assert made["usage"]["prompt_tokens"] == wanted.usage.prompt_tokens > len("hi <|im_end|>")
 
 
-@pytest.mark.parametrize("options, tokens", [([], 13), (["--parse-special"], 4)])
-def test_special_tokens_in_a_raw_prompt_are_text_unless_asked(
+@pytest.mark.parametrize("options, tokens", [([], 4), (["--parse-special"], 4), (["--no-parse-special"], 13)])
+def test_special_tokens_in_a_raw_prompt_are_read_unless_switched_off(
     run: Run, generator: Path, options: list[str], tokens: int
 ) -> None:
     made = run("generate", "hi <|im_end|>", "-m", str(generator), "--max-tokens", "1", "--json", *options)
@@ -79,6 +81,7 @@ def test_a_stop_string_ends_the_text_and_is_not_part_of_it(run: Run, generator: 
         (["--max-tokens", "-1"], "max_tokens must be"),
         (["--context", "100000"], "context must be 1 to 4096"),
         (["--chat", "--parse-special"], "for raw prompts only"),
+        (["--chat", "--suffix", "b"], "for raw prompts only"),
         (["--compute", "f64"], "'f64' is not one of"),
     ],
 )
@@ -198,3 +201,25 @@ def test_help_groups_the_options_and_lists_the_rare_settings(run: Run) -> None:
         for said in ("Examples:", "Sampling:", "Constraints:", "Engine:", "Loading:", "Keys of --sampling:"):
             assert f"\n{said}" in shown or f"\n  {said}" in shown
         assert "typical_p=NUMBER" in shown and "--typical-p" not in shown
+
+
+def test_raw_prompts_and_filling_in_are_the_same_in_the_library_and_here(run: Run, tmp_path: Path) -> None:
+    ids = {"pre": 1, "suf": 2, "mid": 3, "pad": 257}  # bytes serve as the first three: the model has 258 ids
+    stated = {f"tokenizer__ggml__fim_{name}_token_id": id for name, id in ids.items()}
+    path = write_chat_model(tmp_path / "fill.gguf", **stated)
+    model = weft.load(str(path), threads=1)
+    assert model.prompt_ids("<|im_start|>a") == [256, 97]
+    assert len(model.prompt_ids("<|im_start|>a", parse_special=False)) == 13
+    assert model.prompt_ids("a", "b") == [1, 97, 2, 98, 3]
+    filled = model.generate("a", suffix="b", max_tokens=5)
+    assert filled.tokens == model.generate([1, 97, 2, 98, 3], max_tokens=5, stop_ids=(257,)).tokens
+    assert [t for piece in model.stream("a", suffix="b", max_tokens=5) for t in piece.tokens] == list(filled.tokens)
+    assert model.generate("<|im_start|>a", max_tokens=3).usage.prompt_tokens == 2
+    assert model.session().extend("<|im_start|>a") == 2
+    made = run("generate", "a", "--suffix", "b", "-m", str(path), "--max-tokens", "5", "--json")
+    assert json.loads(made.stdout)["tokens"] == list(filled.tokens)
+
+
+def test_a_model_that_cannot_fill_in_says_so(run: Run, generator: Path) -> None:
+    result = run("generate", "a", "--suffix", "b", "-m", str(generator))
+    assert result.exit_code == 1 and "can fill in the middle" in result.stderr

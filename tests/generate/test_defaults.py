@@ -7,7 +7,7 @@ import pytest
 from tiny_chat_folder import write_chat_folder
 
 import weft
-from weft.generate.choice.defaults import model_defaults
+from weft.generate.choice.defaults import CHAT, OWN, model_defaults
 from weft.weights.sources.catalog import entries, find
 
 STATED = {"temperature": 1.5, "top_k": 3}
@@ -20,9 +20,9 @@ MESSAGES = [{"role": "user", "content": "hi"}]
         ({"temperature": 0.6, "top_p": 0.95, "top_k": 20}, {"temperature": 0.6, "top_p": 0.95, "top_k": 20}),
         ({"do_sample": True, "top_k": 64, "top_p": 0.95}, {"temperature": 1.0, "top_p": 0.95, "top_k": 64}),
         ({"repetition_penalty": 1.1, "min_p": 0.1}, {"temperature": 1.0, "min_p": 0.1, "repetition_penalty": 1.1}),
-        ({"do_sample": False, "temperature": 0.6}, {}),
-        ({"temperature": "hot", "top_k": -1, "top_p": None, "min_p": True}, {}),
-        ({"eos_token_id": 2}, {}),
+        ({"do_sample": False, "temperature": 0.6}, CHAT),
+        ({"temperature": "hot", "top_k": -1, "top_p": None, "min_p": True}, CHAT),
+        ({"eos_token_id": 2}, CHAT),
     ],
 )
 def test_the_folder_s_settings_are_read_and_malformed_ones_left_out(
@@ -30,7 +30,7 @@ def test_the_folder_s_settings_are_read_and_malformed_ones_left_out(
 ) -> None:
     found = model_defaults(generation, None)
     assert found.options == options
-    assert found.source == ("generation_config.json" if options else "")
+    assert found.source == ("generation_config.json" if options is not CHAT else OWN)
 
 
 def test_the_catalogue_has_the_settings_of_models_whose_files_carry_none() -> None:
@@ -65,8 +65,10 @@ def test_what_is_given_wins(model: weft.Model) -> None:
     assert model.chat(MESSAGES, top_k=0, **same).tokens == model.generate(ids, **wider, **same).tokens
 
 
-def test_a_model_that_states_nothing_answers_greedily(tmp_path: Path) -> None:
+def test_a_model_that_states_nothing_is_sampled_with_weft_s_own_settings(tmp_path: Path) -> None:
     silent = weft.load(str(write_chat_folder(tmp_path / "silent", {})), threads=1)
-    ids = silent.chat_ids(MESSAGES)
-    assert silent.info["sampling"] == {} and str(silent.defaults) == "none stated"
-    assert silent.chat(MESSAGES, max_tokens=8).tokens == silent.generate(ids, max_tokens=8).tokens
+    ids, same = silent.chat_ids(MESSAGES), {"max_tokens": 12, "seed": 5, "ignore_eos": True}
+    assert silent.info["sampling"] == {"temperature": 0.7, "top_p": 0.9} == CHAT
+    assert str(silent.defaults) == "temperature 0.7, top_p 0.9 (weft's own: the model states none)"
+    sampled = silent.generate(ids, temperature=0.7, top_p=0.9, **same).tokens
+    assert silent.chat(MESSAGES, **same).tokens == sampled != silent.generate(ids, **same).tokens

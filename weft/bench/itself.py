@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 NAME = "weft"
 PACKAGES = {"weft": "weft-engine", "numpy": "numpy"}
 # One token per step, and nothing reused from an earlier turn.
-PLAIN = {"ignore_eos": True, "prefix_cache": False, "speculate": False}
+PLAIN: dict[str, Any] = {"ignore_eos": True, "prefix_cache": False, "speculate": False}
 SETTINGS = {"generate": ["default"], "embed": list(ENCODER_COMPUTES)}
 
 

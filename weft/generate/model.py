@@ -104,7 +104,7 @@ class Model:
 
     @cached_property
     def defaults(self) -> Defaults:
-        """The sampling settings that the model's makers recommend: a chat's defaults."""
+        """The sampling settings of a chat that leaves them unset: those of the model's makers, else weft's own."""
         from weft.generate.choice.defaults import model_defaults
 
         return model_defaults(self.decoder.checkpoint.generation, self._located.entry)
@@ -115,37 +115,56 @@ class Model:
         return self.decoder.program
 
     @overload
-    def generate(self, prompt: str | Sequence[int], *, parse_special: bool = ..., **options: Any) -> Generation: ...
+    def generate(
+        self, prompt: str | Sequence[int], *, suffix: str | None = ..., parse_special: bool = ..., **options: Any
+    ) -> Generation: ...
 
     @overload
     def generate(
-        self, prompt: Sequence[str] | Sequence[Sequence[int]], *, parse_special: bool = ..., **options: Any
+        self,
+        prompt: Sequence[str] | Sequence[Sequence[int]],
+        *,
+        suffix: str | None = ...,
+        parse_special: bool = ...,
+        **options: Any,
     ) -> list[Generation]: ...
 
-    def generate(self, prompt: Any, *, parse_special: bool = False, **options: Any) -> Any:
+    def generate(self, prompt: Any, *, suffix: str | None = None, parse_special: bool = True, **options: Any) -> Any:
         """Continue `prompt` (text or ids), or each of a list of prompts, many at once: then the results are a list.
 
         Options: max_tokens, min_tokens, temperature (0: greedy, the default), top_k, top_p, min_p, typical_p,
         repetition_penalty, presence_penalty, frequency_penalty, logit_bias, seed, n, stop (strings), stop_ids,
         ignore_eos, logprobs, prompt_logprobs, prompt_logprobs_from, grammar, adapter, reasoning_budget, speculate,
         truncate ("left", "right", "middle": cut an over-long prompt, do not raise); weft.Request says what they
-        mean. With n above 1 the result of a prompt is a list. Special tokens written in the prompt are plain text
-        unless `parse_special` is set.
+        mean. With n above 1 the result of a prompt is a list.
+
+        Special tokens written in the prompt are read as such unless `parse_special` is False; for a message that
+        somebody typed use `chat`, in which they are always text. With a `suffix` the result is the text between prompt
+        and suffix, from a model that can fill in the middle; both are then plain text.
         """
         from weft.generate.handle import generate_all, make_request
 
         many = not isinstance(prompt, str) and len(prompt) > 0 and isinstance(prompt[0], str | Sequence)
         prompts = prompt if many else [prompt]
-        requests = (make_request(self._ids(one, parse_special), **options) for one in prompts)
+        options = self.with_ends(suffix, options)
+        requests = (make_request(self.prompt_ids(one, suffix, parse_special), **options) for one in prompts)
         found = list(generate_all(self.engine, requests))
         results = [several if options.get("n", 1) != 1 else several[0] for several in found]
         return results if many else results[0]
 
-    def stream(self, prompt: str | Sequence[int], *, parse_special: bool = False, **options: Any) -> Iterator[Piece]:
+    def stream(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        suffix: str | None = None,
+        parse_special: bool = True,
+        **options: Any,
+    ) -> Iterator[Piece]:
         """As `generate`, piece by piece as it is made. Leaving the loop cancels the rest."""
         from weft.generate.handle import stream
 
-        return stream(self.engine, self._ids(prompt, parse_special), **options)
+        ids = self.prompt_ids(prompt, suffix, parse_special)
+        return stream(self.engine, ids, **self.with_ends(suffix, options))
 
     def session(self, **options: Any) -> Session:
         """A new Session: a text that grows. `options` are the defaults of its calls; `Session.load` reads a file."""
@@ -160,8 +179,8 @@ class Model:
 
         `variables` are set in the template: {"enable_thinking": False}, {"continue_final_message": True}. The
         result has reasoning and calls of the `tools` in fields of their own. Options as for `generate`, except that
-        temperature, top_p, top_k, min_p and repetition_penalty default to what the model's makers recommend
-        (`info["sampling"]`), else to greedy. With n above 1 the result is a list.
+        temperature, top_p, top_k, min_p and repetition_penalty default to what the model's makers recommend, else to
+        temperature 0.7 and top_p 0.9 (`info["sampling"]`). With n above 1 the result is a list.
         """
         ids = self.chat_ids(messages, tools=tools, variables=variables)
         found = self.generate(ids, show_special=True, **{**self.defaults.options, **options})
@@ -200,8 +219,13 @@ class Model:
         return ReplyReader(self.chat_template, tools=tools, inside=opened_by(end))
 
     def chat_ids(self, messages: Messages, *, tools: list[Any] | None = None, variables: Variables = None) -> list[int]:
-        """The prompt of a conversation as ids. Special tokens written in a message are plain text."""
+        """The prompt of a conversation as ids. Special tokens written in a message are plain text.
+
+        Where the chat template has no way to write tools, they are described in the system message, and calls and
+        results are written as text: `needs_generic_tools`.
+        """
         from weft.text.chat import encode_chat
+        from weft.text.prompts.generic_tools import needs_generic_tools, with_generic_tools
 
         tokenizer = self.tokenizer
         ends = {"bos_token": tokenizer.bos_id, "eos_token": tokenizer.eos_id}  # templates use these names
@@ -211,7 +235,15 @@ class Model:
         if wrong is not None:
             what, advice = "cannot be set as a template variable", "pass messages= and tools= to chat() instead"
             raise InputError("chat", what, field=repr(wrong)[:80], advice=advice)
-        return encode_chat(tokenizer, self.chat_template, list(messages), tools=tools, **given)
+        template = self.chat_template
+        if not needs_generic_tools(template, messages, tools):
+            return encode_chat(tokenizer, template, list(messages), tools=tools, **given)
+        try:
+            return encode_chat(tokenizer, template, with_generic_tools(messages, tools), **given)
+        except InputError:  # a template may refuse a system message that the caller did not write
+            if not tools or any(message["role"] == "system" for message in messages):
+                raise
+            return encode_chat(tokenizer, template, with_generic_tools(messages, tools, system=False), **given)
 
     @cached_property
     def chat_template(self) -> Template:
@@ -227,14 +259,31 @@ class Model:
         """Logits after every token of `ids`, float32 [len(ids), vocab]."""
         return self.decoder.logits(ids)
 
-    def _ids(self, prompt: str | Sequence[int], parse_special: bool) -> Sequence[int]:
-        if isinstance(prompt, str):
-            ids = self.tokenizer.encode(prompt, add_special=True, parse_special=parse_special)
-            if not ids:
-                what = "is empty, and the model has no token to begin a text with"
-                raise InputError("generate", what, field="prompt", advice="give some text")
-            return ids
-        return prompt
+    def prompt_ids(
+        self, prompt: str | Sequence[int], suffix: str | None = None, parse_special: bool = True
+    ) -> Sequence[int]:
+        """The ids of a raw prompt; with a `suffix`, of the text to fill in between the two."""
+        if suffix is not None:
+            from weft.text.prompts.infill import infill_ids
+
+            if not isinstance(prompt, str):
+                raise InputError("generate", "must be text if there is a suffix", field="prompt", given=prompt)
+            return infill_ids(self.tokenizer, prompt, suffix)
+        if not isinstance(prompt, str):
+            return prompt
+        ids = self.tokenizer.encode_prompt(prompt, parse_special=parse_special)
+        if not ids:
+            what = "is empty, and the model has no token to begin a text with"
+            raise InputError("generate", what, field="prompt", advice="give some text")
+        return ids
+
+    def with_ends(self, suffix: str | None, options: dict[str, Any]) -> dict[str, Any]:
+        """The options; a text that is filled in also ends at the tokens that models end such texts with."""
+        if suffix is None:
+            return options
+        from weft.text.prompts.infill import infill_tokens
+
+        return {**options, "stop_ids": (*options.get("stop_ids", ()), *infill_tokens(self.tokenizer).ends)}
 
     def __repr__(self) -> str:
         kind, context = self.decoder.checkpoint.model_type, self.decoder.max_context

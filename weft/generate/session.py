@@ -51,8 +51,8 @@ class Session:
     def extend(self, prompt: str | Sequence[int]) -> int:
         """Append text or ids and compute them; returns the number of tokens added.
 
-        Appended text is tokenized by itself, and only text at the very start gets the model's first special token. The
-        next answer is bitwise the one for all ids given at once.
+        Appended text is tokenized by itself, and only text at the very start gets the model's first special token.
+        Special tokens written in it are read as such. The next answer is bitwise the one for all ids given at once.
         """
         ids = self._ids(prompt)
         self._run(ids, {"max_tokens": 0})
@@ -86,7 +86,7 @@ class Session:
 
     def _ids(self, prompt: str | Sequence[int]) -> list[int]:
         if isinstance(prompt, str):
-            return self._model.tokenizer.encode(prompt, add_special=not self.tokens)
+            return self._model.tokenizer.encode_prompt(prompt, add_special=not self.tokens)
         return [int(token) for token in prompt]
 
     def _check_room(self, ids: list[int]) -> None:

@@ -193,11 +193,11 @@ def encode_chat(
     ids: list[int] = []
     for position, (piece, is_text) in enumerate(guard.pieces(rendered)):
         encode = partial(tokenizer.encode, add_special=False, parse_special=True, parse_added=not is_text)
-        ids += _encode_inside(encode, piece) if position else encode(piece)
+        ids += encode_inside(encode, piece) if position else encode(piece)
     return ids
 
 
-def _encode_inside(encode: Callable[[str], list[int]], piece: str) -> list[int]:
+def encode_inside(encode: Callable[[str], list[int]], piece: str) -> list[int]:
     """The ids of a piece inside a text, without the space that some tokenizers put before a text."""
     line = encode("\n")
     if encode("\na")[len(line) :] == encode("a"):

@@ -25,6 +25,15 @@ _IDS = {
 # What a WordPiece vocabulary needs, and where else it is found if its key is missing: llama.cpp takes bos for cls, and
 # the ids of BERT's own vocabulary for the rest, which have these names in it.
 _WORD_PIECE = {"cls": ("bos", "[CLS]"), "sep": (None, "[SEP]"), "unk": (None, "[UNK]")}
+# Tokens for filling in the middle; older files use the second name.
+_INFILL = {
+    "prefix": ("fim_pre_token_id", "prefix_token_id"),
+    "suffix": ("fim_suf_token_id", "suffix_token_id"),
+    "middle": ("fim_mid_token_id", "middle_token_id"),
+    "pad": ("fim_pad_token_id",),
+    "repo": ("fim_rep_token_id",),
+    "file": ("fim_sep_token_id",),
+}
 _FLAGS = {
     "add_bos": "add_bos_token",
     "add_eos": "add_eos_token",
@@ -58,6 +67,20 @@ def special_names(metadata: Mapping[str, Any], vocab_size: int) -> dict[str, int
         if id is not None and not 0 <= id < vocab_size:
             raise _wrong(_IDS[name], f"must be one of the {vocab_size} ids of the vocabulary", id)
     return named
+
+
+def infill_ids(metadata: Mapping[str, Any], vocab_size: int) -> dict[str, int]:
+    """The ids of the tokens for filling in the middle that the file states, by part: prefix, suffix, middle, ..."""
+    stated = {name: next((k for k in keys if _PREFIX + k in metadata), None) for name, keys in _INFILL.items()}
+    return {name: _inside(metadata, key, vocab_size) for name, key in stated.items() if key is not None}
+
+
+def _inside(metadata: Mapping[str, Any], key: str, vocab_size: int) -> int:
+    """The id that a key states; it must be inside the vocabulary."""
+    id = _integer(metadata[_PREFIX + key], key)
+    if not 0 <= id < vocab_size:
+        raise _wrong(key, f"must be one of the {vocab_size} ids of the vocabulary", id)
+    return id
 
 
 def named_ids(metadata: Mapping[str, Any]) -> dict[str, int]:

@@ -42,8 +42,8 @@ class ReplyReader:
     """Reads the answer to a prompt that `template` wrote. Its text must have special tokens written out.
 
     It looks for calls if there are `tools`, and for reasoning if the template has marks for it; `inside` says that the
-    prompt has already opened it. `form` is how calls are written, if not as in the template. `identify` makes the id of
-    the n-th call.
+    prompt has already opened it. `form` is how calls are written, if not as in the template or, where that has no form,
+    as in `generic_tools`. `identify` makes the id of the n-th call.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class ReplyReader:
         identify: Callable[[int], str] = nine_characters,
     ) -> None:
         forms = formats_of(template)
-        form = form or forms.tools
+        form = form or forms.tools or "hermes"  # which `generic_tools` asks for where the template has no form
         self._reasoning = ReasoningSplit(*forms.reasoning, inside=inside) if forms.reasoning else None
-        self._calls = ToolParser(form, names=_names(tools), identify=identify) if form and tools else None
+        self._calls = ToolParser(form, names=_names(tools), identify=identify) if tools else None
         self._text: list[str] = []
         self._thoughts: list[str] = []
         self._open: list[list[str]] = []  # id, name and arguments of each call

@@ -1,7 +1,8 @@
 """Tokenizers: text to ids and back. WordPiece, byte-level BPE and SentencePiece, native (csrc/text) behind this class.
 
 A special token written in a text is ordinary text: only `parse_special=True` turns it into its id, for text that weft
-or the caller wrote, never for what a user typed. Added tokens that are not flagged special are always found.
+or the caller wrote, never for what a user typed in a chat. `encode_prompt` is for raw prompts, which the caller writes.
+Added tokens that are not flagged special are always found.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from weft._core import text as _native
 from weft.errors import InputError, NotFoundError, naming
 from weft.frozen import frozen
-from weft.text.gguf_vocab import native_arguments, special_names
+from weft.text.gguf_vocab import infill_ids, native_arguments, special_names
 from weft.text.settings import NAMES, SIDE_FILE_LIMIT, flag, named, read, settings_beside, with_settings
 
 if TYPE_CHECKING:
@@ -78,8 +79,9 @@ class Tokenizer:
     cls_id: int | None
     mask_id: int | None
 
-    def __init__(self, native: Any, named: Mapping[str, int | None]) -> None:
+    def __init__(self, native: Any, named: Mapping[str, int | None], infill: Mapping[str, int] | None = None) -> None:
         self._native = native
+        self.stated_infill = infill or {}  # ids for filling in the middle that the file states; see `prompts/infill.py`
         for name in NAMES:
             setattr(self, f"{name}_id", named.get(name))
 
@@ -177,11 +179,12 @@ class Tokenizer:
         """
         *arguments, numbers = native_arguments(metadata)
         native = _native.Tokenizer.from_gguf(*arguments, numbers)
-        made = cls(native, special_names(metadata, native.vocab_size))
+        names, infill = special_names(metadata, native.vocab_size), infill_ids(metadata, native.vocab_size)
+        made = cls(native, names, infill)
         if ending is None or made._ends_with(ending):
             return made
         native = _native.Tokenizer.from_gguf(*arguments, {**numbers, "eos": native.id(ending), "add_eos": 1})
-        return cls(native, special_names(metadata, native.vocab_size))
+        return cls(native, names, infill)
 
     def _ends_with(self, token: str) -> bool:
         """Whether every text ends with this token."""
@@ -198,6 +201,16 @@ class Tokenizer:
         With `parse_added=False` no added token is found, special or not.
         """
         return self._native.encode(text, add_special, parse_special, parse_added)
+
+    def encode_prompt(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
+        """The ids of a raw prompt. Special tokens written in it are found, unless `parse_special` is False.
+
+        The bos token is not added to a prompt that already begins with it.
+        """
+        ids = self.encode(text, add_special=add_special, parse_special=parse_special)
+        if self.bos_id is None or not add_special or ids[:2] != [self.bos_id] * 2:
+            return ids
+        return ids[1:] if self.encode("")[:1] == [self.bos_id] else ids
 
     def encode_pair(
         self, first: str, second: str, *, add_special: bool = True, parse_special: bool = False

@@ -14,7 +14,6 @@ from weft.errors import WeftError
 
 if TYPE_CHECKING:
     from weft.generate import Generation, Model
-    from weft.generate.choice.defaults import Defaults
 
 HELP = """\
 /reset          start a new conversation; the system prompt stays
@@ -44,7 +43,7 @@ def command(model: str, system: str | None, resume: str | None, variables: dict[
     oldest question and answer are dropped, and the chat says so.
 
     Sampling settings that are not given are those of the model's makers: from generation_config.json in its folder, or
-    from the catalogue. `weft show MODEL` prints them.
+    from the catalogue; else temperature 0.7 and top-p 0.9. `weft show MODEL` prints them.
 
     \b
     Examples:
@@ -65,7 +64,7 @@ def command(model: str, system: str | None, resume: str | None, variables: dict[
 
     loaded = weft.load(model, **{name: settings.pop(name) for name in options.LOADING})
     asked.prepare(loaded, settings)
-    chat = Chat(loaded, conversation, variables, {**defaults(loaded).options, **settings})
+    chat = Chat(loaded, conversation, variables, {**loaded.defaults.options, **settings})
     if chat.typed.watched:
         info = loaded.info
         screen.note(f"{model}: {info['context']} tokens of context, {info['threads']} threads. /help lists commands.")
@@ -76,13 +75,6 @@ def command(model: str, system: str | None, resume: str | None, variables: dict[
         if kept is not None and chat.conversation.turns:
             chat.conversation.save(kept)
         loaded.engine.close()
-
-
-def defaults(model: Model) -> Defaults:
-    """The sampling settings of a chat with the model where the command line sets none."""
-    from weft.generate.choice.defaults import CHAT, Defaults
-
-    return model.defaults if model.defaults.options else Defaults(CHAT, "weft's own: the model states none")
 
 
 class Chat:
@@ -191,7 +183,7 @@ class Chat:
         from weft.weights.sources import catalog
 
         used = {name: self.settings[name] for name in catalog.SAMPLING if name in self.settings}
-        own = defaults(self.model)
+        own = self.model.defaults
         if used == dict(own.options):
             return str(own)
         return f"{', '.join(f'{name} {value:g}' for name, value in used.items())}; defaults: {own}"

@@ -21,8 +21,11 @@ if TYPE_CHECKING:
     "--raw/--chat", default=True, help="Continue the prompt as it is (default), or answer it as a chat message."
 )
 @click.option(
-    "--parse-special", is_flag=True, help="Treat text such as <|im_end|> in a raw prompt as the special token."
+    "--parse-special/--no-parse-special",
+    default=None,
+    help="Read <|im_end|> in a raw prompt as the special token (default), or as plain text.",
 )
+@click.option("--suffix", help="Fill in the text between the prompt and this suffix; for code models that can.")
 @options.variables()
 @options.sampling(max_tokens=256, defaults="0; with --chat the model's own, see `weft show`")
 @click.option("-n", "--n", type=int, default=1, show_default=True, help="Generate N answers, with consecutive seeds.")
@@ -40,7 +43,8 @@ def command(
     prompt: str | None,
     model: str,
     raw: bool,
-    parse_special: bool,
+    parse_special: bool | None,
+    suffix: str | None,
     variables: dict[str, Any],
     as_json: bool,
     **settings: Any,
@@ -50,14 +54,16 @@ def command(
     The prompt is an argument or, with `-` or a pipe, standard input less its last newline. The text is printed as it is
     generated, timings go to standard error. Ctrl-C stops it; what was generated so far stays.
 
-    A raw prompt is continued with the likeliest token each time (temperature 0). With --chat, settings that are not
-    given are those of the model's makers where they state any, as in `weft chat`.
+    A raw prompt is continued with the likeliest token each time (temperature 0), and special tokens written in it, such
+    as <|im_start|>, are read as such. With --chat, settings that are not given are those of the model's makers, as in
+    `weft chat`.
 
     \b
     Examples:
       weft generate "The capital of France is" --max-tokens 20
       weft generate --chat "Name three colours." --temperature 0.7 --seed 1
       weft generate "def fib(n):" --stop $'\\n\\n'
+      weft generate "def add(a, b):" --suffix "    return total" -m qwen2.5-coder
       weft generate --chat "A person, as JSON." --schema '{"type": "object", "required": ["name"]}'
       weft generate "Colour: " --choice red --choice green -n 3 --temperature 1
       weft generate "Once" --temperature 1 --sampling typical_p=0.9 --sampling presence_penalty=0.5
@@ -66,6 +72,8 @@ def command(
     """
     if parse_special and not raw:
         raise click.UsageError("--parse-special works for raw prompts only; in a chat message special tokens stay text")
+    if suffix is not None and not raw:
+        raise click.UsageError("--suffix works for raw prompts only")
     if variables and raw:
         raise click.UsageError("--set works with --chat only; a raw prompt does not use the chat template")
     if settings["logprobs"] is not None and not as_json:
@@ -80,7 +88,8 @@ def command(
     from weft.generate import make_request  # the engine comes with it, and is imported while the weights are packed
 
     if raw:
-        ids = loaded.tokenizer.encode(text, parse_special=parse_special)
+        ids = loaded.prompt_ids(text, suffix, parse_special is not False)
+        settings = loaded.with_ends(suffix, settings)
     else:
         ids = loaded.chat_ids([{"role": "user", "content": text}], variables=variables)
         settings = {**loaded.defaults.options, **settings}

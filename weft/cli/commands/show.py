@@ -96,13 +96,10 @@ def _print_summary(outline: Outline) -> None:
 
 def _sampling(outline: Outline) -> str:
     """The settings of a chat that sets none, and where they come from."""
-    from weft.generate.choice.defaults import CHAT, model_defaults
+    from weft.generate.choice.defaults import model_defaults
 
     defaults = model_defaults(outline.checkpoint.generation, outline.located.entry)
-    if defaults.options:
-        return f"{defaults}: the defaults of chats"
-    own = ", ".join(f"{name} {value:g}" for name, value in CHAT.items())
-    return f"the model states none; `weft chat` uses {own}, the HTTP APIs temperature 1, model.chat() greedy decoding"
+    return f"{defaults}: the defaults of chats"
 
 
 def _print_recipe(outline: Outline) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weft.errors import BusyError, InputError
 from weft.generate import AsyncEngine, Engine
 from weft.generate.grammar.turns import COMPILING
+from weft.text.prompts.infill import infill_ids
 
 if TYPE_CHECKING:
     from weft.generate import Model, Request, Stats
@@ -82,8 +83,8 @@ class GenerateRunner:
 
     @property
     def sampling_defaults(self) -> dict[str, Any]:
-        """What a request that leaves sampling fields unset gets: the settings of the model's makers, else OpenAI's."""
-        return dict(self.model.defaults.options) or {"temperature": 1.0}
+        """What a request that leaves sampling fields unset gets."""
+        return dict(self.model.defaults.options)
 
     def check_room(self, answers: int = 1) -> None:
         """Check before any work is done for a request: InputError if the queue can never take all its answers,
@@ -141,8 +142,13 @@ class GenerateRunner:
     def _control_tokens(self) -> list[str]:
         return [text for text, _, _ in self.tokenizer.added_tokens if text.strip()]
 
-    def text_ids(self, text: str, *, add_special: bool = True) -> list[int]:
-        ids = self.tokenizer.encode(text, add_special=add_special)
+    def text_ids(
+        self, text: str, *, suffix: str | None = None, add_special: bool = True, parse_special: bool = True
+    ) -> list[int]:
+        """The ids of a raw prompt; with a `suffix`, of the text to fill in between the two."""
+        if suffix is not None:
+            return infill_ids(self.tokenizer, text, suffix)
+        ids = self.tokenizer.encode_prompt(text, add_special=add_special, parse_special=parse_special)
         if not ids:
             raise InputError(
                 "request", "is empty, and the model has no start token", field="prompt", advice="give some text"
