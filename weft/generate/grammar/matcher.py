@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from weft.errors import GrammarError, InputError, UnsupportedError
+from weft.generate.grammar.keys import Keys
 from weft.generate.grammar.limits import CACHE_BYTES, LIMITS
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class Compiled:
 
     def start(self) -> Matcher:
         """A matcher at the beginning of a text."""
-        return Matcher(self._matcher.deep_copy(), self.vocabulary, _Runs() if self.grammar.is_json else None)
+        return Matcher(self._matcher.deep_copy(), self.vocabulary, _Json() if self.grammar.is_json else None)
 
 
 def _built(grammar: Grammar, vocabulary: Vocabulary) -> Any:
@@ -130,14 +131,31 @@ class _Runs:
 _KIND_OF = bytes(1 if byte in b"0123456789.eE+-" else 2 if byte in b" \n\r\t" else 0 for byte in range(256))
 
 
+class _Json:
+    """What a matcher tracks of a JSON text beside its grammar."""
+
+    __slots__ = ("keys", "runs")
+
+    def __init__(self, runs: _Runs | None = None, keys: Keys | None = None) -> None:
+        self.runs = _Runs() if runs is None else runs
+        self.keys = Keys() if keys is None else keys
+
+    def copy(self) -> _Json:
+        return _Json(self.runs.copy(), self.keys.copy())
+
+    def add(self, text: bytes) -> None:
+        self.runs.add(text)
+        self.keys.add(text)
+
+
 class Matcher:
     """The state of one text in its grammar. Every failure is a GrammarError, which ends the request."""
 
-    def __init__(self, native: Any, vocabulary: Vocabulary, runs: _Runs | None, past: Sequence[_Runs] = ()) -> None:
+    def __init__(self, native: Any, vocabulary: Vocabulary, json: _Json | None, past: Sequence[_Json] = ()) -> None:
         self.vocabulary = vocabulary
         self._native = native
-        self._runs = runs
-        self._past = list(past)  # the runs before each token, for rollback
+        self._json = json
+        self._past = list(past)  # what was tracked before each token, for rollback
 
     def mask(self) -> Mask:
         """The tokens that may come next, one bit each: uint32 [ceil(vocab / 32)], bit i of word w is token 32 w + i.
@@ -172,13 +190,15 @@ class Matcher:
         known = list(takewhile(lambda token: 0 <= token < self.vocabulary.size, tokens))
         count = self._native.validate_tokens(known)
         self._check()
-        if self._runs is None:
+        if self._json is None:
             return count
-        runs = self._runs.copy()
+        json = self._json.copy()
         for number, token in enumerate(tokens[:count]):
-            if runs.too_long and _bit(self._starts(runs), token):
+            if json.runs.too_long and _bit(self._starts(json.runs), token):
                 return number
-            runs.add(self._text(token))
+            json.add(self._text(token))
+            if json.keys.repeated:
+                return number
         return count
 
     def forced(self) -> tuple[int, ...]:
@@ -194,14 +214,14 @@ class Matcher:
         """Undo the last `count` tokens."""
         if count and not self._native.rollback(count):
             raise GrammarError("grammar", f"cannot roll back {count} tokens: {self._native.get_error()[:200]}")
-        if count and self._runs is not None:
-            self._runs = self._past[-count]
+        if count and self._json is not None:
+            self._json = self._past[-count]
             del self._past[-count:]
 
     def fork(self) -> Matcher:
         """An independent copy of this matcher."""
-        runs = None if self._runs is None else self._runs.copy()
-        return Matcher(self._native.deep_copy(), self.vocabulary, runs, self._past)
+        json = None if self._json is None else self._json.copy()
+        return Matcher(self._native.deep_copy(), self.vocabulary, json, self._past)
 
     @property
     def accepting(self) -> bool:
@@ -223,9 +243,10 @@ class Matcher:
             raise GrammarError("grammar", f"the parser failed: {text}")
 
     def _note(self, token: int) -> None:
-        if self._runs is not None:
-            self._past.append(self._runs.copy())
-            self._runs.add(self._text(token))
+        if self._json is not None:
+            self._past.append(self._json.copy())
+            self._json.add(self._text(token))
+            self._json.keys.repeated = False  # where nothing else was left
 
     def _text(self, token: int) -> bytes:
         return b"" if token in self.vocabulary.eos_ids else self.vocabulary.tokens[token]
@@ -234,11 +255,19 @@ class Matcher:
         return self.vocabulary.numbers if runs.kind == 1 else self.vocabulary.spaces
 
     def _narrowed(self, mask: Mask) -> Mask:
-        """The mask without tokens that would extend a number or white space that is too long, if any other is left."""
-        if self._runs is None or not self._runs.too_long:
+        """The mask without tokens that would extend a number or white space that is too long, or repeat a key of an
+        object, if any other is left."""
+        if self._json is None:
             return mask
-        rest = mask & ~self._starts(self._runs)
-        return rest if rest.any() else mask
+        if self._json.runs.too_long:
+            rest = mask & ~self._starts(self._json.runs)
+            mask = rest if rest.any() else mask
+        refused = np.fromiter(self._json.keys.refused(self.vocabulary.keys), np.int64)
+        if len(refused):
+            rest = mask.copy()
+            np.bitwise_and.at(rest, refused // 32, ~np.left_shift(np.uint32(1), (refused % 32).astype(np.uint32)))
+            mask = rest if rest.any() else mask
+        return mask
 
 
 def _bit(mask: Mask, token: int) -> bool:

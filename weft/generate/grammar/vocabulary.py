@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from weft.errors import InputError
+from weft.generate.grammar.keys import KeyTokens
 
 if TYPE_CHECKING:
     from weft.generate.grammar.matcher import Cache
@@ -67,6 +68,12 @@ class Vocabulary:
     def numbers(self) -> Mask:
         """Tokens that can continue a number."""
         return self.beginning_with(b"0123456789.eE+-")
+
+    @cached_property
+    def keys(self) -> KeyTokens:
+        """Tokens that can complete a key of JSON."""
+        special = set(self.special_ids)
+        return KeyTokens([b"" if id in special else token for id, token in enumerate(self.tokens)])
 
     @cached_property
     def spaces(self) -> Mask:
