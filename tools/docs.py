@@ -1,5 +1,5 @@
-"""Write the generated pages: docs/ops.md, flags.md, models.md, cli.md, benchmarks.md, and the figures of README.md.
-`--check` compares instead and prints a diff.
+"""Write the generated pages: docs/ops.md, flags.md, models.md, cli.md, benchmarks.md, settings.md, and the figures of
+README.md. `--check` compares instead and prints a diff.
 
 The pages depend on the source alone: not on this machine's processor, environment or terminal.
 """
@@ -175,6 +175,39 @@ def benchmarks_page() -> str:
     )
 
 
+def settings_page() -> str:
+    from weft.serve.fields.client_settings import TABLE
+
+    def routes(row: Any) -> str:
+        return ", ".join(f"`{path}`" for path in row.paths)
+
+    read = [[f"`{row.name}`", f"`{row.field}`", routes(row), row.note] for row in TABLE if row.treatment == "read"]
+    parts = [
+        "## Read under another name\n\n" + table(["setting", "weft's field", "routes", ""], read),
+        "## Ignored\n\nThe answer is the same without them.\n\n"
+        + table(["setting", "routes", "why"], settings_rows("ignored", routes)),
+        "## Refused\n\nIgnoring them would change the answer. A value that switches the feature off is ignored.\n\n"
+        + table(["setting", "routes", "why"], settings_rows("refused", routes)),
+    ]
+    intro = (
+        "Clients of OpenAI, vLLM, llama-server, Ollama, LM Studio and others send settings that weft's schemas lack.\n"
+        "A setting that weft has under another name is read. One that has no influence on the answer is ignored, and\n"
+        "the header `x-weft-ignored` of the answer names it; chat completions list it in `warnings` too. One that\n"
+        "would change the answer is refused with a 400 that says why. A name that is in neither this table nor the\n"
+        "schema (`/openapi.json`) is refused: it may be a misspelling. `null` counts as not set.\n"
+        "`weft serve --strict` refuses what it would ignore.\n\n"
+        "Answers to requests with tools have the header `x-weft-tools: generic` where the chat template of the model\n"
+        "cannot write tools: they are then described in its system message, and calls and results written as text."
+    )
+    return page("Settings of other servers", "`weft/serve/fields/client_settings.py`", intro, *parts)
+
+
+def settings_rows(treatment: str, routes: Callable[[Any], str]) -> list[list[str]]:
+    from weft.serve.fields.client_settings import TABLE
+
+    return [[f"`{row.name}`", routes(row), row.note] for row in TABLE if row.treatment == treatment]
+
+
 def readme() -> str:
     """The README with the figures of benchmarks/results in their place."""
     from weft.bench.report import headlines
@@ -191,6 +224,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "models": models_page,
     "cli": cli_page,
     "benchmarks": benchmarks_page,
+    "settings": settings_page,
 }
 
 

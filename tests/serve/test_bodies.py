@@ -11,7 +11,7 @@ from weft.errors import InputError, NotFoundError
 from weft.serve.http.bodies import check_structure, decode
 from weft.serve.http.faults import Fault, fault_of
 from weft.serve.ollama import schemas as ollama
-from weft.serve.openai.schemas import ChatRequest, CompletionRequest, EmbeddingRequest
+from weft.serve.openai.schemas import ChatRequest, EmbeddingRequest
 from weft.serve.settings import Limits
 from weft.serve.tei.schemas import EmbedRequest
 
@@ -180,8 +180,8 @@ def test_a_field_that_no_model_takes_says_so():
         with pytest.raises(Fault) as caught:
             decode(body, schema, Limits())
         assert caught.value.message == f"{field}: this model takes no images" and caught.value.param == field
-    with pytest.raises(Fault, match=r"suffix is not supported by this server"):
-        decode(b'{"model": "m", "prompt": "a", "suffix": "b"}', CompletionRequest, Limits())
+    with pytest.raises(Fault, match=r"messages\[0\]\.audio is not supported by this server"):
+        decode(b'{"model": "m", "messages": [{"role": "user", "audio": "b"}]}', ChatRequest, Limits())
 
 
 def test_a_fault_names_the_field_and_no_folder_of_the_server():

@@ -104,6 +104,7 @@ class Settings:
     allow_pull: bool = False
     tls_cert: Path | None = None  # a PEM file: the certificate, and those that vouch for it
     tls_key: Path | None = None  # a PEM file: the certificate's private key
+    strict: bool = False  # refuse settings that would be ignored
     collector: str = ""  # for OpenTelemetry spans, as http://127.0.0.1:4318
     limits: Limits = field(default_factory=Limits)
 
@@ -231,7 +232,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
             raise FormatError(where, "must be a number above 0", field=f"limits.{name}", given=value)
     result: dict[str, Any] = {"models": models, "limits": Limits(**{n: known[n](v) for n, v in limits.items()})}
-    for name, kind in (("host", str), ("port", int), ("allow_pull", bool), ("collector", str)):
+    for name, kind in (("host", str), ("port", int), ("allow_pull", bool), ("strict", bool), ("collector", str)):
         if name in found:
             result[name] = _take(where, found, name, kind, None)
     for name in ("allowed_hosts", "allowed_origins"):

@@ -71,6 +71,9 @@ VERBS = {"generate": "generates", "embed": "embeds", "rerank": "reranks", "class
 @click.option("--prefix-size", metavar="SIZE", help="Disk space for each model in --prefix-dir (default: 4Gi).")
 @click.option("--allow-pull", is_flag=True, help="Allow clients to download models (Ollama's /api/pull).")
 @click.option(
+    "--strict", is_flag=True, help="Refuse request settings that have no effect here (default: name them in a header)."
+)
+@click.option(
     "--max-running", type=click.IntRange(1), metavar="N", help="Requests that a model runs at once (default: 64)."
 )
 @click.option("--max-waiting", type=click.IntRange(1), metavar="N", help="Requests in a model's queue (default: 256).")
@@ -149,7 +152,8 @@ def _settings(models: tuple[str, ...], config: Path | None, given: dict[str, Any
     found["allowed_hosts"] = (*found.get("allowed_hosts", ()), *given["allowed_host"])
     found["allowed_origins"] = (*found.get("allowed_origins", ()), *given["allow_origin"])
     found["allow_unauthenticated"] = given["allow_unauthenticated"]
-    found["allow_pull"] = found.get("allow_pull", False) or given["allow_pull"]
+    for name in ("allow_pull", "strict"):
+        found[name] = found.get(name, False) or given[name]
     if given["budget"] is not None:
         found["budget_bytes"] = size_bytes(given["budget"])
     if given["prefix_size"] is not None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from weft.serve.fields.client_settings import settings_for
 from weft.serve.http.routes import Answer, Context, Json, Route
 from weft.serve.openai.answers import Error
 
@@ -60,6 +61,7 @@ def document(routes: Sequence[Route], models: Mapping[str, str]) -> dict[str, An
         path = _PARAMETER.sub(r"{\1}", route.path)
         paths.setdefault(path, {})[route.method.lower()] = _operation(route, found)
         _name_models(route, found, components, models)
+        _add_settings(route, found, components)
     tags = dict.fromkeys([*_TAGS.values(), *map(_tag, routes)])
     return {
         "openapi": "3.1.0",
@@ -81,6 +83,22 @@ def _name_models(route: Route, schemas: dict[Any, Any], components: dict[str, An
     if "model" in body.get("required", ()):
         kind = route.work or "generate"
         body["properties"]["model"] = {"enum": [name for name, own in models.items() if own == kind]}
+
+
+def _add_settings(route: Route, schemas: dict[Any, Any], components: dict[str, Any]) -> None:
+    """List the settings of other servers that a body may have."""
+    if route.body is None:
+        return
+    body = components[schemas[route.body]["$ref"].rsplit("/", 1)[1]]
+    for name, row in settings_for(route.path).items():
+        about = {
+            "read": f"another name of {row.field}",
+            "ignored": f"has no effect here: {row.note}",
+            "refused": f"not supported: {row.note}",
+        }[row.treatment]
+        inside = name.startswith("options.")  # of Ollama's routes
+        owner = components["Options"] if inside else body
+        owner["properties"].setdefault(name.removeprefix("options."), {"description": about})
 
 
 def _operation(route: Route, schemas: dict[Any, Any]) -> dict[str, Any]:

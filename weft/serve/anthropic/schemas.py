@@ -70,13 +70,6 @@ class CountRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
     output_format: OutputFormat | None = None
-    cache_control: dict[str, Any] | None = None
-    # accepted without effect
-    context_management: dict[str, Any] | None = None
-    speed: ShortText | None = None
-    inference_geo: ShortText | None = None
-    user_profile_id: ShortText | None = None
-    workspace_id: ShortText | None = None
 
 
 class MessagesRequest(CountRequest, forbid_unknown_fields=True, kw_only=True):
@@ -86,5 +79,3 @@ class MessagesRequest(CountRequest, forbid_unknown_fields=True, kw_only=True):
     top_k: Annotated[int, Meta(ge=0, le=(1 << 31) - 1)] | None = None
     stop_sequences: Annotated[list[StopText], Meta(max_length=16)] | None = None
     stream: bool | None = None
-    metadata: dict[str, Any] | None = None
-    service_tier: ShortText | None = None

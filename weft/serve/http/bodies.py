@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, TypeVar
 
 import msgspec
 
+from weft.serve.fields.misfits import misfit
+from weft.serve.fields.translation import Translation
 from weft.serve.http.faults import Fault, invalid, slow_body
 from weft.serve.settings import Limits
 
@@ -18,19 +21,15 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 SLACK = 64 << 10  # read beyond a limit, so that a client that is slightly over it can read the answer
 IN_THREAD = 256 << 10  # bodies over this size are parsed by another thread
-REFUSAL = "refusal"  # key of a field's `Meta(extra=...)`: the message for values that break its limits
 
-# msgspec's errors have no attributes, so the field at fault is read from their text.
+# Of msgspec's errors about malformed JSON only the place is read; they have no attributes.
 
 _STRINGS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _NOT_STRUCTURE = bytes(set(range(256)) - set(b"[]{}"))
 _ALIKE = bytes.maketrans(b"{}", b"[]")
-_PLACE = re.compile(r" - at `(?:key in )?\$([^`]*)`$")
-_UNKNOWN = re.compile(r"Object contains unknown field `([^`]*)`")
-_MISSING = re.compile(r"Object missing required field `([^`]*)`")
-_NAMES = re.compile(r"[^.\[\]]+")
 _BYTE = re.compile(r"\(byte (\d+)\)")
 _LAST_KEY = re.compile(rb'"([\w.-]{1,64})"\s*:[\s\[-]*$')
+_NUMBER = re.compile(rb"-?\d[\d.]*[eE]\+?\d{3,}")  # that may be out of range
 # An escape: a surrogate pair, half of one (group 1), or any other.
 _ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL)
 
@@ -89,21 +88,33 @@ def check_media_type(headers: dict[bytes, bytes]) -> None:
         raise Fault(415, "compressed bodies are not supported; send no Content-Encoding", code="unsupported_media_type")
 
 
-async def parse(body: bytes, schema: type[T], limits: Limits) -> T:
+async def parse(body: bytes, schema: type[T], limits: Limits, translation: Translation | None = None) -> T:
     """The body as `schema`, or a 400 that names the field."""
     if len(body) > IN_THREAD:
-        return await asyncio.to_thread(decode, body, schema, limits)
-    return decode(body, schema, limits)
+        return await asyncio.to_thread(decode, body, schema, limits, translation)
+    return decode(body, schema, limits, translation)
 
 
-def decode(body: bytes, schema: type[T], limits: Limits) -> T:
+def decode(body: bytes, schema: type[T], limits: Limits, translation: Translation | None = None) -> T:
+    """As `parse`. Settings that clients of other servers send are handled as `translation` says."""
     check_structure(body, limits)
     try:
         return msgspec.json.decode(body, type=schema)
-    except msgspec.ValidationError as error:
-        raise _misfit(str(error), schema) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    try:
+        value = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _malformed(body, str(error)) from None
+    if translation is not None and isinstance(value, dict):
+        value = translation.apply(value)
+    try:
+        return msgspec.convert(value, schema)
+    except msgspec.ValidationError as error:
+        found = misfit(value, schema)
+        if found is None:  # misfits.py knows less than msgspec
+            raise invalid(f"the body does not fit this request: {error}"[:500], code="invalid_value") from None
+        raise found.fault(translation.names if translation is not None else {}) from None
 
 
 def check_structure(body: bytes, limits: Limits) -> None:
@@ -125,71 +136,25 @@ def check_structure(body: bytes, limits: Limits) -> None:
         raise invalid(f"the body is nested more than {limits.json_depth} levels deep", code="body_too_deep")
 
 
-def _misfit(message: str, schema: type[Any]) -> Fault:
-    """The fault of a value that does not match the schema, from the message of msgspec's error."""
-    place = _PLACE.search(message)
-    where = place[1].lstrip(".") if place else ""
-    text = message[: place.start()] if place else message
-    for pattern in (_UNKNOWN, _MISSING):
-        if found := pattern.match(text):
-            where = f"{where}.{found[1]}" if where else found[1]
-    if text.startswith("Object contains unknown field"):
-        return invalid("is not a field of this request", where[:200], code="unknown_parameter")
-    if text.startswith("Object missing required field"):
-        return invalid("is missing", where[:200], code="missing_parameter")
-    if text.startswith("Expected `null`"):
-        return invalid("is not supported by this server", where[:200], code="unsupported_parameter")
-    if text.startswith("Invalid enum value") and (known := _choices(schema, where)):
-        text = f"{text}; one of {', '.join(known)}"
-    text = _refusal(schema, where) or text
-    message = f"{where or 'the body'}: {text}"[:500]
-    return Fault(400, message, param=where[:200] or None, code="invalid_value")
-
-
-def _refusal(schema: type[Any], where: str) -> str | None:
-    """The field's own message for a value that breaks its limits, if it has one."""
-    kinds = [kind for kind in _types_at(schema, where) if isinstance(kind, msgspec.inspect.Metadata)]
-    return next((kind.extra[REFUSAL] for kind in kinds if kind.extra and REFUSAL in kind.extra), None)
-
-
-def _choices(schema: type[Any], where: str) -> list[str]:
-    """The values that the schema allows for the field at `where`; msgspec's message lacks them."""
-    literals = [kind for kind in _types_at(schema, where) if isinstance(kind, msgspec.inspect.LiteralType)]
-    return [repr(value) for kind in literals for value in kind.values]
-
-
-def _types_at(schema: type[Any], where: str) -> list[Any]:
-    """The types that the schema allows for the field at `where`."""
-    kinds = list(_kinds(msgspec.inspect.type_info(schema)))
-    for name in (name for name in _NAMES.findall(where) if not name.isdigit()):
-        structs = [kind for kind in kinds if isinstance(kind, msgspec.inspect.StructType)]
-        fields = [field for struct in structs for field in struct.fields if field.encode_name == name]
-        kinds = [kind for field in fields for kind in _kinds(field.type)]
-    return kinds
-
-
-def _kinds(kind: Any) -> Iterator[Any]:
-    """The types of a value: each type of a union, the items of a list, and annotations with what they annotate."""
-    if isinstance(kind, msgspec.inspect.UnionType):
-        for one in kind.types:
-            yield from _kinds(one)
-    elif isinstance(kind, msgspec.inspect.ListType):
-        yield from _kinds(kind.item_type)
-    elif isinstance(kind, msgspec.inspect.Metadata):
-        yield kind
-        yield from _kinds(kind.type)
-    else:
-        yield kind
-
-
 def _malformed(body: bytes, message: str) -> Fault:
     """The fault of a body that is not JSON; it names the key before the error, where NaN and Infinity are the cause."""
     half = next((escape[1] for escape in _ESCAPE.finditer(body) if escape[1]), None)
     if half is not None:  # the decoder reports it as the end of the body
         message = f"the body has \\{half.decode('latin-1')}, half of a surrogate pair, which is not a character"
         return invalid(message, code="invalid_json")
+    large = next((number for number in _NUMBER.finditer(body) if math.isinf(_float(number[0]))), None)
     found = _BYTE.search(message)
-    key = _LAST_KEY.search(body[max(0, int(found[1]) - 200) : int(found[1])]) if found else None
+    place = large.start() if large is not None else int(found[1]) if found else 0
+    key = _LAST_KEY.search(body[max(0, place - 200) : place])
     name = key[1].decode() if key else None
+    if large is not None and not found:
+        return invalid("is a number that is too large" if name else "the body has a number that is too large", name)
     about = f"{name}: " if name else ""
     return Fault(400, f"{about}the body is not JSON: {message}"[:300], param=name, code="invalid_json")
+
+
+def _float(text: bytes) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0

@@ -11,6 +11,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
+from weft.serve.fields.translation import Translation
 from weft.serve.http.bodies import Disconnected, Receive, check_media_type, parse, read_body
 from weft.serve.http.rejoining import kept_if_asked
 from weft.serve.http.routes import Context, Route, Scope, Send, logged_fault, send_fault
@@ -39,7 +40,7 @@ class Endpoint:
             if call.ending is not None:  # the body arrived in the same turn of the event loop as the cancellation
                 raise call.ending
             with places.taken(self.route.work, call.tenant):
-                body = await parse(sent, self.route.body, self._serving.settings.limits) if sent is not None else None
+                body = await self._parsed(sent, call) if sent is not None else None
                 query = dict(parse_qsl(scope.get("query_string", b"").decode("latin-1"), max_num_fields=100))
                 context = Context(self._serving, call, headers, scope.get("path_params", {}), query)
                 await self._race(self._work(context, body, send), call, receive)
@@ -64,6 +65,15 @@ class Endpoint:
         limit = limits.embed_bytes if route.work == "embed" else limits.generate_bytes
         with self._serving.arrivals.arriving(call) as note:
             return await read_body(receive, headers, limit, limits, note)
+
+    async def _parsed(self, sent: bytes, call: Call) -> Any:
+        """The body against its schema; the answer names the settings in it that have no effect."""
+        settings = self._serving.settings
+        translation = Translation(self.route.path, strict=settings.strict)
+        body = await parse(sent, self.route.body, settings.limits, translation)
+        call.ignored = tuple(translation.ignored)
+        call.headers += translation.headers
+        return body
 
     async def _work(self, context: Context, body: Any, send: Send) -> None:
         call = context.call

@@ -78,7 +78,7 @@ class Stream:
     headers: tuple[tuple[bytes, bytes], ...] = field(default=((b"x-accel-buffering", b"no"),))
 
     async def send(self, send: Send, call: Call) -> None:
-        headers = [(b"content-type", self.media_type.encode()), *self.headers]
+        headers = [(b"content-type", self.media_type.encode()), *self.headers, *call.headers]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         try:
             async for chunk in self.chunks:

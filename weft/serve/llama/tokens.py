@@ -19,7 +19,7 @@ from weft.serve.work.chatting import Ask, prompt_ids
 from weft.serve.work.generating import lease, lease_generator
 
 
-def _named(context: Context, given: str | None, kind: str) -> str:
+def named(context: Context, given: str | None, kind: str) -> str:
     """The given model, else the first of a kind, else the first of all."""
     if given is not None:
         return given
@@ -28,7 +28,7 @@ def _named(context: Context, given: str | None, kind: str) -> str:
 
 
 async def _leased(context: Context, model: str | None, kind: str) -> Runner:
-    _, _, runner = await lease(context, _named(context, model, kind))
+    _, _, runner = await lease(context, named(context, model, kind))
     return runner
 
 
@@ -88,7 +88,7 @@ async def detokenize(context: Context, body: DetokenizeRequest) -> Answer:
 
 async def apply_template(context: Context, body: TemplateRequest) -> Answer:
     """A conversation as the model's template writes it, and how many tokens that is."""
-    runner, _ = await lease_generator(context, _named(context, body.model, "generate"))
+    runner, _ = await lease_generator(context, named(context, body.model, "generate"))
     ask = Ask(
         model=context.call.model,
         messages=template_messages(body.messages),
@@ -101,7 +101,7 @@ async def apply_template(context: Context, body: TemplateRequest) -> Answer:
 
 async def props(context: Context, _: None) -> Answer:
     """The first generator: its template and context."""
-    name = _named(context, context.query.get("model"), "generate")
+    name = named(context, context.query.get("model"), "generate")
     entry, _adapter = context.serving.models.find(name)
     if entry.kind != "generate":
         raise Fault(404, "this server has no model that generates text", kind="not_found_error", code="model_not_found")

@@ -15,12 +15,11 @@ from weft.frozen import frozen
 from weft.serve.http.events import line
 from weft.serve.http.faults import Fault, no_model, ollama_shape
 from weft.serve.http.routes import Answer, Context, Json, Stream
-from weft.serve.ollama.schemas import ChatRequest, GenerateRequest, Generating, KeepAlive, Message
+from weft.serve.ollama.schemas import ChatRequest, GenerateRequest, Generating, Message
 from weft.serve.openai.chat import logprob_of
-from weft.serve.settings import seconds
 from weft.serve.work import chatting
 from weft.serve.work.chatting import Ask, Chat, Delta, Reply
-from weft.serve.work.generating import Names, Running, in_words_of, isolation, lease, lease_generator
+from weft.serve.work.generating import Names, Running, in_words_of, isolation, keep_loaded, lease, lease_generator
 
 if TYPE_CHECKING:
     from weft.generate import Generation, Grammar
@@ -56,17 +55,10 @@ def named(context: Context, model: str) -> str:
     raise no_model(model)
 
 
-def keep(context: Context, model: str, keep_alive: KeepAlive | None) -> Entry:
-    """Set how long the model stays loaded when idle: the time of the latest request, or else the server's."""
-    entry, _ = context.serving.models.find(model)
-    entry.keep_alive_s = None if keep_alive is None else seconds(keep_alive)
-    return entry
-
-
 async def chat(context: Context, body: ChatRequest) -> Answer:
     """Answer a conversation; without messages, load or unload the model."""
     model = named(context, body.model)
-    entry = keep(context, model, body.keep_alive)
+    entry = keep_loaded(context, model, body.keep_alive)
     if not body.messages:
         return await _load(context, body.model, entry, {"message": {"role": "assistant", "content": ""}})
     ask = _ask(model, body, context.serving.settings.limits.default_tokens)
@@ -76,13 +68,13 @@ async def chat(context: Context, body: ChatRequest) -> Answer:
 
 
 async def generate(context: Context, body: GenerateRequest) -> Answer:
-    """Answer a prompt, through the model's chat template or, with `raw`, without it."""
+    """Answer a prompt through the model's chat template; with `raw` continue it, with a `suffix` fill in the middle."""
     model = named(context, body.model)
-    entry = keep(context, model, body.keep_alive)
-    if not body.prompt:
+    entry = keep_loaded(context, model, body.keep_alive)
+    if not body.prompt and not body.suffix:
         return await _load(context, body.model, entry, {"response": ""})
     ask = _ask(model, body, context.serving.settings.limits.default_tokens)
-    if body.raw:
+    if body.raw or body.suffix:
         return await _raw(context, body, ask)
     system = [{"role": "system", "content": body.system}] if body.system else []
     ask.messages = [*system, {"role": "user", "content": body.prompt}]
@@ -259,17 +251,19 @@ def _ending(context: Context, one: Generation, reason: str, loading: float) -> d
 
 
 async def _raw(context: Context, body: GenerateRequest, ask: Ask) -> Answer:
-    """Continue a prompt without the chat template."""
+    """Continue a prompt without the chat template, or fill in the text before a suffix."""
     began = time.monotonic()
     runner, adapter = await lease_generator(context, ask.model, to_ask=True)
     loading = time.monotonic() - began
     options = {**runner.sampling_defaults, **ask.options, **isolation(context)}
+    suffix = body.suffix or None  # clients send "" for none
 
     def prepare() -> Any:
         from weft.generate import make_request
 
         made = None if ask.grammar is None else ask.grammar()
-        return make_request(runner.text_ids(body.prompt), grammar=made, adapter=adapter, **options)
+        ids = runner.text_ids(body.prompt, suffix=suffix)
+        return make_request(ids, grammar=made, adapter=adapter, **runner.model.with_ends(suffix, options))
 
     with in_words_of(replace(NAMES, fields={**NAMES.fields, "prompt": "prompt"})):
         tenant = None if ask.grammar is None else context.call.tenant

@@ -6,15 +6,16 @@ import asyncio
 from typing import Any
 
 from weft.serve.http.routes import Answer, Context, Json
-from weft.serve.ollama.chat import keep, named
+from weft.serve.ollama.chat import named
 from weft.serve.ollama.schemas import EmbedRequest, OldEmbedRequest
 from weft.serve.work.embedding import Asked, embed_texts
+from weft.serve.work.generating import keep_loaded
 
 
 async def embed(context: Context, body: EmbedRequest) -> Answer:
     """One vector for each text."""
     model = named(context, body.model)
-    keep(context, model, body.keep_alive)
+    keep_loaded(context, model, body.keep_alive)
     texts = [body.input] if isinstance(body.input, str) else body.input
     truncate = "head" if body.truncate else None
     asked = Asked(dimensions=body.dimensions, truncate=truncate, remedy="truncate: true, which keeps its beginning")
@@ -33,6 +34,6 @@ async def embed(context: Context, body: EmbedRequest) -> Answer:
 
 async def embed_one(context: Context, body: OldEmbedRequest) -> Answer:
     model = named(context, body.model)
-    keep(context, model, body.keep_alive)
+    keep_loaded(context, model, body.keep_alive)
     made = await embed_texts(context, model, [body.prompt], Asked("prompt"))
     return Json({"embedding": made.vectors[0].tolist()})

@@ -6,11 +6,11 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from weft.serve.http.bodies import REFUSAL
+from weft.serve.fields.misfits import REFUSAL
 from weft.serve.openai.schemas import (
     MAX_MESSAGES,
     MAX_TOOLS,
-    Count,
+    KeepAlive,
     Name,
     Penalty,
     Share,
@@ -19,7 +19,6 @@ from weft.serve.openai.schemas import (
     Tool,
 )
 
-KeepAlive = ShortText | float
 NO_IMAGES = Meta(max_length=0, extra={REFUSAL: "this model takes no images"})
 UNSUPPORTED = Meta(max_length=0, extra={REFUSAL: "not supported by this server"})
 
@@ -36,24 +35,6 @@ class Options(Struct, forbid_unknown_fields=True, kw_only=True):
     repeat_penalty: Annotated[float, Meta(gt=0.0, le=100.0)] | None = None
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
-    mirostat: Literal[0] | None = None
-    # accepted without effect: the server's own settings decide these
-    num_ctx: Count | None = None
-    num_batch: Count | None = None
-    num_gpu: int | None = None
-    main_gpu: int | None = None
-    num_thread: Count | None = None
-    num_keep: int | None = None
-    repeat_last_n: int | None = None
-    mirostat_tau: float | None = None
-    mirostat_eta: float | None = None
-    penalize_newline: bool | None = None
-    numa: bool | None = None
-    low_vram: bool | None = None
-    use_mmap: bool | None = None
-    use_mlock: bool | None = None
-    tfs_z: float | None = None
-    draft_num_predict: int | None = None
 
 
 class Base(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -89,7 +70,6 @@ class Generating(Base, forbid_unknown_fields=True, kw_only=True):
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     truncate: bool | None = None
-    shift: bool | None = None
 
 
 class ChatRequest(Generating, forbid_unknown_fields=True, kw_only=True):
@@ -101,7 +81,7 @@ class GenerateRequest(Generating, forbid_unknown_fields=True, kw_only=True):
     prompt: str = ""
     system: str | None = None
     raw: bool | None = None
-    suffix: Annotated[str, UNSUPPORTED] | None = None
+    suffix: Annotated[str, Meta(max_length=1 << 20)] | None = None
     template: Annotated[str, UNSUPPORTED] | None = None
     images: Annotated[list[Any], NO_IMAGES] | None = None
     context: Annotated[list[int], UNSUPPORTED] | None = None

@@ -57,6 +57,7 @@ class AnswerMessage(Struct, kw_only=True):
     refusal: None = None
     reasoning_content: str | UnsetType = UNSET
     tool_calls: list[AnswerCall] | UnsetType = UNSET
+    function_call: FunctionText | UnsetType = UNSET  # the one call, where the request has `functions`
 
 
 class Choice(Struct, kw_only=True):
@@ -83,6 +84,7 @@ class DeltaMessage(Struct, kw_only=True):
     content: str | UnsetType = UNSET
     reasoning_content: str | UnsetType = UNSET
     tool_calls: list[AnswerCall] | UnsetType = UNSET
+    function_call: FunctionText | UnsetType = UNSET  # the one call, where the request has `functions`
 
 
 class ChunkChoice(Struct, kw_only=True):

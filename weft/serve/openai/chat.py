@@ -13,11 +13,11 @@ from weft.serve.http.routes import Answer, Context, Json, Stream
 from weft.serve.openai import answers
 from weft.serve.openai.events import DONE, error_event, fingerprint, new_id, now, usage_of
 from weft.serve.openai.messages import template_messages
-from weft.serve.openai.options import NAMES, engine_options, grammar_of, warnings_of
-from weft.serve.openai.schemas import ChatRequest, NamedTool
+from weft.serve.openai.options import NAMES, engine_options, grammar_of
+from weft.serve.openai.schemas import ChatRequest, NamedFunction, NamedTool, Tool
 from weft.serve.work import chatting
 from weft.serve.work.chatting import Ask, Chat, Delta, Reply
-from weft.serve.work.generating import timings_of
+from weft.serve.work.generating import keep_loaded, timings_of
 from weft.text.tool_calls import Arguments, CallStarted
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 async def chat(context: Context, body: ChatRequest) -> Answer:
     """Answer a conversation, whole or as a stream."""
     ask = ask_of(body, context.serving.settings.limits.default_tokens)
+    if body.keep_alive is not None:
+        keep_loaded(context, body.model, body.keep_alive)
     started = await chatting.start(context, ask)
     writer = _Writer(started, body)
     if body.stream:
@@ -54,10 +56,10 @@ def ask_of(body: ChatRequest, default_tokens: int) -> Ask:
         model=body.model,
         messages=template_messages(body.messages),
         options=options,
-        tools=[to_builtins(tool) for tool in body.tools or ()],
+        tools=[to_builtins(tool) for tool in _tools(body)],
         tool_choice=choice,
         named_tool=named,
-        parallel_calls=body.parallel_tool_calls is not False,
+        parallel_calls=body.parallel_tool_calls is not False and body.functions is None,
         variables=variables,
         grammar=grammar_of(body),
         cache_salt=body.cache_salt,
@@ -66,12 +68,24 @@ def ask_of(body: ChatRequest, default_tokens: int) -> Ask:
     )
 
 
+def _tools(body: ChatRequest) -> list[Tool]:
+    """The tools; `functions` is their older form."""
+    if body.functions is not None and body.tools is not None:
+        raise invalid("and tools are the same setting; send one of them", "functions")
+    return body.tools or [Tool(function=function) for function in body.functions or ()]
+
+
 def _tool_choice(body: ChatRequest) -> tuple[str, str | None]:
     choice = body.tool_choice
+    if isinstance(body.function_call, NamedFunction):
+        choice = NamedTool(function=body.function_call)
+    elif body.function_call is not None:
+        choice = body.function_call
     if choice is None:
         return "auto", None
-    if not body.tools and choice not in ("none", "auto"):
-        raise invalid("needs tools", "tool_choice")
+    if not _tools(body) and choice not in ("none", "auto"):
+        name = "tools" if body.function_call is None else "functions"
+        raise invalid(f"needs {name}", "tool_choice" if body.function_call is None else "function_call")
     if isinstance(choice, NamedTool):
         return "named", choice.function.name
     return choice, None
@@ -97,7 +111,7 @@ class _Writer:
             choices=[self._choice(i, reply) for i, reply in enumerate(replies)],
             usage=usage_of([generations]),
             timings=timings_of(generations[0]),
-            warnings=warnings_of(self._body) or UNSET,
+            warnings=self._chat.warnings or UNSET,
             **self._same,
         )
 
@@ -113,10 +127,20 @@ class _Writer:
         message = answers.AnswerMessage(
             content=reply.text if reply.text or not calls else None,
             reasoning_content=reply.reasoning or UNSET,
-            tool_calls=calls or UNSET,
+            **self._called(calls),
         )
         logprobs = self._logprobs(reply.logprobs) if self._body.logprobs else None
-        return answers.Choice(index=index, message=message, logprobs=logprobs, finish_reason=reply.finish_reason)
+        reason = self._reason(reply.finish_reason) or reply.finish_reason
+        return answers.Choice(index=index, message=message, logprobs=logprobs, finish_reason=reason)
+
+    def _called(self, calls: list[answers.AnswerCall]) -> dict[str, Any]:
+        """The calls of a message, or the one call of an answer to `functions`."""
+        if not calls:
+            return {}
+        return {"tool_calls": calls} if self._body.functions is None else {"function_call": calls[0].function}
+
+    def _reason(self, reason: str | None) -> str | None:
+        return "function_call" if reason == "tool_calls" and self._body.functions is not None else reason
 
     def _logprobs(self, found: Iterable[TokenLogprob]) -> answers.ChatLogprobs:
         return answers.ChatLogprobs(content=[logprob_of(self._chat.runner, entry) for entry in found])
@@ -129,7 +153,7 @@ class _Writer:
             answers.ChunkChoice(index=i, delta=answers.DeltaMessage(role="assistant", content=""))
             for i in range(self._chat.answers)
         ]
-        warnings = warnings_of(self._body) or UNSET
+        warnings = self._chat.warnings or UNSET
         yield event(answers.ChatChunk(choices=first, usage=pending, warnings=warnings, **self._same))
 
         def write(delta: Delta) -> bytes:
@@ -154,13 +178,20 @@ class _Writer:
                 calls.append(answers.AnswerCall(index=said.index, function=answers.FunctionText(arguments=said.text)))
         if not (delta.text or delta.reasoning or calls or delta.logprobs or delta.finish_reason):
             return None
+        if self._body.functions is not None and len(calls) > 1:  # the name and the first arguments
+            calls = [answers.AnswerCall(function=_merged(call.function for call in calls))]
         message = answers.DeltaMessage(
-            content=delta.text or UNSET, reasoning_content=delta.reasoning or UNSET, tool_calls=calls or UNSET
+            content=delta.text or UNSET, reasoning_content=delta.reasoning or UNSET, **self._called(calls)
         )
         logprobs = self._logprobs(delta.logprobs) if self._body.logprobs else None
-        return answers.ChunkChoice(
-            index=delta.index, delta=message, logprobs=logprobs, finish_reason=delta.finish_reason
-        )
+        reason = self._reason(delta.finish_reason)
+        return answers.ChunkChoice(index=delta.index, delta=message, logprobs=logprobs, finish_reason=reason)
+
+
+def _merged(parts: Iterable[answers.FunctionText]) -> answers.FunctionText:
+    given = list(parts)
+    name = next((part.name for part in given if part.name is not UNSET), UNSET)
+    return answers.FunctionText(name=name, arguments="".join(part.arguments for part in given))
 
 
 def logprob_of(runner: GenerateRunner, entry: TokenLogprob) -> answers.TokenLogprob:

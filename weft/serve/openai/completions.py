@@ -13,9 +13,16 @@ from weft.serve.http.faults import invalid
 from weft.serve.http.routes import Answer, Context, Json, Stream
 from weft.serve.openai import answers
 from weft.serve.openai.events import DONE, error_event, fingerprint, new_id, now, usage_of
-from weft.serve.openai.options import NAMES, engine_options, grammar_of, with_defaults
+from weft.serve.openai.options import NAMES, engine_options, grammar_of
 from weft.serve.openai.schemas import MAX_PROMPTS, CompletionRequest
-from weft.serve.work.generating import Running, in_words_of, isolation, lease_generator, timings_of
+from weft.serve.work.generating import (
+    Running,
+    in_words_of,
+    isolation,
+    keep_loaded,
+    lease_generator,
+    timings_of,
+)
 
 if TYPE_CHECKING:
     from weft.generate import Piece, Request, TokenLogprob
@@ -31,7 +38,16 @@ async def complete(context: Context, body: CompletionRequest) -> Answer:
         raise invalid(f"has {len(prompts)} entries; at most {MAX_PROMPTS} are allowed", "prompt")
     if body.best_of is not None and body.best_of != (body.n or 1):
         raise invalid("must equal n", "best_of")
+    suffix = body.suffix or None  # clients send "" for none
+    if suffix is not None and not all(isinstance(prompt, str) for prompt in prompts):
+        raise invalid("needs a prompt that is text, not token ids", "suffix")
+    if suffix is not None and body.echo:
+        raise invalid("cannot be combined with suffix", "echo")
     options = engine_options(body, DEFAULT_TOKENS)
+    if body.skip_special_tokens is False:
+        options["show_special"] = True
+    if body.keep_alive is not None:
+        keep_loaded(context, body.model, body.keep_alive)
     if body.logprobs is not None:
         options["logprobs"] = body.logprobs
     if body.prompt_logprobs is not None or (body.echo and body.logprobs is not None):
@@ -49,9 +65,13 @@ async def complete(context: Context, body: CompletionRequest) -> Answer:
         if "logprobs" in options or "prompt_logprobs" in options:
             runner.know_tokens()
         made = None if grammar is None else grammar()
-        special = body.add_special_tokens is not False
-        ids = [runner.text_ids(p, add_special=special) if isinstance(p, str) else p for p in prompts]
-        return [make_request(one, grammar=made, **with_defaults(options, runner)) for one in ids]
+        special = {
+            "add_special": body.add_special_tokens is not False,
+            "parse_special": body.parse_special is not False,
+        }
+        ids = [runner.text_ids(p, suffix=suffix, **special) if isinstance(p, str) else p for p in prompts]
+        asked = runner.model.with_ends(suffix, {**runner.sampling_defaults, **options})
+        return [make_request(one, grammar=made, **asked) for one in ids]
 
     with in_words_of(replace(NAMES, fields={**NAMES.fields, "prompt": "prompt"})):
         running = await Running.submit(

@@ -32,10 +32,11 @@ def _message(number: int, message: Message) -> dict[str, Any]:
         shown["name"] = message.name
     if message.tool_call_id:
         shown["tool_call_id"] = message.tool_call_id
-    if message.tool_calls:
+    calls = message.tool_calls or ([ToolCall(function=message.function_call)] if message.function_call else [])
+    if calls:
         if role != "assistant":
             raise invalid("is only allowed in messages of the assistant", f"{where}.tool_calls")
-        shown["tool_calls"] = [_call(f"{where}.tool_calls[{i}]", c) for i, c in enumerate(message.tool_calls)]
+        shown["tool_calls"] = [_call(f"{where}.tool_calls[{i}]", c) for i, c in enumerate(calls)]
     return shown
 
 

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from weft.errors import WeftError
 from weft.serve.http.faults import blaming, invalid
-from weft.serve.openai.schemas import ChatRequest, ResponseFormat, Sampled, StructuredOutputs
+from weft.serve.openai.schemas import ResponseFormat, Sampled, StructuredOutputs
 from weft.serve.work.generating import Names
 
 if TYPE_CHECKING:
     from weft.generate import Grammar
-    from weft.serve.models.generator import GenerateRunner
 
 NAMES = Names({"prompt": "messages", "stop_ids": "stop_token_ids"}, 'truncate: "left", "middle" or "right"')
 _AS_THEY_ARE = (
@@ -30,6 +29,7 @@ _AS_THEY_ARE = (
     "truncate",
     "speculate",
     "reasoning_budget",
+    "prefix_cache",
     "adapter",
 )
 
@@ -56,15 +56,10 @@ def engine_options(body: Sampled, default_tokens: int) -> dict[str, Any]:
     return found
 
 
-def with_defaults(options: dict[str, Any], runner: GenerateRunner) -> dict[str, Any]:
-    """The options, with the model's defaults for the sampling fields that the request leaves unset."""
-    return {**runner.sampling_defaults, **options}
-
-
 def grammar_of(body: Sampled) -> Callable[[], Grammar] | None:
     """A function that builds the grammar that the body asks for; at most one of the fields may be used."""
     found: list[tuple[str, Callable[[], Grammar]]] = []
-    if isinstance(body, ChatRequest) and body.response_format is not None and body.response_format.type != "text":
+    if body.response_format is not None and body.response_format.type != "text":
         found.append(("response_format", lambda f=body.response_format: of_format(f)))  # type: ignore[misc]
     if body.structured_outputs is not None:
         found.append(("structured_outputs", lambda s=body.structured_outputs: _structured(s)))  # type: ignore[misc]
@@ -113,8 +108,15 @@ def _structured(asked: StructuredOutputs) -> Grammar:
     if asked.choice is not None:
         return Grammar.choices(asked.choice)
     if asked.grammar is not None:
-        return Grammar.gbnf(asked.grammar) if "::=" in asked.grammar else Grammar.lark(asked.grammar)
+        return grammar_text(asked.grammar)
     return Grammar.json_object()
+
+
+def grammar_text(text: str) -> Grammar:
+    """A grammar in llama.cpp's notation, or else in Lark's."""
+    from weft.generate import Grammar
+
+    return Grammar.gbnf(text) if "::=" in text else Grammar.lark(text)
 
 
 def _schema(given: dict[str, Any] | str | bool) -> Any:
@@ -124,14 +126,3 @@ def _schema(given: dict[str, Any] | str | bool) -> Any:
         return json.loads(given)
     except (ValueError, RecursionError):
         raise invalid("is a string that is not JSON", "structured_outputs.json") from None
-
-
-def warnings_of(body: ChatRequest) -> list[str]:
-    """A warning for each field that is set and has no effect here."""
-    ignored = {
-        "store": body.store is True,
-        "service_tier": body.service_tier not in (None, "auto", "default"),
-        "verbosity": body.verbosity not in (None, "medium"),
-        "prompt_cache_retention": body.prompt_cache_retention is not None,
-    }
-    return [f"{name} has no effect here" for name, said in ignored.items() if said]

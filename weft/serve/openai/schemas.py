@@ -1,6 +1,6 @@
-"""The bodies of OpenAI's routes. A field that is not here is refused by name; numbers have ranges.
+"""The bodies of OpenAI's routes. Numbers have ranges; fields whose default is None may be null, as clients send them.
 
-Fields whose default is None may be null, as clients send them.
+A field that is not here is treated as `fields/client_settings.py` says, or refused by name.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ StopText = Annotated[str, Meta(min_length=1, max_length=256)]
 Stop = StopText | Annotated[list[StopText], Meta(max_length=16)]
 Truncate = Literal["left", "right", "middle"]
 ShortText = Annotated[str, Meta(max_length=512)]
+KeepAlive = ShortText | float
 Metadata = Annotated[dict[str, str], Meta(max_length=64)]
 
 
@@ -41,6 +42,19 @@ class StructuredOutputs(Struct, forbid_unknown_fields=True, kw_only=True):
     json_object: bool | None = None
 
 
+class JsonSchema(Struct, forbid_unknown_fields=True, kw_only=True):
+    schema: dict[str, Any] | bool | None = None
+    name: ShortText | None = None
+    description: str | None = None
+    strict: bool | None = None
+
+
+class ResponseFormat(Struct, forbid_unknown_fields=True, kw_only=True):
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchema | None = None
+    schema: dict[str, Any] | None = None  # llama-server takes it here
+
+
 class Sampled(Struct, forbid_unknown_fields=True, kw_only=True):
     """Fields that chat and completions share: how tokens are chosen, and when to stop."""
 
@@ -56,7 +70,7 @@ class Sampled(Struct, forbid_unknown_fields=True, kw_only=True):
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
     logit_bias: Annotated[Bias, Meta(max_length=1024)] | None = None
-    user: ShortText | None = None
+    response_format: ResponseFormat | None = None
     # beyond OpenAI: vLLM's names
     top_k: Annotated[int, Meta(ge=-1, le=(1 << 31) - 1)] | None = None
     min_p: Share | None = None
@@ -77,6 +91,8 @@ class Sampled(Struct, forbid_unknown_fields=True, kw_only=True):
     adapter: Name | None = None
     speculate: bool | None = None
     reasoning_budget: Count | None = None
+    prefix_cache: bool | None = None
+    keep_alive: KeepAlive | None = None  # as in Ollama's API: how long the model stays loaded when idle
 
 
 class Part(Struct, kw_only=True):
@@ -136,19 +152,6 @@ class NamedTool(Struct, forbid_unknown_fields=True, kw_only=True):
     type: Literal["function"] = "function"
 
 
-class JsonSchema(Struct, forbid_unknown_fields=True, kw_only=True):
-    schema: dict[str, Any] | bool | None = None
-    name: ShortText | None = None
-    description: str | None = None
-    strict: bool | None = None
-
-
-class ResponseFormat(Struct, forbid_unknown_fields=True, kw_only=True):
-    type: Literal["text", "json_object", "json_schema"]
-    json_schema: JsonSchema | None = None
-    schema: dict[str, Any] | None = None  # llama-server takes it here
-
-
 class ChatRequest(Sampled, forbid_unknown_fields=True, kw_only=True):
     messages: Annotated[list[Message], Meta(min_length=1, max_length=MAX_MESSAGES)]
     max_completion_tokens: Count | None = None
@@ -157,21 +160,13 @@ class ChatRequest(Sampled, forbid_unknown_fields=True, kw_only=True):
     tools: Annotated[list[Tool], Meta(max_length=MAX_TOOLS)] | None = None
     tool_choice: Literal["auto", "none", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None
-    response_format: ResponseFormat | None = None
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
     chat_template_kwargs: Annotated[dict[str, Any], Meta(max_length=32)] | None = None
     continue_final_message: bool | None = None
     add_generation_prompt: bool | None = None
-    # accepted without effect; listed in `warnings` where that matters
-    store: bool | None = None
-    metadata: Metadata | None = None
-    service_tier: ShortText | None = None
-    safety_identifier: ShortText | None = None
-    prompt_cache_key: ShortText | None = None
-    prompt_cache_retention: ShortText | None = None
-    prompt_cache_options: dict[str, Any] | None = None
-    verbosity: ShortText | None = None
-    modalities: Annotated[list[Literal["text"]], Meta(max_length=1)] | None = None
+    # the older form of tools; the answer has the older form too
+    functions: Annotated[list[Function], Meta(max_length=MAX_TOOLS)] | None = None
+    function_call: Literal["auto", "none"] | NamedFunction | None = None
 
 
 Ids = Annotated[list[TokenId], Meta(min_length=1, max_length=1 << 20)]
@@ -183,7 +178,9 @@ class CompletionRequest(Sampled, forbid_unknown_fields=True, kw_only=True):
     echo: bool | None = None
     prompt_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     add_special_tokens: bool | None = None
-    suffix: None = None
+    parse_special: bool | None = None  # False: special tokens written in the prompt are plain text
+    skip_special_tokens: bool | None = None
+    suffix: Annotated[str, Meta(max_length=1 << 20)] | None = None
     best_of: Annotated[int, Meta(ge=1, le=MAX_ANSWERS)] | None = None
 
 
@@ -192,7 +189,6 @@ class EmbeddingRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     input: str | Annotated[list[TokenId | str | Ids], Meta(min_length=1, max_length=1 << 20)]
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, Meta(ge=1, le=1 << 16)] | None = None
-    user: ShortText | None = None
     # weft's own
     truncate: Literal["head", "tail"] | None = None  # the part that is kept
     prompt: Annotated[str, Meta(max_length=4096)] | None = None

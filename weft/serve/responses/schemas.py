@@ -10,7 +10,6 @@ from weft.serve.openai.schemas import (
     MAX_MESSAGES,
     MAX_PARTS,
     MAX_TOOLS,
-    Count,
     Metadata,
     Name,
     Part,
@@ -89,13 +88,6 @@ class ResponsesRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     # not kept by this server, so these can only be off
     conversation: None = None
     prompt: None = None
-    # accepted without effect
-    service_tier: ShortText | None = None
-    safety_identifier: ShortText | None = None
-    prompt_cache_key: ShortText | None = None
-    prompt_cache_retention: ShortText | None = None
-    prompt_cache_options: dict[str, Any] | None = None
-    max_tool_calls: Count | None = None
     # beyond OpenAI
     top_k: Annotated[int, Meta(ge=-1, le=(1 << 31) - 1)] | None = None
     min_p: Share | None = None

@@ -8,13 +8,15 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from weft.errors import UnsupportedError
 from weft.frozen import frozen
 from weft.serve.http.faults import invalid
 from weft.serve.work.generating import Names, Running, in_words_of, isolation, lease_generator
 from weft.serve.work.toolbox import forced_schema, template_tools
+from weft.text.prompts.generic_tools import needs_generic_tools
 from weft.text.reasoning import opened_by
 from weft.text.reply import ReplyReader
-from weft.text.tool_calls import Arguments, CallEnded, CallStarted, formats_of
+from weft.text.tool_calls import Arguments, CallEnded, CallStarted
 
 if TYPE_CHECKING:
     from weft.generate import Generation, Grammar, Request, TokenLogprob
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from weft.text.tool_calls import Event
 
 _LETTERS = string.ascii_letters + string.digits
+GENERIC_TOOLS = (b"x-weft-tools", b"generic")  # the header of answers to tools that the template cannot write
 
 
 @dataclass
@@ -96,11 +99,16 @@ class Chat:
     """A chat under way: iterate over `deltas`, then `generations` has the counts."""
 
     def __init__(
-        self, runner: GenerateRunner, running: Running, ask: Ask, readers: Callable[[], ReplyReader], model: str
+        self,
+        runner: GenerateRunner,
+        running: Running,
+        ask: Ask,
+        readers: Callable[[], ReplyReader],
+        warnings: list[str],
     ) -> None:
         self.runner = runner
         self.running = running
-        self.model = model
+        self.warnings = warnings  # what the client should know about how it is answered
         self.prompt_tokens = len(running.requests[0].prompt)
         self._ask = ask
         self._readers = [readers() for _ in range(running.requests[0].n)]
@@ -182,27 +190,26 @@ async def start(context: Context, ask: Ask) -> Chat:
         tenant = context.call.tenant if constrained else None
         request, readers = await runner.in_thread(lambda: _prepare(runner, ask), tenant)
         running = await Running.submit(context, runner, [request])
-    return Chat(runner, running, ask, readers, ask.model)
+    warnings = [f"{name} has no effect here" for name in context.call.ignored]
+    if needs_generic_tools(runner.template, ask.messages, _offered(ask)):
+        context.call.headers += (GENERIC_TOOLS,)
+        warnings.append("tools: this model's chat template has none, so they are described in its system message")
+    return Chat(runner, running, ask, readers, warnings)
 
 
 def prompt_ids(runner: GenerateRunner, ask: Ask) -> list[int]:
     """The prompt of a chat. Blocks, so call it in a thread."""
-    template = runner.template
-    tools = [] if ask.tool_choice == "none" else list(ask.tools)
-    if tools and ask.tool_choice == "auto" and formats_of(template).tools is None:
-        raise invalid(
-            f"cannot be offered to {ask.model}: its chat template has no format for tool calls; "
-            "tool_choice 'required', or a named tool, works with any model",
-            "tools",
-            code="tools_not_supported",
-        )
     ours = {"continue_final_message": True} if ask.continue_final else {}
-    given = template_tools(tools) or None
-    return runner.chat_ids(ask.messages, tools=given, variables=ask.variables, **ours)
+    return runner.chat_ids(ask.messages, tools=_offered(ask), variables=ask.variables, **ours)
+
+
+def _offered(ask: Ask) -> list[dict[str, Any]] | None:
+    """The tools that the model is told of, as templates read them."""
+    return None if ask.tool_choice == "none" else template_tools(ask.tools) or None
 
 
 def _prepare(runner: GenerateRunner, ask: Ask) -> tuple[Request, Callable[[], ReplyReader]]:
-    from weft.generate import Grammar, make_request
+    from weft.generate import make_request
 
     ids = prompt_ids(runner, ask)
     if "logprobs" in ask.options:
@@ -216,7 +223,7 @@ def _prepare(runner: GenerateRunner, ask: Ask) -> tuple[Request, Callable[[], Re
         chosen = [tool for tool in tools if ask.named_tool in (None, tool["function"]["name"])]
         if not chosen:
             raise invalid(f"names {ask.named_tool!r:.80}, which is not among the tools", "tool_choice")
-        grammar = Grammar.json_schema(forced_schema(chosen), compact=True)
+        grammar = _forced_grammar(chosen)
     elif grammar is not None and tools:
         raise invalid("cannot be combined with tools: the model could not call any", "response_format")
     template = runner.template
@@ -229,6 +236,16 @@ def _prepare(runner: GenerateRunner, ask: Ask) -> tuple[Request, Callable[[], Re
 
     options = {**runner.sampling_defaults, **ask.options}
     return make_request(ids, show_special=True, grammar=grammar, **options), reader
+
+
+def _forced_grammar(tools: Sequence[Mapping[str, Any]]) -> Grammar:
+    """The grammar of a call of one of the tools; its objects have no keys that the tool does not name."""
+    from weft.generate import Grammar
+
+    try:
+        return Grammar.json_schema(forced_schema(tools), compact=True)
+    except UnsupportedError:  # a schema of many alternatives, which can be enforced but not closed
+        return Grammar.json_schema(forced_schema(tools, closed=False), compact=True)
 
 
 def _call_id(_: int) -> str:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from weft.serve.models.embedder import EmbedRunner
     from weft.serve.work.tracking import Call
 
+FINGERPRINT = b"weft-fingerprint"  # a header
+
 
 MOST_NUMBERS = 1 << 22  # in the vectors of all tokens of a request: some 50 MB of JSON
 
@@ -55,7 +57,8 @@ class Vectors:
 
     def with_header(self) -> Vectors:
         """These vectors; the answer gets the header with their fingerprint."""
-        self.call.headers = ((b"weft-fingerprint", str(self.fingerprint).encode()),)
+        others = (header for header in self.call.headers if header[0] != FINGERPRINT)
+        self.call.headers = (*others, (FINGERPRINT, str(self.fingerprint).encode()))
         return self
 
     def normalised(self) -> Vectors:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
-from weft.errors import TooLongError, WeftError
+from weft.errors import InputError, TooLongError, WeftError
 from weft.frozen import frozen
 from weft.serve.http.faults import Fault, invalid
 from weft.serve.models.classifier import ClassifyRunner
@@ -17,6 +17,7 @@ from weft.serve.models.embedder import EmbedRunner
 from weft.serve.models.generator import GenerateRunner
 from weft.serve.models.outline import DOES
 from weft.serve.models.reranker import RerankRunner
+from weft.serve.settings import seconds
 
 if TYPE_CHECKING:
     from weft.generate import Generation, Piece, Request
@@ -109,6 +110,16 @@ def wrong_kind(name: str, runner: Runner, wanted: str) -> Fault:
         advice = "to rank by one of its labels, the server's operator sets `label` in the --config file"
     message = f"{name} {DOES[runner.kind]} and cannot {wanted}; {advice}"
     return invalid(message, "model", code="wrong_kind_of_model")
+
+
+def keep_loaded(context: Context, model: str, keep_alive: str | float | None) -> Entry:
+    """Set how long the model stays loaded when idle: the time of the latest request, or else the server's."""
+    entry, _ = context.serving.models.find(model)
+    try:
+        entry.keep_alive_s = None if keep_alive is None else seconds(keep_alive)
+    except InputError as error:
+        raise error.but(field="keep_alive") from None
+    return entry
 
 
 def isolation(context: Context, cache_salt: str | None = None) -> dict[str, str]:

@@ -45,7 +45,8 @@ class Call:
     cached_tokens: int = 0
     finish_reason: str = ""
     began: float | None = None  # time of the first token
-    headers: tuple[tuple[bytes, bytes], ...] = ()  # added to an answer that is one JSON document
+    headers: tuple[tuple[bytes, bytes], ...] = ()  # added to an answer that is JSON, or a stream
+    ignored: tuple[str, ...] = ()  # settings of the request that have no effect here
 
     def end(self, fault: Fault) -> None:
         """Cancel the request; the client gets `fault` if it can still be sent."""
