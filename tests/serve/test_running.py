@@ -299,7 +299,7 @@ def test_a_request_that_is_ended_at_any_moment_gets_one_whole_answer(body):
         return Json({"done": True})
 
     route = Route("POST", "/x", handler, "", body=dict if body else None)
-    settings = SimpleNamespace(limits=Limits())
+    settings = SimpleNamespace(strict=False, limits=Limits())
     serving = SimpleNamespace(settings=settings, places=Places(lambda work: 1), arrivals=Arrivals(9, 9))
     headers = [(b"content-type", b"application/json"), (b"content-length", b"2")]
 
