@@ -25,7 +25,7 @@ NATIVE = ("/completion", "/completions", "/infill")
 OLLAMA = ("/api/chat", "/api/generate")
 OLLAMA_EMBED = ("/api/embed", "/api/embeddings")
 EMBEDDINGS = ("/v1/embeddings",)
-RANKING = ("/rerank", "/v1/rerank", "/v2/rerank", "/embed", "/")
+RANKING = ("/rerank", "/v1/rerank", "/v2/rerank", "/embed", "/", "/classify", "/v1/classify", "/score", "/v1/score")
 TEXT = CHAT + COMPLETIONS
 LLAMA = TEXT + NATIVE
 

@@ -49,7 +49,6 @@ class Pooled(Struct, forbid_unknown_fields=True, kw_only=True):
     truncate: bool | None = None
     truncation_direction: Literal["Right", "Left", "right", "left"] | None = None
     truncate_prompt_tokens: Literal[-1] | None = None
-    user: ShortText | None = None
 
 
 class ClassifyRequest(Pooled, forbid_unknown_fields=True, kw_only=True):
