@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.serve.http.events import event
@@ -45,7 +45,7 @@ async def complete(context: Context, body: CompletionRequest) -> Answer:
     def ids(runner: GenerateRunner) -> list[list[int]]:
         return [_ids(runner, prompt, parse) for prompt in prompts]
 
-    return await _answer(context, body, ids, {})
+    return await _answer(context, body, ids, len(prompts))
 
 
 async def infill(context: Context, body: InfillRequest) -> Answer:
@@ -56,7 +56,7 @@ async def infill(context: Context, body: InfillRequest) -> Answer:
         prefix = body.input_prefix + (body.prompt or "")
         return [infill_ids(runner.tokenizer, prefix, body.input_suffix, extra=extra)]
 
-    return await _answer(context, body, ids, {"infill": True})
+    return await _answer(context, body, ids, 1)
 
 
 def split_prompts(given: str | Sequence[Any]) -> list[Prompt]:
@@ -83,9 +83,11 @@ def _ids(runner: GenerateRunner, prompt: Prompt, parse: bool) -> list[int]:
     return ids
 
 
-async def _answer(context: Context, body: SampledRequest, ids: Any, way: dict[str, Any]) -> Answer:
+async def _answer(
+    context: Context, body: SampledRequest, ids: Callable[[GenerateRunner], list[list[int]]], prompts: int
+) -> Answer:
     name = named(context, body.model, "generate")
-    runner, adapter = await lease_generator(context, name, to_ask=True)
+    runner, adapter = await lease_generator(context, name, to_ask=True, answers=prompts * (body.n_cmpl or 1))
     options = {**runner.sampling_defaults, **_options(body, context.serving.settings.limits.default_tokens)}
     options |= isolation(context)
     if adapter is not None:
@@ -97,12 +99,14 @@ async def _answer(context: Context, body: SampledRequest, ids: Any, way: dict[st
         if body.n_probs:
             runner.know_tokens()
         asked = {**options, "logit_bias": _biases(runner, body.logit_bias)}
-        if way:
+        if isinstance(body, InfillRequest):
             asked["stop_ids"] = infill_tokens(runner.tokenizer).ends
         return [make_request(one, grammar=_grammar(body), **asked) for one in ids(runner)]
 
+    constrained = bool(body.grammar) or body.json_schema is not None
     with in_words_of(NAMES):
-        running = await Running.submit(context, runner, await runner.in_thread(prepare))
+        requests = await runner.in_thread(prepare, context.call.tenant if constrained else None)
+        running = await Running.submit(context, runner, requests)
     writer = _Writer(runner, running, body, name)
     if body.stream:
         return Stream(writer.chunks(), _error_event)
