@@ -168,10 +168,12 @@ class AsyncEngine:
         """Run steps while there is work; after each, wake the handles that have something to fetch."""
         try:
             while not self._closed:
-                if not self.engine.step():
+                worked = self.engine.step()
+                # before waiting: a step without work may have concluded a request whose tokens had been chosen
+                self._wake_up([handle for handle in list(self._waiting.values()) if handle.has_news])
+                if not worked:
                     self._wake.wait()
                     self._wake.clear()
-                self._wake_up([handle for handle in list(self._waiting.values()) if handle.has_news])
         except BaseException as failure:
             self._failure = failure
         finally:
