@@ -217,7 +217,7 @@ def serve(model: str, threads: int | None, urls: tuple[str, ...], rates: tuple[f
     \b
     Examples:
       weft bench serve -m model.gguf --rate 2 --rate 4
-      weft bench serve -m smollm2 --rate 1 --requests 60 --prompt 16 --tokens 32 --long 7500 --every 10
+      weft bench serve -m smollm2 --rate 1 --requests 60 --prompt 16 --long 7500 --every 10
       weft bench serve --url http://127.0.0.1:11811 --url http://127.0.0.1:8080 -m smollm2
     """
     from weft import flags
