@@ -71,7 +71,7 @@ def test_a_signal_keeps_the_rows_that_are_embedded(embedder: Path, tmp_path: Pat
         again = start(*arguments, str(tmp_path / f"{name}.npy"))
         assert again.stderr
         said = again.stderr.read().decode()
-        assert again.wait(timeout=60) == 0 and (f"{done} of them from an earlier run" in said) == (name == "out")
+        assert again.wait(timeout=60) == 0 and (f"{done} from a stopped run" in said) == (name == "out")
     assert target.read_bytes() == (tmp_path / "whole.npy").read_bytes()
 
 
