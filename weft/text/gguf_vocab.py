@@ -90,7 +90,7 @@ def named_ids(metadata: Mapping[str, Any]) -> dict[str, int]:
     _WORD_PIECE, is refused.
     """
     found = {name: _integer(metadata[_PREFIX + key], key) for name, key in _IDS.items() if _PREFIX + key in metadata}
-    if metadata.get(_PREFIX + "model") != "bert":
+    if _text(metadata, "model") != "bert":
         return found
     for name, (other, token) in _WORD_PIECE.items():
         if name in found:
