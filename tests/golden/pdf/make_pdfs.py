@@ -83,7 +83,8 @@ def main() -> None:
     readable = ("standard", "truetype", "object_streams")
     texts = {name: [page.extract_text() for page in PdfReader(HERE / f"{name}.pdf").pages] for name in readable}
     (HERE / "texts.json").write_text(json.dumps(texts, indent=1, ensure_ascii=False) + "\n")
-    note_versions(HERE / "texts.json", "reportlab", "pikepdf", "pypdf")
+    for made in (HERE / "texts.json", *HERE.glob("*.pdf")):
+        note_versions(made, "reportlab", "pikepdf", "pypdf")
 
 
 if __name__ == "__main__":

@@ -261,7 +261,7 @@ def test_folders_and_files_are_taken_as_they_are(tmp_path: Path) -> None:
     model.mkdir()
     with pytest.raises(NotFoundError, match="neither safetensors nor GGUF"):
         locate(model)
-    (model / "model.safetensors").write_bytes(b"x")
+    (model / "model.safetensors").write_bytes(b"\2" + bytes(7) + b"{}")  # no tensors
     with pytest.raises(NotFoundError, match=r"lacks config\.json"):
         locate(model)
     (model / "config.json").write_bytes(b"{}")
