@@ -102,7 +102,7 @@ TEST(delta_rule_is_the_same_however_a_text_is_cut) {
       run_kernel(level, "delta_rule",
                  {rows_of(q, begin, end), rows_of(k, begin, end), rows_of(v, begin, end), rows_of(decay, begin, end),
                   rows_of(beta, begin, end), operand_of(state), slots.operand(), segments.operand()},
-                 {rows_of(y, begin, end)}, {{"scale", 0.25}}, workers);
+                 {rows_of(y, begin, end)}, {{"scale", 0.25}, {"tiled", 0.0}}, workers);
     };
     run(0, tokens, -1, 0, whole, 3);
     run(0, 1, -1, 1, cut, 1);
