@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import InputError, TooLongError
-from weft.serve.models.steps import Steps
+from weft.serve.models.steps import StepRunner
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,10 +15,9 @@ if TYPE_CHECKING:
     from weft.embed import Embedder
     from weft.embed.cutting import TokenIds
     from weft.runtime import Adapters
-    from weft.text import Tokenizer
 
 
-class EmbedRunner:
+class EmbedRunner(StepRunner):
     """One loaded embedder. Steps compute full vectors: requests that share a step may ask for different lengths."""
 
     kind = "embed"
@@ -28,43 +25,20 @@ class EmbedRunner:
     def __init__(self, embedder: Embedder, *, waiting: int) -> None:
         self.embedder = embedder
         self._whole = whole = embedder.at(None)
-        self._steps = Steps(
+        super().__init__(
+            embedder,
             lambda ids, adapter: whole.encode_ids(ids, adapter=adapter),
             width=whole.dimension,
-            threads=embedder.info["threads"],
             waiting=waiting,
         )
-        self._texts = ThreadPoolExecutor(1, "weft-tokens")
-
-    @property
-    def info(self) -> dict[str, Any]:
-        return self.embedder.info
-
-    @property
-    def max_tokens(self) -> int:
-        return self.embedder.max_tokens
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        return self.embedder.tokenizer
 
     @property
     def adapters(self) -> Adapters:
         return self.embedder.adapters
 
-    @property
-    def waiting(self) -> int:
-        return self._steps.waiting
-
-    @property
-    def failure(self) -> BaseException | None:
-        return None
-
     async def token_ids(self, texts: Sequence[str], **how: Any) -> TokenIds:
         """The token ids of texts, computed by another thread."""
-        return await asyncio.get_running_loop().run_in_executor(
-            self._texts, lambda: self.embedder.token_ids(texts, **how)
-        )
+        return await self.tokenized(lambda: self.embedder.token_ids(texts, **how))
 
     def given_ids(self, inputs: Sequence[Sequence[int]]) -> TokenIds:
         """Token ids that a client sent, checked here because the kernels do not."""
@@ -107,7 +81,3 @@ class EmbedRunner:
         """The last hidden state of every token, float32 [tokens, channels] for each of `ids`; one at a time, so that
         other requests take turns."""
         return [await self._steps.between(partial(self.embedder.hidden_states, one.tolist())) for one in ids]
-
-    async def close(self) -> None:
-        await self._steps.close()
-        self._texts.shutdown()

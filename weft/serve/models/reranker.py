@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from weft.errors import UnsupportedError
-from weft.serve.models.steps import Steps
+from weft.serve.models.steps import StepRunner
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,42 +15,20 @@ if TYPE_CHECKING:
     from weft.rerank.pairs import Pairs
     from weft.rerank.text_classifier import Text
     from weft.runtime import Adapters, Tokens
-    from weft.text import Tokenizer
 
 
-class RerankRunner:
+class RerankRunner(StepRunner):
     """One loaded reranker."""
 
     kind = "rerank"
 
     def __init__(self, reranker: Reranker, *, waiting: int) -> None:
         self.reranker = reranker
-        self._steps = Steps(self._raw, width=1, threads=reranker.info["threads"], waiting=waiting)
-        self._texts = ThreadPoolExecutor(1, "weft-tokens")
-
-    @property
-    def info(self) -> dict[str, Any]:
-        return self.reranker.info
-
-    @property
-    def max_tokens(self) -> int:
-        return self.reranker.max_tokens
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        return self.reranker.tokenizer
+        super().__init__(reranker, self._raw, width=1, waiting=waiting)
 
     @property
     def adapters(self) -> Adapters:
         raise UnsupportedError("rerank", "adapters are not supported for rerankers in a server")
-
-    @property
-    def waiting(self) -> int:
-        return self._steps.waiting
-
-    @property
-    def failure(self) -> BaseException | None:
-        return None
 
     @property
     def labels(self) -> list[str] | None:
@@ -67,9 +43,7 @@ class RerankRunner:
 
     async def token_texts(self, texts: Sequence[Text], truncate: str | None) -> Pairs:
         """The tokens of each text or pair, computed by another thread."""
-        return await asyncio.get_running_loop().run_in_executor(
-            self._texts, lambda: self.reranker.token_texts(texts, truncate=truncate)
-        )
+        return await self.tokenized(lambda: self.reranker.token_texts(texts, truncate=truncate))
 
     async def logits(self, pairs: Pairs) -> tuple[np.ndarray, float]:
         """The logits of the label, float32 [n, 1], and the seconds spent waiting."""
@@ -77,9 +51,7 @@ class RerankRunner:
 
     async def token_pairs(self, pairs: Sequence[tuple[str, str]], truncate: str | None) -> Pairs:
         """The tokens of each pair, computed by another thread."""
-        return await asyncio.get_running_loop().run_in_executor(
-            self._texts, lambda: self.reranker.token_pairs(pairs, truncate=truncate)
-        )
+        return await self.tokenized(lambda: self.reranker.token_pairs(pairs, truncate=truncate))
 
     def _raw(self, tokens: list[Tokens], _adapter: str | None) -> np.ndarray:
         """Scores before the activation, since requests that share a step may ask for different ones."""
@@ -92,7 +64,3 @@ class RerankRunner:
         raw, waited = await self._steps.rows(pairs.tokens)
         found: list[float] = self.reranker.activated(raw[:, 0], activation).tolist()
         return found, waited
-
-    async def close(self) -> None:
-        await self._steps.close()
-        self._texts.shutdown()

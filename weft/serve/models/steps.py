@@ -15,6 +15,8 @@ from weft.errors import BackendError, BusyError
 if TYPE_CHECKING:
     import numpy as np
 
+    from weft.text import Tokenizer
+
     Make = Callable[[list[Any], str | None], np.ndarray]
 
 T = TypeVar("T")
@@ -148,3 +150,41 @@ class Steps:
         if self._worker is not None:
             await asyncio.wait({self._worker})
         self._thread.shutdown()
+
+
+class StepRunner:
+    """One loaded model whose requests share steps: what embedders, rerankers and classifiers have in common."""
+
+    def __init__(self, model: Any, make: Make, *, width: int, waiting: int) -> None:
+        self._model = model
+        self._steps = Steps(make, width=width, threads=model.info["threads"], waiting=waiting)
+        self._texts = ThreadPoolExecutor(1, "weft-tokens")
+
+    @property
+    def info(self) -> dict[str, Any]:
+        return dict(self._model.info)
+
+    @property
+    def max_tokens(self) -> int:
+        return int(self._model.max_tokens)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        found: Tokenizer = self._model.tokenizer
+        return found
+
+    @property
+    def waiting(self) -> int:
+        return self._steps.waiting
+
+    @property
+    def failure(self) -> BaseException | None:
+        return None
+
+    async def tokenized(self, make: Callable[[], T]) -> T:
+        """What `make` returns, computed by the thread that tokenizes."""
+        return await asyncio.get_running_loop().run_in_executor(self._texts, make)
+
+    async def close(self) -> None:
+        await self._steps.close()
+        self._texts.shutdown()
