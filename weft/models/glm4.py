@@ -72,9 +72,7 @@ class Config(llama.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.partial_rotary_factor <= 1 or self.rotated % 2 or not self.rotated:
-            what = f"must be above 0, at most 1, and rotate an even number of {self.channels} channels"
-            raise nn.unsupported(self, "partial_rotary_factor", what, given=self.partial_rotary_factor)
+        nn.check_part_rotates(self)
 
     @property
     def out_bias(self) -> bool:

@@ -88,9 +88,7 @@ class Config(llama.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.partial_rotary_factor <= 1 or self.rotated % 2:
-            what = f"must be above 0, at most 1, and rotate an even number of {self.channels} channels"
-            raise nn.unsupported(self, "partial_rotary_factor", what, given=self.partial_rotary_factor)
+        nn.check_part_rotates(self)
 
     @property
     def rotated(self) -> int:

@@ -140,9 +140,7 @@ class Config(llama.Config):
     def __post_init__(self) -> None:
         super().__post_init__()
         nn.check_layer_types(self, self.layer_types, LAYER_TYPES)
-        if not 0 < self.partial_rotary_factor <= 1 or self.rotated % 2 or not self.rotated:
-            what = f"must be above 0, at most 1, and rotate an even number of {self.channels} channels"
-            raise nn.unsupported(self, "partial_rotary_factor", what, given=self.partial_rotary_factor)
+        nn.check_part_rotates(self)
         if self.linear_num_value_heads % self.linear_num_key_heads:
             what = f"must be a multiple of linear_num_key_heads ({self.linear_num_key_heads})"
             raise nn.unsupported(self, "linear_num_value_heads", what, given=self.linear_num_value_heads)

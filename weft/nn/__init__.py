@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from weft.nn.attention import attend as attend
     from weft.nn.config import check_layer_types as check_layer_types
     from weft.nn.config import check_one_of as check_one_of
+    from weft.nn.config import check_part_rotates as check_part_rotates
     from weft.nn.config import read_config as read_config
     from weft.nn.config import unsupported as unsupported
     from weft.nn.layers import activate as activate
@@ -46,6 +47,7 @@ _HOMES = {
     "causal_conv": "layers",
     "check_layer_types": "config",
     "check_one_of": "config",
+    "check_part_rotates": "config",
     "delta_rule": "layers",
     "embedding": "layers",
     "gated": "layers",

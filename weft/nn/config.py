@@ -63,6 +63,13 @@ def check_one_of(cfg: Any, field: str, known: Collection[str]) -> None:
         raise unsupported(cfg, field, given=getattr(cfg, field), advice=f"weft knows {', '.join(known)}")
 
 
+def check_part_rotates(cfg: Any) -> None:
+    """Refuse a partial_rotary_factor that does not rotate an even number of channels of a head."""
+    if not 0 < cfg.partial_rotary_factor <= 1 or not cfg.rotated or cfg.rotated % 2:
+        what = f"must be above 0, at most 1, and rotate an even number of {cfg.channels} channels"
+        raise unsupported(cfg, "partial_rotary_factor", what, given=cfg.partial_rotary_factor)
+
+
 def check_layer_types(cfg: Any, types: Sequence[str] | None, known: Collection[str] = LAYER_TYPES) -> None:
     """Refuse layer_types that are not one known type for each layer."""
     unknown = sorted(set(types or ()) - set(known))
