@@ -84,7 +84,7 @@ struct Worker {
   std::atomic<int64_t>* counter;  // tasks drawn so far
   std::byte* scratch;
   // When given, the first task of each worker is the one of its own index, and only the others are drawn: a worker waits
-  // only if it has a task, and mostly draws none, where drawing costs sixteen workers a tenth of a microsecond each.
+  // only if it has a task, and mostly draws none from the counter that all of them share.
   const Gate* gate = nullptr;
   mutable int64_t tasks = 0;  // of the instruction
   mutable int64_t taken = 0;  // of them, by this worker

@@ -7,8 +7,8 @@ namespace weft {
 
 using namespace std::chrono_literals;
 
-// Waking a thread takes 5 µs and more, waking fifteen a tenth of a millisecond. Jobs that follow each other this closely find
-// the team spinning; between others it spins briefly.
+// Waking a parked team takes longer than many a step. Jobs that follow each other this closely find it spinning; between
+// others it spins briefly.
 static constexpr auto kClose = 500us, kBrief = 20us;
 
 // Which word a worker waits for.
