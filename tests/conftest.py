@@ -94,7 +94,12 @@ def smollm2() -> Path:
 
 @pytest.fixture(scope="session")
 def qwen_coder() -> Path:
-    """The GGUF file of Qwen2.5-Coder-1.5B-Instruct in Q4_K_M: 1.1 GB, so only where it has been pulled already."""
+    """The GGUF file of Qwen2.5-Coder-1.5B-Instruct in Q4_K_M: minutes of work, so only in a soak run.
+
+    It is 1.1 GB, so only where it has been pulled already.
+    """
+    if not SOAK:
+        pytest.skip("1.5 billion weights take minutes: `make soak` runs them")
     from weft.errors import WeftError
     from weft.weights.sources import locate
 
