@@ -50,6 +50,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "text",
         "_core",
     ),
+    "describe": ("runtime", "models", "nn", "graph", "weights"),
     "generate": ("runtime", "nn", "graph", "text", "weights/sources"),
     "rerank": ("progress", "runtime", "generate", "text", "weights/sources"),
     "embed": ("progress", "runtime", "runtime/threads", "text", "vectors", "weights", "weights/sources"),

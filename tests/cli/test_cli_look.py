@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import tiny
 from running import Run
 from tiny_chat import CONFIG, TEMPLATE, write_chat_model
 
@@ -81,13 +82,31 @@ def test_inspect_of_a_broken_file_is_the_model_s_fault(run: Run, tmp_path: Path)
     assert result.exit_code == 1 and result.stderr.startswith("weft: [broken.gguf] the tensor count")
 
 
-@pytest.mark.parametrize("option", ["--weights", "--program", "--template", None])
+@pytest.mark.parametrize("option", ["--weights", "--program", "--template", "--config", None])
 def test_show_reads_no_weight(run: Run, generator: Path, monkeypatch: pytest.MonkeyPatch, option: str | None) -> None:
     def refuse(self: object, *arguments: object) -> None:
         raise AssertionError("a weight was read")
 
     monkeypatch.setattr("weft.weights.files.TensorInfo.bytes", refuse)
     assert run("show", str(generator), *([option] if option else [])).exit_code == 0
+
+
+def test_show_prints_a_description_that_runs(run: Run, tmp_path: Path) -> None:
+    folder = tiny.write_folder(tmp_path / "olmo2", tiny.CONFIGS["olmo2"])
+    text = run("show", str(folder), "--config").stdout
+    assert json.loads(text)["made_from"] == "olmo2"
+    (folder / "weft.json").write_text(text)
+    shown = run("show", str(folder))
+    assert shown.exit_code == 0 and "generic" in shown.stdout
+    assert run("show", str(folder), "--config").stdout == text
+
+
+def test_show_says_why_a_model_has_no_description(run: Run, tmp_path: Path) -> None:
+    folder = tiny.write_folder(tmp_path / "lfm2", tiny.CONFIGS["lfm2"])
+    result = run("show", str(folder), "--config")
+    assert result.exit_code == 1 and result.stderr == (
+        "weft: [describe] a lfm2 does not fit a description: its program has the ops causal_conv\n"
+    )
 
 
 def test_show_prints_a_program_that_parses(run: Run, generator: Path) -> None:

@@ -36,6 +36,8 @@ class ModelModule(Protocol):
     forward         decoders: logits [L, vocab] of the rows asked for
     token_logit     decoders that rerank: the logit [L, 1] of one token, from hidden states [L, hidden]
     classify        encoders that rerank: scores [B, labels], from pooled states [B, hidden]
+    describe        models that a description fits (weft/nn/description.py): that description, from the Config and the
+                    names of the checkpoint's tensors
     """
 
     KIND: str

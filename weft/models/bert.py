@@ -5,10 +5,12 @@ Reference: transformers/models/bert. Checkpoint names are the scope names below.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from weft import nn
 from weft.frozen import frozen
+from weft.nn import description as said
 from weft.weights.names import Gguf, GgufKeys, Names
 
 if TYPE_CHECKING:
@@ -150,3 +152,34 @@ def hidden_states(w: Scope, cfg: Config, step: Step) -> Tensor:
     for layer in range(cfg.num_hidden_layers):
         x = block(x, w / "encoder" / "layer" / layer, cfg, step, layer)
     return x
+
+
+def describe(cfg: Config, names: Collection[str] = ()) -> said.Description:
+    at = "encoder.layer.{i}."
+    return said.described(
+        {
+            "embedding": "embeddings.word_embeddings",
+            "positions": "embeddings.position_embeddings",
+            "types": "embeddings.token_type_embeddings",
+            "embedding_norm": "embeddings.LayerNorm",
+            **{name[0]: f"{at}attention.self.{name}" for name in ("query", "key", "value")},
+            "o": f"{at}attention.output.dense",
+            "attention_out_norm": f"{at}attention.output.LayerNorm",
+            "up": f"{at}intermediate.dense",
+            "down": f"{at}output.dense",
+            "mlp_out_norm": f"{at}output.LayerNorm",
+        },
+        kind="encoder",
+        vocab_size=cfg.vocab_size,
+        hidden_size=cfg.hidden_size,
+        layers=cfg.num_hidden_layers,
+        positions=cfg.positions,
+        embedding=said.Embedding(
+            positions="learned", first_position=cfg.first_position, types=cfg.type_vocab_size, norm=True
+        ),
+        norm=said.Norm("layer", cfg.layer_norm_eps, bias=True),
+        block=said.Block("post", final_norm=False),
+        attention=said.both_ways(cfg.num_attention_heads, cfg.hidden_size, bias=True),
+        mlp=said.Mlp(cfg.intermediate_size, ACTIVATIONS[cfg.hidden_act], gated=False, bias=True),
+        **said.layers_of([0] * cfg.num_hidden_layers, [None] * cfg.num_hidden_layers),
+    )

@@ -5,11 +5,13 @@ Reference: transformers/models/distilbert. Checkpoint names are the scope names 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, ClassVar
 
 from weft import nn
 from weft.frozen import frozen
 from weft.models.bert import ACTIVATIONS
+from weft.nn import description as said
 from weft.weights.names import Names
 
 if TYPE_CHECKING:
@@ -80,3 +82,31 @@ def hidden_states(w: Scope, cfg: Config, step: Step) -> Tensor:
     for layer in range(cfg.num_hidden_layers):
         x = block(x, w / "transformer" / "layer" / layer, cfg, step, layer)
     return x
+
+
+def describe(cfg: Config, names: Collection[str] = ()) -> said.Description:
+    at = "transformer.layer.{i}."
+    return said.described(
+        {
+            "embedding": "embeddings.word_embeddings",
+            "positions": "embeddings.position_embeddings",
+            "embedding_norm": "embeddings.LayerNorm",
+            **{name: f"{at}attention.{name}_lin" for name in "qkv"},
+            "o": f"{at}attention.out_lin",
+            "attention_out_norm": f"{at}sa_layer_norm",
+            "up": f"{at}ffn.lin1",
+            "down": f"{at}ffn.lin2",
+            "mlp_out_norm": f"{at}output_layer_norm",
+        },
+        kind="encoder",
+        vocab_size=cfg.vocab_size,
+        hidden_size=cfg.hidden_size,
+        layers=cfg.num_hidden_layers,
+        positions=cfg.positions,
+        embedding=said.Embedding(positions="learned", norm=True),
+        norm=said.Norm("layer", EPS, bias=True),
+        block=said.Block("post", final_norm=False),
+        attention=said.both_ways(cfg.num_attention_heads, cfg.hidden_size, bias=True),
+        mlp=said.Mlp(cfg.intermediate_size, ACTIVATIONS[cfg.hidden_act], gated=False, bias=True),
+        **said.layers_of([0] * cfg.num_hidden_layers, [None] * cfg.num_hidden_layers),
+    )

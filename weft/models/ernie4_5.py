@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from weft.frozen import frozen
 from weft.models import llama
-from weft.models.llama import NAMES, forward, hidden_states, token_logit
+from weft.models.llama import NAMES, describe, forward, hidden_states, token_logit
 from weft.weights.names import Gguf
 
 if TYPE_CHECKING:
     from weft.nn import Rope
 
-__all__ = ["GGUF", "KIND", "NAMES", "Config", "forward", "hidden_states", "token_logit"]
+__all__ = ["GGUF", "KIND", "NAMES", "Config", "describe", "forward", "hidden_states", "token_logit"]
 
 KIND = "decoder"
 THETA = 500_000.0  # where config.json leaves it out

@@ -5,11 +5,14 @@ Reference: transformers/models/eurobert. Checkpoint names are Llama's, with or w
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from weft import nn
 from weft.frozen import frozen
 from weft.models import llama
+from weft.nn import description as said
 from weft.weights.names import Names
 
 if TYPE_CHECKING:
@@ -39,3 +42,9 @@ def hidden_states(w: Scope, cfg: Config, step: Step) -> Tensor:
     for layer in range(cfg.num_hidden_layers):
         x = llama.block(x, w / "layers" / layer, cfg, step, layer)
     return nn.rms_norm(x, w / "norm", cfg.rms_norm_eps)
+
+
+def describe(cfg: Config, names: Collection[str] = ()) -> said.Description:
+    made = llama.describe(cfg)
+    weights = {role: name.removeprefix("model.") for role, name in made.weights.items() if role != "head"}
+    return replace(made, kind="encoder", output=None, weights=weights)

@@ -6,7 +6,7 @@ Reference: transformers/models/gemma2. Checkpoint names are the scope names belo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -14,9 +14,10 @@ from weft import nn
 from weft.frozen import frozen
 from weft.models import llama
 from weft.models.llama import NAMES
+from weft.nn import description as said
 from weft.weights.names import Gguf, GgufKeys
 
-__all__ = ["GGUF", "KIND", "NAMES", "Config", "forward", "hidden_states"]
+__all__ = ["GGUF", "KIND", "NAMES", "Config", "describe", "forward", "hidden_states"]
 
 if TYPE_CHECKING:
     from weft.graph.tensor import Tensor
@@ -208,3 +209,20 @@ def forward(w: Scope, cfg: Config, step: Step, layers: Callable[..., Tensor] = b
     logits = llama.head(hidden_states(w / "model", cfg, step, layers), w, cfg)
     cap = cfg.final_logit_softcapping
     return nn.softcap(logits, cap=cap) if cap is not None else logits
+
+
+def describe(cfg: Config, names: Collection[str] = (), *, qk_norm: str = "none") -> said.Description:
+    at = "model.layers.{i}."
+    return llama.describe(
+        cfg,
+        embedding=said.Embedding(scale=math.sqrt(cfg.hidden_size)),
+        block=said.Block("sandwich"),
+        output=said.Output(tied=cfg.tie_word_embeddings, cap=cfg.final_logit_softcapping),
+        plus_one=True,
+        qk_norm=qk_norm,
+        weights={
+            "attention_out_norm": f"{at}post_attention_layernorm",
+            "mlp_norm": f"{at}pre_feedforward_layernorm",
+            "mlp_out_norm": f"{at}post_feedforward_layernorm",
+        },
+    )

@@ -6,13 +6,14 @@ EmbeddingGemma is one with bidirectional attention.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from weft import nn
 from weft.frozen import frozen
 from weft.models import gemma2, llama
+from weft.nn import description as said
 from weft.weights.names import Gguf, GgufKeys, Names
 
 if TYPE_CHECKING:
@@ -143,3 +144,7 @@ def hidden_states(w: Scope, cfg: Config, step: Step) -> Tensor:
 def forward(w: Scope, cfg: Config, step: Step) -> Tensor:
     """Logits of the tokens in step.rows [L, vocab]; step carries positions and the key/value pages."""
     return gemma2.forward(w, cfg, step, block)
+
+
+def describe(cfg: Config, names: Collection[str] = ()) -> said.Description:
+    return gemma2.describe(cfg, qk_norm="head")

@@ -5,7 +5,7 @@ Reference: transformers/models/glm4. Gate and up projections are row ranges of g
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +13,14 @@ from weft import nn
 from weft.frozen import frozen
 from weft.models import llama, phi3
 from weft.models.llama import NAMES, token_logit
+from weft.nn import description as said
 from weft.weights.names import Gguf, GgufKeys
 
 if TYPE_CHECKING:
     from weft.graph.tensor import Tensor
     from weft.nn import Rope, Scope, Step
 
-__all__ = ["GGUF", "KIND", "NAMES", "Config", "forward", "hidden_states", "token_logit"]
+__all__ = ["GGUF", "KIND", "NAMES", "Config", "describe", "forward", "hidden_states", "token_logit"]
 
 KIND = "decoder"
 PART = 0.5  # of each head rotates, where a file leaves it out
@@ -105,3 +106,9 @@ def hidden_states(w: Scope, cfg: Config, step: Step) -> Tensor:
 def forward(w: Scope, cfg: Config, step: Step) -> Tensor:
     """Logits of the tokens in step.rows [L, vocab]; step carries positions and the key/value pages."""
     return llama.forward(w, cfg, step, block)
+
+
+def describe(cfg: Config, names: Collection[str] = ()) -> said.Description:
+    at = "model.layers.{i}."
+    after = {"attention_out_norm": f"{at}post_self_attn_layernorm", "mlp_out_norm": f"{at}post_mlp_layernorm"}
+    return llama.describe(cfg, block=said.Block("sandwich"), fused=("gate_up",), weights=after)

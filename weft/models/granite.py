@@ -5,7 +5,7 @@ Reference: transformers/models/granite. Checkpoint names are Llama's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,13 +13,14 @@ from weft import nn
 from weft.frozen import frozen
 from weft.models import llama
 from weft.models.llama import NAMES
+from weft.nn import description as said
 from weft.weights.names import Gguf, GgufKeys
 
 if TYPE_CHECKING:
     from weft.graph.tensor import Tensor
     from weft.nn import Scope, Step
 
-__all__ = ["GGUF", "KIND", "NAMES", "Config", "forward", "hidden_states", "token_logit"]
+__all__ = ["GGUF", "KIND", "NAMES", "Config", "describe", "forward", "hidden_states", "token_logit"]
 
 KIND = "decoder"
 MULTIPLIERS = {  # config.json's -> GGUF's
@@ -86,3 +87,12 @@ def forward(w: Scope, cfg: Config, step: Step) -> Tensor:
 def token_logit(x: Tensor, w: Scope, cfg: Config, id: int) -> Tensor:
     """The logit of one token: x [L, hidden] -> [L, 1]"""
     return nn.scale(llama.token_logit(x, w, cfg, id), by=1.0 / cfg.logits_scaling)
+
+
+def describe(cfg: Config, names: Collection[str] = ()) -> said.Description:
+    return llama.describe(
+        cfg,
+        embedding=said.Embedding(scale=cfg.embedding_multiplier),
+        block=said.Block("pre", residual_scale=cfg.residual_multiplier),
+        output=said.Output(tied=cfg.tie_word_embeddings, scale=1.0 / cfg.logits_scaling),
+    )

@@ -6,11 +6,12 @@ Reference: transformers/models/llama. Checkpoint names are the scope names below
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from weft import nn
 from weft.frozen import frozen
+from weft.nn import description as said
 from weft.weights.names import Gguf, Names
 
 # what transformers calls them -> the catalogue's word
@@ -227,3 +228,64 @@ def token_logit(x: Tensor, w: Scope, cfg: Config, id: int) -> Tensor:
 def forward(w: Scope, cfg: Config, step: Step, layers: Callable[..., Tensor] = block) -> Tensor:
     """Logits of the tokens in step.rows [L, vocab]; step carries positions and the key/value pages."""
     return head(hidden_states(w / "model", cfg, step, layers), w, cfg)
+
+
+def describe(
+    cfg: Config,
+    names: Collection[str] = (),
+    *,
+    embedding: said.Embedding | None = None,
+    block: said.Block | None = None,
+    output: said.Output | None = None,
+    plus_one: bool = False,
+    qk_norm: str = "none",
+    fused: tuple[str, ...] = (),
+    weights: Mapping[str, str] | None = None,
+) -> said.Description:
+    """The model in words. Relatives pass what differs; `weights` replaces names of parts, {} for none of them."""
+    layers = range(cfg.num_hidden_layers)
+    windows = [cfg.window(layer) for layer in layers]
+    if not cfg.is_causal:  # see rotary_attention
+        windows = [window + 1 if window else 0 for window in windows]
+    attention = said.Attention(
+        heads=cfg.num_attention_heads,
+        kv_heads=cfg.kv_heads,
+        head_dim=cfg.channels,
+        causal=not cfg.bidirectional,
+        scale=cfg.score_scale,
+        cap=cfg.score_cap or None,
+        bias=cfg.qkv_bias and "qkv" not in fused,
+        out_bias=cfg.out_bias,
+        qk_norm=qk_norm,
+        qkv="stacked" if "qkv" in fused else "apart",
+    )
+    gate = "gate_up" if "gate_up" in fused else "apart"
+    bias = cfg.inner_bias and gate == "apart"
+    at = "model.layers.{i}."
+    known = {
+        "embedding": "model.embed_tokens",
+        "attention_norm": f"{at}input_layernorm",
+        **{name: f"{at}self_attn.{name}_proj" for name in "qkvo"},
+        "qkv": f"{at}self_attn.qkv_proj",
+        **{f"{name}_norm": f"{at}self_attn.{name}_norm" for name in "qk"},
+        "mlp_norm": f"{at}post_attention_layernorm",
+        **{name: f"{at}mlp.{name}_proj" for name in ("gate", "up", "gate_up", "down")},
+        "final_norm": "model.norm",
+        "head": "lm_head",
+        **(weights or {}),
+    }
+    return said.described(
+        known,
+        kind="decoder",
+        vocab_size=cfg.vocab_size,
+        hidden_size=cfg.hidden_size,
+        layers=cfg.num_hidden_layers,
+        positions=cfg.max_position_embeddings,
+        embedding=embedding or said.Embedding(),
+        norm=said.Norm("rms", cfg.rms_norm_eps, plus_one=plus_one),
+        block=block or said.Block("pre"),
+        attention=attention,
+        mlp=said.Mlp(cfg.intermediate_size, cfg.activation, gated=True, bias=bias, gate=gate),
+        output=output or said.Output(tied=cfg.tie_word_embeddings),
+        **said.layers_of(windows, [cfg.rotation(layer, 0) for layer in layers]),
+    )

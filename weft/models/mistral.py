@@ -11,10 +11,10 @@ from typing import Any
 
 from weft.frozen import frozen
 from weft.models import llama
-from weft.models.llama import NAMES, forward, hidden_states, token_logit
+from weft.models.llama import NAMES, describe, forward, hidden_states, token_logit
 from weft.weights.names import Gguf
 
-__all__ = ["GGUF", "KIND", "NAMES", "Config", "forward", "hidden_states", "token_logit"]
+__all__ = ["GGUF", "KIND", "NAMES", "Config", "describe", "forward", "hidden_states", "token_logit"]
 
 KIND = "decoder"
 

@@ -6,12 +6,14 @@ neither norms nor products have a bias unless the config says so.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from weft import nn
 from weft.frozen import frozen
 from weft.models.bert import ACTIVATIONS
+from weft.nn import description as said
 from weft.weights.names import Names
 
 if TYPE_CHECKING:
@@ -142,3 +144,32 @@ def classify(x: Tensor, w: Scope, cfg: Config, labels: int) -> Tensor:
     inner = nn.linear(x, w / "head" / "dense", cfg.hidden_size, cfg.classifier_bias)
     inner = norm(nn.activate(inner, kind=ACTIVATIONS[cfg.classifier_activation]), w / "head" / "norm", cfg)
     return nn.linear(inner, w / "classifier", labels, bias=True)
+
+
+def describe(cfg: Config, names: Collection[str] = ()) -> said.Description:
+    layers, at = range(cfg.num_hidden_layers), "layers.{i}."
+    inner, bias = cfg.intermediate_size, cfg.attention_bias
+    return said.described(
+        {
+            "embedding": "embeddings.tok_embeddings",
+            "embedding_norm": "embeddings.norm",
+            "attention_norm": f"{at}attn_norm",
+            "qkv": f"{at}attn.Wqkv",
+            "o": f"{at}attn.Wo",
+            "mlp_norm": f"{at}mlp_norm",
+            "gate_up": f"{at}mlp.Wi",
+            "down": f"{at}mlp.Wo",
+            "final_norm": "final_norm",
+        },
+        kind="encoder",
+        vocab_size=cfg.vocab_size,
+        hidden_size=cfg.hidden_size,
+        layers=cfg.num_hidden_layers,
+        positions=cfg.positions,
+        embedding=said.Embedding(norm=True),
+        norm=said.Norm("layer", cfg.norm_eps, bias=cfg.norm_bias),
+        block=said.Block("pre", first_norm=False),
+        attention=said.both_ways(cfg.num_attention_heads, cfg.hidden_size, bias=bias, qkv="stacked"),
+        mlp=said.Mlp(inner, ACTIVATIONS[cfg.hidden_activation], gated=True, bias=cfg.mlp_bias, gate="gate_up"),
+        **said.layers_of([cfg.window(layer) for layer in layers], [cfg.rotation(layer) for layer in layers]),
+    )

@@ -6,6 +6,7 @@ fused, fc11 is multiplied with the activated fc12. transformers' own are read to
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,6 +14,7 @@ from weft import nn
 from weft.frozen import frozen
 from weft.models import bert
 from weft.models.bert import ACTIVATIONS
+from weft.nn import description as said
 from weft.weights.names import Gguf, GgufKeys
 
 if TYPE_CHECKING:
@@ -171,3 +173,43 @@ def hidden_states(w: Scope, cfg: Config, step: Step) -> Tensor:
     for layer in range(cfg.num_hidden_layers):
         x = block(x, layers / layer, cfg, step, layer)
     return x
+
+
+def describe(cfg: Config, names: Collection[str] = ()) -> said.Description:
+    """The names are the file's own: those of the first checkpoints, or transformers'."""
+    first = "emb_ln.weight" in names
+    fused = "encoder.layers.0.attn.Wqkv.weight" in names
+
+    def named(part: str) -> str:
+        return part if first else NATIVE[part]
+
+    at = named("encoder.layers") + ".{i}."
+    rotation = nn.rope(cfg.channels, cfg.rope_theta, cfg.rope_scaling, positions=cfg.max_position_embeddings)
+    return said.described(
+        {
+            "embedding": "embeddings.word_embeddings",
+            "types": "embeddings.token_type_embeddings",
+            "embedding_norm": named("emb_ln"),
+            "qkv": f"{at}attn.Wqkv",
+            **{name: f"{at}{NATIVE['attn']}.{name}_proj" for name in "qkv"},
+            "o": at + named("attn.out_proj"),
+            "attention_out_norm": at + named("norm1"),
+            "up": at + named("mlp.fc11"),
+            "gate": at + named("mlp.fc12"),
+            "down": at + named("mlp.fc2"),
+            "mlp_out_norm": at + named("norm2"),
+        },
+        kind="encoder",
+        vocab_size=cfg.vocab_size,
+        hidden_size=cfg.hidden_size,
+        layers=cfg.num_hidden_layers,
+        positions=cfg.positions,
+        embedding=said.Embedding(types=cfg.type_vocab_size, norm=True),
+        norm=said.Norm("layer", cfg.layer_norm_eps, bias=True),
+        block=said.Block("post", final_norm=False),
+        attention=said.both_ways(
+            cfg.num_attention_heads, cfg.hidden_size, bias=False, qkv="stacked" if fused else "apart"
+        ),
+        mlp=said.Mlp(cfg.intermediate_size, ACTIVATIONS[cfg.hidden_act], gated=True),
+        **said.layers_of([0] * cfg.num_hidden_layers, [rotation] * cfg.num_hidden_layers),
+    )

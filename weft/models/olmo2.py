@@ -5,7 +5,7 @@ Reference: transformers/models/olmo2. Checkpoint names are the scope names below
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +13,14 @@ from weft import nn
 from weft.frozen import frozen
 from weft.models import llama
 from weft.models.llama import NAMES, token_logit
+from weft.nn import description as said
 from weft.weights.names import Gguf, GgufKeys
 
 if TYPE_CHECKING:
     from weft.graph.tensor import Tensor
     from weft.nn import Scope, Step
 
-__all__ = ["GGUF", "KIND", "NAMES", "Config", "forward", "hidden_states", "token_logit"]
+__all__ = ["GGUF", "KIND", "NAMES", "Config", "describe", "forward", "hidden_states", "token_logit"]
 
 KIND = "decoder"
 
@@ -102,3 +103,9 @@ def hidden_states(w: Scope, cfg: Config, step: Step) -> Tensor:
 def forward(w: Scope, cfg: Config, step: Step) -> Tensor:
     """Logits of the tokens in step.rows [L, vocab]; step carries positions and the key/value pages."""
     return llama.forward(w, cfg, step, block)
+
+
+def describe(cfg: Config, names: Collection[str] = ()) -> said.Description:
+    at = "model.layers.{i}."
+    after = {"attention_out_norm": f"{at}post_attention_layernorm", "mlp_out_norm": f"{at}post_feedforward_layernorm"}
+    return llama.describe(cfg, block=said.Block("output"), qk_norm="all", weights=after)

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from weft import nn
 from weft.frozen import frozen
 from weft.models import olmo2
-from weft.models.olmo2 import NAMES, forward, hidden_states, token_logit
+from weft.models.olmo2 import NAMES, describe, forward, hidden_states, token_logit
 
 if TYPE_CHECKING:
     from weft.nn import Rope
 
-__all__ = ["GGUF", "KIND", "NAMES", "Config", "forward", "hidden_states", "token_logit"]
+__all__ = ["GGUF", "KIND", "NAMES", "Config", "describe", "forward", "hidden_states", "token_logit"]
 
 KIND = "decoder"
 GGUF = None  # olmo2.py reads such files

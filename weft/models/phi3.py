@@ -6,7 +6,7 @@ Reference: transformers/models/phi3. Queries, keys and values are row ranges of 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +14,10 @@ from weft import nn
 from weft.frozen import frozen
 from weft.models import llama
 from weft.models.llama import NAMES
+from weft.nn import description as said
 from weft.weights.names import Gguf, GgufKeys
 
-__all__ = ["GGUF", "KIND", "NAMES", "Config", "forward", "hidden_states"]
+__all__ = ["GGUF", "KIND", "NAMES", "Config", "describe", "forward", "hidden_states"]
 
 if TYPE_CHECKING:
     from weft.graph.tensor import Tensor
@@ -134,3 +135,7 @@ def hidden_states(w: Scope, cfg: Config, step: Step) -> Tensor:
 def forward(w: Scope, cfg: Config, step: Step) -> Tensor:
     """Logits of the tokens in step.rows [L, vocab]; step carries positions and the key/value pages."""
     return llama.forward(w, cfg, step, block)
+
+
+def describe(cfg: Config, names: Collection[str] = ()) -> said.Description:
+    return llama.describe(cfg, fused=("qkv", "gate_up"))

@@ -5,6 +5,7 @@ Reference: transformers/models/qwen3. Checkpoint names are Llama's, with q_norm 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,12 +13,13 @@ from weft import nn
 from weft.frozen import frozen
 from weft.models import llama, qwen2
 from weft.models.llama import NAMES, token_logit
+from weft.nn import description as said
 
 if TYPE_CHECKING:
     from weft.graph.tensor import Tensor
     from weft.nn import Scope, Step
 
-__all__ = ["GGUF", "KIND", "NAMES", "Config", "forward", "hidden_states", "token_logit"]
+__all__ = ["GGUF", "KIND", "NAMES", "Config", "describe", "forward", "hidden_states", "token_logit"]
 
 KIND = "decoder"
 GGUF = replace(
@@ -62,3 +64,7 @@ def hidden_states(w: Scope, cfg: Config, step: Step) -> Tensor:
 def forward(w: Scope, cfg: Config, step: Step) -> Tensor:
     """Logits of the tokens in step.rows [L, vocab]; step carries positions and the key/value pages."""
     return llama.forward(w, cfg, step, block)
+
+
+def describe(cfg: Config, names: Collection[str] = ()) -> said.Description:
+    return llama.describe(cfg, qk_norm="head")

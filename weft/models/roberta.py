@@ -10,9 +10,9 @@ from dataclasses import replace
 from weft import nn
 from weft.frozen import frozen
 from weft.models import bert
-from weft.models.bert import classify, hidden_states
+from weft.models.bert import classify, describe, hidden_states
 
-__all__ = ["GGUF", "KIND", "NAMES", "Config", "classify", "hidden_states"]
+__all__ = ["GGUF", "KIND", "NAMES", "Config", "classify", "describe", "hidden_states"]
 
 KIND = "encoder"
 NAMES = replace(bert.NAMES, prefixes=("roberta.", "model.roberta."))

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from weft import nn
 from weft.frozen import frozen
 from weft.models import llama
-from weft.models.llama import NAMES, forward, hidden_states, token_logit
+from weft.models.llama import NAMES, describe, forward, hidden_states, token_logit
 from weft.weights.names import Gguf, GgufKeys
 
 if TYPE_CHECKING:
     from weft.nn import Rope
 
-__all__ = ["GGUF", "KIND", "NAMES", "Config", "forward", "hidden_states", "token_logit"]
+__all__ = ["GGUF", "KIND", "NAMES", "Config", "describe", "forward", "hidden_states", "token_logit"]
 
 KIND = "decoder"
 INTERVAL = 4  # every fourth layer has no rotation: the default of config.json, and all that readers of GGUF know

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from weft.frozen import frozen
 from weft.models import roberta
-from weft.models.bert import classify, hidden_states
+from weft.models.bert import classify, describe, hidden_states
 from weft.models.roberta import GGUF, NAMES
 
-__all__ = ["GGUF", "KIND", "NAMES", "Config", "classify", "hidden_states"]
+__all__ = ["GGUF", "KIND", "NAMES", "Config", "classify", "describe", "hidden_states"]
 
 KIND = "encoder"
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from weft.nn.layers import linear as linear
     from weft.nn.layers import rms_norm as rms_norm
     from weft.nn.layers import scale as scale
+    from weft.nn.layers import sinusoids as sinusoids
     from weft.nn.layers import softcap as softcap
     from weft.nn.layers import take_rows as take_rows
     from weft.nn.layers import tied_linear as tied_linear
@@ -61,6 +62,7 @@ _HOMES = {
     "rotate": "rotary",
     "scale": "layers",
     "settled_positions": "rotary",
+    "sinusoids": "layers",
     "softcap": "layers",
     "take_rows": "layers",
     "tied_linear": "layers",

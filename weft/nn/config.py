@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import MISSING, fields
-from typing import Any, TypeVar, get_args, get_type_hints
+from dataclasses import MISSING, fields, is_dataclass
+from typing import Any, TypeVar, cast, get_args, get_type_hints
 
 from weft.errors import FormatError, UnsupportedError
 
@@ -134,6 +134,8 @@ def _checked(name: str, value: Any, hint: Any, limit: int | None) -> Any:
         return value
     for option in options:
         kind = getattr(option, "__origin__", option)
+        if is_dataclass(option) and isinstance(value, cast(type, option)):
+            return value  # a section of a description, which is read already
         if kind is dict and isinstance(value, dict):
             return value
         if kind is list and isinstance(value, list) and all(type(entry) is get_args(option)[0] for entry in value):

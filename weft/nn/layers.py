@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from weft.nn.step import Step
 
 
-def linear(x: Tensor, w: Scope, out: int, bias: bool = False, *, part: Part | None = None) -> Tensor:
-    """x Wᵀ (+ b).  x [..., in], weight [out, in] -> [..., out]; `part`: of a fused weight, see Scope.weight"""
-    y = ops.matmul(x, w.weight("weight", out, x.shape[-1], part=part))
+def linear(
+    x: Tensor, w: Scope, out: int, bias: bool = False, *, part: Part | None = None, transposed: bool = False
+) -> Tensor:
+    """x Wᵀ (+ b).  x [..., in], weight [out, in] -> [..., out]; `part` and `transposed`: see Scope.weight"""
+    y = ops.matmul(x, w.weight("weight", out, x.shape[-1], part=part, transposed=transposed))
     return y + w.weight("bias", out, part=part) if bias else y
 
 
@@ -30,17 +32,44 @@ def embedding(ids: Tensor, w: Scope, count: int, dim: int, *, part: tuple[int, i
     return ops.embedding(ids, w.weight("weight", count, dim, part=part))
 
 
-def rms_norm(x: Tensor, w: Scope, eps: float, *, plus_one: bool = False) -> Tensor:
-    """x / sqrt(mean(x²) + eps) * weight, or * (1 + weight), over the last axis"""
-    return ops.rms_norm(x, w.weight("weight", x.shape[-1], plus_one=plus_one), eps=eps)
+def sinusoids(step: Step, count: int, dim: int, *, first: int = 0, interleaved: bool = False) -> Tensor:
+    """Fixed rows of sines and cosines by position: [T, dim]. Row r is that of position r + first.
+
+    The first half of the channels are sines and the second cosines, or with `interleaved` they alternate.
+    """
+    half = dim // 2
+    steps = np.arange(half) / (half if interleaved else half - 1)
+    angles = np.arange(first, first + count, dtype=np.float64)[:, None] * 10_000.0**-steps
+    table = np.zeros((count, dim))
+    if interleaved:
+        table[:, 0 : 2 * half : 2], table[:, 1 : 2 * half : 2] = np.sin(angles), np.cos(angles)
+    else:
+        table[:, :half], table[:, half : 2 * half] = np.sin(angles), np.cos(angles)
+    return ops.embedding(step.positions, step.positions.trace.constant("positions.table", table.astype(np.float32)))
 
 
-def layer_norm(x: Tensor, w: Scope, eps: float, *, bias: bool = True) -> Tensor:
-    """(x - mean) / sqrt(variance + eps) * weight (+ bias) over the last axis"""
-    dim = x.shape[-1]
-    weight = w.weight("weight", dim)
-    shift = w.weight("bias", dim) if bias else x.trace.constant("norm.no_bias", np.zeros(cast(int, dim)))
-    return ops.layer_norm(x, weight, shift, eps=eps)
+def rms_norm(x: Tensor, w: Scope | None, eps: float, *, plus_one: bool = False) -> Tensor:
+    """x / sqrt(mean(x²) + eps) * weight, or * (1 + weight), over the last axis; w None: without a weight"""
+    return ops.rms_norm(x, _norm_weight(x, w, plus_one), eps=eps)
+
+
+def layer_norm(x: Tensor, w: Scope | None, eps: float, *, bias: bool = True, plus_one: bool = False) -> Tensor:
+    """(x - mean) / sqrt(variance + eps) * weight (+ bias) over the last axis; as rms_norm"""
+    dim = cast(int, x.shape[-1])
+    weight = _norm_weight(x, w, plus_one)
+    if bias and w is not None:
+        return ops.layer_norm(x, weight, w.weight("bias", dim), eps=eps)
+    name = "norm.no_bias"
+    known = x.trace.constants.get(name)
+    zeros = x.trace.constant(name if known is None or known.size == dim else f"{name}.{dim}", np.zeros(dim))
+    return ops.layer_norm(x, weight, zeros, eps=eps)
+
+
+def _norm_weight(x: Tensor, w: Scope | None, plus_one: bool) -> Tensor:
+    dim = cast(int, x.shape[-1])
+    if w is None:
+        return x.trace.constant(f"norm.ones.{dim}", np.ones(dim))
+    return w.weight("weight", dim, plus_one=plus_one)
 
 
 def causal_conv(

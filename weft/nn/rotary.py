@@ -30,13 +30,15 @@ class Rope:
     """Angle per position of each pair, float32 [pairs], and what cosine and sine are multiplied by.
 
     `name` is the name of the constant in programs: a model that rotates some layers differently has several.
-    `interleaved`: channel 2i pairs with 2i + 1, not i with i + pairs.
+    `interleaved`: channel 2i pairs with 2i + 1, not i with i + pairs. `theta` and `scaling` are what it was made from.
     """
 
     frequencies: np.ndarray
     scale: float = 1.0
     name: str = "rope.inv_freq"
     interleaved: bool = False
+    theta: float = 0.0
+    scaling: Mapping[str, Any] | None = None
 
 
 def rope(
@@ -54,7 +56,7 @@ def rope(
         with np.errstate(all="ignore"):
             plain = theta ** -(np.arange(0, dim, 2, dtype=np.float64) / dim)
             values, scale = SCALINGS[kind](rule, plain)
-            rotation = Rope(values.astype(np.float32), scale)
+            rotation = Rope(values.astype(np.float32), scale, theta=theta, scaling=scaling)
     except (ArithmeticError, ValueError):  # a logarithm, root or quotient that does not exist
         rotation = Rope(np.asarray([math.nan]))
     if not np.isfinite(rotation.frequencies).all() or not math.isfinite(rotation.scale):

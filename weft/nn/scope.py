@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 # In a weight's name: the stored tensor plus one, or minus its exponential. A file may hold it in that form already.
 PLUS_ONE = ":plus1"
 MINUS_EXP = ":-exp"
+TRANSPOSED = ":T"  # the stored matrix, transposed; the rows of a part are counted after that
 
 Part = tuple[int, int] | tuple[int, int, int]
 
@@ -34,17 +35,28 @@ class Scope:
     def __contains__(self, name: str) -> bool:
         return self._stored((self / name).path) is not None
 
+    def root(self) -> Scope:
+        """All names, for a model that has whole ones."""
+        return Scope(self._trace, self._stored)
+
     def weight(
-        self, name: str, *shape: Size, part: Part | None = None, plus_one: bool = False, minus_exp: bool = False
+        self,
+        name: str,
+        *shape: Size,
+        part: Part | None = None,
+        plus_one: bool = False,
+        minus_exp: bool = False,
+        transposed: bool = False,
     ) -> Tensor:
         """The tensor `name` of this scope. Vectors are read as f32; matrices keep the checkpoint's element type.
 
         `part` (first, total) selects the rows from `first` on of a stored tensor of `total` rows, and becomes part of
         the name: qkv_proj.weight:96-128/160. With a third number, a period, it selects such rows in every period, as
         many as there are: q_proj.weight:0-8/16/96 has the first 8 rows of every 16. `plus_one` adds one to a stored
-        vector (norm.weight:plus1), `minus_exp` is minus the exponential of one.
+        vector (norm.weight:plus1), `minus_exp` is minus the exponential of one. `transposed`: the file has the matrix
+        as [inputs, outputs] (c_attn.weight:T).
         """
-        full = (self / name).path
+        full = (self / name).path + (TRANSPOSED if transposed else "")
         if part is not None:
             first, total, *period = part
             rows = cast(int, shape[0])  # a weight's sizes are numbers

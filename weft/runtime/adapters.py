@@ -19,6 +19,7 @@ from weft.backends.base import AdapterWeights, Backend
 from weft.errors import BusyError, InputError, MemoryPlanError, NotFoundError, UnsupportedError, WeightError
 from weft.frozen import frozen
 from weft.models import model_module
+from weft.nn.scope import TRANSPOSED
 from weft.runtime.checkpoint import Checkpoint
 from weft.runtime.memory import SHARE, free_memory
 
@@ -250,11 +251,14 @@ class Adapters:
 
 
 class _Target(NamedTuple):
-    """A table and the rows of its module's weight that it adapts; an embedding's table is for the transposed weight."""
+    """A table and the rows of its module's weight that it adapts, from `first` on; with a `period` in every so many
+    rows. An embedding's table is for the transposed weight.
+    """
 
     table: WantedTable
     first: int
     total: int
+    period: int = 0
 
     @property
     def lookup(self) -> bool:
@@ -277,6 +281,12 @@ class _Target(NamedTuple):
 
         if view.shape[0] == self.table.rows:
             return view
+        if self.period:
+            import numpy as np
+
+            count = self.table.rows * self.period // self.total  # in each period
+            starts = np.arange(self.first, self.total, self.period, dtype=np.int32)[:, None]
+            return view.take((starts + np.arange(count, dtype=np.int32)).reshape(-1))
         size = view.nbytes // view.shape[0]
         data = view.bytes()[self.first * size : (self.first + self.table.rows) * size]
         return TensorView(view.dtype, (self.table.rows, *view.shape[1:]), data)
@@ -293,8 +303,9 @@ class _Targets:
         self._modules: dict[str, list[_Target]] = {}
         for table in prepared.tables:
             stored, _, rows = table.name.partition("/")[2].partition(":")
-            first, _, total = map(int, re.split("[-/]", rows)) if rows else (0, table.rows, table.rows)
-            module, target = stored.removesuffix(".weight"), _Target(table, first, total)
+            rows = f":{rows}".removeprefix(TRANSPOSED).removeprefix(":")
+            first, _, *period, total = map(int, re.split("[-/]", rows)) if rows else (0, 0, table.rows)
+            module, target = stored.removesuffix(".weight"), _Target(table, first, total, *period)
             own = module if target.lookup else TIED.get(module, module)
             self._modules.setdefault(own, []).append(target)
 
@@ -394,7 +405,7 @@ class _Targets:
     def _base_bias(self, target: _Target) -> np.ndarray | None:
         import numpy as np
 
-        name = target.weight.replace(".weight", ".bias")
+        name = target.weight.replace(f".weight{TRANSPOSED}", ".weight").replace(".weight", ".bias")
         if name not in self._weights or target.lookup:
             return None
         return self._checkpoint.tensor(name, (target.table.rows,)).numpy().astype(np.float32).reshape(-1)

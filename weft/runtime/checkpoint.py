@@ -17,7 +17,8 @@ from weft.dtype import DType
 from weft.errors import FormatError, NotFoundError, UnsupportedError, WeightError, naming
 from weft.frozen import frozen
 from weft.models import find_module, gguf_declaration
-from weft.nn.scope import MINUS_EXP, PLUS_ONE
+from weft.nn import description
+from weft.nn.scope import MINUS_EXP, PLUS_ONE, TRANSPOSED
 from weft.runtime.threads import Soon
 from weft.weights import strict_json
 from weft.weights.files import MappedFile, TensorView
@@ -30,8 +31,15 @@ if TYPE_CHECKING:
 
 # Files beside the weights have some kilobytes, except those with labels, settings of each layer, or added tokens.
 MAX_BYTES = 256 << 10
-LARGER = {"config.json": 2 << 20, "tokenizer_config.json": 2 << 20, "chat_template.json": 1 << 20}
+LARGER = {
+    "config.json": 2 << 20,
+    description.FILE: 1 << 20,
+    "tokenizer_config.json": 2 << 20,
+    "chat_template.json": 1 << 20,
+}
 MAX_TEMPLATE_BYTES = 1 << 20
+
+DESCRIBED = "description"  # the key of a config below which the content of weft.json is
 
 # What the config of a model with images says for its text part too.
 SHARED_BY_PARTS = ("bos_token_id", "eos_token_id", "pad_token_id", "tie_word_embeddings")
@@ -92,6 +100,7 @@ class Checkpoint:
     make_tokenizer: Callable[..., Tokenizer] | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     files: Sequence[MappedFile] = ()
+    file_names: Mapping[str, str] = field(default_factory=dict)  # of tensors that the file calls otherwise
 
     def buffers(self) -> list[memoryview]:
         """The files, mapped, to be read as a whole soon."""
@@ -113,7 +122,8 @@ class Checkpoint:
 
     def naming(self) -> AbstractContextManager[None]:
         """Let errors about `config` begin with the file's name; GGUF files have no config.json to name."""
-        return naming("config.json", "config", "load") if self.format == "safetensors" else nullcontext()
+        file = description.FILE if DESCRIBED in self.config else "config.json"
+        return naming(file, "config", "load") if self.format == "safetensors" else nullcontext()
 
     def tokenizer(self) -> Tokenizer:
         """A new tokenizer from the checkpoint's own files."""
@@ -159,6 +169,12 @@ class Checkpoint:
         `name:plus1` is the tensor plus one, `name:-exp` minus its exponential; a tensor that a GGUF file holds in this
         form has that name.
         """
+        base, transposed, rest = name.partition(TRANSPOSED)
+        if transposed and base in self.tensors:
+            from weft.weights.adapters import transposed as turned
+
+            whole = Tensor(turned(self.tensors[base].view))
+            return replace(self, tensors={base: whole}).tensor(base + rest, shape)
         if name.endswith(PLUS_ONE) and name not in self.tensors:
             return replace(self.tensor(name.removesuffix(PLUS_ONE), shape), plus_one=True)
         if name.endswith(MINUS_EXP) and name not in self.tensors:
@@ -167,7 +183,8 @@ class Checkpoint:
         tensor = self.tensors.get(stored)
         first, end, *period, total = map(int, re.split("[-/]", rows)) if rows else (0, shape[0], shape[0])
         wanted = (total, *shape[1:])
-        source = " by its config.json" if self.format == "safetensors" else ""
+        file = description.FILE if DESCRIBED in self.config else "config.json"
+        source = f" by its {file}" if self.format == "safetensors" else ""
         if tensor is None:
             raise WeightError("weights", f"{stored} is missing; the model wants {wanted}{source}")
         if _without_ones(tensor.view.shape) != _without_ones(wanted):
@@ -193,7 +210,7 @@ def open_checkpoint(path: Path) -> Checkpoint:
         raise UnsupportedError("load", f"{path.name} is not a model file", advice=advice)
     if not path.is_dir():
         raise NotFoundError("load", f"no such file or folder: {path}")
-    if (path / "config.json").is_file():
+    if (path / "config.json").is_file() or (path / description.FILE).is_file():
         return _open_folder(path)
     files = sorted(path.glob("*.gguf"))
     if len(files) == 1:
@@ -206,6 +223,9 @@ def _open_folder(folder: Path, file: Path | None = None) -> Checkpoint:
     from weft.weights import open_safetensors
 
     config = read_object(folder / "config.json", missing={})
+    described = read_object(folder / description.FILE, missing={})
+    if described:
+        config = described_config(config, described)
     if not config:
         raise NotFoundError("load", f"{folder.name} has no config.json; weft does not guess what a model is")
     weights = file or next(
@@ -218,29 +238,51 @@ def _open_folder(folder: Path, file: Path | None = None) -> Checkpoint:
     opened = open_safetensors(weights)
     module = find_module(str(config.get("model_type")))
     text_type = getattr(module, "TEXT_TYPE", None)
+    named = _named(opened.tensors, module.NAMES if module else Names(), part=text_type is not None)
     return Checkpoint(
         path=folder,
         format="safetensors",
         config=_text_config(config, text_type) if text_type else config,
-        tensors=_named(opened.tensors, module.NAMES if module else Names(), part=text_type is not None),
+        tensors={name: Tensor(opened.tensors[stored]) for name, stored in named.items()},
         size_bytes=opened.nbytes,
         generation=read_object(folder / "generation_config.json", missing={}),
         chat_template=_folder_template(folder),
         make_tokenizer=_folder_tokenizer(folder),
         metadata=opened.metadata,
         files=opened.files,
+        file_names={name: stored for name, stored in named.items() if name != stored},
     )
 
 
-def _named(stored: Mapping[str, TensorView], names: Names, *, part: bool) -> dict[str, Tensor]:
-    """The tensors of a safetensors file by the model's names; of a text part (`part`) only those that belong to it."""
+def described_config(config: Mapping[str, Any], described: Mapping[str, Any]) -> dict[str, Any]:
+    """The config of a model with a description: config.json's, for special tokens and labels, with the sizes of the
+    description under the names that others read. models/generic.py checks the description itself."""
+    attention = described.get("attention")
+    attention = attention if isinstance(attention, dict) else {}
+    sizes = {
+        "vocab_size": described.get("vocab_size"),
+        "hidden_size": described.get("hidden_size"),
+        "num_hidden_layers": described.get("layers"),
+        "num_attention_heads": attention.get("heads"),
+        "num_key_value_heads": attention.get("kv_heads"),
+        "max_position_embeddings": described.get("positions"),
+    }
+    kind = "generic_encoder" if described.get("kind") == "encoder" else "generic"
+    return {**config, **sizes, "model_type": kind, DESCRIBED: described}
+
+
+def _named(stored: Mapping[str, TensorView], names: Names, *, part: bool) -> dict[str, str]:
+    """The model's name of each tensor of a safetensors file -> the file's.
+
+    Of a text part (`part`) only those that belong to it.
+    """
     starts = names.part if part else names.starts(stored)
-    tensors = {}
-    for name, view in stored.items():
-        found = next((prefix for prefix in starts if name.startswith(prefix)), None)
-        if found is not None:
-            tensors[names.current(starts[found] + name.removeprefix(found))] = Tensor(view)
-    return tensors
+    found = {}
+    for name in stored:
+        start = next((prefix for prefix in starts if name.startswith(prefix)), None)
+        if start is not None:
+            found[names.current(starts[start] + name.removeprefix(start))] = name
+    return found
 
 
 def _text_config(config: Mapping[str, Any], text_type: str) -> dict[str, Any]:

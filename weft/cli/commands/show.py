@@ -20,21 +20,27 @@ TEMPLATE_LINES = 20
 @click.option("--weights", is_flag=True, help="Print only the parameters that the model's program uses.")
 @click.option("--program", is_flag=True, help="Print only the planned program of one step.")
 @click.option("--template", is_flag=True, help="Print only the chat template, in full.")
+@click.option("--config", "config", is_flag=True, help="Print only the model's description, as weft.json has it.")
 @click.option("--pooling", help="Pooling of an encoder whose files do not state it: mean, first, last or max.")
-def command(model: str, weights: bool, program: bool, template: bool, pooling: str | None) -> None:
+def command(model: str, weights: bool, program: bool, template: bool, config: bool, pooling: str | None) -> None:
     """Show how weft reads a model, without reading its weights.
 
     Prints its config, its size, how it turns texts into vectors (embedders) or conversations into prompts (generators),
-    and the sampling settings that a chat uses by default.
+    and the sampling settings that a chat uses by default. A description (--config) is the whole model in JSON: saved as
+    weft.json beside the weights, it is what weft builds the model from, and it can be changed.
 
     \b
     Examples:
       weft show all-MiniLM-L6-v2
       weft show smollm2-135m-instruct --weights
       weft show ./model.gguf --program | less
+      weft show ./folder --config > ./folder/weft.json
     """
-    if weights + program + template > 1:
-        raise click.UsageError("--weights, --program and --template cannot be combined; give one")
+    if weights + program + template + config > 1:
+        raise click.UsageError("--weights, --program, --template and --config cannot be combined; give one")
+    if config:
+        _print_description(model)
+        return
     from weft.cli.outline import open_outline
 
     outline = open_outline(model, pooling=pooling)
@@ -48,6 +54,18 @@ def command(model: str, weights: bool, program: bool, template: bool, pooling: s
         click.echo(outline.chat_template or "", nl=False)
     else:
         _print_summary(outline)
+
+
+def _print_description(model: str) -> None:
+    from weft.describe import description_of
+    from weft.runtime import open_checkpoint
+    from weft.weights.sources import locate
+
+    checkpoint = open_checkpoint(locate(model).path)
+    words = description_of(checkpoint)
+    screen.print_json(words.as_json())
+    if checkpoint.format == "gguf":
+        screen.note("The names are those of the same model as a folder: weft.json is read beside safetensors files.")
 
 
 def _print_weights(outline: Outline) -> None:

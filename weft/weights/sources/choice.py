@@ -34,6 +34,7 @@ SIDECARS = frozenset(
         "sentence_bert_config.json",
         "special_tokens_map.json",
         "tokenizer_config.json",
+        "weft.json",  # the model's description
     )
 )
 INDEX = "model.safetensors.index.json"
