@@ -107,7 +107,8 @@ TEST(delta_rule_is_the_same_however_a_text_is_cut) {
     run(0, tokens, -1, 0, whole, 3);
     run(0, 1, -1, 1, cut, 1);
     run(1, 9, 1, 2, cut, 2);
-    run(9, tokens, 2, 1, cut, 1);
+    run(9, 9, 2, 1, cut, 1);  // no tokens: the state is passed on
+    run(9, tokens, 1, 1, cut, 1);
     CHECK(same_bits(whole, cut));
     CHECK(std::memcmp(state.slot(0), state.slot(1), state.slot_bytes()) == 0);
     double memory[17][19] = {};  // head 3, in double precision
@@ -120,6 +121,46 @@ TEST(delta_rule_is_the_same_however_a_text_is_cut) {
         const double change = beta[at] * (v[at * values + static_cast<size_t>(j)] - known);
         for (int64_t i = 0; i < keys; ++i) sum += query[i] * (memory[i][j] += key[i] * change);
         CHECK(std::abs(whole[at * values + static_cast<size_t>(j)] - 0.25 * sum) <= 1e-4);
+      }
+    }
+  }
+}
+
+TEST(mamba2_is_the_same_however_a_text_is_cut) {
+  const int64_t tokens = 21, groups = 2, heads = 4, size = 17, values = 35;
+  const Floats x = normal({tokens, heads, values}, 1), b = normal({tokens, groups, size}, 2), c = normal({tokens, groups, size}, 3);
+  Floats rate = normal({tokens, heads}, 4), decay = normal({heads}, 5);
+  const Floats skip = normal({heads}, 6);
+  for (size_t i = 0; i < rate.size(); ++i) rate[i] = std::log1p(std::exp(rate[i]));
+  for (size_t i = 0; i < decay.size(); ++i) decay[i] = -std::exp(decay[i]);
+  for (const Level& level : levels()) {
+    if (!level.present()) continue;
+    Floats whole({tokens, heads, values}), cut({tokens, heads, values});
+    SlotState state(3, heads * size * values);
+    auto run = [&](int64_t begin, int64_t end, int32_t source, int32_t target, Floats& y, int workers) {
+      const Ints slots = slots_of(source, target), segments = ints({0, static_cast<int32_t>(end - begin)});
+      run_kernel(level, "mamba2",
+                 {rows_of(x, begin, end), rows_of(b, begin, end), rows_of(c, begin, end), rows_of(rate, begin, end),
+                  decay.operand(), skip.operand(), operand_of(state), slots.operand(), segments.operand()},
+                 {rows_of(y, begin, end)}, {}, workers);
+    };
+    run(0, tokens, -1, 0, whole, 3);
+    run(0, 1, -1, 1, cut, 1);
+    run(1, 9, 1, 2, cut, 2);
+    run(9, 9, 2, 1, cut, 1);  // no tokens: the state is passed on
+    run(9, tokens, 1, 1, cut, 1);
+    CHECK(same_bits(whole, cut));
+    CHECK(std::memcmp(state.slot(0), state.slot(1), state.slot_bytes()) == 0);
+    double memory[17][35] = {};  // head 3, in double precision
+    for (int64_t t = 0; t < tokens; ++t) {
+      const float *into = b.data() + (t * groups + 1) * size, *out = c.data() + (t * groups + 1) * size;
+      const size_t at = static_cast<size_t>(t * heads + 3);
+      const double kept = std::exp(double(rate[at]) * decay[3]);
+      for (int64_t j = 0; j < values; ++j) {
+        const size_t place = at * values + static_cast<size_t>(j);
+        double sum = double(skip[3]) * x[place];
+        for (int64_t i = 0; i < size; ++i) sum += out[i] * (memory[i][j] = kept * memory[i][j] + into[i] * double(rate[at]) * x[place]);
+        CHECK(std::abs(whole[place] - sum) <= 1e-4 * (1 + std::abs(sum)));
       }
     }
   }

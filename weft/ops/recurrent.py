@@ -1,7 +1,7 @@
 """Recurrent layers over a ragged batch: each sequence reads its state from one slot and writes it to another.
 
-`slots` [B, 2] has for every sequence the slot to read, -1 for none yet (zeros), and the slot to write. Both ops compute
-token after token, so a text gives the same result however it is cut into steps.
+`slots` [B, 2] has for every sequence the slot to read, -1 for none yet (zeros), and the slot to write. All ops compute
+token after token, so a text gives the same bits however it is cut into steps (decision 0040).
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from weft.ops.state import NO_SLOT, SlotArray
 from weft.ops.tolerance import chain
 
 MAX_WIDTH = 16  # of a convolution: csrc/kernels/causal_conv.cpp
-MAX_KEYS = 4096  # of a head: a worker's scratch holds 16 columns of its state
+MAX_KEYS = 4096  # rows of a head's state: a worker's scratch holds 32 columns of it
 
 
 def _check_slots(where: str, slots: Spec, starts: Spec) -> None:
@@ -214,3 +214,99 @@ def delta_rule_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 delta_rule.no_gradient("it reads and writes a state; training computes whole texts without one")
 delta_rule.tolerance(f32=chain(256), because="a token's error stays in the state that later tokens read")
+
+
+@op(effect=True)
+def mamba2(
+    x: Array,
+    b: Array,
+    c: Array,
+    rate: Array,
+    decay: Array,
+    skip: Array,
+    state: Recurrent,
+    slots: Integers,
+    segments: Integers,
+) -> Array:
+    """Mamba2's scan.  x [T, H, P], b, c [T, G, N], rate [T, H], decay, skip [H], state [H, N, P], slots [B, 2],
+    segments [B+1] -> [T, H, P]
+
+    Token after token, with one state S [N, P] for each head: S = e^(rate decay) S + b (rate x)T; y = cT S + skip x.
+    Head h reads b and c of group h // (H / G).
+    """
+    read = np.arange(x.shape[1]) // (x.shape[1] // b.shape[1])
+    into, away = b[:, read], c[:, read]  # [T, H, N]
+    out = skip[:, None] * x
+    for (source, target), (start, end) in zip(slots, pairwise(segments)):
+        memory = state.read(source)  # [H, N, P]
+        for t in range(start, end):
+            memory = memory * np.exp(rate[t] * decay)[:, None, None]
+            memory = memory + into[t][:, :, None] * (rate[t][:, None] * x[t])[:, None, :]
+            out[t] += np.einsum("hn,hnp->hp", away[t], memory)
+        state.write(target, memory)
+    return out
+
+
+@mamba2.shape
+def mamba2_shape(
+    x: Spec,
+    b: Spec,
+    c: Spec,
+    rate: Spec,
+    decay: Spec,
+    skip: Spec,
+    state: Spec,
+    slots: Spec,
+    segments: Spec,
+) -> Spec:
+    require(b.rank == 3 and b == c, "mamba2", f"must be [T, G, N] as b is; b is {b}", field="c", given=c)
+    fits = x.rank == 3 and x.shape[0] == b.shape[0] and x.shape[1] % b.shape[1] == 0
+    require(fits, "mamba2", f"must have the tokens of b {b}, and a multiple of its groups", field="x", given=x)
+    short = isinstance(b.shape[2], int) and b.shape[2] <= MAX_KEYS
+    require(short, "mamba2", f"must have states of at most {MAX_KEYS}", field="b", given=b)
+    require(rate.shape == x.shape[:2], "mamba2", f"must be [T, H] of x {x}", field="rate", given=rate)
+    for name, spec in (("decay", decay), ("skip", skip)):
+        require(spec.shape == x.shape[1:2], "mamba2", f"must be [H] of x {x}", field=name, given=spec)
+    wanted = (x.shape[1], b.shape[2], x.shape[2])
+    require(state.shape == wanted, "mamba2", f"must be {list(wanted)}", field="state", given=state)
+    _check_slots("mamba2", slots, segments)
+    return x
+
+
+@mamba2.cost
+def mamba2_cost(
+    x: Spec,
+    b: Spec,
+    c: Spec,
+    rate: Spec,
+    decay: Spec,
+    skip: Spec,
+    state: Spec,
+    slots: Spec,
+    segments: Spec,
+) -> Cost:
+    kept = 2 * slots.shape[0] * state.size * 4
+    return Cost(flops=5 * x.size * b.shape[2], bytes=2 * x.nbytes + b.nbytes + c.nbytes + rate.nbytes + kept)
+
+
+@mamba2.samples
+def mamba2_samples(rng: np.random.Generator) -> Iterator[Sample]:
+    for lengths, groups, heads, size, values in [
+        ([1], 1, 1, 1, 1),
+        ([5, 1, 3], 2, 2, 16, 17),
+        ([33, 2], 2, 4, 17, 33),
+        ([1, 65], 1, 3, 64, 64),
+        ([9], 1, 2, 8, 20),
+    ]:
+        tokens = sum(lengths)
+        x = ugly(rng, heads, tokens, values).transpose(1, 0, 2) if size == 8 else normal(rng, tokens, heads, values)
+        b, c = normal(rng, tokens, groups, size), normal(rng, tokens, groups, size)
+        rate, decay = np.log1p(np.exp(normal(rng, tokens, heads))), -np.exp(normal(rng, heads))
+        state = filled(rng, "recurrent", 2 * len(lengths), (heads, size, values))
+        table = slot_table([i % 2 == 0 for i in range(len(lengths))]), segments(lengths)
+        parts = (part.astype(np.float32) for part in (b, c, rate, decay, normal(rng, heads)))
+        yield (x, *parts, state, *table), {}
+
+
+mamba2.no_gradient("it reads and writes a state; training computes whole texts without one")
+mamba2.tolerance(f32=chain(256), because="a token's error stays in the state that later tokens read")
