@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 from soaking import times
 
+from weft.text.calls.events import Arguments, CallEnded, CallStarted, Event, Text, ToolFormat
+from weft.text.calls.formats import formats_of
+from weft.text.calls.parser import ToolParser
 from weft.text.json_text import JsonFollower
 from weft.text.reasoning import ReasoningSplit, Split, opened_by
-from weft.text.tool_calls import Arguments, CallEnded, CallStarted, Event, Text, ToolFormat, ToolParser, formats_of
 
 TEMPLATES = Path(__file__).resolve().parents[1] / "golden" / "text" / "templates"
 

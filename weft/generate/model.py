@@ -199,11 +199,9 @@ class Model:
         for piece in pieces:
             reader = readers.setdefault(piece.index, self._reader(ids, tools))
             said = reader.add(piece.text)
-            text, reasoning, events = said.text, said.reasoning, said.events
             if piece.finish_reason is not None:
-                rest = reader.finish()
-                text, reasoning, events = text + rest.text, reasoning + rest.reasoning, events + rest.events
-            yield replace(piece, text=text, reasoning=reasoning, events=events)
+                said += reader.finish()
+            yield replace(piece, text=said.text, reasoning=said.reasoning, events=said.events)
 
     def _taken_apart(self, result: Generation, ids: list[int], tools: list[Any] | None) -> Generation:
         reader = self._reader(ids, tools)
@@ -224,6 +222,8 @@ class Model:
         Where the chat template has no way to write tools, they are described in the system message, and calls and
         results are written as text: `needs_generic_tools`.
         """
+        from weft.text.calls.formats import formats_of
+        from weft.text.calls.history import fitted
         from weft.text.chat import encode_chat
         from weft.text.prompts.generic_tools import needs_generic_tools, with_generic_tools
 
@@ -237,7 +237,8 @@ class Model:
             raise InputError("chat", what, field=repr(wrong)[:80], advice=advice)
         template = self.chat_template
         if not needs_generic_tools(template, messages, tools):
-            return encode_chat(tokenizer, template, list(messages), tools=tools, **given)
+            written = fitted(messages, formats_of(template).tools)
+            return encode_chat(tokenizer, template, written, tools=tools, **given)
         try:
             return encode_chat(tokenizer, template, with_generic_tools(messages, tools), **given)
         except InputError:  # a template may refuse a system message that the caller did not write

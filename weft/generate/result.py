@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from weft.frozen import frozen
 
 if TYPE_CHECKING:
+    from weft.text.calls.events import Event as CallEvent
     from weft.text.reply import ToolCall
-    from weft.text.tool_calls import Event as CallEvent
 
 FinishReason = Literal["stop", "length", "cancelled"]
 

@@ -5,23 +5,23 @@ from typing import TYPE_CHECKING
 from weft.lazy import lazily
 
 if TYPE_CHECKING:
+    from weft.text.calls.formats import formats_of as formats_of
+    from weft.text.calls.parser import ToolParser as ToolParser
     from weft.text.chat import Template as Template
     from weft.text.chat import choose_template as choose_template
     from weft.text.chat import encode_chat as encode_chat
     from weft.text.chat import render as render
     from weft.text.reasoning import ReasoningSplit as ReasoningSplit
     from weft.text.tokenizer import Tokenizer as Tokenizer
-    from weft.text.tool_calls import ToolParser as ToolParser
-    from weft.text.tool_calls import formats_of as formats_of
 
 _HOMES = {
     "ReasoningSplit": "reasoning",
     "Template": "chat",
     "Tokenizer": "tokenizer",
-    "ToolParser": "tool_calls",
+    "ToolParser": "calls.parser",
     "choose_template": "chat",
     "encode_chat": "chat",
-    "formats_of": "tool_calls",
+    "formats_of": "calls.formats",
     "render": "chat",
 }
 

@@ -16,7 +16,7 @@ from weft.serve.work import chatting
 from weft.serve.work.blocks import BlockWriter, Kind
 from weft.serve.work.chatting import Ask, Chat, Delta, Reply
 from weft.serve.work.generating import Names, lease_generator
-from weft.text.tool_calls import CallStarted
+from weft.text.calls.events import CallStarted
 
 NAMES = Names({"prompt": "messages", "stop": "stop_sequences", "reasoning_budget": "thinking.budget_tokens"})
 _REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}

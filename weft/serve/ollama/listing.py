@@ -85,7 +85,7 @@ async def show(context: Context, body: ShowRequest) -> Answer:
     runner = await context.call.stack.enter_async_context(context.serving.models.lease(entry))
     template, capabilities = "", ["embedding" if entry.kind == "embed" else entry.kind]
     if isinstance(runner, GenerateRunner):
-        from weft.text.tool_calls import formats_of
+        from weft.text.calls.formats import formats_of
 
         capabilities = ["completion"]
         try:
@@ -95,7 +95,7 @@ async def show(context: Context, body: ShowRequest) -> Answer:
         template = found if isinstance(found, str) else found.get("default", "")
         forms = formats_of(found)
         capabilities += ["tools"] if forms.tools else []
-        capabilities += ["thinking"] if forms.reasoning else []
+        capabilities += ["thinking"] if forms.reasons else []
     return Json(
         {
             "modelfile": _modelfile(entry, name),

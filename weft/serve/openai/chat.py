@@ -18,7 +18,7 @@ from weft.serve.openai.schemas import ChatRequest, NamedFunction, NamedTool, Too
 from weft.serve.work import chatting
 from weft.serve.work.chatting import Ask, Chat, Delta, Reply
 from weft.serve.work.generating import keep_loaded, timings_of
-from weft.text.tool_calls import Arguments, CallStarted
+from weft.text.calls.events import Arguments, CallStarted
 
 if TYPE_CHECKING:
     from weft.generate import TokenLogprob

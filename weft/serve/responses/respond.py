@@ -22,7 +22,7 @@ from weft.serve.work import chatting
 from weft.serve.work.blocks import BlockWriter, Kind
 from weft.serve.work.chatting import Ask, Chat, Delta, Reply
 from weft.serve.work.generating import Names
-from weft.text.tool_calls import CallStarted
+from weft.text.calls.events import CallStarted
 
 LOGPROBS = "message.output_text.logprobs"
 

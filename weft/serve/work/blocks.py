@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Literal
 
-from weft.text.tool_calls import Arguments, CallEnded, CallStarted
+from weft.text.calls.events import Arguments, CallEnded, CallStarted, Text, Thought
 
 if TYPE_CHECKING:
     from weft.serve.work.chatting import Delta
@@ -25,12 +25,11 @@ class BlockWriter(ABC):
     def write(self, delta: Delta) -> bytes:
         """The events of one delta."""
         written = b""
-        if delta.reasoning:
-            written += self._turn_to("reasoning") + self.add("reasoning", delta.reasoning, delta)
-        if delta.text:
-            written += self._turn_to("text") + self.add("text", delta.text, delta)
-        for event in delta.events:
-            if isinstance(event, CallStarted):
+        for event in delta.parts:
+            if isinstance(event, Text | Thought):
+                kind: Kind = "text" if isinstance(event, Text) else "reasoning"
+                written += self._turn_to(kind) + self.add(kind, event.text, delta)
+            elif isinstance(event, CallStarted):
                 written += self.close() + self._begin("call", event)
             elif isinstance(event, Arguments):
                 written += self.add("call", event.text, delta)

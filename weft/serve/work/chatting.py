@@ -13,16 +13,16 @@ from weft.frozen import frozen
 from weft.serve.http.faults import invalid
 from weft.serve.work.generating import Names, Running, in_words_of, isolation, lease_generator
 from weft.serve.work.toolbox import forced_schema, template_tools
+from weft.text.calls.events import Arguments, CallEnded, CallStarted
 from weft.text.prompts.generic_tools import needs_generic_tools
 from weft.text.reasoning import opened_by
 from weft.text.reply import ReplyReader
-from weft.text.tool_calls import Arguments, CallEnded, CallStarted
 
 if TYPE_CHECKING:
     from weft.generate import Generation, Grammar, Request, TokenLogprob
     from weft.serve.http.routes import Context
     from weft.serve.models.generator import GenerateRunner
-    from weft.text.tool_calls import Event
+    from weft.text.calls.events import Event
 
 _LETTERS = string.ascii_letters + string.digits
 GENERIC_TOOLS = (b"x-weft-tools", b"generic")  # the header of answers to tools that the template cannot write
@@ -49,12 +49,13 @@ class Ask:
 
 @frozen
 class Delta:
-    """What one piece adds to answer `index`."""
+    """What one piece adds to answer `index`; `events` are those of tool calls, `parts` all of them in their order."""
 
     index: int
     text: str = ""
     reasoning: str = ""
     events: tuple[Event, ...] = ()
+    parts: tuple[Event, ...] = ()
     logprobs: tuple[TokenLogprob, ...] = ()
     tokens: int = 0
     finish_reason: str | None = None  # stop, length, tool_calls
@@ -137,13 +138,12 @@ class Chat:
             return None
         reader = self._readers[piece.index]
         said = reader.add(piece.text)
-        text, reasoning, events = said.text, said.reasoning, said.events
         reason = piece.finish_reason
         if reason is not None:
-            rest = reader.finish()
-            text, reasoning, events = text + rest.text, reasoning + rest.reasoning, events + rest.events
+            said += reader.finish()
+        events, parts = said.events, said.parts
         if not self._ask.parallel_calls:
-            events = tuple(event for event in events if event.index == 0)
+            events, parts = (tuple(e for e in some if getattr(e, "index", 0) == 0) for some in (events, parts))
         self._called[piece.index] |= any(isinstance(event, CallStarted) for event in events)
         if not self._ask.parallel_calls and any(isinstance(event, CallEnded) for event in events):
             reason = "stop"
@@ -151,7 +151,7 @@ class Chat:
             self._ended[piece.index] = True
             reason = "tool_calls" if self._called[piece.index] and reason != "length" else str(reason)
             reason = "stop" if reason == "cancelled" else reason
-        return Delta(piece.index, text, reasoning, events, piece.logprobs, len(piece.tokens), reason)
+        return Delta(piece.index, said.text, said.reasoning, events, parts, piece.logprobs, len(piece.tokens), reason)
 
     async def written(self, write: Callable[[Delta], bytes], reply: Reply | None = None) -> AsyncIterator[bytes]:
         """The stream of a chat: each delta, encoded by `write`. `reply` collects the deltas of a single answer."""

@@ -1,7 +1,7 @@
 """Tools for models whose chat template has no way to write them.
 
 The system message describes the tools and how to call one; calls of the conversation become text of the assistant, and
-their results messages of the user. The model is asked to write calls as Hermes does, which `tool_calls.py` reads.
+their results messages of the user. The model is asked to write calls as Hermes does, which `../calls` reads.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from weft.text.calls.formats import formats_of
 from weft.text.chat import Message, Template
-from weft.text.tool_calls import formats_of
 
 _BEFORE = "You can use tools. Each line describes one of them as JSON:"
 _AFTER = (
