@@ -8,7 +8,7 @@ from weft.dtype import DTYPES, DType
 from weft.errors import FormatError, InputError, ShapeError
 from weft.graph.lifetime import lifetimes, may_overwrite
 from weft.graph.program import BUFFER, KINDS, NAME, Instr, Program
-from weft.ops.registry import Op, catalogue
+from weft.ops.registry import Op, known
 from weft.ops.spec import Dim, Shape, Spec, linear
 from weft.ops.state import KV_ELEMENTS, STATE_KINDS
 
@@ -118,7 +118,7 @@ def _results(op: Op, specs: tuple[Spec | None, ...], attrs: Attrs) -> tuple[Spec
 
 def _check_instr(program: Program, index: int, instr: Instr, written: set[str]) -> None:
     where, table = f"{index} {instr.op}", program.table
-    if instr.op not in catalogue():
+    if known(instr.op) is None:
         _refuse(program, where, "unknown op")
     for name in (*instr.operands, *instr.outputs):
         if name not in table:

@@ -25,18 +25,18 @@ from weft.ops.state import PAGE
 from weft.ops.tolerance import chain
 
 
-def _mask(queries: np.ndarray, keys: int, causal: bool, window: int) -> np.ndarray:
+def mask_of(queries: np.ndarray, keys: int, causal: bool, window: int) -> np.ndarray:
     """0 where a query at its position sees the key, -inf elsewhere: [queries, keys]."""
     ahead = np.arange(keys)[None, :] - queries[:, None]  # key position minus query position
     hidden = (causal & (ahead > 0)) | ((window > 0) & (np.abs(ahead) >= window))
     return np.where(hidden, -np.inf, 0.0)
 
 
-def _attend(
+def attend(
     q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray, scale: float, cap: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """One sequence: q [n, H, D], k, v [m, G, D], mask [n, m] -> result [n, H, D], weights and scores [H, n, m]."""
-    queries, keys, values = q.swapaxes(0, 1), _by_head(k, q.shape[1]), _by_head(v, q.shape[1])
+    queries, keys, values = q.swapaxes(0, 1), by_head(k, q.shape[1]), by_head(v, q.shape[1])
     scores = queries @ keys.swapaxes(1, 2) * scale
     if cap:
         scores = capped(scores, cap)
@@ -44,7 +44,7 @@ def _attend(
     return (weights @ values).swapaxes(0, 1), weights, scores
 
 
-def _by_head(x: np.ndarray, heads: int) -> np.ndarray:
+def by_head(x: np.ndarray, heads: int) -> np.ndarray:
     """Keys or values [m, G, D] as every query head sees them: [H, m, D]."""
     return np.repeat(x, heads // x.shape[1], axis=1).swapaxes(0, 1)
 
@@ -58,7 +58,8 @@ def _check(where: str, q: Spec, heads: Any, dim: Any, window: int, softcap: floa
     require(softcap >= 0, where, "must be 0 (none) or the largest score", field="softcap", given=softcap)
 
 
-def _check_step(where: str, q: Spec, k: Spec, v: Spec, segments: Spec, window: int = 0, softcap: float = 0.0) -> None:
+def check_step(where: str, q: Spec, k: Spec, v: Spec, segments: Spec, window: int = 0, softcap: float = 0.0) -> None:
+    """Raise ShapeError unless queries, keys and values belong to the tokens of one step."""
     require(k.rank == 3 and k == v, where, f"must be [T, G, D] as k is; k is {k}", field="v", given=v)
     _check(where, q, k.shape[1], k.shape[2], window, softcap)
     require(k.shape[0] == q.shape[0], where, f"must have the tokens of q {q}", field="k", given=k)
@@ -80,8 +81,8 @@ def attention(
     """Softmax(q kᵀ * scale) v within each sequence.  q [T, H, D], k, v [T, G, D], segments [B+1] -> [T, H, D]"""
     out = np.zeros(q.shape)
     for start, end in pairwise(segments):
-        mask = _mask(np.arange(end - start), end - start, causal, window)
-        out[start:end] = _attend(q[start:end], k[start:end], v[start:end], mask, scale, softcap)[0]
+        mask = mask_of(np.arange(end - start), end - start, causal, window)
+        out[start:end] = attend(q[start:end], k[start:end], v[start:end], mask, scale, softcap)[0]
     return out
 
 
@@ -89,7 +90,7 @@ def attention(
 def attention_shape(
     q: Spec, k: Spec, v: Spec, segments: Spec, *, causal: bool, scale: float, window: int, softcap: float
 ) -> Spec:
-    _check_step("attention", q, k, v, segments, window, softcap)
+    check_step("attention", q, k, v, segments, window, softcap)
     return q
 
 
@@ -143,20 +144,20 @@ def attention_vjp(
     to_q, to_k, to_v = np.zeros(q.shape), np.zeros(k.shape), np.zeros(v.shape)
     for start, end in pairwise(segments):
         here = slice(start, end)
-        mask = _mask(np.arange(end - start), end - start, causal, window)
-        _, weights, scores = _attend(q[here], k[here], v[here], mask, scale, softcap)  # [H, n, m]
+        mask = mask_of(np.arange(end - start), end - start, causal, window)
+        _, weights, scores = attend(q[here], k[here], v[here], mask, scale, softcap)  # [H, n, m]
         queries, outward = q[here].swapaxes(0, 1), grad[here].swapaxes(0, 1)
-        to_weights = outward @ _by_head(v[here], q.shape[1]).swapaxes(1, 2)
+        to_weights = outward @ by_head(v[here], q.shape[1]).swapaxes(1, 2)
         to_scores = softmax_slope(weights, to_weights) * scale
         if softcap:
             to_scores = to_scores * (1.0 - (scores / softcap) ** 2)  # tanh's slope, from its value
-        to_q[here] = (to_scores @ _by_head(k[here], q.shape[1])).swapaxes(0, 1)
-        to_k[here] = _to_groups(to_scores.swapaxes(1, 2) @ queries, k.shape[1])
-        to_v[here] = _to_groups(weights.swapaxes(1, 2) @ outward, v.shape[1])
+        to_q[here] = (to_scores @ by_head(k[here], q.shape[1])).swapaxes(0, 1)
+        to_k[here] = to_groups(to_scores.swapaxes(1, 2) @ queries, k.shape[1])
+        to_v[here] = to_groups(weights.swapaxes(1, 2) @ outward, v.shape[1])
     return to_q, to_k, to_v, None
 
 
-def _to_groups(x: np.ndarray, groups: int) -> np.ndarray:
+def to_groups(x: np.ndarray, groups: int) -> np.ndarray:
     """Gradients [H, m, D] added up over the query heads that share a key head: [m, G, D]."""
     return x.reshape(groups, -1, *x.shape[1:]).sum(axis=1).swapaxes(0, 1)
 
@@ -181,7 +182,7 @@ def attention_bf16(
     for start, end in pairwise(segments):
         here = slice(start, end)
         mask = np.zeros((end - start, end - start))
-        out[here] = _attend(queries[here], keys[here], values[here], mask, math.log(2), 0.0)[0]
+        out[here] = attend(queries[here], keys[here], values[here], mask, math.log(2), 0.0)[0]
     return pack(rounded_bf16(out), "bf16") if rounded else out
 
 
@@ -193,7 +194,7 @@ def _rounded_queries(q: np.ndarray, scale: float) -> np.ndarray:
 
 @attention_bf16.shape
 def attention_bf16_shape(q: Spec, k: Spec, v: Spec, segments: Spec, *, scale: float, rounded: bool) -> Spec:
-    _check_step("attention_bf16", q, k, v, segments)
+    check_step("attention_bf16", q, k, v, segments)
     _check_dim("attention_bf16", q)
     require(q.dtype == k.dtype, "attention_bf16", f"must have the type of q {q}", field="k", given=k)
     return q.like(*q.shape, dtype="bf16" if rounded else "f32")
@@ -262,13 +263,13 @@ def attention_half(q: Array, k: Array, v: Array, segments: Integers, *, scale: f
     out = np.zeros(q.shape)
     for start, end in pairwise(segments):
         here = slice(start, end)
-        out[here] = _attend(q[here], k[here], v[here], np.zeros((end - start, end - start)), scale, 0.0)[0]
+        out[here] = attend(q[here], k[here], v[here], np.zeros((end - start, end - start)), scale, 0.0)[0]
     return out
 
 
 @attention_half.shape
 def attention_half_shape(q: Spec, k: Spec, v: Spec, segments: Spec, *, scale: float) -> Spec:
-    _check_step("attention_half", q, k, v, segments)
+    check_step("attention_half", q, k, v, segments)
     _check_dim("attention_half", q)
     return q
 
@@ -373,8 +374,8 @@ def attention_paged(
         if start == end:
             continue
         k, v = state.read(pages[b], int(positions[start:end].max()) + 1)
-        mask = _mask(positions[start:end], len(k), True, window)
-        out[start:end] = _attend(q[start:end], k, v, mask, scale, softcap)[0]
+        mask = mask_of(positions[start:end], len(k), True, window)
+        out[start:end] = attend(q[start:end], k, v, mask, scale, softcap)[0]
     return out
 
 
@@ -448,10 +449,10 @@ def attention_paged_bf16(
         if start == end:
             continue
         k, v = state.read(pages[b], int(positions[start:end].max()) + 1)
-        mask = _mask(positions[start:end], len(k), True, window)
+        mask = mask_of(positions[start:end], len(k), True, window)
         if state.dtype.name != "i8":
             k, v = rounded_bf16(k), rounded_bf16(v)
-        out[start:end] = _attend(queries[start:end], k, v, mask, math.log(2), softcap)[0]
+        out[start:end] = attend(queries[start:end], k, v, mask, math.log(2), softcap)[0]
     return out
 
 

@@ -14,7 +14,8 @@ from weft.ops.samples import SCALES, integers, normal, strided, ugly, weight
 from weft.ops.spec import Shape, Spec
 
 
-def _check_rows(where: str, field: str, rows: np.ndarray, count: int) -> None:
+def check_rows(where: str, field: str, rows: np.ndarray, count: int) -> None:
+    """Raise InputError unless all are rows of a table of `count`."""
     if rows.size and (rows.min() < 0 or rows.max() >= count):
         outside = int(rows.min() if rows.min() < 0 else rows.max())
         raise InputError(where, f"must be 0 to {count - 1}", field=field, given=outside)
@@ -23,7 +24,7 @@ def _check_rows(where: str, field: str, rows: np.ndarray, count: int) -> None:
 @op
 def embedding(ids: Integers, weight: Weight) -> Array:
     """Row ids[t] of weight, widened.  ids [T], weight [V, D] of any type -> f32 [T, D]"""
-    _check_rows("embedding", "ids", ids, weight.shape[0])
+    check_rows("embedding", "ids", ids, weight.shape[0])
     return wide(weight.take(ids) if isinstance(weight, Packed) else weight[ids])
 
 
@@ -69,7 +70,7 @@ embedding.tolerance(
 @op
 def take_rows(x: Array, rows: Integers) -> Array:
     """Row rows[l] of x.  x [T, D], rows [L] -> [L, D]"""
-    _check_rows("take_rows", "rows", rows, x.shape[0])
+    check_rows("take_rows", "rows", rows, x.shape[0])
     return x[rows]
 
 

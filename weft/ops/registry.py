@@ -1,4 +1,4 @@
-"""The catalogue's machinery: what an op is, its six parts, and how it is called.
+"""The catalogue's machinery: what an op is, its parts, and how it is called.
 
     @op
     def rms_norm(x: Array, weight: Weight, *, eps: float) -> Array:   the reference: the meaning, in float64
@@ -7,6 +7,7 @@
     @rms_norm.samples      operands worth testing
     @rms_norm.vjp          the gradient's meaning, or rms_norm.no_gradient("why not")
     rms_norm.tolerance(because="…")
+    @rms_norm.back         the gradient said with ops, where programs with this op are trained (weft/ops/backward.py)
 
 The signature is the interface: positional parameters are operands (a default of None makes one optional), annotated
 with their role; keyword-only parameters are attributes, typed by their annotation. References get their floating
@@ -30,6 +31,7 @@ from weft.ops.state import KV_ELEMENTS, AdapterArray, KvArray, SlotArray
 from weft.ops.tolerance import DEFAULTS
 
 FAMILIES = ("elementwise", "norm", "matmul", "quant", "gather", "rope", "attention", "recurrent", "reduce")
+LEARNING = ("backward", "attention_backward", "training")  # imported where one of them is asked for
 
 # Values of word attributes. Kernels get a word as its index in the list; csrc/core/words.h has the same lists.
 ActivationOrNone = Literal["none", "gelu", "gelu_tanh", "silu", "relu", "tanh", "sigmoid", "softplus", "relu2"]
@@ -133,6 +135,7 @@ class Op:
         self.in_place = tuple(tuple(index[name] for name in names) for names in in_place)
         self.gradient: Callable[..., tuple[Any, ...]] | None = None
         self.gradient_refused = ""
+        self.backward: Callable[..., tuple[Any, ...]] | None = None
         self.decomposition: Callable[..., Any] | None = None
         self.tolerances: dict[str, float] = {}
         self.because = ""
@@ -160,6 +163,14 @@ class Op:
     def vjp(self, gradient: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
         self.gradient = gradient
         return gradient
+
+    def back(self, expression: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
+        """The gradients of the operands in terms of ops, from that of the result and the operands, as `vjp` has them.
+
+        None stands for an operand without a gradient: integers, frozen weights.
+        """
+        self.backward = expression
+        return expression
 
     def decompose(self, expression: Callable[..., Any]) -> Callable[..., Any]:
         """The op in terms of other ops, for a backend that lacks its kernel."""
@@ -256,25 +267,36 @@ def op(
     return Op(reference, in_place, effect)
 
 
-@lru_cache(maxsize=1)
-def catalogue() -> dict[str, Op]:
-    """Every op by name, family after family."""
+@lru_cache(maxsize=2)
+def _ops_of(families: tuple[str, ...]) -> dict[str, Op]:
     found: dict[str, Op] = {}
-    for family in FAMILIES:
+    for family in families:
         module = importlib.import_module(f"weft.ops.{family}")
         found.update({o.name: o for o in vars(module).values() if isinstance(o, Op) and o.family == family})
     return found
 
 
+@lru_cache(maxsize=1)
+def catalogue() -> dict[str, Op]:
+    """Every op by name, family after family, with its gradient."""
+    return {**_ops_of(FAMILIES), **_ops_of(LEARNING)}
+
+
+def known(name: str) -> Op | None:
+    """The op of this name, None if there is none."""
+    return _ops_of(FAMILIES).get(name) or _ops_of(LEARNING).get(name)
+
+
 def find(name: str) -> Op:
     """The op of this name."""
-    if name not in catalogue():
+    found = known(name)
+    if found is None:
         raise NotFoundError("ops", f"no op is called {name!r}", advice=f"the ops are {', '.join(catalogue())}")
-    return catalogue()[name]
+    return found
 
 
 def missing_parts(op: Op) -> list[str]:
-    """Which of the six parts an op lacks."""
+    """Which of the parts that every op has this one lacks."""
     parts = {
         "reference": op.reference.__doc__,
         "shape": op._shape,

@@ -16,7 +16,7 @@ from weft.ops.samples import integers, normal, paged, ugly
 from weft.ops.spec import Spec
 
 
-def _turn(x: np.ndarray, angle: np.ndarray, interleaved: bool, scale: float) -> np.ndarray:
+def turn(x: np.ndarray, angle: np.ndarray, interleaved: bool, scale: float) -> np.ndarray:
     """x [T, H, D] with its first 2R channels turned by angle [T, R]."""
     return _turned(x, scale * np.cos(angle), scale * np.sin(angle), interleaved)
 
@@ -33,7 +33,8 @@ def _turned(x: np.ndarray, cosines: np.ndarray, sines: np.ndarray, interleaved: 
     return out
 
 
-def _angle(positions: np.ndarray, inv_freq: np.ndarray | Packed) -> np.ndarray:
+def angles(positions: np.ndarray, inv_freq: np.ndarray | Packed) -> np.ndarray:
+    """By how much each pair of channels is turned [T, R]: the float32 product, widened."""
     product = positions[:, None].astype(np.float32) * wide(inv_freq).astype(np.float32)
     return product.astype(np.float64)
 
@@ -45,7 +46,7 @@ def rope(x: Array, positions: Integers, inv_freq: Weight, *, interleaved: bool =
     Channel r is paired with r + R, or 2r with 2r + 1 when interleaved; the rest pass unchanged. `scale` multiplies cos
     and sin. The angle is the float32 product of the two, as the models were trained with.
     """
-    return _turn(x, _angle(positions, inv_freq), interleaved, scale)
+    return turn(x, angles(positions, inv_freq), interleaved, scale)
 
 
 @rope.shape
@@ -82,7 +83,7 @@ def rope_samples(rng: np.random.Generator) -> Iterator[Sample]:
 def rope_vjp(
     grad: np.ndarray, x: np.ndarray, positions: np.ndarray, inv_freq: np.ndarray, *, interleaved: bool, scale: float
 ) -> tuple[Any, ...]:
-    to_x = _turn(grad, -_angle(positions, inv_freq), interleaved, scale)  # a rotation's transpose turns back
+    to_x = turn(grad, -angles(positions, inv_freq), interleaved, scale)  # a rotation's transpose turns back
     return to_x, None, None  # the frequencies are constants of the model
 
 
@@ -100,7 +101,7 @@ def rope_table(positions: Integers, inv_freq: Weight, *, scale: float = 1.0) -> 
 
     The angle is the float32 product of the two, as for rope.
     """
-    angle = _angle(positions, inv_freq)
+    angle = angles(positions, inv_freq)
     return scale * np.concatenate([np.cos(angle), np.sin(angle)], axis=1)
 
 

@@ -130,6 +130,7 @@ def test_tab_reaches_everything_and_the_focus_is_seen(open_page, view):
         "live": {"Pause", "Models"},
         "models": {"Load", "Chat"},
     }[view]
+    found = ["Load" if name == "Unload" else name for name in found]  # other tests may have loaded every model
     assert wanted <= set(found), wanted - set(found)
 
 

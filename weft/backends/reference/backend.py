@@ -32,7 +32,7 @@ from weft.errors import BackendError
 from weft.graph.program import Instr, Program, Value, bind_sizes
 from weft.graph.verify import verify
 from weft.ops.packed import Packed
-from weft.ops.registry import catalogue
+from weft.ops.registry import known
 from weft.ops.spec import spec_of
 from weft.ops.state import AdapterArray, KvArray, SlotArray
 
@@ -48,7 +48,7 @@ class ReferenceBackend(Backend):
         self.wide = wide
 
     def supports(self, op: str, dtypes: Sequence[DType]) -> bool:
-        return op in catalogue()
+        return known(op) is not None
 
     def compile(
         self, planned: Planned, weights: Mapping[str, Any], states: Mapping[str, Any], *, threads: int | None = None

@@ -1,0 +1,153 @@
+"""Reverse mode over programs: the program that computes gradients is a program too, and any backend runs it.
+
+A program is differentiated before ops are fused and lowered, so that only the ops that models call need a gradient
+(`Op.back`). What is trained are inputs of fixed size: weights stay immutable, and no executable knows of training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from weft.errors import InputError, UnsupportedError
+from weft.graph.passes.dead_code import dead_code
+from weft.graph.program import Instr, Program, Value
+from weft.graph.tensor import Tensor
+from weft.graph.trace import Trace
+from weft.ops.elementwise import add
+from weft.ops.registry import catalogue
+from weft.ops.spec import Dim
+from weft.ops.training import row_grad, weight_grad
+
+SEED, INTO, GRAD = "seed.", "into.", "grad."
+
+# Operands that may be trained: op -> index of the operand. Their gradients are sums over the tokens of a batch.
+MATRICES = {"product": 1}
+ROWS = {"add": 1}
+
+
+def differentiate(
+    program: Program, wrt: Sequence[str], *, seeds: Mapping[str, str] | None = None, segments: str = "segments"
+) -> Program:
+    """A program with the outputs of `program` and the gradients of its inputs `wrt`.
+
+    What is differentiated is the sum over all seeded values of value * seed. `seeds` names values of the program and
+    the values that are their seeds; without it every output gets an input `seed.NAME` of its own shape. An input of
+    `wrt` whose size is fixed is trained: `into.NAME`, an input, is what the batch has summed up so far, `grad.NAME`
+    that and this step's. Others, of a size that a step decides, have their gradient in `grad.NAME`.
+    """
+    unknown = [name for name in wrt if name not in {value.name for value in program.inputs}]
+    if unknown:
+        raise InputError("differentiate", "must be inputs of the program", field="wrt", given=unknown)
+    if program.states or program.tables:
+        advice = "trace the model without pages, slots and adapters"
+        raise UnsupportedError("differentiate", f"{program.name} keeps a state between steps", advice=advice)
+    return _Reverse(program, wrt, segments).run(seeds)
+
+
+class _Reverse:
+    def __init__(self, program: Program, wrt: Sequence[str], segments: str) -> None:
+        catalogue()  # with it comes the gradient of every op
+        self.program, self.wrt = program, list(wrt)
+        self.trace = Trace(f"{program.name}.grad")
+        self.live: dict[str, Tensor] = {}
+        self.grads: dict[str, Tensor] = {}
+        self.sums: dict[str, Tensor] = {}
+        self.segments = segments
+
+    def run(self, seeds: Mapping[str, str] | None) -> Program:
+        self._forward()
+        if seeds is None:
+            for value in self.program.outputs:
+                self.grads[value.name] = self.trace.input(SEED + value.name, value.shape, value.dtype)
+        else:
+            self.grads.update({name: self.live[seed] for name, seed in seeds.items()})
+        moved = self._depending()
+        for instr in reversed(self.program.body):
+            if any(name in moved for name in instr.operands):
+                self._back(instr, moved)
+        self._outputs()
+        return dead_code(self.trace.program())
+
+    def _forward(self) -> None:
+        """The program's own instructions, once more, in the new trace."""
+        for value in (*self.program.inputs, *self.program.weights):
+            declare = self.trace.input if value.kind == "input" else self.trace.weight
+            self.live[value.name] = declare(value.name, value.shape, value.dtype)
+        for instr in self.program.body:
+            results = instr.meaning(*(name and self.live[name] for name in instr.inputs), **instr.attrs)
+            for name, tensor in zip(instr.outputs, results if isinstance(results, tuple) else (results,)):
+                self.live[name] = tensor
+                label = self.program.table[name].label
+                if label and self.program.table[name].kind == "buffer":
+                    self.trace.label(tensor, label)
+
+    def _depending(self) -> set[str]:
+        """Values that change with what is differentiated."""
+        moved = set(self.wrt)
+        for instr in self.program.body:
+            if moved.intersection(instr.operands):
+                moved.update(instr.outputs)
+        return moved
+
+    def _back(self, instr: Instr, moved: set[str]) -> None:
+        """Add what this instruction hands back to the gradients of its operands."""
+        given = tuple(self.grads.get(name) for name in instr.outputs)
+        if all(grad is None for grad in given):
+            return
+        meaning = instr.meaning
+        if meaning.backward is None:
+            what = f"{instr.op} has no gradient: {meaning.gradient_refused or 'nobody has written it'}"
+            raise UnsupportedError("differentiate", what)
+        operands = [name and self.live[name] for name in instr.inputs]
+        found = meaning.backward(given if len(given) > 1 else given[0], *operands, **instr.attrs)
+        for index, (name, grad) in enumerate(zip(instr.inputs, found)):
+            if name is None or name not in moved:
+                continue
+            if _trained(self.program.table[name]):
+                self._sum(instr, index, name, cast(Tensor, given[0]))
+            elif grad is not None:
+                known = self.grads.get(name)
+                self.grads[name] = grad if known is None else add(known, grad)
+
+    def _sum(self, instr: Instr, index: int, name: str, grad: Tensor) -> None:
+        """Add this step's gradient of a trained input to that of the batch."""
+        known = self.sums.get(name)
+        value = self.program.table[name]
+        known = self.trace.input(INTO + name, value.shape, value.dtype) if known is None else known
+        starts, rows = self.live.get(self.segments), None
+        if starts is None:
+            raise InputError("differentiate", f"{self.program.name} has no input {self.segments!r}", field="segments")
+        grad = _flat(grad)
+        if isinstance(grad.shape[0], Dim) and grad.shape[0].L:
+            rows = self.live["rows"]  # of tokens whose results are wanted
+        if MATRICES.get(instr.op) == index:
+            x = _flat(cast(Tensor, self.live[cast(str, instr.inputs[0])]))
+            self.sums[name] = weight_grad(grad, x, starts, known, rows)
+        elif ROWS.get(instr.op) == index:
+            self.sums[name] = row_grad(grad, starts, known, rows)
+        else:
+            operand = instr.meaning.operands[index].name
+            raise UnsupportedError("differentiate", f"{operand} of {instr.op} cannot be trained: it is {name}")
+
+    def _outputs(self) -> None:
+        for value in self.program.outputs:
+            self.trace.output(value.name, self.live[value.name])
+        for name in self.wrt:
+            found = self.sums.get(name, self.grads.get(name))
+            if found is None:
+                what = f"nothing that is differentiated depends on {name}"
+                raise InputError("differentiate", what, field="wrt", given=name)
+            self.trace.output(GRAD + name, found)
+
+
+def _trained(value: Value) -> bool:
+    return value.kind == "input" and all(isinstance(size, int) for size in value.shape)
+
+
+def _flat(x: Tensor) -> Tensor:
+    """[..., D] as [M, D]"""
+    rows: Any = x.shape[0]
+    for size in x.shape[1:-1]:
+        rows = rows * size
+    return x if len(x.shape) == 2 else x.reshape(rows, x.shape[-1])

@@ -1,0 +1,102 @@
+"""What makes a program learn: trained matrices beside frozen products, and the loss in place of logits."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from weft.dtype import DTYPES
+from weft.errors import InputError, UnsupportedError
+from weft.frozen import frozen
+from weft.graph.program import Instr, Program, Value, arrange
+from weft.ops.spec import Shape
+
+DOWN, UP = "down.", "up."
+LOSS, TARGETS, SHARES = "loss", "targets", "shares"
+
+
+@frozen
+class LowRank:
+    """A trained change of a weight [N, K]: scale * up [N, rank] down [rank, K]."""
+
+    rank: int
+    scale: float
+
+
+def with_lora(program: Program, changes: Mapping[str, LowRank]) -> Program:
+    """Products with these weights are changed by matrices that are inputs: `down.WEIGHT` and `up.WEIGHT`.
+
+    x Wᵀ becomes x Wᵀ + scale * (x downᵀ) upᵀ, before bias and activation, which must not be folded yet.
+    """
+    values, body, used = dict(program.table), [], set()
+    for number, instr in enumerate(program.body):
+        weight = str(instr.inputs[1]) if instr.op == "matmul" else ""
+        if weight not in changes:
+            body.append(instr)
+            continue
+        used.add(weight)
+        change, x, result = changes[weight], str(instr.inputs[0]), program.table[instr.outputs[0]]
+        if instr.inputs[2] is not None or instr.attrs["activation"] != "none":
+            raise InputError("with_lora", f"the bias or activation of {weight} is folded already")
+        rows, cols = program.table[weight].shape
+        short: Shape = (*result.shape[:-1], change.rank)
+        frozen_part, low, scaled, high = (f"%lora{number}_{part}" for part in ("frozen", "low", "scaled", "high"))
+        made: list[tuple[str, str, Shape]] = [
+            ("input", DOWN + weight, (change.rank, cols)),
+            ("input", UP + weight, (rows, change.rank)),
+            ("buffer", frozen_part, result.shape),
+            ("buffer", low, short),
+            ("buffer", scaled, short),
+            ("buffer", high, result.shape),
+        ]
+        values.update({name: Value(name, kind, DTYPES["f32"], shape) for kind, name, shape in made})
+        body += [
+            replace(instr, outputs=(frozen_part,)),
+            Instr("product", (x, DOWN + weight), (low,), {}),
+            Instr("scale", (low,), (scaled,), {"by": change.scale}),
+            Instr("product", (scaled, UP + weight), (high,), {}),
+            Instr("add", (frozen_part, high), instr.outputs, {}),
+        ]
+    missing = sorted(set(changes) - used)
+    if missing:
+        raise InputError("with_lora", "must be weights that rows are multiplied by", field="changes", given=missing)
+    return arrange(program.name, values.values(), body)
+
+
+def with_loss(program: Program, logits: str = "logits") -> Program:
+    """The program with the loss of each row in place of its logits, which are never in memory together.
+
+    `targets` and `shares`, new inputs, are the next token of each row and what the row's loss is multiplied by. The
+    head is a product, scaled or capped in any order that models have; one with a bias is refused.
+    """
+    table, head = program.table, program.body
+    scale, cap, at = 1.0, 0.0, logits
+    while head[program.writer[at]].op in ("scale", "softcap"):
+        instr = head[program.writer[at]]
+        if instr.op == "scale" and cap:
+            raise _unsupported(program, "logits are capped, then scaled")
+        scale = scale * instr.attrs["by"] if instr.op == "scale" else scale
+        cap = instr.attrs["cap"] if instr.op == "softcap" else cap
+        at = str(instr.inputs[0])
+    last = head[program.writer[at]]
+    if last.op != "matmul" or last.inputs[2] is not None or last.attrs["activation"] != "none":
+        raise _unsupported(program, f"logits are made by {last.op}")
+    x, weight = str(last.inputs[0]), last.inputs[1]
+    rows = table[x].shape[0]
+    values = {name: value for name, value in table.items() if name != logits}
+    values[TARGETS] = Value(TARGETS, "input", DTYPES["i32"], (rows,))
+    values[SHARES] = Value(SHARES, "input", DTYPES["f32"], (rows,))
+    values[LOSS] = Value(LOSS, "output", DTYPES["f32"], (rows,))
+    values["%to_x"] = Value("%to_x", "buffer", DTYPES["f32"], table[x].shape)
+    gone = {program.writer[logits], program.writer[at]}
+    body = [instr for index, instr in enumerate(program.body) if index not in gone and logits not in instr.operands]
+    body.append(Instr("head_loss", (x, weight, TARGETS, SHARES), (LOSS, "%to_x"), {"scale": scale, "softcap": cap}))
+    return arrange(program.name, values.values(), body)
+
+
+def loss_seeds(program: Program) -> dict[str, str]:
+    """What `differentiate` begins with in a program of `with_loss`: the value whose gradient the loss has found."""
+    last = next(instr for instr in program.body if instr.op == "head_loss")
+    return {str(last.inputs[0]): last.outputs[1]}
+
+
+def _unsupported(program: Program, what: str) -> UnsupportedError:
+    return UnsupportedError("train", f"the head of {program.name} cannot be trained through: {what}")

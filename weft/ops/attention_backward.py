@@ -1,0 +1,202 @@
+"""The gradient of attention, in two ops: by query rows, and by key rows.
+
+Each sums in an order of its own, which no other sequence and no number of threads changes. The first finds what the
+second needs of every query's softmax: the logarithm of its sum, and the mean of the gradient at its weights.
+"""
+
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from weft.ops.attention import attend, attention, by_head, check_step, mask_of, to_groups
+from weft.ops.registry import Array, Cost, Integers, Sample, op, require
+from weft.ops.samples import normal, ugly
+from weft.ops.samples import segments as starts_of
+from weft.ops.spec import Spec
+from weft.ops.tolerance import chain
+
+SECOND = "second derivatives are not computed"
+
+
+@op
+def attention_back_q(
+    grad: Array,
+    q: Array,
+    k: Array,
+    v: Array,
+    segments: Integers,
+    *,
+    causal: bool,
+    scale: float,
+    window: int = 0,
+    softcap: float = 0.0,
+) -> tuple[Array, Array, Array]:
+    """The gradient at q of attention, and two numbers of each query's softmax.  grad, q [T, H, D], k, v [T, G, D],
+    segments [B+1] -> [T, H, D], [T, H], [T, H]
+
+    The first number is log(sum of e^score), the second the gradient at the weights, weighted with them.
+    """
+    to_q, sums, means = np.zeros(q.shape), np.zeros(q.shape[:2]), np.zeros(q.shape[:2])
+    for start, end in pairwise(segments):
+        here = slice(start, end)
+        mask = mask_of(np.arange(end - start), end - start, causal, window)
+        _, weights, scores = attend(q[here], k[here], v[here], mask, scale, softcap)  # [H, n, m]
+        to_weights = grad[here].swapaxes(0, 1) @ by_head(v[here], q.shape[1]).swapaxes(1, 2)
+        mean = np.sum(weights * to_weights, axis=-1)  # [H, n]
+        to_scores = weights * (to_weights - mean[..., None]) * _slope(scores, scale, softcap)
+        to_q[here] = (to_scores @ by_head(k[here], q.shape[1])).swapaxes(0, 1)
+        highest = np.max(scores + mask, axis=-1)
+        sums[here] = (highest + np.log(np.sum(np.exp(scores + mask - highest[..., None]), axis=-1))).T
+        means[here] = mean.T
+    return to_q, sums, means
+
+
+def _slope(scores: np.ndarray, scale: float, softcap: float) -> Any:
+    """What a product of query and key changes its score by: the scale, times tanh's slope where scores are capped."""
+    return scale * (1.0 - (scores / softcap) ** 2) if softcap else scale
+
+
+@attention_back_q.shape
+def attention_back_q_shape(
+    grad: Spec, q: Spec, k: Spec, v: Spec, segments: Spec, *, causal: bool, scale: float, window: int, softcap: float
+) -> tuple[Spec, Spec, Spec]:
+    check_step("attention_back_q", q, k, v, segments, window, softcap)
+    require(grad == q, "attention_back_q", f"must be {q}, as q is", field="grad", given=grad)
+    return q, q.like(*q.shape[:2]), q.like(*q.shape[:2])
+
+
+@attention_back_q.cost
+def attention_back_q_cost(
+    grad: Spec, q: Spec, k: Spec, v: Spec, segments: Spec, *, causal: bool, scale: float, window: int, softcap: float
+) -> Cost:
+    one = attention.cost_of(q, k, v, segments, causal=causal, scale=scale, window=window, softcap=softcap)
+    return Cost(flops=one.flops * 3 // 2, bytes=one.bytes + grad.nbytes)  # three products in place of two
+
+
+def _operands(rng: np.random.Generator, lengths: list[int], heads: int, groups: int, dim: int) -> tuple[Any, ...]:
+    tokens = sum(lengths)
+    grad, q = normal(rng, tokens, heads, dim), normal(rng, tokens, heads, dim)
+    return grad, q, normal(rng, tokens, groups, dim), normal(rng, tokens, groups, dim), starts_of(lengths)
+
+
+def _cases(rng: np.random.Generator) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+    for lengths, heads, groups, dim in [
+        ([2], 1, 1, 1),
+        ([5, 1, 17], 2, 2, 32),
+        ([33, 2], 4, 2, 17),
+        ([31, 32, 65], 6, 2, 64),
+    ]:
+        given, scale = _operands(rng, lengths, heads, groups, dim), 1 / math.sqrt(dim)
+        for causal in (False, True):
+            yield given, {"causal": causal, "scale": scale}
+            yield given, {"causal": causal, "scale": scale, "window": 4}
+        yield given, {"causal": True, "scale": scale, "softcap": 1.5}
+    q, k, v = (part.transpose(1, 0, 2) for part in normal(rng, 3, 2, 40, 16))  # heads before tokens
+    yield (ugly(rng, 40, 2, 16), q, k, v, starts_of([40])), {"causal": True, "scale": 0.25}
+
+
+@attention_back_q.samples
+def attention_back_q_samples(rng: np.random.Generator) -> Iterator[Sample]:
+    yield from _cases(rng)
+
+
+attention_back_q.no_gradient(SECOND)
+attention_back_q.tolerance(
+    f32=chain(1024), because="the error of scores enters the exponent, and products of weights cancel"
+)
+
+
+@op
+def attention_back_kv(
+    grad: Array,
+    q: Array,
+    k: Array,
+    v: Array,
+    sums: Array,
+    means: Array,
+    segments: Integers,
+    *,
+    causal: bool,
+    scale: float,
+    window: int = 0,
+    softcap: float = 0.0,
+) -> tuple[Array, Array]:
+    """The gradients at k and v of attention.  grad, q [T, H, D], k, v [T, G, D], sums, means [T, H] as
+    attention_back_q gives them, segments [B+1] -> [T, G, D], [T, G, D]
+    """
+    to_k, to_v = np.zeros(k.shape), np.zeros(v.shape)
+    for start, end in pairwise(segments):
+        here = slice(start, end)
+        mask = mask_of(np.arange(end - start), end - start, causal, window)
+        scores = attend(q[here], k[here], v[here], mask, scale, softcap)[2]
+        weights = np.exp(scores + mask - sums[here].T[..., None])
+        queries, outward = q[here].swapaxes(0, 1), grad[here].swapaxes(0, 1)
+        to_weights = outward @ by_head(v[here], q.shape[1]).swapaxes(1, 2)
+        to_scores = weights * (to_weights - means[here].T[..., None]) * _slope(scores, scale, softcap)
+        to_k[here] = to_groups(to_scores.swapaxes(1, 2) @ queries, k.shape[1])
+        to_v[here] = to_groups(weights.swapaxes(1, 2) @ outward, v.shape[1])
+    return to_k, to_v
+
+
+@attention_back_kv.shape
+def attention_back_kv_shape(
+    grad: Spec,
+    q: Spec,
+    k: Spec,
+    v: Spec,
+    sums: Spec,
+    means: Spec,
+    segments: Spec,
+    *,
+    causal: bool,
+    scale: float,
+    window: int,
+    softcap: float,
+) -> tuple[Spec, Spec]:
+    check_step("attention_back_kv", q, k, v, segments, window, softcap)
+    require(grad == q, "attention_back_kv", f"must be {q}, as q is", field="grad", given=grad)
+    for field, spec in (("sums", sums), ("means", means)):
+        fits = spec == q.like(*q.shape[:2])
+        require(fits, "attention_back_kv", f"must be [T, H] of q {q}", field=field, given=spec)
+    return k, v
+
+
+@attention_back_kv.cost
+def attention_back_kv_cost(
+    grad: Spec,
+    q: Spec,
+    k: Spec,
+    v: Spec,
+    sums: Spec,
+    means: Spec,
+    segments: Spec,
+    *,
+    causal: bool,
+    scale: float,
+    window: int,
+    softcap: float,
+) -> Cost:
+    one = attention.cost_of(q, k, v, segments, causal=causal, scale=scale, window=window, softcap=softcap)
+    return Cost(flops=one.flops * 2, bytes=one.bytes + grad.nbytes + k.nbytes)  # four products in place of two
+
+
+@attention_back_kv.samples
+def attention_back_kv_samples(rng: np.random.Generator) -> Iterator[Sample]:
+    for (grad, q, k, v, segments), attrs in _cases(rng):
+        _, sums, means = attention_back_q(grad, q, k, v, segments, **attrs)
+        yield (grad, q, k, v, sums, means, segments), attrs
+
+
+attention_back_kv.no_gradient(SECOND)
+attention_back_kv.tolerance(
+    f32=chain(1024), because="the error of scores enters the exponent, and products of weights cancel"
+)
+
+
+@attention.back
+def attention_back(grad: Any, q: Any, k: Any, v: Any, segments: Any, **attrs: Any) -> tuple[Any, ...]:
+    to_q, sums, means = attention_back_q(grad, q, k, v, segments, **attrs)
+    return to_q, *attention_back_kv(grad, q, k, v, sums, means, segments, **attrs), None

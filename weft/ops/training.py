@@ -1,0 +1,258 @@
+"""What only training computes: products with trained matrices, sums of their gradients over a batch, and the loss.
+
+A sum over a batch is made sequence by sequence, each begun at zero, and added to what came before in the order of the
+sequences. So its bits depend neither on the number of threads nor on how a batch is cut into steps.
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from weft.ops.elementwise import capped
+from weft.ops.gather import check_rows
+from weft.ops.packed import wide
+from weft.ops.registry import Array, Cost, Integers, Sample, Weight, op, require
+from weft.ops.samples import SCALES, integers, normal, segments, strided, ugly, weight
+from weft.ops.spec import Spec
+from weft.ops.tolerance import chain
+
+SECOND = "second derivatives are not computed"
+
+
+@op
+def product(x: Array, matrix: Array) -> Array:
+    """x times a matrix that is trained.  x [..., K], matrix [N, K] -> [..., N]"""
+    return x @ matrix.T
+
+
+@product.shape
+def product_shape(x: Spec, matrix: Spec) -> Spec:
+    fits = x.rank >= 1 and matrix.rank == 2 and matrix.shape[1] == x.shape[-1] and matrix.dtype == x.dtype
+    require(fits, "product", f"must be [N, {x.shape[-1]}] for x {x}", field="matrix", given=matrix)
+    return x.like(*x.shape[:-1], matrix.shape[0])
+
+
+@product.cost
+def product_cost(x: Spec, matrix: Spec) -> Cost:
+    rows = x.size // x.shape[-1]
+    return Cost(flops=2 * rows * matrix.size, bytes=x.nbytes + matrix.nbytes + 4 * rows * matrix.shape[0])
+
+
+@product.samples
+def product_samples(rng: np.random.Generator) -> Iterator[Sample]:
+    for rows, n, k in [(1, 1, 1), (1, 17, 65), (3, 16, 64), (7, 8, 100), (33, 65, 257)]:
+        yield (normal(rng, rows, k), normal(rng, n, k)), {}
+    yield (normal(rng, 2, 3, 32), normal(rng, 5, 32)), {}
+    yield (strided(rng, 5, 33), strided(rng, 17, 33)), {}
+    yield (ugly(rng, 5, 65), normal(rng, 17, 65)), {}
+
+
+@product.vjp
+def product_vjp(grad: np.ndarray, x: np.ndarray, matrix: np.ndarray) -> tuple[Any, ...]:
+    return grad @ matrix, grad.reshape(-1, grad.shape[-1]).T @ x.reshape(-1, x.shape[-1])
+
+
+product.tolerance(f32=chain(1024), because="one f32 chain over K")
+
+
+@op
+def product_back(grad: Array, matrix: Array) -> Array:
+    """The gradient at x of product.  grad [..., N], matrix [N, K] -> [..., K]"""
+    return grad @ matrix
+
+
+@product_back.shape
+def product_back_shape(grad: Spec, matrix: Spec) -> Spec:
+    fits = grad.rank >= 1 and matrix.rank == 2 and matrix.shape[0] == grad.shape[-1] and matrix.dtype == grad.dtype
+    require(fits, "product_back", f"must be [{grad.shape[-1]}, K] for grad {grad}", field="matrix", given=matrix)
+    return grad.like(*grad.shape[:-1], matrix.shape[1])
+
+
+@product_back.cost
+def product_back_cost(grad: Spec, matrix: Spec) -> Cost:
+    rows = grad.size // grad.shape[-1]
+    return Cost(flops=2 * rows * matrix.size, bytes=grad.nbytes + matrix.nbytes + 4 * rows * matrix.shape[1])
+
+
+@product_back.samples
+def product_back_samples(rng: np.random.Generator) -> Iterator[Sample]:
+    for rows, n, k in [(1, 1, 1), (1, 17, 65), (3, 16, 64), (7, 8, 100), (33, 65, 257)]:
+        yield (normal(rng, rows, n), normal(rng, n, k)), {}
+    yield (normal(rng, 2, 3, 5), normal(rng, 5, 32)), {}
+    yield (strided(rng, 5, 17), strided(rng, 17, 33)), {}
+    yield (ugly(rng, 5, 65), normal(rng, 65, 17)), {}
+
+
+product_back.no_gradient(SECOND)
+product_back.tolerance(f32=chain(1024), because="one f32 chain over N")
+
+
+@product.back
+def back_of_product(grad: Any, x: Any, matrix: Any) -> tuple[Any, ...]:
+    return product_back(grad, matrix), None  # the matrix's is weight_grad, which knows the sequences
+
+
+def owners(rows: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """The sequence of each row."""
+    return np.searchsorted(starts, rows, side="right") - 1
+
+
+def _check_batch(where: str, grad: Spec, starts: Spec, rows: Spec | None) -> None:
+    require(grad.rank == 2, where, "must be [M, N]", field="grad", given=grad)
+    require(starts.rank == 1, where, "must be [B+1]", field="segments", given=starts)
+    fits = rows is None or rows.shape == grad.shape[:1]
+    require(fits, where, f"must be [M] of grad {grad}", field="rows", given=rows)
+
+
+def _by_sequence(count: int, starts: np.ndarray, rows: np.ndarray | None) -> Iterator[np.ndarray]:
+    """Which rows belong to each sequence, as masks."""
+    owner = owners(np.arange(count) if rows is None else rows, starts)
+    for number, _ in enumerate(pairwise(starts)):
+        yield owner == number
+
+
+@op(in_place=(("into",),))
+def weight_grad(grad: Array, x: Array, segments: Integers, into: Array, rows: Integers | None = None) -> Array:
+    """The gradient of a trained matrix, added to that of the batch so far.  grad [M, N], x [M, K], segments [B+1],
+    into [N, K], rows [M] or absent -> [N, K]
+
+    Row m belongs to token rows[m], or to token m where rows is absent.
+    """
+    total = into
+    for mine in _by_sequence(len(grad), segments, rows):
+        total = total + grad[mine].T @ x[mine]
+    return total
+
+
+@weight_grad.shape
+def weight_grad_shape(grad: Spec, x: Spec, segments: Spec, into: Spec, rows: Spec | None) -> Spec:
+    _check_batch("weight_grad", grad, segments, rows)
+    fits = x.rank == 2 and x.shape[0] == grad.shape[0]
+    require(fits, "weight_grad", f"must have the rows of grad {grad}", field="x", given=x)
+    wanted = (grad.shape[1], x.shape[1])
+    require(into.shape == wanted, "weight_grad", f"must be {list(wanted)}", field="into", given=into)
+    return into
+
+
+@weight_grad.cost
+def weight_grad_cost(grad: Spec, x: Spec, segments: Spec, into: Spec, rows: Spec | None) -> Cost:
+    return Cost(flops=2 * grad.size * x.shape[1], bytes=grad.nbytes + x.nbytes + 2 * into.nbytes)
+
+
+@weight_grad.samples
+def weight_grad_samples(rng: np.random.Generator) -> Iterator[Sample]:
+    for lengths, n, k in [([1], 1, 1), ([5, 1, 17], 8, 65), ([33, 2], 17, 100), ([40], 65, 8)]:
+        tokens = sum(lengths)
+        operands = normal(rng, tokens, n), normal(rng, tokens, k), segments(lengths), normal(rng, n, k)
+        yield operands, {}
+    some = integers([0, 4, 5, 9])
+    yield (normal(rng, 4, 3), normal(rng, 4, 17), segments([5, 2, 3]), normal(rng, 3, 17), some), {}
+    yield (strided(rng, 9, 5), strided(rng, 9, 33), segments([4, 5]), np.zeros((5, 33), np.float32)), {}
+    yield (ugly(rng, 9, 5), normal(rng, 9, 33), segments([4, 5]), np.zeros((5, 33), np.float32)), {}
+
+
+weight_grad.no_gradient(SECOND)
+weight_grad.tolerance(f32=chain(1024), because="one f32 chain over the rows of a sequence, then one over sequences")
+
+
+@op(in_place=(("into",),))
+def row_grad(grad: Array, segments: Integers, into: Array, rows: Integers | None = None) -> Array:
+    """The gradient of a trained row that all tokens share, added to that of the batch so far.  grad [M, D],
+    segments [B+1], into [D], rows [M] or absent -> [D]
+    """
+    total = into
+    for mine in _by_sequence(len(grad), segments, rows):
+        total = total + grad[mine].sum(axis=0)
+    return total
+
+
+@row_grad.shape
+def row_grad_shape(grad: Spec, segments: Spec, into: Spec, rows: Spec | None) -> Spec:
+    _check_batch("row_grad", grad, segments, rows)
+    require(into.shape == grad.shape[1:], "row_grad", f"must be [D] of grad {grad}", field="into", given=into)
+    return into
+
+
+@row_grad.cost
+def row_grad_cost(grad: Spec, segments: Spec, into: Spec, rows: Spec | None) -> Cost:
+    return Cost(flops=grad.size, bytes=grad.nbytes + 2 * into.nbytes)
+
+
+@row_grad.samples
+def row_grad_samples(rng: np.random.Generator) -> Iterator[Sample]:
+    for lengths, dim in [([1], 1), ([5, 1, 17], 65), ([33, 2], 64)]:
+        yield (normal(rng, sum(lengths), dim), segments(lengths), normal(rng, dim)), {}
+    yield (normal(rng, 4, 17), segments([5, 2, 3]), normal(rng, 17), integers([0, 4, 5, 9])), {}
+    yield (strided(rng, 9, 33), segments([4, 5]), np.zeros(33, np.float32)), {}
+    yield (ugly(rng, 9, 33), segments([4, 5]), np.zeros(33, np.float32)), {}
+
+
+row_grad.no_gradient(SECOND)
+row_grad.tolerance(f32=chain(256), because="one f32 chain over the rows of a sequence, then one over sequences")
+
+
+@op
+def head_loss(
+    x: Array, weight: Weight, targets: Integers, shares: Array, *, scale: float = 1.0, softcap: float = 0.0
+) -> tuple[Array, Array]:
+    """The loss of each row, and its gradient at x.  x [L, K], weight [V, K] of any type, targets, shares [L]
+    -> [L], [L, K]
+
+    Logits are x Wᵀ * scale, then capped where softcap is above 0. A row's loss is its share times
+    log(sum of e^logit) - the target's logit. All logits together are never in memory.
+    """
+    matrix = wide(weight)
+    check_rows("head_loss", "targets", targets, matrix.shape[0])
+    raw = x @ matrix.T * scale
+    logits = capped(raw, softcap) if softcap else raw
+    highest = logits.max(axis=1, keepdims=True)
+    powers = np.exp(logits - highest)
+    total = powers.sum(axis=1, keepdims=True)
+    picked = np.arange(len(x)), targets
+    losses = shares * (highest[:, 0] + np.log(total[:, 0]) - logits[picked])
+    to_logits = powers / total
+    to_logits[picked] -= 1.0
+    to_logits *= shares[:, None] * scale
+    if softcap:
+        to_logits *= 1.0 - (logits / softcap) ** 2
+    return losses, to_logits @ matrix
+
+
+@head_loss.shape
+def head_loss_shape(
+    x: Spec, weight: Spec, targets: Spec, shares: Spec, *, scale: float, softcap: float
+) -> tuple[Spec, Spec]:
+    fits = x.rank == 2 and weight.rank == 2 and weight.shape[1] == x.shape[1]
+    require(fits, "head_loss", f"must be [V, K] for x [L, K] = {x}", field="weight", given=weight)
+    for field, spec in (("targets", targets), ("shares", shares)):
+        require(spec.shape == x.shape[:1], "head_loss", f"must be [L] of x {x}", field=field, given=spec)
+    require(softcap >= 0, "head_loss", "must be 0 (none) or the largest logit", field="softcap", given=softcap)
+    return x.like(x.shape[0]), x
+
+
+@head_loss.cost
+def head_loss_cost(x: Spec, weight: Spec, targets: Spec, shares: Spec, *, scale: float, softcap: float) -> Cost:
+    return Cost(flops=6 * x.shape[0] * weight.size, bytes=2 * x.nbytes + 2 * weight.nbytes + 3 * targets.nbytes)
+
+
+@head_loss.samples
+def head_loss_samples(rng: np.random.Generator) -> Iterator[Sample]:
+    for rows, vocabulary, k in [(1, 2, 1), (3, 65, 17), (5, 1000, 64), (130, 33, 8)]:
+        targets = integers(rng.integers(0, vocabulary, rows))
+        shares = np.abs(normal(rng, rows))
+        yield (normal(rng, rows, k), normal(rng, vocabulary, k, scale=0.5), targets, shares), {}
+    targets, shares = integers([7, 0, 64]), np.asarray([1.0, 0.0, 0.25], np.float32)  # a share of zero counts nothing
+    yield (normal(rng, 3, 32), normal(rng, 65, 32), targets, shares), {"scale": 0.125}
+    yield (normal(rng, 3, 32), normal(rng, 65, 32), targets, shares), {"softcap": 3.0}
+    yield (strided(rng, 3, 32), normal(rng, 65, 32), targets, shares), {}
+    tiny_to_one = normal(rng, 3, 32) * np.asarray([[1e-6], [1e-3], [1]], np.float32)
+    yield (tiny_to_one, normal(rng, 65, 32), targets, shares), {}
+    for dtype in ("f16", "bf16", *SCALES):
+        matrix = weight(rng, dtype, 65, 512)
+        yield (normal(rng, 3, 512, scale=0.2), matrix, targets, shares), {}
+
+
+head_loss.no_gradient(SECOND)
+head_loss.tolerance(f32=chain(1024), because="the error of logits, f32 chains over K, enters the exponent")
