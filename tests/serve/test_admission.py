@@ -173,6 +173,16 @@ def test_of_too_many_bodies_the_oldest_of_the_busiest_tenant_is_given_up():
         for _ in range(5):
             arrive("a", 0)
         assert not ended and len(arrivals) == 5
+    with ExitStack() as entered:  # and so are those that are all here, and wait for this server to read them
+        calls = [arrive("a", 9)[0] for _ in range(3)]
+        for call in calls:
+            call.arrived = lambda: True
+        for _ in range(3):
+            arrive("a", 9)
+        assert not ended and len(arrivals) == 6
+        arrive("b", 0)
+        assert len(ended) == 1 and ended[0] not in calls
+    ended.clear()
     with ExitStack() as entered:  # and of too many bytes
         (large, note_large), (small, note_small) = arrive("a", 9), arrive("b", 9)
         note_large(90)

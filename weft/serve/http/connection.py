@@ -115,6 +115,11 @@ class Connection(H11Protocol):
             self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
 
+    @property
+    def body_is_whole(self) -> bool:
+        """Whether all of the request that is being answered has arrived, read or not."""
+        return self.cycle is not None and not self.cycle.more_body
+
     def abort(self) -> None:
         """Drop the connection at once, which ASGI has no message for."""
         self.transport.abort()

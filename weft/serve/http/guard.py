@@ -70,6 +70,7 @@ class Guard:
         call = scope["weft.call"] = Call(_request_id(scope), "(none)", method)
         connection: Connection = scope["state"]["connection"]
         call.abort = connection.abort
+        call.arrived = lambda: connection.body_is_whole
         outgoing = _Outgoing(send, self._added(scope, call))
         calls = self._serving.tracking.calls
         calls.add(call)

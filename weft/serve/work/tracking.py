@@ -35,6 +35,7 @@ class Call:
     stack: AsyncExitStack = field(default_factory=AsyncExitStack)
     sending_since: float | None = None  # set while a write waits for the client to read
     abort: Callable[[], None] = lambda: None  # drop the connection
+    arrived: Callable[[], bool] = lambda: False  # whether all of the body is here, read or not
     task: asyncio.Task[None] | None = None
     ending: Fault | None = None  # why the server ends it
     # For the log, the live page and the metrics:
@@ -115,7 +116,7 @@ class Arrivals:
     """The requests whose body is still arriving: at most `most`, with `most_bytes` of bodies read so far.
 
     Beyond that, the oldest of the tenant that has most of them is given up. Whoever sends a whole body is served,
-    however many others send slowly.
+    however many others send slowly, and however long this server takes to read it.
     """
 
     def __init__(self, most: int, most_bytes: int) -> None:
@@ -130,8 +131,9 @@ class Arrivals:
     def arriving(self, call: Call) -> Iterator[Callable[[int], None]]:
         """Count the body of `call` while it is read; the result is called with the size of each part."""
         self._sizes[call] = 0
-        while len(self._sizes) > self._most and self._give_up(dict.fromkeys(self._sizes, 1), PATIENCE_S):
-            pass
+        while len(self._sizes) > self._most and (waited_for := self._unfinished()):
+            if len(waited_for) <= self._most or not self._give_up(dict.fromkeys(waited_for, 1), PATIENCE_S):
+                break
 
         def note(count: int) -> None:
             if call in self._sizes:
@@ -143,6 +145,9 @@ class Arrivals:
             yield note
         finally:
             self._sizes.pop(call, None)
+
+    def _unfinished(self) -> list[Call]:
+        return [call for call in self._sizes if not call.arrived()]
 
     def _give_up(self, weights: dict[Call, int], least_s: float) -> bool:
         """End the oldest call of the tenant with the largest sum of `weights`, if it is `least_s` old; True if so."""
