@@ -91,7 +91,9 @@ def test_one_key_cannot_take_the_places_of_another(serve):
     streams = []
     for number in range(5):
         streams.append(socket.create_connection(("127.0.0.1", running.port), timeout=10))
-        streams[-1].sendall(request({**LONG, "stream": True, "model": ("tiny", "plain")[number % 2]}, heads["one"]))
+        streams[-1].sendall(
+            request({**LONG, "max_tokens": 1000, "stream": True, "model": ("tiny", "plain")[number % 2]}, heads["one"])
+        )
         assert streams[-1].recv(12) == (b"HTTP/1.1 200" if number < 4 else b"HTTP/1.1 429")
     for key, status in (("one", 429), ("two", 200)):
         found = httpx.post(
@@ -121,7 +123,7 @@ def test_one_key_cannot_fill_a_models_queue_with_one_request_of_many_answers(ser
     )
     head = HEAD.replace(b"chat/completions", b"completions") + b"Authorization: Bearer one\r\n"
     with socket.create_connection(("127.0.0.1", running.port), timeout=10) as raw:
-        asked = {"model": "tiny", "prompt": ["a", "b"], "n": 3, "max_tokens": 3500, "ignore_eos": True, "stream": True}
+        asked = {"model": "tiny", "prompt": ["a", "b"], "n": 3, "max_tokens": 1000, "ignore_eos": True, "stream": True}
         raw.sendall(request(asked, head))
         assert raw.recv(12) == b"HTTP/1.1 200"
         assert running.app.serving.queues.under_way == {"tiny": 6}
