@@ -50,6 +50,7 @@ class FakeDecoder:
         return out
 
     page_bytes = PAGE_TOKENS * 4
+    slot_bytes = 0
     state_fingerprint = "fake"
 
     def read_page(self, page: int) -> bytes:

@@ -25,6 +25,15 @@ class RecurrentDecoder(FakeDecoder):
         self.slots = SlotPool(slots)
         self.states = np.full(slots, 0xDEAD, np.uint64)
 
+    slot_bytes = 8
+
+    def read_slot(self, slot: int) -> bytes:
+        return self.states[slot].tobytes()
+
+    def write_slot(self, slot: int, data: bytes) -> None:
+        assert self.slots is not None and self.slots.users(slot) == 1
+        self.states[slot] = np.frombuffer(data, np.uint64)[0]
+
     def run(self, step: Step) -> np.ndarray:
         logits = self.plain_logits(step)
         after = self._states(step)

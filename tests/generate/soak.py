@@ -59,7 +59,7 @@ def collisions(count: int) -> str:
     while done < count:
         engine = Engine(FakeDecoder(pages=int(rng.integers(20, 120))), max_running=8, max_waiting=1_000, hash_bits=8)
         test_prefix.run_all(engine, [test_prefix.some_request(rng, done + i) for i in range(500)], rng)
-        done, collided = done + 500, collided + engine._prefixes.collisions
+        done, collided = done + 500, collided + engine._sharing.prefixes.collisions
     return f"{done} requests right, {collided} collisions"
 
 

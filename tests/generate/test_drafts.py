@@ -8,7 +8,13 @@ from soaking import times
 from weft.errors import InputError
 from weft.generate import Engine, Request, Sampling
 from weft.generate.choice.costs import Parts, StepCosts
-from weft.generate.choice.drafts import Acceptance, PromptLookup, agreement, draft_length
+from weft.generate.choice.drafts import (
+    Acceptance,
+    PromptLookup,
+    agreement,
+    draft_length,
+    recurrent_draft_length,
+)
 from weft.generate.sequence import Sequence
 from weft.nn.step import Step
 
@@ -149,6 +155,14 @@ def test_drafting_stops_where_it_does_not_pay() -> None:
         rate.note(3, False)
     assert rate.rate > 0.6
     assert agreement([1, 2, 3], [1, 2, 4]) == 2 and agreement([1], [1, 2]) == 1 and agreement([], [1]) == 0
+
+
+def test_drafts_of_recurrent_models_count_what_is_computed_again() -> None:
+    assert recurrent_draft_length(0.9, 0.05, 8) == 8 and recurrent_draft_length(0.2, 0.3, 8) == 0
+    assert draft_length(0.5, 0.4, 8) == 1 and recurrent_draft_length(0.5, 0.4, 8) == 0, "0.5 tokens more for 0.6 more"
+    for rate in (0.1, 0.4, 0.7, 0.95):
+        for share in (0.02, 0.1, 0.3, 0.8):
+            assert recurrent_draft_length(rate, share, 8) <= draft_length(rate, share, 8)
 
 
 class Half(FakeDecoder):

@@ -53,7 +53,7 @@ def test_shared_beginnings_change_nothing_even_where_hashes_collide(seed: int, b
     stats = engine.stats()
     assert stats.free_pages == stats.pages and stats.running == stats.waiting == 0
     assert stats.cached_tokens > 0
-    assert bits == 128 or engine._prefixes.collisions > 0
+    assert bits == 128 or engine._sharing.prefixes.collisions > 0
 
 
 def test_one_prompt_is_computed_once_for_all_who_share_it() -> None:
@@ -211,7 +211,7 @@ def test_a_damaged_page_is_not_served_and_goes(tmp_path: Path, damage: str) -> N
     result = engine.submit(Request(PROMPT, max_tokens=5, ignore_eos=True)).result()
     assert result.tokens == expected_tokens(Request(PROMPT, ignore_eos=True), 5)[0]
     assert result.usage.cached_tokens <= 32
-    assert damage == "exchanged" or engine._store.damaged == 1  # type: ignore[union-attr]
+    assert damage == "exchanged" or engine._sharing.store.damaged == 1  # type: ignore[union-attr]
 
 
 def test_the_directory_keeps_to_its_limit_and_the_last_used_stay(tmp_path: Path) -> None:
@@ -257,7 +257,7 @@ def kill_trial(folder: Path, after: float) -> None:
     process.stdout.close()
     engine, rng = engine_on(folder), np.random.default_rng(1)
     run_all(engine, [some_request(rng, i) for i in range(10)], rng)
-    assert engine._store is not None and engine._store.damaged == 0
+    assert engine._sharing.store is not None and engine._sharing.store.damaged == 0
     engine.close()
 
 

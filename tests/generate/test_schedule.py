@@ -97,10 +97,11 @@ class Trace:
 
     def progress(self, job: Job) -> Progress:
         shared = [] if job.pages else self.shareable(job)
+        computed = len(shared) * PAGE_TOKENS or job.computed
         return Progress(
             job.key,
             job.tokens + job.drafts,
-            len(shared) * PAGE_TOKENS or job.computed,
+            computed,
             len(job.pages),
             decodes=job.decodes,
             shared=len(shared),
@@ -110,6 +111,7 @@ class Trace:
             waited=job.waited,
             tenant=job.tenant,
             scored=job.scored,
+            pause=(computed // self.stride + 1) * self.stride if self.stride else 0,
         )
 
     def step(self) -> None:
@@ -123,7 +125,7 @@ class Trace:
         requests = [self.progress(job) for job in self.jobs.values()]
         running = sum(bool(job.pages) for job in self.jobs.values())
         vacancies = self.max_running - running
-        state = State(requests, self.pool.free_count, vacancies, self.served, self.stride, self.cost, self.seconds)
+        state = State(requests, self.pool.free_count, vacancies, self.served, self.cost, self.seconds)
         plan = schedule(state, self.budget)
         assert plan == schedule(state, self.budget), "not a function of its arguments"
         self.check(plan, requests)
@@ -366,7 +368,7 @@ class Crowd:
             )
             for job in self.jobs.values()
         ]  # fmt: skip
-        state = State(requests, 10**6, 10**6, self.served, 0, self.cost, self.seconds)
+        state = State(requests, 10**6, 10**6, self.served, self.cost, self.seconds)
         work = {w.key: w for w in schedule(state, self.budget).work}
         for job in list(self.jobs.values()):
             patience = AGING * (1 + max(self.priorities) - job.priority)

@@ -7,13 +7,46 @@ import pytest
 from weft.errors import InputError
 from weft.runtime.paged.pages import PAGE_TOKENS, PagePool
 from weft.runtime.paged.prefix import Node, Prefixes, token_bytes
-from weft.runtime.paged.slots import CHECKPOINT_PAGES, LEAST_SLOTS, NONE, Recurrence, SlotPool, slots_for
+from weft.runtime.paged.slots import (
+    CHECKPOINT_PAGES,
+    LEAST_SHARE,
+    LEAST_SLOTS,
+    NONE,
+    Recurrence,
+    SlotPool,
+    checkpoint_bytes,
+    slots_for,
+)
 
 
 def test_a_state_has_slots_for_running_requests_and_checkpoints() -> None:
-    assert slots_for(0) == LEAST_SLOTS
-    assert slots_for(1) == slots_for(CHECKPOINT_PAGES) == LEAST_SLOTS + 1
-    assert slots_for(70 * CHECKPOINT_PAGES) == LEAST_SLOTS + 70
+    small = {"page_bytes": 4096, "slot_bytes": 4096}
+    assert slots_for(0, **small) == LEAST_SLOTS
+    assert slots_for(1, **small) == slots_for(CHECKPOINT_PAGES, **small) == LEAST_SLOTS + 1
+    assert slots_for(70 * CHECKPOINT_PAGES, **small) == LEAST_SLOTS + 70
+
+
+def test_checkpoints_have_no_more_memory_than_pages() -> None:
+    page, slot = 393_216, 20 << 20  # of a Qwen3.5 with 0.8 billion weights
+    pages = 16 * 8192 // PAGE_TOKENS
+    checkpoints = slots_for(pages, page, slot) - LEAST_SLOTS
+    assert checkpoints == -(-pages * page // slot) and checkpoints * slot < 1.02 * pages * page
+    assert checkpoint_bytes(0, slot) == slot // LEAST_SHARE, "a model without attention has some too"
+
+
+def test_spare_checkpoints_go_first() -> None:
+    pool, gone = SlotPool(4), []
+    slots = pool.take(4)
+    for slot in slots:
+        pool.keep(slot, gone.append)
+    for slot in (slots[1], slots[3], slots[2]):
+        pool.spare(slot, True)
+    pool.spare(slots[2], False)
+    for slot in slots:  # one after another
+        pool.release([slot])
+    assert pool.checkpoints == 4
+    pool.take(4)
+    assert gone == [slots[1], slots[3], slots[0], slots[2]] and pool.checkpoints == 0
 
 
 def test_a_request_reads_one_slot_and_writes_another() -> None:

@@ -42,9 +42,17 @@ class Decoder(Protocol):
     def state_fingerprint(self) -> str:
         """A digest of everything except the tokens that decides the bits of a page."""
 
+    @property
+    def slot_bytes(self) -> int:
+        """The size of a slot of recurrent state over all layers; 0 without one."""
+
     def read_page(self, page: int) -> bytes: ...
 
     def write_page(self, page: int, data: bytes) -> None: ...
+
+    def read_slot(self, slot: int) -> bytes: ...
+
+    def write_slot(self, slot: int, data: bytes) -> None: ...
 
 
 class TextStream(Protocol):

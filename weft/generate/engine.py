@@ -20,22 +20,23 @@ from typing import TYPE_CHECKING, TypeGuard, cast
 
 import numpy as np
 
-from weft.errors import BackendError, BusyError, InputError, UnsupportedError
+from weft.errors import BackendError, BusyError, InputError
 from weft.generate.admission import Admission, identity_of
+from weft.generate.batch.planned import step_of
+from weft.generate.batch.sharing import Sharing
 from weft.generate.choice.costs import StepCosts, parts_of
 from weft.generate.choice.draft_model import TRY, DraftModel
-from weft.generate.choice.drafts import MAX_DRAFT, Acceptance, draft_length
+from weft.generate.choice.drafts import MAX_DRAFT, Acceptance, draft_length, recurrent_draft_length
 from weft.generate.decoder import Decoder, Detokenizer
 from weft.generate.handle import Handle
 from weft.generate.interrupts import InterruptsHeld
 from weft.generate.request import Request
 from weft.generate.result import Piece, Stats
 from weft.generate.schedule import State, Work, schedule
-from weft.generate.sequence import Choosing, Sequence, step_of
+from weft.generate.sequence import Choosing, Sequence
 from weft.runtime.paged.pages import pages_for
-from weft.runtime.paged.prefix import HASH_BITS, Node, Prefixes, token_bytes
-from weft.runtime.paged.slots import CHECKPOINT_TOKENS
-from weft.runtime.paged.store import DEFAULT_LIMIT, PrefixStore
+from weft.runtime.paged.prefix import HASH_BITS, Node
+from weft.runtime.paged.store import DEFAULT_LIMIT
 
 if TYPE_CHECKING:
     from weft.generate.model import Model
@@ -89,19 +90,15 @@ class Engine:
         self._step_tokens = step_tokens
         self._max_running = max_running
         self._max_waiting = max_waiting
-        self._slots = self._decoder.slots
-        if self._slots is not None:
-            self._max_running = min(max_running, self._slots.most_running)
-            if prefix_dir is not None:
-                what = "is not supported for models with recurrent state: pages on disk do not hold it"
-                raise UnsupportedError("engine", what, field="prefix_dir")
-        self._store = PrefixStore(prefix_dir, self._decoder, limit=prefix_bytes) if prefix_dir is not None else None
-        self._prefixes = Prefixes(self._decoder.pages, slots=self._slots, hash_bits=hash_bits, store=self._store)
+        if self._decoder.slots is not None:
+            self._max_running = min(max_running, self._decoder.slots.most_running)
+        self._sharing = Sharing(self._decoder, prefix_dir, prefix_bytes=prefix_bytes, hash_bits=hash_bits)
         self._share = prefix_cache
         self._speculate = speculate
         self._responsive = responsive
         self._costs = StepCosts()
         self._drafter = None if draft is None else DraftModel(_decoder_of(draft), self._decoder.vocab_size)
+        self._draft_length = draft_length if self._decoder.slots is None else recurrent_draft_length
         self._lock = Lock()
         self._keys = count()
         self._inbox: deque[Sequence] = deque()  # submitted; the holder of the lock takes them in
@@ -133,13 +130,17 @@ class Engine:
 
     def stats(self) -> Stats:
         """The engine's current load and its counters."""
-        pool, counts = self._decoder.pages, self._counts
+        pool, slots, counts = self._decoder.pages, self._decoder.slots, self._counts
         return Stats(
             running=self.running,
             waiting=self.waiting,
             pages=pool.count,
             free_pages=pool.free_count,
             kept_pages=pool.kept_count,
+            slots=0 if slots is None else slots.count,
+            free_slots=0 if slots is None else slots.free_count,
+            checkpoints=0 if slots is None else slots.checkpoints,
+            checkpoint_bytes=0 if slots is None else slots.checkpoints * self._decoder.slot_bytes,
             steps=counts["steps"],
             prompt_tokens=counts["prompt"],
             cached_tokens=counts["cached"],
@@ -194,20 +195,31 @@ class Engine:
                 self._entered = None
                 return
 
-    def read_pages(self, tokens: list[int], *, salt: str = "", adapter: str | None = None) -> list[bytes]:
-        """The contents of the full pages in memory for the longest known prefix of `tokens`."""
-        with self._lock:
-            root, text = self._root(salt, adapter), token_bytes(tokens)
-            nodes = self._prefixes.find(root, text, self._prefixes.hashes(root, text))
-            return [self._decoder.read_page(node.page) for node in nodes]
+    def read_pages(
+        self, tokens: list[int], *, salt: str = "", adapter: str | None = None
+    ) -> tuple[list[bytes], bytes | None]:
+        """The full pages in memory for the longest known prefix of `tokens`, and the recurrent state after them.
 
-    def write_pages(self, tokens: list[int], pages: list[bytes], *, salt: str = "", adapter: str | None = None) -> None:
-        """Put pages from `read_pages` into the prefix cache, as many as there is room for."""
+        With recurrent state these are the pages up to the last checkpoint; the state is None for other models.
+        """
         with self._lock:
-            self._prefixes.put(self._root(salt, adapter), token_bytes(tokens), pages, self._decoder.write_page)
+            return self._sharing.read(self._root(salt, adapter), tokens)
+
+    def write_pages(
+        self,
+        tokens: list[int],
+        pages: list[bytes],
+        state: bytes | None = None,
+        *,
+        salt: str = "",
+        adapter: str | None = None,
+    ) -> None:
+        """Put pages and state from `read_pages` into the prefix cache, as far as there is room."""
+        with self._lock:
+            self._sharing.write(self._root(salt, adapter), tokens, pages, state)
 
     def _root(self, salt: str, adapter: str | None) -> Node:
-        return self._prefixes.root(salt, self._admission.adapter_identity(adapter))
+        return self._sharing.prefixes.root(salt, self._admission.adapter_identity(adapter))
 
     def close(self) -> None:
         """Cancel all requests, and return when the pages for `prefix_dir` are on disk."""
@@ -216,8 +228,7 @@ class Engine:
             self._await_chosen(None)
             self._cancelled.extend(self._sequences.values())
             self._end_cancelled()
-        if self._store is not None:
-            self._store.close()
+        self._sharing.close()
 
     def step(self) -> bool:
         """Run one step; False when there was nothing to do.
@@ -255,6 +266,8 @@ class Engine:
         while self._inbox:
             sequence = self._inbox.popleft()
             asked = sequence.request
+            if self._share and asked.prefix_cache:
+                self._sharing.enter(sequence, identity_of(sequence.adapter), self._sequences.values())
             self._sequences[sequence.key] = sequence
             if self._drafter is not None:
                 sequence.model_acceptance = Acceptance(self._drafter.rate, weight=4)
@@ -262,10 +275,6 @@ class Engine:
                 self._entered.append(sequence)
             if asked.tenant not in self._served:  # a new tenant gets no credit for the time before
                 self._served[asked.tenant] = min(self._served.values(), default=0)
-            if self._share and asked.prefix_cache:
-                root = self._prefixes.root(asked.salt, identity_of(sequence.adapter))
-                sequence.share_under(root, self._prefixes)
-                self._prefixes.fetch(root, sequence.text, sequence.hashes)
 
     def _prepare(self) -> tuple[Work, ...]:
         """Draft, schedule the next step, and move the pages as the plan says."""
@@ -281,9 +290,7 @@ class Engine:
         for item in plan.work:  # before taking new pages, which might evict a shared one
             sequence = self._sequences[item.key]
             if not sequence.pages:
-                nodes = sequence.shareable(self._prefixes)[: item.shared]
-                pool.share([node.page for node in nodes])
-                sequence.begin(nodes)
+                self._sharing.begin(sequence, item.shared)
                 self._counts["cached"] += item.start
                 self._counts["prompt"] += len(sequence.tokens)
         for item in plan.work:
@@ -311,7 +318,7 @@ class Engine:
         share = self._costs.marginal_share(len(decoding)) if self._speculate else 1.0
         for sequence in decoding:
             try:
-                sequence.propose(draft_length(sequence.acceptance.rate, share, MAX_DRAFT))
+                sequence.propose(self._draft_length(sequence.acceptance.rate, share, MAX_DRAFT))
             except Exception as error:  # from its grammar
                 self._fail(sequence, error)
         if self._drafter is not None and self._speculate:
@@ -321,7 +328,7 @@ class Engine:
         assert self._drafter is not None
         share = self._costs.marginal_share(max(1, len(sequences)), self._drafter.seconds)
         most = MAX_DRAFT if self._drafter.seconds else TRY
-        lengths = {s.key: draft_length(s.model_acceptance.rate, share, most) for s in sequences}
+        lengths = {s.key: self._draft_length(s.model_acceptance.rate, share, most) for s in sequences}
         if not any(lengths.values()):  # it did not pay: try again from time to time
             again = [s.key for s in sequences if self._drafter.may_try(s.key, s.tokens)]
             lengths.update(dict.fromkeys(again[:1], TRY))
@@ -343,14 +350,13 @@ class Engine:
         scarce = wanted > pool.free_count
         requests = [s.progress(scarce) for s in running]
         if vacancies and len(running) < len(self._sequences):
-            coming = {key for s in running if s.root for key in s.hashes[len(s.nodes) :]}  # being computed
+            coming = {key for s in running for key in s.coming(len(s.nodes))}  # being computed
             waiting = [s for s in self._sequences.values() if not s.pages]
             for sequence in sorted(waiting, key=lambda s: -s.request.priority):
-                requests.append(sequence.waiting_progress(self._prefixes, coming))
-        stride = 0 if self._slots is None else CHECKPOINT_TOKENS
+                requests.append(sequence.waiting_progress(self._sharing.prefixes, coming))
         cost = self._costs.cost
         seconds = ALONE_STEPS * (cost.step + cost.row) if self._responsive and cost.known else inf
-        return State(requests, pool.free_count, vacancies, self._served, stride, cost, seconds)
+        return State(requests, pool.free_count, vacancies, self._served, cost, seconds)
 
     def _run(self, work: tuple[Work, ...], sequences: list[Sequence]) -> tuple[list[int], np.ndarray]:
         """The number of rows of each item of `work`, and the logits [rows, vocab] in the order of `work`."""
@@ -401,7 +407,7 @@ class Engine:
         self._counts["accepted"] += sequence.accepted - accepted
         self._counts["generated"] += len(sequence.tokens) - known
         sequence.settle(item.start, item.stop)
-        self._keep_pages(sequence)
+        self._sharing.keep(sequence)
         if sequence.finished:
             self._retire(sequence)
 
@@ -425,25 +431,6 @@ class Engine:
                 except Exception as error:
                     self._fail(sequence, error)
 
-    def _keep_pages(self, sequence: Sequence) -> None:
-        """Add full pages to the prefix cache; where it has the same page already, use that one and release the own."""
-        pool = self._decoder.pages
-        while (full := sequence.full_page()) is not None:
-            parent, tokens, page = full
-            node = self._prefixes.add(parent, tokens, page)
-            if node is None:  # a hash collision: stop sharing
-                sequence.root = None
-                return
-            if node.page != page:
-                pool.share([node.page])
-                sequence.holding.replace(len(sequence.nodes), node.page)
-                pool.release([page])
-            else:
-                self._prefixes.save(node)
-            sequence.nodes.append(node)
-        if sequence.at_checkpoint and sequence.holding.slots is not None:
-            self._prefixes.checkpoint(sequence.nodes[-1], sequence.holding.slots[0])
-
     def _fail(self, sequence: Sequence, error: Exception) -> None:
         sequence.error = error
         self._retire(sequence)
@@ -451,6 +438,7 @@ class Engine:
     def _retire(self, sequence: Sequence) -> None:
         """Remove a finished request and release its pages."""
         if self._sequences.pop(sequence.key, None):
+            self._sharing.leave(sequence)
             sequence.drop()
             self._admission.leave(sequence)
             if self._drafter is not None:

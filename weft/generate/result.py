@@ -102,13 +102,17 @@ class Generation:
 
 @frozen
 class Stats:
-    """The engine's current load (down to `kept_pages`), and counters since it was made."""
+    """The engine's current load (down to `checkpoint_bytes`), and counters since it was made."""
 
     running: int
     waiting: int
     pages: int
     free_pages: int
     kept_pages: int  # of the free ones: those still in the prefix cache
+    slots: int  # of recurrent state; 0 for models without
+    free_slots: int
+    checkpoints: int  # slots that keep a state for later requests; those nobody uses count as free
+    checkpoint_bytes: int
 
     steps: int
     prompt_tokens: int  # of requests that have started

@@ -36,6 +36,7 @@ class Progress(NamedTuple):
     waited: int = 0  # steps in which no token of its prompt was computed, in total
     tenant: str = ""
     scored: bool = False  # its prompt's log probabilities are wanted, so every token costs a row of logits
+    pause: int = 0  # its part of a step ends here at the latest, for a checkpoint; 0: anywhere
 
     @property
     def urgency(self) -> int:
@@ -86,7 +87,6 @@ class State(NamedTuple):
     free_pages: int
     vacancies: int = 1 << 30
     served: Mapping[str, int] = {}
-    stride: int = 0  # a request's part of a step ends at multiples of this many tokens; 0: anywhere
     cost: Cost = Cost()
     seconds: float = inf  # of prompts, in a step in which no request decodes
 
@@ -175,7 +175,6 @@ class _Step:
         self.free = state.free_pages
         self.vacancies = state.vacancies
         self.served = dict(state.served)
-        self.stride = state.stride
         self.work: dict[int, Work] = {}
         self.preempted: dict[int, None] = {}
         self.closed = False  # a waiting request lacks pages: none after it may start
@@ -251,9 +250,9 @@ class _Step:
         return self._end(request, min(count, most))
 
     def _end(self, request: Progress, count: int) -> int:
-        """The end of `count` tokens, or of those up to the next multiple of the stride."""
+        """The end of `count` tokens, or of those up to its next checkpoint."""
         end = request.computed + count
-        return min(end, (request.computed // self.stride + 1) * self.stride) if self.stride else end
+        return min(end, request.pause) if request.pause else end
 
     def _go_on(self, request: Progress, stop: int, running: list[Progress]) -> None:
         """Plan the tokens up to `stop` of a running request; preempts requests that rank behind it for their pages."""

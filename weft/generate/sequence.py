@@ -19,12 +19,10 @@ from weft.generate.decoder import TextStream
 from weft.generate.request import Request
 from weft.generate.result import FinishReason, Generation, Piece, Timings, TokenLogprob, Usage
 from weft.generate.schedule import Progress, Work
-from weft.nn.step import Step
-from weft.runtime.paged.holding import Holding, slots_of
+from weft.runtime.paged.holding import Holding
 from weft.runtime.paged.pages import PAGE_TOKENS
 from weft.runtime.paged.prefix import Node, Prefixes, token_bytes
-from weft.runtime.paged.slots import CHECKPOINT_PAGES, CHECKPOINT_TOKENS, NONE
-from weft.runtime.steps import build_step
+from weft.runtime.paged.slots import CHECKPOINT_PAGES, LEAST_PAGES, NONE
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -77,6 +75,7 @@ class Sequence:
         self.tokens = list(prompt)  # the prompt and the generated tokens
         self.drafts: list[int] = []  # tokens to be checked in the next step
         self.computed = 0  # how many tokens, from the first, are in the KV cache; anything beyond is scratch
+        self._reached = 0  # the same before wrong drafts made it compute some tokens again
         self.holding = holding
         self.sampler = Sampler(request.sampling, prompt, seed)
         self.pieces: deque[Piece] = deque()  # not yet fetched
@@ -94,6 +93,8 @@ class Sequence:
         self.text = b""  # the bytes of the prompt's tokens, as they are hashed
         self.root: Node | None = None  # None: pages are not shared
         self.found: tuple[int, list[Node]] = (-1, [])  # the cache's version at the last lookup, and what it found
+        self.marks: set[int] = set()  # with recurrent state: after how many pages a checkpoint is wanted
+        self.latest: tuple[Node, int] | None = None  # the checkpoint of its answer, and after how many pages it is
         self._lookup: PromptLookup | None = None
         self._guess: ListOf[int] = ()  # the proposal from repeated text, drafted or not
         self._forced: ListOf[int] | None = None  # tokens that the grammar forces next, once that is known
@@ -129,8 +130,8 @@ class Sequence:
 
     @property
     def decodes(self) -> bool:
-        """Whether all tokens but the last are computed."""
-        return self.computed == len(self.tokens) - 1 and bool(self.pages)
+        """Whether all tokens but the last are computed, or were before a wrong draft."""
+        return max(self.computed, self._reached) == len(self.tokens) - 1 and bool(self.pages)
 
     @property
     def wants_nothing(self) -> bool:
@@ -153,6 +154,7 @@ class Sequence:
         if self.request.prompt_logprobs is not None:  # their logits must be computed too
             most = min(most, self.request.prompt_logprobs_from - 1)
         self.hashes = prefixes.hashes(root, self.text[: 4 * most])
+        self.marks.add(len(self.hashes))
 
     def shareable(self, prefixes: Prefixes) -> list[Node]:
         """The nodes of the prefix cache that hold its first tokens."""
@@ -169,13 +171,15 @@ class Sequence:
         """Start with the pages of `nodes`, which hold its first tokens."""
         self.nodes = list(nodes)
         self.computed = len(nodes) * PAGE_TOKENS
+        if len(self.hashes) < len(nodes) + LEAST_PAGES:
+            self.marks.discard(len(self.hashes))
         self.holding.add([node.page for node in nodes])
         self.holding.resume(nodes[-1].slot if nodes else NONE)
 
     def drop(self) -> None:
         """Release the pages and slots; all tokens must be computed again."""
         self.holding.release()
-        self.computed = 0
+        self.computed = self._reached = 0
         self.nodes, self.drafts, self.found = [], [], (-1, [])
 
     def full_page(self) -> tuple[Node, bytes, int] | None:
@@ -196,13 +200,37 @@ class Sequence:
         if self.computed == stop:
             self.holding.advance()
         else:
-            self.computed = start
+            self._reached, self.computed = self.computed, start
 
     @property
-    def at_checkpoint(self) -> bool:
-        """Whether to store its recurrent state in the prefix cache: it is the state after the last cached page."""
-        reached = self.computed > 0 and self.computed % CHECKPOINT_TOKENS == 0
-        return self.holding.recurrence is not None and reached and self.computed == len(self.nodes) * PAGE_TOKENS
+    def after_last_node(self) -> bool:
+        """Whether its recurrent state is that after its last page in the prefix cache."""
+        return bool(self.nodes) and self.computed == len(self.nodes) * PAGE_TOKENS
+
+    def _checkpoints(self, pages: int) -> list[int]:
+        """After how many pages, more than `pages`, the steps of its prompt end for checkpoints."""
+        first, last = (pages // CHECKPOINT_PAGES + 1) * CHECKPOINT_PAGES, self._prompt_pages
+        marks = {mark for mark in self.marks if pages < mark <= last}
+        return sorted(marks.union(range(first, last + 1, CHECKPOINT_PAGES)))
+
+    @property
+    def _prompt_pages(self) -> int:
+        """Full pages of the prompt, and of the answer before it was preempted, without the last token."""
+        return max((self._prompt_tokens - 1) // PAGE_TOKENS, len(self.hashes))
+
+    def coming(self, pages: int) -> list[bytes]:
+        """The hashes of its pages, after the first `pages`, that others can resume from once it has computed them."""
+        if self.root is None:
+            return []
+        if self.holding.recurrence is None:
+            return self.hashes[pages:]
+        return [self.hashes[count - 1] for count in self._checkpoints(pages) if count <= len(self.hashes)]
+
+    def _pause(self, pages: int) -> int:
+        """Where its part of a step ends at the latest, for a checkpoint, when `pages` pages are full; 0: anywhere."""
+        if self.holding.recurrence is None or self.root is None:
+            return 0
+        return PAGE_TOKENS * min(self._checkpoints(pages), default=max(pages, self._prompt_pages) + 1)
 
     # For the schedule
 
@@ -215,17 +243,17 @@ class Sequence:
             len(self.pages),
             decodes=self.decodes,
             own=sum(self.holding.users(page) == 1 for page in self.pages) if scarce else 0,
+            pause=self._pause(self.computed // PAGE_TOKENS),
             **self._asked,
         )
 
     def waiting_progress(self, prefixes: Prefixes, coming: set[bytes]) -> Progress:
         """Its progress while it waits. `coming` holds the hashes of pages that others compute; its next is added."""
         nodes = self.shareable(prefixes)
-        stride = 1 if self.holding.recurrence is None else CHECKPOINT_PAGES
-        following = self.hashes[len(nodes) + stride - 1 : len(nodes) + stride]  # the page it may wait for
-        if following and following[0] not in coming:
-            coming.add(following[0])  # later requests with the same prefix wait for this one
-            following = []
+        wanted = self.coming(len(nodes))  # pages that it may wait for
+        held_up = not coming.isdisjoint(wanted if self.holding.recurrence is not None else wanted[:1])
+        if not held_up:
+            coming.update(wanted)  # later requests with the same prefix wait for this one
         return Progress(
             self.key,
             len(self.tokens),
@@ -233,7 +261,8 @@ class Sequence:
             0,
             shared=len(nodes),
             idle=sum(not self.holding.users(node.page) for node in nodes),
-            held_up=bool(following),
+            held_up=held_up,
+            pause=self._pause(len(nodes)),
             **self._asked,
         )
 
@@ -447,29 +476,6 @@ class Sequence:
             predicted_per_second=max(self.generated - 1, 0) / predicted_s if predicted_s else 0.0,
             first_token_ms=(self._first - self._submitted) * 1e3,
         )
-
-
-def step_of(work: ListOf[Work], sequences: ListOf[Sequence]) -> tuple[Step, list[int]]:
-    """The step that computes `work`, and the number of rows of logits for each item."""
-    ids: list[list[int]] = []
-    asked: list[int] = []
-    for item, sequence in zip(work, sequences):
-        known, prompt_too = len(sequence.tokens), sequence.request.prompt_logprobs is not None
-        tokens = sequence.tokens[item.start : item.stop]
-        ids.append(tokens + sequence.drafts[: item.stop - known] if item.stop > known else tokens)
-        first = max(item.start, min(sequence.request.prompt_logprobs_from, known) - 1 if prompt_too else known - 1)
-        asked.append(max(0, item.stop - first))
-    holdings = [sequence.holding for sequence in sequences]
-    adapted = any(sequence.adapter is not None for sequence in sequences)
-    step = build_step(
-        ids,
-        starts=[item.start for item in work],
-        asked=asked,
-        pages=[holding.row for holding in holdings],
-        slots=slots_of(holdings),
-        adapters=[0 if s.adapter is None else s.adapter.index for s in sequences] if adapted else None,
-    )
-    return step, asked
 
 
 def _truths(bits: np.ndarray, count: int) -> np.ndarray:

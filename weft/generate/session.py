@@ -80,6 +80,13 @@ class Session:
         """Another session with the same text; the two continue independently and share the KV cache."""
         return Session(self._model, self.tokens, **self._options)
 
+    def rewind(self, count: int) -> None:
+        """Remove the last `count` tokens. What is left need not be computed again, as far as it is still cached."""
+        if type(count) is not int or not 0 <= count <= len(self.tokens):
+            what = f"must be 0 to {len(self.tokens)}, the tokens of the session"
+            raise InputError("session", what, field="count", given=count)
+        del self.tokens[len(self.tokens) - count :]
+
     def reset(self) -> None:
         """Remove all text."""
         self.tokens.clear()
@@ -100,11 +107,14 @@ class Session:
     # On disk
 
     def save(self, path: str | Path) -> None:
-        """Write the session's tokens and its pages of the KV cache that are in memory, so that loading is quick."""
-        pages = self._model.engine.read_pages(self.tokens, **self._circumstances())
+        """Write the session's tokens and its pages of the KV cache that are in memory, so that loading is quick.
+
+        With recurrent state these are the pages up to its last checkpoint, and the state there.
+        """
+        pages, state = self._model.engine.read_pages(self.tokens, **self._circumstances())
         about = {"tokens": self.tokens, "pages": len(pages), "state": self._model.decoder.state_fingerprint}
         described = json.dumps(about, separators=(",", ":")).encode()
-        body = b"".join([_HEAD.pack(_MAGIC, len(described)), described, *pages])
+        body = b"".join([_HEAD.pack(_MAGIC, len(described)), described, *pages, state or b""])
         path = Path(path)
         unfinished = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.part")
         try:
@@ -137,10 +147,11 @@ class Session:
                 "session", f"{path.name} has token ids of another model: this one has ids 0 to {most - 1}"
             )
         session = cls(model, tokens, **options)
-        size = model.decoder.page_bytes
-        if about["state"] == model.decoder.state_fingerprint and len(pages) == size * about["pages"]:
-            given = [pages[start : start + size] for start in range(0, len(pages), size)]
-            model.engine.write_pages(tokens, given, **session._circumstances())
+        size, count, slot = model.decoder.page_bytes, about["pages"], model.decoder.slot_bytes if about["pages"] else 0
+        if about["state"] == model.decoder.state_fingerprint and len(pages) == size * count + slot:
+            given = [pages[start : start + size] for start in range(0, size * count, size)]
+            state = pages[size * count :] if slot else None
+            model.engine.write_pages(tokens, given, state, **session._circumstances())
         return session
 
 

@@ -16,7 +16,7 @@ from weft.runtime.memory import SHARE, StatePlan, free_memory, plan_state
 from weft.runtime.paged.fingerprint import fingerprint
 from weft.runtime.paged.holding import Holding, slots_of
 from weft.runtime.paged.pages import PAGE_TOKENS, PagePool, pages_for
-from weft.runtime.paged.slots import CHECKPOINT_PAGES, LEAST_SLOTS, SlotPool, slots_for
+from weft.runtime.paged.slots import LEAST_SLOTS, SlotPool, checkpoint_bytes, slots_for
 from weft.runtime.programs import Programs
 from weft.runtime.steps import build_step, check_step
 from weft.runtime.threads import plan_threads
@@ -103,10 +103,10 @@ class Decoder:
 
     @cached_property
     def _state_plan(self) -> StatePlan:
-        # Every CHECKPOINT_PAGES pages come with a slot, beside those that running requests need at least.
+        # Pages come with memory for checkpoints, beside the slots that running requests need at least.
         page, slot = self._state_bytes
         beside = sum(self._beside_state.values()) + LEAST_SLOTS * slot
-        return plan_state(page + -(-slot // CHECKPOINT_PAGES), self.max_context, beside, **self._asked_state)
+        return plan_state(page + checkpoint_bytes(page, slot), self.max_context, beside, **self._asked_state)
 
     @cached_property
     def pages(self) -> PagePool:
@@ -116,7 +116,7 @@ class Decoder:
     @cached_property
     def slots(self) -> SlotPool | None:
         """The pool of recurrent slots; None for a model without recurrent state."""
-        return SlotPool(slots_for(self.pages.count)) if self._state_bytes[1] else None
+        return SlotPool(slots_for(self.pages.count, *self._state_bytes)) if self._state_bytes[1] else None
 
     def _bind(self) -> None:
         self._check_memory()
@@ -210,6 +210,7 @@ class Decoder:
             "kv_bytes": self._all_state_bytes,
             "kv_tokens": PAGE_TOKENS * self.pages.count,
             "kv_reason": self._state_plan.reason,
+            **({"slots": self.slots.count, "slot_bytes": self.slot_bytes} if self.slots is not None else {}),
             "context": self.max_context,
             "vocab_size": self.vocab_size,
             "eos_ids": sorted(self.eos_ids),
@@ -224,13 +225,26 @@ class Decoder:
         """Bytes of one page of the state, all layers together."""
         return self._state_bytes[0]
 
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes of one slot, all layers together; 0 for a model without recurrent state."""
+        return self._state_bytes[1]
+
     def read_page(self, page: int) -> bytes:
-        """The keys and values of one page. Call these three between steps, from the thread that runs them."""
+        """The keys and values of one page. Call these five between steps, from the thread that runs them."""
         return self._states.read_page(page)
 
     def write_page(self, page: int, data: bytes | bytearray | memoryview) -> None:
         """Put back what `read_page` gave, here or in a decoder of the same `state_fingerprint`."""
         self._states.write_page(page, data)
+
+    def read_slot(self, slot: int) -> bytes:
+        """The recurrent state in one slot."""
+        return self._states.read_slot(slot)
+
+    def write_slot(self, slot: int, data: bytes | bytearray | memoryview) -> None:
+        """Put back what `read_slot` gave, here or in a decoder of the same `state_fingerprint`."""
+        self._states.write_slot(slot, data)
 
     def copy_page(self, source: int, target: int) -> None:
         self._states.copy_page(source, target)

@@ -12,15 +12,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from weft.errors import InputError, UnsupportedError
+from weft.errors import InputError
 from weft.frozen import frozen
 from weft.generate.choice.drafts import agreement
 from weft.generate.decoder import Decoder
-from weft.runtime.paged.holding import Holding
+from weft.runtime.paged.holding import Holding, slots_of
 from weft.runtime.steps import build_step
 
 STEP_TOKENS = 512
 TRY = 2  # tokens of a trial draft, which measures the cost
+SLOTS_EACH = 3  # of recurrent state, for each request: the saved one, the one that is read, the one that is written
 RESTS = 50  # pause after a trial, in durations of it: where drafting does not pay, trials cost a fiftieth of the time
 Choose = Callable[[np.ndarray, int], int]  # logits and how many tokens ahead -> the token
 
@@ -31,6 +32,21 @@ class _Follower:
 
     holding: Holding
     tokens: list[int] = field(default_factory=list)
+    saved: int = 0  # with recurrent state: after how many tokens it was saved, to return to when drafts are wrong
+    row: np.ndarray | None = None  # the logits there, for a request whose drafts were not checked
+
+    def keep(self, count: int) -> None:
+        """Go back to the first `count` tokens. Recurrent state goes back to where it was saved, which is not later."""
+        if self.holding.recurrence is not None and count < len(self.tokens):
+            self.holding.recurrence.restore()
+            count = self.saved
+        del self.tokens[count:]
+
+    def save(self, row: np.ndarray) -> None:
+        """The tokens so far are the request's own: recurrent state never goes back further. `row` are the logits."""
+        if self.holding.recurrence is not None:
+            self.holding.recurrence.save()
+            self.saved, self.row = len(self.tokens), row.copy()
 
 
 @frozen
@@ -49,9 +65,8 @@ class DraftModel:
         if decoder.vocab_size != vocab_size:
             what = f"must have the same vocabulary: it has {decoder.vocab_size} tokens, the model {vocab_size}"
             raise InputError("engine", what, field="draft", advice="use a smaller model of the same family")
-        if decoder.slots is not None:
-            raise UnsupportedError("engine", "must be a model without recurrent state", field="draft")
         self._decoder = decoder
+        self._most = None if decoder.slots is None else decoder.slots.count // SLOTS_EACH  # requests at once
         self._followers: dict[int, _Follower] = {}
         self.seconds = 0.0  # per drafted token, once the text before it is computed; recent ones weigh most
         self.rate = 0.7  # share of its drafts that were right in requests that have ended; recent ones weigh most
@@ -69,7 +84,9 @@ class DraftModel:
             missing = sum(len(text) - len(follower.tokens) for follower, text in work)
             rows = self._step(work)
             self._note(time.perf_counter() - before, len(work), missing)
-            for (key, _), row in zip(list(going.items()), rows):
+            for (key, follower), row in zip(list(going.items()), rows):
+                if not drafts[key]:
+                    follower.save(row)
                 drafts[key].append(wanted[key].choose(row, len(drafts[key])))
                 if len(drafts[key]) == wanted[key].count:
                     del going[key]
@@ -102,37 +119,42 @@ class DraftModel:
         """The follower of a request, with pages for its text and drafts; None if they do not fit."""
         follower = self._followers.get(key)
         if follower is None:
+            if self._most is not None and len(self._followers) >= self._most:
+                return None
             pools = self._decoder.pages, self._decoder.slots, self._decoder.max_pages
             follower = self._followers[key] = _Follower(Holding(*pools))
-        # drop drafts that were wrong
-        del follower.tokens[min(agreement(follower.tokens, want.tokens), len(want.tokens) - 1) :]
+        follower.keep(min(agreement(follower.tokens, want.tokens), len(want.tokens) - 1))  # wrong drafts go
         total = len(want.tokens) + want.count
         return follower if total <= self._decoder.max_context and follower.holding.grow(total) else None
 
-    def _step(self, work: list[tuple[_Follower, list[int]]]) -> np.ndarray:
-        """Compute the missing tokens of each text; logits [texts, vocab] after the last token of each."""
-        while True:
+    def _step(self, work: list[tuple[_Follower, list[int]]]) -> list[np.ndarray]:
+        """Compute the missing tokens of each text; logits [vocab] after the last token of each."""
+        found = {place: f.row for place, (f, text) in enumerate(work) if f.row is not None and f.tokens == text}
+        while len(found) < len(work):
             parts, budget = [], STEP_TOKENS
-            for follower, text in work:
-                start = len(follower.tokens)
-                stop = min(len(text), start + max(1, budget))
-                parts.append((follower, text, start, stop))
-                budget -= stop - start
-            logits = self._run(parts)
-            for follower, text, start, stop in parts:
-                follower.tokens += text[start:stop]
-            if all(stop == len(text) for _, text, _, stop in parts):
-                return logits
-            for follower, text, _, stop in parts:
-                if stop == len(text):  # its last token is computed again, for its logits in the last round
-                    follower.tokens.pop()
+            for place, (follower, text) in enumerate(work):
+                if place not in found and budget > 0:
+                    start = len(follower.tokens)
+                    stop = min(len(text), start + budget)
+                    parts.append((place, follower, text[start:stop]))
+                    budget -= stop - start
+            for (place, follower, part), row in zip(parts, self._run([(f, part) for _, f, part in parts])):
+                follower.tokens += part
+                follower.holding.advance()
+                if len(follower.tokens) == len(work[place][1]):
+                    found[place] = row
+        return [found[place] for place in range(len(work))]
 
-    def _run(self, parts: list[tuple[_Follower, list[int], int, int]]) -> np.ndarray:
+    def _run(self, parts: list[tuple[_Follower, list[int]]]) -> np.ndarray:
+        holdings = [follower.holding for follower, _ in parts]
+        for holding in holdings:
+            holding.ready()
         step = build_step(
-            [text[start:stop] for _, text, start, stop in parts],
-            starts=[start for _, _, start, _ in parts],
+            [part for _, part in parts],
+            starts=[len(follower.tokens) for follower, _ in parts],
             asked=[1] * len(parts),
-            pages=[follower.holding.row for follower, *_ in parts],
+            pages=[holding.row for holding in holdings],
+            slots=slots_of(holdings),
         )
         return self._decoder.run(step)
 

@@ -68,6 +68,23 @@ def draft_length(rate: float, marginal_share: float, most: int) -> int:
     return count
 
 
+def recurrent_draft_length(rate: float, marginal_share: float, most: int) -> int:
+    """`draft_length` for a model with recurrent state: after a wrong draft, the tokens before it are computed again.
+
+    With a draft of n tokens of which each is right with probability p, a step gives 1 + p + ... + p^n tokens. It costs
+    n tokens more, and where the draft goes wrong after i right ones, i + 1 again. Takes the best tokens per cost.
+    """
+    best, count, right, cost = 1.0, 0, 0.0, 0.0
+    chance = 1.0  # that all so far are right
+    for length in range(1, most + 1):
+        cost += marginal_share * (1 + chance * (1 - rate) * length)
+        chance *= rate
+        right += chance
+        if (1 + right) / (1 + cost) > best:
+            best, count = (1 + right) / (1 + cost), length
+    return count
+
+
 def agreement(draft: Sequence[int], tokens: Sequence[int]) -> int:
     """How many tokens at the start of both are the same."""
     return next((i for i, (a, b) in enumerate(zip(draft, tokens)) if a != b), min(len(draft), len(tokens)))

@@ -54,11 +54,14 @@ class PagePool:
     def _take_one(self) -> int:
         if self._empty:
             return self._empty.pop()
-        page = next(iter(self._kept))
+        page = self._oldest_kept()
         on_reuse = self._marked[page]
         self.drop(page)
         on_reuse(page)
         return self._empty.pop()
+
+    def _oldest_kept(self) -> int:
+        return next(iter(self._kept))
 
     def share(self, pages: Iterable[int]) -> None:
         """One more user for each of `pages`, which must be in use or kept."""

@@ -18,9 +18,9 @@ from weft.runtime.paged.pages import PAGE_TOKENS, PagePool
 from weft.runtime.paged.slots import NONE, SlotPool
 
 if TYPE_CHECKING:
-    from weft.runtime.paged.store import PrefixStore
+    from weft.runtime.paged.store import PagedState, PrefixStore
 
-WritePage = Callable[[int, bytes], None]
+Write = Callable[[int, bytes], None]  # a page, or a slot
 
 HASH_BITS = 128
 _PAGE_BYTES = 4 * PAGE_TOKENS  # of its tokens
@@ -123,15 +123,35 @@ class Prefixes:
             return nodes
         return nodes[: next((i for i in range(len(nodes), 0, -1) if nodes[i - 1].slot != NONE), 0)]
 
-    def checkpoint(self, node: Node, slot: int) -> None:
-        """Keep `slot` as the recurrent state after `node`, unless there is one already or the page is gone."""
-        if node.slot != NONE or self._nodes.get(node.hash) is not node:
-            return
+    def checkpoint(self, node: Node, slot: int, *, spare: bool = False) -> bool:
+        """Keep `slot` as the recurrent state after `node`; False if there is one already or the page is gone.
+
+        A `spare` checkpoint goes before others when slots are needed.
+        """
         assert self._slots is not None
+        if self._nodes.get(node.hash) is not node:
+            return False
+        if node.slot != NONE:
+            if not spare:
+                self._slots.spare(node.slot, False)
+            return False
         self._slots.keep(slot, self._forget_checkpoint)
+        self._slots.spare(slot, spare)
         node.slot = slot
         self._of_slot[slot] = node
         self.version += 1
+        return True
+
+    def spare_checkpoint(self, node: Node) -> None:
+        """Let the checkpoint after `node` go before others."""
+        if node.slot != NONE and self._slots is not None:
+            self._slots.spare(node.slot, True)
+
+    def drop_checkpoint(self, node: Node) -> None:
+        """Stop keeping the recurrent state after `node`, if there is one."""
+        if node.slot != NONE and self._slots is not None:
+            self._slots.drop(node.slot)
+            self._forget_checkpoint(node.slot)
 
     def add(self, parent: Node, tokens: bytes, page: int) -> Node | None:
         """`page` holds `tokens` (a page full) after `parent`; the node that stands for this content now.
@@ -156,16 +176,37 @@ class Prefixes:
         store = self._store
         if store is None:
             return
-        known = len(self.find(root, text, hashes))
-        ends = range((known + 1) * _PAGE_BYTES, len(hashes) * _PAGE_BYTES + 1, _PAGE_BYTES)
-        reads = (store.read(key, root.tokens + text[:end]) for key, end in zip(hashes[known:], ends))
+        found, state = self.find(root, text, hashes), None
+        known = len(found)
+        texts = [root.tokens + text[:end] for end in range(_PAGE_BYTES, len(hashes) * _PAGE_BYTES + 1, _PAGE_BYTES)]
+        if self._slots is not None:  # pages are of use up to the last checkpoint
+            begun = len(self.resumable(found))
+            counts = range(len(hashes), begun, -1)
+            stored = (store.read(hashes[n - 1], texts[n - 1], kind="slot") for n in counts)
+            count, state = next(((n, data) for n, data in zip(counts, stored) if data is not None), (begun, None))
+            hashes = hashes[:count]
+        reads = (store.read(key, whole) for key, whole in zip(hashes[known:], texts[known:]))
         self._fill(root, text, hashes, known, reads, store.decoder.write_page)
+        if state is not None:
+            self._put_state(root, text, hashes, state, store.decoder.write_slot)
 
-    def put(self, root: Node, text: bytes, pages: Sequence[bytes], write: WritePage) -> None:
-        """Make the content of the first `pages` of `text` known, as far as there is room."""
+    def put(self, root: Node, text: bytes, pages: Sequence[bytes], state: bytes | None, decoder: PagedState) -> None:
+        """Make the content of the first `pages` of `text` known, as far as there is room, and `state` behind them."""
         hashes = self.hashes(root, text)[: len(pages)]
         known = len(self.find(root, text, hashes))
-        self._fill(root, text, hashes, known, pages[known:], write)
+        self._fill(root, text, hashes, known, pages[known:], decoder.write_page)
+        if state is not None:
+            self._put_state(root, text, hashes, state, decoder.write_slot)
+
+    def _put_state(self, root: Node, text: bytes, hashes: Sequence[bytes], state: bytes, write: Write) -> None:
+        """Make `state` the checkpoint after the last page of `hashes`, if that page is known."""
+        nodes = self.find(root, text, hashes)
+        if self._slots is None or len(nodes) < len(hashes) or not nodes or not self._slots.free_count:
+            return
+        held = self._slots.take(1)
+        write(held[0], state)
+        self.checkpoint(nodes[-1], held[0])
+        self._slots.release(held)
 
     def _fill(
         self,
@@ -174,7 +215,7 @@ class Prefixes:
         hashes: Sequence[bytes],
         known: int,
         contents: Iterable[bytes | None],
-        write: WritePage,
+        write: Write,
     ) -> None:
         """Write `contents` to free pages, as those of `text` behind the `known` ones."""
         found = self.find(root, text, hashes)
@@ -196,14 +237,17 @@ class Prefixes:
     def save(self, node: Node) -> None:
         """Hand a new page to the store, which writes it when it can."""
         if self._store is not None:
-            self._store.write(node.hash, node.text(), node.page)
+            self._store.write(node.hash, node.text(), self._store.decoder.read_page, node.page)
+
+    def save_checkpoint(self, node: Node) -> None:
+        """Hand the recurrent state after `node`, if it is kept, to the store."""
+        if self._store is not None and node.slot != NONE:
+            self._store.write(node.hash, node.text(), self._store.decoder.read_slot, node.slot, kind="slot")
 
     def _forget(self, page: int) -> None:
         node = self._of_page.pop(page)
         del self._nodes[node.hash]
-        if node.slot != NONE and self._slots is not None:
-            self._slots.drop(node.slot)
-            self._forget_checkpoint(node.slot)
+        self.drop_checkpoint(node)
         self.version += 1
 
     def _forget_checkpoint(self, slot: int) -> None:

@@ -1,5 +1,7 @@
 """Pages on disk: a directory of files, one a page, shared by processes and found again after a restart.
 
+A checkpoint of recurrent state is a file beside that of the page it comes after.
+
 A file is written under another name and then renamed, so it is there whole or not at all; it carries the tokens it is
 for and a checksum over everything, and whatever does not fit is deleted and counts as absent. The oldest by last use go
 first when the directory outgrows its limit.
@@ -12,6 +14,7 @@ import os
 import queue
 import struct
 import threading
+from collections.abc import Callable
 from hashlib import blake2b
 from pathlib import Path
 from typing import Protocol
@@ -23,6 +26,8 @@ _HEAD = struct.Struct("<8sIQ")  # magic, bytes of text, bytes of the page
 _CHECK = 16
 DEFAULT_LIMIT = 4 << 30
 _WAITING = 64  # pages to be written; more are not kept
+_WAITING_SLOTS = 8  # of these files, checkpoints: each is as large as many pages
+_KINDS = (".page", ".slot")  # as the names of files end
 
 
 class PagedState(Protocol):
@@ -32,12 +37,20 @@ class PagedState(Protocol):
     def page_bytes(self) -> int: ...
 
     @property
+    def slot_bytes(self) -> int:
+        """The size of a slot; 0 for models without recurrent state."""
+
+    @property
     def state_fingerprint(self) -> str:
         """Everything but the tokens that decides the bits of a page."""
 
     def read_page(self, page: int) -> bytes: ...
 
     def write_page(self, page: int, data: bytes) -> None: ...
+
+    def read_slot(self, slot: int) -> bytes: ...
+
+    def write_slot(self, slot: int, data: bytes) -> None: ...
 
 
 class PrefixStore:
@@ -56,19 +69,20 @@ class PrefixStore:
             what = f"{directory} cannot be used: {error.strerror}"
             raise InputError("prefix store", what, advice="give a directory that can be written to") from error
         self._total = self._sweep()
-        self._queue: queue.Queue[tuple[bytes, bytes, bytes] | None] = queue.Queue(_WAITING)
+        self._queue: queue.Queue[tuple[Path, bytes, bytes] | None] = queue.Queue(_WAITING)
+        self._slots_waiting = threading.BoundedSemaphore(_WAITING_SLOTS)
         self._thread: threading.Thread | None = None
         self.dropped = 0  # pages that came faster than they could be written
         self.damaged = 0  # files that were not what they should have been
 
-    def read(self, key: bytes, text: bytes) -> bytes | None:
-        """The page of `text`, None when it is not here."""
-        path = self._path(key)
+    def read(self, key: bytes, text: bytes, *, kind: str = "page") -> bytes | None:
+        """The last page of `text`, or the recurrent state after it (`kind` "slot"); None when it is not here."""
+        path = self._path(key, kind)
         try:
             data = path.read_bytes()
         except OSError:
             return None
-        page = _unpack(data, text, self.decoder.page_bytes)
+        page = _unpack(data, text, self.decoder.page_bytes if kind == "page" else self.decoder.slot_bytes)
         if isinstance(page, str):
             if page != "other text":  # a hash collision: the file is not damaged
                 self.damaged += 1
@@ -79,17 +93,18 @@ class PrefixStore:
             os.utime(path)
         return page
 
-    def write(self, key: bytes, text: bytes, page: int) -> None:
-        """Copy the page and write it soon; nothing when it is there already."""
-        if self._path(key).exists():
+    def write(self, key: bytes, text: bytes, read: Callable[[int], bytes], index: int, *, kind: str = "page") -> None:
+        """Copy what `read` gives for the page or slot `index` and write it soon; nothing when it is there already."""
+        path = self._path(key, kind)
+        if path.exists():
             return
-        if self._queue.full():
+        if self._queue.full() or (kind == "slot" and not self._slots_waiting.acquire(blocking=False)):
             self.dropped += 1
             return
         if self._thread is None:
             self._thread = threading.Thread(target=self._write_all, name="weft-prefix-store", daemon=True)
             self._thread.start()
-        self._queue.put((key, text, self.decoder.read_page(page)))
+        self._queue.put((path, text, read(index)))
 
     def close(self) -> None:
         """Return when everything that was handed over is on disk."""
@@ -98,18 +113,20 @@ class PrefixStore:
             self._thread.join()
             self._thread = None
 
-    def _path(self, key: bytes) -> Path:
-        return self._home / f"{key.hex()}.page"
+    def _path(self, key: bytes, kind: str = "page") -> Path:
+        return self._home / f"{key.hex()}.{kind}"
 
     def _write_all(self) -> None:
         while (item := self._queue.get()) is not None:
-            key, text, page = item
+            path, text, content = item
             with contextlib.suppress(OSError):  # a full disk costs hits, nothing else
-                self._write_one(self._path(key), text, page)
+                self._write_one(path, text, content)
+            if path.suffix == ".slot":
+                self._slots_waiting.release()
 
     def _write_one(self, path: Path, text: bytes, page: bytes) -> None:
         body = _HEAD.pack(_MAGIC, len(text), len(page)) + text + page
-        unfinished = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}.part")
+        unfinished = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}{path.suffix}.part")
         try:
             with unfinished.open("wb") as file:
                 file.write(body)
@@ -133,7 +150,7 @@ class PrefixStore:
                 facts = entry.stat()
                 if entry.name.endswith(".part") and not _alive(entry.name):
                     os.unlink(entry.path)
-                elif entry.name.endswith(".page"):
+                elif entry.name.endswith(_KINDS):
                     pages.append((facts.st_mtime, facts.st_size, entry.path))
         total = sum(size for _, size, _ in pages)
         if total > self._limit:

@@ -195,9 +195,8 @@ class Models:
         runner: Runner
         if entry.kind == "generate":
             limits = self.limits
-            kept = self._prefixes if loaded.decoder.slots is None else None  # recurrent state is not in pages
             made: GenerateRunner = await asyncio.to_thread(
-                GenerateRunner, loaded, running=limits.running, waiting=limits.waiting, kept=kept
+                GenerateRunner, loaded, running=limits.running, waiting=limits.waiting, kept=self._prefixes
             )
             runner = await made.start()
         else:
