@@ -54,6 +54,7 @@ nb::object to_numpy(const OutputArray& output, DType dtype) {
     shape.back() = shape.back() / static_cast<size_t>(info(dtype).block) * static_cast<size_t>(info(dtype).bytes);
     return nb::cast(nb::ndarray<nb::numpy, uint8_t>(data, shape.size(), shape.data(), owner));
   }
+  if (dtype == DType::i32) return nb::cast(nb::ndarray<nb::numpy, int32_t>(data, shape.size(), shape.data(), owner));
   if (dtype == DType::i8) return nb::cast(nb::ndarray<nb::numpy, int8_t>(data, shape.size(), shape.data(), owner));
   return nb::cast(nb::ndarray<nb::numpy, float>(data, shape.size(), shape.data(), owner));
 }

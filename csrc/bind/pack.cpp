@@ -173,9 +173,37 @@ std::shared_ptr<Weight> vector(Floats values, Arena* arena) {
   return weight;
 }
 
+// Matrices of one shape, type and layout as the one weight that a product of groups of rows reads.
+std::shared_ptr<Weight> stacked(const std::vector<std::shared_ptr<Weight>>& matrices) {
+  struct Kept {
+    std::vector<std::shared_ptr<Weight>> matrices;
+    std::vector<const std::byte*> data;
+  };
+  if (matrices.empty()) fail(ErrorKind::input, "weight", "a stack has at least one matrix");
+  const Weight& first = *matrices.front();
+  auto kept = std::make_shared<Kept>(matrices);
+  auto weight = std::make_shared<Weight>();
+  weight->dtype = first.dtype, weight->layout = first.layout, weight->rows = first.rows, weight->cols = first.cols;
+  for (const std::shared_ptr<Weight>& matrix : matrices) {
+    if (matrix->stack || matrix->dtype != first.dtype || matrix->layout != first.layout || matrix->rows != first.rows || matrix->cols != first.cols)
+      fail(ErrorKind::input, "weight", "the matrices of a stack must have one shape, type and layout");
+    kept->data.push_back(matrix->data);
+    weight->bytes += matrix->bytes;
+  }
+  weight->matrices = static_cast<int64_t>(matrices.size());
+  weight->stack = kept->data.data();
+  weight->borrowed = kept;
+  return weight;
+}
+
+void check_readable(const Weight& weight) {
+  if (weight.layout == Layout::quads) fail(ErrorKind::unsupported, "weight", "rows packed to int8 cannot be read back");
+  if (weight.stack) fail(ErrorKind::unsupported, "weight", "read the matrices of a stack one by one");
+}
+
 nb::ndarray<nb::numpy, float> row(const Weight& weight, int64_t index) {
   if (index < 0 || index >= weight.rows) fail(ErrorKind::input, "weight", "row " + std::to_string(index) + " does not exist; there are " + std::to_string(weight.rows));
-  if (weight.layout == Layout::quads) fail(ErrorKind::unsupported, "weight", "rows packed to int8 cannot be read back");
+  check_readable(weight);
   auto* values = new float[static_cast<size_t>(weight.cols)];
   nb::capsule owner(values, [](void* pointer) noexcept { delete[] static_cast<float*>(pointer); });
   read_row(weight, index, values);
@@ -184,7 +212,7 @@ nb::ndarray<nb::numpy, float> row(const Weight& weight, int64_t index) {
 }
 
 nb::ndarray<nb::numpy, float> dense(const Weight& weight) {
-  if (weight.layout == Layout::quads) fail(ErrorKind::unsupported, "weight", "rows packed to int8 cannot be read back");
+  check_readable(weight);
   const auto rows = static_cast<size_t>(weight.rows), cols = static_cast<size_t>(weight.cols);
   auto* values = new float[rows * cols];
   nb::capsule owner(values, [](void* pointer) noexcept { delete[] static_cast<float*>(pointer); });
@@ -210,6 +238,7 @@ void bind_pack(nb::module_& module) {
       .def_static("widened", &widened, nb::arg("dtype"), nb::arg("count"), nb::arg("data"),
                   nb::arg("row_order") = nb::none(), nb::arg("plus_one") = false, nb::arg("arena") = nb::none())
       .def_static("vector", &vector, nb::arg("values"), nb::arg("arena") = nb::none())
+      .def_static("stacked", &stacked, nb::arg("matrices"))
       .def("row", &row)
       .def("dense", &dense)
       .def_prop_ro("dtype", [](const Weight& w) { return std::string(info(w.dtype).name); })
@@ -217,6 +246,6 @@ void bind_pack(nb::module_& module) {
         constexpr const char* names[] = {"rows", "panels", "pairs", "quads"};
         return names[static_cast<size_t>(w.layout)];
       })
-      .def_prop_ro("shape", [](const Weight& w) { return std::pair(w.rows, w.cols); })
+      .def_prop_ro("shape", [](const Weight& w) { return std::pair(w.rows * w.matrices, w.cols); })
       .def_prop_ro("nbytes", [](const Weight& w) { return w.bytes; });
 }

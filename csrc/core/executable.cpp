@@ -31,6 +31,7 @@ Executable::Executable(Program program, Weights weights, States states, const Le
       if (!bound.kernel)
         fail(ErrorKind::backend, "cpu", "no kernel for " + instruction.op + " at level " + level_.name);
     }
+    check_stacks(instruction);
     for (const NamedNumber& attr : instruction.attrs) bound.attrs.push_back({attr.name.c_str(), attr.value});
     call_start_.push_back(call_operands_.size());
     call_operands_.resize(call_operands_.size() + bound.in.size() + bound.out.size());
@@ -91,13 +92,27 @@ void Executable::bind_weights(const Weights& weights) {
     for (int d = 0; d + 1 < value.rank; ++d)
       if (__builtin_mul_overflow(rows, value.shape[static_cast<size_t>(d)].constant, &rows))
         fail(ErrorKind::weight, "weights", value.name + " has more rows than there are numbers");
-    if (weight.rows != rows || weight.cols != cols || weight.dtype != value.dtype)
+    if (weight.rows * weight.matrices != rows || weight.cols != cols || weight.dtype != value.dtype)
       fail(ErrorKind::weight, "weights", value.name + " is " + std::string(info(weight.dtype).name) + " (" +
-                                  std::to_string(weight.rows) + ", " + std::to_string(weight.cols) + "); the program needs " +
+                                  std::to_string(weight.rows * weight.matrices) + ", " + std::to_string(weight.cols) + "); the program needs " +
                                   std::string(info(value.dtype).name) + " (" + std::to_string(rows) + ", " + std::to_string(cols) + ")");
     weights_[i] = found->second;
     operands_[i].weight = &weight;
     if (weight.layout == Layout::rows) operands_[i].data = const_cast<std::byte*>(weight.data);
+  }
+}
+
+// A product whose rows belong to several matrices reads a stack, and nothing else does.
+void Executable::check_stacks(const Instruction& instruction) const {
+  const bool grouped = instruction.op.starts_with("matmul") && instruction.op != "matmul_i8" && instruction.in.size() > 3 && instruction.in[3] >= 0;
+  for (size_t i = 0; i < instruction.in.size(); ++i) {
+    const int index = instruction.in[i];
+    if (index < 0 || !weights_[static_cast<size_t>(index)]) continue;
+    const Value& value = program_.values[static_cast<size_t>(index)];
+    const Weight& weight = *weights_[static_cast<size_t>(index)];
+    const bool wanted = grouped && i == 1;
+    if (wanted != (weight.stack != nullptr) || (wanted && (value.rank != 3 || value.shape[0].constant != weight.matrices)))
+      fail(ErrorKind::weight, "weights", value.name + (wanted ? " must be a stack of matrices" : " is a stack of matrices, which " + instruction.op + " does not read"));
   }
 }
 

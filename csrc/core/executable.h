@@ -87,6 +87,7 @@ class Executable {
   };
 
   void bind_weights(const Weights& weights);
+  void check_stacks(const Instruction& instruction) const;
   void bind_states(const States& states);
   void bind_tables(const Tables& tables);
   void order_body();

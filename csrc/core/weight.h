@@ -20,7 +20,9 @@ struct Weight {
   Layout layout = Layout::rows;
   int64_t rows = 0;  // outputs; 1 for a vector
   int64_t cols = 0;  // inputs
-  const std::byte* data = nullptr;
+  const std::byte* data = nullptr;  // null for a stack
+  int64_t matrices = 1;  // of rows x cols each; more than one only in a stack
+  const std::byte* const* stack = nullptr;  // the data of each matrix of a stack, which lie anywhere
   size_t bytes = 0;
   Memory owned;
   std::shared_ptr<void> borrowed;  // keeps the mapping or the arena's block alive when `owned` is empty

@@ -215,9 +215,9 @@ struct Task {
   Pending pending;
   int64_t turn = 0;
 
-  WEFT_INLINE Task(const Product& a, const Epilogue& epilogue, const Tasks& tasks, int64_t task, std::byte* scratch)
-      : a(a), epilogue(epilogue), row(tasks.row(task)), row_end(tasks.row_end(task)), panel(tasks.panel(task)),
-        panel_end(tasks.panel_end(task)), steps(a.depth / kPairColumns * (split ? 3 : 1)),
+  WEFT_INLINE Task(const Product& a, const Epilogue& epilogue, const Piece& piece, std::byte* scratch)
+      : a(a), epilogue(epilogue), row(piece.row), row_end(piece.row_end), panel(piece.panel),
+        panel_end(piece.panel_end), steps(a.depth / kPairColumns * (split ? 3 : 1)),
         sums(reinterpret_cast<float*>(scratch)), copied(reinterpret_cast<uint16_t*>(scratch + 2 * kBlock * sizeof(float))),
         beside{beside_for<1, split>(a, epilogue), beside_for<2, split>(a, epilogue)} {}
 
@@ -268,9 +268,8 @@ struct Task {
 };
 
 template <bool split>
-static void multiply_tiles(const Product& a, const Epilogue& epilogue, const Tasks& tasks, int64_t task,
-                          std::byte* scratch) {
-  Task<split>(a, epilogue, tasks, task, scratch).multiply_all();
+static void multiply_tiles(const Product& a, const Epilogue& epilogue, const Piece& piece, std::byte* scratch) {
+  Task<split>(a, epilogue, piece, scratch).multiply_all();
 }
 
 #endif
@@ -279,21 +278,27 @@ KERNEL(matmul_bf16) {
   const Weight& weight = *call.in[1].weight;
   if (weight.layout != Layout::pairs) __builtin_trap();  // the binding makes no other for this op
   const bool rounded = call.flag("rounded"), split = call.flag("split");
-  const Product a{call.in[0].as<uint16_t>(), reinterpret_cast<const uint16_t*>(weight.data),
-                  rounded ? nullptr : call.out[0].as<float>(), rounded ? call.out[0].as<uint16_t>() : nullptr,
-                  split ? weight.cols / 2 : weight.cols, weight.rows, split};
+  Product a{call.in[0].as<uint16_t>(), nullptr, rounded ? nullptr : call.out[0].as<float>(),
+            rounded ? call.out[0].as<uint16_t>() : nullptr, split ? weight.cols / 2 : weight.cols, weight.rows, split};
   if (a.x_row() > kMaxDepth) __builtin_trap();  // the op's shape rule refuses it
   const Epilogue epilogue(call);
   const int64_t fewest = worker.count > 1 ? kFewestPanels : kMaxPanels;  // one worker shares with no other
-  const Tasks tasks(call.in[0].rows(), parts(a.columns, 16), kTaskRows, max_rows(a.x_row()), kMaxPanels, fewest, worker.count);
+  const Pieces pieces(call, weight, kTaskRows, max_rows(a.x_row()), kMaxPanels, fewest, worker.count);
 #if defined(WEFT_ISA_amx)
   shape_whole_tiles();
-  const auto multiply_part = call.in[0].rows() <= kFewRows ? multiply_rows : split ? multiply_tiles<true> : multiply_tiles<false>;
-#else
-  const auto multiply_part = multiply_rows;
 #endif
-  for (int64_t task; (task = worker.next(tasks.count())) < tasks.count();)
-    multiply_part(a, epilogue, tasks, task, worker.scratch);
+  for (int64_t task; (task = worker.next(pieces.count())) < pieces.count();) {
+    const Piece piece = pieces.at(task);
+    if (piece.row == piece.row_end) continue;
+    a.w = reinterpret_cast<const uint16_t*>(matrix_of(weight, piece));
+    const Epilogue own = epilogue.of(piece.matrix, a.columns);
+#if defined(WEFT_ISA_amx)
+    const int64_t few = weight.stack ? piece.row_end - piece.row : call.in[0].rows();
+    if (few > kFewRows) split ? multiply_tiles<true>(a, own, piece, worker.scratch) : multiply_tiles<false>(a, own, piece, worker.scratch);
+    else
+#endif
+      multiply_rows(a, own, piece, worker.scratch);
+  }
 }
 
 }  // namespace weft::ISA

@@ -160,11 +160,10 @@ static void panel_rows(const Product& a, const Epilogue& epilogue, const float* 
 }
 
 // x is widened to scratch first.
-static void multiply_rows(const Product& a, const Epilogue& epilogue, const Tasks& tasks, int64_t task,
-                          std::byte* scratch) {
+static void multiply_rows(const Product& a, const Epilogue& epilogue, const Piece& piece, std::byte* scratch) {
   float* x = reinterpret_cast<float*>(scratch);
-  const int64_t row = tasks.row(task), row_end = tasks.row_end(task), panel_end = tasks.panel_end(task);
-  int64_t panel = tasks.panel(task);
+  const int64_t row = piece.row, row_end = piece.row_end, panel_end = piece.panel_end;
+  int64_t panel = piece.panel;
   const uint16_t* from = a.x + row * a.x_row();
   for (int64_t i = 0; i < (row_end - row) * a.x_row(); i += 16) store(x + i, load_bf16(from + i));
   for (; panel + kPanels <= panel_end; panel += kPanels) panel_rows<kPanels>(a, epilogue, x, row, row_end, panel);

@@ -1,5 +1,6 @@
 // matmul_epilogue: what all products share: cutting outputs into tasks, and bias and activation after the sums.
 #pragma once
+#include "core/weight.h"
 #include "core/words.h"
 #include "simd/simd.h"
 
@@ -54,6 +55,55 @@ struct Tasks {
   WEFT_INLINE int64_t panel_end(int64_t task) const { return smaller(panels, panel(task) + panel_step); }
 };
 
+// What a task computes: rows [row, row_end) times panels [panel, panel_end) of one matrix.
+struct Piece {
+  int64_t matrix, row, row_end, panel, panel_end;
+};
+
+// The tasks of a product, which has one matrix for all rows, or a stack of matrices and for each the rows from `starts` on.
+// A worker knows only the sizes before its first task, so a stack has as many tasks as any starts could need; some of them
+// then have no rows.
+struct Pieces {
+  static constexpr int kStarts = 3;  // the operand
+  Tasks tasks;
+  const int32_t* starts = nullptr;  // null: one matrix
+  int64_t matrices = 1, most = 0;   // most: pieces of rows
+
+  WEFT_INLINE Pieces(const Call& call, const Weight& weight, int64_t tile, int64_t max_rows, int64_t max_panels,
+                     int64_t min_panels, int workers)
+      : tasks(call.in[0].rows(), parts(weight.rows, 16), tile, max_rows, max_panels, min_panels, workers) {
+    if (call.n_in <= kStarts || !call.in[kStarts].data) return;
+    starts = call.in[kStarts].as<int32_t>();
+    matrices = weight.matrices;
+    const int64_t used = smaller(matrices, tasks.rows);
+    tasks.row_step = max_rows, tasks.panel_step = smaller(max_panels, tasks.panels);
+    while (tasks.panel_step > min_panels && used * tasks.panel_tasks() < 4 * workers) tasks.panel_step = parts(tasks.panel_step, 2);
+    most = used + tasks.rows / max_rows;
+  }
+  WEFT_INLINE int64_t count() const { return starts ? most * tasks.panel_tasks() : tasks.count(); }
+  WEFT_INLINE Piece at(int64_t task) const {
+    const int64_t panel = tasks.panel(task), panel_end = tasks.panel_end(task);
+    if (!starts) return {0, tasks.row(task), tasks.row_end(task), panel, panel_end};
+    int64_t index = task / tasks.panel_tasks(), end = 0;
+    for (int64_t matrix = 0; matrix < matrices; ++matrix) {
+      const int64_t row = end;
+      end = larger(row, smaller(tasks.rows, starts[matrix + 1]));  // whatever starts say, rows exist and are in order
+      const int64_t pieces = parts(end - row, tasks.row_step);
+      if (index < pieces) {
+        const int64_t first = row + index * tasks.row_step;
+        return {matrix, first, smaller(end, first + tasks.row_step), panel, panel_end};
+      }
+      index -= pieces;
+    }
+    return {0, 0, 0, panel, panel_end};
+  }
+};
+
+// The matrix of a piece.
+WEFT_INLINE const std::byte* matrix_of(const Weight& weight, const Piece& piece) {
+  return weight.stack ? weight.stack[piece.matrix] : weight.data;
+}
+
 // Panels cut for a team that reads W from memory. A large part of W is cut into one piece for each worker, so that there
 // are few starts, and the rest into pieces so small that a slow worker delays nothing. Where the pieces would be of a few
 // panels, all of W is cut evenly: drawing them would take as long as multiplying them.
@@ -90,6 +140,13 @@ struct Epilogue {
   WEFT_INLINE explicit Epilogue(const Call& call, int bias_operand = 2)
       : bias(call.n_in > bias_operand ? call.in[bias_operand].as<float>() : nullptr),
         activation(static_cast<Activation>(call.integer("activation"))) {}
+
+  // Of a matrix of a stack, whose biases lie one after another.
+  WEFT_INLINE Epilogue of(int64_t matrix, int64_t columns) const {
+    Epilogue one = *this;
+    if (bias) one.bias += matrix * columns;
+    return one;
+  }
 };
 
 // `count` sums of the outputs from `column` on: + bias, then the activation.

@@ -128,38 +128,40 @@ static void single_row(Block<T> b, int64_t panels) {
 struct Product {
   const float* x;
   float* y;
-  const Weight& weight;
+  DType dtype;
+  Layout layout;
+  const std::byte* w;
   int64_t depth, columns;  // K, N
   std::byte* scratch;
 };
 
 template <class T>
 static void widen_floats(const Product& a, int64_t panel, int64_t k, int64_t depth, float* out) {
-  const T* from = reinterpret_cast<const T*>(a.weight.data) + (panel * a.depth + k) * 16;
+  const T* from = reinterpret_cast<const T*>(a.w) + (panel * a.depth + k) * 16;
   for (int64_t i = 0; i < depth; ++i) store(out + i * 16, widen(from + i * 16));
 }
 
 // Rows of any type: 16 rows are dequantised beside the panel, then interleaved.
 static void dequantise_panel(const Product& a, int64_t panel, int64_t k, int64_t depth, float* out) {
   float* row_values = reinterpret_cast<float*>(a.scratch + kPanels * kDepth * 16 * sizeof(float));
-  const DTypeInfo& type = info(a.weight.dtype);
+  const DTypeInfo& type = info(a.dtype);
   const int64_t row_bytes = a.depth / type.block * type.bytes, skip = k / type.block * type.bytes;
   for (int64_t r = 0; r < 16; ++r) {
     const int64_t row = panel * 16 + r;
     if (row < a.columns)
-      dequantise(a.weight.dtype, a.weight.data + row * row_bytes + skip, row_values, static_cast<size_t>(depth));
+      dequantise(a.dtype, a.w + row * row_bytes + skip, row_values, static_cast<size_t>(depth));
     for (int64_t i = 0; i < depth; ++i) out[i * 16 + r] = row < a.columns ? row_values[i] : 0.0f;
   }
 }
 
 // Columns [k, k + depth) of one panel of any type but f32.
 static void widen_panel(const Product& a, int64_t panel, int64_t k, int64_t depth, float* out) {
-  switch (a.weight.dtype) {
+  switch (a.dtype) {
     case DType::f16: return widen_floats<F16>(a, panel, k, depth, out);
     case DType::bf16: return widen_floats<Bf16>(a, panel, k, depth, out);
 #define X(name)                                                                                                        \
   case DType::name:                                                                                                    \
-    return decode_panel<DType::name>(a.weight.data + panel * format_of(DType::name).panel_bytes(a.depth), a.depth, k, \
+    return decode_panel<DType::name>(a.w + panel * format_of(DType::name).panel_bytes(a.depth), a.depth, k, \
                                      depth, out);
       WEFT_PACKED_TYPES(X)
 #undef X
@@ -169,9 +171,9 @@ static void widen_panel(const Product& a, int64_t panel, int64_t k, int64_t dept
 
 // Columns [k, k + depth) of panels [panel, panel + count) as float32, in place or in scratch.
 static void fetch_panels(const Product& a, int64_t panel, int64_t count, int64_t k, Block<float>& b) {
-  const bool packed = a.weight.layout == Layout::panels;
-  if (packed && a.weight.dtype == DType::f32) {
-    b.w = reinterpret_cast<const float*>(a.weight.data) + (panel * a.depth + k) * 16;
+  const bool packed = a.layout == Layout::panels;
+  if (packed && a.dtype == DType::f32) {
+    b.w = reinterpret_cast<const float*>(a.w) + (panel * a.depth + k) * 16;
     b.w_stride = a.depth * 16;
     b.fetch = true;
     return;
@@ -199,26 +201,29 @@ static void many_rows(const Product& a, int64_t row, int64_t row_end, int64_t pa
 
 template <class T>
 static void one_row(const Product& a, int64_t row, int64_t panel, int64_t panel_end) {
-  single_row<T>({a.x + row * a.depth, a.depth, reinterpret_cast<const T*>(a.weight.data) + panel * a.depth * 16,
+  single_row<T>({a.x + row * a.depth, a.depth, reinterpret_cast<const T*>(a.w) + panel * a.depth * 16,
                  a.depth * 16, a.depth, a.y + row * a.columns + panel * 16, a.columns, a.columns - panel * 16, true},
                 panel_end - panel);
 }
 
 [[maybe_unused]] static void multiply_floats(const Call& call, const Worker& worker) {
   const Weight& weight = *call.in[1].weight;
-  const Product a{call.in[0].as<float>(), call.out[0].as<float>(), weight, weight.cols, weight.rows, worker.scratch};
+  Product a{call.in[0].as<float>(), call.out[0].as<float>(), weight.dtype, weight.layout, nullptr,
+            weight.cols, weight.rows, worker.scratch};
   const Epilogue epilogue(call);
-  const Tasks tasks(call.in[0].rows(), parts(a.columns, 16), kRows, kRowStep, kPanelStep, 4, worker.count);
+  const Pieces pieces(call, weight, kRows, kRowStep, kPanelStep, 4, worker.count);
   const bool packed = weight.layout == Layout::panels;
-  for (int64_t task; (task = worker.next(tasks.count())) < tasks.count();) {
-    const int64_t row = tasks.row(task), row_end = tasks.row_end(task);
-    const int64_t panel = tasks.panel(task), panel_end = tasks.panel_end(task);
+  for (int64_t task; (task = worker.next(pieces.count())) < pieces.count();) {
+    const Piece piece = pieces.at(task);
+    const auto [matrix, row, row_end, panel, panel_end] = piece;
+    if (row == row_end) continue;
+    a.w = matrix_of(weight, piece);
     const bool single = packed && row_end - row == 1;
     if (single && weight.dtype == DType::f32) one_row<float>(a, row, panel, panel_end);
     else if (single && weight.dtype == DType::f16) one_row<F16>(a, row, panel, panel_end);
     else if (single && weight.dtype == DType::bf16) one_row<Bf16>(a, row, panel, panel_end);
     else many_rows(a, row, row_end, panel, panel_end);
-    finish(epilogue, a.y, a.columns, row, row_end, panel * 16, smaller(a.columns, panel_end * 16));
+    finish(epilogue.of(matrix, a.columns), a.y, a.columns, row, row_end, panel * 16, smaller(a.columns, panel_end * 16));
   }
 }
 

@@ -133,20 +133,22 @@ KERNEL(matmul_half) {
   const int64_t depth = weight.cols, columns = weight.rows, x_stride = parts(depth, 8) * 8;
   // The op's shape rule refuses others, and the binding makes no other layout for it.
   if (depth > kMaxDepth || weight.dtype != DType::f16 || weight.layout != Layout::panels) __builtin_trap();
-  const auto* w = reinterpret_cast<const Half*>(weight.data);
   const float* x = call.in[0].as<float>();
   float* y = call.out[0].as<float>();
   const Epilogue epilogue(call);
   const int64_t most_rows = smaller(kRowStep, static_cast<int64_t>(kScratchBytes) / (2 * x_stride) / kRows * kRows);
-  const Tasks tasks(call.in[0].rows(), parts(columns, 16), kRows, most_rows, kPanelStep, 4, worker.count);
+  const Pieces pieces(call, weight, kRows, most_rows, kPanelStep, 4, worker.count);
   Half* rounded = reinterpret_cast<Half*>(worker.scratch);
   float by[kRowStep];
   int64_t held = -1;  // the first of the rows in `rounded`
-  for (int64_t task; (task = worker.next(tasks.count())) < tasks.count();) {
-    const int64_t row = tasks.row(task), rows = tasks.row_end(task) - row;
+  for (int64_t task; (task = worker.next(pieces.count())) < pieces.count();) {
+    const Piece piece = pieces.at(task);
+    const int64_t row = piece.row, rows = piece.row_end - row;
+    if (!rows) continue;
+    const auto* w = reinterpret_cast<const Half*>(matrix_of(weight, piece));
     for (int64_t r = 0; held != row && r < rows; ++r) by[r] = round_row(x + (row + r) * depth, depth, rounded + r * x_stride);
     held = row;
-    for (int64_t panel = tasks.panel(task); panel < tasks.panel_end(task); ++panel) {
+    for (int64_t panel = piece.panel; panel < piece.panel_end; ++panel) {
       Block b{rounded, x_stride, w + panel * depth * 16, depth, y + row * columns + panel * 16, columns,
               columns - panel * 16, true, by};
       if (rows == 1) single_row(b);
@@ -160,7 +162,7 @@ KERNEL(matmul_half) {
           tile_sized(part, height);
         }
       }
-      finish_panel(epilogue, y + row * columns, columns, rows, panel * 16);
+      finish_panel(epilogue.of(piece.matrix, columns), y + row * columns, columns, rows, panel * 16);
     }
   }
 }

@@ -76,10 +76,10 @@ static void take_notes(const A8<format_of(type).block>& x, int32_t* notes) {
 template <DType type>
 class Ahead {
  public:
-  Ahead(const Weight& weight) : data(weight.data), cols(weight.cols) {}
+  explicit Ahead(int64_t cols) : cols(cols) {}
 
-  void start(Shares::Cut task) {
-    now = task, then = {0, 0};
+  void start(const std::byte* matrix, Shares::Cut task) {
+    data = matrix, now = task, then = {0, 0};
     enter_panel();
     for (int64_t i = 0; i < kBlocks; ++i) fetch_next();
   }
@@ -101,7 +101,7 @@ class Ahead {
   static constexpr Format f = format_of(type);
   static constexpr int64_t kCodeBytes = f.chunks() * f.chunk_bytes();  // of a block
   static constexpr int64_t kBlocks = (kFetchBytes + kCodeBytes - 1) / kCodeBytes;
-  const std::byte *data, *codes = nullptr, *headers = nullptr;
+  const std::byte *data = nullptr, *codes = nullptr, *headers = nullptr;
   int64_t cols, left = 0;
   Shares::Cut now{0, 0}, then{0, 0};  // panels to prefetch; reading past the last one does no harm
 
@@ -367,18 +367,20 @@ template <DType type>
 struct Product {
   static constexpr Format f = format_of(type);
   const Weight& weight;
+  const std::byte* w = weight.data;  // of a stack the matrix at hand
   const A8<f.block>* x;
   float* y;
   const int64_t rows, columns = weight.rows, blocks = weight.cols / f.block;
   const Epilogue epilogue;
+  const Call& call;
   const Worker& worker;
   int64_t noted = -1;  // the first row that the notes belong to
   int64_t laid = -1;   // the first row that is laid out for the matrix unit
-  Ahead<type> ahead{weight};
+  Ahead<type> ahead{weight.cols};
 
   Product(const Call& call, const Worker& worker)
       : weight(*call.in[1].weight), x(call.in[0].as<A8<f.block>>()), y(call.out[0].as<float>()),
-        rows(call.in[0].rows()), epilogue(call), worker(worker) {}
+        rows(call.in[0].rows()), epilogue(call), call(call), worker(worker) {}
 
   // Rows [row, row + count) with vectors.
   void multiply(int64_t row, int64_t count, int64_t panel, int64_t panel_end) {
@@ -392,14 +394,14 @@ struct Product {
     const bool lay = count >= kFewestLaid && 4 * blocks * Laid<type>::bytes <= int64_t{kScratchBytes / 2} &&
                      count * blocks * note_words<type>() * 4 <= int64_t{kScratchBytes / 2};
     for (; lay && panel < panel_end; ++panel) {
-      const std::byte* codes = weight.data + panel * panel_bytes;
+      const std::byte* codes = w + panel * panel_bytes;
       lay_panel<type>(codes, codes + f.code_bytes(weight.cols), blocks, laid_panel);
       rows_laid(NotedRows<type>{x + row * blocks, notes, blocks, note_words<type>()}, count, laid_panel,
                 y + row * columns + panel * 16, columns, columns - panel * 16);
     }
 #endif
     for (; panel < panel_end; ++panel) {
-      const std::byte* codes = weight.data + panel * panel_bytes;
+      const std::byte* codes = w + panel * panel_bytes;
       const Strip<type> strip{x + row * blocks, notes, codes, codes + f.code_bytes(weight.cols), blocks};
       tile_rows(strip, ahead, count, y + row * columns + panel * 16, columns, columns - panel * 16);
     }
@@ -409,7 +411,7 @@ struct Product {
   void read_once() {
     const Shares shares(parts(columns, 16), worker.count);
     Shares::Cut cut = shares.cut(worker.next(shares.count));
-    for (ahead.start(cut); cut.begin < shares.panels;) {
+    for (ahead.start(w, cut); cut.begin < shares.panels;) {
       const Shares::Cut following = shares.cut(worker.next(shares.count));
       ahead.follow(following);
       multiply(0, rows, cut.begin, cut.end);
@@ -432,7 +434,7 @@ struct Product {
       for (int64_t panel = cut.begin; panel < cut.end; ++panel)
         for (int64_t row = 0; row < rows; row += kTileRows)
           tile_panel<type, R>(worker.scratch + T::x_at + row / kTileRows * blocks * T::x_bytes,
-                              weight.data + panel * f.panel_bytes(weight.cols), weight.cols, worker.scratch,
+                              w + panel * f.panel_bytes(weight.cols), weight.cols, worker.scratch,
                               y + row * columns + panel * 16, columns, rows - row, smaller(16, columns - panel * 16));
       finish(epilogue, y, columns, 0, rows, cut.begin * 16, smaller(columns, cut.end * 16));
     }
@@ -441,35 +443,38 @@ struct Product {
 
   void run() {
     const int64_t note_bytes = blocks * larger(1, note_words<type>()) * 4;
-    if (rows <= kFewRows && rows * note_bytes <= int64_t{kScratchBytes}) return read_once();
+    if (!weight.stack && rows <= kFewRows && rows * note_bytes <= int64_t{kScratchBytes}) return read_once();
     int64_t tile = kRows, most = smaller(kRowStep, int64_t{kScratchBytes} / note_bytes);
     if (most == 0) __builtin_trap();  // rows of millions of columns: refused when the program was bound
 #if defined(WEFT_ISA_amx)
     const RowStore<type> store(blocks);
     if constexpr (f.subs == 0)
-      if (rows >= kFewestTiled && rows <= kMostTiled && parts(rows, kTileRows) * blocks <= Tiled<type>::room)
+      if (!weight.stack && rows >= kFewestTiled && rows <= kMostTiled && parts(rows, kTileRows) * blocks <= Tiled<type>::room)
         return rows <= 12 ? read_tiled<12>() : read_tiled<16>();
     if (rows_for_tiles<type>(rows)) {
       shape_tiles<type>();
       tile = kTileRows, most = store.rows;
     }
 #endif
-    const Tasks tasks(rows, parts(columns, 16), tile, most, kPanelStep, 4, worker.count);
-    for (int64_t task; (task = worker.next(tasks.count())) < tasks.count();) {
-      const int64_t panel = tasks.panel(task), panel_end = tasks.panel_end(task), row = tasks.row(task);
-      int64_t count = tasks.row_end(task) - row, tiled = 0;
+    const Pieces pieces(call, weight, tile, most, kPanelStep, 4, worker.count);
+    for (int64_t task; (task = worker.next(pieces.count())) < pieces.count();) {
+      const Piece piece = pieces.at(task);
+      const int64_t panel = piece.panel, panel_end = piece.panel_end, row = piece.row;
+      int64_t count = piece.row_end - row, tiled = 0;
+      if (!count) continue;
+      w = matrix_of(weight, piece);
 #if defined(WEFT_ISA_amx)
       if ((tiled = rows_for_tiles<type>(count))) {
-        multiply_rows<type>(store, x + row * blocks, tiled, laid == row, weight, panel, panel_end, worker.scratch,
-                            y + row * columns);
+        multiply_rows<type>(store, x + row * blocks, tiled, laid == row, w, weight.cols, columns, panel, panel_end,
+                            worker.scratch, y + row * columns);
         laid = row, noted = -1;
       }
 #endif
       if (tiled < count) {
-        ahead.start({panel, panel_end});
+        ahead.start(w, {panel, panel_end});
         multiply(row + tiled, count - tiled, panel, panel_end);
       }
-      finish(epilogue, y, columns, row, row + count, panel * 16, smaller(columns, panel_end * 16));
+      finish(epilogue.of(piece.matrix, columns), y, columns, row, row + count, panel * 16, smaller(columns, panel_end * 16));
     }
   }
 };

@@ -259,10 +259,11 @@ static void tile_panel(const std::byte* x, const std::byte* codes, int64_t colum
 // holds these rows, where they are held whole.
 template <DType type>
 static void multiply_rows(const RowStore<type>& store, const A8<format_of(type).block>* x, int64_t rows, bool laid,
-                          const Weight& weight, int64_t panel, int64_t panel_end, std::byte* scratch, float* y) {
+                          const std::byte* w, int64_t cols, int64_t columns, int64_t panel, int64_t panel_end,
+                          std::byte* scratch, float* y) {
   using T = Tiled<type>;
   constexpr Format f = T::f;
-  const int64_t blocks = weight.cols / f.block, stride = weight.rows, ahead = T::panels * f.panel_bytes(weight.cols);
+  const int64_t blocks = cols / f.block, stride = columns, ahead = T::panels * f.panel_bytes(cols);
   auto* sums = reinterpret_cast<int32_t*>(scratch);
   for (int64_t b = 0; b < blocks; b += store.chunk) {
     const int64_t count = smaller(store.chunk, blocks - b);
@@ -272,8 +273,8 @@ static void multiply_rows(const RowStore<type>& store, const A8<format_of(type).
     for (int64_t first = panel; first < panel_end; first += T::panels) {
       const int64_t together = smaller(T::panels, panel_end - first);
       for (int64_t p = 0; p < together; ++p) {
-        const std::byte* codes = weight.data + (first + p) * f.panel_bytes(weight.cols);
-        const std::byte* headers = codes + f.code_bytes(weight.cols);
+        const std::byte* codes = w + (first + p) * f.panel_bytes(cols);
+        const std::byte* headers = codes + f.code_bytes(cols);
         for (int64_t i = 0; i < count; ++i)
           lay_panel_block<type>(codes + (b + i) * f.chunks() * f.chunk_bytes(), headers + (b + i) * f.header_bytes(), ahead,
                                 ahead, scratch + T::w_at + (p * T::blocks + i) * T::w_bytes);

@@ -50,7 +50,7 @@ def test_json_is_the_form_of_the_design_page():
         "body": [
             {"op": "embedding", "in": ["ids", "table"], "out": ["%0.embedded"], "attrs": {}},
             {"op": "rms_norm", "in": ["%0.embedded", "norm"], "out": ["%1"], "attrs": {"eps": 1e-5}},
-            {"op": "matmul", "in": ["%1", "head", None], "out": ["hidden"], "attrs": {"activation": "none"}},
+            {"op": "matmul", "in": ["%1", "head", None, None], "out": ["hidden"], "attrs": {"activation": "none"}},
         ],
     }
 

@@ -22,7 +22,11 @@ def test_a_model_s_file_holds_what_the_protocol_says(name: str) -> None:
     assert callable(module.hidden_states) and (module.KIND == "encoder" or callable(module.forward))
     if module.GGUF is not None:
         assert isinstance(module.GGUF, Gguf)
-        assert gguf_declaration(module.GGUF.architecture).model_type == module.GGUF.model_type in model_types()
+        assert (
+            gguf_declaration(module.GGUF.architecture, module.GGUF.experts).model_type
+            == module.GGUF.model_type
+            in model_types()
+        )
     text_type = getattr(module, "TEXT_TYPE", None)
     assert text_type is None or model_module(text_type).NAMES.part
 

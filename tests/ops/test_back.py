@@ -27,6 +27,8 @@ def test_back_is_the_vjp(op):
         operands, attrs = op.bind(operands, attrs)
         if any(isinstance(value, (KvArray, SlotArray, AdapterArray)) for value in operands):
             continue
+        if op.name == "matmul" and operands[3] is not None:  # experts are not trained
+            continue
         results = op.infer([None if value is None else spec_of(value) for value in operands], attrs)
         grads = [rng.standard_normal(spec.shape) for spec in results]
         wanted = op.gradient(grads if len(grads) > 1 else grads[0], *map(_wide, operands), **attrs)
@@ -81,5 +83,5 @@ def test_packed_weights_are_frozen_in_back_too():
     operands, attrs = next((o, a) for o, a in samples if isinstance(o[1], Packed))
     operands, attrs = op.bind(operands, attrs)
     rows, columns = operands[0].shape[0], operands[1].shape[0]
-    to_x, to_weight, to_bias = back(op, [np.ones((rows, columns))], operands, attrs)
+    to_x, to_weight, to_bias, _ = back(op, [np.ones((rows, columns))], operands, attrs)
     assert to_x.shape == operands[0].shape and to_weight is None and to_bias is None

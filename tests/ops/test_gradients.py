@@ -26,7 +26,7 @@ def small_samples(op):
 def test_vjp_is_the_derivative(op):
     rng = np.random.default_rng(7)
     for operands, attrs in small_samples(op):
-        _, attrs = op.bind(operands, attrs)
+        operands, attrs = op.bind(operands, attrs)
         constant = [op.name == "rope" and name.name == "inv_freq" for name in op.operands]  # differentiated by nobody
         # Directions in proportion to the operand, so that one step suits every magnitude.
         along = [
@@ -57,7 +57,7 @@ def test_packed_weights_are_frozen():
     samples = op.samples_from(np.random.default_rng(0))
     operands, attrs = next((o, a) for o, a in samples if isinstance(o[1], Packed))
     x, weight = operands[0].astype(np.float64), operands[1]
-    to_x, to_weight, _ = op.gradient(np.ones((len(x), weight.shape[0])), x, weight, None, **attrs)
+    to_x, to_weight, *_ = op.gradient(np.ones((len(x), weight.shape[0])), x, weight, None, **attrs)
     assert to_weight is None
     assert to_x.shape == x.shape
 

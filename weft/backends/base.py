@@ -80,6 +80,9 @@ class Source(Protocol):
 
     def tensor(self, name: str, shape: tuple[int, ...]) -> StoredTensor: ...
 
+    def matrices(self, name: str, shape: tuple[int, ...]) -> Sequence[StoredTensor]:
+        """The matrices of a stack [count, rows, cols], wherever they are."""
+
     def buffers(self) -> list[memoryview]: ...
 
 

@@ -12,8 +12,8 @@
     %0 : f32[T, 64] = embedding(ids, @embed.weight)  ; slot 0
     hidden : f32[T, 64] = scale(%0) {by=2.0}
 
-Weights are marked @, states $ and tables &; an absent operand is `-`. The golden programs in
-tests/golden/programs are this text, so a change to a model or a pass is reviewed as a diff of it.
+Weights are marked @, states $ and tables &; an absent operand is `-`, and absent integers at the end are left out. The
+golden programs in tests/golden/programs are this text, so a change to a model or a pass is reviewed as a diff of it.
 """
 
 import re
@@ -51,7 +51,10 @@ def to_text(program: Program) -> str:
 
 def _instr_text(instr: Instr, table: Mapping[str, Value]) -> str:
     results = ", ".join(f"{name} : {table[name].spec}" for name in instr.outputs)
-    operands = ", ".join("-" if name is None else MARK.get(table[name].kind, "") + name for name in instr.inputs)
+    shown = list(instr.inputs)
+    while shown and shown[-1] is None and _left_out(instr.meaning, len(shown) - 1):
+        shown.pop()
+    operands = ", ".join("-" if name is None else MARK.get(table[name].kind, "") + name for name in shown)
     attrs = ", ".join(f"{name}={_attr_text(value)}" for name, value in written_attrs(instr).items())
     slots = ", ".join(str(table[name].slot) for name in instr.outputs if table[name].slot is not None)
     line = f"{results} = " if results else ""
@@ -115,6 +118,8 @@ class _Reader:
         for name, slot in zip(buffers, re.findall(r"\d+", found["slots"] or "")):
             self.table[name] = replace(self.table[name], slot=int(slot))
         operands = [self._operand(word.strip()) for word in found["operands"].split(",") if word.strip()]
+        while len(operands) < len(op.operands) and _left_out(op, len(operands)):
+            operands.append(None)
         attrs = read_attrs(op, _attrs(op, found["attrs"] or ""), self.table[outputs[0]] if outputs else None)
         self.body.append(Instr(op.name, tuple(operands), tuple(outputs), attrs))
 
@@ -141,6 +146,11 @@ class _Reader:
             raise FormatError("program text", "the first line must be: program <name>")
         values = tuple(value for kind in KINDS for value in self.table.values() if value.kind == kind)
         return Program(self.name, values, tuple(self.body), tuple(self.slots))
+
+
+def _left_out(op: Op, index: int) -> bool:
+    """Whether this operand is not written where it is absent and the last: optional integers, as those of groups."""
+    return op.operands[index].optional and op.operands[index].role == "integers"
 
 
 def _spec(dtype: str, sizes: str) -> Spec:

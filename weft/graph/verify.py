@@ -20,8 +20,8 @@ MAX_SIZE = 2**40  # of an axis
 MAX_BYTES = 2**60  # of a value, per symbol: the core computes sizes in 64 bits
 TYPES = {
     "input": ("f32", "i32", "bf16", "a8_32", "a8_256", "i8"),
-    "buffer": ("f32", "bf16", "a8_32", "a8_256", "i8"),
-    "output": ("f32", "bf16", "a8_32", "a8_256", "i8"),
+    "buffer": ("f32", "i32", "bf16", "a8_32", "a8_256", "i8"),
+    "output": ("f32", "i32", "bf16", "a8_32", "a8_256", "i8"),
     "kv": KV_ELEMENTS,
     "recurrent": ("f32",),
     "conv": ("f32",),

@@ -17,7 +17,14 @@ if TYPE_CHECKING:
     from weft.nn import Scope, Step
 
 # What GGUF files call a model whose file here has another name.
-ARCHITECTURES = {"qwen35": "qwen3_5_text"}
+ARCHITECTURES = {
+    "qwen35": "qwen3_5_text",
+    "qwen2moe": "qwen2_moe",
+    "qwen3moe": "qwen3_moe",
+    "lfm2moe": "lfm2_moe",
+    "qwen35moe": "qwen3_5_moe_text",
+}
+WITH_EXPERTS = {"llama": "mixtral"}  # where a file of the architecture may have experts or not
 ADVICE = "`weft list --models` prints the types that weft runs"
 
 
@@ -85,9 +92,11 @@ def model_module(model_type: str) -> ModelModule:
     return found
 
 
-def gguf_declaration(architecture: str) -> Gguf:
-    """How a GGUF file of this architecture holds its model: the declaration in the file of the same name."""
-    found = find_module(ARCHITECTURES.get(architecture, architecture))
+def gguf_declaration(architecture: str, experts: bool = False) -> Gguf:
+    """How a GGUF file of this architecture, with experts or not, holds its model: the declaration in the file of the
+    same name."""
+    named = WITH_EXPERTS.get(architecture) if experts else None
+    found = find_module(named or ARCHITECTURES.get(architecture, architecture))
     if found is None or found.GGUF is None or found.GGUF.architecture != architecture:
         what = "is not an architecture that weft runs"
         raise UnsupportedError("gguf", what, field="general.architecture", given=architecture, advice=ADVICE)

@@ -6,11 +6,13 @@ from weft.lazy import lazily
 
 if TYPE_CHECKING:
     from weft.nn.attention import attend as attend
+    from weft.nn.config import MAX_EXPERTS as MAX_EXPERTS
     from weft.nn.config import check_layer_types as check_layer_types
     from weft.nn.config import check_one_of as check_one_of
     from weft.nn.config import check_part_rotates as check_part_rotates
     from weft.nn.config import read_config as read_config
     from weft.nn.config import unsupported as unsupported
+    from weft.nn.experts import mixture as mixture
     from weft.nn.layers import activate as activate
     from weft.nn.layers import causal_conv as causal_conv
     from weft.nn.layers import delta_rule as delta_rule
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "DenseLayer": "pooling",
     "Head": "pooling",
+    "MAX_EXPERTS": "config",
     "Rope": "rotary",
     "Scope": "scope",
     "Step": "step",
@@ -54,6 +57,7 @@ _HOMES = {
     "gated": "layers",
     "layer_norm": "layers",
     "linear": "layers",
+    "mixture": "experts",
     "most_positions": "rotary",
     "pooled": "pooling",
     "read_config": "config",

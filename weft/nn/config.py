@@ -26,6 +26,7 @@ LIMITS = {
     "original_max_position_embeddings": 16_777_216,
     "sliding_window": 16_777_216,
 }
+MAX_EXPERTS = 65_536  # weft/ops/experts.py
 # Numbers that are divisors, dividends or below a root.
 ABOVE_ZERO = ("layer_norm_eps", "norm_eps", "partial_rotary_factor", "rms_norm_eps", "rope_theta")
 LAYER_TYPES = ("full_attention", "sliding_attention")

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 PLUS_ONE = ":plus1"
 MINUS_EXP = ":-exp"
 TRANSPOSED = ":T"  # the stored matrix, transposed; the rows of a part are counted after that
+# In the name of a stack of matrices, in place of a number: experts.each.up_proj.weight has those of all experts.
+# After the rows of a part: these rows of each matrix of a stored stack.
+EACH = "each"
 
 Part = tuple[int, int] | tuple[int, int, int]
 
@@ -52,16 +55,20 @@ class Scope:
 
         `part` (first, total) selects the rows from `first` on of a stored tensor of `total` rows, and becomes part of
         the name: qkv_proj.weight:96-128/160. With a third number, a period, it selects such rows in every period, as
-        many as there are: q_proj.weight:0-8/16/96 has the first 8 rows of every 16. `plus_one` adds one to a stored
-        vector (norm.weight:plus1), `minus_exp` is minus the exponential of one. `transposed`: the file has the matrix
-        as [inputs, outputs] (c_attn.weight:T).
+        many as there are: q_proj.weight:0-8/16/96 has the first 8 rows of every 16. Of a stack of matrices, [E, rows,
+        cols], a part has rows of each matrix: gate_up_proj:0-8/16:each. `plus_one` adds one to a stored vector
+        (norm.weight:plus1), `minus_exp` is minus the exponential of one. `transposed`: the file has the matrix as
+        [inputs, outputs] (c_attn.weight:T).
         """
         full = (self / name).path + (TRANSPOSED if transposed else "")
         if part is not None:
             first, total, *period = part
-            rows = cast(int, shape[0])  # a weight's sizes are numbers
+            stacked = len(shape) == 3 and shape[1] != 1  # and not the taps of a convolution
+            rows = cast(int, shape[1 if stacked else 0])  # a weight's sizes are numbers
             every = f"/{period[0]}" if period else ""
-            full = f"{full}:{first}-{first + (rows * period[0] // total if period else rows)}{every}/{total}"
+            full = f"{full}:{first}-{first + (rows * period[0] // total if period else rows)}{every}/{total}" + (
+                f":{EACH}" if stacked else ""
+            )
         if plus_one or minus_exp:
             full += PLUS_ONE if plus_one else MINUS_EXP
         stored = self._stored(full)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.errors import UnsupportedError
 from weft.ops.elementwise import activate, activation_slope, add, gated, mul, scale, softcap
 from weft.ops.elementwise import activation as _activation
 from weft.ops.gather import check_rows, embedding, reshape, take_rows
@@ -425,10 +426,14 @@ def back_of_softmax(grad: Any, x: Any) -> Gradients:
 
 
 @matmul.back
-def back_of_matmul(grad: Any, x: Any, weight: Any, bias: Any = None, *, activation: Any = "none") -> Gradients:
+def back_of_matmul(
+    grad: Any, x: Any, weight: Any, bias: Any = None, starts: Any = None, *, activation: Any = "none"
+) -> Gradients:
+    if starts is not None:
+        raise UnsupportedError("differentiate", "a product with the matrices of several experts has no gradient yet")
     if activation != "none":
         grad = activate_back(grad, matmul(x, weight, bias), kind=activation)
-    return matmul_back(grad, weight), None, None
+    return matmul_back(grad, weight), None, None, None
 
 
 @embedding.back

@@ -1,12 +1,15 @@
 """The product of activations and a weight of any storage type, with bias and activation, and its changes by
 adapters."""
 
+import math
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from weft.dtype import rounded_bf16
+from weft.errors import InputError
 from weft.ops.elementwise import activate, activation_slope, add
 from weft.ops.elementwise import activation as _activation
 from weft.ops.packed import Packed, pack, wide
@@ -29,38 +32,74 @@ from weft.ops.state import AdapterArray, AdapterPart
 from weft.ops.tolerance import chain
 
 
-def product_shape(where: str, x: Spec, weight: Spec, bias: Spec | None) -> Spec:
-    """The spec [..., N] of x [..., K] times weight [N, K]; raises ShapeError."""
-    fits = x.rank >= 1 and weight.rank == 2 and weight.shape[1] == x.shape[-1]
-    what = f"must be [N, {x.shape[-1] if x.rank else 'K'}] for x {x}"
-    require(fits, where, what, field="weight", given=weight)
+def product_shape(where: str, x: Spec, weight: Spec, bias: Spec | None, starts: Spec | None = None) -> Spec:
+    """The spec [..., N] of x [..., K] times weight [N, K], or with starts of x [R, K] and weight [E, N, K]; raises
+    ShapeError."""
+    stacked = "" if starts is None else "E, "
+    rank = (x.rank >= 1 and weight.rank == 2) if starts is None else (x.rank == 2 and weight.rank == 3)
+    what = f"must be [{stacked}N, {x.shape[-1] if x.rank else 'K'}] for x {x}"
+    require(rank and weight.shape[-1] == x.shape[-1], where, what, field="weight", given=weight)
+    if starts is not None:
+        fits = starts.shape == (weight.shape[0] + 1,)
+        require(fits, where, f"must be [{weight.shape[0] + 1}] for weight {weight}", field="starts", given=starts)
     if bias is not None:
-        fits = bias.is_vector(weight.shape[0])
-        require(fits, where, f"must be f32[{weight.shape[0]}] for weight {weight}", field="bias", given=bias)
-    return x.like(*x.shape[:-1], weight.shape[0])
+        rows = math.prod(weight.shape[:-1])
+        require(bias.is_vector(rows), where, f"must be f32[{rows}] for weight {weight}", field="bias", given=bias)
+    return x.like(*x.shape[:-1], weight.shape[-2])
 
 
-def product_cost(x: Spec, weight: Spec, bias: Spec | None) -> Cost:
+def product_cost(x: Spec, weight: Spec, bias: Spec | None, starts: Spec | None = None) -> Cost:
     rows = x.size // x.shape[-1]
-    out = rows * weight.shape[0]
-    return Cost(flops=2 * rows * weight.size, bytes=x.nbytes + weight.nbytes + 4 * out + (bias.nbytes if bias else 0))
+    columns, depth = weight.shape[-2:]
+    read = weight.nbytes if starts is None else weight.nbytes // weight.shape[0] * min(rows, weight.shape[0])
+    extra = 0 if bias is None else bias.nbytes
+    return Cost(flops=2 * rows * columns * depth, bytes=x.nbytes + read + 4 * rows * columns + extra)
+
+
+def product(x: np.ndarray, matrices: np.ndarray, bias: Any, starts: np.ndarray | None) -> np.ndarray:
+    """x Wᵀ + b; with starts each group of rows with its own matrix and bias."""
+    if starts is None:
+        return x @ matrices.T + (0 if bias is None else bias)
+    shifts = np.zeros(matrices.shape[:2]) if bias is None else bias.reshape(matrices.shape[:2])
+    return np.concatenate([rows @ matrix.T + b for rows, matrix, b in zip(_groups(x, starts), matrices, shifts)])
+
+
+def _groups(x: np.ndarray, starts: np.ndarray) -> list[np.ndarray]:
+    if starts[0] != 0 or starts[-1] != len(x) or (np.diff(starts) < 0).any():
+        what = f"must rise from 0 to {len(x)}, the number of rows"
+        raise InputError("matmul", what, field="starts", given=starts.tolist())
+    return [x[first:end] for first, end in pairwise(starts)]
 
 
 @op
-def matmul(x: Array, weight: Weight, bias: Weight | None = None, *, activation: ActivationOrNone = "none") -> Array:
-    """act(x Wᵀ + b).  x [..., K], weight [N, K] of any type, bias [N] or absent -> [..., N]"""
-    product = x @ wide(weight).T
-    return _activation(activation, product if bias is None else product + bias)
+def matmul(
+    x: Array,
+    weight: Weight,
+    bias: Weight | None = None,
+    starts: Integers | None = None,
+    *,
+    activation: ActivationOrNone = "none",
+) -> Array:
+    """act(x Wᵀ + b).  x [..., K], weight [N, K] of any type, bias [N] or absent -> [..., N]
+
+    With starts [E+1] it is E products: rows starts[e] to starts[e + 1] of x [R, K] times matrix e of weight [E, N, K],
+    plus b[e N] to b[(e + 1) N] -> [R, N]. A row's result depends on its own matrix only.
+    """
+    return _activation(activation, product(x, wide(weight), bias, starts))
 
 
 @matmul.shape
-def matmul_shape(x: Spec, weight: Spec, bias: Spec | None, *, activation: str) -> Spec:
-    return product_shape("matmul", x, weight, bias)
+def matmul_shape(x: Spec, weight: Spec, bias: Spec | None, starts: Spec | None, *, activation: str) -> Spec:
+    return product_shape("matmul", x, weight, bias, starts)
 
 
 @matmul.cost
-def matmul_cost(x: Spec, weight: Spec, bias: Spec | None, *, activation: str) -> Cost:
-    return product_cost(x, weight, bias)
+def matmul_cost(x: Spec, weight: Spec, bias: Spec | None, starts: Spec | None, *, activation: str) -> Cost:
+    return product_cost(x, weight, bias, starts)
+
+
+# Rows of each of the matrices of a stack: none, one, some and more than a tile.
+GROUPS = ([1], [0, 3, 0, 1], [40, 1, 2, 0, 30])
 
 
 @matmul.samples
@@ -76,24 +115,35 @@ def matmul_samples(rng: np.random.Generator) -> Iterator[Sample]:
         yield (normal(rng, 5, 65), weight(rng, dtype, 33, 65), normal(rng, 33)), {}
     for dtype in SCALES:
         yield (normal(rng, 3, 512), weight(rng, dtype, 17, 512), None), {}
+    for sizes in GROUPS:
+        for dtype in ("f32", "f16", "q4_k", "iq2_xs"):
+            x, matrices = normal(rng, sum(sizes), 256), weight(rng, dtype, len(sizes), 17, 256)
+            yield (x, matrices, None, segments(sizes)), {}
+    yield (normal(rng, 5, 33), normal(rng, 2, 20, 33), normal(rng, 40), segments([2, 3])), {"activation": "silu"}
 
 
 @matmul.vjp
 def matmul_vjp(
-    grad: np.ndarray, x: np.ndarray, weight: Any, bias: Any = None, *, activation: str = "none"
+    grad: np.ndarray, x: np.ndarray, weight: Any, bias: Any = None, starts: Any = None, *, activation: str = "none"
 ) -> tuple[Any, ...]:
     dense = wide(weight)
-    product = x @ dense.T
-    inner = grad * activation_slope(activation, product if bias is None else product + bias)
+    inner = grad * activation_slope(activation, product(x, dense, bias, starts))
+    if starts is not None:
+        rows, inputs = _groups(inner, starts), _groups(x, starts)
+        to_x = np.concatenate([one @ matrix for one, matrix in zip(rows, dense)])
+        to_weight = None if isinstance(weight, Packed) else np.stack([one.T @ y for one, y in zip(rows, inputs)])
+        return to_x, to_weight, None if bias is None else np.concatenate([one.sum(axis=0) for one in rows]), None
     rows = inner.reshape(-1, inner.shape[-1])
     to_weight = None if isinstance(weight, Packed) else rows.T @ x.reshape(-1, x.shape[-1])  # packed weights are frozen
-    return inner @ dense, to_weight, None if bias is None else rows.sum(axis=0)
+    return inner @ dense, to_weight, None if bias is None else rows.sum(axis=0), None
 
 
 @matmul.decompose
-def matmul_decompose(x: Any, weight: Any, bias: Any = None, *, activation: Any = "none") -> Any:
-    product = matmul(x, weight)
-    total = product if bias is None else add(product, bias)
+def matmul_decompose(x: Any, weight: Any, bias: Any = None, starts: Any = None, *, activation: Any = "none") -> Any:
+    if starts is not None:  # no op adds a bias to each group
+        total = matmul(x, weight, bias, starts)
+    else:
+        total = matmul(x, weight) if bias is None else add(matmul(x, weight), bias)
     return total if activation == "none" else activate(total, kind=activation)
 
 
@@ -285,12 +335,15 @@ def matmul_bf16(
     x: Rows,
     weight: Weight,
     bias: Weight | None = None,
+    starts: Integers | None = None,
     *,
     activation: ActivationOrNone = "none",
     rounded: bool = False,
     split: bool = False,
 ) -> Array | Rows:
     """act(x Wᵀ + b).  x bf16 [..., K], K a multiple of 32, weight bf16 [N, K], bias [N] or absent -> [..., N]
+
+    With starts [E+1] and weight [E, N, K] it is E products, as in matmul.
 
     Subnormal numbers count as zeros. csrc/kernels/matmul_bf16.cpp specifies the order of summation too.
     The result is f32, or with `rounded` bf16 as round_rows would make it. Split: x and weight are results of a split
@@ -300,30 +353,34 @@ def matmul_bf16(
     rows, matrix = rounded_bf16(wide(x)), rounded_bf16(wide(weight))
     if split:
         (high, low), (left, right) = (np.split(part, 2, axis=-1) for part in (rows, matrix))
-        product = high @ (left + right).T + low @ left.T
+        total = product(high, left + right, bias, starts) + product(low, left, None, starts)
     else:
-        product = rows @ matrix.T
-    result = _activation(activation, product if bias is None else product + bias)
+        total = product(rows, matrix, bias, starts)
+    result = _activation(activation, total)
     return _as_rows(result, split) if rounded else result
 
 
 @matmul_bf16.shape
-def matmul_bf16_shape(x: Spec, weight: Spec, bias: Spec | None, *, activation: str, rounded: bool, split: bool) -> Spec:
+def matmul_bf16_shape(
+    x: Spec, weight: Spec, bias: Spec | None, starts: Spec | None, *, activation: str, rounded: bool, split: bool
+) -> Spec:
     both = x.dtype.name == weight.dtype.name == "bf16"
     advice = "round both with round_rows first"
     require(both, "matmul_bf16", f"must be bf16, and weight too; weight is {weight}", field="x", given=x, advice=advice)
     fits = x.rank >= 1 and takes_bf16(x.shape[-1], split)
     what = f"must have rows of a multiple of {BF16_STEP} elements, at most {BF16_DEPTH}"
     require(fits, "matmul_bf16", what, field="x", given=x, advice="use matmul")
-    result = product_shape("matmul_bf16", x, weight, bias)
+    result = product_shape("matmul_bf16", x, weight, bias, starts)
     if not rounded:
         return result.like(*result.shape, dtype="f32")
     return result.like(*result.shape[:-1], result.shape[-1] * (2 if split else 1), dtype="bf16")
 
 
 @matmul_bf16.cost
-def matmul_bf16_cost(x: Spec, weight: Spec, bias: Spec | None, *, activation: str, rounded: bool, split: bool) -> Cost:
-    one = product_cost(x, weight, bias)
+def matmul_bf16_cost(
+    x: Spec, weight: Spec, bias: Spec | None, starts: Spec | None, *, activation: str, rounded: bool, split: bool
+) -> Cost:
+    one = product_cost(x, weight, bias, starts)
     return Cost(flops=one.flops * 3 // 2, bytes=one.bytes) if split else one
 
 
@@ -338,6 +395,9 @@ def matmul_bf16_samples(rng: np.random.Generator) -> Iterator[Sample]:
     for rows, n, k in [(1, 17, 64), (37, 33, 96)]:
         x, w = (round_rows(normal(rng, count, k), split=True) for count in (rows, n))
         yield (x, w, normal(rng, n)), {"split": True, "activation": "gelu"}
+    for sizes in GROUPS:
+        matrices = weight(rng, "bf16", len(sizes), 17, 64)
+        yield (round_rows(normal(rng, sum(sizes), 64)), matrices, normal(rng, len(sizes) * 17), segments(sizes)), {}
     # Sums of whole numbers are exact, so only one result is right.
     x, w = (rng.integers(-9, 10, size).astype(np.float32) for size in ((35, 64), (33, 64)))
     yield (round_rows(x), pack(w, "bf16"), None), {"rounded": True}
@@ -353,22 +413,27 @@ HALF_DEPTH = 2**15  # the longest row that matmul_half takes
 
 @op
 def matmul_half(
-    x: Array, weight: Weight, bias: Weight | None = None, *, activation: ActivationOrNone = "none"
+    x: Array,
+    weight: Weight,
+    bias: Weight | None = None,
+    starts: Integers | None = None,
+    *,
+    activation: ActivationOrNone = "none",
 ) -> Array:
     """act(x Wᵀ + b), in half precision or better.  x [..., K], weight f16 [N, K], bias [N] or absent -> [..., N]
 
     Levels with half-precision arithmetic scale rows of x by a power of two and round them to f16, and they round sums
     of 64 products to f16: a sum beyond 8,188 times the row's largest value overflows there. Other levels compute as
-    `matmul` does.
+    `matmul` does. With starts [E+1] and weight [E, N, K] it is E products, as in matmul.
     """
-    return matmul.reference(x, weight, bias, activation=activation)
+    return matmul.reference(x, weight, bias, starts, activation=activation)
 
 
 @matmul_half.shape
-def matmul_half_shape(x: Spec, weight: Spec, bias: Spec | None, *, activation: str) -> Spec:
+def matmul_half_shape(x: Spec, weight: Spec, bias: Spec | None, starts: Spec | None, *, activation: str) -> Spec:
     half = weight.dtype.name == "f16"
     require(half, "matmul_half", "must be f16", field="weight", given=weight, advice="use matmul")
-    result = product_shape("matmul_half", x, weight, bias)
+    result = product_shape("matmul_half", x, weight, bias, starts)
     depth = x.shape[-1]
     what = f"must have rows of at most {HALF_DEPTH} elements"
     require(depth <= HALF_DEPTH, "matmul_half", what, field="x", given=x, advice="use matmul")
@@ -376,8 +441,8 @@ def matmul_half_shape(x: Spec, weight: Spec, bias: Spec | None, *, activation: s
 
 
 @matmul_half.cost
-def matmul_half_cost(x: Spec, weight: Spec, bias: Spec | None, *, activation: str) -> Cost:
-    return product_cost(x, weight, bias)
+def matmul_half_cost(x: Spec, weight: Spec, bias: Spec | None, starts: Spec | None, *, activation: str) -> Cost:
+    return product_cost(x, weight, bias, starts)
 
 
 @matmul_half.samples
@@ -389,6 +454,9 @@ def matmul_half_samples(rng: np.random.Generator) -> Iterator[Sample]:
         yield (normal(rng, 3, 65), weight(rng, "f16", 17, 65), normal(rng, 17)), {"activation": kind}
     yield (strided(rng, 5, 33), weight(rng, "f16", 17, 33), normal(rng, 17)), {}
     yield (ugly(rng, 5, 65), weight(rng, "f16", 17, 65), None), {}
+    for sizes in GROUPS:
+        x, matrices = normal(rng, sum(sizes), 65), weight(rng, "f16", len(sizes), 17, 65)
+        yield (x, matrices, normal(rng, len(sizes) * 17), segments(sizes)), {}
 
 
 matmul_half.no_gradient("half precision is for inference; training runs with f32 activations")

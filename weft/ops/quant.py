@@ -9,7 +9,7 @@ import numpy as np
 from weft.dtype import DTYPES
 from weft.ops.elementwise import activation as _activation
 from weft.ops.elementwise import gated
-from weft.ops.matmul import product_cost, product_shape
+from weft.ops.matmul import GROUPS, product, product_cost, product_shape
 from weft.ops.norm import add_rms_norm, rms_norm
 from weft.ops.packed import A8, Packed, wide
 from weft.ops.registry import (
@@ -19,6 +19,7 @@ from weft.ops.registry import (
     Array,
     Codes,
     Cost,
+    Integers,
     Rows,
     Sample,
     Weight,
@@ -26,7 +27,7 @@ from weft.ops.registry import (
     op,
     require,
 )
-from weft.ops.samples import normal, strided, ugly, weight
+from weft.ops.samples import normal, segments, strided, ugly, weight
 from weft.ops.spec import Spec
 from weft.ops.tolerance import chain
 
@@ -221,10 +222,19 @@ def _exact_norms(rng: np.random.Generator) -> Iterator[tuple[np.ndarray, np.ndar
 
 
 @op
-def matmul_q(x: Rows, weight: Weight, bias: Weight | None = None, *, activation: ActivationOrNone = "none") -> Array:
-    """act(x Wᵀ + b).  x int8 rows [..., K], weight [N, K] with an int8 path, bias [N] or absent -> f32 [..., N]"""
-    product = wide_rows(x) @ wide(weight).T
-    return _activation(activation, product if bias is None else product + bias)
+def matmul_q(
+    x: Rows,
+    weight: Weight,
+    bias: Weight | None = None,
+    starts: Integers | None = None,
+    *,
+    activation: ActivationOrNone = "none",
+) -> Array:
+    """act(x Wᵀ + b).  x int8 rows [..., K], weight [N, K] with an int8 path, bias [N] or absent -> f32 [..., N]
+
+    With starts [E+1] and weight [E, N, K] it is E products, as in matmul.
+    """
+    return _activation(activation, product(wide_rows(x), wide(weight), bias, starts))
 
 
 def wide_rows(x: Packed) -> np.ndarray:
@@ -234,18 +244,18 @@ def wide_rows(x: Packed) -> np.ndarray:
 
 
 @matmul_q.shape
-def matmul_q_shape(x: Spec, weight: Spec, bias: Spec | None, *, activation: str) -> Spec:
+def matmul_q_shape(x: Spec, weight: Spec, bias: Spec | None, starts: Spec | None, *, activation: str) -> Spec:
     block = INT8_BLOCK.get(weight.dtype.name)
     require(block is not None, "matmul_q", "has no int8 kernel", field="weight", given=weight, advice="use matmul")
     advice = f"quantise with block {block}"
     require(x.dtype.block == block, "matmul_q", f"does not fit weight {weight}", field="x", given=x, advice=advice)
-    result = product_shape("matmul_q", x, weight, bias)
+    result = product_shape("matmul_q", x, weight, bias, starts)
     return result.like(*result.shape, dtype="f32")
 
 
 @matmul_q.cost
-def matmul_q_cost(x: Spec, weight: Spec, bias: Spec | None, *, activation: str) -> Cost:
-    return product_cost(x, weight, bias)
+def matmul_q_cost(x: Spec, weight: Spec, bias: Spec | None, starts: Spec | None, *, activation: str) -> Cost:
+    return product_cost(x, weight, bias, starts)
 
 
 @matmul_q.samples
@@ -256,6 +266,10 @@ def matmul_q_samples(rng: np.random.Generator) -> Iterator[Sample]:
             yield (x, weight(rng, dtype, n, block * blocks), None), {}
         x = quantise_rows(normal(rng, 5, 2 * block) * np.float32(10.0) ** rng.integers(-3, 3, (5, 1)), block=block)
         yield (x, weight(rng, dtype, 33, 2 * block), normal(rng, 33)), {"activation": "silu"}
+        for sizes in GROUPS:
+            x = quantise_rows(normal(rng, sum(sizes), block), block=block)
+            shifts = normal(rng, len(sizes) * 17)
+            yield (x, weight(rng, dtype, len(sizes), 17, block), shifts, segments(sizes)), {}
 
 
 matmul_q.no_gradient("its rows are integers; training runs with f32 activations")
@@ -400,8 +414,8 @@ def matmul_i8(
     header = headers.reshape(-1, 3)
     column = np.clip(header[:, 1], 0, x.shape[-1] - 1).astype(np.int64)
     rows[np.arange(len(rows)), column] += np.clip(header[:, 2], 0, 127 * (REACH - 1)).astype(np.int64)
-    product = (rows @ codes.T.astype(np.float64) * scales * header[:, :1]).reshape(*x.shape[:-1], -1)
-    result = _activation(activation, product if bias is None else product + bias)
+    total = (rows @ codes.T.astype(np.float64) * scales * header[:, :1]).reshape(*x.shape[:-1], -1)
+    result = _activation(activation, total if bias is None else total + bias)
     return quantise_tokens.reference(result, reader) if quantised else result
 
 

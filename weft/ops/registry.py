@@ -30,8 +30,8 @@ from weft.ops.spec import Dim, Shape, Spec, spec_of
 from weft.ops.state import KV_ELEMENTS, AdapterArray, KvArray, SlotArray
 from weft.ops.tolerance import DEFAULTS
 
-FAMILIES = ("elementwise", "norm", "matmul", "quant", "gather", "rope", "attention", "recurrent", "reduce")
 LEARNING = ("backward", "attention_backward", "training")  # imported where one of them is asked for
+FAMILIES = ("elementwise", "norm", "matmul", "quant", "gather", "rope", "attention", "recurrent", "reduce", "experts")
 
 # Values of word attributes. Kernels get a word as its index in the list; csrc/core/words.h has the same lists.
 ActivationOrNone = Literal["none", "gelu", "gelu_tanh", "silu", "relu", "tanh", "sigmoid", "softplus", "relu2"]

@@ -18,7 +18,7 @@ from weft.errors import FormatError, NotFoundError, UnsupportedError, WeightErro
 from weft.frozen import frozen
 from weft.models import find_module, gguf_declaration
 from weft.nn import description
-from weft.nn.scope import MINUS_EXP, PLUS_ONE, TRANSPOSED
+from weft.nn.scope import EACH, MINUS_EXP, PLUS_ONE, TRANSPOSED
 from weft.runtime.threads import Soon
 from weft.weights import strict_json
 from weft.weights.files import MappedFile, TensorView
@@ -71,6 +71,11 @@ class Tensor:
         starts = np.arange(0, self.view.shape[0], period)[:, None]
         chosen = (starts + np.arange(first, end)).reshape(-1).astype(np.int32)
         return Tensor(self.view.take(chosen if self.row_order is None else np.asarray(self.row_order)[chosen]))
+
+    def flat(self) -> Tensor:
+        """The rows of all matrices of a stack [count, rows, cols] one after another; no copy."""
+        count, rows, cols = self.view.shape
+        return Tensor(TensorView(self.view.dtype, (count * rows, cols), self.view.bytes()))
 
     def minus_exp(self) -> Tensor:
         """Minus the exponential of every element, in f32."""
@@ -151,7 +156,7 @@ class Checkpoint:
 
     def stored(self, name: str) -> DType | None:
         """How `name` is stored, None when there is no such tensor."""
-        tensor = self.tensors.get(name) or self.tensors.get(name.partition(":")[0])
+        tensor = self.tensors.get(name) or self.tensors.get(name.replace(f".{EACH}.", ".0.").partition(":")[0])
         return None if tensor is None else tensor.view.dtype
 
     def with_tensors(self, prefix: str, path: Path) -> Checkpoint:
@@ -175,6 +180,8 @@ class Checkpoint:
 
             whole = Tensor(turned(self.tensors[base].view))
             return replace(self, tensors={base: whole}).tensor(base + rest, shape)
+        if is_stack(name) and name not in self.tensors:
+            return joined(self.matrices(name, shape))
         if name.endswith(PLUS_ONE) and name not in self.tensors:
             return replace(self.tensor(name.removesuffix(PLUS_ONE), shape), plus_one=True)
         if name.endswith(MINUS_EXP) and name not in self.tensors:
@@ -193,9 +200,46 @@ class Checkpoint:
             return tensor.every(first, end, period[0])
         return tensor.rows(first, end) if rows else tensor
 
+    def matrices(self, name: str, shape: tuple[int, ...]) -> list[Tensor]:
+        """The matrices of a stack [count, rows, cols]: tensors of their own, or parts of one stored tensor; no copies.
+
+        `name.each.rest` is the stored tensors name.0.rest, name.1.rest and so on, or one tensor of that name.
+        `name:first-end/total:each` is those rows of each matrix of the stored tensor `name`.
+        """
+        count, rows, cols = shape
+        if f".{EACH}." in name and name not in self.tensors:
+            first, rest = name.split(f".{EACH}.")
+            found = [self.tensor(f"{first}.{index}.{rest}", (rows, cols)) for index in range(count)]
+            odd = next((i for i, one in enumerate(found) if one.view.dtype != found[0].view.dtype), None)
+            if odd is not None:
+                what = f"{first}.{odd}.{rest} is {found[odd].view.dtype}, {first}.0.{rest} is {found[0].view.dtype}"
+                raise WeightError("weights", f"{what}; the matrices of all experts must have one type")
+            return found
+        stored, _, part = name.removesuffix(f":{EACH}").partition(":")
+        start, end, total = map(int, re.split("[-/]", part)) if part else (0, rows, rows)
+        whole = self.tensor(stored, (count, total, cols)).flat()
+        return [whole.rows(index * total + start, index * total + end) for index in range(count)]
+
+
+def is_stack(name: str) -> bool:
+    """Whether this is the name of matrices that lie in several tensors, or of parts of matrices."""
+    return f".{EACH}." in name or name.endswith(f":{EACH}")
+
+
+def joined(matrices: Sequence[Tensor]) -> Tensor:
+    """One tensor [count, rows, cols] of matrices of one shape and type; a copy."""
+    import numpy as np
+
+    view = matrices[0].view
+    data = np.concatenate([one.view.bytes() for one in matrices])
+    return Tensor(TensorView(view.dtype, (len(matrices), *view.shape), data))
+
 
 def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape without inner axes of one: the taps of a convolution are [C, 1, W] in one format, [C, W] in another."""
+    """The shape without inner axes of one: the taps of a convolution are [C, 1, W] in one format, [C, W] in another. So
+    is a matrix of one row a vector."""
+    if len(shape) == 2 and shape[0] == 1:
+        return shape[1:]
     return shape if len(shape) < 3 else (shape[0], *(size for size in shape[1:-1] if size != 1), shape[-1])
 
 
@@ -392,7 +436,8 @@ def _open_gguf(path: Path) -> Checkpoint:
 
     opened = open_gguf(path)
     meta = opened.metadata
-    gguf = gguf_declaration(meta.get_str("general.architecture"))
+    architecture = meta.get_str("general.architecture")
+    gguf = gguf_declaration(architecture, meta.get_int(f"{architecture}.expert_count", 0) > 0)
     config = config_from_gguf(opened, gguf)
     tensors = {}
     for name, view in opened.tensors.items():

@@ -153,8 +153,9 @@ class _ConfigReader:
 
     def decoder(self) -> dict[str, Any]:
         """What all decoders have: the same keys below the architecture's name."""
-        if self.meta.get_int(self.key("expert_count"), 0):
-            self.refuse("expert_count", "is not 0: weft does not run mixtures of experts yet")
+        if self.meta.get_int(self.key("expert_count"), 0) and not self.gguf.experts:
+            what = f"is not 0: weft runs no mixture of experts of this architecture ({self.gguf.architecture})"
+            self.refuse("expert_count", what)
         config = self.shared()
         heads = config["num_attention_heads"]
         kv_heads = self.count("attention.head_count_kv", heads, high=MAX_HEADS)

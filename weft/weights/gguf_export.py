@@ -4,6 +4,7 @@ What GGUF has no words for is refused: a file that other readers would run as an
 """
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,6 +27,8 @@ _REALS = {
     "layer_norm_eps": "attention.layer_norm_epsilon",
     "rope_theta": "rope.freq_base",
 }
+_EXPERT = re.compile(r"(.+\.experts)\.[0-9]+\.(.+)")
+_FUSED = re.compile(r"(.+\.experts)\.(gate_up_proj|down_proj)")
 _HEAD_WIDTHS = ("attention.key_length", "attention.value_length", "rope.dimension_count")
 
 
@@ -33,7 +36,7 @@ def gguf_tensors(config: Mapping[str, Any], tensors: Mapping[str, TensorView], g
     """The tensors of a Hugging Face model as a GGUF file of it holds them, rope factors among them."""
     full = _with_head_dim(_flat_rope(config), gguf)
     stored = {}
-    for name, view in tensors.items():
+    for name, view in _with_stacks(tensors).items():
         known = gguf.gguf_name(name)
         if known is None:
             continue
@@ -46,9 +49,40 @@ def gguf_tensors(config: Mapping[str, Any], tensors: Mapping[str, TensorView], g
             view = TensorView.of(-np.exp(view.numpy().astype(np.float32)))
         if len(view.shape) == 3 and view.shape[1] == 1:  # the taps of a convolution
             view = TensorView(view.dtype, (view.shape[0], view.shape[2]), view.bytes())
+        if known.endswith("ffn_gate_inp_shexp.weight"):  # one row, which readers want as a vector
+            view = TensorView(view.dtype, view.shape[1:], view.bytes())
         stored[known] = view if order is None else view.take(order)
     factors = {name: TensorView.of(np.float32(values)) for name, values in _factor_tensors(full, gguf).items()}
     return {**stored, **factors}
+
+
+def _with_stacks(tensors: Mapping[str, TensorView]) -> dict[str, TensorView]:
+    """The tensors with those of all experts as one: experts.3.up_proj.weight is a part of experts.each.up_proj.weight,
+    and so is experts.gate_up_proj."""
+    found: dict[str, TensorView] = {}
+    parts: dict[str, list[TensorView]] = {}
+    for name, view in sorted(tensors.items(), key=lambda item: _numbers(item[0])):
+        one, fused = _EXPERT.fullmatch(name), _FUSED.fullmatch(name)
+        if one is not None:
+            parts.setdefault(f"{one[1]}.each.{one[2]}", []).append(view)
+        elif fused is not None:
+            names = ("gate_proj", "up_proj") if fused[2] == "gate_up_proj" else (fused[2],)
+            rows = view.bytes().reshape(view.shape[0], len(names), -1)
+            shape = (view.shape[0], view.shape[1] // len(names), view.shape[2])
+            for index, own in enumerate(names):
+                data = np.ascontiguousarray(rows[:, index]).reshape(-1)
+                found[f"{fused[1]}.each.{own}.weight"] = TensorView(view.dtype, shape, data)
+        else:
+            found[name] = view
+    for name, views in parts.items():
+        data = np.concatenate([view.bytes() for view in views])
+        found[name] = TensorView(views[0].dtype, (len(views), *views[0].shape), data)
+    return found
+
+
+def _numbers(name: str) -> list[tuple[int, str]]:
+    """A key that sorts names by the numbers in them."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in name.split(".")]
 
 
 def gguf_from_config(config: Mapping[str, Any], gguf: Gguf) -> dict[str, Any]:

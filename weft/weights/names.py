@@ -98,6 +98,7 @@ class Gguf:
     factors       the kind of rope_scaling whose divisors are tensors: llama3 or longrope
     rope_words    older words for kinds of rope_scaling -> the current ones
     activation    the only activation that readers of the format apply
+    experts       layers have experts, whose number is expert_count
     some_attend   attention.head_count_kv has one number for each layer, 0 for one without attention
     head_dim      the width of a head where config.json names none; 0 for an even share of the embedding
     read          config.json's entries that only this model has, from the keys and the shared entries
@@ -122,6 +123,7 @@ class Gguf:
     factors: str = ""
     rope_words: Mapping[str, str] = field(default_factory=dict)
     activation: str = "silu"
+    experts: bool = False
     some_attend: bool = False
     head_dim: int = 0
     read: Callable[[GgufKeys, dict[str, Any]], dict[str, Any]] | None = None

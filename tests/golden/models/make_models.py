@@ -7,6 +7,7 @@ what weft refuses. Every file holds the versions that made it, under `versions`.
 """
 
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ def run(name: str, cfg: dict[str, Any]) -> dict[str, np.ndarray]:
     made = getattr(transformers, cfg["architectures"][0])
     has_pooler = cfg["model_type"] in ("bert", "roberta", "xlm-roberta", "nomic_bert")
     model = (made(config, add_pooling_layer=False) if has_pooler else made(config)).eval().float()
+    if any(".experts." in key for key in tiny.shapes(cfg)):
+        return outputs(name, cfg, loaded(cfg, made))
     start = "" if decodes(cfg) else "model."
     tensors = {key.removeprefix(start): torch.from_numpy(value) for key, value in tiny.weights(cfg).items()}
     missing, unexpected = model.load_state_dict(tensors, strict=False)
@@ -32,6 +35,22 @@ def run(name: str, cfg: dict[str, Any]) -> dict[str, np.ndarray]:
     assert all("lm_head" in key or "position_ids" in key for key in missing), missing
     if hasattr(model, "tie_weights"):
         model.tie_weights()
+    return outputs(name, cfg, model)
+
+
+def loaded(cfg: dict[str, Any], made: Any) -> Any:
+    """The model as transformers reads it from a file, where experts may be apart or together."""
+    with tempfile.TemporaryDirectory() as folder:
+        tiny.write_folder(Path(folder), cfg)
+        model, report = made.from_pretrained(
+            folder, attn_implementation="eager", dtype=torch.float32, output_loading_info=True
+        )
+    assert not report["unexpected_keys"] and not report["mismatched_keys"], report
+    assert all("lm_head" in key for key in report["missing_keys"]), report
+    return model.eval()
+
+
+def outputs(name: str, cfg: dict[str, Any], model: Any) -> dict[str, np.ndarray]:
     found = {}
     with torch.no_grad():
         for length in tiny.LENGTHS:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from weft.ops.state import AdapterArray
 
 PRODUCTS = ("matmul", "matmul_q")
+STACKED = (*PRODUCTS, "matmul_half", "matmul_bf16")  # products that multiply groups of rows with matrices of a stack
+STACK = "stack:"
 OF_INT8 = ("matmul_i8", "quantise_tokens")
 
 
@@ -26,7 +28,8 @@ def weight_layouts(program: Program) -> dict[str, str]:
     value, so twice the columns) or "quads" (of int8; "equalised": with factors).
 
     A matrix that is multiplied goes into panels where its type has them; one of the lower iq types is widened tile by
-    tile out of the file's own blocks. A table that is only looked up stays as it is in the file.
+    tile out of the file's own blocks. A table that is only looked up stays as it is in the file. Each matrix of a
+    stack has the layout after "stack:".
     """
     used = {value.name: "rows" for value in program.weights}
     table = program.table
@@ -38,6 +41,8 @@ def weight_layouts(program: Program) -> dict[str, str]:
             used[name] = "halves"
         if instr.op == "matmul_bf16":
             used[name] = "split" if instr.attrs["split"] else "pairs"
+        if instr.op in STACKED and instr.inputs[3] is not None:
+            used[name] = STACK + used[name].removeprefix(STACK)
     used.update(_quads(program))
     return {name: "vector" if len(table[name].shape) == 1 else layout for name, layout in used.items()}
 
@@ -66,7 +71,7 @@ def _quads(program: Program) -> dict[str, str]:
 
 def stored_shape(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
     """The shape in its file of a weight that has `shape` in the program."""
-    return (*shape[:-1], shape[-1] // 2) if layout == "split" else shape
+    return (*shape[:-1], shape[-1] // 2) if layout.removeprefix(STACK) == "split" else shape
 
 
 def native_weight(value: np.ndarray | Packed, layout: str) -> Any:
@@ -82,6 +87,10 @@ def native_weight(value: np.ndarray | Packed, layout: str) -> Any:
         dense = value.dense() if isinstance(value, Packed) else value
         return pack.Weight.vector(np.ascontiguousarray(dense, np.float32).reshape(-1))
     packed = value if isinstance(value, Packed) else _as_packed(value)
+    if layout.startswith(STACK):
+        count, *shape = packed.shape
+        matrices = [Packed(packed.dtype, tuple(shape), data) for data in packed.data.reshape(count, -1)]
+        return pack.Weight.stacked([native_weight(matrix, layout.removeprefix(STACK)) for matrix in matrices])
     rows, cols = math.prod(packed.shape[:-1]), packed.shape[-1]
     if layout == "rows":
         return pack.Weight.in_rows(packed.dtype.name, rows, cols, packed.data)

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft._core import pack
-from weft.backends.base import AdapterPacker, AdapterWeights, Loading, Source, WantedWeight, Weights
+from weft.backends.base import AdapterPacker, AdapterWeights, Loading, Source, StoredTensor, WantedWeight, Weights
+from weft.backends.cpu.binding import STACK
 from weft.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -42,7 +43,19 @@ class CpuWeights(Weights):
         name, shape, layout = wanted
         if constant is not None:
             return pack.Weight.widened("f32", math.prod(shape), constant, arena=self._arena)
-        tensor = source.tensor(name, shape)
+        if layout.startswith(STACK):
+            return self._stacked(wanted, source, packing)
+        return self._one(source.tensor(name, shape), wanted, packing)
+
+    def _stacked(self, wanted: WantedWeight, source: Source, packing: Any) -> Any:
+        """Each matrix packed by itself, so that those of one expert lie together and nothing is copied before."""
+        name, (count, rows, cols), layout = wanted
+        each = WantedWeight(name, (rows, cols), layout.removeprefix(STACK))
+        matrices = source.matrices(name, (count, rows, cols))
+        return pack.Weight.stacked([self._one(matrix, each, packing) for matrix in matrices])
+
+    def _one(self, tensor: StoredTensor, wanted: WantedWeight, packing: Any) -> Any:
+        name, shape, layout = wanted
         stored, data = tensor.view.dtype, tensor.view.buffer()
         if layout == "vector":
             if not _native(stored):

@@ -25,7 +25,11 @@ def adapt(program: Program) -> Program:
     values["adapters"] = Value("adapters", "input", as_dtype("i32"), (B,))
     body: list[Instr] = []
     for number, instr in enumerate(program.body):
-        if instr.op == "matmul" and program.table[str(instr.inputs[0])].shape[:-1] in ((T,), (L,)):
+        if (
+            instr.op == "matmul"
+            and instr.inputs[3] is None
+            and program.table[str(instr.inputs[0])].shape[:-1] in ((T,), (L,))
+        ):
             body += _adapted(program, instr, str(number), values)
         elif instr.op == "embedding" and instr.inputs[0] == "ids":
             body += _looked_up(program, instr, str(number), values)

@@ -64,12 +64,17 @@ def _with_fewer_rows(program: Program) -> dict[int, str]:
     cut: dict[int, str] = {}
     for index in reversed(range(len(program.body))):
         instr = program.body[index]
-        if instr.op not in ROW_BY_ROW or any(not _cuttable(program, name) for name in instr.outputs):
+        if instr.op not in ROW_BY_ROW or _grouped(instr) or any(not _cuttable(program, name) for name in instr.outputs):
             continue
         wanted = {_rows_wanted(program, reader, cut) for name in instr.outputs for reader in program.readers[name]}
         if len(wanted) == 1 and (rows := wanted.pop()) is not None:
             cut[index] = rows
     return cut
+
+
+def _grouped(instr: Instr) -> bool:
+    """Whether this is a product whose rows belong to several matrices."""
+    return instr.op == "matmul" and instr.inputs[3] is not None
 
 
 def _cuttable(program: Program, name: str) -> bool:
@@ -81,5 +86,8 @@ def _rows_wanted(program: Program, reader: int, cut: dict[int, str]) -> str | No
     """The rows that an instruction reads of its operands; None for all of them."""
     instr = program.body[reader]
     if instr.op == "take_rows":
-        return str(instr.inputs[1]) if program.table[instr.outputs[0]].kind == "buffer" else None
+        rows = str(instr.inputs[1])  # an input: rows that the program computes may depend on this very operand
+        return (
+            rows if program.table[instr.outputs[0]].kind == "buffer" and program.table[rows].kind == "input" else None
+        )
     return cut.get(reader)

@@ -15,9 +15,11 @@ def fold_bias(program: Program) -> Program:
         reader = program.only_reader(product)
         if reader is None or program.body[reader].op != "add" or program.body[reader].inputs[0] != product:
             continue
+        if instr.inputs[3] is not None:  # a group of rows has a bias of its own
+            continue
         bias = program.table[str(program.body[reader].inputs[1])]
         if bias.kind == "weight" and len(bias.shape) == 1:
             outputs = program.body[reader].outputs
-            body[index] = replace(instr, inputs=(*instr.inputs[:2], bias.name), outputs=outputs)
+            body[index] = replace(instr, inputs=(*instr.inputs[:2], bias.name, *instr.inputs[3:]), outputs=outputs)
             body[reader] = None
     return arrange(program.name, program.values, filter(None, body))

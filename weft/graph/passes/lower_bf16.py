@@ -59,7 +59,7 @@ def _matrices(program: Program, split: bool) -> set[str]:
         if instr.op != "matmul":
             continue
         weight = program.table[str(instr.inputs[1])]
-        depth = cast(int, weight.shape[1]) * (2 if split else 1)
+        depth = cast(int, weight.shape[-1]) * (2 if split else 1)
         if may_become(program, weight, "bf16") and takes_bf16(depth, split):
             found.add(weight.name)
     return found

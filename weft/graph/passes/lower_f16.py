@@ -25,4 +25,4 @@ def lower_f16(program: Program) -> Program:
 
 def _fits(program: Program, name: str) -> bool:
     weight = program.table[name]
-    return may_become(program, weight, "f16") and cast(int, weight.shape[1]) <= HALF_DEPTH
+    return may_become(program, weight, "f16") and cast(int, weight.shape[-1]) <= HALF_DEPTH

@@ -44,7 +44,7 @@ def lower_tokens(program: Program) -> Program:
         reader = _weight(program, program.readers[y][0]) if y in made else None
         attrs = {**instr.attrs, "equalised": i in equalised, "quantised": y in made}
         outputs = (y, made[y]) if y in made else (y,)
-        body.append(Instr("matmul_i8", (*rows[x], *instr.inputs[1:], reader), outputs, attrs))
+        body.append(Instr("matmul_i8", (*rows[x], *instr.inputs[1:3], reader), outputs, attrs))
     return lower_bf16(arrange(program.name, list(values.values()), body))
 
 
@@ -54,6 +54,7 @@ def _products(program: Program) -> set[int]:
         i
         for i, instr in enumerate(program.body)
         if instr.op == "matmul"
+        and instr.inputs[3] is None  # the rows of a stack are not those of the step
         and program.table[_weight(program, i)].dtype.name in FLOATS
         and takes_i8(program.table[_weight(program, i)].shape[1])
         and program.table[str(instr.inputs[0])].shape[0] == T
