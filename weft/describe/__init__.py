@@ -5,9 +5,11 @@ from typing import TYPE_CHECKING
 from weft.lazy import lazily
 
 if TYPE_CHECKING:
+    from weft.describe.adopting import Adoption as Adoption
+    from weft.describe.adopting import adopt as adopt
     from weft.describe.known import description_of as description_of
 
-_HOMES = {"description_of": "known"}
+_HOMES = {"Adoption": "adopting", "adopt": "adopting", "description_of": "known"}
 
 __all__ = [*_HOMES]
 

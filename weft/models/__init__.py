@@ -86,8 +86,9 @@ def model_module(model_type: str) -> ModelModule:
     """The file weft/models/<model_type>.py; a type without one is refused by name."""
     found = find_module(model_type)
     if found is None:
+        advice = f"{ADVICE}; `weft adopt` drafts a description of another"
         raise UnsupportedError(
-            "load", "is not a type that weft runs", field="model_type", given=model_type, advice=ADVICE
+            "load", "is not a type that weft runs", field="model_type", given=model_type, advice=advice
         )
     return found
 

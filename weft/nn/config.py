@@ -37,7 +37,7 @@ def read_config(cls: type[T], raw: Mapping[str, Any]) -> T:
     hints = get_type_hints(cls)
     names = _declared(cls, "ALIASES")
     raw = {**{name: raw[other] for other, name in names.items() if other in raw}, **raw}
-    raw = _flat_rope(raw, _declared(cls, "LAYER_ROPES"))
+    raw = flat_rope(raw, _declared(cls, "LAYER_ROPES"))
     limits = {**LIMITS, **_declared(cls, "LIMITS"), **dict.fromkeys([*ABOVE_ZERO, *_declared(cls, "ABOVE_ZERO")], 0)}
     values: dict[str, Any] = {}
     for field in fields(cls):  # type: ignore[arg-type]
@@ -91,7 +91,7 @@ def _declared(cls: type, name: str) -> dict[str, Any]:
     return found
 
 
-def _flat_rope(raw: Mapping[str, Any], by_layer: Mapping[str, tuple[str, str]]) -> Mapping[str, Any]:
+def flat_rope(raw: Mapping[str, Any], by_layer: Mapping[str, tuple[str, str]]) -> Mapping[str, Any]:
     """The config with theta and scaling in fields of their own: older files, and GGUF, have them so.
 
     Newer files keep both in `rope_parameters`, once for every type of layer where a model says so (`by_layer`: type ->

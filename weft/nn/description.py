@@ -365,6 +365,11 @@ def read_description(raw: Any) -> Description:
     return read_config(Description, values)
 
 
+def section(name: str, raw: Any) -> Any:
+    """One section of a description, as an instance of its class."""
+    return _read(_SECTIONS[name], raw, f"{name}.")
+
+
 def _read(cls: type[T], raw: Any, path: str) -> T:
     """A section, with errors that name fields by their path."""
     values = _object(raw, path)

@@ -41,6 +41,10 @@ class CpuWeights(Weights):
 
     def _made(self, wanted: WantedWeight, source: Source, constant: bytes | None, packing: Any) -> Any:
         name, shape, layout = wanted
+        if constant is not None and layout == "rows":
+            import numpy as np
+
+            return pack.Weight.in_rows("f32", *shape, np.frombuffer(constant, np.uint8))
         if constant is not None:
             return pack.Weight.widened("f32", math.prod(shape), constant, arena=self._arena)
         if layout.startswith(STACK):
