@@ -25,6 +25,13 @@ def test_the_number_that_stands_for_no_limit_is_read() -> None:
     assert strict_json.parse('{"model_max_length": 1000000000000000019884624838656}') == {"model_max_length": int(1e30)}
 
 
+def test_infinity_is_a_number_only_where_the_reader_says_so() -> None:
+    assert strict_json.parse("[0.0, Infinity]", infinity=True) == [0.0, float("inf")]
+    for text, infinity in (("[Infinity]", False), ("[-Infinity]", True), ("[NaN]", True)):
+        with pytest.raises(strict_json.JsonError, match="is not JSON at character 1"):
+            strict_json.parse(text, infinity=infinity)
+
+
 @pytest.mark.parametrize("text", ODD, ids=lambda text: text[:20])
 def test_the_place_is_named(text: str) -> None:
     with pytest.raises(strict_json.JsonError) as error:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 # What GGUF files call a model whose file here has another name.
 ARCHITECTURES = {
+    "granitehybrid": "granitemoehybrid",
     "qwen35": "qwen3_5_text",
     "qwen2moe": "qwen2_moe",
     "qwen3moe": "qwen3_moe",

@@ -5,7 +5,7 @@ Reference: transformers/models/granite. Checkpoint names are Llama's.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -69,18 +69,18 @@ def block(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> Tensor:
     return x + nn.scale(llama.mlp(y, w / "mlp", cfg), by=cfg.residual_multiplier)
 
 
-def hidden_states(w: Scope, cfg: Config, step: Step) -> Tensor:
+def hidden_states(w: Scope, cfg: Config, step: Step, layers: Callable[..., Tensor] = block) -> Tensor:
     """The normed last hidden state of the tokens in step.rows [L, hidden]."""
     x = nn.embedding(step.ids, w / "embed_tokens", cfg.vocab_size, cfg.hidden_size)
     x = nn.scale(x, by=cfg.embedding_multiplier)
     for layer in range(cfg.num_hidden_layers):
-        x = block(x, w / "layers" / layer, cfg, step, layer)
+        x = layers(x, w / "layers" / layer, cfg, step, layer)
     return nn.rms_norm(nn.take_rows(x, step.rows), w / "norm", cfg.rms_norm_eps)
 
 
-def forward(w: Scope, cfg: Config, step: Step) -> Tensor:
+def forward(w: Scope, cfg: Config, step: Step, layers: Callable[..., Tensor] = block) -> Tensor:
     """Logits of the tokens in step.rows [L, vocab]; step carries positions and the key/value pages."""
-    logits = llama.head(hidden_states(w / "model", cfg, step), w, cfg)
+    logits = llama.head(hidden_states(w / "model", cfg, step, layers), w, cfg)
     return nn.scale(logits, by=1.0 / cfg.logits_scaling)
 
 

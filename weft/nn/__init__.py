@@ -7,6 +7,7 @@ from weft.lazy import lazily
 if TYPE_CHECKING:
     from weft.nn.attention import attend as attend
     from weft.nn.config import MAX_EXPERTS as MAX_EXPERTS
+    from weft.nn.config import Mamba2 as Mamba2
     from weft.nn.config import check_layer_types as check_layer_types
     from weft.nn.config import check_one_of as check_one_of
     from weft.nn.config import check_part_rotates as check_part_rotates
@@ -37,12 +38,14 @@ if TYPE_CHECKING:
     from weft.nn.rotary import rotate as rotate
     from weft.nn.rotary import settled_positions as settled_positions
     from weft.nn.scope import Scope as Scope
+    from weft.nn.state_space import mamba2 as mamba2
     from weft.nn.step import Step as Step
 
 _HOMES = {
     "DenseLayer": "pooling",
     "Head": "pooling",
     "MAX_EXPERTS": "config",
+    "Mamba2": "config",
     "Rope": "rotary",
     "Scope": "scope",
     "Step": "step",
@@ -57,6 +60,7 @@ _HOMES = {
     "gated": "layers",
     "layer_norm": "layers",
     "linear": "layers",
+    "mamba2": "state_space",
     "mixture": "experts",
     "most_positions": "rotary",
     "pooled": "pooling",

@@ -8,6 +8,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, TypeVar, cast, get_args, get_type_hints
 
 from weft.errors import FormatError, UnsupportedError
+from weft.frozen import frozen
 
 T = TypeVar("T")
 
@@ -80,6 +81,33 @@ def check_layer_types(cfg: Any, types: Sequence[str] | None, known: Collection[s
     if types is not None and len(types) != cfg.num_hidden_layers:
         what = f"must have one entry for each of {cfg.num_hidden_layers} layers"
         raise unsupported(cfg, "layer_types", what, given=f"{len(types)} entries")
+
+
+@frozen
+class Mamba2:
+    """Sizes of a layer: `heads` of `head_dim` channels, each with a state [state, head_dim]; b and c are shared by the
+    heads of a group; the convolution is `width` tokens wide."""
+
+    heads: int
+    head_dim: int
+    groups: int
+    state: int
+    width: int
+    eps: float
+    bias: bool = False  # of the projections
+    conv_bias: bool = True
+
+    @property
+    def inner(self) -> int:
+        return self.heads * self.head_dim
+
+    def refusal(self, cfg: Any, fields: dict[str, str]) -> UnsupportedError | None:
+        """Why a layer of these sizes cannot be, if so. `fields` has the Config's names of `heads` and `width`."""
+        if self.heads % self.groups:
+            return unsupported(cfg, fields["heads"], f"must be a multiple of {self.groups} groups", given=self.heads)
+        if self.width < 2:
+            return unsupported(cfg, fields["width"], "must be at least 2", given=self.width)
+        return None
 
 
 def _declared(cls: type, name: str) -> dict[str, Any]:

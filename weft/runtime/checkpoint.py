@@ -5,6 +5,7 @@ Tensors carry Hugging Face names and row order in both cases, so one model file 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -194,6 +195,8 @@ class Checkpoint:
         source = f" by its {file}" if self.format == "safetensors" else ""
         if tensor is None:
             raise WeightError("weights", f"{stored} is missing; the model wants {wanted}{source}")
+        if len(wanted) == 1 and len(tensor.view.shape) == 2 and math.prod(tensor.view.shape) == wanted[0]:
+            tensor = replace(tensor, view=TensorView(tensor.view.dtype, wanted, tensor.view.bytes()))  # GGUF folds some
         if _without_ones(tensor.view.shape) != _without_ones(wanted):
             raise WeightError("weights", f"{stored} has shape {tensor.view.shape}, the model wants {wanted}{source}")
         if period:
@@ -353,7 +356,7 @@ def read_object(path: Path, *, kind: type = dict, missing: Any = None, name: str
         size, limit = path.stat().st_size, LARGER.get(name, MAX_BYTES)
         if size > limit:
             raise FormatError(name, f"the file is too large: {size} bytes; the limit is {limit}")
-        value = strict_json.parse(strict_json.text_of(path.read_bytes()))
+        value = strict_json.parse(strict_json.text_of(path.read_bytes()), infinity=name == "config.json")
     except OSError as error:
         raise NotFoundError(name, f"the file cannot be read: {error.strerror}") from None
     except strict_json.CrowdError as error:
@@ -444,7 +447,7 @@ def _open_gguf(path: Path) -> Checkpoint:
         full = gguf.hf_name(name)
         if full is not None:
             form = PLUS_ONE if gguf.holds_plus_one(full) else MINUS_EXP if gguf.holds_minus_exp(full) else ""
-            read_as = full + form
+            read_as = full + gguf.rows_of(name, view.shape[0]) + form
             tensors[read_as] = Tensor(view, gguf.row_order(full, config))
     return Checkpoint(
         path=path,

@@ -66,8 +66,8 @@ class _ConfigReader:
         if not self.meta.is_array(key):
             return self.meta.get_int(key, default, low=1, high=high)
         values = sorted(set(self.meta.get_array(key, "int").tolist()))
-        if name == "attention.head_count_kv" and self.gguf.some_attend:
-            values = [value for value in values if value] or [1]  # a file without attention has no use for it
+        if name in ("attention.head_count_kv", "feed_forward_length") and self.gguf.some_attend:
+            values = [value for value in values if value] or [1]  # a file without such a layer has no use for it
         if len(values) != 1:
             self.refuse(name, f"differs from layer to layer ({values[:8]}), which weft does not support")
         if not 1 <= values[0] <= high:
@@ -84,6 +84,10 @@ class _ConfigReader:
         if number <= 0:
             self.fail(name, "must be above zero", number)
         return number
+
+    def flag(self, name: str, default: bool) -> bool:
+        """A yes or no."""
+        return self.meta.get_bool(self.key(name), default)
 
     def counts(self, name: str, count: int) -> list[int] | None:
         """A number for each of `count` layers, which may be 0; None where the file has no such list."""
@@ -113,6 +117,10 @@ class _ConfigReader:
     def rows(self, tensor: str) -> int:
         """How many rows the matrix `tensor` has."""
         return self.tensor(tensor, 2).shape[0]
+
+    def has(self, tensor: str) -> bool:
+        """Whether the file has this tensor."""
+        return tensor in self.tensors
 
     def shared(self) -> dict[str, Any]:
         """What encoders and decoders have in common."""
@@ -162,11 +170,14 @@ class _ConfigReader:
         if heads % kv_heads:
             self.fail("attention.head_count_kv", f"does not divide {heads} heads", kv_heads)
         dim = self.head_dim(config)
+        epsilon = "attention.layer_norm_rms_epsilon"
+        if epsilon not in self and "attention.layer_norm_epsilon" in self:  # in some files of Nemotron-H
+            epsilon = "attention.layer_norm_epsilon"
         return {
             **config,
             "num_key_value_heads": kv_heads,
             "head_dim": dim,
-            "rms_norm_eps": self.real("attention.layer_norm_rms_epsilon"),
+            "rms_norm_eps": self.real(epsilon),
             "rope_theta": self.real("rope.freq_base", 10_000.0),
             "rope_scaling": self.rope_scaling(dim),
             "attention_bias": "blk.0.attn_q.bias" in self.tensors,

@@ -35,8 +35,11 @@ _HEAD_WIDTHS = ("attention.key_length", "attention.value_length", "rope.dimensio
 def gguf_tensors(config: Mapping[str, Any], tensors: Mapping[str, TensorView], gguf: Gguf) -> dict[str, TensorView]:
     """The tensors of a Hugging Face model as a GGUF file of it holds them, rope factors among them."""
     full = _with_head_dim(_flat_rope(config), gguf)
-    stored = {}
+    stored: dict[str, TensorView] = {}
     for name, view in _with_stacks(tensors).items():
+        if parts := gguf.parts(name):
+            stored.update(zip(parts, _row_parts(view, len(parts))))
+            continue
         known = gguf.gguf_name(name)
         if known is None:
             continue
@@ -51,6 +54,10 @@ def gguf_tensors(config: Mapping[str, Any], tensors: Mapping[str, TensorView], g
             view = TensorView(view.dtype, (view.shape[0], view.shape[2]), view.bytes())
         if known.endswith("ffn_gate_inp_shexp.weight"):  # one row, which readers want as a vector
             view = TensorView(view.dtype, view.shape[1:], view.bytes())
+        for ending, count in gguf.folded.items():
+            if name.endswith(ending):
+                rows = full.get(count, 1)
+                view = TensorView(view.dtype, (rows, view.shape[0] // rows), view.bytes())
         stored[known] = view if order is None else view.take(order)
     factors = {name: TensorView.of(np.float32(values)) for name, values in _factor_tensors(full, gguf).items()}
     return {**stored, **factors}
@@ -83,6 +90,13 @@ def _with_stacks(tensors: Mapping[str, TensorView]) -> dict[str, TensorView]:
 def _numbers(name: str) -> list[tuple[int, str]]:
     """A key that sorts names by the numbers in them."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in name.split(".")]
+
+
+def _row_parts(view: TensorView, count: int) -> list[TensorView]:
+    """Equal parts of the rows."""
+    rows, size = view.shape[0] // count, view.nbytes // count
+    data = view.bytes()
+    return [TensorView(view.dtype, (rows, *view.shape[1:]), data[i * size : (i + 1) * size]) for i in range(count)]
 
 
 def gguf_from_config(config: Mapping[str, Any], gguf: Gguf) -> dict[str, Any]:

@@ -22,12 +22,14 @@ class Names:
     """What safetensors files may call a model's tensors, where that is not what the model calls them.
 
     prefixes  what names begin with where the model was saved inside another; the first one that a file has is removed
+    renamed   what names begin with in old files -> what that is now
     trunk     the prefix that is missing where a decoder was saved without its head
     endings   endings of names in old files, and what they are now
     part      for the text part of a model with images: what its names begin with there -> what that is here
     """
 
     prefixes: tuple[str, ...] = ()
+    renamed: Mapping[str, str] = field(default_factory=dict)
     trunk: str = ""
     endings: Mapping[str, str] = field(default_factory=dict)
     part: Mapping[str, str] = field(default_factory=dict)
@@ -46,7 +48,7 @@ class Names:
         for prefix in self.prefixes:
             if any(name.startswith(prefix) for name in names):
                 return {prefix: "", "": ""}  # a head beside the encoder has no prefix
-        return {"": ""}
+        return {**self.renamed, "": ""}
 
 
 class GgufKeys(Protocol):
@@ -63,6 +65,9 @@ class GgufKeys(Protocol):
     def real(self, name: str, default: float | None = None) -> float:
         """A number above zero."""
 
+    def flag(self, name: str, default: bool) -> bool:
+        """A yes or no."""
+
     def counts(self, name: str, count: int) -> list[int] | None:
         """A number for each of `count` layers, which may be 0; None where the file has no such list."""
 
@@ -71,6 +76,9 @@ class GgufKeys(Protocol):
 
     def rows(self, tensor: str) -> int:
         """How many rows the matrix `tensor` has."""
+
+    def has(self, tensor: str) -> bool:
+        """Whether the file has this tensor."""
 
     def rope_scaling(self, dim: int) -> dict[str, Any] | None:
         """The config's rope_scaling of heads of `dim` channels."""
@@ -89,17 +97,19 @@ class Gguf:
     encoder       whether it has BERT's keys, or those that all decoders share
     root, layer   GGUF stem -> Hugging Face stem, outside and inside layers; a stem is a name without .weight or .bias
     whole         names inside layers that are no stem with an ending: GGUF name -> Hugging Face name
+    split         inside layers: Hugging Face stem -> the GGUF stems that hold equal parts of its rows, in order
     layer_prefix  what the names of Hugging Face's layers begin with
     absent        stems of either side without a tensor on the other: what they hold is elsewhere, or unused
     plus_one      norms are stored with one added to them, but for those whose names end in one of plain_norms
     minus_exp     the ending of a vector that is stored as minus its exponential
+    folded        endings of vectors that are stored as matrices -> config.json's entry that says of how many rows
     paired        rows of queries and keys that rotate together lie side by side, not half a head apart
     part_rotates  rope.dimension_count may be less than a head's width
     factors       the kind of rope_scaling whose divisors are tensors: llama3 or longrope
     rope_words    older words for kinds of rope_scaling -> the current ones
     activation    the only activation that readers of the format apply
     experts       layers have experts, whose number is expert_count
-    some_attend   attention.head_count_kv has one number for each layer, 0 for one without attention
+    some_attend   attention.head_count_kv and feed_forward_length may have a number for each layer, 0 for one without
     head_dim      the width of a head where config.json names none; 0 for an even share of the embedding
     read          config.json's entries that only this model has, from the keys and the shared entries
     write         the same back: keys without the architecture. It refuses what the format cannot say
@@ -118,6 +128,8 @@ class Gguf:
     plus_one: bool = False
     plain_norms: tuple[str, ...] = ()
     minus_exp: str = ""
+    split: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    folded: Mapping[str, str] = field(default_factory=dict)
     paired: bool = False
     part_rotates: bool = False
     factors: str = ""
@@ -143,7 +155,19 @@ class Gguf:
             return f"{self.root[stem]}.{suffix}"
         if layer is not None and layer[2] in self.layer:
             return f"{self.layer_prefix}.{layer[1]}.{self.layer[layer[2]]}.{suffix}"
+        whole = next((own for own, parts in self.split.items() if layer is not None and layer[2] in parts), None)
+        if layer is not None and whole is not None:
+            return f"{self.layer_prefix}.{layer[1]}.{whole}.{suffix}"
         raise self._unknown(name)
+
+    def rows_of(self, name: str, rows: int) -> str:
+        """Where a tensor of `rows` rows holds a part of Hugging Face's: which rows, as weft.nn.Scope names them."""
+        layer = _GGUF_LAYER.fullmatch(name.rpartition(".")[0])
+        parts = next((parts for parts in self.split.values() if layer is not None and layer[2] in parts), ())
+        if layer is None or not parts:
+            return ""
+        place = parts.index(layer[2])
+        return f":{place * rows}-{(place + 1) * rows}/{len(parts) * rows}"
 
     def gguf_name(self, name: str) -> str | None:
         """The way back: what GGUF calls a tensor of a Hugging Face model; None where it keeps no such tensor."""
@@ -162,6 +186,15 @@ class Gguf:
             if layer is not None and own == layer[2]:
                 return f"blk.{layer[1]}.{gguf}.{suffix}"
         raise self._unknown(name)
+
+    def parts(self, name: str) -> tuple[str, ...]:
+        """What GGUF calls the equal parts of the rows of a Hugging Face tensor; empty where it is one tensor."""
+        for own, parts in self.split.items():
+            pattern = re.escape(self.layer_prefix) + r"\.(0|[1-9][0-9]{0,3})\." + re.escape(own) + r"\.([a-z]+)"
+            inside = re.fullmatch(pattern, name)
+            if inside is not None:
+                return tuple(f"blk.{inside[1]}.{part}.{inside[2]}" for part in parts)
+        return ()
 
     def holds_plus_one(self, name: str) -> bool:
         """Whether files hold the tensor `name` of Hugging Face with one added to it."""

@@ -48,10 +48,13 @@ def limit_values(text: str, limit: int) -> None:
         raise CrowdError(f"the document holds too many values: about {count}; the limit is {limit}")
 
 
-def parse(text: str, max_values: int = MAX_VALUES) -> Any:
-    """The value that `text` is. Raises JsonError if it is not strictly JSON, CrowdError above `max_values`."""
+def parse(text: str, max_values: int = MAX_VALUES, *, infinity: bool = False) -> Any:
+    """The value that `text` is. Raises JsonError if it is not strictly JSON, CrowdError above `max_values`.
+
+    With `infinity` that word is a number, as transformers writes it in config.json where there is no limit.
+    """
     limit_values(text, max_values)
-    value, end = _value(text, _skip(text, 0))
+    value, end = _value(text, _skip(text, 0), _DECODERS[infinity])
     if _skip(text, end) != len(text):
         raise JsonError(f"something follows the value at character {end}")
     return value
@@ -93,9 +96,9 @@ def _skip(text: str, at: int) -> int:
     return match.end()
 
 
-def _value(text: str, at: int) -> tuple[Any, int]:
+def _value(text: str, at: int, decoder: json.JSONDecoder | None = None) -> tuple[Any, int]:
     try:
-        value, end = _DECODER.raw_decode(text, at)
+        value, end = (decoder or _DECODERS[False]).raw_decode(text, at)
     except json.JSONDecodeError as error:
         raise JsonError(f"{error.msg.removesuffix(' at')} at character {error.pos}") from None
     except _OddError as error:
@@ -181,4 +184,11 @@ def _constant(name: str) -> float:
     raise _OddError(f"{name} is not JSON", name)
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_pairs, parse_int=_int, parse_float=_float, parse_constant=_constant)
+def _constant_or_infinity(name: str) -> float:
+    return float("inf") if name == "Infinity" else _constant(name)
+
+
+_DECODERS = {
+    infinity: json.JSONDecoder(object_pairs_hook=_pairs, parse_int=_int, parse_float=_float, parse_constant=constant)
+    for infinity, constant in ((False, _constant), (True, _constant_or_infinity))
+}

@@ -15,7 +15,7 @@ LFM2: dict[str, Any] = {
     "num_attention_heads": 6,
     "num_key_value_heads": 2,
     "norm_eps": 1e-5,
-    "max_position_embeddings": 640,
+    "max_position_embeddings": 1024,
     "rope_theta": 1000000.0,
     "conv_L_cache": 3,
     "block_auto_adjust_ff_dim": False,
@@ -26,6 +26,7 @@ LFM2: dict[str, Any] = {
     "eos_token_id": 2,
     "pad_token_id": 0,
 }
+LENGTHS = (1, 7, 40, 130, 1000)
 RECURRENT = True  # layers whose state is a slot
 CONFIGS = {
     "lfm2": LFM2,

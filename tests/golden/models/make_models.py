@@ -53,7 +53,7 @@ def loaded(cfg: dict[str, Any], made: Any) -> Any:
 def outputs(name: str, cfg: dict[str, Any], model: Any) -> dict[str, np.ndarray]:
     found = {}
     with torch.no_grad():
-        for length in tiny.LENGTHS:
+        for length in tiny.lengths(cfg):
             ids = torch.from_numpy(tiny.token_ids(cfg, length).astype(np.int64))[None]
             result = model(input_ids=ids, attention_mask=torch.ones_like(ids), **positions(cfg, ids))
             values = result.logits if decodes(cfg) else result.last_hidden_state
@@ -73,9 +73,9 @@ def kept(values: np.ndarray) -> np.ndarray:
     return values[[row for row in tiny.KEPT if row < len(values)]]
 
 
-def causal(name: str, results: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def causal(name: str, cfg: dict[str, Any], results: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The longest run, which holds the shorter ones; where a long text is read by another rule, the next one too."""
-    *shorter, longest = tiny.LENGTHS
+    *shorter, longest = tiny.lengths(cfg)
     same = {
         length: all(
             np.abs(results[f"{name}/{short}"] - results[f"{name}/{length}"][:short]).max() < 1e-4 for short in shorter
@@ -94,7 +94,7 @@ def write(file: str, configs: dict[str, dict[str, Any]]) -> None:
     for name, cfg in configs.items():
         results = run(name, cfg)
         if decodes(cfg):
-            results = causal(name, results)
+            results = causal(name, cfg, results)
         arrays.update({key: kept(values) for key, values in results.items()})
     versions = [f"{library.__name__} {library.__version__}" for library in (torch, transformers, np)]
     np.savez_compressed(HERE / file, **arrays, versions=np.array(versions))  # type: ignore[arg-type]

@@ -15,6 +15,7 @@ QWEN3_5: dict[str, Any] = {
     "model_type": "qwen3_5_text",
     "architectures": ["Qwen3_5ForCausalLM"],
     "vocab_size": 59,
+    "max_position_embeddings": 1024,
     "num_hidden_layers": 4,
     "head_dim": 16,
     "rope_theta": 1000000.0,
@@ -26,6 +27,7 @@ QWEN3_5: dict[str, Any] = {
     "linear_num_value_heads": 4,
     "pad_token_id": 0,
 }
+LENGTHS = (1, 7, 40, 130, 1000)
 RECURRENT = True  # layers whose state is a slot
 PLUS_ONE = True  # norms are stored less one
 CONFIGS = {
