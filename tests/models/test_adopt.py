@@ -10,7 +10,7 @@ import tiny
 import tiny_adopted
 
 from weft.describe import adopt
-from weft.errors import FormatError, InputError, UnsupportedError
+from weft.errors import FormatError, InputError, ModelError, UnsupportedError
 from weft.models import find_module
 from weft.runtime import Decoder, Encoder, Head, open_checkpoint
 
@@ -198,7 +198,8 @@ def test_an_encoder_with_the_head_of_its_training_fits(tmp_path: Path) -> None:
     [
         ({"num_hidden_layers": None}, "num_hidden_layers", "is missing; it may be called num_hidden_layers, n_layer"),
         ({"hidden_size": "wide"}, "hidden_size", "has a value of an unexpected type"),
-        ({"num_attention_heads": 0}, "num_attention_heads", "must be at least 1"),
+        ({"num_attention_heads": 0}, "num_attention_heads", "must be 1 to 1024: got 0"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers", "must be 1 to 1024"),
         ({"vocab_size": True}, "vocab_size", "has a value of an unexpected type"),
     ],
 )
@@ -224,3 +225,23 @@ def test_a_gguf_file_is_not_adopted(tmp_path: Path) -> None:
 
     with pytest.raises((InputError, UnsupportedError)):
         adopt(write_model(tmp_path / "llama.gguf", BLOCKED, "q4_1"))
+
+
+ODD: tuple[Any, ...] = (None, True, -1, 0, 10**30, 0.5, "x", [{}], {"full_attention": {}})
+
+
+@pytest.mark.parametrize("name", ["cohere2", "gpt2", "camembert"])
+def test_odd_values_in_a_config_are_drafted_or_refused(name: str) -> None:
+    """With one key changed a draft is made, has obstacles, or is weft's error that names the key."""
+    from weft.describe.draft import draft_of
+
+    config, shapes = MADE[name]["config"], {key: tuple(shape) for key, shape in MADE[name]["shapes"].items()}
+    more = ("layer_types", "rope_scaling", "sliding_window", "rope_local_base_freq", "query_pre_attn_scalar")
+    refused = []
+    for key in (*config, *more):
+        for odd in ODD:
+            try:
+                draft_of({**config, key: odd}, shapes)
+            except ModelError as error:
+                refused.append(error.field)
+    assert refused and all(refused)

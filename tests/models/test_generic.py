@@ -1,7 +1,7 @@
 """A model that is built from its description gives the bits of the model's own file; a wrong description is refused."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from weft.backends.cpu import CpuBackend
 from weft.describe import description_of
 from weft.errors import ModelError, UnsupportedError
 from weft.models import model_module
+from weft.nn import read_config
 from weft.nn.description import read_description
 from weft.runtime import Checkpoint, Decoder, Encoder, Head, open_checkpoint
 from weft.runtime.programs import Programs
@@ -316,3 +317,32 @@ def test_an_adapter_of_fused_and_transposed_matrices_is_that_of_changed_weights(
 def test_a_description_is_read_as_it_was_written(llama: Callable[..., Path]) -> None:
     words = json.loads((llama({}) / "weft.json").read_text())
     assert read_description(words).as_json() == words
+
+
+ODD: tuple[Any, ...] = (None, True, -1, 10**30, 0.5, "x", [[]], {"a": {}})
+
+
+def leaves(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path of every value, objects and lists included."""
+    yield path
+    for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ():
+        yield from leaves(value, (*path, key))
+
+
+def test_odd_values_anywhere_are_read_or_refused(tmp_path: Path) -> None:
+    """With one value replaced, a description is a config, or weft's error that names the field."""
+    folder = tiny.write_folder(tmp_path / "tiny", tiny.CONFIGS["phi3-part-longrope"])
+    plain = json.dumps(description_of(open_checkpoint(folder)).as_json())
+    refused = []
+    for path in leaves(json.loads(plain)):
+        for odd in ODD:
+            words = {"": json.loads(plain)}
+            place: Any = words
+            for key in ("", *path)[:-1]:
+                place = place[key]
+            place[("", *path)[-1]] = odd
+            try:
+                read_config(model_module("generic").Config, {"description": words[""]})
+            except ModelError as error:
+                refused.append(error.field)
+    assert len(refused) > 200 and all(refused)

@@ -14,8 +14,8 @@ from weft.errors import InputError, UnsupportedError, WeftError
 from weft.frozen import frozen
 from weft.graph import Trace
 from weft.models import find_module
-from weft.nn.description import FILE, LAYER, read_description
-from weft.runtime.checkpoint import DESCRIBED, described_config, open_checkpoint
+from weft.nn.description import LAYER, read_description
+from weft.runtime.checkpoint import DESCRIBED, DESCRIPTION, described_config, open_checkpoint
 
 if TYPE_CHECKING:
     from weft.runtime import Checkpoint
@@ -54,7 +54,7 @@ def adopt(path: Path, tell: Callable[[int, int], None] = lambda done, total: Non
     checkpoint = open_checkpoint(path)
     kind = checkpoint.model_type
     if DESCRIBED in checkpoint.config:
-        what = f"{path.name} has a {FILE} already"
+        what = f"{path.name} has a {DESCRIPTION} already"
         raise InputError(
             "adopt", what, advice=f"remove it to draft another; `weft show --config {path.name}` prints it"
         )

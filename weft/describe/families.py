@@ -133,7 +133,7 @@ IGNORED = re.compile(
     r"architectures|model_type|transformers_version|torch_dtype|dtype|.*token_id|use_cache|initializer_.*|init_.*"
     r"|.*dropout.*|.*pdrop|.*drop_prob|layerdrop|summary_.*|id2label|label2id|num_labels|problem_type|pretraining_tp"
     r"|_.*|attn_implementation|gradient_checkpointing|output_.*|return_dict.*|tokenizer_class|task_specific_params"
-    r"|auto_map|n_ctx|reorder_and_upcast_attn|attention_softmax_in_fp32|scale_attention_softmax_in_fp32|pooler_.*"
+    r"|auto_map|n_ctx|prefix|reorder_and_upcast_attn|attention_softmax_in_fp32|scale_attention_softmax_in_fp32|pooler_.*"
     r"|classifier_.*|decoder_start_token_id|tie_encoder_decoder|finetuning_task|pruned_heads|chunk_size_feed_forward"
     r"|is_decoder|rope_interleave|task_type_vocab_size|slow_but_exact|type_sequence_label_size|model_max_length"
 )

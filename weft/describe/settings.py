@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from weft.errors import FormatError
-from weft.nn.config import flat_rope
+from weft.nn.config import LIMITS, flat_rope
 
 # What a draft asks for -> what config.json may call it.
 ALIASES = {
@@ -24,6 +24,7 @@ ALIASES = {
     "layer_types": ("layer_types", "attention_layers"),
     "window": ("sliding_window", "window_size"),
 }
+HIGHEST = {"layers": LIMITS["num_hidden_layers"], "heads": LIMITS["num_attention_heads"]}
 LAYER_ROPES = {
     "full_attention": ("rope_theta", "rope_scaling"),
     "sliding_attention": ("rope_local_base_freq", "rope_local_scaling"),
@@ -54,12 +55,13 @@ class Settings:
         return default
 
     def count(self, name: str) -> int:
-        """A number of at least one, which must be there."""
-        value = self.get(name, int)
-        if value is None or value < 1:
-            keys = ALIASES.get(name, (name,))
-            what = "is missing" if value is None else "must be at least 1"
-            raise FormatError("config.json", what, field=keys[0], advice=f"it may be called {', '.join(keys)}")
+        """A number of at least one, which must be there. Too many layers are refused before lists of them are made."""
+        value, high = self.get(name, int), HIGHEST.get(name, LIMITS["max_position_embeddings"])
+        keys = ALIASES.get(name, (name,))
+        if value is None:
+            raise FormatError("config.json", "is missing", field=keys[0], advice=f"it may be called {', '.join(keys)}")
+        if not 1 <= value <= high:
+            raise FormatError("config.json", f"must be 1 to {high}", field=keys[0], given=value)
         return int(value)
 
     def real(self, name: str) -> float | None:

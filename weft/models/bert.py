@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from weft import nn
 from weft.frozen import frozen
-from weft.nn import description as said
 from weft.weights.names import Gguf, GgufKeys, Names
 
 if TYPE_CHECKING:
     from weft.graph.tensor import Tensor
     from weft.nn import Scope, Step
+    from weft.nn import description as said
 
 KIND = "encoder"
 NAMES = Names(
@@ -155,6 +155,8 @@ def hidden_states(w: Scope, cfg: Config, step: Step) -> Tensor:
 
 
 def describe(cfg: Config, names: Collection[str] = ()) -> said.Description:
+    from weft.nn import description as said
+
     at = "encoder.layer.{i}."
     return said.described(
         {

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, ClassVar
 from weft import nn
 from weft.frozen import frozen
 from weft.models.bert import ACTIVATIONS
-from weft.nn import description as said
 from weft.weights.names import Names
 
 if TYPE_CHECKING:
     from weft.graph.tensor import Tensor
     from weft.nn import Scope, Step
+    from weft.nn import description as said
 
 KIND = "encoder"
 NAMES = Names(prefixes=("distilbert.", "model.distilbert."))
@@ -85,6 +85,8 @@ def hidden_states(w: Scope, cfg: Config, step: Step) -> Tensor:
 
 
 def describe(cfg: Config, names: Collection[str] = ()) -> said.Description:
+    from weft.nn import description as said
+
     at = "transformer.layer.{i}."
     return said.described(
         {

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from weft import nn
 from weft.frozen import frozen
 from weft.models import llama
-from weft.nn import description as said
 from weft.weights.names import Names
 
 if TYPE_CHECKING:
     from weft.graph.tensor import Tensor
     from weft.nn import Scope, Step
+    from weft.nn import description as said
 
 KIND = "encoder"
 NAMES = Names(prefixes=("model.",))

@@ -14,7 +14,6 @@ from weft import nn
 from weft.frozen import frozen
 from weft.models import llama
 from weft.models.llama import NAMES
-from weft.nn import description as said
 from weft.weights.names import Gguf, GgufKeys
 
 __all__ = ["GGUF", "KIND", "NAMES", "Config", "describe", "forward", "hidden_states"]
@@ -22,6 +21,7 @@ __all__ = ["GGUF", "KIND", "NAMES", "Config", "describe", "forward", "hidden_sta
 if TYPE_CHECKING:
     from weft.graph.tensor import Tensor
     from weft.nn import Scope, Step
+    from weft.nn import description as said
 
 KIND = "decoder"
 MAX_PATTERN = 1024
@@ -212,6 +212,8 @@ def forward(w: Scope, cfg: Config, step: Step, layers: Callable[..., Tensor] = b
 
 
 def describe(cfg: Config, names: Collection[str] = (), *, qk_norm: str = "none") -> said.Description:
+    from weft.nn import description as said
+
     at = "model.layers.{i}."
     return llama.describe(
         cfg,

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from weft import nn
 from weft.frozen import frozen
 from weft.models import gemma2, llama
-from weft.nn import description as said
 from weft.weights.names import Gguf, GgufKeys, Names
 
 if TYPE_CHECKING:
     from weft.graph.tensor import Tensor
     from weft.nn import Rope, Scope, Step
+    from weft.nn import description as said
 
 KIND = "decoder"
 # Names inside a model with images (gemma3.py), older files first.

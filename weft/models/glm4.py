@@ -13,12 +13,12 @@ from weft import nn
 from weft.frozen import frozen
 from weft.models import llama, phi3
 from weft.models.llama import NAMES, token_logit
-from weft.nn import description as said
 from weft.weights.names import Gguf, GgufKeys
 
 if TYPE_CHECKING:
     from weft.graph.tensor import Tensor
     from weft.nn import Rope, Scope, Step
+    from weft.nn import description as said
 
 __all__ = ["GGUF", "KIND", "NAMES", "Config", "describe", "forward", "hidden_states", "token_logit"]
 
@@ -109,6 +109,8 @@ def forward(w: Scope, cfg: Config, step: Step) -> Tensor:
 
 
 def describe(cfg: Config, names: Collection[str] = ()) -> said.Description:
+    from weft.nn import description as said
+
     at = "model.layers.{i}."
     after = {"attention_out_norm": f"{at}post_self_attn_layernorm", "mlp_out_norm": f"{at}post_mlp_layernorm"}
     return llama.describe(cfg, block=said.Block("sandwich"), fused=("gate_up",), weights=after)

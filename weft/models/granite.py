@@ -13,12 +13,12 @@ from weft import nn
 from weft.frozen import frozen
 from weft.models import llama
 from weft.models.llama import NAMES
-from weft.nn import description as said
 from weft.weights.names import Gguf, GgufKeys
 
 if TYPE_CHECKING:
     from weft.graph.tensor import Tensor
     from weft.nn import Scope, Step
+    from weft.nn import description as said
 
 __all__ = ["GGUF", "KIND", "NAMES", "Config", "describe", "forward", "hidden_states", "token_logit"]
 
@@ -90,6 +90,8 @@ def token_logit(x: Tensor, w: Scope, cfg: Config, id: int) -> Tensor:
 
 
 def describe(cfg: Config, names: Collection[str] = ()) -> said.Description:
+    from weft.nn import description as said
+
     return llama.describe(
         cfg,
         embedding=said.Embedding(scale=cfg.embedding_multiplier),

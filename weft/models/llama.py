@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from weft import nn
 from weft.frozen import frozen
-from weft.nn import description as said
 from weft.weights.names import Gguf, Names
 
 # what transformers calls them -> the catalogue's word
@@ -27,6 +26,7 @@ ACTIVATIONS = {
 if TYPE_CHECKING:
     from weft.graph.tensor import Tensor
     from weft.nn import Rope, Scope, Step
+    from weft.nn import description as said
 
 KIND = "decoder"
 NAMES = Names(trunk="model.")
@@ -231,6 +231,22 @@ def forward(w: Scope, cfg: Config, step: Step, layers: Callable[..., Tensor] = b
     return head(hidden_states(w / "model", cfg, step, layers), w, cfg)
 
 
+def part_names() -> dict[str, str]:
+    """What a description calls the parts -> the scope names."""
+    at = "model.layers.{i}."
+    return {
+        "embedding": "model.embed_tokens",
+        "attention_norm": f"{at}input_layernorm",
+        **{name: f"{at}self_attn.{name}_proj" for name in "qkvo"},
+        "qkv": f"{at}self_attn.qkv_proj",
+        **{f"{name}_norm": f"{at}self_attn.{name}_norm" for name in "qk"},
+        "mlp_norm": f"{at}post_attention_layernorm",
+        **{name: f"{at}mlp.{name}_proj" for name in ("gate", "up", "gate_up", "down")},
+        "final_norm": "model.norm",
+        "head": "lm_head",
+    }
+
+
 def describe(
     cfg: Config,
     names: Collection[str] = (),
@@ -243,7 +259,9 @@ def describe(
     fused: tuple[str, ...] = (),
     weights: Mapping[str, str] | None = None,
 ) -> said.Description:
-    """The model in words. Relatives pass what differs; `weights` replaces names of parts, {} for none of them."""
+    """The model in words. Relatives pass what differs; `weights` replaces names of parts."""
+    from weft.nn import description as said
+
     layers = range(cfg.num_hidden_layers)
     windows = [cfg.window(layer) for layer in layers]
     if not cfg.is_causal:  # see rotary_attention
@@ -262,21 +280,8 @@ def describe(
     )
     gate = "gate_up" if "gate_up" in fused else "apart"
     bias = cfg.inner_bias and gate == "apart"
-    at = "model.layers.{i}."
-    known = {
-        "embedding": "model.embed_tokens",
-        "attention_norm": f"{at}input_layernorm",
-        **{name: f"{at}self_attn.{name}_proj" for name in "qkvo"},
-        "qkv": f"{at}self_attn.qkv_proj",
-        **{f"{name}_norm": f"{at}self_attn.{name}_norm" for name in "qk"},
-        "mlp_norm": f"{at}post_attention_layernorm",
-        **{name: f"{at}mlp.{name}_proj" for name in ("gate", "up", "gate_up", "down")},
-        "final_norm": "model.norm",
-        "head": "lm_head",
-        **(weights or {}),
-    }
     return said.described(
-        known,
+        {**part_names(), **(weights or {})},
         kind="decoder",
         vocab_size=cfg.vocab_size,
         hidden_size=cfg.hidden_size,

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from weft import nn
 from weft.frozen import frozen
 from weft.models.bert import ACTIVATIONS
-from weft.nn import description as said
 from weft.weights.names import Names
 
 if TYPE_CHECKING:
     from weft.graph.tensor import Tensor
     from weft.nn import Rope, Scope, Step
+    from weft.nn import description as said
 
 KIND = "encoder"
 NAMES = Names(prefixes=("model.",))
@@ -147,6 +147,8 @@ def classify(x: Tensor, w: Scope, cfg: Config, labels: int) -> Tensor:
 
 
 def describe(cfg: Config, names: Collection[str] = ()) -> said.Description:
+    from weft.nn import description as said
+
     layers, at = range(cfg.num_hidden_layers), "layers.{i}."
     inner, bias = cfg.intermediate_size, cfg.attention_bias
     return said.described(

@@ -14,12 +14,12 @@ from weft import nn
 from weft.frozen import frozen
 from weft.models import bert
 from weft.models.bert import ACTIVATIONS
-from weft.nn import description as said
 from weft.weights.names import Gguf, GgufKeys
 
 if TYPE_CHECKING:
     from weft.graph.tensor import Tensor
     from weft.nn import Scope, Step
+    from weft.nn import description as said
 
 KIND = "encoder"
 NAMES = replace(bert.NAMES, prefixes=("nomic_bert.", "bert."))
@@ -177,6 +177,8 @@ def hidden_states(w: Scope, cfg: Config, step: Step) -> Tensor:
 
 def describe(cfg: Config, names: Collection[str] = ()) -> said.Description:
     """The names are the file's own: those of the first checkpoints, or transformers'."""
+    from weft.nn import description as said
+
     first = "emb_ln.weight" in names
     fused = "encoder.layers.0.attn.Wqkv.weight" in names
 

@@ -14,7 +14,6 @@ from weft import nn
 from weft.frozen import frozen
 from weft.models import llama
 from weft.models.llama import NAMES
-from weft.nn import description as said
 from weft.weights.names import Gguf, GgufKeys
 
 __all__ = ["GGUF", "KIND", "NAMES", "Config", "describe", "forward", "hidden_states"]
@@ -22,6 +21,7 @@ __all__ = ["GGUF", "KIND", "NAMES", "Config", "describe", "forward", "hidden_sta
 if TYPE_CHECKING:
     from weft.graph.tensor import Tensor
     from weft.nn import Scope, Step
+    from weft.nn import description as said
 
 KIND = "decoder"
 ORIGINAL = 4096  # original_max_position_embeddings, where a file leaves it out

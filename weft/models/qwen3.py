@@ -13,11 +13,11 @@ from weft import nn
 from weft.frozen import frozen
 from weft.models import llama, qwen2
 from weft.models.llama import NAMES, token_logit
-from weft.nn import description as said
 
 if TYPE_CHECKING:
     from weft.graph.tensor import Tensor
     from weft.nn import Scope, Step
+    from weft.nn import description as said
 
 __all__ = ["GGUF", "KIND", "NAMES", "Config", "describe", "forward", "hidden_states", "token_logit"]
 

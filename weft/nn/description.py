@@ -18,7 +18,6 @@ from weft.nn.config import LIMITS, read_config
 if TYPE_CHECKING:
     from weft.nn.rotary import Rope
 
-FILE = "weft.json"
 VERSION = 1
 KINDS = ("decoder", "encoder")
 ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu", "relu2")

@@ -18,7 +18,6 @@ from weft.dtype import DType
 from weft.errors import FormatError, NotFoundError, UnsupportedError, WeightError, naming
 from weft.frozen import frozen
 from weft.models import find_module, gguf_declaration
-from weft.nn import description
 from weft.nn.scope import EACH, MINUS_EXP, PLUS_ONE, TRANSPOSED
 from weft.runtime.threads import Soon
 from weft.weights import strict_json
@@ -30,11 +29,13 @@ if TYPE_CHECKING:
 
     from weft.text import Template, Tokenizer
 
+DESCRIPTION = "weft.json"  # the model in words; weft/nn/description.py reads it
+
 # Files beside the weights have some kilobytes, except those with labels, settings of each layer, or added tokens.
 MAX_BYTES = 256 << 10
 LARGER = {
     "config.json": 2 << 20,
-    description.FILE: 1 << 20,
+    DESCRIPTION: 1 << 20,
     "tokenizer_config.json": 2 << 20,
     "chat_template.json": 1 << 20,
 }
@@ -128,7 +129,7 @@ class Checkpoint:
 
     def naming(self) -> AbstractContextManager[None]:
         """Let errors about `config` begin with the file's name; GGUF files have no config.json to name."""
-        file = description.FILE if DESCRIBED in self.config else "config.json"
+        file = DESCRIPTION if DESCRIBED in self.config else "config.json"
         return naming(file, "config", "load") if self.format == "safetensors" else nullcontext()
 
     def tokenizer(self) -> Tokenizer:
@@ -191,7 +192,7 @@ class Checkpoint:
         tensor = self.tensors.get(stored)
         first, end, *period, total = map(int, re.split("[-/]", rows)) if rows else (0, shape[0], shape[0])
         wanted = (total, *shape[1:])
-        file = description.FILE if DESCRIBED in self.config else "config.json"
+        file = DESCRIPTION if DESCRIBED in self.config else "config.json"
         source = f" by its {file}" if self.format == "safetensors" else ""
         if tensor is None:
             raise WeightError("weights", f"{stored} is missing; the model wants {wanted}{source}")
@@ -257,7 +258,7 @@ def open_checkpoint(path: Path) -> Checkpoint:
         raise UnsupportedError("load", f"{path.name} is not a model file", advice=advice)
     if not path.is_dir():
         raise NotFoundError("load", f"no such file or folder: {path}")
-    if (path / "config.json").is_file() or (path / description.FILE).is_file():
+    if (path / "config.json").is_file() or (path / DESCRIPTION).is_file():
         return _open_folder(path)
     files = sorted(path.glob("*.gguf"))
     if len(files) == 1:
@@ -270,7 +271,7 @@ def _open_folder(folder: Path, file: Path | None = None) -> Checkpoint:
     from weft.weights import open_safetensors
 
     config = read_object(folder / "config.json", missing={})
-    described = read_object(folder / description.FILE, missing={})
+    described = read_object(folder / DESCRIPTION, missing={})
     if described:
         config = described_config(config, described)
     if not config:

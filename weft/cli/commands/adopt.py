@@ -39,11 +39,11 @@ def command(model: str, output: Path | None) -> None:
     from weft.cli.counting import reported
     from weft.describe import adopt
     from weft.errors import InputError, UnsupportedError, WeightError
-    from weft.nn.description import FILE
+    from weft.runtime.checkpoint import DESCRIPTION
     from weft.weights.sources import locate
 
     if output is not None and output.is_dir():
-        output = output / FILE
+        output = output / DESCRIPTION
     if output is not None and output.exists():
         raise InputError("adopt", f"{output} exists", advice="remove it, or give another path")
     with reported("tensors compared") as tell:
