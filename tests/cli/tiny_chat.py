@@ -1,5 +1,6 @@
 """A tiny chat model as a GGUF file: random llama weights, a token per byte, and a chat template."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,19 +32,22 @@ def byte_tokens() -> list[str]:
     return [chr(byte if byte in plain else next(spare)) for byte in range(256)]
 
 
-def write_chat_model(path: Path, *, template: str | None = TEMPLATE, **metadata: Any) -> Path:
-    """Write the model; `metadata` adds to or replaces its keys, with `__` for a dot."""
+def write_chat_model(
+    path: Path, *, template: str | None = TEMPLATE, special: Sequence[str] = (), **metadata: Any
+) -> Path:
+    """Write the model with more `special` tokens; `metadata` adds to or replaces its keys, with `__` for a dot."""
     tensors = {}
-    for name, values in tiny.weights(CONFIG).items():
-        order = stored_order("llama", name, CONFIG)
+    config = {**CONFIG, "vocab_size": CONFIG["vocab_size"] + len(special)}
+    for name, values in tiny.weights(config).items():
+        order = stored_order("llama", name, config)
         tensors[gguf_name("llama", name)] = values if order is None else values[order]
     keys: dict[str, Any] = {
-        **gguf_from_config(CONFIG),
+        **gguf_from_config(config),
         "general.name": "tiny",
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.pre": "gpt-2",
-        "tokenizer.ggml.tokens": [*byte_tokens(), *SPECIAL],
-        "tokenizer.ggml.token_type": np.asarray([1] * 256 + [3] * 2, np.int32),
+        "tokenizer.ggml.tokens": [*byte_tokens(), *SPECIAL, *special],
+        "tokenizer.ggml.token_type": np.asarray([1] * 256 + [3] * (2 + len(special)), np.int32),
         "tokenizer.ggml.add_bos_token": False,
     }
     if template is not None:

@@ -28,7 +28,7 @@ def events(response: httpx.Response) -> list[Any]:
 
 def chat(client: httpx.Client, model: str, stream: bool, messages: list[Any], **more: Any) -> tuple[Any, str, Any]:
     """The message of the answer, its finish reason, and the response."""
-    body = {"model": model, "messages": messages, "max_tokens": 60, "seed": 1, "tools": [TOOL], **more}
+    body = {"model": model, "messages": messages, "max_tokens": 160, "seed": 1, "tools": [TOOL], **more}
     found = post(client, "/v1/chat/completions", {**body, "stream": stream})
     if not stream:
         (choice,) = found.json()["choices"]
@@ -76,7 +76,7 @@ def test_a_loop_in_ollama_s_api(client: httpx.Client, model: str, generic: str |
 @pytest.mark.parametrize("model, generic", [("tiny", None), ("plain", "generic")])
 def test_a_loop_in_anthropic_s_api(client: httpx.Client, model: str, generic: str | None) -> None:
     tool = {"name": "weather", "input_schema": PARAMETERS}
-    same = {"model": model, "max_tokens": 60, "tools": [tool]}
+    same = {"model": model, "max_tokens": 160, "tools": [tool]}
     found = post(client, "/v1/messages", {**same, "messages": [ASK], "tool_choice": {"type": "any"}})
     (block,) = found.json()["content"]
     assert block["type"] == "tool_use" and found.headers.get("x-weft-tools") == generic
@@ -90,7 +90,7 @@ def test_a_loop_in_anthropic_s_api(client: httpx.Client, model: str, generic: st
 
 def test_a_loop_in_the_responses_api(client: httpx.Client) -> None:
     tool = {"type": "function", "name": "weather", "parameters": PARAMETERS}
-    same = {"model": "plain", "tools": [tool], "max_output_tokens": 60, "seed": 1}
+    same = {"model": "plain", "tools": [tool], "max_output_tokens": 160, "seed": 1}
     found = post(client, "/v1/responses", {**same, "input": [ASK], "tool_choice": "required"})
     (call,) = found.json()["output"]
     given = {"type": "function_call_output", "call_id": call["call_id"], "output": RESULT}

@@ -66,6 +66,7 @@ def test_a_template_s_marks_decide_its_format() -> None:
     assert formats_of("{{ messages }}").tools is None
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", FORMS)
 def test_rendered_calls_come_back_at_every_cut(name: str) -> None:
     kept = TEMPLATES[name]
@@ -143,7 +144,7 @@ HARMONY: list[tuple[str, list[Event]]] = [
     ),
     ("plain", [Text("plain")]),
     ('{"json": 1}', [Text('{"json": 1}')]),
-    ("<|channel|>fin", [Text("<|channel|>fin")]),
+    ("<|channel|>fin", []),  # cut off in a header
     (f"{CALL}<|call|><|start|>assistant{CALL}", [*started(0, "now", "{}"), *started(1, "now", "{}")]),
 ]
 
@@ -305,6 +306,7 @@ def random_texts(parts: list[str], seed: int) -> Iterator[tuple[str, random.Rand
         yield "".join(rng.choice(parts) for _ in range(rng.randint(1, 16))), rng
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "form, parts",
     [("qwen_xml", [*XML_PARTS, "\n", " "]), ("harmony", [*HARMONY_PARTS, " to=functions.now", " to=x", " ", '"k": 1'])],

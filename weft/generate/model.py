@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
@@ -100,7 +100,19 @@ class Model:
     def info(self) -> dict[str, Any]:
         """What was loaded, from where, and how it is computed."""
         stated = {"sampling": dict(self.defaults.options), "sampling_source": self.defaults.source}
-        return {"model": self._located.spec, "source": self._located.source, **self.decoder.info, **stated}
+        named = {"model": self._located.spec, "source": self._located.source, "tool_format": self.tool_format}
+        return {**named, **self.decoder.info, **stated}
+
+    @property
+    def tool_format(self) -> str | None:
+        """How the model writes tool calls: a format of weft/text/calls, "generic" where its template has none of them;
+        None without a chat template."""
+        from weft.text.calls.formats import formats_of
+
+        try:
+            return formats_of(self.chat_template).tools or "generic"
+        except UnsupportedError:
+            return None
 
     @cached_property
     def defaults(self) -> Defaults:
@@ -173,48 +185,72 @@ class Model:
         return Session(self, **options)
 
     def chat(
-        self, messages: Messages, *, tools: list[Any] | None = None, variables: Variables = None, **options: Any
+        self,
+        messages: Messages,
+        *,
+        tools: list[Any] | None = None,
+        tool_choice: str = "auto",
+        variables: Variables = None,
+        **options: Any,
     ) -> Any:
         """The answer to a conversation: messages are {"role", "content"} objects, the last one usually the user's.
 
-        `variables` are set in the template: {"enable_thinking": False}, {"continue_final_message": True}. The
-        result has reasoning and calls of the `tools` in fields of their own. Options as for `generate`, except that
-        temperature, top_p, top_k, min_p and repetition_penalty default to what the model's makers recommend, else to
-        temperature 0.7 and top_p 0.9 (`info["sampling"]`). With n above 1 the result is a list.
+        The model may call the `tools`, must call one ("required", or the name of one) or is not told of them ("none"):
+        `tool_choice`. A grammar holds calls to the model's own format and to the tools' schemas. `variables` are set in
+        the template: {"enable_thinking": False}, {"continue_final_message": True}. The result has reasoning and calls
+        in fields of their own. Options as for `generate`, except that temperature, top_p, top_k, min_p and
+        repetition_penalty default to what the model's makers recommend, else to temperature 0.7 and top_p 0.9
+        (`info["sampling"]`). With n above 1 the result is a list.
         """
-        ids = self.chat_ids(messages, tools=tools, variables=variables)
-        found = self.generate(ids, show_special=True, **{**self.defaults.options, **options})
-        results = [self._taken_apart(result, ids, tools) for result in (found if isinstance(found, list) else [found])]
+        ids, options, reader = self._asked(messages, tools, tool_choice, variables, options)
+        found = self.generate(ids, **options)
+        results = [_taken_apart(result, reader()) for result in (found if isinstance(found, list) else [found])]
         return results if isinstance(found, list) else results[0]
 
     def chat_stream(
-        self, messages: Messages, *, tools: list[Any] | None = None, variables: Variables = None, **options: Any
+        self,
+        messages: Messages,
+        *,
+        tools: list[Any] | None = None,
+        tool_choice: str = "auto",
+        variables: Variables = None,
+        **options: Any,
     ) -> Iterator[Piece]:
         """As `chat`, piece by piece."""
-        ids = self.chat_ids(messages, tools=tools, variables=variables)
-        return self._apart(self.stream(ids, show_special=True, **{**self.defaults.options, **options}), ids, tools)
+        ids, options, reader = self._asked(messages, tools, tool_choice, variables, options)
+        return _apart(self.stream(ids, **options), reader)
 
-    def _apart(self, pieces: Iterator[Piece], ids: list[int], tools: list[Any] | None) -> Iterator[Piece]:
-        readers: dict[int, ReplyReader] = {}
-        for piece in pieces:
-            reader = readers.setdefault(piece.index, self._reader(ids, tools))
-            said = reader.add(piece.text)
-            if piece.finish_reason is not None:
-                said += reader.finish()
-            yield replace(piece, text=said.text, reasoning=said.reasoning, events=said.events)
-
-    def _taken_apart(self, result: Generation, ids: list[int], tools: list[Any] | None) -> Generation:
-        reader = self._reader(ids, tools)
-        reader.add(result.text)
-        reader.finish()
-        return replace(result, text=reader.text, reasoning=reader.reasoning, tool_calls=reader.tool_calls)
-
-    def _reader(self, ids: list[int], tools: list[Any] | None) -> ReplyReader:
+    def _asked(
+        self,
+        messages: Messages,
+        tools: list[Any] | None,
+        tool_choice: str,
+        variables: Variables,
+        options: dict[str, Any],
+    ) -> tuple[list[int], dict[str, Any], Callable[[], ReplyReader]]:
+        """The prompt of a chat, its options, and what reads its answers."""
+        from weft.generate.tools.hold import hold
         from weft.text.reasoning import opened_by
         from weft.text.reply import ReplyReader
 
-        end = self.tokenizer.decode(ids[-8:], skip_special=False)
-        return ReplyReader(self.chat_template, tools=tools, inside=opened_by(end))
+        named = None if tool_choice in ("auto", "none", "required") else tool_choice
+        tools = tools if tool_choice != "none" else None
+        if tool_choice not in ("auto", "none") and not tools:
+            raise InputError("chat", "needs tools", field="tool_choice", given=tool_choice)
+        ids = self.chat_ids(messages, tools=tools, variables=variables)
+        held = hold(tools or (), self.chat_template, self.tokenizer, choice=tool_choice, named=named)
+        options = {"grammar": held.grammar, **self.defaults.options, "show_special": True, **options}
+        options["stop_ids"] = (*options.get("stop_ids", ()), *self.answer_ends)
+        inside = opened_by(self.tokenizer.decode(ids[-8:], skip_special=False))
+        return ids, options, lambda: ReplyReader(self.chat_template, tools=tools, inside=inside, form=held.form)
+
+    @cached_property
+    def answer_ends(self) -> tuple[int, ...]:
+        """Tokens that end an answer in the model's format, whatever its files say."""
+        from weft.text.calls.formats import formats_of
+
+        ids = (self.tokenizer.id(token) for token in formats_of(self.chat_template).ends)
+        return tuple(id for id in ids if id is not None and id in self.tokenizer.special_ids)
 
     def chat_ids(self, messages: Messages, *, tools: list[Any] | None = None, variables: Variables = None) -> list[int]:
         """The prompt of a conversation as ids. Special tokens written in a message are plain text.
@@ -289,3 +325,19 @@ class Model:
     def __repr__(self) -> str:
         kind, context = self.decoder.checkpoint.model_type, self.decoder.max_context
         return f"<weft.Model {self._located.spec}: {kind}, {context} tokens>"
+
+
+def _apart(pieces: Iterator[Piece], reader: Callable[[], ReplyReader]) -> Iterator[Piece]:
+    readers: dict[int, ReplyReader] = {}
+    for piece in pieces:
+        own = readers.setdefault(piece.index, reader())
+        said = own.add(piece.text)
+        if piece.finish_reason is not None:
+            said += own.finish()
+        yield replace(piece, text=said.text, reasoning=said.reasoning, events=said.events)
+
+
+def _taken_apart(result: Generation, reader: ReplyReader) -> Generation:
+    reader.add(result.text)
+    reader.finish()
+    return replace(result, text=reader.text, reasoning=reader.reasoning, tool_calls=reader.tool_calls)

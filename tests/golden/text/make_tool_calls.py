@@ -70,7 +70,7 @@ CALLS: list[list[tuple[str, dict[str, Any]]]] = [
     [("now", {})],
     [("note_it", {"text": 'Grüße, 東京 🌦 "quoted" \\ back'})],
     [("note_it", {"text": "12", "count": 12, "ratio": 1.5, "on": True, "size": "1"})],
-    [("note_it", {"text": "true", "on": False, "count": -7, "ratio": 2})],
+    [("note_it", {"text": "true", "count": -7, "ratio": 2, "on": False})],
     [("note_it", {"text": "two\nlines\n\n  indented\n", "tags": ["a", "b\nc", "</x>"]})],
     [("note_it", {"text": "\nbegins and ends with line breaks\n\n", "tags": []})],
     [("note_it", {"text": "", "place": {"lat": -0.5, "name": 'x {"y": [1]}'}})],

@@ -102,6 +102,7 @@ def _print_summary(outline: Outline) -> None:
         state = f"{info['kv_dtype']}, room for {screen.number(info['kv_tokens'])} tokens: {info['kv_reason']}"
         rows += [("context", f"{info['context']} tokens"), ("KV cache", state)]
         rows += [("end tokens", ", ".join(map(str, info["eos_ids"])) or "none"), ("sampling", _sampling(outline))]
+        rows += [("tool calls", _tool_format(outline))] if outline.chat_template else []
     screen.facts(rows)
     click.echo()
     screen.facts(asdict(outline.config).items(), title="Config")
@@ -110,6 +111,13 @@ def _print_summary(outline: Outline) -> None:
         _print_recipe(outline)
     elif not outline.method:
         _print_template(outline.chat_template)
+
+
+def _tool_format(outline: Outline) -> str:
+    from weft.text.calls.formats import formats_of
+
+    found = formats_of(outline.chat_template or "").tools
+    return f"{found}, by the chat template" if found else "generic: the chat template has no format that weft reads"
 
 
 def _sampling(outline: Outline) -> str:

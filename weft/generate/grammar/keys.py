@@ -65,6 +65,11 @@ class Keys:
         self._key: bytes | None = None  # the part of a key that is written, without its first quote
         self.repeated = False
 
+    @property
+    def is_outside(self) -> bool:
+        """Whether the text is outside all brackets and quotes."""
+        return self._level is None and not self._string
+
     def copy(self) -> Keys:
         new = Keys()
         new._level, new._expected, new._string, new._key = self._level, self._expected, self._string, self._key

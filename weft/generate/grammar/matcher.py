@@ -61,7 +61,9 @@ class Compiled:
 
     def start(self) -> Matcher:
         """A matcher at the beginning of a text."""
-        return Matcher(self._matcher.deep_copy(), self.vocabulary, _Json() if self.grammar.is_json else None)
+        marks = tuple(mark.encode() for mark in self.grammar.json_after)
+        follows = self.grammar.is_json or marks
+        return Matcher(self._matcher.deep_copy(), self.vocabulary, _Json(marks=marks) if follows else None)
 
 
 def _built(grammar: Grammar, vocabulary: Vocabulary) -> Any:
@@ -132,20 +134,58 @@ _KIND_OF = bytes(1 if byte in b"0123456789.eE+-" else 2 if byte in b" \n\r\t" el
 
 
 class _Json:
-    """What a matcher tracks of a JSON text beside its grammar."""
+    """What a matcher tracks of JSON beside its grammar: all of a text, or the values that follow one of `marks`.
 
-    __slots__ = ("keys", "runs")
+    A value ends where its outermost brackets close, or at a character that no value outside brackets has.
+    """
 
-    def __init__(self, runs: _Runs | None = None, keys: Keys | None = None) -> None:
+    __slots__ = ("active", "keys", "marks", "runs", "tail")
+
+    def __init__(self, runs: _Runs | None = None, keys: Keys | None = None, marks: tuple[bytes, ...] = ()) -> None:
         self.runs = _Runs() if runs is None else runs
         self.keys = Keys() if keys is None else keys
+        self.marks = marks
+        self.active = True  # a text may begin with a value
+        self.tail = b""  # the end of the text outside values, in which a mark may begin
 
     def copy(self) -> _Json:
-        return _Json(self.runs.copy(), self.keys.copy())
+        new = _Json(self.runs.copy(), self.keys.copy(), self.marks)
+        new.active, new.tail = self.active, self.tail
+        return new
 
     def add(self, text: bytes) -> None:
-        self.runs.add(text)
-        self.keys.add(text)
+        if not self.marks:
+            self.runs.add(text)
+            self.keys.add(text)
+            return
+        while text:
+            text = self._within(text) if self.active else self._between(text)
+
+    def _within(self, text: bytes) -> bytes:
+        """Follow a value; returns what comes after it."""
+        for number, byte in enumerate(text):
+            one = bytes([byte])
+            self.runs.add(one)
+            self.keys.add(one)
+            if self.keys.is_outside and byte not in _OUTSIDE:
+                self.active = False
+                self.runs, self.keys = _Runs(), Keys()
+                self.tail = one
+                return text[number + 1 :]
+        return b""
+
+    def _between(self, text: bytes) -> bytes:
+        """Look for a mark; returns what comes after it."""
+        whole = self.tail + text
+        places = [(place + len(mark)) for mark in self.marks if (place := whole.find(mark)) >= 0]
+        if not places:
+            self.tail = whole[-max(map(len, self.marks)) :]
+            return b""
+        self.active, self.tail = True, b""
+        return whole[min(places) :]
+
+
+_OUTSIDE = b'{["-+.0123456789eE \n\r\t'  # what a value outside brackets, or the white space before it, is made of
 
 
 class Matcher:
@@ -249,7 +289,7 @@ class Matcher:
             self._json.keys.repeated = False  # where nothing else was left
 
     def _text(self, token: int) -> bytes:
-        return b"" if token in self.vocabulary.eos_ids else self.vocabulary.tokens[token]
+        return b"" if token in self.vocabulary.eos_ids else self.vocabulary.text_of(token)
 
     def _starts(self, runs: _Runs) -> Mask:
         return self.vocabulary.numbers if runs.kind == 1 else self.vocabulary.spaces

@@ -32,14 +32,27 @@ _JSON: Any = {
     "lenient": False,
 }
 
+# JSON inside a tool call: on one line, with or without a space after commas and colons, as models write it.
+CALL_JSON: Any = {
+    **_JSON,
+    "whitespace_flexible": False,
+    "whitespace_pattern": None,
+    "item_separator": ", ?",
+    "key_separator": ": ?",
+}
+
 
 @frozen
 class Grammar:
-    """What a generated text must match in full; make one with the class methods. `text` is what llguidance compiles."""
+    """What a generated text must match in full; make one with the class methods. `text` is what llguidance compiles.
+
+    `is_json` says that the text is JSON; `json_after` are marks in it after which JSON follows.
+    """
 
     kind: str
     text: str
     is_json: bool = False
+    json_after: tuple[str, ...] = ()
 
     @classmethod
     def json_schema(cls, schema: dict[str, Any] | str | bool, *, compact: bool = False) -> Grammar:
@@ -123,6 +136,15 @@ class Grammar:
 
         _check_text("gbnf", text)
         return cls._of_lark("gbnf", to_lark(text))
+
+    @classmethod
+    def calls(cls, text: str, json_after: tuple[str, ...]) -> Grammar:
+        """Texts of a grammar of tool calls in Lark, in which `%json` stands for schemas that are already rewritten."""
+        import llguidance
+
+        check_rules(sum(":" in line for line in text.splitlines()) // 4, "tools")
+        made = cls("tools", llguidance.LLMatcher.grammar_from_lark(text), json_after=json_after)
+        return in_time("tools", made._checked)
 
     @classmethod
     def _of_lark(cls, kind: str, text: str) -> Grammar:

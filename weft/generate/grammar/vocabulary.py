@@ -44,6 +44,7 @@ class Vocabulary:
         self.words = -(-vocab_size // 32)
         self.cache: Cache = Cache()
         self._tokenizer = tokenizer
+        self._special = frozenset(self.special_ids)
 
     @cached_property
     def native(self) -> Any:
@@ -55,6 +56,10 @@ class Vocabulary:
             n_vocab=self.size,
             eos_token=list(self.eos_ids),
         )
+
+    def text_of(self, id: int) -> bytes:
+        """The bytes that a token adds to a text with special tokens written out."""
+        return (self._tokenizer.token(id) or "").encode() if id in self._special else self.tokens[id]
 
     def beginning_with(self, characters: bytes) -> Mask:
         """The tokens whose first byte is one of `characters`, one bit each."""

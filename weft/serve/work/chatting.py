@@ -8,11 +8,10 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from weft.errors import UnsupportedError
 from weft.frozen import frozen
 from weft.serve.http.faults import invalid
 from weft.serve.work.generating import Names, Running, in_words_of, isolation, lease_generator
-from weft.serve.work.toolbox import forced_schema, template_tools
+from weft.serve.work.toolbox import template_tools
 from weft.text.calls.events import Arguments, CallEnded, CallStarted
 from weft.text.prompts.generic_tools import needs_generic_tools
 from weft.text.reasoning import opened_by
@@ -186,14 +185,18 @@ async def start(context: Context, ask: Ask) -> Chat:
         ask.options["adapter"] = adapter
     ask.options |= isolation(context, ask.cache_salt)
     with in_words_of(ask.names):
-        constrained = ask.grammar is not None or ask.tool_choice not in ("auto", "none")
+        constrained = ask.grammar is not None or (bool(ask.tools) and ask.tool_choice != "none")
         tenant = context.call.tenant if constrained else None
-        request, readers = await runner.in_thread(lambda: _prepare(runner, ask), tenant)
+        request, readers, loose = await runner.in_thread(lambda: _prepare(runner, ask), tenant)
         running = await Running.submit(context, runner, [request])
     warnings = [f"{name} has no effect here" for name in context.call.ignored]
     if needs_generic_tools(runner.template, ask.messages, _offered(ask)):
         context.call.headers += (GENERIC_TOOLS,)
         warnings.append("tools: this model's chat template has none, so they are described in its system message")
+    if loose:
+        warnings.append(
+            f"tools: arguments of {', '.join(loose)[:200]} may not satisfy the schema, which cannot be enforced"
+        )
     return Chat(runner, running, ask, readers, warnings)
 
 
@@ -208,44 +211,31 @@ def _offered(ask: Ask) -> list[dict[str, Any]] | None:
     return None if ask.tool_choice == "none" else template_tools(ask.tools) or None
 
 
-def _prepare(runner: GenerateRunner, ask: Ask) -> tuple[Request, Callable[[], ReplyReader]]:
+def _prepare(runner: GenerateRunner, ask: Ask) -> tuple[Request, Callable[[], ReplyReader], tuple[str, ...]]:
+    """The request, what reads its answers, and the tools whose schemas are not enforced."""
     from weft.generate import make_request
+    from weft.generate.tools.hold import hold
 
     ids = prompt_ids(runner, ask)
     if "logprobs" in ask.options:
         runner.know_tokens()
-    forced = ask.tool_choice not in ("auto", "none")
     grammar = None if ask.grammar is None else ask.grammar()
     tools = [] if ask.tool_choice == "none" else list(ask.tools)
-    if forced:
-        if grammar is not None:
-            raise invalid("cannot force a tool call together with a response format; send one of them", "tool_choice")
-        chosen = [tool for tool in tools if ask.named_tool in (None, tool["function"]["name"])]
-        if not chosen:
-            raise invalid(f"names {ask.named_tool!r:.80}, which is not among the tools", "tool_choice")
-        grammar = _forced_grammar(chosen)
-    elif grammar is not None and tools:
+    if grammar is not None and ask.tool_choice not in ("auto", "none"):
+        raise invalid("cannot force a tool call together with a response format; send one of them", "tool_choice")
+    if grammar is not None and tools:
         raise invalid("cannot be combined with tools: the model could not call any", "response_format")
     template = runner.template
-    end = runner.tokenizer.decode(ids[-8:], skip_special=False)
-    inside = opened_by(end)
+    how = {"choice": ask.tool_choice, "named": ask.named_tool, "parallel": ask.parallel_calls}
+    held = hold(tools, template, runner.tokenizer, **how)  # type: ignore[arg-type]
+    inside = opened_by(runner.tokenizer.decode(ids[-8:], skip_special=False))
 
     def reader() -> ReplyReader:
-        form = "llama3" if forced else None
-        return ReplyReader(template, tools=tools or None, inside=inside, form=form, identify=_call_id)  # type: ignore[arg-type]
+        return ReplyReader(template, tools=tools or None, inside=inside, form=held.form, identify=_call_id)
 
     options = {**runner.sampling_defaults, **ask.options}
-    return make_request(ids, show_special=True, grammar=grammar, **options), reader
-
-
-def _forced_grammar(tools: Sequence[Mapping[str, Any]]) -> Grammar:
-    """The grammar of a call of one of the tools; its objects have no keys that the tool does not name."""
-    from weft.generate import Grammar
-
-    try:
-        return Grammar.json_schema(forced_schema(tools), compact=True)
-    except UnsupportedError:  # a schema of many alternatives, which can be enforced but not closed
-        return Grammar.json_schema(forced_schema(tools, closed=False), compact=True)
+    options["stop_ids"] = (*options.get("stop_ids", ()), *runner.model.answer_ends)
+    return make_request(ids, show_special=True, grammar=grammar or held.grammar, **options), reader, held.loose
 
 
 def _call_id(_: int) -> str:

@@ -70,7 +70,7 @@ def _body(parser: Scanner, header: str, said: dict[str, bool]) -> _Steps:
     recipient, channel = _RECIPIENT.search(header), _CHANNEL.search(header)
     say = _written(parser.say, said, "text")
     if not header.endswith(_MESSAGE):
-        say(header)
+        say(header if len(header) >= _MAX_HEADER else "")  # an answer that ends in a header says nothing by it
     elif recipient is not None and recipient[1].startswith("functions."):
         held: list[str] = []
         found = yield from _call(parser, recipient[1].removeprefix("functions."), held)

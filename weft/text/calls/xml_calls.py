@@ -68,7 +68,8 @@ def function(parser: Scanner, held: list[str]) -> Reading:
 def _value(parser: Scanner, key: str, schema: Any, keys: set[str]) -> Reading:
     """One value, emitted as a member of the arguments; returns whether its closing tag came."""
     properties = schema.get("properties") if isinstance(schema, Mapping) else None
-    own = properties.get(key, True) if isinstance(properties, Mapping) else True
+    others = schema.get("additionalProperties", True) if isinstance(schema, Mapping) else True
+    own = properties.get(key, others) if isinstance(properties, Mapping) else others
     is_new, streams = key not in keys, only_text(own, schema)
     if is_new:  # of several with one name the first counts
         parser.argue(f"{', ' if keys else ''}{json.dumps(key, ensure_ascii=False)}: ")
