@@ -138,15 +138,6 @@ class Grammar:
         return cls._of_lark("gbnf", to_lark(text))
 
     @classmethod
-    def calls(cls, text: str, json_after: tuple[str, ...]) -> Grammar:
-        """Texts of a grammar of tool calls in Lark, in which `%json` stands for schemas that are already rewritten."""
-        import llguidance
-
-        check_rules(sum(":" in line for line in text.splitlines()) // 4, "tools")
-        made = cls("tools", llguidance.LLMatcher.grammar_from_lark(text), json_after=json_after)
-        return in_time("tools", made._checked)
-
-    @classmethod
     def _of_lark(cls, kind: str, text: str) -> Grammar:
         import llguidance
 
@@ -170,6 +161,15 @@ class Grammar:
 
         _ = vocabulary.native  # built once, outside the time limit of the grammar
         return vocabulary.cache.get(self, lambda: in_time(self.kind, lambda: Compiled(self, vocabulary)))
+
+
+def grammar_of_calls(text: str, json_after: tuple[str, ...]) -> Grammar:
+    """A grammar of tool calls from Lark in which `%json` stands for schemas that are already rewritten."""
+    import llguidance
+
+    check_rules(text.count("\n") // 8, "tools")  # most rules are a parameter or a literal, which nest no deeper
+    made = Grammar("tools", llguidance.LLMatcher.grammar_from_lark(text), json_after=json_after)
+    return in_time("tools", made._checked)
 
 
 def _patterns(schema: Any) -> Iterator[str]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from weft.generate.grammar.spec import CALL_JSON, Grammar
+from weft.generate.grammar.spec import CALL_JSON, Grammar, grammar_of_calls
 from weft.generate.schema.rewrite import rewritten
 
 FREE = "/(?s:.*)/"
@@ -57,7 +57,7 @@ class Rules:
 
     def grammar(self, start: str) -> Grammar:
         """The grammar whose texts the right side `start` matches."""
-        return Grammar.calls("\n".join([f"start: {start}", *self._lines]), tuple(dict.fromkeys(self.marks)))
+        return grammar_of_calls("\n".join([f"start: {start}", *self._lines]), tuple(dict.fromkeys(self.marks)))
 
     def _named(self, letter: str, right: str, options: str) -> str:
         key = f"{options}{right}"
