@@ -104,7 +104,11 @@ def models_page() -> str:
         shown = f"{size / 1e6:.0f} MB" if size else "unknown"
         return [names, entry.kind, licence, shown, f"{pins} of {len(entry.files)}", entry.note, sources]
 
-    types = "## Model types\n\nOne file each in `weft/models`; a checkpoint of another type is refused by name.\n\n"
+    types = (
+        "## Model types\n\nOne file each in `weft/models`. A checkpoint of another type needs\n"
+        "[a description](howto/run-a-model-from-a-description.md), which `weft adopt` drafts; else it is refused by\n"
+        "name.\n\n"
+    )
     known = (
         "## Models known by name\n\n"
         "The catalogue names the files of every model at a commit, and the SHA-256 of each where it is published. A\n"

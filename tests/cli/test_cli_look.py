@@ -97,7 +97,7 @@ def test_show_prints_a_description_that_runs(run: Run, tmp_path: Path) -> None:
     assert json.loads(text)["made_from"] == "olmo2"
     (folder / "weft.json").write_text(text)
     shown = run("show", str(folder))
-    assert shown.exit_code == 0 and "generic" in shown.stdout
+    assert shown.exit_code == 0 and "generic" in shown.stdout and "pattern" in shown.stdout
     assert run("show", str(folder), "--config").stdout == text
 
 

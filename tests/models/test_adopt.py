@@ -79,6 +79,10 @@ def test_what_a_description_cannot_express_is_named(tmp_path: Path, name: str, w
     ("changes", "words"),
     [
         ({"num_experts": 8}, "num_experts 8: a mixture of experts"),
+        (
+            {"position_embedding_type": "alibi"},
+            "position_embedding_type alibi: ALiBi: its scores are biased by distance",
+        ),
         ({"quantization_config": {"bits": 4}}, "quantization_config: quantised weights"),
         ({"text_config": {"hidden_size": 3}}, "text_config: a model of several parts"),
         ({"layer_types": ["linear_attention", "full_attention"]}, "layers of type linear_attention"),
@@ -121,6 +125,17 @@ def test_a_type_that_nobody_knows_is_drafted_with_assumptions(tmp_path: Path) ->
     (folder / "weft.json").write_text(json.dumps(dict(found.description)))
     llama = tiny.write_folder(tmp_path / "llama", tiny.LLAMA)
     assert np.array_equal(*(Decoder(open_checkpoint(path)).logits(ids) for path in (folder, llama)))
+
+
+def test_every_fact_that_no_file_states_is_an_assumption(tmp_path: Path) -> None:
+    found = adopt(folder_of(tmp_path, "persimmon", model_type="somebodys", sliding_window=9, rope_parameters=None))
+    assert found.fits and found.assumed == (
+        "the rows of model.layers.{i}.self_attn.query_key_value are queries, keys and values one after another",
+        "queries and keys are normed before they rotate",
+        "every layer has the window of 9 tokens",
+        "rotary positions with a theta of 10,000: the config has none, and the file has no table",
+        "channels rotate in halves",
+    )
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,8 @@ def test_a_model_s_file_holds_what_the_protocol_says(name: str) -> None:
 @pytest.mark.parametrize("name", ["", "_core", "__init__", "nope", "os", "a.b", "../llama", "llama ", "Llama"])
 def test_a_type_without_a_file_is_refused(name: str) -> None:
     assert find_module(name) is None
-    with pytest.raises(UnsupportedError, match=r"is not a type that weft runs: got .*; `weft list --models`") as caught:
+    advice = r"`weft list --models` prints .*; `weft adopt` drafts a description of another"
+    with pytest.raises(UnsupportedError, match=rf"is not a type that weft runs: got .*; {advice}") as caught:
         model_module(name)
     assert caught.value.field == "model_type" and caught.value.given == name
 

@@ -161,6 +161,8 @@ class _Drafting:
         rms, layer = self.settings.real("rms_eps"), self.settings.real("layer_eps")
         either = self.settings.real("norm_eps")
         is_rms = not biased and (rms is not None or (either is not None and layer is None))
+        if rms is None and not biased:
+            self.assume(f"norms are {'RMS norms' if is_rms else 'layer norms without a bias'}")
         eps = self.family.eps or rms or layer or either
         if eps is None:
             self.assume("the eps of norms is 1e-5: the config does not say it")
@@ -210,6 +212,7 @@ class _Drafting:
         shape = self.found.shapes.get("q_norm", ())
         if len(shape) != 1:
             self.obstacles.append(f"{self.names['q_norm']} has shape {shape}: each head has its own norm")
+        self.assume("queries and keys are normed before they rotate")
         return "head" if shape == (self.head_dim,) else "all"
 
     def _mlp(self) -> dict[str, Any]:
@@ -253,6 +256,8 @@ class _Drafting:
         period = self.settings.get("sliding_window_pattern", int)
         if listed is None and period and window:
             listed = ["full_attention" if (layer + 1) % period == 0 else SLIDES[0] for layer in range(self.layers)]
+        if listed is None and window:
+            self.assume(f"every layer has the window of {window} tokens")
         listed = listed or [SLIDES[0] if window else "full_attention"] * self.layers
         for kind in sorted({str(kind) for kind in listed} - {*TYPES}):
             self.obstacles.append(f"layers of type {kind}")

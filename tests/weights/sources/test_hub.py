@@ -306,3 +306,8 @@ def test_the_shortest_name_wins_among_equal_quantisations() -> None:
     names = ["m-UD-Q4_K_M.gguf", "m-Q4_K_M.gguf", "m.i1-Q4_K_M.gguf"]
     assert choice.pick_gguf("x", names, "q4_k_m") == "m-Q4_K_M.gguf"
     assert choice.pick_gguf("x", ["b-Q8_0.gguf", "a-Q8_0.gguf"], None) == "a-Q8_0.gguf"
+
+
+def test_a_description_is_part_of_a_model() -> None:
+    names = ["config.json", "model.safetensors", "weft.json", "other.json"]
+    assert sorted(choice.choose("x", names, None)) == ["config.json", "model.safetensors", "weft.json"]

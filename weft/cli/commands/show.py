@@ -105,7 +105,8 @@ def _print_summary(outline: Outline) -> None:
         rows += [("tool calls", _tool_format(outline))] if outline.chat_template else []
     screen.facts(rows)
     click.echo()
-    screen.facts(asdict(outline.config).items(), title="Config")
+    config = asdict(outline.config)
+    screen.facts(config.get("description", config).items(), title="Config")
     click.echo()
     if outline.recipe:
         _print_recipe(outline)
