@@ -1,0 +1,83 @@
+// attention_gradient: what the two halves of attention's gradient share.
+#pragma once
+#include "kernels/strips.h"
+
+namespace weft::ISA {
+
+constexpr int64_t kTurned = 64;  // rows that are turned around at a time
+
+// to [dim, kTurned] = `count` rows of `dim` elements, turned around
+WEFT_INLINE void turn_around(float* to, const float* from, int64_t stride, int64_t count, int64_t dim) {
+  for (int64_t i = 0; i < count; ++i)
+    for (int64_t d = 0; d < dim; ++d) to[d * kTurned + i] = from[i * stride + d];
+}
+
+// out [rows, count] = left [rows, dim] · right [count, dim], element by element one chain over dim
+WEFT_INLINE void all_dots(float* out, int64_t out_row, int64_t rows, Left left, const float* right, int64_t stride,
+                          int64_t count, int64_t dim, float* turned) {
+  for (int64_t i = 0; i < rows; ++i) clear(out + i * out_row, count);
+  for (int64_t j = 0; j < count; j += kTurned) {
+    const int64_t here = smaller(kTurned, count - j);
+    turn_around(turned, right + j * stride, stride, here, dim);
+    add_product(out + j, out_row, rows, here, left, turned, kTurned, dim);
+  }
+}
+
+// Which tokens a token sees, or is seen by, within a sequence of `length`: [low, high).
+struct Seen {
+  bool causal;
+  int64_t window, length;
+  WEFT_INLINE int64_t key_low(int64_t query) const { return window ? larger(0, query - window + 1) : 0; }
+  WEFT_INLINE int64_t key_high(int64_t query) const {
+    return causal ? query + 1 : window ? smaller(length, query + window) : length;
+  }
+  WEFT_INLINE int64_t query_low(int64_t key) const { return causal ? key : window ? larger(0, key - window + 1) : 0; }
+  WEFT_INLINE int64_t query_high(int64_t key) const { return window ? smaller(length, key + window) : length; }
+};
+
+// Scores from products of queries and keys, and what a product changes its score by.
+struct Scores {
+  f32x16 scale, cap;
+  bool capped;
+  Scores(double by, double limit) : scale(splat(static_cast<float>(by))), cap(splat(static_cast<float>(limit))), capped(limit > 0) {}
+  WEFT_INLINE f32x16 score(f32x16 product) const {
+    return capped ? cap * tanh(product * scale / cap) : product * scale;
+  }
+  WEFT_INLINE f32x16 slope(f32x16 score) const {
+    const f32x16 part = score / cap;
+    return capped ? scale * (splat(1.0f) - part * part) : scale;
+  }
+};
+
+// How many rows a task takes so that two arrays [rows, length] fit beside `kept` elements of scratch: of the sequence's
+// length alone, so that no other sequence decides.
+WEFT_INLINE int64_t block_rows(int64_t length, int64_t kept) {
+  const int64_t room = (static_cast<int64_t>(kScratchBytes / sizeof(float)) - kept) / 2;
+  return larger(1, smaller(30, room / larger(1, length)));
+}
+
+// Calls f(sequence, head, first row, rows) for blocks of the rows of each sequence.
+template <class F>
+WEFT_INLINE void deal_blocks(const Worker& worker, const int32_t* segments, int64_t batch, int64_t heads, int64_t kept,
+                             F f) {
+  int64_t tasks = 0;
+  for (int64_t b = 0; b < batch; ++b) {
+    const int64_t length = segments[b + 1] - segments[b], block = block_rows(length, kept);
+    tasks += heads * ((length + block - 1) / block);
+  }
+  int64_t b = 0, before = 0;  // the tasks before sequence b
+  for (int64_t task; (task = worker.next(tasks)) < tasks;) {
+    for (;; ++b) {
+      const int64_t length = segments[b + 1] - segments[b], block = block_rows(length, kept);
+      const int64_t blocks = (length + block - 1) / block, here = heads * blocks;
+      if (task < before + here) {
+        const int64_t at = task - before, first = at % blocks * block;
+        f(b, at / blocks, first, smaller(block, length - first));
+        break;
+      }
+      before += here;
+    }
+  }
+}
+
+}  // namespace weft::ISA

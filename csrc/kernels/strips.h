@@ -1,0 +1,82 @@
+// strips: products of plain matrices, for training: C[i][j] += sum over d of A[i][d] B[d][j], B row after row. Every
+// element is one chain over d, in order, whatever the tile: neither the team nor other rows change a bit.
+#pragma once
+#include "kernels/rows.h"
+
+namespace weft::ISA {
+
+// A tile of C stays in registers: this many rows, and vectors of 16 columns.
+#if defined(WEFT_ISA_avx512)
+constexpr int kStripRows = 6, kStripVectors = 4;
+#else
+constexpr int kStripRows = 5, kStripVectors = 1;
+#endif
+constexpr int64_t kStripDepth = 128;  // rows of B at a time: 32 kB of it for 64 columns
+
+// A as it is read: element (i, d) is at data[i * row + d * step], so that a transposed matrix needs no copy.
+struct Left {
+  const float* data;
+  int64_t row, step;
+  WEFT_INLINE Left from(int64_t i, int64_t d) const { return {data + i * row + d * step, row, step}; }
+};
+
+// `last`: columns of the last vector
+template <int R, int V>
+WEFT_INLINE void strip(float* c, int64_t c_row, Left a, const float* b, int64_t b_row, int64_t depth, int64_t last) {
+  f32x16 acc[R][V];
+  for (int r = 0; r < R; ++r)
+    for (int v = 0; v < V; ++v)
+      acc[r][v] = v + 1 < V || last == 16 ? load(c + r * c_row + 16 * v) : load_n(c + r * c_row + 16 * v, last);
+  for (int64_t d = 0; d < depth; ++d) {
+    f32x16 right[V];
+    const float* from = b + d * b_row;
+    for (int v = 0; v < V; ++v) right[v] = v + 1 < V || last == 16 ? load(from + 16 * v) : load_n(from + 16 * v, last);
+    for (int r = 0; r < R; ++r) {
+      const f32x16 left = splat(a.data[r * a.row + d * a.step]);
+      for (int v = 0; v < V; ++v) acc[r][v] = fma(left, right[v], acc[r][v]);
+    }
+  }
+  for (int r = 0; r < R; ++r)
+    for (int v = 0; v < V; ++v) {
+      if (v + 1 < V || last == 16) store(c + r * c_row + 16 * v, acc[r][v]);
+      else store_n(c + r * c_row + 16 * v, acc[r][v], last);
+    }
+}
+
+template <int V, int R = kStripRows>
+WEFT_INLINE void strip_of(int64_t rows, float* c, int64_t c_row, Left a, const float* b, int64_t b_row, int64_t depth,
+                          int64_t last) {
+  if constexpr (R > 0) {
+    if (rows == R) return strip<R, V>(c, c_row, a, b, b_row, depth, last);
+    strip_of<V, R - 1>(rows, c, c_row, a, b, b_row, depth, last);
+  }
+}
+
+template <int V>
+WEFT_INLINE void strips(float* c, int64_t c_row, int64_t rows, Left a, const float* b, int64_t b_row, int64_t depth,
+                        int64_t last) {
+  for (int64_t i = 0; i < rows; i += kStripRows)
+    strip_of<V>(smaller(kStripRows, rows - i), c + i * c_row, c_row, a.from(i, 0), b, b_row, depth, last);
+}
+
+// C [rows, cols] += A [rows, depth] B [depth, cols]
+static void add_product(float* c, int64_t c_row, int64_t rows, int64_t cols, Left a, const float* b, int64_t b_row,
+                        int64_t depth) {
+  constexpr int64_t wide = 16 * kStripVectors;
+  for (int64_t d = 0; d < depth; d += kStripDepth) {
+    const int64_t deep = smaller(kStripDepth, depth - d);
+    const float* from = b + d * b_row;
+    int64_t j = 0;
+    for (; j + wide <= cols; j += wide) strips<kStripVectors>(c + j, c_row, rows, a.from(0, d), from + j, b_row, deep, 16);
+    for (; j < cols; j += 16) strips<1>(c + j, c_row, rows, a.from(0, d), from + j, b_row, deep, smaller(16, cols - j));
+  }
+}
+
+WEFT_INLINE void clear(float* to, int64_t count) { std::memset(to, 0, static_cast<size_t>(count) * sizeof(float)); }
+
+// How many of `rows` a task takes: enough to be worth reading a matrix for, few enough for all of the team to have some.
+WEFT_INLINE int64_t rows_per_task(int64_t rows, int team, int64_t least, int64_t most) {
+  return larger(least, smaller(most, (rows + team - 1) / team));
+}
+
+}  // namespace weft::ISA

@@ -1,0 +1,145 @@
+"""A learner: the loss of sequences under a model with trained changes of some weights, and the loss's gradients.
+
+The base stays as the checkpoint has it, mapped and quantised; what is trained goes in with every step and its gradient
+comes out. A batch is any number of steps: its gradient is the same to the bit however it is cut into them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from weft.backends import Backend, open_backend
+from weft.errors import InputError, UnsupportedError
+from weft.frozen import frozen
+from weft.graph.grad import GRAD, INTO, differentiate
+from weft.graph.passes import cut_rows, dead_code, decompose, optimise
+from weft.graph.passes.learn import DOWN, LOSS, SHARES, TARGETS, UP, LowRank, loss_seeds, with_lora, with_loss
+from weft.graph.plan import plan
+from weft.nn import Scope
+from weft.nn.step import TracedStep
+from weft.runtime.prepared import prepare
+from weft.runtime.programs import Programs
+from weft.runtime.steps import build_step, offsets
+from weft.runtime.threads import plan_threads
+from weft.runtime.tracing import CheckedTrace
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from weft.backends.base import Executable
+    from weft.graph import Program
+    from weft.runtime.checkpoint import Checkpoint
+
+Arrays = dict[str, "np.ndarray"]
+
+
+@frozen(eq=False)
+class Lesson:
+    """A sequence to learn from: its ids, int32 [n], and for each but the first what its loss counts for, f32 [n].
+
+    `shares[i]` belongs to the prediction of ids[i]; 0 leaves it out. The first token is predicted from nothing, so its
+    share is not used.
+    """
+
+    ids: np.ndarray
+    shares: np.ndarray
+
+    @property
+    def targets(self) -> int:
+        """How many tokens are learnt."""
+        return int((self.shares[1:] > 0).sum())
+
+
+class Learner:
+    """Losses and gradients of one checkpoint; `changes` names the weights that are trained, and how."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        changes: Mapping[str, LowRank],
+        *,
+        context: int = 0,
+        threads: int | None = None,
+        level: str | None = None,
+        backend: str | Backend | None = None,
+    ) -> None:
+        if not changes:
+            raise InputError("train", "must name at least one weight", field="targets", given=[])
+        self.checkpoint = checkpoint
+        self.changes = dict(sorted(changes.items()))
+        self.backend = open_backend(backend, level=level, threads=plan_threads(threads).count)
+        self._programs = Programs(checkpoint, self.backend, compute="f32")
+        self._context = context
+        self._base, self._constants = self._traced()
+        self.shapes: dict[str, tuple[int, int]] = self._trained_shapes()
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers are trained."""
+        return sum(rows * cols for rows, cols in self.shapes.values())
+
+    def _traced(self) -> tuple[Program, Arrays]:
+        """The program of the loss."""
+        config, module = self._programs.config, self._programs.module
+        if module.KIND != "decoder" or getattr(config, "bidirectional", False):
+            what = f"{self.checkpoint.model_type} does not generate text, so it has no loss of the next token"
+            raise UnsupportedError("train", what)
+        with self.checkpoint.naming(), CheckedTrace(self.checkpoint.model_type, self.checkpoint) as trace:
+            scope = Scope(trace, self.checkpoint.stored)
+            trace.output("logits", module.forward(scope, config, TracedStep(trace, context=self._context)))
+        program = cut_rows(dead_code(trace.program()))
+        return with_loss(with_lora(program, self.changes)), trace.constants
+
+    def _trained_shapes(self) -> dict[str, tuple[int, int]]:
+        found: dict[str, Any] = {value.name: value.shape for value in self._base.inputs}
+        return {part + name: found[part + name] for name in self.changes for part in (DOWN, UP)}
+
+    @cached_property
+    def _losses(self) -> tuple[Executable, tuple[str, ...]]:
+        return self._compiled(self._base)
+
+    @cached_property
+    def _gradients(self) -> tuple[Executable, tuple[str, ...]]:
+        return self._compiled(differentiate(self._base, list(self.shapes), seeds=loss_seeds(self._base)))
+
+    def _compiled(self, program: Program) -> tuple[Executable, tuple[str, ...]]:
+        planned = plan(decompose(optimise(program), self.backend.supports))
+        prepared = prepare(planned, self._constants, {}, self.backend)
+        return self._programs.compile(prepared, {}), prepared.inputs
+
+    def losses(self, lessons: Sequence[Lesson], parameters: Mapping[str, np.ndarray]) -> float:
+        """The sum of the lessons' losses, each token's times its share."""
+        executable, names = self._losses
+        given = self._given(lessons) | dict(parameters)
+        return float(executable.run({name: given[name] for name in names})[LOSS].astype("f8").sum())
+
+    def gradients(
+        self, lessons: Sequence[Lesson], parameters: Mapping[str, np.ndarray], sums: Arrays
+    ) -> tuple[float, Arrays]:
+        """The sum of the lessons' losses, and `sums` with the gradient of that sum added."""
+        executable, names = self._gradients
+        given = self._given(lessons) | dict(parameters) | {INTO + name: sums[name] for name in self.shapes}
+        found = executable.run({name: given[name] for name in names})
+        return float(found[LOSS].astype("f8").sum()), {name: found[GRAD + name] for name in self.shapes}
+
+    def no_gradient(self) -> Arrays:
+        """What a batch begins with."""
+        import numpy as np
+
+        return {name: np.zeros(shape, np.float32) for name, shape in self.shapes.items()}
+
+    def _given(self, lessons: Sequence[Lesson]) -> Arrays:
+        """The inputs of a step: the row of a token predicts the next one."""
+        import numpy as np
+
+        starts = offsets([len(lesson.ids) for lesson in lessons])
+        rows = [np.flatnonzero(lesson.shares[1:] > 0).astype(np.int32) for lesson in lessons]
+        step = build_step(
+            [lesson.ids for lesson in lessons],
+            rows=np.concatenate([mine + first for mine, first in zip(rows, starts)]),
+        )
+        targets = np.concatenate([lesson.ids[mine + 1] for lesson, mine in zip(lessons, rows)])
+        shares = np.concatenate([lesson.shares[mine + 1] for lesson, mine in zip(lessons, rows)])
+        return {**step.arrays(), TARGETS: targets.astype(np.int32), SHARES: shares.astype(np.float32)}
