@@ -51,6 +51,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "_core",
     ),
     "describe": ("runtime", "models", "nn", "graph", "weights"),
+    "train": ("runtime", "runtime/threads", "nn", "graph", "backends"),
     "generate": ("runtime", "nn", "graph", "text", "weights/sources"),
     "rerank": ("progress", "runtime", "generate", "text", "weights/sources"),
     "embed": ("progress", "runtime", "runtime/threads", "text", "vectors", "weights", "weights/sources"),
@@ -68,7 +69,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 THIRD_PARTY = {
     "numpy": ("dtype", "ops", "graph", "backends", "backends/reference", "backends/cpu", "nn", "weights", "text",
               "vectors", "runtime", "generate", "embed", "rerank", "integrations", "compat", "ray", "serve",
-              "bench", "cli"),
+              "train", "bench", "cli"),
     "typing_extensions": ("frozen",),  # for type checkers only
     "jinja2": ("text",),
     "llguidance": ("generate",),

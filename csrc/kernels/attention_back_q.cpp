@@ -1,5 +1,4 @@
-// attention_back_q: the gradient at the queries, and of each query's softmax the logarithm of its sum and the mean of the
-// gradient at its weights.
+// attention_back_q: the gradient at the queries; of each softmax the log of its sum, and the mean gradient at its weights.
 //
 // Meaning  weft/ops/attention_backward.py
 // Layout   grad, q, to_q [T, H, D], k, v [T, G, D], sums, means [T, H] contiguous; segments i32 [B+1]

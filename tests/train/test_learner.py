@@ -7,7 +7,7 @@ import tiny
 from weft.errors import InputError, UnsupportedError
 from weft.graph.passes.learn import LowRank
 from weft.runtime import open_checkpoint
-from weft.runtime.learner import Learner, Lesson
+from weft.train import Learner, Lesson
 
 DECODERS = [name for name, cfg in tiny.CONFIGS.items() if tiny.decodes(cfg) and not tiny.recurs(cfg)]
 FEW = ("llama-grouped", "gemma2", "qwen3")
@@ -91,7 +91,6 @@ def test_neither_threads_nor_the_cut_change_a_bit(checkpoints, name):
             found.append(sums)
     for other in found[1:]:
         assert all(np.array_equal(other[name], found[0][name]) for name in found[0])
-
 
 
 def test_what_cannot_be_trained_is_named(checkpoints, tmp_path):
