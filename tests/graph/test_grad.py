@@ -19,7 +19,9 @@ from weft.models import model_module
 from weft.nn.step import TracedStep
 from weft.runtime import open_checkpoint
 
-DECODERS = [name for name, cfg in tiny.CONFIGS.items() if tiny.decodes(cfg) and not tiny.recurs(cfg)]
+PAGED = [name for name, cfg in tiny.CONFIGS.items() if tiny.decodes(cfg) and not tiny.recurs(cfg)]
+MIXTURES = [name for name in PAGED if any("expert" in key for key in tiny.CONFIGS[name])]
+DECODERS = [name for name in PAGED if name not in MIXTURES]
 LENGTHS = (9, 1, 6)
 BACKEND = ReferenceBackend()
 
@@ -145,6 +147,13 @@ def test_what_cannot_be_differentiated_is_named(tmp_path):
         trace.output("y", ops.causal_conv(x, taps, trace.conv("conv.0", (4, 3)), slots, segments))
     with pytest.raises(UnsupportedError, match="keeps a state between steps"):
         differentiate(trace.program(), ["x"])
+
+
+@pytest.mark.parametrize("name", MIXTURES[:1])
+def test_experts_are_refused_by_name(tmp_path, name):
+    model = Learning(tmp_path, tiny.CONFIGS[name])
+    with pytest.raises(UnsupportedError, match="has no gradient"):
+        differentiate(model.program, trained(model.program), seeds=loss_seeds(model.program))
 
 
 def test_a_head_with_a_bias_is_refused():

@@ -9,7 +9,11 @@ from weft.graph.passes.learn import LowRank
 from weft.runtime import open_checkpoint
 from weft.train import Learner, Lesson
 
-DECODERS = [name for name, cfg in tiny.CONFIGS.items() if tiny.decodes(cfg) and not tiny.recurs(cfg)]
+DECODERS = [
+    name
+    for name, cfg in tiny.CONFIGS.items()
+    if tiny.decodes(cfg) and not tiny.recurs(cfg) and not any("expert" in key for key in cfg)
+]
 FEW = ("llama-grouped", "gemma2", "qwen3")
 
 
