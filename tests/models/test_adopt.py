@@ -204,6 +204,7 @@ def test_an_encoder_with_the_head_of_its_training_fits(tmp_path: Path) -> None:
     folder = tiny.write_folder(tmp_path / "inside", config, tensors)
     found = adopt(folder)
     assert found.fits and found.description is not None
+    assert found.assumed == ("heads of training and classifiers are left out: lm_head.bias, lm_head.dense.weight",)
     assert found.description["weights"]["q"] == "roberta.encoder.layer.{i}.attention.self.query"
     assert np.abs(computed(folder, found.description)[ROWS] - WANTED["camembert"]).max() <= LIMIT
 

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,6 +50,30 @@ def test_a_described_model_embeds_and_has_a_fingerprint_of_its_own(embedder: tup
     described = weft.Embedder(str(folder), threads=1)
     assert np.array_equal(described.encode(TEXTS), vectors)
     assert str(described.fingerprint) != fingerprint
+
+
+@pytest.mark.parametrize("name", ["bert", "xlm_roberta-three", "distilbert-three", "modernbert-mean"])
+def test_a_described_cross_encoder_scores_pairs_with_the_same_bits(tmp_path: Path, name: str) -> None:
+    from tiny_rerank import DOCUMENTS, QUERIES, write_cross
+
+    folder = write_cross(tmp_path / name, name)
+    options: dict[str, Any] = {"threads": 1, "label": 1} if "three" in name else {"threads": 1}
+    own = weft.Reranker(str(folder), **options).scores(QUERIES[0], DOCUMENTS)
+    described = weft.Reranker(str(describe(folder)), **options)
+    assert described.info["model_type"] == "generic_encoder"
+    assert np.array_equal(described.scores(QUERIES[0], DOCUMENTS), own)
+
+
+def test_a_description_without_a_classifier_scores_no_pairs(tmp_path: Path) -> None:
+    from tiny_rerank import DOCUMENTS, QUERIES, write_cross
+
+    folder = describe(write_cross(tmp_path / "bert", "bert"))
+    words = json.loads((folder / "weft.json").read_text())
+    weights = {role: name for role, name in words["weights"].items() if not role.startswith("classifier")}
+    del words["classifier"]
+    (folder / "weft.json").write_text(json.dumps({**words, "weights": weights}))
+    with pytest.raises(weft.WeftError, match="the model's description has no classifier"):
+        weft.Reranker(str(folder), threads=1).scores(QUERIES[0], DOCUMENTS)
 
 
 def test_the_command_line_runs_described_models(chat: tuple[Path, str], embedder: tuple[Path, np.ndarray, str]) -> None:

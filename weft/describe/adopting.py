@@ -70,8 +70,10 @@ def adopt(path: Path, tell: Callable[[int, int], None] = lambda done, total: Non
     config = described_config(checkpoint.config, draft.description)
     missing, used = _compared(replace(checkpoint, config=config), tell)
     rest = [name for name in shapes if name not in used and not _may_stay_unused(name, draft.description)]
+    heads = [name for name in shapes if draft.description["kind"] == "encoder" and TRAINING.fullmatch(name)]
+    left_out = (f"heads of training and classifiers are left out: {', '.join(heads)}",) if heads else ()
     words = draft.description if missing else read_description(draft.description).as_json()
-    return Adoption(kind, words, (), draft.assumed, draft.unknown, tuple(missing), tuple(rest))
+    return Adoption(kind, words, (), (*draft.assumed, *left_out), draft.unknown, tuple(missing), tuple(rest))
 
 
 def _may_stay_unused(name: str, words: Mapping[str, Any]) -> bool:

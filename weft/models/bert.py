@@ -158,8 +158,12 @@ def describe(cfg: Config, names: Collection[str] = ()) -> said.Description:
     from weft.nn import description as said
 
     at = "encoder.layer.{i}."
+    whole = "classifier.out_proj.weight" in names  # see classify
+    scores = whole or {"classifier.weight", "pooler.dense.weight"} <= set(names)
     return said.described(
         {
+            "classifier_inner": "classifier.dense" if whole else "pooler.dense",
+            "classifier": "classifier.out_proj" if whole else "classifier",
             "embedding": "embeddings.word_embeddings",
             "positions": "embeddings.position_embeddings",
             "types": "embeddings.token_type_embeddings",
@@ -183,5 +187,6 @@ def describe(cfg: Config, names: Collection[str] = ()) -> said.Description:
         block=said.Block("post", final_norm=False),
         attention=said.both_ways(cfg.num_attention_heads, cfg.hidden_size, bias=True),
         mlp=said.Mlp(cfg.intermediate_size, ACTIVATIONS[cfg.hidden_act], gated=False, bias=True),
+        classifier=said.Classifier("tanh") if scores else None,
         **said.layers_of([0] * cfg.num_hidden_layers, [None] * cfg.num_hidden_layers),
     )

@@ -99,6 +99,8 @@ def describe(cfg: Config, names: Collection[str] = ()) -> said.Description:
             "up": f"{at}ffn.lin1",
             "down": f"{at}ffn.lin2",
             "mlp_out_norm": f"{at}output_layer_norm",
+            "classifier_inner": "pre_classifier",
+            "classifier": "classifier",
         },
         kind="encoder",
         vocab_size=cfg.vocab_size,
@@ -110,5 +112,6 @@ def describe(cfg: Config, names: Collection[str] = ()) -> said.Description:
         block=said.Block("post", final_norm=False),
         attention=said.both_ways(cfg.num_attention_heads, cfg.hidden_size, bias=True),
         mlp=said.Mlp(cfg.intermediate_size, ACTIVATIONS[cfg.hidden_act], gated=False, bias=True),
+        classifier=said.Classifier("relu") if "classifier.weight" in names else None,
         **said.layers_of([0] * cfg.num_hidden_layers, [None] * cfg.num_hidden_layers),
     )

@@ -50,6 +50,10 @@ class Config:
         return self.words.hidden_size
 
     @property
+    def type_vocab_size(self) -> int:
+        return self.words.embedding.types or 1
+
+    @property
     def causal(self) -> bool:
         return self.words.attention.causal
 

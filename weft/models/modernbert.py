@@ -151,6 +151,7 @@ def describe(cfg: Config, names: Collection[str] = ()) -> said.Description:
 
     layers, at = range(cfg.num_hidden_layers), "layers.{i}."
     inner, bias = cfg.intermediate_size, cfg.attention_bias
+    scores = said.Classifier(ACTIVATIONS[cfg.classifier_activation], bias=cfg.classifier_bias, norm=True)
     return said.described(
         {
             "embedding": "embeddings.tok_embeddings",
@@ -162,6 +163,9 @@ def describe(cfg: Config, names: Collection[str] = ()) -> said.Description:
             "gate_up": f"{at}mlp.Wi",
             "down": f"{at}mlp.Wo",
             "final_norm": "final_norm",
+            "classifier_inner": "head.dense",
+            "classifier_norm": "head.norm",
+            "classifier": "classifier",
         },
         kind="encoder",
         vocab_size=cfg.vocab_size,
@@ -173,5 +177,6 @@ def describe(cfg: Config, names: Collection[str] = ()) -> said.Description:
         block=said.Block("pre", first_norm=False),
         attention=said.both_ways(cfg.num_attention_heads, cfg.hidden_size, bias=bias, qkv="stacked"),
         mlp=said.Mlp(inner, ACTIVATIONS[cfg.hidden_activation], gated=True, bias=cfg.mlp_bias, gate="gate_up"),
+        classifier=scores if "classifier.weight" in names else None,
         **said.layers_of([cfg.window(layer) for layer in layers], [cfg.rotation(layer) for layer in layers]),
     )

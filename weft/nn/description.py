@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 VERSION = 1
 KINDS = ("decoder", "encoder")
 ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu", "relu2")
+CLASSIFIERS = ("tanh", "silu", "gelu", "gelu_tanh", "relu")
 PLACEMENTS = {  # how a part f, attention or feed-forward, meets the residual stream x -> the norms it has
     "pre": ("in",),  # x + f(norm(x))
     "post": ("out",),  # norm(x + f(x))
@@ -161,6 +162,18 @@ class Output:
 
 
 @frozen
+class Classifier:
+    """How an encoder's pooled states become scores of labels: a layer of the same width, then one with the labels."""
+
+    activation: str
+    bias: bool = True  # of the first layer
+    norm: bool = False  # after the activation
+
+    def __post_init__(self) -> None:
+        one_of(self, "activation", CLASSIFIERS)
+
+
+@frozen
 class RopeWords:
     """`dim` channels of each head rotate; `scaling` is what config.json calls rope_scaling."""
 
@@ -189,7 +202,13 @@ class LayerType:
 
 
 def roles(
-    embedding: Embedding, norm: Norm, block: Block, attention: Attention, mlp: Mlp, output: Output | None
+    embedding: Embedding,
+    norm: Norm,
+    block: Block,
+    attention: Attention,
+    mlp: Mlp,
+    output: Output | None,
+    classifier: Classifier | None = None,
 ) -> dict[str, int]:
     """The parts that need a name in `weights`; 1 for those of every layer, 0 for others."""
     norms = PLACEMENTS[block.placement] if norm.weight else ()
@@ -217,6 +236,9 @@ def roles(
         "mlp_out_norm": (1, "out" in norms),
         "final_norm": (0, block.final_norm and norm.weight),
         "head": (0, output is not None and not output.tied),
+        "classifier_inner": (0, classifier is not None),
+        "classifier_norm": (0, classifier is not None and classifier.norm and norm.weight),
+        "classifier": (0, classifier is not None),
     }
     return {role: inside for role, (inside, there) in parts.items() if there}
 
@@ -244,6 +266,7 @@ class Description:
     pattern: list[str]
     weights: dict[str, str]
     output: Output | None = None  # of a decoder
+    classifier: Classifier | None = None  # of an encoder that scores pairs or labels texts
     transposed: bool = False  # matrices of layers are stored as [inputs, outputs]
     made_from: str | None = field(default=None, compare=False)
 
@@ -254,6 +277,8 @@ class Description:
         if (self.output is None) == (self.kind == "decoder"):
             what = "is missing: a decoder makes logits" if self.output is None else "is only for a decoder"
             raise bad(what, "output")
+        if self.kind == "decoder" and self.classifier is not None:
+            raise bad("is only for an encoder", "classifier")
         if self.kind == "encoder" and self.attention.causal:
             raise bad("must be false in an encoder", "attention.causal", given=True)
         if not self.block.first_norm and self.block.placement != "pre":
@@ -292,7 +317,7 @@ class Description:
                 raise bad(f"must be a tensor's name {holds}", f"weights.{role}", given=name)
 
     def roles(self) -> dict[str, int]:
-        return roles(self.embedding, self.norm, self.block, self.attention, self.mlp, self.output)
+        return roles(self.embedding, self.norm, self.block, self.attention, self.mlp, self.output, self.classifier)
 
     def layer_type(self, layer: int) -> LayerType:
         return self.layer_types[self.pattern[layer % len(self.pattern)]]
@@ -304,7 +329,7 @@ class Description:
 
 def described(known: Mapping[str, str], **rest: Any) -> Description:
     """The description with those of the `known` names that its parts need."""
-    parts = ("embedding", "norm", "block", "attention", "mlp", "output")
+    parts = ("embedding", "norm", "block", "attention", "mlp", "output", "classifier")
     wanted = roles(*(rest.get(part) for part in parts))  # type: ignore[arg-type]
     return Description(version=VERSION, weights={role: known[role] for role in wanted}, **rest)
 
@@ -343,6 +368,7 @@ _SECTIONS = {
     "attention": Attention,
     "mlp": Mlp,
     "output": Output,
+    "classifier": Classifier,
 }
 _TABLES = {"ropes": RopeWords, "layer_types": LayerType}
 
