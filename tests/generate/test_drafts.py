@@ -10,6 +10,7 @@ from weft.generate import Engine, Request, Sampling
 from weft.generate.choice.costs import Parts, StepCosts
 from weft.generate.choice.drafts import (
     Acceptance,
+    AcceptanceByDepth,
     PromptLookup,
     agreement,
     draft_length,
@@ -142,7 +143,12 @@ def test_what_followed_last_time_is_proposed() -> None:
 
 
 def test_drafting_stops_where_it_does_not_pay() -> None:
-    assert draft_length(0.9, 0.3, 8) == 8 and draft_length(0.5, 0.3, 8) == 1 and draft_length(0.2, 0.3, 8) == 0
+    assert draft_length([0.9] * 8, 0.3, 8) == 8 and draft_length([0.5] * 8, 0.3, 8) == 1
+    assert draft_length([0.2] * 8, 0.3, 8) == 0 and draft_length([0.9, 0.5, 0.9], 0.42, 8) == 2
+    by_depth = AcceptanceByDepth()
+    for _ in range(30):
+        by_depth.note(1, True)
+    assert by_depth.rates[0] > 0.95 and by_depth.rates[1] < 0.05 and by_depth.rates[2] == pytest.approx(0.7)
     costs = StepCosts()
     for tokens in (1, 2, 4, 8) * 20:
         costs.note(Parts(decoding=tokens), 2.0 + 0.5 * tokens)
@@ -158,11 +164,13 @@ def test_drafting_stops_where_it_does_not_pay() -> None:
 
 
 def test_drafts_of_recurrent_models_count_what_is_computed_again() -> None:
-    assert recurrent_draft_length(0.9, 0.05, 8) == 8 and recurrent_draft_length(0.2, 0.3, 8) == 0
-    assert draft_length(0.5, 0.4, 8) == 1 and recurrent_draft_length(0.5, 0.4, 8) == 0, "0.5 tokens more for 0.6 more"
+    assert recurrent_draft_length([0.9] * 8, 0.05, 8) == 8 and recurrent_draft_length([0.2] * 8, 0.3, 8) == 0
+    half = [0.5] * 8
+    assert draft_length(half, 0.4, 8) == 1 and recurrent_draft_length(half, 0.4, 8) == 0, "0.5 tokens more for 0.6 more"
     for rate in (0.1, 0.4, 0.7, 0.95):
         for share in (0.02, 0.1, 0.3, 0.8):
-            assert recurrent_draft_length(rate, share, 8) <= draft_length(rate, share, 8)
+            rates = [rate] * 8
+            assert recurrent_draft_length(rates, share, 8) <= draft_length(rates, share, 8)
 
 
 class Half(FakeDecoder):

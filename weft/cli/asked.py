@@ -69,7 +69,8 @@ def prepare(model: Model, settings: dict[str, Any]) -> None:
     if prefix_dir is not None or draft_model is not None:
         import weft
 
-        draft = None if draft_model is None else weft.load(draft_model, context=model.info["context"])
+        named = draft_model in (None, "mtp", "none")
+        draft = draft_model if named else weft.load(draft_model, context=model.info["context"], draft="none")
         model.use_engine(weft.Engine(model, prefix_dir=prefix_dir, draft=draft))
     if adapters:
         settings["adapter"] = load_adapters(model.adapters, adapters)

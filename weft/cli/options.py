@@ -283,7 +283,8 @@ def engine() -> Callable[[F], F]:
         click.option(
             "--draft-model",
             metavar="MODEL",
-            help="A smaller model with the same vocabulary that drafts tokens; the text is the same.",
+            help="What drafts tokens, for the same text sooner: a smaller model with the same vocabulary, 'mtp' (the "
+            "model's own head, the default where it has one) or 'none'.",
         ),
     )
 

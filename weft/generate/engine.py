@@ -22,11 +22,10 @@ import numpy as np
 
 from weft.errors import BackendError, BusyError, InputError
 from weft.generate.admission import Admission, identity_of
+from weft.generate.batch.drafting import Drafting
 from weft.generate.batch.planned import step_of
 from weft.generate.batch.sharing import Sharing
 from weft.generate.choice.costs import StepCosts, parts_of
-from weft.generate.choice.draft_model import TRY, DraftModel
-from weft.generate.choice.drafts import MAX_DRAFT, Acceptance, draft_length, recurrent_draft_length
 from weft.generate.decoder import Decoder, Detokenizer
 from weft.generate.handle import Handle
 from weft.generate.interrupts import InterruptsHeld
@@ -59,8 +58,9 @@ class Engine:
 
     Pages of the KV cache are shared between requests with the same prefix unless `prefix_cache` is False; with
     `prefix_dir` they are also stored there (at most `prefix_bytes`), for other processes and the next start.
-    `speculate` allows speculative decoding where it pays: with repeated text, and with `draft`, a smaller model of the
-    same vocabulary. `responsive`, for servers, bounds the time of steps also while nobody else runs: a request that
+    `speculate` allows speculative decoding where it pays: with repeated text, and with `draft`: a smaller model of the
+    same vocabulary, or "mtp", the model's own head for multi-token prediction, the default where it has one; "none"
+    for neither. `responsive`, for servers, bounds the time of steps also while nobody else runs: a request that
     comes then need not wait for a large step. `hash_bits` is for tests of collisions.
     """
 
@@ -77,7 +77,7 @@ class Engine:
         prefix_bytes: int = DEFAULT_LIMIT,
         speculate: bool = True,
         responsive: bool = False,
-        draft: Decoder | Model | None = None,
+        draft: Decoder | Model | str | None = None,
         hash_bits: int = HASH_BITS,
     ) -> None:
         for name, value in (("step_tokens", step_tokens), ("max_running", max_running), ("max_waiting", max_waiting)):
@@ -94,11 +94,11 @@ class Engine:
             self._max_running = min(max_running, self._decoder.slots.most_running)
         self._sharing = Sharing(self._decoder, prefix_dir, prefix_bytes=prefix_bytes, hash_bits=hash_bits)
         self._share = prefix_cache
-        self._speculate = speculate
         self._responsive = responsive
         self._costs = StepCosts()
-        self._drafter = None if draft is None else DraftModel(_decoder_of(draft), self._decoder.vocab_size)
-        self._draft_length = draft_length if self._decoder.slots is None else recurrent_draft_length
+        drafter = draft if draft is None or isinstance(draft, str) else _decoder_of(draft)
+        self._drafting = Drafting(drafter, self._decoder, self._costs, speculate=speculate)
+        self._head = self._drafting.head
         self._lock = Lock()
         self._keys = count()
         self._inbox: deque[Sequence] = deque()  # submitted; the holder of the lock takes them in
@@ -246,12 +246,12 @@ class Engine:
                 parts, began = parts_of(work, sequences), time.perf_counter()
                 try:
                     with held.released():
-                        rows, logits = self._run(work, sequences)
+                        rows, logits, hidden = self._run(work, sequences)
                 except Exception as error:
                     for sequence in sequences:
                         self._fail(sequence, error)
                 else:
-                    self._commit(work, sequences, rows, logits)
+                    self._commit(work, sequences, rows, logits, hidden)
                     took = time.perf_counter() - began
                     if self._counts["steps"] > 1:  # the first one also binds the weights
                         self._costs.note(parts, took)
@@ -269,8 +269,7 @@ class Engine:
             if self._share and asked.prefix_cache:
                 self._sharing.enter(sequence, identity_of(sequence.adapter), self._sequences.values())
             self._sequences[sequence.key] = sequence
-            if self._drafter is not None:
-                sequence.model_acceptance = Acceptance(self._drafter.rate, weight=4)
+            self._drafting.enter(sequence)
             if self._entered is not None:
                 self._entered.append(sequence)
             if asked.tenant not in self._served:  # a new tenant gets no credit for the time before
@@ -286,6 +285,7 @@ class Engine:
             sequence.waited += key not in planned and not sequence.choosing and not sequence.decodes
         for key in plan.preempted:
             self._sequences[key].drop()
+            self._drafting.preempted(self._sequences[key])
             self.preemptions += 1
         for item in plan.work:  # before taking new pages, which might evict a shared one
             sequence = self._sequences[item.key]
@@ -310,30 +310,8 @@ class Engine:
         return plan.work
 
     def _draft(self) -> None:
-        """Draft tokens for the requests that decode, as many as pay."""
-        free = [s for s in self._sequences.values() if s.choosing is None]
-        decoding = [s for s in free if s.decodes and s.request.speculate is not False]
-        if not self._speculate:  # drafts that a grammar forces cost nothing to make
-            decoding = [s for s in decoding if s.matcher is not None]
-        share = self._costs.marginal_share(len(decoding)) if self._speculate else 1.0
-        for sequence in decoding:
-            try:
-                sequence.propose(self._draft_length(sequence.acceptance.rate, share, MAX_DRAFT))
-            except Exception as error:  # from its grammar
-                self._fail(sequence, error)
-        if self._drafter is not None and self._speculate:
-            self._draft_by_model([s for s in decoding if not s.drafts and not s.finished])
-
-    def _draft_by_model(self, sequences: list[Sequence]) -> None:
-        assert self._drafter is not None
-        share = self._costs.marginal_share(max(1, len(sequences)), self._drafter.seconds)
-        most = MAX_DRAFT if self._drafter.seconds else TRY
-        lengths = {s.key: self._draft_length(s.model_acceptance.rate, share, most) for s in sequences}
-        if not any(lengths.values()):  # it did not pay: try again from time to time
-            again = [s.key for s in sequences if self._drafter.may_try(s.key, s.tokens)]
-            lengths.update(dict.fromkeys(again[:1], TRY))
-        for key, drafts in self._drafter.draft({s.key: s.wanted(lengths[s.key]) for s in sequences}).items():
-            self._sequences[key].take_drafts(drafts)
+        for sequence, error in self._drafting.draft(self._sequences):
+            self._fail(sequence, error)
 
     @property
     def _budget(self) -> int:
@@ -358,24 +336,38 @@ class Engine:
         seconds = ALONE_STEPS * (cost.step + cost.row) if self._responsive and cost.known else inf
         return State(requests, pool.free_count, vacancies, self._served, cost, seconds)
 
-    def _run(self, work: tuple[Work, ...], sequences: list[Sequence]) -> tuple[list[int], np.ndarray]:
-        """The number of rows of each item of `work`, and the logits [rows, vocab] in the order of `work`."""
+    def _run(
+        self, work: tuple[Work, ...], sequences: list[Sequence]
+    ) -> tuple[list[int], np.ndarray, np.ndarray | None]:
+        """The number of rows of each item of `work`, and the logits [rows, vocab] in the order of `work`.
+
+        For a draft head also the hidden states of all tokens [T, hidden].
+        """
         step, counts = step_of(work, sequences)
-        logits = self._decoder.run(step)
+        logits, hidden = (self._decoder.run(step), None) if self._head is None else self._head.run(step)
         expected = (len(step.rows), self._decoder.vocab_size)
         if logits.shape != expected or logits.dtype != np.float32:
             raise BackendError("engine", f"the decoder returned {logits.dtype} {logits.shape}, not float32 {expected}")
-        return counts, logits
+        return counts, logits, hidden
 
-    def _commit(self, work: tuple[Work, ...], sequences: list[Sequence], rows: list[int], logits: np.ndarray) -> None:
+    def _commit(
+        self,
+        work: tuple[Work, ...],
+        sequences: list[Sequence],
+        rows: list[int],
+        logits: np.ndarray,
+        hidden: np.ndarray | None,
+    ) -> None:
         """Record what was computed, and choose the next tokens of requests whose known tokens are all computed."""
         with np.errstate(all="ignore"):  # a finite sum, found in one pass, implies that each logit is finite
             all_finite = math.isfinite(logits.sum())
         now = time.perf_counter()
         self._counts["steps"] += 1
-        end = 0
+        end = last = 0
         for item, sequence, row_count in zip(work, sequences, rows):
             start, end = end, end + row_count
+            first, last = last, last + item.stop - item.start
+            states = None if hidden is None else hidden[first:last]
             self._served[sequence.request.tenant] += item.stop - item.start
             known, accepted, checked = len(sequence.tokens), sequence.accepted, 0
             sequence.computed = min(item.stop, known)
@@ -383,30 +375,34 @@ class Engine:
                 if not all_finite:
                     sequence.check_finite(logits[start:end])
                 if row_count and sequence.matcher is not None:
-                    self._choose(item, sequence, logits[start:end].copy(), now)
+                    self._choose(item, sequence, logits[start:end].copy(), states, now)
                     continue
                 if row_count:
                     checked = sequence.receive(item.start, item.stop, logits[start:end], now)
-                self._conclude(item, sequence, known, accepted, checked)
+                self._conclude(Choosing(item, known, accepted, None, states), sequence, checked)
             except Exception as error:
                 self._fail(sequence, error)
         most = min(self._served.values(), default=0) + MOST_AHEAD
         self._served = {tenant: min(tokens, most) for tenant, tokens in self._served.items()}
 
-    def _choose(self, item: Work, sequence: Sequence, rows: np.ndarray, now: float) -> None:
+    def _choose(self, item: Work, sequence: Sequence, rows: np.ndarray, states: np.ndarray | None, now: float) -> None:
         """Let the next tokens of a request with a grammar be chosen in another thread."""
         from weft.generate.grammar.turns import CHOOSING, Future
 
-        sequence.choosing = Choosing(item, len(sequence.tokens), sequence.accepted, Future())
+        done: Future[int] = Future()
+        sequence.choosing = Choosing(item, len(sequence.tokens), sequence.accepted, done, states)
         job = partial(sequence.receive_constrained, item.start, item.stop, rows, now)
-        CHOOSING.submit(sequence.request.tenant, job, sequence.choosing.done)
+        CHOOSING.submit(sequence.request.tenant, job, done)
 
-    def _conclude(self, item: Work, sequence: Sequence, known: int, accepted: int, checked: int) -> None:
+    def _conclude(self, chosen: Choosing, sequence: Sequence, checked: int) -> None:
         """Count what a step gave a request and keep its full pages; the step's tokens have been chosen."""
+        item = chosen.work
         self._counts["drafted"] += checked
-        self._counts["accepted"] += sequence.accepted - accepted
-        self._counts["generated"] += len(sequence.tokens) - known
+        self._counts["accepted"] += sequence.accepted - chosen.accepted
+        self._counts["generated"] += len(sequence.tokens) - chosen.known
         sequence.settle(item.start, item.stop)
+        if self._head is not None and chosen.hidden is not None and sequence.request.speculate is not False:
+            self._head.observe(sequence.key, item.start, chosen.hidden[: sequence.reached - item.start])
         self._sharing.keep(sequence)
         if sequence.finished:
             self._retire(sequence)
@@ -414,20 +410,21 @@ class Engine:
     def _await_chosen(self, patience_s: float | None) -> None:
         """Conclude the requests with grammars whose tokens have been chosen, after waiting `patience_s` seconds for
         them. With 0 and nothing else to run: until one of them is there or another request comes."""
-        choosing = [(s, s.choosing) for s in self._sequences.values() if s.choosing is not None]
+        waiting = [(s, s.choosing) for s in self._sequences.values() if s.choosing is not None]
+        choosing = [(s, chosen, chosen.done) for s, chosen in waiting if chosen.done is not None]
         if not choosing:
             return
         from concurrent.futures import FIRST_COMPLETED, wait
 
-        futures = [chosen.done for _, chosen in choosing]
+        futures = [future for _, _, future in choosing]
         done, _ = wait(futures, patience_s)
         while not done and patience_s == 0 and len(choosing) == len(self._sequences) and not self._inbox:
             done, _ = wait(futures, BUSY_S, FIRST_COMPLETED)
-        for sequence, chosen in choosing:
-            if chosen.done in done:
+        for sequence, chosen, future in choosing:
+            if future in done:
                 sequence.choosing = None
                 try:
-                    self._conclude(chosen.work, sequence, chosen.known, chosen.accepted, chosen.done.result())
+                    self._conclude(chosen, sequence, future.result())
                 except Exception as error:
                     self._fail(sequence, error)
 
@@ -441,8 +438,7 @@ class Engine:
             self._sharing.leave(sequence)
             sequence.drop()
             self._admission.leave(sequence)
-            if self._drafter is not None:
-                self._drafter.forget(sequence.key, sequence.model_acceptance.rate)
+            self._drafting.ended(sequence)
             tenant = sequence.request.tenant
             if all(other.request.tenant != tenant for other in self._sequences.values()):
                 del self._served[tenant]

@@ -40,6 +40,7 @@ def load(
     compute: str | None = None,
     threads: int | None = None,
     backend: str | None = None,
+    draft: str | None = None,
     offline: bool | None = None,
     progress: bool | None = None,
 ) -> Model:
@@ -54,12 +55,23 @@ def load(
     a quarter of the memory that the model leaves free if that is less); `Model.info` says how many and why. `threads`
     overrides the number that `weft doctor` explains. `backend` "cpu" (the default, unless WEFT_BACKEND is set) uses
     the compiled kernels, "reference" numpy in float64: slow, and what every other backend is tested against.
+
+    `draft` says what drafts tokens, which are checked several at a time where that is faster; the text is the same:
+    "mtp", the model's own head for multi-token prediction, which is the default where it has one; "none"; or a smaller
+    model with the same vocabulary, named as `model` is.
     """
     located = locate(str(model), offline=offline, progress=progress)
     checkpoint = open_checkpoint(located.path)
     state: dict[str, Any] = {"kv_dtype": kv_dtype, "kv_tokens": kv_tokens, "kv_bytes": kv_bytes}
-    decoder = Decoder(checkpoint, context=context, compute=compute, threads=threads, backend=backend, **state)
-    loaded = Model(decoder, located)
+    own = draft in (None, "mtp")
+    options: dict[str, Any] = {"compute": compute, "threads": threads, "backend": backend, "draft_head": own}
+    decoder = Decoder(checkpoint, context=context, **options, **state)
+    if own or draft == "none":
+        loaded = Model(decoder, located, draft=draft)
+    else:
+        sources: dict[str, Any] = {"threads": threads, "backend": backend, "offline": offline, "progress": progress}
+        drafter = load(str(draft), context=decoder.max_context, draft="none", **sources)
+        loaded = Model(decoder, located, draft=drafter)
     decoder.ready()  # the imports of Model overlap with packing the weights
     return loaded
 
@@ -67,13 +79,13 @@ def load(
 class Model:
     """A loaded text generator. Not for several threads at once: calls take turns."""
 
-    def __init__(self, decoder: Decoder, located: Located) -> None:
+    def __init__(self, decoder: Decoder, located: Located, *, draft: Model | str | None = None) -> None:
         self.decoder = decoder
         self._located = located
         from weft.generate.engine import Engine
 
         tokenizer = decoder.tokenizer if decoder.checkpoint.make_tokenizer else None
-        self.engine = Engine(decoder, tokenizer)
+        self.engine = Engine(decoder, tokenizer, draft=draft)
 
     def use_engine(self, engine: Engine) -> None:
         """Route all calls of this model through `engine` from now on. Cancels the requests of the old engine."""

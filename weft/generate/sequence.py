@@ -11,7 +11,7 @@ import numpy as np
 
 from weft.errors import BackendError, GrammarError
 from weft.generate.choice.draft_model import Wanted
-from weft.generate.choice.drafts import MAX_DRAFT, Acceptance, PromptLookup, agreement
+from weft.generate.choice.drafts import MAX_DRAFT, Acceptance, AcceptanceByDepth, PromptLookup, agreement
 from weft.generate.choice.logprobs import token_logprob
 from weft.generate.choice.sampling import Sampler
 from weft.generate.choice.stops import StopText
@@ -51,7 +51,8 @@ class Choosing(NamedTuple):
     work: Work
     known: int
     accepted: int
-    done: Future[int]
+    done: Future[int] | None  # None once it is made
+    hidden: np.ndarray | None = None  # hidden states of the step's tokens, for a draft head
 
 
 class Sequence:
@@ -87,7 +88,7 @@ class Sequence:
         self.matcher: Matcher | None = None  # of its grammar
         self.reasoning: Reasoning | None = None
         self.acceptance = Acceptance()  # starts low; the first right guess raises it
-        self.model_acceptance = Acceptance()  # of drafts by a draft model
+        self.model_acceptance = AcceptanceByDepth()  # of drafts by a draft model, or by the model's own head
         self.nodes: list[Node] = []  # of its full pages that are in the prefix cache
         self.hashes: list[bytes] = []  # of the prompt's pages that may be shared
         self.text = b""  # the bytes of the prompt's tokens, as they are hashed
@@ -131,7 +132,7 @@ class Sequence:
     @property
     def decodes(self) -> bool:
         """Whether all tokens but the last are computed, or were before a wrong draft."""
-        return max(self.computed, self._reached) == len(self.tokens) - 1 and bool(self.pages)
+        return self.reached == len(self.tokens) - 1 and bool(self.pages)
 
     @property
     def wants_nothing(self) -> bool:
@@ -232,6 +233,11 @@ class Sequence:
             return 0
         return PAGE_TOKENS * min(self._checkpoints(pages), default=max(pages, self._prompt_pages) + 1)
 
+    @property
+    def reached(self) -> int:
+        """How many tokens have been computed, those among them that a wrong draft made it compute again."""
+        return max(self.computed, self._reached)
+
     # For the schedule
 
     def progress(self, scarce: bool) -> Progress:
@@ -295,7 +301,8 @@ class Sequence:
     def wanted(self, count: int) -> Wanted:
         """The order for a draft model: at most `count` tokens."""
         room = max(0, min(count, self._limits.max_tokens - self.generated - 1))
-        return Wanted(self.tokens, room, lambda row, ahead: self.sampler.choose(row, self.generated + ahead))
+        choose = lambda row, ahead: self.sampler.choose(row, self.generated + ahead)  # noqa: E731
+        return Wanted(self.tokens, room, choose, self.holding.row, PAGE_TOKENS * len(self.pages))
 
     def take_drafts(self, drafts: list[int]) -> None:
         """Use the drafts of a draft model."""

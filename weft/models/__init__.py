@@ -42,6 +42,9 @@ class ModelModule(Protocol):
     GGUF            how a GGUF file holds the model; None for a model that is not read from GGUF
     hidden_states   the last hidden states: [L, hidden] of the rows asked for in a decoder, [T, hidden] in an encoder
     forward         decoders: logits [L, vocab] of the rows asked for
+    DRAFT_HEAD      only for decoders with a head for multi-token prediction: the name of one of its tensors
+    forward_hidden  with DRAFT_HEAD: `forward`, and the hidden states of all tokens [T, hidden]
+    draft           with DRAFT_HEAD: logits [L, vocab] and hidden states [L, hidden], from those in step.vectors
     token_logit     decoders that rerank: the logit [L, 1] of one token, from hidden states [L, hidden]
     classify        encoders that rerank: scores [B, labels], from pooled states [B, hidden]
     describe        models that a description fits (weft/nn/description.py): that description, from the Config and the
@@ -56,6 +59,10 @@ class ModelModule(Protocol):
     def hidden_states(self, w: Scope, cfg: Any, step: Step) -> Tensor: ...
 
     def forward(self, w: Scope, cfg: Any, step: Step) -> Tensor: ...
+
+    def forward_hidden(self, w: Scope, cfg: Any, step: Step) -> tuple[Tensor, Tensor]: ...
+
+    def draft(self, w: Scope, cfg: Any, step: Step) -> tuple[Tensor, Tensor]: ...
 
     def token_logit(self, x: Tensor, w: Scope, cfg: Any, id: int) -> Tensor: ...
 

@@ -21,11 +21,23 @@ if TYPE_CHECKING:
     from weft.graph.tensor import Tensor
     from weft.nn import Scope, Step
 
-__all__ = ["GGUF", "KIND", "NAMES", "Config", "forward", "hidden_states", "token_logit"]
+__all__ = [
+    "DRAFT_HEAD",
+    "GGUF",
+    "KIND",
+    "NAMES",
+    "Config",
+    "draft",
+    "forward",
+    "forward_hidden",
+    "hidden_states",
+    "token_logit",
+]
 
 KIND = "decoder"
 # Names inside a model with images (qwen3_5.py).
-NAMES = Names(trunk="model.", part={"model.language_model.": "model.", "lm_head.": "lm_head."})
+NAMES = Names(trunk="model.", part={"model.language_model.": "model.", "lm_head.": "lm_head.", "mtp.": "mtp."})
+DRAFT_HEAD = "mtp.fc.weight"  # there where a checkpoint has the head for multi-token prediction
 LAYER_TYPES = ("linear_attention", "full_attention")
 MAX_WIDTH = 16  # of a convolution, csrc/kernels/causal_conv.cpp
 UNIT_EPS = 1e-6  # of queries and keys of the delta rule
@@ -213,14 +225,42 @@ def block(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> Tensor:
     return x + llama.mlp(norm(x, w / "post_attention_layernorm", cfg), w / "mlp", cfg)
 
 
-def hidden_states(w: Scope, cfg: Config, step: Step) -> Tensor:
-    """The normed last hidden state of the tokens in step.rows [L, hidden]."""
+def trunk(w: Scope, cfg: Config, step: Step) -> Tensor:
+    """The last hidden state of all tokens [T, hidden], before the norm."""
     x = nn.embedding(step.ids, w / "embed_tokens", cfg.vocab_size, cfg.hidden_size)
     for layer in range(cfg.num_hidden_layers):
         x = block(x, w / "layers" / layer, cfg, step, layer)
-    return norm(nn.take_rows(x, step.rows), w / "norm", cfg)
+    return x
+
+
+def hidden_states(w: Scope, cfg: Config, step: Step) -> Tensor:
+    """The normed last hidden state of the tokens in step.rows [L, hidden]."""
+    return norm(nn.take_rows(trunk(w, cfg, step), step.rows), w / "norm", cfg)
 
 
 def forward(w: Scope, cfg: Config, step: Step) -> Tensor:
     """Logits of the tokens in step.rows [L, vocab]; step carries positions, pages and slots."""
     return llama.head(hidden_states(w / "model", cfg, step), w, cfg)
+
+
+def forward_hidden(w: Scope, cfg: Config, step: Step) -> tuple[Tensor, Tensor]:
+    """`forward`, and the normed last hidden state of all tokens [T, hidden], which `draft` reads."""
+    x = norm(trunk(w / "model", cfg, step), w / "model" / "norm", cfg)
+    return llama.head(nn.take_rows(x, step.rows), w, cfg), x
+
+
+def draft(w: Scope, cfg: Config, step: Step) -> tuple[Tensor, Tensor]:
+    """Multi-token prediction: logits of the token after the next one, and hidden states to go on from, of step.rows.
+
+    step.vectors are normed hidden states, step.ids the tokens after theirs. All norms hold their weight less one.
+    """
+    hidden, head = cfg.hidden_size, w / "mtp"
+    e = nn.embedding(step.ids, w / "model" / "embed_tokens", cfg.vocab_size, hidden)
+    x = nn.linear(norm(e, head / "pre_fc_norm_embedding", cfg), head / "fc", hidden, columns=(0, 2 * hidden))
+    y = norm(step.vectors, head / "pre_fc_norm_hidden", cfg)
+    x = x + nn.linear(y, head / "fc", hidden, columns=(hidden, 2 * hidden))
+    at, layer = head / "layers" / 0, cfg.num_hidden_layers  # its keys and values lie in the same pages
+    x = x + self_attention(norm(x, at / "input_layernorm", cfg), at / "self_attn", cfg, step, layer)
+    x = x + llama.mlp(norm(x, at / "post_attention_layernorm", cfg), at / "mlp", cfg)
+    x = norm(nn.take_rows(x, step.rows), head / "norm", cfg)
+    return llama.head(x, w, cfg), x

@@ -20,10 +20,17 @@ if TYPE_CHECKING:
 
 
 def linear(
-    x: Tensor, w: Scope, out: int, bias: bool = False, *, part: Part | None = None, transposed: bool = False
+    x: Tensor,
+    w: Scope,
+    out: int,
+    bias: bool = False,
+    *,
+    part: Part | None = None,
+    transposed: bool = False,
+    columns: tuple[int, int] | None = None,
 ) -> Tensor:
-    """x Wᵀ (+ b).  x [..., in], weight [out, in] -> [..., out]; `part` and `transposed`: see Scope.weight"""
-    y = ops.matmul(x, w.weight("weight", out, x.shape[-1], part=part, transposed=transposed))
+    """x Wᵀ (+ b).  x [..., in], weight [out, in] -> [..., out]; `part`, `transposed`, `columns`: see Scope.weight"""
+    y = ops.matmul(x, w.weight("weight", out, x.shape[-1], part=part, transposed=transposed, columns=columns))
     return y + w.weight("bias", out, part=part) if bias else y
 
 

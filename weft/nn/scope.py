@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 # In a weight's name: the stored tensor plus one, or minus its exponential. A file may hold it in that form already.
 PLUS_ONE = ":plus1"
 MINUS_EXP = ":-exp"
+COLUMNS = ":in"  # then first-end/total: these columns of a stored matrix
 TRANSPOSED = ":T"  # the stored matrix, transposed; the rows of a part are counted after that
 # In the name of a stack of matrices, in place of a number: experts.each.up_proj.weight has those of all experts.
 # After the rows of a part: these rows of each matrix of a stored stack.
@@ -50,6 +51,7 @@ class Scope:
         plus_one: bool = False,
         minus_exp: bool = False,
         transposed: bool = False,
+        columns: tuple[int, int] | None = None,
     ) -> Tensor:
         """The tensor `name` of this scope. Vectors are read as f32; matrices keep the checkpoint's element type.
 
@@ -58,9 +60,12 @@ class Scope:
         many as there are: q_proj.weight:0-8/16/96 has the first 8 rows of every 16. Of a stack of matrices, [E, rows,
         cols], a part has rows of each matrix: gate_up_proj:0-8/16:each. `plus_one` adds one to a stored vector
         (norm.weight:plus1), `minus_exp` is minus the exponential of one. `transposed`: the file has the matrix as
-        [inputs, outputs] (c_attn.weight:T).
+        [inputs, outputs] (c_attn.weight:T). `columns` (first, total) selects the columns from `first` on of a stored
+        matrix of `total` columns (fc.weight:in64-128/128).
         """
         full = (self / name).path + (TRANSPOSED if transposed else "")
+        if columns is not None:
+            full += f"{COLUMNS}{columns[0]}-{columns[0] + cast(int, shape[1])}/{columns[1]}"
         if part is not None:
             first, total, *period = part
             stacked = len(shape) == 3 and shape[1] != 1  # and not the taps of a convolution

@@ -31,6 +31,7 @@ class Step:
     )
     spans: Any = None  # [B+1] where the rows of each sequence start in `rows`; None where they are not pooled
     adapters: Any = None  # [B] index of each sequence's adapter, 0 is none; None where no sequence has one
+    vectors: Any = None  # [T, hidden] float32, hidden states that a draft head reads; None for all other programs
 
     @property
     def context(self) -> int:
@@ -63,11 +64,18 @@ class TracedStep(Step):
     """The symbolic step of a trace. Optional inputs are declared when the model first reads them.
 
     `max_pages` 0: the model runs without a state, as embedders do. `kv_dtype` is the element type of keys and values.
-    With `spans` the rows are pooled, else all tokens are.
+    With `spans` the rows are pooled, else all tokens are. `vectors` is the size of the hidden states of a draft head.
     """
 
     def __init__(
-        self, trace: Trace, *, context: int = 0, max_pages: int = 0, kv_dtype: str = "f32", spans: bool = False
+        self,
+        trace: Trace,
+        *,
+        context: int = 0,
+        max_pages: int = 0,
+        kv_dtype: str = "f32",
+        spans: bool = False,
+        vectors: int = 0,
     ) -> None:
         from weft.graph import B, L, T
 
@@ -85,17 +93,19 @@ class TracedStep(Step):
                 "spans": (B + 1,) if spans else None,
                 "pages": (B, max_pages) if max_pages else None,
                 "slots": (B, 2) if max_pages else None,
+                "vectors": (T, vectors) if vectors else None,
             },
         )
 
     def _declared(self, name: str) -> Tensor | None:
         shape = self._optional[name]
-        return None if shape is None else self._trace.input(name, shape, "i32")
+        return None if shape is None else self._trace.input(name, shape, "f32" if name == "vectors" else "i32")
 
     types = property(lambda self: self._declared("types"))
     spans = property(lambda self: self._declared("spans"))
     pages = property(lambda self: self._declared("pages"))
     slots = property(lambda self: self._declared("slots"))
+    vectors = property(lambda self: self._declared("vectors"))
     context = property(lambda self: self._context)
 
     def kv(self, layer: int, heads: int, dim: int) -> Tensor:

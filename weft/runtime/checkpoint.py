@@ -18,7 +18,7 @@ from weft.dtype import DType
 from weft.errors import FormatError, NotFoundError, UnsupportedError, WeightError, naming
 from weft.frozen import frozen
 from weft.models import find_module, gguf_declaration
-from weft.nn.scope import EACH, MINUS_EXP, PLUS_ONE, TRANSPOSED
+from weft.nn.scope import COLUMNS, EACH, MINUS_EXP, PLUS_ONE, TRANSPOSED
 from weft.runtime.threads import Soon
 from weft.weights import strict_json
 from weft.weights.files import MappedFile, TensorView
@@ -78,6 +78,14 @@ class Tensor:
         """The rows of all matrices of a stack [count, rows, cols] one after another; no copy."""
         count, rows, cols = self.view.shape
         return Tensor(TensorView(self.view.dtype, (count * rows, cols), self.view.bytes()))
+
+    def columns(self, first: int, end: int) -> Tensor:
+        """The matrix of these columns alone; of a quantised one they must be whole blocks."""
+        rows, dtype = self.view.shape[0], self.view.dtype
+        if first % dtype.block or end % dtype.block:
+            raise WeightError("weights", f"columns {first} to {end} are not whole blocks of {dtype.block} ({dtype})")
+        data = self.view.bytes().reshape(rows, -1)[:, dtype.nbytes(first) : dtype.nbytes(end)].copy()
+        return Tensor(TensorView(dtype, (rows, end - first), data.reshape(-1)), self.row_order)
 
     def minus_exp(self) -> Tensor:
         """Minus the exponential of every element, in f32."""
@@ -173,8 +181,8 @@ class Checkpoint:
         """The tensor `name`, or for `name:first-end/total` those rows of a stored tensor of `total` rows, for
         `name:first-end/period/total` those rows of every period.
 
-        `name:plus1` is the tensor plus one, `name:-exp` minus its exponential; a tensor that a GGUF file holds in this
-        form has that name.
+        `name:in0-8/16` are columns of it. `name:plus1` is the tensor plus one, `name:-exp` minus its exponential; a
+        tensor that a GGUF file holds in this form has that name.
         """
         base, transposed, rest = name.partition(TRANSPOSED)
         if transposed and base in self.tensors:
@@ -184,6 +192,10 @@ class Checkpoint:
             return replace(self, tensors={base: whole}).tensor(base + rest, shape)
         if is_stack(name) and name not in self.tensors:
             return joined(self.matrices(name, shape))
+        base, columns, rest = name.partition(COLUMNS)
+        if columns and base in self.tensors:
+            first, end, total = map(int, re.split("[-/]", rest))
+            return self.tensor(base, (shape[0], total)).columns(first, end)
         if name.endswith(PLUS_ONE) and name not in self.tensors:
             return replace(self.tensor(name.removesuffix(PLUS_ONE), shape), plus_one=True)
         if name.endswith(MINUS_EXP) and name not in self.tensors:

@@ -24,7 +24,7 @@ from weft.runtime.threads import plan_threads
 if TYPE_CHECKING:
     import numpy as np
 
-    from weft.backends.base import Executable
+    from weft.backends.base import Executable, WantedState
     from weft.graph import Program, Tensor, Trace
     from weft.models import ModelModule
     from weft.nn import Scope
@@ -50,7 +50,8 @@ class Decoder:
     many tokens fit by default. Other threads pack the weights while the caller continues: `ready` waits for them, and
     so does the first `run`. With `bind` False no weight is read and nothing is allocated: `program`, `info` and
     `memory_plan` work, `run` does not. `backend` is a name ("cpu", "reference") or a Backend; `level` and `threads` are
-    for the CPU.
+    for the CPU. `draft_head` None uses the model's own head for multi-token prediction where the checkpoint has one
+    (`has_draft_head`), False does not.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Decoder:
         threads: int | None = None,
         level: str | None = None,
         backend: str | Backend | None = None,
+        draft_head: bool | None = None,
         bind: bool = True,
     ) -> None:
         self.checkpoint = checkpoint
@@ -76,6 +78,7 @@ class Decoder:
         if self.kv_dtype not in KV_TYPES:
             raise UnsupportedError("load", f"must be one of {', '.join(KV_TYPES)}", field="kv_dtype", given=kv_dtype)
         self._asked_context = context
+        self.has_draft_head = draft_head is not False and self._stores_draft_head
         facts = self._prepared.facts if bind else self._facts()
         self.vocab_size: int = facts["vocab_size"]
         self.max_context: int = facts["context"]
@@ -87,10 +90,32 @@ class Decoder:
         if bind:
             self._bind()
 
+    @property
+    def _stores_draft_head(self) -> bool:
+        shown = getattr(self.module, "DRAFT_HEAD", None)
+        return shown is not None and self.checkpoint.stored(shown) is not None
+
+    @property
+    def _options(self) -> tuple[Any, ...]:
+        return ("decoder", self._asked_context, self.kv_dtype, *(["hidden states"] if self.has_draft_head else []))
+
     @cached_property
     def _prepared(self) -> Prepared:
-        options = ("decoder", self._asked_context, self.kv_dtype)
-        return self._programs.prepared(options, self._build, self._facts)
+        return self._programs.prepared(self._options, self._build, self._facts)
+
+    @cached_property
+    def _head(self) -> Prepared:
+        """The program of the draft head."""
+        options = ("draft head", self._asked_context, self.kv_dtype)
+        return self._programs.prepared(options, self._build_head, self._facts)
+
+    @property
+    def _all_prepared(self) -> list[Prepared]:
+        return [self._prepared, self._head] if self.has_draft_head else [self._prepared]
+
+    @property
+    def _wanted_states(self) -> list[WantedState]:
+        return [state for prepared in self._all_prepared for state in prepared.states]
 
     def _facts(self) -> dict[str, int]:
         if self.module.KIND != "decoder":
@@ -121,8 +146,8 @@ class Decoder:
     def _bind(self) -> None:
         self._check_memory()
         slots = 0 if self.slots is None else self.slots.count
-        self._states = self.backend.states(self._prepared.states, self.pages.count, slots)
-        self._loading = self._programs.load(self._prepared)
+        self._states = self.backend.states(self._wanted_states, self.pages.count, slots)
+        self._loading = [self._programs.load(prepared) for prepared in self._all_prepared]
         if self.checkpoint.make_tokenizer is not None and self.thread_plan.count > 1:
             self._make_tokenizer = self.checkpoint.tokenizer_soon()
 
@@ -132,23 +157,31 @@ class Decoder:
 
     @cached_property
     def _executable(self) -> Executable:
-        executable = self._programs.executable(self._prepared, self._states.layers)
-        self._loading.finish()
+        executable = self._programs.executable(self._prepared, self._states_of(self._prepared))
+        for loading in self._loading:
+            loading.finish()
         if self.checkpoint.make_tokenizer is not None:
             _ = self.tokenizer  # its errors are those of loading
         self.checkpoint.release()
         return executable
 
+    def _states_of(self, prepared: Prepared) -> dict[str, Any]:
+        return {state.name: self._states.layers[state.name] for state in prepared.states}
+
+    @cached_property
+    def _head_executable(self) -> Executable:
+        self.ready()
+        return self._programs.executable(self._head, self._states_of(self._head))
+
     @cached_property
     def _adapted(self) -> Prepared:
         """The same program with adapters."""
-        options = ("decoder", self._asked_context, self.kv_dtype)
-        return self._programs.prepared(options, self._build, self._facts, adapters=True)
+        return self._programs.prepared(self._options, self._build, self._facts, adapters=True)
 
     @cached_property
     def _adapted_executable(self) -> Executable:
         self.ready()
-        return self._programs.executable(self._adapted, {**self._states.layers, **self.adapters.tables})
+        return self._programs.executable(self._adapted, {**self._states_of(self._adapted), **self.adapters.tables})
 
     @property
     def module(self) -> ModelModule:
@@ -170,12 +203,21 @@ class Decoder:
         return self._prepared.program
 
     def _build(self, trace: Trace, w: Scope, facts: Facts) -> Mapping[str, Tensor]:
+        step = self._traced(trace, facts)
+        if not self.has_draft_head:
+            return {"logits": self.module.forward(w, self.config, step)}
+        logits, hidden = self.module.forward_hidden(w, self.config, step)
+        return {"logits": logits, "hidden": hidden}
+
+    def _build_head(self, trace: Trace, w: Scope, facts: Facts) -> Mapping[str, Tensor]:
+        logits, hidden = self.module.draft(w, self.config, self._traced(trace, facts, self.config.hidden_size))
+        return {"logits": logits, "hidden": hidden}
+
+    def _traced(self, trace: Trace, facts: Facts, vectors: int = 0) -> Step:
         from weft.nn.step import TracedStep
 
-        context = facts["context"]
-        kv_dtype = KV_TYPES[self.kv_dtype]
-        step = TracedStep(trace, context=context, max_pages=pages_for(context), kv_dtype=kv_dtype)
-        return {"logits": self.module.forward(w, self.config, step)}
+        context, dtype = facts["context"], KV_TYPES[self.kv_dtype]
+        return TracedStep(trace, context=context, max_pages=pages_for(context), kv_dtype=dtype, vectors=vectors)
 
     def memory_plan(self) -> dict[str, int]:
         """Bytes of weights, states (all pages and slots in use) and working memory of a full step."""
@@ -218,7 +260,7 @@ class Decoder:
 
     @cached_property
     def _state_bytes(self) -> tuple[int, int]:
-        return self.backend.state_bytes(self._prepared.states)
+        return self.backend.state_bytes(self._wanted_states)
 
     @property
     def page_bytes(self) -> int:
@@ -252,14 +294,30 @@ class Decoder:
     @cached_property
     def state_fingerprint(self) -> str:
         """32 hex digits; two decoders with the same one write the same bytes into a page for the same tokens."""
-        return fingerprint(self.checkpoint, self._prepared, self.backend)
+        return fingerprint(self.checkpoint, self._all_prepared, self.backend)
 
     def run(self, step: Step) -> np.ndarray:
         """Logits of step.rows, float32 [L, vocab]."""
+        self._check(step)
+        return self._bound(step, lambda executable, arrays: executable.run(arrays)["logits"]).astype("f4", copy=False)
+
+    def run_hidden(self, step: Step) -> tuple[np.ndarray, np.ndarray]:
+        """`run`, and the hidden states of all tokens [T, hidden], for `draft`. Only with `has_draft_head`."""
+        self._check(step)
+        return _both(self._bound(step, lambda executable, arrays: executable.run(arrays)))
+
+    def draft(self, step: Step) -> tuple[np.ndarray, np.ndarray]:
+        """Logits of the token after the next one [L, vocab], and hidden states to draft on from [L, hidden].
+
+        step.vectors are hidden states [T, hidden] and step.ids the tokens that follow theirs.
+        """
+        self._check(step)
+        return _both(self._head_executable.run(step.arrays(self._head.inputs)))
+
+    def _check(self, step: Step) -> None:
         slots = 0 if self.slots is None else self.slots.count
         limits = {"vocab": self.vocab_size, "context": self.max_context, "pages": self.pages.count, "slots": slots}
         check_step("generate", step, **limits)
-        return self._bound(step, lambda executable, arrays: executable.run(arrays)["logits"]).astype("f4", copy=False)
 
     def profile(self, step: Step) -> list[tuple[str, int]]:
         """The op and the nanoseconds of every instruction of one step."""
@@ -314,6 +372,10 @@ class Decoder:
     def holding(self) -> Holding:
         """The pages and slots of a new sequence, none yet."""
         return Holding(self.pages, self.slots, self.max_pages)
+
+
+def _both(outputs: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    return outputs["logits"].astype("f4", copy=False), outputs["hidden"].astype("f4", copy=False)
 
 
 def _is_f32(checkpoint: Checkpoint) -> bool:

@@ -7,14 +7,16 @@ probabilities they draw the same token, in sampled texts too.
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from weft.errors import InputError
 from weft.frozen import frozen
-from weft.generate.choice.drafts import agreement
+from weft.generate.choice.drafts import MAX_DRAFT, agreement
 from weft.generate.decoder import Decoder
 from weft.runtime.paged.holding import Holding, slots_of
 from weft.runtime.steps import build_step
@@ -23,6 +25,7 @@ STEP_TOKENS = 512
 TRY = 2  # tokens of a trial draft, which measures the cost
 SLOTS_EACH = 3  # of recurrent state, for each request: the saved one, the one that is read, the one that is written
 RESTS = 50  # pause after a trial, in durations of it: where drafting does not pay, trials cost a fiftieth of the time
+USELESS = 0.2  # drafts that are right less often than this are tried only a third as often
 Choose = Callable[[np.ndarray, int], int]  # logits and how many tokens ahead -> the token
 
 
@@ -56,25 +59,75 @@ class Wanted:
     tokens: Sequence[int]
     count: int
     choose: Choose
+    pages: Any = None  # the request's own row of the page table, int32 [width]
+    room: int = 0  # tokens that these pages hold
 
 
-class DraftModel:
-    """Drafts for requests, which it knows by their keys. The caller must hold the engine's lock."""
+class Drafter(ABC):
+    """Drafts for requests, which it knows by their keys, and measures what that takes.
+
+    The caller must hold the engine's lock.
+    """
+
+    few = 2  # tokens of text for each request, beside which a step still counts as drafting
+
+    def __init__(self) -> None:
+        self.seconds = 0.0  # per drafted token, once the text before it is computed; recent ones weigh most
+        self.rates = [0.7] * MAX_DRAFT  # how often each token of a draft was right, in requests that have ended
+        self._reading = 0.0  # seconds per token of text that must be computed before drafting
+        self._ended = 0.0  # time of the last draft
+
+    @abstractmethod
+    def draft(self, wanted: Mapping[int, Wanted]) -> dict[int, list[int]]:
+        """The drafts by key; a request may get fewer than it wanted, or none."""
+
+    @abstractmethod
+    def forget(self, key: int) -> None:
+        """Give back what is held for a request."""
+
+    @abstractmethod
+    def _behind(self, key: int, tokens: Sequence[int]) -> int:
+        """Tokens of a request that must be computed before drafting."""
+
+    def preempted(self, key: int) -> None:
+        """The request has lost its pages."""
+        return
+
+    def ended(self, key: int, rates: Sequence[float]) -> None:
+        """The request has ended; `rates` say how often each token of its drafts was right."""
+        self.rates = [0.8 * old + 0.2 * new for old, new in zip(self.rates, rates)]
+        self.forget(key)
+
+    def may_try(self, key: int, tokens: Sequence[int], rate: float, checking_s: float) -> bool:
+        """Whether to try drafting again for a request where it did not pay.
+
+        `rate` says how often the first token of its drafts was right; checking the trial takes `checking_s`.
+        """
+        cost = self._behind(key, tokens) * self._reading + TRY * self.seconds + checking_s
+        return time.perf_counter() - self._ended >= RESTS * cost * (3 if rate < USELESS else 1)
+
+    def _note(self, seconds: float, requests: int, missing: int) -> None:
+        """Record that a step for `requests` took `seconds` and computed `missing` tokens of their texts."""
+        if missing <= self.few * requests:
+            self.seconds = _mean(self.seconds, seconds / requests)
+        else:
+            self._reading = _mean(self._reading, seconds / missing)
+        self._ended = time.perf_counter()
+
+
+class DraftModel(Drafter):
+    """Drafts by a smaller model, which has pages of its own."""
 
     def __init__(self, decoder: Decoder, vocab_size: int) -> None:
+        super().__init__()
         if decoder.vocab_size != vocab_size:
             what = f"must have the same vocabulary: it has {decoder.vocab_size} tokens, the model {vocab_size}"
             raise InputError("engine", what, field="draft", advice="use a smaller model of the same family")
         self._decoder = decoder
         self._most = None if decoder.slots is None else decoder.slots.count // SLOTS_EACH  # requests at once
         self._followers: dict[int, _Follower] = {}
-        self.seconds = 0.0  # per drafted token, once the text before it is computed; recent ones weigh most
-        self.rate = 0.7  # share of its drafts that were right in requests that have ended; recent ones weigh most
-        self._reading = 0.0  # seconds per token of text that must be computed before drafting
-        self._ended = 0.0  # time of the last draft
 
     def draft(self, wanted: Mapping[int, Wanted]) -> dict[int, list[int]]:
-        """The drafts by key; a request for which the KV cache has no room gets none."""
         ready = {key: self._follow(key, want) for key, want in wanted.items() if want.count > 0}
         going = {key: follower for key, follower in ready.items() if follower is not None}
         drafts: dict[int, list[int]] = {key: [] for key in going}
@@ -90,27 +143,13 @@ class DraftModel:
                 drafts[key].append(wanted[key].choose(row, len(drafts[key])))
                 if len(drafts[key]) == wanted[key].count:
                     del going[key]
-        if drafts:
-            self._ended = time.perf_counter()
         return drafts
 
-    def _note(self, seconds: float, requests: int, missing: int) -> None:
-        """Record that a step for `requests` took `seconds` and computed `missing` tokens of their texts."""
-        if missing <= 2 * requests:
-            self.seconds = _mean(self.seconds, seconds / requests)
-        else:
-            self._reading = _mean(self._reading, seconds / missing)
-
-    def may_try(self, key: int, tokens: Sequence[int]) -> bool:
-        """Whether to try drafting again for a request where it did not pay: a trial must first compute its text."""
+    def _behind(self, key: int, tokens: Sequence[int]) -> int:
         follower = self._followers.get(key)
-        behind = len(tokens) - (len(follower.tokens) if follower else 0)
-        cost = behind * self._reading + TRY * self.seconds
-        return time.perf_counter() - self._ended >= RESTS * cost
+        return len(tokens) - (len(follower.tokens) if follower else 0)
 
-    def forget(self, key: int, rate: float) -> None:
-        """Release the pages of a request that has ended; `rate` is the share of its drafts that were right."""
-        self.rate = 0.8 * self.rate + 0.2 * rate
+    def forget(self, key: int) -> None:
         follower = self._followers.pop(key, None)
         if follower is not None:
             follower.holding.release()

@@ -59,24 +59,47 @@ class Acceptance:
         return self._right / self._tried
 
 
-def draft_length(rate: float, marginal_share: float, most: int) -> int:
-    """How many tokens to draft: go on while the chance that the next one is right exceeds its share of the cost."""
-    count, chance = 0, rate
-    while count < most and chance > marginal_share:
-        count += 1
+class AcceptanceByDepth:
+    """`Acceptance` for each place in a draft: the tokens further ahead are often worse."""
+
+    def __init__(self, expected: Sequence[float] = (0.7,) * MAX_DRAFT, weight: float = 4.0) -> None:
+        self._places = [Acceptance(rate, weight) for rate in expected]
+
+    def note(self, right: int, wrong: bool) -> None:
+        """As Acceptance.note."""
+        for place in self._places[:right]:
+            place.note(1, False)
+        if wrong and right < len(self._places):
+            self._places[right].note(0, True)
+
+    @property
+    def rates(self) -> list[float]:
+        return [place.rate for place in self._places]
+
+
+def draft_length(rates: Sequence[float], marginal_share: float, most: int) -> int:
+    """How many tokens to draft: go on while the chance that the next one is right exceeds its share of the cost.
+
+    `rates` are the chances of each token in a draft, if those before it are right.
+    """
+    count, chance = 0, 1.0
+    for rate in rates[:most]:
         chance *= rate
+        if chance <= marginal_share:
+            break
+        count += 1
     return count
 
 
-def recurrent_draft_length(rate: float, marginal_share: float, most: int) -> int:
+def recurrent_draft_length(rates: Sequence[float], marginal_share: float, most: int) -> int:
     """`draft_length` for a model with recurrent state: after a wrong draft, the tokens before it are computed again.
 
-    With a draft of n tokens of which each is right with probability p, a step gives 1 + p + ... + p^n tokens. It costs
-    n tokens more, and where the draft goes wrong after i right ones, i + 1 again. Takes the best tokens per cost.
+    With a draft of n tokens that are right with chances p, q, ..., a step gives 1 + p + p q + ... tokens. It costs n
+    tokens more, and where the draft goes wrong after i right ones, i + 1 again. Takes the best tokens per cost.
     """
     best, count, right, cost = 1.0, 0, 0.0, 0.0
     chance = 1.0  # that all so far are right
-    for length in range(1, most + 1):
+    for length, rate in enumerate(rates[:most], 1):
         cost += marginal_share * (1 + chance * (1 - rate) * length)
         chance *= rate
         right += chance

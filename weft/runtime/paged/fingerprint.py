@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
@@ -19,16 +19,16 @@ SAMPLE_BYTES = 64 << 10  # of a tensor that a fingerprint reads
 SAMPLES = 16  # pieces of it, at equal distances
 
 
-def fingerprint(checkpoint: Checkpoint, prepared: Prepared, backend: Backend) -> str:
-    """32 hex digits of all that decides the bits of a page beside the tokens: program, weights, the backend.
+def fingerprint(checkpoint: Checkpoint, programs: Sequence[Prepared], backend: Backend) -> str:
+    """32 hex digits of all that decides the bits of a page beside the tokens: programs, weights, the backend.
 
     Hashes the size and modification time of each file and 64 kB of each tensor, which takes a tenth of a second;
     reading all of a large model would take many. A changed model has another fingerprint. So has a copy with a new
     date: its pages are computed again.
     """
     hashed = blake2b(digest_size=16)
-    digest.add(hashed, *backend.digest, _computed(prepared))
-    for name, values in prepared.constants.items():
+    digest.add(hashed, *backend.digest, *map(_computed, programs))
+    for name, values in (constant for prepared in programs for constant in prepared.constants.items()):
         digest.add(hashed, name, values)
     for file in checkpoint.files:
         found = os.stat(file.path)
