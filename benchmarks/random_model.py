@@ -1,9 +1,10 @@
-"""Write a GGUF model of random weights with the shapes of Qwen3-0.6B, to measure types of which no file is at hand.
+"""Write a GGUF model of random weights with the shapes of a known one, to measure types of which no file is at hand.
 
     python benchmarks/random_model.py --type q4_k --vocab qwen2.5-coder-1.5b-instruct-q4_k_m.gguf qwen3-q4_k.gguf
+    python benchmarks/random_model.py --shapes qwen3.5-0.8b --type q8_0 qwen35-q8_0.gguf
 
-The vocabulary comes from another file of 151,936 tokens. Codes are random bits and the scales are such that a weight is
-about as large as a trained one: the text is nonsense, the work is the same.
+The vocabulary comes from another file with as many tokens, or is made up. Codes are random bits and the scales are such
+that a weight is about as large as a trained one: the text is nonsense, the work is the same.
 """
 
 import argparse
@@ -12,13 +13,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from weft.dtype import DTYPES
-from weft.models import llama
+from weft.models import qwen3, qwen3_5_text
 from weft.weights.files import TensorView
 from weft.weights.gguf import open_gguf
 from weft.weights.gguf_export import gguf_from_config
 from weft.weights.gguf_writer import write_gguf
 
-CONFIG = {
+QWEN3 = {
     "model_type": "qwen3",
     "architectures": ["Qwen3ForCausalLM"],
     "vocab_size": 151_936,
@@ -34,16 +35,36 @@ CONFIG = {
     "max_position_embeddings": 40_960,
     "tie_word_embeddings": True,
 }
+QWEN3_5 = {
+    **QWEN3,
+    "model_type": "qwen3_5_text",
+    "architectures": ["Qwen3_5ForCausalLM"],
+    "vocab_size": 248_320,
+    "intermediate_size": 3584,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "head_dim": 256,
+    "rope_theta": 10_000_000.0,
+    "partial_rotary_factor": 0.25,
+    "linear_conv_kernel_dim": 4,
+    "linear_key_head_dim": 128,
+    "linear_value_head_dim": 128,
+    "linear_num_key_heads": 16,
+    "linear_num_value_heads": 16,
+    "full_attention_interval": 4,
+    "eos_token_id": 0,
+}
 # Half-precision fields of a block: offset in bytes -> value. Q4_K: dmin = 7.5 d, for a mean of zero.
 SCALES = {"q8_0": {0: 3e-4}, "q4_0": {0: 5e-3}, "q4_k": {0: 1.2e-4, 2: 9e-4}, "f16": {}}
 
 
-def shapes() -> Iterator[tuple[str, tuple[int, ...]]]:
+def qwen3_shapes() -> Iterator[tuple[str, tuple[int, ...]]]:
     """GGUF names and shapes."""
     hidden, wide, heads, groups, dim = 1024, 3072, 16, 8, 128
-    yield "token_embd.weight", (CONFIG["vocab_size"], hidden)
+    yield "token_embd.weight", (QWEN3["vocab_size"], hidden)
     yield "output_norm.weight", (hidden,)
-    for layer in range(CONFIG["num_hidden_layers"]):
+    for layer in range(QWEN3["num_hidden_layers"]):
         for name, shape in {
             "attn_norm": (hidden,),
             "ffn_norm": (hidden,),
@@ -60,10 +81,56 @@ def shapes() -> Iterator[tuple[str, tuple[int, ...]]]:
             yield f"blk.{layer}.{name}.weight", shape
 
 
+def qwen3_5_shapes() -> Iterator[tuple[str, tuple[int, ...]]]:
+    hidden, wide, heads, groups, dim, inner = 1024, 3584, 8, 2, 256, 2048
+    yield "token_embd.weight", (QWEN3_5["vocab_size"], hidden)
+    yield "output_norm.weight", (hidden,)
+    for layer in range(QWEN3_5["num_hidden_layers"]):
+        made: dict[str, tuple[int, ...]] = {
+            "attn_norm.weight": (hidden,),
+            "post_attention_norm.weight": (hidden,),
+            "ffn_gate.weight": (wide, hidden),
+            "ffn_up.weight": (wide, hidden),
+            "ffn_down.weight": (hidden, wide),
+        }
+        if layer % 4 == 3:
+            made |= {"attn_q.weight": (2 * heads * dim, hidden), "attn_output.weight": (hidden, heads * dim)}
+            made |= {f"attn_{name}.weight": (groups * dim, hidden) for name in "kv"}
+            made |= {f"attn_{name}_norm.weight": (dim,) for name in "qk"}
+        else:
+            made |= {"attn_qkv.weight": (3 * inner, hidden), "attn_gate.weight": (inner, hidden)}
+            made |= {"ssm_beta.weight": (16, hidden), "ssm_alpha.weight": (16, hidden)}
+            made |= {"ssm_conv1d.weight": (3 * inner, 4), "ssm_a": (16,), "ssm_dt.bias": (16,)}
+            made |= {"ssm_norm.weight": (128,), "ssm_out.weight": (hidden, inner)}
+        yield from ((f"blk.{layer}.{name}", shape) for name, shape in made.items())
+
+
+SHAPES = {
+    "qwen3-0.6b": (QWEN3, qwen3.GGUF, qwen3_shapes),
+    "qwen3.5-0.8b": (QWEN3_5, qwen3_5_text.GGUF, qwen3_5_shapes),
+}
+
+
+def made_up(count: int) -> dict[str, object]:
+    """A vocabulary of bytes and of words that no text has."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    letters = [chr(byte) for byte in plain] + [chr(256 + i) for i in range(256 - len(plain))]
+    tokens = letters + ["Ġw"] + [f"<w{i}>" for i in range(count - len(letters) - 1)]
+    return {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "qwen2",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": [1] * count,
+        "tokenizer.ggml.merges": ["Ġ w"],
+    }
+
+
 def weight(rng: np.random.Generator, dtype: str, shape: tuple[int, ...]) -> TensorView:
-    """A random matrix of the type, or the ones of a norm."""
+    """A random matrix of the type, the ones of a norm, or the taps of a convolution."""
     if len(shape) == 1:
         return TensorView.of(np.ones(shape, np.float32))
+    if shape[1] < DTYPES[dtype].block:
+        return TensorView.of(rng.standard_normal(shape, np.float32) * np.float32(0.5))
     if dtype == "f16":
         return TensorView.of((rng.standard_normal(shape, np.float32) * np.float32(0.02)).astype(np.float16))
     kind = DTYPES[dtype]
@@ -77,13 +144,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out")
     parser.add_argument("--type", choices=sorted(SCALES), required=True)
-    parser.add_argument("--vocab", required=True, help="a GGUF file whose vocabulary is taken")
+    parser.add_argument("--shapes", choices=sorted(SHAPES), default="qwen3-0.6b")
+    parser.add_argument("--vocab", help="a GGUF file whose vocabulary is taken")
     given = parser.parse_args()
+    config, gguf, shapes = SHAPES[given.shapes]
     rng = np.random.default_rng(0)
-    with open_gguf(given.vocab) as vocab:
-        tokens = {key: value for key, value in vocab.metadata.items() if key.startswith("tokenizer.")}
-        metadata = {**gguf_from_config(CONFIG, llama.GGUF), **tokens}
-        write_gguf(given.out, {name: weight(rng, given.type, shape) for name, shape in shapes()}, metadata)
+    tokens = made_up(config["vocab_size"])
+    if given.vocab:
+        with open_gguf(given.vocab) as vocab:
+            tokens = {key: value for key, value in vocab.metadata.items() if key.startswith("tokenizer.")}
+    tensors = {name: weight(rng, given.type, shape) for name, shape in shapes()}
+    tensors |= {name: TensorView.of(-np.ones(16, np.float32)) for name in tensors if name.endswith("ssm_a")}
+    write_gguf(given.out, tensors, {**gguf_from_config(config, gguf), **tokens})
 
 
 if __name__ == "__main__":

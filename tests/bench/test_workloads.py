@@ -45,6 +45,13 @@ def test_decoding_is_a_slope_over_two_lengths() -> None:
     assert asked == [32, 256]
 
 
+def test_decoding_is_measured_after_a_prompt_of_any_length(generator: Path) -> None:
+    plan = cases.plan("decode", str(generator), sizes=Sizes(few=2, many=4, after=64))
+    (workload,) = plan.workloads
+    assert workload.name == "decode_1_after_64" and len(workload.check["prompt"]) == 64 and plan.context == 256
+    assert cases.plan("decode", str(generator), sizes=Sizes(few=2, many=4)).workloads[0].name == "decode_1"
+
+
 def test_a_run_that_stalled_is_measured_again_but_not_for_ever() -> None:
     seconds = iter([5.0, 1.0, 2.0, 3.0, *[1.0] * 10])
 

@@ -26,11 +26,12 @@ class Sizes:
     few: int = workloads.FEW
     many: int = workloads.MANY
     prompt: int = 512
+    after: int = workloads.PROMPT  # tokens before those that are decoded
     sequences: int = 16
     texts: int = 1000
 
     def __post_init__(self) -> None:
-        if min(self.few, self.prompt, self.sequences, self.texts) < 1 or self.many <= self.few:
+        if min(self.few, self.prompt, self.after, self.sequences, self.texts) < 1 or self.many <= self.few:
             raise InputError(
                 "bench", "sizes must be at least 1, and the second length of --tokens the longer one", given=self
             )
@@ -75,7 +76,7 @@ def plan(case: str, model: str, *, threads: int | None = None, sizes: Sizes | No
 
 def _context(case: str, sizes: Sizes) -> int:
     needed = {
-        "decode": workloads.PROMPT + sizes.many,
+        "decode": sizes.after + sizes.many,
         "prefill": sizes.prompt + 1,
         "parallel": sizes.sequences * (workloads.PROMPT + workloads.MANY_TOGETHER),
     }
@@ -93,8 +94,8 @@ def _generating(case: str, decoder: Decoder, sizes: Sizes, roofs: Roofs) -> Work
     if case == "parallel":
         made = workloads.parallel(vocab, together)
     else:
-        made = workloads.decode(vocab, few=sizes.few, many=sizes.many)
-    _check_room(decoder, workloads.PROMPT + (workloads.MANY_TOGETHER if case == "parallel" else sizes.many))
+        made = workloads.decode(vocab, few=sizes.few, many=sizes.many, after=sizes.after)
+    _check_room(decoder, workloads.PROMPT + workloads.MANY_TOGETHER if case == "parallel" else sizes.after + sizes.many)
     return replace(made, ceiling=lambda _: decode_ceiling(cost, roofs, together))
 
 

@@ -76,14 +76,15 @@ def text_of(rng: random.Random, tokens_of: Callable[[str], int], tokens: int) ->
     return " ".join(words)
 
 
-def decode(vocab_size: int, *, few: int = FEW, many: int = MANY) -> Workload:
-    prompt = prompt_ids(PROMPT, vocab_size)
+def decode(vocab_size: int, *, few: int = FEW, many: int = MANY, after: int = PROMPT) -> Workload:
+    prompt = prompt_ids(after, vocab_size)
 
     def turn(ask: Ask) -> float:
         return _slope(ask, {"do": "decode", "prompt": prompt}, few, many)
 
     check = {"do": "decode", "prompt": prompt, "tokens": few, "keep": True}
-    return Workload("decode_1", f"one sequence, slope of {few} to {many} tokens", "tokens/s", turn, check)
+    name, far = ("decode_1", "") if after == PROMPT else (f"decode_1_after_{after}", f" after {after}")
+    return Workload(name, f"one sequence, slope of {few} to {many} tokens{far}", "tokens/s", turn, check)
 
 
 def _slope(ask: Ask, job: dict[str, Any], few: int, many: int) -> float:

@@ -59,7 +59,7 @@ def command() -> None:
     Examples:
       weft bench decode
       weft bench embed --compute bf16 --threads 1 --plot
-      weft bench vs decode --peer-python ../peers/bin/python
+      weft bench vs decode --prompt 4096 --peer-python ../peers/bin/python
     """
 
 
@@ -335,6 +335,7 @@ def startup(model: str, threads: int | None, **printing: Any) -> None:
 @click.option(
     "--sequences", type=click.IntRange(1), default=16, show_default=True, help="For parallel: number of sequences."
 )
+@click.option("--prompt", type=click.IntRange(1), help="Tokens of the prompt of prefill (512) and decode (16).")
 @click.option("--quick", is_flag=True, help="Short runs, to check that everything works.")
 @rounds()
 @outputs()
@@ -348,6 +349,7 @@ def vs(
     files: str,
     folder: Path | None,
     sequences: int,
+    prompt: int | None,
     quick: bool,
     **printing: Any,
 ) -> None:
@@ -359,7 +361,7 @@ def vs(
 
     \b
     Examples:
-      weft bench vs decode --peer-python ../peers/bin/python
+      weft bench vs decode --prompt 4096 --peer-python ../peers/bin/python
       weft bench vs embed --compute bf16 --files ../exports/minilm --plot embed.svg
       weft bench vs parallel --sequences 32 --only llama
       weft bench vs startup -m all-MiniLM-L6-v2 --only torch --rounds 7
@@ -369,7 +371,8 @@ def vs(
     say, rounds = _progress(), printing["rounds"]
     model = model or (options.DEFAULT_EMBEDDER if workload == "embed" else options.DEFAULT_GENERATOR)
     sizes = cases.Sizes(few=8, many=32, prompt=64, sequences=4, texts=50)
-    sizes = sizes if quick else cases.Sizes(sequences=sequences)
+    given = {} if prompt is None else {"prompt": prompt, "after": prompt}
+    sizes = sizes if quick else cases.Sizes(sequences=sequences, **given)
     plan = cases.plan(workload, model, threads=threads, sizes=sizes)
     candidates = _candidates(plan.task, pythons, folder, only, compute)
     about: dict[str, Any] = {"model": _name(model), "threads": plan.threads, "rounds": rounds}
