@@ -124,6 +124,12 @@ FLAGS = (
         None,
         "Worker threads; empty means as many as the affinity mask and the CPU quota allow.",
     ),
+    Flag(
+        "WEFT_CONTEXT",
+        "count",
+        None,
+        "Longest sequence of a generator in tokens; empty means all that the model reads and the memory allows.",
+    ),
     Flag("WEFT_WATCH", "names", (), "Names of intermediates to print while a model runs, separated by commas."),
     Flag("WEFT_CACHE", "path", None, "Folder of weft's own cache; empty means $XDG_CACHE_HOME/weft or ~/.cache/weft."),
     Flag(

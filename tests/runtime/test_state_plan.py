@@ -8,7 +8,7 @@ import tiny
 import weft
 from weft.errors import InputError, MemoryPlanError
 from weft.runtime import Decoder, memory, open_checkpoint
-from weft.runtime.memory import FreeMemory, plan_state
+from weft.runtime.memory import FreeMemory, plan_context, plan_state
 
 PAGE, CONTEXT = 1000, 320  # bytes of a page; ten pages a context
 
@@ -38,6 +38,62 @@ def test_little_memory_gives_a_quarter_of_what_the_model_leaves(free: list[int],
     assert plan.pages == pages
     assert plan.reason.startswith("25% of what the model leaves" if pages > 10 else "one context, the least")
     assert "memory of the test" in plan.reason
+
+
+def test_a_long_context_does_not_count_sixteen_times(free: list[int]) -> None:
+    plan = plan_state(PAGE, 40_960, 0)
+    assert (plan.pages, plan.reason) == (4096, "131072 tokens")
+    assert plan_state(PAGE, 1 << 20, 0).pages == (1 << 20) // 32  # one whole context at least
+
+
+def test_the_context_is_all_that_the_model_reads_where_it_fits(free: list[int]) -> None:
+    plan = plan_context(PAGE, 131_072, 0)
+    assert (plan.tokens, plan.reason) == (131_072, "all that the model reads")
+    free[0] = 4_000_000  # half of 90 % holds 1,800 pages
+    plan = plan_context(PAGE, 131_072, 0)
+    assert plan.tokens == 1800 * 32 and "50%" in plan.reason and "the model reads 131072" in plan.reason
+    assert plan_context(PAGE, 131_072, 1_600_000).tokens == 1000 * 32
+    assert plan_context(PAGE, 8_192, 1_600_000).reason == "all that the model reads"
+    with pytest.raises(MemoryPlanError, match="not even a context of 2048 tokens fits"):
+        plan_context(PAGE, 131_072, 3_599_000)
+    assert plan_context(PAGE, 64, 3_590_000).tokens == 64  # a model that reads less
+
+
+def test_the_context_follows_what_was_asked_for(free: list[int]) -> None:
+    free[0] = 0
+    assert plan_context(PAGE, 131_072, 0, asked=300).tokens == 300
+    assert plan_context(PAGE, 131_072, 0, kv_tokens=5_000).tokens == 5_000
+    assert plan_context(PAGE, 4_096, 0, kv_tokens=5_000).tokens == 4_096
+    assert plan_context(PAGE, 131_072, 0, kv_bytes=100_000).tokens == 3_200
+    free[0] = memory.UNKNOWN
+    assert plan_context(PAGE, 131_072, 0).tokens == 32_768
+
+
+def test_a_context_can_be_set_for_all_models(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    most = Decoder(open_checkpoint(folder), bind=False).max_context
+    monkeypatch.setenv("WEFT_CONTEXT", "48")
+    assert Decoder(open_checkpoint(folder), bind=False).max_context == 48
+    assert Decoder(open_checkpoint(folder), context=64, bind=False).max_context == 64
+    monkeypatch.setenv("WEFT_CONTEXT", str(10 * most))
+    assert Decoder(open_checkpoint(folder), bind=False).max_context == most
+
+
+def test_a_long_context_takes_no_memory_until_it_is_used(tmp_path: Path) -> None:
+    """Positions beyond the old default of 8,192 are read without being asked for, and pages are touched when used."""
+    long = tiny.write_folder(tmp_path / "long", {**tiny.LLAMA, "max_position_embeddings": 1 << 20})
+    before = resident_bytes()
+    model = weft.load(str(long), threads=1)
+    assert model.info["context"] > 8_192 and model.info["kv_bytes"] > 64 << 20
+    assert model.info["context_reason"]
+    model.generate([1, 2, 3], max_tokens=3)
+    assert resident_bytes() - before < model.info["kv_bytes"] / 4
+
+
+def resident_bytes() -> int:
+    pages = Path("/proc/self/statm")
+    if not pages.exists():
+        pytest.skip("no /proc")
+    return int(pages.read_text().split()[1]) * 4096
 
 
 def test_unknown_memory_gives_two_contexts(free: list[int]) -> None:

@@ -19,6 +19,7 @@ class FakeRunner:
 
     def __init__(self) -> None:
         self.closed = False
+        self.info: dict[str, Any] = {}
 
     async def close(self) -> None:
         self.closed = True

@@ -70,7 +70,7 @@ def prepare(model: Model, settings: dict[str, Any]) -> None:
         import weft
 
         named = draft_model in (None, "mtp", "none")
-        draft = draft_model if named else weft.load(draft_model, context=model.info["context"], draft="none")
+        draft = draft_model if named else weft.load(draft_model, draft="none")
         model.use_engine(weft.Engine(model, prefix_dir=prefix_dir, draft=draft))
     if adapters:
         settings["adapter"] = load_adapters(model.adapters, adapters)

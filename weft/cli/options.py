@@ -40,7 +40,7 @@ def threads() -> Callable[[F], F]:
 
 
 def context() -> Callable[[F], F]:
-    text = "Longest sequence in tokens (default: the model's, at most 8192)."
+    text = "Longest sequence in tokens (default: the model's, if half of the free memory holds it; `weft show` says)."
     return click.option("--context", type=click.IntRange(1), metavar="N", help=text)
 
 

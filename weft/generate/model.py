@@ -46,15 +46,17 @@ def load(
 ) -> Model:
     """Load a text generator: a catalogue name, `org/name[:QUANT][@revision]`, a folder or a file.
 
-    `context` is the longest sequence in tokens (default: the model's, at most 8192). `compute` is the type to
-    which activations are rounded before matrix products: "int8" with quantised weights (their default), "bf16" with
-    others (the default of f16 and bf16 weights where the CPU has a matrix unit for it), "f32" for no rounding.
-    `kv_dtype` is the type of the KV cache: "f32", "f16", "bf16" (the default where activations are rounded; else that
-    of the weights, f16 or f32) or "int8", with a scale for each token and head, which takes half the memory. The KV
-    cache holds `kv_tokens` tokens of all sequences together, or as many as fit in `kv_bytes` (default: 16 contexts, or
-    a quarter of the memory that the model leaves free if that is less); `Model.info` says how many and why. `threads`
-    overrides the number that `weft doctor` explains. `backend` "cpu" (the default, unless WEFT_BACKEND is set) uses
-    the compiled kernels, "reference" numpy in float64: slow, and what every other backend is tested against.
+    `context` is the longest sequence in tokens (default: WEFT_CONTEXT, else all that the model reads, as far as half of
+    the memory that the model leaves free holds it; `info["context_reason"]` says). `compute` is the type to which
+    activations are rounded before matrix products: "int8" with quantised weights (their default), "bf16" with others
+    (the default of f16 and bf16 weights where the CPU has a matrix unit for it), "f32" for no rounding. `kv_dtype` is
+    the type of the KV cache: "f32", "f16", "bf16" (the default where activations are rounded; else that of the weights,
+    f16 or f32) or "int8", with a scale for each token and head, which takes half the memory. The KV cache holds
+    `kv_tokens` tokens of all sequences together, or as many as fit in `kv_bytes` (default: 16 contexts, counted as
+    8,192 tokens where they are longer, or a quarter of the memory that the model leaves free if that is less);
+    `Model.info` says how many and why. `threads` overrides the number that `weft doctor` explains. `backend` "cpu" (the
+    default, unless WEFT_BACKEND is set) uses the compiled kernels, "reference" numpy in float64: slow, and what every
+    other backend is tested against.
 
     `draft` says what drafts tokens, which are checked several at a time where that is faster; the text is the same:
     "mtp", the model's own head for multi-token prediction, which is the default where it has one; "none"; or a smaller

@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from weft import flags
 from weft.backends import Backend, open_backend
 from weft.computes import DECODER_COMPUTES as COMPUTES
 from weft.errors import BusyError, FormatError, InputError, MemoryPlanError, TooLongError, UnsupportedError
 from weft.nn.step import Step
 from weft.runtime.adapters import Adapter, Adapters
 from weft.runtime.checkpoint import Checkpoint
-from weft.runtime.memory import SHARE, StatePlan, free_memory, plan_state
+from weft.runtime.memory import SHARE, ContextPlan, StatePlan, free_memory, plan_context, plan_state
 from weft.runtime.paged.fingerprint import fingerprint
 from weft.runtime.paged.holding import Holding, slots_of
 from weft.runtime.paged.pages import PAGE_TOKENS, PagePool, pages_for
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 STEP_TOKENS = 512  # tokens of one step: long prompts are cut into chunks of this many
-DEFAULT_CONTEXT = 8192  # a longer context costs memory, so it is asked for
 
 # What kv_dtype may be, and the element type of programs that it stands for.
 KV_TYPES = {"f32": "f32", "f16": "f16", "bf16": "bf16", "int8": "i8"}
@@ -41,17 +41,17 @@ KV_TYPES = {"f32": "f32", "f16": "f16", "bf16": "bf16", "int8": "i8"}
 
 class Decoder:
     """A causal model: at most `context` tokens per sequence, `kv_tokens` (or what fits `kv_bytes`) in all together.
+    `plan_context` and `plan_state` decide what is not given.
 
     `compute` "int8" rounds activations to int8 before products with quantised weights (the default for them), "bf16"
     rounds activations and weights that are not quantised to bfloat16 (the default for f16 and bf16 matrices, at levels
     with a matrix unit for it: decision 0018), "f16" rounds them to half precision (the default for such matrices at
     levels with half-precision arithmetic: decision 0026), "f32" rounds nothing. `kv_dtype` is one of KV_TYPES; the
-    default is f32 for f32 checkpoints, bf16 where `compute` rounds (decision 0024), else f16. `plan_state` decides how
-    many tokens fit by default. Other threads pack the weights while the caller continues: `ready` waits for them, and
-    so does the first `run`. With `bind` False no weight is read and nothing is allocated: `program`, `info` and
-    `memory_plan` work, `run` does not. `backend` is a name ("cpu", "reference") or a Backend; `level` and `threads` are
-    for the CPU. `draft_head` None uses the model's own head for multi-token prediction where the checkpoint has one
-    (`has_draft_head`), False does not.
+    default is f32 for f32 checkpoints, bf16 where `compute` rounds (decision 0024), else f16. Other threads pack the
+    weights while the caller continues: `ready` waits for them, and so does the first `run`. With `bind` False no weight
+    is read and nothing is allocated: `program`, `info` and `memory_plan` work, `run` does not. `backend` is a name
+    ("cpu", "reference") or a Backend; `level` and `threads` are for the CPU. `draft_head` None uses
+    the model's own head for multi-token prediction where the checkpoint has one (`has_draft_head`), False does not.
     """
 
     def __init__(
@@ -77,12 +77,11 @@ class Decoder:
         self.kv_dtype = kv_dtype or _pick_kv_dtype(checkpoint, compute)
         if self.kv_dtype not in KV_TYPES:
             raise UnsupportedError("load", f"must be one of {', '.join(KV_TYPES)}", field="kv_dtype", given=kv_dtype)
-        self._asked_context = context
+        self._asked_context = self._flagged_context() if context is None else context
         self.has_draft_head = draft_head is not False and self._stores_draft_head
         facts = self._prepared.facts if bind else self._facts()
         self.vocab_size: int = facts["vocab_size"]
-        self.max_context: int = facts["context"]
-        self.max_pages = pages_for(self.max_context)
+        self.max_pages = pages_for(facts["context"])  # the width of page tables
         self._asked_state = {"kv_tokens": kv_tokens, "kv_bytes": kv_bytes}
         self._make_tokenizer = checkpoint.tokenizer
         self.eos_ids = _eos_ids(checkpoint, self.vocab_size)
@@ -98,6 +97,11 @@ class Decoder:
     @property
     def _options(self) -> tuple[Any, ...]:
         return ("decoder", self._asked_context, self.kv_dtype, *(["hidden states"] if self.has_draft_head else []))
+
+    def _flagged_context(self) -> int | None:
+        """WEFT_CONTEXT, which is for all models: at most what this one reads."""
+        flagged: int | None = flags.get("WEFT_CONTEXT")
+        return None if flagged is None or self.module.KIND != "decoder" else min(flagged, self.config.positions)
 
     @cached_property
     def _prepared(self) -> Prepared:
@@ -123,15 +127,31 @@ class Decoder:
             raise UnsupportedError("load", what, advice="use weft.Embedder or `weft embed`")
         config = self.config
         with self.checkpoint.naming():
-            context = _pick_context(self._asked_context, config.positions, config.settled_positions)
+            context = _traced_context(self._asked_context, config.positions, config.settled_positions)
         return {"vocab_size": config.vocab_size, "context": context}
+
+    @property
+    def _page_and_beside(self) -> tuple[int, int]:
+        """Bytes of a page with its part of the checkpoints, and of all that is beside the pages: weights, work, and the
+        slots that running requests need at least."""
+        page, slot = self._state_bytes
+        return page + checkpoint_bytes(page, slot), sum(self._beside_state.values()) + LEAST_SLOTS * slot
+
+    @cached_property
+    def _context_plan(self) -> ContextPlan:
+        page, beside = self._page_and_beside
+        traced = self._prepared.facts["context"]
+        return plan_context(page, traced, beside, asked=self._asked_context, **self._asked_state)
+
+    @property
+    def max_context(self) -> int:
+        """The longest sequence, in tokens."""
+        return self._context_plan.tokens
 
     @cached_property
     def _state_plan(self) -> StatePlan:
-        # Pages come with memory for checkpoints, beside the slots that running requests need at least.
-        page, slot = self._state_bytes
-        beside = sum(self._beside_state.values()) + LEAST_SLOTS * slot
-        return plan_state(page + checkpoint_bytes(page, slot), self.max_context, beside, **self._asked_state)
+        page, beside = self._page_and_beside
+        return plan_state(page, self.max_context, beside, **self._asked_state)
 
     @cached_property
     def pages(self) -> PagePool:
@@ -254,6 +274,7 @@ class Decoder:
             "kv_reason": self._state_plan.reason,
             **({"slots": self.slots.count, "slot_bytes": self.slot_bytes} if self.slots is not None else {}),
             "context": self.max_context,
+            "context_reason": self._context_plan.reason,
             "vocab_size": self.vocab_size,
             "eos_ids": sorted(self.eos_ids),
         }
@@ -400,10 +421,11 @@ def _pick_kv_dtype(checkpoint: Checkpoint, compute: str) -> str:
     return "f16" if compute == "f32" else "bf16"
 
 
-def _pick_context(asked: int | None, model: int, settled: int) -> int:
-    """The context to use. One past `settled` changes the positions of short texts too, so it must be asked for."""
+def _traced_context(asked: int | None, model: int, settled: int) -> int:
+    """The context that a program is traced for. One past `settled` changes the positions of short texts too, so it must
+    be asked for."""
     if asked is None:
-        return min(settled, DEFAULT_CONTEXT)
+        return settled
     if not 1 <= asked <= model:
         raise InputError(
             "load", f"must be 1 to {model} tokens, the most this model reads", field="context", given=asked

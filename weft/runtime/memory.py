@@ -9,6 +9,10 @@ from weft.runtime.paged.pages import PAGE_TOKENS, pages_for
 SHARE = 0.9  # a plan may use this much of what is free
 STATE_SHARE = 0.25  # a state that nobody sized may use this much of what weights and work then leave
 STATE_SEQUENCES = 16  # and has no more than so many whole contexts
+STATE_CONTEXT = 8192  # which count as so many tokens where they are longer: few requests fill a long one
+CONTEXT_SHARE = 0.5  # a context that nobody chose may use this much of what weights and work leave
+LEAST_CONTEXT = 2048  # less than that is no default: most prompts would not fit
+UNKNOWN_CONTEXT = 32_768  # where the free memory is not known
 UNKNOWN = 1 << 62
 
 
@@ -54,6 +58,57 @@ def _cgroup_left() -> int | None:
 
 
 @frozen
+class ContextPlan:
+    """The longest sequence in tokens, and why."""
+
+    tokens: int
+    reason: str
+
+
+def plan_context(
+    page_bytes: int,
+    positions: int,
+    beside_bytes: int,
+    *,
+    asked: int | None = None,
+    kv_tokens: int | None = None,
+    kv_bytes: int | None = None,
+) -> ContextPlan:
+    """The one rule for the longest sequence: what was `asked` for; else all that the model reads, its `positions`, if
+    the KV cache that was asked for holds it, or else half of the memory that `beside_bytes` of weights and work leave.
+
+    MemoryPlanError where not even LEAST_CONTEXT tokens fit. Memory is taken when a page is first written, so a long
+    context that is not used costs nothing.
+    """
+    if asked is not None:
+        return ContextPlan(asked, "as asked for")
+    whole = ContextPlan(positions, "all that the model reads")
+    if kv_tokens is not None:
+        return whole if kv_tokens >= positions else ContextPlan(max(1, kv_tokens), "kv_tokens")
+    free = free_memory()
+    if kv_bytes is not None:
+        room, reason = kv_bytes, "kv_bytes"
+    elif free.available_bytes >= UNKNOWN:
+        return whole if positions <= UNKNOWN_CONTEXT else ContextPlan(UNKNOWN_CONTEXT, "what is free is not known")
+    else:
+        room = int(CONTEXT_SHARE * max(0, int(SHARE * free.available_bytes) - beside_bytes))
+        reason = f"what fits into {CONTEXT_SHARE:.0%} of what the model leaves of {free.reason}"
+    fits = room // page_bytes * PAGE_TOKENS
+    if fits >= positions:
+        return whole
+    least = min(positions, LEAST_CONTEXT)
+    if fits < least and kv_bytes is None:
+        raise MemoryPlanError(
+            "load",
+            f"not even a context of {least} tokens fits: it takes {pages_for(least) * page_bytes / 1e9:.2f} GB, and "
+            f"{CONTEXT_SHARE:.0%} of what the model leaves of {free.reason} is {room / 1e9:.2f} GB",
+            advice="free some memory, or give a smaller context (--context, WEFT_CONTEXT), a narrower kv_dtype or a "
+            "smaller quantisation",
+        )
+    return ContextPlan(max(1, fits), f"{reason}; the model reads {positions}")
+
+
+@frozen
 class StatePlan:
     """How many pages the KV cache has, and why."""
 
@@ -66,9 +121,10 @@ def plan_state(
 ) -> StatePlan:
     """How many pages the KV cache gets beside `beside_bytes` of weights and work: at least one whole context.
 
-    With `kv_tokens` or `kv_bytes`, as many as asked for. Otherwise 16 whole contexts, so that requests rarely wait for
-    pages and prefixes stay cached, but at most a quarter of the memory that is left. The system provides memory when a
-    page is first written, so pages that are never used cost nothing; all of them in use must still fit.
+    With `kv_tokens` or `kv_bytes`, as many as asked for. Otherwise 16 whole contexts, of STATE_CONTEXT tokens where
+    they are longer, so that requests rarely wait for pages and prefixes stay cached, but at most a quarter of the
+    memory that is left. The system provides memory when a page is first written, so pages that are never used cost
+    nothing; all of them in use must still fit.
     """
     least = pages_for(context)
     if kv_tokens is not None and kv_bytes is not None:
@@ -84,9 +140,11 @@ def plan_state(
     if free.available_bytes >= UNKNOWN:
         return StatePlan(2 * least, "two contexts: what is free is not known")
     left = max(0, int(SHARE * free.available_bytes) - beside_bytes)
-    share, wanted = int(STATE_SHARE * left) // page_bytes, STATE_SEQUENCES * least
+    share = int(STATE_SHARE * left) // page_bytes
+    wanted = max(least, STATE_SEQUENCES * pages_for(min(context, STATE_CONTEXT)))
     if share >= wanted:
-        return StatePlan(wanted, f"{STATE_SEQUENCES} contexts")
+        times = f"{STATE_SEQUENCES} contexts" if context <= STATE_CONTEXT else f"{wanted * PAGE_TOKENS} tokens"
+        return StatePlan(wanted, times)
     if share > least:
         return StatePlan(share, f"{STATE_SHARE:.0%} of what the model leaves of {free.reason}")
     return StatePlan(least, f"one context, the least; more than {STATE_SHARE:.0%} of {free.reason}")

@@ -100,7 +100,8 @@ def _print_summary(outline: Outline) -> None:
         rows += [("scores by", outline.method), *stated.items()]
     elif outline.recipe is None:
         state = f"{info['kv_dtype']}, room for {screen.number(info['kv_tokens'])} tokens: {info['kv_reason']}"
-        rows += [("context", f"{info['context']} tokens"), ("KV cache", state)]
+        context = f"{screen.number(info['context'])} tokens: {info['context_reason']} (--context changes it)"
+        rows += [("context", context), ("KV cache", state)]
         rows += [("end tokens", ", ".join(map(str, info["eos_ids"])) or "none"), ("sampling", _sampling(outline))]
         rows += [("tool calls", _tool_format(outline))] if outline.chat_template else []
     screen.facts(rows)

@@ -188,7 +188,9 @@ class Models:
             entry.failed, entry.loaded_once = "", True
             self.loads += 1
             took = round(time.monotonic() - started, 3)
-            log.info("model loaded", extra={"model": entry.name, "seconds": took, "bytes": entry.outline.total_bytes})
+            said = {name: loaded[name] for name in ("context", "context_reason") if name in (loaded := runner.info)}
+            known = {"model": entry.name, "seconds": took, "bytes": entry.outline.total_bytes}
+            log.info("model loaded", extra={**known, **said})
             return runner
 
     async def _runner(self, entry: Entry, loaded: Any) -> Runner:
