@@ -72,7 +72,7 @@ def load(
         loaded = Model(decoder, located, draft=draft)
     else:
         sources: dict[str, Any] = {"threads": threads, "backend": backend, "offline": offline, "progress": progress}
-        drafter = load(str(draft), context=decoder.max_context, draft="none", **sources)
+        drafter = load(str(draft), draft="none", **sources)
         loaded = Model(decoder, located, draft=drafter)
     decoder.ready()  # the imports of Model overlap with packing the weights
     return loaded
