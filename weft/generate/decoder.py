@@ -18,10 +18,13 @@ class Decoder(Protocol):
     """
 
     vocab_size: int
-    max_context: int  # most positions of a sequence
     max_pages: int  # width of the page table
     eos_ids: frozenset[int]
     adapters: Any  # weft.runtime.Adapters, or None for a decoder without
+
+    @property
+    def max_context(self) -> int:
+        """The most positions of a sequence."""
 
     @property
     def pages(self) -> PagePool:

@@ -188,9 +188,9 @@ class Models:
             entry.failed, entry.loaded_once = "", True
             self.loads += 1
             took = round(time.monotonic() - started, 3)
-            said = {name: loaded[name] for name in ("context", "context_reason") if name in (loaded := runner.info)}
-            known = {"model": entry.name, "seconds": took, "bytes": entry.outline.total_bytes}
-            log.info("model loaded", extra={**known, **said})
+            said: dict[str, Any] = {"model": entry.name, "seconds": took, "bytes": entry.outline.total_bytes}
+            said |= {name: value for name, value in runner.info.items() if name in ("context", "context_reason")}
+            log.info("model loaded", extra=said)
             return runner
 
     async def _runner(self, entry: Entry, loaded: Any) -> Runner:
