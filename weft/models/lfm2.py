@@ -5,7 +5,7 @@ Reference: transformers/models/lfm2. Checkpoint names are the scope names below;
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -146,7 +146,9 @@ def feed_forward(x: Tensor, w: Scope, cfg: Config) -> Tensor:
     return nn.linear(nn.gated(gate, up, kind="silu"), w / "w2", cfg.hidden_size)
 
 
-def block(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> Tensor:
+def block(
+    x: Tensor, w: Scope, cfg: Config, step: Step, layer: int, feed_forward: Callable[..., Tensor] = feed_forward
+) -> Tensor:
     y = nn.rms_norm(x, w / "operator_norm", cfg.norm_eps)
     if cfg.attends(layer):
         x = x + self_attention(y, w / "self_attn", cfg, step, layer)
@@ -155,11 +157,11 @@ def block(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> Tensor:
     return x + feed_forward(nn.rms_norm(x, w / "ffn_norm", cfg.norm_eps), w / "feed_forward", cfg)
 
 
-def hidden_states(w: Scope, cfg: Config, step: Step) -> Tensor:
+def hidden_states(w: Scope, cfg: Config, step: Step, layers: Callable[..., Tensor] = block) -> Tensor:
     """The normed last hidden state of the tokens in step.rows [L, hidden]."""
     x = nn.embedding(step.ids, w / "embed_tokens", cfg.vocab_size, cfg.hidden_size)
     for layer in range(cfg.num_hidden_layers):
-        x = block(x, w / "layers" / layer, cfg, step, layer)
+        x = layers(x, w / "layers" / layer, cfg, step, layer)
     return nn.rms_norm(nn.take_rows(x, step.rows), w / "embedding_norm", cfg.norm_eps)
 
 

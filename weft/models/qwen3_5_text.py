@@ -7,7 +7,7 @@ rule's hold their weight less one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -216,26 +216,28 @@ def delta_layer(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> Ten
     return nn.linear(nn.gated(nn.linear(x, w / "in_proj_z", values), y, kind="silu"), w / "out_proj", cfg.hidden_size)
 
 
-def block(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> Tensor:
+def block(
+    x: Tensor, w: Scope, cfg: Config, step: Step, layer: int, feed_forward: Callable[..., Tensor] = llama.mlp
+) -> Tensor:
     y = norm(x, w / "input_layernorm", cfg)
     if cfg.attends(layer):
         x = x + self_attention(y, w / "self_attn", cfg, step, layer)
     else:
         x = x + delta_layer(y, w / "linear_attn", cfg, step, layer)
-    return x + llama.mlp(norm(x, w / "post_attention_layernorm", cfg), w / "mlp", cfg)
+    return x + feed_forward(norm(x, w / "post_attention_layernorm", cfg), w / "mlp", cfg)
 
 
-def trunk(w: Scope, cfg: Config, step: Step) -> Tensor:
+def trunk(w: Scope, cfg: Config, step: Step, layers: Callable[..., Tensor] = block) -> Tensor:
     """The last hidden state of all tokens [T, hidden], before the norm."""
     x = nn.embedding(step.ids, w / "embed_tokens", cfg.vocab_size, cfg.hidden_size)
     for layer in range(cfg.num_hidden_layers):
-        x = block(x, w / "layers" / layer, cfg, step, layer)
+        x = layers(x, w / "layers" / layer, cfg, step, layer)
     return x
 
 
-def hidden_states(w: Scope, cfg: Config, step: Step) -> Tensor:
+def hidden_states(w: Scope, cfg: Config, step: Step, layers: Callable[..., Tensor] = block) -> Tensor:
     """The normed last hidden state of the tokens in step.rows [L, hidden]."""
-    return norm(nn.take_rows(trunk(w, cfg, step), step.rows), w / "norm", cfg)
+    return norm(nn.take_rows(trunk(w, cfg, step, layers), step.rows), w / "norm", cfg)
 
 
 def forward(w: Scope, cfg: Config, step: Step) -> Tensor:

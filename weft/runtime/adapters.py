@@ -334,6 +334,9 @@ class _Targets:
     def _find(self, name: str, module: AdaptedModule) -> list[_Target]:
         targets = next((self._modules[own] for own in self._spellings(name) if own in self._modules), None)
         if targets is None:
+            if ".experts." in f"{name}.":
+                advice = "train attention, the router or a shared expert, or merge the adapter into the weights"
+                raise UnsupportedError("adapter", f"{name[:120]}: weft applies no adapters to experts", advice=advice)
             if any(self._checkpoint.stored(f"{own}.weight") is not None for own in self._spellings(name)):
                 what = "modules_to_save" if module.weight is not None else "the adapter"
                 raise UnsupportedError(

@@ -141,11 +141,16 @@ class _ConfigReader:
             "hidden_size": hidden,
             "num_hidden_layers": self.count("block_count", high=MAX_LAYERS),
             "num_attention_heads": heads,
-            "intermediate_size": self.count("feed_forward_length", high=MAX_FEED_FORWARD),
+            "intermediate_size": self.count("feed_forward_length", self.expert_width(), high=MAX_FEED_FORWARD),
             "max_position_embeddings": self.count("context_length"),
             "vocab_size": vocab,
         }
         return {**config, **self.special_tokens(vocab)}
+
+    def expert_width(self) -> int | None:
+        """The width of an expert, where a file has no other feed-forward part."""
+        name = "expert_feed_forward_length"
+        return self.count(name, high=MAX_FEED_FORWARD) if self.gguf.experts and name in self else None
 
     def special_tokens(self, vocab: int) -> dict[str, int]:
         tokens = self.meta.get_array("tokenizer.ggml.tokens", "str", ())

@@ -236,4 +236,5 @@ def main() -> None:
     note_versions(HERE / f"{name}.json", "xllamacpp", "gguf", "numpy")
 
 
-main()
+if __name__ == "__main__":
+    main()
