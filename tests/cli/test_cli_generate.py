@@ -167,6 +167,9 @@ def test_drafts_and_a_folder_of_prefixes_change_no_text(run: Run, generator: Pat
     again = run(*asked, *kept)
     assert again.stdout == plain and "cached)" in again.stderr
     assert run(*asked, "--draft-model", str(generator)).stdout == plain
+    assert run(*asked, "--draft-model", "none").stdout == plain
+    headless = run(*asked, "--draft-model", "mtp")
+    assert headless.exit_code != 0 and "no head for multi-token prediction" in headless.stderr
 
 
 def test_rare_settings_reach_the_request(run: Run, generator: Path, model: weft.Model) -> None:

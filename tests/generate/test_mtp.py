@@ -186,3 +186,24 @@ def test_the_head_is_used_where_it_is_and_as_asked(folder: Path, tmp_path: Path)
         weft.load(str(headless), draft="mtp")
     with pytest.raises(InputError, match="must be a model"):
         Engine(Decoder(open_checkpoint(headless)), draft="eagle")
+
+
+def test_the_head_of_a_model_with_images_is_found_and_the_reference_agrees(
+    golden: dict[str, np.ndarray], decoder: Decoder, tmp_path: Path
+) -> None:
+    nested = {"model_type": "qwen3_5", "architectures": ["Qwen3_5ForConditionalGeneration"], "text_config": CONFIG}
+    named = {name.replace("model.", "model.language_model.", 1): value for name, value in golden.items()}
+    weights = {name: value for name, value in named.items() if not name.startswith("golden.")}
+    folder = tiny.write_folder(tmp_path, {**nested, "tie_word_embeddings": True}, weights)
+    reference = Decoder(open_checkpoint(folder), context=256, backend="reference")
+    assert reference.has_draft_head
+    ids, found = golden["golden.ids"].astype(np.int32)[:40], []
+    for model in (reference, decoder):
+        holding = model.holding()
+        assert holding.grow(len(ids))
+        holding.ready()
+        given: dict[str, Any] = {"starts": [0], "pages": [holding.row]}
+        _, hidden = model.run_hidden(build_step([ids], asked=[1], slots=[holding.slots or (-1, 0)], **given))
+        found.append(model.draft(build_step([ids[1:]], asked=[39], vectors=hidden[:-1], **given))[0])
+        holding.release()
+    np.testing.assert_allclose(found[0], found[1], atol=2e-4)
