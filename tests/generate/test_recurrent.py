@@ -273,7 +273,7 @@ def test_a_draft_model_may_have_recurrent_state(slots: int, temperature: float) 
     if slots == 2:  # too few for a request
         assert stats.drafted_tokens < 20
     else:
-        assert stats.accepted_tokens > max(150, 0.4 * stats.drafted_tokens)
+        assert stats.accepted_tokens > max(100, 0.5 * stats.drafted_tokens)
     assert idle(target) and idle(drafter)
 
 
@@ -284,7 +284,7 @@ def test_a_request_drafts_on_in_the_step_that_computes_right_tokens_again() -> N
     request = Request((1, 2, 3), max_tokens=300, ignore_eos=True)
     assert engine.submit(request).result().tokens == tokens_of(request)
     stats = engine.stats()
-    assert stats.steps < 0.45 * 300 and stats.drafted_tokens > stats.accepted_tokens > 180
+    assert stats.steps < 0.45 * 300 and stats.drafted_tokens > stats.accepted_tokens > 150
 
 
 def test_slots_bound_how_many_run() -> None:
