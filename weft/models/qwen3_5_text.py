@@ -190,30 +190,41 @@ def self_attention(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> 
     return nn.linear(nn.gated(gate, out, kind="sigmoid"), w / "o_proj", cfg.hidden_size, bias)
 
 
-def delta_layer(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> Tensor:
+def projected(x: Tensor, w: Scope, cfg: Config, name: str) -> Tensor:
+    """Queries q, keys k, values v and gates z of the delta rule, or the numbers a and b of each value head."""
+    heads = cfg.linear_num_value_heads
+    keys, values = cfg.linear_num_key_heads * cfg.linear_key_head_dim, heads * cfg.linear_value_head_dim
+    if name in "abz":
+        return nn.linear(x, w / f"in_proj_{name}", values if name == "z" else heads)
+    first = {"q": 0, "k": keys, "v": 2 * keys}[name]
+    return nn.linear(x, w / "in_proj_qkv", values if name == "v" else keys, part=(first, 2 * keys + values))
+
+
+def delta_layer(
+    x: Tensor, w: Scope, cfg: Config, step: Step, layer: int, project: Callable[..., Tensor] = projected
+) -> Tensor:
     """Queries, keys and values pass a short convolution; the state decays by token and head, and learns by `beta`."""
     tokens, heads, groups = x.shape[0], cfg.linear_num_value_heads, cfg.linear_num_key_heads
     keys, values = groups * cfg.linear_key_head_dim, heads * cfg.linear_value_head_dim
     rows = 2 * keys + values
 
-    def mixed(name: str, first: int, count: int) -> Tensor:
-        y = nn.linear(x, w / "in_proj_qkv", count, part=(first, rows))
-        width = cfg.linear_conv_kernel_dim
+    def mixed(name: str, first: int) -> Tensor:
+        y, width = project(x, w, cfg, name), cfg.linear_conv_kernel_dim
         y = nn.causal_conv(y, w / "conv1d", step, f"{layer}.{name}", width, part=(first, rows))
         return nn.activate(y, kind="silu")
 
     q, k = (
-        nn.unit_norm(mixed(name, first, keys).reshape(tokens, groups, cfg.linear_key_head_dim), UNIT_EPS)
+        nn.unit_norm(mixed(name, first).reshape(tokens, groups, cfg.linear_key_head_dim), UNIT_EPS)
         for name, first in (("q", 0), ("k", keys))
     )
-    v = mixed("v", 2 * keys, values).reshape(tokens, heads, cfg.linear_value_head_dim)
-    beta = nn.activate(nn.linear(x, w / "in_proj_b", heads), kind="sigmoid")
-    rate = nn.activate(nn.linear(x, w / "in_proj_a", heads) + w.weight("dt_bias", heads), kind="softplus")
+    v = mixed("v", 2 * keys).reshape(tokens, heads, cfg.linear_value_head_dim)
+    beta = nn.activate(project(x, w, cfg, "b"), kind="sigmoid")
+    rate = nn.activate(project(x, w, cfg, "a") + w.weight("dt_bias", heads), kind="softplus")
     decay = rate * w.weight("A_log", heads, minus_exp=True)
     scale = cfg.linear_key_head_dim**-0.5
     y = nn.delta_rule(q, k, v, decay, beta, step, layer, scale=scale, tiled=cfg.tiled_value_heads)
     y = nn.rms_norm(y, w / "norm", cfg.rms_norm_eps).reshape(tokens, values)  # over the channels of each head
-    return nn.linear(nn.gated(nn.linear(x, w / "in_proj_z", values), y, kind="silu"), w / "out_proj", cfg.hidden_size)
+    return nn.linear(nn.gated(project(x, w, cfg, "z"), y, kind="silu"), w / "out_proj", cfg.hidden_size)
 
 
 def block(
