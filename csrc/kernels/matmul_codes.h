@@ -7,6 +7,7 @@ namespace weft::ISA {
 
 // The levels of the non-linear 4-bit types (quant/dequant.h), + 128.
 constexpr uint8_t kShiftedLevels[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
+constexpr uint8_t kShiftedFP4[16] = {128, 129, 130, 131, 132, 134, 136, 140, 128, 127, 126, 125, 124, 122, 120, 116};
 
 // The largest code as unpacked.
 template <DType type>
@@ -30,7 +31,7 @@ WEFT_INLINE u8x64 unpack_group(const std::byte* chunk) {
   u8x64 code = bits<g / f.low * f.low, f.low, 0>(load_bytes(chunk + g % f.low * 64));
   if constexpr (f.high > 0)
     code = with_bits<g / f.high * f.high, f.high, f.low>(code, load_bytes(chunk + (f.low + g % f.high) * 64));
-  if constexpr (f.levels) code = look_up(kShiftedLevels, code);
+  if constexpr (f.levels) code = look_up(f.powers ? kShiftedFP4 : kShiftedLevels, code);
   return code;
 }
 
@@ -44,8 +45,11 @@ WEFT_INLINE void unpack(const std::byte* chunk, u8x64* codes) {
 }
 
 // d (which = 0), or m or dmin (1), of the 16 rows.
+template <DType type>
 WEFT_INLINE f32x16 half_row(const std::byte* header, int which) {
-  return load_f16(reinterpret_cast<const uint16_t*>(header) + which * 16);
+  const uint16_t* halves = reinterpret_cast<const uint16_t*>(header) + which * 16;
+  if constexpr (format_of(type).powers) return load_bf16(halves);
+  return load_f16(halves);
 }
 
 // The integer scales of sub-blocks 2j and 2j + 1, and their minima.

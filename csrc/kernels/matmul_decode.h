@@ -23,8 +23,8 @@ WEFT_INLINE void decode_group(u8x64 codes, f32x16 scale, f32x16 min, float* out)
 template <DType type>
 WEFT_INLINE void decode_scales(const std::byte* header, int sub, f32x16& scale, f32x16& min) {
   constexpr Format f = format_of(type);
-  scale = half_row(header, 0);
-  if constexpr (f.mins) min = half_row(header, 1);
+  scale = half_row<type>(header, 0);
+  if constexpr (f.mins) min = half_row<type>(header, 1);
   if constexpr (f.subs > 0) {
     const pairs scales = scale_pairs<type>(header, sub / 2);
     scale = scale * to_float(sub % 2 ? odd(scales) : even(scales));

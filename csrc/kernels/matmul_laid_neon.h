@@ -32,7 +32,7 @@ static void lay_panel(const std::byte* codes, const std::byte* headers, int64_t 
 #pragma GCC unroll 4
         for (int i = 0; i < 4; ++i) put(i, (chunk * 8 + g) * 16, vsubq_u8(groups[g].v[i], offset));
     }
-    const f32x16 d = half_row(headers, 0), m = f.mins ? half_row(headers, 1) : zero();
+    const f32x16 d = half_row<type>(headers, 0), m = f.mins ? half_row<type>(headers, 1) : zero();
     for (int i = 0; i < 4; ++i) put(i, L::d_at, d.v[i]);
     for (int i = 0; f.mins && i < 4; ++i) put(i, L::m_at, m.v[i]);
     for (int j = 0; j < f.subs; ++j) {

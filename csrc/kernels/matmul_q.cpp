@@ -159,12 +159,12 @@ WEFT_INLINE void add_row_block(const Strip<type>& s, int64_t b, f32x16& acc) {
   if constexpr (f.offset > 0 && largest_code<type>() != 255) start += *s.note(0, b);
   i32x16 sum[1] = {splat_i(&start)};
   add_groups<type, 0, 8>(sum, s.codes + b * f.chunk_bytes(), x.q);
-  const f32x16 d = half_row(s.header(b), 0) * splat(x.d);
+  const f32x16 d = half_row<type>(s.header(b), 0) * splat(x.d);
   acc = fused(d, quarters<f32x16>([&](int i) { return from_bits(sum[0].v[i]); }), acc);
   if constexpr (f.mins) {
     float shift;
     std::memcpy(&shift, s.note(0, b), 4);
-    acc = fused(half_row(s.header(b), 1), splat(shift), acc);
+    acc = fused(half_row<type>(s.header(b), 1), splat(shift), acc);
   }
 }
 
@@ -201,7 +201,7 @@ WEFT_INLINE void add_row_super_block(const Strip<type>& s, int64_t b, f32x16& ac
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i) total.v[i] = vmlaq_s32(total.v[i], scale[h].v[i], sum[h][0].v[i]);
   }
-  acc = fused(half_row(header, 0) * splat(x.d), to_float(total), acc);
+  acc = fused(half_row<type>(header, 0) * splat(x.d), to_float(total), acc);
 
   int32x4_t low[8] = {};  // of a row's even and odd sub-blocks beside each other
 #pragma GCC unroll 4
@@ -215,7 +215,7 @@ WEFT_INLINE void add_row_super_block(const Strip<type>& s, int64_t b, f32x16& ac
     }
   }
   const i32x16 under = quarters<i32x16>([&](int i) { return vpaddq_s32(low[2 * i], low[2 * i + 1]); });
-  acc = fused((zero() - half_row(header, 1)) * splat(x.d), to_float(under), acc);
+  acc = fused((zero() - half_row<type>(header, 1)) * splat(x.d), to_float(under), acc);
 }
 #endif
 
@@ -228,7 +228,7 @@ WEFT_INLINE void add_block(const Strip<type>& s, int64_t b, f32x16* acc) {
 #endif
   u8x64 codes[8];
   unpack<type>(s.codes + b * f.chunk_bytes(), codes);
-  const f32x16 d = half_row(s.header(b), 0);
+  const f32x16 d = half_row<type>(s.header(b), 0);
   i32x16 total[together(R)];
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) {
@@ -238,7 +238,7 @@ WEFT_INLINE void add_block(const Strip<type>& s, int64_t b, f32x16* acc) {
     if constexpr (f.mins) {
       float shift;
       std::memcpy(&shift, s.note(r, b), 4);
-      acc[r] = fused(half_row(s.header(b), 1), splat(shift), acc[r]);
+      acc[r] = fused(half_row<type>(s.header(b), 1), splat(shift), acc[r]);
     }
   }
 }
@@ -307,11 +307,11 @@ WEFT_INLINE void add_super_block(const Strip<type>& s, int64_t b, f32x16* acc) {
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) total[r] = zero_i();
   for (int j = 0; j < f.subs / 2; ++j) add_pair<type, R>(s, b, j, scale_pairs<type>(s.header(b), j), total);
-  const f32x16 d = half_row(s.header(b), 0);
+  const f32x16 d = half_row<type>(s.header(b), 0);
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) acc[r] = fused(d * splat(s.block(r, b).d), to_float(total[r]), acc[r]);
   if constexpr (f.mins) {
-    const f32x16 minus = zero() - half_row(s.header(b), 1);
+    const f32x16 minus = zero() - half_row<type>(s.header(b), 1);
     add_mins<type, R>(s, b, total);
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) acc[r] = fused(minus * splat(s.block(r, b).d), to_float(total[r]), acc[r]);

@@ -109,10 +109,10 @@ WEFT_INLINE void lay_panel_block(const std::byte* codes, const std::byte* header
     }
   }
   const auto put = [&](int at, f32x16 v) { store(reinterpret_cast<float*>(out + at), v); };
-  put(T::w_d, half_row(header, 0));
-  if constexpr (f.mins && f.subs == 0) put(T::w_mins, half_row(header, 1));
+  put(T::w_d, half_row<type>(header, 0));
+  if constexpr (f.mins && f.subs == 0) put(T::w_mins, half_row<type>(header, 1));
   if constexpr (f.mins && f.subs) {
-    put(T::w_low, zero() - half_row(header, 1));
+    put(T::w_low, zero() - half_row<type>(header, 1));
     for (int j = 0; j < T::mins; ++j) _mm512_store_si512(out + T::w_mins + j * 64, min_pairs<type>(header, j).v);
   }
 }

@@ -57,6 +57,11 @@ inline void spread_block(const BlockIQ4NL& block, Plain& plain) {
   spread_nibbles(block.qs, plain.code);
 }
 
+inline void spread_block(const BlockMXFP4& block, Plain& plain) {
+  plain.d = static_cast<uint16_t>(half_power_bits(block.e) >> 16);
+  spread_nibbles(block.qs, plain.code);
+}
+
 inline void spread_block(const BlockQ2K& block, Plain& plain) {
   plain.d = block.d, plain.m = block.dmin;
   for (int j = 0; j < 16; ++j) {
@@ -125,6 +130,7 @@ WEFT_BLOCK(q5_0, BlockQ5_0)
 WEFT_BLOCK(q5_1, BlockQ5_1)
 WEFT_BLOCK(q8_0, BlockQ8_0)
 WEFT_BLOCK(iq4_nl, BlockIQ4NL)
+WEFT_BLOCK(mxfp4, BlockMXFP4)
 WEFT_BLOCK(q2_k, BlockQ2K)
 WEFT_BLOCK(q3_k, BlockQ3K)
 WEFT_BLOCK(q4_k, BlockQ4K)

@@ -140,9 +140,7 @@ void decode(const BlockTQ2_0& block, float* out) {
 }
 
 void decode(const BlockMXFP4& block, float* out) {
-  // 2^(e - 128): half of the E8M0 value, because the levels are doubled. The two smallest are subnormal.
-  const uint32_t bits = block.e < 2 ? 0x00200000u << block.e : static_cast<uint32_t>(block.e - 1) << 23;
-  const float d = std::bit_cast<float>(bits);
+  const float d = std::bit_cast<float>(half_power_bits(block.e));
   for (int i = 0; i < 16; ++i) {
     out[i] = d * static_cast<float>(kLevelsFP4[block.qs[i] & 15]);
     out[i + 16] = d * static_cast<float>(kLevelsFP4[block.qs[i] >> 4]);

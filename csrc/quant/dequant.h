@@ -53,5 +53,10 @@ inline ScaleMin scale_min(const uint8_t scales[12], int group) {
 // The sixteen levels of the non-linear 4-bit types (IQ4_NL, IQ4_XS) and the doubled E2M1 values of MXFP4.
 inline constexpr int8_t kLevelsIQ4[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 inline constexpr int8_t kLevelsFP4[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+// MXFP4's scale, 2^(e - 128), as a float's bits: half of the E8M0 value, because the levels are doubled. The two smallest
+// are subnormal.
+inline constexpr uint32_t half_power_bits(uint8_t e) {
+  return e < 2 ? 0x00200000u << e : static_cast<uint32_t>(e - 1) << 23;
+}
 
 }  // namespace weft

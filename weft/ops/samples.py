@@ -41,7 +41,7 @@ SCALES = {
     "q4_0": [0], "q4_1": [0, 2], "q5_0": [0], "q5_1": [0, 2], "q8_0": [0], "iq4_nl": [0],
     "q2_k": [80, 82], "q3_k": [108], "q4_k": [0, 2], "q5_k": [0, 2], "q6_k": [208],
     "iq4_xs": [0], "iq2_xxs": [0], "iq2_xs": [0], "iq2_s": [0], "iq3_xxs": [0], "iq3_s": [0], "iq1_s": [0],
-    "tq1_0": [52], "tq2_0": [64],
+    "tq1_0": [52], "tq2_0": [64], "mxfp4": [],
 }  # fmt: skip
 
 
@@ -53,6 +53,8 @@ def weight(rng: np.random.Generator, dtype: str, *shape: int) -> np.ndarray | Pa
         return pack(normal(rng, *shape), dtype)
     count = int(np.prod(shape)) // DTYPES[dtype].block
     blocks = rng.integers(0, 256, (count, DTYPES[dtype].size_bytes), dtype=np.uint8)
+    if dtype == "mxfp4":
+        blocks[:, 0] = rng.integers(118, 124, count)  # exponents
     for offset in SCALES[dtype]:
         scale = (rng.uniform(0.01, 0.1, (count, 1)) * rng.choice([-1, 1], (count, 1))).astype("<f2")
         blocks[:, offset : offset + 2] = scale.view(np.uint8)
