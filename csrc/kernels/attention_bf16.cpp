@@ -1,7 +1,8 @@
 // attention_bf16: every token attends to all tokens of its own sequence, in bfloat16 with float32 sums.
 //
 // Meaning  weft/ops/attention.py
-// Layout   q, out [T, H, D], k, v [T, G, D] contiguous, H a multiple of G, D at most 128; segments i32 [B+1]. q, k and v
+// Layout   q, out [T, H, D], k, v [T, G, D] contiguous, H a multiple of G, D at most 128; segments i32 [B+1]; bias [K, H]
+//          of f32, f16 or bf16 and buckets f32 [2R+1], both or neither. q, k and v
 //          are float32 or bfloat16, and out is either, independently; out may be q if their types are equal
 // Method   kernels/attention_tiles.h; a task is a span of rows (query heads of tokens) of one sequence and key/value head;
 //          its keys are rounded and packed a block at a time, zeros after the last one
@@ -78,7 +79,8 @@ static void attend_all(const Call& call, const Worker& worker) {
   const int32_t* segments = call.in[3].as<int32_t>();
   const bool rounded = call.flag("rounded");
   if (dim > kMaxDim) __builtin_trap();  // the op's shape rule refuses it
-  Span span = new_span(worker, dim, static_cast<float>(call.number("scale")), 0);
+  const Lines lines = lines_of(optional(call, 4), optional(call, 5), share);
+  Span span = new_span(worker, dim, static_cast<float>(call.number("scale")), 0, false, lines);
   span.alike = true;
 
   deal_spans(worker, segments, call.in[3].cols() - 1, kv_heads, share, kSpan, [&](SpanTask task) {
@@ -90,6 +92,7 @@ static void attend_all(const Call& call, const Worker& worker) {
       span.end[row] = static_cast<int32_t>(length);
     }
     start_rows(span, call.in[0].as<In>());
+    if (lines.bias) span.lines.before = task.first, fill_lines(span.lines, task.head, kLog2E);
     for (int64_t start = 0; start < length; start += kKeys) {
       const int64_t from = ((begin + start) * kv_heads + task.head) * dim;
       pack_block(span, k + from, v + from, stride, smaller(kKeys, length - start));

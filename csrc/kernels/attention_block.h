@@ -6,6 +6,7 @@
 // exponentials and the unnormalised output. Within a span, rows go in tiles of 16, one lane each for what is one number
 // per row, and a tile in groups that fit the registers. Every row sees the same operations in any tile and group.
 #pragma once
+#include "kernels/attention_bias.h"
 #include "kernels/attention_task.h"
 #include "kernels/state_elements.h"
 
@@ -58,15 +59,18 @@ struct Span {
   int32_t *begin, *end; // keys a row sees, as positions
   float* scores;        // [kTile][kPage], of one tile and block
   float* key;           // [dim][kPage], for a block that has to be transposed first
+  Lines lines{};
 };
 
-// Rows per span: kSpanRows, or fewer when the heads are so large that the scratch is short.
-WEFT_INLINE int64_t span_rows(int64_t dim) {
-  const int64_t floats = static_cast<int64_t>(kScratchBytes / sizeof(float)), fixed = (dim + kTile) * kPage + 8 * kTile;
+// Rows per span: kSpanRows, or fewer when the heads are so large that the scratch is short. `more`: floats taken beside.
+WEFT_INLINE int64_t span_rows(int64_t dim, int64_t more = 0) {
+  const int64_t floats = static_cast<int64_t>(kScratchBytes / sizeof(float)) - more;
+  const int64_t fixed = (dim + kTile) * kPage + 8 * kTile;
   return smaller(kSpanRows, (floats - fixed) / (2 * dim + kTile + 4));
 }
 
-WEFT_INLINE Span new_span(const Worker& worker, int64_t rows, int64_t dim, float scale, float softcap) {
+WEFT_INLINE Span new_span(const Worker& worker, int64_t rows, int64_t dim, float scale, float softcap,
+                          const Lines& lines = {}) {
   const int64_t padded = (dim + 15) / 16 * 16, lanes = (rows + 15) / 16 * 16;
   float* free = reinterpret_cast<float*>(worker.scratch);
   auto take = [&](int64_t count) { return (free += count) - count; };
@@ -79,10 +83,18 @@ WEFT_INLINE Span new_span(const Worker& worker, int64_t rows, int64_t dim, float
   span.begin = reinterpret_cast<int32_t*>(take(lanes));
   span.end = reinterpret_cast<int32_t*>(take(lanes));
   span.q = take(rows * dim);
+  span.lines = lines;
+  if (lines.bias) span.lines.first = take(lines.size());
   fill(span.out, rows * padded, [](auto) { return zero(); });
   fill(span.top, lanes, [](auto) { return splat(kLowest); });
   fill(span.total, lanes, [](auto) { return zero(); });
   return span;
+}
+
+// Lets each row begin with its head's sink, a logit without a value; head_of(row) is the query head.
+template <class HeadOf>
+WEFT_INLINE void begin_with_sinks(const Span& span, const float* sinks, HeadOf head_of) {
+  for (int64_t row = 0; row < span.rows; ++row) span.top[row] = sinks[head_of(row)], span.total[row] = 1;
 }
 
 // Copies the queries in; from(row) is where a row's query lies.
@@ -151,6 +163,15 @@ static void score_group(float* scores, const float* q, const Block<T>& block, in
 WEFT_INLINE void cap_scores(float* scores, int64_t n, float cap) {
   const f32x16 most = splat(cap);
   fill(scores, n, [&](auto at) { return most * tanh(at(scores) / most); });
+}
+
+// Adds the biases of a tile's rows to their scores with the block at `start`.
+[[maybe_unused]] static void add_bias(const Span& span, int64_t first, int64_t rows, int64_t start) {
+  for (int64_t i = 0; i < rows; ++i) {
+    float* scores = span.scores + i * kPage;
+    const Lines::Row row = span.lines.row(first + i);
+    for (int64_t key = 0; key < kPage; key += 16) store(scores + key, load(scores + key) + load(row.at(start + key)));
+  }
 }
 
 // 16 * width channels of n rows: out = out * correction + weights . values, one key after another.
@@ -316,6 +337,7 @@ WEFT_INLINE void attend_block(const Span& span, int64_t start, const Block<T>& b
       score_group<n>(span.scores + row * kPage, span.q + (first + row) * span.dim, block, span.dim, span.scale);
     });
     if (span.softcap > 0) cap_scores(span.scores, rows * kPage, span.softcap);
+    if (span.lines.first) add_bias(span, first, rows, start);
     weigh_tile(span, first, rows, start, correction, block);
     add_values(span, first, rows, start, correction, block);
   }

@@ -1,12 +1,14 @@
 // attention_half: every token attends to all tokens of its own sequence, in half precision or better.
 //
 // Meaning  weft/ops/attention.py
-// Layout   q, out [T, H, D], k, v [T, G, D] contiguous, H a multiple of G, D at most 128; segments i32 [B+1]; out may be q
+// Layout   q, out [T, H, D], k, v [T, G, D] contiguous, H a multiple of G, D at most 128; segments i32 [B+1]; bias
+//          [K, H] of f32, f16 or bf16 and buckets f32 [2R+1], both or neither; out may be q
 // Method   at levels with half-precision arithmetic: scores, weights and products of 32 channels and of 64 keys are sums
 //          of halves, everything longer is a sum of floats. A task is a span of rows of one sequence and key/value head,
 //          going through the keys in blocks, four rows at a time. Elsewhere it is `attention`
 // Bound    arithmetic, 4 D flops per row and key
 #if defined(__ARM_FEATURE_FP16_VECTOR_ARITHMETIC)
+#include "kernels/attention_bias.h"
 #include "kernels/attention_task.h"
 #include "kernels/halves.h"
 
@@ -31,9 +33,10 @@ struct Span {
   float *out, *top;       // [rows][deep], [rows]: what scores are compared with, 2^kLift below the largest
   float* total;           // [rows][4]
   float lift;             // the factor of the values in `value`
+  Lines lines{};
 };
 
-WEFT_INLINE Span new_span(const Worker& worker, int64_t dim) {
+WEFT_INLINE Span new_span(const Worker& worker, int64_t dim, const Lines& lines) {
   Span span{};
   span.dim = dim, span.deep = up_to(dim, 8);
   Pieces pieces{worker.scratch};
@@ -44,6 +47,8 @@ WEFT_INLINE Span new_span(const Worker& worker, int64_t dim) {
   pieces.take(span.out, kSpan * span.deep);
   pieces.take(span.top, kSpan);
   pieces.take(span.total, kSpan * 4);
+  span.lines = lines;
+  if (lines.bias) pieces.take(span.lines.first, lines.size());
   if (pieces.free > worker.scratch + kScratchBytes) __builtin_trap();  // dim is checked when the program is made
   return span;
 }
@@ -192,10 +197,21 @@ template <int W>
   }
 }
 
-// Four rows from `row` on past the present block of `count` keys.
-static void attend_group(const Span& span, int64_t row, int64_t count) {
+// Adds the biases of four rows to their scores with the block at `start`.
+static void add_bias(const Span& span, int64_t row, int64_t start, int64_t keys) {
+  for (int64_t i = 0; i < kRows; ++i) {
+    const Lines::Row own = span.lines.row(row + i);
+    Half* scores = span.scores + i * kKeys;
+    for (int64_t j = 0; j < keys; j += 8)
+      vst1q_f16(scores + j, vaddq_f16(vld1q_f16(scores + j), read_half(own.at(start + j), 8, 1.0f)));
+  }
+}
+
+// Four rows from `row` on past the present block of `count` keys, the first of which is at `start`.
+static void attend_group(const Span& span, int64_t row, int64_t start, int64_t count) {
   const int64_t keys = up_to(count, kStrip), deep = span.deep;
   for (int64_t j = 0; j < keys; j += kStrip) score_strip(span.q + row * deep, deep, span.key + j, span.scores + j);
+  if (span.lines.first) add_bias(span, row, start, keys);
   if (count < keys) hide(span.scores + keys - kStrip, count - (keys - kStrip));
   alignas(64) float step[16] = {}, factor[16];
   for (int64_t i = 0; i < kRows; ++i) {
@@ -232,7 +248,8 @@ KERNEL(attention_half) {
   float* out = call.out[0].as<float>();
   const float scale = static_cast<float>(call.number("scale")) * log2_e;
   if (dim > kMaxDim) __builtin_trap();  // the op's shape rule refuses it
-  Span span = new_span(worker, dim);
+  const Lines lines = lines_of(optional(call, 4), optional(call, 5), share);
+  Span span = new_span(worker, dim, lines);
 
   deal_spans(worker, segments, call.in[3].cols() - 1, kv_heads, share, kSpan, [&](SpanTask task) {
     const int64_t begin = segments[task.sequence], length = segments[task.sequence + 1] - begin;
@@ -248,10 +265,11 @@ KERNEL(attention_half) {
     fill(span.out, span.rows * span.deep, [](auto) { return zero(); });
     fill(span.total, span.rows * 4, [](auto) { return zero(); });
     fill(span.top, span.rows, [](auto) { return splat(kLowest); });
+    if (lines.bias) span.lines.before = task.first, fill_lines(span.lines, task.head, log2_e);
     for (int64_t start = 0; start < length; start += kKeys) {
       const int64_t from = ((begin + start) * kv_heads + task.head) * dim, count = smaller(kKeys, length - start);
       pack_block(span, k + from, v + from, stride, count);
-      for (int64_t row = 0; row < span.rows; row += kRows) attend_group(span, row, count);
+      for (int64_t row = 0; row < span.rows; row += kRows) attend_group(span, row, start, count);
     }
     for (int64_t row = 0; row < task.count; ++row) {
       const f32x16 by = splat(1.0f / vaddvq_f32(vld1q_f32(span.total + row * 4)));
@@ -267,7 +285,9 @@ KERNEL(attention_half) {
 
 namespace weft::ISA {
 
-KERNEL(attention_half) { attend_sequences(call, worker, false, 0, 0); }
+KERNEL(attention_half) {
+  attend_sequences(call, worker, false, 0, 0, {nullptr, optional(call, 4), optional(call, 5)});
+}
 
 }  // namespace weft::ISA
 #endif

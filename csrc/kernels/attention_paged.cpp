@@ -2,7 +2,7 @@
 //
 // Meaning  weft/ops/attention.py
 // Layout   q, out [T, H, D] contiguous; state as in core/state.h, H a multiple of its heads; positions i32 [T],
-//          segments i32 [B+1], pages i32 [B, P]; out may be q
+//          segments i32 [B+1], pages i32 [B, P]; sinks [H] or absent; out may be q
 // Method   kernels/attention_block.h; a task is a span of rows of one sequence and key/value head; a page is a block
 //          and is read where it lies
 // Bound    memory when decoding (2 to 8 D bytes per key and key/value head), arithmetic when reading a prompt
@@ -19,6 +19,7 @@ static void attend_pages(const Call& call, const Worker& worker) {
   const int32_t *positions = call.in[2].as<int32_t>(), *segments = call.in[3].as<int32_t>();
   const int32_t* pages = call.in[4].as<int32_t>();
   float* out = call.out[0].as<float>();
+  const Operand* sinks = optional(call, 5);
   const int64_t window = call.integer("window");
   const float scale = static_cast<float>(call.number("scale")), softcap = static_cast<float>(call.number("softcap"));
 
@@ -29,6 +30,9 @@ static void attend_pages(const Call& call, const Worker& worker) {
       return ((start + r / share) * heads + task.head * share + r % share) * dim;
     };
     const Span span = new_span(worker, task.count, dim, scale, softcap);
+    if (sinks)
+      begin_with_sinks(span, sinks->as<float>(),
+                       [&](int64_t row) { return task.head * share + (task.first + row) % share; });
     pack_queries(span, [&](int64_t row) { return q + offset(row); });
     for (int64_t row = 0; row < span.rows; ++row) {
       const int32_t position = positions[start + (task.first + row) / share];

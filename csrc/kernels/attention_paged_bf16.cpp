@@ -1,7 +1,8 @@
 // attention_paged_bf16: attention_paged in bfloat16 with float32 sums.
 //
 // Meaning  weft/ops/attention.py
-// Layout   q, out [T, H, D] contiguous, D at most 128; state as in core/state.h, H a multiple of its heads; positions i32 [T], segments i32 [B+1], pages i32 [B, P]; out may be q
+// Layout   q, out [T, H, D] contiguous, D at most 128; state as in core/state.h, H a multiple of its heads; positions i32 [T], segments i32 [B+1], pages i32 [B, P];
+//          sinks [H] or absent; out may be q
 // Method   kernels/attention_tiles.h; a task is a span of rows of one sequence and key/value head; its pages are rounded and
 //          packed a block at a time. Pages that no row of the span sees are never read; after the last key scores are
 //          hidden and values are zeros
@@ -116,6 +117,7 @@ static void attend_pages(const Call& call, const Worker& worker) {
   const KvState& state = *call.in[1].state;
   const int64_t heads = call.in[0].dim[1], dim = call.in[0].dim[2], share = heads / state.heads;
   const int64_t window = call.integer("window");
+  const Operand* sinks = optional(call, 5);
   const int32_t *positions = call.in[2].as<int32_t>(), *segments = call.in[3].as<int32_t>();
   if (dim > kMaxDim) __builtin_trap();  // the op's shape rule refuses it
   Span span = new_span(worker, dim, static_cast<float>(call.number("scale")), static_cast<float>(call.number("softcap")),
@@ -133,6 +135,9 @@ static void attend_pages(const Call& call, const Worker& worker) {
       last = larger(last, span.end[row]);
     }
     start_rows(span, call.in[0].as<float>());
+    if (sinks)
+      begin_with_sinks(span, sinks->as<float>(),
+                       [&](int64_t row) { return task.head * share + (task.first + row) % share; });
     for (int64_t start = first / kKeys * kKeys; start < last; start += kKeys) {
       const int32_t* table = call.in[4].as<int32_t>() + task.sequence * call.in[4].cols();
       const Pages<T> pages{span, state, table, task.head, start, last};

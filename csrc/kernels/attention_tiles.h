@@ -8,6 +8,7 @@
 // channels or keys a step: what the matrix unit does, and what the other levels do with vectors. A lane is a key, so that
 // few rows cost little; keys that a row does not see have the weight zero, and change none of its sums.
 #pragma once
+#include "kernels/attention_bias.h"
 #include "kernels/attention_sums.h"
 #include "kernels/attention_task.h"
 
@@ -32,13 +33,14 @@ struct Span {
   float *scores, *out;    // [kKeys / 16][16 rows][16], [tile][wide / 16][16 rows][16]
   float *top, *total;     // [rows], [rows][16]
   float *key_scale, *value_scale;  // [kKeys] of the present block where its elements are codes; else null
+  Lines lines{};          // in powers of two
 };
 
-WEFT_INLINE Span new_span(const Worker& worker, int64_t dim, float scale, float softcap, bool scaled = false) {
-  constexpr float log2_e = 1.44269504f;
+WEFT_INLINE Span new_span(const Worker& worker, int64_t dim, float scale, float softcap, bool scaled = false,
+                          const Lines& lines = {}) {
   Span span{};
   span.dim = dim, span.deep = up_to(dim, kStep), span.wide = up_to(dim, kLanes);
-  span.scale = scale * log2_e, span.softcap = softcap * log2_e;
+  span.scale = scale * kLog2E, span.softcap = softcap * kLog2E;
   Pieces pieces{worker.scratch};
   pieces.take(span.q, kSpan * span.deep);
   pieces.take(span.key, kKeys * span.deep);
@@ -52,6 +54,8 @@ WEFT_INLINE Span new_span(const Worker& worker, int64_t dim, float scale, float 
   pieces.take(span.begin, kSpan);
   pieces.take(span.end, kSpan);
   if (scaled) pieces.take(span.key_scale, kKeys), pieces.take(span.value_scale, kKeys);
+  span.lines = lines;
+  if (lines.bias) pieces.take(span.lines.first, lines.size());
   if (pieces.free > worker.scratch + kScratchBytes) __builtin_trap();  // dim is checked when the program is made
   return span;
 }
@@ -83,6 +87,13 @@ static void start_rows(const Span& span, const In* q) {
     store(span.total + row * kLanes, zero());
   }
   fill(span.top, up_to(span.rows, kLanes), [](auto) { return splat(kLowest); });
+}
+
+// Lets each row begin with its head's sink, a logit without a value; head_of(row) is the query head.
+template <class HeadOf>
+WEFT_INLINE void begin_with_sinks(const Span& span, const float* sinks, HeadOf head_of) {
+  for (int64_t row = 0; row < span.rows; ++row)
+    span.top[row] = sinks[head_of(row)] * kLog2E, span.total[row * kLanes] = 1;
 }
 
 // A tile's keys within a block: those that any row sees, in whole steps, and those that all rows see.
@@ -192,7 +203,18 @@ static void scale_scores(const Span& span, int64_t rows, const Edges& edges) {
   }
 }
 
-// All scores of a tile with the present block, capped and hidden; then each row's largest goes to `most`.
+// Adds the biases of a tile's rows to their scores with the block at `start`.
+static void add_bias(const Span& span, int64_t first, int64_t rows, int64_t start, const Edges& edges) {
+  for (int64_t i = 0; i < rows; ++i) {
+    const Lines::Row row = span.lines.row(first + i);
+    for (int64_t key = edges.begin; key < edges.end; key += kLanes) {
+      float* scores = span.scores + (key + i) * kLanes;
+      store(scores, load(scores) + load(row.at(start + key)));
+    }
+  }
+}
+
+// All scores of a tile with the present block, capped, biased and hidden; then each row's largest goes to `most`.
 template <class Tiles>
 WEFT_INLINE void score_block(const Span& span, int64_t first, int64_t rows, int64_t start, const Edges& edges,
                              Tiles tiles, float* most) {
@@ -203,6 +225,7 @@ WEFT_INLINE void score_block(const Span& span, int64_t first, int64_t rows, int6
     const f32x16 cap = splat(span.softcap);
     fill(scores, (edges.end - edges.begin) * kLanes, [&](auto at) { return cap * tanh(at(scores) / cap); });
   }
+  if (span.lines.first) add_bias(span, first, rows, start, edges);
   for (int64_t key = edges.begin; key < edges.end; key += kStep)
     if (!edges.clear(key)) hide(span, first, rows, start, key);
   for (int64_t row = 0; row < rows; ++row) {

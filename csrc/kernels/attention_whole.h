@@ -20,21 +20,32 @@ static void see(const Span& span, int64_t row, int64_t position, int64_t length,
   span.end[row] = static_cast<int32_t>(end);
 }
 
-static void attend_sequences(const Call& call, const Worker& worker, bool causal, int64_t window, float softcap) {
+// Optional operands.
+struct Extras {
+  const Operand *sinks, *bias, *buckets;
+};
+
+static void attend_sequences(const Call& call, const Worker& worker, bool causal, int64_t window, float softcap,
+                             Extras extras) {
   const int64_t heads = call.in[0].dim[1], dim = call.in[0].dim[2], kv_heads = call.in[1].dim[1];
   const int64_t share = heads / kv_heads, stride = kv_heads * dim, batch = call.in[3].cols() - 1;
   const float *q = call.in[0].as<float>(), *k = call.in[1].as<float>(), *v = call.in[2].as<float>();
   const int32_t* segments = call.in[3].as<int32_t>();
   float* out = call.out[0].as<float>();
   const float scale = static_cast<float>(call.number("scale"));
+  const Lines lines = lines_of(extras.bias, extras.buckets, share);
 
-  deal_spans(worker, segments, batch, kv_heads, share, span_rows(dim), [&](SpanTask task) {
+  deal_spans(worker, segments, batch, kv_heads, share, span_rows(dim, lines.size()), [&](SpanTask task) {
     const int64_t start = segments[task.sequence], length = segments[task.sequence + 1] - start;
     auto offset = [&](int64_t row) {
       const int64_t r = task.first + row;
       return ((start + r / share) * heads + task.head * share + r % share) * dim;
     };
-    const Span span = new_span(worker, task.count, dim, scale, softcap);
+    Span span = new_span(worker, task.count, dim, scale, softcap, lines);
+    if (extras.sinks)
+      begin_with_sinks(span, extras.sinks->as<float>(),
+                       [&](int64_t row) { return task.head * share + (task.first + row) % share; });
+    if (lines.bias) span.lines.before = task.first, fill_lines(span.lines, task.head, 1);
     pack_queries(span, [&](int64_t row) { return q + offset(row); });
     for (int64_t row = 0; row < span.rows; ++row) see(span, row, (task.first + row) / share, length, causal, window);
     attend(span, [&](int64_t n) {

@@ -1,5 +1,7 @@
 // attention and attention_paged agree with double precision; and a token's result has the same bits whatever else is in
 // the batch, however the prompt was cut, with or without a state, and for any number of workers.
+#include <span>
+
 #include "tests/attention_cases.h"
 
 using namespace weft;
@@ -11,7 +13,11 @@ using Inputs = AttentionInputs;
 static const Shape kShapes[] = {
     {1, 1, 1, 0, true},    {2, 2, 15, 0, false},  {4, 2, 16, 0, true},   {9, 3, 20, 0, true},  {3, 3, 32, 0, false},
     {20, 1, 17, 0, true},  {4, 2, 80, 40, true},  {6, 2, 32, 7, false},  {2, 1, 64, 1, true},  {2, 1, 256, 0, true},
-    {6, 2, 32, 40, true, 2.5}, {3, 3, 17, 0, false, 50},
+    {6, 2, 32, 40, true, 2.5}, {3, 3, 17, 0, false, 50},  {6, 2, 20, 0, true, 0, true},  {8, 2, 64, 40, true, 2.5, true},
+};
+// Without a state: biases by distance.
+static const Shape kBiased[] = {
+    {4, 4, 16, 0, false, 0, false, true}, {6, 2, 33, 0, true, 0, true, true}, {2, 1, 64, 7, false, 2.5, false, true},
 };
 
 static std::vector<Attr> attributes(const Shape& c) {
@@ -20,16 +26,30 @@ static std::vector<Attr> attributes(const Shape& c) {
 
 static Floats attend(const Level& level, const Shape& c, const Inputs& x, int workers = 1) {
   Floats out(x.q.shape(), 1);
-  run_kernel(level, "attention", x.operands(), {out.operand()},
-             attributes(c), workers);
+  run_kernel(level, "attention", x.operands(c), {out.operand()}, attributes(c), workers);
   return out;
 }
 
 TEST(attention_agrees_with_double_precision) {
-  for (const Shape& c : kShapes) {
-    Inputs x(c, {0, 1, 1, 34, 99, 131});
-    check_op("attention", x.operands(), x.q.shape(), 1,
-             attributes(c), attention_reference(c, x, false), 3e-6);
+  for (const auto& shapes : {std::span<const Shape>(kShapes), std::span<const Shape>(kBiased)})
+    for (const Shape& c : shapes) {
+      Inputs x(c, {0, 1, 1, 34, 99, 131});
+      check_op("attention", x.operands(c), x.q.shape(), 1, attributes(c), attention_reference(c, x, false), 3e-6);
+    }
+}
+
+TEST(biases_of_every_float_type_are_read) {
+  const Shape c{4, 2, 16, 0, false, 0, false, true};
+  for (DType dtype : {DType::f16, DType::bf16}) {
+    Inputs x(c, {0, 50});
+    std::vector<uint16_t> narrow(x.bias.size());
+    for (size_t i = 0; i < narrow.size(); ++i) {
+      narrow[i] = dtype == DType::f16 ? float_to_half(x.bias[i]) : float_to_bf16(x.bias[i]);
+      x.bias[i] = dtype == DType::f16 ? half_to_float(narrow[i]) : bf16_to_float(narrow[i]);
+    }
+    std::vector<Operand> in = x.operands(c);
+    in[5].data = reinterpret_cast<std::byte*>(narrow.data()), in[5].dtype = dtype;
+    check_op("attention", in, x.q.shape(), 1, attributes(c), attention_reference(c, x, false), 3e-6);
   }
 }
 
@@ -43,7 +63,9 @@ TEST(a_sequence_attends_alone_as_in_a_batch) {
         const int32_t begin = x.segments[b], end = x.segments[b + 1];
         Ints own = ints({0, end - begin});
         auto part = [&](const Floats& a) { return slice(a, begin, end); };
-        run_kernel(level, "attention", {part(x.q), part(x.k), part(x.v), own.operand()}, {part(alone)}, attributes(c));
+        std::vector<Operand> in = x.operands(c);
+        in[0] = part(x.q), in[1] = part(x.k), in[2] = part(x.v), in[3] = own.operand();
+        run_kernel(level, "attention", in, {part(alone)}, attributes(c));
       }
       CHECK(same_bits(together, alone));
     }

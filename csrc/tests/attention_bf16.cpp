@@ -8,10 +8,12 @@ using namespace weft::test;
 using Shape = AttentionShape;
 using Inputs = AttentionInputs;
 static const Shape kShapes[] = {{1, 1, 1}, {2, 2, 15}, {4, 2, 16}, {9, 3, 20}, {3, 3, 32}, {20, 1, 33},
-                                {4, 2, 64}, {3, 1, 80}, {2, 2, 128}};
+                                {4, 2, 64}, {3, 1, 80}, {2, 2, 128},
+                                {6, 6, 32, 0, false, 0, false, true}, {4, 1, 20, 0, false, 0, false, true}};
 static const Shape kPagedShapes[] = {{1, 1, 1, 0, true},   {9, 3, 20, 0, true},        {20, 1, 33, 0, true},
                                      {4, 2, 80, 40, true}, {2, 1, 64, 1, true},        {3, 1, 128, 300, true},
-                                     {6, 2, 32, 0, true, 2.5}, {3, 3, 17, 40, true, 50}};
+                                     {6, 2, 32, 0, true, 2.5}, {3, 3, 17, 40, true, 50},
+                                     {6, 2, 64, 40, true, 0, true}, {20, 1, 33, 0, true, 2.5, true}};
 
 static std::vector<Attr> scaled(const Shape& c, bool rounded = false) {
   return {{"scale", c.scale()}, {"rounded", rounded ? 1.0 : 0.0}};
@@ -32,14 +34,16 @@ static Operand narrow_operand(const Floats& like, std::vector<uint16_t>& bits) {
 TEST(attention_bf16_agrees_with_double_precision_on_rounded_operands) {
   for (const Shape& c : kShapes) {
     Inputs x(c, {0, 1, 1, 34, 67});
-    check_op("attention_bf16", x.operands(), x.q.shape(), 1, scaled(c), attention_reference(c, x, true), 3e-3);
+    check_op("attention_bf16", x.operands(c, false), x.q.shape(), 1, scaled(c), attention_reference(c, x, true), 3e-3);
   }
 }
 
 TEST(attention_bf16_takes_texts_of_more_than_one_block_of_keys) {
-  const Shape c{2, 1, 33};
-  Inputs x(c, {0, 3, 560});
-  check_op("attention_bf16", x.operands(), x.q.shape(), 1, scaled(c), attention_reference(c, x, true), 3e-3);
+  for (const bool biased : {false, true}) {
+    const Shape c{2, 1, 33, 0, false, 0, false, biased};
+    Inputs x(c, {0, 3, 560});
+    check_op("attention_bf16", x.operands(c, false), x.q.shape(), 1, scaled(c), attention_reference(c, x, true), 3e-3);
+  }
 }
 
 TEST(attention_bf16_of_far_and_of_equal_scores_is_exact) {
@@ -58,13 +62,14 @@ TEST(attention_bf16_is_the_same_alone_as_in_a_batch) {
       if (!level.present()) continue;
       Inputs x(c, {0, 5, 40, 40, 41, c.dim == 20 ? 600 : 120});
       Floats together(x.q.shape(), 1), alone(x.q.shape(), 1);
-      run_kernel(level, "attention_bf16", x.operands(), {together.operand()}, scaled(c), 3);
+      run_kernel(level, "attention_bf16", x.operands(c, false), {together.operand()}, scaled(c), 3);
       for (size_t b = 0; b + 1 < x.segments.size(); ++b) {
         const int32_t begin = x.segments[b], end = x.segments[b + 1];
         Ints own = ints({0, end - begin});
         auto part = [&](const Floats& a) { return slice(a, begin, end); };
-        run_kernel(level, "attention_bf16", {part(x.q), part(x.k), part(x.v), own.operand()}, {part(alone)},
-                   scaled(c));
+        std::vector<Operand> in = x.operands(c, false);
+        in[0] = part(x.q), in[1] = part(x.k), in[2] = part(x.v), in[3] = own.operand();
+        run_kernel(level, "attention_bf16", in, {part(alone)}, scaled(c));
       }
       CHECK(same_bits(together, alone));
     }

@@ -10,6 +10,7 @@ struct AttentionShape {
   int64_t heads, kv_heads, dim, window = 0;
   bool causal = false;
   double softcap = 0;
+  bool sinks = false, biased = false;
   double scale() const { return static_cast<float>(1 / std::sqrt(double(dim))); }
   bool sees(int64_t query, int64_t key) const {
     if (causal && key > query) return false;
@@ -20,10 +21,25 @@ struct AttentionShape {
 struct AttentionInputs {
   Floats q, k, v;
   Ints segments;
+  Floats sinks, bias, buckets;  // read where the shape says so; distances up to 20 have five buckets
   AttentionInputs(const AttentionShape& c, std::initializer_list<int32_t> ends)
       : q(normal({*(ends.end() - 1), c.heads, c.dim}, 1, 1)), k(normal({*(ends.end() - 1), c.kv_heads, c.dim}, 2, 1)),
-        v(normal({*(ends.end() - 1), c.kv_heads, c.dim}, 3, 1)), segments(ints(ends)) {}
+        v(normal({*(ends.end() - 1), c.kv_heads, c.dim}, 3, 1)), segments(ints(ends)),
+        sinks(normal({c.heads}, 4, 1, 3)), bias(normal({5, c.heads}, 5, 1)), buckets({41}, 1) {
+    for (size_t i = 0; i < buckets.size(); ++i) buckets[i] = static_cast<float>(i * 7 % 5);
+  }
   std::vector<Operand> operands() const { return {q.operand(), k.operand(), v.operand(), segments.operand()}; }
+  std::vector<Operand> operands(const AttentionShape& c, bool with_sinks = true) const {
+    std::vector<Operand> all = operands();
+    if (with_sinks) all.push_back(c.sinks ? sinks.operand() : Operand{});
+    all.push_back(c.biased ? bias.operand() : Operand{});
+    all.push_back(c.biased ? buckets.operand() : Operand{});
+    return all;
+  }
+  double bias_at(int64_t head, int64_t distance) const {
+    const auto bucket = static_cast<int64_t>(buckets[size_t(std::clamp<int64_t>(distance, -20, 20) + 20)]);
+    return bias[size_t(bucket * bias.shape()[1] + head)];
+  }
 };
 
 // The numbers that a state of this type holds for a [tokens, heads, dim].
@@ -55,16 +71,18 @@ inline std::vector<double> attention_reference(const AttentionShape& c, const At
         const int64_t g = h / (c.heads / c.kv_heads);
         const float* q = x.q.data() + (t * c.heads + h) * c.dim;
         std::vector<double> scores;
-        double top = -INFINITY, total = 0;
+        double top = c.sinks ? double(x.sinks[size_t(h)]) : -INFINITY, total = 0;
         for (int64_t s = x.segments[b]; s < x.segments[b + 1]; ++s) {
           const float* k = x.k.data() + (s * c.kv_heads + g) * c.dim;
           double score = 0;
           for (int64_t i = 0; i < c.dim; ++i) score += query(q[i] * by) * value(k[i]);
           score *= scale;
           if (c.softcap > 0) score = c.softcap * std::tanh(score / c.softcap);
+          if (c.biased) score += x.bias_at(h, s - t);
           scores.push_back(c.sees(t, s) ? score : -INFINITY);
           top = std::max(top, scores.back());
         }
+        if (c.sinks) total = std::exp(x.sinks[size_t(h)] - top);
         for (double& score : scores) total += score = std::exp(score - top);
         for (size_t s = 0; s < scores.size(); ++s)
           for (int64_t i = 0; i < c.dim; ++i)
@@ -110,7 +128,9 @@ inline Floats attend_in_chunks(const Level& level, const char* op, const Attenti
     copy(v.data(), x.v.data(), c.kv_heads * c.dim, false);
     const Operand where[] = {positions.operand(), segments.operand(), pages.operand()};
     run_kernel(level, "kv_write", {k.operand(), v.operand(), kv, where[0], where[1], where[2]}, {}, {}, workers);
-    run_kernel(level, op, {q.operand(), kv, where[0], where[1], where[2]}, {y.operand()},
+    std::vector<Operand> in = {q.operand(), kv, where[0], where[1], where[2]};
+    if (c.sinks) in.push_back(x.sinks.operand());
+    run_kernel(level, op, in, {y.operand()},
                {{"scale", c.scale()}, {"window", double(c.window)}, {"softcap", c.softcap}}, workers);
     copy(out.data(), y.data(), c.heads * c.dim, true);
   }

@@ -7,7 +7,8 @@ using namespace weft::test;
 
 using Shape = AttentionShape;
 using Inputs = AttentionInputs;
-static const Shape kShapes[] = {{1, 1, 1}, {2, 2, 15}, {4, 2, 16}, {9, 3, 20}, {3, 3, 32}, {20, 1, 33}, {4, 2, 64}, {3, 1, 80}, {2, 2, 128}};
+static const Shape kShapes[] = {{1, 1, 1}, {2, 2, 15}, {4, 2, 16}, {9, 3, 20}, {3, 3, 32}, {20, 1, 33}, {4, 2, 64}, {3, 1, 80}, {2, 2, 128},
+                                {6, 6, 32, 0, false, 0, false, true}, {4, 1, 20, 0, false, 0, false, true}};
 
 static std::vector<Attr> scaled(const Shape& c) { return {{"scale", c.scale()}}; }
 
@@ -16,7 +17,7 @@ static void check(const Shape& c, const Inputs& x, const std::vector<double>& wa
   for (const Level& level : levels()) {
     if (!level.present()) continue;
     Floats out(x.q.shape(), 1);
-    run_kernel(level, "attention_half", x.operands(), {out.operand()}, scaled(c), 2);
+    run_kernel(level, "attention_half", x.operands(c, false), {out.operand()}, scaled(c), 2);
     double error = 0;
     for (size_t i = 0; i < out.size(); ++i) {
       const double off = std::abs(out[i] - want[i]);
@@ -35,7 +36,10 @@ TEST(attention_half_agrees_with_double_precision) {
 }
 
 TEST(attention_half_takes_texts_of_more_than_one_block_of_keys) {
-  for (int32_t length : {255, 256, 257, 512, 600}) check({2, 1, 33}, Inputs({2, 1, 33}, {0, 3, 3 + length}));
+  for (const bool biased : {false, true}) {
+    const Shape c{2, 1, 33, 0, false, 0, false, biased};
+    for (int32_t length : {255, 256, 257, 512, 600}) check(c, Inputs(c, {0, 3, 3 + length}));
+  }
 }
 
 TEST(attention_half_takes_values_of_any_size) {
@@ -73,12 +77,14 @@ TEST(attention_half_is_the_same_alone_as_in_a_batch) {
       if (!level.present()) continue;
       Inputs x(c, {0, 5, 40, 40, 41, c.dim == 20 ? 600 : 120});
       Floats together(x.q.shape(), 1), alone(x.q.shape(), 1);
-      run_kernel(level, "attention_half", x.operands(), {together.operand()}, scaled(c), 3);
+      run_kernel(level, "attention_half", x.operands(c, false), {together.operand()}, scaled(c), 3);
       for (size_t b = 0; b + 1 < x.segments.size(); ++b) {
         const int32_t begin = x.segments[b], end = x.segments[b + 1];
         Ints own = ints({0, end - begin});
         auto part = [&](const Floats& a) { return slice(a, begin, end); };
-        run_kernel(level, "attention_half", {part(x.q), part(x.k), part(x.v), own.operand()}, {part(alone)}, scaled(c), 1);
+        std::vector<Operand> in = x.operands(c, false);
+        in[0] = part(x.q), in[1] = part(x.k), in[2] = part(x.v), in[3] = own.operand();
+        run_kernel(level, "attention_half", in, {part(alone)}, scaled(c), 1);
       }
       CHECK(same_bits(together, alone));
     }

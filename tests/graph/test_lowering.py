@@ -99,6 +99,18 @@ def test_int8_and_f16_attend_in_half_precision_where_there_is_arithmetic_of_it()
             assert optimise(program, compute=compute, half=True) == optimise(program, compute=compute)
 
 
+def test_biases_go_along_and_sinks_stay_in_f32():
+    with Trace("encoder") as trace:
+        q, k, v = (trace.input(name, (T, 2, 32)) for name in "qkv")
+        segments = trace.input("segments", (B + 1,), "i32")
+        table, buckets, sinks = trace.weight("t", (5, 2)), trace.weight("b", (9,)), trace.weight("s", (2,))
+        trace.output("biased", attention(q, k, v, segments, None, table, buckets, causal=False, scale=0.5))
+        trace.output("sunk", attention(q, k, v, segments, sinks, causal=False, scale=0.5))
+    for options, op in (({"compute": "bf16"}, "attention_bf16"), ({"compute": "f16", "half": True}, "attention_half")):
+        biased, sunk = optimise(trace.program(), **options).body
+        assert (biased.op, biased.inputs[-2:], sunk.op) == (op, ("t", "b"), "attention")
+
+
 def test_bf16_rounds_around_attention_what_nothing_else_reads():
     def program(shared: bool) -> Program:
         net = Net()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from weft.dtype import f32_to_bf16
-from weft.errors import InputError
+from weft.errors import InputError, ShapeError
 from weft.ops import (
     activate,
     attention,
@@ -159,6 +159,37 @@ def test_attention_sees_its_own_sequence_only(causal, window, cap):
         for h in range(4):
             want = attended_by_hand(q[t, h], k[:, h // 2], v[:, h // 2], seen, 0.3, cap)
             np.testing.assert_allclose(got[t, h], want, rtol=1e-12)
+
+
+def test_a_sink_is_a_key_without_a_value_and_biases_are_added_by_distance():
+    rng = np.random.default_rng(9)
+    q, k, v = rng.standard_normal((6, 2, 5)), rng.standard_normal((6, 2, 5)), rng.standard_normal((6, 2, 5))
+    sinks, table = rng.standard_normal(2), rng.standard_normal((3, 2))
+    buckets = np.array([2, 0, 1, 1, 0], f32)  # distances -2 to 2
+    starts = segments([6])
+    got = attention(q, k, v, starts, sinks, table, buckets, causal=True, scale=0.3)
+    for t in range(6):
+        for h in range(2):
+            row = {-2: 2, -1: 0, 0: 1}
+            scores = [0.3 * q[t, h] @ k[j, h] + table[row[max(j - t, -2)], h] for j in range(t + 1)]
+            total = math.exp(sinks[h]) + sum(map(math.exp, scores))
+            want = sum(math.exp(score) * v[j, h] for j, score in enumerate(scores)) / total
+            np.testing.assert_allclose(got[t, h], want, rtol=1e-12)
+    state = KvArray.zeros(2, 2, 5, "f64")
+    place = integers(range(6)), starts, integers([[1]])
+    kv_write(k, v, state, *place)
+    want = attention(q, k, v, starts, sinks, causal=True, scale=0.3)
+    np.testing.assert_allclose(attention_paged(q, state, *place, sinks, scale=0.3), want, rtol=1e-12)
+
+
+def test_biases_and_buckets_come_together():
+    q = np.zeros((2, 2, 4), f32)
+    with pytest.raises(ShapeError, match="come together"):
+        attention(q, q, q, segments([2]), None, np.zeros((3, 2), f32), causal=False, scale=1.0)
+    with pytest.raises(ShapeError, match=r"buckets must be \[2R\+1\]"):
+        attention(q, q, q, segments([2]), None, np.zeros((3, 2), f32), np.zeros(4, f32), causal=False, scale=1.0)
+    with pytest.raises(ShapeError, match="sinks must be one number for each head"):
+        attention(q, q, q, segments([2]), np.zeros(3, f32), causal=False, scale=1.0)
 
 
 @pytest.mark.parametrize("window, cap", [(0, 0.0), (5, 0.0), (5, 0.5)])

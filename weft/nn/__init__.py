@@ -6,6 +6,7 @@ from weft.lazy import lazily
 
 if TYPE_CHECKING:
     from weft.nn.attention import attend as attend
+    from weft.nn.attention import relative_buckets as relative_buckets
     from weft.nn.config import MAX_EXPERTS as MAX_EXPERTS
     from weft.nn.config import Mamba2 as Mamba2
     from weft.nn.config import check_layer_types as check_layer_types
@@ -65,6 +66,7 @@ _HOMES = {
     "most_positions": "rotary",
     "pooled": "pooling",
     "read_config": "config",
+    "relative_buckets": "attention",
     "rms_norm": "layers",
     "rope": "rotary",
     "rotate": "rotary",

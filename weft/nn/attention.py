@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from weft import ops
 from weft.errors import UnsupportedError
 
@@ -24,12 +26,15 @@ def attend(
     window: int = 0,
     scale: float | None = None,
     softcap: float = 0.0,
+    sinks: Tensor | None = None,
+    bias: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
     """Dot-product attention.  q [T, heads, dim], k and v [T, kv_heads, dim] -> [T, heads, dim]
 
     A token attends to itself and earlier tokens, and to later ones where `causal` is False; with a window only to those
     less than `window` away. Scores are multiplied by `scale` (default 1 / sqrt(dim)), then soft-capped at `softcap`
-    where that is not 0.
+    where that is not 0. `sinks` [heads] are one more score for each head, of no value. `bias` is a table [K, heads] and
+    buckets [2R+1]: table[buckets[d + R]] is added to the scores of keys d after the query (`relative_buckets`).
     """
     dim = q.shape[-1]
     assert isinstance(dim, int)  # only tokens, sequences and rows are symbolic
@@ -38,11 +43,31 @@ def attend(
         what = "the model has bidirectional attention: it embeds and does not generate"
         raise UnsupportedError("load", what, advice="use weft.Embedder")
     if step.pages is None:
-        return ops.attention(q, k, v, step.segments, causal=causal, scale=scale, window=window, softcap=softcap)
+        table, buckets = bias or (None, None)
+        return ops.attention(
+            q, k, v, step.segments, sinks, table, buckets, causal=causal, scale=scale, window=window, softcap=softcap
+        )
+    assert bias is None  # only models that read both ways have one
     heads = k.shape[1]
     assert isinstance(heads, int)
     state = step.kv(layer, heads, dim)
     ops.kv_write(k, v, state, step.positions, step.segments, step.pages)
     return ops.attention_paged(
-        q, state, step.positions, step.segments, step.pages, scale=scale, window=window, softcap=softcap
+        q, state, step.positions, step.segments, step.pages, sinks, scale=scale, window=window, softcap=softcap
     )
+
+
+def relative_buckets(count: int, most: int) -> np.ndarray:
+    """T5's buckets of relative positions, both ways, for distances from -most to most: [2 most + 1], below `count`.
+
+    A half of the buckets is for keys after the query. In each half the first half has one distance a bucket, the
+    others grow with its logarithm up to `most`, and the last one has all that is farther.
+    """
+    half, exact = count // 2, count // 4
+    ahead = np.arange(-most, most + 1)
+    far = np.abs(ahead)
+    with np.errstate(divide="ignore"):
+        # in float32, as upstream: a distance at the edge of two buckets lands in the same one
+        grown = np.log(far.astype(np.float32) / exact) / math.log(most / exact) * (half - exact)
+    large = np.minimum(exact + np.where(far > 0, grown, 0).astype(np.int64), half - 1)
+    return np.where(far < exact, far, large) + half * (ahead > 0)

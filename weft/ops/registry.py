@@ -31,7 +31,9 @@ from weft.ops.state import KV_ELEMENTS, AdapterArray, KvArray, SlotArray
 from weft.ops.tolerance import DEFAULTS
 
 LEARNING = ("backward", "attention_backward", "training")  # imported where one of them is asked for
-FAMILIES = ("elementwise", "norm", "matmul", "quant", "gather", "rope", "attention", "recurrent", "reduce", "experts")
+FAMILIES = (
+    "elementwise", "norm", "matmul", "quant", "gather", "rope", "attention", "paged", "recurrent", "reduce", "experts"
+)  # fmt: skip
 
 # Values of word attributes. Kernels get a word as its index in the list; csrc/core/words.h has the same lists.
 ActivationOrNone = Literal["none", "gelu", "gelu_tanh", "silu", "relu", "tanh", "sigmoid", "softplus", "relu2"]

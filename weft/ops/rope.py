@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from weft.ops.attention import kv_write
 from weft.ops.packed import Packed, wide
+from weft.ops.paged import kv_write
 from weft.ops.registry import Array, Cost, Integers, Sample, State, Weight, op, require
 from weft.ops.samples import integers, normal, paged, ugly
 from weft.ops.spec import Spec

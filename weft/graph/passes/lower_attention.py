@@ -2,7 +2,7 @@
 units multiply; without a state, of every token to its whole sequence, in half precision where the machine has it.
 """
 
-from weft.graph.passes.lower_bf16 import sees_all
+from weft.graph.passes.lower_bf16 import sees_all, without_sinks
 from weft.graph.program import Instr, Program, arrange
 from weft.ops.attention import BF16_DIM
 
@@ -38,6 +38,6 @@ def lower_half(program: Program) -> Program:
     def lowered(instr: Instr) -> Instr:
         if not sees_all(program, instr):
             return instr
-        return Instr("attention_half", instr.inputs, instr.outputs, {"scale": instr.attrs["scale"]})
+        return Instr("attention_half", without_sinks(instr), instr.outputs, {"scale": instr.attrs["scale"]})
 
     return arrange(program.name, list(program.values), [lowered(instr) for instr in program.body])

@@ -14,6 +14,7 @@ from weft.ops.registry import find
 from weft.ops.spec import as_dtype
 
 FLOATS = ("f32", "f16", "bf16")
+SINKS = 4  # an operand of attention that the ops for whole sequences do not have
 
 
 def lower_bf16(program: Program, *, split: bool = False) -> Program:
@@ -36,7 +37,7 @@ def lower_bf16(program: Program, *, split: bool = False) -> Program:
     for i, instr in enumerate(program.body):
         if i in attentions:
             attrs = {"scale": instr.attrs["scale"], "rounded": instr.outputs[0] in narrow}
-            body.append(Instr("attention_bf16", instr.inputs, instr.outputs, attrs))
+            body.append(Instr("attention_bf16", without_sinks(instr), instr.outputs, attrs))
             continue
         if i not in products:
             body.append(instr)
@@ -85,8 +86,15 @@ def sees_all(program: Program, instr: Instr) -> bool:
     """Whether this is attention of every token to its whole sequence, with heads that fit the ops for it."""
     if instr.op != "attention" or any(instr.attrs[key] for key in ("causal", "window", "softcap")):
         return False
+    if instr.inputs[SINKS] is not None:
+        return False
     dim = program.table[str(instr.inputs[0])].shape[2]
     return isinstance(dim, int) and dim <= BF16_DIM
+
+
+def without_sinks(instr: Instr) -> tuple[str | None, ...]:
+    """The operands of an attention for an op of whole sequences."""
+    return (*instr.inputs[:SINKS], *instr.inputs[SINKS + 1 :])
 
 
 def _made_rounded(program: Program, at: int, products: set[int]) -> set[str]:
