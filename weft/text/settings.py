@@ -95,11 +95,18 @@ def flag(settings: Mapping[str, Any], name: str, otherwise: bool) -> bool:
     return value
 
 
+def class_of(settings: Mapping[str, Any]) -> str:
+    """The tokenizer's class in transformers, "" where the files do not say."""
+    return str(settings.get("tokenizer_class", "")).removesuffix("Fast")
+
+
 def with_settings(content: bytes, settings: Mapping[str, Any]) -> bytes:
     """A tokenizer.json with the settings of its tokenizer_config.json: transformers' classes for BERT and RoBERTa
     follow those, and their own defaults for settings that are missing."""
-    kind = str(settings.get("tokenizer_class", "")).removesuffix("Fast")
-    if kind == "BertTokenizer" or (not kind and "do_lower_case" in settings):  # older files have no class
+    kind = class_of(settings)
+    if kind in ("BertTokenizer", "MPNetTokenizer") or (
+        not kind and "do_lower_case" in settings
+    ):  # older files have no class
         accents = None if settings.get("strip_accents") is None else flag(settings, "strip_accents", True)
         wanted = {
             "lowercase": flag(settings, "do_lower_case", True),

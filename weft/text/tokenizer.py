@@ -15,7 +15,7 @@ from weft._core import text as _native
 from weft.errors import InputError, NotFoundError, naming
 from weft.frozen import frozen
 from weft.text.gguf_vocab import infill_ids, native_arguments, special_names
-from weft.text.settings import NAMES, SIDE_FILE_LIMIT, flag, named, read, settings_beside, with_settings
+from weft.text.settings import NAMES, SIDE_FILE_LIMIT, class_of, flag, named, read, settings_beside, with_settings
 
 if TYPE_CHECKING:
     import numpy as np
@@ -111,7 +111,7 @@ class Tokenizer:
 
     @classmethod
     def _from_path(cls, path: Path, settings: Mapping[str, Any]) -> Tokenizer:
-        from weft.text import merges, ranks
+        from weft.text import merges, ranks, word_pieces
 
         if path.name == "tekken.json":
             return cls._from_ranks(*ranks.read_tekken(read(path, _TOKENIZER_LIMIT)))
@@ -120,7 +120,11 @@ class Tokenizer:
         if path.suffix == ".model" and ranks.is_rank_file(_head(path)):
             return cls.from_tiktoken(path, "llama3")
         tokens = {name: named(settings, name) for name in NAMES}
-        if path.suffix == ".txt" and path.name != "merges.txt":
+        if path.suffix == ".txt" and path.name != "merges.txt" and class_of(settings) == "MPNetTokenizer":
+            tokens = word_pieces.names_of(settings)
+            content = word_pieces.tokenizer_json(read(path, _TOKENIZER_LIMIT), settings)
+            native = _from_json(content, path.name, settings, tokens)
+        elif path.suffix == ".txt" and path.name != "merges.txt":
             native = _from_vocab(path, settings)
         elif path.suffix == ".model":
             add_bos, add_eos = flag(settings, "add_bos_token", True), flag(settings, "add_eos_token", False)

@@ -24,7 +24,7 @@ from tiny import decodes  # noqa: E402
 def run(name: str, cfg: dict[str, Any]) -> dict[str, np.ndarray]:
     config = transformers.AutoConfig.for_model(**{**cfg, "attn_implementation": "eager"})
     made = getattr(transformers, cfg["architectures"][0])
-    has_pooler = cfg["model_type"] in ("bert", "roberta", "xlm-roberta", "nomic_bert")
+    has_pooler = cfg["model_type"] in ("bert", "roberta", "xlm-roberta", "nomic_bert", "mpnet")
     model = (made(config, add_pooling_layer=False) if has_pooler else made(config)).eval().float()
     if any(".experts." in key for key in tiny.shapes(cfg)):
         return outputs(name, cfg, loaded(cfg, made))
@@ -62,8 +62,8 @@ def outputs(name: str, cfg: dict[str, Any], model: Any) -> dict[str, np.ndarray]
 
 
 def positions(cfg: dict[str, Any], ids: torch.Tensor) -> dict[str, torch.Tensor]:
-    """RoBERTa's own rule gives a token with the padding's id no position; weft counts every token of a text."""
-    if "roberta" not in cfg["model_type"]:
+    """RoBERTa's own rule, and MPNet's, gives a token with the padding's id no position; weft counts every token."""
+    if "roberta" not in cfg["model_type"] and cfg["model_type"] != "mpnet":
         return {}
     counted = torch.arange(ids.shape[1])[None] + cfg["pad_token_id"] + 1
     return {"position_ids": counted}
