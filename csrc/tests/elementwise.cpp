@@ -46,6 +46,17 @@ TEST(activations_agree_with_double_precision) {
     }
 }
 
+TEST(a_clamped_gate_agrees_with_double_precision) {
+  for (int64_t count : {1, 17, 9001}) {
+    Floats gate = normal({count}, 6, 1, 6.0f), up = normal({count}, 7, 0, 6.0f);
+    const auto want = map(gate.size(), [&](size_t i) {
+      const double g = std::min(double(gate[i]), 7.0), u = std::clamp(double(up[i]), -7.0, 7.0);
+      return (u + 1) * g / (1 + std::exp(-1.702f * g));
+    });
+    check_op("gated_clamped", {gate.operand(), up.operand()}, {count}, 1, {{"limit", 7}, {"alpha", 1.702f}}, want, 5e-7);
+  }
+}
+
 TEST(activations_reach_their_limits) {
   const float inf = INFINITY;
   for (const Level& level : levels()) {

@@ -273,3 +273,36 @@ def gated_decompose(gate: Any, up: Any, *, kind: Any) -> Any:
 
 
 gated.tolerance(because="an activation and one product")
+
+
+@op(in_place=(("gate", "up"),))
+def gated_clamped(gate: Array, up: Array, *, limit: float, alpha: float) -> Array:
+    """(u + 1) g sigmoid(alpha g), where g is gate, at most limit, and u is up within -limit and limit.  gate, up [...]
+    -> [...]
+    """
+    g, u = np.minimum(gate, limit), np.clip(up, -limit, limit)
+    return (u + 1.0) * g * _sigmoid(alpha * g)
+
+
+@gated_clamped.shape
+def gated_clamped_shape(gate: Spec, up: Spec, *, limit: float, alpha: float) -> Spec:
+    require(gate == up, "gated_clamped", f"must be {gate}, as gate is", field="up", given=up)
+    require(limit > 0, "gated_clamped", "must be above zero", field="limit", given=limit)
+    return gate
+
+
+@gated_clamped.cost
+def gated_clamped_cost(gate: Spec, up: Spec, *, limit: float, alpha: float) -> Cost:
+    return Cost(flops=20 * gate.size, bytes=3 * gate.nbytes)
+
+
+@gated_clamped.samples
+def gated_clamped_samples(rng: np.random.Generator) -> Iterator[Sample]:
+    for rows, dim in [(1, 1), (3, 65), (5, 64)]:
+        yield (normal(rng, rows, dim, scale=5.0), normal(rng, rows, dim, scale=5.0)), {"limit": 7.0, "alpha": 1.702}
+    yield (strided(rng, 7, 19), strided(rng, 7, 19)), {"limit": 0.5, "alpha": 1.0}
+    yield (ugly(rng, 9, 65), ugly(rng, 9, 65)), {"limit": 7.0, "alpha": 1.702}
+
+
+gated_clamped.no_gradient("mixtures that have it are not trained yet")
+gated_clamped.tolerance(because="a sigmoid, good to a few units in the last place, and three products")
