@@ -169,7 +169,15 @@ def projections(x: Tensor, w: Scope, cfg: Config) -> tuple[Tensor, Tensor, Tenso
 
 
 def rotary_attention(
-    q: Tensor, k: Tensor, v: Tensor, w: Scope, cfg: Config, step: Step, layer: int, out: str = "o_proj"
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    w: Scope,
+    cfg: Config,
+    step: Step,
+    layer: int,
+    out: str = "o_proj",
+    sinks: Tensor | None = None,
 ) -> Tensor:
     rotation = cfg.rotation(layer, step.context)
     if rotation is not None:
@@ -177,7 +185,8 @@ def rotary_attention(
     window, causal = cfg.window(layer), not cfg.bidirectional
     if window and not cfg.is_causal:
         window += 1  # transformers' window includes the token itself in causal models and excludes it in others
-    y = nn.attend(q, k, v, step, layer, causal=causal, window=window, scale=cfg.score_scale, softcap=cfg.score_cap)
+    scale, cap = cfg.score_scale, cfg.score_cap
+    y = nn.attend(q, k, v, step, layer, causal=causal, window=window, scale=scale, softcap=cap, sinks=sinks)
     return nn.linear(y.reshape(q.shape[0], q.shape[1] * q.shape[2]), w / out, cfg.hidden_size, cfg.out_bias)
 
 

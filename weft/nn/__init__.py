@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from weft.nn.layers import delta_rule as delta_rule
     from weft.nn.layers import embedding as embedding
     from weft.nn.layers import gated as gated
+    from weft.nn.layers import gated_clamped as gated_clamped
     from weft.nn.layers import layer_norm as layer_norm
     from weft.nn.layers import linear as linear
     from weft.nn.layers import rms_norm as rms_norm
@@ -59,6 +60,7 @@ _HOMES = {
     "delta_rule": "layers",
     "embedding": "layers",
     "gated": "layers",
+    "gated_clamped": "layers",
     "layer_norm": "layers",
     "linear": "layers",
     "mamba2": "state_space",

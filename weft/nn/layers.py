@@ -10,6 +10,7 @@ from weft import ops
 from weft.nn.scope import Part, Scope
 from weft.ops import activate as activate
 from weft.ops import gated as gated
+from weft.ops import gated_clamped as gated_clamped
 from weft.ops import scale as scale
 from weft.ops import softcap as softcap
 from weft.ops import take_rows as take_rows

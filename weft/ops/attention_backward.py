@@ -11,18 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from weft.ops.attention import (
-    attend,
-    attention,
-    by_head,
-    check_bias,
-    check_sinks,
-    check_step,
-    step_mask,
-    table_of,
-    to_groups,
-)
-from weft.ops.registry import Array, Cost, Integers, Sample, Weight, op, require
+from weft.errors import UnsupportedError
+from weft.ops.attention import attend, attention, by_head, check_step, mask_of, to_groups
+from weft.ops.registry import Array, Cost, Integers, Sample, op, require
 from weft.ops.samples import normal, ugly
 from weft.ops.samples import segments as starts_of
 from weft.ops.spec import Spec
@@ -38,9 +29,6 @@ def attention_back_q(
     k: Array,
     v: Array,
     segments: Integers,
-    sinks: Weight | None = None,
-    bias: Weight | None = None,
-    buckets: Weight | None = None,
     *,
     causal: bool,
     scale: float,
@@ -48,24 +36,21 @@ def attention_back_q(
     softcap: float = 0.0,
 ) -> tuple[Array, Array, Array]:
     """The gradient at q of attention, and two numbers of each query's softmax.  grad, q [T, H, D], k, v [T, G, D],
-    segments [B+1], sinks [H], bias [K, H], buckets [2R+1] -> [T, H, D], [T, H], [T, H]
+    segments [B+1] -> [T, H, D], [T, H], [T, H]
 
     The first number is log(sum of e^score), the second the gradient at the weights, weighted with them.
     """
     to_q, sums, means = np.zeros(q.shape), np.zeros(q.shape[:2]), np.zeros(q.shape[:2])
     for start, end in pairwise(segments):
         here = slice(start, end)
-        mask = step_mask(end - start, causal, window, bias, buckets)
-        _, weights, scores = attend(q[here], k[here], v[here], mask, scale, softcap, sinks)  # [H, n, m]
-        weights = weights[..., : end - start]  # a sink has no value, and so no gradient at its weight
+        mask = mask_of(np.arange(end - start), end - start, causal, window)
+        _, weights, scores = attend(q[here], k[here], v[here], mask, scale, softcap)  # [H, n, m]
         to_weights = grad[here].swapaxes(0, 1) @ by_head(v[here], q.shape[1]).swapaxes(1, 2)
         mean = np.sum(weights * to_weights, axis=-1)  # [H, n]
         to_scores = weights * (to_weights - mean[..., None]) * _slope(scores, scale, softcap)
         to_q[here] = (to_scores @ by_head(k[here], q.shape[1])).swapaxes(0, 1)
         highest = np.max(scores + mask, axis=-1)
-        total = np.sum(np.exp(scores + mask - highest[..., None]), axis=-1)
-        total = total if sinks is None else total + np.exp(sinks[:, None] - highest)
-        sums[here] = (highest + np.log(total)).T
+        sums[here] = (highest + np.log(np.sum(np.exp(scores + mask - highest[..., None]), axis=-1))).T
         means[here] = mean.T
     return to_q, sums, means
 
@@ -77,30 +62,18 @@ def _slope(scores: np.ndarray, scale: float, softcap: float) -> Any:
 
 @attention_back_q.shape
 def attention_back_q_shape(
-    grad: Spec,
-    q: Spec,
-    k: Spec,
-    v: Spec,
-    segments: Spec,
-    sinks: Spec | None,
-    bias: Spec | None,
-    buckets: Spec | None,
-    *,
-    causal: bool,
-    scale: float,
-    window: int,
-    softcap: float,
+    grad: Spec, q: Spec, k: Spec, v: Spec, segments: Spec, *, causal: bool, scale: float, window: int, softcap: float
 ) -> tuple[Spec, Spec, Spec]:
     check_step("attention_back_q", q, k, v, segments, window, softcap)
-    check_sinks("attention_back_q", q, sinks)
-    check_bias("attention_back_q", q, k, bias, buckets)
     require(grad == q, "attention_back_q", f"must be {q}, as q is", field="grad", given=grad)
     return q, q.like(*q.shape[:2]), q.like(*q.shape[:2])
 
 
 @attention_back_q.cost
-def attention_back_q_cost(grad: Spec, q: Spec, k: Spec, v: Spec, segments: Spec, *_: Spec | None, **attrs: Any) -> Cost:
-    one = attention.cost_of(q, k, v, segments, **attrs)
+def attention_back_q_cost(
+    grad: Spec, q: Spec, k: Spec, v: Spec, segments: Spec, *, causal: bool, scale: float, window: int, softcap: float
+) -> Cost:
+    one = attention.cost_of(q, k, v, segments, causal=causal, scale=scale, window=window, softcap=softcap)
     return Cost(flops=one.flops * 3 // 2, bytes=one.bytes + grad.nbytes)  # three products in place of two
 
 
@@ -122,8 +95,6 @@ def _cases(rng: np.random.Generator) -> Iterator[tuple[tuple[Any, ...], dict[str
             yield given, {"causal": causal, "scale": scale}
             yield given, {"causal": causal, "scale": scale, "window": 4}
         yield given, {"causal": True, "scale": scale, "softcap": 1.5}
-        extras = (normal(rng, heads, scale=3.0), *table_of(rng, heads))
-        yield (*given, *extras), {"causal": True, "scale": scale, "softcap": 1.5}
     q, k, v = (part.transpose(1, 0, 2) for part in normal(rng, 3, 2, 40, 16))  # heads before tokens
     yield (ugly(rng, 40, 2, 16), q, k, v, starts_of([40])), {"causal": True, "scale": 0.25}
 
@@ -148,8 +119,6 @@ def attention_back_kv(
     sums: Array,
     means: Array,
     segments: Integers,
-    bias: Weight | None = None,
-    buckets: Weight | None = None,
     *,
     causal: bool,
     scale: float,
@@ -157,12 +126,12 @@ def attention_back_kv(
     softcap: float = 0.0,
 ) -> tuple[Array, Array]:
     """The gradients at k and v of attention.  grad, q [T, H, D], k, v [T, G, D], sums, means [T, H] as
-    attention_back_q gives them, segments [B+1], bias [K, H], buckets [2R+1] -> [T, G, D], [T, G, D]
+    attention_back_q gives them, segments [B+1] -> [T, G, D], [T, G, D]
     """
     to_k, to_v = np.zeros(k.shape), np.zeros(v.shape)
     for start, end in pairwise(segments):
         here = slice(start, end)
-        mask = step_mask(end - start, causal, window, bias, buckets)
+        mask = mask_of(np.arange(end - start), end - start, causal, window)
         scores = attend(q[here], k[here], v[here], mask, scale, softcap)[2]
         weights = np.exp(scores + mask - sums[here].T[..., None])
         queries, outward = q[here].swapaxes(0, 1), grad[here].swapaxes(0, 1)
@@ -182,8 +151,6 @@ def attention_back_kv_shape(
     sums: Spec,
     means: Spec,
     segments: Spec,
-    bias: Spec | None,
-    buckets: Spec | None,
     *,
     causal: bool,
     scale: float,
@@ -191,7 +158,6 @@ def attention_back_kv_shape(
     softcap: float,
 ) -> tuple[Spec, Spec]:
     check_step("attention_back_kv", q, k, v, segments, window, softcap)
-    check_bias("attention_back_kv", q, k, bias, buckets)
     require(grad == q, "attention_back_kv", f"must be {q}, as q is", field="grad", given=grad)
     for field, spec in (("sums", sums), ("means", means)):
         fits = spec == q.like(*q.shape[:2])
@@ -208,22 +174,21 @@ def attention_back_kv_cost(
     sums: Spec,
     means: Spec,
     segments: Spec,
-    *_: Spec | None,
-    **attrs: Any,
+    *,
+    causal: bool,
+    scale: float,
+    window: int,
+    softcap: float,
 ) -> Cost:
-    one = attention.cost_of(q, k, v, segments, **attrs)
+    one = attention.cost_of(q, k, v, segments, causal=causal, scale=scale, window=window, softcap=softcap)
     return Cost(flops=one.flops * 2, bytes=one.bytes + grad.nbytes + k.nbytes)  # four products in place of two
 
 
 @attention_back_kv.samples
 def attention_back_kv_samples(rng: np.random.Generator) -> Iterator[Sample]:
-    for (*given, segments, sinks, bias, buckets), attrs in map(_bound, _cases(rng)):
-        _, sums, means = attention_back_q(*given, segments, sinks, bias, buckets, **attrs)
-        yield (*given, sums, means, segments, bias, buckets), attrs
-
-
-def _bound(case: Sample) -> Sample:
-    return (*case[0], *(None,) * (8 - len(case[0]))), case[1]
+    for (grad, q, k, v, segments), attrs in _cases(rng):
+        _, sums, means = attention_back_q(grad, q, k, v, segments, **attrs)
+        yield (grad, q, k, v, sums, means, segments), attrs
 
 
 attention_back_kv.no_gradient(SECOND)
@@ -236,7 +201,8 @@ attention_back_kv.tolerance(
 def attention_back(
     grad: Any, q: Any, k: Any, v: Any, segments: Any, sinks: Any, bias: Any, buckets: Any, **attrs: Any
 ) -> tuple[Any, ...]:
-    """Sinks and biases are frozen."""
-    to_q, sums, means = attention_back_q(grad, q, k, v, segments, sinks, bias, buckets, **attrs)
-    to_kv = attention_back_kv(grad, q, k, v, sums, means, segments, bias, buckets, **attrs)
+    if sinks is not None or bias is not None:
+        raise UnsupportedError("train", "is not computed for attention with sinks or biases", field="the gradient")
+    to_q, sums, means = attention_back_q(grad, q, k, v, segments, **attrs)
+    to_kv = attention_back_kv(grad, q, k, v, sums, means, segments, **attrs)
     return to_q, *to_kv, None, None, None, None

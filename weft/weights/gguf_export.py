@@ -36,7 +36,7 @@ def gguf_tensors(config: Mapping[str, Any], tensors: Mapping[str, TensorView], g
     """The tensors of a Hugging Face model as a GGUF file of it holds them, rope factors among them."""
     full = _with_head_dim(_flat_rope(config), gguf)
     stored: dict[str, TensorView] = {}
-    for name, view in _with_stacks(tensors).items():
+    for name, view in _with_stacks(tensors if gguf.stacks is None else gguf.stacks(tensors)).items():
         if parts := gguf.parts(name):
             stored.update(zip(parts, _row_parts(view, len(parts))))
             continue
