@@ -43,7 +43,7 @@ def attend(
     mask: np.ndarray,
     scale: float,
     cap: float,
-    sinks: np.ndarray | None = None,
+    sinks: Any = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """One sequence: q [n, H, D], k, v [m, G, D], mask [n, m] or with biases [H, n, m] -> result [n, H, D], weights and
     scores [H, n, m]; with sinks [H] each row has one weight more, the sink's."""

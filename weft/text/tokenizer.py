@@ -121,7 +121,7 @@ class Tokenizer:
             return cls.from_tiktoken(path, "llama3")
         tokens = {name: named(settings, name) for name in NAMES}
         if path.suffix == ".txt" and path.name != "merges.txt" and class_of(settings) == "MPNetTokenizer":
-            tokens = word_pieces.names_of(settings)
+            tokens |= word_pieces.names_of(settings)
             content = word_pieces.tokenizer_json(read(path, _TOKENIZER_LIMIT), settings)
             native = _from_json(content, path.name, settings, tokens)
         elif path.suffix == ".txt" and path.name != "merges.txt":

@@ -39,6 +39,7 @@ def expert_stacks(tensors: Mapping[str, Any]) -> dict[str, Any]:
 def _parts(tensors: Mapping[str, Any], full: str, base: str, own: str, stem: str) -> dict[str, TensorView]:
     names, view = _PARTS[stem], tensors[f"{base}.{own}"]
     every = len(names)
+    shape: tuple[int, ...]
     if own == stem:
         kind, make = view.dtype, partial(_turned, view)
         fits = len(view.shape) == 3 and not view.dtype.quantised
