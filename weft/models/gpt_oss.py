@@ -13,7 +13,6 @@ from weft import nn
 from weft.frozen import frozen
 from weft.models import llama
 from weft.models.llama import token_logit
-from weft.weights.experts import expert_stacks
 from weft.weights.names import Gguf, GgufKeys, Names
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["GGUF", "KIND", "NAMES", "Config", "forward", "hidden_states", "token_logit"]
 
 KIND = "decoder"
-NAMES = Names(trunk="model.", stacks=expert_stacks)
+NAMES = Names(trunk="model.", stacks=True)
 PATTERN = 2  # every second layer has no window
 # Of files that do not say otherwise.
 YARN = {
@@ -83,7 +82,7 @@ GGUF = replace(
     paired=False,
     factors="",
     experts=True,
-    stacks=expert_stacks,
+    stacks=True,
     read=read_gguf,
     write=write_gguf,
 )

@@ -21,6 +21,7 @@ from weft.models import find_module, gguf_declaration
 from weft.nn.scope import COLUMNS, EACH, MINUS_EXP, PLUS_ONE, TRANSPOSED
 from weft.runtime.threads import Soon
 from weft.weights import strict_json
+from weft.weights.experts import expert_stacks
 from weft.weights.files import MappedFile, TensorView
 from weft.weights.names import Names
 
@@ -307,7 +308,7 @@ def _open_folder(folder: Path, file: Path | None = None) -> Checkpoint:
     names = module.NAMES if module else Names()
     named = _named(opened.tensors, names, part=text_type is not None)
     views: Mapping[str, TensorView] = {name: opened.tensors[stored] for name, stored in named.items()}
-    views = views if names.stacks is None else names.stacks(views)
+    views = expert_stacks(views) if names.stacks else views
     return Checkpoint(
         path=folder,
         format="safetensors",

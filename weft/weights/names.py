@@ -26,7 +26,7 @@ class Names:
     trunk     the prefix that is missing where a decoder was saved without its head
     endings   endings of names in old files, and what they are now
     part      for the text part of a model with images: what its names begin with there -> what that is here
-    stacks    makes stacks of matrices of the tensors that hold experts in a form of their own
+    stacks    experts are in gpt_oss's form: weights/experts.py makes stacks of matrices of them
     """
 
     prefixes: tuple[str, ...] = ()
@@ -34,7 +34,7 @@ class Names:
     trunk: str = ""
     endings: Mapping[str, str] = field(default_factory=dict)
     part: Mapping[str, str] = field(default_factory=dict)
-    stacks: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
+    stacks: bool = False
 
     def current(self, name: str) -> str:
         """The name with its ending as files have it now."""
@@ -139,7 +139,7 @@ class Gguf:
     rope_words: Mapping[str, str] = field(default_factory=dict)
     activation: str = "silu"
     experts: bool = False
-    stacks: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
+    stacks: bool = False
     some_attend: bool = False
     head_dim: int = 0
     read: Callable[[GgufKeys, dict[str, Any]], dict[str, Any]] | None = None
