@@ -1,6 +1,6 @@
 // attention_paged: every token attends to the keys and values of its sequence in the state, up to its own position.
 //
-// Meaning  weft/ops/attention.py
+// Meaning  weft/ops/paged.py
 // Layout   q, out [T, H, D] contiguous; state as in core/state.h, H a multiple of its heads; positions i32 [T],
 //          segments i32 [B+1], pages i32 [B, P]; sinks [H] or absent; out may be q
 // Method   kernels/attention_block.h; a task is a span of rows of one sequence and key/value head; a page is a block

@@ -1,6 +1,6 @@
 // attention_paged_bf16: attention_paged in bfloat16 with float32 sums.
 //
-// Meaning  weft/ops/attention.py
+// Meaning  weft/ops/paged.py
 // Layout   q, out [T, H, D] contiguous, D at most 128; state as in core/state.h, H a multiple of its heads; positions i32 [T], segments i32 [B+1], pages i32 [B, P];
 //          sinks [H] or absent; out may be q
 // Method   kernels/attention_tiles.h; a task is a span of rows of one sequence and key/value head; its pages are rounded and

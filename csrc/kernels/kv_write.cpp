@@ -1,6 +1,6 @@
 // kv_write: the keys and values of the step's tokens into their pages.
 //
-// Meaning  weft/ops/attention.py; how a row is rounded: weft/ops/state.py
+// Meaning  weft/ops/paged.py; how a row is rounded: weft/ops/state.py
 // Layout   k, v [T, G, D] contiguous f32; state as in core/state.h; positions, segments and pages as in state_write.h
 // Method   a task is one head of kPage tokens, rounded into scratch and then written line by line of the transposed page
 // Bound    memory: reads 8 bytes and writes 2 to 8 per channel
