@@ -21,7 +21,6 @@ from weft.models import find_module, gguf_declaration
 from weft.nn.scope import COLUMNS, EACH, MINUS_EXP, PLUS_ONE, TRANSPOSED
 from weft.runtime.threads import Soon
 from weft.weights import strict_json
-from weft.weights.experts import expert_stacks
 from weft.weights.files import MappedFile, TensorView
 from weft.weights.names import Names
 
@@ -87,10 +86,6 @@ class Tensor:
             raise WeightError("weights", f"columns {first} to {end} are not whole blocks of {dtype.block} ({dtype})")
         data = self.view.bytes().reshape(rows, -1)[:, dtype.nbytes(first) : dtype.nbytes(end)].copy()
         return Tensor(TensorView(dtype, (rows, end - first), data.reshape(-1)), self.row_order)
-
-    def flat_vector(self) -> Tensor:
-        """All elements in one row."""
-        return Tensor(TensorView(self.view.dtype, (self.view.size,), self.view.bytes()))
 
     def minus_exp(self) -> Tensor:
         """Minus the exponential of every element, in f32."""
@@ -211,8 +206,6 @@ class Checkpoint:
         wanted = (total, *shape[1:])
         file = DESCRIPTION if DESCRIBED in self.config else "config.json"
         source = f" by its {file}" if self.format == "safetensors" else ""
-        if tensor is not None and f".{EACH}." in stored and len(shape) == 1:
-            tensor = tensor.flat_vector()  # the biases of experts, a row each
         if tensor is None:
             raise WeightError("weights", f"{stored} is missing; the model wants {wanted}{source}")
         if len(wanted) == 1 and len(tensor.view.shape) == 2 and math.prod(tensor.view.shape) == wanted[0]:
@@ -305,15 +298,12 @@ def _open_folder(folder: Path, file: Path | None = None) -> Checkpoint:
     opened = open_safetensors(weights)
     module = find_module(str(config.get("model_type")))
     text_type = getattr(module, "TEXT_TYPE", None)
-    names = module.NAMES if module else Names()
-    named = _named(opened.tensors, names, part=text_type is not None)
-    views: Mapping[str, TensorView] = {name: opened.tensors[stored] for name, stored in named.items()}
-    views = expert_stacks(views) if names.stacks else views
+    named = _named(opened.tensors, module.NAMES if module else Names(), part=text_type is not None)
     return Checkpoint(
         path=folder,
         format="safetensors",
         config=_text_config(config, text_type) if text_type else config,
-        tensors={name: Tensor(view) for name, view in views.items()},
+        tensors={name: Tensor(opened.tensors[stored]) for name, stored in named.items()},
         size_bytes=opened.nbytes,
         generation=read_object(folder / "generation_config.json", missing={}),
         chat_template=_folder_template(folder),

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from weft.weights.experts import expert_stacks
 from weft.weights.files import TensorView
 from weft.weights.gguf_config import POOLING, TOKENS, YARN, yarn_magnitude
 from weft.weights.names import Gguf
@@ -37,7 +36,7 @@ def gguf_tensors(config: Mapping[str, Any], tensors: Mapping[str, TensorView], g
     """The tensors of a Hugging Face model as a GGUF file of it holds them, rope factors among them."""
     full = _with_head_dim(_flat_rope(config), gguf)
     stored: dict[str, TensorView] = {}
-    for name, view in _with_stacks(expert_stacks(tensors) if gguf.stacks else tensors).items():
+    for name, view in _with_stacks(tensors).items():
         if parts := gguf.parts(name):
             stored.update(zip(parts, _row_parts(view, len(parts))))
             continue
