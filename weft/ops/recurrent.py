@@ -1,7 +1,7 @@
 """Recurrent layers over a ragged batch: each sequence reads its state from one slot and writes it to another.
 
 `slots` [B, 2] has for every sequence the slot to read, -1 for none yet (zeros), and the slot to write. All ops compute
-token after token, so a text gives the same bits however it is cut into steps (decision 0042).
+token after token, so a text gives the same bits however it is cut into steps (decision 0046).
 """
 
 from collections.abc import Iterator
