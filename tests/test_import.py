@@ -46,7 +46,7 @@ NOT_TO_START = {
         "weft.text.chat",
         "weft.text.sandbox",
     ),
-    *("weft.weights.gguf_export", "weft.weights.gguf_writer", "weft.weights.pack", "weft.weights.sources.catalog"),
+    *("weft.weights.gguf_export", "weft.weights.pack", "weft.weights.sources.catalog"),
     *("weft.weights.sources.hub", "weft.weights.sources.pypi", "weft.weights.sources.transfer"),
 }
 # The first line of output are the modules of `weft.load`, up to where weights are packed; the second, those of all.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from weft.weights.gguf_export import rope_factors as rope_factors
     from weft.weights.gguf_meta import Metadata as Metadata
     from weft.weights.gguf_meta import StringArray as StringArray
-    from weft.weights.gguf_writer import write_gguf as write_gguf
+    from weft.weights.gguf_export import write_gguf as write_gguf
     from weft.weights.names import Gguf as Gguf
     from weft.weights.names import Names as Names
     from weft.weights.opening import open_weights as open_weights
@@ -41,7 +41,7 @@ _HOMES = {
     "open_weights": "opening",
     "quantise": "pack",
     "rope_factors": "gguf_export",
-    "write_gguf": "gguf_writer",
+    "write_gguf": "gguf_export",
     "write_safetensors": "safetensors",
 }
 

@@ -10,7 +10,7 @@ import contextlib
 import mmap
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Generic, TypeVar
@@ -189,6 +189,18 @@ class TensorInfo(TensorView):
 
     def __repr__(self) -> str:
         return f"TensorInfo({self.name!r}, {self.dtype}, {list(self.shape)})"
+
+
+class MadeView(TensorView):
+    """A tensor that is made of others: its bytes are computed on every access, so that they take memory only in use."""
+
+    def __init__(self, dtype: DType, shape: tuple[int, ...], make: Callable[[], Any]) -> None:
+        self.dtype = dtype
+        self.shape = shape
+        self._make = make
+
+    def bytes(self) -> np.ndarray:
+        return _as_bytes(self._make())
 
 
 M = TypeVar("M", bound=Mapping[str, Any])

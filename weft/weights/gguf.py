@@ -1,4 +1,4 @@
-"""GGUF: reader of versions 2 and 3, little-endian, split files included. The writer is gguf_writer.
+"""GGUF: reader of versions 2 and 3, little-endian, split files included. The writer is in gguf_export.
 
 A file is a header (magic, version, counts), key-value metadata, one record per tensor, padding, then the data. Every
 count, length and offset is checked against the limits below and against the rest of the file before it is used.

@@ -26,6 +26,7 @@ class Names:
     trunk     the prefix that is missing where a decoder was saved without its head
     endings   endings of names in old files, and what they are now
     part      for the text part of a model with images: what its names begin with there -> what that is here
+    stacks    experts are in gpt_oss's form: weights/experts.py makes stacks of matrices of them
     """
 
     prefixes: tuple[str, ...] = ()
@@ -33,6 +34,7 @@ class Names:
     trunk: str = ""
     endings: Mapping[str, str] = field(default_factory=dict)
     part: Mapping[str, str] = field(default_factory=dict)
+    stacks: bool = False
 
     def current(self, name: str) -> str:
         """The name with its ending as files have it now."""
@@ -109,6 +111,7 @@ class Gguf:
     rope_words    older words for kinds of rope_scaling -> the current ones
     activation    the only activation that readers of the format apply
     experts       layers have experts, whose number is expert_count
+    stacks        as Names.stacks, for tensors that are written
     some_attend   attention.head_count_kv and feed_forward_length may have a number for each layer, 0 for one without
     head_dim      the width of a head where config.json names none; 0 for an even share of the embedding
     read          config.json's entries that only this model has, from the keys and the shared entries
@@ -136,6 +139,7 @@ class Gguf:
     rope_words: Mapping[str, str] = field(default_factory=dict)
     activation: str = "silu"
     experts: bool = False
+    stacks: bool = False
     some_attend: bool = False
     head_dim: int = 0
     read: Callable[[GgufKeys, dict[str, Any]], dict[str, Any]] | None = None
