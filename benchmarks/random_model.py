@@ -16,8 +16,7 @@ from weft.dtype import DTYPES
 from weft.models import qwen3, qwen3_5_text
 from weft.weights.files import TensorView
 from weft.weights.gguf import open_gguf
-from weft.weights.gguf_export import gguf_from_config
-from weft.weights.gguf_export import write_gguf
+from weft.weights.gguf_export import gguf_from_config, write_gguf
 
 QWEN3 = {
     "model_type": "qwen3",

@@ -207,9 +207,6 @@ class Checkpoint:
         wanted = (total, *shape[1:])
         file = DESCRIPTION if DESCRIBED in self.config else "config.json"
         source = f" by its {file}" if self.format == "safetensors" else ""
-        if tensor is not None and f".{EACH}." in stored and len(shape) == 1:
-            view = tensor.view  # the biases of experts, a row each
-            tensor = Tensor(TensorView(view.dtype, (view.size,), view.bytes()))
         if tensor is None:
             raise WeightError("weights", f"{stored} is missing; the model wants {wanted}{source}")
         if len(wanted) == 1 and len(tensor.view.shape) == 2 and math.prod(tensor.view.shape) == wanted[0]:
@@ -302,12 +299,14 @@ def _open_folder(folder: Path, file: Path | None = None) -> Checkpoint:
     opened = open_safetensors(weights)
     module = find_module(str(config.get("model_type")))
     text_type = getattr(module, "TEXT_TYPE", None)
-    views = _named(opened.tensors, module.NAMES if module else Names(), part=text_type is not None)
+    names = module.NAMES if module else Names()
+    named = _named(opened.tensors, names, part=text_type is not None)
+    views: dict[str, Any] = {name: opened.tensors[stored] for name, stored in named.items()}
     return Checkpoint(
         path=folder,
         format="safetensors",
         config=_text_config(config, text_type) if text_type else config,
-        tensors={name: Tensor(view) for name, view in views.items()},
+        tensors={name: Tensor(view) for name, view in (expert_stacks(views) if names.stacks else views).items()},
         size_bytes=opened.nbytes,
         generation=read_object(folder / "generation_config.json", missing={}),
         chat_template=_folder_template(folder),
@@ -335,15 +334,15 @@ def described_config(config: Mapping[str, Any], described: Mapping[str, Any]) ->
     return {**config, **sizes, "model_type": kind, DESCRIBED: described}
 
 
-def _named(stored: Mapping[str, TensorView], names: Names, *, part: bool) -> dict[str, Any]:
-    """The tensors of a safetensors file under the model's names. Of a text part (`part`) only those that belong to it."""
+def _named(stored: Mapping[str, TensorView], names: Names, *, part: bool) -> dict[str, str]:
+    """The model's name of each tensor of a safetensors file -> the file's; of a text part (`part`) of its own only."""
     starts = names.part if part else names.starts(stored)
     found = {}
     for name in stored:
         start = next((prefix for prefix in starts if name.startswith(prefix)), None)
         if start is not None:
-            found[names.current(starts[start] + name.removeprefix(start))] = stored[name]
-    return expert_stacks(found) if names.stacks else found
+            found[names.current(starts[start] + name.removeprefix(start))] = name
+    return found
 
 
 def _text_config(config: Mapping[str, Any], text_type: str) -> dict[str, Any]:

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from weft.weights.gguf_export import gguf_from_config as gguf_from_config
     from weft.weights.gguf_export import gguf_tensors as gguf_tensors
     from weft.weights.gguf_export import rope_factors as rope_factors
+    from weft.weights.gguf_export import write_gguf as write_gguf
     from weft.weights.gguf_meta import Metadata as Metadata
     from weft.weights.gguf_meta import StringArray as StringArray
-    from weft.weights.gguf_export import write_gguf as write_gguf
     from weft.weights.names import Gguf as Gguf
     from weft.weights.names import Names as Names
     from weft.weights.opening import open_weights as open_weights
