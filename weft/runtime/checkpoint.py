@@ -5,7 +5,6 @@ Tensors carry Hugging Face names and row order in both cases, so one model file 
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -209,9 +208,11 @@ class Checkpoint:
         source = f" by its {file}" if self.format == "safetensors" else ""
         if tensor is None:
             raise WeightError("weights", f"{stored} is missing; the model wants {wanted}{source}")
-        if len(wanted) == 1 and len(tensor.view.shape) == 2 and math.prod(tensor.view.shape) == wanted[0]:
-            tensor = replace(tensor, view=TensorView(tensor.view.dtype, wanted, tensor.view.bytes()))  # GGUF folds some
-        if _without_ones(tensor.view.shape) != _without_ones(wanted):
+        if len(wanted) == 1 and re.search(rf"\.({EACH}|mamba|mixer)\.", stored) and tensor.view.size == wanted[0]:
+            # biases of experts, and vectors of Mamba2 layers in GGUF files, are stored as matrices
+            tensor = replace(tensor, view=TensorView(tensor.view.dtype, wanted, tensor.view.bytes()))
+        flat = len(wanted) == 2 and wanted == (1, *tensor.view.shape)  # GGUF stores a matrix of one row as a vector
+        if _without_ones(tensor.view.shape) != _without_ones(wanted) and not flat:
             raise WeightError("weights", f"{stored} has shape {tensor.view.shape}, the model wants {wanted}{source}")
         if period:
             return tensor.every(first, end, period[0])
@@ -253,10 +254,7 @@ def joined(matrices: Sequence[Tensor]) -> Tensor:
 
 
 def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape without inner axes of one: the taps of a convolution are [C, 1, W] in one format, [C, W] in another. So
-    is a matrix of one row a vector."""
-    if len(shape) == 2 and shape[0] == 1:
-        return shape[1:]
+    """The shape without inner axes of one: the taps of a convolution are [C, 1, W] in one format, [C, W] in another."""
     return shape if len(shape) < 3 else (shape[0], *(size for size in shape[1:-1] if size != 1), shape[-1])
 
 

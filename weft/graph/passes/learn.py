@@ -34,10 +34,10 @@ def with_lora(program: Program, changes: Mapping[str, LowRank]) -> Program:
             continue
         used.add(weight)
         change, x, result = changes[weight], str(instr.inputs[0]), program.table[instr.outputs[0]]
-        if instr.inputs[2] is not None or instr.attrs["activation"] != "none":
-            raise InputError("with_lora", f"the bias or activation of {weight} is folded already")
         if len(program.table[weight].shape) != 2:
             raise UnsupportedError("train", f"{weight} has the matrices of several experts: it has no gradient yet")
+        if instr.inputs[2] is not None or instr.attrs["activation"] != "none":
+            raise InputError("with_lora", f"the bias or activation of {weight} is folded already")
         rows, cols = program.table[weight].shape
         short: Shape = (*result.shape[:-1], change.rank)
         frozen_part, low, scaled, high = (f"%lora{number}_{part}" for part in ("frozen", "low", "scaled", "high"))
