@@ -39,6 +39,7 @@ def test_the_signature_is_the_interface():
         ("x", "array", False),
         ("weight", "weight", False),
         ("bias", "weight", True),
+        ("starts", "integers", True),
     ]
     assert list(rope.attributes) == ["interleaved", "scale"]
     assert matmul.attributes["activation"].words == ACTIVATIONS
@@ -114,7 +115,7 @@ def test_costs_count_the_work():
 
 
 def test_symbolic_sizes_go_through_shape_rules():
-    specs = [Spec((T, 8)), Spec((16, 8)), None]
+    specs = [Spec((T, 8)), Spec((16, 8)), None, None]
     assert matmul.infer(specs, {"activation": "none"}) == (Spec((T, 16)),)
 
 

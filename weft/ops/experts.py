@@ -120,7 +120,7 @@ def group_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 group.no_gradient("its operands and results are integers")
-group.tolerance(f32=0.0, because="integers")
+group.tolerance(f32=0.0, because="integers, which are counted")
 
 
 @op
