@@ -70,7 +70,7 @@ def test_fingerprints_of_a_key_value_state(tmp_path: Path):
     }
     checkpoint = SimpleNamespace(files=[SimpleNamespace(path=file)], tensors=tensors, release=lambda: None)
     prepared = SimpleNamespace(json=program, constants={"rope": b"\1\2\3\4"})
-    assert pages.fingerprint(checkpoint, prepared, backend) == "e0297850bd046c54ff33ed31f84e6947"  # type: ignore[arg-type]
+    assert pages.fingerprint(checkpoint, [prepared], backend) == "e0297850bd046c54ff33ed31f84e6947"  # type: ignore[arg-type]
 
 
 def test_digests_of_served_models(tmp_path: Path):
