@@ -97,6 +97,22 @@ def test_neither_threads_nor_the_cut_change_a_bit(checkpoints, name):
         assert all(np.array_equal(other[name], found[0][name]) for name in found[0])
 
 
+def test_a_negative_share_turns_a_token_s_gradient_around(checkpoints):
+    checkpoint = checkpoints("llama-grouped")
+    learner = Learner(checkpoint, targets(checkpoint))
+    trained = parameters(learner, np.random.default_rng(5))
+    given = lessons(np.random.default_rng(4))
+    turned = [Lesson(lesson.ids, -lesson.shares) for lesson in given]
+    losses = [learner.each_loss(several, trained) for several in (given, turned)]
+    assert [len(loss) for loss in losses[0]] == [lesson.targets for lesson in turned]
+    assert all(np.array_equal(one, -other) for one, other in zip(*losses))
+    (loss, found), (other, opposite) = (
+        learner.gradients(several, trained, learner.no_gradient()) for several in (given, turned)
+    )
+    assert loss == -other == learner.losses(given, trained)
+    assert all(np.array_equal(found[name], -opposite[name]) for name in found)
+
+
 def test_what_cannot_be_trained_is_named(checkpoints, tmp_path):
     with pytest.raises(InputError, match="must name at least one weight"):
         Learner(checkpoints("llama-grouped"), {})

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from weft.backends.base import Executable
     from weft.graph import Program
     from weft.runtime.checkpoint import Checkpoint
+    from weft.runtime.prepared import Prepared
 
 Arrays = dict[str, "np.ndarray"]
 
@@ -39,8 +40,8 @@ Arrays = dict[str, "np.ndarray"]
 class Lesson:
     """A sequence to learn from: its ids, int32 [n], and for each but the first what its loss counts for, f32 [n].
 
-    `shares[i]` belongs to the prediction of ids[i]; 0 leaves it out. The first token is predicted from nothing, so its
-    share is not used.
+    `shares[i]` belongs to the prediction of ids[i]; 0 leaves it out, and below 0 the token is made less likely. The
+    first token is predicted from nothing, so its share is not used.
     """
 
     ids: np.ndarray
@@ -49,7 +50,7 @@ class Lesson:
     @property
     def targets(self) -> int:
         """How many tokens are learnt."""
-        return int((self.shares[1:] > 0).sum())
+        return int((self.shares[1:] != 0).sum())
 
 
 class Learner:
@@ -98,22 +99,39 @@ class Learner:
 
     @cached_property
     def _losses(self) -> tuple[Executable, tuple[str, ...]]:
-        return self._compiled(self._base)
+        return self._compiled(self._planned(self._base))
 
     @cached_property
     def _gradients(self) -> tuple[Executable, tuple[str, ...]]:
-        return self._compiled(differentiate(self._base, list(self.shapes), seeds=loss_seeds(self._base)))
+        return self._compiled(self._planned_gradients)
 
-    def _compiled(self, program: Program) -> tuple[Executable, tuple[str, ...]]:
+    @cached_property
+    def _planned_gradients(self) -> Prepared:
+        return self._planned(differentiate(self._base, list(self.shapes), seeds=loss_seeds(self._base)))
+
+    def _planned(self, program: Program) -> Prepared:
         planned = plan(decompose(optimise(program), self.backend.supports))
-        prepared = prepare(planned, self._constants, {}, self.backend)
+        return prepare(planned, self._constants, {}, self.backend)
+
+    def _compiled(self, prepared: Prepared) -> tuple[Executable, tuple[str, ...]]:
         return self._programs.compile(prepared, {}), prepared.inputs
+
+    def work_bytes(self, tokens: int, targets: int, sequences: int = 1) -> int:
+        """The working memory of `gradients` for so many tokens."""
+        return self._planned_gradients.work_bytes(T=tokens, B=sequences, L=targets)
 
     def losses(self, lessons: Sequence[Lesson], parameters: Mapping[str, np.ndarray]) -> float:
         """The sum of the lessons' losses, each token's times its share."""
+        return float(sum(loss.astype("f8").sum() for loss in self.each_loss(lessons, parameters)))
+
+    def each_loss(self, lessons: Sequence[Lesson], parameters: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """The losses of each lesson's targets, times their shares, f32 [targets]."""
+        import numpy as np
+
         executable, names = self._losses
         given = self._given(lessons) | dict(parameters)
-        return float(executable.run({name: given[name] for name in names})[LOSS].astype("f8").sum())
+        found = executable.run({name: given[name] for name in names})[LOSS]
+        return np.split(found, offsets([lesson.targets for lesson in lessons])[1:-1])
 
     def gradients(
         self, lessons: Sequence[Lesson], parameters: Mapping[str, np.ndarray], sums: Arrays
@@ -135,7 +153,7 @@ class Learner:
         import numpy as np
 
         starts = offsets([len(lesson.ids) for lesson in lessons])
-        rows = [np.flatnonzero(lesson.shares[1:] > 0).astype(np.int32) for lesson in lessons]
+        rows = [np.flatnonzero(lesson.shares[1:] != 0).astype(np.int32) for lesson in lessons]
         step = build_step(
             [lesson.ids for lesson in lessons],
             rows=np.concatenate([mine + first for mine, first in zip(rows, starts)]),
