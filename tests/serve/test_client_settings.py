@@ -193,6 +193,19 @@ def test_the_older_form_of_tools_is_answered_in_the_older_form(client: httpx.Cli
     assert both.status_code == 400 and both.json()["error"]["param"] == "functions"
 
 
+def test_a_call_that_the_limit_cuts_off_is_not_called_complete(client: httpx.Client) -> None:
+    schema = {"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"]}
+    function = {"name": "f", "parameters": schema}
+    tool = {"type": "function", "function": function}
+    for form in (
+        {"functions": [function], "function_call": {"name": "f"}},
+        {"tools": [tool], "tool_choice": "required", "parallel_tool_calls": False},
+    ):
+        body = {"model": "tiny", "messages": USER, "max_tokens": 40, **form}
+        (choice,) = client.post("/v1/chat/completions", json=body).json()["choices"]
+        assert choice["finish_reason"] == "length", choice
+
+
 def test_the_window_of_a_penalty_matters_only_with_a_penalty(client: httpx.Client) -> None:
     for path, inner in (("/v1/completions", False), ("/api/generate", True)):
         for settings, status in (

@@ -7,7 +7,7 @@ import pytest
 
 from weft.errors import BackendError, InputError
 from weft.train.optimiser import AdamW, Schedule, clip
-from weft.train.order import batches, parts, shuffled
+from weft.train.order import batches, shuffled
 
 
 def test_adamw_is_its_formula():
@@ -70,7 +70,7 @@ def test_batches_hold_what_fits():
     lengths = [5, 4, 9, 30, 1, 1]
     assert list(batches(lengths, range(6), 10)) == [[0, 1], [2], [3], [4, 5]]
     assert list(batches(lengths, [3, 0, 5, 4], 10)) == [[3], [0, 5, 4]]
-    assert list(parts(lengths, [0, 1, 4], 6)) == [[0], [1, 4]]
+    assert list(batches(lengths, [0, 1, 4], 6)) == [[0], [1, 4]]
     assert [sorted(n for batch in batches(lengths, shuffled(6, 1, e), 12) for n in batch) for e in range(3)] == [
         list(range(6))
     ] * 3

@@ -13,13 +13,12 @@ import numpy as np
 
 from weft.errors import UnsupportedError
 from weft.ops.attention import attend, attention, by_head, check_step, mask_of, to_groups
+from weft.ops.backward import SECOND
 from weft.ops.registry import Array, Cost, Integers, Sample, op, require
 from weft.ops.samples import normal, ugly
 from weft.ops.samples import segments as starts_of
 from weft.ops.spec import Spec
 from weft.ops.tolerance import chain
-
-SECOND = "second derivatives are not computed"
 
 
 @op

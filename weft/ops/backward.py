@@ -231,17 +231,24 @@ def matmul_back(grad: Array, weight: Weight) -> Array:
     return grad @ wide(weight)
 
 
-@matmul_back.shape
-def matmul_back_shape(grad: Spec, weight: Spec) -> Spec:
+def back_shape(where: str, grad: Spec, weight: Spec) -> Spec:
+    """The spec [..., K] of grad [..., N] times weight [N, K]; raises ShapeError."""
     fits = grad.rank >= 1 and weight.rank == 2 and weight.shape[0] == grad.shape[-1]
-    require(fits, "matmul_back", f"must be [{grad.shape[-1]}, K] for grad {grad}", field="weight", given=weight)
+    require(fits, where, f"must be [{grad.shape[-1]}, K] for grad {grad}", field="weight", given=weight)
     return grad.like(*grad.shape[:-1], weight.shape[1])
 
 
-@matmul_back.cost
-def matmul_back_cost(grad: Spec, weight: Spec) -> Cost:
+def back_cost(grad: Spec, weight: Spec) -> Cost:
     rows = grad.size // grad.shape[-1]
     return Cost(flops=2 * rows * weight.size, bytes=grad.nbytes + weight.nbytes + 4 * rows * weight.shape[1])
+
+
+@matmul_back.shape
+def matmul_back_shape(grad: Spec, weight: Spec) -> Spec:
+    return back_shape("matmul_back", grad, weight)
+
+
+matmul_back.cost(back_cost)
 
 
 @matmul_back.samples

@@ -10,34 +10,31 @@ from typing import Any
 
 import numpy as np
 
+from weft.ops.backward import SECOND, back_cost, back_shape
 from weft.ops.elementwise import capped
 from weft.ops.gather import check_rows
+from weft.ops.matmul import product_cost, product_shape
 from weft.ops.packed import wide
 from weft.ops.registry import Array, Cost, Integers, Sample, Weight, op, require
 from weft.ops.samples import SCALES, integers, normal, segments, strided, ugly, weight
 from weft.ops.spec import Spec
 from weft.ops.tolerance import chain
 
-SECOND = "second derivatives are not computed"
-
 
 @op
-def product(x: Array, matrix: Array) -> Array:
-    """x times a matrix that is trained.  x [..., K], matrix [N, K] -> [..., N]"""
-    return x @ matrix.T
+def product(x: Array, weight: Array) -> Array:
+    """x times a matrix that is trained.  x [..., K], weight [N, K] -> [..., N]"""
+    return x @ weight.T
 
 
 @product.shape
-def product_shape(x: Spec, matrix: Spec) -> Spec:
-    fits = x.rank >= 1 and matrix.rank == 2 and matrix.shape[1] == x.shape[-1] and matrix.dtype == x.dtype
-    require(fits, "product", f"must be [N, {x.shape[-1]}] for x {x}", field="matrix", given=matrix)
-    return x.like(*x.shape[:-1], matrix.shape[0])
+def product_of_arrays_shape(x: Spec, weight: Spec) -> Spec:
+    return product_shape("product", x, weight, None)
 
 
 @product.cost
-def product_cost(x: Spec, matrix: Spec) -> Cost:
-    rows = x.size // x.shape[-1]
-    return Cost(flops=2 * rows * matrix.size, bytes=x.nbytes + matrix.nbytes + 4 * rows * matrix.shape[0])
+def product_of_arrays_cost(x: Spec, weight: Spec) -> Cost:
+    return product_cost(x, weight, None)
 
 
 @product.samples
@@ -50,30 +47,25 @@ def product_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 @product.vjp
-def product_vjp(grad: np.ndarray, x: np.ndarray, matrix: np.ndarray) -> tuple[Any, ...]:
-    return grad @ matrix, grad.reshape(-1, grad.shape[-1]).T @ x.reshape(-1, x.shape[-1])
+def product_vjp(grad: np.ndarray, x: np.ndarray, weight: np.ndarray) -> tuple[Any, ...]:
+    return grad @ weight, grad.reshape(-1, grad.shape[-1]).T @ x.reshape(-1, x.shape[-1])
 
 
 product.tolerance(f32=chain(1024), because="one f32 chain over K")
 
 
 @op
-def product_back(grad: Array, matrix: Array) -> Array:
-    """The gradient at x of product.  grad [..., N], matrix [N, K] -> [..., K]"""
-    return grad @ matrix
+def product_back(grad: Array, weight: Array) -> Array:
+    """The gradient at x of product.  grad [..., N], weight [N, K] -> [..., K]"""
+    return grad @ weight
 
 
 @product_back.shape
-def product_back_shape(grad: Spec, matrix: Spec) -> Spec:
-    fits = grad.rank >= 1 and matrix.rank == 2 and matrix.shape[0] == grad.shape[-1] and matrix.dtype == grad.dtype
-    require(fits, "product_back", f"must be [{grad.shape[-1]}, K] for grad {grad}", field="matrix", given=matrix)
-    return grad.like(*grad.shape[:-1], matrix.shape[1])
+def product_back_shape(grad: Spec, weight: Spec) -> Spec:
+    return back_shape("product_back", grad, weight)
 
 
-@product_back.cost
-def product_back_cost(grad: Spec, matrix: Spec) -> Cost:
-    rows = grad.size // grad.shape[-1]
-    return Cost(flops=2 * rows * matrix.size, bytes=grad.nbytes + matrix.nbytes + 4 * rows * matrix.shape[1])
+product_back.cost(back_cost)
 
 
 @product_back.samples
@@ -90,13 +82,8 @@ product_back.tolerance(f32=chain(1024), because="one f32 chain over N")
 
 
 @product.back
-def back_of_product(grad: Any, x: Any, matrix: Any) -> tuple[Any, ...]:
-    return product_back(grad, matrix), None  # the matrix's is weight_grad, which knows the sequences
-
-
-def owners(rows: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """The sequence of each row."""
-    return np.searchsorted(starts, rows, side="right") - 1
+def back_of_product(grad: Any, x: Any, weight: Any) -> tuple[Any, ...]:
+    return product_back(grad, weight), None  # the weight's is weight_grad, which knows the sequences
 
 
 def _check_batch(where: str, grad: Spec, starts: Spec, rows: Spec | None) -> None:
@@ -108,7 +95,7 @@ def _check_batch(where: str, grad: Spec, starts: Spec, rows: Spec | None) -> Non
 
 def _by_sequence(count: int, starts: np.ndarray, rows: np.ndarray | None) -> Iterator[np.ndarray]:
     """Which rows belong to each sequence, as masks."""
-    owner = owners(np.arange(count) if rows is None else rows, starts)
+    owner = np.searchsorted(starts, np.arange(count) if rows is None else rows, side="right") - 1
     for number, _ in enumerate(pairwise(starts)):
         yield owner == number
 

@@ -14,7 +14,10 @@ def shuffled(count: int, seed: int, epoch: int) -> list[int]:
 
 
 def batches(lengths: Sequence[int], order: Sequence[int], tokens: int) -> Iterator[list[int]]:
-    """The lessons in this order, together as long as they have at most `tokens` tokens. A longer one is alone."""
+    """The lessons in this order, together as long as they have at most `tokens` tokens. A longer one is alone.
+
+    An epoch is cut into batches so, and a batch into steps, by what memory allows.
+    """
     if tokens < 1:
         raise InputError("train", "must be at least 1", field="batch_tokens", given=tokens)
     held: list[int] = []
@@ -27,8 +30,3 @@ def batches(lengths: Sequence[int], order: Sequence[int], tokens: int) -> Iterat
         size += lengths[number]
     if held:
         yield held
-
-
-def parts(lengths: Sequence[int], batch: Sequence[int], tokens: int) -> Iterator[list[int]]:
-    """A batch in steps of at most `tokens` tokens, in the batch's order: what a step's memory allows."""
-    return batches(lengths, batch, tokens)

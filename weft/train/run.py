@@ -14,7 +14,7 @@ from weft.frozen import frozen
 from weft.graph.passes.learn import DOWN, UP
 from weft.train.learner import Learner, Lesson
 from weft.train.optimiser import AdamW, Schedule, clip
-from weft.train.order import batches, parts, shuffled
+from weft.train.order import batches, shuffled
 from weft.weights.safetensors import write_safetensors
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Run:
     def _step(self, number: int, batch: list[int]) -> StepResult:
         targets = sum(self.lessons[index].targets for index in batch)
         loss, sums = 0.0, self.learner.no_gradient()
-        for part in parts(self._lengths, batch, self.options.step_tokens):
+        for part in batches(self._lengths, batch, self.options.step_tokens):
             part_loss, sums = self.learner.gradients([self.lessons[i] for i in part], self.parameters, sums)
             loss += part_loss
         gradient = {name: value / value.dtype.type(targets) for name, value in sums.items()}

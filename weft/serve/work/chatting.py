@@ -137,6 +137,7 @@ class Chat:
             return None
         reader = self._readers[piece.index]
         said = reader.add(piece.text)
+        whole = any(isinstance(event, CallEnded) for event in said.events)  # and not cut off by the end of the text
         reason = piece.finish_reason
         if reason is not None:
             said += reader.finish()
@@ -144,7 +145,7 @@ class Chat:
         if not self._ask.parallel_calls:
             events, parts = (tuple(e for e in some if getattr(e, "index", 0) == 0) for some in (events, parts))
         self._called[piece.index] |= any(isinstance(event, CallStarted) for event in events)
-        if not self._ask.parallel_calls and any(isinstance(event, CallEnded) for event in events):
+        if whole and not self._ask.parallel_calls:
             reason = "stop"
         if reason is not None:
             self._ended[piece.index] = True
