@@ -72,13 +72,13 @@ def test_a_large_vocabulary_is_drawn_like_a_small_one(spread: float, top_p: floa
     rules = Sampling(temperature=0.9, top_p=top_p)
     for r in (0.0, 0.1, 0.5, 0.9, 0.999):
         assert draw(logits, rules, r) == slow_choice(logits, set(), rules, r)
-    # At the very end a token may weigh less than the rounding of the sums, which is not the same in every Python.
+    # At the very end a token may weigh less than the rounding of the sums, 9,000 times 2^-53 for each of the two.
     last = 1 - 2**-53
     drawn = logits[draw(logits, rules, last)]
     assert (
         logits[slow_choice(logits, set(), rules, 1.0)]
         <= drawn
-        <= logits[slow_choice(logits, set(), rules, last - 1e-12)]
+        <= logits[slow_choice(logits, set(), rules, last - 1e-11)]
     )
 
 

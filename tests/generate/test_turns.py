@@ -17,14 +17,17 @@ LONG_S = 60.0  # a test that waits this long has failed
 
 def test_a_tenant_whose_jobs_take_long_waits_for_itself() -> None:
     turns, go_on, order = Turns("test", 2, each=1), threading.Event(), []
+    all_there = threading.Event()
 
     def job(name: str) -> str:
         order.append(name)
         return tenant_now.get()
 
     slow = turns.submit("a", lambda: go_on.wait(LONG_S))
+    turns.submit("gate", lambda: all_there.wait(LONG_S))  # the other thread begins when all jobs are there
     behind = [turns.submit("a", lambda i=i: job(f"a{i}")) for i in range(3)]  # type: ignore[misc]
     others = [turns.submit(t, lambda t=t, i=i: job(f"{t}{i}")) for i in range(2) for t in "bbc"]  # type: ignore[misc]
+    all_there.set()
     assert [future.result(LONG_S) for future in others] == list("bbcbbc")
     assert order[:3] == ["b0", "c0", "b0"] and not any(future.done() for future in behind)
     go_on.set()
