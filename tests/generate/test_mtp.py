@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 import tiny
+import tiny_head
 from soaking import times
+from tiny_gguf import gguf_from_config, gguf_tensors
 
 import weft
 from weft.errors import InputError, UnsupportedError
@@ -18,6 +20,7 @@ from weft.generate import Engine, Request, Sampling
 from weft.generate.choice.drafts import PromptLookup
 from weft.runtime import Decoder, open_checkpoint
 from weft.runtime.steps import build_step
+from weft.weights import TensorView, write_gguf
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "models"
 sys.path.insert(0, str(GOLDEN))
@@ -197,13 +200,61 @@ def test_the_head_of_a_model_with_images_is_found_and_the_reference_agrees(
     folder = tiny.write_folder(tmp_path, {**nested, "tie_word_embeddings": True}, weights)
     reference = Decoder(open_checkpoint(folder), context=256, backend="reference")
     assert reference.has_draft_head
-    ids, found = golden["golden.ids"].astype(np.int32)[:40], []
-    for model in (reference, decoder):
-        holding = model.holding()
-        assert holding.grow(len(ids))
-        holding.ready()
-        given: dict[str, Any] = {"starts": [0], "pages": [holding.row]}
-        _, hidden = model.run_hidden(build_step([ids], asked=[1], slots=[holding.slots or (-1, 0)], **given))
-        found.append(model.draft(build_step([ids[1:]], asked=[39], vectors=hidden[:-1], **given))[0])
-        holding.release()
-    np.testing.assert_allclose(found[0], found[1], atol=2e-4)
+    ids = golden["golden.ids"].astype(np.int32)[:40]
+    np.testing.assert_allclose(drafted(reference, ids), drafted(decoder, ids), atol=2e-4)
+
+
+def drafted(model: Decoder, ids: np.ndarray) -> np.ndarray:
+    """The head's logits for all tokens but the last."""
+    holding = model.holding()
+    assert holding.grow(len(ids))
+    holding.ready()
+    given: dict[str, Any] = {"starts": [0], "pages": [holding.row]}
+    _, hidden = model.run_hidden(build_step([ids], asked=[1], slots=[holding.slots or (-1, 0)], **given))
+    step = build_step([ids[1:]], asked=[len(ids) - 1], vectors=hidden[:-1], **given)
+    logits = model.draft(step)[0]
+    holding.release()
+    return logits
+
+
+@pytest.mark.parametrize("name", tiny_head.CONFIGS)
+def test_the_layer_of_a_head_may_have_experts(tmp_path: Path, name: str) -> None:
+    """In a folder and in a GGUF file, where the head is one more layer."""
+    cfg = tiny_head.CONFIGS[name]
+    with np.load(GOLDEN / "mtp-experts.npz") as stored:
+        want = stored[name]
+    ids, weights = tiny.token_ids(cfg, tiny_head.LENGTH)[:-1], tiny_head.weights(cfg)
+    decoder = Decoder(open_checkpoint(tiny.write_folder(tmp_path / "folder", cfg, weights)))
+    found = drafted(decoder, ids)
+    np.testing.assert_allclose(found, want, atol=2e-4)
+    file = Decoder(open_checkpoint(written(tmp_path / "m.gguf", cfg, weights)), kv_dtype="f32")
+    np.testing.assert_array_equal(drafted(file, ids), found)
+
+
+def written(path: Path, config: dict[str, Any], weights: dict[str, np.ndarray], **more: np.ndarray) -> Path:
+    views = {name: TensorView.of(value) for name, value in weights.items()}
+    write_gguf(path, {**gguf_tensors(config, views), **more}, gguf_from_config(config))
+    return path
+
+
+def test_the_head_of_a_gguf_file_drafts(folder: Path, decoder: Decoder, tmp_path: Path) -> None:
+    """It is the layer after the last, with tensors that begin with nextn."""
+    weights = {name: tensor.numpy() for name, tensor in open_checkpoint(folder).tensors.items()}
+    path = written(tmp_path / "m.gguf", CONFIG, weights)
+    opened = open_checkpoint(path)
+    assert opened.config["num_hidden_layers"] == 4 and "mtp.fc.weight" in opened.tensors
+    file, ids = Decoder(opened, context=8192, kv_dtype="f32"), np.array(text(np.random.default_rng(7), 60), np.int32)
+    assert file.has_draft_head
+    np.testing.assert_array_equal(drafted(file, ids), drafted(decoder, ids))
+    model = weft.load(str(path))
+    eager(model.engine)
+    result = model.generate(text(np.random.default_rng(5), 50), max_tokens=60, ignore_eos=True)
+    assert result.usage.accepted_tokens > 30
+
+
+def test_a_head_of_another_form_is_not_read(folder: Path, tmp_path: Path) -> None:
+    """One with an embedding of its own: the model runs without its head."""
+    weights = {name: tensor.numpy() for name, tensor in open_checkpoint(folder).tensors.items()}
+    table = {"blk.4.nextn.embed_tokens.weight": weights["model.embed_tokens.weight"]}
+    path = written(tmp_path / "m.gguf", CONFIG, weights, **table)
+    assert not Decoder(open_checkpoint(path)).has_draft_head

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 # What GGUF files call a model whose file here has another name.
 ARCHITECTURES = {
     "granitehybrid": "granitemoehybrid",
+    "nemotron_h_moe": "nemotron_h",
     "qwen35": "qwen3_5_text",
+    "qwen3next": "qwen3_next",
     "qwen2moe": "qwen2_moe",
     "qwen3moe": "qwen3_moe",
     "lfm2moe": "lfm2_moe",
@@ -106,7 +108,10 @@ def gguf_declaration(architecture: str, experts: bool = False) -> Gguf:
     same name."""
     named = WITH_EXPERTS.get(architecture) if experts else None
     found = find_module(named or ARCHITECTURES.get(architecture, architecture))
-    if found is None or found.GGUF is None or found.GGUF.architecture != architecture:
+    declared = found.GGUF if found is not None else None
+    if declared is not None and declared.sparse is not None and experts:
+        declared = declared.sparse
+    if declared is None or declared.architecture != architecture:
         what = "is not an architecture that weft runs"
         raise UnsupportedError("gguf", what, field="general.architecture", given=architecture, advice=ADVICE)
-    return found.GGUF
+    return declared

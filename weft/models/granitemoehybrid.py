@@ -1,7 +1,7 @@
-"""Granite 4 (hybrids without experts): Mamba2 in most layers, attention in some, rotary positions or none.
+"""Granite 4 (H Micro, H Tiny, H Small): Mamba2 in most layers, attention in some, rotary positions or none.
 
 Reference: transformers/models/granitemoehybrid. The multipliers are Granite's. Gate and up projection of the
-feed-forward part are the two halves of input_linear.
+feed-forward part are the two halves of input_linear. Some have experts beside that part, whose results are added.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from weft import nn
 from weft.frozen import frozen
 from weft.models import granite, llama
-from weft.models.granite import NAMES, token_logit
+from weft.models.granite import token_logit
 from weft.weights.names import Gguf, GgufKeys
 
 if TYPE_CHECKING:
@@ -26,18 +26,32 @@ KIND = "decoder"
 RECURRENT, ATTENTION = ("mamba", "linear_attention"), ("attention", "full_attention")  # older and newer words
 POSITIONS = ("rope", "nope", None)
 MAX_WIDTH = 16  # of a convolution, csrc/kernels/causal_conv.cpp
+MOE = "block_sparse_moe"
+# As the published checkpoints have them; newer ones have transformers' names.
+NAMES = replace(
+    granite.NAMES,
+    endings={
+        f"{MOE}.router.layer.weight": f"{MOE}.router.weight",
+        f"{MOE}.input_linear.weight": f"{MOE}.experts.gate_up_proj",
+        f"{MOE}.output_linear.weight": f"{MOE}.experts.down_proj",
+    },
+)
 
 
 def read_gguf(keys: GgufKeys, config: dict[str, Any]) -> dict[str, Any]:
     counts = keys.counts("attention.head_count_kv", config["num_hidden_layers"])
     attends = [True] * config["num_hidden_layers"] if counts is None else [count > 0 for count in counts]
     inner, heads = keys.count("ssm.inner_size"), keys.count("ssm.time_step_rank", high=1024)
+    experts = keys.size("expert_count", 0, high=nn.MAX_EXPERTS)
     return {
         **granite.read_gguf(keys, config),
         "layer_types": [ATTENTION[1] if flag else RECURRENT[1] for flag in attends],
         "position_embedding_type": "rope" if keys.flag("rope.scaling.finetuned", True) else "nope",
-        "shared_intermediate_size": config["intermediate_size"],
-        "num_local_experts": 0,
+        "shared_intermediate_size": keys.count(
+            "expert_shared_feed_forward_length", config["intermediate_size"], high=1 << 20
+        ),
+        "num_local_experts": experts,
+        "num_experts_per_tok": keys.count("expert_used_count", high=experts) if experts else 0,
         "mamba_n_heads": heads,
         "mamba_d_head": inner // heads,
         "mamba_expand": inner / config["hidden_size"],
@@ -54,11 +68,18 @@ def write_gguf(gguf: Gguf, config: Mapping[str, Any]) -> dict[str, Any]:
             raise gguf.unwritable(field)
     if not cfg.mamba_conv_bias:
         raise gguf.unwritable("a convolution without bias")
-    layers = range(cfg.num_hidden_layers)
+    layers, experts = range(cfg.num_hidden_layers), {}
+    if cfg.num_local_experts:
+        experts = {
+            "expert_count": cfg.num_local_experts,
+            "expert_used_count": cfg.num_experts_per_tok,
+            "expert_shared_feed_forward_length": cfg.shared_intermediate_size,
+        }
     return {
         **granite.write_gguf(gguf, config),
         "attention.head_count_kv": [cfg.kv_heads if cfg.attends(layer) else 0 for layer in layers],
-        "feed_forward_length": cfg.shared_intermediate_size,
+        "feed_forward_length": cfg.intermediate_size if experts else cfg.shared_intermediate_size,
+        **experts,
         "rope.scaling.finetuned": cfg.position_embedding_type == "rope",
         "rope.dimension_count": cfg.channels,
         "ssm.inner_size": cfg.mamba.inner,
@@ -71,7 +92,7 @@ def write_gguf(gguf: Gguf, config: Mapping[str, Any]) -> dict[str, Any]:
 
 MAMBA_LAYER = {"ssm_in": "in_proj", "ssm_conv1d": "conv1d", "ssm_norm": "norm", "ssm_out": "out_proj"}
 MAMBA_WHOLE = {"ssm_a": "A_log", "ssm_d": "D", "ssm_dt.bias": "dt_bias"}
-GGUF = replace(
+_DENSE = replace(
     llama.GGUF,
     architecture="granitehybrid",
     model_type="granitemoehybrid",
@@ -92,6 +113,18 @@ GGUF = replace(
     read=read_gguf,
     write=write_gguf,
 )
+_SPARSE = replace(
+    _DENSE,
+    layer={
+        **{name: own for name, own in _DENSE.layer.items() if name != "ffn_down"},
+        "ffn_gate_inp": f"{MOE}.router",
+        **{f"ffn_{name}_exps": f"{MOE}.experts.each.{name}_proj" for name in ("gate", "up", "down")},
+        "ffn_down_shexp": "shared_mlp.output_linear",
+    },
+    split={"shared_mlp.input_linear": ("ffn_gate_shexp", "ffn_up_shexp")},
+    experts=True,
+)
+GGUF = replace(_DENSE, sparse=_SPARSE, is_sparse=lambda config: bool(config.get("num_local_experts")))
 
 
 @frozen
@@ -109,6 +142,7 @@ class Config(granite.Config):
     position_embedding_type: str | None = None
     layer_types: list[str] | None = None
     num_local_experts: int = 8
+    num_experts_per_tok: int = 2
     mamba_n_heads: int = 128
     mamba_n_groups: int = 1
     mamba_d_state: int = 256
@@ -122,8 +156,12 @@ class Config(granite.Config):
     def __post_init__(self) -> None:
         super().__post_init__()
         nn.check_layer_types(self, self.layer_types, (*RECURRENT, *ATTENTION))
-        if self.num_local_experts:
-            raise nn.unsupported(self, "num_local_experts", "must be 0", given=self.num_local_experts)
+        if not 0 <= self.num_local_experts <= nn.MAX_EXPERTS:
+            what = f"must be 0 to {nn.MAX_EXPERTS}"
+            raise nn.unsupported(self, "num_local_experts", what, given=self.num_local_experts)
+        if self.num_local_experts and not 0 < self.num_experts_per_tok <= self.num_local_experts:
+            what = f"must be 1 to num_local_experts ({self.num_local_experts})"
+            raise nn.unsupported(self, "num_experts_per_tok", what, given=self.num_experts_per_tok)
         if self.position_embedding_type not in POSITIONS:
             given = self.position_embedding_type
             raise nn.unsupported(self, "position_embedding_type", given=given, advice="weft knows rope and nope")
@@ -159,7 +197,20 @@ class Config(granite.Config):
         return super().rotation(layer, context) if self.position_embedding_type == "rope" else None
 
 
-def feed_forward(x: Tensor, w: Scope, cfg: Config) -> Tensor:
+def experts(x: Tensor, w: Scope, cfg: Config) -> Tensor:
+    """The softmax of the chosen experts' scores is that of all scores, divided by its sum over the chosen ones."""
+    return nn.mixture(
+        x,
+        nn.linear(x, w / "router", cfg.num_local_experts),
+        w / "experts",
+        top=cfg.num_experts_per_tok,
+        inner=cfg.intermediate_size,
+        kind=cfg.activation,
+        normalise=True,
+    )
+
+
+def shared_mlp(x: Tensor, w: Scope, cfg: Config) -> Tensor:
     width = cfg.shared_intermediate_size
     gate, up = (nn.linear(x, w / "input_linear", width, part=(first, 2 * width)) for first in (0, width))
     return nn.linear(nn.gated(gate, up, kind=cfg.activation), w / "output_linear", cfg.hidden_size)
@@ -173,7 +224,10 @@ def block(x: Tensor, w: Scope, cfg: Config, step: Step, layer: int) -> Tensor:
         y = nn.mamba2(y, w / "mamba", cfg.mamba, step, layer)
     x = x + nn.scale(y, by=cfg.residual_multiplier)
     y = nn.rms_norm(x, w / "post_attention_layernorm", cfg.rms_norm_eps)
-    return x + nn.scale(feed_forward(y, w / "shared_mlp", cfg), by=cfg.residual_multiplier)
+    z = shared_mlp(y, w / "shared_mlp", cfg)
+    if cfg.num_local_experts:
+        z = experts(y, w / MOE, cfg) + z
+    return x + nn.scale(z, by=cfg.residual_multiplier)
 
 
 def hidden_states(w: Scope, cfg: Config, step: Step) -> Tensor:

@@ -13,14 +13,25 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from weft.frozen import frozen
 from weft.models import llama, qwen2_moe, qwen3_5_text, qwen3_moe
 from weft.models.llama import token_logit
-from weft.models.qwen3_5_text import NAMES
+from weft.models.qwen3_5_text import DRAFT_HEAD, NAMES
 from weft.weights.names import Gguf, GgufKeys
 
 if TYPE_CHECKING:
     from weft.graph.tensor import Tensor
     from weft.nn import Scope, Step
 
-__all__ = ["GGUF", "KIND", "NAMES", "Config", "forward", "hidden_states", "token_logit"]
+__all__ = [
+    "DRAFT_HEAD",
+    "GGUF",
+    "KIND",
+    "NAMES",
+    "Config",
+    "draft",
+    "forward",
+    "forward_hidden",
+    "hidden_states",
+    "token_logit",
+]
 
 KIND = "decoder"
 
@@ -80,3 +91,13 @@ def hidden_states(w: Scope, cfg: Config, step: Step) -> Tensor:
 def forward(w: Scope, cfg: Config, step: Step) -> Tensor:
     """Logits of the tokens in step.rows [L, vocab]; step carries positions, pages and slots."""
     return llama.head(hidden_states(w / "model", cfg, step), w, cfg)
+
+
+def forward_hidden(w: Scope, cfg: Config, step: Step) -> tuple[Tensor, Tensor]:
+    """`forward`, and the normed last hidden state of all tokens [T, hidden], which `draft` reads."""
+    return qwen3_5_text.forward_hidden(w, cfg, step, block)
+
+
+def draft(w: Scope, cfg: Config, step: Step) -> tuple[Tensor, Tensor]:
+    """Multi-token prediction, as in qwen3_5_text; the head's layer has experts."""
+    return qwen3_5_text.draft(w, cfg, step, qwen2_moe.experts)

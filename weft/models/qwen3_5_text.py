@@ -42,7 +42,15 @@ LAYER_TYPES = ("linear_attention", "full_attention")
 MAX_WIDTH = 16  # of a convolution, csrc/kernels/causal_conv.cpp
 UNIT_EPS = 1e-6  # of queries and keys of the delta rule
 INTERVAL = 4  # every fourth layer attends, where a file says nothing else
-NEXTN = ("eh_proj", "enorm", "hnorm", "embed_tokens", "shared_head_head", "shared_head_norm")  # the next token but one
+# What only a head for the next token but one has, in GGUF's words; the first four are what Qwen's heads have.
+NEXTN = {
+    "eh_proj": "mtp.fc",
+    "enorm": "mtp.pre_fc_norm_embedding",
+    "hnorm": "mtp.pre_fc_norm_hidden",
+    "shared_head_norm": "mtp.norm",
+    "embed_tokens": "",
+    "shared_head_head": "",
+}
 
 
 def read_gguf(keys: GgufKeys, config: dict[str, Any]) -> dict[str, Any]:
@@ -72,7 +80,11 @@ def write_gguf(gguf: Gguf, config: Mapping[str, Any]) -> dict[str, Any]:
         raise gguf.unwritable("a linear_value_head_dim other than linear_key_head_dim")
     if cfg.attention_bias:
         raise gguf.unwritable("attention_bias")
+    heads = config.get("mtp_num_hidden_layers") or 0
+    if heads > 1:
+        raise gguf.unwritable("more than one layer of multi-token prediction")
     return {
+        **({"block_count": cfg.num_hidden_layers + 1, "nextn_predict_layers": 1} if heads else {}),
         "rope.dimension_count": cfg.rotated,
         # Pairs that turn with time, height and width in images; readers ask for them.
         "rope.dimension_sections": [(cfg.rotated // 2 + 2 - part) // 3 for part in range(3)] + [0],
@@ -82,7 +94,7 @@ def write_gguf(gguf: Gguf, config: Mapping[str, Any]) -> dict[str, Any]:
         "ssm.time_step_rank": cfg.linear_num_value_heads,
         "ssm.inner_size": cfg.linear_num_value_heads * cfg.linear_value_head_dim,
         "full_attention_interval": cfg.full_attention_interval,
-        "attention.recurrent_layers": [not cfg.attends(layer) for layer in range(cfg.num_hidden_layers)],
+        "attention.recurrent_layers": [not cfg.attends(i) for i in range(cfg.num_hidden_layers)] + [False] * heads,
     }
 
 
@@ -115,6 +127,7 @@ GGUF = replace(
     whole={"ssm_a": "linear_attn.A_log", "ssm_dt.bias": "linear_attn.dt_bias"},
     minus_exp="linear_attn.A_log",
     plain_norms=("linear_attn.norm.weight",),
+    draft={"": "mtp.layers.0", **{f"nextn.{name}": own for name, own in NEXTN.items() if own}},
     absent=frozenset(),
     plus_one=True,
     paired=False,
@@ -256,13 +269,13 @@ def forward(w: Scope, cfg: Config, step: Step) -> Tensor:
     return llama.head(hidden_states(w / "model", cfg, step), w, cfg)
 
 
-def forward_hidden(w: Scope, cfg: Config, step: Step) -> tuple[Tensor, Tensor]:
+def forward_hidden(w: Scope, cfg: Config, step: Step, layers: Callable[..., Tensor] = block) -> tuple[Tensor, Tensor]:
     """`forward`, and the normed last hidden state of all tokens [T, hidden], which `draft` reads."""
-    x = norm(trunk(w / "model", cfg, step), w / "model" / "norm", cfg)
+    x = norm(trunk(w / "model", cfg, step, layers), w / "model" / "norm", cfg)
     return llama.head(nn.take_rows(x, step.rows), w, cfg), x
 
 
-def draft(w: Scope, cfg: Config, step: Step) -> tuple[Tensor, Tensor]:
+def draft(w: Scope, cfg: Config, step: Step, feed_forward: Callable[..., Tensor] = llama.mlp) -> tuple[Tensor, Tensor]:
     """Multi-token prediction: logits of the token after the next one, and hidden states to go on from, of step.rows.
 
     step.vectors are normed hidden states, step.ids the tokens after theirs. All norms hold their weight less one.
@@ -274,6 +287,6 @@ def draft(w: Scope, cfg: Config, step: Step) -> tuple[Tensor, Tensor]:
     x = x + nn.linear(y, head / "fc", hidden, columns=(hidden, 2 * hidden))
     at, layer = head / "layers" / 0, cfg.num_hidden_layers  # its keys and values lie in the same pages
     x = x + self_attention(norm(x, at / "input_layernorm", cfg), at / "self_attn", cfg, step, layer)
-    x = x + llama.mlp(norm(x, at / "post_attention_layernorm", cfg), at / "mlp", cfg)
+    x = x + feed_forward(norm(x, at / "post_attention_layernorm", cfg), at / "mlp", cfg)
     x = norm(nn.take_rows(x, step.rows), head / "norm", cfg)
     return llama.head(x, w, cfg), x

@@ -23,7 +23,7 @@ def mixture(
     kind: str = "silu",
     gate: Callable[[Tensor, Tensor], Tensor] | None = None,
     biased: bool = False,
-    names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj"),
+    names: tuple[str, ...] = ("gate_proj", "up_proj", "down_proj"),
     bias: Tensor | None = None,
     shared: Tensor | None = None,
     share: Tensor | None = None,
@@ -31,30 +31,40 @@ def mixture(
 ) -> Tensor:
     """The weighted sum of the results of each token's `top` experts.  x [T, hidden], scores [T, E] -> [T, hidden]
 
-    An expert is down(kind(gate(x)) * up(x)), `inner` wide; `gate` makes another product of the two. `biased`: all three
-    matrices have biases. `w` has the experts below their numbers, or all of them in
-    gate_up_proj [E, 2 inner, hidden] and down_proj [E, hidden, inner]. `bias` and `route` are of ops.route,
-    `shared` and `share` of ops.combine.
+    An expert is down(kind(gate(x)) * up(x)), `inner` wide; `gate` makes another product of the two. With two `names` it
+    has no gate: down(kind(up(x))). `biased`: all matrices have biases. `w` has the experts below their numbers, or all
+    of them in gate_up_proj [E, 2 inner, hidden], or up_proj [E, inner, hidden], and down_proj [E, hidden, inner].
+    `bias` and `route` are of ops.route, `shared` and `share` of ops.combine.
     """
     count, hidden = cast(int, scores.shape[1]), cast(int, x.shape[1])
     chosen, weights = ops.route(scores, bias, top=top, **route)
     rows, starts, places = ops.group(chosen, experts=count)
     picked = ops.take_rows(x, rows)
-    fused, sizes = "gate_up_proj" in w, (inner, inner, hidden)
-    biases = [(w / EACH / name).weight("bias", count * size) if biased else None for name, size in zip(names, sizes)]
-    inside = (
-        ops.matmul(picked, _inner_matrices(w, name, half, count, inner, hidden, fused), biases[half], starts)
-        for half, name in enumerate(names[:2])
-    )
-    down = w.weight("down_proj", count, hidden, inner) if fused else _each(w, names[2], count, hidden, inner)
-    y = ops.matmul(gate(*inside) if gate else ops.gated(*inside, kind=kind), down, biases[2], starts)
-    return cast("Tensor", ops.combine(y, places, weights, shared, share))
+    fused, last = "down_proj" in w, len(names) - 1
+    biases = [
+        (w / EACH / name).weight("bias", count * (hidden if place == last else inner)) if biased else None
+        for place, name in enumerate(names)
+    ]
+    down = w.weight("down_proj", count, hidden, inner) if fused else _each(w, names[last], count, hidden, inner)
+    inside = [
+        ops.matmul(picked, _inner_matrices(w, names, place, count, inner, hidden, fused), biases[place], starts)
+        for place in range(last)
+    ]
+    if last == 1:
+        y = ops.activate(*inside, kind=kind)
+    else:
+        y = gate(*inside) if gate else ops.gated(*inside, kind=kind)
+    return cast("Tensor", ops.combine(ops.matmul(y, down, biases[last], starts), places, weights, shared, share))
 
 
-def _inner_matrices(w: Scope, name: str, half: int, count: int, inner: int, hidden: int, fused: bool) -> Tensor:
-    if fused:
-        return w.weight("gate_up_proj", count, inner, hidden, part=(half * inner, 2 * inner))
-    return _each(w, name, count, inner, hidden)
+def _inner_matrices(
+    w: Scope, names: tuple[str, ...], place: int, count: int, inner: int, hidden: int, fused: bool
+) -> Tensor:
+    if not fused:
+        return _each(w, names[place], count, inner, hidden)
+    if len(names) == 2:
+        return w.weight("up_proj", count, inner, hidden)
+    return w.weight("gate_up_proj", count, inner, hidden, part=(place * inner, 2 * inner))
 
 
 def _each(w: Scope, name: str, count: int, rows: int, cols: int) -> Tensor:

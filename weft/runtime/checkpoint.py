@@ -453,11 +453,13 @@ def _open_gguf(path: Path) -> Checkpoint:
     architecture = meta.get_str("general.architecture")
     gguf = gguf_declaration(architecture, meta.get_int(f"{architecture}.expert_count", 0) > 0)
     config = config_from_gguf(opened, gguf)
-    tensors = {}
+    layers, tensors = config["num_hidden_layers"], {}
+    drafts = gguf.has_draft_head(opened.tensors, layers)
     for name, view in opened.tensors.items():
         full = gguf.hf_name(name)
         if full is not None:
             form = PLUS_ONE if gguf.holds_plus_one(full) else MINUS_EXP if gguf.holds_minus_exp(full) else ""
+            full = gguf.draft_name(full, layers) if drafts else full
             read_as = full + gguf.rows_of(name, view.shape[0]) + form
             tensors[read_as] = Tensor(view, gguf.row_order(full, config))
     return Checkpoint(

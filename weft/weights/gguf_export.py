@@ -36,15 +36,17 @@ _REALS = {
     "rope_theta": "rope.freq_base",
 }
 _EXPERT = re.compile(r"(.+\.experts)\.[0-9]+\.(.+)")
-_FUSED = re.compile(r"(.+\.experts)\.(gate_up_proj|down_proj)")
+_FUSED = re.compile(r"(.+\.experts)\.(gate_up_proj|up_proj|down_proj)")
 _HEAD_WIDTHS = ("attention.key_length", "attention.value_length", "rope.dimension_count")
 
 
 def gguf_tensors(config: Mapping[str, Any], tensors: Mapping[str, TensorView], gguf: Gguf) -> dict[str, TensorView]:
     """The tensors of a Hugging Face model as a GGUF file of it holds them, rope factors among them."""
+    gguf = gguf.of(config)
     full = _with_head_dim(_flat_rope(config), gguf)
     stored: dict[str, TensorView] = {}
     for name, view in _with_stacks(expert_stacks(tensors) if gguf.stacks else tensors).items():
+        name = gguf.layer_name(name, full["num_hidden_layers"]) if gguf.draft else name
         if parts := gguf.parts(name):
             stored.update(zip(parts, _row_parts(view, len(parts))))
             continue
@@ -109,7 +111,7 @@ def _row_parts(view: TensorView, count: int) -> list[TensorView]:
 
 def gguf_from_config(config: Mapping[str, Any], gguf: Gguf) -> dict[str, Any]:
     """GGUF metadata of a model with this config.json; gguf_tensors has what goes beside it."""
-    config = _flat_rope(config)
+    config, gguf = _flat_rope(config), gguf.of(config)
     if gguf.head_dim:
         config = _with_head_dim(config, gguf)
     activation = config.get("hidden_activation") or config.get("hidden_act")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import field
 from functools import lru_cache
 from typing import Any, NoReturn, Protocol
@@ -111,7 +111,11 @@ class Gguf:
     rope_words    older words for kinds of rope_scaling -> the current ones
     activation    the only activation that readers of the format apply
     experts       layers have experts, whose number is expert_count
+    sparse        for a model that may have experts or not: how files with experts hold it
+    is_sparse     with `sparse`: whether a model with this config.json has experts
     stacks        as Names.stacks, for tensors that are written
+    draft         the head for multi-token prediction, whose tensors lie in one more layer: the stems that only it has
+                  there -> its names; "" -> what the names of its own layer begin with
     some_attend   attention.head_count_kv and feed_forward_length may have a number for each layer, 0 for one without
     head_dim      the width of a head where config.json names none; 0 for an even share of the embedding
     read          config.json's entries that only this model has, from the keys and the shared entries
@@ -139,12 +143,21 @@ class Gguf:
     rope_words: Mapping[str, str] = field(default_factory=dict)
     activation: str = "silu"
     experts: bool = False
+    sparse: Gguf | None = None
+    is_sparse: Callable[[Mapping[str, Any]], bool] | None = None
     stacks: bool = False
+    draft: Mapping[str, str] = field(default_factory=dict)
     some_attend: bool = False
     head_dim: int = 0
     read: Callable[[GgufKeys, dict[str, Any]], dict[str, Any]] | None = None
     write: Callable[[Gguf, Mapping[str, Any]], dict[str, Any]] | None = None
     first_row: Callable[[Mapping[str, Any]], int] | None = None
+
+    def of(self, config: Mapping[str, Any]) -> Gguf:
+        """How files hold a model with this config.json: `sparse` where it has experts and these differ."""
+        return (
+            self.sparse if self.sparse is not None and self.is_sparse is not None and self.is_sparse(config) else self
+        )
 
     def hf_name(self, name: str) -> str | None:
         """`blk.3.attn_q.weight` is `model.layers.3.self_attn.q_proj.weight`; None where Hugging Face has none."""
@@ -163,6 +176,30 @@ class Gguf:
         if layer is not None and whole is not None:
             return f"{self.layer_prefix}.{layer[1]}.{whole}.{suffix}"
         raise self._unknown(name)
+
+    def has_draft_head(self, names: Collection[str], layers: int) -> bool:
+        """Whether a file with these tensors has the head in the layer after `layers`, in the form that `draft` says."""
+        at = f"blk.{layers}."
+        own = {name.removeprefix(at).rpartition(".")[0] for name in names if name.startswith(f"{at}nextn.")}
+        return bool(own) and own == set(self.draft) - {""}
+
+    def draft_name(self, name: str, layers: int) -> str:
+        """`name` as `hf_name` gives it; a tensor of the layer after `layers` is one of the draft head."""
+        stem, _, suffix = name.rpartition(".")
+        at = f"{self.layer_prefix}.{layers}."
+        if not stem.startswith(at):
+            return name
+        own = stem.removeprefix(at)
+        return f"{self.draft.get(own) or '.'.join((self.draft[''], own))}.{suffix}"
+
+    def layer_name(self, name: str, layers: int) -> str:
+        """The way back: a tensor of the draft head is one of the layer after `layers`."""
+        stem, _, suffix = name.rpartition(".")
+        at = f"{self.layer_prefix}.{layers}"
+        own = {drafted: stem for stem, drafted in self.draft.items() if stem}.get(stem)
+        if own is None and self.draft and stem.startswith(f"{self.draft['']}."):
+            own = stem.removeprefix(f"{self.draft['']}.")
+        return name if own is None else f"{at}.{own}.{suffix}"
 
     def rows_of(self, name: str, rows: int) -> str:
         """Where a tensor of `rows` rows holds a part of Hugging Face's: which rows, as weft.nn.Scope names them."""

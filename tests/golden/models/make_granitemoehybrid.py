@@ -40,7 +40,6 @@ GRANITE: dict[str, Any] = {
     "eos_token_id": 2,
     "pad_token_id": 0,
 }
-LENGTHS = (1, 7, 40, 130, 1000)
 RECURRENT = True  # layers whose state is a slot
 CONFIGS = {
     "granitemoehybrid": GRANITE,
@@ -60,13 +59,15 @@ CONFIGS = {
         "attention_bias": True,
         "tie_word_embeddings": False,
     },
+    "granitemoehybrid-experts": {**GRANITE, "num_local_experts": 6, "num_experts_per_tok": 3, "intermediate_size": 40},
 }
 _WRITABLE = {"mamba_conv_bias": True, "mamba_proj_bias": False, "attention_bias": False}
 UNWRITABLE = {"granitemoehybrid-rope-groups": ("mamba_proj_bias", _WRITABLE)}
 REFUSED = [
     ({"layer_types": ["mamba"]}, "layer_types", "for each of 4 layers: got '1 entries'"),
     ({"layer_types": ["mamba", "conv", "mamba", "mamba"]}, "layer_types", "weft knows mamba, linear_attention"),
-    ({"num_local_experts": 4}, "num_local_experts", "must be 0: got 4"),
+    ({"num_local_experts": -1}, "num_local_experts", "must be 0 to 65536: got -1"),
+    ({"num_local_experts": 4, "num_experts_per_tok": 5}, "num_experts_per_tok", r"1 to num_local_experts \(4\): got 5"),
     ({"position_embedding_type": "alibi"}, "position_embedding_type", "weft knows rope and nope"),
     ({"mamba_d_head": 8}, "mamba_d_head", "the channels of each of mamba_n_heads"),
     ({"mamba_n_groups": 4}, "mamba_n_heads", "must be a multiple of 4 groups"),
@@ -103,6 +104,11 @@ def shapes(cfg: dict[str, Any]) -> dict[str, tuple[int, ...]]:
         found |= {f"{at}{name}_layernorm.weight": (hidden,) for name in ("input", "post_attention")}
         found |= {f"{at}shared_mlp.input_linear.weight": (2 * width, hidden)}
         found |= {f"{at}shared_mlp.output_linear.weight": (hidden, width)}
+        if cfg["num_local_experts"]:
+            experts, inner = cfg["num_local_experts"], cfg["intermediate_size"]
+            found[f"{at}block_sparse_moe.router.weight"] = (experts, hidden)
+            found[f"{at}block_sparse_moe.experts.gate_up_proj"] = (experts, 2 * inner, hidden)
+            found[f"{at}block_sparse_moe.experts.down_proj"] = (experts, hidden, inner)
         if kind.removeprefix("full_") == "attention":
             made = {"q_proj": (heads * dim, hidden), "o_proj": (hidden, heads * dim)}
             made |= {name: (groups * dim, hidden) for name in ("k_proj", "v_proj")}

@@ -38,10 +38,10 @@ def run(name: str, cfg: dict[str, Any]) -> dict[str, np.ndarray]:
     return outputs(name, cfg, model)
 
 
-def loaded(cfg: dict[str, Any], made: Any) -> Any:
+def loaded(cfg: dict[str, Any], made: Any, weights: dict[str, np.ndarray] | None = None) -> Any:
     """The model as transformers reads it from a file, where experts may be apart or together."""
     with tempfile.TemporaryDirectory() as folder:
-        tiny.write_folder(Path(folder), cfg)
+        tiny.write_folder(Path(folder), cfg, weights)
         model, report = made.from_pretrained(
             folder, attn_implementation="eager", dtype=torch.float32, output_loading_info=True
         )

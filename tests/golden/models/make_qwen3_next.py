@@ -42,7 +42,6 @@ QWEN3_NEXT: dict[str, Any] = {
     "decoder_sparse_step": 1,
     "mlp_only_layers": [],
 }
-LENGTHS = (1, 7, 40, 130, 1000)
 RECURRENT = True  # layers whose state is a slot
 PLUS_ONE = True  # norms are stored less one
 CONFIGS = {
@@ -59,7 +58,13 @@ CONFIGS = {
         "tie_word_embeddings": True,
     },
 }
-UNWRITABLE: dict[str, tuple[str, dict[str, Any]]] = {}
+UNWRITABLE: dict[str, tuple[str, dict[str, Any]]] = {
+    "qwen3_next": ("linear_value_head_dim", {"linear_value_head_dim": 8}),
+    "qwen3_next-some-dense-tied": (
+        "linear_value_head_dim",
+        {"linear_value_head_dim": 8, "mlp_only_layers": [], "norm_topk_prob": True},
+    ),
+}
 REFUSED = [
     ({"num_experts_per_tok": 11}, "num_experts_per_tok", r"must be at most num_experts \(10\): got 11"),
     ({"linear_num_value_heads": 3}, "linear_num_value_heads", "must be a multiple of linear_num_key_heads"),

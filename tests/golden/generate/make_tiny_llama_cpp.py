@@ -1,6 +1,6 @@
-"""Make experts-llama-cpp.npz: what llama.cpp computes for tiny random GGUF files with experts.
+"""Make tiny-llama-cpp.npz: what llama.cpp computes for tiny random GGUF files with recurrent layers or experts.
 
-PYTHONPATH=. python tests/golden/generate/make_experts_llama_cpp.py
+PYTHONPATH=. python tests/golden/generate/make_tiny_llama_cpp.py
 
 Needs xllamacpp, which carries llama.cpp. The files are weft's own, in f32, without a vocabulary.
 """
@@ -8,6 +8,7 @@ Needs xllamacpp, which carries llama.cpp. The files are weft's own, in f32, with
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,16 +18,27 @@ import tiny  # noqa: E402
 from tiny_gguf import declared, gguf_from_config, gguf_tensors  # noqa: E402
 
 LENGTH = 130
-CHANGES = {
+TILED = {"linear_value_head_dim": 8, "tiled_value_heads": True}  # as files of Qwen3.5 have them
+# tiny.CONFIGS -> what is other in the file: what GGUF has no words for, or llama.cpp does not compute.
+CHANGES: dict[str, dict[str, Any]] = {
+    "lfm2": {},
+    "qwen3_5_text": TILED,
+    "granitemoehybrid": {},
+    "nemotron_h": {},
     "qwen3_moe": {},
     "qwen2_moe": {},
     "mixtral": {},
     "lfm2_moe": {},
-    "qwen3_5_moe_text": {"linear_value_head_dim": 8, "tiled_value_heads": True},
+    "qwen3_5_moe_text": TILED,
+    "qwen3_next": {"linear_value_head_dim": 8},
+    "granitemoehybrid-experts": {},
+    "nemotron_h-experts": {},
+    "nemotron_h-experts-narrow": {"hybrid_override_pattern": "EMM*E", "mlp_bias": False},
+    "gpt_oss": {"rope_scaling": None},
 }
 
 
-def config_of(name: str) -> dict:
+def config_of(name: str) -> dict[str, Any]:
     return {**tiny.CONFIGS[name], **CHANGES[name]}
 
 
@@ -37,7 +49,7 @@ def write(path: Path, name: str) -> None:
 
     cfg = config_of(name)
     views = {key: TensorView.of(value) for key, value in tiny.weights(cfg).items()}
-    architecture = declared(cfg["model_type"]).architecture
+    architecture = declared(cfg["model_type"]).of(cfg).architecture
     more = {"tokenizer.ggml.model": "no_vocab", f"{architecture}.vocab_size": cfg["vocab_size"]}
     write_gguf(path, gguf_tensors(cfg, views), {**gguf_from_config(cfg), **more})
 
@@ -55,5 +67,5 @@ if __name__ == "__main__":
             ids = tiny.token_ids(config_of(name), LENGTH)
             found[name] = llama.decode(ids.tolist(), 0, True)
             print(name, found[name].shape)
-    np.savez_compressed(HERE / "experts-llama-cpp.npz", **found)
-    note_versions(HERE / "experts-llama-cpp.npz", "xllamacpp", "numpy")
+    np.savez_compressed(HERE / "tiny-llama-cpp.npz", **found)
+    note_versions(HERE / "tiny-llama-cpp.npz", "xllamacpp", "numpy")
