@@ -117,11 +117,17 @@ def test_a_decoder_saved_without_its_head_has_its_own_names(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("name", "ops"), [("lfm2", "the ops causal_conv$"), ("qwen3_5_text", "the ops causal_conv, delta_rule$")]
+    ("name", "words"),
+    [
+        ("lfm2", "its program has the ops causal_conv$"),
+        ("qwen3_5_text", "its program has the ops causal_conv, delta_rule$"),
+        ("mixtral", "its program has the ops combine, group, route$"),
+        ("mpnet", "its attention scores have biases by distance$"),
+    ],
 )
-def test_a_type_that_does_not_fit_names_the_obstacle(tmp_path: Path, name: str, ops: str) -> None:
+def test_a_type_that_does_not_fit_names_the_obstacle(tmp_path: Path, name: str, words: str) -> None:
     folder = tiny.write_folder(tmp_path / name, tiny.CONFIGS[name])
-    with pytest.raises(UnsupportedError, match=f"a {name} does not fit a description: its program has {ops}"):
+    with pytest.raises(UnsupportedError, match=f"a {name} does not fit a description: {words}"):
         description_of(open_checkpoint(folder))
 
 
@@ -346,3 +352,25 @@ def test_odd_values_anywhere_are_read_or_refused(tmp_path: Path) -> None:
             except ModelError as error:
                 refused.append(error.field)
     assert len(refused) > 200 and all(refused)
+
+
+def test_sinks_take_part_of_the_attention(tmp_path: Path, llama: Callable[..., Path]) -> None:
+    """A sink far below every score changes nothing; one above them takes all, and leaves the residual stream."""
+    words = json.loads((llama({}) / "weft.json").read_text())
+    plain = computed(open_checkpoint(llama({})), (ids := tiny.token_ids(tiny.LLAMA, 40)), decodes=True)
+    words["attention"]["sinks"] = True
+    words["weights"]["sinks"] = "model.layers.{i}.self_attn.sinks"
+    found = []
+    for value in (-1e4, 0.0, 1e4):
+        sinks = {f"model.layers.{i}.self_attn.sinks": np.full(6, value, np.float32) for i in range(2)}
+        folder = tiny.write_folder(tmp_path / str(value), tiny.LLAMA, {**tiny.weights(tiny.LLAMA), **sinks})
+        decoder = Decoder(open_checkpoint(described(folder, words)))
+        found.append(decoder.logits(ids))
+        reference = Decoder(decoder.checkpoint, backend="reference").logits(ids)
+        assert np.abs(reference - found[-1]).max() < 2e-4
+    assert np.abs(found[0] - plain).max() < 1e-5 < np.abs(found[1] - plain).max()
+    silent = tiny.weights(tiny.LLAMA)
+    for i in range(2):
+        silent[f"model.layers.{i}.self_attn.o_proj.weight"][:] = 0
+    folder = tiny.write_folder(tmp_path / "silent", tiny.LLAMA, silent)
+    assert np.abs(found[2] - computed(open_checkpoint(folder), ids, decodes=True)).max() < 1e-4

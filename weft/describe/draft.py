@@ -193,6 +193,7 @@ class _Drafting:
             "cap": self.settings.real("attn_logit_softcapping"),
             "bias": "q" in self.found.biased or "qkv" in self.found.biased,
             "out_bias": "o" in self.found.biased,
+            "sinks": "sinks" in self.found,
             "qk_norm": self._qk_norm(),
             "qkv": "apart" if apart else self.family.qkv,
         }
@@ -265,14 +266,29 @@ class _Drafting:
         rope = next(iter(ropes), None)
         local = "local" if "local" in ropes else rope
         rotates = self.family.full_rotates or not window
+        slides = [bool(window) and kind in SLIDES for kind in listed]
+        named = [local if slide else rope if rotates else None for slide in slides]
+        thetas = self.settings.get("layer_rope_theta", list)
+        if thetas is not None and ropes:
+            ropes, named = self._ropes_by_layer(ropes[said.MAIN], thetas)
+        many = len(set(named)) > len(set(slides))
+        names = [
+            ("sliding" if slide else "full") + (f"_{own or 'no_rope'}" if many else "")
+            for slide, own in zip(slides, named)
+        ]
         types = {
-            "full": {"window": 0, "rope": rope if rotates else None},
-            "sliding": {"window": window or 0, "rope": local},
+            name: {"window": window if slide else 0, "rope": own} for name, slide, own in zip(names, slides, named)
         }
-        names = ["sliding" if window and kind in SLIDES else "full" for kind in listed]
         period = next(n for n in range(1, len(names) + 1) if all(name == names[i % n] for i, name in enumerate(names)))
-        used = {name: types[name] for name in dict.fromkeys(names)}
-        return {"ropes": ropes, "layer_types": used, "pattern": names[:period]}
+        return {"ropes": ropes, "layer_types": types, "pattern": names[:period]}
+
+    def _ropes_by_layer(self, main: dict[str, Any], thetas: list[Any]) -> tuple[dict[str, Any], list[str | None]]:
+        """A rope for each theta of a layer, and its name in each layer; a theta of 0 is none."""
+        if len(thetas) != self.layers:
+            self.obstacles.append(f"layer_rope_theta has {len(thetas)} entries for {self.layers} layers")
+        given = [theta for theta in dict.fromkeys(thetas) if theta]
+        ropes = {theta: said.MAIN if place == 0 else f"theta_{theta:g}" for place, theta in enumerate(given)}
+        return {name: {**main, "theta": float(theta)} for theta, name in ropes.items()}, [ropes.get(t) for t in thetas]
 
     def _ropes(self) -> dict[str, Any]:
         theta = self.settings.real("theta")

@@ -66,6 +66,7 @@ FAMILIES: dict[str, Family] = {
     "gpt_neo": Family(score_scale=1.0),
     "gpt_neox": Family(qkv="by_group", defaults={"use_parallel_residual": True, "rotary_pct": 0.25}),
     "gptj": Family(pairs="neighbours", defaults={"rotary_dim": 64}),
+    "granite_swa": Family(),
     "helium": _TURNED,
     "nemotron": Family(plus_one=True, defaults={"partial_rotary_factor": 0.5}),
     "olmo": Family(eps=1e-5),

@@ -22,6 +22,8 @@ WORDS = frozenset(
         *("rms_norm", "layer_norm", "rope", "attention", "attention_paged", "kv_write"),
     }
 )
+# Operands of those that it never gives.
+BEYOND = {("attention", "bias"): "its attention scores have biases by distance"}
 
 
 def description_of(checkpoint: Checkpoint) -> Description:
@@ -65,4 +67,8 @@ def _obstacle(checkpoint: Checkpoint) -> str:
     found = sorted({instruction.op for instruction in body} - WORDS)
     if found:
         return f"its program has the ops {', '.join(found)}"
+    for instruction in body:
+        for operand, given in zip(instruction.meaning.operands, instruction.inputs):
+            if given is not None and (instruction.op, operand.name) in BEYOND:
+                return BEYOND[instruction.op, operand.name]
     return f"weft/models/{checkpoint.model_type}.py does not describe it"

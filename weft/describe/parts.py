@@ -52,6 +52,8 @@ TRAINING = re.compile(
     r"(?:cls|lm_head|discriminator_predictions|generator_predictions|generator_lm_head|classifier)\..*"
 )
 
+# The whole name of one number for each head, inside a layer.
+_SINKS = re.compile(_ATTENTION + r"sinks")
 _LAYER = re.compile(r"((?:[^.]+\.)*?)(0|[1-9][0-9]{0,3})\.(.+)")
 _INSIDE = {part: re.compile(pattern) for part, pattern in INSIDE.items()}
 _OUTSIDE = {part: re.compile(pattern) for part, pattern in OUTSIDE.items()}
@@ -82,6 +84,9 @@ def find_parts(tensors: Mapping[str, Shape], layers: int) -> Found:
         if UNUSED.fullmatch(name):
             continue
         inside = _LAYER.fullmatch(name)
+        if inside is not None and inside[1] == head and _SINKS.fullmatch(inside[3]):
+            names["sinks"] = f"{head}{LAYER}.{inside[3]}"
+            continue
         if inside is not None and inside[1] == head:
             stem, _, ending = inside[3].rpartition(".")
             part, full = _part(stem, _INSIDE), f"{head}{LAYER}.{stem}"

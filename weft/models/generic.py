@@ -93,6 +93,11 @@ class Parts:
     def __truediv__(self, role: str) -> Scope:
         return self.w / self.words.weights[role].replace(LAYER, str(self.layer))
 
+    def vector(self, role: str, size: int) -> Tensor:
+        """A tensor that is no weight or bias of a part: its name is whole."""
+        above, _, name = (self / role).path.rpartition(".")
+        return (self.w / above).weight(name, size)
+
     def norm(self, x: Tensor, role: str) -> Tensor:
         norm = self.words.norm
         w = self / role if norm.weight else None
@@ -134,7 +139,10 @@ def attention(x: Tensor, p: Parts, cfg: Config, step: Step, layer: int) -> Tenso
     if rotation is not None:
         q, k = nn.rotate(q, step, rotation), nn.rotate(k, step, rotation)
     cap = 0.0 if att.cap is None else att.cap
-    y = nn.attend(q, k, v, step, layer, causal=att.causal, window=kind.window, scale=att.scale, softcap=cap)
+    sinks = p.vector("sinks", att.heads) if att.sinks else None
+    y = nn.attend(
+        q, k, v, step, layer, causal=att.causal, window=kind.window, scale=att.scale, softcap=cap, sinks=sinks
+    )
     return p.linear(y.reshape(x.shape[0], att.heads * att.head_dim), "o", cfg.hidden_size, att.out_bias)
 
 

@@ -118,6 +118,7 @@ class Attention:
     cap: float | None = None
     bias: bool = False  # of queries, keys and values
     out_bias: bool = False
+    sinks: bool = False  # one more score for each head, of no value
     qk_norm: str = "none"
     qkv: str = "apart"
 
@@ -226,6 +227,7 @@ def roles(
         "qkv": (1, not apart),
         "q_norm": (1, attention.qk_norm != "none" and norm.weight),
         "k_norm": (1, attention.qk_norm != "none" and norm.weight),
+        "sinks": (1, attention.sinks),
         "o": (1, True),
         "attention_out_norm": (1, "out" in norms),
         "mlp_norm": (1, "in" in norms and not shared),

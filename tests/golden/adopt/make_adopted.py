@@ -79,6 +79,21 @@ ADOPTED: dict[str, tuple[str, str, dict[str, Any]]] = {
     ),
     "biogpt": ("biogpt", "BioGptForCausalLM", SIZES),
     "seed_oss": ("seed_oss", "SeedOssForCausalLM", {**GROUPED, "head_dim": 12}),
+    "granite_swa": (
+        "granite_swa",
+        "GraniteSWAForCausalLM",
+        {
+            **GROUPED,
+            "num_hidden_layers": 4,
+            "layer_types": FOUR,
+            "sliding_window": 20,
+            "layer_rope_theta": [1000.0, 1000.0, 10000.0, 0],
+            "embedding_multiplier": 3.0,
+            "residual_multiplier": 0.5,
+            "attention_multiplier": 0.25,
+            "logits_scaling": 2.0,
+        },
+    ),
     "helium": ("helium", "HeliumForCausalLM", {**GROUPED, "head_dim": 8}),
     "exaone4": (
         "exaone4",
