@@ -39,7 +39,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.mark.parametrize("name", [*DECODERS, *ENCODERS])
 def test_every_golden_passes_on_the_reference(folders: dict[str, Path], name: str) -> None:
     checkpoint = open_checkpoint(folders[name])
-    for length in tiny.LENGTHS:
+    for length in tiny.lengths(tiny.CONFIGS[name]):
         ids = tiny.token_ids(tiny.CONFIGS[name], length)
         if name in DECODERS:
             decoder = Decoder(checkpoint, context=context_of(length), backend="reference")

@@ -14,7 +14,7 @@ DISTILBERT: dict[str, Any] = {
     "n_layers": 2,
     "n_heads": 6,
     "activation": "gelu",
-    "max_position_embeddings": 640,
+    "max_position_embeddings": 1024,
     "pad_token_id": 0,
 }
 CONFIGS = {

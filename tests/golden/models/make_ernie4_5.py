@@ -15,6 +15,7 @@ ERNIE: dict[str, Any] = {
     "model_type": "ernie4_5",
     "architectures": ["Ernie4_5ForCausalLM"],
     "vocab_size": 59,
+    "max_position_embeddings": 1024,
     "head_dim": 8,
     "rope_theta": 500000.0,
     "pad_token_id": 0,

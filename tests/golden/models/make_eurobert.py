@@ -15,6 +15,7 @@ EUROBERT: dict[str, Any] = {
     "model_type": "eurobert",
     "architectures": ["EuroBertModel"],
     "vocab_size": 59,
+    "max_position_embeddings": 1024,
     "rope_theta": 250000.0,
     "pad_token_id": 0,
 }

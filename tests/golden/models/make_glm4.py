@@ -15,6 +15,7 @@ GLM4: dict[str, Any] = {
     "model_type": "glm4",
     "architectures": ["Glm4ForCausalLM"],
     "vocab_size": 59,
+    "max_position_embeddings": 1024,
     "head_dim": 8,
     "attention_bias": True,
     "partial_rotary_factor": 0.5,

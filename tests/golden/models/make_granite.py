@@ -15,6 +15,7 @@ GRANITE: dict[str, Any] = {
     "model_type": "granite",
     "architectures": ["GraniteForCausalLM"],
     "vocab_size": 59,
+    "max_position_embeddings": 1024,
     "embedding_multiplier": 3.0,
     "residual_multiplier": 0.25,
     "attention_multiplier": 0.125,

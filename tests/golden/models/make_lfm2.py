@@ -26,7 +26,6 @@ LFM2: dict[str, Any] = {
     "eos_token_id": 2,
     "pad_token_id": 0,
 }
-LENGTHS = (1, 7, 40, 130, 1000)
 RECURRENT = True  # layers whose state is a slot
 CONFIGS = {
     "lfm2": LFM2,

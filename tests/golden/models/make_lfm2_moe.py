@@ -32,7 +32,6 @@ LFM2_MOE: dict[str, Any] = {
     "eos_token_id": 2,
     "pad_token_id": 0,
 }
-LENGTHS = (1, 7, 40, 130, 1000)
 RECURRENT = True  # layers whose state is a slot
 CONFIGS = {
     "lfm2_moe": LFM2_MOE,

@@ -17,7 +17,7 @@ MIXTRAL: dict[str, Any] = {
     "hidden_act": "silu",
     "rms_norm_eps": 1e-5,
     "rope_theta": 1000000.0,
-    "max_position_embeddings": 640,
+    "max_position_embeddings": 1024,
     "num_local_experts": 8,
     "num_experts_per_tok": 2,
     "sliding_window": None,

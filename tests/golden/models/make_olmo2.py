@@ -15,6 +15,7 @@ OLMO2: dict[str, Any] = {
     "model_type": "olmo2",
     "architectures": ["Olmo2ForCausalLM"],
     "vocab_size": 59,
+    "max_position_embeddings": 1024,
     "rope_theta": 500000.0,
     "pad_token_id": 0,
 }

@@ -15,6 +15,7 @@ OLMO3: dict[str, Any] = {
     "model_type": "olmo3",
     "architectures": ["Olmo3ForCausalLM"],
     "vocab_size": 59,
+    "max_position_embeddings": 1024,
     "num_hidden_layers": 5,
     "rope_theta": 500000.0,
     "sliding_window": 37,

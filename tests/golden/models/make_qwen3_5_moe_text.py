@@ -25,7 +25,6 @@ QWEN3_5_MOE: dict[str, Any] = {
     "num_experts_per_tok": 3,
     "fused_experts": True,
 }
-LENGTHS = (1, 7, 40, 130, 1000)
 RECURRENT = True  # layers whose state is a slot
 PLUS_ONE = True  # norms are stored less one
 CONFIGS = {

@@ -27,7 +27,6 @@ QWEN3_5: dict[str, Any] = {
     "linear_num_value_heads": 4,
     "pad_token_id": 0,
 }
-LENGTHS = (1, 7, 40, 130, 1000)
 RECURRENT = True  # layers whose state is a slot
 PLUS_ONE = True  # norms are stored less one
 CONFIGS = {

@@ -19,7 +19,7 @@ QWEN3_MOE: dict[str, Any] = {
     "hidden_act": "silu",
     "rms_norm_eps": 1e-5,
     "rope_theta": 1000000.0,
-    "max_position_embeddings": 640,
+    "max_position_embeddings": 1024,
     "num_experts": 12,
     "num_experts_per_tok": 3,
     "norm_topk_prob": True,

@@ -15,6 +15,7 @@ SMOLLM3: dict[str, Any] = {
     "model_type": "smollm3",
     "architectures": ["SmolLM3ForCausalLM"],
     "vocab_size": 59,
+    "max_position_embeddings": 1024,
     "num_hidden_layers": 5,
     "rope_theta": 5000000.0,
     "no_rope_layer_interval": 4,
