@@ -51,7 +51,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "_core",
     ),
     "describe": ("runtime", "models", "nn", "graph", "weights"),
-    "train": ("runtime", "runtime/threads", "nn", "graph", "backends", "weights"),
+    "train": (
+        *("runtime", "runtime/threads", "models", "nn", "graph", "backends"),
+        *("weights", "weights/sources", "text", "embed"),
+    ),
     "generate": ("runtime", "nn", "graph", "text", "weights/sources"),
     "rerank": ("progress", "runtime", "generate", "text", "weights/sources"),
     "embed": ("progress", "runtime", "runtime/threads", "text", "vectors", "weights", "weights/sources"),

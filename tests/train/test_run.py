@@ -46,7 +46,7 @@ def test_the_loss_falls(folder):
 def test_neither_threads_nor_the_size_of_a_step_change_a_bit(folder):
     found = []
     for threads, tokens in ((1, 1024), (2, 20), (3, 33)):
-        run = Run(learner_of(folder, threads=threads), lessons(), options(epochs=2, step_tokens=tokens))
+        run = Run(learner_of(folder, threads=threads), lessons(), options(epochs=2), step_tokens=tokens)
         list(run)
         found.append(run.parameters)
     for other in found[1:]:

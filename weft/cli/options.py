@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -114,6 +115,16 @@ def json_or_text(value: str) -> Any:
         return json.loads(value)
     except (ValueError, RecursionError):
         return value
+
+
+def byte_count(_: click.Context, __: click.Parameter, given: str | None) -> int | None:
+    """A callback for options that are sizes: 4000000, 500MB, 2G, 2Gi."""
+    if given is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", given.strip().lower())
+    if not found:
+        raise click.BadParameter(f"{given!r} is not a size; give bytes, 500MB or 2GB")
+    return int(float(found[1]) * (1024 if found[3] else 1000) ** " kmgt".index(found[2] or " "))
 
 
 def kv_dtype() -> Callable[[F], F]:

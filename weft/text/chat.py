@@ -182,19 +182,26 @@ def encode_chat(
     Strings in `kwargs` are trusted: they pass the tokens that the template needs (`bos_token`).
     """
     chosen = choose_template(template, tools)
-    special = [token for token, _, is_special in tokenizer.added_tokens if is_special]
-    structural = [token for token, _, is_special in tokenizer.added_tokens if not is_special and token in chosen]
-    structural = [token for token in structural if not token.isspace()]  # a line break controls nothing
-    try:
-        guard = _Guard(special, structural, chosen, messages, tools)
-    except RecursionError:
-        raise InputError("chat", "messages or tools are nested too deeply") from None
+    guard = guarded(tokenizer, chosen, messages, tools)
     rendered = render(chosen, guard.messages, tools=guard.tools, **kwargs)
     ids: list[int] = []
     for position, (piece, is_text) in enumerate(guard.pieces(rendered)):
         encode = partial(tokenizer.encode, add_special=False, parse_special=True, parse_added=not is_text)
         ids += encode_inside(encode, piece) if position else encode(piece)
     return ids
+
+
+def guarded(
+    tokenizer: Tokenizer, template: str, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None
+) -> "Guard":
+    """The messages and tools without the control tokens of this tokenizer and template."""
+    special = [token for token, _, is_special in tokenizer.added_tokens if is_special]
+    structural = [token for token, _, is_special in tokenizer.added_tokens if not is_special and token in template]
+    structural = [token for token in structural if not token.isspace()]  # a line break controls nothing
+    try:
+        return Guard(special, structural, template, messages, tools)
+    except RecursionError:
+        raise InputError("chat", "messages or tools are nested too deeply") from None
 
 
 def encode_inside(encode: Callable[[str], list[int]], piece: str) -> list[int]:
@@ -206,7 +213,7 @@ def encode_inside(encode: Callable[[str], list[int]], piece: str) -> list[int]:
     return both[len(line) :] if both[: len(line)] == line else encode(piece)
 
 
-class _Guard:
+class Guard:
     """Replaces control tokens in messages and tools by private-use characters, and restores them."""
 
     def __init__(
@@ -228,6 +235,14 @@ class _Guard:
             for index, message in enumerate(messages)
         ]
         self.tools = None if tools is None else self._guarded(tools, everything)
+
+    def free_characters(self, count: int) -> list[str]:
+        """Characters that neither the template nor a message has."""
+        found = []
+        for _ in range(count):
+            found.append(_free_character(self._taken))
+            self._taken.add(found[-1])
+        return found
 
     def pieces(self, rendered: str) -> Iterator[tuple[str, bool]]:
         """The rendered text in pieces, each with True if it came from a message and must stay text."""
@@ -267,9 +282,7 @@ class _Guard:
 
     def _stand_in(self, token: str) -> str:
         if token not in self._stand_ins:
-            free = _free_character(self._taken)
-            self._taken.add(free)
-            self._stand_ins[token] = free
+            self._stand_ins[token] = self.free_characters(1)[0]
         return self._stand_ins[token]
 
 

@@ -7,6 +7,7 @@ Every loop, call, filter and operator passes through here, so that `meter.py` ca
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from datetime import datetime
 from functools import lru_cache, wraps
 from math import prod
@@ -206,8 +207,12 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return wrapped
 
 
+# Two characters to write around what {% generation %} holds; None writes nothing.
+answer_marks: ContextVar[tuple[str, str] | None] = ContextVar("answer_marks", default=None)
+
+
 class _Generation(Extension):
-    """{% generation %} marks the assistant's text, for training; here it only renders its body."""
+    """{% generation %} marks the assistant's text, for training: it renders its body, between `answer_marks` if set."""
 
     tags = {"generation"}  # noqa: RUF012 (the base class declares it so)
 
@@ -224,7 +229,8 @@ class _Generation(Extension):
         return nodes.CallBlock(self.call_method("_body"), [], [], body).set_lineno(line)
 
     def _body(self, caller: Callable[[], str]) -> str:
-        return caller()
+        before, after = answer_marks.get() or ("", "")
+        return before + caller() + after
 
 
 class _Dict:

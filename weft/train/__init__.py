@@ -1,6 +1,8 @@
 """Training on the machine that serves: LoRA on the base as it is, mapped and quantised."""
 
 from weft.train.learner import Learner, Lesson
-from weft.train.run import Options, Run, StepResult
+from weft.train.options import Options
+from weft.train.run import Run, StepResult
+from weft.train.training import Training, dpo, lora
 
-__all__ = ["Learner", "Lesson", "Options", "Run", "StepResult"]
+__all__ = ["Learner", "Lesson", "Options", "Run", "StepResult", "Training", "dpo", "lora"]

@@ -2,110 +2,221 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from hashlib import sha256
+from itertools import count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.errors import InputError
+from weft.errors import BackendError, InputError
 from weft.frozen import frozen
-from weft.graph.passes.learn import DOWN, UP
+from weft.graph.passes.learn import UP
+from weft.train.adapter import write_adapter
 from weft.train.learner import Learner, Lesson
 from weft.train.optimiser import AdamW, Schedule, clip
-from weft.train.order import batches, shuffled
-from weft.weights.safetensors import write_safetensors
+from weft.train.options import Options
+from weft.train.order import batches as filled
+from weft.train.order import shuffled
 
 if TYPE_CHECKING:
     import numpy as np
 
-
-@frozen
-class Options:
-    """How a run learns. `step_tokens` bounds the memory of a step and changes no bit; `clip` 0 clips nothing."""
-
-    rate: float = 2e-4
-    schedule: str = "cosine"
-    warmup: float = 0.03  # part of all steps
-    epochs: int = 1
-    batch_tokens: int = 8192
-    step_tokens: int = 1024
-    decay: float = 0.0
-    clip: float = 1.0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for field in ("epochs", "batch_tokens", "step_tokens"):
-            if getattr(self, field) < 1:
-                raise InputError("train", "must be at least 1", field=field, given=getattr(self, field))
-        if not 0 <= self.warmup <= 1:
-            raise InputError("train", "must be 0 to 1, a part of all steps", field="warmup", given=self.warmup)
+Arrays = dict[str, "np.ndarray"]
+CHECKS = 10  # of the validation loss in a run, unless it is said how many
+STEP_TOKENS = 1024
 
 
 @frozen
 class StepResult:
-    """One step: its number from 1, the mean loss of a target before it, its targets, the rate, the gradient's norm."""
+    """One step: its number from 1, the mean loss of a target before it, its tokens and targets, the rate, the norm of
+    the gradient before it was clipped, and the validation loss after it where that was measured.
+
+    Preference training also has the part of its pairs whose chosen answer the model prefers, and the mean margin.
+    """
 
     number: int
     loss: float
+    tokens: int
     targets: int
     rate: float
     norm: float
+    valid: float | None = None
+    accuracy: float | None = None
+    margin: float | None = None
+
+
+@frozen
+class Batch:
+    """What a batch gives: the sum of its losses, what the sum is divided by, its gradient, tokens and targets."""
+
+    loss: float
+    count: int
+    sums: Any
+    tokens: int
+    targets: int
+    facts: Mapping[str, float]
 
 
 class Run:
     """Iterate over it: every element is a step that is done. `parameters` are the matrices as they are now.
 
-    A token's loss is divided once, by all targets of its batch, so that how a batch is cut into steps changes nothing.
+    A token's loss is divided once, by all targets of its batch, so that how a batch is cut into parts of at most
+    `step_tokens` changes nothing. `valid` are lessons that are measured and not learnt; `best` has the parameters that
+    were best for them. `start` are matrices to begin with.
     """
 
-    def __init__(self, learner: Learner, lessons: Sequence[Lesson], options: Options | None = None) -> None:
+    def __init__(
+        self,
+        learner: Learner,
+        lessons: Sequence[Any],
+        options: Options | None = None,
+        *,
+        valid: Sequence[Any] = (),
+        start: Mapping[str, np.ndarray] | None = None,
+        step_tokens: int = STEP_TOKENS,
+    ) -> None:
         self.learner = learner
         self.options = options or Options()
-        self.lessons = list(lessons)
+        self.lessons, self.valid = list(lessons), list(valid)
+        self.step_tokens = step_tokens
+        if step_tokens < 1:
+            raise InputError("train", "must be at least 1", field="step_tokens", given=step_tokens)
+        self._check_lessons()
+        self._lengths = [self.length(lesson) for lesson in self.lessons]
+        self.steps = self.options.steps or sum(1 for _ in self.batches())
+        warmup = math.ceil(self.options.warmup * self.steps)
+        self._schedule = Schedule(self.options.rate, self.steps, self.options.schedule, warmup)
+        self._rule = AdamW(decay=self.options.decay)
+        given = first_parameters(learner, self.options.seed) if start is None else start
+        self.parameters: Arrays = {name: given[name].copy() for name in learner.shapes}
+        self._means = self._rule.start(self.parameters)
+        self.history: list[StepResult] = []
+        self.best: tuple[StepResult, Arrays] | None = None
+        self._whole = True  # False inside a step, where Ctrl-C may have stopped it
+
+    def _check_lessons(self) -> None:
         empty = [number for number, lesson in enumerate(self.lessons) if not lesson.targets]
         if empty or not self.lessons:
             what = f"lesson {empty[0]} has no token to learn" if empty else "there is nothing to learn from"
             raise InputError("train", what, field="lessons", index=empty[0] if empty else None)
-        self._lengths = [len(lesson.ids) for lesson in self.lessons]
-        self.steps = sum(1 for _ in self._batches())
-        warmup = math.ceil(self.options.warmup * self.steps)
-        self._schedule = Schedule(self.options.rate, self.steps, self.options.schedule, warmup)
-        self._rule = AdamW(decay=self.options.decay)
-        self.parameters = start(learner, self.options.seed)
-        self._means = self._rule.start(self.parameters)
-        self.done = 0
 
-    def _batches(self) -> Iterator[list[int]]:
-        for epoch in range(self.options.epochs):
-            order = shuffled(len(self.lessons), self.options.seed, epoch)
-            yield from batches(self._lengths, order, self.options.batch_tokens)
+    @property
+    def done(self) -> int:
+        """How many steps are done."""
+        return len(self.history)
+
+    def length(self, lesson: Any) -> int:
+        """The tokens of a lesson."""
+        return len(lesson.ids)
+
+    def batches(self) -> Iterator[list[int]]:
+        """The batches of all epochs, or as many as there are steps."""
+        epochs = count() if self.options.steps else range(self.options.epochs)
+        each = (shuffled(len(self.lessons), self.options.seed, epoch) for epoch in epochs)
+        every = (batch for order in each for batch in filled(self._lengths, order, self.options.batch_tokens))
+        return islice(every, self.options.steps or None)
 
     def __iter__(self) -> Iterator[StepResult]:
-        for number, batch in enumerate(self._batches(), 1):
-            if number > self.done:
-                yield self._step(number, batch)
+        for batch in islice(self.batches(), self.done, None):
+            if self.stopped_early:
+                return
+            yield self._step(batch)
 
-    def _step(self, number: int, batch: list[int]) -> StepResult:
-        targets = sum(self.lessons[index].targets for index in batch)
-        loss, sums = 0.0, self.learner.no_gradient()
-        for part in batches(self._lengths, batch, self.options.step_tokens):
-            part_loss, sums = self.learner.gradients([self.lessons[i] for i in part], self.parameters, sums)
-            loss += part_loss
-        gradient = {name: value / value.dtype.type(targets) for name, value in sums.items()}
+    @property
+    def stopped_early(self) -> bool:
+        """Whether the validation loss has not become better for as long as `patience` says."""
+        if not self.options.patience or self.best is None:
+            return False
+        return sum(step.valid is not None and step.number > self.best[0].number for step in self.history) >= (
+            self.options.patience
+        )
+
+    def _step(self, batch: list[int]) -> StepResult:
+        number = self.done + 1
+        found = self.learn(batch)
+        gradient = {name: value / value.dtype.type(found.count) for name, value in found.sums.items()}
         norm = clip(gradient, self.options.clip)
         rate = self._schedule.at(number)
+        self._whole = False
         self._rule.step(number, rate, self.parameters, gradient, self._means)
-        self.done = number
-        return StepResult(number, loss / targets, targets, rate, norm)
+        result = StepResult(
+            number,
+            found.loss / found.count,
+            found.tokens,
+            found.targets,
+            rate,
+            norm,
+            valid=self.measure() if self._measured(number) else None,
+            **found.facts,
+        )
+        if result.valid is not None and (self.best is None or result.valid < (self.best[0].valid or math.inf)):
+            self.best = result, {name: value.copy() for name, value in self.parameters.items()}
+        self.history.append(result)
+        self._whole = True
+        return result
 
-    def save(self, folder: Path, base: str = "") -> None:
-        """Write the matrices as an adapter of PEFT, which weft, peft and others load."""
-        write_adapter(folder, self.learner, self.parameters, base)
+    def _measured(self, number: int) -> bool:
+        every = self.options.valid_every or math.ceil(self.steps / CHECKS)
+        return bool(self.valid) and (number % every == 0 or number == self.steps)
+
+    def learn(self, batch: Sequence[int]) -> Batch:
+        """The loss and the gradient of a batch."""
+        loss, sums = 0.0, self.learner.no_gradient()
+        chosen = [self.lessons[index] for index in batch]
+        for part in self.parts(chosen):
+            part_loss, sums = self.learner.gradients(part, self.parameters, sums)
+            loss += part_loss
+        targets = sum(lesson.targets for lesson in chosen)
+        return Batch(loss, targets, sums, sum(map(self.length, chosen)), targets, {})
+
+    def parts(self, lessons: Sequence[Lesson]) -> Iterator[list[Lesson]]:
+        """The lessons in parts that a step's memory allows."""
+        lengths = [len(lesson.ids) for lesson in lessons]
+        for part in filled(lengths, range(len(lessons)), self.step_tokens):
+            yield [lessons[index] for index in part]
+
+    def each_loss(self, lessons: Sequence[Lesson], parameters: Mapping[str, np.ndarray]) -> list[float]:
+        """The sum of each lesson's losses, the same however the lessons are cut into parts."""
+        found = (self.learner.each_loss(part, parameters) for part in self.parts(lessons))
+        return [math.fsum(loss.tolist()) for losses in found for loss in losses]
+
+    def measure(self) -> float:
+        """The mean loss of a target of the validation lessons."""
+        losses = self.each_loss(self.valid, self.parameters)
+        return math.fsum(losses) / sum(lesson.targets for lesson in self.valid)
+
+    def state(self) -> tuple[Arrays, dict[str, Any]]:
+        """All that a run needs to go on, as tensors and as JSON."""
+        if not self._whole:
+            advice = "go on from the last state on disk, with --resume"
+            raise BackendError("train", "the run was stopped inside a step, and has no state", advice=advice)
+        kinds = {"parameters": self.parameters, "first": self._means[0], "second": self._means[1]}
+        if self.best is not None:
+            kinds["best"] = self.best[1]
+        tensors = {f"{kind}/{name}": value for kind, values in kinds.items() for name, value in values.items()}
+        best = None if self.best is None else self.best[0].number
+        return tensors, {"history": [asdict(step) for step in self.history], "best": best}
+
+    def restore(self, tensors: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> None:
+        """Take up the run where `state` left it."""
+        for kind, values in (("parameters", self.parameters), ("first", self._means[0]), ("second", self._means[1])):
+            for name, value in values.items():
+                value[...] = tensors[f"{kind}/{name}"]
+        self.history = [StepResult(**step) for step in facts["history"]]
+        if facts["best"] is not None:
+            best = {name: tensors[f"best/{name}"].copy() for name in self.parameters}
+            self.best = self.history[facts["best"] - 1], best
+
+    def save(self, folder: Path, *, base: str = "", best: bool = False, **about: Any) -> None:
+        """Write the matrices, or the best ones, as an adapter of PEFT, which weft, peft and others load."""
+        chosen = self.best[1] if best and self.best is not None else self.parameters
+        given = {"rslora": self.options.rslora, "dropout": self.options.dropout, **about}
+        write_adapter(folder, self.learner.changes, chosen, base=base, **given)
 
 
-def start(learner: Learner, seed: int) -> dict[str, np.ndarray]:
+def first_parameters(learner: Learner, seed: int) -> Arrays:
     """Matrices before the first step, as PEFT has them: `down` uniform within 1 / sqrt(inputs), `up` zero."""
     import numpy as np
 
@@ -118,39 +229,3 @@ def start(learner: Learner, seed: int) -> dict[str, np.ndarray]:
             draws = np.random.Generator(np.random.PCG64(own)).random(shape, np.float64)
             made[name] = ((2 * draws - 1) / math.sqrt(shape[1])).astype(np.float32)
     return made
-
-
-def write_adapter(folder: Path, learner: Learner, parameters: dict[str, np.ndarray], base: str = "") -> None:
-    """A folder in PEFT's format: adapter_config.json and adapter_model.safetensors."""
-    modules = {name: name.removesuffix(".weight") for name in learner.changes}
-    whole = {name for name in modules if ":" in name}
-    if whole:
-        what = f"{min(whole)} is a part of a tensor, and PEFT has no words for an adapter of a part"
-        raise InputError("train", what, field="targets")
-    first = next(iter(learner.changes.values()))
-    ranks = {modules[name]: change.rank for name, change in learner.changes.items() if change.rank != first.rank}
-    alphas = {modules[name]: change.rank * change.scale for name, change in learner.changes.items()}
-    alpha = first.rank * first.scale
-    config: dict[str, Any] = {
-        "peft_type": "LORA",
-        "task_type": "CAUSAL_LM",
-        "base_model_name_or_path": base,
-        "inference_mode": True,
-        "r": first.rank,
-        "lora_alpha": alpha,
-        "rank_pattern": ranks,
-        "alpha_pattern": {name: value for name, value in alphas.items() if value != alpha},
-        "target_modules": sorted({module.rpartition(".")[2] for module in modules.values()}),
-        "lora_dropout": 0.0,
-        "bias": "none",
-        "use_rslora": False,
-        "use_dora": False,
-        "init_lora_weights": True,
-    }
-    tensors = {}
-    for name, module in modules.items():
-        tensors[f"base_model.model.{module}.lora_A.weight"] = parameters[DOWN + name]
-        tensors[f"base_model.model.{module}.lora_B.weight"] = parameters[UP + name]
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "adapter_config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
-    write_safetensors(folder / "adapter_model.safetensors", tensors)

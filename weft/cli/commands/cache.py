@@ -8,22 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from weft.cli import screen
+from weft.cli import options, screen
 
 if TYPE_CHECKING:
     from weft.embed.cache.disk import DiskCache, ModelStats
 
-UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 PERIODS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-
-
-def _bytes(_: click.Context, __: click.Parameter, given: str | None) -> int | None:
-    if given is None:
-        return None
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)b?", given.strip().lower())
-    if not found:
-        raise click.BadParameter(f"{given!r} is not a size; give bytes, 500MB or 2GB")
-    return int(float(found[1]) * UNITS[found[2]])
 
 
 def _seconds(_: click.Context, __: click.Parameter, given: str | None) -> float | None:
@@ -41,7 +31,7 @@ def _seconds(_: click.Context, __: click.Parameter, given: str | None) -> float 
 )
 @click.option(
     "--max-size",
-    callback=_bytes,
+    callback=options.byte_count,
     metavar="SIZE",
     help="Delete the least recently used vectors until the cache has this size: 500MB.",
 )

@@ -1,0 +1,311 @@
+"""weft train: train LoRA adapters on rows of text, completions, conversations or preferences."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from weft.cli import options, screen
+from weft.cli.stopping import terminable
+
+if TYPE_CHECKING:
+    from weft.train import StepResult, Training
+
+LINE_S = 15.0  # between two lines where there is no terminal
+# How the options of the command are called in the library, where they differ.
+NAMES = {"lr": "rate", "weight_decay": "decay", "from_": "start"}
+
+
+def training_options(too_long: tuple[str, ...]) -> Callable[[options.F], options.F]:
+    """The options of both kinds of training, whose defaults are those of weft.train.Options."""
+    part = click.FloatRange(0, 1)
+    return options.together(
+        click.argument("model"),
+        click.argument("data", type=click.Path(path_type=Path)),
+        click.option(
+            "-o",
+            "--output",
+            type=click.Path(path_type=Path),
+            metavar="FOLDER",
+            help="Where the adapter goes; a new folder. Needed except with --dry-run.",
+        ),
+        click.option("--valid", metavar="FILE|PART", help="Rows to measure the loss on: a file, or a part as 0.05."),
+        click.option("--rank", type=int, metavar="N", help="Rank of each adapted matrix (default: 8)."),
+        click.option("--alpha", type=float, help="The change is scaled by alpha / rank (default: 16)."),
+        click.option("--rslora", is_flag=True, default=None, help="Scale by alpha / sqrt(rank) instead."),
+        click.option(
+            "--targets",
+            metavar="NAMES",
+            help="What is adapted: all-linear (the default), names as q_proj,v_proj, or a regular expression for whole "
+            "names of modules.",
+        ),
+        click.option(
+            "--from", "from_", metavar="ADAPTER", help="Train this adapter on; it gives rank, alpha and targets."
+        ),
+        click.option("--lr", type=float, help="Learning rate after the warm-up (default: 2e-4)."),
+        click.option(
+            "--schedule",
+            type=click.Choice(["constant", "linear", "cosine"]),
+            help="What becomes of the rate after the warm-up (default: cosine, down to zero).",
+        ),
+        click.option("--warmup", type=part, help="Part of all steps in which the rate rises (default: 0.03)."),
+        click.option("--epochs", type=int, help="How often all rows are learnt (default: 1)."),
+        click.option("--steps", type=int, help="How many steps to make instead, whatever the number of rows."),
+        click.option("--batch-tokens", type=int, metavar="N", help="Tokens of a step (default: 8192)."),
+        click.option("--weight-decay", type=float, help="AdamW's decay of the matrices (default: 0)."),
+        click.option("--clip", type=float, help="The most that a gradient's norm may be; 0 for any (default: 1)."),
+        click.option(
+            "--dropout", type=float, help="Part of each adapter's inputs that a step leaves out (default: 0)."
+        ),
+        click.option("--max-length", type=int, metavar="N", help="Tokens of the longest row (default: 2048)."),
+        running(too_long),
+        options.threads(),
+        terminable(),
+    )
+
+
+def running(too_long: tuple[str, ...]) -> Callable[[options.F], options.F]:
+    """The options of both that change no step, and what becomes of long rows."""
+    number = click.IntRange(0)
+    return options.together(
+        click.option(
+            "--too-long", type=click.Choice(too_long), help="What becomes of longer rows (default: an error)."
+        ),
+        click.option("--valid-every", type=number, metavar="N", help="Steps between validations (default: ten a run)."),
+        click.option(
+            "--patience",
+            type=number,
+            metavar="N",
+            help="Stop after N validations without a better one (default: never).",
+        ),
+        click.option(
+            "--memory",
+            metavar="SIZE",
+            callback=options.byte_count,
+            help="The most memory to use, as 4G (default: 90% of what is free).",
+        ),
+        click.option("--seed", type=number, help="Decides the first matrices and the order of rows (default: 0)."),
+        click.option("--save-every", type=float, default=60.0, show_default=True, help="Seconds between saves."),
+        click.option("--resume", is_flag=True, help="Go on with a run that was stopped, bit for bit."),
+        click.option("--dry-run", is_flag=True, help="Say what would be trained, how much memory and time it takes."),
+    )
+
+
+@click.group()
+def command() -> None:
+    """Train LoRA adapters, on the base as it is: quantised, mapped, shared with a server that runs beside it.
+
+    Runs on the CPU, in f32. The same data, options and seed give the same adapter, bit for bit, whatever the number of
+    threads and the memory.
+    """
+
+
+@command.command()
+@training_options(("error", "cut", "split", "drop"))
+@click.option(
+    "--loss",
+    type=click.Choice(["assistant", "completion", "all"]),
+    help="What is learnt: all answers, the last answer or the completion, or every token (default: the answers of "
+    "messages, completions, whole texts).",
+)
+def lora(**given: Any) -> None:
+    """Train an adapter on rows of MODEL's texts.
+
+    DATA is a file of rows: .jsonl, .csv or .parquet, with fields `text`, `prompt` and `completion`, or `messages` (and
+    `tools`). The folder gets the adapter in PEFT's format (the best one if there is validation data, the last one
+    beside it), loss.svg and report.html. Ctrl-C saves the run; --resume goes on.
+
+    \b
+    Examples:
+      weft train lora smollm2-135m-instruct chats.jsonl -o my-lora --dry-run
+      weft train lora smollm2-135m-instruct chats.jsonl -o my-lora --valid 0.05 --epochs 3
+      weft train lora ./model docs.jsonl -o more --from my-lora --loss all --too-long split
+      weft train lora smollm2-135m-instruct chats.jsonl -o my-lora --resume
+    """
+    train("lora", given)
+
+
+@command.command()
+@training_options(("error", "drop"))
+@click.option("--beta", type=float, help="How strongly the model is held to where it began (default: 0.1).")
+def dpo(**given: Any) -> None:
+    """Train an adapter on preferences between two answers (direct preference optimisation).
+
+    Rows have `chosen` and `rejected`, beside a `prompt` (texts, or lists of messages), or as two conversations with the
+    same beginning. MODEL without an adapter is what the trained one is compared with.
+
+    \b
+    Examples:
+      weft train dpo smollm2-135m-instruct pairs.jsonl -o preferred --lr 5e-5
+      weft train dpo smollm2-135m-instruct pairs.parquet -o preferred --beta 0.3 --valid 0.1
+    """
+    train("dpo", given)
+
+
+def train(kind: str, given: dict[str, Any]) -> None:
+    """Run one of the commands."""
+    from weft.train import Training
+
+    dry = given.pop("dry_run")
+    if given["output"] is None and not dry:
+        raise click.UsageError("no folder for the adapter; give -o FOLDER, or --dry-run")
+    named = {NAMES.get(name, name): value for name, value in given.items() if value is not None}
+    if "valid" in named:
+        named["valid"] = _valid(named["valid"])
+    if dry:
+        named.pop("output", None)
+    training = Training(kind, str(named.pop("model")), named.pop("data"), **named)
+    if dry:
+        _tell_plan(training)
+        return
+    if training.run.done:
+        screen.note(f"going on after step {training.run.done:,} of {training.run.steps:,}")
+    _tell_start(training)
+    stopped = _run(training)
+    if stopped:
+        training.keep()
+        screen.note(
+            f"stopped after step {training.run.done:,} of {training.run.steps:,} and saved in {given['output']}"
+        )
+        screen.note("go on with the same command and --resume")
+        raise KeyboardInterrupt
+    _tell_end(training)
+
+
+def _valid(given: str) -> float | Path:
+    try:
+        return float(given)
+    except ValueError:
+        return Path(given)
+
+
+def _run(training: Training) -> bool:
+    """Make all steps; True if Ctrl-C stopped them after one."""
+    with _stopping() as stop, _shown(training) as tell:
+        steps = iter(training)
+        for step in steps:
+            tell(step)
+            if stop():
+                return training.run.done < training.run.steps
+    return False
+
+
+@contextmanager
+def _stopping() -> Iterator[Callable[[], bool]]:
+    """The first Ctrl-C lets the step end, which a function then tells; the second stops at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    asked = False
+    before = signal.getsignal(signal.SIGINT)
+
+    def ask(number: int, frame: Any) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+        screen.note("stopping after this step; Ctrl-C again stops at once, without it")
+
+    signal.signal(signal.SIGINT, ask)
+    try:
+        yield lambda: asked
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _shown(training: Training) -> Iterator[Callable[[StepResult], None]]:
+    """A bar with tokens a second, the time left and the loss; elsewhere than on a terminal lines, now and then."""
+    from weft import flags
+
+    total, first = training.run.steps, training.run.done
+    began = said = time.monotonic()
+    tokens = 0
+
+    def facts(step: StepResult) -> str:
+        nonlocal tokens
+        tokens += step.tokens
+        seconds = max(1e-9, time.monotonic() - began)
+        left = seconds / (step.number - first) * (total - step.number)
+        valid = f", validation {step.valid:.4f}" if step.valid is not None else ""
+        right = f", {100 * step.accuracy:.0f} % preferred" if step.accuracy is not None else ""
+        return f"loss {step.loss:.4f}{valid}{right}, {tokens / seconds:,.0f} tokens/s, {_time(left)} left"
+
+    if not (sys.stderr.isatty() and flags.progress_wanted()):
+
+        def line(step: StepResult) -> None:
+            nonlocal said
+            text = facts(step)
+            due = time.monotonic() - said >= LINE_S or step.valid is not None or step.number in (first + 1, total)
+            if due and flags.progress_wanted():
+                said = time.monotonic()
+                screen.note(f"step {step.number:,} of {total:,}: {text}")
+
+        yield line
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (TextColumn("step"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[facts]}"))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("step", total=total, completed=first, facts="")
+        yield lambda step: bar.update(task, completed=step.number, facts=facts(step))
+
+
+def _time(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+
+
+def _plan(training: Training) -> list[tuple[str, str]]:
+    data, valid, learner = training.data, training.valid, training.learner
+    shown = [
+        ("base", f"{training.base.name} ({training.base.checkpoint.model_type})"),
+        ("trained", f"{len(learner.changes):,} matrices, {screen.number(learner.parameters)} numbers"),
+        ("rows", f"{data.rows:,}, {data.tokens:,} tokens"),
+        ("learnt tokens", f"{data.targets:,}, {100 * data.targets / data.tokens:.0f} % of all"),
+        ("steps", f"{training.run.steps:,}"),
+    ]
+    changed = [f"{getattr(data, name):,} {name}" for name in ("cut", "split", "dropped") if getattr(data, name, 0)]
+    shown += [("too long", ", ".join(changed))] if changed else []
+    return shown + ([("validation", f"{valid.rows:,} rows, {valid.targets:,} learnt tokens")] if valid else [])
+
+
+def _tell_start(training: Training) -> None:
+    for name, text in _plan(training):
+        screen.note(f"{name}: {text}")
+
+
+def _tell_plan(training: Training) -> None:
+    tokens = training.run.step_tokens
+    plan, speed = training.memory_plan(tokens), training.estimate()
+    parts = ", ".join(f"{name} {screen.size(size)}" for name, size in plan.items())
+    memory = f"{screen.size(sum(plan.values()))}: {parts} for {tokens:,} tokens at a time"
+    about = f"{_time(speed['seconds'])}, at {speed['tokens_per_second']:,.0f} tokens/s"
+    screen.facts([*_plan(training), ("memory", memory), ("about", about)])
+
+
+def _tell_end(training: Training) -> None:
+    from weft.train.report import curve
+    from weft.train.report.files import curves, uses
+
+    run = training.run
+    if run.done > 1:
+        screen.note("\n".join(curve.text(curves(training)[0])))
+    best = (
+        "" if run.best is None else f"; best validation loss {run.best[0].valid:.4f} after step {run.best[0].number:,}"
+    )
+    early = " (stopped early)" if run.stopped_early and run.done < run.steps else ""
+    screen.note(f"{run.done:,} steps{early} in {_time(training.seconds)}, loss {run.history[-1].loss:.4f}{best}")
+    screen.note(f"see {training.output}/report.html; use it:")
+    for line in uses(training):
+        click.echo(line)

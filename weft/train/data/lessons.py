@@ -1,0 +1,117 @@
+"""All rows of a source as lessons: those that are too long are an error, cut, split or left out, as is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from weft.errors import InputError, TooLongError
+from weft.train.data.encode import Encoder
+from weft.train.data.rows import Data, Row, read_rows
+from weft.train.learner import Lesson
+
+if TYPE_CHECKING:
+    import numpy as np
+
+TOO_LONG = ("error", "cut", "split", "drop")
+
+
+@dataclass
+class Lessons:
+    """Lessons, the row that each is from (counted from 0), and what became of rows that were too long."""
+
+    lessons: list[Lesson] = field(default_factory=list)
+    sources: list[int] = field(default_factory=list)
+    rows: int = 0
+    cut: int = 0
+    split: int = 0
+    dropped: int = 0
+
+    @property
+    def tokens(self) -> int:
+        return sum(len(lesson.ids) for lesson in self.lessons)
+
+    @property
+    def targets(self) -> int:
+        return sum(lesson.targets for lesson in self.lessons)
+
+    def digest(self) -> str:
+        """A hash of all ids and shares, in their order."""
+        hashed = sha256()
+        for lesson in self.lessons:
+            hashed.update(len(lesson.ids).to_bytes(8, "little"))
+            hashed.update(lesson.ids.astype("<i4").tobytes())
+            hashed.update(lesson.shares.astype("<f4").tobytes())
+        return hashed.hexdigest()
+
+    def parted(self, part: float, seed: int) -> tuple[Lessons, Lessons]:
+        """The lessons without a part of the rows, and those of that part, chosen by the seed; at least one row each."""
+        from weft.train.order import shuffled
+
+        rows = sorted(set(self.sources))
+        held = min(len(rows) - 1, max(1, round(part * len(rows))))
+        if held < 1:
+            what = f"must leave rows on both sides, and there is {len(rows)}"
+            raise InputError("train", what, field="valid", given=part, advice="give more rows, or a file")
+        chosen = {rows[number] for number in shuffled(len(rows), seed, -1)[:held]}
+        return self._of(set(rows) - chosen), self._of(chosen)
+
+    def _of(self, rows: set[int]) -> Lessons:
+        kept = [(lesson, row) for lesson, row in zip(self.lessons, self.sources) if row in rows]
+        return Lessons([lesson for lesson, _ in kept], [row for _, row in kept], len(rows))
+
+
+def read_lessons(data: Data, encoder: Encoder, *, max_length: int, too_long: str = "error") -> Lessons:
+    """The lessons of a file or of rows; InputError if there is nothing to learn."""
+    if too_long not in TOO_LONG:
+        raise InputError("train", f"must be one of {', '.join(TOO_LONG)}", field="too_long", given=too_long)
+    if max_length < 2:
+        raise InputError("train", "must be at least 2", field="max_length", given=max_length)
+    found = Lessons()
+    for row in read_rows(data):
+        lessons = [fitted for fitted in _fitted(row, encoder, max_length, too_long, found) if fitted.targets]
+        found.dropped += not lessons
+        found.lessons += lessons
+        found.sources += [found.rows] * len(lessons)
+        found.rows += 1
+    if not found.lessons:
+        what = "has no rows" if not found.rows else f"has {found.rows} rows, and none is left to learn from"
+        advice = "see --max-length and --too-long" if found.rows else None
+        raise InputError("train", what, field="data", advice=advice)
+    return found
+
+
+def _fitted(row: Row, encoder: Encoder, most: int, too_long: str, found: Lessons) -> Iterator[Lesson]:
+    import numpy as np
+
+    ids, learnt = encoder.row(row)
+    if not any(learnt[1:]):
+        raise row.fault(f"has no token to learn among its {len(ids)}", advice="remove the row, or use --loss all")
+    tokens, shares = np.array(ids, np.int32), np.array(learnt, np.float32)
+    if len(ids) <= most:
+        yield Lesson(tokens, shares)
+    elif too_long == "error":
+        raise TooLongError(
+            row.file,
+            f"has {len(ids)} tokens, more than {most}",
+            field=row.unit,
+            index=row.number,
+            length=len(ids),
+            limit=most,
+            advice="raise --max-length, or choose what to do with --too-long cut, split or drop",
+        )
+    elif too_long == "cut":
+        found.cut += 1
+        yield Lesson(tokens[:most], shares[:most])
+    elif too_long == "split":
+        found.split += 1
+        yield from (
+            _piece(tokens, shares, first, most) for first in range(0, len(ids), most - 1) if first + 1 < len(ids)
+        )
+
+
+def _piece(tokens: np.ndarray, shares: np.ndarray, first: int, most: int) -> Lesson:
+    """A piece begins with the last token of the one before, so that every token but the very first is predicted."""
+    return Lesson(tokens[first : first + most], shares[first : first + most])

@@ -1,0 +1,95 @@
+"""A run on disk: one file that is there at once or not at all, from which a run goes on bit for bit.
+
+It names the base, the data and the options, and a run with others is refused with the name of what differs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from weft import digest
+from weft.errors import BackendError, FormatError, InputError, NotFoundError
+from weft.weights.safetensors import open_safetensors, write_safetensors
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from weft.runtime.checkpoint import Checkpoint
+
+FILE = "training.safetensors"
+VERSION = 1
+SAMPLE_BYTES, SAMPLES = 64 << 10, 16  # of a tensor that a digest reads
+
+
+def base_digest(checkpoint: Checkpoint) -> str:
+    """A hash of the base: every tensor's name, type and shape, and 64 kB of its bytes."""
+    hashed = sha256()
+    for name, tensor in checkpoint.tensors.items():
+        data = memoryview(tensor.view.buffer()).cast("B")
+        size = SAMPLE_BYTES // SAMPLES
+        pieces = [data] if len(data) <= SAMPLE_BYTES else [
+            data[start : start + size] for start in digest.spread(len(data), size, SAMPLES)
+        ]  # fmt: skip
+        digest.add(hashed, f"{name} {tensor.view.dtype} {tensor.view.shape}", *pieces)
+    checkpoint.release()
+    return hashed.hexdigest()
+
+
+def keep(folder: Path, tensors: Mapping[str, np.ndarray], facts: Mapping[str, Any], about: Mapping[str, Any]) -> None:
+    """Write the state of a run; what was there before stays until the new file is complete."""
+    made = {"version": VERSION, "about": about, "facts": facts}
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        write_safetensors(folder / FILE, tensors, {"weft": json.dumps(made)})
+
+
+class writing:
+    """Errors of the disk become one that says how to go on."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if isinstance(error, OSError) and not isinstance(error, (NotFoundError, BackendError)):
+            what = f"cannot write to {self.folder}: {error.strerror or error}"
+            advice = "make room or choose another folder; --resume goes on from the last state that was written"
+            raise BackendError("train", what, advice=advice) from error
+
+
+def taken_up(folder: Path, about: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The tensors and facts that `keep` wrote; InputError where the run would not be the same."""
+    path = folder / FILE
+    if not path.is_file():
+        what = f"{folder} has no run to go on with: there is no {FILE}"
+        raise NotFoundError("train", what, advice="leave out --resume, or name the folder of the run")
+    opened = open_safetensors(path)
+    try:
+        found = json.loads(opened.metadata["weft"])
+        version, before, facts = found["version"], found["about"], found["facts"]
+    except (KeyError, ValueError, TypeError) as error:
+        raise FormatError(FILE, "the file is not a run of weft") from error
+    if version != VERSION:
+        raise FormatError(
+            FILE, f"must be {VERSION}", field="version", given=version, advice="use the weft that wrote it"
+        )
+    for name, value in json.loads(json.dumps(about)).items():
+        if before.get(name) != value:
+            raise _other(name, before.get(name), value)
+    return {name: view.numpy() for name, view in opened.tensors.items()}, facts
+
+
+def _other(name: str, before: Any, now: Any) -> InputError:
+    advice = "give what the run began with, or begin another one in another folder"
+    if name in ("base", "data", "valid", "start"):
+        shown = {"base": "base model", "data": "data", "valid": "validation data", "start": "adapter to begin with"}[
+            name
+        ]
+        return InputError("train", f"the {shown} is not the one that this run began with", advice=advice)
+    what = f"was {before!r} when this run began"
+    return InputError("train", what, field=name, given=now, advice=advice)

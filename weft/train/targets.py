@@ -1,0 +1,117 @@
+"""Which matrices of a model are adapted: all of its layers, those with certain names, or those that a pattern fits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from weft.errors import InputError, UnsupportedError
+from weft.graph.passes import cut_rows, dead_code
+from weft.graph.passes.learn import LowRank
+from weft.models import model_module
+from weft.nn import Scope, read_config
+from weft.nn.step import TracedStep
+from weft.runtime.tracing import CheckedTrace
+
+if TYPE_CHECKING:
+    from weft.runtime.checkpoint import Checkpoint
+
+ALL = "all-linear"
+_ROWS = re.compile(r"(\d+)-(\d+)/(\d+)")
+
+
+class Part(NamedTuple):
+    """Rows `first` to `end` of a module's `total`: a stored matrix may hold several that the model multiplies by."""
+
+    module: str
+    first: int
+    end: int
+    total: int
+
+
+def products(checkpoint: Checkpoint) -> dict[str, tuple[int, int]]:
+    """The weights that rows are multiplied by, and their shapes, without the head's and without stacks of experts."""
+    module = model_module(checkpoint.model_type)
+    if module.KIND != "decoder":
+        what = f"{checkpoint.model_type} does not generate text, so it has no loss of the next token"
+        raise UnsupportedError("train", what, advice="choose a model that generates text")
+    with checkpoint.naming(), CheckedTrace(checkpoint.model_type, checkpoint) as trace:
+        config = read_config(module.Config, checkpoint.config)
+        trace.output("logits", module.forward(Scope(trace, checkpoint.stored), config, TracedStep(trace)))
+    program = cut_rows(dead_code(trace.program()))
+    found: dict[str, Any] = {}
+    for instr in program.body:
+        if instr.op == "matmul" and len(program.table[str(instr.inputs[1])].shape) == 2:
+            found[str(instr.inputs[1])] = program.table[str(instr.inputs[1])].shape
+    head = [str(instr.inputs[1]) for instr in program.body if instr.op == "matmul"][-1]
+    return {name: shape for name, shape in found.items() if name != head}
+
+
+def part_of(name: str, rows: int) -> Part | None:
+    """The part of a module that the weight `name` of `rows` rows is; None for what PEFT has no words for."""
+    stored, _, cut = name.partition(":")
+    if not stored.endswith(".weight"):
+        return None
+    module = stored.removesuffix(".weight")
+    if not cut:
+        return Part(module, 0, rows, rows)
+    found = _ROWS.fullmatch(cut)
+    return Part(module, *map(int, found.groups())) if found else None
+
+
+def modules_of(weights: Mapping[str, tuple[int, int]]) -> dict[str, list[str]]:
+    """The weights of each module that can be adapted."""
+    found: dict[str, list[str]] = {}
+    for name, (rows, _) in weights.items():
+        part = part_of(name, rows)
+        if part is not None:
+            found.setdefault(part.module, []).append(name)
+    return found
+
+
+def choose(weights: Mapping[str, tuple[int, int]], targets: str | Sequence[str]) -> list[str]:
+    """The modules that `targets` means: "all-linear", names (of a module, or the end of one), or a pattern."""
+    modules = modules_of(weights)
+    if targets == ALL:
+        return sorted(modules)
+    names = targets.split(",") if isinstance(targets, str) else list(targets)
+    names = [name.strip() for name in names]
+    if not names or not all(names):
+        advice = f"give {ALL}, names such as q_proj,v_proj, or a regular expression"
+        raise InputError("train", "must name at least one module", field="targets", given=targets, advice=advice)
+    if isinstance(targets, str) and not all(re.fullmatch(r"[\w.]+", name) for name in names):
+        return _fitting(modules, targets)
+    chosen = set()
+    for name in names:
+        found = [module for module in modules if module == name or module.endswith(f".{name}")]
+        if not found:
+            raise _unknown(modules, name)
+        chosen.update(found)
+    return sorted(chosen)
+
+
+def _fitting(modules: Mapping[str, Any], pattern: str) -> list[str]:
+    try:
+        fits = re.compile(pattern)
+    except re.error as error:
+        what = f"is not a regular expression: {error}"
+        raise InputError("train", what, field="targets", given=pattern) from None
+    found = sorted(module for module in modules if fits.fullmatch(module))
+    if not found:
+        raise _unknown(modules, pattern)
+    return found
+
+
+def _unknown(modules: Mapping[str, Any], name: str) -> InputError:
+    short = sorted({module.rpartition(".")[2] for module in modules})
+    near = get_close_matches(name, short, n=1)
+    advice = f"did you mean {near[0]}?" if near else f"this model has {', '.join(short)}, or {ALL}"
+    return InputError("train", "must fit modules of the model", field="targets", given=name, advice=advice)
+
+
+def changes_of(weights: Mapping[str, tuple[int, int]], modules: Sequence[str], change: LowRank) -> dict[str, LowRank]:
+    """The same change for every weight of these modules."""
+    by_module = modules_of(weights)
+    return {name: change for module in modules for name in by_module[module]}

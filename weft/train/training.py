@@ -1,0 +1,279 @@
+"""A training from names to files: a model and data in, a folder with an adapter, its state and a report out."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, fields
+from difflib import get_close_matches
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from weft.errors import InputError, MemoryPlanError, UnsupportedError
+from weft.frozen import frozen
+from weft.graph.passes.learn import LowRank
+from weft.runtime.checkpoint import Checkpoint, open_checkpoint
+from weft.runtime.memory import SHARE, free_memory
+from weft.train import kept
+from weft.train.adapter import read_start
+from weft.train.data.encode import Encoder
+from weft.train.data.lessons import read_lessons
+from weft.train.data.pairs import read_pairs
+from weft.train.data.rows import Data
+from weft.train.learner import Learner, Lesson
+from weft.train.options import Options
+from weft.train.preference import PreferenceRun, flat_lessons
+from weft.train.run import STEP_TOKENS, Run, StepResult
+from weft.train.targets import changes_of, choose, products
+from weft.weights.sources import locate
+
+if TYPE_CHECKING:
+    from weft.text.chat import Template
+    from weft.text.tokenizer import Tokenizer
+
+KINDS: dict[str, tuple[type[Run], Any]] = {"lora": (Run, read_lessons), "dpo": (PreferenceRun, read_pairs)}
+SAVE_EVERY_S = 60.0
+WARM_TOKENS = 2  # of the step that makes a measure of the next one fair
+COPIES = 7  # of the matrices: they, both means, the gradient as it goes in and out, the scaled one, the best
+
+
+@frozen
+class Base:
+    """A model to train on."""
+
+    name: str
+    checkpoint: Checkpoint
+    tokenizer: Tokenizer
+    template: Template | None
+    end: int | None
+    vocab_size: int
+    positions: int
+    weights: Mapping[str, tuple[int, int]]  # that can be adapted
+
+    @classmethod
+    def open(cls, model: str | os.PathLike[str]) -> Base:
+        from weft.models import model_module
+        from weft.nn import read_config
+
+        located = locate(os.fspath(model))
+        checkpoint = open_checkpoint(located.path)
+        weights = products(checkpoint)
+        with checkpoint.naming():
+            config: Any = read_config(model_module(checkpoint.model_type).Config, checkpoint.config)
+        tokenizer = checkpoint.tokenizer()
+        template = checkpoint.chat_template or (located.entry.chat_template if located.entry else None)
+        stated = checkpoint.generation.get("eos_token_id", checkpoint.config.get("eos_token_id"))
+        ends = stated if isinstance(stated, list) else [stated]
+        end = tokenizer.eos_id if tokenizer.eos_id is not None else ends[0] if ends else None
+        sizes = {"vocab_size": config.vocab_size, "positions": config.positions}
+        return cls(os.fspath(model), checkpoint, tokenizer, template, end, **sizes, weights=weights)
+
+
+class Training:
+    """Iterate over it: every element is a step that is done. With `output` its state is kept there every so often, and
+    at the end the adapter (`output`, the best one if there is validation data, and `output/last`) and a report."""
+
+    def __init__(
+        self,
+        kind: str,
+        model: str | os.PathLike[str],
+        data: Data,
+        *,
+        output: str | os.PathLike[str] | None = None,
+        valid: float | Data | None = None,
+        start: str | os.PathLike[str] | None = None,
+        resume: bool = False,
+        memory: int | None = None,
+        threads: int | None = None,
+        backend: str | None = None,
+        save_every: float = SAVE_EVERY_S,
+        **options: Any,
+    ) -> None:
+        self.kind, self.output, self.save_every = kind, None if output is None else Path(output), save_every
+        self.options = _options(options, start is not None)
+        self._check_output(resume)
+        self.base = Base.open(model)
+        self.seconds = 0.0
+        made, read = KINDS[kind]
+        encoder = Encoder(self.base.tokenizer, self.base.template, self.base.end, self.options.loss)
+        limits: dict[str, Any] = {
+            "max_length": min(self.options.max_length, self.base.positions),
+            "too_long": self.options.too_long,
+        }
+        self.data = read(data, encoder, **limits)
+        self.valid = None
+        if isinstance(valid, float):
+            if not 0 < valid < 1:
+                raise InputError("train", "must be a file, or a part between 0 and 1", field="valid", given=valid)
+            self.data, self.valid = self.data.parted(valid, self.options.seed)
+        elif valid is not None:
+            self.valid = read(valid, encoder, **limits)
+        self._check_ids()
+        changes, first = self._changes(start)
+        self.learner = Learner(self.base.checkpoint, changes, threads=threads, backend=backend)
+        self.memory = memory
+        self.run = made(
+            self.learner,
+            self.data.lessons,
+            self.options,
+            valid=self.valid.lessons if self.valid else (),
+            start=first,
+            step_tokens=self._step_tokens(),
+        )
+        self._start = None if first is None else _digest_of(first)
+        if resume:
+            assert self.output is not None
+            self.run.restore(*kept.taken_up(self.output, self.about))
+
+    def _check_output(self, resume: bool) -> None:
+        if self.output is None:
+            if resume:
+                raise InputError("train", "needs the folder of the run", field="resume", advice="give output (-o)")
+            return
+        if self.output.exists() and not self.output.is_dir():
+            raise InputError("train", f"{self.output} is a file", field="output", advice="name a folder")
+        if not resume and (self.output / kept.FILE).is_file():
+            what = f"{self.output} has a run that has not ended"
+            raise InputError("train", what, field="output", advice="go on with --resume, or name another folder")
+        if not resume and self.output.is_dir() and any(self.output.iterdir()):
+            what = f"{self.output} is not empty"
+            raise InputError("train", what, field="output", advice="name a new folder, or remove what is there")
+
+    def _check_ids(self) -> None:
+        flat = [lesson for data in (self.data, self.valid) if data for lesson in flat_lessons(data.lessons)]
+        largest = max(int(lesson.ids.max()) for lesson in flat)
+        if largest >= self.base.vocab_size:
+            what = f"token {largest} is outside the model's {self.base.vocab_size}: tokenizer and model do not fit"
+            raise UnsupportedError("train", what)
+        self.longest = max(len(lesson.ids) for lesson in flat)
+
+    def _changes(self, start: str | os.PathLike[str] | None) -> tuple[dict[str, LowRank], Any]:
+        if start is not None:
+            return read_start(Path(start), self.base.checkpoint, self.base.weights)
+        modules = choose(self.base.weights, self.options.targets)
+        change = LowRank(self.options.rank, self.options.scale)
+        return changes_of(self.base.weights, modules, change), None
+
+    def memory_plan(self, tokens: int) -> dict[str, int]:
+        """Bytes that a training takes whose parts have so many tokens."""
+        state = 4 * COPIES * self.learner.parameters
+        work = self.learner.work_bytes(tokens, tokens, tokens // WARM_TOKENS)
+        return {"weights": self.base.checkpoint.size_bytes, "matrices": state, "work": work}
+
+    def _step_tokens(self) -> int:
+        """The most tokens of a part for which there is memory."""
+        room = self.memory or int(SHARE * free_memory().available_bytes)
+        most = max(self.options.batch_tokens if self.memory else STEP_TOKENS, self.longest)
+        tokens = most
+        while tokens > self.longest and sum(self.memory_plan(tokens).values()) > room:
+            tokens = max(self.longest, tokens * 7 // 8)
+        plan = self.memory_plan(tokens)
+        if sum(plan.values()) > room:
+            parts = ", ".join(f"{name} {size / 1e9:.2f} GB" for name, size in plan.items())
+            raise MemoryPlanError(
+                "train",
+                f"a row of {tokens} tokens needs {parts}; there are {room / 1e9:.2f} GB",
+                advice="give a smaller --max-length with --too-long split, or more --memory",
+            )
+        return tokens
+
+    @cached_property
+    def about(self) -> dict[str, Any]:
+        """What a run that goes on must have in common with its beginning."""
+        return {
+            "kind": self.kind,
+            "base": kept.base_digest(self.base.checkpoint),
+            "data": self.data.digest(),
+            "valid": self.valid.digest() if self.valid else None,
+            "start": self._start,
+            **asdict(self.options),
+        }
+
+    def estimate(self) -> dict[str, float]:
+        """Seconds of the whole training, measured on one part of a batch, and tokens a second."""
+        run = self.run
+        batch = [run.lessons[index] for index in next(run.batches())]
+        part = next(run.parts(flat_lessons(batch)))
+        tiny = Lesson(part[0].ids[:WARM_TOKENS], part[0].shares[:WARM_TOKENS] * 0 + 1)
+        self.learner.gradients([tiny], run.parameters, self.learner.no_gradient())
+        began = time.perf_counter()
+        self.learner.gradients(part, run.parameters, self.learner.no_gradient())
+        rate = sum(len(lesson.ids) for lesson in part) / (time.perf_counter() - began)
+        tokens = sum(run.length(run.lessons[index]) for batch in run.batches() for index in batch)
+        passes = 1.6 if self.kind == "dpo" else 1.0  # a pair's log-probabilities are found before its gradient
+        return {"seconds": passes * tokens / rate, "tokens_per_second": rate / passes}
+
+    def __iter__(self) -> Iterator[StepResult]:
+        saved = began = time.perf_counter()
+        before = self.seconds
+        for step in self.run:
+            now = time.perf_counter()
+            self.seconds = before + now - began
+            if self.output is not None and now - saved >= self.save_every:
+                self.keep()
+                saved = time.perf_counter()
+            yield step
+        self.finish()
+
+    def keep(self) -> None:
+        """Write the state to `output`, to go on from it."""
+        if self.output is not None:
+            kept.keep(self.output, *self.run.state(), self.about)
+
+    def finish(self) -> None:
+        """Write the adapters and the report, and remove the state: the run has ended."""
+        if self.output is None:
+            return
+        from weft.train.data.sample import SAMPLE, sample_text
+        from weft.train.report.files import write_report
+        from weft.weights.files import replacing
+
+        with kept.writing(self.output):
+            about: dict[str, Any] = {"base": self.base.name, "weights": self.base.weights}
+            self.run.save(self.output, best=True, **about)
+            if self.run.best is not None:
+                self.run.save(self.output / "last", **about)
+            write_report(self.output, self)
+            with replacing(self.output / SAMPLE) as out:  # for `weft merge`
+                out.write(sample_text(flat_lessons((self.valid or self.data).lessons)).encode())
+            (self.output / kept.FILE).unlink(missing_ok=True)
+
+
+def lora(model: str | os.PathLike[str], data: Data, **options: Any) -> Training:
+    """Train a LoRA adapter of `model` on the rows of a file, or of Python: iterate over the result.
+
+    `output` is the folder for the adapter, `valid` a file, rows or a part of the data (0.05) to measure the loss on,
+    `start` an adapter to begin with, `resume` goes on with a run that was stopped, `memory` is the most bytes to use,
+    `threads` how many cores. The other options are those of `weft.train.Options`.
+    """
+    return Training("lora", model, data, **options)
+
+
+def dpo(model: str | os.PathLike[str], data: Data, **options: Any) -> Training:
+    """Train a LoRA adapter on preferences: rows have a `chosen` and a `rejected` answer. Options as for `lora`."""
+    return Training("dpo", model, data, **options)
+
+
+def _options(given: Mapping[str, Any], started: bool) -> Options:
+    names = [field.name for field in fields(Options)]
+    for name in given:
+        if name not in names:
+            near = get_close_matches(name, names, n=1)
+            advice = f"did you mean {near[0]}?" if near else f"options are {', '.join(names)}"
+            raise InputError("train", f"there is no option {name}", advice=advice)
+    fixed = [name for name in ("rank", "alpha", "targets", "rslora") if name in given]
+    if started and fixed:
+        what = "is given by the adapter that the training starts from"
+        raise InputError("train", what, field=fixed[0], given=given[fixed[0]], advice="leave it out")
+    return Options(**given)
+
+
+def _digest_of(arrays: Mapping[str, Any]) -> str:
+    from hashlib import sha256
+
+    hashed = sha256()
+    for name, value in sorted(arrays.items()):
+        hashed.update(name.encode() + value.tobytes())
+    return hashed.hexdigest()
