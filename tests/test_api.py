@@ -71,8 +71,16 @@ def vector_names() -> Iterator[str]:
         yield f"weft.vectors: {name}: Distance" if native else f"weft.vectors: {described(name, weft.vectors)}"
 
 
+def autograd_names() -> Iterator[str]:
+    """The names of weft.autograd, which nothing but a program that trains a network imports."""
+    autograd = importlib.import_module("weft.autograd")
+    for name in sorted(autograd.__all__):
+        yield f"weft.autograd: {described(name, autograd)}"
+
+
 def surface() -> str:
-    parts = [*(described(name) for name in sorted(weft.__all__)), *vector_names(), "\n".join(error_tree())]
+    names = (described(name) for name in sorted(weft.__all__))
+    parts = [*names, *vector_names(), *autograd_names(), "\n".join(error_tree())]
     return "\n\n".join(parts) + "\n"
 
 

@@ -51,6 +51,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "_core",
     ),
     "describe": ("runtime", "models", "nn", "graph", "weights"),
+    "autograd": ("runtime/threads", "ops", "graph", "backends", "backends/reference", "weights"),
     "train": (
         *("runtime", "runtime/threads", "models", "nn", "graph", "backends"),
         *("weights", "weights/sources", "text", "embed"),
@@ -72,7 +73,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 THIRD_PARTY = {
     "numpy": ("dtype", "ops", "graph", "backends", "backends/reference", "backends/cpu", "nn", "weights", "text",
               "vectors", "runtime", "generate", "embed", "rerank", "integrations", "compat", "ray", "serve",
-              "train", "bench", "cli"),
+              "train", "autograd", "bench", "cli"),
     "typing_extensions": ("frozen",),  # for type checkers only
     "jinja2": ("text",),
     "llguidance": ("generate",),

@@ -1,0 +1,1 @@
+"""Modules: what networks are built from, and the first values of their parameters."""
