@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tiny
 import tiny_adapters
+from test_state import ANOTHER_LEVEL
 
 from weft.errors import FormatError
 from weft.runtime import Decoder, Encoder, Head, open_checkpoint, store
@@ -88,7 +89,7 @@ def test_what_decides_a_program_is_in_its_key(
     cache: Path, folder: Path, tmp_path: Path, traces: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoder(folder)
-    for options in ({"context": 65}, {"compute": "bf16"}, {"kv_dtype": "f16"}, {"level": "scalar"}):
+    for options in ({"context": 65}, {"compute": "bf16"}, {"kv_dtype": "f16"}, {"level": ANOTHER_LEVEL}):
         decoder(folder, **options)
     decoder(tiny.write_folder(tmp_path / "other", {**tiny.LLAMA, "rope_theta": 20000.0}))
     monkeypatch.setattr(store, "_sources", lambda: "other code")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 
 from weft.serve import BackgroundServer
+from weft.serve.work.kept import Kept, Shelf
 
 BODY = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "stream": True, "ignore_eos": True, "seed": 1}
 CHAT = "/v1/chat/completions"
@@ -151,6 +153,14 @@ def test_old_events_are_dropped_and_the_client_is_told(serve):
         first_events(client, 1, max_tokens=1000)
         until(lambda: not running.app.serving.tracking.working())
         assert kept._shelf.bytes == sum(stream.bytes for stream in kept._streams.values()) <= 4000
+
+
+def test_many_events_at_once_keep_to_the_share():
+    shelf = Shelf(8000)
+    kept = Kept("one", SimpleNamespace(media_type="text/event-stream"), SimpleNamespace(), None, shelf)
+    for count in (1, 30, 200):
+        kept._add(b"".join(b"data: %0100d\n\n" % i for i in range(count)))
+        assert 0 < kept.bytes == shelf.bytes <= shelf.share
 
 
 def test_a_key_rejoins_only_its_own_streams_and_has_so_many(serve):

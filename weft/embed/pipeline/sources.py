@@ -206,6 +206,8 @@ class Parquet(Source):
         try:
             if not nested and "[ns" in str(column.type):  # as text, whether or not pandas is installed
                 return list(column.cast("string").to_pylist())
+            if nested and "time64[ns" in str(column.type):  # with pandas installed, pyarrow drops the nanoseconds
+                raise ValueError("times of nanoseconds inside another type")
             try:
                 return list(column.to_pylist())
             except OverflowError:

@@ -105,7 +105,9 @@ class Kept:
         for event in self._split(chunk):
             self._events.append(event)
             self._grow(len(event))
-        if self.bytes > self._shelf.share or self._shelf.bytes > self._shelf.most:
+        while self.bytes > self._shelf.share and len(self._events) > 1:
+            self._drop_oldest()
+        if self._shelf.bytes > self._shelf.most:
             self._drop_oldest()
         self._tell()
 
