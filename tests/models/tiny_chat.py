@@ -1,14 +1,14 @@
-"""A tiny chat model as a GGUF file: random llama weights, a token per byte, and a chat template."""
+"""A tiny chat model as a GGUF file: random weights, a llama's unless asked, a token per byte, and a chat template."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tiny
-from tiny_gguf import gguf_from_config, gguf_name, stored_order
+from tiny_gguf import gguf_from_config, gguf_tensors
 
-from weft.weights import write_gguf
+from weft.weights import TensorView, write_gguf
 
 SPECIAL = ["<|im_start|>", "<|im_end|>"]
 TEMPLATE = (
@@ -33,14 +33,17 @@ def byte_tokens() -> list[str]:
 
 
 def write_chat_model(
-    path: Path, *, template: str | None = TEMPLATE, special: Sequence[str] = (), **metadata: Any
+    path: Path,
+    *,
+    template: str | None = TEMPLATE,
+    special: Sequence[str] = (),
+    model: Mapping[str, Any] = CONFIG,
+    **metadata: Any,
 ) -> Path:
     """Write the model with more `special` tokens; `metadata` adds to or replaces its keys, with `__` for a dot."""
-    tensors = {}
-    config = {**CONFIG, "vocab_size": CONFIG["vocab_size"] + len(special)}
-    for name, values in tiny.weights(config).items():
-        order = stored_order("llama", name, config)
-        tensors[gguf_name("llama", name)] = values if order is None else values[order]
+    own = {key: CONFIG[key] for key in ("max_position_embeddings", "bos_token_id", "eos_token_id")}
+    config = {**model, **own, "vocab_size": CONFIG["vocab_size"] + len(special)}
+    tensors = gguf_tensors(config, {name: TensorView.of(values) for name, values in tiny.weights(config).items()})
     keys: dict[str, Any] = {
         **gguf_from_config(config),
         "general.name": "tiny",

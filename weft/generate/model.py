@@ -243,7 +243,8 @@ class Model:
         options: dict[str, Any],
     ) -> tuple[list[int], dict[str, Any], Callable[[], ReplyReader]]:
         """The prompt of a chat, its options, and what reads its answers."""
-        from weft.generate.tools.hold import hold
+        from weft.generate.grammar import Grammar
+        from weft.generate.tools.hold import hold, hold_answer
         from weft.text.reasoning import opened_by
         from weft.text.reply import ReplyReader
 
@@ -255,6 +256,9 @@ class Model:
         held = hold(tools or (), self.chat_template, self.tokenizer, choice=tool_choice, named=named)
         options = {"grammar": held.grammar, **self.defaults.options, "show_special": True, **options}
         options["stop_ids"] = (*options.get("stop_ids", ()), *self.answer_ends)
+        wanted, goes_on = options["grammar"], (variables or {}).get("continue_final_message")
+        if isinstance(wanted, Grammar) and wanted is not held.grammar and not goes_on:
+            options["grammar"] = hold_answer(wanted, self.chat_template, self.tokenizer)
         inside = opened_by(self.tokenizer.decode(ids[-8:], skip_special=False))
         return ids, options, lambda: ReplyReader(self.chat_template, tools=tools, inside=inside, form=held.form)
 

@@ -172,6 +172,15 @@ def grammar_of_calls(text: str, json_after: tuple[str, ...]) -> Grammar:
     return in_time("tools", made._checked)
 
 
+def grammar_of_answer(text: str, answer: Grammar, json_after: tuple[str, ...]) -> Grammar:
+    """The grammar in Lark, in which `@answer` stands for texts of `answer`; JSON follows one of `json_after`."""
+    stored = answer.text.lstrip().startswith("{")  # else it is Lark too
+    first, *rest = json.loads(answer.text)["grammars"] if stored else [{"lark_grammar": answer.text}]
+    whole = {"grammars": [{"lark_grammar": text}, {**first, "name": "answer"}, *rest]}
+    made = Grammar(answer.kind, json.dumps(whole), json_after=json_after if answer.is_json else ())
+    return in_time(answer.kind, made._checked)
+
+
 def _patterns(schema: Any) -> Iterator[str]:
     """The regular expressions in a schema, including those for property names."""
     level = [schema]

@@ -1,4 +1,4 @@
-"""The grammar of an answer to a request with tools."""
+"""The grammar of an answer to a request with tools, or of one whose text has a form of its own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft.errors import InputError, UnsupportedError
 from weft.frozen import frozen
 from weft.generate.grammar.spec import Grammar
 from weft.generate.tools.lark import Rules
-from weft.generate.tools.rules import Offer, start_of
+from weft.generate.tools.rules import HARMONY, Offer, final_channel, start_of
 from weft.generate.tools.schemas import forced_schema
 from weft.text.calls.events import ToolFormat
 from weft.text.calls.formats import formats_of
@@ -66,13 +66,31 @@ def hold(
         raise InputError("tools", f"names {named!r:.80}, which is not among the tools", field="tool_choice")
     text = template if isinstance(template, str) else "".join(template.values())
     forced = choice != "auto"
-    special = tokenizer.special_ids
-    tokens = tuple((mark, id) for mark in _MARKS if (id := tokenizer.id(mark)) is not None and id in special)
+    tokens = _special_marks(tokenizer)
     try:
         written = json.dumps([{key: function.get(key) for key in ("name", "parameters")} for function in chosen])
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError("tools", f"must be JSON: {error}", field="tools") from None
     return _held(written, form, tokens, forced, parallel and not forced, "[CALL_ID]" in text)
+
+
+def hold_answer(grammar: Grammar, template: Template, tokenizer: Tokenizer) -> Grammar:
+    """The grammar of a whole answer of a model with this template, whose text is to match `grammar`.
+
+    A model that writes in channels (harmony) may reason first, as it likes; `grammar` holds its final channel. Other
+    models reason between marks that the engine knows.
+    """
+    tokens = dict(_special_marks(tokenizer))
+    if formats_of(template).tools != "harmony" or not set(HARMONY) <= tokens.keys():
+        return grammar
+    rules = Rules(tokens, strict=True)
+    return rules.grammar_with(final_channel(rules), grammar)
+
+
+def _special_marks(tokenizer: Tokenizer) -> tuple[tuple[str, int], ...]:
+    """The marks that are special tokens of this vocabulary, with their ids."""
+    special = tokenizer.special_ids
+    return tuple((mark, id) for mark in _MARKS if (id := tokenizer.id(mark)) is not None and id in special)
 
 
 @lru_cache(maxsize=64)  # an agent sends the same tools with every request

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from weft.generate.grammar.spec import CALL_JSON, Grammar, grammar_of_calls
+from weft.generate.grammar.spec import CALL_JSON, Grammar, grammar_of_answer, grammar_of_calls
 from weft.generate.schema.rewrite import rewritten
 
 FREE = "/(?s:.*)/"
@@ -58,6 +58,11 @@ class Rules:
     def grammar(self, start: str) -> Grammar:
         """The grammar whose texts the right side `start` matches."""
         return grammar_of_calls("\n".join([f"start: {start}", *self._lines]), tuple(dict.fromkeys(self.marks)))
+
+    def grammar_with(self, start: str, answer: Grammar) -> Grammar:
+        """As `grammar`; in `start`, `@answer` stands for texts of another grammar."""
+        marks = tuple(dict.fromkeys(self.marks))
+        return grammar_of_answer("\n".join([f"start: {start}", *self._lines]), answer, marks)
 
     def _named(self, letter: str, right: str, options: str) -> str:
         key = f"{options}{right}"

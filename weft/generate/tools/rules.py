@@ -136,12 +136,22 @@ def _llama3(rules: Rules, offer: Offer, arguments: _Arguments) -> str:
     return f"{text} | {call}" + (f" | {text} {tag} {call}" if tag else "")
 
 
+HARMONY = ("<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|constrain|>")
+
+
+def final_channel(rules: Rules) -> str:
+    """The start rule of an answer in the harmony format: free reasoning, then `@answer` in the last channel."""
+    start, channel, message, end, _ = map(rules.mark, HARMONY)
+    rules.marks.append("final<|message|>")
+    thought = rules.rule(f'{channel} "analysis" {message} {rules.terminal(FREE)} {end} {start} "assistant"')
+    return f'{thought}* {channel} "final" {message} @answer'
+
+
 def _harmony(rules: Rules, offer: Offer, arguments: _Arguments) -> str:
     """Messages in channels, then at most one call: it ends an answer."""
-    marks = ("<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|constrain|>")
-    if not all(map(rules.is_token, marks)):
+    if not all(map(rules.is_token, HARMONY)):
         raise UnsupportedError("tools", "this model's vocabulary lacks the tokens of the harmony format")
-    start, channel, message, end, constrain = map(rules.mark, marks)
+    start, channel, message, end, constrain = map(rules.mark, HARMONY)
     rules.marks.append("<|message|>")
     text = rules.terminal(FREE)
     kind = rules.rule(f'" "? {constrain} "json" | " json"')

@@ -215,7 +215,7 @@ def _offered(ask: Ask) -> list[dict[str, Any]] | None:
 def _prepare(runner: GenerateRunner, ask: Ask) -> tuple[Request, Callable[[], ReplyReader], tuple[str, ...]]:
     """The request, what reads its answers, and the tools whose schemas are not enforced."""
     from weft.generate import make_request
-    from weft.generate.tools.hold import hold
+    from weft.generate.tools.hold import hold, hold_answer
 
     ids = prompt_ids(runner, ask)
     if "logprobs" in ask.options:
@@ -227,6 +227,8 @@ def _prepare(runner: GenerateRunner, ask: Ask) -> tuple[Request, Callable[[], Re
     if grammar is not None and tools:
         raise invalid("cannot be combined with tools: the model could not call any", "response_format")
     template = runner.template
+    if grammar is not None and not ask.continue_final:  # a text that goes on is in its last channel already
+        grammar = hold_answer(grammar, template, runner.tokenizer)
     how = {"choice": ask.tool_choice, "named": ask.named_tool, "parallel": ask.parallel_calls}
     held = hold(tools, template, runner.tokenizer, **how)  # type: ignore[arg-type]
     inside = opened_by(runner.tokenizer.decode(ids[-8:], skip_special=False))
