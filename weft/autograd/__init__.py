@@ -17,12 +17,6 @@ from weft.lazy import lazily
 if TYPE_CHECKING:
     from weft.autograd.checking import check_gradients as check_gradients
     from weft.autograd.compilation import compiled as compiled
-    from weft.autograd.data import ArrayDataset as ArrayDataset
-    from weft.autograd.data import BatchSampler as BatchSampler
-    from weft.autograd.data import DataLoader as DataLoader
-    from weft.autograd.data import RandomSampler as RandomSampler
-    from weft.autograd.data import SequentialSampler as SequentialSampler
-    from weft.autograd.data import WeightedSampler as WeightedSampler
     from weft.autograd.functions import absolute as absolute
     from weft.autograd.functions import activation as activation
     from weft.autograd.functions import avg_pool2d as avg_pool2d
@@ -48,14 +42,6 @@ if TYPE_CHECKING:
     from weft.autograd.losses import kl_divergence as kl_divergence
     from weft.autograd.losses import l1 as l1
     from weft.autograd.losses import mse as mse
-    from weft.autograd.metrics import accuracy as accuracy
-    from weft.autograd.metrics import confusion_matrix as confusion_matrix
-    from weft.autograd.metrics import f1 as f1
-    from weft.autograd.metrics import mean_absolute_error as mean_absolute_error
-    from weft.autograd.metrics import mean_squared_error as mean_squared_error
-    from weft.autograd.metrics import precision as precision
-    from weft.autograd.metrics import r2 as r2
-    from weft.autograd.metrics import recall as recall
     from weft.autograd.modules.attention import MultiHeadAttention as MultiHeadAttention
     from weft.autograd.modules.attention import TransformerBlock as TransformerBlock
     from weft.autograd.modules.convolution import AvgPool2d as AvgPool2d
@@ -78,24 +64,38 @@ if TYPE_CHECKING:
     from weft.autograd.modules.recurrent import LSTM as LSTM
     from weft.autograd.modules.recurrent import GRUCell as GRUCell
     from weft.autograd.modules.recurrent import LSTMCell as LSTMCell
-    from weft.autograd.optimisers import SGD as SGD
-    from weft.autograd.optimisers import Adam as Adam
-    from weft.autograd.optimisers import AdamW as AdamW
-    from weft.autograd.optimisers import Optimiser as Optimiser
-    from weft.autograd.optimisers import RMSProp as RMSProp
-    from weft.autograd.optimisers import clip_grad_norm as clip_grad_norm
-    from weft.autograd.optimisers import clip_grad_value as clip_grad_value
-    from weft.autograd.optimisers import grad_norm as grad_norm
     from weft.autograd.randomness import seed as seed
-    from weft.autograd.schedules import Constant as Constant
-    from weft.autograd.schedules import Cosine as Cosine
-    from weft.autograd.schedules import Line as Line
-    from weft.autograd.schedules import Plateau as Plateau
-    from weft.autograd.schedules import StepDecay as StepDecay
-    from weft.autograd.schedules import WarmUp as WarmUp
     from weft.autograd.tape import no_grad as no_grad
-    from weft.autograd.trainer import EarlyStopping as EarlyStopping
-    from weft.autograd.trainer import Trainer as Trainer
+    from weft.autograd.training.data import ArrayDataset as ArrayDataset
+    from weft.autograd.training.data import BatchSampler as BatchSampler
+    from weft.autograd.training.data import DataLoader as DataLoader
+    from weft.autograd.training.data import RandomSampler as RandomSampler
+    from weft.autograd.training.data import SequentialSampler as SequentialSampler
+    from weft.autograd.training.data import WeightedSampler as WeightedSampler
+    from weft.autograd.training.metrics import accuracy as accuracy
+    from weft.autograd.training.metrics import confusion_matrix as confusion_matrix
+    from weft.autograd.training.metrics import f1 as f1
+    from weft.autograd.training.metrics import mean_absolute_error as mean_absolute_error
+    from weft.autograd.training.metrics import mean_squared_error as mean_squared_error
+    from weft.autograd.training.metrics import precision as precision
+    from weft.autograd.training.metrics import r2 as r2
+    from weft.autograd.training.metrics import recall as recall
+    from weft.autograd.training.optimisers import SGD as SGD
+    from weft.autograd.training.optimisers import Adam as Adam
+    from weft.autograd.training.optimisers import AdamW as AdamW
+    from weft.autograd.training.optimisers import Optimiser as Optimiser
+    from weft.autograd.training.optimisers import RMSProp as RMSProp
+    from weft.autograd.training.optimisers import clip_grad_norm as clip_grad_norm
+    from weft.autograd.training.optimisers import clip_grad_value as clip_grad_value
+    from weft.autograd.training.optimisers import grad_norm as grad_norm
+    from weft.autograd.training.schedules import Constant as Constant
+    from weft.autograd.training.schedules import Cosine as Cosine
+    from weft.autograd.training.schedules import Line as Line
+    from weft.autograd.training.schedules import Plateau as Plateau
+    from weft.autograd.training.schedules import StepDecay as StepDecay
+    from weft.autograd.training.schedules import WarmUp as WarmUp
+    from weft.autograd.training.trainer import EarlyStopping as EarlyStopping
+    from weft.autograd.training.trainer import Trainer as Trainer
     from weft.autograd.variable import Parameter as Parameter
     from weft.autograd.variable import Variable as Variable
     from weft.autograd.variable import broadcast as broadcast
@@ -104,20 +104,20 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Activation": "modules.layers",
-    "Adam": "optimisers",
-    "AdamW": "optimisers",
-    "ArrayDataset": "data",
+    "Adam": "training.optimisers",
+    "AdamW": "training.optimisers",
+    "ArrayDataset": "training.data",
     "AvgPool2d": "modules.convolution",
     "BatchNorm1d": "modules.convolution",
     "BatchNorm2d": "modules.convolution",
-    "BatchSampler": "data",
+    "BatchSampler": "training.data",
     "Buffer": "modules.module",
-    "Constant": "schedules",
+    "Constant": "training.schedules",
     "Conv2d": "modules.convolution",
-    "Cosine": "schedules",
-    "DataLoader": "data",
+    "Cosine": "training.schedules",
+    "DataLoader": "training.data",
     "Dropout": "modules.layers",
-    "EarlyStopping": "trainer",
+    "EarlyStopping": "training.trainer",
     "Embedding": "modules.layers",
     "Flatten": "modules.layers",
     "GRU": "modules.recurrent",
@@ -126,45 +126,45 @@ _HOMES = {
     "LSTM": "modules.recurrent",
     "LSTMCell": "modules.recurrent",
     "LayerNorm": "modules.layers",
-    "Line": "schedules",
+    "Line": "training.schedules",
     "Linear": "modules.layers",
     "MaxPool2d": "modules.convolution",
     "Module": "modules.module",
     "MultiHeadAttention": "modules.attention",
-    "Optimiser": "optimisers",
+    "Optimiser": "training.optimisers",
     "Parameter": "variable",
-    "Plateau": "schedules",
+    "Plateau": "training.schedules",
     "RMSNorm": "modules.layers",
-    "RMSProp": "optimisers",
-    "RandomSampler": "data",
-    "SGD": "optimisers",
+    "RMSProp": "training.optimisers",
+    "RandomSampler": "training.data",
+    "SGD": "training.optimisers",
     "Sequential": "modules.module",
-    "SequentialSampler": "data",
-    "StepDecay": "schedules",
-    "Trainer": "trainer",
+    "SequentialSampler": "training.data",
+    "StepDecay": "training.schedules",
+    "Trainer": "training.trainer",
     "TransformerBlock": "modules.attention",
     "Variable": "variable",
-    "WarmUp": "schedules",
-    "WeightedSampler": "data",
+    "WarmUp": "training.schedules",
+    "WeightedSampler": "training.data",
     "absolute": "functions",
-    "accuracy": "metrics",
+    "accuracy": "training.metrics",
     "activation": "functions",
     "avg_pool2d": "functions",
     "bce_with_logits": "losses",
     "broadcast": "variable",
     "channels_last": "functions",
     "check_gradients": "checking",
-    "clip_grad_norm": "optimisers",
-    "clip_grad_value": "optimisers",
+    "clip_grad_norm": "training.optimisers",
+    "clip_grad_value": "training.optimisers",
     "compiled": "compilation",
-    "confusion_matrix": "metrics",
+    "confusion_matrix": "training.metrics",
     "conv2d": "functions",
     "cosine_distance": "losses",
     "cross_entropy": "losses",
     "dropout": "functions",
-    "f1": "metrics",
+    "f1": "training.metrics",
     "global_avg_pool2d": "functions",
-    "grad_norm": "optimisers",
+    "grad_norm": "training.optimisers",
     "hinge": "losses",
     "huber": "losses",
     "kl_divergence": "losses",
@@ -175,15 +175,15 @@ _HOMES = {
     "log_softmax": "functions",
     "log_sum_exp": "functions",
     "max_pool2d": "functions",
-    "mean_absolute_error": "metrics",
-    "mean_squared_error": "metrics",
+    "mean_absolute_error": "training.metrics",
+    "mean_squared_error": "training.metrics",
     "mse": "losses",
     "no_grad": "tape",
     "normalised": "functions",
     "padded": "functions",
-    "precision": "metrics",
-    "r2": "metrics",
-    "recall": "metrics",
+    "precision": "training.metrics",
+    "r2": "training.metrics",
+    "recall": "training.metrics",
     "rms_norm": "functions",
     "seed": "randomness",
     "softmax": "functions",

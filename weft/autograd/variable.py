@@ -180,8 +180,8 @@ class Variable(Symbolic, OnTape):
 
     def sum(self, axis: int | None = None) -> Variable:
         """The sum of all elements [1], or over one axis, which is then gone."""
-        count = self.size if axis is None else self.shape[axis]
-        return self.mean(axis) * float(count)
+        mean = self.mean(axis)
+        return mean * float(self.size // mean.size)
 
     def mean(self, axis: int | None = None) -> Variable:
         """The mean of all elements [1], or over one axis, which is then gone."""
@@ -270,9 +270,10 @@ def broadcast(x: Variable, shape: tuple[int, ...]) -> Variable:
     if x.shape == shape:
         return x
     try:
-        return picked(x, np.broadcast_to(np.arange(x.size).reshape(x.shape), shape))
+        index = np.broadcast_to(np.arange(x.size).reshape(x.shape), shape)
     except ValueError:
         raise ShapeError("broadcast", f"must broadcast to {shape}", field="shape", given=x.shape) from None
+    return picked(x, index)
 
 
 def transposed(x: Variable, axes: tuple[int, ...] | None = None) -> Variable:

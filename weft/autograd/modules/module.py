@@ -119,7 +119,7 @@ class Module:
             if arrays[name].shape != one.shape:
                 raise WeightError("load_state_dict", f"must be {one.shape}", field=name, given=arrays[name].shape)
         for name, one in wanted.items():
-            one.value = arrays[name]
+            one.value = np.array(arrays[name])  # a copy: it may be a mapped file, or be changed by its owner
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write parameters and buffers to a safetensors file."""

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 from weft.autograd.compilation import compiled
-from weft.autograd.data import DataLoader
 from weft.autograd.modules.module import Module
-from weft.autograd.optimisers import Optimiser, clip_grad_norm, clip_grad_value, grad_norm
 from weft.autograd.randomness import seed
-from weft.autograd.schedules import Plateau
 from weft.autograd.tape import no_grad
+from weft.autograd.training.data import DataLoader
+from weft.autograd.training.optimisers import Optimiser, clip_grad_norm, clip_grad_value, grad_norm
+from weft.autograd.training.schedules import Plateau
 from weft.autograd.variable import Variable
 from weft.errors import BackendError, FormatError, InputError, NotFoundError
 

@@ -1,0 +1,1 @@
+"""What trains networks: optimisers, schedules of the rate, data in batches, metrics, and the loop."""
