@@ -127,6 +127,12 @@ def test_a_peer_that_fails_a_workload_is_left_out_of_it(run: Run, generator: Pat
     assert "left out" in result.stderr and "prompts are too much" in result.stderr
 
 
+def test_a_size_that_is_given_holds_in_quick_runs(run: Run, generator: Path, peers: Path) -> None:
+    result = run("vs", "prefill", "-m", str(generator), "--threads", "1", "--rounds", "1", "--peers", str(peers),
+                 "--peer-python", sys.executable, "--quick", "--prompt", "33")  # fmt: skip
+    assert [row["workload"] for row in line_of(result)["rows"]] == ["prefill_33"]
+
+
 def test_without_a_peer_the_error_says_what_to_install(run: Run, generator: Path, peers: Path) -> None:
     result = run("vs", "decode", "-m", str(generator), "--peers", str(peers), "--peer-python", sys.executable,
                  "--only", "nobody")  # fmt: skip

@@ -110,6 +110,11 @@ def test_messages_that_wait_are_sent_in_their_order(open_page):
     assert [message["content"] for message in kept(page)["messages"][::2]] == ["one", "two", "three"]
 
 
+def letters_of(text: str) -> str:
+    """Without the signs that Markdown may take away: a star is shown until another one follows."""
+    return "".join(filter(str.isalnum, text))
+
+
 def test_a_reply_survives_a_refresh(open_page, server):
     """The server goes on writing, and the page reads on from where it was."""
     page = open_page(excused=("404",))
@@ -117,13 +122,14 @@ def test_a_reply_survives_a_refresh(open_page, server):
     before = text_of(page)
     page.reload()
     page.wait_for_selector(".message.assistant")
-    assert text_of(page).startswith(before[:20])
+    assert letters_of(text_of(page)).startswith(letters_of(before)[:10])
     if server.app.serving.tracking.working():
         until(page, lambda: len(text_of(page)) > len(before), "the reply goes on")
         page.get_by_label("Stop", exact=True).click()
         finished(page)
         whole = last_reply(page)["content"]
-        assert whole.startswith('"') and whole.startswith(before[:20]) and last_reply(page)["finish"] == "stopped"
+        assert whole.startswith('"') and letters_of(whole).startswith(letters_of(before)[:10])
+        assert last_reply(page)["finish"] == "stopped"
         until(page, lambda: not server.app.serving.tracking.working(), "the server has stopped too")
 
 

@@ -333,10 +333,10 @@ def startup(model: str, threads: int | None, **printing: Any) -> None:
     help="Folder of the peers' scripts (default: benchmarks/peers).",
 )
 @click.option(
-    "--sequences", type=click.IntRange(1), default=16, show_default=True, help="For parallel: number of sequences."
+    "--sequences", type=click.IntRange(1), help="For parallel: number of sequences (default: 16, or 4 with --quick)."
 )
 @click.option("--prompt", type=click.IntRange(1), help="Tokens of the prompt of prefill (512) and decode (16).")
-@click.option("--quick", is_flag=True, help="Short runs, to check that everything works.")
+@click.option("--quick", is_flag=True, help="Short runs, to check that everything works; sizes that are given hold.")
 @rounds()
 @outputs()
 def vs(
@@ -348,7 +348,7 @@ def vs(
     only: tuple[str, ...],
     files: str,
     folder: Path | None,
-    sequences: int,
+    sequences: int | None,
     prompt: int | None,
     quick: bool,
     **printing: Any,
@@ -370,9 +370,9 @@ def vs(
 
     say, rounds = _progress(), printing["rounds"]
     model = model or (options.DEFAULT_EMBEDDER if workload == "embed" else options.DEFAULT_GENERATOR)
-    sizes = cases.Sizes(few=8, many=32, prompt=64, sequences=4, texts=50)
-    given = {} if prompt is None else {"prompt": prompt, "after": prompt}
-    sizes = sizes if quick else cases.Sizes(sequences=sequences, **given)
+    short = {"few": 8, "many": 32, "prompt": 64, "sequences": 4, "texts": 50} if quick else {}
+    given = {"prompt": prompt, "after": prompt, "sequences": sequences}
+    sizes = cases.Sizes(**{**short, **{name: value for name, value in given.items() if value is not None}})
     plan = cases.plan(workload, model, threads=threads, sizes=sizes)
     candidates = _candidates(plan.task, pythons, folder, only, compute)
     about: dict[str, Any] = {"model": _name(model), "threads": plan.threads, "rounds": rounds}
