@@ -443,7 +443,7 @@ def first_nomic(cfg: dict[str, Any]) -> tuple[dict[str, Any], dict[str, np.ndarr
 
 def weights(cfg: dict[str, Any]) -> dict[str, np.ndarray]:
     """Every tensor, float32: matrices near 1/sqrt(inputs), norms near one, biases near zero."""
-    made = {}
+    made, adjusted = {}, getattr(SCRIPTS.get(cfg["model_type"]), "adjusted", None)
     for seed, (name, shape) in enumerate(sorted(shapes(cfg).items()), 1):
         values = uniform(seed * 1_000_003, int(np.prod(shape))).reshape(shape)
         if len(shape) > 1:
@@ -452,7 +452,7 @@ def weights(cfg: dict[str, Any]) -> dict[str, np.ndarray]:
             values = np.float32(0.1) * values + np.float32(
                 1.0 if name.lower().endswith(("norm.weight", "norm_f.weight")) and not _less_one(cfg, name) else 0.0
             )
-        made[name] = values
+        made[name] = adjusted(name, values) if adjusted else values
     return made
 
 
@@ -486,7 +486,7 @@ def _script(path: Path) -> ModuleType:
     return module
 
 
-# By model_type: the scripts tests/golden/models/make_<model_type>.py. Each has CONFIGS, shapes, and what is refused:
+# By model_type: the scripts make_<model_type>.py. Each has CONFIGS, shapes, where it has other weights `adjusted`, and
 # UNWRITABLE (name -> words of the message, changes that GGUF can say) and REFUSED (changes, field, words).
 _GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "models"
 SCRIPTS: dict[str, ModuleType] = {

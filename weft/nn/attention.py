@@ -27,13 +27,15 @@ def attend(
     scale: float | None = None,
     softcap: float = 0.0,
     sinks: Tensor | None = None,
+    writes: bool = True,
     bias: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
     """Dot-product attention.  q [T, heads, dim], k and v [T, kv_heads, dim] -> [T, heads, dim]
 
     A token attends to itself and earlier tokens, and to later ones where `causal` is False; with a window only to those
     less than `window` away. Scores are multiplied by `scale` (default 1 / sqrt(dim)), then soft-capped at `softcap`
-    where that is not 0. `sinks` [heads] are one more score for each head, of no value. `bias` is a table [K, heads] and
+    where that is not 0. `writes` False: k and v are another layer's, which has written them to the pages of `layer`.
+    `sinks` [heads] are one more score for each head, of no value. `bias` is a table [K, heads] and
     buckets [2R+1]: table[buckets[d + R]] is added to the scores of keys d after the query (`relative_buckets`).
     """
     dim = q.shape[-1]
@@ -51,7 +53,8 @@ def attend(
     heads = k.shape[1]
     assert isinstance(heads, int)
     state = step.kv(layer, heads, dim)
-    ops.kv_write(k, v, state, step.positions, step.segments, step.pages)
+    if writes:
+        ops.kv_write(k, v, state, step.positions, step.segments, step.pages)
     return ops.attention_paged(
         q, state, step.positions, step.segments, step.pages, sinks, scale=scale, window=window, softcap=softcap
     )

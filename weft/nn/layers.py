@@ -35,9 +35,17 @@ def linear(
     return y + w.weight("bias", out, part=part) if bias else y
 
 
-def embedding(ids: Tensor, w: Scope, count: int, dim: int, *, part: tuple[int, int] | None = None) -> Tensor:
-    """Rows of the table.  ids [T], weight [count, dim] -> [T, dim]; `part`: rows of a stored table"""
-    return ops.embedding(ids, w.weight("weight", count, dim, part=part))
+def embedding(
+    ids: Tensor,
+    w: Scope,
+    count: int,
+    dim: int,
+    *,
+    part: tuple[int, int] | None = None,
+    columns: tuple[int, int] | None = None,
+) -> Tensor:
+    """Rows of the table.  ids [T], weight [count, dim] -> [T, dim]; `part`, `columns`: of a stored table"""
+    return ops.embedding(ids, w.weight("weight", count, dim, part=part, columns=columns))
 
 
 def sinusoids(step: Step, count: int, dim: int, *, first: int = 0, interleaved: bool = False) -> Tensor:

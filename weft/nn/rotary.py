@@ -203,6 +203,12 @@ def _longrope(rule: _Rule, plain: np.ndarray) -> tuple[np.ndarray, float]:
     return plain / (long if rule.context > rule.original else short), rule.number("attention_factor", stretched)
 
 
+def _proportional(rule: _Rule, plain: np.ndarray) -> tuple[np.ndarray, float]:
+    """The first pairs turn, at the rates of a head that turns as a whole; the others stay (Gemma 4)."""
+    turning = np.arange(len(plain)) < int(rule.number("partial_rotary_factor", 1.0) * rule.dim // 2)
+    return np.where(turning, plain / rule.number("factor", 1.0), 0.0), 1.0
+
+
 SCALINGS = {
     "default": _plain,
     "linear": _linear,
@@ -210,6 +216,7 @@ SCALINGS = {
     "yarn": _yarn,
     "dynamic": _dynamic,
     "longrope": _longrope,
+    "proportional": _proportional,
 }
 
 
