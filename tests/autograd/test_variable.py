@@ -137,6 +137,7 @@ def test_types_are_kept_and_numbers_become_float32():
     assert ag.Variable([1, 2]).dtype == np.int32 and ag.Variable([1.0, 2]).dtype == np.float32
     assert ag.Variable(np.ones(2)).dtype == np.float64 and ag.Variable(3.0).shape == (1,)
     assert ag.Variable(np.ones(2, np.float16)).dtype == np.float32
+    assert (wide(2) + 0.1).value[0] == wide(2).value[0] + 0.1  # not by way of float32
     x = ag.Variable(np.ones((2, 2), np.float32), requires_grad=True)
     y = (np.ones(2) - x * np.arange(2.0)) @ ag.Variable(np.eye(2, dtype=np.float32))
     y.sum().backward()

@@ -49,7 +49,10 @@ class Plan:
         """Whether modules and parameters are in the mode that they were traced in."""
         return all(getattr(thing, name) == value for thing, name, value in self._tracer.flags)
 
-    def run(self, arguments: dict[str, np.ndarray]) -> Any:
+    def run(self, arguments: dict[str, np.ndarray], variables: dict[str, Any]) -> Any:
+        """The results for these arrays; `variables` are the arguments that they come from."""
+        for name, one in self._tracer.stand_ins.items():
+            one.value = arguments[name]
         given = {name: _writable(self._given(name, arguments)) for name in self._inputs}
         self._check_integers(given)
         found = self._executable.run(given)
@@ -60,7 +63,9 @@ class Plan:
         for number, (target, _) in enumerate(self._tracer.updates):
             target.value = found[f"new{number}"]
         if self._wrt:
-            self._hand_out(results[0], {name: found[GRAD + name] for name in self._wrt})
+            actual = {id(one): variables[name] for name, one in self._tracer.stand_ins.items()}
+            trained = [actual.get(id(one), one) for one in (self._tracer.trained[name] for name in self._wrt)]
+            _hand_out(results[0], trained, [found[GRAD + name] for name in self._wrt])
         return results[0] if self._alone else tuple(results)
 
     def _given(self, name: str, arguments: dict[str, np.ndarray]) -> np.ndarray:
@@ -84,14 +89,15 @@ class Plan:
             if whole and (array[0] != 0 or array[-1] != most or (np.diff(array) < 0).any()):
                 raise InputError("compiled", f"must rise from 0 to {most}", field=_told(name), given=array.tolist())
 
-    def _hand_out(self, loss: Variable, gradients: dict[str, np.ndarray]) -> None:
-        trained = [self._tracer.trained[name] for name in self._wrt]
 
-        def back(grad: np.ndarray) -> list[np.ndarray]:
-            by = float(grad.reshape(-1)[0])
-            return [gradients[name].astype(np.float64).reshape(one.shape) * by for name, one in zip(self._wrt, trained)]
+def _hand_out(loss: Variable, trained: list[Variable], gradients: list[np.ndarray]) -> None:
+    """Make `loss` the result of a node whose gradients are known: they are multiplied by that of the loss."""
 
-        Node("compiled", trained, 1, back).attach([loss])
+    def back(grad: np.ndarray) -> list[np.ndarray]:
+        by = float(grad.reshape(-1)[0])
+        return [found.astype(np.float64).reshape(one.shape) * by for found, one in zip(gradients, trained)]
+
+    Node("compiled", trained, 1, back).attach([loss])
 
 
 def _writable(array: np.ndarray) -> np.ndarray:
@@ -124,6 +130,9 @@ def _told(name: str) -> str:
     return f"argument {name[1:]}" if name.startswith("x") else "indices"
 
 
+MAX_PLANS = 64  # of a function; the one that was used longest ago is given up
+
+
 class Compiled:
     """A function whose calls run as one program. Made by `compiled`."""
 
@@ -144,25 +153,40 @@ class Compiled:
     def __call__(self, *arguments: Any) -> Any:
         if MODE.recorder is not None:  # part of another compiled function
             return self._function(*arguments)
-        given = [_as_array(one) for one in arguments]
+        given = [self._array(one) for one in arguments]
         kinds = {one.dtype for one in given if one is not None and one.dtype.kind == "f"}
         if len(kinds) > 1:
             raise InputError("compiled", "arguments must be all float32 or all float64", given=sorted(map(str, kinds)))
         dtype = kinds.pop() if kinds else None
-        shapes = (one if array is None else (array.shape, array.dtype.kind, _wanted(one))
-                  for one, array in zip(arguments, given))  # fmt: skip
-        key = (dtype, MODE.gradients, *shapes)
-        known = self._plans.setdefault(key, [])
+        shapes = [
+            one if array is None else (array.shape, array.dtype.kind, _wanted(one))
+            for one, array in zip(arguments, given)
+        ]
+        chosen = self._planned((dtype, MODE.gradients, *shapes), lambda: self._traced(arguments, given, dtype))
+        arrays = {f"x{number}": array for number, array in enumerate(given) if array is not None}
+        return chosen.run(arrays, {f"x{number}": one for number, one in enumerate(arguments)})
+
+    def _planned(self, key: Any, make: Callable[[], Plan]) -> Plan:
+        """The plan for these shapes and settings, for modules and parameters in the mode they are in."""
+        try:
+            known = self._plans.pop(key, [])
+        except TypeError:
+            advice = "pass arrays, variables, or values that can be keys of a dictionary"
+            raise InputError("compiled", "cannot be compared between calls", field="arguments", given=key[2:],
+                             advice=advice) from None  # fmt: skip
+        self._plans[key] = known  # now the one that was used last
         chosen = next((one for one in known if one.holds()), None)
         if chosen is None:
-            chosen = self._traced(arguments, given, dtype)
+            chosen = make()
             known.append(chosen)
-        return chosen.run({f"x{number}": array for number, array in enumerate(given) if array is not None})
+            if len(self.programs) > MAX_PLANS:
+                del self._plans[next(iter(self._plans))]
+        return chosen
 
     def _traced(self, arguments: Sequence[Any], given: Sequence[np.ndarray | None], dtype: Any) -> Plan:
         tracer = Tracer(getattr(self._function, "__name__", "function"), dtype, MODE.gradients)
         passed = [
-            one if array is None else tracer.argument(array, number, one if isinstance(one, Variable) else None)
+            one if array is None else tracer.argument(array, number, _wanted(one))
             for number, (one, array) in enumerate(zip(arguments, given))
         ]
         with _recording(tracer):
@@ -179,16 +203,27 @@ class Compiled:
             self._opened[dtype] = self._made(dtype)
         return self._opened[dtype]
 
+    @property
+    def _in_numpy(self) -> bool:
+        return self._backend == "reference" or isinstance(self._backend, ReferenceBackend)
+
     def _made(self, dtype: Any) -> Backend:
-        wide = dtype == np.float64
-        if self._backend == "reference" or isinstance(self._backend, ReferenceBackend):
-            return ReferenceBackend(wide=wide)
-        if wide:
-            advice = 'use float32, or compiled(backend="reference")'
-            raise UnsupportedError(
-                "compiled", "this backend computes in float32, and arguments are float64", advice=advice
-            )
+        if self._in_numpy:
+            return ReferenceBackend(wide=dtype == np.float64)
+        if dtype == np.float64:
+            what = "this backend computes in float32, and there are float64 variables"
+            raise UnsupportedError("compiled", what, advice='use float32, or compiled(backend="reference")')
         return open_backend(self._backend, threads=plan_threads(self._threads).count)
+
+    def _array(self, argument: Any) -> np.ndarray | None:
+        """The array of an argument; None for a setting. Arrays become float32 where the backend computes in it."""
+        if not isinstance(argument, (Variable, np.ndarray)):
+            return None
+        array = as_variable(argument).value
+        if not array.size:
+            raise ShapeError("compiled", "an argument must not be empty", given=array.shape)
+        narrow = not self._in_numpy and isinstance(argument, np.ndarray) and array.dtype.kind == "f"
+        return array.astype(np.float32, copy=False) if narrow else array
 
 
 def compiled(
@@ -214,16 +249,6 @@ def _recording(tracer: Tracer) -> Iterator[None]:
         yield
     finally:
         MODE.recorder = before
-
-
-def _as_array(argument: Any) -> np.ndarray | None:
-    """The array of an argument; None for one that is not a number of any kind."""
-    if isinstance(argument, (Variable, np.ndarray)):
-        array = as_variable(argument).value
-        if not array.size:
-            raise ShapeError("compiled", "an argument must not be empty", given=array.shape)
-        return array
-    return None
 
 
 def _wanted(argument: Any) -> bool:

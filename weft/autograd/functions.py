@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from weft.autograd.randomness import generator
-from weft.autograd.variable import Variable, as_variable, broadcast, constant, made_anew, transposed
+from weft.autograd.tape import no_grad
+from weft.autograd.variable import Variable, as_variable, broadcast, constant, made_anew, picked
 from weft.errors import InputError, ShapeError
 from weft.ops import attention as attention_op
 from weft.ops.elementwise import activate, mul
@@ -106,9 +107,37 @@ def normalised(x: Variable, eps: float = 1e-12) -> Variable:
     return l2_op(x, eps=eps)
 
 
-def over_rows(x: Variable, eps: float) -> Variable:
-    """Each column of x [M, D] less its mean, over the root of its variance + eps."""
-    return transposed(layer_norm(transposed(x), eps=eps))
+def over_rows(x: Variable, eps: float) -> tuple[Variable, Variable, Variable]:
+    """Each column of x [M, D] less its mean, over the root of its variance + eps; the mean and the variance [D].
+
+    Newton's step for 1 / sqrt(v) leaves a factor that is right as it is, and has its gradient: the factor itself may
+    come from anywhere.
+    """
+    mean = x.mean(0)
+    offset = x - mean
+    variance = (offset * offset).mean(0)
+    with no_grad():
+        factor = _inverse_root(offset, variance, eps)
+    factor = factor * (1.5 - (variance + eps) * factor * factor * 0.5)
+    return offset * factor, mean, variance
+
+
+def _inverse_root(offset: Variable, variance: Variable, eps: float) -> Variable:
+    """1 / sqrt(variance + eps) of the columns of offset [M, D], whose mean is zero -> [D]
+
+    In a program roots are found by norms of rows only. Each column is a row there, and has one more element whose
+    value in the norm is the factor, times something known.
+    """
+    if variance.known:
+        return constant(1.0 / np.sqrt(variance.value.astype(np.float64) + eps), offset)
+    rows, size = offset.shape
+    known = math.sqrt(0.5 * eps * rows)  # half of what eps adds to the sum of squares; the norm's own eps is the rest
+    index = np.zeros((size, rows + 1), np.int64)
+    index[:, :rows] = np.arange(rows * size).reshape(rows, size).T
+    inside = (np.arange(rows + 1) < rows).astype(np.float64)
+    turned = picked(offset, index) * constant(inside, offset) + constant((1.0 - inside) * known, offset)
+    unit = rms_norm_op(turned, constant(np.ones(rows + 1), offset), eps=0.5 * eps * rows / (rows + 1))
+    return unit[:, rows] * (math.sqrt(rows / (rows + 1)) / known)
 
 
 def _scaled(x: Variable, weight: Variable | None, bias: Variable | None) -> Variable:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.autograd.tape import MODE
 from weft.autograd.variable import Variable, broadcast, take
 from weft.dtype import DTYPES
 from weft.errors import InputError, UnsupportedError
@@ -22,13 +23,19 @@ from weft.graph.trace import Trace
 from weft.ops.elementwise import add
 from weft.ops.registry import Op
 from weft.ops.spec import Spec
+from weft.ops.training import product
 
 FIRST, SEED, SEGMENTS = "out0", "seed", "segments"
 ROWS_AS_THEY_ARE = ("add", "mul")  # ops whose second operand may be one row for all
 
 
 class Traced(Variable):
-    """A variable of a function that is being traced: a shape and a type, no value."""
+    """A variable of a function that is being traced: a shape and a type, no value.
+
+    `held` is one that depends on parameters and was computed without gradients: none may go back through it.
+    """
+
+    held = False
 
     def __init__(self, tensor: Tensor, dtype: Any, requires_grad: bool) -> None:
         self.tensor = tensor
@@ -54,7 +61,8 @@ class Traced(Variable):
         return self._dtype
 
     def detach(self) -> Variable:
-        raise UnsupportedError("compiled", "detach() has no meaning in a program: all that leads to the loss counts")
+        tracer: Any = MODE.recorder
+        return tracer.held_back(self) if self.requires_grad else self
 
     def backward(self, grad: Any = None, *, keep: bool = False) -> None:
         advice = "return the loss and call backward() on the result"
@@ -110,6 +118,7 @@ class Tracer:
         self.bound: dict[str, Callable[[], np.ndarray]] = {}
         self.weights: dict[str, np.ndarray] = {}
         self.trained: dict[str, Variable] = {}
+        self.stand_ins: dict[str, Variable] = {}
         self.updates: list[tuple[Variable, Traced]] = []
         self.flags: list[tuple[Any, str, Any]] = []  # what the trace holds for: an object, its attribute, the value
         self._known: dict[tuple[int, str], Tensor] = {}
@@ -125,6 +134,11 @@ class Tracer:
         return isinstance(variable, Traced) or variable.requires_grad or variable.changes
 
     def record(self, op: Op, operands: list[Any], attrs: dict[str, Any]) -> Any:
+        depends = self.gradients and any(
+            isinstance(one, Traced) and (one.requires_grad or one.held) for one in operands
+        )
+        if MODE.gradients:
+            operands = [self.held_back(one) if isinstance(one, Traced) and one.held else one for one in operands]
         if op.name == "reshape" and not isinstance(operands[0], Traced) and self._depends(operands[0]):
             op.infer([operands[0].spec], attrs)
             return View(self, operands[0], attrs["shape"])
@@ -134,12 +148,24 @@ class Tracer:
             return self.record(op, [operands[0].reshape(1, -1), operands[1]], attrs).reshape(-1)
         if op.name == "product" and self._computed(operands[1]):
             return self._pairs(*operands)
-        depends = any(one is not None and self._depends(one) for one in operands)
+        trained = any(one is not None and self._depends(one) for one in operands)
         rows = operands[0].ndim > 1
         tensors = [None if one is None else self._tensor(op, i, one, rows) for i, one in enumerate(operands)]
         results = op(*tensors, **attrs)
-        made = [Traced(one, self.dtype, depends) for one in (results if isinstance(results, tuple) else (results,))]
+        made = [Traced(one, self.dtype, trained) for one in (results if isinstance(results, tuple) else (results,))]
+        for one in made:
+            one.held = depends and not trained
         return made[0] if len(made) == 1 else tuple(made)
+
+    def held_back(self, variable: Traced) -> Traced:
+        """The same value, from which no gradient goes back.
+
+        A product with the value as its matrix: `back` has the gradient of a matrix for trained inputs only.
+        """
+        one, count = np.ones((1, 1), self.dtype), variable.size
+        matrix = variable.tensor.reshape(count, 1)
+        row: Tensor = product(self._input((1, 1), "f32", lambda: one), matrix)
+        return Traced(row.reshape(*variable.shape), self.dtype, False)
 
     def made_anew(self, make: Callable[[], np.ndarray], shape: tuple[int, ...]) -> Traced:
         return Traced(self._input(shape, "f32", lambda: self._floats(make())), self.dtype, False)
@@ -153,10 +179,11 @@ class Tracer:
 
     # Values of the program.
 
-    def argument(self, array: np.ndarray, number: int, wanted: Variable | None) -> Any:
-        """The variable that stands for an argument; one that requires a gradient is itself, as parameters are."""
-        if wanted is not None and self._depends(wanted):
-            return wanted
+    def argument(self, array: np.ndarray, number: int, wanted: bool) -> Any:
+        """The variable that stands for an argument; where a gradient is wanted it is used as parameters are."""
+        if wanted and self.gradients:
+            self.stand_ins[f"x{number}"] = Variable(array, requires_grad=True)
+            return self.stand_ins[f"x{number}"]
         if array.dtype.kind == "i":
             return Integers(self.trace.input(f"x{number}", (array.size,), "i32"), array.shape)
         return Traced(self.trace.input(f"x{number}", array.shape), self.dtype, False)
@@ -176,8 +203,8 @@ class Tracer:
         return (left * right).sum(1).reshape(*x.shape[:-1], outer)
 
     def _depends(self, variable: Variable) -> bool:
-        """Whether the variable has a gradient in this trace."""
-        return self.gradients and variable.requires_grad
+        """Whether the variable has a gradient in this trace, here and now."""
+        return self.gradients and MODE.gradients and variable.requires_grad
 
     def _needs_copies(self, op: Op, x: Variable, y: Variable) -> bool:
         """Whether y is one row for all whose gradient the op does not have."""
@@ -186,8 +213,8 @@ class Tracer:
 
     def _tensor(self, op: Op, index: int, variable: Variable, rows: bool) -> Tensor:
         role, depends = op.operands[index].role, self._depends(variable)
-        if depends and role == "weight":
-            what = f"{op.operands[index].name} of {op.name} cannot be trained in a compiled function"
+        if role == "weight" and (depends or isinstance(variable, Traced)):
+            what = f"{op.operands[index].name} of {op.name} must be a constant in a compiled function"
             raise UnsupportedError("compiled", what, advice="use the functions and modules of weft.autograd")
         matrix = op.name == "product" and index == 1
         if matrix and isinstance(variable, View):

@@ -209,8 +209,8 @@ def as_variable(value: Any, like: Variable | None = None) -> Variable:
     """`value` as a variable, an array as one without a gradient; floats get the type of `like`."""
     if isinstance(value, Variable):
         return value
-    array = _array(value)
-    return Variable(array.astype(like.dtype) if like is not None and array.dtype.kind == "f" else array)
+    array = np.asarray(value)
+    return Variable(array.astype(like.dtype) if like is not None and array.dtype.kind == "f" else value)
 
 
 def constant(array: Any, like: Variable) -> Variable:

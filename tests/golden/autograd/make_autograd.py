@@ -204,6 +204,42 @@ def optimisers():
         keep(f"optimiser.{case}", out=torch.stack(path))
 
 
+def whole():
+    """Losses of 20 steps of a network with nearly everything in it, on noise that has a pattern."""
+    rows, first = 48, lambda x: x.permute(0, 3, 1, 2)
+    x, y = random(rows, 8, 8, 1), torch.arange(rows) % 3
+    x += 0.5 * y[:, None, None, None] * torch.linspace(-1, 1, 8)[:, None]
+    x = rounded(x)
+    conv, norm, cell, mix, head = (
+        nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.LSTM(16, 8, batch_first=True),
+        nn.TransformerEncoderLayer(8, 2, 12, 0.0, "gelu", batch_first=True, norm_first=True), nn.Linear(8, 3),
+    )  # fmt: skip
+    kept = {"conv.weight": conv.weight.permute(0, 2, 3, 1)}
+    for name, made in {"conv": conv, "norm": norm, "cell": cell, "mix": mix, "head": head}.items():
+        for part, one in made.named_parameters():
+            one.data = rounded(one.data)
+            kept.setdefault(f"{name}.{part.replace('_l0', '').replace('self_attn', 'attention')}", one)
+    kept["conv.weight"] = conv.weight.permute(0, 2, 3, 1)
+    keep("whole", x=x, **{f"param.{name}": one.clone() for name, one in kept.items()}, target=y.numpy())
+    groups = [{"params": [*conv.parameters(), *norm.parameters()], "lr": 0.02},
+              {"params": [*cell.parameters(), *mix.parameters(), *head.parameters()]}]  # fmt: skip
+    optimiser = torch.optim.AdamW(groups, lr=0.01, weight_decay=0.05)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, 20)
+    losses = []
+    for step in range(20):
+        at = torch.arange(step * 16, step * 16 + 16) % rows
+        seen = F.max_pool2d(F.relu(norm(conv(first(x[at])))), 2)  # [16, 4, 4, 4]
+        steps = cell(seen.permute(0, 2, 3, 1).reshape(16, 4, 16))[0]
+        loss = F.cross_entropy(head(mix(steps).mean(1)), y[at], label_smoothing=0.1)
+        optimiser.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_([one for group in groups for one in group["params"]], 0.5)
+        optimiser.step()
+        schedule.step()
+        losses.append(loss.item())
+    keep("whole", out=np.asarray(losses))
+
+
 def rates(make, observed=None):
     parameter = torch.zeros(1, requires_grad=True)
     optimiser = torch.optim.SGD([parameter], lr=0.1)
@@ -257,7 +293,7 @@ def clipping():
 def main():
     for name, makers in {
         "modules": (layers, images, sequences, losses),
-        "training": (optimisers, schedules, clipping),
+        "training": (optimisers, schedules, clipping, whole),
     }.items():
         FOUND.clear()
         for make in makers:

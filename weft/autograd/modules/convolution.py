@@ -82,6 +82,8 @@ class BatchNorm1d(Module):
 
     def __init__(self, size: int, eps: float = 1e-5, momentum: float = 0.1) -> None:
         sizes(type(self).__name__, size=size)
+        if not eps > 0.0:
+            raise InputError(type(self).__name__, "must be above zero", field="eps", given=eps)
         if not 0.0 < momentum <= 1.0:
             raise InputError(type(self).__name__, "must be above 0 and at most 1", field="momentum", given=momentum)
         self.weight, self.bias = Parameter(initialise.ones((size,))), Parameter(initialise.zeros((size,)))
@@ -104,13 +106,11 @@ class BatchNorm1d(Module):
             advice = "give a larger batch, or call eval()"
             raise ShapeError(type(self).__name__, "must have two rows or more in training", field="x", given=x.shape,
                              advice=advice)  # fmt: skip
+        unit, mean, variance = functions.over_rows(x, self.eps)
         with no_grad():
-            mean = x.mean(0)
-            offset = x - mean
-            variance = (offset * offset).mean(0) * (count / (count - 1))
-            for running, now in ((self.running_mean, mean), (self.running_var, variance)):
+            for running, now in ((self.running_mean, mean), (self.running_var, variance * (count / (count - 1)))):
                 assign(running, running * (1.0 - self.momentum) + now * self.momentum)
-        return functions.over_rows(x, self.eps)
+        return unit
 
     def _by_running(self, x: Variable) -> Variable:
         mean, shape = self.running_mean, self.running_mean.shape

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from weft.autograd.compilation import compiled
-from weft.autograd.modules.module import Module
+from weft.autograd.modules.module import Buffer, Module
 from weft.autograd.randomness import seed
 from weft.autograd.tape import no_grad
 from weft.autograd.training.data import DataLoader
@@ -101,6 +101,7 @@ class Trainer:
         self.history: list[Row] = []
         self.epoch, self.batch, self.step, self.skipped = 0, 0, 0, 0
         self._sums = [0.0, 0.0]  # of this epoch: losses times rows, rows
+        self._batches = 0  # of an epoch
 
     def fit(
         self, train: DataLoader, valid: DataLoader | None = None, *, epochs: int, resume: bool = False
@@ -114,6 +115,10 @@ class Trainer:
             raise InputError("fit", "must be a whole number of at least 1", field="epochs", given=epochs)
         if resume and self._file(LAST).is_file():
             self.load(self._file(LAST))
+            if self._batches not in (0, len(train)):
+                what = f"was saved by a run with {self._batches} batches an epoch; this one has {len(train)}"
+                raise InputError("Trainer", what, field=LAST, advice="use the same data and sizes, or another folder")
+        self._batches = len(train)
         while self.epoch < epochs and not (self.stopping and self.stopping.over):
             row = self._one_epoch(train, valid)
             self.history.append(row)
@@ -142,6 +147,7 @@ class Trainer:
         if self.schedule is not None and not isinstance(self.schedule, Plateau):
             self.optimiser.scale_rate(self.schedule.at(self.step))
         self.optimiser.zero_grad()
+        buffers = [(one, one.value) for _, one in self.model.named_variables(Buffer)]
         loss, _ = self._forward(*batch)
         value, rows = loss.item(), len(batch[-1])
         number, self.step = self.step, self.step + 1
@@ -150,6 +156,8 @@ class Trainer:
         norm = grad_norm(self.optimiser.parameters) if math.isfinite(value) else math.nan
         if not math.isfinite(norm):
             self._not_finite(number, value)
+            for one, before in buffers:  # such a batch leaves no mark in running statistics
+                one.value = before
             return
         if self.clip_value is not None:
             clip_grad_value(self.optimiser.parameters, self.clip_value)
@@ -207,9 +215,9 @@ class Trainer:
             watched = self.stopping.monitor if self.stopping else ("valid_loss" if "valid_loss" in row else "loss")
             self.optimiser.scale_rate(self.schedule.observe(row[watched]))
         if self.folder is not None:
-            self.save(self._file(LAST))
-            if best:
+            if best:  # first: a run that is killed in between finds it again
                 self.save(self._file(BEST))
+            self.save(self._file(LAST))
 
     # Checkpoints.
 
@@ -229,8 +237,8 @@ class Trainer:
         plateau = self.schedule.state() if isinstance(self.schedule, Plateau) else None
         run = {
             "optimiser": type(self.optimiser).__name__, "seed": self.seed, "epoch": self.epoch, "batch": self.batch,
-            "step": self.step, "skipped": self.skipped, "sums": self._sums, "stopping": stopping, "plateau": plateau,
-            "history": self.history,
+            "step": self.step, "skipped": self.skipped, "sums": self._sums, "batches": self._batches,
+            "stopping": stopping, "plateau": plateau, "history": self.history,
         }  # fmt: skip
         write_safetensors(path, tensors, {"format": "weft.autograd.run", "run": json.dumps(run)})
 
@@ -246,6 +254,7 @@ class Trainer:
         self.optimiser.load_state_dict(parts[OPTIMISER])
         self.epoch, self.batch, self.step = run["epoch"], run["batch"], run["step"]
         self.skipped, self._sums, self.history = run["skipped"], run["sums"], run["history"]
+        self._batches = run["batches"]
         if self.stopping is not None and run["stopping"] is not None:
             self.stopping.best, self.stopping.waited = run["stopping"]
         if isinstance(self.schedule, Plateau) and run["plateau"] is not None:
