@@ -87,6 +87,27 @@ def test_an_olmo2_file_with_a_window_is_an_olmo3(tmp_path: Path, scaling: dict |
     assert np.array_equal(*found)
 
 
+def test_the_draft_head_of_a_nemotron_is_left_out(tmp_path: Path) -> None:
+    """It is one more block, with attention and experts, in the counts of blocks and in every list by block."""
+    cfg = tiny.CONFIGS["nemotron_h-experts"]
+    views = {name: TensorView.of(values) for name, values in tiny.weights(cfg).items()}
+    tensors, metadata = gguf_tensors(cfg, views), gguf_from_config(cfg)
+    head = {name.replace("blk.2.", "blk.5."): view for name, view in tensors.items() if name.startswith("blk.2.")}
+    head |= {name.replace("blk.1.", "blk.5."): view for name, view in tensors.items() if name.startswith("blk.1.")}
+    one = TensorView.of(np.ones(cfg["hidden_size"], np.float32))
+    names = ("enorm", "hnorm", "shared_head_norm")
+    head |= {f"blk.5.nextn.{name}.weight": one for name in names} | {"blk.5.post_attention_norm.weight": one}
+    head["blk.5.nextn.eh_proj.weight"] = TensorView.of(
+        np.ones((cfg["hidden_size"], 2 * cfg["hidden_size"]), np.float32)
+    )
+    at = "nemotron_h_moe."
+    lists = {f"{at}{key}": metadata[f"{at}{key}"] for key in ("attention.head_count_kv", "feed_forward_length")}
+    more = {key: [*values, max(values)] for key, values in lists.items()}
+    more |= {f"{at}block_count": 6, f"{at}nextn_predict_layers": 1}
+    write_gguf(tmp_path / "head.gguf", {**tensors, **head}, {**metadata, **more})
+    assert np.array_equal(outputs(tmp_path / "head.gguf"), outputs(tiny.write_folder(tmp_path / "folder", cfg)))
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_model_that_gguf_has_no_words_for_is_not_written(name: str) -> None:
     with pytest.raises(UnsupportedError, match=REFUSED[name][0]):
