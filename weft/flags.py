@@ -5,6 +5,7 @@ while it runs. A value that does not parse is an error that names the variable, 
 """
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from weft.frozen import frozen
 
 YES = ("1", "true", "yes", "on")
 NO = ("0", "false", "no", "off", "")
+SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+SIZES |= {f"{unit}i": 1 << 10 * power for power, unit in enumerate("kmgt", 1)}
 
 
 @frozen
@@ -43,6 +46,12 @@ class Flag:
         if value is None:
             return ""
         return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+def size_bytes(text: str) -> int | None:
+    """Bytes from a size such as 4000000000, "4G", "500MB" or "512Mi"; None for what is not a size."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]i?|)b?", text.strip().lower())
+    return None if found is None else int(float(found[1]) * SIZES[found[2]])
 
 
 def _refuse(name: str, text: str, wanted: str) -> InputError:
@@ -98,6 +107,15 @@ def _address(name: str, text: str) -> str | None:
     return text.strip().rstrip("/")
 
 
+def _size(name: str, text: str) -> int | None:
+    if not text.strip():
+        return None
+    found = size_bytes(text)
+    if found is None:
+        raise _refuse(name, text, "a size in bytes, or one such as 500M, 4G or 4Gi")
+    return found
+
+
 def _present(name: str, text: str) -> bool:
     return text != ""  # the rule of NO_COLOR: any non-empty value counts, "0" included
 
@@ -110,6 +128,7 @@ PARSERS: dict[str, Callable[[str, str], Any]] = {
     "names": _names,
     "path": _path,
     "address": _address,
+    "size": _size,
     "present": _present,
 }
 
@@ -129,6 +148,12 @@ FLAGS = (
         "count",
         None,
         "Longest sequence of a generator in tokens; empty means all that the model reads and the memory allows.",
+    ),
+    Flag(
+        "WEFT_EXPERT_MEMORY",
+        "size",
+        None,
+        "Memory for the experts of a mixture, such as 4G; empty means all of them, or what memory has room for.",
     ),
     Flag("WEFT_WATCH", "names", (), "Names of intermediates to print while a model runs, separated by commas."),
     Flag("WEFT_CACHE", "path", None, "Folder of weft's own cache; empty means $XDG_CACHE_HOME/weft or ~/.cache/weft."),

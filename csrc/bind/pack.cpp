@@ -16,6 +16,7 @@
 
 #include "core/error.h"
 #include "core/weight.h"
+#include "pack/experts.h"
 #include "pack/packing.h"
 #include "pack/pairs.h"
 #include "pack/panels.h"
@@ -86,6 +87,29 @@ void check_order(const Order& order, int64_t rows) {
     if (order.data()[i] < 0 || order.data()[i] >= rows) fail(ErrorKind::input, "weight", "row_order names a row that does not exist");
 }
 
+// A weight that `pack` will write, still without memory.
+Weight packed_like(PackPart pack, DType stored, int64_t rows, int64_t cols) {
+  const bool quads = pack == &pack_quads, pairs = pack == &pack_pairs || pack == &pack_split;
+  const int64_t step = pack == &pack_split ? kPairColumns : quads ? kQuadColumns : 1;
+  if (cols % step || cols > INT32_MAX)
+    fail(ErrorKind::input, "weight", "rows must have a multiple of " + std::to_string(step) + " elements: got " + std::to_string(cols));
+  Weight weight;
+  weight.dtype = pairs ? DType::bf16 : pack == &pack_halves ? DType::f16 : stored;
+  weight.layout = quads ? Layout::quads : pairs ? Layout::pairs : Layout::panels;
+  weight.rows = rows;
+  weight.cols = pack == &pack_split ? 2 * cols : cols;
+  weight.bytes = quads   ? quads_bytes(rows, cols)
+                 : pairs ? pairs_bytes(rows, weight.cols)
+                         : panels_bytes(weight.dtype, rows, cols);
+  return weight;
+}
+
+std::vector<std::span<const std::byte>> spans_of(const std::vector<Bytes>& files) {
+  std::vector<std::span<const std::byte>> spans;
+  for (const Bytes& file : files) spans.push_back({reinterpret_cast<const std::byte*>(file.data()), file.size()});
+  return spans;
+}
+
 // Objects that Python passes to a packing are kept alive until it is done.
 class PackingOfArrays {
  public:
@@ -98,21 +122,10 @@ class PackingOfArrays {
     const PackPart pack = packer_named(layout);
     check_size(stored, rows, cols, bytes.size());
     if (order) check_order(*order, rows);
-    const bool quads = pack == &pack_quads, pairs = pack == &pack_pairs || pack == &pack_split;
-    const int64_t step = pack == &pack_split ? kPairColumns : quads ? kQuadColumns : 1;
-    if (cols % step || cols > INT32_MAX)
-      fail(ErrorKind::input, "weight", "rows must have a multiple of " + std::to_string(step) + " elements: got " + std::to_string(cols));
-    auto weight = std::make_shared<Weight>();
-    weight->dtype = pairs ? DType::bf16 : pack == &pack_halves ? DType::f16 : stored;
-    weight->layout = quads ? Layout::quads : pairs ? Layout::pairs : Layout::panels;
-    weight->rows = rows;
-    weight->cols = pack == &pack_split ? 2 * cols : cols;
-    weight->bytes = quads   ? quads_bytes(rows, cols)
-                    : pairs ? pairs_bytes(rows, weight->cols)
-                            : panels_bytes(weight->dtype, rows, cols);
+    auto weight = std::make_shared<Weight>(packed_like(pack, stored, rows, cols));
     std::byte* out = allocate(*weight, arena_.get());
     const auto* from = reinterpret_cast<const std::byte*>(bytes.data());
-    if (quads) write_factors(stored, from, row_bytes(stored, cols), rows, cols, layout == "equalised", out);
+    if (pack == &pack_quads) write_factors(stored, from, row_bytes(stored, cols), rows, cols, layout == "equalised", out);
     packing_.add({pack, stored, from, row_bytes(stored, cols),
                   order ? order->data() : nullptr, rows, cols, out});
     made_.push_back(weight);
@@ -132,12 +145,6 @@ class PackingOfArrays {
   }
 
  private:
-  static std::vector<std::span<const std::byte>> spans_of(const std::vector<Bytes>& files) {
-    std::vector<std::span<const std::byte>> spans;
-    for (const Bytes& file : files) spans.push_back({reinterpret_cast<const std::byte*>(file.data()), file.size()});
-    return spans;
-  }
-
   std::shared_ptr<Arena> arena_;
   std::vector<Bytes> files_, sources_;
   std::vector<Order> orders_;
@@ -196,6 +203,56 @@ std::shared_ptr<Weight> stacked(const std::vector<std::shared_ptr<Weight>>& matr
   return weight;
 }
 
+// The memory of experts, and the arrays that it reads.
+struct BoundExperts {
+  std::vector<Bytes> files, sources;
+  std::vector<Order> orders;
+  ExpertMemory memory;
+  BoundExperts(size_t budget, std::vector<Bytes> mapped) : files(std::move(mapped)), memory(budget, spans_of(files)) {}
+};
+
+// A stack whose matrices, each rows x cols, are packed when a step needs them.
+std::shared_ptr<Weight> add_experts(std::shared_ptr<BoundExperts> self, const std::string& layout, const std::string& dtype, int64_t rows, int64_t cols,
+                                    const std::vector<Bytes>& matrices, const std::vector<std::optional<Order>>& orders) {
+  const DType stored = dtype_named(dtype);
+  const PackPart pack = packer_named(layout);
+  if (matrices.empty() || matrices.size() != orders.size()) fail(ErrorKind::input, "weight", "a stack has at least one matrix, and an order of rows for each");
+  if (pack == &pack_quads) fail(ErrorKind::unsupported, "weight", "a stack cannot have the layout " + layout);
+  auto weight = std::make_shared<Weight>(packed_like(pack, stored, rows, cols));
+  weight->matrices = static_cast<int64_t>(matrices.size());
+  ExpertMemory::Stack stack{pack, stored, row_bytes(stored, cols), std::exchange(weight->bytes, 0), rows, cols, {}, {}};
+  for (size_t i = 0; i < matrices.size(); ++i) {
+    check_size(stored, rows, cols, matrices[i].size());
+    if (orders[i]) check_order(*orders[i], rows);
+    stack.sources.push_back(reinterpret_cast<const std::byte*>(matrices[i].data()));
+    stack.row_orders.push_back(orders[i] ? orders[i]->data() : nullptr);
+    self->sources.push_back(matrices[i]);
+    if (orders[i]) self->orders.push_back(*orders[i]);
+  }
+  {
+    nb::gil_scoped_release release;  // a step may be running, which takes a while
+    const ExpertMemory::Place place = self->memory.add(std::move(stack));
+    weight->place = place.number, weight->stack = place.data;
+  }
+  weight->experts = &self->memory;
+  weight->borrowed = std::shared_ptr<void>(new std::shared_ptr<BoundExperts>(self), [](void* pointer) {
+    nb::gil_scoped_acquire acquire;  // the arrays are Python's
+    delete static_cast<std::shared_ptr<BoundExperts>*>(pointer);
+  });
+  return weight;
+}
+
+nb::dict expert_counts(const BoundExperts& self) {
+  const ExpertMemory::Counts counts = self.memory.counts();
+  nb::dict found;
+  found["hits"] = counts.hits;
+  found["misses"] = counts.misses;
+  found["resident"] = counts.resident;
+  found["bytes"] = counts.bytes;
+  found["budget"] = counts.budget;
+  return found;
+}
+
 void check_readable(const Weight& weight) {
   if (weight.layout == Layout::quads) fail(ErrorKind::unsupported, "weight", "rows packed to int8 cannot be read back");
   if (weight.stack) fail(ErrorKind::unsupported, "weight", "read the matrices of a stack one by one");
@@ -233,6 +290,10 @@ void bind_pack(nb::module_& module) {
            nb::arg("data"), nb::arg("row_order") = nb::none())
       .def("start", &PackingOfArrays::start)
       .def("finish", &PackingOfArrays::finish);
+  nb::class_<BoundExperts>(module, "ExpertMemory")
+      .def(nb::init<size_t, std::vector<Bytes>>(), nb::arg("budget"), nb::arg("files"))
+      .def("add", &add_experts, nb::arg("layout"), nb::arg("dtype"), nb::arg("rows"), nb::arg("cols"), nb::arg("matrices"), nb::arg("orders"))
+      .def_prop_ro("counts", &expert_counts);
   nb::class_<Weight>(module, "Weight")
       .def_static("in_rows", &in_rows, nb::arg("dtype"), nb::arg("rows"), nb::arg("cols"), nb::arg("data"))
       .def_static("widened", &widened, nb::arg("dtype"), nb::arg("count"), nb::arg("data"),

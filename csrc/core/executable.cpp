@@ -38,6 +38,7 @@ Executable::Executable(Program program, Weights weights, States states, const Le
     body_.push_back(std::move(bound));
   }
   progress_ = std::make_unique<Progress[]>(body_.size());
+  bind_fetches();
   order_body();
 }
 
@@ -114,6 +115,44 @@ void Executable::check_stacks(const Instruction& instruction) const {
     if (wanted != (weight.stack != nullptr) || (wanted && (value.rank != 3 || value.shape[0].constant != weight.matrices)))
       fail(ErrorKind::weight, "weights", value.name + (wanted ? " must be a stack of matrices" : " is a stack of matrices, which " + instruction.op + " does not read"));
   }
+}
+
+// The products whose stacks are packed when they are needed; those of one executable share one memory.
+void Executable::bind_fetches() {
+  for (size_t i = 0; i < body_.size(); ++i)
+    for (int index : body_[i].in) {
+      const Weight* weight = index < 0 ? nullptr : weights_[static_cast<size_t>(index)].get();
+      if (!weight || !weight->experts) continue;
+      if (experts_ && experts_ != weight->experts)
+        fail(ErrorKind::weight, "weights", program_.values[static_cast<size_t>(index)].name + " has another memory of experts than the stacks before it");
+      experts_ = weight->experts;
+      fetches_.emplace_back(new Fetch{weight, fetches_.empty() ? nullptr : fetches_.back().get(), i});
+      body_[i].fetch = fetches_.back().get();
+    }
+}
+
+// The whole team packs what a product needs before any of it begins. The first worker plans it, once the product before is
+// finished, whose matrices may go then; that one waited for its own predecessor, so that all before are finished too. The lock
+// is held for the plan only: who waits for a product with it keeps those from finishing who need it to find their plan done.
+void Executable::fetch(Fetch& own) {
+  Progress& progress = own.progress;
+  if (progress.finished.load(std::memory_order_acquire)) return;
+  if (own.before) progress_[own.before->product].wait();
+  {
+    std::lock_guard<std::mutex> lock(planning_);
+    if (!own.planned) {
+      const Operand& starts = call_operands_[call_start_[own.product] + 3];
+      experts_->want(own.stack->place, starts.as<int32_t>(), own.parts);
+      own.planned = true;
+      if (own.parts.empty()) progress.finished.store(true, std::memory_order_release);
+    }
+  }
+  const auto count = static_cast<int64_t>(own.parts.size());
+  for (int64_t part; (part = progress.next.fetch_add(1, std::memory_order_relaxed)) < count;) {
+    experts_->pack(own.stack->place, own.parts[static_cast<size_t>(part)]);
+    if (progress.done.fetch_add(1, std::memory_order_acq_rel) + 1 == count) progress.finished.store(true, std::memory_order_release);
+  }
+  progress.wait();
 }
 
 // How many float32 a slot of this value has: all of a recurrent state, of a convolution's all but the newest input.
@@ -245,6 +284,7 @@ void Executable::place_values(const Sizes& sizes, std::vector<OutputArray>& outp
     for (int index : body_[i].out) *to++ = operands_[static_cast<size_t>(index)];
     progress_[i].reset();
   }
+  for (const std::unique_ptr<Fetch>& own : fetches_) own->reset();
 }
 
 static void print_value(const Value& value, const Operand& operand) {
@@ -296,7 +336,8 @@ void Executable::work(int index, int workers, bool assigned) {
       for (int before : bound.after)
         if (!progress_[static_cast<size_t>(before)].wait()) assigning_.delayed.store(true, std::memory_order_relaxed);
     };
-    if (!assigned) wait();
+    if (!assigned || bound.fetch) wait();
+    if (bound.fetch) fetch(*bound.fetch);
     const Gate gate{[](const void* context) { (*static_cast<decltype(wait)*>(context))(); }, &wait};
     const Operand* in = call_operands_.data() + call_start_[i];
     Call call{in, in + bound.in.size(), bound.attrs.data(), static_cast<int>(bound.in.size()),
@@ -319,6 +360,7 @@ void Executable::work(int index, int workers, bool assigned) {
 void Executable::run(std::span<const InputArray> inputs, std::vector<OutputArray>& outputs, void (*allocate)(OutputArray&),
                      Pool& pool, std::vector<int64_t>* nanoseconds) {
   std::lock_guard<Turn> lock(turn_);
+  const std::unique_lock<std::mutex> experts = experts_ ? experts_->begin() : std::unique_lock<std::mutex>();
   Sizes sizes = read_inputs(inputs);
   place_values(sizes, outputs, allocate);
   if (scratch_.size() < static_cast<size_t>(pool.size()) * kScratchBytes)

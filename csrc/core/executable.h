@@ -1,6 +1,7 @@
 // executable: a program bound to kernels, weights, states and tables of adapters; run() is one step.
 #pragma once
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,6 +16,7 @@
 #include "core/program.h"
 #include "core/state.h"
 #include "core/weight.h"
+#include "pack/experts.h"
 
 namespace weft {
 
@@ -52,12 +54,14 @@ class Executable {
   void watch(std::vector<std::string> names);  // print these values to stderr as they are computed
 
  private:
+  struct Fetch;
   struct Bound {
     Kernel kernel;  // null for a reshape
     std::vector<int> in, out;
     std::vector<Attr> attrs;
     std::vector<int> watched;
     std::vector<int> after;  // instructions that must finish first: those whose memory this one reads or writes
+    Fetch* fetch = nullptr;  // of a product whose stack is packed when it is needed
   };
 
   // The progress of an instruction: it is finished when all of its tasks are, whoever did them. A cache line for each word:
@@ -76,6 +80,18 @@ class Executable {
     bool wait() const;  // false: it took so long that the system must have suspended a worker
   };
 
+  // What a product packs before it runs: the matrices of its stack that are not in memory.
+  struct Fetch {
+    const Weight* stack;
+    Fetch* before = nullptr;  // of the product before it that has one
+    size_t product;
+    std::vector<ExpertMemory::Part> parts{};
+    bool planned = false;  // the parts are those of this step
+    Progress progress{};   // its tasks are the parts
+
+    void reset() { parts.clear(), planned = false, progress.reset(); }
+  };
+
   // Whether workers have a first task of their own in each instruction (kernel.h), which is quickest while all of them run. A
   // worker that the system suspends would then hold one for milliseconds, so that after such a wait all tasks are drawn by
   // whoever is there, for 64 steps, and for twice as many each time that it happens again.
@@ -88,6 +104,8 @@ class Executable {
 
   void bind_weights(const Weights& weights);
   void check_stacks(const Instruction& instruction) const;
+  void bind_fetches();
+  void fetch(Fetch& own);
   void bind_states(const States& states);
   void bind_tables(const Tables& tables);
   void order_body();
@@ -105,6 +123,9 @@ class Executable {
   std::vector<Operand> call_operands_;  // operands of every instruction, gathered before the step
   std::vector<size_t> call_start_;
   std::unique_ptr<Progress[]> progress_;
+  std::vector<std::unique_ptr<Fetch>> fetches_;
+  ExpertMemory* experts_ = nullptr;  // of all stacks that have one
+  std::mutex planning_;
   Assigning assigning_;
   TeamSizes teams_;
   Memory arena_, scratch_;

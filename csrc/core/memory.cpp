@@ -6,6 +6,7 @@
 #include <malloc.h>
 #endif
 
+#include <algorithm>
 #include <string>
 
 #include "core/error.h"
@@ -70,6 +71,29 @@ void drop_resident(const std::byte* start, size_t bytes) {
   const auto first = reinterpret_cast<size_t>(start);
   const size_t skip = round_up(first, page) - first;
   if (bytes > skip) madvise(const_cast<std::byte*>(start) + skip, bytes - skip, MADV_DONTNEED);
+#else
+  static_cast<void>(start), static_cast<void>(bytes);
+#endif
+}
+
+void drop_mapped(std::span<const std::span<const std::byte>> files, const std::byte* start, size_t bytes) {
+  // Linux maps what lies this near to a page that is touched, where it is in memory: 64 kB, or a huge page of the file.
+  constexpr size_t around = size_t{2} << 20;
+  const std::byte* end = start + bytes;
+  for (std::span<const std::byte> file : files) {
+    const std::byte *file_start = file.data(), *file_end = file_start + file.size();
+    if (start < file_start || end > file_end) continue;
+    start -= std::min(around, static_cast<size_t>(start - file_start));
+    end += std::min(around, static_cast<size_t>(file_end - end));
+    return drop_resident(start, static_cast<size_t>(end - start));
+  }
+}
+
+void read_soon(const std::byte* start, size_t bytes) {
+#ifdef MADV_WILLNEED
+  static const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t before = reinterpret_cast<size_t>(start) % page;
+  madvise(const_cast<std::byte*>(start) - before, bytes + before, MADV_WILLNEED);
 #else
   static_cast<void>(start), static_cast<void>(bytes);
 #endif

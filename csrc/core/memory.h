@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <utility>
 
 namespace weft {
@@ -46,6 +47,13 @@ class Arena {
 // Drops the resident pages of a mapped file, which are read from the file again when touched. Does nothing where the system
 // has no such call. A first page that is only partly in the range stays.
 void drop_resident(const std::byte* start, size_t bytes);
+
+// The same for a part of one of these mapped files, and for what the system mapped around it; nothing for other memory. Pages
+// that another thread is reading are mapped again by themselves.
+void drop_mapped(std::span<const std::span<const std::byte>> files, const std::byte* start, size_t bytes);
+
+// Asks the system to read this part of a mapped file soon, where it is not in memory yet.
+void read_soon(const std::byte* start, size_t bytes);
 
 // Returns freed heap memory to the system, which the C library would keep. Call it after building something large out of
 // many small pieces, before the weights are read.

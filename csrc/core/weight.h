@@ -15,6 +15,8 @@ namespace weft {
 // quads    of int8, rounded when they were packed: see pack/quads.h. The type is that of the file. As panels.
 enum class Layout : uint8_t { rows, panels, pairs, quads };
 
+class ExpertMemory;
+
 struct Weight {
   DType dtype = DType::f32;
   Layout layout = Layout::rows;
@@ -23,6 +25,8 @@ struct Weight {
   const std::byte* data = nullptr;  // null for a stack
   int64_t matrices = 1;  // of rows x cols each; more than one only in a stack
   const std::byte* const* stack = nullptr;  // the data of each matrix of a stack, which lie anywhere
+  ExpertMemory* experts = nullptr;  // of a stack whose matrices are packed when they are needed: see pack/experts.h
+  size_t place = 0;                 // its number there
   size_t bytes = 0;
   Memory owned;
   std::shared_ptr<void> borrowed;  // keeps the mapping or the arena's block alive when `owned` is empty

@@ -11,8 +11,6 @@ namespace weft {
 
 // Bytes of the file per part: enough that handing out parts costs nothing, few enough that the last parts end together.
 static constexpr size_t kPartBytes = size_t{256} << 10;
-// Linux maps what lies this near to a page that is touched, where it is in memory: 64 kB, or a huge page of the file.
-static constexpr size_t kFaultAround = size_t{2} << 20;
 
 Packing::Packing(int threads, std::vector<std::span<const std::byte>> files)
     : threads_(threads), files_(std::move(files)) {}
@@ -62,7 +60,6 @@ void Packing::run(const Part& part) {
   give_back(part);
 }
 
-// The rows of a part and what was mapped around them. Pages that another worker is reading are mapped again by themselves.
 void Packing::give_back(const Part& part) const {
   const PackJob& job = jobs_[part.job];
   int64_t first = part.begin * kPanelRows, last = std::min(part.end * kPanelRows, job.rows) - 1;
@@ -70,15 +67,8 @@ void Packing::give_back(const Part& part) const {
     const auto [low, high] = std::minmax_element(job.row_order + first, job.row_order + last + 1);
     first = *low, last = *high;
   }
-  const std::byte* begin = job.rows_data + static_cast<size_t>(first) * job.row_bytes;
-  const std::byte* end = job.rows_data + static_cast<size_t>(last + 1) * job.row_bytes;
-  for (std::span<const std::byte> file : files_) {
-    const std::byte *file_begin = file.data(), *file_end = file_begin + file.size();
-    if (begin < file_begin || end > file_end) continue;
-    begin -= std::min(kFaultAround, static_cast<size_t>(begin - file_begin));
-    end += std::min(kFaultAround, static_cast<size_t>(file_end - end));
-    return drop_resident(begin, static_cast<size_t>(end - begin));
-  }
+  drop_mapped(files_, job.rows_data + static_cast<size_t>(first) * job.row_bytes,
+              static_cast<size_t>(last + 1 - first) * job.row_bytes);
 }
 
 void Packing::join() {

@@ -1,6 +1,7 @@
 """A decoder and a tokenizer that need no model, an oracle that needs no engine, and an engine that always drafts."""
 
 import hashlib
+from typing import ClassVar
 
 import numpy as np
 
@@ -52,6 +53,7 @@ class FakeDecoder:
     page_bytes = PAGE_TOKENS * 4
     slot_bytes = 0
     state_fingerprint = "fake"
+    expert_counts: ClassVar[dict[str, int]] = {}
 
     def read_page(self, page: int) -> bytes:
         return self.store[page].tobytes()

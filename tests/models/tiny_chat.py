@@ -44,8 +44,17 @@ def write_chat_model(
     own = {key: CONFIG[key] for key in ("max_position_embeddings", "bos_token_id", "eos_token_id")}
     config = {**model, **own, "vocab_size": CONFIG["vocab_size"] + len(special)}
     tensors = gguf_tensors(config, {name: TensorView.of(values) for name, values in tiny.weights(config).items()})
-    keys: dict[str, Any] = {
-        **gguf_from_config(config),
+    keys = {**gguf_from_config(config), **tokenizer_keys(special)}
+    if template is not None:
+        keys["tokenizer.chat_template"] = template
+    keys.update({name.replace("__", "."): value for name, value in metadata.items()})
+    write_gguf(path, tensors, keys)
+    return path
+
+
+def tokenizer_keys(special: Sequence[str] = ()) -> dict[str, Any]:
+    """The metadata of the tokenizer, with more `special` tokens."""
+    return {
         "general.name": "tiny",
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.pre": "gpt-2",
@@ -53,8 +62,3 @@ def write_chat_model(
         "tokenizer.ggml.token_type": np.asarray([1] * 256 + [3] * (2 + len(special)), np.int32),
         "tokenizer.ggml.add_bos_token": False,
     }
-    if template is not None:
-        keys["tokenizer.chat_template"] = template
-    keys.update({name.replace("__", "."): value for name, value in metadata.items()})
-    write_gguf(path, tensors, keys)
-    return path

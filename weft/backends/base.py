@@ -83,7 +83,8 @@ class Source(Protocol):
     def matrices(self, name: str, shape: tuple[int, ...]) -> Sequence[StoredTensor]:
         """The matrices of a stack [count, rows, cols], wherever they are."""
 
-    def buffers(self) -> list[memoryview]: ...
+    def buffers(self, *, soon: bool = False) -> list[memoryview]:
+        """The files, mapped; to be read as a whole `soon`."""
 
 
 class Loading(Protocol):
@@ -113,6 +114,16 @@ class Weights(ABC):
     def bound(self, wanted: Iterable[WantedWeight]) -> dict[str, Any]:
         """The backend's own weights by name, for `compile`."""
         return {weight.name: self._kept[weight.name, weight.layout] for weight in wanted}
+
+    def limit_stacks(self, nbytes: int, names: Iterable[str], source: Source) -> None:
+        """Before they are loaded: keep at most so much of these of `Backend.stacks` in memory, what was used last."""
+        raise BackendError("load", "this backend keeps all experts in memory", advice="use the cpu backend")
+
+    @property
+    def stack_counts(self) -> Mapping[str, int]:
+        """After `limit_stacks`: matrices that were in memory when a step needed them ("hits") or were not ("misses"),
+        those that are now ("resident"), their "bytes", and the "budget"; before, nothing."""
+        return {}
 
     @property
     def nbytes(self) -> int:
@@ -272,6 +283,10 @@ class Backend(ABC):
     @abstractmethod
     def layouts(self, program: Program) -> tuple[WantedWeight, ...]:
         """How the program wants each of its weights."""
+
+    def stacks(self, wanted: Iterable[WantedWeight]) -> list[WantedWeight]:
+        """Of these weights, the stacks of matrices of which only some need to be in memory: see Weights."""
+        return []
 
     @abstractmethod
     def weights(self) -> Weights:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from weft import flags
 from weft.computes import DECODER_COMPUTES, EMBEDDER_COMPUTES, ENCODER_COMPUTES
 
 if TYPE_CHECKING:
@@ -119,12 +119,10 @@ def json_or_text(value: str) -> Any:
 
 def byte_count(_: click.Context, __: click.Parameter, given: str | None) -> int | None:
     """A callback for options that are sizes: 4000000, 500MB, 2G, 2Gi."""
-    if given is None:
-        return None
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", given.strip().lower())
-    if not found:
+    found = None if given is None else flags.size_bytes(given)
+    if given is not None and found is None:
         raise click.BadParameter(f"{given!r} is not a size; give bytes, 500MB or 2GB")
-    return int(float(found[1]) * (1024 if found[3] else 1000) ** " kmgt".index(found[2] or " "))
+    return found
 
 
 def kv_dtype() -> Callable[[F], F]:
@@ -160,12 +158,20 @@ def encoder_compute(default: str | None = None, *, auto: bool = False) -> Callab
     )
 
 
-LOADING = ("threads", "context", "compute", "kv_dtype")
+def expert_memory() -> Callable[[F], F]:
+    text = (
+        "Memory for the experts of a mixture, as in 4G; the others are read from the file when they are needed "
+        "(default: all of them, or what memory has room for; `weft show` says)."
+    )
+    return click.option("--expert-memory", "expert_bytes", metavar="SIZE", callback=byte_count, help=text)
+
+
+LOADING = ("threads", "context", "compute", "kv_dtype", "expert_bytes")
 
 
 def loading() -> Callable[[F], F]:
     """How a generator is loaded: the options LOADING are keyword arguments of weft.load."""
-    return together(threads(), context(), decoder_compute(), kv_dtype())
+    return together(threads(), context(), decoder_compute(), kv_dtype(), expert_memory())
 
 
 SAMPLING = (

@@ -1,5 +1,6 @@
 """The interfaces that the engine needs: a model that runs steps, a tokenizer that turns ids into text."""
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -48,6 +49,10 @@ class Decoder(Protocol):
     @property
     def slot_bytes(self) -> int:
         """The size of a slot of recurrent state over all layers; 0 without one."""
+
+    @property
+    def expert_counts(self) -> Mapping[str, int]:
+        """Where not all experts of a mixture stay in memory: "hits", "misses" and "bytes" of their matrices."""
 
     def read_page(self, page: int) -> bytes: ...
 

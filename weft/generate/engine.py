@@ -131,6 +131,7 @@ class Engine:
     def stats(self) -> Stats:
         """The engine's current load and its counters."""
         pool, slots, counts = self._decoder.pages, self._decoder.slots, self._counts
+        experts = self._decoder.expert_counts
         return Stats(
             running=self.running,
             waiting=self.waiting,
@@ -148,6 +149,9 @@ class Engine:
             drafted_tokens=counts["drafted"],
             accepted_tokens=counts["accepted"],
             preemptions=self.preemptions,
+            expert_hits=experts.get("hits", 0),
+            expert_misses=experts.get("misses", 0),
+            expert_bytes=experts.get("bytes", 0),
         )
 
     def submit(self, request: Request) -> Handle:

@@ -37,6 +37,7 @@ def load(
     kv_dtype: str | None = None,
     kv_tokens: int | None = None,
     kv_bytes: int | None = None,
+    expert_bytes: int | None = None,
     compute: str | None = None,
     threads: int | None = None,
     backend: str | None = None,
@@ -54,9 +55,11 @@ def load(
     f16 or f32) or "int8", with a scale for each token and head, which takes half the memory. The KV cache holds
     `kv_tokens` tokens of all sequences together, or as many as fit in `kv_bytes` (default: 16 contexts, counted as
     8,192 tokens where they are longer, or a quarter of the memory that the model leaves free if that is less);
-    `Model.info` says how many and why. `threads` overrides the number that `weft doctor` explains. `backend` "cpu" (the
-    default, unless WEFT_BACKEND is set) uses the compiled kernels, "reference" numpy in float64: slow, and what every
-    other backend is tested against.
+    `Model.info` says how many and why. `expert_bytes` is the memory for the experts of a mixture (default:
+    WEFT_EXPERT_MEMORY, else all of them, or what memory has room for): those used last stay in it, the others are read
+    from the file when a step needs them; the text is the same. `threads` overrides the number that `weft doctor`
+    explains. `backend` "cpu" (the default, unless WEFT_BACKEND is set) uses the compiled kernels, "reference" numpy in
+    float64: slow, and what every other backend is tested against.
 
     `draft` says what drafts tokens, which are checked several at a time where that is faster; the text is the same:
     "mtp", the model's own head for multi-token prediction, which is the default where it has one; "none"; or a smaller
@@ -65,6 +68,7 @@ def load(
     located = locate(str(model), offline=offline, progress=progress)
     checkpoint = open_checkpoint(located.path)
     state: dict[str, Any] = {"kv_dtype": kv_dtype, "kv_tokens": kv_tokens, "kv_bytes": kv_bytes}
+    state["expert_bytes"] = expert_bytes
     own = draft in (None, "mtp")
     options: dict[str, Any] = {"compute": compute, "threads": threads, "backend": backend, "draft_head": own}
     decoder = Decoder(checkpoint, context=context, **options, **state)

@@ -121,3 +121,6 @@ class Stats:
     drafted_tokens: int
     accepted_tokens: int
     preemptions: int
+    expert_hits: int = 0  # where not all experts of a mixture fit: their matrices that a step found in memory
+    expert_misses: int = 0  # and those that it read from the file
+    expert_bytes: int = 0  # of the matrices in memory now

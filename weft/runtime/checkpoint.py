@@ -117,9 +117,9 @@ class Checkpoint:
     files: Sequence[MappedFile] = ()
     file_names: Mapping[str, str] = field(default_factory=dict)  # of tensors that the file calls otherwise
 
-    def buffers(self) -> list[memoryview]:
-        """The files, mapped, to be read as a whole soon."""
-        for file in self.files:
+    def buffers(self, *, soon: bool = False) -> list[memoryview]:
+        """The files, mapped; to be read as a whole `soon`."""
+        for file in self.files if soon else ():
             file.read_ahead()
         return [file.slice() for file in self.files]
 
@@ -143,9 +143,8 @@ class Checkpoint:
     def tokenizer(self) -> Tokenizer:
         """A new tokenizer from the checkpoint's own files."""
         if self.make_tokenizer is None:
-            raise NotFoundError(
-                "tokenizer", f"{self.path.name} has no tokenizer files", advice="give token ids instead of text"
-            )
+            what = f"{self.path.name} has no tokenizer files"
+            raise NotFoundError("tokenizer", what, advice="give token ids instead of text")
         return self.make_tokenizer()
 
     def ending_texts(self, token: str) -> Checkpoint:

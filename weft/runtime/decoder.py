@@ -13,7 +13,18 @@ from weft.errors import BusyError, FormatError, InputError, MemoryPlanError, Too
 from weft.nn.step import Step
 from weft.runtime.adapters import Adapter, Adapters
 from weft.runtime.checkpoint import Checkpoint
-from weft.runtime.memory import SHARE, ContextPlan, StatePlan, free_memory, plan_context, plan_state
+from weft.runtime.memory import (
+    SHARE,
+    ContextPlan,
+    ExpertPlan,
+    Experts,
+    StatePlan,
+    experts_of,
+    free_memory,
+    least_pages,
+    plan_context,
+    plan_state,
+)
 from weft.runtime.paged.fingerprint import fingerprint
 from weft.runtime.paged.holding import Holding, slots_of
 from weft.runtime.paged.pages import PAGE_TOKENS, PagePool, pages_for
@@ -67,9 +78,11 @@ class Decoder:
         level: str | None = None,
         backend: str | Backend | None = None,
         draft_head: bool | None = None,
+        expert_bytes: int | None = None,
         bind: bool = True,
     ) -> None:
         self.checkpoint = checkpoint
+        self._asked_experts = expert_bytes
         self.thread_plan = plan_threads(threads)
         self.backend = open_backend(backend, level=level, threads=self.thread_plan.count)
         compute = _pick_compute(checkpoint, compute, self.backend.fast)
@@ -165,6 +178,7 @@ class Decoder:
 
     def _bind(self) -> None:
         self._check_memory()
+        self._limit_experts()
         slots = 0 if self.slots is None else self.slots.count
         self._states = self.backend.states(self._wanted_states, self.pages.count, slots)
         self._loading = [self._programs.load(prepared) for prepared in self._all_prepared]
@@ -249,9 +263,31 @@ class Decoder:
         return page * self.pages.count + slot * (0 if self.slots is None else self.slots.count)
 
     @property
+    def _work_bytes(self) -> int:
+        return self._prepared.work_bytes(T=STEP_TOKENS, B=1, L=1) + 4 * self.vocab_size
+
+    @cached_property
+    def _experts(self) -> Experts:
+        return experts_of(self.checkpoint, self.backend, self._all_prepared)
+
+    @cached_property
+    def _expert_plan(self) -> ExpertPlan:
+        beside = self.checkpoint.size_bytes - self._experts.all_bytes + self._work_bytes
+        page, slot = self._state_bytes
+        pages = least_pages(page, self._prepared.facts["context"], asked=self._asked_context, **self._asked_state)
+        return self._experts.plan(self._asked_experts, beside, pages * page + LEAST_SLOTS * slot)
+
+    def _limit_experts(self) -> None:
+        plan = self._expert_plan
+        if plan.nbytes is not None:
+            self._experts.announce(plan)
+            self._programs.limit_experts(plan.nbytes, self._experts.names)
+
+    @property
     def _beside_state(self) -> dict[str, int]:
-        work = self._prepared.work_bytes(T=STEP_TOKENS, B=1, L=1) + 4 * self.vocab_size
-        return {"weights": self.checkpoint.size_bytes, "work": work}
+        stay = self._expert_plan.nbytes
+        missing = 0 if stay is None else self._experts.all_bytes - stay
+        return {"weights": self.checkpoint.size_bytes - missing, "work": self._work_bytes}
 
     def _check_memory(self) -> None:
         plan, free = self.memory_plan(), free_memory()
@@ -272,12 +308,19 @@ class Decoder:
             "kv_bytes": self._all_state_bytes,
             "kv_tokens": PAGE_TOKENS * self.pages.count,
             "kv_reason": self._state_plan.reason,
+            **self._experts.shown(self._expert_plan),
             **({"slots": self.slots.count, "slot_bytes": self.slot_bytes} if self.slots is not None else {}),
             "context": self.max_context,
             "context_reason": self._context_plan.reason,
             "vocab_size": self.vocab_size,
             "eos_ids": sorted(self.eos_ids),
         }
+
+    @property
+    def expert_counts(self) -> Mapping[str, int]:
+        """Where not all experts stay in memory: hits, misses, resident, bytes and budget (see backends.base.Weights);
+        else nothing."""
+        return self._programs.expert_counts
 
     @cached_property
     def _state_bytes(self) -> tuple[int, int]:

@@ -1,16 +1,29 @@
-"""How much memory is free (the machine's, or what the cgroup leaves), and how much of it the KV cache gets."""
+"""How much memory is free (the machine's, or what the cgroup leaves), and how much of it the KV cache and a mixture's
+experts get."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from weft.errors import InputError, MemoryPlanError
+from weft import flags
+from weft.errors import InputError, MemoryPlanError, UnsupportedError
 from weft.frozen import frozen
 from weft.runtime.paged.pages import PAGE_TOKENS, pages_for
+from weft.weights.files import MadeView
+
+if TYPE_CHECKING:
+    from weft.backends.base import Backend, WantedWeight
+    from weft.runtime.checkpoint import Checkpoint
+    from weft.runtime.prepared import Prepared
 
 SHARE = 0.9  # a plan may use this much of what is free
 STATE_SHARE = 0.25  # a state that nobody sized may use this much of what weights and work then leave
 STATE_SEQUENCES = 16  # and has no more than so many whole contexts
 STATE_CONTEXT = 8192  # which count as so many tokens where they are longer: few requests fill a long one
 CONTEXT_SHARE = 0.5  # a context that nobody chose may use this much of what weights and work leave
+EXPERT_SHARE = 0.75  # experts that do not all fit may use this much of what the other weights and work leave
 LEAST_CONTEXT = 2048  # less than that is no default: most prompts would not fit
 UNKNOWN_CONTEXT = 32_768  # where the free memory is not known
 UNKNOWN = 1 << 62
@@ -55,6 +68,38 @@ def _cgroup_left() -> int | None:
         except (OSError, ValueError):
             continue
     return None
+
+
+@frozen
+class ExpertPlan:
+    """The memory for the experts of a mixture, None where all of them stay, and why."""
+
+    nbytes: int | None
+    reason: str
+    as_asked: bool = False
+
+
+def plan_experts(
+    all_bytes: int, least_bytes: int, beside_bytes: int, state_bytes: int, *, asked: int | None = None
+) -> ExpertPlan:
+    """The one rule for how much of `all_bytes` of experts stays in memory: what was `asked` for; else all of them, if
+    `beside_bytes` of other weights and work and the least that the state takes fit beside them; else three quarters of
+    what those weights and work leave, or less if the state needs more than the rest.
+
+    At least `least_bytes`, which is what one layer may need at a time.
+    """
+    if asked is not None:
+        if asked >= all_bytes:
+            return ExpertPlan(None, "all of them, as asked for")
+        if asked >= least_bytes:
+            return ExpertPlan(asked, "as asked for", as_asked=True)
+        return ExpertPlan(least_bytes, f"the least that the model runs with; {asked} bytes were asked for")
+    free = free_memory()
+    left = int(SHARE * free.available_bytes) - beside_bytes
+    if all_bytes + state_bytes <= left:
+        return ExpertPlan(None, "all of them fit into memory")
+    chosen = max(least_bytes, min(int(EXPERT_SHARE * left), left - state_bytes))
+    return ExpertPlan(chosen, f"they do not fit into {free.reason}, which is {free.available_bytes / 1e9:.2f} GB")
 
 
 @frozen
@@ -108,6 +153,18 @@ def plan_context(
     return ContextPlan(max(1, fits), f"{reason}; the model reads {positions}")
 
 
+def least_pages(
+    page_bytes: int, positions: int, *, asked: int | None, kv_tokens: int | None, kv_bytes: int | None
+) -> int:
+    """How many pages the KV cache has at least: those that were asked for, or of a context that is worth loading, and
+    as many again, since a context that nobody chose takes half of what is left."""
+    if kv_bytes is not None:
+        return kv_bytes // page_bytes
+    if kv_tokens is not None or asked is not None:
+        return pages_for(max(kv_tokens or 1, asked or 1))
+    return 2 * pages_for(min(positions, LEAST_CONTEXT))
+
+
 @frozen
 class StatePlan:
     """How many pages the KV cache has, and why."""
@@ -159,3 +216,72 @@ def _within(kv_bytes: int, page_bytes: int, least: int, context: int) -> StatePl
             f"{least * page_bytes}. Give more, a smaller context or a narrower kv_dtype",
         )
     return StatePlan(pages, "kv_bytes")
+
+
+@frozen
+class Experts:
+    """The stacks of experts of a model that can be read from its files when they are needed.
+
+    `all_bytes` are those of all stacks; `least_bytes` those of one stack of each shape and type, which is what a step
+    may need at a time. `made` says that there are others, which are rearranged as a whole when they are loaded.
+    """
+
+    names: frozenset[str]
+    all_bytes: int
+    least_bytes: int
+    made: bool = False
+
+    def plan(self, asked: int | None, beside_bytes: int, state_bytes: int) -> ExpertPlan:
+        """How much of them stays in memory: see `plan_experts`. `asked` None is WEFT_EXPERT_MEMORY."""
+        if asked is not None and (type(asked) is not int or asked < 0):
+            raise InputError("load", "must be a whole number of bytes", field="expert_bytes", given=asked)
+        if self.made and asked is not None:
+            what = "this checkpoint's experts are rearranged while they are loaded, so all of them stay in memory"
+            raise UnsupportedError(
+                "load", what, field="expert_bytes", given=asked, advice="load a GGUF file of the model"
+            )
+        if not self.names:
+            return ExpertPlan(None, "none can be read when they are needed")
+        asked = flags.get("WEFT_EXPERT_MEMORY") if asked is None else asked
+        return plan_experts(self.all_bytes, self.least_bytes, beside_bytes, state_bytes, asked=asked)
+
+    def announce(self, plan: ExpertPlan) -> None:
+        """Log that not all of them stay; a warning where nobody asked for it, because it costs time."""
+        import logging
+
+        logging.getLogger("weft").log(
+            logging.INFO if plan.as_asked else logging.WARNING,
+            "%.2f GB of %.2f GB of experts stay in memory, the others are read when a step needs them: %s",
+            *((plan.nbytes or 0) / 1e9, self.all_bytes / 1e9, plan.reason),
+        )
+
+    def shown(self, plan: ExpertPlan) -> dict[str, Any]:
+        """What `info` says where not all of them stay."""
+        if plan.nbytes is None:
+            return {}
+        return {"expert_bytes": plan.nbytes, "expert_total_bytes": self.all_bytes, "expert_reason": plan.reason}
+
+
+def experts_of(checkpoint: Checkpoint, backend: Backend, programs: Iterable[Prepared]) -> Experts:
+    """The experts that these programs read."""
+    stacks = {stack.name: stack for prepared in programs for stack in backend.stacks(prepared.weights)}
+    mapped = [stack for stack in stacks.values() if not _made(checkpoint, stack.name)]
+    sizes: dict[tuple[Any, ...], int] = {}
+    total = 0
+    for stack in mapped:
+        kind, size = _kind_and_bytes(checkpoint, stack)
+        sizes[kind] = max(sizes.get(kind, 0), size)
+        total += size
+    return Experts(frozenset(stack.name for stack in mapped), total, sum(sizes.values()), len(mapped) < len(stacks))
+
+
+def _kind_and_bytes(checkpoint: Checkpoint, stack: WantedWeight) -> tuple[tuple[Any, ...], int]:
+    count, rows, cols = stack.shape
+    stored = checkpoint.stored(stack.name)
+    assert stored is not None  # the program was traced with this checkpoint
+    return (rows, cols, stored.name, stack.layout), stored.nbytes(count * rows * cols)
+
+
+def _made(checkpoint: Checkpoint, name: str) -> bool:
+    tensor = checkpoint.tensors.get(name)
+    return tensor is not None and isinstance(tensor.view, MadeView)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -112,6 +112,15 @@ class Programs:
             "compute": self.compute,
             **self.backend.info,
         }
+
+    def limit_experts(self, nbytes: int, names: Iterable[str]) -> None:
+        """Before weights are loaded: keep at most so much of these stacks of experts in memory."""
+        self._weights.limit_stacks(nbytes, names, self.checkpoint)
+
+    @property
+    def expert_counts(self) -> Mapping[str, int]:
+        """What Weights.stack_counts says of the experts."""
+        return self._weights.stack_counts
 
     @property
     def weight_bytes(self) -> int:

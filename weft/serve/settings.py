@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from weft import flags
 from weft.errors import FormatError, InputError, NotFoundError
 from weft.frozen import frozen
 from weft.serve.certificate import Certificate
@@ -22,7 +23,7 @@ FOR_EVER = 315_360_000.0  # seconds
 NAME = re.compile(r"[\w.@:/+-]{1,200}", re.ASCII)
 # The options of a model's table in a TOML file, and their types.
 MODEL_OPTIONS: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("context", "kv_tokens", "kv_bytes", "threads", "dimensions"), (int,)),
+    **dict.fromkeys(("context", "kv_tokens", "kv_bytes", "expert_bytes", "threads", "dimensions"), (int,)),
     **dict.fromkeys(("kv_dtype", "compute", "pooling", "instruction"), (str,)),
     **dict.fromkeys(("normalise", "matryoshka"), (bool,)),
     "prompts": (dict,),
@@ -37,7 +38,6 @@ _TARGETS = {
 }
 _TYPES = {str: "a string", int: "a whole number", bool: "true or false", dict: "a table", list: "a list"}
 _UNITS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-_SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30}
 
 
 @frozen
@@ -213,10 +213,10 @@ def seconds(text: str | float) -> float:
 
 def size_bytes(text: str | int) -> int:
     """Bytes from a size such as 4000000000, "4G", "512Mi"."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]i?|)b?", str(text).strip().lower())
-    if found is None or isinstance(text, bool) or found[2] not in _SIZES:
+    found = None if isinstance(text, bool) else flags.size_bytes(str(text))
+    if found is None:
         raise InputError("serve", "not a size", given=text, advice="write bytes, or 500M, 4G, 4Gi")
-    return int(float(found[1]) * _SIZES[found[2]])
+    return found
 
 
 def read_toml(path: Path) -> dict[str, Any]:

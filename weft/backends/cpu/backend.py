@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from weft.backends.base import (
     Weights,
     fixed,
 )
-from weft.backends.cpu.binding import native_table, native_weight, stored_shape, weight_layouts
+from weft.backends.cpu.binding import STACK, native_table, native_weight, stored_shape, weight_layouts
 from weft.backends.cpu.states import CpuStates, kv_array, native_kv, native_slots, slot_array, state_bytes
 from weft.backends.cpu.weights import DENSE, CpuAdapterPacker, CpuWeights
 from weft.dtype import DTYPES
@@ -88,6 +88,10 @@ class CpuBackend(Backend):
         return tuple(
             WantedWeight(v.name, stored_shape(fixed(v.shape), found[v.name]), found[v.name]) for v in program.weights
         )
+
+    def stacks(self, wanted: Iterable[WantedWeight]) -> list[WantedWeight]:
+        """Those that are packed; matrices in rows are read from the mapped file anyway."""
+        return [one for one in wanted if one.layout.startswith(STACK) and one.layout != f"{STACK}rows"]
 
     def weights(self) -> Weights:
         return CpuWeights(self.threads)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft._core import pack
@@ -24,10 +24,20 @@ class CpuWeights(Weights):
         super().__init__()
         self._threads = threads
         self._arena = pack.Arena()
+        self._experts: Any = None
+        self._limited: frozenset[str] = frozenset()  # the names of stacks that _experts keeps some matrices of
+
+    def limit_stacks(self, nbytes: int, names: Iterable[str], source: Source) -> None:
+        self._experts, self._limited = pack.ExpertMemory(nbytes, source.buffers()), frozenset(names)
+
+    @property
+    def stack_counts(self) -> Mapping[str, int]:
+        return {} if self._experts is None else self._experts.counts
 
     def load(self, wanted: Sequence[WantedWeight], source: Source, constants: Mapping[str, bytes]) -> Loading:
         """Packing goes on in other threads after this returns."""
-        packing = pack.Packing(self._threads, self._arena, source.buffers())
+        files = source.buffers(soon=not self._limited)  # a file whose experts do not fit is not read as a whole
+        packing = pack.Packing(self._threads, self._arena, files)
         # Vectors first: they are written here and now, and should lie together, not on a page of each matrix.
         ordered = sorted(wanted, key=lambda weight: weight.layout != "vector")
         made = {
@@ -56,6 +66,10 @@ class CpuWeights(Weights):
         name, (count, rows, cols), layout = wanted
         each = WantedWeight(name, (rows, cols), layout.removeprefix(STACK))
         matrices = source.matrices(name, (count, rows, cols))
+        if name in self._limited:
+            stored = matrices[0].view.dtype.name
+            data, orders = [one.view.buffer() for one in matrices], [one.row_order for one in matrices]
+            return self._experts.add(each.layout, stored, rows, cols, data, orders)
         return pack.Weight.stacked([self._one(matrix, each, packing) for matrix in matrices])
 
     def _one(self, tensor: StoredTensor, wanted: WantedWeight, packing: Any) -> Any:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -102,6 +103,7 @@ def _print_summary(outline: Outline) -> None:
         state = f"{info['kv_dtype']}, room for {screen.number(info['kv_tokens'])} tokens: {info['kv_reason']}"
         context = f"{screen.number(info['context'])} tokens: {info['context_reason']} (--context changes it)"
         rows += [("context", context), ("KV cache", state)]
+        rows += [("experts", _experts(info))] if "expert_bytes" in info else []
         rows += [("end tokens", ", ".join(map(str, info["eos_ids"])) or "none"), ("sampling", _sampling(outline))]
         rows += [("tool calls", _tool_format(outline))] if outline.chat_template else []
     screen.facts(rows)
@@ -113,6 +115,11 @@ def _print_summary(outline: Outline) -> None:
         _print_recipe(outline)
     elif not outline.method:
         _print_template(outline.chat_template)
+
+
+def _experts(info: Mapping[str, Any]) -> str:
+    stay, total = screen.size(info["expert_bytes"]), screen.size(info["expert_total_bytes"])
+    return f"{stay} of {total} stay in memory: {info['expert_reason']} (--expert-memory changes it)"
 
 
 def _tool_format(outline: Outline) -> str:

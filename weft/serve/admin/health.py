@@ -79,6 +79,9 @@ def _engine_series(entry: Entry, gauges: dict[Any, float], counters: dict[Any, f
     counters["num_preemptions", own] = stats.preemptions
     counters["spec_decode_num_draft_tokens_total", own] = stats.drafted_tokens
     counters["spec_decode_num_accepted_tokens_total", own] = stats.accepted_tokens
+    counters["expert_hits_total", own] = stats.expert_hits
+    counters["expert_misses_total", own] = stats.expert_misses
+    gauges["expert_bytes", own] = stats.expert_bytes
 
 
 async def live(context: Context, _: None) -> Answer:

@@ -19,7 +19,13 @@ if TYPE_CHECKING:
     from weft.runtime import Checkpoint
     from weft.weights.sources import Located
 
-FOR_ALL = ("context", "kv_dtype", "compute", "threads")  # command-line options, given to models of every kind
+FOR_ALL = (
+    "context",
+    "kv_dtype",
+    "compute",
+    "threads",
+    "expert_bytes",
+)  # command-line options, given to models of every kind
 DOES = {
     "generate": "generates text",
     "embed": "embeds texts",
@@ -126,7 +132,7 @@ def outline_of(spec: ModelSpec, *, offline: bool = True) -> Outline:
 def options_for(spec: ModelSpec, kind: str) -> dict[str, Any]:
     """The options for a model of this kind; FOR_ALL are ignored where they do not apply, others are an error."""
     wanted = {
-        "generate": ("context", "kv_dtype", "kv_tokens", "kv_bytes", "compute", "threads"),
+        "generate": ("context", "kv_dtype", "kv_tokens", "kv_bytes", "expert_bytes", "compute", "threads"),
         "embed": ("compute", "threads", "pooling", "normalise", "dimensions", "matryoshka", "prompts"),
         "rerank": ("compute", "threads", "label", "instruction"),
         "classify": ("compute", "threads", "label"),
