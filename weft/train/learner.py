@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from weft.backends import Backend, open_backend
 from weft.errors import InputError, UnsupportedError
 from weft.frozen import frozen
+from weft.graph import T
 from weft.graph.grad import GRAD, INTO, differentiate
 from weft.graph.passes import cut_rows, dead_code, decompose, optimise
-from weft.graph.passes.learn import DOWN, LOSS, SHARES, TARGETS, UP, LowRank, loss_seeds, with_lora, with_loss
+from weft.graph.passes.learn import DOWN, LOSS, MASK, SHARES, TARGETS, UP, LowRank, loss_seeds, with_lora, with_loss
 from weft.graph.plan import plan
 from weft.nn import Scope
 from weft.nn.step import TracedStep
@@ -24,6 +25,7 @@ from weft.runtime.programs import Programs
 from weft.runtime.steps import build_step, offsets
 from weft.runtime.threads import plan_threads
 from weft.runtime.tracing import CheckedTrace
+from weft.train.order import mask
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,13 +56,17 @@ class Lesson:
 
 
 class Learner:
-    """Losses and gradients of one checkpoint; `changes` names the weights that are trained, and how."""
+    """Losses and gradients of one checkpoint; `changes` names the weights that are trained, and how.
+
+    With `dropout` gradients are those of changes that do not see this part of their inputs; losses see all of them.
+    """
 
     def __init__(
         self,
         checkpoint: Checkpoint,
         changes: Mapping[str, LowRank],
         *,
+        dropout: float = 0.0,
         context: int = 0,
         threads: int | None = None,
         level: str | None = None,
@@ -73,7 +79,10 @@ class Learner:
         self.backend = open_backend(backend, level=level, threads=plan_threads(threads).count)
         self._programs = Programs(checkpoint, self.backend, compute="f32")
         self._context = context
-        self._base, self._constants = self._traced()
+        self.dropout = dropout
+        program, self._constants = self._traced()
+        self._base = with_loss(with_lora(program, self.changes))
+        self._learnt = with_loss(with_lora(program, self.changes, masked=True)) if dropout else self._base
         self.shapes: dict[str, tuple[int, int]] = self._trained_shapes()
 
     @property
@@ -82,7 +91,7 @@ class Learner:
         return sum(rows * cols for rows, cols in self.shapes.values())
 
     def _traced(self) -> tuple[Program, Arrays]:
-        """The program of the loss."""
+        """The program of the model."""
         config, module = self._programs.config, self._programs.module
         if module.KIND != "decoder" or getattr(config, "bidirectional", False):
             what = f"{self.checkpoint.model_type} does not generate text, so it has no loss of the next token"
@@ -90,8 +99,7 @@ class Learner:
         with self.checkpoint.naming(), CheckedTrace(self.checkpoint.model_type, self.checkpoint) as trace:
             scope = Scope(trace, self.checkpoint.stored)
             trace.output("logits", module.forward(scope, config, TracedStep(trace, context=self._context)))
-        program = cut_rows(dead_code(trace.program()))
-        return with_loss(with_lora(program, self.changes)), trace.constants
+        return cut_rows(dead_code(trace.program())), trace.constants
 
     def _trained_shapes(self) -> dict[str, tuple[int, int]]:
         found: dict[str, Any] = {value.name: value.shape for value in self._base.inputs}
@@ -107,7 +115,7 @@ class Learner:
 
     @cached_property
     def _planned_gradients(self) -> Prepared:
-        return self._planned(differentiate(self._base, list(self.shapes), seeds=loss_seeds(self._base)))
+        return self._planned(differentiate(self._learnt, list(self.shapes), seeds=loss_seeds(self._learnt)))
 
     def _planned(self, program: Program) -> Prepared:
         planned = plan(decompose(optimise(program), self.backend.supports))
@@ -118,7 +126,8 @@ class Learner:
 
     def work_bytes(self, tokens: int, targets: int, sequences: int = 1) -> int:
         """The working memory of `gradients` for so many tokens."""
-        return self._planned_gradients.work_bytes(T=tokens, B=sequences, L=targets)
+        masks = sum(cols for _, cols in self._masked.values()) * 4 * tokens
+        return self._planned_gradients.work_bytes(T=tokens, B=sequences, L=targets) + masks
 
     def losses(self, lessons: Sequence[Lesson], parameters: Mapping[str, np.ndarray]) -> float:
         """The sum of the lessons' losses, each token's times its share."""
@@ -134,11 +143,20 @@ class Learner:
         return np.split(found, offsets([lesson.targets for lesson in lessons])[1:-1])
 
     def gradients(
-        self, lessons: Sequence[Lesson], parameters: Mapping[str, np.ndarray], sums: Arrays
+        self,
+        lessons: Sequence[Lesson],
+        parameters: Mapping[str, np.ndarray],
+        sums: Arrays,
+        draws: Sequence[str] = (),
     ) -> tuple[float, Arrays]:
-        """The sum of the lessons' losses, and `sums` with the gradient of that sum added."""
+        """The sum of the lessons' losses, and `sums` with the gradient of that sum added.
+
+        With dropout each lesson has a text in `draws` that decides what is left out, so that neither the other lessons
+        nor the number of threads do.
+        """
         executable, names = self._gradients
         given = self._given(lessons) | dict(parameters) | {INTO + name: sums[name] for name in self.shapes}
+        given |= self._masks(lessons, draws) if self.dropout else {}
         found = executable.run({name: given[name] for name in names})
         return float(found[LOSS].astype("f8").sum()), {name: found[GRAD + name] for name in self.shapes}
 
@@ -147,6 +165,25 @@ class Learner:
         import numpy as np
 
         return {name: np.zeros(shape, np.float32) for name, shape in self.shapes.items()}
+
+    @cached_property
+    def _masked(self) -> dict[str, tuple[bool, int]]:
+        """For each weight whose inputs are masked: whether these are of all tokens, and how many numbers of each."""
+        found: dict[str, Any] = {value.name: value.shape for value in self._learnt.inputs}
+        masks = {name: found[MASK + name] for name in self.changes if MASK + name in found}
+        return {name: (str(shape[0]) == str(T), shape[1]) for name, shape in masks.items()}
+
+    def _masks(self, lessons: Sequence[Lesson], draws: Sequence[str]) -> Arrays:
+        import numpy as np
+
+        assert len(draws) == len(lessons), "a draw for each lesson"
+        made = {}
+        for name, (every, cols) in self._masked.items():
+            parts = [mask(f"{draw} {name}", len(one.ids), cols, self.dropout) for one, draw in zip(lessons, draws)]
+            if not every:  # only rows that predict something are left
+                parts = [part[:-1][one.shares[1:] != 0] for part, one in zip(parts, lessons)]
+            made[MASK + name] = np.concatenate(parts)
+        return made
 
     def _given(self, lessons: Sequence[Lesson]) -> Arrays:
         """The inputs of a step: the row of a token predicts the next one."""

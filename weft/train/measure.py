@@ -35,6 +35,8 @@ class Measured:
     total: float
     targets: int
     right: int
+    rows: int = 1
+    exact: int = 0  # rows whose every target is right: decoding greedily would give these targets
 
     @property
     def loss(self) -> float:
@@ -53,9 +55,8 @@ class Measured:
 def together(measures: Iterable[Measured]) -> Measured:
     """The measure of all rows."""
     every = list(measures)
-    return Measured(
-        math.fsum(one.total for one in every), sum(one.targets for one in every), sum(one.right for one in every)
-    )
+    counts = {name: sum(getattr(one, name) for one in every) for name in ("targets", "right", "rows", "exact")}
+    return Measured(math.fsum(one.total for one in every), **counts)
 
 
 class Evaluation:
@@ -123,7 +124,7 @@ def measured(decoder: Decoder, lesson: Lesson, adapter: Adapter | None = None) -
                 right += int((logits.argmax(axis=1) == wanted).sum())
     finally:
         holding.release()
-    return Measured(total, targets, right)
+    return Measured(total, targets, right, exact=int(right == targets))
 
 
 def _losses(logits: np.ndarray, wanted: np.ndarray) -> np.ndarray:

@@ -1,11 +1,16 @@
-"""Which lessons come when: pure functions of the seed and the epoch, so that a run can be taken up anywhere."""
+"""Which lessons come when, and what dropout leaves out: pure functions of seeds and numbers, so that a run can be taken
+up anywhere."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
+from typing import TYPE_CHECKING
 
 from weft.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def shuffled(count: int, seed: int, epoch: int) -> list[int]:
@@ -30,3 +35,12 @@ def batches(lengths: Sequence[int], order: Sequence[int], tokens: int) -> Iterat
         size += lengths[number]
     if held:
         yield held
+
+
+def mask(draw: str, rows: int, cols: int, part: float) -> np.ndarray:
+    """What rows are multiplied by to leave out a part of their numbers and keep their mean, f32 [rows, cols]."""
+    import numpy as np
+
+    key = int.from_bytes(sha256(draw.encode()).digest()[:16], "little")
+    kept = np.random.Generator(np.random.Philox(key=key)).random((rows, cols), np.float32) >= part
+    return kept.astype(np.float32) / np.float32(1 - part)

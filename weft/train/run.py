@@ -165,8 +165,9 @@ class Run:
         """The loss and the gradient of a batch."""
         loss, sums = 0.0, self.learner.no_gradient()
         chosen = [self.lessons[index] for index in batch]
+        draws = iter([f"{self.options.seed} {self.done + 1} {index}" for index in batch])
         for part in self.parts(chosen):
-            part_loss, sums = self.learner.gradients(part, self.parameters, sums)
+            part_loss, sums = self.learner.gradients(part, self.parameters, sums, list(islice(draws, len(part))))
             loss += part_loss
         targets = sum(lesson.targets for lesson in chosen)
         return Batch(loss, targets, sums, sum(map(self.length, chosen)), targets, {})

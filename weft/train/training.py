@@ -65,8 +65,8 @@ class Base:
         tokenizer = checkpoint.tokenizer()
         template = checkpoint.chat_template or (located.entry.chat_template if located.entry else None)
         stated = checkpoint.generation.get("eos_token_id", checkpoint.config.get("eos_token_id"))
-        ends = stated if isinstance(stated, list) else [stated]
-        end = tokenizer.eos_id if tokenizer.eos_id is not None else ends[0] if ends else None
+        ends = [tokenizer.eos_id, *(stated if isinstance(stated, list) else [stated])]
+        end = next((id for id in ends if type(id) is int), None)
         sizes = {"vocab_size": config.vocab_size, "positions": config.positions}
         return cls(os.fspath(model), checkpoint, tokenizer, template, end, **sizes, weights=weights)
 
@@ -93,6 +93,9 @@ class Training:
     ) -> None:
         self.kind, self.output, self.save_every = kind, None if output is None else Path(output), save_every
         self.options = _options(options, start is not None)
+        if kind == "dpo" and self.options.dropout:
+            what = "must be 0: both log-probabilities of a pair are those of the whole model"
+            raise InputError("train", what, field="dropout", given=self.options.dropout)
         self._check_output(resume)
         self.base = Base.open(model)
         self.seconds = 0.0
@@ -112,7 +115,9 @@ class Training:
             self.valid = read(valid, encoder, **limits)
         self._check_ids()
         changes, first = self._changes(start)
-        self.learner = Learner(self.base.checkpoint, changes, threads=threads, backend=backend)
+        self.learner = Learner(
+            self.base.checkpoint, changes, dropout=self.options.dropout, threads=threads, backend=backend
+        )
         self.memory = memory
         self.run = made(
             self.learner,
@@ -197,9 +202,9 @@ class Training:
         batch = [run.lessons[index] for index in next(run.batches())]
         part = next(run.parts(flat_lessons(batch)))
         tiny = Lesson(part[0].ids[:WARM_TOKENS], part[0].shares[:WARM_TOKENS] * 0 + 1)
-        self.learner.gradients([tiny], run.parameters, self.learner.no_gradient())
+        self.learner.gradients([tiny], run.parameters, self.learner.no_gradient(), ["tiny"])
         began = time.perf_counter()
-        self.learner.gradients(part, run.parameters, self.learner.no_gradient())
+        self.learner.gradients(part, run.parameters, self.learner.no_gradient(), list(map(str, range(len(part)))))
         rate = sum(len(lesson.ids) for lesson in part) / (time.perf_counter() - began)
         tokens = sum(run.length(run.lessons[index]) for batch in run.batches() for index in batch)
         passes = 1.6 if self.kind == "dpo" else 1.0  # a pair's log-probabilities are found before its gradient

@@ -36,7 +36,8 @@ def command(model: str, data: Path, rows: bool, as_json: bool, **given: Any) -> 
     """Measure MODEL, as it is served, on the rows of DATA.
 
     DATA is a file of rows as `weft train lora` takes them. The loss is the mean over all tokens that count, in nats;
-    the perplexity is its exponential; the accuracy is the part of these tokens that the model would have chosen.
+    the perplexity is its exponential; the accuracy is the part of these tokens that the model would have chosen; exact
+    counts the rows where it would have chosen all of them, which is what decoding greedily gives.
 
     \b
     Examples:
@@ -58,6 +59,7 @@ def command(model: str, data: Path, rows: bool, as_json: bool, **given: Any) -> 
     whole = together(found)
     numbers = {"loss": whole.loss, "perplexity": whole.perplexity, "accuracy": whole.accuracy}
     counts = {"rows": evaluation.lessons.rows, "tokens": evaluation.lessons.tokens, "targets": whole.targets}
+    counts["exact"] = whole.exact
     if as_json:
         screen.print_json({**numbers, **counts})
         return

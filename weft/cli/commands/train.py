@@ -62,9 +62,6 @@ def training_options(too_long: tuple[str, ...]) -> Callable[[options.F], options
         click.option("--batch-tokens", type=int, metavar="N", help="Tokens of a step (default: 8192)."),
         click.option("--weight-decay", type=float, help="AdamW's decay of the matrices (default: 0)."),
         click.option("--clip", type=float, help="The most that a gradient's norm may be; 0 for any (default: 1)."),
-        click.option(
-            "--dropout", type=float, help="Part of each adapter's inputs that a step leaves out (default: 0)."
-        ),
         click.option("--max-length", type=int, metavar="N", help="Tokens of the longest row (default: 2048)."),
         running(too_long),
         options.threads(),
@@ -116,6 +113,7 @@ def command() -> None:
     help="What is learnt: all answers, the last answer or the completion, or every token (default: the answers of "
     "messages, completions, whole texts).",
 )
+@click.option("--dropout", type=float, help="Part of each adapter's inputs that a step leaves out (default: 0).")
 def lora(**given: Any) -> None:
     """Train an adapter on rows of MODEL's texts.
 

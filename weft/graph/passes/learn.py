@@ -9,7 +9,7 @@ from weft.frozen import frozen
 from weft.graph.program import Instr, Program, Value, arrange
 from weft.ops.spec import Shape
 
-DOWN, UP = "down.", "up."
+DOWN, UP, MASK = "down.", "up.", "mask."
 LOSS, TARGETS, SHARES = "loss", "targets", "shares"
 
 
@@ -21,10 +21,11 @@ class LowRank:
     scale: float
 
 
-def with_lora(program: Program, changes: Mapping[str, LowRank]) -> Program:
+def with_lora(program: Program, changes: Mapping[str, LowRank], *, masked: bool = False) -> Program:
     """Products with these weights are changed by matrices that are inputs: `down.WEIGHT` and `up.WEIGHT`.
 
-    x Wᵀ becomes x Wᵀ + scale * (x downᵀ) upᵀ, before bias and activation, which must not be folded yet.
+    x Wᵀ becomes x Wᵀ + scale * (x downᵀ) upᵀ, before bias and activation, which must not be folded yet. If `masked`,
+    the changes see x times `mask.WEIGHT`, an input of x's shape: dropout.
     """
     values, body, used = dict(program.table), [], set()
     for number, instr in enumerate(program.body):
@@ -50,8 +51,14 @@ def with_lora(program: Program, changes: Mapping[str, LowRank]) -> Program:
             ("buffer", high, result.shape),
         ]
         values.update({name: Value(name, kind, DTYPES["f32"], shape) for kind, name, shape in made})
+        body.append(replace(instr, outputs=(frozen_part,)))
+        if masked:
+            mask, seen = MASK + weight, f"%lora{number}_seen"
+            values[mask] = Value(mask, "input", DTYPES["f32"], program.table[x].shape)
+            values[seen] = Value(seen, "buffer", DTYPES["f32"], program.table[x].shape)
+            body.append(Instr("mul", (x, mask), (seen,), {}))
+            x = seen
         body += [
-            replace(instr, outputs=(frozen_part,)),
             Instr("product", (x, DOWN + weight), (low,), {}),
             Instr("scale", (low,), (scaled,), {"by": change.scale}),
             Instr("product", (scaled, UP + weight), (high,), {}),

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 Points = Sequence[tuple[float, float]]
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 860, 320, 56, 34, 16, 16
-SMOOTHING = 0.9  # of the line through noisy losses
+SMOOTHEST = 0.95  # of what a point of the line through noisy losses has of the point before
+POINTS = 20  # of a run that are seen apart: longer ones are smoothed more
 BRAILLE = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # the bits of a cell's dots, by row and column
 
 STYLE = """
-.curve { --ink: #1f2430; --soft: #6b7280; --grid: #e4e6eb; --line: #2563eb; --faint: #b9cdf8; --other: #d9480f; }
+.curve { --ink: #1f2430; --soft: #6b7280; --grid: #e4e6eb; --line: #2563eb; --faint: #9dbaf5; --other: #d9480f; }
 @media (prefers-color-scheme: dark) {
  .curve { --ink: #e6e8ee; --soft: #9aa3b2; --grid: #2b303b; --line: #7aa2f7; --faint: #33466f; --other: #ff9e64; }
 }
@@ -27,10 +28,11 @@ STYLE = """
 
 def smoothed(points: Points) -> list[tuple[float, float]]:
     """An exponential mean of the values, without its bias towards the first."""
+    kept = min(SMOOTHEST, 1 - 1 / (1 + len(points) / POINTS))
     found, mean, weight = [], 0.0, 0.0
     for x, y in points:
-        mean = SMOOTHING * mean + (1 - SMOOTHING) * y
-        weight = SMOOTHING * weight + (1 - SMOOTHING)
+        mean = kept * mean + (1 - kept) * y
+        weight = kept * weight + (1 - kept)
         found.append((x, mean / weight))
     return found
 
