@@ -145,10 +145,14 @@ def test_no_gradient_goes_back_through_what_was_detached():
             share = ag.softmax(scores * w.sum()) * 2.0
         return (share * scores * scores.detach()).sum() + (w * w.detach()).sum() * w.detach()[0, :1]
 
-    loss_of(as_variable(x)).backward()
-    eager, w.grad = w.grad, None
-    ag.compiled(loss_of, backend="reference")(x).backward()
-    np.testing.assert_allclose(w.grad, eager, rtol=1e-10)
+    program = ag.compiled(loss_of, backend="reference")
+    for _ in range(2):  # the second time with other values
+        loss_of(as_variable(x)).backward()
+        eager, w.grad = w.grad, None
+        program(x).backward()
+        np.testing.assert_allclose(w.grad, eager, rtol=1e-10)
+        w.value, w.grad = w.value + 1.0, None
+    assert len(program.programs) == 1
 
 
 def test_batch_norm_does_not_turn_gradients_around_element_by_element():
@@ -224,6 +228,7 @@ def test_segments_are_checked_too():
     "function, complaint",
     [
         (lambda x, w: ag.Variable(x.value), "cannot read values while it is traced"),
+        (lambda x, w: x * float(w.value.sum()), "cannot read values while it is traced"),
         (lambda x, w: (x @ w).sum().backward(), "backward.. cannot be called inside"),
         (lambda x, w: ops.rms_norm(x, w[0], eps=1e-6), "weight of rms_norm must be a constant"),
         (lambda x, w: ag.cross_entropy(x @ w, as_variable(x).value), "cannot read values"),
@@ -233,6 +238,12 @@ def test_what_a_program_cannot_do_is_refused(function, complaint):
     w = ag.Parameter(np.ones((3, 3), np.float32))
     with pytest.raises(UnsupportedError, match=complaint):
         ag.compiled(lambda x: function(x, w))(np.ones((2, 3), np.float32))
+
+
+def test_a_weight_of_an_op_that_would_go_stale_is_refused():
+    w = ag.Parameter(np.ones(3, np.float32))
+    with ag.no_grad(), pytest.raises(UnsupportedError, match="weight of rms_norm must be a constant"):
+        ag.compiled(lambda x: ops.rms_norm(x, w, eps=1e-6))(np.ones((2, 3), np.float32))
 
 
 def test_misuse_is_an_input_error():

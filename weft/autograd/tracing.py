@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from weft.autograd.tape import MODE
-from weft.autograd.variable import Variable, broadcast, take
+from weft.autograd.variable import Variable, broadcast, take, unreadable
 from weft.dtype import DTYPES
 from weft.errors import InputError, UnsupportedError
 from weft.graph.grad import differentiate
@@ -49,8 +49,7 @@ class Traced(Variable):
 
     @property  # type: ignore[misc]
     def value(self) -> np.ndarray:
-        advice = "return the variable and read its value outside, or do not compile the function"
-        raise UnsupportedError("compiled", "a compiled function cannot read values while it is traced", advice=advice)
+        raise unreadable()
 
     @property
     def spec(self) -> Spec:  # type: ignore[override]
@@ -213,7 +212,7 @@ class Tracer:
 
     def _tensor(self, op: Op, index: int, variable: Variable, rows: bool) -> Tensor:
         role, depends = op.operands[index].role, self._depends(variable)
-        if role == "weight" and (depends or isinstance(variable, Traced)):
+        if role == "weight" and (isinstance(variable, Traced) or variable.requires_grad or variable.changes):
             what = f"{op.operands[index].name} of {op.name} must be a constant in a compiled function"
             raise UnsupportedError("compiled", what, advice="use the functions and modules of weft.autograd")
         matrix = op.name == "product" and index == 1

@@ -56,6 +56,8 @@ class Variable(Symbolic, OnTape):
     @property
     def value(self) -> np.ndarray:
         """The array; replace it, do not change it."""
+        if MODE.recorder is not None and self.changes:  # the program would keep what it is now
+            raise unreadable()
         return self._value
 
     @value.setter
@@ -93,6 +95,8 @@ class Variable(Symbolic, OnTape):
 
     def detach(self) -> Variable:
         """The same value, from which no gradient goes back."""
+        if MODE.recorder is not None and self.changes:
+            return MODE.recorder.made_anew(lambda: self.value, self.shape)
         return Variable(self.value)
 
     def zero_grad(self) -> None:
@@ -203,6 +207,12 @@ class Parameter(Variable):
 
     def __init__(self, value: Any, name: str = "") -> None:
         super().__init__(value, requires_grad=True, name=name)
+
+
+def unreadable() -> UnsupportedError:
+    """What reading a value is while a function is traced."""
+    advice = "return the variable and read its value outside, or do not compile the function"
+    return UnsupportedError("compiled", "a compiled function cannot read values while it is traced", advice=advice)
 
 
 def as_variable(value: Any, like: Variable | None = None) -> Variable:
