@@ -1,6 +1,7 @@
 // core: bindings of the executable, the thread pool, the states and the tables of adapters.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -231,16 +232,20 @@ void bind_core(nb::module_& module) {
   using Part = AdapterTable::Kept;
   module.attr("ADAPTERS") = kAdapters;
   nb::class_<AdapterTable>(module, "AdapterTable")
-      .def(nb::init<int64_t, int64_t>(), nb::arg("rows"), nb::arg("cols"))
+      .def("__init__",
+           [](AdapterTable* self, int64_t rows, int64_t cols, std::optional<int64_t> matrices) {
+             new (self) AdapterTable(rows, cols, matrices.value_or(1));
+           },
+           nb::arg("rows"), nb::arg("cols"), nb::arg("matrices") = nb::none())
       .def("put",
-           [](AdapterTable& self, int64_t index, Part down, Part up, Part scale, Part gain, Part shift) {
-             self.put(index, std::move(down), std::move(up), std::move(scale), std::move(gain), std::move(shift));
+           [](AdapterTable& self, int64_t index, Part down, Part up, Part scale, Part gain, Part shift, int64_t matrix) {
+             self.put(index, std::move(down), std::move(up), std::move(scale), std::move(gain), std::move(shift), matrix);
            },
            nb::arg("index"), nb::arg("down").none(), nb::arg("up").none(), nb::arg("scale").none(),
-           nb::arg("gain").none(), nb::arg("shift").none())
+           nb::arg("gain").none(), nb::arg("shift").none(), nb::arg("matrix") = 0)
       .def("clear", &AdapterTable::clear, nb::arg("index"))
       .def("holds", [](const AdapterTable& self, int64_t index) {
-        return index > 0 && index < kAdapters && self.parts()[index].present();
+        return index > 0 && index < kAdapters && self.part(index).present();
       });
 
   nb::class_<Executable>(module, "Executable")

@@ -199,7 +199,9 @@ void Executable::bind_tables(const Tables& tables) {
     auto found = tables.find(value.name);
     if (found == tables.end()) fail(ErrorKind::input, "adapter", "the table " + value.name + " is missing");
     const AdapterTable& table = *found->second;
-    if (value.rank != 2 || table.rows() != value.shape[0].constant || table.cols() != value.shape[1].constant)
+    const size_t last = static_cast<size_t>(value.rank) - 1;
+    const bool fits = value.rank == 2 ? table.matrices() == 1 : value.rank == 3 && table.matrices() == value.shape[0].constant;
+    if (!fits || table.rows() != value.shape[last - 1].constant || table.cols() != value.shape[last].constant)
       fail(ErrorKind::input, "adapter", "the table " + value.name + " does not fit the program");
     tables_[i] = found->second;
     operands_[i].table = &table;

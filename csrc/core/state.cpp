@@ -119,12 +119,15 @@ static const float* values(const AdapterTable::Kept& weight) {
   return weight ? reinterpret_cast<const float*>(weight->data) : nullptr;
 }
 
-AdapterTable::AdapterTable(int64_t rows, int64_t cols) : rows_(rows), cols_(cols) {
-  if (rows < 1 || cols < 1) fail(ErrorKind::input, "adapter", "a table must have at least one row and one column");
+const AdapterPart AdapterTable::kNoPart{};
+
+AdapterTable::AdapterTable(int64_t rows, int64_t cols, int64_t matrices) : rows_(rows), cols_(cols), matrices_(matrices) {
+  if (rows < 1 || cols < 1 || matrices < 1) fail(ErrorKind::input, "adapter", "a table must have at least one row, one column and one matrix");
 }
 
-void AdapterTable::put(int64_t index, Kept down, Kept up, Kept scale, Kept gain, Kept shift) {
+void AdapterTable::put(int64_t index, Kept down, Kept up, Kept scale, Kept gain, Kept shift, int64_t matrix) {
   check_index(index);
+  need(matrix >= 0 && matrix < matrices_, "the table has no such matrix");
   if (down) {
     const int64_t rank = down->rows;
     need(rank >= 1 && rank <= kMaxRank, "a rank of 1 to 4096 is wanted");
@@ -137,14 +140,19 @@ void AdapterTable::put(int64_t index, Kept down, Kept up, Kept scale, Kept gain,
   }
   need(!gain || is_vector(*gain, rows_), "gain is not a number for each row");
   need(!shift || is_vector(*shift, rows_), "shift is not a number for each row");
-  parts_[index] = {down.get(), up.get(), values(scale), values(gain), values(shift)};
-  kept_[index] = {std::move(down), std::move(up), std::move(scale), std::move(gain), std::move(shift)};
+  Entry& entry = entries_[index];
+  entry.parts.resize(static_cast<size_t>(matrices_));
+  entry.kept.resize(static_cast<size_t>(matrices_));
+  const auto place = static_cast<size_t>(matrix);
+  entry.parts[place] = {down.get(), up.get(), values(scale), values(gain), values(shift)};
+  entry.kept[place] = {std::move(down), std::move(up), std::move(scale), std::move(gain), std::move(shift)};
+  parts_[index] = entry.parts.data();
 }
 
 void AdapterTable::clear(int64_t index) {
   check_index(index);
-  parts_[index] = {};
-  kept_.erase(index);
+  parts_[index] = nullptr;
+  entries_.erase(index);
 }
 
 }  // namespace weft

@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <unordered_map>
+#include <vector>
 
 #include "core/dtype.h"
 #include "core/memory.h"
@@ -85,24 +86,36 @@ struct AdapterPart {
   bool present() const { return up || gain || shift; }
 };
 
-// The adapters of one weight [rows, cols], by index. An entry changes only while no step uses its index.
+// The adapters of one weight [rows, cols], or of a stack of them, by index. An entry changes only while no step uses its index.
 class AdapterTable {
  public:
   using Kept = std::shared_ptr<const Weight>;
 
-  AdapterTable(int64_t rows, int64_t cols);
-  // Throws Error(weight) when a part does not fit the weight or another part.
-  void put(int64_t index, Kept down, Kept up, Kept scale, Kept gain, Kept shift);
+  AdapterTable(int64_t rows, int64_t cols, int64_t matrices = 1);
+  AdapterTable(const AdapterTable&) = delete;
+  AdapterTable& operator=(const AdapterTable&) = delete;
+  // Throws Error(weight) when a part does not fit the weight or another part. `matrix` is which of a stack.
+  void put(int64_t index, Kept down, Kept up, Kept scale, Kept gain, Kept shift, int64_t matrix = 0);
   void clear(int64_t index);
 
   int64_t rows() const { return rows_; }
   int64_t cols() const { return cols_; }
-  const AdapterPart* parts() const { return parts_; }
+  int64_t matrices() const { return matrices_; }
+  // Always inline: kernels of every instruction set call it, and none may leave its copy to the others.
+  [[gnu::always_inline]] const AdapterPart& part(int64_t index, int64_t matrix = 0) const {
+    const AdapterPart* own = parts_[index];
+    return own ? own[matrix] : kNoPart;
+  }
 
  private:
-  int64_t rows_, cols_;
-  AdapterPart parts_[kAdapters];
-  std::unordered_map<int64_t, std::array<Kept, 5>> kept_;  // owners of what the parts point to, by index
+  struct Entry {
+    std::vector<AdapterPart> parts;         // of each matrix
+    std::vector<std::array<Kept, 5>> kept;  // owners of what they point to
+  };
+  static const AdapterPart kNoPart;
+  int64_t rows_, cols_, matrices_;
+  const AdapterPart* parts_[kAdapters] = {};  // null: no part
+  std::unordered_map<int64_t, Entry> entries_;
 };
 
 }  // namespace weft

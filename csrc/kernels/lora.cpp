@@ -1,7 +1,8 @@
 // lora: y' = gain * (y + up (scale * (down x))) + shift, in the rows of sequences that have an adapter.
 //
 // Meaning  weft/ops/matmul.py
-// Layout   x [M, K], y and y' [M, N] contiguous, y' may be y; table: down and up in panels [panel][k][16], f32, f16 or bf16
+// Layout   x [M, K], y and y' [M, N] contiguous, y' may be y; table: down and up in panels [panel][k][16], f32, f16 or bf16;
+//          with starts [E+1] the table has a part for each of E matrices, and rows lie in the order of theirs
 // Method   rows that follow one another under one adapter share tiles of registers; four chains over k for down, one over
 //          the rank for up. A task is a strip of columns, and computes its own part of down x in scratch
 // Bound    memory, one pass over the adapters of the batch, below about 8 rows; fma throughput from there on
@@ -83,8 +84,9 @@ static void adapt(const AdapterPart& part, const Task& task, int64_t row, int64_
 
 KERNEL(lora) {
   const Operand &y = call.in[0], &x = call.in[1], &out = call.out[0];
-  const AdapterPart* all = call.in[2].table->parts();
+  const AdapterTable& table = *call.in[2].table;
   const Owners owner{call.in[3], call.in[4], call.in[5]};
+  const int32_t* starts = call.n_in > 6 ? call.in[6].as<int32_t>() : nullptr;
   const int64_t rows = y.rows(), panels = parts(y.cols(), 16);
   const int64_t row_step = smaller(kRowStep, larger(1, parts(rows, 2 * worker.count))), row_tasks = parts(rows, row_step);
   const int64_t shared = row_tasks && row_tasks < worker.count ? parts(worker.count, row_tasks) : 1;
@@ -94,8 +96,10 @@ KERNEL(lora) {
     const Task task{y, x, out, panel, smaller(panels, panel + strip), reinterpret_cast<float*>(worker.scratch)};
     for (int64_t row = number / strips * row_step, next; row < end; row = next) {
       const int32_t index = owner(row);
-      for (next = row + 1; next < end && owner(next) == index;) ++next;
-      adapt(all[index], task, row, next);
+      const int64_t matrix = starts ? segment_of(starts, table.matrices(), row) : 0;
+      const int64_t last = starts ? smaller(end, starts[matrix + 1]) : end;
+      for (next = row + 1; next < last && owner(next) == index;) ++next;
+      adapt(table.part(index, matrix), task, row, next);
     }
   }
 }

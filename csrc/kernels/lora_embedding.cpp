@@ -32,7 +32,7 @@ KERNEL(lora_embedding) {
   const Owners owner{call.in[3], call.in[4], {}};
   float* inner = reinterpret_cast<float*>(worker.scratch);
   for (int64_t row; (row = worker.next(y.rows())) < y.rows();) {
-    const AdapterPart& part = table.parts()[owner(row)];
+    const AdapterPart& part = table.part(owner(row));
     const int64_t id = ids.as<int32_t>()[row];
     const Finish finish{part, y.as<float>(), out.as<float>(), y.cols()};
     if (!part.present() || id < 0 || id >= table.cols()) keep_row(y, out, row, 0, y.cols());

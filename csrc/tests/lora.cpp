@@ -30,8 +30,8 @@ struct Adapted {
       : down(dtype, rank, cols, random), up(dtype, rows, rank, random), scale(normal({rank}, seed)),
         gain(normal({rows}, seed + 1)), shift(normal({rows}, seed + 2)) {}
 
-  void put(AdapterTable& table, int64_t index) const {
-    table.put(index, panels_of(down), panels_of(up), vector_of(scale), vector_of(gain), vector_of(shift));
+  void put(AdapterTable& table, int64_t index, int64_t matrix = 0) const {
+    table.put(index, panels_of(down), panels_of(up), vector_of(scale), vector_of(gain), vector_of(shift), matrix);
   }
 
   double at(const Floats& y, const Floats& x, size_t row, size_t column) const {
@@ -86,6 +86,24 @@ TEST(lora_adapts_the_rows_of_its_sequences_and_no_others) {
     }
 }
 
+TEST(lora_with_starts_adapts_each_row_by_the_part_of_its_matrix) {
+  std::mt19937 random(7);
+  AdapterTable table(33, 21, 4);
+  const Adapted first(DType::f32, 33, 21, 17, random, 1), third(DType::f32, 33, 21, 3, random, 9);
+  first.put(table, 5, 0);
+  third.put(table, 5, 2);
+  Operand operand;
+  operand.table = &table;
+  Ints segments = ints({0, 3, 5}), adapters = ints({5, 0}), tokens = ints({0, 4, 2, 1, 3, 0, 2}), starts = ints({0, 3, 3, 6, 7});
+  Floats y = normal({7, 33}, 3, 1), x = normal({7, 21}, 4, 1);
+  const std::vector<Operand> in{y.operand(), x.operand(), operand, segments.operand(), adapters.operand(), tokens.operand(), starts.operand()};
+  check_op("lora", in, {7, 33}, 1, {}, map(7 * 33, [&](size_t i) {
+             const size_t row = i / 33;
+             const Adapted* adapted = tokens[row] >= 3 ? nullptr : row < 3 ? &first : row < 6 ? &third : nullptr;
+             return adapted ? adapted->at(y, x, row, i % 33) : y[i];
+           }), 2e-5);
+}
+
 TEST(an_adapter_that_does_not_fit_its_table_is_refused) {
   std::mt19937 random(6);
   AdapterTable table(32, 48);
@@ -97,7 +115,7 @@ TEST(an_adapter_that_does_not_fit_its_table_is_refused) {
     try {
       table.put(index, a, b, c, gain, shift);
     } catch (const Error&) {
-      return !table.parts()[1].present();
+      return !table.part(1).present();
     }
     return false;
   };

@@ -1,6 +1,5 @@
 """Mixtures of experts: each expert is one product, batches change no bit, both layouts of checkpoints are one model."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ from weft.nn import Scope
 from weft.nn.step import TracedStep
 from weft.runtime import Decoder, open_checkpoint
 from weft.runtime.programs import Programs
-from weft.weights import quantise, write_gguf, write_safetensors
+from weft.weights import quantise, write_gguf
 from weft.weights.files import TensorView
 
 QWEN3_MOE = tiny.CONFIGS["qwen3_moe"]
@@ -118,26 +117,3 @@ def test_the_text_part_of_a_model_with_images_is_found(tmp_path: Path) -> None:
     inside = tiny.write_folder(tmp_path / "inside", {**outer, "tie_word_embeddings": False}, tensors)
     alone, ids = tiny.write_folder(tmp_path / "alone", cfg), tiny.token_ids(cfg, 40)
     assert np.array_equal(*(Decoder(open_checkpoint(path)).logits(ids) for path in (inside, alone)))
-
-
-def write_adapter(folder: Path, targets: dict[str, tuple[int, int]]) -> Path:
-    """An adapter of rank 2, as PEFT writes it, on these modules: name -> (rows, columns) of the weight."""
-    folder.mkdir()
-    leaves = sorted({name.rpartition(".")[2] for name in targets})
-    settings = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": 2, "lora_alpha": 4, "target_modules": leaves}
-    (folder / "adapter_config.json").write_text(json.dumps(settings))
-    tensors = {}
-    for seed, (name, (rows, cols)) in enumerate(targets.items(), 1):
-        tensors[f"base_model.model.{name}.lora_A.weight"] = tiny.uniform(seed, 2 * cols).reshape(2, cols)
-        tensors[f"base_model.model.{name}.lora_B.weight"] = tiny.uniform(seed + 99, 2 * rows).reshape(rows, 2)
-    write_safetensors(folder / "adapter_model.safetensors", tensors)
-    return folder
-
-
-def test_adapters_change_attention_and_router_and_those_of_experts_are_refused_by_name(tmp_path: Path) -> None:
-    decoder = Decoder(open_checkpoint(tiny.write_folder(tmp_path / "m", QWEN3_MOE)))
-    fits = {"model.layers.0.self_attn.o_proj": (48, 96), "model.layers.1.mlp.gate": (12, 48)}
-    decoder.adapters.load("fits", write_adapter(tmp_path / "fits", fits))
-    for name in ("model.layers.0.mlp.experts.3.up_proj", "model.layers.0.mlp.experts"):
-        with pytest.raises(UnsupportedError, match="no adapters to experts"):
-            decoder.adapters.load("no", write_adapter(tmp_path / name, {name: (40, 48)}))

@@ -220,7 +220,7 @@ BAD_PEFT: dict[str, tuple[Edit, type[WeftError], str]] = {
         r"trainable_token_indices is unknown .*: got \[5\]",
     ),
     "an activated adapter": (setting(alora_invocation_tokens=[1, 2]), UnsupportedError, "alora_invocation_tokens"),
-    "parameters as targets": (setting(target_parameters=["w"]), UnsupportedError, "target_parameters"),
+    "a parameter that is not there": (setting(target_parameters=["w"]), WeightError, "names .w., for which"),
     "qalora": (setting(use_qalora=True), UnsupportedError, "use_qalora is unknown .*: got True"),
     "something new": (setting(shiny={"on": 1}), UnsupportedError, "shiny is"),
     "lora_bias with DoRA": (

@@ -38,11 +38,12 @@ class WantedState(NamedTuple):
 
 
 class WantedTable(NamedTuple):
-    """The adapters of a weight [rows, cols]."""
+    """The adapters of a weight [rows, cols], or of a stack of `matrices` of them."""
 
     name: str
     rows: int
     cols: int
+    matrices: int | None = None
 
 
 class Planned(Protocol):
@@ -221,21 +222,28 @@ class AdapterWeights(NamedTuple):
         return sum(weight.nbytes for weight in self if weight is not None)
 
 
+class PartPlace(NamedTuple):
+    """Where the part of an adapter for one matrix belongs: a table's name, and the matrix of its stack."""
+
+    table: str
+    matrix: int = 0
+
+
 class AdapterPacker(ABC):
     """Lays out the weights of one version of an adapter."""
 
     @abstractmethod
-    def add(self, table: str, values: Mapping[str, Any]) -> None:
+    def add(self, place: PartPlace, values: Mapping[str, Any]) -> None:
         """The part of a table: `down` and `up` are TensorViews, the others float32 arrays; None is left out."""
 
     @abstractmethod
-    def finish(self) -> Mapping[str, AdapterWeights]: ...
+    def finish(self) -> Mapping[PartPlace, AdapterWeights]: ...
 
 
 class AdapterTable(Protocol):
-    """The adapters of one weight, by index."""
+    """The adapters of one weight or stack, by index."""
 
-    def put(self, index: int, down: Any, up: Any, scale: Any, gain: Any, shift: Any) -> None: ...
+    def put(self, index: int, down: Any, up: Any, scale: Any, gain: Any, shift: Any, matrix: int = 0) -> None: ...
 
     def clear(self, index: int) -> None: ...
 
@@ -340,7 +348,7 @@ def wanted_states(program: Program) -> tuple[WantedState, ...]:
 
 def wanted_tables(program: Program) -> tuple[WantedTable, ...]:
     """The tables of adapters that a program declares."""
-    return tuple(WantedTable(v.name, *fixed(v.shape)) for v in program.tables)
+    return tuple(WantedTable(v.name, *fixed(v.shape[-2:]), *fixed(v.shape[:-2])) for v in program.tables)
 
 
 def fixed(shape: tuple[Any, ...]) -> tuple[int, ...]:

@@ -84,8 +84,8 @@ def _wrong_kind(kind: str, dtype: DType, shape: Shape) -> str | None:
         return "a key/value state is [heads, dim]"
     if kind == "conv" and not (len(shape) == 2 and isinstance(shape[1], int) and shape[1] > 1):
         return "a convolution's state is [channels, width], at least 2 wide"
-    if kind == "table" and len(shape) != 2:
-        return "a table is of a weight [rows, cols]"
+    if kind == "table" and len(shape) not in (2, 3):
+        return "a table is of a weight [rows, cols] or of a stack of them"
     spec = Spec(shape, dtype)
     if not 0 < len(shape) <= MAX_RANK:
         return f"{spec} must have 1 to {MAX_RANK} axes"

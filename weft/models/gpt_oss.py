@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["GGUF", "KIND", "NAMES", "Config", "forward", "hidden_states", "token_logit"]
 
 KIND = "decoder"
+GATES_IN_TURNS = True  # rows of gate_up_proj: a gate, an up, a gate, for adapters of it
 NAMES = Names(trunk="model.", stacks=True)
 PATTERN = 2  # every second layer has no window
 # Of files that do not say otherwise.

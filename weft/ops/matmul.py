@@ -28,7 +28,7 @@ from weft.ops.registry import (
 )
 from weft.ops.samples import SCALES, integers, normal, segments, strided, ugly, weight
 from weft.ops.spec import Spec
-from weft.ops.state import AdapterArray, AdapterPart
+from weft.ops.state import ADAPTERS, AdapterArray, AdapterPart
 from weft.ops.tolerance import chain
 
 
@@ -152,18 +152,28 @@ matmul.tolerance(f32=chain(1024), because="one f32 chain over K")
 
 @op(in_place=(("y",),))
 def lora(
-    y: Array, x: Array, table: Table, segments: Integers, adapters: Integers, rows: Integers | None = None
+    y: Array,
+    x: Array,
+    table: Table,
+    segments: Integers,
+    adapters: Integers,
+    rows: Integers | None = None,
+    starts: Integers | None = None,
 ) -> Array:
     """The product y of x and a weight, changed by each sequence's adapter.  y [M, N], x [M, K], table of [N, K],
     segments [B+1], adapters [B], rows [M] or absent -> [M, N]
 
     Row m belongs to token rows[m], or to token m where rows is absent. It changes as the `AdapterPart` of its
     sequence's adapter says. Rows of sequences without an adapter (0), or whose adapter has no part in this table, stay
-    as they are, to the bit.
+    as they are, to the bit. With `starts` [E+1] the table is of a stack [E, N, K], as the weight of matmul: rows
+    starts[e] to starts[e + 1] change as the parts for matrix e say.
     """
     result = np.array(y)
     tokens = np.arange(len(y)) if rows is None else rows
     owners = np.asarray(adapters)[np.searchsorted(segments, tokens, side="right") - 1]
+    if starts is not None:
+        matrix = np.searchsorted(starts, np.arange(len(y)), side="right") - 1
+        owners = np.where(owners > 0, matrix * ADAPTERS + owners, 0)
     for index, part in table.parts.items():
         mine = owners == index
         result[mine] = _adapted(part, y[mine], x[mine])
@@ -180,9 +190,13 @@ def _adapted(part: AdapterPart, y: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 
 @lora.shape
-def lora_shape(y: Spec, x: Spec, table: Spec, segments: Spec, adapters: Spec, rows: Spec | None) -> Spec:
-    fits = y.rank == x.rank == 2 and x.shape[0] == y.shape[0] and table.shape == (y.shape[1], x.shape[1])
+def lora_shape(
+    y: Spec, x: Spec, table: Spec, segments: Spec, adapters: Spec, rows: Spec | None, starts: Spec | None
+) -> Spec:
+    fits = y.rank == x.rank == 2 and x.shape[0] == y.shape[0] and table.shape[-2:] == (y.shape[1], x.shape[1])
     require(fits, "lora", f"must be [N, K] for y [M, N] = {y} and x [M, K] = {x}", field="table", given=table)
+    fits = table.rank == 2 if starts is None else table.rank == 3 and starts.shape == (table.shape[0] + 1,)
+    require(fits, "lora", f"must be [E+1] for a table [E, N, K] = {table}", field="starts", given=starts)
     fits = segments.rank == adapters.rank == 1 and segments.shape[0] == adapters.shape[0] + 1
     require(fits, "lora", f"must be [B] for segments [B+1] = {segments}", field="adapters", given=adapters)
     require(rows is None or rows.shape == y.shape[:1], "lora", f"must be [M] for y {y}", field="rows", given=rows)
@@ -190,9 +204,12 @@ def lora_shape(y: Spec, x: Spec, table: Spec, segments: Spec, adapters: Spec, ro
 
 
 @lora.cost
-def lora_cost(y: Spec, x: Spec, table: Spec, segments: Spec, adapters: Spec, rows: Spec | None) -> Cost:
+def lora_cost(
+    y: Spec, x: Spec, table: Spec, segments: Spec, adapters: Spec, rows: Spec | None, starts: Spec | None
+) -> Cost:
     rank = 16  # assumed of every row: the table's contents are not known here
-    return Cost(flops=2 * rank * (x.size + y.size), bytes=x.nbytes + 2 * y.nbytes + 4 * rank * sum(table.shape))
+    part = 4 * rank * sum(table.shape[-2:]) * (1 if starts is None else table.shape[0])
+    return Cost(flops=2 * rank * (x.size + y.size), bytes=x.nbytes + 2 * y.nbytes + part)
 
 
 @lora.samples
@@ -211,6 +228,14 @@ def lora_samples(rng: np.random.Generator) -> Iterator[Sample]:
     views = strided(rng, 4, 33), strided(rng, 4, 64)
     yield (*views, table, segments([4]), integers([250]), None), {}
     yield (ugly(rng, 4, 33), ugly(rng, 4, 64), table, segments([1, 3]), integers([250, 3]), None), {}
+    for sizes in ([3, 0, 1, 5, 2, 0, 0], [0, 0, 0, 0, 0, 0, 11], [2, 2, 2, 2, 1, 1, 1]):  # of seven experts
+        found = {
+            m * ADAPTERS + i: _part(rng, 17, 65, kind) for m, kind in enumerate(_PARTS[:6]) for i in (1, 2 + m % 3)
+        }
+        of = AdapterArray(17, 65, found, matrices=7)  # the last one has no part
+        tokens, starts = rng.integers(0, 8, 11), np.concatenate([[0], np.cumsum(sizes)])
+        owned = segments([3, 1, 4]), integers([1, 0, 3]), integers(tokens), integers(starts)
+        yield (normal(rng, 11, 17), normal(rng, 11, 65), of, *owned), {}
 
 
 _PARTS = ("f32 1", "f16 16", "bf16 17 gain", "f32 40 shift", "f32 0 gain shift", "bf16 whole shift", "f32 whole")

@@ -339,7 +339,7 @@ def _check_role(where: str, operand: Operand, spec: Spec) -> None:
         "kv": name in ("f64", *KV_ELEMENTS) and spec.rank == 2,
         "recurrent": spec.floating,
         "conv": spec.floating and spec.rank == 2,
-        "table": spec.floating and spec.rank == 2,
+        "table": spec.floating and spec.rank in (2, 3),
     }[operand.role]
     wanted = {
         "array": "floats",

@@ -22,6 +22,7 @@ PAGE = 32  # tokens per page: csrc/core/state.h
 KV_ELEMENTS = ("f32", "f16", "bf16", "i8")  # element types that keys and values are stored in
 STATE_KINDS = ("kv", "recurrent", "conv")
 SLOT_KINDS = ("recurrent", "conv")
+ADAPTERS = 256  # indices of adapters, 0 is none: csrc/core/state.h
 NO_SLOT = -1  # read by a sequence that has no state yet: zeros
 
 
@@ -180,12 +181,17 @@ class AdapterPart:
 
 @frozen(eq=False)
 class AdapterArray:
-    """The adapters of a weight [rows, cols], by index; 0 is none."""
+    """The adapters of a weight [rows, cols], by index; 0 is none.
+
+    With `matrices`, of a stack of so many of them: the part of index i for matrix m is at m * ADAPTERS + i.
+    """
 
     rows: int
     cols: int
     parts: Mapping[int, AdapterPart] = field(default_factory=dict)
+    matrices: int | None = None
 
     @property
     def spec(self) -> Spec:
-        return Spec((self.rows, self.cols), as_dtype("f32"))
+        stack = () if self.matrices is None else (self.matrices,)
+        return Spec((*stack, self.rows, self.cols), as_dtype("f32"))

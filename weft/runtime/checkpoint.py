@@ -185,9 +185,7 @@ class Checkpoint:
         """
         base, transposed, rest = name.partition(TRANSPOSED)
         if transposed and base in self.tensors:
-            from weft.weights.adapters import transposed as turned
-
-            whole = Tensor(turned(self.tensors[base].view))
+            whole = Tensor(self.tensors[base].view.transposed())
             return replace(self, tensors={base: whole}).tensor(base + rest, shape)
         if is_stack(name) and name not in self.tensors:
             return joined(self.matrices(name, shape))

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -43,7 +44,7 @@ PEFT_NEUTRAL = {
 }
 PEFT_READ = {
     *("peft_type", "r", "lora_alpha", "rank_pattern", "alpha_pattern", "use_rslora", "use_dora", "bias", "lora_bias"),
-    *("target_modules", "modules_to_save", "layers_to_transform", "init_lora_weights"),
+    *("target_modules", "target_parameters", "modules_to_save", "layers_to_transform", "init_lora_weights"),
 }
 # How the matrices were initialised. The other ways (pissa, olora, loftq, corda, lora_ga) change the base model.
 PLAIN_STARTS = (None, True, False, "gaussian", "eva", "orthogonal")
@@ -72,6 +73,10 @@ PEFT_ENDS = {
     ".bias": "bias",
     ".weight": "weight",
 }
+# The parameters of a module of experts that may be adapted, in the order in which transformers declares them. PEFT
+# wraps the module once for each, the first one innermost; a tensor's name says only how far inside it is: "base_layer".
+EXPERT_PARAMETERS = ("gate_up_proj", "down_proj")
+INSIDE = ".base_layer"
 MLX_ENDS = {".lora_a": "down", ".lora_b": "up", ".m": "magnitude"}
 
 
@@ -82,6 +87,9 @@ class AdaptedModule:
     The module's product becomes x Wᵀ + scale * (x downᵀ) upᵀ. With a `magnitude` (DoRA) each row is then divided by the
     norm of that row of W + scale * up down, and multiplied by the magnitude. `up_bias` is added to the product with up.
     `bias` and `weight` replace the module's own; `base` replaces its weight too, and is then adapted.
+
+    With `matrices`, the module is a stack of so many [out, in], each with a part of its own: `down` has the rows of the
+    first, then those of the second; `up` has a column of each for the first rank, then for the second.
 
     For an embedding [count, dim], `in` is count and `out` is dim: W is the table transposed. Only `weight` and `base`
     have the table's own layout.
@@ -95,10 +103,27 @@ class AdaptedModule:
     bias: TensorView | None = None  # [out]
     weight: TensorView | None = None  # [out, in]
     base: TensorView | None = None  # [out, in]
+    matrices: int = 1
 
     @property
     def rank(self) -> int:
-        return 0 if self.down is None else self.down.shape[0]
+        return 0 if self.down is None else self.down.shape[0] // self.matrices
+
+    def each(self) -> Sequence[AdaptedModule]:
+        """The part of each matrix of a stack."""
+        if self.matrices == 1 or self.down is None or self.up is None:
+            return [self]
+        import numpy as np
+
+        (outs, _), cols, rank = self.up.shape, self.down.shape[1], self.rank
+        downs = self.down.elements().reshape(self.matrices, rank, cols)
+        ups = np.ascontiguousarray(self.up.elements().reshape(outs, rank, self.matrices).transpose(2, 0, 1))
+        return [
+            AdaptedModule(
+                TensorView(self.down.dtype, (rank, cols), down), TensorView(self.up.dtype, (outs, rank), up), self.scale
+            )
+            for down, up in zip(downs, ups)
+        ]
 
     def tensors(self) -> Iterable[tuple[str, TensorView]]:
         """The tensors that are not None, with their names."""
@@ -124,7 +149,8 @@ class AdapterFile:
         """A hash of everything that decides what the adapter computes."""
         hashed = sha256()
         for name, module in sorted(self.modules.items()):
-            hashed.update(f"{name} {module.scale!r}\n".encode())
+            stack = f" {module.matrices}" if module.matrices > 1 else ""
+            hashed.update(f"{name} {module.scale!r}{stack}\n".encode())
             for what, view in module.tensors():
                 hashed.update(f"{what} {view.dtype} {view.shape}\n".encode())
                 hashed.update(view.bytes().data)
@@ -243,7 +269,7 @@ def _read_peft(settings: _Settings, tensors: Mapping[str, TensorView]) -> Adapte
     found: dict[str, dict[str, TensorView]] = {}
     for name, view in tensors.items():
         _keep(found, *_split(name, PEFT_PREFIX, PEFT_ENDS), view, name)
-    modules = {module: rules.module(module, parts) for module, parts in found.items()}
+    modules = {module: rules.module(module, parts) for module, parts in rules.with_parameters(found).items()}
     rules.check_all(modules)
     return AdapterFile("peft", modules)
 
@@ -279,6 +305,7 @@ class _PeftRules:
     bias: str
     up_bias: bool
     targets: frozenset[str] | None  # None: a regular expression or all-linear, so the file's tensors decide
+    parameters: frozenset[str]  # target_parameters
     whole: frozenset[str]  # modules_to_save
     layers: frozenset[int] | None
 
@@ -295,6 +322,7 @@ class _PeftRules:
             bias=settings.get("bias", str, "none"),
             up_bias=settings.get("lora_bias", bool, False),
             targets=frozenset(targets) if isinstance(settings.values.get("target_modules"), list) else None,
+            parameters=frozenset(settings.texts("target_parameters")),
             whole=frozenset(settings.texts("modules_to_save")),
             layers=_layers(settings),
         )
@@ -303,6 +331,28 @@ class _PeftRules:
         if rules.dora and rules.up_bias:
             settings.unsupported("lora_bias", "must be false if use_dora is true")
         return rules
+
+    def with_parameters(self, found: Mapping[str, dict[str, TensorView]]) -> Mapping[str, dict[str, TensorView]]:
+        """The tensors by module, those of experts by the parameter that they are for."""
+        outer = {module: module.replace(INSIDE, "") for module in found}
+        wrapped = Counter(name for name in outer.values() if name.endswith(".experts"))
+        named = {}
+        for module, parts in found.items():
+            name = outer[module]
+            if name not in wrapped:
+                named[module] = parts
+                continue
+            targeted = [one for one in EXPERT_PARAMETERS if _named(f"{name}.{one}", self.parameters)]
+            inside = module.count(INSIDE)
+            if len(targeted) != wrapped[name] or inside >= wrapped[name]:
+                what = f"{name[:120]} has tensors for {wrapped[name]} parameters, but {len(targeted)} of them are named"
+                raise WeightError("adapter", what, field="target_parameters")
+            named[f"{name}.{targeted[-1 - inside]}"] = parts
+        return named
+
+    def _key(self, name: str) -> str:
+        """The name that settings may name a module by: of a parameter that is all of it, the parameter's."""
+        return f"{name}.weight" if _named(f"{name}.weight", self.parameters) else name
 
     def module(self, name: str, parts: Mapping[str, TensorView]) -> AdaptedModule:
         allowed = {"down", "up", "base"}
@@ -314,13 +364,16 @@ class _PeftRules:
         made = AdaptedModule(**parts)  # type: ignore[arg-type]
         if made.down is None:
             return made
-        if self.targets is not None and not _named(name, self.targets):
+        key = self._key(name)
+        if self.targets is not None and not _named(name, self.targets) and not _named(key, self.parameters):
             raise WeightError("adapter", f"{name[:120]} is adapted, but not one of target_modules")
         self._check_layer(name)
-        rank = _matched(name, self.rank_pattern, self.rank)
+        rank = _matched(key, self.rank_pattern, self.rank)
+        if name.endswith(tuple(f".experts.{one}" for one in EXPERT_PARAMETERS)) and made.rank % rank == 0:
+            made = replace(made, matrices=made.rank // rank)
         if made.rank != rank:
             raise WeightError("adapter", f"{name[:120]} has rank {made.rank}, {CONFIG} says {rank}")
-        alpha = _matched(name, self.alpha_pattern, self.alpha)
+        alpha = _matched(key, self.alpha_pattern, self.alpha)
         return replace(made, scale=alpha / (math.sqrt(rank) if self.rooted else rank))
 
     def _check_layer(self, name: str) -> None:
@@ -332,17 +385,23 @@ class _PeftRules:
         """Raise WeightError if the settings name a module for which the file has no tensor."""
         for setting, wanted, what in (
             ("target_modules", self.targets, "down"),
+            ("target_parameters", self.parameters, "down"),
             ("modules_to_save", self.whole, "weight"),
         ):
-            there = {end for name, m in modules.items() if getattr(m, what) is not None for end in _ends(name)}
+            known = [self._key(name) if setting == "target_parameters" else name for name in modules]
+            there = {
+                end for name, m in zip(known, modules.values()) if getattr(m, what) is not None for end in _ends(name)
+            }
             for target in sorted((wanted or frozenset()) - there):
                 what = f"names {target[:80]!r}, for which the file has no tensor"
                 raise WeightError("adapter", what, field=setting)
 
 
 def _patterns(settings: _Settings, name: str, read: Any) -> dict[str, tuple[int, Any]]:
-    """Position in the table and value, by module name. PEFT takes regular expressions too, weft does not."""
+    """Position in the table and value, by module name. PEFT takes regular expressions too, of which weft takes those
+    that it writes for experts: any start, then a name."""
     table = settings.get(name, dict, {})
+    table = {key.removeprefix(r".*\.").replace(r"\.", "."): value for key, value in table.items()}
     for pattern in table:
         if not re.fullmatch(r"\^?[\w.-]+", pattern):
             what = "must have names of modules as keys, not patterns"
@@ -405,26 +464,18 @@ def _read_mlx(settings: _Settings, tensors: Mapping[str, TensorView]) -> Adapter
     found: dict[str, dict[str, TensorView]] = {}
     for name, view in tensors.items():
         module, what = _split(name, "", MLX_ENDS)
-        _keep(found, module, what, view if what == "magnitude" or len(view.shape) != 2 else transposed(view), name)
+        _keep(found, module, what, view if what == "magnitude" or len(view.shape) != 2 else view.transposed(), name)
     needed = {"down", "up", *(["magnitude"] if kind == "dora" else [])}
     modules = {}
     for module, parts in found.items():
         _check_parts(module, parts, needed, needed)
-        made = AdaptedModule(**parts, scale=scale)
+        made = replace(AdaptedModule(**parts), scale=scale)  # type: ignore[arg-type]
         if made.rank != rank:
             raise WeightError("adapter", f"{module[:120]} has rank {made.rank}, {CONFIG} says {rank}")
         if keys and not _named(module, keys):
             raise WeightError("adapter", f"{module[:120]} is adapted, but not one of lora_parameters.keys")
         modules[module] = made
     return AdapterFile("mlx", modules)
-
-
-def transposed(view: TensorView) -> TensorView:
-    """The transposed matrix, in stored form."""
-    import numpy as np
-
-    stored = view.bytes().view(f"<u{view.dtype.size_bytes}").reshape(view.shape)
-    return TensorView(view.dtype, view.shape[::-1], np.ascontiguousarray(stored.T))
 
 
 def merged(parts: Mapping[str, TensorView], scale: float, *, lookup: bool) -> TensorView:

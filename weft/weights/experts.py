@@ -68,25 +68,20 @@ def _chosen(make: Callable[[slice], np.ndarray], outputs: slice) -> Callable[[],
     return lambda: make(outputs)
 
 
-def _elements(view: TensorView) -> np.ndarray:
-    """The stored elements, of one number each, as integers or floats of their size."""
-    return view.bytes().view(f"u{view.dtype.size_bytes}").reshape(view.shape)
-
-
 def _turned(view: TensorView, outputs: slice) -> np.ndarray:
-    return _elements(view)[:, :, outputs].swapaxes(1, 2)
+    return view.elements()[:, :, outputs].swapaxes(1, 2)
 
 
 def _plain(view: TensorView, outputs: slice) -> np.ndarray:
-    return _elements(view)[:, outputs]
+    return view.elements()[:, outputs]
 
 
 def _blocks(view: TensorView, scales: TensorView, outputs: slice) -> np.ndarray:
     import numpy as np
 
-    stored = _elements(view)[:, outputs]
+    stored = view.elements()[:, outputs]
     made = np.empty((*stored.shape[:3], 17), np.uint8)
-    made[..., 0] = _elements(scales)[:, outputs]
+    made[..., 0] = scales.elements()[:, outputs]
     low, high = stored[..., :8], stored[..., 8:]  # elements 0 to 15, 16 to 31
     made[..., 1::2] = (low & 15) | (high << 4)
     made[..., 2::2] = (low >> 4) | (high & 0xF0)

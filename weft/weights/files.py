@@ -138,6 +138,16 @@ class TensorView:
         """The same as a buffer for the core, without making an array."""
         return self.bytes()
 
+    def elements(self) -> np.ndarray:
+        """The stored elements, each of one number, as integers of their size, in `shape`."""
+        return self.bytes().view(f"<u{self.dtype.size_bytes}").reshape(self.shape)
+
+    def transposed(self) -> TensorView:
+        """The transposed matrix, in stored form."""
+        import numpy as np
+
+        return TensorView(self.dtype, self.shape[::-1], np.ascontiguousarray(self.elements().T))
+
     def take(self, order: Any) -> TensorView:
         """The entries `order` of the first axis, in stored form; rows of blocks stay whole."""
         if self.dtype.quantised and len(self.shape) < 2:

@@ -103,7 +103,7 @@ class CpuBackend(Backend):
         return CpuStates(wanted, pages, slots)
 
     def adapter_table(self, wanted: WantedTable) -> AdapterTable:
-        return _core.AdapterTable(wanted.rows, wanted.cols)
+        return _core.AdapterTable(wanted.rows, wanted.cols, wanted.matrices)
 
     def adapter_packer(self) -> AdapterPacker:
         return CpuAdapterPacker()

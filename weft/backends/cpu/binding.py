@@ -102,11 +102,13 @@ def native_weight(value: np.ndarray | Packed, layout: str) -> Any:
 
 def native_table(array: AdapterArray) -> Any:
     """The kernels' form of the adapters of a weight."""
-    table = _core.AdapterTable(array.rows, array.cols)
-    for index, part in array.parts.items():
+    table = _core.AdapterTable(array.rows, array.cols, array.matrices)
+    for place, part in array.parts.items():
+        matrix, index = divmod(place, _core.ADAPTERS)
         matrices = [None if value is None else native_weight(value, "panels") for value in (part.down, part.up)]
         vectors = [part.scale, part.gain, part.shift]
-        table.put(index, *matrices, *[None if value is None else native_weight(value, "vector") for value in vectors])
+        given = [None if value is None else native_weight(value, "vector") for value in vectors]
+        table.put(index, *matrices, *given, matrix)
     return table
 
 

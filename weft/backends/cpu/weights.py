@@ -7,7 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft._core import pack
-from weft.backends.base import AdapterPacker, AdapterWeights, Loading, Source, StoredTensor, WantedWeight, Weights
+from weft.backends.base import (
+    AdapterPacker,
+    AdapterWeights,
+    Loading,
+    PartPlace,
+    Source,
+    StoredTensor,
+    WantedWeight,
+    Weights,
+)
 from weft.backends.cpu.binding import STACK
 from weft.errors import UnsupportedError
 
@@ -99,9 +108,9 @@ class CpuAdapterPacker(AdapterPacker):
     def __init__(self) -> None:
         self._arena = pack.Arena()
         self._packing = pack.Packing(1, self._arena)
-        self._parts: dict[str, AdapterWeights] = {}
+        self._parts: dict[PartPlace, AdapterWeights] = {}
 
-    def add(self, table: str, values: Mapping[str, Any]) -> None:
+    def add(self, place: PartPlace, values: Mapping[str, Any]) -> None:
         matrices = [view for view in (values.get("down"), values.get("up")) if view is not None]
         stored = {view.dtype.name for view in matrices}
         one = stored.pop() if len(stored) == 1 else "f32"
@@ -113,9 +122,9 @@ class CpuAdapterPacker(AdapterPacker):
             if (vector := values.get(what)) is not None:
                 made[what] = pack.Weight.vector(vector, self._arena)
         if made:
-            self._parts[table] = AdapterWeights(**made)
+            self._parts[place] = AdapterWeights(**made)
 
-    def finish(self) -> Mapping[str, AdapterWeights]:
+    def finish(self) -> Mapping[PartPlace, AdapterWeights]:
         self._packing.finish()
         return self._parts
 

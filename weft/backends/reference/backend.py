@@ -79,7 +79,7 @@ class ReferenceBackend(Backend):
         return ReferenceStates(wanted, pages, slots)
 
     def adapter_table(self, wanted: WantedTable) -> AdapterTable:
-        return ReferenceTable(wanted.rows, wanted.cols)
+        return ReferenceTable(wanted.rows, wanted.cols, wanted.matrices)
 
     def adapter_packer(self) -> AdapterPacker:
         return ReferenceAdapterPacker()

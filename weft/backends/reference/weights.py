@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from weft.backends.base import AdapterPacker, AdapterWeights, Loaded, Loading, Source, WantedWeight, Weights
+from weft.backends.base import AdapterPacker, AdapterWeights, Loaded, Loading, PartPlace, Source, WantedWeight, Weights
 from weft.dtype import dtype
 from weft.ops.matmul import round_rows
 from weft.ops.packed import Packed
-from weft.ops.state import AdapterArray, AdapterPart
+from weft.ops.state import ADAPTERS, AdapterArray, AdapterPart
 
 SPLIT = "split"  # the layout of a weight that is read as two bfloat16 parts; of others it is the element type
 
@@ -55,14 +55,14 @@ class ReferenceAdapterPacker(AdapterPacker):
     """Keeps the parts as they are."""
 
     def __init__(self) -> None:
-        self._parts: dict[str, AdapterWeights] = {}
+        self._parts: dict[PartPlace, AdapterWeights] = {}
 
-    def add(self, table: str, values: Mapping[str, Any]) -> None:
+    def add(self, place: PartPlace, values: Mapping[str, Any]) -> None:
         made = {what: ArrayWeight(_array(value)) for what, value in values.items() if value is not None}
         if made:
-            self._parts[table] = AdapterWeights(**made)
+            self._parts[place] = AdapterWeights(**made)
 
-    def finish(self) -> Mapping[str, AdapterWeights]:
+    def finish(self) -> Mapping[PartPlace, AdapterWeights]:
         return self._parts
 
 
@@ -71,15 +71,15 @@ def _array(value: Any) -> np.ndarray:
 
 
 class ReferenceTable(AdapterArray):
-    """The adapters of one weight; `put` and `clear` change them between steps."""
+    """The adapters of one weight or stack; `put` and `clear` change them between steps."""
 
-    def __init__(self, rows: int, cols: int) -> None:
-        super().__init__(rows, cols, {})
+    def __init__(self, rows: int, cols: int, matrices: int | None = None) -> None:
+        super().__init__(rows, cols, {}, matrices)
 
-    def put(self, index: int, *weights: ArrayWeight | None) -> None:
-        names = AdapterWeights._fields
-        values = {name: None if weight is None else weight.values for name, weight in zip(names, weights)}
-        self.parts[index] = AdapterPart(**values)  # type: ignore[index]
+    def put(self, index: int, down: Any, up: Any, scale: Any, gain: Any, shift: Any, matrix: int = 0) -> None:
+        values = [None if weight is None else weight.values for weight in (down, up, scale, gain, shift)]
+        self.parts[matrix * ADAPTERS + index] = AdapterPart(*values)  # type: ignore[index]
 
     def clear(self, index: int) -> None:
-        del self.parts[index]  # type: ignore[attr-defined]
+        for place in [place for place in self.parts if place % ADAPTERS == index]:
+            del self.parts[place]  # type: ignore[attr-defined]

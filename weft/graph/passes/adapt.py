@@ -25,11 +25,7 @@ def adapt(program: Program) -> Program:
     values["adapters"] = Value("adapters", "input", as_dtype("i32"), (B,))
     body: list[Instr] = []
     for number, instr in enumerate(program.body):
-        if (
-            instr.op == "matmul"
-            and instr.inputs[3] is None
-            and program.table[str(instr.inputs[0])].shape[:-1] in ((T,), (L,))
-        ):
+        if instr.op == "matmul" and _of_tokens(program, instr):
             body += _adapted(program, instr, str(number), values)
         elif instr.op == "embedding" and instr.inputs[0] == "ids":
             body += _looked_up(program, instr, str(number), values)
@@ -38,14 +34,22 @@ def adapt(program: Program) -> Program:
     return arrange(program.name, values.values(), body)
 
 
+def _of_tokens(program: Program, instr: Instr) -> bool:
+    """Whether the rows of a product are tokens, or choices of tokens between experts."""
+    return instr.inputs[3] is not None or program.table[str(instr.inputs[0])].shape[:-1] in ((T,), (L,))
+
+
 def _adapted(program: Program, instr: Instr, fresh: str, values: dict[str, Value]) -> list[Instr]:
     x, weight, result = str(instr.inputs[0]), str(instr.inputs[1]), program.table[instr.outputs[0]]
     table = Value(TABLE + weight, "table", as_dtype("f32"), program.table[weight].shape)
     product = replace(result, name=f"%product{fresh}", kind="buffer")
     values[table.name], values[product.name] = table, product
+    starts = instr.inputs[3]
     rows = "rows" if result.shape[0] == L else None
+    if starts is not None:  # `group` made it, and says which token each row is of
+        rows = program.body[program.writer[starts]].outputs[0]
     base = replace(instr, outputs=(product.name,), attrs={**instr.attrs, "activation": "none"})
-    operands = (product.name, x, table.name, "segments", "adapters", rows)
+    operands = (product.name, x, table.name, "segments", "adapters", rows, starts)
     if instr.attrs["activation"] == "none":
         return [base, Instr("lora", operands, instr.outputs, {})]
     sums = replace(product, name=f"%adapted{fresh}")
