@@ -31,7 +31,7 @@ EXIT_CODES = {
     70: "a bug in weft",
     130: "interrupted with Ctrl-C",
     141: "the reader of the output closed the pipe",
-    143: "ended by SIGTERM; `embed`, `index`, `store`, `migrate` and `train` keep the work done so far",
+    143: "ended by SIGTERM; `embed`, `index`, `store`, `migrate`, `train` keep the work done so far",
 }
 
 

@@ -98,10 +98,16 @@ def running(too_long: tuple[str, ...]) -> Callable[[options.F], options.F]:
 
 @click.group()
 def command() -> None:
-    """Train LoRA adapters, on the base as it is: quantised, mapped, shared with a server that runs beside it.
+    """Train LoRA adapters on rows of texts, answers or preferences.
 
-    Runs on the CPU, in f32. The same data, options and seed give the same adapter, bit for bit, whatever the number of
-    threads and the memory.
+    The base stays as it is, quantised and mapped, and is shared with a server that runs beside. Runs on the CPU, in
+    f32. The same data, options and seed give the same adapter, bit for bit, whatever the number of threads and the
+    memory.
+
+    \b
+    Examples:
+      weft train lora smollm2-135m-instruct chats.jsonl -o my-lora --valid 0.05
+      weft train dpo smollm2-135m-instruct pairs.jsonl -o preferred
     """
 
 
