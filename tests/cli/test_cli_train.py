@@ -5,6 +5,8 @@ import json
 import random
 import signal
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -88,6 +90,29 @@ def test_preferences_from_the_command_line(run: Run, generator: Path, tmp_path: 
     done = run("train", "dpo", str(generator), str(pairs), "-o", str(tmp_path / "a"), "--beta", "0.2", *FAST)
     assert done.exit_code == 0, done.stderr
     assert "% preferred" in done.stderr and (tmp_path / "a" / "adapter_model.safetensors").is_file()
+
+
+@pytest.mark.parametrize("steps, code", [(1, 0), (2, 1)])
+def test_a_run_that_is_stopped_after_its_last_step_has_ended(
+    run: Run,
+    generator: Path,
+    rows: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    steps: int,
+    code: int,
+) -> None:
+    from weft.cli.commands import train
+
+    @contextmanager
+    def at_once() -> Iterator[Callable[[], bool]]:
+        yield lambda: True
+
+    monkeypatch.setattr(train, "_stopping", at_once)
+    done = run("train", "lora", str(generator), str(rows), "-o", str(tmp_path / "a"), "--steps", str(steps), *FAST)
+    written = {path.name for path in (tmp_path / "a").iterdir()}
+    assert ("training.safetensors" in written, "report.html" in written) == ((False, True), (True, False))[code]
+    assert done.exit_code == (130 if code else 0), done.stderr
 
 
 def command(generator: Path, rows: Path, folder: Path, *more: str) -> list[str]:

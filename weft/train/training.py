@@ -130,7 +130,9 @@ class Training:
         self._start = None if first is None else _digest_of(first)
         if resume:
             assert self.output is not None
-            self.run.restore(*kept.taken_up(self.output, self.about))
+            tensors, facts = kept.taken_up(self.output, self.about)
+            self.run.restore(tensors, facts)
+            self.seconds = facts["seconds"]
 
     def _check_output(self, resume: bool) -> None:
         if self.output is None:
@@ -225,7 +227,8 @@ class Training:
     def keep(self) -> None:
         """Write the state to `output`, to go on from it."""
         if self.output is not None:
-            kept.keep(self.output, *self.run.state(), self.about)
+            tensors, facts = self.run.state()
+            kept.keep(self.output, tensors, {**facts, "seconds": self.seconds}, self.about)
 
     def finish(self) -> None:
         """Write the adapters and the report, and remove the state: the run has ended."""

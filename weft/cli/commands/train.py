@@ -194,11 +194,10 @@ def _valid(given: str) -> float | Path:
 def _run(training: Training) -> bool:
     """Make all steps; True if Ctrl-C stopped them after one."""
     with _stopping() as stop, _shown(training) as tell:
-        steps = iter(training)
-        for step in steps:
+        for step in training:
             tell(step)
-            if stop():
-                return training.run.done < training.run.steps
+            if stop() and training.run.done < training.run.steps:  # after the last step it only has to end
+                return True
     return False
 
 
