@@ -131,7 +131,7 @@ TEST(an_adapter_that_does_not_fit_its_table_is_refused) {
   CHECK(refused(1, {}, up, {}, {}, {}));
   CHECK(refused(1, {}, whole, {}, row, {}));
   table.put(1, {}, whole, {}, {}, row);
-  CHECK(table.parts()[1].present());
+  CHECK(table.part(1).present());
   table.clear(1);
-  CHECK(!table.parts()[1].present());
+  CHECK(!table.part(1).present());
 }
