@@ -145,10 +145,13 @@ def test_what_followed_last_time_is_proposed() -> None:
 def test_drafting_stops_where_it_does_not_pay() -> None:
     assert draft_length([0.9] * 8, 0.3, 8) == 8 and draft_length([0.5] * 8, 0.3, 8) == 1
     assert draft_length([0.2] * 8, 0.3, 8) == 0 and draft_length([0.9, 0.5, 0.9], 0.42, 8) == 2
-    by_depth = AcceptanceByDepth()
+    every = AcceptanceByDepth()
+    by_depth = AcceptanceByDepth(every)
     for _ in range(30):
         by_depth.note(1, True)
     assert by_depth.rates[0] > 0.95 and by_depth.rates[1] < 0.05 and by_depth.rates[2] == pytest.approx(0.7)
+    assert AcceptanceByDepth(every).rates == pytest.approx(every.rates)  # the next request begins with what was found
+    assert every.rates[0] > 0.9 and every.rates[1] < 0.1 and every.rates[2] == pytest.approx(0.7)
     costs = StepCosts()
     for tokens in (1, 2, 4, 8) * 20:
         costs.note(Parts(decoding=tokens), 2.0 + 0.5 * tokens)

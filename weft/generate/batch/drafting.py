@@ -26,9 +26,9 @@ class Drafting:
         self.head = self._drafter if isinstance(self._drafter, DraftHead) and speculate else None
 
     def enter(self, sequence: Sequence) -> None:
-        """A new request: its drafts are expected to be as good as those of earlier ones."""
+        """A new request: its drafts are expected to be as good as those of others."""
         if self._drafter is not None:
-            sequence.model_acceptance = AcceptanceByDepth(self._drafter.rates)
+            sequence.model_acceptance = AcceptanceByDepth(self._drafter.acceptance)
 
     def preempted(self, sequence: Sequence) -> None:
         if self._drafter is not None:
@@ -36,7 +36,7 @@ class Drafting:
 
     def ended(self, sequence: Sequence) -> None:
         if self._drafter is not None:
-            self._drafter.ended(sequence.key, sequence.model_acceptance.rates)
+            self._drafter.forget(sequence.key)
 
     def draft(self, sequences: Mapping[int, Sequence]) -> list[tuple[Sequence, Exception]]:
         """Draft tokens for the requests that decode, as many as pay; returns the errors of their grammars."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from weft.errors import InputError
 from weft.frozen import frozen
-from weft.generate.choice.drafts import MAX_DRAFT, agreement
+from weft.generate.choice.drafts import AcceptanceByDepth, agreement
 from weft.generate.decoder import Decoder
 from weft.runtime.paged.holding import Holding, slots_of
 from weft.runtime.steps import build_step
@@ -73,7 +73,7 @@ class Drafter(ABC):
 
     def __init__(self) -> None:
         self.seconds = 0.0  # per drafted token, once the text before it is computed; recent ones weigh most
-        self.rates = [0.7] * MAX_DRAFT  # how often each token of a draft was right, in requests that have ended
+        self.acceptance = AcceptanceByDepth()  # of all requests' drafts
         self._reading = 0.0  # seconds per token of text that must be computed before drafting
         self._ended = 0.0  # time of the last draft
 
@@ -92,11 +92,6 @@ class Drafter(ABC):
     def preempted(self, key: int) -> None:
         """The request has lost its pages."""
         return
-
-    def ended(self, key: int, rates: Sequence[float]) -> None:
-        """The request has ended; `rates` say how often each token of its drafts was right."""
-        self.rates = [0.8 * old + 0.2 * new for old, new in zip(self.rates, rates)]
-        self.forget(key)
 
     def may_try(self, key: int, tokens: Sequence[int], rate: float, checking_s: float) -> bool:
         """Whether to try drafting again for a request where it did not pay.

@@ -5,6 +5,8 @@ from them as always, and a drafted token is kept only if it equals the chosen on
 decoding, greedy or sampled, for every seed; only the number of steps is smaller.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 
 MAX_DRAFT = 8
@@ -41,18 +43,18 @@ class PromptLookup:
 
 
 class Acceptance:
-    """Estimates how likely a drafted token of one request is right, from those checked; recent ones weigh most.
+    """Estimates how likely a drafted token is right, from those checked; recent ones weigh most.
 
-    The initial estimate `expected` counts as much as `weight` tokens.
+    The initial estimate `expected` counts as much as `weight` tokens, and each draft `kept` times the next one.
     """
 
-    def __init__(self, expected: float = 0.3, weight: float = 1.0) -> None:
-        self._right, self._tried = expected * weight, weight
+    def __init__(self, expected: float = 0.3, weight: float = 1.0, kept: float = 0.9) -> None:
+        self._right, self._tried, self._kept = expected * weight, weight, kept
 
     def note(self, right: int, wrong: bool) -> None:
         """Record a draft: its first `right` tokens were right, then one was `wrong` or the draft ended."""
-        self._right = 0.9 * self._right + right
-        self._tried = 0.9 * self._tried + right + wrong
+        self._right = self._kept * self._right + right
+        self._tried = self._kept * self._tried + right + wrong
 
     @property
     def rate(self) -> float:
@@ -60,13 +62,20 @@ class Acceptance:
 
 
 class AcceptanceByDepth:
-    """`Acceptance` for each place in a draft: the tokens further ahead are often worse."""
+    """`Acceptance` for each place in a draft: the tokens further ahead are often worse.
 
-    def __init__(self, expected: Sequence[float] = (0.7,) * MAX_DRAFT, weight: float = 4.0) -> None:
-        self._places = [Acceptance(rate, weight) for rate in expected]
+    That of one request begins with the rates of `all`, that of all requests, and tells it what was found.
+    """
+
+    def __init__(self, all: AcceptanceByDepth | None = None) -> None:
+        expected, kept = ([0.7] * MAX_DRAFT, 0.98) if all is None else (all.rates, 0.9)
+        self._all = all
+        self._places = [Acceptance(rate, 4.0, kept) for rate in expected]
 
     def note(self, right: int, wrong: bool) -> None:
         """As Acceptance.note."""
+        if self._all is not None:
+            self._all.note(right, wrong)
         for place in self._places[:right]:
             place.note(1, False)
         if wrong and right < len(self._places):
