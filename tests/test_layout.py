@@ -331,6 +331,12 @@ def test_every_file_is_named_after_what_it_holds():
     assert not [name_of(path) for path in files + folders if name_of(path) not in THEIR_NAMES]
 
 
+def test_files_of_tests_have_names_of_their_own():
+    """Two of the same name in folders that are no packages cannot be collected together."""
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert sorted(name for name in set(names) if names.count(name) > 1) == []
+
+
 def test_files_stop_at_500_lines():
     counts = {path: path.read_text(encoding="utf-8").count("\n") for path in [*python_files(), *native_files()]}
     assert not [f"{name_of(path)} has {count} lines" for path, count in counts.items() if count > MAX_FILE]
