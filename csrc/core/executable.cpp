@@ -105,7 +105,8 @@ void Executable::bind_weights(const Weights& weights) {
 
 // A product whose rows belong to several matrices reads a stack, and nothing else does.
 void Executable::check_stacks(const Instruction& instruction) const {
-  const bool grouped = instruction.op.starts_with("matmul") && instruction.op != "matmul_i8" && instruction.in.size() > 3 && instruction.in[3] >= 0;
+  const size_t starts = instruction.op == "matmul_back" ? 2 : 3;
+  const bool grouped = instruction.op.starts_with("matmul") && instruction.op != "matmul_i8" && instruction.in.size() > starts && instruction.in[starts] >= 0;
   for (size_t i = 0; i < instruction.in.size(); ++i) {
     const int index = instruction.in[i];
     if (index < 0 || !weights_[static_cast<size_t>(index)]) continue;
@@ -141,7 +142,8 @@ void Executable::fetch(Fetch& own) {
   {
     std::lock_guard<std::mutex> lock(planning_);
     if (!own.planned) {
-      const Operand& starts = call_operands_[call_start_[own.product] + 3];
+      const size_t place = body_[own.product].in.size() == 3 ? 2 : 3;  // matmul_back has neither x nor a bias
+      const Operand& starts = call_operands_[call_start_[own.product] + place];
       experts_->want(own.stack->place, starts.as<int32_t>(), own.parts);
       own.planned = true;
       if (own.parts.empty()) progress.finished.store(true, std::memory_order_release);

@@ -1,7 +1,7 @@
 // attention_back_q: the gradient at the queries; of each softmax the log of its sum, and the mean gradient at its weights.
 //
 // Meaning  weft/ops/attention_backward.py
-// Layout   grad, q, to_q [T, H, D], k, v [T, G, D], sums, means [T, H] contiguous; segments i32 [B+1]
+// Layout   grad, q, to_q [T, H, D], k, v [T, G, D], sums, means [T, H] contiguous; segments i32 [B+1]; sinks [H] or absent
 // Method   a task is a block of query rows of one head: all its scores, and gradients at weights, lie in scratch; products
 //          are chains over channels or keys, sums over keys 16 lanes and the fixed tree
 // Bound    arithmetic: three products
@@ -16,6 +16,7 @@ KERNEL(attention_back_q) {
   const float *grad = call.in[0].as<float>(), *q = call.in[1].as<float>();
   const float *k = call.in[2].as<float>(), *v = call.in[3].as<float>();
   const int32_t* segments = call.in[4].as<int32_t>();
+  const float* sinks = call.n_in > 5 ? call.in[5].as<float>() : nullptr;
   float *to_q = call.out[0].as<float>(), *sums = call.out[1].as<float>(), *means = call.out[2].as<float>();
   const Scores scores(call.number("scale"), call.number("softcap"));
   const int64_t across = heads * dim, stride = groups * dim, kept = kTurned * dim;
@@ -33,13 +34,15 @@ KERNEL(attention_back_q) {
       float *row = weights + r * count, *to_row = slopes + r * count;
       const int64_t from = seen.key_low(first + r) - low, to = seen.key_high(first + r) - low, n = to - from;
       fill(row + from, n, [&](auto at) { return scores.score(at(row + from)); });
-      const float top = max_lane(fold(n, splat(-INFINITY), [&](auto at, f32x16 acc) {
+      const float sink = sinks ? sinks[head] : -INFINITY;
+      const float top = max_lane(fold(n, splat(sink), [&](auto at, f32x16 acc) {
         return max(acc, at.or_else(at(row + from), acc));
       }));
       const f32x16 highest = splat(top);
-      const float total = sum(fold(n, zero(), [&](auto at, f32x16 acc) {
+      const float of_keys = sum(fold(n, zero(), [&](auto at, f32x16 acc) {
         return acc + at.or_else(exp(at(row + from) - highest), zero());
       }));
+      const float total = sinks ? of_keys + std::exp(sink - top) : of_keys;  // a sink has a weight and no value
       const f32x16 by = splat(1.0f / total);
       const float mean = sum(fold(n, zero(), [&](auto at, f32x16 acc) {
         return fma(at.or_else(exp(at(row + from) - highest), zero()) * by, at(to_row + from), acc);

@@ -69,7 +69,7 @@ void run(const Head& head, const SlotColumns& slots, int64_t begin, int64_t end,
     }
   }
   const float* before = head.k + (end - 1) * head.key_stride;
-  for (int64_t i = 0; i < head.keys; ++i)
+  for (int64_t i = 0; slots.target && i < head.keys; ++i)
     for (int j = 0; j < kCount; ++j)
       at.put(slots.target + i * slots.stride, j, fma(splat(before[i]), change[j], load(columns + i * width + j * kLanes) * kept));
 }
@@ -81,9 +81,9 @@ KERNEL(delta_rule) {
   const int64_t heads = call.in[2].dim[1], values = call.in[2].dim[2];
   const float *q = call.in[0].as<float>(), *k = call.in[1].as<float>(), *v = call.in[2].as<float>();
   const float *decay = call.in[3].as<float>(), *beta = call.in[4].as<float>();
-  const SlotState& state = *call.in[5].slots;
+  const SlotState* state = call.in[5].slots;  // null: whole texts, of which nothing is kept
   const int32_t *slots = call.in[6].as<int32_t>(), *segments = call.in[7].as<int32_t>();
-  const int64_t sequences = call.in[6].dim[0], blocks = (values + kTaskColumns - 1) / kTaskColumns;
+  const int64_t sequences = call.in[7].size() - 1, blocks = (values + kTaskColumns - 1) / kTaskColumns;
   const bool tiled = call.flag("tiled");
   const f32x16 scale = splat(static_cast<float>(call.number("scale")));
   float* y = call.out[0].as<float>();
@@ -92,7 +92,7 @@ KERNEL(delta_rule) {
     const int64_t sequence = task / (heads * blocks), head = task / blocks % heads, first = task % blocks * kTaskColumns;
     const int64_t group = tiled ? head % groups : head * groups / heads;
     const int64_t begin = segments[sequence], end = segments[sequence + 1];
-    const SlotColumns at(state, slots + 2 * sequence, head, keys, values, first);
+    const SlotColumns at(state, state ? slots + 2 * sequence : nullptr, head, keys, values, first);
     const Head own{q + group * keys, k + group * keys, v + head * values + first, decay + head, beta + head,
                    y + head * values + first, keys, groups * keys, heads * values, heads, scale};
     if (begin == end)

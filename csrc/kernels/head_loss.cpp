@@ -2,52 +2,38 @@
 //
 // Meaning  weft/ops/training.py
 // Layout   x, y [L, K], targets i32 [L], shares, loss [L] contiguous; W [V, K] of any type, as the file has it or in panels
-// Method   a task takes up to 64 rows and goes through W twice, some words at a time: for the sum of e^logit, then for the
-//          gradient. A logit is 16 lane sums over K and the fixed tree; a gradient one chain over V
+// Method   a task takes up to 256 rows and goes through W twice, 64 words at a time: for the sum of e^logit, then for the
+//          gradient. A logit is one chain over K, as in matmul; a gradient one chain over V
 // Bound    arithmetic: three products with W
 #include <cmath>
 
-#include "core/weight.h"
 #include "kernels/strips.h"
-#include "pack/panels.h"
+#include "kernels/weight_rows.h"
 
 namespace weft::ISA {
 
-constexpr int64_t kRows = 64, kWords = 64;
-
-// out[r][w] = x row r · word w
-template <int R>
-WEFT_INLINE void dots(float* out, const float* x, const float* words, int64_t count, int64_t depth) {
-  for (int64_t w = 0; w < count; ++w) {
-    f32x16 acc[R];
-    for (int r = 0; r < R; ++r) acc[r] = zero();
-    int64_t k = 0;
-    for (; k + 16 <= depth; k += 16) {
-      const f32x16 word = load(words + w * depth + k);
-      for (int r = 0; r < R; ++r) acc[r] = fma(load(x + r * depth + k), word, acc[r]);
-    }
-    if (k < depth) {
-      const f32x16 word = load_n(words + w * depth + k, depth - k);
-      for (int r = 0; r < R; ++r) acc[r] = fma(load_n(x + r * depth + k, depth - k), word, acc[r]);
-    }
-    for (int r = 0; r < R; ++r) out[r * kWords + w] = sum(acc[r]);
-  }
-}
+constexpr int64_t kMostRows = 256, kWords = WeightRows::kTileRows;
 
 struct Head {
   const Weight& weight;
-  int64_t depth, words;  // words at a time
   f32x16 scale, cap;
   bool capped;
-  float *tile, *logits;  // [words, depth], [kRows, kWords]
+  float* logits;  // [kMostRows, kWords]
+  std::byte* scratch;
 
   // Logits of the words from `first` on, for `rows` rows of x.
   WEFT_INLINE void compute(const float* x, int64_t rows, int64_t first, int64_t count) const {
-    for (int64_t w = 0; w < count; ++w) read_row(weight, first + w, tile + w * depth);
-    int64_t r = 0;
-    for (; r + 4 <= rows; r += 4) dots<4>(logits + r * kWords, x + r * depth, tile, count, depth);
-    for (; r < rows; ++r) dots<1>(logits + r * kWords, x + r * depth, tile, count, depth);
-    for (r = 0; r < rows; ++r) {
+    const int64_t depth = weight.cols;
+    const Product a{nullptr, nullptr, weight.dtype, weight.layout, weight.data, depth, weight.rows, scratch};
+    for (int64_t w = 0; w < count; w += 16 * kPanels) {
+      const int64_t panels = smaller(kPanels, parts(count - w, 16));
+      for (int64_t k = 0; k < depth; k += kDepth) {
+        Block<float> b{x + k, depth, nullptr, 0, smaller(kDepth, depth - k), logits + w, kWords, count - w, k == 0};
+        fetch_panels(a, (first + w) / 16, panels, k, b);
+        tile_rows(b, rows, panels);
+      }
+    }
+    for (int64_t r = 0; r < rows; ++r) {
       float* row = logits + r * kWords;
       fill(row, count, [&](auto at) {
         const f32x16 raw = at(row) * scale;
@@ -65,17 +51,17 @@ KERNEL(head_loss) {
   float *loss = call.out[0].as<float>(), *y = call.out[1].as<float>();
   const float scale = static_cast<float>(call.number("scale")), cap = static_cast<float>(call.number("softcap"));
   float* scratch = reinterpret_cast<float*>(worker.scratch);
-  float *highest = scratch, *total = highest + kRows, *wanted = total + kRows, *logits = wanted + kRows;
-  float* tile = logits + kRows * kWords;
-  const int64_t room = static_cast<int64_t>(kScratchBytes / sizeof(float)) - (tile - scratch);
-  const int64_t words = larger(1, smaller(kWords, room / depth));
-  const Head head{weight, depth, words, splat(scale), splat(cap), cap > 0, tile, logits};
-  const int64_t share = rows_per_task(rows, worker.count, 8, kRows), tasks = (rows + share - 1) / share;
+  float *highest = scratch, *total = highest + kMostRows, *wanted = total + kMostRows, *logits = wanted + kMostRows;
+  float* tile = logits + kMostRows * kWords;  // WeightRows::kTileBytes, which a panel's columns fit in too
+  static_assert(WeightRows::kTileBytes >= (kPanels * 16 + 1) * kDepth * int64_t{sizeof(float)});
+  const Head head{weight, splat(scale), splat(cap), cap > 0, logits, reinterpret_cast<std::byte*>(tile)};
+  const WeightRows source{weight, 0, tile};
+  const int64_t share = rows_per_task(rows, worker.count, 8, kMostRows), tasks = (rows + share - 1) / share;
   for (int64_t task; (task = worker.next(tasks)) < tasks;) {
     const int64_t first = task * share, count = smaller(share, rows - first);
     for (int64_t r = 0; r < count; ++r) highest[r] = -INFINITY, total[r] = 0, wanted[r] = 0;
-    for (int64_t word = 0; word < vocabulary; word += words) {
-      const int64_t here = smaller(words, vocabulary - word);
+    for (int64_t word = 0; word < vocabulary; word += kWords) {
+      const int64_t here = smaller(kWords, vocabulary - word);
       head.compute(x + first * depth, count, word, here);
       for (int64_t r = 0; r < count; ++r) {
         const float* row = logits + r * kWords;
@@ -97,8 +83,8 @@ KERNEL(head_loss) {
       loss[first + r] = shares[first + r] * (highest[r] - wanted[r]);
     }
     clear(y + first * depth, count * depth);
-    for (int64_t word = 0; word < vocabulary; word += words) {
-      const int64_t here = smaller(words, vocabulary - word);
+    for (int64_t word = 0; word < vocabulary; word += kWords) {
+      const int64_t here = smaller(kWords, vocabulary - word);
       head.compute(x + first * depth, count, word, here);
       for (int64_t r = 0; r < count; ++r) {
         float* row = logits + r * kWords;
@@ -113,7 +99,11 @@ KERNEL(head_loss) {
         });
         if (mine) row[target] -= shares[first + r] * scale * (cap > 0 ? 1.0f - raw / cap * (raw / cap) : 1.0f);
       }
-      add_product(y + first * depth, depth, count, depth, {logits, kWords, 1}, tile, depth, here);
+      for (int64_t k = 0; k < depth; k += kDepth) {
+        const int64_t wide = smaller(kDepth, depth - k);
+        const auto [from, stride] = source.read(word, here, k, wide);
+        add_product(y + first * depth + k, depth, count, wide, {logits, kWords, 1}, from, stride, here);
+      }
     }
   }
 }

@@ -55,7 +55,7 @@ void run(const Head& head, const SlotColumns& slots, int64_t begin, int64_t end,
     for (int j = 0; j < kCount; ++j)
       at.put(head.y + token * head.value_stride, j, fma(splat(head.skip), at.get(x, j), found[j]));
   }
-  for (int64_t i = 0; i < head.size; ++i)
+  for (int64_t i = 0; slots.target && i < head.size; ++i)
     for (int j = 0; j < kCount; ++j) at.put(slots.target + i * slots.stride, j, load(columns + i * width + j * kLanes));
 }
 
@@ -66,16 +66,16 @@ KERNEL(mamba2) {
   const int64_t groups = call.in[1].dim[1], size = call.in[1].dim[2];
   const float *x = call.in[0].as<float>(), *b = call.in[1].as<float>(), *c = call.in[2].as<float>();
   const float *rate = call.in[3].as<float>(), *decay = call.in[4].as<float>(), *skip = call.in[5].as<float>();
-  const SlotState& state = *call.in[6].slots;
+  const SlotState* state = call.in[6].slots;  // null: whole texts, of which nothing is kept
   const int32_t *slots = call.in[7].as<int32_t>(), *segments = call.in[8].as<int32_t>();
-  const int64_t sequences = call.in[7].dim[0], blocks = (values + kTaskColumns - 1) / kTaskColumns;
+  const int64_t sequences = call.in[8].size() - 1, blocks = (values + kTaskColumns - 1) / kTaskColumns;
   float* y = call.out[0].as<float>();
   float* columns = reinterpret_cast<float*>(worker.scratch);  // [N, 16 or 32]
   for (int64_t task; (task = worker.next(sequences * heads * blocks)) < sequences * heads * blocks;) {
     const int64_t sequence = task / (heads * blocks), head = task / blocks % heads, first = task % blocks * kTaskColumns;
     const int64_t group = head * groups / heads;
     const int64_t begin = segments[sequence], end = segments[sequence + 1];
-    const SlotColumns at(state, slots + 2 * sequence, head, size, values, first);
+    const SlotColumns at(state, state ? slots + 2 * sequence : nullptr, head, size, values, first);
     const Head own{x + head * values + first, b + group * size, c + group * size, rate + head, y + head * values + first,
                    size, groups * size, heads * values, heads, decay[head], skip[head]};
     if (begin == end)

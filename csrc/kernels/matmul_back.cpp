@@ -1,12 +1,12 @@
-// matmul_back: y = grad W, for W of any type, as the file has it or in panels.
+// matmul_back: y = grad W, for W of any type, as the file has it or in panels; of a stack, each group of rows with its own.
 //
 // Meaning  weft/ops/backward.py
-// Layout   grad [M, N], W [N, K], y [M, K]; grad and y contiguous
-// Method   a task takes up to 256 rows of grad; it widens W a few rows at a time and adds their products: a chain over N
-// Bound    arithmetic; widening by the scalar code that defines each type is a tenth of it for 256 rows
-#include "core/weight.h"
+// Layout   grad [M, N], W [N, K] or a stack of them, y [M, K]; grad and y contiguous; starts i32 [E+1] or absent
+// Method   a task is up to 256 rows of grad and 256 columns of y; it widens 64 rows of W at a time and adds their products: a
+//          chain over N for each element
+// Bound    arithmetic; widening W is some hundredths of it for 256 rows
 #include "kernels/strips.h"
-#include "pack/panels.h"
+#include "kernels/weight_rows.h"
 
 namespace weft::ISA {
 
@@ -14,21 +14,35 @@ KERNEL(matmul_back) {
   const Weight& weight = *call.in[1].weight;
   const int64_t rows = call.in[0].rows(), outer = call.in[0].cols(), inner = weight.cols;
   const float* grad = call.in[0].as<float>();
+  const int32_t* starts = call.n_in > 2 && call.in[2].data ? call.in[2].as<int32_t>() : nullptr;
   float *y = call.out[0].as<float>(), *tile = reinterpret_cast<float*>(worker.scratch);
-  const bool plain = weight.layout == Layout::rows && weight.dtype == DType::f32;
-  const int64_t room = static_cast<int64_t>(kScratchBytes / sizeof(float));
-  const int64_t deep = larger(1, smaller(kStripDepth, room / inner));
-  const int64_t share = rows_per_task(rows, worker.count, 16, 256), tasks = (rows + share - 1) / share;
-  for (int64_t task; (task = worker.next(tasks)) < tasks;) {
-    const int64_t first = task * share, count = smaller(share, rows - first);
-    clear(y + first * inner, count * inner);
-    for (int64_t n = 0; n < outer; n += deep) {
-      const int64_t here = smaller(deep, outer - n);
-      const float* from = tile;
-      if (plain) from = reinterpret_cast<const float*>(weight.data) + n * inner;
-      else
-        for (int64_t i = 0; i < here; ++i) read_row(weight, n + i, tile + i * inner);
-      add_product(y + first * inner, inner, count, inner, {grad + first * outer + n, outer, 1}, from, inner, here);
+  const int64_t across = (inner + kDepth - 1) / kDepth;
+  const int64_t share = larger(32, smaller(256, rows * across / (4 * worker.count)));
+  // A worker knows only the sizes before its first task, so a stack has as many tasks as any starts could need.
+  const int64_t pieces = starts ? smaller(weight.matrices, rows) + rows / share : parts(rows, share);
+  for (int64_t task; (task = worker.next(pieces * across)) < pieces * across;) {
+    const int64_t k = task % across * kDepth, wide = smaller(kDepth, inner - k);
+    int64_t index = task / across, matrix = 0, first = index * share, end = smaller(rows, first + share);
+    for (int64_t from = 0, to = 0; starts; from = to, ++matrix) {
+      if (matrix == weight.matrices) {
+        first = end = 0;
+        break;
+      }
+      to = larger(from, smaller(rows, starts[matrix + 1]));  // whatever starts say, rows exist and are in order
+      if (index < parts(to - from, share)) {
+        first = from + index * share, end = smaller(to, first + share);
+        break;
+      }
+      index -= parts(to - from, share);
+    }
+    const int64_t count = end - first;
+    if (count <= 0) continue;
+    for (int64_t i = first; i < end; ++i) clear(y + i * inner + k, wide);
+    const WeightRows source{weight, matrix, tile};
+    for (int64_t n = 0; n < outer; n += WeightRows::kTileRows) {
+      const int64_t here = smaller(WeightRows::kTileRows, outer - n);
+      const auto [from, stride] = source.read(n, here, k, wide);
+      add_product(y + first * inner + k, inner, count, wide, {grad + first * outer + n, outer, 1}, from, stride, here);
     }
   }
 }

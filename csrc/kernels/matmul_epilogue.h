@@ -2,12 +2,10 @@
 #pragma once
 #include "core/weight.h"
 #include "core/words.h"
-#include "simd/simd.h"
+#include "kernels/rows.h"
 
 namespace weft::ISA {
 
-WEFT_INLINE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-WEFT_INLINE int64_t larger(int64_t a, int64_t b) { return a < b ? b : a; }
 WEFT_INLINE int64_t parts(int64_t whole, int64_t part) { return (whole + part - 1) / part; }
 
 // Outputs [rows, 16 * panels] cut into tasks of row_step x panel_step, panel steps of one row step after another.

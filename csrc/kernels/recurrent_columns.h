@@ -11,23 +11,23 @@ namespace {
 constexpr int64_t kLanes = 16;
 constexpr int64_t kTaskColumns = 32;  // two vectors: sums enough to hide how long an addition takes
 
-// The columns of a task in the slots; a source of null is zeros.
+// The columns of a task in the slots; a source of null is zeros, a target of null keeps nothing.
 struct SlotColumns {
   const float* source;
   float* target;
   int64_t rows, stride, count;
 
   // Of a state [heads, rows, columns]: those of `head` from `first` on, for a sequence with these slots.
-  SlotColumns(const SlotState& state, const int32_t* slots, int64_t head, int64_t rows, int64_t columns, int64_t first)
+  SlotColumns(const SlotState* state, const int32_t* slots, int64_t head, int64_t rows, int64_t columns, int64_t first)
       : rows(rows), stride(columns), count(columns - first < kTaskColumns ? columns - first : kTaskColumns) {
     const int64_t place = head * rows * columns + first;
-    source = slots[0] < 0 ? nullptr : state.slot(slots[0]) + place;
-    target = state.slot(slots[1]) + place;
+    source = !state || slots[0] < 0 ? nullptr : state->slot(slots[0]) + place;
+    target = state ? state->slot(slots[1]) + place : nullptr;
   }
 
   // For a sequence without tokens in the step.
   void copy() const {
-    for (int64_t i = 0; i < rows; ++i)
+    for (int64_t i = 0; target && i < rows; ++i)
       for (int64_t j = 0; j < count; j += kLanes)
         store_n(target + i * stride + j, source ? load_n(source + i * stride + j, count - j) : zero(), count - j);
   }

@@ -4,23 +4,13 @@
 // Layout   scores f32 [T, E], bias f32 [E] or absent; chosen i32 [T, top], weights f32 [T, top] contiguous
 // Method   a row at a time: scores as softmax or sigmoid in scratch, then the largest, `top` times; the first of equals
 // Bound    arithmetic: E exponentials and top E comparisons a token
-#include "kernels/rows.h"
+#include "kernels/route_shares.h"
 
 namespace weft::ISA {
 
 namespace {
 
 constexpr int64_t kMostExperts = int64_t{kScratchBytes} / 16;
-
-// The shares [E] of one token's scores.
-void read_scores(const float* scores, int64_t experts, bool logistic, float* shares) {
-  if (logistic) return fill(shares, experts, [&](auto at) { return sigmoid(at(scores)); });
-  const f32x16 lowest = splat(-__builtin_inff());
-  const f32x16 top = splat(max_lane(fold(experts, lowest, [&](auto at, f32x16 acc) { return max(acc, at.or_else(at(scores), lowest)); })));
-  fill(shares, experts, [&](auto at) { return exp_negative(at(scores) - top); });
-  const f32x16 total = splat(sum(fold(experts, zero(), [&](auto at, f32x16 acc) { return acc + at(shares); })));
-  fill(shares, experts, [&](auto at) { return at(shares) / total; });
-}
 
 // The first of the largest that are not taken yet; it exists, whatever the numbers are.
 int64_t largest(const float* ranks, const std::byte* taken, int64_t experts) {

@@ -180,10 +180,10 @@ void pack_halves(DType dtype, const std::byte* rows_data, size_t row_bytes, cons
   }
 }
 
-static void read_packed(const Weight& weight, int64_t row, float* out) {
+static void read_packed(const Weight& weight, const std::byte* data, int64_t row, float* out) {
   const size_t stride = panel_bytes(weight.dtype, weight.cols);
   // Place only writes through what `put` is given; reading shares its arithmetic.
-  auto* panel = const_cast<std::byte*>(weight.data) + static_cast<size_t>(row / kPanelRows) * stride;
+  auto* panel = const_cast<std::byte*>(data) + static_cast<size_t>(row / kPanelRows) * stride;
   const int lane = static_cast<int>(row % kPanelRows);
   if (const Format* format = find_format(weight.dtype)) {
     for (int64_t block = 0; block < weight.cols / format->block; ++block) {
@@ -198,17 +198,18 @@ static void read_packed(const Weight& weight, int64_t row, float* out) {
     dequantise(weight.dtype, panel + static_cast<size_t>(k * kPanelRows + lane) * size, out + k, 1);
 }
 
-static void read_pairs(const Weight& weight, int64_t row, float* out) {
-  const auto* from = reinterpret_cast<const uint16_t*>(weight.data) +
+static void read_pairs(const Weight& weight, const std::byte* data, int64_t row, float* out) {
+  const auto* from = reinterpret_cast<const uint16_t*>(data) +
                      row / kPairRows * kPairRows * padded_columns(weight.cols) + row % kPairRows * 2;
   for (int64_t k = 0; k < weight.cols; ++k) out[k] = bf16_to_float(from[k / 2 * kPairRows * 2 + k % 2]);
 }
 
-void read_row(const Weight& weight, int64_t row, float* out) {
-  if (weight.layout == Layout::panels) return read_packed(weight, row, out);
-  if (weight.layout == Layout::pairs) return read_pairs(weight, row, out);
+void read_row(const Weight& weight, int64_t row, float* out, int64_t matrix) {
+  const std::byte* data = weight.stack ? weight.stack[matrix] : weight.data;
+  if (weight.layout == Layout::panels) return read_packed(weight, data, row, out);
+  if (weight.layout == Layout::pairs) return read_pairs(weight, data, row, out);
   const auto cols = static_cast<size_t>(weight.cols);
-  dequantise(weight.dtype, weight.data + static_cast<size_t>(row) * bytes_of(weight.dtype, cols), out, cols);
+  dequantise(weight.dtype, data + static_cast<size_t>(row) * bytes_of(weight.dtype, cols), out, cols);
 }
 
 }  // namespace weft

@@ -36,7 +36,7 @@ void pack_panels(DType dtype, const std::byte* rows_data, size_t row_bytes, cons
 void pack_halves(DType dtype, const std::byte* rows_data, size_t row_bytes, const int32_t* row_order, int64_t rows,
                  int64_t cols, std::byte* out, int64_t panel_begin, int64_t panel_end);
 
-// One row as float32, out of either layout; equal bit for bit to `dequantise` of the original row.
-void read_row(const Weight& weight, int64_t row, float* out);
+// One row as float32, out of either layout, of a matrix of a stack; equal bit for bit to `dequantise` of the original row.
+void read_row(const Weight& weight, int64_t row, float* out, int64_t matrix = 0);
 
 }  // namespace weft

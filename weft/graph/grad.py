@@ -7,6 +7,7 @@ A program is differentiated before ops are fused and lowered, so that only the o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, cast
 
 from weft.errors import InputError, UnsupportedError
@@ -26,8 +27,29 @@ MATRICES = {"product": 1}
 ROWS = {"add": 1}
 
 
+def parts(program: Program) -> list[tuple[int, int]]:
+    """The instructions [first, end) between points where one buffer alone is live: the halves of a decoder's blocks.
+
+    What a part computes can be computed again from that one buffer, so that its own buffers need not be kept.
+    """
+    last = {name: index for index, instr in enumerate(program.body) for name in instr.operands}
+    live: set[str] = set()
+    starts = [0]
+    for index, instr in enumerate(program.body[:-1]):
+        live.update(name for name in instr.outputs if program.table[name].kind == "buffer" and name in last)
+        live.difference_update([name for name in live if last[name] <= index])
+        if len(live) == 1:
+            starts.append(index + 1)
+    return list(pairwise([*starts, len(program.body)]))
+
+
 def differentiate(
-    program: Program, wrt: Sequence[str], *, seeds: Mapping[str, str] | None = None, segments: str = "segments"
+    program: Program,
+    wrt: Sequence[str],
+    *,
+    seeds: Mapping[str, str] | None = None,
+    segments: str = "segments",
+    again: int = 0,
 ) -> Program:
     """A program with the outputs of `program` and the gradients of its inputs `wrt`.
 
@@ -35,6 +57,9 @@ def differentiate(
     the values that are their seeds; without it every output gets an input `seed.NAME` of its own shape. An input of
     `wrt` whose size is fixed is trained: `into.NAME`, an input, is what the batch has summed up so far, `grad.NAME`
     that and this step's. Others, of a size that a step decides, have their gradient in `grad.NAME`.
+
+    The first `again` of the program's `parts` are computed again when their gradients are: only what lies between them
+    is kept until then. That takes less memory and more time, and changes no bit.
     """
     unknown = [name for name in wrt if name not in {value.name for value in program.inputs}]
     if unknown:
@@ -42,7 +67,7 @@ def differentiate(
     if program.states or program.tables:
         advice = "trace the model without pages, slots and adapters"
         raise UnsupportedError("differentiate", f"{program.name} keeps a state between steps", advice=advice)
-    return _Reverse(program, wrt, segments).run(seeds)
+    return _Reverse(program, wrt, segments).run(seeds, again)
 
 
 class _Reverse:
@@ -53,28 +78,37 @@ class _Reverse:
         self.live: dict[str, Tensor] = {}
         self.grads: dict[str, Tensor] = {}
         self.sums: dict[str, Tensor] = {}
+        self.results: dict[str, Tensor] = {}
         self.segments = segments
 
-    def run(self, seeds: Mapping[str, str] | None) -> Program:
-        self._forward()
+    def run(self, seeds: Mapping[str, str] | None, again: int) -> Program:
+        self._declare()
+        self._compute(self.program.body)
+        self.results = {value.name: self.live[value.name] for value in self.program.outputs}
         if seeds is None:
             for value in self.program.outputs:
                 self.grads[value.name] = self.trace.input(SEED + value.name, value.shape, value.dtype)
         else:
             self.grads.update({name: self.live[seed] for name, seed in seeds.items()})
         moved = self._depending()
-        for instr in reversed(self.program.body):
-            if any(name in moved for name in instr.operands):
-                self._back(instr, moved)
+        for number, (first, end) in reversed(list(enumerate(parts(self.program)))):
+            body = self.program.body[first:end]
+            if number < again:
+                self._compute(body)
+            for instr in reversed(body):
+                if any(name in moved for name in instr.operands):
+                    self._back(instr, moved)
         self._outputs()
         return dead_code(self.trace.program())
 
-    def _forward(self) -> None:
-        """The program's own instructions, once more, in the new trace."""
+    def _declare(self) -> None:
         for value in (*self.program.inputs, *self.program.weights):
             declare = self.trace.input if value.kind == "input" else self.trace.weight
             self.live[value.name] = declare(value.name, value.shape, value.dtype)
-        for instr in self.program.body:
+
+    def _compute(self, body: Sequence[Instr]) -> None:
+        """These instructions of the program, in the new trace; later ones read what they give now."""
+        for instr in body:
             results = instr.meaning(*(name and self.live[name] for name in instr.inputs), **instr.attrs)
             for name, tensor in zip(instr.outputs, results if isinstance(results, tuple) else (results,)):
                 self.live[name] = tensor
@@ -132,7 +166,7 @@ class _Reverse:
 
     def _outputs(self) -> None:
         for value in self.program.outputs:
-            self.trace.output(value.name, self.live[value.name])
+            self.trace.output(value.name, self.results[value.name])
         for name in self.wrt:
             found = self.sums.get(name, self.grads.get(name))
             if found is None:

@@ -42,12 +42,13 @@ class Step:
         """While tracing: declare the paged keys and values of a layer."""
         raise AssertionError("states are declared while tracing")
 
-    def recurrent(self, layer: int, *shape: int) -> Tensor:
-        """While tracing: declare the recurrent state of a layer, an array of this shape for each sequence."""
+    def recurrent(self, layer: int, *shape: int) -> Tensor | None:
+        """While tracing: declare the recurrent state of a layer, an array of this shape for each sequence; None for
+        whole texts."""
         raise AssertionError("states are declared while tracing")
 
-    def conv(self, layer: int | str, channels: int, width: int) -> Tensor:
-        """While tracing: declare the state of a layer's causal convolution over `width` inputs."""
+    def conv(self, layer: int | str, channels: int, width: int) -> Tensor | None:
+        """While tracing: declare the state of a layer's convolution over `width` inputs; None for whole texts."""
         raise AssertionError("states are declared while tracing")
 
     def arrays(self, names: Iterable[str] | None = None) -> dict[str, Any]:
@@ -65,6 +66,7 @@ class TracedStep(Step):
 
     `max_pages` 0: the model runs without a state, as embedders do. `kv_dtype` is the element type of keys and values.
     With `spans` the rows are pooled, else all tokens are. `vectors` is the size of the hidden states of a draft head.
+    `whole`: every sequence is a whole text, so recurrent layers begin with zeros and keep nothing.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class TracedStep(Step):
         kv_dtype: str = "f32",
         spans: bool = False,
         vectors: int = 0,
+        whole: bool = False,
     ) -> None:
         from weft.graph import B, L, T
 
@@ -88,6 +91,7 @@ class TracedStep(Step):
             _trace=trace,
             _context=context,
             _kv_dtype=kv_dtype,
+            _whole=whole,
             _optional={
                 "types": (T,),
                 "spans": (B + 1,) if spans else None,
@@ -111,11 +115,11 @@ class TracedStep(Step):
     def kv(self, layer: int, heads: int, dim: int) -> Tensor:
         return self._trace.kv(f"kv.{layer}", (heads, dim), self._kv_dtype)
 
-    def recurrent(self, layer: int, *shape: int) -> Tensor:
-        return self._stateful().recurrent(f"recurrent.{layer}", shape)
+    def recurrent(self, layer: int, *shape: int) -> Tensor | None:
+        return None if self._whole else self._stateful().recurrent(f"recurrent.{layer}", shape)
 
-    def conv(self, layer: int | str, channels: int, width: int) -> Tensor:
-        return self._stateful().conv(f"conv.{layer}", (channels, width))
+    def conv(self, layer: int | str, channels: int, width: int) -> Tensor | None:
+        return None if self._whole else self._stateful().conv(f"conv.{layer}", (channels, width))
 
     def _stateful(self) -> Trace:
         if self._optional["slots"] is None:
@@ -126,4 +130,5 @@ class TracedStep(Step):
         _trace: Trace
         _context: int
         _kv_dtype: str
+        _whole: bool
         _optional: dict[str, Any]

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from weft.errors import UnsupportedError
-from weft.ops.attention import attend, attention, by_head, check_step, mask_of, to_groups
+from weft.ops.attention import attend, attention, by_head, check_sinks, check_step, mask_of, to_groups
 from weft.ops.backward import SECOND
-from weft.ops.registry import Array, Cost, Integers, Sample, op, require
+from weft.ops.packed import wide
+from weft.ops.registry import Array, Cost, Integers, Sample, Weight, op, require
 from weft.ops.samples import normal, ugly
 from weft.ops.samples import segments as starts_of
 from weft.ops.spec import Spec
@@ -28,6 +29,7 @@ def attention_back_q(
     k: Array,
     v: Array,
     segments: Integers,
+    sinks: Weight | None = None,
     *,
     causal: bool,
     scale: float,
@@ -35,21 +37,27 @@ def attention_back_q(
     softcap: float = 0.0,
 ) -> tuple[Array, Array, Array]:
     """The gradient at q of attention, and two numbers of each query's softmax.  grad, q [T, H, D], k, v [T, G, D],
-    segments [B+1] -> [T, H, D], [T, H], [T, H]
+    segments [B+1], sinks [H] or absent -> [T, H, D], [T, H], [T, H]
 
-    The first number is log(sum of e^score), the second the gradient at the weights, weighted with them.
+    The first number is log(sum of e^score), with the sink's; the second the gradient at the weights, weighted by them.
     """
     to_q, sums, means = np.zeros(q.shape), np.zeros(q.shape[:2]), np.zeros(q.shape[:2])
     for start, end in pairwise(segments):
         here = slice(start, end)
         mask = mask_of(np.arange(end - start), end - start, causal, window)
-        _, weights, scores = attend(q[here], k[here], v[here], mask, scale, softcap)  # [H, n, m]
+        _, weights, scores = attend(q[here], k[here], v[here], mask, scale, softcap, sinks)  # [H, n, m]
+        weights = weights[..., : end - start]  # without the sink's, which has no value
         to_weights = grad[here].swapaxes(0, 1) @ by_head(v[here], q.shape[1]).swapaxes(1, 2)
         mean = np.sum(weights * to_weights, axis=-1)  # [H, n]
         to_scores = weights * (to_weights - mean[..., None]) * _slope(scores, scale, softcap)
         to_q[here] = (to_scores @ by_head(k[here], q.shape[1])).swapaxes(0, 1)
-        highest = np.max(scores + mask, axis=-1)
-        sums[here] = (highest + np.log(np.sum(np.exp(scores + mask - highest[..., None]), axis=-1))).T
+        logits = scores + mask
+        if sinks is not None:
+            logits = np.concatenate(
+                [logits, np.broadcast_to(wide(sinks)[:, None, None], (*logits.shape[:2], 1))], axis=2
+            )
+        highest = np.max(logits, axis=-1)
+        sums[here] = (highest + np.log(np.sum(np.exp(logits - highest[..., None]), axis=-1))).T
         means[here] = mean.T
     return to_q, sums, means
 
@@ -61,16 +69,37 @@ def _slope(scores: np.ndarray, scale: float, softcap: float) -> Any:
 
 @attention_back_q.shape
 def attention_back_q_shape(
-    grad: Spec, q: Spec, k: Spec, v: Spec, segments: Spec, *, causal: bool, scale: float, window: int, softcap: float
+    grad: Spec,
+    q: Spec,
+    k: Spec,
+    v: Spec,
+    segments: Spec,
+    sinks: Spec | None,
+    *,
+    causal: bool,
+    scale: float,
+    window: int,
+    softcap: float,
 ) -> tuple[Spec, Spec, Spec]:
     check_step("attention_back_q", q, k, v, segments, window, softcap)
+    check_sinks("attention_back_q", q, sinks)
     require(grad == q, "attention_back_q", f"must be {q}, as q is", field="grad", given=grad)
     return q, q.like(*q.shape[:2]), q.like(*q.shape[:2])
 
 
 @attention_back_q.cost
 def attention_back_q_cost(
-    grad: Spec, q: Spec, k: Spec, v: Spec, segments: Spec, *, causal: bool, scale: float, window: int, softcap: float
+    grad: Spec,
+    q: Spec,
+    k: Spec,
+    v: Spec,
+    segments: Spec,
+    sinks: Spec | None,
+    *,
+    causal: bool,
+    scale: float,
+    window: int,
+    softcap: float,
 ) -> Cost:
     one = attention.cost_of(q, k, v, segments, causal=causal, scale=scale, window=window, softcap=softcap)
     return Cost(flops=one.flops * 3 // 2, bytes=one.bytes + grad.nbytes)  # three products in place of two
@@ -98,9 +127,16 @@ def _cases(rng: np.random.Generator) -> Iterator[tuple[tuple[Any, ...], dict[str
     yield (ugly(rng, 40, 2, 16), q, k, v, starts_of([40])), {"causal": True, "scale": 0.25}
 
 
+def _with_sinks(rng: np.random.Generator) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+    for window in (0, 4):
+        sinks = normal(rng, 4, scale=3.0)
+        yield (*_operands(rng, [33, 1, 2], 4, 2, 17), sinks), {"causal": True, "scale": 0.25, "window": window}
+
+
 @attention_back_q.samples
 def attention_back_q_samples(rng: np.random.Generator) -> Iterator[Sample]:
     yield from _cases(rng)
+    yield from _with_sinks(rng)
 
 
 attention_back_q.no_gradient(SECOND)
@@ -185,8 +221,8 @@ def attention_back_kv_cost(
 
 @attention_back_kv.samples
 def attention_back_kv_samples(rng: np.random.Generator) -> Iterator[Sample]:
-    for (grad, q, k, v, segments), attrs in _cases(rng):
-        _, sums, means = attention_back_q(grad, q, k, v, segments, **attrs)
+    for (grad, q, k, v, segments, *sinks), attrs in (*_cases(rng), *_with_sinks(rng)):
+        _, sums, means = attention_back_q(grad, q, k, v, segments, *sinks, **attrs)
         yield (grad, q, k, v, sums, means, segments), attrs
 
 
@@ -200,8 +236,8 @@ attention_back_kv.tolerance(
 def attention_back(
     grad: Any, q: Any, k: Any, v: Any, segments: Any, sinks: Any, bias: Any, buckets: Any, **attrs: Any
 ) -> tuple[Any, ...]:
-    if sinks is not None or bias is not None:
-        raise UnsupportedError("train", "is not computed for attention with sinks or biases", field="the gradient")
-    to_q, sums, means = attention_back_q(grad, q, k, v, segments, **attrs)
+    if bias is not None:
+        raise UnsupportedError("train", "is not computed for attention with biases by distance", field="the gradient")
+    to_q, sums, means = attention_back_q(grad, q, k, v, segments, sinks, **attrs)
     to_kv = attention_back_kv(grad, q, k, v, sums, means, segments, **attrs)
     return to_q, *to_kv, None, None, None, None

@@ -9,11 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from weft.errors import UnsupportedError
-from weft.ops.elementwise import activate, activation_slope, add, gated, mul, scale, softcap
+from weft.ops.elementwise import (
+    activate,
+    activation_slope,
+    add,
+    gated,
+    mul,
+    scale,
+    softcap,
+)
 from weft.ops.elementwise import activation as _activation
 from weft.ops.gather import check_rows, embedding, reshape, take_rows
-from weft.ops.matmul import matmul
+from weft.ops.matmul import GROUPS, matmul, product_cost, product_shape
+from weft.ops.matmul import product as grouped_product
 from weft.ops.norm import SIZES, add_layer_norm, add_rms_norm, l2_normalise, layer_norm, rms_norm
 from weft.ops.packed import wide
 from weft.ops.reduce import pool, softmax, softmax_slope
@@ -226,26 +234,32 @@ softmax_back.tolerance(f32=chain(256), because="a sum over a row, taken from eac
 
 
 @op
-def matmul_back(grad: Array, weight: Weight) -> Array:
-    """The gradient at x of matmul.  grad [..., N], weight [N, K] of any type -> [..., K]"""
-    return grad @ wide(weight)
+def matmul_back(grad: Array, weight: Weight, starts: Integers | None = None) -> Array:
+    """The gradient at x of matmul.  grad [..., N], weight [N, K] of any type -> [..., K]
+
+    With starts [E+1] it is E products: rows starts[e] to starts[e + 1] of grad [R, N] times matrix e of
+    weight [E, N, K].
+    """
+    return grouped_product(grad, wide(weight).swapaxes(-1, -2), None, starts)
 
 
-def back_shape(where: str, grad: Spec, weight: Spec) -> Spec:
-    """The spec [..., K] of grad [..., N] times weight [N, K]; raises ShapeError."""
-    fits = grad.rank >= 1 and weight.rank == 2 and weight.shape[0] == grad.shape[-1]
-    require(fits, where, f"must be [{grad.shape[-1]}, K] for grad {grad}", field="weight", given=weight)
-    return grad.like(*grad.shape[:-1], weight.shape[1])
+def back_shape(where: str, grad: Spec, weight: Spec, starts: Spec | None = None) -> Spec:
+    """The spec [..., K] of grad [..., N] times weight [N, K], or with starts of grad [R, N] and weight [E, N, K];
+    raises ShapeError."""
+    turned = Spec((*weight.shape[:-2], *weight.shape[:-3:-1]))
+    fits = grad.rank >= 1 and weight.rank == (2 if starts is None else 3) and weight.shape[-2] == grad.shape[-1]
+    stacked = "" if starts is None else "E, "
+    require(fits, where, f"must be [{stacked}{grad.shape[-1]}, K] for grad {grad}", field="weight", given=weight)
+    return product_shape(where, grad, turned, None, starts)
 
 
-def back_cost(grad: Spec, weight: Spec) -> Cost:
-    rows = grad.size // grad.shape[-1]
-    return Cost(flops=2 * rows * weight.size, bytes=grad.nbytes + weight.nbytes + 4 * rows * weight.shape[1])
+def back_cost(grad: Spec, weight: Spec, starts: Spec | None = None) -> Cost:
+    return product_cost(grad, weight.like(*weight.shape[:-2], *weight.shape[:-3:-1], dtype="f32"), None, starts)
 
 
 @matmul_back.shape
-def matmul_back_shape(grad: Spec, weight: Spec) -> Spec:
-    return back_shape("matmul_back", grad, weight)
+def matmul_back_shape(grad: Spec, weight: Spec, starts: Spec | None) -> Spec:
+    return back_shape("matmul_back", grad, weight, starts)
 
 
 matmul_back.cost(back_cost)
@@ -262,6 +276,10 @@ def matmul_back_samples(rng: np.random.Generator) -> Iterator[Sample]:
         yield (normal(rng, 5, 33), weight(rng, dtype, 33, 65)), {}
     for dtype in SCALES:
         yield (normal(rng, 3, 17), weight(rng, dtype, 17, 512)), {}
+    for sizes in GROUPS:
+        for dtype in ("f32", "f16", "q4_k", "iq2_xs"):
+            matrices = weight(rng, dtype, len(sizes), 17, 256)
+            yield (normal(rng, sum(sizes), 17), matrices, starts_of(sizes)), {}
 
 
 matmul_back.no_gradient(SECOND)
@@ -436,11 +454,9 @@ def back_of_softmax(grad: Any, x: Any) -> Gradients:
 def back_of_matmul(
     grad: Any, x: Any, weight: Any, bias: Any = None, starts: Any = None, *, activation: Any = "none"
 ) -> Gradients:
-    if starts is not None:
-        raise UnsupportedError("differentiate", "a product with the matrices of several experts has no gradient yet")
     if activation != "none":
-        grad = activate_back(grad, matmul(x, weight, bias), kind=activation)
-    return matmul_back(grad, weight), None, None, None
+        grad = activate_back(grad, matmul(x, weight, bias, starts), kind=activation)
+    return matmul_back(grad, weight, starts), None, None, None
 
 
 @embedding.back

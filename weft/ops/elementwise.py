@@ -304,5 +304,12 @@ def gated_clamped_samples(rng: np.random.Generator) -> Iterator[Sample]:
     yield (ugly(rng, 9, 65), ugly(rng, 9, 65)), {"limit": 7.0, "alpha": 1.702}
 
 
-gated_clamped.no_gradient("mixtures that have it are not trained yet")
+@gated_clamped.vjp
+def gated_clamped_vjp(grad: np.ndarray, gate: Any, up: Any, *, limit: float, alpha: float) -> tuple[Any, ...]:
+    g, u = np.minimum(gate, limit), np.clip(up, -limit, limit)
+    share = _sigmoid(alpha * g)
+    slope = share * (1.0 + alpha * g * (1.0 - share))
+    return grad * (u + 1.0) * slope * (gate < limit), grad * g * share * (np.abs(up) < limit)
+
+
 gated_clamped.tolerance(because="a sigmoid, good to a few units in the last place, and three products")

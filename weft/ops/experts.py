@@ -5,10 +5,12 @@ and `matmul` with `starts` multiplies each expert's rows with its own matrix.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from weft.errors import InputError
+from weft.ops.reduce import softmax_slope
 from weft.ops.registry import Array, Cost, Integers, Sample, Weight, op, require
 from weft.ops.samples import integers, normal, strided, ugly
 from weft.ops.spec import Spec
@@ -35,14 +37,21 @@ def route(
     there is a bias by weight plus bias; of equals the first comes first. `normalise` divides a token's weights by their
     sum plus `eps`; then all are multiplied by `scale`.
     """
-    shares = 1 / (1 + np.exp(-scores)) if sigmoid else np.exp(scores - scores.max(axis=1, keepdims=True))
-    shares = shares if sigmoid else shares / shares.sum(axis=1, keepdims=True)
+    shares = shares_of(scores, sigmoid)
     ranks = scores if bias is None else shares + bias
     chosen = np.argsort(-ranks, axis=1, kind="stable")[:, :top].astype(np.int32)
     weights = np.take_along_axis(shares, chosen, axis=1)
     if normalise:
         weights = weights / (weights.sum(axis=1, keepdims=True) + eps)
     return chosen, weights * scale
+
+
+def shares_of(scores: np.ndarray, sigmoid: bool) -> np.ndarray:
+    """The sigmoid of each score, or the softmax of each row."""
+    if sigmoid:
+        return 1 / (1 + np.exp(-scores))
+    powers = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return powers / powers.sum(axis=1, keepdims=True)
 
 
 @route.shape
@@ -71,13 +80,45 @@ def route_samples(rng: np.random.Generator) -> Iterator[Sample]:
         for sigmoid in (False, True):
             scores, bias = normal(rng, tokens, experts, scale=2.0), normal(rng, experts, scale=0.3)
             yield (scores, None), {"top": top, "sigmoid": sigmoid}
-            yield (scores, bias), {"top": top, "sigmoid": sigmoid, "normalise": True, "scale": 2.5, "eps": 1e-6}
+            eps = 1e-6 if experts > 1 else 0.25  # of one expert alone nothing else has a slope
+            yield (scores, bias), {"top": top, "sigmoid": sigmoid, "normalise": True, "scale": 2.5, "eps": eps}
     yield (strided(rng, 5, 33), None), {"top": 4, "normalise": True}
     yield (ugly(rng, 5, 33), None), {"top": 4}
     yield (np.zeros((2, 20), np.float32), None), {"top": 3}  # of equals the first
 
 
-route.no_gradient("the choice of experts has no slope; training of mixtures is not there yet")
+@route.vjp
+def route_vjp(
+    grads: Any,
+    scores: np.ndarray,
+    bias: Any = None,
+    *,
+    top: int,
+    sigmoid: bool = False,
+    normalise: bool = False,
+    scale: float = 1.0,
+    eps: float = 0.0,
+) -> tuple[Any, ...]:
+    """Where a step changes no choice; the bias decides nothing else."""
+    chosen = route.reference(scores, bias, top=top, sigmoid=sigmoid)[0]
+    to_scores = route_slope(grads[1], scores, chosen, sigmoid, normalise, scale, eps)
+    return to_scores, None if bias is None else np.zeros(bias.shape)
+
+
+def route_slope(
+    grad: np.ndarray, scores: np.ndarray, chosen: np.ndarray, sigmoid: bool, normalise: bool, scale: float, eps: float
+) -> np.ndarray:
+    """The gradient at the scores [T, E] from that at the weights of the chosen experts [T, top]."""
+    shares = shares_of(scores, sigmoid)
+    to_weights, picked = grad * scale, np.take_along_axis(shares, chosen, axis=1)
+    if normalise:
+        total = picked.sum(axis=1, keepdims=True) + eps
+        to_weights = (to_weights - np.sum(to_weights * picked, axis=1, keepdims=True) / total) / total
+    to_shares = np.zeros(shares.shape)
+    np.put_along_axis(to_shares, chosen, to_weights, axis=1)
+    return shares * (1 - shares) * to_shares if sigmoid else softmax_slope(shares, to_shares)
+
+
 route.tolerance(f32=chain(64), because="as softmax, then one division")
 
 
@@ -169,5 +210,16 @@ def combine_samples(rng: np.random.Generator) -> Iterator[Sample]:
     yield (strided(rng, 6, 33), integers(np.array([[5, 0], [1, 1]])), normal(rng, 2, 2)), {}
 
 
-combine.no_gradient("mixtures of experts are not trained yet: the choice of experts has no slope")
+@combine.vjp
+def combine_vjp(
+    grad: np.ndarray, x: np.ndarray, places: Any, weights: Any, shared: Any = None, share: Any = None
+) -> tuple[Any, ...]:
+    to_x = np.zeros(x.shape)
+    np.add.at(to_x, places, weights[:, :, None] * grad[:, None, :])
+    to_weights = np.einsum("tkd,td->tk", x[places], grad)
+    if shared is None:
+        return to_x, None, to_weights, None, None
+    return to_x, None, to_weights, grad * share, np.sum(grad * shared, axis=1, keepdims=True)
+
+
 combine.tolerance(f32=chain(16), because="one chain over the choices")

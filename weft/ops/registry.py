@@ -30,7 +30,13 @@ from weft.ops.spec import Dim, Shape, Spec, spec_of
 from weft.ops.state import KV_ELEMENTS, AdapterArray, KvArray, SlotArray
 from weft.ops.tolerance import DEFAULTS
 
-LEARNING = ("backward", "attention_backward", "training")  # imported where one of them is asked for
+LEARNING = (
+    "backward",
+    "attention_backward",
+    "experts_backward",
+    "recurrent_backward",
+    "training",
+)  # imported where one of them is asked for
 FAMILIES = (
     "elementwise", "norm", "matmul", "quant", "gather", "rope", "attention", "paged", "recurrent", "reduce", "experts"
 )  # fmt: skip

@@ -14,7 +14,7 @@ from weft.backends import Backend, open_backend
 from weft.errors import InputError, UnsupportedError
 from weft.frozen import frozen
 from weft.graph import T
-from weft.graph.grad import GRAD, INTO, differentiate
+from weft.graph.grad import GRAD, INTO, differentiate, parts
 from weft.graph.passes import cut_rows, dead_code, decompose, optimise
 from weft.graph.passes.learn import DOWN, LOSS, MASK, SHARES, TARGETS, UP, LowRank, loss_seeds, with_lora, with_loss
 from weft.graph.plan import plan
@@ -84,6 +84,8 @@ class Learner:
         self._base = with_loss(with_lora(program, self.changes))
         self._learnt = with_loss(with_lora(program, self.changes, masked=True)) if dropout else self._base
         self.shapes: dict[str, tuple[int, int]] = self._trained_shapes()
+        self.again = 0  # parts of the program that are computed again, to save memory
+        self._plans: dict[int, Prepared] = {}
 
     @property
     def parameters(self) -> int:
@@ -98,7 +100,7 @@ class Learner:
             raise UnsupportedError("train", what)
         with self.checkpoint.naming(), CheckedTrace(self.checkpoint.model_type, self.checkpoint) as trace:
             scope = Scope(trace, self.checkpoint.stored)
-            trace.output("logits", module.forward(scope, config, TracedStep(trace, context=self._context)))
+            trace.output("logits", module.forward(scope, config, TracedStep(trace, context=self._context, whole=True)))
         return cut_rows(dead_code(trace.program())), trace.constants
 
     def _trained_shapes(self) -> dict[str, tuple[int, int]]:
@@ -113,9 +115,25 @@ class Learner:
     def _gradients(self) -> tuple[Executable, tuple[str, ...]]:
         return self._compiled(self._planned_gradients)
 
-    @cached_property
+    @property
     def _planned_gradients(self) -> Prepared:
-        return self._planned(differentiate(self._learnt, list(self.shapes), seeds=loss_seeds(self._learnt)))
+        if self.again not in self._plans:
+            seeds = loss_seeds(self._learnt)
+            gradients = differentiate(self._learnt, list(self.shapes), seeds=seeds, again=self.again)
+            self._plans[self.again] = self._planned(gradients)
+        return self._plans[self.again]
+
+    def fit(self, memory: int, tokens: int, targets: int, sequences: int = 1) -> bool:
+        """Compute as little again as lets `gradients` of so many tokens work in `memory` bytes; False where even all
+        is too little. What is computed again changes no bit."""
+        low, high = 0, len(parts(self._learnt))
+        while low < high:
+            self.again = (low + high) // 2
+            fits = self.work_bytes(tokens, targets, sequences) <= memory
+            low, high = (low, self.again) if fits else (self.again + 1, high)
+        self.again = low
+        self.__dict__.pop("_gradients", None)
+        return self.work_bytes(tokens, targets, sequences) <= memory
 
     def _planned(self, program: Program) -> Prepared:
         planned = plan(decompose(optimise(program), self.backend.supports))

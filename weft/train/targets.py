@@ -32,19 +32,24 @@ class Part(NamedTuple):
 
 
 def products(checkpoint: Checkpoint) -> dict[str, tuple[int, int]]:
-    """The weights that rows are multiplied by, and their shapes, without the head's and without stacks of experts."""
+    """The weights that rows are multiplied by, and their shapes, without the head's, routers and stacks of experts."""
     module = model_module(checkpoint.model_type)
     if module.KIND != "decoder":
         what = f"{checkpoint.model_type} does not generate text, so it has no loss of the next token"
         raise UnsupportedError("train", what, advice="choose a model that generates text")
     with checkpoint.naming(), CheckedTrace(checkpoint.model_type, checkpoint) as trace:
         config = read_config(module.Config, checkpoint.config)
-        trace.output("logits", module.forward(Scope(trace, checkpoint.stored), config, TracedStep(trace)))
+        trace.output("logits", module.forward(Scope(trace, checkpoint.stored), config, TracedStep(trace, whole=True)))
     program = cut_rows(dead_code(trace.program()))
     found: dict[str, Any] = {}
+    routing = {str(instr.inputs[0]) for instr in program.body if instr.op == "route"}
+    routing |= {
+        str(instr.inputs[0]) for instr in program.body if instr.op == "add" and routing.intersection(instr.outputs)
+    }
     for instr in program.body:
-        if instr.op == "matmul" and len(program.table[str(instr.inputs[1])].shape) == 2:
-            found[str(instr.inputs[1])] = program.table[str(instr.inputs[1])].shape
+        name = str(instr.inputs[1]) if instr.op == "matmul" else ""
+        if name and len(program.table[name].shape) == 2 and not routing.intersection(instr.outputs):
+            found[name] = program.table[name].shape
     head = [str(instr.inputs[1]) for instr in program.body if instr.op == "matmul"][-1]
     return {name: shape for name, shape in found.items() if name != head}
 

@@ -177,7 +177,9 @@ class Training:
         while tokens > self.longest and sum(self.memory_plan(tokens).values()) > room:
             tokens = max(self.longest, tokens * 7 // 8)
         plan = self.memory_plan(tokens)
-        if sum(plan.values()) > room:
+        left = room - plan["weights"] - plan["matrices"]
+        if plan["work"] > left and not self.learner.fit(left, tokens, tokens, tokens // WARM_TOKENS):
+            plan = self.memory_plan(tokens)
             parts = ", ".join(f"{name} {size / 1e9:.2f} GB" for name, size in plan.items())
             raise MemoryPlanError(
                 "train",

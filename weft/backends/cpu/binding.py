@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from weft.ops.state import AdapterArray
 
 PRODUCTS = ("matmul", "matmul_q")
-STACKED = (*PRODUCTS, "matmul_half", "matmul_bf16")  # products that multiply groups of rows with matrices of a stack
+# Products that multiply groups of rows with matrices of a stack, and which operand says where groups begin.
+STACKED = dict.fromkeys((*PRODUCTS, "matmul_half", "matmul_bf16"), 3) | {"matmul_back": 2}
 STACK = "stack:"
 OF_INT8 = ("matmul_i8", "quantise_tokens")
 
@@ -35,13 +36,13 @@ def weight_layouts(program: Program) -> dict[str, str]:
     table = program.table
     for instr in program.body:
         name = str(instr.inputs[1]) if len(instr.inputs) > 1 else ""
-        if instr.op in PRODUCTS and pack.has_panels(table[name].dtype.name):
+        if instr.op in (*PRODUCTS, "head_loss") and pack.has_panels(table[name].dtype.name):
             used[name] = "panels"
         if instr.op == "matmul_half":
             used[name] = "halves"
         if instr.op == "matmul_bf16":
             used[name] = "split" if instr.attrs["split"] else "pairs"
-        if instr.op in STACKED and instr.inputs[3] is not None:
+        if instr.op in STACKED and instr.inputs[STACKED[instr.op]] is not None:
             used[name] = STACK + used[name].removeprefix(STACK)
     used.update(_quads(program))
     return {name: "vector" if len(table[name].shape) == 1 else layout for name, layout in used.items()}
