@@ -77,7 +77,7 @@ BROKEN = {
     "an input as a weight": (edit("weight", kind="input"), "weight must be a weight: got the input"),
     "an input as a state": (redo(3, inputs=("%2", "%2", "x", "positions", "segments", "pages")), "state"),
     "a state as an array": (redo(0, inputs=("kv", "weight", None, None)), "weight must be [N, 4]"),
-    "a table of the wrong rank": (edit("kv", kind="table", dtype=dtype("f32"), shape=(2, 4, 1)), "[rows, cols]"),
+    "a table of the wrong rank": (edit("kv", kind="table", dtype=dtype("f32"), shape=(2, 4, 1, 1)), "[rows, cols]"),
     "a table as a state": (edit("kv", kind="table", dtype=dtype("f32")), "state must be a kv: got the table kv"),
     "a result too many": (redo(1, outputs=("%1", "%3")), "has 1 results"),
     "a type no buffer has": (edit("%0", dtype=dtype("f16")), "cannot be f16"),
