@@ -1,5 +1,7 @@
 """Variables compute what numpy does, gradients go back along the tape once, and misuse is a typed error."""
 
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 from weft import autograd as ag
 from weft import ops
 from weft.errors import InputError, ShapeError, UnsupportedError
+from weft.ops.registry import find
 
 
 def wide(*shape, seed=0):
@@ -64,6 +67,23 @@ def test_products_transposes_and_functions_have_the_right_gradients():
     }
     for name, function in pairs.items():
         assert ag.check_gradients(function, [x, y] if name == "product" else [x]) < 1e-8, name
+
+
+@pytest.mark.parametrize("shapes, axis", [([(2, 3), (4, 3), (1, 3)], 0), ([(2, 3), (2, 1)], 1), ([(2, 3, 2)] * 5, -2)])
+@pytest.mark.parametrize("backend", [None, "reference"])
+def test_parts_are_joined_as_numpy_joins_them(shapes, axis, backend):
+    parts = [wide(*shape, seed=seed) for seed, shape in enumerate(shapes)]
+    wanted = np.concatenate([one.value for one in parts], axis)
+    r = np.random.default_rng(9).standard_normal(wanted.shape)
+
+    def loss_of(*parts):
+        whole = ag.concat(parts, axis)
+        return (whole * ag.Variable(r)).sum(), whole
+
+    loss, whole = (loss_of if backend is None else ag.compiled(loss_of, backend=backend))(*parts)
+    loss.backward()
+    np.testing.assert_array_equal(whole.value, wanted)
+    np.testing.assert_array_equal(np.concatenate([one.grad for one in parts], axis), r)
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 8, 10, 33])
@@ -166,6 +186,9 @@ def test_types_are_kept_and_numbers_become_float32():
         (lambda: ag.dropout(wide(3), 1.0), "p must be 0 or more and below 1"),
         (lambda: ag.activation(wide(3), "swish"), "activation must be one of gelu"),
         (lambda: ag.seed(-1), "must be whole numbers"),
+        (lambda: ag.concat([]), "parts must have at least one"),
+        (lambda: ag.concat([wide(2, 3), wide(2, 4)]), r"part 1 must be as \(2, 3\), but for axis 0"),
+        (lambda: ag.concat([wide(2, 3)], 2), "part 0 must be as"),
     ],
 )
 def test_misuse_is_an_input_error(call, complaint):
@@ -179,8 +202,15 @@ def test_a_shape_stays_and_a_quotient_of_variables_is_unsupported():
         x.value = np.ones(4)
     with pytest.raises(UnsupportedError, match="divided by numbers only"):
         x / x
-    with pytest.raises(UnsupportedError, match="gated_clamped has no gradient"):
-        ops.gated_clamped(x, x, limit=7.0, alpha=1.0).backward(np.ones(3))
+    with pytest.raises(UnsupportedError, match="activate_back has no gradient: second derivatives"):
+        find("activate_back")(x, x, kind="silu").backward(np.ones(3))
+
+
+def test_only_who_uses_it_imports_it():
+    code = "import sys, weft, weft.embed; assert not {one for one in sys.modules if one.startswith('weft.autograd')}"
+    code += "; import weft.autograd; assert 'numpy' not in sys.modules; weft.autograd.Linear(2, 3)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_check_wants_float64():

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from weft.autograd.functions import activation as activation
     from weft.autograd.functions import avg_pool2d as avg_pool2d
     from weft.autograd.functions import channels_last as channels_last
+    from weft.autograd.functions import concat as concat
     from weft.autograd.functions import conv2d as conv2d
     from weft.autograd.functions import dropout as dropout
     from weft.autograd.functions import global_avg_pool2d as global_avg_pool2d
@@ -158,6 +159,7 @@ _HOMES = {
     "clip_grad_value": "training.optimisers",
     "compiled": "compilation",
     "confusion_matrix": "training.metrics",
+    "concat": "functions",
     "conv2d": "functions",
     "cosine_distance": "losses",
     "cross_entropy": "losses",

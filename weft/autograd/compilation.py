@@ -21,7 +21,7 @@ from weft.backends.base import Backend, Executable
 from weft.backends.reference import ReferenceBackend
 from weft.errors import InputError, ShapeError, UnsupportedError
 from weft.graph.grad import GRAD, INTO
-from weft.graph.passes import decompose, optimise
+from weft.graph.passes import decompose
 from weft.graph.plan import plan
 from weft.graph.program import Program
 from weft.runtime.threads import plan_threads
@@ -33,7 +33,8 @@ class Plan:
     def __init__(self, tracer: Tracer, outputs: tuple[Any, ...], alone: bool, backend: Backend) -> None:
         self._outputs, self._alone, self._tracer = outputs, alone, tracer
         program, self._wrt = tracer.program(outputs)
-        self.program = plan(decompose(optimise(program), backend.supports))
+        # Without the passes for models: one takes rows before elementwise ops, and a convolution takes a row often.
+        self.program = plan(decompose(program, backend.supports))
         wanted = {value.name for value in self.program.weights}
         weights = {name: value for name, value in tracer.weights.items() if name in wanted}
         self._executable: Executable = backend.compile(self.program, weights, {})

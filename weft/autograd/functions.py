@@ -7,6 +7,7 @@ rows of neighbours and multiplies. Each function runs eagerly or in a compiled f
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -143,6 +144,47 @@ def _inverse_root(offset: Variable, variance: Variable, eps: float) -> Variable:
 def _scaled(x: Variable, weight: Variable | None, bias: Variable | None) -> Variable:
     x = x if weight is None else x * weight
     return x if bias is None else x + bias
+
+
+def concat(parts: Sequence[Variable], axis: int = 0) -> Variable:
+    """Variables one after another along an axis; their other sizes are the same.
+
+    No op joins two arrays: each is taken at the rows of the whole, those of the other are multiplied by zero, and the
+    sum has both. Pairs are joined, then pairs of pairs, so many parts cost little more than a few.
+    """
+    if not parts:
+        raise InputError("concat", "must have at least one", field="parts", given=[])
+    shape = parts[0].shape
+    axis = axis % len(shape) if -len(shape) <= axis < len(shape) else len(shape)
+    for number, one in enumerate(parts):
+        rest = (*one.shape[:axis], *one.shape[axis + 1 :])
+        if axis >= one.ndim or rest != (*shape[:axis], *shape[axis + 1 :]):
+            what = f"must be as {shape}, but for axis {axis}"
+            raise ShapeError("concat", what, field="part", index=number, given=one.shape)
+    before, after = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
+    width = math.gcd(*(one.shape[axis] * after for one in parts))  # of the pieces that stay whole
+    counts = [one.size // width for one in parts]
+    starts = np.cumsum([0, *counts])
+    order = [np.arange(count).reshape(before, -1) + start for count, start in zip(counts, starts)]
+    joined = _joined([one.reshape(count, width) for one, count in zip(parts, counts)])
+    whole = (*shape[:axis], sum(one.shape[axis] for one in parts), *shape[axis + 1 :])
+    return take_rows(joined, Variable(np.concatenate(order, axis=1).reshape(-1))).reshape(*whole)
+
+
+def _joined(parts: list[Variable]) -> Variable:
+    """Variables [rows, D] one under another."""
+    while len(parts) > 1:
+        pairs = [_under(*parts[at : at + 2]) for at in range(0, len(parts) - 1, 2)]
+        parts = pairs + parts[len(pairs) * 2 :]
+    return parts[0]
+
+
+def _under(upper: Variable, lower: Variable) -> Variable:
+    rows = np.arange(upper.shape[0] + lower.shape[0])
+    above = np.repeat((rows < upper.shape[0])[:, None], upper.shape[1], axis=1)
+    first = take_rows(upper, Variable(np.minimum(rows, upper.shape[0] - 1)))
+    second = take_rows(lower, Variable(np.maximum(rows - upper.shape[0], 0)))
+    return mul(first, constant(above, upper)) + mul(second, constant(~above, upper))
 
 
 def dropout(x: Variable, p: float, training: bool = True) -> Variable:

@@ -54,7 +54,8 @@ class MultiHeadAttention(Module):
 class TransformerBlock(Module):
     """Self-attention and a network of two layers, each with a norm and a residual sum.
 
-    `norm_first` norms what goes into each part, as models of today do; without it the sum is normed.
+    `norm_first` norms what goes into each part, as models of today do; without it the sum is normed. Dropout is of the
+    results of both parts and of the inner layer, not of attention's weights.
     """
 
     def __init__(

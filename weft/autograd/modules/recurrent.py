@@ -11,7 +11,7 @@ from weft.autograd.modules.layers import bounded, sizes
 from weft.autograd.modules.module import Module, given
 from weft.autograd.randomness import generator
 from weft.autograd.variable import Variable, as_variable, constant, take
-from weft.errors import InputError, ShapeError
+from weft.errors import ShapeError
 from weft.ops.elementwise import activate
 
 
@@ -49,10 +49,10 @@ class _Cell(Module):
         flat = x.reshape(x.shape[0] * self.gates, self.size)
         return [take(flat, np.arange(gate, flat.shape[0], self.gates)) for gate in range(self.gates)]
 
-    def _parts(self, x: Variable, h: Variable) -> tuple[list[Variable], list[Variable]]:
+    def _parts(self, x: Variable, h: Variable) -> tuple[Variable, Variable]:
+        """What comes from the input and what from the state, all gates together."""
         from_x = functions.linear(x, self.weight_ih, self.bias_ih)
-        from_h = functions.linear(h, self.weight_hh, self.bias_hh)
-        return self._split(from_x), self._split(from_h)
+        return from_x, functions.linear(h, self.weight_hh, self.bias_hh)
 
 
 class LSTMCell(_Cell):
@@ -63,7 +63,8 @@ class LSTMCell(_Cell):
     def forward(self, x: Any, state: tuple[Any, Any] | None = None) -> tuple[Variable, Variable]:
         x = self._checked(x)
         h, c = (self._state(one, x) for one in (state or (None, None)))
-        enter, forget, new, out = (a + b for a, b in zip(*self._parts(x, h)))
+        from_x, from_h = self._parts(x, h)
+        enter, forget, new, out = self._split(from_x + from_h)
         kept = activate(forget, kind="sigmoid") * c
         c = kept + activate(enter, kind="sigmoid") * activate(new, kind="tanh")
         return activate(out, kind="sigmoid") * activate(c, kind="tanh"), c
@@ -77,7 +78,7 @@ class GRUCell(_Cell):
     def forward(self, x: Any, h: Any = None) -> Variable:
         x = self._checked(x)
         h = self._state(h, x)
-        (reset_x, keep_x, new_x), (reset_h, keep_h, new_h) = self._parts(x, h)
+        (reset_x, keep_x, new_x), (reset_h, keep_h, new_h) = map(self._split, self._parts(x, h))
         reset, keep = activate(reset_x + reset_h, kind="sigmoid"), activate(keep_x + keep_h, kind="sigmoid")
         new = activate(new_x + reset * new_h, kind="tanh")
         return new + keep * (h - new)
@@ -97,23 +98,9 @@ class _Layer(Module):
         for step in range(time):
             now = take(x.reshape(rows * time, inputs), np.arange(step, rows * time, time))
             state = self.cell(now, state)
-            steps.append(state[0] if isinstance(state, tuple) else state)
-        return stacked(steps), state
-
-
-def stacked(steps: list[Variable]) -> Variable:
-    """Variables [rows, D] side by side: [rows, steps, D]."""
-    if not steps:
-        raise InputError("stacked", "must have at least one step", field="steps", given=steps)
-    rows, size = steps[0].shape
-    whole = None
-    for number, step in enumerate(steps):
-        wide = np.zeros((len(steps) * size, size))
-        wide[number * size : (number + 1) * size] = np.eye(size)
-        placed = functions.linear(step, constant(wide, step))
-        whole = placed if whole is None else whole + placed
-    assert whole is not None
-    return whole.reshape(rows, len(steps), size)
+            h = state[0] if isinstance(state, tuple) else state
+            steps.append(h.reshape(rows, 1, h.shape[1]))
+        return functions.concat(steps, 1), state
 
 
 class LSTM(_Layer):
