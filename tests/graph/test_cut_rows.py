@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from weft.backends.reference import ReferenceBackend
-from weft.graph import L, Program, T, Trace
+from weft.graph import B, L, Program, T, Trace
 from weft.graph.passes import cut_rows
 from weft.graph.plan import plan
 from weft.graph.verify import verify
@@ -31,10 +31,11 @@ class Net:
         return self.trace.program()
 
 
-def run(program: Program, rows: list[int]) -> dict[str, np.ndarray]:
+def run(program: Program, rows: list[int], **more: list[int]) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(3)
     made = {value.name: rng.standard_normal(value.shape).astype(np.float32) for value in program.weights}
-    inputs = {"x": rng.standard_normal((6, 8)).astype(np.float32), "rows": np.array(rows, np.int32)}
+    inputs = {"x": rng.standard_normal((6, 8)).astype(np.float32)}
+    inputs |= {name: np.array(given, np.int32) for name, given in {"rows": rows, **more}.items()}
     return ReferenceBackend().compile(plan(program), made, {}).run(inputs)
 
 
@@ -97,3 +98,18 @@ def test_a_program_without_take_rows_stays_as_it_is():
     net = Net()
     program = net.done(y=net.linear(net.x, "w"))
     assert cut_rows(program) == program
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_rows_of_rows_are_taken_one_after_the_other(same):
+    net = Net()
+    again = net.rows if same else net.trace.input("again", (B,), "i32")
+    first = take_rows(net.linear(net.x, "one"), net.rows)
+    program = net.done(found=net.linear(take_rows(net.linear(first, "two"), again), "three"))
+    after = cut_rows(program)
+    verify(after)
+    more = {} if same else {"again": [2, 0]}
+    np.testing.assert_allclose(
+        run(after, [2, 0, 1], **more)["found"], run(program, [2, 0, 1], **more)["found"], rtol=1e-12
+    )
+    assert not tall(after)["matmul"]

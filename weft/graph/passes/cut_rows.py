@@ -34,9 +34,10 @@ def cut_rows(program: Program) -> Program:
     taken: dict[tuple[str, str], str] = {}  # (value, rows) -> its rows
     alias: dict[str, str] = {}  # the result of a take_rows -> the value that has only these rows now
 
-    def rows_of(name: str, rows: str) -> str:
-        writer = program.writer.get(name)
-        if writer in cut or len(program.table[name].shape) != 2 or program.table[name].kind == "weight":
+    def rows_of(given: str, rows: str) -> str:
+        name = alias.get(given, given)
+        whole = given in alias or program.writer.get(given) not in cut  # rows of rows are taken from the first ones
+        if not whole or len(program.table[name].shape) != 2 or program.table[name].kind == "weight":
             return name
         if (name, rows) not in taken:
             taken[name, rows] = f"%rows{len(taken)}"
@@ -46,7 +47,6 @@ def cut_rows(program: Program) -> Program:
         return taken[name, rows]
 
     for index, instr in enumerate(program.body):
-        instr = replace(instr, inputs=tuple(alias.get(str(name), name) for name in instr.inputs))
         if index in cut:
             rows = cut[index]
             body.append(replace(instr, inputs=tuple(name and rows_of(name, rows) for name in instr.inputs)))
@@ -55,7 +55,7 @@ def cut_rows(program: Program) -> Program:
         elif instr.op == "take_rows" and program.writer.get(str(instr.inputs[0])) in cut:
             alias[instr.outputs[0]] = str(instr.inputs[0])
         else:
-            body.append(instr)
+            body.append(replace(instr, inputs=tuple(alias.get(str(name), name) for name in instr.inputs)))
     return arrange(program.name, values.values(), body)
 
 
