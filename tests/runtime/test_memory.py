@@ -1,6 +1,8 @@
 """Loading a GGUF file takes its size and little more."""
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -21,11 +23,26 @@ print(json.dumps({"loaded": loaded, "after_8_tokens": field("VmHWM") - before}))
 """
 
 
+def out_of_the_page_cache(file: Path, folder: Path) -> Path:
+    """A copy that the system has to read from the disk.
+
+    A file just written lies in large pieces in the page cache, and the kernel maps up to two megabytes for each page
+    that is touched. Resident memory counts them: 5 % of this file more or less, by how it came to the disk.
+    """
+    copy = folder / file.name
+    shutil.copyfile(file, copy)
+    with open(copy, "rb") as handle:
+        os.fsync(handle.fileno())
+        os.posix_fadvise(handle.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    return copy
+
+
 @pytest.mark.weights
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
-def test_peak_memory_of_loading_is_the_file_and_fifteen_percent(smollm2: Path) -> None:
+def test_peak_memory_of_loading_is_the_file_and_fifteen_percent(smollm2: Path, tmp_path: Path) -> None:
     size = smollm2.stat().st_size
-    run = subprocess.run([sys.executable, "-c", CODE, str(smollm2)], capture_output=True, text=True, check=True)
+    copy = out_of_the_page_cache(smollm2, tmp_path)
+    run = subprocess.run([sys.executable, "-c", CODE, str(copy)], capture_output=True, text=True, check=True)
     peak = json.loads(run.stdout)
     assert peak["loaded"] <= 1.15 * size, f"{peak['loaded'] / size:.3f} of the file"
     assert peak["after_8_tokens"] <= 1.35 * size, f"{peak['after_8_tokens'] / size:.3f} of the file"
