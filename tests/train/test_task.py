@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import tiny_chat
 
+import weft
 from weft import train
 from weft.train.measure import evaluate
 
@@ -43,3 +44,7 @@ def test_dates_that_were_never_seen_are_written_right(model, tmp_path):
     steps = list(train.lora(model, rows[HELD:], output=tmp_path / "a", **options))
     measured = evaluate(model, rows[:HELD], adapter=tmp_path / "a")
     assert measured.rows == HELD and measured.exact >= 0.9 * HELD, (steps[-1], measured)
+    served = weft.load(model)
+    served.adapters.load("dates", tmp_path / "a")
+    answers = [served.generate(row["prompt"], temperature=0, max_tokens=20, adapter="dates") for row in rows[:HELD]]
+    assert sum(a.text == row["completion"] for a, row in zip(answers, rows)) == measured.exact  # decoding says the same
