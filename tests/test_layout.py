@@ -53,6 +53,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "describe": ("runtime", "models", "nn", "graph", "weights"),
     "autograd": ("runtime/threads", "ops", "graph", "backends", "backends/reference", "weights"),
     "train": (
+        "progress",
         *("runtime", "runtime/threads", "models", "nn", "graph", "backends"),
         *("weights", "weights/sources", "text", "embed"),
     ),

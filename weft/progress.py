@@ -1,4 +1,4 @@
-"""A progress bar on the terminal for long lists."""
+"""A progress bar on the terminal for long lists, and times as people say them."""
 
 from __future__ import annotations
 
@@ -38,3 +38,10 @@ def shown(
         for first, last in batches:
             yield first, last
             bar.update(task, completed=last)
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it: 42 s, 3 min 05 s, 2 h 10 min."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

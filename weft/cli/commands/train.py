@@ -15,6 +15,7 @@ import click
 
 from weft.cli import options, screen
 from weft.cli.stopping import terminable
+from weft.progress import duration
 
 if TYPE_CHECKING:
     from weft.train import StepResult, Training
@@ -240,7 +241,7 @@ def _shown(training: Training) -> Iterator[Callable[[StepResult], None]]:
         left = seconds / (step.number - first) * (total - step.number)
         valid = f", validation {step.valid:.4f}" if step.valid is not None else ""
         right = f", {100 * step.accuracy:.0f} % preferred" if step.accuracy is not None else ""
-        return f"loss {step.loss:.4f}{valid}{right}, {tokens / seconds:,.0f} tokens/s, {_time(left)} left"
+        return f"loss {step.loss:.4f}{valid}{right}, {tokens / seconds:,.0f} tokens/s, {duration(left)} left"
 
     if not (sys.stderr.isatty() and flags.progress_wanted()):
 
@@ -261,12 +262,6 @@ def _shown(training: Training) -> Iterator[Callable[[StepResult], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("step", total=total, completed=first, facts="")
         yield lambda step: bar.update(task, completed=step.number, facts=facts(step))
-
-
-def _time(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
 
 
 def _plan(training: Training) -> list[tuple[str, str]]:
@@ -293,7 +288,7 @@ def _tell_plan(training: Training) -> None:
     plan, speed = training.memory_plan(tokens), training.estimate()
     parts = ", ".join(f"{name} {screen.size(size)}" for name, size in plan.items())
     memory = f"{screen.size(sum(plan.values()))}: {parts} for {tokens:,} tokens at a time"
-    about = f"{_time(speed['seconds'])}, at {speed['tokens_per_second']:,.0f} tokens/s"
+    about = f"{duration(speed['seconds'])}, at {speed['tokens_per_second']:,.0f} tokens/s"
     screen.facts([*_plan(training), ("memory", memory), ("about", about)])
 
 
@@ -308,7 +303,7 @@ def _tell_end(training: Training) -> None:
         "" if run.best is None else f"; best validation loss {run.best[0].valid:.4f} after step {run.best[0].number:,}"
     )
     early = " (stopped early)" if run.stopped_early and run.done < run.steps else ""
-    screen.note(f"{run.done:,} steps{early} in {_time(training.seconds)}, loss {run.history[-1].loss:.4f}{best}")
+    screen.note(f"{run.done:,} steps{early} in {duration(training.seconds)}, loss {run.history[-1].loss:.4f}{best}")
     screen.note(f"see {training.output}/report.html; use it:")
     for line in uses(training):
         click.echo(line)

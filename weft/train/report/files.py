@@ -8,6 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from weft.progress import duration
 from weft.train.preference import flat_lessons
 from weft.train.report import curve
 from weft.weights.files import replacing
@@ -144,7 +145,7 @@ def _tiles(training: Trained) -> Iterable[tuple[str, str]]:
     yield "steps" + (", stopped early" if run.stopped_early else ""), f"{run.done:,}"
     yield "tokens", f"{sum(step.tokens for step in run.history):,}"
     if training.seconds:
-        yield "time", f"{training.seconds / 60:.1f} min"
+        yield "time", duration(training.seconds)
 
 
 def _data(training: Trained) -> Iterable[tuple[str, str]]:
