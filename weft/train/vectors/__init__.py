@@ -1,0 +1,1 @@
+"""Training of models whose result is one row per text: embedders and rerankers."""
