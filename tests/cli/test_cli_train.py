@@ -3,6 +3,7 @@
 import hashlib
 import json
 import random
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -56,6 +57,27 @@ def test_a_dry_run_writes_nothing(run: Run, generator: Path, rows: Path, tmp_pat
     for what in ("trained", "rows           24", "learnt tokens", "steps          3", "memory", "tokens/s"):
         assert what in done.stdout
     assert not (tmp_path / "a").exists()
+
+
+def test_too_little_memory_is_refused_with_the_least_and_the_least_is_enough(
+    run: Run, generator: Path, rows: Path, tmp_path: Path
+) -> None:
+    given = ("train", "lora", str(generator), str(rows), *FAST, "--steps", "3", "-o")
+    refused = run(*given, str(tmp_path / "no"), "--memory", "1k")
+    assert refused.exit_code == 1 and not (tmp_path / "no").exists(), refused.stderr
+    found = re.search(
+        r"needs at least ([\d.]+) MB \(weights .*work .*\), and 0.01 MB .* --memory (\S+),", refused.stderr
+    )
+    assert found and found[2] == f"{found[1]}MB", refused.stderr
+    least = found[2]
+    planned = run(*given, str(tmp_path / "no"), "--memory", least, "--dry-run")
+    again = re.search(r"(\d+) of (\d+) parts are computed again", planned.stdout)
+    assert again and 0 < int(again[1]) <= int(again[2]), planned.stdout + planned.stderr
+    assert "computed again" not in run(*given, str(tmp_path / "no"), "--dry-run").stdout
+    for name, more in (("plain", ()), ("least", ("--memory", least))):
+        done = run(*given, str(tmp_path / name), *more)
+        assert done.exit_code == 0, done.stderr
+    assert digest(tmp_path / "plain") == digest(tmp_path / "least")
 
 
 def test_eval_measures_with_and_without_the_adapter(run: Run, generator: Path, rows: Path, trained: Path) -> None:

@@ -76,7 +76,7 @@ ROWS = [  # rows or the text of a file, options, and what the error says
     (
         [{"text": "abc"}],
         {"memory": 1000},
-        r"a row of \d+ tokens needs weights .* GB; there are 0.00 GB; give a smaller",
+        r"a row of \d+ tokens needs at least .* MB \(weights .*\), and 0.01 MB may be used; give --memory [\d.]+MB, or",
     ),
     ([{"text": "abc"}], {"resume": True}, r"resume needs the folder of the run; give output"),
     ([{"text": "abc"}], {"start": "no-such-folder"}, r"no such folder: no-such-folder; name the folder that holds"),

@@ -1,18 +1,20 @@
 """Losses and gradients on kernels have the same bits however the work is cut."""
 
 from hashlib import sha256
+from itertools import product
 
 import gradient_cases
 import numpy as np
 import pytest
 import tiny
+from soaking import SOAK
 
 from weft.errors import InputError, UnsupportedError
-from weft.graph.grad import parts
 from weft.graph.passes.learn import LowRank
 from weft.runtime import open_checkpoint
 from weft.train import Learner, Lesson
 
+PAIRS = tuple(product((1, 2, 4), (0, 0.5, 1)))  # threads, and the share of the program that is computed again
 FEW = ("llama-grouped", "gemma2", "qwen3_moe", "lfm2", "qwen3_5_text", "granitemoehybrid")
 
 
@@ -46,6 +48,7 @@ def checkpoints(tmp_path_factory):
     return checkpoint
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", FEW)
 def test_nothing_that_only_saves_time_or_memory_changes_a_bit(checkpoints, name):
     """Threads, how a batch is cut into steps, and how much is computed again when gradients are."""
@@ -53,23 +56,23 @@ def test_nothing_that_only_saves_time_or_memory_changes_a_bit(checkpoints, name)
     rng = np.random.default_rng(2)
     given = lessons(rng, (9, 2, 70, 33, 130, 1 + 16, 64))
     found = set()
-    for threads, shares in ((1, (0, 1)), (2, (0.5, 1)), (4, (0, 0.5))):
-        learner = Learner(checkpoint, targets(checkpoint), threads=threads)
+    pairs = PAIRS if SOAK or name == FEW[0] else PAIRS[::2]
+    learners = {threads: Learner(checkpoint, targets(checkpoint), threads=threads) for threads, _ in pairs}
+    for threads, share in pairs:
+        learner = learners[threads]
         trained = parameters(learner, np.random.default_rng(3))
-        for share in shares:
-            recompute(learner, share)
-            for cut in (1, 3, len(given)):
-                sums = learner.no_gradient()
-                for first in range(0, len(given), cut):
-                    _, sums = learner.gradients(given[first : first + cut], trained, sums)
-                found.add(sha256(b"".join(sums[key].tobytes() for key in sorted(sums))).hexdigest())
+        recompute(learner, share)
+        for cut in (1, 3, len(given)):
+            sums = learner.no_gradient()
+            for first in range(0, len(given), cut):
+                _, sums = learner.gradients(given[first : first + cut], trained, sums)
+            found.add(sha256(b"".join(sums[key].tobytes() for key in sorted(sums))).hexdigest())
     assert len(found) == 1
 
 
 def recompute(learner, share):
     """Let the learner compute this share of its program's parts again."""
-    most = len(parts(learner._learnt))
-    learner.again = round(share * most)
+    learner.again = round(share * learner.parts)
     learner.__dict__.pop("_gradients", None)
 
 
@@ -80,7 +83,7 @@ def test_what_is_computed_again_takes_less_memory(checkpoints):
     least = learner.work_bytes(512, 512)
     assert least < 0.6 * whole
     assert learner.fit(whole, 512, 512) and learner.again == 0
-    assert learner.fit((whole + least) // 2, 512, 512) and 0 < learner.again < len(parts(learner._learnt))
+    assert learner.fit((whole + least) // 2, 512, 512) and 0 < learner.again < learner.parts
     assert learner.work_bytes(512, 512) <= (whole + least) // 2
     assert learner.fit(least, 512, 512)
     assert not learner.fit(least // 4, 512, 512)

@@ -123,10 +123,15 @@ class Learner:
             self._plans[self.again] = self._planned(gradients)
         return self._plans[self.again]
 
+    @property
+    def parts(self) -> int:
+        """How many parts the program has of which `again` may be computed again."""
+        return len(parts(self._learnt))
+
     def fit(self, memory: int, tokens: int, targets: int, sequences: int = 1) -> bool:
         """Compute as little again as lets `gradients` of so many tokens work in `memory` bytes; False where even all
         is too little. What is computed again changes no bit."""
-        low, high = 0, len(parts(self._learnt))
+        low, high = 0, self.parts
         while low < high:
             self.again = (low + high) // 2
             fits = self.work_bytes(tokens, targets, sequences) <= memory

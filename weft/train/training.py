@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -180,11 +181,12 @@ class Training:
         left = room - plan["weights"] - plan["matrices"]
         if plan["work"] > left and not self.learner.fit(left, tokens, tokens, tokens // WARM_TOKENS):
             plan = self.memory_plan(tokens)
-            parts = ", ".join(f"{name} {size / 1e9:.2f} GB" for name, size in plan.items())
+            parts = ", ".join(f"{name} {_size(size)}" for name, size in plan.items())
+            least = _size(sum(plan.values()))
             raise MemoryPlanError(
                 "train",
-                f"a row of {tokens} tokens needs {parts}; there are {room / 1e9:.2f} GB",
-                advice="give a smaller --max-length with --too-long split, or more --memory",
+                f"a row of {tokens} tokens needs at least {least} ({parts}), and {_size(room)} may be used",
+                advice=f"give --memory {least.replace(' ', '')}, or a smaller --max-length with --too-long split",
             )
         return tokens
 
@@ -264,6 +266,12 @@ def lora(model: str | os.PathLike[str], data: Data, **options: Any) -> Training:
 def dpo(model: str | os.PathLike[str], data: Data, **options: Any) -> Training:
     """Train a LoRA adapter on preferences: rows have a `chosen` and a `rejected` answer. Options as for `lora`."""
     return Training("dpo", model, data, **options)
+
+
+def _size(count: int) -> str:
+    """Bytes in decimal units, rounded up, so that a limit of what is said is enough."""
+    unit, name = (10**9, "GB") if count >= 10**9 else (10**6, "MB")
+    return f"{math.ceil(100 * count / unit) / 100:.2f} {name}"
 
 
 def _options(given: Mapping[str, Any], started: bool) -> Options:

@@ -288,6 +288,8 @@ def _tell_plan(training: Training) -> None:
     plan, speed = training.memory_plan(tokens), training.estimate()
     parts = ", ".join(f"{name} {screen.size(size)}" for name, size in plan.items())
     memory = f"{screen.size(sum(plan.values()))}: {parts} for {tokens:,} tokens at a time"
+    if training.learner.again:
+        memory += f"; {training.learner.again} of {training.learner.parts} parts are computed again to save memory"
     about = f"{duration(speed['seconds'])}, at {speed['tokens_per_second']:,.0f} tokens/s"
     screen.facts([*_plan(training), ("memory", memory), ("about", about)])
 
