@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from weft.runtime.checkpoint import Checkpoint
 
 ALL = "all-linear"
+# Modules that peft 0.21 does not adapt, by the model's type: it refuses those of Mamba layers, and takes the names of
+# this shared expert's for those of all experts. Who names them gets them, in weft.
+NOT_IN_PEFT = {
+    "nemotron_h": re.compile(r".*\.out_proj"),
+    "qwen3_next": re.compile(r".*\.shared_expert\.\w+_proj"),
+}
 _ROWS = re.compile(r"(\d+)-(\d+)/(\d+)")
 
 
@@ -76,11 +82,15 @@ def modules_of(weights: Mapping[str, tuple[int, int]]) -> dict[str, list[str]]:
     return found
 
 
-def choose(weights: Mapping[str, tuple[int, int]], targets: str | Sequence[str]) -> list[str]:
-    """The modules that `targets` means: "all-linear", names (of a module, or the end of one), or a pattern."""
+def choose(weights: Mapping[str, tuple[int, int]], targets: str | Sequence[str], *, model_type: str = "") -> list[str]:
+    """The modules that `targets` means: "all-linear", names (of a module, or the end of one), or a pattern.
+
+    "all-linear" leaves out what peft cannot load an adapter of, for this `model_type`.
+    """
     modules = modules_of(weights)
     if targets == ALL:
-        return sorted(modules)
+        refused = NOT_IN_PEFT.get(model_type)
+        return sorted(module for module in modules if not (refused and refused.fullmatch(module)))
     names = targets.split(",") if isinstance(targets, str) else list(targets)
     names = [name.strip() for name in names]
     if not names or not all(names):

@@ -160,7 +160,8 @@ class Training:
     def _changes(self, start: str | os.PathLike[str] | None) -> tuple[dict[str, LowRank], Any]:
         if start is not None:
             return read_start(Path(start), self.base.checkpoint, self.base.weights)
-        modules = choose(self.base.weights, self.options.targets)
+        model_type = self.base.checkpoint.model_type
+        modules = choose(self.base.weights, self.options.targets, model_type=model_type)
         change = LowRank(self.options.rank, self.options.scale)
         return changes_of(self.base.weights, modules, change), None
 

@@ -101,6 +101,8 @@ class Targets:
                 continue
             stored, _, rows = table.name.partition("/")[2].partition(":")
             rows = f":{rows}".removeprefix(TRANSPOSED).removeprefix(":")
+            if rows.startswith("in"):  # columns of a matrix, which no adapter changes
+                continue
             first, _, *period, total = map(int, re.split("[-/]", rows)) if rows else (0, 0, table.rows)
             module, target = stored.removesuffix(".weight"), Target(table, first, total, *period)
             own = module if target.lookup else TIED.get(module, module)
