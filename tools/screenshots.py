@@ -11,6 +11,7 @@ import hashlib
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -169,6 +170,17 @@ def phone_chat(page: Any) -> None:
     send(page, "Name three weaves and what each is used for, as a list with bold names.")
 
 
+def training(page: Any) -> None:
+    """The example, learnt, evaluated and asked."""
+    page.get_by_role("button", name="Example").click()
+    page.get_by_label("Epochs").fill("6")
+    page.get_by_role("button", name="Train", exact=True).click()
+    page.get_by_role("button", name="Evaluate").click(timeout=4 * WAIT_MS)
+    page.get_by_text("On held-out rows").wait_for()
+    page.get_by_role("button", name="Answer").click()
+    page.get_by_role("button", name="Answer").and_(page.locator(":enabled")).wait_for()
+
+
 def keyboard(page: Any) -> None:
     page.keyboard.press("?")
 
@@ -186,6 +198,7 @@ VIEWS: list[tuple[str, str, dict[str, int], str, Callable[[Any], None]]] = [
     ("embeddings", "#embeddings", DESKTOP, "light", embeddings),
     ("embeddings-dark", "#embeddings", DESKTOP, "dark", embeddings),
     ("live", "", DESKTOP, "dark", live),
+    ("training", "#training", {"width": 1400, "height": 1180}, "light", training),
     ("keyboard", "", DESKTOP, "dark", keyboard),
     ("phone-chat", "", PHONE, "dark", phone_chat),
     ("phone-formulas", "", PHONE, "light", formulas),
@@ -232,7 +245,8 @@ def main(arguments: list[str]) -> None:
     OUT.mkdir(parents=True, exist_ok=True)
     lazy = tuple(replace(spec, preload=False) for spec in specs)
     with (
-        BackgroundServer(Settings(models=specs, port=0)) as server,
+        tempfile.TemporaryDirectory() as runs,
+        BackgroundServer(Settings(models=specs, port=0, training_dir=Path(runs))) as server,
         BackgroundServer(Settings(models=lazy, port=0, keys=("key",))) as locked,
         sync_playwright() as playwright,
     ):

@@ -23,6 +23,7 @@ from weft.serve.responses import routes as responses
 from weft.serve.serving import Serving
 from weft.serve.settings import Settings
 from weft.serve.tei import routes as tei
+from weft.serve.training import routes as training
 
 
 class App:
@@ -59,5 +60,6 @@ def all_routes() -> list[Route]:
         *tei.ROUTES,
         *llama.ROUTES,
         *responses.ROUTES,
+        *training.ROUTES,
     ]
     return [*routes, openapi_route(routes)]

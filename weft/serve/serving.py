@@ -16,6 +16,7 @@ from weft.serve.http.faults import STALLED, Fault, unavailable
 from weft.serve.models.pool import Entry, Models
 from weft.serve.responses.store import StoredResponses
 from weft.serve.settings import Settings
+from weft.serve.training.runs import Runs
 from weft.serve.work.kept import KeptStreams
 from weft.serve.work.metrics import Metrics
 from weft.serve.work.spans import Spans
@@ -46,6 +47,7 @@ class Serving:
             self.certificate = Certificate(settings.tls_cert, settings.tls_key)
         self.kept = KeptStreams(settings.limits, self.tracking)
         self.responses = StoredResponses(settings.limits)
+        self.training = None if settings.training_dir is None else Runs(settings.training_dir)
         self.spans = Spans.to(settings.collector) if settings.collector else None
         self.started = time.time()
         self._prefixes = _prefixes(settings)
@@ -71,6 +73,8 @@ class Serving:
             for task in background:
                 task.cancel()
             await asyncio.gather(*background, return_exceptions=True)
+            if self.training is not None:
+                await self.training.close()
             await self.models.close()
             if self.spans is not None:
                 await asyncio.to_thread(self.spans.close)

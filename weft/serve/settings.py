@@ -99,6 +99,7 @@ class Settings:
     budget_bytes: int | None = None  # of all loaded models; None: 90 % of the memory free at the start
     keep_alive_s: float | None = None  # None: a model stays loaded until another needs its memory
     lora_dir: Path | None = None
+    training_dir: Path | None = None  # where runs of training are kept; None: this server does not train
     prefix_dir: Path | None = None  # where KV pages of prompts are kept between starts
     prefix_bytes: int = 4 << 30  # of one model's pages in `prefix_dir`
     allow_pull: bool = False
@@ -242,6 +243,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         ("keep_alive", seconds),
         ("budget", size_bytes),
         ("lora_dir", Path),
+        ("training_dir", Path),
         ("prefix_dir", Path),
         ("prefix_size", size_bytes),
         ("socket", Path),

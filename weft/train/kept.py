@@ -1,4 +1,4 @@
-"""A run on disk: one file that is there at once or not at all, from which a run goes on bit for bit.
+"""A run on disk: one file that is there at once or not at all, from which a run goes on bit for bit; and its steps.
 
 It names the base, the data and the options, and a run with others is refused with the name of what differs.
 """
@@ -6,21 +6,25 @@ It names the base, the data and the options, and a run with others is refused wi
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft import digest
 from weft.errors import BackendError, FormatError, InputError, NotFoundError
+from weft.weights.files import replacing
 from weft.weights.safetensors import open_safetensors, write_safetensors
 
 if TYPE_CHECKING:
     import numpy as np
 
     from weft.runtime.checkpoint import Checkpoint
+    from weft.train.run import StepResult
 
 FILE = "training.safetensors"
+STEPS = "steps.jsonl"
 VERSION = 1
 SAMPLE_BYTES, SAMPLES = 64 << 10, 16  # of a tensor that a digest reads
 
@@ -45,6 +49,26 @@ def keep(folder: Path, tensors: Mapping[str, np.ndarray], facts: Mapping[str, An
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         write_safetensors(folder / FILE, tensors, {"weft": json.dumps(made)})
+
+
+class StepLog:
+    """The steps of a run as lines of JSON, each there as soon as its step is done, for whoever watches the run."""
+
+    def __init__(self, folder: Path, history: Iterable[StepResult], steps: int) -> None:
+        """Steps of the run that are not in `history` are left out: they are made again."""
+        self.path, self.steps = folder / STEPS, steps
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            with replacing(self.path) as out:
+                out.writelines(map(self._line, history))
+
+    def add(self, step: StepResult) -> None:
+        with writing(self.path.parent), self.path.open("ab") as out:
+            out.write(self._line(step))
+
+    def _line(self, step: StepResult) -> bytes:
+        known = {name: value for name, value in asdict(step).items() if value is not None}
+        return json.dumps({**known, "steps": self.steps}).encode() + b"\n"
 
 
 class writing:

@@ -145,7 +145,7 @@ class Training:
         if not resume and (self.output / kept.FILE).is_file():
             what = f"{self.output} has a run that has not ended"
             raise InputError("train", what, field="output", advice="go on with --resume, or name another folder")
-        if not resume and self.output.is_dir() and any(self.output.iterdir()):
+        if not resume and self.output.is_dir() and any(path.name != kept.STEPS for path in self.output.iterdir()):
             what = f"{self.output} is not empty"
             raise InputError("train", what, field="output", advice="name a new folder, or remove what is there")
 
@@ -220,9 +220,12 @@ class Training:
     def __iter__(self) -> Iterator[StepResult]:
         saved = began = time.perf_counter()
         before = self.seconds
+        log = None if self.output is None else kept.StepLog(self.output, self.run.history, self.run.steps)
         for step in self.run:
             now = time.perf_counter()
             self.seconds = before + now - began
+            if log is not None:
+                log.add(step)
             if self.output is not None and now - saved >= self.save_every:
                 self.keep()
                 saved = time.perf_counter()

@@ -9,9 +9,9 @@ PATIENCE_S = 20
 LONG = '{"type": "string", "minLength": 30000}'
 
 
-def until(page: Any, holds: Callable[[], Any], what: str) -> None:
+def until(page: Any, holds: Callable[[], Any], what: str, seconds: float = PATIENCE_S) -> None:
     """Wait until something holds. Playwright's own wait evaluates strings in the page, which its policy forbids."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, f"still not so: {what}"
         page.wait_for_timeout(20)

@@ -3,7 +3,7 @@
 import pytest
 from driving import finished, last_reply, send, settings, until
 
-VIEWS = ("chat", "embeddings", "live", "models")
+VIEWS = ("chat", "embeddings", "live", "models", "training")
 # What sticks out of the window sideways, other than what scrolls in a box of its own.
 TOO_WIDE = """() => {
   const boxed = (element) => element.closest('.table-box, .drawer, pre, canvas, svg, .hidden-text, textarea');
@@ -98,7 +98,7 @@ def test_a_whole_conversation_with_the_keyboard_alone(open_page):
         assert page.locator(f"#view-{view}").is_visible()
     page.keyboard.press("/")
     assert page.evaluate("document.activeElement.id") == "composer"
-    page.keyboard.press("Alt+4")
+    page.keyboard.press("Alt+5")
     page.keyboard.press("ArrowRight")
     assert page.evaluate("document.activeElement.id") == "tab-chat"
     page.keyboard.press("?")

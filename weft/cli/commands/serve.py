@@ -64,6 +64,11 @@ VERBS = {"generate": "generates", "embed": "embeds", "rerank": "reranks", "class
     help="Folder of LoRA adapters that clients may load.",
 )
 @click.option(
+    "--training-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Allow clients to train adapters, which are kept in this folder.",
+)
+@click.option(
     "--prefix-dir",
     type=click.Path(path_type=Path, file_okay=False),
     help="Keep the KV cache of prompts here, so that a restarted server does not compute them again.",
@@ -142,7 +147,8 @@ def _settings(models: tuple[str, ...], config: Path | None, given: dict[str, Any
     found["models"] = tuple(
         replace(spec, options={**loading, **spec.options}, preload=spec.preload or preload) for spec in specs
     )
-    for name in ("host", "port", "socket", "tls_cert", "tls_key", "collector", "lora_dir", "prefix_dir"):
+    folders = ("lora_dir", "training_dir", "prefix_dir")
+    for name in ("host", "port", "socket", "tls_cert", "tls_key", "collector", *folders):
         if given[name] is not None:
             found[name] = given[name]
     if given["api_key_file"] is not None:

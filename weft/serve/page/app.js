@@ -1,4 +1,4 @@
-// Where the page starts: the bar, the tabs, the key, and the four views.
+// Where the page starts: the bar, the tabs, the key, and the five views.
 
 import { configureClient } from "./api/client.js";
 import { allModels, modelsOf, onModels, refreshModels } from "./api/models.js";
@@ -6,6 +6,7 @@ import { startChat } from "./chat/view.js";
 import { startEmbed } from "./embed/view.js";
 import { startLive } from "./live/view.js";
 import { startModels } from "./models/view.js";
+import { startTraining } from "./training/view.js";
 import { askText } from "./ui/dialog.js";
 import { h } from "./ui/dom.js";
 import { icon, iconButton, weave } from "./ui/icons.js";
@@ -15,7 +16,7 @@ import { currentTheme, nextTheme } from "./ui/theme.js";
 import { toast } from "./ui/toast.js";
 
 const THEMES = { system: ["system", "As the system"], light: ["sun", "Light"], dark: ["moon", "Dark"] };
-const TITLES = { chat: "Chat", embeddings: "Embeddings", live: "Live", models: "Models" };
+const TITLES = { chat: "Chat", embeddings: "Embeddings", live: "Live", models: "Models", training: "Training" };
 
 function askForKey(refused) {
   const words = refused
@@ -62,6 +63,7 @@ const views = {
   embeddings: startEmbed(box("embeddings")),
   live: startLive(box("live")),
   models: startModels(box("models"), { chat: (name) => views.chat.use(name), embed: () => tabs.show("embeddings") }),
+  training: startTraining(box("training"), { chat: (name) => views.chat.use(name) }),
 };
 const tabs = startTabs((name) => {
   for (const [other, view] of Object.entries(views)) view.setShown(other === name);

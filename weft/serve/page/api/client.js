@@ -95,6 +95,10 @@ export async function postJson(path, body, options = {}) {
   return (await send(path, { ...options, method: "POST", body })).json();
 }
 
+export async function deleteJson(path) {
+  return (await send(path, { method: "DELETE" })).json();
+}
+
 /** DELETE, and do not wait for the answer: nobody looks at it. */
 export function sendDelete(path) {
   send(path, { method: "DELETE", quiet: true }).catch(() => {});

@@ -1,0 +1,1 @@
+"""Training started, watched and judged over HTTP."""
