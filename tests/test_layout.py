@@ -64,7 +64,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "compat": ("embed", "rerank", "text", "vectors"),
     "ray": ("embed",),
     "serve": ("generate", "embed", "rerank", "runtime", "text", "weights/sources", "__init__"),
-    "bench": ("embed", "generate", "runtime", "backends/cpu", "graph", "ops", "weights/sources", "_core"),
+    "bench": ("embed", "generate", "train", "runtime", "backends/cpu", "graph", "ops", "weights/sources", "_core"),
     "cli": ("*",),
     "__main__": ("cli",),
     "__init__": ("embed", "generate", "rerank", "text", "vectors", "weights/sources"),

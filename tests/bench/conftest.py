@@ -1,6 +1,7 @@
 """Tiny models to measure, and a folder with a peer that is none."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,43 @@ class Peer:
         print("last words", file=sys.stderr, flush=True)
         os._exit(3)
 '''
+
+LEARNER = '''"""weft itself under another name, in place of a peer that trains."""
+import sys
+
+sys.path.insert(0, %(root)r)
+from weft.bench.itself import Peer as Weft
+
+NAME = %(name)r
+PACKAGES = {"numpy": "numpy"}
+SETTINGS = {%(task)r: ["f32"]}
+
+
+class Peer(Weft):
+    def load(self, **given):
+        return {**super().load(**given), "about": "not weft"}
+
+    def step(self):
+        (loss,) = super().step()
+        return [loss * %(wrong)r]
+'''
+
+
+@pytest.fixture
+def learners(tmp_path: Path) -> Callable[..., Path]:
+    """Makes a folder of peers that train; the loss of the first is `wrong` times what it should be."""
+
+    def make(wrong: float = 1.0) -> Path:
+        folder = tmp_path / f"learners{wrong}"
+        folder.mkdir()
+        root = str(Path(__file__).resolve().parents[2])
+        for name, task, by in (("Steps", "train", wrong), ("Memory", "train_memory", 1.0)):
+            (folder / f"{name.lower()}.py").write_text(
+                LEARNER % {"root": root, "name": name, "task": task, "wrong": by}
+            )
+        return folder
+
+    return make
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import weft.bench.itself
 from weft.bench import peers as finding
 from weft.bench import versus
 from weft.bench.measure import summary
@@ -129,4 +130,4 @@ def test_the_checkout_s_own_peers_say_what_they_are() -> None:
     for file in sorted(finding.SCRIPTS.glob("*.py")):
         if not file.stem.startswith(("export", "_")):
             hello = finding._hello(sys.executable, file)
-            assert hello["name"] and hello["settings"].keys() <= {"generate", "embed"}
+            assert hello["name"] and hello["settings"].keys() <= set(weft.bench.itself.SETTINGS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -13,10 +14,13 @@ from weft.embed.recipe import embeds, read_recipe
 from weft.errors import InputError, UnsupportedError
 from weft.frozen import frozen
 from weft.runtime import Checkpoint, Decoder, Encoder, open_checkpoint, plan_threads
+from weft.train.training import Base
 from weft.weights.sources import Entry, locate
 
 CONTEXT_UNIT = 256
-TASKS = {"decode": "generate", "prefill": "generate", "parallel": "generate", "embed": "embed"}
+TASKS = {"decode": "generate", "prefill": "generate", "parallel": "generate", "embed": "embed", "train": "train"}
+SHORTEST, LONGEST = 40, 700  # tokens of the chats that are trained on
+PRODUCTS = 2  # of a weight with a token of a training: forwards, and its gradient back to the inputs
 
 
 @frozen
@@ -29,9 +33,13 @@ class Sizes:
     after: int = workloads.PROMPT  # tokens before those that are decoded
     sequences: int = 16
     texts: int = 1000
+    chats: int = 4
+    longest: int = LONGEST  # of the chats, in tokens
+    remembered: int = 2048  # tokens of the text whose training's memory is measured
 
     def __post_init__(self) -> None:
-        if min(self.few, self.prompt, self.after, self.sequences, self.texts) < 1 or self.many <= self.few:
+        counts = (self.few, self.prompt, self.after, self.sequences, self.texts, self.chats, self.remembered)
+        if min(counts) < 1 or self.many <= self.few or self.longest < SHORTEST:
             raise InputError(
                 "bench", "sizes must be at least 1, and the second length of --tokens the longer one", given=self
             )
@@ -49,6 +57,7 @@ class Plan:
     context: int  # tokens of all sequences, rounded up to CONTEXT_UNIT; 0 for embedders
     workloads: tuple[Workload, ...]
     roofs: Roofs
+    remembered: Plan | None = None  # of training: a step whose memory is measured, in a process of its own
 
     @property
     def meanings(self) -> dict[str, str]:
@@ -69,6 +78,10 @@ def plan(case: str, model: str, *, threads: int | None = None, sizes: Sizes | No
     task = TASKS.get(case) or ("embed" if embeds(checkpoint, located.entry) else "generate")
     if task == "embed":
         context, found = 0, _embedding(checkpoint, located.entry, sizes, roofs)
+    elif task == "train":
+        *found, last = _training(checkpoint, Base.open(model), sizes, roofs)
+        remembered = Plan(case, "train_memory", model, str(located.path), count, 0, (last,), roofs)
+        return Plan(case, task, model, str(located.path), count, 0, tuple(found), roofs, remembered)
     else:
         context, found = _context(case, sizes), [_generating(case, Decoder(checkpoint, bind=False), sizes, roofs)]
     return Plan(case, task, model, str(located.path), count, context, tuple(found), roofs)
@@ -129,8 +142,47 @@ def _embedding(checkpoint: Checkpoint, entry: Entry | None, sizes: Sizes, roofs:
     return [made[0], *(replace(workload, ceiling=ceiling) for workload in made[1:])]
 
 
+def _training(checkpoint: Checkpoint, base: Base, sizes: Sizes, roofs: Roofs) -> list[Workload]:
+    """A text of one length, chats of several, and the text whose training's memory is measured."""
+    decoder = Decoder(checkpoint, bind=False)
+    _check_room(decoder, max(sizes.prompt, sizes.longest, sizes.remembered))
+    encoder, cost, rng = base.encoder("assistant"), cost_of(decoder.program), random.Random(5)
+
+    def tokens_of(chat: list[workloads.Message]) -> int:
+        return len(encoder.conversation(chat, None, first=0)[0])
+
+    def whole(tokens: int) -> dict[str, list[int]]:
+        ids = base.tokenizer.encode_prompt(" ".join(rng.choice(workloads.WORDS) for _ in range(tokens)))
+        return {"ids": ids[:tokens], "learnt": [1] * len(ids[:tokens])}
+
+    lengths = workloads.spread(sizes.chats, SHORTEST, sizes.longest)
+    chats = [encoder.conversation(workloads.chat_of(rng, tokens_of, tokens), None, first=0) for tokens in lengths]
+    talks = [{"ids": ids, "learnt": [int(one) for one in learnt]} for ids, learnt in chats]
+    between = (
+        f"{sizes.chats} chats of {len(talks[-1]['ids'])} to {len(talks[0]['ids'])} tokens, of which answers are learnt"
+    )
+    made = [
+        (f"train_{sizes.prompt}", f"a step of LoRA on a text of {sizes.prompt} tokens", [whole(sizes.prompt)]),
+        ("train_ragged", f"a step of LoRA on {between}", talks),
+        (f"train_{sizes.remembered}", f"a step on a text of {sizes.remembered} tokens", [whole(sizes.remembered)]),
+    ]
+
+    def roofed(name: str, meaning: str, lessons: list[dict[str, list[int]]]) -> Workload:
+        tokens, learnt = (
+            sum(map(count, (one[key] for one in lessons))) for key, count in (("ids", len), ("learnt", sum))
+        )
+        flops = PRODUCTS * (cost.flops + cost.row_flops * learnt / tokens)
+        return replace(
+            workloads.learning(name, meaning, lessons), ceiling=lambda kind: token_ceiling(flops, roofs, kind)
+        )
+
+    return [roofed(*one) for one in made]
+
+
 def first_job(plan: Plan) -> dict[str, Any]:
-    """The first job of a new process, for start-up times: embed a short text, or generate one token."""
+    """The first job of a new process: embed a short text, make a step of training, or generate one token."""
+    if plan.task == "train_memory":
+        return plan.workloads[0].check
     if plan.task == "embed":
         return {"do": "embed", "texts": [workloads.SHORT]}
     return {"do": "decode", "prompt": plan.workloads[0].check["prompt"], "tokens": 1}

@@ -16,7 +16,10 @@ NAME = "weft"
 PACKAGES = {"weft": "weft-engine", "numpy": "numpy"}
 # One token per step, and nothing reused from an earlier turn.
 PLAIN: dict[str, Any] = {"ignore_eos": True, "prefix_cache": False, "speculate": False}
-SETTINGS = {"generate": ["default"], "embed": list(ENCODER_COMPUTES)}
+SETTINGS = {"generate": ["default"], "embed": list(ENCODER_COMPUTES), "train": ["f32"], "train_memory": ["f32"]}
+# What is trained, the same for every engine: these are defaults of `weft train lora` and of peft.
+LORA: dict[str, Any] = {"rank": 8, "alpha": 16.0, "targets": "all-linear", "rate": 2e-4, "schedule": "constant"}
+ENDLESS = 1_000_000  # steps
 
 
 class Peer:
@@ -34,6 +37,8 @@ class Peer:
     ) -> dict[str, Any]:
         if task == "embed":
             return self._load_embedder(model, threads, setting)
+        if task.startswith("train"):
+            return self._load_learner(model, threads, again=task == "train_memory")
         return self._load_model(model, threads, setting, kv_dtype)
 
     def _load_model(self, model: str, threads: int, setting: str, kv_dtype: str | None) -> dict[str, Any]:
@@ -50,6 +55,38 @@ class Peer:
         # The folder may allow fewer tokens than the model has positions; peers embed documents of 512 tokens too.
         self.embedder.max_tokens = self.embedder.positions
         return self.embedder.info
+
+    def _load_learner(self, model: str, threads: int, again: bool) -> dict[str, Any]:
+        """With `again`, everything is computed again where its gradient is wanted, as checkpointing does."""
+        from weft.graph.passes.learn import LowRank
+        from weft.train.learner import Learner
+        from weft.train.options import Options
+        from weft.train.targets import changes_of, choose
+        from weft.train.training import Base
+
+        base, options = Base.open(model), Options(**LORA)
+        change = LowRank(options.rank, options.scale)
+        changes = changes_of(base.weights, choose(base.weights, options.targets), change)
+        self.learner = Learner(base.checkpoint, changes, threads=threads)
+        self.learner.again = self.learner.parts if again else 0
+        return {"parameters": self.learner.parameters}
+
+    def begin(self, lessons: list[dict[str, list[int]]]) -> list[float]:
+        """Make new matrices and one step with them; returns the mean loss of a target before it."""
+        import numpy as np
+
+        from weft.train.learner import Lesson
+        from weft.train.options import Options
+        from weft.train.run import Run
+
+        given = [Lesson(np.array(one["ids"], np.int32), np.array(one["learnt"], np.float32)) for one in lessons]
+        whole = sum(len(one.ids) for one in given)  # all lessons are one batch
+        self.steps = iter(Run(self.learner, given, Options(**LORA, warmup=0.0, steps=ENDLESS, batch_tokens=whole)))
+        return self.step()
+
+    def step(self) -> list[float]:
+        """One step on all lessons, from their loss to changed matrices."""
+        return [next(self.steps).loss]
 
     def decode(self, prompt: list[int], tokens: int) -> list[int]:
         """Greedy tokens after a prompt, exactly `tokens` of them."""

@@ -190,6 +190,31 @@ def find_peers(
     return wanted, list(lacking.values())
 
 
+def beside(
+    task: str, found: Sequence[Candidate], compute: str | None, pythons: Sequence[str], only: Sequence[str] = ()
+) -> list[Candidate]:
+    """weft, then the peers of this kind of arithmetic; an error that says what to install if there is none.
+
+    Memory is measured after speed, so that without a peer for it there is nothing to measure, and no error.
+    """
+    found = [peer for peer in found if compute is None or peer.kind in (compute, "")]
+    if not found and task == "train_memory":
+        return []
+    if not found:
+        asked = f" whose name contains {' or '.join(only)}" if only else ""
+        usual = "llama-cpp-python, onnxruntime, openvino, ctranslate2 or torch with transformers"
+        needed = "torch, transformers, peft, gguf and trl" if task == "train" else usual
+        raise NotFoundError(
+            "bench",
+            f"{', '.join(pythons)} has no peer{asked}",
+            advice=f"install {needed} there, or name an interpreter that has them with --peer-python",
+        )
+    itself = weft_candidates(task, [compute or "default"] if task == "generate" else ())
+    if compute:  # f32 stays, and comes first: the results of the others are compared with it
+        itself = [own for own in itself if own.kind == compute or own.setting == "f32"]
+    return [*itself, *found]
+
+
 def _hello(python: str, file: Path) -> dict[str, Any]:
     process = Process(python, file, limit_s=60)
     try:

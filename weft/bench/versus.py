@@ -20,6 +20,7 @@ from weft.errors import BackendError, NotFoundError
 
 # Thread pools, OpenMP's for one, keep spinning for up to 0.2 s after their last task and would disturb the next runner.
 REST_S = 0.3
+LOSSES_APART = {"f32": 1e-4, "": 0.02}  # relative, by kind of arithmetic: more is another model, or other texts
 Say = Callable[[str], None]
 
 
@@ -63,6 +64,8 @@ def measure(workload: Workload, runners: Sequence[Runner], rounds: int, say: Say
     answers = [(runner, _checked(workload, runner, say)) for runner in runners]
     runners = [runner for runner, answer in answers if answer is not None]
     results = [answer.get("result") for _, answer in answers if answer is not None]
+    if workload.strict:
+        _check_same(runners, results)
     ceilings = [workload.ceiling(runner.candidate.kind) if workload.ceiling else None for runner in runners]
 
     def before(number: int, runner: Runner) -> None:
@@ -102,13 +105,34 @@ def _checked(workload: Workload, runner: Runner, say: Say) -> dict[str, Any] | N
 
 
 def agreement(wanted: Any, found: Any) -> str:
-    """How close a result is to the first runner's: the number of equal leading tokens, or the lowest cosine."""
+    """How close a result is to the first runner's: the number of equal leading tokens, the lowest cosine, or for losses
+    the largest relative difference."""
     if wanted is None or found is None:
         return ""
+    if isinstance(wanted, list) and wanted and isinstance(wanted[0], float):
+        return f"{_apart(wanted, found):.0e}"
     if isinstance(wanted, dict):
         return f"{np.min(_cosines(_array(wanted), _array(found))):.5f}"
     same = next((i for i, (a, b) in enumerate(zip(wanted, found)) if a != b), min(len(wanted), len(found)))
     return f"{same}/{len(wanted)}"
+
+
+def _apart(wanted: Sequence[float], found: Sequence[float]) -> float:
+    return max(abs(a - b) / max(abs(a), 1e-12) for a, b in zip(wanted, found))
+
+
+def _check_same(runners: Sequence[Runner], losses: Sequence[Any]) -> None:
+    """An error if a runner does not train the same number of parameters, or finds another loss of the same lessons."""
+    first = runners[0]
+    for runner, loss in zip(runners[1:], losses[1:]):
+        numbers = [one.facts.get("parameters") for one in (first, runner)]
+        if None not in numbers and numbers[0] != numbers[1]:
+            what = f"{first.candidate.label} trains {numbers[0]} parameters, {runner.candidate.label} {numbers[1]}"
+            raise BackendError("bench", what, advice="give both the same model")
+        if _apart(losses[0], loss) > LOSSES_APART.get(runner.candidate.kind, LOSSES_APART[""]):
+            what = f"the loss before the first step is {losses[0][0]:.6f} for {first.candidate.label} and "
+            what += f"{loss[0]:.6f} for {runner.candidate.label}"
+            raise BackendError("bench", what, advice="give both the same weights, and --files exports of this model")
 
 
 def _array(kept: dict[str, Any]) -> np.ndarray:
@@ -147,6 +171,23 @@ def startup(plan: Plan, candidates: Sequence[Candidate], *, rounds: int, files: 
     times = take_turns(members, rounds, _Start.milliseconds, before)
     rows = [start.row("start", "ms", values) for start, values in zip(members, times)]
     return rows + [start.row("peak memory", "MB", summary(start.megabytes)) for start in members]
+
+
+def peak_memory(plan: Plan, candidates: Sequence[Candidate], *, files: str, say: Say) -> list[Row]:
+    """The peak memory of a new process for each candidate that makes one step of the plan's workload."""
+    rows, (workload,) = [], plan.workloads
+    for candidate in candidates:
+        say(f"{workload.name}: memory of {candidate.label}")
+        start = _Start(plan, candidate, files)
+        try:
+            start.milliseconds()
+        except BackendError as error:
+            if candidate.is_weft:
+                raise
+            say(f"left out: {error}")
+            continue
+        rows.append(start.row(f"{workload.name} memory", "MB", summary(start.megabytes)))
+    return rows
 
 
 class _Start:

@@ -17,6 +17,7 @@ from weft.errors import InputError
 from weft.frozen import frozen
 
 Ask = Callable[[dict[str, Any]], dict[str, Any]]
+Message = dict[str, str]
 
 FEW, MANY = 32, 256  # tokens of the two runs whose slope is the decoding rate
 FEW_TOGETHER, MANY_TOGETHER = 4, 64  # the same for several sequences at once
@@ -44,7 +45,8 @@ class Workload:
     """One line of a table.
 
     `check` is a job whose result is compared with the first runner's. `ceiling` gives the roof for a kind of arithmetic
-    (f32, bf16, int8; "" is the model's default).
+    (f32, bf16, int8; "" is the model's default). `strict`: results that are too far apart are an error, since the
+    runners then do not do the same work.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Workload:
     turn: Callable[[Ask], float]
     check: dict[str, Any]
     ceiling: Callable[[str], Ceiling | None] | None = None
+    strict: bool = False
 
 
 def prompt_ids(count: int, vocab_size: int, seed: int = 0) -> list[int]:
@@ -150,3 +153,40 @@ def embedding(tokens_of: Callable[[str], int], most_tokens: int, count: int = 10
             meaning = f"{len(texts)} documents of {tokens} tokens"
             found.append(many_texts(f"embed_{tokens}", meaning, texts, sum(map(tokens_of, texts))))
     return found
+
+
+def chat_of(rng: random.Random, tokens_of: Callable[[list[Message]], int], tokens: int) -> list[Message]:
+    """A question and its answer, each of about half of `tokens`: as many words as make it no longer than that."""
+    low, high = 2, max(3, tokens)
+    words = [rng.choice(WORDS) for _ in range(high)]
+
+    def chat(count: int) -> list[Message]:
+        half = count // 2
+        said = {"user": words[:half], "assistant": words[half:count]}
+        return [{"role": role, "content": " ".join(some)} for role, some in said.items()]
+
+    while low + 1 < high:
+        middle = (low + high) // 2
+        low, high = (middle, high) if tokens_of(chat(middle)) <= tokens else (low, middle)
+    return chat(low)
+
+
+def spread(count: int, shortest: int, longest: int) -> list[int]:
+    """`count` lengths at equal distances, the longest first."""
+    between = max(1, count - 1)
+    return [longest - (longest - shortest) * number // between for number in range(count)]
+
+
+def learning(name: str, meaning: str, lessons: Sequence[dict[str, list[int]]]) -> Workload:
+    """Steps of training on these lessons: each has `ids`, and `learnt`, 1 for those that are predicted, else 0.
+
+    The first step warms up. Its loss, found before anything is learnt, is compared.
+    """
+    tokens = sum(len(lesson["ids"]) for lesson in lessons)
+
+    def turn(ask: Ask) -> float:
+        return tokens / ask({"do": "step"})["seconds"][0]
+
+    return Workload(
+        name, meaning, "tokens/s", turn, {"do": "begin", "lessons": list(lessons), "keep": True}, strict=True
+    )

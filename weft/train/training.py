@@ -71,6 +71,10 @@ class Base:
         sizes = {"vocab_size": config.vocab_size, "positions": config.positions}
         return cls(os.fspath(model), checkpoint, tokenizer, template, end, **sizes, weights=weights)
 
+    def encoder(self, loss: str | None) -> Encoder:
+        """How rows become ids for this model."""
+        return Encoder(self.tokenizer, self.template, self.end, loss)
+
 
 class Training:
     """Iterate over it: every element is a step that is done. With `output` its state is kept there every so often, and
@@ -101,7 +105,7 @@ class Training:
         self.base = Base.open(model)
         self.seconds = 0.0
         made, read = KINDS[kind]
-        encoder = Encoder(self.base.tokenizer, self.base.template, self.base.end, self.options.loss)
+        encoder = self.base.encoder(self.options.loss)
         limits: dict[str, Any] = {
             "max_length": min(self.options.max_length, self.base.positions),
             "too_long": self.options.too_long,

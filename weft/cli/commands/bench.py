@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from weft.cli import options, screen
-from weft.errors import NotFoundError
 
 if TYPE_CHECKING:
     from weft.bench.peers import Candidate
     from weft.bench.report import Row
 
-WORKLOADS = ("decode", "prefill", "parallel", "embed", "startup")
+WORKLOADS = ("decode", "prefill", "parallel", "embed", "train", "startup")
 
 
 def rounds() -> Callable[[options.F], options.F]:
@@ -333,9 +332,11 @@ def startup(model: str, threads: int | None, **printing: Any) -> None:
     help="Folder of the peers' scripts (default: benchmarks/peers).",
 )
 @click.option(
-    "--sequences", type=click.IntRange(1), help="For parallel: number of sequences (default: 16, or 4 with --quick)."
+    "--sequences",
+    type=click.IntRange(1),
+    help="Number of sequences of parallel (16, or 4 with --quick), of chats of train (4).",
 )
-@click.option("--prompt", type=click.IntRange(1), help="Tokens of the prompt of prefill (512) and decode (16).")
+@click.option("--prompt", type=click.IntRange(1), help="Tokens of prompts: prefill (512), decode (16), train (512).")
 @click.option("--quick", is_flag=True, help="Short runs, to check that everything works; sizes that are given hold.")
 @rounds()
 @outputs()
@@ -359,28 +360,36 @@ def vs(
     are the same. Every engine has one turn per round, so a disturbance of the machine affects all alike.
     benchmarks/peers/README.md says what to install, and how to export models for engines that need their own format.
 
+    `train` measures steps of LoRA, on one text and on chats of 40 to 700 tokens, and the memory of a process that makes
+    a step on 2,048 tokens. All train the same matrices, and must find the same loss before the first step.
+
     \b
     Examples:
       weft bench vs decode --prompt 4096 --peer-python ../peers/bin/python
       weft bench vs embed --compute bf16 --files ../exports/minilm --plot embed.svg
       weft bench vs parallel --sequences 32 --only llama
+      weft bench vs train --rounds 3 --peer-python ../peers/bin/python
       weft bench vs startup -m all-MiniLM-L6-v2 --only torch --rounds 7
     """
     from weft.bench import cases, versus
 
     say, rounds = _progress(), printing["rounds"]
     model = model or (options.DEFAULT_EMBEDDER if workload == "embed" else options.DEFAULT_GENERATOR)
-    short = {"few": 8, "many": 32, "prompt": 64, "sequences": 4, "texts": 50} if quick else {}
-    given = {"prompt": prompt, "after": prompt, "sequences": sequences}
+    short = {"few": 8, "many": 32, "prompt": 64, "sequences": 4, "texts": 50, "longest": 120, "remembered": 256}
+    short = short if quick else {}
+    given = {"prompt": prompt, "after": prompt, "sequences": sequences, "chats": sequences}
     sizes = cases.Sizes(**{**short, **{name: value for name, value in given.items() if value is not None}})
     plan = cases.plan(workload, model, threads=threads, sizes=sizes)
-    candidates = _candidates(plan.task, pythons, folder, only, compute)
     about: dict[str, Any] = {"model": _name(model), "threads": plan.threads, "rounds": rounds}
+    candidates = _candidates(plan.task, pythons, folder, only, compute)
     if workload == "startup":
         rows = versus.startup(plan, candidates, rounds=rounds, files=files, say=say)
     else:
         rows, said = versus.compare(plan, candidates, rounds=rounds, files=files, say=say)
         about.update(said, workloads=plan.meanings, roofs=plan.roofs.as_json())
+    if plan.remembered is not None and (others := _candidates(plan.remembered.task, pythons, folder, only, None)):
+        rows += versus.peak_memory(plan.remembered, others, files=files, say=say)
+        about["workloads"].update(plan.remembered.meanings)
     _finish_rows(f"vs {workload}", rows, printing, **about)
     for label, text in about.get("about", {}).items():
         if text:
@@ -390,27 +399,15 @@ def vs(
 def _candidates(
     task: str, pythons: Sequence[str], folder: Path | None, only: Sequence[str], compute: str | None
 ) -> list[Candidate]:
-    """weft, then the peers; an error that says what to install if there is no peer."""
+    """weft, then the peers; what is not installed is said."""
     from weft import flags
     from weft.bench import peers
 
     interpreters = list(pythons or flags.get("WEFT_PEER_PYTHON") or [sys.executable])
     found, lacking = peers.find_peers(task, interpreters, folder or peers.SCRIPTS, only)
-    found = [peer for peer in found if compute is None or peer.kind in (compute, "")]
     for sentence in lacking:
         screen.note(f"not installed: {sentence}")
-    if not found:
-        asked = f" whose name contains {' or '.join(only)}" if only else ""
-        raise NotFoundError(
-            "bench",
-            f"{', '.join(interpreters)} has no peer{asked}",
-            advice="install llama-cpp-python, onnxruntime, openvino, ctranslate2 or torch with transformers there, or "
-            "name an interpreter that has them with --peer-python",
-        )
-    itself = peers.weft_candidates(task, () if task == "embed" else [compute or "default"])
-    if compute:  # f32 stays, and comes first: the vectors of the others are compared with it
-        itself = [own for own in itself if own.kind == compute or own.setting == "f32"]
-    return [*itself, *found]
+    return peers.beside(task, found, compute, interpreters, only)
 
 
 def _alone(
