@@ -6,7 +6,8 @@
     │   ├── ShapeError                  operands that do not fit an op
     │   ├── TierError                   codes of one tier where another is wanted
     │   ├── FingerprintError            vectors of another model than those they are to meet
-    │   ├── InvalidTransitionError      a move that a migration's state does not allow
+    │   ├── InvalidTransitionError      a move that the state of a migration or a version does not allow
+    │   ├── VersionError                not a semantic version, or one that is taken
     │   └── SkipsError                  a migration skipped too many documents to serve its vectors
     ├── ModelError                      what a model's files say
     │   ├── FormatError                 a malformed file: its name, the field, the offset
@@ -19,6 +20,7 @@
     ├── MemoryPlanError (MemoryError)   the plan does not fit the machine
     ├── StoreError                      a document store: damaged, newer, out of reach
     │   └── NotAStoreError              a file or database of another program
+    ├── RegistryError                   a registry of versions: damaged, newer, out of reach
     ├── BusyError (RuntimeError)        a queue is full; the same call may succeed later
     │   └── LeaseError                  another process runs the migration, or took it over
     ├── GrammarError (RuntimeError)     a grammar cannot go on: its request ends
@@ -127,7 +129,11 @@ class FingerprintError(InputError):
 
 
 class InvalidTransitionError(InputError):
-    """A move that a migration's state does not allow."""
+    """A move that the state of a migration, or of a version in the registry, does not allow."""
+
+
+class VersionError(InputError):
+    """Not a semantic version, or one that another version in the registry excludes."""
 
 
 class SkipsError(InputError):
@@ -176,6 +182,10 @@ class StoreError(WeftError):
 
 class NotAStoreError(StoreError):
     """A file or database that was opened as a store belongs to another program."""
+
+
+class RegistryError(WeftError):
+    """A registry is damaged, of a newer format, or out of reach."""
 
 
 class BusyError(WeftError, RuntimeError):

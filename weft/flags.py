@@ -158,6 +158,9 @@ FLAGS = (
     Flag("WEFT_WATCH", "names", (), "Names of intermediates to print while a model runs, separated by commas."),
     Flag("WEFT_CACHE", "path", None, "Folder of weft's own cache; empty means $XDG_CACHE_HOME/weft or ~/.cache/weft."),
     Flag(
+        "WEFT_REGISTRY", "path", None, "Folder of the registry of versions; empty means ~/.local/share/weft/registry."
+    ),
+    Flag(
         "WEFT_PROGRAM_CACHE", "switch", True, "Cache the prepared programs of models on disk, so that they load faster."
     ),
     Flag(

@@ -20,7 +20,7 @@ from weft.errors import InputError, NotFoundError, WeftError
 # The order of the help page: using models, getting models, looking at models, the machine.
 COMMANDS = (
     *("chat", "generate", "embed", "search", "index", "store", "rerank", "migrate", "tokenize", "serve", "ps", "stop"),
-    *("train", "eval", "merge"),
+    *("train", "eval", "merge", "registry"),
     *("pull", "list", "cache", "inspect", "show", "adopt", "verify", "doctor", "bench", "ops", "env"),
 )
 
@@ -135,8 +135,9 @@ def _debugging() -> bool:
     cls=App,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="A MODEL is a name of the catalogue (`weft list --catalog`), org/name[:QUANT][@revision] on the hub, or the "
-    "path of a folder or file. A model that is not on this machine is downloaded when it is first used.",
+    epilog="A MODEL is a name of the catalogue (`weft list --catalog`), org/name[:QUANT][@revision] on the hub, the "
+    "path of a folder or file, or registry:NAME@… (`weft registry`). A model that is not on this machine is downloaded "
+    "when it is first used.",
 )
 @click.version_option(__version__, message="weft %(version)s")
 @click.pass_context

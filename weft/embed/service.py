@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from weft.runtime import Adapter, Adapters
     from weft.text import Tokenizer
+    from weft.weights.sources import Located
 
 BATCH_TOKENS = 512  # tokens of one step: enough rows for matrix products, few enough that activations stay in cache
 LEAST_TOKENS = 64  # of a step when threads run steps in parallel; for fewer, all threads share one step
@@ -39,14 +40,15 @@ LEAST_LENGTH = 3  # tokens: two special ones and one of the text
 class Embedder(BaseEmbedder):
     """An embedding model: `encode`, `encode_query`, `encode_document`, `similarity`, `rank`.
 
-    `model` is a catalogue name, `org/name[@revision]`, a folder or a file. A text longer than the model takes is a
-    TooLongError, unless `truncate` is "head" (keep the beginning), "tail" (keep the end) or "chunk" (embed all of it in
-    overlapping windows; the vector is their mean, weighted by tokens); `embed` reports what was cut. `dimensions`
-    shortens the vectors of a model trained for it (Matryoshka) to 32 or more numbers and normalises them again;
-    WEFT_EMBED_DIM is its default, and `matryoshka=True` allows it for a model whose files do not say so. `prompts`
-    are put before texts by role, {"query": "…", "document": "…"}, and override those of the model's files.
-    `parse_special` reads special tokens in texts, such as "[SEP]", as such, and not as their characters. `cache` keeps
-    vectors: "memory", "disk", a file, or an object of weft.embed.cache.
+    `model` is a catalogue name, `org/name[@revision]`, a folder, a file or `registry:NAME@WHICH`; an adapter of the
+    registry is loaded with its base. A text longer than the model takes is a TooLongError, unless `truncate` is "head"
+    (keep the beginning), "tail" (keep the end) or "chunk" (embed all of it in overlapping windows; the vector is their
+    mean, weighted by tokens); `embed` reports what was cut. `dimensions` shortens the vectors of a model trained for it
+    (Matryoshka) to 32 or more numbers and normalises them again; WEFT_EMBED_DIM is its default, and `matryoshka=True`
+    allows it for a model whose files do not say so. `prompts` are put before texts by role, {"query": "…", "document":
+    "…"}, and override those of the model's files. `parse_special` reads special tokens in texts, such as "[SEP]", as
+    such, and not as their characters. `cache` keeps vectors: "memory", "disk", a file, or an object of
+    weft.embed.cache.
 
     `compute` is the arithmetic of activations (sentence-transformers' `precision` is the output type, `output_dtype`
     here). "bf16" rounds activations and weights to bfloat16: faster, and close to the same vectors. "f16" rounds them
@@ -105,6 +107,7 @@ class Embedder(BaseEmbedder):
         self._dimensions = self._checked(dimensions)
         self._encoder.start()
         self._located = located
+        self._own_adapter = self._loaded_own(located)
         self._path = str(Path(located.spec).expanduser().resolve())  # now: the working directory may change
         longest, how = min(self.recipe.max_tokens, self.positions), self.recipe
         self._parse_special = parse_special
@@ -157,11 +160,15 @@ class Embedder(BaseEmbedder):
 
     @property
     def lasting_name(self) -> str:
-        """The model's name, valid in every folder: an absolute path if it was loaded from a path.
+        """The model's name, valid in every folder: an absolute path if it was loaded from a path, and for one of the
+        registry the version that an alias meant.
 
         The source decides that, not the name: a folder may have the name of a model in the catalogue.
         """
-        return self._path if self._located.source in ("folder", "file") else self._located.spec
+        source = self._located.source
+        if source.startswith("registry:"):
+            return source
+        return self._path if source in ("folder", "file") else self._located.spec
 
     @property
     def prompts(self) -> Mapping[str, str]:
@@ -242,6 +249,7 @@ class Embedder(BaseEmbedder):
             dimension=self._encoder.dimension,
             normalise=self._normalise,
             compute=self._encoder.info["compute"],
+            adapter="" if (own := self._adapter(None)) is None else own.digest.hex(),
         )
 
     def __repr__(self) -> str:
@@ -253,7 +261,7 @@ class Embedder(BaseEmbedder):
         cache = self._options["cache"]
         if not (cache is None or isinstance(cache, (str, PathLike))):
             self._not_pickled("its cache is an object", 'give the cache by name: "memory", "disk" or a file')
-        if len(self.adapters):
+        if len(self.adapters) > (self._own_adapter is not None):
             self._not_pickled("it has adapters", "load the adapters in each process, after the model")
         options = {**self._options, "compute": self._encoder.info["compute"], "truncate": self.truncate}
         set_since = {"_dimensions": self._dimensions, "max_tokens": self.max_tokens, "limits": self.limits}
@@ -345,7 +353,12 @@ class Embedder(BaseEmbedder):
         return str(self.fingerprint.changed(adapter=None if how.adapter is None else how.adapter.digest.hex()))
 
     def _adapter(self, name: str | None) -> Adapter | None:
+        name = self._own_adapter if name is None else name
         return None if name is None else self.adapters.get(name)
+
+    def _loaded_own(self, located: Located) -> str | None:
+        """The name of the adapter that belongs to the model, for texts that name none."""
+        return None if located.adapter is None else self.adapters.load(located.source, located.adapter).name
 
     def _longest(self) -> int:
         return self.max_tokens
@@ -373,6 +386,9 @@ class Embedder(BaseEmbedder):
 
     def hidden_states(self, ids: Sequence[int]) -> np.ndarray:
         """The last hidden state of every token of `ids`, float32 [len(ids), hidden]; no special tokens are added."""
+        if self._own_adapter is not None:
+            what = "hidden states are computed without adapters, and this model has one of its own"
+            raise UnsupportedError("embed", what, advice="merge the adapter into the model")
         return self._encoder.hidden_states(ids)
 
     def _budget(self, ids: list[np.ndarray], most: int) -> int:

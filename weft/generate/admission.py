@@ -137,15 +137,21 @@ class Admission:
 
     def adapter_identity(self, name: str | None) -> str:
         """The adapter's part of the key under which KV pages are shared; empty without an adapter."""
+        name = self._own(name)
         return "" if name is None else identity_of(self._decoder.adapters.get(name))
 
     def hold_adapter(self, name: str | None) -> Any:
         """The adapter's current version, held until the request ends."""
+        name = self._own(name)
         if name is None:
             return None
         if self._decoder.adapters is None:
             raise UnsupportedError("engine", "is not supported by this decoder", field="adapter", given=name)
         return self._decoder.adapters.hold(name)
+
+    def _own(self, name: str | None) -> str | None:
+        """The adapter that a request names, or else the one that belongs to the model."""
+        return name if name is not None else getattr(self._decoder, "own_adapter", None)
 
     def leave(self, sequence: Sequence) -> None:
         """Release the adapter of a request that has ended."""

@@ -45,7 +45,8 @@ def load(
     offline: bool | None = None,
     progress: bool | None = None,
 ) -> Model:
-    """Load a text generator: a catalogue name, `org/name[:QUANT][@revision]`, a folder or a file.
+    """Load a text generator: a catalogue name, `org/name[:QUANT][@revision]`, a folder, a file, or
+    `registry:NAME@WHICH`. An adapter of the registry is loaded with its base, and used wherever none is named.
 
     `context` is the longest sequence in tokens (default: WEFT_CONTEXT, else all that the model reads, as far as half of
     the memory that the model leaves free holds it; `info["context_reason"]` says). `compute` is the type to which
@@ -78,6 +79,8 @@ def load(
         sources: dict[str, Any] = {"threads": threads, "backend": backend, "offline": offline, "progress": progress}
         drafter = load(str(draft), draft="none", **sources)
         loaded = Model(decoder, located, draft=drafter)
+    if located.adapter is not None:
+        decoder.own_adapter = decoder.adapters.load(located.source, located.adapter).name
     decoder.ready()  # the imports of Model overlap with packing the weights
     return loaded
 
@@ -316,6 +319,9 @@ class Model:
 
     def logits(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
         """Logits after every token of `ids`, float32 [len(ids), vocab]."""
+        if self.decoder.own_adapter is not None:
+            what = "logits are computed without adapters, and this model has one of its own"
+            raise UnsupportedError("generate", what, advice="use generate with prompt_logprobs, or `weft merge`")
         return self.decoder.logits(ids)
 
     def prompt_ids(

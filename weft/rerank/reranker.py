@@ -57,7 +57,7 @@ class Reranker:
         progress: bool | None = None,
     ) -> None:
         self.truncate = check_truncate(truncate)
-        self._located = locate(str(model), offline=offline, progress=progress)
+        self._located = locate(str(model), offline=offline, progress=progress).alone("rerank")
         checkpoint = open_checkpoint(self._located.path)
         self.method = method_of(checkpoint, self._located, method)
         given = {"label": label, "instruction": instruction, "parse_special": parse_special}

@@ -59,7 +59,7 @@ class TextClassifier:
         progress: bool | None = None,
     ) -> None:
         self.truncate = check_truncate(truncate)
-        self._located = locate(str(model), offline=offline, progress=progress)
+        self._located = locate(str(model), offline=offline, progress=progress).alone("classify")
         checkpoint = open_checkpoint(self._located.path)
         given: dict[str, Any] = {"compute": compute, "threads": threads}
         self._scorer = Labels(checkpoint, **{k: v for k, v in given.items() if v is not None})

@@ -99,6 +99,7 @@ class Decoder:
         self._make_tokenizer = checkpoint.tokenizer
         self.eos_ids = _eos_ids(checkpoint, self.vocab_size)
         self.adapters = Adapters(checkpoint, self.backend, lambda: self._adapted)
+        self.own_adapter: str | None = None  # for requests that name none
         if bind:
             self._bind()
 

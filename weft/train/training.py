@@ -58,7 +58,7 @@ class Base:
         from weft.models import model_module
         from weft.nn import read_config
 
-        located = locate(os.fspath(model))
+        located = locate(os.fspath(model)).alone("train")
         checkpoint = open_checkpoint(located.path)
         weights = products(checkpoint)
         with checkpoint.naming():

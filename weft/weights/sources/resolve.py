@@ -1,8 +1,9 @@
 """From what a user wrote to files on this machine.
 
-A model is written as a name of the catalogue, as `org/name[:QUANT][@revision]` on the hub, or as the path of a folder
-or file. A catalogue name wins over a path of the same spelling; write `./name` for the path. A model that is on this
-machine is used without opening a connection; otherwise its sources are tried in order.
+A model is written as a name of the catalogue, as `org/name[:QUANT][@revision]` on the hub, as the path of a folder or
+file, or as `registry:NAME@WHICH` of the registry (weft/registry). A catalogue name wins over a path of the same
+spelling; write `./name` for the path. A model that is on this machine is used without opening a connection; otherwise
+its sources are tried in order.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,16 +37,31 @@ _REPO = re.compile(
     r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(:(?P<quant>[\w.-]+))?(@(?P<revision>[\w][\w./-]*))?", re.ASCII
 )
 
+REGISTRY = "registry:"
+
 
 @frozen
 class Located:
-    """A model on this machine: `path` is a folder, or a GGUF or safetensors file (the first of a split one)."""
+    """A model on this machine: `path` is a folder, or a GGUF or safetensors file (the first of a split one).
+
+    `adapter` is the folder of an adapter that belongs to it: the model answers with it unless a request names another.
+    """
 
     path: Path
     spec: str
     entry: Entry | None
     source: str
     revision: str | None
+    adapter: Path | None = None
+
+    def alone(self, part: str) -> Located:
+        """This model, for a part of weft that loads no adapters; UnsupportedError if one belongs to it."""
+        if self.adapter is not None:
+            advice = "name its base, or merge the two with `weft merge` and add the result"
+            raise UnsupportedError(
+                part, f"{self.spec} is an adapter with its base, which cannot be used here", advice=advice
+            )
+        return self
 
 
 def locate(
@@ -72,6 +89,8 @@ def _locate(
     text = os.fspath(spec)
     if not text or "\0" in text:
         raise InputError("models", "must be a name or a path", field="model", given=text)
+    if isinstance(spec, str) and text.startswith(REGISTRY):
+        return _from_registry(text, offline, progress)
     entry = _catalogued(text) if isinstance(spec, str) else None
     if entry is not None:
         with shown(progress) as report:
@@ -111,6 +130,26 @@ def _offline_by(offline: bool | None) -> str | None:
     if offline is None:
         return flags.offline_reason()
     return "offline=True" if offline else None
+
+
+def _from_registry(spec: str, offline: bool | None, progress: Progress | bool | None) -> Located:
+    """The files of a version, compared with their digests; for an adapter, those of its base."""
+    from weft.registry import Registry
+    from weft.registry.states import DEPRECATED
+
+    with Registry(create=False) as registry:
+        version = registry.get(spec)
+        pinned = f"{REGISTRY}{version.reference}"
+        if version.kind == "index":
+            advice = f"open it by its path: weft registry show {version.reference} --path"
+            raise InputError("models", f"{version.reference} is an index, not a model", advice=advice)
+        if version.state == DEPRECATED:
+            _warn("%s is deprecated", version.reference)
+        found = registry.path(pinned)
+    if version.base is not None:
+        base = _locate(version.base, offline, progress, fresh=False)
+        return replace(base, spec=spec, source=pinned, revision=version.version, adapter=found)
+    return replace(_from_path(spec, found), source=pinned, revision=version.version)
 
 
 def _looks_like_path(text: str) -> bool:
