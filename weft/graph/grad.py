@@ -15,16 +15,17 @@ from weft.graph.passes.dead_code import dead_code
 from weft.graph.program import Instr, Program, Value
 from weft.graph.tensor import Tensor
 from weft.graph.trace import Trace
-from weft.ops.elementwise import add
+from weft.ops.elementwise import add, mul
 from weft.ops.registry import catalogue
-from weft.ops.spec import Dim
-from weft.ops.training import row_grad, weight_grad
+from weft.ops.spec import B, Dim
+from weft.ops.training import row_grad, table_grad, weight_grad
 
 SEED, INTO, GRAD = "seed.", "into.", "grad."
 
+SEQUENCES = "sequences"  # an input: 0 to B, where something has one row for each sequence
+
 # Operands that may be trained: op -> index of the operand. Their gradients are sums over the tokens of a batch.
-MATRICES = {"product": 1}
-ROWS = {"add": 1}
+TRAINED = {"product": 1, "add": 1, "mul": 1, "take_rows": 0}
 
 
 def parts(program: Program) -> list[tuple[int, int]]:
@@ -149,20 +150,32 @@ class _Reverse:
         known = self.sums.get(name)
         value = self.program.table[name]
         known = self.trace.input(INTO + name, value.shape, value.dtype) if known is None else known
-        starts, rows = self.live.get(self.segments), None
-        if starts is None:
-            raise InputError("differentiate", f"{self.program.name} has no input {self.segments!r}", field="segments")
-        grad = _flat(grad)
-        if isinstance(grad.shape[0], Dim) and grad.shape[0].L:
-            rows = self.live["rows"]  # of tokens whose results are wanted
-        if MATRICES.get(instr.op) == index:
-            x = _flat(cast(Tensor, self.live[cast(str, instr.inputs[0])]))
-            self.sums[name] = weight_grad(grad, x, starts, known, rows)
-        elif ROWS.get(instr.op) == index:
-            self.sums[name] = row_grad(grad, starts, known, rows)
-        else:
+        if TRAINED.get(instr.op) != index or len(value.shape) != (1 if instr.op in ("add", "mul") else 2):
             operand = instr.meaning.operands[index].name
             raise UnsupportedError("differentiate", f"{operand} of {instr.op} cannot be trained: it is {name}")
+        if instr.op == "take_rows":
+            self.sums[name] = table_grad(grad, self.live[cast(str, instr.inputs[1])], known)
+            return
+        x = self.live[cast(str, instr.inputs[0])]
+        starts, rows, each = self._owners(grad)
+        if instr.op == "product":
+            if each != 1:
+                raise UnsupportedError("differentiate", f"{name} is multiplied by {each} rows of each token")
+            self.sums[name] = weight_grad(_flat(grad), _flat(x), starts, known, rows)
+        else:
+            grad = mul(grad, x) if instr.op == "mul" else grad
+            self.sums[name] = row_grad(_flat(grad), starts, known, rows, each=each)
+
+    def _owners(self, grad: Tensor) -> tuple[Tensor, Tensor | None, int]:
+        """Where each sequence's rows of a gradient begin, which tokens they belong to, and how many rows each has."""
+        size = _flat(grad).shape[0]
+        per = size if isinstance(size, Dim) else Dim(T=1)
+        if per.B:
+            return self.trace.input(SEQUENCES, (B + 1,), "i32"), None, per.B
+        starts = self.live.get(self.segments)
+        if starts is None:
+            raise InputError("differentiate", f"{self.program.name} has no input {self.segments!r}", field="segments")
+        return starts, self.live["rows"] if per.L else None, per.L or per.T
 
     def _outputs(self) -> None:
         for value in self.program.outputs:

@@ -86,10 +86,10 @@ def back_of_product(grad: Any, x: Any, weight: Any) -> tuple[Any, ...]:
     return product_back(grad, weight), None  # the weight's is weight_grad, which knows the sequences
 
 
-def _check_batch(where: str, grad: Spec, starts: Spec, rows: Spec | None) -> None:
+def _check_batch(where: str, grad: Spec, starts: Spec, rows: Spec | None, each: int = 1) -> None:
     require(grad.rank == 2, where, "must be [M, N]", field="grad", given=grad)
     require(starts.rank == 1, where, "must be [B+1]", field="segments", given=starts)
-    fits = rows is None or rows.shape == grad.shape[:1]
+    fits = rows is None or rows.shape[0] * each == grad.shape[0]
     require(fits, where, f"must be [M] of grad {grad}", field="rows", given=rows)
 
 
@@ -145,25 +145,28 @@ weight_grad.tolerance(f32=chain(1024), because="one f32 chain over the rows of a
 
 
 @op(in_place=(("into",),))
-def row_grad(grad: Array, segments: Integers, into: Array, rows: Integers | None = None) -> Array:
-    """The gradient of a trained row that all tokens share, added to that of the batch so far.  grad [M, D],
+def row_grad(grad: Array, segments: Integers, into: Array, rows: Integers | None = None, *, each: int = 1) -> Array:
+    """The gradient of a trained row that all tokens share, added to that of the batch so far.  grad [M each, D],
     segments [B+1], into [D], rows [M] or absent -> [D]
+
+    Each token has `each` rows of grad, one after another.
     """
     total = into
-    for mine in _by_sequence(len(grad), segments, rows):
-        total = total + grad[mine].sum(axis=0)
+    for mine in _by_sequence(len(grad) // each, segments, rows):
+        total = total + grad[np.repeat(mine, each)].sum(axis=0)
     return total
 
 
 @row_grad.shape
-def row_grad_shape(grad: Spec, segments: Spec, into: Spec, rows: Spec | None) -> Spec:
-    _check_batch("row_grad", grad, segments, rows)
+def row_grad_shape(grad: Spec, segments: Spec, into: Spec, rows: Spec | None, *, each: int) -> Spec:
+    require(each > 0, "row_grad", "must be above zero", field="each", given=each)
+    _check_batch("row_grad", grad, segments, rows, each)
     require(into.shape == grad.shape[1:], "row_grad", f"must be [D] of grad {grad}", field="into", given=into)
     return into
 
 
 @row_grad.cost
-def row_grad_cost(grad: Spec, segments: Spec, into: Spec, rows: Spec | None) -> Cost:
+def row_grad_cost(grad: Spec, segments: Spec, into: Spec, rows: Spec | None, *, each: int) -> Cost:
     return Cost(flops=grad.size, bytes=grad.nbytes + 2 * into.nbytes)
 
 
@@ -172,12 +175,53 @@ def row_grad_samples(rng: np.random.Generator) -> Iterator[Sample]:
     for lengths, dim in [([1], 1), ([5, 1, 17], 65), ([33, 2], 64)]:
         yield (normal(rng, sum(lengths), dim), segments(lengths), normal(rng, dim)), {}
     yield (normal(rng, 4, 17), segments([5, 2, 3]), normal(rng, 17), integers([0, 4, 5, 9])), {}
+    yield (normal(rng, 12, 17), segments([5, 2, 3]), normal(rng, 17), integers([0, 4, 5, 9])), {"each": 3}
+    yield (normal(rng, 14, 33), segments([4, 1, 2]), normal(rng, 33)), {"each": 2}
     yield (strided(rng, 9, 33), segments([4, 5]), np.zeros(33, np.float32)), {}
     yield (ugly(rng, 9, 33), segments([4, 5]), np.zeros(33, np.float32)), {}
 
 
 row_grad.no_gradient(SECOND)
 row_grad.tolerance(f32=chain(256), because="one f32 chain over the rows of a sequence, then one over sequences")
+
+
+@op(in_place=(("into",),))
+def table_grad(grad: Array, ids: Integers, into: Array) -> Array:
+    """The gradient of a trained table whose rows `ids` were taken, added to that of the batch so far.  grad [M, D],
+    ids [M], into [V, D] -> [V, D]
+
+    Each row of grad is added to its row of the table, one after another: no sequence needs a sum of its own.
+    """
+    check_rows("table_grad", "ids", ids, len(into))
+    total = np.array(into)
+    np.add.at(total, ids, grad)
+    return total
+
+
+@table_grad.shape
+def table_grad_shape(grad: Spec, ids: Spec, into: Spec) -> Spec:
+    require(grad.rank == 2, "table_grad", "must be [M, D]", field="grad", given=grad)
+    require(ids.shape == grad.shape[:1], "table_grad", f"must be [M] of grad {grad}", field="ids", given=ids)
+    fits = into.rank == 2 and into.shape[1] == grad.shape[1]
+    require(fits, "table_grad", f"must be [V, D] for grad {grad}", field="into", given=into)
+    return into
+
+
+@table_grad.cost
+def table_grad_cost(grad: Spec, ids: Spec, into: Spec) -> Cost:
+    return Cost(flops=grad.size, bytes=grad.nbytes + ids.nbytes + 2 * into.nbytes)
+
+
+@table_grad.samples
+def table_grad_samples(rng: np.random.Generator) -> Iterator[Sample]:
+    for tokens, table, dim in [(1, 1, 1), (33, 7, 65), (40, 600, 16), (5, 300, 64)]:
+        yield (normal(rng, tokens, dim), integers(rng.integers(0, table, tokens)), normal(rng, table, dim)), {}
+    yield (strided(rng, 3, 33), integers([6, 0, 6]), np.zeros((7, 33), np.float32)), {}
+    yield (ugly(rng, 4, 65), integers([1, 4, 1, 1]), np.zeros((5, 65), np.float32)), {}
+
+
+table_grad.no_gradient(SECOND)
+table_grad.tolerance(f32=chain(64), because="one f32 chain over the tokens that took a row")
 
 
 @op

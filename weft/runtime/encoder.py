@@ -69,7 +69,7 @@ class Encoder:
         self.thread_plan = plan_threads(threads)
         self.backend = open_backend(backend, level=level, threads=self.thread_plan.count)
         self._programs = Programs(checkpoint, self.backend, compute=compute)
-        self._prepared = self._prepare("vectors", self._build_vectors)
+        self._prepared = self._prepare("vectors", self.build_vectors)
         self._make_tokenizer = checkpoint.tokenizer
         self.adapters = Adapters(checkpoint, self.backend, lambda: self._adapted)
         facts = self._prepared.facts
@@ -89,6 +89,11 @@ class Encoder:
             positions = config.settled_positions if decodes else config.positions
         sizes = {"vocab_size": config.vocab_size, "hidden_size": config.hidden_size}
         return {**sizes, "positions": positions, "decodes": int(decodes)}
+
+    @property
+    def facts(self) -> Facts:
+        """What `build_vectors` needs to know of the model."""
+        return self._prepared.facts
 
     @property
     def config(self) -> Any:
@@ -124,7 +129,7 @@ class Encoder:
             some = [sequences[int(i)] for i in chosen]
             if some and adapted:
                 with self.adapters.using(adapters):
-                    step = self._step(some, adapters=adapters[chosen].tolist())
+                    step = self.step_of(some, adapters=adapters[chosen].tolist())
                     found[chosen] = self._adapted_executable.run(step.arrays(self._adapted.inputs))["vectors"]
             elif some:
                 found[chosen] = self.vectors(some)
@@ -132,7 +137,7 @@ class Encoder:
 
     @cached_property
     def _adapted(self) -> Prepared:
-        return self._programs.prepared(("vectors", self.head), self._build_vectors, self._facts, adapters=True)
+        return self._programs.prepared(("vectors", self.head), self.build_vectors, self._facts, adapters=True)
 
     @cached_property
     def _adapted_executable(self) -> Executable:
@@ -148,7 +153,7 @@ class Encoder:
         return self._run(self._vectors, sequences)
 
     def _run(self, executable: Executable, sequences: Sequence[np.ndarray | Tokens]) -> np.ndarray:
-        found = executable.run(self._step(sequences).arrays(self._prepared.inputs))["vectors"]
+        found = executable.run(self.step_of(sequences).arrays(self._prepared.inputs))["vectors"]
         return cast("np.ndarray", found.astype("f4", copy=False))
 
     def vectors_each(self, batches: Sequence[Sequence[np.ndarray | Tokens]]) -> Iterator[np.ndarray]:
@@ -192,7 +197,7 @@ class Encoder:
 
         if not len(ids):
             raise InputError("hidden_states", "must have at least one token", field="ids")
-        step = self._step([np.asarray(ids)], rows=np.arange(len(ids), dtype=np.int32))
+        step = self.step_of([np.asarray(ids)], rows=np.arange(len(ids), dtype=np.int32))
         prepared, executable = self._hidden
         return cast("np.ndarray", executable.run(step.arrays(prepared.inputs))["hidden"].astype("f4", copy=False))
 
@@ -232,7 +237,8 @@ class Encoder:
     def _build_hidden(self, trace: Trace, w: Scope, facts: Facts) -> Mapping[str, Tensor]:
         return {"hidden": self._last_hidden(w, self._inputs(trace, facts), facts)}
 
-    def _build_vectors(self, trace: Trace, w: Scope, facts: Facts) -> Mapping[str, Tensor]:
+    def build_vectors(self, trace: Trace, w: Scope, facts: Facts) -> Mapping[str, Tensor]:
+        """Trace what makes vectors."""
         from weft import ops
         from weft.nn import pooled, vectors
 
@@ -267,7 +273,7 @@ class Encoder:
         trunk = w / "model" if facts["decodes"] else w
         return cast("Tensor", self._programs.module.hidden_states(trunk, self.config, step))
 
-    def _step(
+    def step_of(
         self,
         sequences: Sequence[np.ndarray | Tokens],
         *,

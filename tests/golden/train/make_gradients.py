@@ -144,4 +144,5 @@ def main() -> None:
     note_versions(path, "gguf", "numpy", "torch", "transformers")
 
 
-main()
+if __name__ == "__main__":
+    main()

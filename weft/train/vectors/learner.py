@@ -1,0 +1,131 @@
+"""A learner of vectors: an encoder with some weights trained, and the gradients of any loss of its vectors.
+
+A loss may compare all vectors of a batch, of which only a few fit in memory while they are differentiated. So a batch
+goes through twice: `vectors` in any number of parts, then `gradients` in any number of parts, with the gradient of the
+loss at each vector. How the batch is cut changes no bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from weft.errors import InputError
+from weft.graph.grad import GRAD, SEED, SEQUENCES
+from weft.graph.passes import cut_rows, dead_code
+from weft.graph.passes.learn import LowRank
+from weft.graph.passes.trained import trainable
+from weft.nn import Scope
+from weft.runtime.programs import Programs
+from weft.runtime.tracing import CheckedTrace
+from weft.train.base import Arrays, BaseLearner
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from weft.graph import Program
+    from weft.runtime.encoder import Encoder, Tokens
+
+    Sequences = Sequence[np.ndarray | Tokens]
+
+VECTORS = "vectors"
+
+
+def matrices(encoder: Encoder) -> dict[str, tuple[int, int]]:
+    """The weights that rows are multiplied by and that can be changed by matrices of low rank, with their shapes."""
+    program, _ = traced(encoder)
+    found = {name: program.table[name].shape for name in _multiplied(program)}
+    return {name: (int(rows), int(cols)) for name, (rows, cols) in found.items()}  # type: ignore[arg-type]
+
+
+def weights(encoder: Encoder) -> dict[str, tuple[int, ...]]:
+    """The weights that can be trained themselves, and their shapes: matrices, biases, norms and tables."""
+    program, constants = traced(encoder)
+    return {name: shape for name, shape in trainable(program).items() if name not in constants}
+
+
+def _multiplied(program: Program) -> list[str]:
+    products = [instr for instr in program.body if instr.op == "matmul" and instr.inputs[3] is None]
+    return sorted({str(instr.inputs[1]) for instr in products})
+
+
+def traced(encoder: Encoder) -> tuple[Program, Arrays]:
+    """The program that makes vectors, before ops are fused, and its constants."""
+    checkpoint = encoder.checkpoint
+    with checkpoint.naming(), CheckedTrace(checkpoint.model_type, checkpoint) as trace:
+        found = encoder.build_vectors(trace, Scope(trace, checkpoint.stored), encoder.facts)
+        trace.output(VECTORS, found[VECTORS])
+    return cut_rows(dead_code(trace.program())), trace.constants
+
+
+class VectorLearner(BaseLearner):
+    """Vectors of an encoder, and gradients of what is trained; `changes` names the weights with trained changes, and
+    `weights` those that are trained themselves.
+
+    A sequence is an array of ids, int32 [n], or Tokens. Of a reranker's encoder the vectors are its scores.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        changes: Mapping[str, LowRank] | None = None,
+        weights: Sequence[str] = (),
+        *,
+        dropout: float = 0.0,
+    ) -> None:
+        self.encoder = encoder
+        programs = Programs(encoder.checkpoint, encoder.backend, compute="f32")
+        super().__init__(programs, traced(encoder), changes or {}, weights, dropout)
+
+    def vectors(self, sequences: Sequences, parameters: Mapping[str, np.ndarray]) -> np.ndarray:
+        """One vector per sequence, f32 [len(sequences), dimension]."""
+        executable, names = self._results
+        given = self._given(sequences) | dict(parameters)
+        return executable.run({name: given[name] for name in names})[VECTORS]
+
+    def gradients(
+        self,
+        sequences: Sequences,
+        parameters: Mapping[str, np.ndarray],
+        to_vectors: np.ndarray,
+        sums: Mapping[str, np.ndarray],
+        draws: Sequence[str] = (),
+    ) -> Arrays:
+        """`sums` with the gradient of the sum of vectors * to_vectors added; to_vectors [len(sequences), dimension].
+
+        With dropout each sequence has a text in `draws` that decides what is left out; vectors that the gradient of a
+        loss is taken at see all inputs, so it is that of a loss nearby.
+        """
+        import numpy as np
+
+        wanted = (len(sequences), self.encoder.dimension)
+        if to_vectors.shape != wanted:
+            raise InputError("train", f"must be {list(wanted)}", field="to_vectors", given=list(to_vectors.shape))
+        executable, names = self._gradients
+        given = self._given(sequences) | dict(parameters) | self._into(sums)
+        given[SEED + VECTORS] = np.ascontiguousarray(to_vectors, np.float32)
+        if self._masked:
+            rows = np.split(given["rows"], np.searchsorted(given["rows"], given["segments"][1:-1]))
+            local = [mine - first for mine, first in zip(rows, given["segments"])]
+            given |= self._masks(list(map(len, sequences)), local, draws)
+        found = executable.run({name: given[name] for name in names})
+        return {name: found[GRAD + name] for name in self.shapes}
+
+    def fit(self, memory: int, tokens: int, sequences: int = 1) -> bool:
+        """Compute as little again as lets `gradients` of so many tokens work in `memory` bytes; False where even all
+        is too little. What is computed again changes no bit."""
+        return self._fit(memory, {"T": tokens, "B": sequences, "L": tokens})
+
+    def work_bytes(self, tokens: int, sequences: int = 1) -> int:
+        """The working memory of `gradients` for so many tokens."""
+        return self._work({"T": tokens, "B": sequences, "L": tokens})
+
+    def _given(self, sequences: Sequences) -> Arrays:
+        import numpy as np
+
+        if not sequences:
+            raise InputError("train", "must have at least one sequence", field="sequences", given=[])
+        return {
+            **self.encoder.step_of(sequences).arrays(),
+            SEQUENCES: np.arange(len(sequences) + 1, dtype=np.int32),
+        }
