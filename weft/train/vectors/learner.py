@@ -18,7 +18,7 @@ from weft.graph.passes.trained import trainable
 from weft.nn import Scope
 from weft.runtime.programs import Programs
 from weft.runtime.tracing import CheckedTrace
-from weft.train.base import Arrays, BaseLearner
+from weft.train.learner import Arrays, BaseLearner
 
 if TYPE_CHECKING:
     import numpy as np
