@@ -58,6 +58,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *("runtime", "runtime/threads", "models", "nn", "graph", "backends"),
         *("weights", "weights/sources", "text", "embed"),
     ),
+    "distill": ("train", "generate", "embed", "weights", "__init__"),
     "generate": ("runtime", "nn", "graph", "text", "weights/sources"),
     "rerank": ("progress", "runtime", "generate", "text", "weights/sources"),
     "embed": ("progress", "runtime", "runtime/threads", "text", "vectors", "weights", "weights/sources"),

@@ -23,6 +23,7 @@
     ├── RegistryError                   a registry of versions: damaged, newer, out of reach
     ├── BusyError (RuntimeError)        a queue is full; the same call may succeed later
     │   └── LeaseError                  another process runs the migration, or took it over
+    ├── BudgetError (RuntimeError)      the next request might exceed the cost cap
     ├── GrammarError (RuntimeError)     a grammar cannot go on: its request ends
     └── BackendError (RuntimeError)     a backend that cannot run what it was given
 
@@ -198,6 +199,10 @@ class LeaseError(BusyError):
     def __init__(self, where: str, what: str, *, until: float = 0.0, **rest: Any) -> None:
         super().__init__(where, what, **rest)
         self.until = until
+
+
+class BudgetError(WeftError, RuntimeError):
+    """The next request might exceed the cost cap; nothing was sent."""
 
 
 class GrammarError(WeftError, RuntimeError):

@@ -20,7 +20,7 @@ from weft.errors import InputError, NotFoundError, WeftError
 # The order of the help page: using models, getting models, looking at models, the machine.
 COMMANDS = (
     *("chat", "generate", "embed", "search", "index", "store", "rerank", "migrate", "tokenize", "serve", "ps", "stop"),
-    *("train", "eval", "merge", "registry"),
+    *("train", "eval", "merge", "distill", "registry"),
     *("pull", "list", "cache", "inspect", "show", "adopt", "verify", "doctor", "bench", "ops", "env"),
 )
 
@@ -31,7 +31,7 @@ EXIT_CODES = {
     70: "a bug in weft",
     130: "interrupted with Ctrl-C",
     141: "the reader of the output closed the pipe",
-    143: "ended by SIGTERM; `embed`, `index`, `store`, `migrate`, `train` keep the work done so far",
+    143: "ended by SIGTERM; `embed`, `index`, `store`, `migrate`, `train`, `distill` keep their work",
 }
 
 

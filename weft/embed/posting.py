@@ -64,9 +64,17 @@ class Answer:
 
 
 class Poster:
-    """An address to POST JSON to, with its API key. Idle connections are kept for the next call."""
+    """An address to POST JSON to, with its API key, or with `headers` that have it. Idle connections are kept for the
+    next call."""
 
-    def __init__(self, base_url: str, path: str, key: str | None, timeout_s: float) -> None:
+    def __init__(
+        self,
+        base_url: str,
+        path: str,
+        key: str | None,
+        timeout_s: float,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         try:
             parts = urlsplit(f"{base_url}{path}")
             self._scheme, self.host, self._port = parts.scheme, parts.hostname or "", parts.port
@@ -77,7 +85,7 @@ class Poster:
             raise InputError("remote", "must be http:// or https:// and a host", given=base_url, field="base_url")
         if key is not None and not isinstance(key, str):
             raise InputError("remote", f"must be a string, not {type(key).__name__}", field="api_key")
-        if key is not None and not (key.isascii() and key.isprintable()):
+        if not all(text.isascii() and text.isprintable() for text in (key or "", *(headers or {}).values())):
             raise InputError("remote", "has characters that are not allowed in an HTTP header", field="api_key")
         self.place = parts.netloc  # with the port, for messages: a wrong port is a common mistake
         self._target = f"{parts.path or '/'}{'?' + parts.query if parts.query else ''}"
@@ -89,6 +97,7 @@ class Poster:
         self._headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "weft"}
         if key:
             self._headers["Authorization"] = f"Bearer {key}"
+        self._headers.update(headers or {})
 
     def take(self) -> HTTPConnection:
         """An idle connection, or a new one that is not open yet."""
@@ -203,11 +212,44 @@ class Line:
                 self._connection.close()
                 self.wait(0)
                 if not kept or isinstance(error, TimeoutError):
-                    raise DownloadError(
-                        "remote",
-                        f"{self._poster.place} does not answer: {error}",
-                        advice="check that it is running and can be reached",
-                    ) from None
+                    raise self._silent(error) from None
+
+    def open(self) -> None:
+        """Connect, unless a connection is open that the server has not closed; DownloadError if that fails."""
+        if self._connection.sock is not None and _closed_by_server(self._connection):
+            self._connection.close()
+        if self._connection.sock is None:
+            try:
+                self._connection.connect()
+            except OSError as error:
+                self._connection.close()
+                raise self._silent(error) from None
+
+    def once(self, data: bytes, deadline_s: float) -> Answer:
+        """The answer to a request that costs money: it is never sent twice. Call `open` before. DownloadError if there
+        is none after `deadline_s`, however slowly bytes of it arrive; StoppedError if the call has ended."""
+        from http.client import HTTPException
+
+        self.wait(0)
+        self._waits = True
+        alarm = threading.Timer(deadline_s, self.shut)
+        alarm.daemon = True
+        alarm.start()
+        try:
+            answer = self._poster.exchange(self._connection, data)
+            self._waits = False
+            return answer
+        except (OSError, HTTPException, AttributeError) as error:  # AttributeError: shut while it was read
+            self._connection.close()
+            self._waits = False
+            self.wait(0)
+            raise self._silent(error) from None
+        finally:
+            alarm.cancel()
+
+    def _silent(self, error: Exception) -> DownloadError:
+        what = f"{self._poster.place} does not answer: {error}"
+        return DownloadError("remote", what, advice="check that it is running and can be reached")
 
     def wait(self, seconds: float) -> None:
         """Sleep; raises StoppedError as soon as the call has ended."""
@@ -229,6 +271,16 @@ class Line:
         if sock is not None:
             with suppress(OSError):
                 socket.socket.shutdown(sock, socket.SHUT_RDWR)  # below TLS, whose state only its own thread may use
+
+
+def _closed_by_server(connection: HTTPConnection) -> bool:
+    """Whether there is something to read before anything was asked: the end of the connection."""
+    import select
+
+    try:
+        return bool(select.select([connection.sock], [], [], 0)[0])
+    except (OSError, ValueError):
+        return True
 
 
 class Requests(Generic[T, R]):
@@ -300,12 +352,12 @@ class Pace:
         self._gap_s = 60.0 / per_minute if per_minute else 0.0
         self._lock, self._next = threading.Lock(), 0.0
 
-    def turn_s(self) -> float:
-        """Take the next turn; returns the seconds until then."""
+    def turn_s(self, amount: float = 1.0) -> float:
+        """Take the next turn, which lasts as many intervals as `amount` says; returns the seconds until then."""
         with self._lock:
             now = time.monotonic()
             turn = max(now, self._next)
-            self._next = turn + self._gap_s
+            self._next = turn + self._gap_s * amount
         return turn - now
 
 

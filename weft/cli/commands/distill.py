@@ -1,0 +1,216 @@
+"""weft distill: have a larger model label texts, and train a smaller one on what it said."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from weft.cli import options, screen
+from weft.cli.stopping import terminable
+
+if TYPE_CHECKING:
+    from weft.distill import Labelled, Plan
+
+
+@click.group()
+def command() -> None:
+    """Have a teacher label texts, and train a student on what it said.
+
+    \b
+    Examples:
+      weft distill label questions.jsonl --teacher openai:gpt-4o-mini -o labelled \\
+          --price-in 0.15 --price-out 0.60 --max-cost 2
+      weft distill label texts.jsonl --teacher local:qwen3-0.6b -o out --labels refund,other
+    """
+
+
+def asking() -> Callable[[options.F], options.F]:
+    """The options of requests to a server."""
+    rate = click.FloatRange(0, min_open=True)
+    return options.together(
+        click.option(
+            "--base-url", metavar="URL", help="Another server of the same API, such as http://localhost:8000/v1."
+        ),
+        click.option(
+            "--allow-host",
+            "allow_hosts",
+            multiple=True,
+            metavar="HOST",
+            help="A host beside the providers' own and this machine that texts may be sent to; several times.",
+        ),
+        click.option("--price-in", metavar="AMOUNT", help="Price of a million tokens in the prompt."),
+        click.option("--price-out", metavar="AMOUNT", help="Price of a million tokens in the answer."),
+        click.option(
+            "--prices",
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            help='Prices of models as JSON: {"MODEL": {"input": 0.15, "output": 0.6}}.',
+        ),
+        click.option("--max-cost", metavar="AMOUNT", help="The most that all runs in this folder may cost together."),
+        click.option(
+            "--concurrency", type=click.IntRange(1, 256), default=4, show_default=True, help="Requests at once."
+        ),
+        click.option("--requests-per-minute", type=rate, metavar="N", help="The most requests to begin in a minute."),
+        click.option("--tokens-per-minute", type=rate, metavar="N", help="The most tokens, counted at their worst."),
+        click.option("--retries", type=click.IntRange(0), default=6, show_default=True, help="How often to ask again."),
+        click.option("--timeout", type=rate, default=120.0, show_default=True, help="Seconds of silence to bear."),
+        click.option("--deadline", type=rate, default=600.0, show_default=True, help="Seconds of a whole request."),
+    )
+
+
+@command.command()
+@click.argument("data", type=click.Path(path_type=Path))
+@click.option(
+    "--teacher",
+    required=True,
+    metavar="KIND:NAME",
+    help="openai:MODEL, anthropic:MODEL, gemini:MODEL, local:MODEL, or file:ANSWERS.jsonl.",
+)
+@click.option(
+    "-o", "--output", required=True, type=click.Path(path_type=Path), metavar="FOLDER", help="Where the labels go."
+)
+@click.option(
+    "--template", metavar="TEXT", help="The question about a row, with its fields in braces: 'Sum up: {text}'."
+)
+@click.option("--system", metavar="TEXT", help="A system message before each question.")
+@click.option("--labels", metavar="A,B,…", help="Labels that the teacher chooses from; other answers count as failed.")
+@click.option(
+    "--max-tokens", type=click.IntRange(1), default=256, show_default=True, help="Tokens of the longest answer."
+)
+@click.option(
+    "--temperature", type=click.FloatRange(0, 2), default=0.0, show_default=True, help="Randomness of answers."
+)
+@click.option("--no-temperature", is_flag=True, help="Send none, for models that refuse it.")
+@click.option(
+    "--top-logprobs", type=click.IntRange(0), default=0, metavar="K", help="Keep the K likeliest tokens of each place."
+)
+@asking()
+@click.option("--dry-run", is_flag=True, help="Say what would be sent and the most that it can cost; send nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@terminable()
+def label(data: Path, dry_run: bool, as_json: bool, **given: Any) -> None:
+    """Have a teacher answer the rows of DATA.
+
+    DATA is a .jsonl, .csv or .parquet file whose rows have a `text` or `prompt`, `messages`, or the fields that
+    --template names. Keys are read from OPENAI_API_KEY, ANTHROPIC_API_KEY and GEMINI_API_KEY, which go to these
+    providers only, and from WEFT_TEACHER_KEY for a server at --base-url.
+
+    Every reply is on disk before the next request is sent. Run again, the command asks only for what is missing. The
+    cost of a request's worst case is reserved before it is sent, so --max-cost is never exceeded.
+
+    \b
+    Examples:
+      weft distill label texts.jsonl --teacher anthropic:claude-haiku -o out --labels refund,other \\
+          --prices prices.json --max-cost 5 --dry-run
+      weft distill label texts.jsonl --teacher openai:mine --base-url http://localhost:8000/v1 -o out
+      weft distill label texts.jsonl --teacher file:answers.jsonl -o labelled
+    """
+    from weft.distill import Labelling, Limits, Prompting
+
+    names = tuple(part.strip() for part in (given.pop("labels") or "").split(",") if part.strip())
+    prompting = Prompting(given.pop("template"), given.pop("system"), names)
+    limits = Limits(
+        **{name: given.pop(name) for name in ("concurrency", "requests_per_minute", "tokens_per_minute", "retries")},
+        timeout_s=given.pop("timeout"),
+        deadline_s=given.pop("deadline"),
+    )
+    prices = _prices(given.pop("price_in"), given.pop("price_out"), given.pop("prices"))
+    temperature = given.pop("temperature")
+    given["temperature"] = None if given.pop("no_temperature") else temperature
+    with Labelling(data, given.pop("teacher"), prompting=prompting, limits=limits, prices=prices, **given) as made:
+        plan = made.plan
+        if dry_run:
+            _tell_plan(plan, as_json)
+            return
+        with _shown(plan.requests - plan.kept, paid=not made.price.free) as tell:
+            done = made.run(tell)
+    _tell_end(done, given["output"], as_json)
+    if done.stopped:
+        raise KeyboardInterrupt
+
+
+def _prices(price_in: str | None, price_out: str | None, file: Path | None) -> Any:
+    from weft.distill import Price
+
+    if (price_in is None) != (price_out is None):
+        raise click.UsageError("give --price-in and --price-out together")
+    if price_in is not None and file is not None:
+        raise click.UsageError("give --prices, or --price-in and --price-out, not both")
+    return file if price_in is None else Price.per_million(price_in, price_out)
+
+
+@contextmanager
+def _shown(total: int, paid: bool) -> Iterator[Callable[[int, int], None]]:
+    """A bar of replies with what was spent; remarks of the library go above it."""
+    from weft import flags
+    from weft.distill.prices import shown
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    log = logging.getLogger("weft.distill")
+    log.addHandler(handler)
+    try:
+        if not total or not (sys.stderr.isatty() and flags.progress_wanted()):
+            yield lambda done, cost: None
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        cost_of = TextColumn("{task.fields[cost]}")
+        columns = (TextColumn("replies"), BarColumn(), MofNCompleteColumn(), cost_of, TimeRemainingColumn())
+        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task("replies", total=total, cost="")
+            yield lambda done, cost: bar.update(
+                task, completed=done, cost=f"{shown(cost)} spent at most" if paid else ""
+            )
+    finally:
+        log.removeHandler(handler)
+
+
+def _tell_plan(plan: Plan, as_json: bool) -> None:
+    from weft.distill.prices import shown
+
+    left = plan.requests - plan.kept
+    if as_json:
+        screen.print_json(
+            {
+                "rows": plan.rows,
+                "requests": left,
+                "kept": plan.kept,
+                "worst": shown(plan.worst),
+                "spent": shown(plan.spent),
+            }
+        )
+        return
+    screen.facts(
+        [
+            ("rows", f"{plan.rows:,}"),
+            ("to be sent", screen.many(left, "request")),
+            ("kept from before", f"{plan.kept:,}"),
+            ("spent so far", shown(plan.spent)),
+            ("these cost at most", shown(plan.worst)),
+        ]
+    )
+
+
+def _tell_end(done: Labelled, folder: Path, as_json: bool) -> None:
+    from weft.distill.prices import shown
+
+    if as_json:
+        counts = {"rows": done.rows, "labelled": done.labelled, "failed": done.failed, "replies": done.sent}
+        screen.print_json({**counts, "cost": shown(done.cost), "stopped": done.stopped})
+        return
+    screen.note(f"{done.labelled:,} of {screen.many(done.rows, 'row')} labelled, {done.sent:,} by new replies")
+    for why, count in sorted(done.failed.items()):
+        screen.note(f"{count:,} {why}; see {folder}/failed.jsonl")
+    if done.cost:
+        screen.note(f"spent at most {shown(done.cost)} so far")
+    if done.stopped:
+        screen.note("stopped; run the same command again to go on")
+    click.echo(str(folder / "labels.jsonl"))
