@@ -78,9 +78,16 @@ def autograd_names() -> Iterator[str]:
         yield f"weft.autograd: {described(name, autograd)}"
 
 
+def transport_names() -> Iterator[str]:
+    """The names of weft.transport."""
+    transport = importlib.import_module("weft.transport")
+    for name in sorted(transport.__all__):
+        yield f"weft.transport: {described(name, transport)}"
+
+
 def surface() -> str:
     names = (described(name) for name in sorted(weft.__all__))
-    parts = [*names, *vector_names(), *autograd_names(), "\n".join(error_tree())]
+    parts = [*names, *vector_names(), *autograd_names(), *transport_names(), "\n".join(error_tree())]
     return "\n\n".join(parts) + "\n"
 
 

@@ -38,6 +38,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "weights/sources": ("registry",),
     "text": ("_core",),
     "vectors": ("runtime/threads", "_core"),
+    "transport": ("progress", "vectors", "_core"),
     "runtime/threads": (),
     "runtime": (
         "runtime/threads",
@@ -75,8 +76,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 # Third-party packages and the parts that may import them. All others are refused, torch and its relatives included.
 THIRD_PARTY = {
     "numpy": ("dtype", "ops", "graph", "backends", "backends/reference", "backends/cpu", "nn", "weights", "text",
-              "vectors", "runtime", "generate", "embed", "rerank", "integrations", "compat", "ray", "serve",
-              "train", "autograd", "bench", "cli"),
+              "vectors", "transport", "runtime", "generate", "embed", "rerank", "integrations", "compat", "ray",
+              "serve", "train", "autograd", "bench", "cli"),
     "typing_extensions": ("frozen",),  # for type checkers only
     "jinja2": ("text",),
     "llguidance": ("generate",),

@@ -1,0 +1,33 @@
+// kernels: what a pass does with a tile of costs, a table per instruction-set level. The code behind it is csrc/transport/isa.
+#pragma once
+#include "core/kernel.h"
+
+namespace weft {
+
+// The largest exponent of a row so far, and the sum of exp(exponent - largest).
+struct LogSum {
+  double largest, sum;
+};
+
+struct TransportKernels {
+  // out[i * out_stride + j] = a_i . b_j of rows that lie contiguous, `size` numbers each
+  void (*dots_f32)(const float* a, int64_t n, const float* b, int64_t m, int64_t size, double* out, int64_t out_stride);
+  void (*dots_f64)(const double* a, int64_t n, const double* b, int64_t m, int64_t size, double* out, int64_t out_stride);
+  // Adds the exponents h_j - cost_j * scale of one tile of a row. `exponents` is scratch for m numbers.
+  LogSum (*add_row)(LogSum so_far, const double* cost, const double* h, double scale, int64_t m, double* exponents);
+  // The same for `m` columns at once, over `n` rows of costs that lie `stride` apart.
+  void (*add_columns)(LogSum* so_far, const double* cost, int64_t stride, const double* h, double scale, int64_t n, int64_t m);
+  // plan_j = exp(u + v_j - cost_j * scale), and its sum and that of plan_j * cost_j
+  void (*plan_row)(const double* cost, double u, const double* v, double scale, int64_t m, double* plan, double* mass, double* spent);
+  // to += factor * from
+  void (*add_scaled)(double factor, const double* from, double* to, int64_t m);
+};
+
+struct Level;
+// Those of the level, or of the nearest lower one that has any.
+const TransportKernels& transport_kernels(const Level& level);
+
+const TransportKernels& active_transport();  // the best level of this machine until another is set
+void set_active_transport(const TransportKernels& kernels);
+
+}  // namespace weft
