@@ -1,7 +1,8 @@
 // attention_back_kv: the gradients at keys and values.
 //
 // Meaning  weft/ops/attention_backward.py
-// Layout   grad, q [T, H, D], k, v, to_k, to_v [T, G, D], sums, means [T, H] contiguous; segments i32 [B+1]
+// Layout   grad, q [T, H, D], k, v, to_k, to_v [T, G, D], sums, means [T, H] contiguous; segments i32 [B+1];
+//          bias and buckets as in attention, or absent
 // Method   a task is a block of key rows of one key head; for each query head that reads it, the weights and their
 //          gradients of all queries that see one of the keys lie in scratch; products are chains over channels or queries
 // Bound    arithmetic: four products
@@ -15,9 +16,11 @@ KERNEL(attention_back_kv) {
   const float *k = call.in[2].as<float>(), *v = call.in[3].as<float>();
   const float *sums = call.in[4].as<float>(), *means = call.in[5].as<float>();
   const int32_t* segments = call.in[6].as<int32_t>();
+  Distances distances(optional(call, 7), optional(call, 8));
   float *to_k = call.out[0].as<float>(), *to_v = call.out[1].as<float>();
   const Scores scores(call.number("scale"), call.number("softcap"));
-  const int64_t across = heads * dim, stride = groups * dim, kept = kTurned * dim + 2 * kTurned;
+  const int64_t across = heads * dim, stride = groups * dim, turning = kTurned * dim + 2 * kTurned;
+  const int64_t kept = turning + distances.size();
   float *turned = reinterpret_cast<float*>(worker.scratch), *sum_of = turned + kTurned * dim, *mean_of = sum_of + kTurned;
   deal_blocks(worker, segments, call.in[6].size() - 1, groups, kept, [&](int64_t b, int64_t group, int64_t first, int64_t rows) {
     const int64_t start = segments[b], length = segments[b + 1] - start;
@@ -28,6 +31,7 @@ KERNEL(attention_back_kv) {
     for (int64_t r = 0; r < rows; ++r) clear(to_k + at + r * stride, dim), clear(to_v + at + r * stride, dim);
     for (int64_t head = group * (heads / groups); head < (group + 1) * (heads / groups); ++head) {
       const int64_t queries = (start + low) * across + head * dim;
+      if (distances.any()) distances.fill(turned + turning, head);
       all_dots(weights, count, rows, {k + at, stride, 1}, q + queries, across, count, dim, turned);
       all_dots(slopes, count, rows, {v + at, stride, 1}, grad + queries, across, count, dim, turned);
       for (int64_t j = 0; j < count; j += kTurned) {
@@ -40,7 +44,9 @@ KERNEL(attention_back_kv) {
           float *row = weights + r * count + j, *to_row = slopes + r * count + j;
           for (int64_t i = 0; i < here; i += 16) {
             const int64_t n = smaller(16, here - i);
-            const f32x16 score = scores.score(load_n(row + i, n)), weight = exp(score - load_n(sum_of + i, n));
+            const f32x16 score = scores.score(load_n(row + i, n));
+            const f32x16 biased = distances.any() ? score + distances.of_queries(first + r, low + j + i) : score;
+            const f32x16 weight = exp(biased - load_n(sum_of + i, n));
             store_n(to_row + i, weight * (load_n(to_row + i, n) - load_n(mean_of + i, n)) * scores.slope(score), n);
             store_n(row + i, weight, n);
           }

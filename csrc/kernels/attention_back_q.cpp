@@ -1,7 +1,8 @@
 // attention_back_q: the gradient at the queries; of each softmax the log of its sum, and the mean gradient at its weights.
 //
 // Meaning  weft/ops/attention_backward.py
-// Layout   grad, q, to_q [T, H, D], k, v [T, G, D], sums, means [T, H] contiguous; segments i32 [B+1]; sinks [H] or absent
+// Layout   grad, q, to_q [T, H, D], k, v [T, G, D], sums, means [T, H] contiguous; segments i32 [B+1]; sinks [H], bias and
+//          buckets as in attention, or absent
 // Method   a task is a block of query rows of one head: all its scores, and gradients at weights, lie in scratch; products
 //          are chains over channels or keys, sums over keys 16 lanes and the fixed tree
 // Bound    arithmetic: three products
@@ -16,10 +17,11 @@ KERNEL(attention_back_q) {
   const float *grad = call.in[0].as<float>(), *q = call.in[1].as<float>();
   const float *k = call.in[2].as<float>(), *v = call.in[3].as<float>();
   const int32_t* segments = call.in[4].as<int32_t>();
-  const float* sinks = call.n_in > 5 ? call.in[5].as<float>() : nullptr;
+  const float* sinks = optional(call, 5) ? call.in[5].as<float>() : nullptr;
+  Distances distances(optional(call, 6), optional(call, 7));
   float *to_q = call.out[0].as<float>(), *sums = call.out[1].as<float>(), *means = call.out[2].as<float>();
   const Scores scores(call.number("scale"), call.number("softcap"));
-  const int64_t across = heads * dim, stride = groups * dim, kept = kTurned * dim;
+  const int64_t across = heads * dim, stride = groups * dim, kept = kTurned * dim + distances.size();
   float* turned = reinterpret_cast<float*>(worker.scratch);
   deal_blocks(worker, segments, call.in[4].size() - 1, heads, kept, [&](int64_t b, int64_t head, int64_t first, int64_t rows) {
     const int64_t start = segments[b], length = segments[b + 1] - start;
@@ -30,10 +32,16 @@ KERNEL(attention_back_q) {
     const int64_t keys = (start + low) * stride + group * dim;
     all_dots(weights, count, rows, {q + at, across, 1}, k + keys, stride, count, dim, turned);
     all_dots(slopes, count, rows, {grad + at, across, 1}, v + keys, stride, count, dim, turned);
+    if (distances.any()) distances.fill(turned + kTurned * dim, head);
     for (int64_t r = 0; r < rows; ++r) {
       float *row = weights + r * count, *to_row = slopes + r * count;
       const int64_t from = seen.key_low(first + r) - low, to = seen.key_high(first + r) - low, n = to - from;
       fill(row + from, n, [&](auto at) { return scores.score(at(row + from)); });
+      if (distances.any())
+        for (int64_t i = 0; i < n; i += 16) {
+          const int64_t here = smaller(16, n - i);
+          store_n(row + from + i, load_n(row + from + i, here) + distances.of_keys(first + r, low + from + i), here);
+        }
       const float sink = sinks ? sinks[head] : -INFINITY;
       const float top = max_lane(fold(n, splat(sink), [&](auto at, f32x16 acc) {
         return max(acc, at.or_else(at(row + from), acc));
@@ -48,10 +56,16 @@ KERNEL(attention_back_q) {
         return fma(at.or_else(exp(at(row + from) - highest), zero()) * by, at(to_row + from), acc);
       }));
       const f32x16 level = splat(mean);
-      fill(row + from, n, [&](auto at) {
-        const f32x16 score = at(row + from);
-        return exp(score - highest) * by * (at(to_row + from) - level) * scores.slope(score);
-      });
+      const auto through = [&](f32x16 score, f32x16 slope, f32x16 capped) {
+        return exp(score - highest) * by * (slope - level) * scores.slope(capped);
+      };
+      if (!distances.any()) fill(row + from, n, [&](auto at) { return through(at(row + from), at(to_row + from), at(row + from)); });
+      else
+        for (int64_t i = 0; i < n; i += 16) {
+          const int64_t here = smaller(16, n - i);
+          const f32x16 score = load_n(row + from + i, here), capped = score - distances.of_keys(first + r, low + from + i);
+          store_n(row + from + i, through(score, load_n(to_row + from + i, here), capped), here);
+        }
       clear(row, from);
       clear(row + to, count - to);
       const int64_t token = start + first + r;

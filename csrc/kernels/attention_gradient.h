@@ -1,5 +1,6 @@
 // attention_gradient: what the two halves of attention's gradient share.
 #pragma once
+#include "kernels/attention_bias.h"
 #include "kernels/strips.h"
 
 namespace weft::ISA {
@@ -46,6 +47,28 @@ struct Scores {
   WEFT_INLINE f32x16 slope(f32x16 score) const {
     const f32x16 part = score / cap;
     return capped ? scale * (splat(1.0f) - part * part) : scale;
+  }
+};
+
+// The biases of one head by distance, and the same by distance the other way: what a query's row, or a key's row, adds.
+struct Distances {
+  Lines lines;
+  float* turned = nullptr;
+  Distances(const Operand* bias, const Operand* buckets) : lines(lines_of(bias, buckets, 1)) {}
+  WEFT_INLINE bool any() const { return lines.bias != nullptr; }
+  WEFT_INLINE int64_t size() const { return 2 * lines.line; }  // floats of scratch
+  WEFT_INLINE void fill(float* scratch, int64_t head) {
+    lines.first = scratch, turned = scratch + lines.line;
+    fill_lines(lines, head, 1);
+    for (int64_t i = 0; i < lines.line; ++i) turned[i] = scratch[lines.line - 1 - i];
+  }
+  // Of 16 keys from `key` on, for one query.
+  WEFT_INLINE f32x16 of_keys(int64_t query, int64_t key) const {
+    return load_n(lines.first + lines.reach + 16 + larger(-lines.reach - 16, smaller(lines.reach, key - query)), 16);
+  }
+  // Of 16 queries from `query` on, for one key.
+  WEFT_INLINE f32x16 of_queries(int64_t key, int64_t query) const {
+    return load_n(turned + lines.reach + 15 + larger(-lines.reach - 15, smaller(lines.reach + 1, query - key)), 16);
   }
 };
 

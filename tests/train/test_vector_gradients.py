@@ -16,7 +16,7 @@ from weft.train.vectors.learner import VectorLearner, matrices, weights
 
 GOLDEN = dict(np.load(Path(__file__).resolve().parent.parent / "golden" / "train" / "vector-gradients.npz"))
 CASES = [(name, kind) for name in vector_cases.HEADS for kind in vector_cases.KINDS]
-ALWAYS = ("bert", "xlm_roberta", "modernbert", "distilbert", "qwen3")  # the others in a soak run
+ALWAYS = ("bert", "xlm_roberta", "modernbert", "mpnet", "distilbert", "qwen3")  # the others in a soak run
 
 
 def test_every_case_is_compared():

@@ -28,6 +28,7 @@ HEADS = {
     "modernbert-listed-bias": Head("mean", skips=True, normalise=True),
     "nomic_bert": Head("mean", normalise=True),
     "distilbert": Head("max"),
+    "mpnet": Head("mean", normalise=True),
     "eurobert": Head("weightedmean"),
     "qwen3": Head("last", normalise=True),
     "qwen2-embed": Head("mean"),

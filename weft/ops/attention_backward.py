@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from weft.errors import UnsupportedError
-from weft.ops.attention import attend, attention, by_head, check_sinks, check_step, mask_of, to_groups
+from weft.ops.attention import attend, attention, by_head, check_bias, check_sinks, check_step, step_mask, to_groups
 from weft.ops.backward import SECOND
 from weft.ops.packed import wide
 from weft.ops.registry import Array, Cost, Integers, Sample, Weight, op, require
-from weft.ops.samples import normal, ugly
+from weft.ops.samples import normal, ugly, weight
 from weft.ops.samples import segments as starts_of
 from weft.ops.spec import Spec
 from weft.ops.tolerance import chain
@@ -30,6 +29,8 @@ def attention_back_q(
     v: Array,
     segments: Integers,
     sinks: Weight | None = None,
+    bias: Weight | None = None,
+    buckets: Weight | None = None,
     *,
     causal: bool,
     scale: float,
@@ -37,14 +38,14 @@ def attention_back_q(
     softcap: float = 0.0,
 ) -> tuple[Array, Array, Array]:
     """The gradient at q of attention, and two numbers of each query's softmax.  grad, q [T, H, D], k, v [T, G, D],
-    segments [B+1], sinks [H] or absent -> [T, H, D], [T, H], [T, H]
+    segments [B+1], sinks [H], bias [K, H] and buckets [2R+1] as in attention -> [T, H, D], [T, H], [T, H]
 
     The first number is log(sum of e^score), with the sink's; the second the gradient at the weights, weighted by them.
     """
     to_q, sums, means = np.zeros(q.shape), np.zeros(q.shape[:2]), np.zeros(q.shape[:2])
     for start, end in pairwise(segments):
         here = slice(start, end)
-        mask = mask_of(np.arange(end - start), end - start, causal, window)
+        mask = step_mask(end - start, causal, window, bias, buckets)
         _, weights, scores = attend(q[here], k[here], v[here], mask, scale, softcap, sinks)  # [H, n, m]
         weights = weights[..., : end - start]  # without the sink's, which has no value
         to_weights = grad[here].swapaxes(0, 1) @ by_head(v[here], q.shape[1]).swapaxes(1, 2)
@@ -75,6 +76,8 @@ def attention_back_q_shape(
     v: Spec,
     segments: Spec,
     sinks: Spec | None,
+    bias: Spec | None,
+    buckets: Spec | None,
     *,
     causal: bool,
     scale: float,
@@ -83,6 +86,7 @@ def attention_back_q_shape(
 ) -> tuple[Spec, Spec, Spec]:
     check_step("attention_back_q", q, k, v, segments, window, softcap)
     check_sinks("attention_back_q", q, sinks)
+    check_bias("attention_back_q", q, k, bias, buckets)
     require(grad == q, "attention_back_q", f"must be {q}, as q is", field="grad", given=grad)
     return q, q.like(*q.shape[:2]), q.like(*q.shape[:2])
 
@@ -95,6 +99,8 @@ def attention_back_q_cost(
     v: Spec,
     segments: Spec,
     sinks: Spec | None,
+    bias: Spec | None,
+    buckets: Spec | None,
     *,
     causal: bool,
     scale: float,
@@ -133,10 +139,21 @@ def _with_sinks(rng: np.random.Generator) -> Iterator[tuple[tuple[Any, ...], dic
         yield (*_operands(rng, [33, 1, 2], 4, 2, 17), sinks), {"causal": True, "scale": 0.25, "window": window}
 
 
+def _with_biases(rng: np.random.Generator) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+    """Texts beyond the reach and within it; a table of halves too."""
+    for lengths, reach, dtype in [([33, 1, 2], 4, "f32"), ([70, 31], 40, "f16"), ([20], 1, "bf16")]:
+        buckets = rng.integers(0, 5, 2 * reach + 1).astype(np.float32)
+        table = normal(rng, 5, 4, scale=2.0) if dtype == "f32" else weight(rng, dtype, 5, 4)
+        given = (*_operands(rng, lengths, 4, 2, 17), None, table, buckets)
+        yield given, {"causal": False, "scale": 0.25}
+        yield given, {"causal": True, "scale": 0.25, "window": 9, "softcap": 2.0}
+
+
 @attention_back_q.samples
 def attention_back_q_samples(rng: np.random.Generator) -> Iterator[Sample]:
     yield from _cases(rng)
     yield from _with_sinks(rng)
+    yield from _with_biases(rng)
 
 
 attention_back_q.no_gradient(SECOND)
@@ -154,6 +171,8 @@ def attention_back_kv(
     sums: Array,
     means: Array,
     segments: Integers,
+    bias: Weight | None = None,
+    buckets: Weight | None = None,
     *,
     causal: bool,
     scale: float,
@@ -161,12 +180,12 @@ def attention_back_kv(
     softcap: float = 0.0,
 ) -> tuple[Array, Array]:
     """The gradients at k and v of attention.  grad, q [T, H, D], k, v [T, G, D], sums, means [T, H] as
-    attention_back_q gives them, segments [B+1] -> [T, G, D], [T, G, D]
+    attention_back_q gives them, segments [B+1], bias [K, H] and buckets [2R+1] as in attention -> [T, G, D], [T, G, D]
     """
     to_k, to_v = np.zeros(k.shape), np.zeros(v.shape)
     for start, end in pairwise(segments):
         here = slice(start, end)
-        mask = mask_of(np.arange(end - start), end - start, causal, window)
+        mask = step_mask(end - start, causal, window, bias, buckets)
         scores = attend(q[here], k[here], v[here], mask, scale, softcap)[2]
         weights = np.exp(scores + mask - sums[here].T[..., None])
         queries, outward = q[here].swapaxes(0, 1), grad[here].swapaxes(0, 1)
@@ -186,6 +205,8 @@ def attention_back_kv_shape(
     sums: Spec,
     means: Spec,
     segments: Spec,
+    bias: Spec | None,
+    buckets: Spec | None,
     *,
     causal: bool,
     scale: float,
@@ -193,6 +214,7 @@ def attention_back_kv_shape(
     softcap: float,
 ) -> tuple[Spec, Spec]:
     check_step("attention_back_kv", q, k, v, segments, window, softcap)
+    check_bias("attention_back_kv", q, k, bias, buckets)
     require(grad == q, "attention_back_kv", f"must be {q}, as q is", field="grad", given=grad)
     for field, spec in (("sums", sums), ("means", means)):
         fits = spec == q.like(*q.shape[:2])
@@ -209,6 +231,8 @@ def attention_back_kv_cost(
     sums: Spec,
     means: Spec,
     segments: Spec,
+    bias: Spec | None,
+    buckets: Spec | None,
     *,
     causal: bool,
     scale: float,
@@ -221,9 +245,9 @@ def attention_back_kv_cost(
 
 @attention_back_kv.samples
 def attention_back_kv_samples(rng: np.random.Generator) -> Iterator[Sample]:
-    for (grad, q, k, v, segments, *sinks), attrs in (*_cases(rng), *_with_sinks(rng)):
-        _, sums, means = attention_back_q(grad, q, k, v, segments, *sinks, **attrs)
-        yield (grad, q, k, v, sums, means, segments), attrs
+    for (grad, q, k, v, segments, *more), attrs in (*_cases(rng), *_with_sinks(rng), *_with_biases(rng)):
+        _, sums, means = attention_back_q(grad, q, k, v, segments, *more, **attrs)
+        yield (grad, q, k, v, sums, means, segments, *more[1:]), attrs
 
 
 attention_back_kv.no_gradient(SECOND)
@@ -236,8 +260,6 @@ attention_back_kv.tolerance(
 def attention_back(
     grad: Any, q: Any, k: Any, v: Any, segments: Any, sinks: Any, bias: Any, buckets: Any, **attrs: Any
 ) -> tuple[Any, ...]:
-    if bias is not None:
-        raise UnsupportedError("train", "is not computed for attention with biases by distance", field="the gradient")
-    to_q, sums, means = attention_back_q(grad, q, k, v, segments, sinks, **attrs)
-    to_kv = attention_back_kv(grad, q, k, v, sums, means, segments, **attrs)
+    to_q, sums, means = attention_back_q(grad, q, k, v, segments, sinks, bias, buckets, **attrs)
+    to_kv = attention_back_kv(grad, q, k, v, sums, means, segments, bias, buckets, **attrs)
     return to_q, *to_kv, None, None, None, None
