@@ -54,6 +54,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "describe": ("runtime", "models", "nn", "graph", "weights"),
     "autograd": ("runtime/threads", "ops", "graph", "backends", "backends/reference", "weights"),
+    "tiny": ("autograd", "ops", "weights"),
     "train": (
         "progress",
         *("runtime", "runtime/threads", "models", "nn", "graph", "backends"),
@@ -77,7 +78,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 THIRD_PARTY = {
     "numpy": ("dtype", "ops", "graph", "backends", "backends/reference", "backends/cpu", "nn", "weights", "text",
               "vectors", "transport", "runtime", "generate", "embed", "rerank", "integrations", "compat", "ray",
-              "serve", "train", "autograd", "bench", "cli"),
+              "serve", "train", "autograd", "tiny", "bench", "cli"),
     "typing_extensions": ("frozen",),  # for type checkers only
     "jinja2": ("text",),
     "llguidance": ("generate",),
