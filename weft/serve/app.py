@@ -15,7 +15,6 @@ from weft.serve.http.endpoint import Endpoint
 from weft.serve.http.guard import Guard
 from weft.serve.http.routes import Route, Scope, Send
 from weft.serve.llama import routes as llama
-from weft.serve.models.outline import outline_of
 from weft.serve.models.pool import Entry
 from weft.serve.ollama import routes as ollama
 from weft.serve.openai import routes as openai
@@ -24,6 +23,8 @@ from weft.serve.serving import Serving
 from weft.serve.settings import Settings
 from weft.serve.tei import routes as tei
 from weft.serve.training import routes as training
+from weft.serve.versions import routes as versions
+from weft.serve.versions.following import entry_for, registry_folder
 
 
 class App:
@@ -31,7 +32,8 @@ class App:
 
     def __init__(self, settings: Settings, entries: list[Entry] | None = None) -> None:
         if entries is None:
-            entries = [Entry(spec, outline_of(spec)) for spec in settings.models]
+            folder = registry_folder(settings)
+            entries = [entry_for(spec, folder) for spec in settings.models]
         self.serving = Serving(settings, entries)
         self.routes = all_routes()
         served = [
@@ -60,6 +62,7 @@ def all_routes() -> list[Route]:
         *tei.ROUTES,
         *llama.ROUTES,
         *responses.ROUTES,
+        *versions.ROUTES,
         *training.ROUTES,
     ]
     return [*routes, openapi_route(routes)]

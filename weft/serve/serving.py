@@ -17,6 +17,7 @@ from weft.serve.models.pool import Entry, Models
 from weft.serve.responses.store import StoredResponses
 from weft.serve.settings import Settings
 from weft.serve.training.runs import Runs
+from weft.serve.versions.following import Following, registry_folder
 from weft.serve.work.kept import KeptStreams
 from weft.serve.work.metrics import Metrics
 from weft.serve.work.spans import Spans
@@ -54,6 +55,7 @@ class Serving:
         # What keeps the KV pages of one key from requests of another. A key's number changes when the file of keys is
         # edited, and pages on disk outlive that, so the key itself is the salt.
         self.salts = {tenant_of(i): sha256(key.encode()).hexdigest() for i, key in enumerate(settings.keys)}
+        self.following: Following | None = None  # created by `lifespan`, for a server with a registry
         self.models: Models = None  # type: ignore[assignment]  # created by `lifespan`, inside the loop
 
     @asynccontextmanager
@@ -67,6 +69,9 @@ class Serving:
             prefixes=self._prefixes,
         )
         background = [asyncio.ensure_future(self._sweep()), asyncio.ensure_future(self._preload())]
+        if (folder := registry_folder(settings)) is not None:
+            self.following = Following(folder, self.models)
+            background.append(asyncio.ensure_future(self.following.watch()))
         try:
             yield
         finally:
@@ -76,6 +81,8 @@ class Serving:
             if self.training is not None:
                 await self.training.close()
             await self.models.close()
+            if self.following is not None:
+                self.following.close()
             if self.spans is not None:
                 await asyncio.to_thread(self.spans.close)
 

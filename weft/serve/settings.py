@@ -100,6 +100,7 @@ class Settings:
     keep_alive_s: float | None = None  # None: a model stays loaded until another needs its memory
     lora_dir: Path | None = None
     training_dir: Path | None = None  # where runs of training are kept; None: this server does not train
+    registry: Path | None = None  # of the models that are named registry:NAME@…; None: WEFT_REGISTRY
     prefix_dir: Path | None = None  # where KV pages of prompts are kept between starts
     prefix_bytes: int = 4 << 30  # of one model's pages in `prefix_dir`
     allow_pull: bool = False
@@ -191,10 +192,13 @@ def read_keys(path: Path) -> tuple[str, ...]:
 
 
 def model_spec(argument: str) -> ModelSpec:
-    """`NAME=SOURCE`, or a source alone; its name is then that of the folder, or of the file without its suffix."""
+    """`NAME=SOURCE`, or a source alone; its name is then that of the folder or in the registry, or of the file without
+    its suffix."""
     name, equals, source = argument.partition("=")
     if equals and NAME.fullmatch(name) and source:
         return ModelSpec(name, source)
+    if argument.startswith("registry:"):
+        return ModelSpec(argument.removeprefix("registry:").partition("@")[0], argument)
     path = Path(argument)
     if path.suffix == ".gguf" and path.is_file():
         return ModelSpec(path.stem, argument)
@@ -245,6 +249,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         ("lora_dir", Path),
         ("training_dir", Path),
         ("prefix_dir", Path),
+        ("registry", Path),
         ("prefix_size", size_bytes),
         ("socket", Path),
         ("tls_cert", Path),

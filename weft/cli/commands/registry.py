@@ -49,7 +49,7 @@ def command() -> None:
 
     \b
     Examples:
-      weft registry add support ./my-lora 1.0.0 --kind adapter --base smollm2-135m-instruct --metric accuracy=0.91
+      weft registry add support ./my-lora 1.0.0 --base smollm2-135m-instruct --metric loss=1.2
       weft registry promote support@1.0.0
       weft generate -m registry:support@production "Hello"
       weft registry rollback support
@@ -86,7 +86,7 @@ def add(name: str, source: str, version: str, as_json: bool, folder: Path | None
     \b
     Examples:
       weft registry add search all-MiniLM-L6-v2 1.0.0 --metric spearman=0.8203
-      weft registry add search ./tuned 1.1.0 --parent search@1.0.0 --data pairs.jsonl --metric spearman=0.84
+      weft registry add search ./tuned 1.1.0 --parent search@1.0.0 --data pairs.jsonl
       weft registry add support ./my-lora 1.0.0 --base smollm2-135m-instruct
     """
     from weft.cli.counting import reported
@@ -163,7 +163,12 @@ def _metrics(given: tuple[str, ...]) -> dict[str, float]:
 @registry_option()
 @json_option()
 def list_names(folder: Path | None, as_json: bool) -> None:
-    """List names with their aliases and number of versions."""
+    """List names with their aliases and number of versions.
+
+    \b
+    Example:
+      weft registry list --registry ./registry
+    """
     with opened(folder) as registry:
         found = registry.names()
     if as_json:
@@ -315,7 +320,12 @@ def _print_move(move: Any, as_json: bool) -> None:
 @registry_option()
 @json_option()
 def rollback(name: str, alias: str, folder: Path | None, as_json: bool) -> None:
-    """Let an alias mean what it meant before."""
+    """Let an alias mean what it meant before.
+
+    \b
+    Example:
+      weft registry rollback support
+    """
     with opened(folder) as registry:
         move = registry.rollback(name, alias=alias)
     _print_move(move, as_json)
@@ -329,6 +339,10 @@ def mark(version: str, state: str, folder: Path | None) -> None:
     """Change a version's state: deprecated ones load with a warning, archived ones do not load.
 
     `weft registry gc` removes the files of archived versions.
+
+    \b
+    Example:
+      weft registry mark support@1.0.0 archived
     """
     with opened(folder) as registry:
         found = registry.mark(version, state)
@@ -340,7 +354,12 @@ def mark(version: str, state: str, folder: Path | None) -> None:
 @registry_option()
 @json_option()
 def lineage(version: str, folder: Path | None, as_json: bool) -> None:
-    """Show what a version was made from, and what was made from it."""
+    """Show what a version was made from, and what was made from it.
+
+    \b
+    Example:
+      weft registry lineage support@production
+    """
     with opened(folder) as registry:
         found = registry.lineage(version)
     if as_json:
@@ -435,7 +454,12 @@ def _show_shadow(run: dict[str, Any]) -> None:
 @registry_option()
 @json_option()
 def gc(dry_run: bool, folder: Path | None, as_json: bool) -> None:
-    """Remove files that no version needs: those of archived versions, and what killed processes left."""
+    """Remove files that no version needs: those of archived versions, and what killed processes left.
+
+    \b
+    Example:
+      weft registry gc --dry-run
+    """
     with opened(folder) as registry:
         found = registry.gc(dry_run=dry_run)
     if as_json:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from weft.cli import options, screen
-from weft.errors import UnsupportedError
+from weft.errors import NotFoundError, UnsupportedError
 
 if TYPE_CHECKING:
     from weft.serve.models.pool import Entry
@@ -69,6 +69,13 @@ VERBS = {"generate": "generates", "embed": "embeds", "rerank": "reranks", "class
     help="Allow clients to train adapters, which are kept in this folder.",
 )
 @click.option(
+    "--registry",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="Serve versions of this registry as registry:NAME@ALIAS, and follow the alias; without models, everything in "
+    "production.",
+)
+@click.option(
     "--prefix-dir",
     type=click.Path(path_type=Path, file_okay=False),
     help="Keep the KV cache of prompts here, so that a restarted server does not compute them again.",
@@ -106,6 +113,7 @@ def command(models: tuple[str, ...], config: Path | None, log_style: str, **give
       weft serve smollm2-135m-instruct
       weft serve chat=./model.gguf embed=all-MiniLM-L6-v2 --port 8000
       weft serve smollm2-135m-instruct --prefix-dir ~/.cache/weft-prefixes
+      weft serve --registry ./registry registry:support@production
       weft serve --config models.toml --host 0.0.0.0 --api-key-file keys.txt
       weft serve --host 0.0.0.0 --api-key-file keys.txt --tls-cert cert.pem --tls-key key.pem
     """
@@ -115,7 +123,7 @@ def command(models: tuple[str, ...], config: Path | None, log_style: str, **give
     from weft.serve.http.server import listen, port_of, run
 
     settings = _settings(models, config, given).checked()
-    entries = _entries(settings.models)
+    entries = _entries(settings)
     if log_style != "off":
         configure(log_style)
 
@@ -141,13 +149,16 @@ def _settings(models: tuple[str, ...], config: Path | None, given: dict[str, Any
     found: dict[str, Any] = read_toml(config) if config is not None else {}
     loading = {name: given[name] for name in options.LOADING if given[name] is not None}
     specs = [*map(model_spec, models), *found.pop("models", ())]
+    registry = given["registry"] or found.get("registry")
+    if not specs and registry is not None:
+        specs = _in_production(registry)
     if not specs:
         specs = [model_spec(options.DEFAULT_GENERATOR)]
     preload = given["preload"] if given["preload"] is not None else len(specs) == 1
     found["models"] = tuple(
         replace(spec, options={**loading, **spec.options}, preload=spec.preload or preload) for spec in specs
     )
-    folders = ("lora_dir", "training_dir", "prefix_dir")
+    folders = ("lora_dir", "training_dir", "registry", "prefix_dir")
     for name in ("host", "port", "socket", "tls_cert", "tls_key", "collector", *folders):
         if given[name] is not None:
             found[name] = given[name]
@@ -171,16 +182,31 @@ def _settings(models: tuple[str, ...], config: Path | None, given: dict[str, Any
     return replace(settings, limits=replace(settings.limits, **{n: v for n, v in limits.items() if v is not None}))
 
 
-def _entries(specs: tuple[ModelSpec, ...]) -> list[Entry]:
+def _entries(settings: Settings) -> list[Entry]:
     """An entry for each model; models that are not on this machine are downloaded first."""
     from weft import flags
-    from weft.serve.models.outline import outline_of
-    from weft.serve.models.pool import Entry
+    from weft.registry.reference import using
+    from weft.serve.versions.following import entry_for, registry_folder
     from weft.weights.sources import locate
 
-    for spec in specs:
-        locate(spec.source, offline=True if flags.offline_reason() else None)
-    return [Entry(spec, outline_of(spec)) for spec in specs]
+    folder = registry_folder(settings)
+    with using(folder):
+        for spec in settings.models:
+            locate(spec.source, offline=True if flags.offline_reason() else None)
+    return [entry_for(spec, folder) for spec in settings.models]
+
+
+def _in_production(folder: Path) -> list[ModelSpec]:
+    """What a registry has in production, each under its own name."""
+    from weft.registry import Registry
+    from weft.serve.settings import model_spec
+
+    with Registry(folder, create=False) as registry:
+        found = [one.name for one in registry.names() if one.kind != "index" and "production" in one.aliases]
+    if not found:
+        advice = "promote a version with `weft registry promote NAME@VERSION`, or name a model"
+        raise NotFoundError("serve", f"the registry in {folder} has nothing in production", advice=advice)
+    return [model_spec(f"registry:{name}@production") for name in found]
 
 
 def _summary(settings: Settings, entries: list[Entry]) -> None:

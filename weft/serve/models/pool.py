@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.errors import NotFoundError, WeftError
+from weft.registry.reference import PREFIX, parse, using
 from weft.runtime.memory import SHARE, UNKNOWN, free_memory
 from weft.serve.http.faults import Fault, no_model, unavailable
 from weft.serve.models.classifier import ClassifyRunner
@@ -50,6 +51,19 @@ class Entry:
     failed: str = ""  # why loading failed
     loaded_once: bool = False
     created: int = field(default_factory=lambda: int(time.time()))
+    version: str = ""  # of a model of the registry: what its alias meant when this entry was made
+    registry: Path | None = None  # the folder of that registry
+    retired: bool = False  # another version is served; unloaded when its last request has ended
+
+    @property
+    def source(self) -> str:
+        """What is loaded: of a model of the registry, always the same version."""
+        return f"{PREFIX}{self.reference}" if self.version else self.spec.source
+
+    @property
+    def reference(self) -> str:
+        """The version of the registry, as `support@1.2.0`; "" for other models."""
+        return f"{parse(self.spec.source).name}@{self.version}" if self.version else ""
 
     @property
     def name(self) -> str:
@@ -81,23 +95,27 @@ class Entry:
 
 def load_model(entry: Entry, limits: Limits) -> Any:
     """Load a Model, an Embedder, a Reranker or a TextClassifier. Blocks."""
-    spec = entry.spec
-    options = {**options_for(spec, entry.kind), "offline": True, "progress": False}
+    with using(entry.registry):
+        return _loaded_from(entry.source, entry)
+
+
+def _loaded_from(source: str, entry: Entry) -> Any:
+    options = {**options_for(entry.spec, entry.kind), "offline": True, "progress": False}
     if entry.kind == "generate":
         from weft.generate import load
 
-        return load(spec.source, **options)
+        return load(source, **options)
     if entry.kind == "rerank":
         from weft.rerank import Reranker
 
-        return Reranker(spec.source, **options)
+        return Reranker(source, **options)
     if entry.kind == "classify":
         from weft.rerank import TextClassifier
 
-        return TextClassifier(spec.source, **options)
+        return TextClassifier(source, **options)
     from weft.embed import Embedder
 
-    embedder = Embedder(spec.source, **options)
+    embedder = Embedder(source, **options)
     _ = embedder.fingerprint  # every answer carries it: computed here, where no request waits
     return embedder
 
@@ -117,11 +135,13 @@ class Models:
         """`prefixes` are the options of engines for a prefix cache on disk."""
         self._prefixes = prefixes
         self.entries = {entry.name: entry for entry in entries}
+        self.hidden: set[Entry] = set()  # loaded without a name: versions that are replaced, or come, or are compared
         self.limits = limits
         free = free_memory().available_bytes
         self.budget_bytes = budget_bytes or (int(SHARE * free) if free < UNKNOWN else UNKNOWN)
         self._keep_alive_s = keep_alive_s
         self._turn = asyncio.Lock()
+        self._retiring: set[asyncio.Task[None]] = set()
         self._naming: set[str] = set()  # adapters that are being loaded
         self.load: Callable[[Entry, Limits], Any] = load_model
         self.loads = 0
@@ -131,7 +151,7 @@ class Models:
 
     @property
     def loaded_bytes(self) -> int:
-        return sum(entry.memory_bytes for entry in self)
+        return sum(entry.memory_bytes for entry in (*self, *self.hidden))
 
     def find(self, name: str) -> tuple[Entry, str | None]:
         """The model that a request's `model` refers to, and the adapter if it names one."""
@@ -149,6 +169,32 @@ class Models:
             raise name_taken(entry.name, f"an adapter of {owner}", "model")
         self.entries.setdefault(entry.name, entry)
 
+    def hide(self, entry: Entry) -> None:
+        """Count a model that no request can name."""
+        self.hidden.add(entry)
+
+    def swap(self, old: Entry, new: Entry) -> None:
+        """Let new requests go to `new`; those that hold a lease on `old` finish with it."""
+        self.entries[old.name] = new
+        self.hidden.discard(new)
+        self.retire(old)
+
+    def retire(self, entry: Entry) -> None:
+        """Unload a model as soon as no request holds it."""
+        entry.retired = True
+        self.hidden.add(entry)
+        if not entry.leases:
+            self._retiring.add(task := asyncio.ensure_future(self._retired(entry)))
+            task.add_done_callback(self._retiring.discard)
+
+    async def _retired(self, entry: Entry) -> None:
+        try:
+            if entry.loading is not None:
+                await asyncio.wait({entry.loading})
+            await self._unload(entry)
+        finally:
+            self.hidden.discard(entry)
+
     @asynccontextmanager
     async def lease(self, entry: Entry) -> AsyncIterator[Runner]:
         """The model, kept loaded while it is used."""
@@ -158,6 +204,8 @@ class Models:
         finally:
             entry.leases -= 1
             entry.last_used = time.monotonic()
+            if entry.retired and not entry.leases:
+                self.retire(entry)
 
     async def _ready(self, entry: Entry) -> Runner:
         if entry.runner is not None and entry.runner.failure is not None:
@@ -292,7 +340,9 @@ class Models:
                 entry.runner.adapters.unload(name)
 
     async def close(self) -> None:
-        for entry in self:
+        if self._retiring:
+            await asyncio.wait(self._retiring)
+        for entry in (*self, *self.hidden):
             if entry.loading is not None:
                 await asyncio.wait({entry.loading})
             await self._unload(entry)

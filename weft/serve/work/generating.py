@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from weft.serve.models.pool import Entry, Runner
 
 Numbered = list[tuple[int, "Piece"]]
+VERSION = b"x-weft-version"  # a header: which version of the registry answered
 
 
 @frozen
@@ -51,7 +52,11 @@ def in_words_of(names: Names) -> Iterator[None]:
 async def lease(context: Context, name: str) -> tuple[Entry, str | None, Runner]:
     """The model that `name` refers to, kept loaded until the call ends, and the adapter if it names one."""
     entry, adapter = context.serving.models.find(name)
+    entry = context.call.entries.setdefault(name, entry)
     context.call.model, context.call.kind = name, entry.kind
+    if entry.version:
+        others = (header for header in context.call.headers if header[0] != VERSION)
+        context.call.headers = (*others, (VERSION, entry.reference.encode()))
     runner = await context.call.stack.enter_async_context(context.serving.models.lease(entry))
     if not isinstance(runner, GenerateRunner):
         _hold_share(context, 1)

@@ -47,6 +47,7 @@ class Call:
     finish_reason: str = ""
     began: float | None = None  # time of the first token
     headers: tuple[tuple[bytes, bytes], ...] = ()  # added to an answer that is JSON, or a stream
+    entries: dict[str, Any] = field(default_factory=dict)  # by name: all of a call is answered by one version
     ignored: tuple[str, ...] = ()  # settings of the request that have no effect here
 
     def end(self, fault: Fault) -> None:
