@@ -10,20 +10,22 @@ from weft.train.optimiser import AdamW, Schedule, clip
 from weft.train.order import batches, shuffled
 
 
-def test_adamw_is_its_formula():
+@pytest.mark.parametrize(("shape", "decay"), [((5, 10), 0.1), ((50,), 0.0)])  # biases and norms do not decay
+def test_adamw_is_its_formula(shape, decay, monkeypatch):
+    monkeypatch.setattr("weft.train.optimiser.BLOCK", 16)
     rng = np.random.default_rng(0)
     rule = AdamW(beta1=0.8, beta2=0.95, eps=1e-6, decay=0.1)
-    value = rng.standard_normal(50).astype(np.float32)
+    value = rng.standard_normal(shape).astype(np.float32)
     parameters = {"w": value.copy()}
     means = rule.start(parameters)
-    exact, first, second = value.astype(np.float64), np.zeros(50), np.zeros(50)
+    exact, first, second = value.astype(np.float64), np.zeros(shape), np.zeros(shape)
     for number in range(1, 31):
-        gradient = rng.standard_normal(50).astype(np.float32)
+        gradient = rng.standard_normal(shape).astype(np.float32)
         rate = 0.01 * number
         rule.step(number, rate, parameters, {"w": gradient}, means)
         first = 0.8 * first + 0.2 * gradient
         second = 0.95 * second + 0.05 * np.square(gradient.astype(np.float64))
-        exact *= 1 - rate * 0.1
+        exact *= 1 - rate * decay
         exact -= rate * (first / (1 - 0.8**number)) / (np.sqrt(second / (1 - 0.95**number)) + 1e-6)
     np.testing.assert_allclose(parameters["w"], exact, rtol=1e-5, atol=1e-6)
 

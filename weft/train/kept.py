@@ -6,7 +6,8 @@ It names the base, the data and the options, and a run with others is refused wi
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
@@ -69,6 +70,98 @@ class StepLog:
     def _line(self, step: StepResult) -> bytes:
         known = {name: value for name, value in asdict(step).items() if value is not None}
         return json.dumps({**known, "steps": self.steps}).encode() + b"\n"
+
+
+class Keeping:
+    """What every training does: iterate over it, and every element is a step that is done. With `output` its state is
+    kept there every so often; at the end `finish` writes what was learnt, and the state goes."""
+
+    run: Any
+    base: Any
+    learner: Any
+    output: Path | None
+    save_every: float
+    seconds: float = 0.0
+
+    @property
+    def title(self) -> str:
+        """What kind of training this is, for people."""
+        raise NotImplementedError
+
+    def facts(self) -> Iterator[tuple[str, str]]:
+        """What is learnt, for people."""
+        raise NotImplementedError
+
+    def shown_rows(self, rows: int, tokens: int) -> Iterator[list[tuple[str, bool]]]:
+        """The beginning of the first rows: pieces of text, and whether they are learnt."""
+        raise NotImplementedError
+
+    def uses(self) -> list[str]:
+        """Commands that use what was learnt."""
+        raise NotImplementedError
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What a run that goes on must have in common with its beginning."""
+        raise NotImplementedError
+
+    def write(self) -> None:
+        """Write to `output` what was learnt."""
+        raise NotImplementedError
+
+    def check_output(self, resume: bool) -> None:
+        """InputError where the folder has something else already, or no run to go on with is named."""
+        if self.output is None:
+            if resume:
+                raise InputError("train", "needs the folder of the run", field="resume", advice="give output (-o)")
+            return
+        if self.output.exists() and not self.output.is_dir():
+            raise InputError("train", f"{self.output} is a file", field="output", advice="name a folder")
+        if not resume and (self.output / FILE).is_file():
+            what = f"{self.output} has a run that has not ended"
+            raise InputError("train", what, field="output", advice="go on with --resume, or name another folder")
+        if not resume and self.output.is_dir() and any(path.name != STEPS for path in self.output.iterdir()):
+            what = f"{self.output} is not empty"
+            raise InputError("train", what, field="output", advice="name a new folder, or remove what is there")
+
+    def take_up(self) -> None:
+        """Go on with the run that `output` has."""
+        assert self.output is not None
+        tensors, facts = taken_up(self.output, self.about)
+        self.run.restore(tensors, facts)
+        self.seconds = facts["seconds"]
+
+    def __iter__(self) -> Iterator[Any]:
+        saved = began = time.perf_counter()
+        before = self.seconds
+        log = None if self.output is None else StepLog(self.output, self.run.history, self.run.steps)
+        for step in self.run:
+            now = time.perf_counter()
+            self.seconds = before + now - began
+            if log is not None:
+                log.add(step)
+            if self.output is not None and now - saved >= self.save_every:
+                self.keep()
+                saved = time.perf_counter()
+            yield step
+        self.finish()
+
+    def keep(self) -> None:
+        """Write the state to `output`, to go on from it."""
+        if self.output is not None:
+            tensors, facts = self.run.state()
+            keep(self.output, tensors, {**facts, "seconds": self.seconds}, self.about)
+
+    def finish(self) -> None:
+        """Write what was learnt and the report, and remove the state: the run has ended."""
+        if self.output is None:
+            return
+        from weft.train.report.files import write_report
+
+        with writing(self.output):
+            self.write()
+            write_report(self.output, self)
+            (self.output / FILE).unlink(missing_ok=True)
 
 
 class writing:

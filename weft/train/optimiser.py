@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 Arrays = dict[str, "np.ndarray"]
 
+BLOCK = 1 << 15  # numbers at a time, so that what is computed between stays in the cache
 SCHEDULES = ("constant", "linear", "cosine")
 
 
@@ -70,26 +71,44 @@ class AdamW:
         means: tuple[Arrays, Arrays],
     ) -> None:
         """Change the parameters and the means in place. `number` counts from 1."""
+        for name, value in parameters.items():
+            arrays = [array.reshape(-1) for array in (value, means[0][name], means[1][name], gradient[name])]
+            decay = self.decay if value.ndim > 1 else 0.0  # of matrices: biases and norms keep their size
+            for first in range(0, value.size, BLOCK):
+                self._step(number, rate, decay, *(array[first : first + BLOCK] for array in arrays))
+
+    def _step(
+        self,
+        number: int,
+        rate: float,
+        decay: float,
+        value: np.ndarray,
+        first: np.ndarray,
+        second: np.ndarray,
+        change: np.ndarray,
+    ) -> None:
         import numpy as np
 
         first_part, second_part = 1.0 - self.beta1**number, 1.0 - self.beta2**number
-        for name, value in parameters.items():
-            first, second, change = means[0][name], means[1][name], gradient[name]
-            first *= np.float32(self.beta1)
-            first += np.float32(1.0 - self.beta1) * change
-            second *= np.float32(self.beta2)
-            second += np.float32(1.0 - self.beta2) * change * change
-            if self.decay:
-                value *= np.float32(1.0 - rate * self.decay)
-            root = np.sqrt(second) / np.float32(math.sqrt(second_part)) + np.float32(self.eps)
-            value -= np.float32(rate / first_part) * (first / root)
+        first *= np.float32(self.beta1)
+        first += np.float32(1.0 - self.beta1) * change
+        second *= np.float32(self.beta2)
+        second += np.float32(1.0 - self.beta2) * change * change
+        if decay:
+            value *= np.float32(1.0 - rate * decay)
+        root = np.sqrt(second) / np.float32(math.sqrt(second_part)) + np.float32(self.eps)
+        value -= np.float32(rate / first_part) * (first / root)
 
 
 def clip(gradient: Arrays, most: float) -> float:
     """Scale the gradient down, in place, so that its norm is at most `most`, 0 for any; returns the norm it had."""
     import numpy as np
 
-    squares = sum(float(np.sum(np.square(value, dtype=np.float64))) for _, value in sorted(gradient.items()))
+    squares = 0.0
+    for _, value in sorted(gradient.items()):
+        flat = value.reshape(-1)
+        for first in range(0, flat.size, BLOCK):
+            squares += float(np.sum(np.square(flat[first : first + BLOCK], dtype=np.float64)))
     norm = math.sqrt(squares)
     if not math.isfinite(norm):
         advice = "use a smaller rate, or look for broken rows in the data"

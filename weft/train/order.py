@@ -3,9 +3,10 @@ up anywhere."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from weft.errors import InputError
 
@@ -16,6 +17,34 @@ if TYPE_CHECKING:
 def shuffled(count: int, seed: int, epoch: int) -> list[int]:
     """The numbers 0 to count - 1 in the order of this epoch, the same on every machine."""
     return sorted(range(count), key=lambda number: sha256(f"{seed} {epoch} {number}".encode()).digest())
+
+
+def held_out(rows: Sequence[int], part: float, seed: int) -> set[int]:
+    """A part of these rows, chosen by the seed: at least one, and not all."""
+    held = min(len(rows) - 1, max(1, round(part * len(rows))))
+    if held < 1:
+        what = f"must leave rows on both sides, and there is {len(rows)}"
+        raise InputError("train", what, field="valid", given=part, advice="give more rows, or a file")
+    return {rows[number] for number in shuffled(len(rows), seed, -1)[:held]}
+
+
+def distinct_batches(texts: Sequence[Collection[Any]], order: Sequence[int], size: int) -> Iterator[list[int]]:
+    """`size` examples at a time in this order, none of which has a text of another one: where all others count as
+    wrong answers, the same text must not. An example that has to wait comes first in the next batch."""
+    waiting = deque(order)
+    while waiting:
+        held: list[int] = []
+        later: list[int] = []
+        seen: set[Any] = set()
+        while waiting and len(held) < size:
+            number = waiting.popleft()
+            if seen.isdisjoint(texts[number]):
+                held.append(number)
+                seen.update(texts[number])
+            else:
+                later.append(number)
+        yield held
+        waiting.extendleft(reversed(later))
 
 
 def batches(lengths: Sequence[int], order: Sequence[int], tokens: int) -> Iterator[list[int]]:

@@ -34,6 +34,7 @@ class StepResult:
     the gradient before it was clipped, and the validation loss after it where that was measured.
 
     Preference training also has the part of its pairs whose chosen answer the model prefers, and the mean margin.
+    Training of vectors has a score beside the validation loss, of which more is better.
     """
 
     number: int
@@ -45,6 +46,7 @@ class StepResult:
     valid: float | None = None
     accuracy: float | None = None
     margin: float | None = None
+    score: float | None = None
 
 
 @frozen
@@ -66,6 +68,9 @@ class Run:
     `step_tokens` changes nothing. `valid` are lessons that are measured and not learnt; `best` has the parameters that
     were best for them. `start` are matrices to begin with.
     """
+
+    measure_name = ""  # of the score that validations give beside the loss, if they do
+    before: dict[str, float] | None = None  # a validation before the first step
 
     def __init__(
         self,
@@ -89,7 +94,7 @@ class Run:
         warmup = math.ceil(self.options.warmup * self.steps)
         self._schedule = Schedule(self.options.rate, self.steps, self.options.schedule, warmup)
         self._rule = AdamW(decay=self.options.decay)
-        given = first_parameters(learner, self.options.seed) if start is None else start
+        given = first_parameters(learner.shapes, self.options.seed) if start is None else start
         self.parameters: Arrays = {name: given[name].copy() for name in learner.shapes}
         self._means = self._rule.start(self.parameters)
         self.history: list[StepResult] = []
@@ -136,7 +141,9 @@ class Run:
     def _step(self, batch: list[int]) -> StepResult:
         number = self.done + 1
         found = self.learn(batch)
-        gradient = {name: value / value.dtype.type(found.count) for name, value in found.sums.items()}
+        gradient = found.sums
+        for value in gradient.values() if found.count != 1 else ():
+            value /= value.dtype.type(found.count)
         norm = clip(gradient, self.options.clip)
         rate = self._schedule.at(number)
         self._whole = False
@@ -148,14 +155,22 @@ class Run:
             found.targets,
             rate,
             norm,
-            valid=self.measure() if self._measured(number) else None,
+            **(self.check() if self._measured(number) else {}),
             **found.facts,
         )
-        if result.valid is not None and (self.best is None or result.valid < (self.best[0].valid or math.inf)):
+        if result.valid is not None and (self.best is None or self.better(result, self.best[0])):
             self.best = result, {name: value.copy() for name, value in self.parameters.items()}
         self.history.append(result)
         self._whole = True
         return result
+
+    def check(self) -> dict[str, float]:
+        """What a validation finds: fields of a step's result."""
+        return {"valid": self.measure()}
+
+    def better(self, result: StepResult, best: StepResult) -> bool:
+        """Whether a validated step is the best so far."""
+        return (result.valid or 0.0) < (best.valid or math.inf)
 
     def _measured(self, number: int) -> bool:
         every = self.options.valid_every or math.ceil(self.steps / CHECKS)
@@ -217,12 +232,12 @@ class Run:
         write_adapter(folder, self.learner.changes, chosen, base=base, **given)
 
 
-def first_parameters(learner: Learner, seed: int) -> Arrays:
+def first_parameters(shapes: Mapping[str, tuple[int, ...]], seed: int) -> Arrays:
     """Matrices before the first step, as PEFT has them: `down` uniform within 1 / sqrt(inputs), `up` zero."""
     import numpy as np
 
     made = {}
-    for name, shape in learner.shapes.items():
+    for name, shape in shapes.items():
         if name.startswith(UP):
             made[name] = np.zeros(shape, np.float32)
         else:

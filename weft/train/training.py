@@ -6,8 +6,7 @@ import math
 import os
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, fields
-from difflib import get_close_matches
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,9 +23,9 @@ from weft.train.data.lessons import read_lessons
 from weft.train.data.pairs import read_pairs
 from weft.train.data.rows import Data
 from weft.train.learner import Learner, Lesson
-from weft.train.options import Options
+from weft.train.options import Options, given_options
 from weft.train.preference import PreferenceRun, flat_lessons
-from weft.train.run import STEP_TOKENS, Run, StepResult
+from weft.train.run import STEP_TOKENS, Run
 from weft.train.targets import changes_of, choose, products
 from weft.weights.sources import locate
 
@@ -76,7 +75,7 @@ class Base:
         return Encoder(self.tokenizer, self.template, self.end, loss)
 
 
-class Training:
+class Training(kept.Keeping):
     """Iterate over it: every element is a step that is done. With `output` its state is kept there every so often, and
     at the end the adapter (`output`, the best one if there is validation data, and `output/last`) and a report."""
 
@@ -101,9 +100,8 @@ class Training:
         if kind == "dpo" and self.options.dropout:
             what = "must be 0: both log-probabilities of a pair are those of the whole model"
             raise InputError("train", what, field="dropout", given=self.options.dropout)
-        self._check_output(resume)
+        self.check_output(resume)
         self.base = Base.open(model)
-        self.seconds = 0.0
         made, read = KINDS[kind]
         encoder = self.base.encoder(self.options.loss)
         limits: dict[str, Any] = {
@@ -134,24 +132,7 @@ class Training:
         )
         self._start = None if first is None else _digest_of(first)
         if resume:
-            assert self.output is not None
-            tensors, facts = kept.taken_up(self.output, self.about)
-            self.run.restore(tensors, facts)
-            self.seconds = facts["seconds"]
-
-    def _check_output(self, resume: bool) -> None:
-        if self.output is None:
-            if resume:
-                raise InputError("train", "needs the folder of the run", field="resume", advice="give output (-o)")
-            return
-        if self.output.exists() and not self.output.is_dir():
-            raise InputError("train", f"{self.output} is a file", field="output", advice="name a folder")
-        if not resume and (self.output / kept.FILE).is_file():
-            what = f"{self.output} has a run that has not ended"
-            raise InputError("train", what, field="output", advice="go on with --resume, or name another folder")
-        if not resume and self.output.is_dir() and any(path.name != kept.STEPS for path in self.output.iterdir()):
-            what = f"{self.output} is not empty"
-            raise InputError("train", what, field="output", advice="name a new folder, or remove what is there")
+            self.take_up()
 
     def _check_ids(self) -> None:
         flat = [lesson for data in (self.data, self.valid) if data for lesson in flat_lessons(data.lessons)]
@@ -186,11 +167,11 @@ class Training:
         left = room - plan["weights"] - plan["matrices"]
         if plan["work"] > left and not self.learner.fit(left, tokens, tokens, tokens // WARM_TOKENS):
             plan = self.memory_plan(tokens)
-            parts = ", ".join(f"{name} {_size(size)}" for name, size in plan.items())
-            least = _size(sum(plan.values()))
+            parts = ", ".join(f"{name} {decimal_size(size)}" for name, size in plan.items())
+            least = decimal_size(sum(plan.values()))
             raise MemoryPlanError(
                 "train",
-                f"a row of {tokens} tokens needs at least {least} ({parts}), and {_size(room)} may be used",
+                f"a row of {tokens} tokens needs at least {least} ({parts}), and {decimal_size(room)} may be used",
                 advice=f"give --memory {least.replace(' ', '')}, or a smaller --max-length with --too-long split",
             )
         return tokens
@@ -221,44 +202,55 @@ class Training:
         passes = 1.6 if self.kind == "dpo" else 1.0  # a pair's log-probabilities are found before its gradient
         return {"seconds": passes * tokens / rate, "tokens_per_second": rate / passes}
 
-    def __iter__(self) -> Iterator[StepResult]:
-        saved = began = time.perf_counter()
-        before = self.seconds
-        log = None if self.output is None else kept.StepLog(self.output, self.run.history, self.run.steps)
-        for step in self.run:
-            now = time.perf_counter()
-            self.seconds = before + now - began
-            if log is not None:
-                log.add(step)
-            if self.output is not None and now - saved >= self.save_every:
-                self.keep()
-                saved = time.perf_counter()
-            yield step
-        self.finish()
-
-    def keep(self) -> None:
-        """Write the state to `output`, to go on from it."""
-        if self.output is not None:
-            tensors, facts = self.run.state()
-            kept.keep(self.output, tensors, {**facts, "seconds": self.seconds}, self.about)
-
-    def finish(self) -> None:
-        """Write the adapters and the report, and remove the state: the run has ended."""
-        if self.output is None:
-            return
+    def write(self) -> None:
         from weft.train.data.sample import SAMPLE, sample_text
-        from weft.train.report.files import write_report
         from weft.weights.files import replacing
 
-        with kept.writing(self.output):
-            about: dict[str, Any] = {"base": self.base.name, "weights": self.base.weights}
-            self.run.save(self.output, best=True, **about)
-            if self.run.best is not None:
-                self.run.save(self.output / "last", **about)
-            write_report(self.output, self)
-            with replacing(self.output / SAMPLE) as out:  # for `weft merge`
-                out.write(sample_text(flat_lessons((self.valid or self.data).lessons)).encode())
-            (self.output / kept.FILE).unlink(missing_ok=True)
+        assert self.output is not None
+        about: dict[str, Any] = {"base": self.base.name, "weights": self.base.weights}
+        self.run.save(self.output, best=True, **about)
+        if self.run.best is not None:
+            self.run.save(self.output / "last", **about)
+        with replacing(self.output / SAMPLE) as out:  # for `weft merge`
+            out.write(sample_text(flat_lessons((self.valid or self.data).lessons)).encode())
+
+    @property
+    def title(self) -> str:
+        """What kind of training this is, for people."""
+        return {"lora": "LoRA", "dpo": "Preference training"}[self.kind]
+
+    def facts(self) -> Iterator[tuple[str, str]]:
+        """What is learnt, for people."""
+        data, valid = self.data, self.valid
+        yield "rows", f"{data.rows:,}"
+        yield "tokens", f"{data.tokens:,}"
+        yield "learnt tokens", f"{data.targets:,} ({100 * data.targets / data.tokens:.0f} %)"
+        for name in ("cut", "split", "dropped"):
+            if getattr(data, name, 0):
+                yield f"rows {name}", f"{getattr(data, name):,}"
+        if valid is not None:
+            yield "validation", f"{valid.rows:,} rows, {valid.targets:,} learnt tokens"
+
+    def shown_rows(self, rows: int, tokens: int) -> Iterator[list[tuple[str, bool]]]:
+        """The beginning of the first rows: pieces of text, and whether they are learnt. Runs of tokens are decoded
+        together, so that characters stay whole."""
+        for lesson in flat_lessons(self.data.lessons[:rows]):
+            learnt = [False, *(lesson.shares[1:tokens] != 0).tolist()]
+            pieces, start = [], 0
+            for at in range(1, len(learnt) + 1):
+                if at == len(learnt) or learnt[at] != learnt[start]:
+                    text = self.base.tokenizer.decode(lesson.ids[start:at], skip_special=False)
+                    pieces.append((text, learnt[start]))
+                    start = at
+            yield pieces + ([(" …", False)] if len(lesson.ids) > tokens else [])
+
+    def uses(self) -> list[str]:
+        """Commands that use the adapter."""
+        base, adapter = self.base.name, self.output
+        return [
+            f"weft chat {base} --adapter {adapter}",
+            f"weft merge {base} {adapter} -o merged.gguf --type q8_0 --max-loss 0.01",
+        ]
 
 
 def lora(model: str | os.PathLike[str], data: Data, **options: Any) -> Training:
@@ -276,24 +268,19 @@ def dpo(model: str | os.PathLike[str], data: Data, **options: Any) -> Training:
     return Training("dpo", model, data, **options)
 
 
-def _size(count: int) -> str:
+def decimal_size(count: int) -> str:
     """Bytes in decimal units, rounded up, so that a limit of what is said is enough."""
     unit, name = (10**9, "GB") if count >= 10**9 else (10**6, "MB")
     return f"{math.ceil(100 * count / unit) / 100:.2f} {name}"
 
 
 def _options(given: Mapping[str, Any], started: bool) -> Options:
-    names = [field.name for field in fields(Options)]
-    for name in given:
-        if name not in names:
-            near = get_close_matches(name, names, n=1)
-            advice = f"did you mean {near[0]}?" if near else f"options are {', '.join(names)}"
-            raise InputError("train", f"there is no option {name}", advice=advice)
+    found = given_options(Options, given)
     fixed = [name for name in ("rank", "alpha", "targets", "rslora") if name in given]
     if started and fixed:
         what = "is given by the adapter that the training starts from"
         raise InputError("train", what, field=fixed[0], given=given[fixed[0]], advice="leave it out")
-    return Options(**given)
+    return found
 
 
 def _digest_of(arrays: Mapping[str, Any]) -> str:

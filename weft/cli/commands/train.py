@@ -18,7 +18,7 @@ from weft.cli.stopping import terminable
 from weft.progress import duration
 
 if TYPE_CHECKING:
-    from weft.train import StepResult, Training
+    from weft.train import StepResult
 
 LINE_S = 15.0  # between two lines where there is no terminal
 # How the options of the command are called in the library, where they differ.
@@ -135,7 +135,9 @@ def lora(**given: Any) -> None:
       weft train lora ./model docs.jsonl -o more --from my-lora --loss all --too-long split
       weft train lora smollm2-135m-instruct chats.jsonl -o my-lora --resume
     """
-    train("lora", given)
+    from weft import train as library
+
+    train(library.lora, given)
 
 
 @command.command()
@@ -152,22 +154,77 @@ def dpo(**given: Any) -> None:
       weft train dpo smollm2-135m-instruct pairs.jsonl -o preferred --lr 5e-5
       weft train dpo smollm2-135m-instruct pairs.parquet -o preferred --beta 0.3 --valid 0.1
     """
-    train("dpo", given)
+    from weft import train as library
+
+    train(library.dpo, given)
 
 
-def train(kind: str, given: dict[str, Any]) -> None:
-    """Run one of the commands."""
-    from weft.train import Training
+@command.command()
+@click.argument("model")
+@click.argument("data", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, metavar="FILE", help="A .jsonl file.")
+@click.option("--negatives", type=int, default=3, show_default=True, help="Of each anchor.")
+@click.option("--corpus", type=click.Path(path_type=Path), help="More candidates: a file with a text on each line.")
+@click.option("--first", type=int, default=0, show_default=True, help="Skip so many of the nearest: may be positives.")
+@click.option("--last", type=int, help="Look at candidates up to this rank (default: as many as are needed).")
+@click.option("--min-score", "least", type=float, help="Least cosine of a negative with its anchor.")
+@click.option("--max-score", "most", type=float, help="Greatest cosine of a negative with its anchor.")
+@click.option("--margin", type=float, help="By how much less similar than the positive a negative must be.")
+@click.option("--relative-margin", type=float, help="The same as a part of the positive's similarity, as 0.05.")
+@click.option("--sampling", type=click.Choice(["top", "random"]), default="top", show_default=True)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Decides random choices.")
+@click.option(
+    "--form",
+    type=click.Choice(["triplet", "tuple", "pair"]),
+    default="triplet",
+    show_default=True,
+    help="Rows that are written: one for each negative; one with all of them; or pairs with a label, for a reranker.",
+)
+@options.threads()
+@terminable()
+def mine(model: str, data: Path, output: Path, corpus: Path | None, form: str, threads: int | None, **how: Any) -> None:
+    """Find hard negatives: texts that MODEL finds near to an anchor and that are not its positives.
 
+    DATA has rows with an `anchor` (or `query`) and a `positive` (or `document`, `answer`). Candidates are the positives
+    of all rows, and the lines of --corpus. The rows that are written can be learnt with --loss ranking or triplet.
+
+    \b
+    Examples:
+      weft train mine all-MiniLM-L6-v2 pairs.jsonl -o triplets.jsonl --relative-margin 0.05
+      weft train mine ./model pairs.jsonl -o labelled.jsonl --form pair --first 10 --last 50 --sampling random
+    """
+    import json
+
+    from weft.embed import Embedder
+    from weft.train.vectors.mining import mine as mined
+    from weft.weights.files import replacing
+
+    lines = None if corpus is None else [line for line in corpus.read_text("utf-8").splitlines() if line.strip()]
+    embedder = Embedder(model, truncate="head", threads=threads)
+    anchors = rows = short = 0
+    with replacing(output) as out:
+        for found in mined(embedder, data, corpus=lines, **how):
+            anchors += 1
+            short += len(found.negatives) < how["negatives"]
+            for row in found.rows(form, how["negatives"]):
+                rows += 1
+                out.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
+    screen.note(f"{rows:,} rows of {anchors:,} pairs in {output}")
+    if short:
+        screen.note(f"{short:,} pairs have fewer than {how['negatives']} negatives; widen --last or the margins")
+
+
+def train(make: Callable[..., Any], given: dict[str, Any], what: str = "the adapter") -> None:
+    """Run one of the commands: `make` takes the model, the data and the options of the library."""
     dry = given.pop("dry_run")
     if given["output"] is None and not dry:
-        raise click.UsageError("no folder for the adapter; give -o FOLDER, or --dry-run")
+        raise click.UsageError(f"no folder for {what}; give -o FOLDER, or --dry-run")
     named = {NAMES.get(name, name): value for name, value in given.items() if value is not None}
     if "valid" in named:
         named["valid"] = _valid(named["valid"])
     if dry:
         named.pop("output", None)
-    training = Training(kind, str(named.pop("model")), named.pop("data"), **named)
+    training = make(str(named.pop("model")), named.pop("data"), **named)
     if dry:
         _tell_plan(training)
         return
@@ -192,7 +249,7 @@ def _valid(given: str) -> float | Path:
         return Path(given)
 
 
-def _run(training: Training) -> bool:
+def _run(training: Any) -> bool:
     """Make all steps; True if Ctrl-C stopped them after one."""
     with _stopping() as stop, _shown(training) as tell:
         for step in training:
@@ -226,7 +283,7 @@ def _stopping() -> Iterator[Callable[[], bool]]:
 
 
 @contextmanager
-def _shown(training: Training) -> Iterator[Callable[[StepResult], None]]:
+def _shown(training: Any) -> Iterator[Callable[[StepResult], None]]:
     """A bar with tokens a second, the time left and the loss; elsewhere than on a terminal lines, now and then."""
     from weft import flags
 
@@ -240,6 +297,7 @@ def _shown(training: Training) -> Iterator[Callable[[StepResult], None]]:
         seconds = max(1e-9, time.monotonic() - began)
         left = seconds / (step.number - first) * (total - step.number)
         valid = f", validation {step.valid:.4f}" if step.valid is not None else ""
+        valid += f", {training.run.measure_name} {step.score:.4f}" if step.score is not None else ""
         right = f", {100 * step.accuracy:.0f} % preferred" if step.accuracy is not None else ""
         return f"loss {step.loss:.4f}{valid}{right}, {tokens / seconds:,.0f} tokens/s, {duration(left)} left"
 
@@ -264,26 +322,23 @@ def _shown(training: Training) -> Iterator[Callable[[StepResult], None]]:
         yield lambda step: bar.update(task, completed=step.number, facts=facts(step))
 
 
-def _plan(training: Training) -> list[tuple[str, str]]:
-    data, valid, learner = training.data, training.valid, training.learner
-    shown = [
+def _plan(training: Any) -> list[tuple[str, str]]:
+    learner, count = training.learner, len(training.learner.changes)
+    matrices = f"{count:,} matrices" if count else "all weights"
+    return [
         ("base", f"{training.base.name} ({training.base.checkpoint.model_type})"),
-        ("trained", f"{len(learner.changes):,} matrices, {screen.number(learner.parameters)} numbers"),
-        ("rows", f"{data.rows:,}, {data.tokens:,} tokens"),
-        ("learnt tokens", f"{data.targets:,}, {100 * data.targets / data.tokens:.0f} % of all"),
+        ("trained", f"{matrices}, {screen.number(learner.parameters)} numbers"),
+        *training.facts(),
         ("steps", f"{training.run.steps:,}"),
     ]
-    changed = [f"{getattr(data, name):,} {name}" for name in ("cut", "split", "dropped") if getattr(data, name, 0)]
-    shown += [("too long", ", ".join(changed))] if changed else []
-    return shown + ([("validation", f"{valid.rows:,} rows, {valid.targets:,} learnt tokens")] if valid else [])
 
 
-def _tell_start(training: Training) -> None:
+def _tell_start(training: Any) -> None:
     for name, text in _plan(training):
         screen.note(f"{name}: {text}")
 
 
-def _tell_plan(training: Training) -> None:
+def _tell_plan(training: Any) -> None:
     tokens = training.run.step_tokens
     plan, speed = training.memory_plan(tokens), training.estimate()
     parts = ", ".join(f"{name} {screen.size(size)}" for name, size in plan.items())
@@ -294,18 +349,21 @@ def _tell_plan(training: Training) -> None:
     screen.facts([*_plan(training), ("memory", memory), ("about", about)])
 
 
-def _tell_end(training: Training) -> None:
+def _tell_end(training: Any) -> None:
     from weft.train.report import curve
-    from weft.train.report.files import curves, uses
+    from weft.train.report.files import curves
 
     run = training.run
     if run.done > 1:
         screen.note("\n".join(curve.text(curves(training)[0])))
-    best = (
-        "" if run.best is None else f"; best validation loss {run.best[0].valid:.4f} after step {run.best[0].number:,}"
-    )
+    best = ""
+    if run.best is not None and run.measure_name:
+        first = f" ({run.before['score']:.4f} before)" if run.before else ""
+        best = f"; best {run.measure_name} {run.best[0].score:.4f}{first} after step {run.best[0].number:,}"
+    elif run.best is not None:
+        best = f"; best validation loss {run.best[0].valid:.4f} after step {run.best[0].number:,}"
     early = " (stopped early)" if run.stopped_early and run.done < run.steps else ""
     screen.note(f"{run.done:,} steps{early} in {duration(training.seconds)}, loss {run.history[-1].loss:.4f}{best}")
     screen.note(f"see {training.output}/report.html; use it:")
-    for line in uses(training):
+    for line in training.uses():
         click.echo(line)

@@ -48,14 +48,10 @@ class Lessons:
 
     def parted(self, part: float, seed: int) -> tuple[Lessons, Lessons]:
         """The lessons without a part of the rows, and those of that part, chosen by the seed; at least one row each."""
-        from weft.train.order import shuffled
+        from weft.train.order import held_out
 
         rows = sorted(set(self.sources))
-        held = min(len(rows) - 1, max(1, round(part * len(rows))))
-        if held < 1:
-            what = f"must leave rows on both sides, and there is {len(rows)}"
-            raise InputError("train", what, field="valid", given=part, advice="give more rows, or a file")
-        chosen = {rows[number] for number in shuffled(len(rows), seed, -1)[:held]}
+        chosen = held_out(rows, part, seed)
         return self._of(set(rows) - chosen), self._of(chosen)
 
     def _of(self, rows: set[int]) -> Lessons:

@@ -6,16 +6,11 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from weft.progress import duration
-from weft.train.preference import flat_lessons
 from weft.train.report import curve
 from weft.weights.files import replacing
-
-if TYPE_CHECKING:
-    from weft.train.learner import Lesson
-    from weft.train.run import Run
 
 SHOWN_ROWS, SHOWN_TOKENS = 3, 400
 
@@ -23,14 +18,20 @@ SHOWN_ROWS, SHOWN_TOKENS = 3, 400
 class Trained(Protocol):
     """What a report reads of a training."""
 
-    kind: str
     output: Path | None
     seconds: float
     base: Any
     learner: Any
-    data: Any
-    valid: Any
-    run: Run
+    run: Any
+
+    @property
+    def title(self) -> str: ...
+
+    def facts(self) -> Iterable[tuple[str, str]]: ...
+
+    def shown_rows(self, rows: int, tokens: int) -> Iterable[list[tuple[str, bool]]]: ...
+
+    def uses(self) -> list[str]: ...
 
 
 PAGE = """<!doctype html>
@@ -75,7 +76,7 @@ svg {{ width: 100%; height: auto; }}
 {checks}
 <h2>What was learnt</h2>
 <table>{data}</table>
-<p class="about">The beginning of the first rows; marked tokens count in the loss.</p>
+<p class="about">The beginning of the first rows; what is marked counts in the loss.</p>
 {rows}
 <h2>Options</h2>
 <table>{options}</table>
@@ -104,40 +105,37 @@ def curves(training: Trained) -> tuple[list[tuple[float, float]], list[tuple[flo
 def page(training: Trained) -> str:
     """The whole report as HTML."""
     run, (losses, valid) = training.run, curves(training)
-    kind = {"lora": "LoRA", "dpo": "Preference training"}[training.kind]
     checked = [step for step in run.history if step.valid is not None]
-    table = _table(("step", "loss", "rate"), ((f"{s.number}", f"{s.valid:.4f}", f"{s.rate:.3g}") for s in checked))
+    table = _checks(checked, run.measure_name)
     base, count = escape(training.base.name), len(training.learner.changes)
+    trained = f"{count} matrices, {training.learner.parameters:,} numbers" if count else "all weights"
     return PAGE.format(
-        title=f"{kind}: {escape(Path(training.base.name).name)}",
-        about=f"{count} matrices, {training.learner.parameters:,} numbers, on {base}",
+        title=f"{training.title}: {escape(Path(training.base.name).name)}",
+        about=f"{trained}, on {base}",
         style=curve.STYLE,
         tiles="".join(f'<div class="tile"><b>{value}</b><span>{name}</span></div>' for name, value in _tiles(training)),
         key='<span><i style="background: var(--other)"></i>validation</span>' if valid else "",
         chart=curve.svg(losses, valid, style=False),
         norms=curve.svg([(float(step.number), step.norm) for step in run.history], title="norm", style=False),
         checks=f"<h2>Validation</h2><table>{table}</table>" if checked else "",
-        data=_facts(_data(training)),
-        rows="".join(f'<div class="text">{_row(training, lesson)}</div>' for lesson in _first(training)),
+        data=_facts(training.facts()),
+        rows="".join(
+            f'<div class="text">{_marked(pieces)}</div>' for pieces in training.shown_rows(SHOWN_ROWS, SHOWN_TOKENS)
+        ),
         options=_facts((name, str(value)) for name, value in asdict(run.options).items()),
-        use="\n".join(uses(training)).translate({ord("<"): "&lt;", ord("&"): "&amp;"}),
+        use="\n".join(training.uses()).translate({ord("<"): "&lt;", ord("&"): "&amp;"}),
     )
-
-
-def uses(training: Trained) -> list[str]:
-    """Commands that use the adapter."""
-    base, adapter = training.base.name, training.output
-    return [
-        f"weft chat {base} --adapter {adapter}",
-        f"weft merge {base} {adapter} -o merged.gguf --type q8_0 --max-loss 0.01",
-    ]
 
 
 def _tiles(training: Trained) -> Iterable[tuple[str, str]]:
     run = training.run
     few = [step.loss for step in run.history[-10:]]
     yield "loss, last steps", f"{sum(few) / len(few):.4f}"
-    if run.best is not None:
+    if run.before is not None:
+        yield f"{run.measure_name} before", f"{run.before['score']:.4f}"
+    if run.best is not None and run.measure_name:
+        yield f"best {run.measure_name}, step {run.best[0].number}", f"{run.best[0].score:.4f}"
+    elif run.best is not None:
         yield f"best validation, step {run.best[0].number}", f"{run.best[0].valid:.4f}"
     if run.history[-1].accuracy is not None:
         right = [step.accuracy or 0.0 for step in run.history[-10:]]
@@ -148,32 +146,15 @@ def _tiles(training: Trained) -> Iterable[tuple[str, str]]:
         yield "time", duration(training.seconds)
 
 
-def _data(training: Trained) -> Iterable[tuple[str, str]]:
-    data, valid = training.data, training.valid
-    yield "rows", f"{data.rows:,}"
-    yield "tokens", f"{data.tokens:,}"
-    yield "learnt tokens", f"{data.targets:,} ({100 * data.targets / data.tokens:.0f} %)"
-    for name in ("cut", "split", "dropped"):
-        if getattr(data, name, 0):
-            yield f"rows {name}", f"{getattr(data, name):,}"
-    if valid is not None:
-        yield "validation", f"{valid.rows:,} rows, {valid.targets:,} learnt tokens"
+def _marked(pieces: Iterable[tuple[str, bool]]) -> str:
+    return "".join(f"<mark>{escape(text)}</mark>" if learnt else escape(text) for text, learnt in pieces)
 
 
-def _first(training: Trained) -> list[Lesson]:
-    return flat_lessons(training.data.lessons[:SHOWN_ROWS])
-
-
-def _row(training: Trained, lesson: Lesson) -> str:
-    """The row's text, learnt tokens marked; runs of tokens are decoded together, so that characters stay whole."""
-    learnt = [False, *(lesson.shares[1:SHOWN_TOKENS] != 0).tolist()]
-    parts, start = [], 0
-    for at in range(1, len(learnt) + 1):
-        if at == len(learnt) or learnt[at] != learnt[start]:
-            text = escape(training.base.tokenizer.decode(lesson.ids[start:at], skip_special=False))
-            parts.append(f"<mark>{text}</mark>" if learnt[start] else text)
-            start = at
-    return "".join(parts) + (" …" if len(lesson.ids) > SHOWN_TOKENS else "")
+def _checks(steps: Iterable[Any], name: str) -> str:
+    """The table of validations, with the score of each where there is one."""
+    columns = ("step", "loss", *([name] if name else []), "rate")
+    rows = ((f"{s.number}", f"{s.valid:.4f}", *([f"{s.score:.4f}"] if name else []), f"{s.rate:.3g}") for s in steps)
+    return _table(columns, rows)
 
 
 def _facts(rows: Iterable[tuple[str, str]]) -> str:
