@@ -105,7 +105,7 @@ void Executable::bind_weights(const Weights& weights) {
 
 // A product whose rows belong to several matrices reads a stack, and nothing else does.
 void Executable::check_stacks(const Instruction& instruction) const {
-  const size_t starts = instruction.op == "matmul_back" ? 2 : 3;
+  const size_t starts = instruction.op.starts_with("matmul_back") ? 2 : 3;
   const bool grouped = instruction.op.starts_with("matmul") && instruction.op != "matmul_i8" && instruction.in.size() > starts && instruction.in[starts] >= 0;
   for (size_t i = 0; i < instruction.in.size(); ++i) {
     const int index = instruction.in[i];

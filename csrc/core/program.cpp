@@ -88,11 +88,16 @@ Linear read_slot(json::Value item) {
   return in_range({item.integer_or("T", 0), item.integer_or("B", 0), item.integer_or("L", 0), item.integer_or("const", 0)});
 }
 
+// What the numbers of a product are rounded to; kernels/narrow_blocks.h has the same list.
+constexpr const char* kNarrows[] = {"f16", "bf16"};
+
 double read_word(std::string_view word) {
   for (size_t i = 0; i < std::size(kActivations); ++i)
     if (word == kActivations[i]) return static_cast<double>(i);
   for (size_t i = 0; i < std::size(kPoolModes); ++i)
     if (word == kPoolModes[i]) return static_cast<double>(i);
+  for (size_t i = 0; i < std::size(kNarrows); ++i)
+    if (word == kNarrows[i]) return static_cast<double>(i);
   malformed("unknown word in an attribute: " + std::string(word));
 }
 

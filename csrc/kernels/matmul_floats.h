@@ -154,6 +154,14 @@ static void dequantise_panel(const Product& a, int64_t panel, int64_t k, int64_t
   }
 }
 
+// Format::panel_bytes, from constants: called as a function it would be a symbol that all levels share.
+template <DType type>
+WEFT_INLINE int64_t bytes_of_panel(int64_t cols) {
+  constexpr Format f = format_of(type);
+  constexpr int64_t codes = f.chunk_bytes(), header = f.header_bytes();
+  return (cols / kChunk * codes + cols / f.block * header + 63) / 64 * 64;
+}
+
 // Columns [k, k + depth) of one panel of any type but f32.
 static void widen_panel(const Product& a, int64_t panel, int64_t k, int64_t depth, float* out) {
   switch (a.dtype) {
@@ -161,8 +169,7 @@ static void widen_panel(const Product& a, int64_t panel, int64_t k, int64_t dept
     case DType::bf16: return widen_floats<Bf16>(a, panel, k, depth, out);
 #define X(name)                                                                                                        \
   case DType::name:                                                                                                    \
-    return decode_panel<DType::name>(a.w + panel * format_of(DType::name).panel_bytes(a.depth), a.depth, k, \
-                                     depth, out);
+    return decode_panel<DType::name>(a.w + panel * bytes_of_panel<DType::name>(a.depth), a.depth, k, depth, out);
       WEFT_PACKED_TYPES(X)
 #undef X
     default: __builtin_trap();  // verified when the program was bound

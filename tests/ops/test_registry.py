@@ -8,7 +8,7 @@ import pytest
 
 from weft.errors import InputError, NotFoundError, ShapeError
 from weft.ops import catalogue, matmul, quantise_rows, reshape, rms_norm, rope
-from weft.ops.registry import ACTIVATIONS, POOL_MODES, Array, Cost, find, missing_parts, op
+from weft.ops.registry import ACTIVATIONS, NARROWS, POOL_MODES, Array, Cost, find, missing_parts, op
 from weft.ops.spec import Spec, T, as_dtype, spec_of
 from weft.ops.tolerance import DEFAULTS, relative_error
 
@@ -21,6 +21,10 @@ def test_the_words_are_those_of_the_kernels():
     lists = dict(re.findall(r"const char\* k(\w+)\[\] = \{(.*?)\}", header, re.DOTALL))
     assert re.findall(r'"(\w+)"', lists["Activations"]) == list(ACTIVATIONS)
     assert re.findall(r'"(\w+)"', lists["PoolModes"]) == list(POOL_MODES)
+    source = (ROOT / "csrc" / "core" / "program.cpp").read_text()
+    assert re.findall(r'"(\w+)"', source.split("kNarrows[] = {")[1].split("}")[0]) == list(NARROWS)
+    header = (ROOT / "csrc" / "kernels" / "narrow_blocks.h").read_text()
+    assert header.split("enum class Narrow : int { ")[1].split(" }")[0].split(", ") == list(NARROWS)
 
 
 def test_the_catalogue_is_the_table_of_the_design_page():
@@ -134,6 +138,7 @@ def test_every_tolerance_has_a_reason_and_none_is_sloppy():
     for one in catalogue().values():
         assert len(one.because) >= 12
         coarse = one.name in ("attention_bf16", "attention_half", "attention_paged_bf16", "matmul_half")
+        coarse |= one.name.endswith("_narrow")
         assert one.tolerances["f32"] <= (2.0**-8 if coarse else 1e-5)
         assert set(one.tolerances) >= set(DEFAULTS)
 

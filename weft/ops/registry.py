@@ -36,6 +36,7 @@ LEARNING = (
     "experts_backward",
     "recurrent_backward",
     "training",
+    "narrow",
 )  # imported where one of them is asked for
 FAMILIES = (
     "elementwise", "norm", "matmul", "quant", "gather", "rope", "attention", "paged", "recurrent", "reduce", "experts"
@@ -45,8 +46,10 @@ FAMILIES = (
 ActivationOrNone = Literal["none", "gelu", "gelu_tanh", "silu", "relu", "tanh", "sigmoid", "softplus", "relu2"]
 Activation = Literal["gelu", "gelu_tanh", "silu", "relu", "tanh", "sigmoid", "softplus", "relu2"]
 PoolMode = Literal["mean", "first", "last", "max", "mean_sqrt_len", "weightedmean"]
+Narrow = Literal["f16", "bf16"]
 ACTIVATIONS: tuple[str, ...] = get_args(ActivationOrNone)
 POOL_MODES: tuple[str, ...] = get_args(PoolMode)
+NARROWS: tuple[str, ...] = get_args(Narrow)
 
 # Roles of operands. In a program an operand with the role weight, kv, recurrent, conv or table is always a value of
 # that kind.

@@ -179,8 +179,22 @@ class writing:
             raise BackendError("train", what, advice=advice) from error
 
 
+def compute(folder: Path) -> str:
+    """The arithmetic that a run began with."""
+    return str(_opened(folder)[1]["compute"])
+
+
 def taken_up(folder: Path, about: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The tensors and facts that `keep` wrote; InputError where the run would not be the same."""
+    opened, before, facts = _opened(folder)
+    for name, value in json.loads(json.dumps(about)).items():
+        if before.get(name) != value:
+            raise _other(name, before.get(name), value)
+    return {name: view.numpy() for name, view in opened.tensors.items()}, facts
+
+
+def _opened(folder: Path) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    """The file, what the run is about, and its facts."""
     path = folder / FILE
     if not path.is_file():
         what = f"{folder} has no run to go on with: there is no {FILE}"
@@ -188,17 +202,15 @@ def taken_up(folder: Path, about: Mapping[str, Any]) -> tuple[dict[str, Any], di
     opened = open_safetensors(path)
     try:
         found = json.loads(opened.metadata["weft"])
-        version, before, facts = found["version"], found["about"], found["facts"]
+        version, before, facts = found["version"], dict(found["about"]), found["facts"]
     except (KeyError, ValueError, TypeError) as error:
         raise FormatError(FILE, "the file is not a run of weft") from error
     if version != VERSION:
         raise FormatError(
             FILE, f"must be {VERSION}", field="version", given=version, advice="use the weft that wrote it"
         )
-    for name, value in json.loads(json.dumps(about)).items():
-        if before.get(name) != value:
-            raise _other(name, before.get(name), value)
-    return {name: view.numpy() for name, view in opened.tensors.items()}, facts
+    before.setdefault("compute", "f32")  # runs of before the option was there
+    return opened, before, facts
 
 
 def _other(name: str, before: Any, now: Any) -> InputError:

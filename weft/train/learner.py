@@ -6,12 +6,15 @@ comes out. A batch is any number of steps: its gradient is the same to the bit h
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from weft.backends import Backend, open_backend
+from weft.computes import TRAINING_COMPUTES
 from weft.errors import InputError, UnsupportedError
 from weft.frozen import frozen
 from weft.graph import T
@@ -29,6 +32,7 @@ from weft.graph.passes.learn import (
     with_lora,
     with_loss,
 )
+from weft.graph.passes.lower_narrow import lower_narrow
 from weft.graph.passes.trained import with_trained
 from weft.graph.plan import plan
 from weft.nn import Scope
@@ -49,6 +53,10 @@ if TYPE_CHECKING:
     from weft.runtime.prepared import Prepared
 
 Arrays = dict[str, "np.ndarray"]
+# Of the measurement that chooses an arithmetic.
+PROBE_TOKENS, ROUNDS = 128, 3  # of a measurement
+FASTER = 1.1  # times as fast as f32 pays for other last digits
+NEAR = 0.05  # the norm of the difference from f32's gradient, over that one's norm
 
 
 class BaseLearner:
@@ -83,7 +91,21 @@ class BaseLearner:
         self._learnt = self._ended(with_lora(program, self.changes, masked=True)) if masked else self._base
         self.shapes: dict[str, tuple[int, ...]] = self._trained_shapes()
         self.again = 0  # parts of the program that are computed again, to save memory
-        self._plans: dict[int, Prepared] = {}
+        self._plans: dict[tuple[str, int], Prepared] = {}
+        self.compute = "f32"  # the arithmetic of products with frozen weights
+
+    def use(self, compute: str) -> None:
+        """Compute products with frozen weights in this arithmetic from now on."""
+        if compute not in TRAINING_COMPUTES:
+            what = f"must be one of {', '.join(TRAINING_COMPUTES)}"
+            raise InputError("train", what, field="compute", given=compute)
+        if compute == "f16" and compute not in self.backend.fast:
+            what = f"compute f16 needs half-precision arithmetic, which {self.backend.name} does not have"
+            raise UnsupportedError("train", what, advice="give --compute f32, bf16 or auto")
+        if compute != self.compute:
+            self.compute = compute
+            for made in ("_results", "_gradients"):
+                self.__dict__.pop(made, None)
 
     def _ended(self, program: Program) -> Program:
         """The program with what it is differentiated for at its end."""
@@ -121,10 +143,11 @@ class BaseLearner:
 
     @property
     def _planned_gradients(self) -> Prepared:
-        if self.again not in self._plans:
+        key = self.compute, self.again
+        if key not in self._plans:
             gradients = differentiate(self._learnt, list(self.shapes), seeds=self._seeds(), again=self.again)
-            self._plans[self.again] = self._planned(gradients)
-        return self._plans[self.again]
+            self._plans[key] = self._planned(gradients)
+        return self._plans[key]
 
     @property
     def parts(self) -> int:
@@ -143,7 +166,10 @@ class BaseLearner:
         return self._work(sizes) <= memory
 
     def _planned(self, program: Program) -> Prepared:
-        planned = plan(decompose(optimise(program), self.backend.supports))
+        program = optimise(program)
+        if self.compute != "f32":
+            program = lower_narrow(program, self.compute)
+        planned = plan(decompose(program, self.backend.supports))
         return prepare(planned, self._constants, {}, self.backend)
 
     def _compiled(self, prepared: Prepared) -> tuple[Executable, tuple[str, ...]]:
@@ -205,6 +231,7 @@ class Learner(BaseLearner):
     are trained themselves: norms, biases, tables and matrices.
 
     With `dropout` gradients are those of changes that do not see this part of their inputs; losses see all of them.
+    `compute` is the arithmetic of products with frozen weights, "f32", "f16" or "bf16"; all else is f32.
     """
 
     def __init__(
@@ -218,10 +245,12 @@ class Learner(BaseLearner):
         threads: int | None = None,
         level: str | None = None,
         backend: str | Backend | None = None,
+        compute: str = "f32",
     ) -> None:
         opened = open_backend(backend, level=level, threads=plan_threads(threads).count)
         programs = Programs(checkpoint, opened, compute="f32")
         super().__init__(programs, _traced(programs, context), changes, weights, dropout)
+        self.use(compute)
 
     def _ended(self, program: Program) -> Program:
         return with_loss(program)
@@ -298,3 +327,54 @@ def _traced(programs: Programs, context: int) -> tuple[Program, Arrays]:
         scope = Scope(trace, checkpoint.stored)
         trace.output("logits", module.forward(scope, config, TracedStep(trace, context=context, whole=True)))
     return cut_rows(dead_code(trace.program())), trace.constants
+
+
+@frozen
+class Choice:
+    """What was found for the fastest arithmetic: how many times as fast as f32 it is, and how far its gradient from
+    f32's is, as a part of that one's norm. `compute` is that arithmetic, or f32 where it is too slow or too far."""
+
+    compute: str
+    measured: str
+    faster: float
+    distance: float
+
+    def __str__(self) -> str:
+        found = f"{self.measured} is {self.faster:.2f} times as fast as f32, gradients {100 * self.distance:.2g} % away"
+        return f"{self.compute}: {found}"
+
+
+def choose_compute(learner: Learner, lessons: Sequence[Lesson], parameters: Mapping[str, np.ndarray]) -> Choice:
+    """The arithmetic for `learner`, which is left to use it: the machine's faster one, if a measurement on a part of
+    the first lesson finds it faster than f32 and its gradients near f32's."""
+    fast = [name for name in TRAINING_COMPUTES if name in learner.backend.fast]
+    if not fast:
+        learner.use("f32")
+        return Choice("f32", "f32", 1.0, 0.0)
+    longest = max(lessons, key=lambda lesson: len(lesson.ids))
+    ids = longest.ids[:PROBE_TOKENS]
+    probe = [Lesson(ids, longest.shares[:PROBE_TOKENS] * 0 + 1)]
+    seconds = {"f32": math.inf, fast[0]: math.inf}
+    gradients = {}
+    for compute in seconds:
+        learner.use(compute)
+        for _ in range(ROUNDS):  # the first packs weights, or touches memory for the first time
+            began = time.perf_counter()
+            _, gradients[compute] = learner.gradients(probe, parameters, learner.no_gradient(), ["probe"])
+            seconds[compute] = min(seconds[compute], time.perf_counter() - began)
+    far = distance(gradients[fast[0]], gradients["f32"])
+    faster = seconds["f32"] / seconds[fast[0]]
+    chosen = fast[0] if faster >= FASTER and far <= NEAR else "f32"
+    learner.use(chosen)
+    return Choice(chosen, fast[0], faster, far)
+
+
+def distance(found: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray]) -> float:
+    """The norm of the difference of two gradients over the wanted one's; infinite where a number is not finite."""
+    off = size = 0.0
+    for name, value in wanted.items():
+        wide = value.astype("f8")
+        off += float(((found[name] - wide) ** 2).sum())
+        size += float((wide**2).sum())
+    far = math.sqrt(off / size) if size else math.sqrt(off)
+    return far if math.isfinite(far) else math.inf

@@ -8,6 +8,7 @@ from dataclasses import fields
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
+from weft.computes import AUTO, TRAINING_COMPUTES
 from weft.errors import InputError
 from weft.frozen import frozen
 from weft.train.optimiser import SCHEDULES
@@ -81,6 +82,8 @@ class Options(Learning):
     loss           which tokens are learnt: "assistant", "completion", "all"; None what the rows are for
     too_long       what becomes of rows of more than `max_length` tokens: "error", "cut", "split", "drop"
     beta           of preference training: how strongly the model is held to where it began
+    compute        what products with the frozen base are computed in: "f32", "f16" (of processors with half-precision
+                   arithmetic), "bf16", or "auto": the machine's faster one where it is measured to be so, and near f32
     """
 
     batch_tokens: int = 8192
@@ -89,12 +92,15 @@ class Options(Learning):
     max_length: int = 2048
     too_long: str = "error"
     beta: float = 0.1
+    compute: str = "f32"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._whole(1, "rank", "batch_tokens")
         self._above_zero("beta")
         self._check("dropout", _finite(self.dropout) and 0 <= self.dropout < 1, "must be 0 or more, and below 1")
+        computes = (*TRAINING_COMPUTES, AUTO)
+        self._check("compute", self.compute in computes, f"must be one of {', '.join(computes)}")
 
 
 def given_options(kind: type[L], given: Mapping[str, Any]) -> L:

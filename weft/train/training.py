@@ -6,11 +6,12 @@ import math
 import os
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from weft.computes import AUTO
 from weft.errors import InputError, MemoryPlanError, UnsupportedError
 from weft.frozen import frozen
 from weft.graph.passes.learn import LowRank
@@ -22,10 +23,10 @@ from weft.train.data.encode import Encoder
 from weft.train.data.lessons import read_lessons
 from weft.train.data.pairs import read_pairs
 from weft.train.data.rows import Data
-from weft.train.learner import Learner, Lesson
+from weft.train.learner import Choice, Learner, Lesson, choose_compute
 from weft.train.options import Options, given_options
 from weft.train.preference import PreferenceRun, flat_lessons
-from weft.train.run import STEP_TOKENS, Run
+from weft.train.run import STEP_TOKENS, Run, first_parameters
 from weft.train.targets import changes_of, choose, products
 from weft.weights.sources import locate
 
@@ -121,6 +122,7 @@ class Training(kept.Keeping):
         self.learner = Learner(
             self.base.checkpoint, changes, dropout=self.options.dropout, threads=threads, backend=backend
         )
+        self.chosen = self._choose_compute(resume, first)
         self.memory = memory
         self.run = made(
             self.learner,
@@ -149,6 +151,20 @@ class Training(kept.Keeping):
         modules = choose(self.base.weights, self.options.targets, model_type=model_type)
         change = LowRank(self.options.rank, self.options.scale)
         return changes_of(self.base.weights, modules, change), None
+
+    def _choose_compute(self, resume: bool, first: Any) -> Choice | None:
+        """Settle what products are computed in; what "auto" found, if it was measured. A run that goes on keeps what it
+        began with, whatever a measurement would find now."""
+        chosen, compute = None, self.options.compute
+        if compute == AUTO and resume and self.output is not None:
+            compute = kept.compute(self.output)
+        if compute == AUTO:
+            begin = first_parameters(self.learner.shapes, self.options.seed) if first is None else first
+            chosen = choose_compute(self.learner, flat_lessons(self.data.lessons), begin)
+            compute = chosen.compute
+        self.learner.use(compute)
+        self.options = replace(self.options, compute=compute)
+        return chosen
 
     def memory_plan(self, tokens: int) -> dict[str, int]:
         """Bytes that a training takes whose parts have so many tokens."""

@@ -15,6 +15,7 @@ import click
 
 from weft.cli import options, screen
 from weft.cli.stopping import terminable
+from weft.computes import AUTO, TRAINING_COMPUTES
 from weft.progress import duration
 
 if TYPE_CHECKING:
@@ -64,6 +65,12 @@ def training_options(too_long: tuple[str, ...]) -> Callable[[options.F], options
         click.option("--weight-decay", type=float, help="AdamW's decay of the matrices (default: 0)."),
         click.option("--clip", type=float, help="The most that a gradient's norm may be; 0 for any (default: 1)."),
         click.option("--max-length", type=int, metavar="N", help="Tokens of the longest row (default: 2048)."),
+        click.option(
+            "--compute",
+            type=click.Choice([*TRAINING_COMPUTES, AUTO]),
+            help="Arithmetic of products with the base (default: f32). f16 needs a processor with half precision, bf16 "
+            "is fast on those with AMX; auto takes the faster one if it is faster here and gradients stay near f32's.",
+        ),
         running(too_long),
         options.threads(),
         terminable(),
@@ -102,8 +109,8 @@ def command() -> None:
     """Train LoRA adapters on rows of texts, answers or preferences.
 
     The base stays as it is, quantised and mapped, and is shared with a server that runs beside. Runs on the CPU, in
-    f32. The same data, options and seed give the same adapter, bit for bit, whatever the number of threads and the
-    memory.
+    f32 unless --compute says otherwise. The same data, options and seed give the same adapter, bit for bit, whatever
+    the number of threads and the memory.
 
     \b
     Examples:
@@ -330,6 +337,7 @@ def _plan(training: Any) -> list[tuple[str, str]]:
         ("trained", f"{matrices}, {screen.number(learner.parameters)} numbers"),
         *training.facts(),
         ("steps", f"{training.run.steps:,}"),
+        ("compute", str(training.chosen or training.options.compute)),
     ]
 
 
