@@ -31,7 +31,7 @@ def chatty(tmp_path_factory):
 @pytest.fixture
 def training(chatty, tmp_path):
     specs = (ModelSpec("tiny", str(chatty), {"threads": 1}),)
-    settings = Settings(models=specs, port=0, training_dir=tmp_path / "runs")
+    settings = Settings(models=specs, port=0, training_dir=tmp_path / "runs", registry=tmp_path / "registry")
     with BackgroundServer(settings) as server, httpx.Client(base_url=server.url, timeout=60) as client:
         yield client
 
@@ -85,6 +85,15 @@ def test_a_run_gives_the_adapter_of_the_library(training, chatty, tmp_path):
     expected = [together(list(Evaluation(chatty, held, adapter=path))) for path in (None, ours)]
     assert found["base"]["loss"] == pytest.approx(expected[0].loss)
     assert found["adapter"]["loss"] == pytest.approx(expected[1].loss) and expected[1].loss < expected[0].loss
+
+    # It is kept as a version, with what was measured.
+    kept = training.post(f"{RUNS}/first/register", json={"as": "support", "version": "1.0.0"}).raise_for_status().json()
+    assert (kept["name"], kept["version"], kept["kind"]) == ("support", "1.0.0", "adapter")
+    measured = {one["metric"]: one["value"] for one in kept["evaluations"]}
+    assert measured["loss"] == found["adapter"]["loss"] and kept["data"]["rows"] == run["rows"]
+    assert training.get(f"{RUNS}/first").json()["registered"] == {"name": "support", "version": "1.0.0"}
+    assert training.get("/v1/registry/support").json()["versions"][0]["version"] == "1.0.0"
+    assert training.post(f"{RUNS}/first/register", json={"version": "one"}).status_code == 400
 
     # It answers under its own name, and is gone when it is deleted.
     chat = {"model": "first", "messages": ROWS[0]["messages"][:1], "max_tokens": 4, "temperature": 0}

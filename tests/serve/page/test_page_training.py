@@ -2,6 +2,7 @@
 
 import json
 
+import httpx
 import pytest
 from driving import until
 from tiny_chat import write_chat_model
@@ -27,7 +28,8 @@ def specs(tmp_path_factory):
 def server(specs, tmp_path_factory):
     from weft.serve import BackgroundServer, Settings
 
-    with BackgroundServer(Settings(models=specs, port=0, training_dir=tmp_path_factory.mktemp("runs"))) as running:
+    folders = {"training_dir": tmp_path_factory.mktemp("runs"), "registry": tmp_path_factory.mktemp("registry")}
+    with BackgroundServer(Settings(models=specs, port=0, **folders)) as running:
         yield running
 
 
@@ -85,6 +87,51 @@ def test_a_run_is_stopped_and_goes_on(open_page):
     page.get_by_role("button", name="Delete").click()
     page.get_by_role("dialog").get_by_role("button", name="Delete").click()
     page.get_by_text("Teach a model").wait_for()
+
+
+def register(page, version):
+    page.get_by_role("button", name="Register").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Name").fill("support")
+    dialog.get_by_label("Version").fill(version)
+    dialog.get_by_role("button", name="Register").click()
+    page.get_by_role("rowheader", name=version).wait_for()
+
+
+def in_production(page):
+    return page.get_by_role("row").filter(has_text="in production").get_by_role("rowheader").all_inner_texts()
+
+
+def test_versions_are_registered_promoted_and_rolled_back(open_page, server):
+    page = open_page("#training", excused=("400",))
+    page.set_default_timeout(1000 * PATIENCE_S)
+    train(page, "good", 3)
+    until(page, lambda: state(page) == "Done", "the run is done", PATIENCE_S)
+    page.get_by_role("button", name="Evaluate").click()
+    page.get_by_text("On held-out rows").wait_for()
+    register(page, "1.0.0")
+    assert "loss" in page.get_by_role("row", name="1.0.0").inner_text()
+    train(page, "better", 6)
+    until(
+        page,
+        lambda: page.locator(".run h2").first.inner_text() == "better" and state(page) == "Done",
+        "done",
+        PATIENCE_S,
+    )
+    page.get_by_role("button", name="Evaluate").click()
+    page.get_by_text("On held-out rows").wait_for()
+    register(page, "1.1.0")
+    for version in ("1.0.0", "1.1.0"):
+        page.get_by_role("button", name=f"Promote {version}").click()
+        until(page, lambda version=version: in_production(page) == [version], f"{version} is promoted")
+    page.get_by_role("button", name="Roll back").click()
+    until(page, lambda: in_production(page) == ["1.0.0"], "the version before is back")
+    found = httpx.get(f"{server.url}/v1/registry/support").json()
+    assert found["aliases"]["production"] == "1.0.0"
+    page.get_by_role("button", name="Register").click()
+    page.get_by_role("dialog").get_by_label("Version").fill("one")
+    page.get_by_role("dialog").get_by_role("button", name="Register").click()
+    until(page, lambda: "one" in page.locator(".toasts").inner_text(), "it is said that one is no version")
 
 
 def test_rows_that_are_wrong_are_named(open_page):

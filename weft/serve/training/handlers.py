@@ -11,7 +11,9 @@ from weft.errors import WeftError
 from weft.serve.http.faults import Fault, blaming, invalid
 from weft.serve.http.routes import Answer, Context, Json
 from weft.serve.training.runs import Run, Runs
-from weft.serve.training.schemas import RunRequest
+from weft.serve.training.schemas import RegisterRequest, RunRequest
+
+MEASURED = ("loss", "accuracy", "exact")  # what a version is registered with
 
 
 async def runs(context: Context, _: None) -> Answer:
@@ -52,7 +54,9 @@ async def show(context: Context, _: None) -> Answer:
     if not after.isdecimal():
         raise invalid("must be a whole number", "after")
     run = training.get(context.path["name"])
-    return Json(await asyncio.to_thread(_whole, training, run, int(after)), large=True)
+    found = await asyncio.to_thread(_whole, training, run, int(after))
+    registry = {"registry": context.serving.following is not None, "registered": run.registered}
+    return Json({**found, **registry}, large=True)
 
 
 async def stop(context: Context, _: None) -> Answer:
@@ -97,6 +101,24 @@ async def load(context: Context, _: None) -> Answer:
     except WeftError as error:
         raise blaming("name", error, code="adapter_not_loaded") from None
     return Json({"lora_name": adapter.name, "model": entry.name, "adapter_generation": adapter.generation})
+
+
+async def register(context: Context, body: RegisterRequest) -> Answer:
+    """Keep the adapter as a version in the server's registry, with its base, its data and what was measured."""
+    training = _training(context)
+    run = training.get(context.path["name"])
+    following = context.serving.following
+    if following is None:
+        raise Fault(403, "this server has no registry; start it with --registry FOLDER", code="registry_off")
+    if run.state != "done":
+        raise Fault(409, f"run {run.name} has no adapter yet: it is {run.state}", code="not_done")
+    about, measured = run.about, (run.evaluation() or {}).get("adapter", {})
+    metrics = {name: measured[name] for name in MEASURED if name in measured}
+    data = {name: about[name] for name in ("rows", "held_out", "settings", "kind")}
+    given = {"kind": "adapter", "base": about["source"], "data": data, "evaluations": metrics}
+    found = await asyncio.to_thread(following.registry.add, body.name or run.name, run.adapter, body.version, **given)
+    run.note_version(found.name, found.version)
+    return Json(found.as_dict())
 
 
 async def delete(context: Context, _: None) -> Answer:

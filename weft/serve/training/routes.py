@@ -2,7 +2,7 @@
 
 from weft.serve.http.routes import Route
 from weft.serve.training import handlers
-from weft.serve.training.schemas import RunRequest
+from weft.serve.training.schemas import RegisterRequest, RunRequest
 
 RUN = "/v1/training/runs/{name}"
 ROUTES = [
@@ -14,4 +14,5 @@ ROUTES = [
     Route("POST", f"{RUN}/resume", handlers.resume, "Go on with a run"),
     Route("POST", f"{RUN}/evaluate", handlers.evaluate, "Compare a run's adapter with its base"),
     Route("POST", f"{RUN}/load", handlers.load, "Load a run's adapter"),
+    Route("POST", f"{RUN}/register", handlers.register, "Keep a run's adapter as a version", body=RegisterRequest),
 ]

@@ -100,6 +100,18 @@ class Run:
             return None
         return found
 
+    @property
+    def registered(self) -> dict[str, str] | None:
+        """The name and the version in the registry under which the adapter was kept last."""
+        try:
+            found: dict[str, str] = json.loads((self.folder / "registered.json").read_text())
+        except FileNotFoundError:
+            return None
+        return found
+
+    def note_version(self, name: str, version: str) -> None:
+        _write(self.folder / "registered.json", json.dumps({"name": name, "version": version}))
+
     def samples(self) -> list[dict[str, Any]]:
         """The first held-out rows."""
         if self.held_out is None:

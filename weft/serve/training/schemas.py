@@ -32,6 +32,13 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     seed: Annotated[int, Meta(ge=0, le=1 << 62)] | None = None
 
 
+class RegisterRequest(Struct, forbid_unknown_fields=True, kw_only=True, rename={"name": "as"}):
+    """Keep a run's adapter as a version of a name in the registry; `as` is by default the run's name."""
+
+    version: Name
+    name: Name | None = None
+
+
 class RunRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     """Start a run. Of the rows a part `held_out` is not learnt: the base and the adapter are compared on it."""
 

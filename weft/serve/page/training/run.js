@@ -9,6 +9,7 @@ import { whole } from "../ui/numbers.js";
 import { toast } from "../ui/toast.js";
 import { answersTable, evaluationTable } from "./compare.js";
 import { lossCurve, shown } from "./curve.js";
+import { askVersion, versionsCard } from "./versions.js";
 
 export const STATES = {
   running: "Training",
@@ -63,6 +64,7 @@ export function runCard(name, actions) {
   let steps = [];
   let run = null;
   let answers = null;
+  let versions = null;
   let drawn = "";
 
   const button = (label, image, click, kind = "") =>
@@ -92,9 +94,21 @@ export function runCard(name, actions) {
     actions.changed();
   }
 
+  async function register() {
+    const given = await askVersion(name);
+    if (!given) return;
+    try {
+      const { name: as, version } = await postJson(`${path}/register`, given);
+      toast(`${as} ${version} is in the registry.`);
+    } catch (error) {
+      toast(error.message);
+    }
+    actions.changed();
+  }
+
   function drawButtons() {
-    const { state, evaluation, held_out: held } = run;
-    const key = `${state} ${Boolean(evaluation)} ${Boolean(answers)}`;
+    const { state, evaluation, held_out: held, registry } = run;
+    const key = `${state} ${Boolean(evaluation)} ${registry}`;
     if (key === drawn) return; // a button keeps the focus while nothing changes
     drawn = key;
     const chat = act("load", () => {
@@ -107,6 +121,7 @@ export function runCard(name, actions) {
       done: [
         held ? button("Evaluate", "check", act("evaluate"), evaluation ? "" : "primary") : null,
         button("Chat with it", "chat", chat),
+        registry ? button("Register", "folder", register) : null,
         button("Delete", "bin", remove, "danger"),
       ],
     }[state] ?? [];
@@ -134,7 +149,7 @@ export function runCard(name, actions) {
     const done = run.state === "done" && run.samples.length > 0;
     answers ??= done ? answersTable(name, run, path) : null;
     compared.replaceChildren(
-      ...[run.evaluation ? evaluationTable(run.evaluation) : null, answers?.element].filter(Boolean),
+      ...[run.evaluation ? evaluationTable(run.evaluation) : null, answers?.element, versions?.element].filter(Boolean),
     );
   }
 
@@ -146,7 +161,9 @@ export function runCard(name, actions) {
       if (found.steps.length && found.steps[0].number !== steps.length + 1) steps = [];
       else steps = [...steps, ...found.steps];
       run = found;
+      if (run.registered) versions ??= versionsCard(run.registered.name);
       draw();
+      await versions?.refresh();
     },
   };
 }
