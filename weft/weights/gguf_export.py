@@ -59,7 +59,7 @@ def gguf_tensors(config: Mapping[str, Any], tensors: Mapping[str, TensorView], g
         if gguf.holds_plus_one(name):
             view = TensorView.of(view.numpy().astype(np.float32) + np.float32(1))
         if gguf.holds_minus_exp(name):
-            view = TensorView.of(-np.exp(view.numpy().astype(np.float32)))
+            view = TensorView.of(-np.exp(view.numpy().astype(np.float64)).astype(np.float32))
         if len(view.shape) == 3 and view.shape[1] == 1:  # the taps of a convolution
             view = TensorView(view.dtype, (view.shape[0], view.shape[2]), view.bytes())
         if known.endswith("ffn_gate_inp_shexp.weight"):  # one row, which readers want as a vector

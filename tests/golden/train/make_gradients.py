@@ -64,7 +64,7 @@ def values(cfg: dict[str, Any], dtype: str) -> dict[str, np.ndarray]:
         if value.ndim == 1 and tiny._less_one(cfg, name) and "norm" in name:
             found[name] = (value + np.float32(1)).astype(np.float64) - 1.0
         elif name.endswith("A_log"):
-            found[name] = np.log(np.exp(value.astype(np.float32)).astype(np.float64))
+            found[name] = np.log(np.exp(value.astype(np.float64)).astype(np.float32).astype(np.float64))
         else:
             found[name] = value.astype(np.float64)
     return found
